@@ -1,0 +1,80 @@
+"""Schemaless: an append-only store of immutable JSON cells in sharded MySQL, MariaDB or SQLite."""
+
+from schemaless_core.answers import (
+    ANY,
+    Bucket,
+    Condition,
+    IndexEntry,
+    IndexPage,
+    Position,
+    PutResult,
+    PutStatus,
+    Row,
+    RowPage,
+    Scalar,
+    ShardPage,
+)
+from schemaless_core.canonical import Json, canonical_bytes
+from schemaless_core.cell import Cell, CellKey, ColumnKey
+from schemaless_core.datastore import Datastore
+from schemaless_core.errors import (
+    BatchFailed,
+    CellConflict,
+    Conflict,
+    ControlUnavailable,
+    Invalid,
+    InvalidCell,
+    InvalidConfig,
+    InvalidRequest,
+    InvalidServer,
+    LogHole,
+    NodeUnavailable,
+    SchemalessError,
+    SchemaMissing,
+    StaleEpoch,
+    TopologyConflict,
+    Unavailable,
+)
+from schemaless_core.memory import MemoryStore
+from schemaless_core.standing import ShardStatus
+from schemaless_core.store import CellStore
+
+__all__ = [
+    "ANY",
+    "BatchFailed",
+    "Bucket",
+    "Cell",
+    "CellConflict",
+    "CellKey",
+    "CellStore",
+    "ColumnKey",
+    "Condition",
+    "Conflict",
+    "ControlUnavailable",
+    "Datastore",
+    "IndexEntry",
+    "IndexPage",
+    "Invalid",
+    "InvalidCell",
+    "InvalidConfig",
+    "InvalidRequest",
+    "InvalidServer",
+    "Json",
+    "LogHole",
+    "MemoryStore",
+    "NodeUnavailable",
+    "Position",
+    "PutResult",
+    "PutStatus",
+    "Row",
+    "RowPage",
+    "Scalar",
+    "SchemaMissing",
+    "SchemalessError",
+    "ShardPage",
+    "ShardStatus",
+    "StaleEpoch",
+    "TopologyConflict",
+    "Unavailable",
+    "canonical_bytes",
+]

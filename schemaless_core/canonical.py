@@ -1,0 +1,110 @@
+"""The one encoder of the project: a JSON body to its canonical bytes and back.
+
+Canonical bytes are UTF-8, keys sorted, no blanks. Two bodies are equal when their canonical bytes are: in
+Python `True == 1 == 1.0`, here they differ. The walk before the encoder admits exactly the JSON types;
+msgspec alone would write NaN as `null`, which is a tombstone here, and bytes, sets and UUIDs as something else.
+"""
+
+from __future__ import annotations
+
+from math import isfinite
+
+import msgspec
+
+from schemaless_core.errors import InvalidCell
+
+Json = None | bool | int | float | str | list["Json"] | dict[str, "Json"]
+
+INT_MIN = -(2**63)
+INT_MAX = 2**64 - 1
+#: Levels of lists and objects. A fixed bound, so that whatever one process stores another can read.
+MAX_DEPTH = 200
+
+_encode = msgspec.json.Encoder(order="sorted").encode
+_decode = msgspec.json.Decoder().decode
+
+
+def canonical_bytes(body: Json) -> bytes:
+    """Return the canonical bytes of a body, or raise `InvalidCell` with the path of the culprit."""
+    _walk(body, 0)
+    try:
+        return _encode(body)
+    except UnicodeEncodeError:
+        raise InvalidCell("a string holds a lone surrogate", path=_surrogate_path(body, "$")) from None
+
+
+def from_canonical(data: bytes) -> Json:
+    """Return the body whose canonical bytes these are."""
+    body: Json = _decode(data)
+    return body
+
+
+def _walk(value: Json, depth: int) -> None:
+    """Refuse whatever is not exactly JSON. Strings are checked by the encoder itself."""
+    kind = type(value)
+    if kind is str or value is None or kind is bool:
+        return
+    if kind is dict:
+        if depth >= MAX_DEPTH:
+            raise _refused(f"nested deeper than {MAX_DEPTH} levels", "")
+        for key, inner in value.items():  # type: ignore[union-attr]  # kind is dict
+            if type(key) is not str:
+                raise _refused(f"an object's key is a {type(key).__name__}, not a string", f"[{key!r}]")
+            if type(inner) is not str:
+                _step(inner, depth, f".{key}")
+    elif kind is list:
+        if depth >= MAX_DEPTH:
+            raise _refused(f"nested deeper than {MAX_DEPTH} levels", "")
+        for position, inner in enumerate(value):  # type: ignore[arg-type]  # kind is list
+            if type(inner) is not str:
+                _step(inner, depth, f"[{position}]")
+    else:
+        _check_number(value)
+
+
+def _step(value: Json, depth: int, step: str) -> None:
+    try:
+        _walk(value, depth + 1)
+    except InvalidCell as culprit:
+        raise _refused(culprit.reason, step + culprit.path.removeprefix("$")) from None
+
+
+def _check_number(value: Json) -> None:
+    kind = type(value)
+    if kind is int:
+        if not INT_MIN <= value <= INT_MAX:  # type: ignore[operator]  # kind is int
+            raise _refused(f"{value} is outside [-2^63, 2^64-1]", "")
+    elif kind is float:
+        if not isfinite(value):  # type: ignore[arg-type]  # kind is float
+            raise _refused(f"{value} is no JSON number", "")
+    else:
+        raise _refused(f"a {kind.__name__} is no JSON value", "")
+
+
+def _refused(reason: str, path: str) -> InvalidCell:
+    return InvalidCell(reason, path="$" + path)
+
+
+def _surrogate_path(value: Json, path: str) -> str:
+    """Find where the lone surrogate is, once the encoder has said that there is one."""
+    if isinstance(value, str):
+        return path if not _encodable(value) else ""
+    if isinstance(value, dict):
+        for key, inner in value.items():
+            if not _encodable(key):
+                return f"{path}[{key!r}]"
+            if found := _surrogate_path(inner, f"{path}.{key}"):
+                return found
+    if isinstance(value, list):
+        for position, inner in enumerate(value):
+            if found := _surrogate_path(inner, f"{path}[{position}]"):
+                return found
+    return ""
+
+
+def _encodable(text: str) -> bool:
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True

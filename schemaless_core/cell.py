@@ -1,0 +1,108 @@
+"""The cell: an immutable JSON body under (row key, column name, ref key).
+
+Knows what a valid key and body are and when two cells are equal; leaves storing them to the stores.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+from typing import NamedTuple
+from uuid import UUID
+
+from schemaless_core.canonical import Json, canonical_bytes
+from schemaless_core.errors import InvalidCell
+
+REF_KEY_MIN = -(2**63)
+REF_KEY_MAX = 2**63 - 1
+COLUMN_NAME_MAX_BYTES = 64
+DEFAULT_MAX_BODY_BYTES = 4 * 1024 * 1024
+
+
+class ColumnKey(NamedTuple):
+    """One column of one row."""
+
+    row_key: UUID
+    column_name: str
+
+
+class CellKey(NamedTuple):
+    """The key of one cell."""
+
+    row_key: UUID
+    column_name: str
+    ref_key: int
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Cell:
+    """An immutable JSON body under its key; a body of None is a tombstone.
+
+    Equal when key and canonical bytes are; added id and time say where it was stored, not what it is.
+    """
+
+    row_key: UUID
+    column_name: str
+    ref_key: int
+    body: Json
+    added_id: int | None = None
+    created_at: datetime | None = None
+
+    @property
+    def key(self) -> CellKey:
+        return CellKey(self.row_key, self.column_name, self.ref_key)
+
+    @property
+    def is_tombstone(self) -> bool:
+        return self.body is None
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Cell):
+            return NotImplemented
+        return self.key == other.key and canonical_bytes(self.body) == canonical_bytes(other.body)
+
+    def __hash__(self) -> int:
+        return hash(self.key)
+
+
+def check_row_key(row_key: UUID) -> None:
+    if not isinstance(row_key, UUID):
+        raise InvalidCell(
+            f"the row key {row_key!r} is a {type(row_key).__name__}", hint="Pass a uuid.UUID, UUID('...')."
+        )
+
+
+def check_column_name(column_name: str) -> None:
+    if type(column_name) is not str:
+        raise InvalidCell(f"the column name {column_name!r} is a {type(column_name).__name__}, not a string")
+    if not column_name:
+        raise InvalidCell("the column name is empty")
+    if not column_name.isprintable():
+        raise InvalidCell(f"the column name {column_name!r} holds unprintable characters")
+    if len(column_name) > COLUMN_NAME_MAX_BYTES or len(column_name.encode()) > COLUMN_NAME_MAX_BYTES:
+        raise InvalidCell(f"the column name {column_name[:16]!r}… is over {COLUMN_NAME_MAX_BYTES} bytes")
+
+
+def check_ref_key(ref_key: int) -> None:
+    if type(ref_key) is not int:
+        raise InvalidCell(f"the ref key {ref_key!r} is a {type(ref_key).__name__}, not an int")
+    if not REF_KEY_MIN <= ref_key <= REF_KEY_MAX:
+        raise InvalidCell(f"the ref key {ref_key} does not fit into 64 bits with a sign")
+
+
+def check_key(row_key: UUID, column_name: str, ref_key: int) -> None:
+    check_row_key(row_key)
+    check_column_name(column_name)
+    check_ref_key(ref_key)
+
+
+def checked_bytes(cell: Cell, max_body_bytes: int) -> bytes:
+    """Return the canonical bytes of a cell that may be stored, or raise `InvalidCell`."""
+    check_key(cell.row_key, cell.column_name, cell.ref_key)
+    data = canonical_bytes(cell.body)
+    if len(data) > max_body_bytes:
+        raise InvalidCell(
+            f"the body has {len(data):,} bytes, {max_body_bytes:,} are allowed",
+            hint="Split the body over several columns, or raise max_body_bytes.",
+        )
+    return data

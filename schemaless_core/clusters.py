@@ -1,0 +1,93 @@
+"""The clusters of a datastore: each server behind its breaker, and which of them a call may ask."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Literal, TypeVar
+
+from schemaless_core import metrics
+from schemaless_core.breaker import Breaker
+from schemaless_core.config import ClusterConfig, DatastoreConfig
+from schemaless_core.deadline import Deadline
+from schemaless_core.engine.base import Node
+from schemaless_core.engine.open import open_node
+from schemaless_core.errors import NodeUnavailable
+
+T = TypeVar("T")
+ReadFrom = Literal["primary", "replica"]
+
+
+class GuardedNode:
+    """A server and its breaker."""
+
+    def __init__(self, node: Node, breaker: Breaker) -> None:
+        self.node = node
+        self.breaker = breaker
+
+    def ask(self, verb: Callable[[Node], T]) -> T:
+        """Run a verb unless the breaker is open, and tell the breaker how it went."""
+        if not self.breaker.admits():
+            raise NodeUnavailable(self.node.name, "its breaker is open after repeated failures")
+        try:
+            answer = verb(self.node)
+        except NodeUnavailable as error:
+            if error.trips_breaker:
+                metrics.node_failed(self.node.name)
+                self.breaker.failed()
+                metrics.breaker_moved(self.node.name, is_open=True)
+            raise
+        # Any answer counts, a conflict or a refusal too: those leave as other exceptions and keep the breaker as it is.
+        self.breaker.succeeded()
+        return answer
+
+
+class Cluster:
+    """A primary and its replicas."""
+
+    def __init__(self, config: ClusterConfig, datastore: DatastoreConfig) -> None:
+        self.name = config.name
+        self.primary = GuardedNode(open_node(config.primary, datastore), Breaker(datastore.breaker))
+        self.replicas = [GuardedNode(open_node(url, datastore), Breaker(datastore.breaker)) for url in config.replicas]
+
+    @property
+    def nodes(self) -> list[GuardedNode]:
+        return [self.primary, *self.replicas]
+
+    def write(self, verb: Callable[[Node], T]) -> T:
+        """Writes go to the primary and nowhere else."""
+        return self.primary.ask(verb)
+
+    def read(self, verb: Callable[[Node], T], read_from: ReadFrom, deadline: Deadline, *, is_fenced: bool) -> T:
+        """Ask the preferred server first; another when it is down. A fenced read counts only from the primary."""
+        if is_fenced:
+            return self.primary.ask(verb)
+        failure: NodeUnavailable | None = None
+        for cause, guarded in self._by_preference(read_from):
+            try:
+                answer = guarded.ask(verb)
+            except NodeUnavailable as error:
+                failure = failure or error
+                if deadline.is_over:
+                    break
+                continue
+            if guarded is not self.primary:
+                metrics.replica_read(cause)
+            return answer
+        assert failure is not None  # there is always a primary to ask
+        raise failure
+
+    def _by_preference(self, read_from: ReadFrom) -> Iterator[tuple[str, GuardedNode]]:
+        if read_from == "replica":
+            yield from (("asked", replica) for replica in self.replicas)
+            yield "fallback", self.primary
+        else:
+            yield "asked", self.primary
+            yield from (("primary_unavailable", replica) for replica in self.replicas)
+
+    def after_fork(self) -> None:
+        for guarded in self.nodes:
+            guarded.breaker.after_fork()
+
+    def close(self) -> None:
+        for guarded in self.nodes:
+            guarded.node.close()

@@ -1,0 +1,261 @@
+"""The configuration of a datastore: structs with default, unit and check, built from YAML or a mapping.
+
+Every complaint names the key, the value and a fix. YAML is read here and nowhere else in the core; passwords come
+from `${ENV_VARIABLE}` or `${file:/path}`.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
+from difflib import get_close_matches
+from functools import partial
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+import yaml
+
+from schemaless_core.breaker import BreakerConfig
+from schemaless_core.cell import DEFAULT_MAX_BODY_BYTES
+from schemaless_core.errors import InvalidConfig
+from schemaless_core.urls import NodeUrl, parse_node_url
+
+_DATASTORE_NAME = re.compile(r"[a-z][a-z0-9_]{0,39}")
+_CLUSTER_NAME = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,31}")
+_REFERENCE = re.compile(r"\$\{(file:)?([^}]+)\}")
+SHARDS_MAX = 65536
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterConfig:
+    """A primary and its replicas."""
+
+    name: str
+    primary: NodeUrl
+    replicas: tuple[NodeUrl, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class DeadlineConfig:
+    """How long a call may take before it fails."""
+
+    put_seconds: float = 0.25  #: One put, waiting for the counter row included.
+    batch_cell_seconds: float = 0.001  #: Added to it per cell of a batch.
+    read_seconds: float = 1.0  #: A read by key, a row, a page of the log.
+    scan_seconds: float = 60.0  #: A page of rows, a checksum.
+    pool_seconds: float = 1.0  #: Waiting for a free connection, on top.
+    connect_seconds: float = 1.0  #: Opening a connection, within the call's own deadline.
+
+
+@dataclass(frozen=True, slots=True)
+class PoolConfig:
+    """Connections to one server."""
+
+    size: int = 8  #: Kept open.
+    overflow: int = 24  #: Opened on demand beyond that.
+
+
+@dataclass(frozen=True, slots=True)
+class TlsConfig:
+    """TLS options, passed to the driver. Off when all are empty."""
+
+    ca: str | None = None
+    cert: str | None = None
+    key: str | None = None
+    verify_hostname: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class DatastoreConfig:
+    """Everything a `Datastore` is made from."""
+
+    datastore: str
+    shards: int
+    clusters: tuple[ClusterConfig, ...]
+    control: NodeUrl
+    indexes: str | list[Any] | None = None
+    max_body_bytes: int = DEFAULT_MAX_BODY_BYTES
+    deadlines: DeadlineConfig = field(default_factory=DeadlineConfig)
+    pool: PoolConfig = field(default_factory=PoolConfig)
+    breaker: BreakerConfig = field(default_factory=BreakerConfig)
+    tls: TlsConfig = field(default_factory=TlsConfig)
+
+
+_SECTIONS = {"deadlines": DeadlineConfig, "pool": PoolConfig, "breaker": BreakerConfig, "tls": TlsConfig}
+KEYS = tuple(entry.name for entry in fields(DatastoreConfig))
+
+
+def load_document(source: str | os.PathLike[str] | Mapping[str, Any]) -> tuple[dict[str, Any], Path]:
+    """Return the mapping of a configuration and the folder that its relative paths start from."""
+    if isinstance(source, Mapping):
+        return dict(source), Path.cwd()
+    path = Path(source)
+    try:
+        document = yaml.safe_load(path.read_text())
+    except OSError as problem:
+        raise InvalidConfig(
+            str(path),
+            f"cannot be read ({problem.strerror})",
+            hint="Name an existing file; `tripstore init` writes one.",
+        ) from problem
+    except (yaml.YAMLError, UnicodeDecodeError) as problem:
+        raise InvalidConfig(str(path), f"is no YAML ({problem})", hint="Mend the line it names.") from problem
+    if not isinstance(document, dict):
+        raise InvalidConfig(str(path), "holds no mapping", hint="Start from `tripstore init`.")
+    return document, path.resolve().parent
+
+
+def parse_config(document: Mapping[str, Any], folder: Path) -> DatastoreConfig:
+    """Check a document in full and return the configuration."""
+    document = _resolve_references(document, folder)
+    _refuse_unknown("", document, KEYS)
+    for key in ("datastore", "shards", "clusters"):
+        if key not in document:
+            raise InvalidConfig(key, "is missing", hint=f"Add {key}; `tripstore init` writes an example.")
+    clusters = _clusters(document["clusters"], folder)
+    return DatastoreConfig(
+        datastore=_datastore_name(document["datastore"]),
+        shards=_whole("shards", document["shards"], 1, SHARDS_MAX),
+        clusters=clusters,
+        control=_control(document, clusters, folder),
+        indexes=document.get("indexes"),
+        max_body_bytes=_whole(
+            "max_body_bytes", document.get("max_body_bytes", DEFAULT_MAX_BODY_BYTES), 1, 16 * 1024 * 1024 - 1
+        ),
+        **{name: _section(name, struct, document.get(name)) for name, struct in _SECTIONS.items()},
+    )
+
+
+def _refuse_unknown(prefix: str, mapping: Mapping[str, Any], known: tuple[str, ...]) -> None:
+    for key in mapping:
+        if key not in known:
+            near = get_close_matches(str(key), known, n=1)
+            hint = f"Did you mean {prefix}{near[0]}?" if near else f"Known keys: {', '.join(known)}."
+            raise InvalidConfig(f"{prefix}{key}", "is no known key", hint=hint)
+
+
+def _datastore_name(value: object) -> str:
+    if not isinstance(value, str) or not _DATASTORE_NAME.fullmatch(value):
+        raise InvalidConfig(
+            "datastore",
+            f"{value!r} is no datastore name",
+            hint="Use lower-case letters, digits and _, like trips.",
+        )
+    return value
+
+
+def _whole(key: str, value: object, low: int, high: int) -> int:
+    if type(value) is not int or not low <= value <= high:
+        raise InvalidConfig(key, f"{value!r} is no whole number from {low} to {high}", hint=f"Write e.g. {low}.")
+    return value
+
+
+def _clusters(value: object, folder: Path) -> tuple[ClusterConfig, ...]:
+    if not isinstance(value, dict) or not value:
+        raise InvalidConfig("clusters", f"{value!r} names no cluster", hint="Write {a: {primary: mysql://…}}.")
+    clusters = tuple(_cluster(name, entry, folder) for name, entry in value.items())
+    primaries = [str(cluster.primary) for cluster in clusters]
+    for cluster in clusters:
+        if primaries.count(str(cluster.primary)) > 1:
+            raise InvalidConfig(
+                f"clusters.{cluster.name}.primary",
+                f"{cluster.primary} is the primary of two clusters",
+                hint="Give each cluster a server of its own.",
+            )
+    return clusters
+
+
+def _cluster(name: object, entry: object, folder: Path) -> ClusterConfig:
+    key = f"clusters.{name}"
+    if not isinstance(name, str) or not _CLUSTER_NAME.fullmatch(name):
+        raise InvalidConfig(key, f"{name!r} is no cluster name", hint="Use letters, digits, - and _.")
+    if not isinstance(entry, dict) or "primary" not in entry:
+        raise InvalidConfig(f"{key}.primary", "is missing", hint="Add primary: mysql://user:password@host:port.")
+    _refuse_unknown(f"{key}.", entry, ("primary", "replicas"))
+    replicas = entry.get("replicas") or []
+    if not isinstance(replicas, list):
+        raise InvalidConfig(f"{key}.replicas", f"{replicas!r} is no list", hint="Write replicas: [mysql://…].")
+    return ClusterConfig(
+        name=name,
+        primary=_node(f"{key}.primary", entry["primary"], folder),
+        replicas=tuple(_node(f"{key}.replicas[{n}]", url, folder) for n, url in enumerate(replicas)),
+    )
+
+
+def _node(key: str, text: object, folder: Path) -> NodeUrl:
+    url = parse_node_url(key, text)
+    if url.engine == "sqlite":
+        return NodeUrl(engine="sqlite", folder=str((folder / url.folder).resolve()))
+    if url.database:
+        raise InvalidConfig(key, f"names the database {url.database!r}", hint="Leave it out: each shard is one.")
+    return url
+
+
+def _control(document: Mapping[str, Any], clusters: tuple[ClusterConfig, ...], folder: Path) -> NodeUrl:
+    """Where the control database is: by default on the first cluster."""
+    if document.get("control") is None:
+        return clusters[0].primary
+    url = parse_node_url("control", document["control"])
+    if url.engine == "sqlite":
+        return NodeUrl(engine="sqlite", folder=str((folder / url.folder).resolve()))
+    return url
+
+
+def _section(name: str, struct: type[Any], value: object) -> Any:
+    if value is None:
+        return struct()
+    if not isinstance(value, dict):
+        raise InvalidConfig(name, f"{value!r} is no mapping", hint=f"Write {name}: {{…}}.")
+    known = {entry.name: entry.default for entry in fields(struct)}
+    _refuse_unknown(f"{name}.", value, tuple(known))
+    return struct(**{key: _setting(f"{name}.{key}", known[key], given) for key, given in value.items()})
+
+
+def _setting(key: str, default: object, given: object) -> object:
+    """Check one setting against the type of its default."""
+    if isinstance(default, bool):
+        if type(given) is not bool:
+            raise InvalidConfig(key, f"{given!r} is neither true nor false", hint=f"Write {default}.".lower())
+        return given
+    if isinstance(default, int):
+        return _whole(key, given, 0 if key == "pool.overflow" else 1, 1_000_000)
+    if isinstance(default, float):
+        if type(given) not in (int, float) or not 0 < float(str(given)) < 86_400:
+            raise InvalidConfig(key, f"{given!r} is no number of seconds", hint=f"The default is {default}.")
+        return float(str(given))
+    if not isinstance(given, str):
+        raise InvalidConfig(key, f"{given!r} is no text", hint="Name a file.")
+    return given
+
+
+def _resolve_references(value: Any, folder: Path) -> Any:
+    """Replace ${NAME} and ${file:path} in every text of a document."""
+    if isinstance(value, Mapping):
+        return {key: _resolve_references(inner, folder) for key, inner in value.items()}
+    if isinstance(value, list):
+        return [_resolve_references(inner, folder) for inner in value]
+    if isinstance(value, str):
+        # Inside a URL a password's own @ and / must not be taken for the URL's.
+        escape = partial(quote, safe="") if "://" in value else str
+        return _REFERENCE.sub(lambda match: escape(_referenced(match, folder)), value)
+    return value
+
+
+def _referenced(match: re.Match[str], folder: Path) -> str:
+    name = match.group(2)
+    if match.group(1):
+        try:
+            return (folder / name).read_text().strip()
+        except OSError as problem:
+            raise InvalidConfig(
+                match.group(0),
+                f"cannot be read ({problem.strerror})",
+                hint="Create the file or mend its path.",
+            ) from problem
+    try:
+        return os.environ[name]
+    except KeyError:
+        raise InvalidConfig(match.group(0), "is not set", hint=f"export {name}=… before you start.") from None

@@ -1,0 +1,44 @@
+"""The versions of the topology in the control database: the newest is read, the next is written by compare-and-set."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+
+import sqlalchemy as sa
+
+from schemaless_core.control.audit import who_am_i
+from schemaless_core.control.database import ControlDatabase
+from schemaless_core.control.tables import topology as table
+from schemaless_core.errors import TopologyConflict
+from schemaless_core.topology import Topology, from_document, to_document
+
+
+class Topologies:
+    """All versions of one datastore's topology."""
+
+    def __init__(self, control: ControlDatabase) -> None:
+        self._control = control
+
+    def find_newest(self) -> Topology | None:
+        """Return the topology that holds now, None before the first."""
+        newest = sa.select(table.c.version, table.c.document).order_by(table.c.version.desc()).limit(1)
+        with self._control.begin() as connection:
+            found = connection.execute(newest).first()
+        return from_document(found.version, found.document) if found else None
+
+    def put_next(self, topology: Topology, *, why: str) -> None:
+        """Store a version; `TopologyConflict` when somebody stored that version first."""
+        row = {
+            "version": topology.version,
+            "document": to_document(topology),
+            "at": datetime.now(UTC).isoformat(timespec="microseconds")[:32],
+            "who": who_am_i(),
+            "why": why,
+        }
+        try:
+            with self._control.begin() as connection:
+                connection.execute(sa.insert(table).values(row))
+        except sa.exc.IntegrityError as error:
+            raise TopologyConflict(
+                f"Version {topology.version} of the topology exists.", hint="Look at it, then decide again."
+            ) from error

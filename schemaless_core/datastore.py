@@ -1,0 +1,245 @@
+"""`Datastore`: the cell store on sharded servers. Routes each call to the part that does it, and measures it."""
+
+from __future__ import annotations
+
+import copy
+import os
+import time
+import weakref
+from collections.abc import Callable, Collection, Mapping, Sequence
+from types import TracebackType
+from typing import Any, Literal, Self, TypeVar
+from uuid import UUID
+
+from schemaless_core import metrics
+from schemaless_core.answers import (
+    ANY,
+    Bucket,
+    Condition,
+    IndexPage,
+    Location,
+    PutResult,
+    RowPage,
+    Scalar,
+    ShardPage,
+)
+from schemaless_core.canonical import Json
+from schemaless_core.cell import Cell, CellKey, ColumnKey, check_row_key
+from schemaless_core.clusters import Cluster
+from schemaless_core.config import DatastoreConfig, load_document, parse_config
+from schemaless_core.control.database import ControlDatabase
+from schemaless_core.errors import (
+    BatchFailed,
+    Conflict,
+    Invalid,
+    InvalidRequest,
+    SchemalessError,
+    StaleEpoch,
+    Unavailable,
+)
+from schemaless_core.fanout import FanOut
+from schemaless_core.habits import Habits
+from schemaless_core.lookups import Lookups
+from schemaless_core.places import Places
+from schemaless_core.puts import Puts
+from schemaless_core.routing import Router
+from schemaless_core.schema import Progress, Schema, SchemaPlan
+from schemaless_core.sharding import shard_of
+from schemaless_core.shardlog import ShardLog
+from schemaless_core.standing import Kind, ShardStatus, Standing
+from schemaless_core.walks import Walks
+
+T = TypeVar("T")
+
+
+class Datastore:
+    """Cells on MySQL, MariaDB or SQLite. A context manager; safe to share by threads and to inherit by forks."""
+
+    def __init__(self, config: DatastoreConfig) -> None:
+        self.config = config
+        self.clusters = {cluster.name: Cluster(cluster, config) for cluster in config.clusters}
+        self.control = ControlDatabase(config.control, config.datastore)
+        self.schema = Schema(config, self.clusters, self.control)
+        self._places = Places(config.shards, self.clusters, self.control)
+        self._fanout = FanOut(2 * len(self.clusters))
+        self._router = Router(self.clusters, self._places, self._fanout)
+        self._arrange(Habits(), Standing())
+        _ALL.add(self)
+
+    @classmethod
+    def open(cls, source: str | os.PathLike[str] | Mapping[str, Any]) -> Self:
+        """Open a datastore from a configuration file or mapping. It connects when it is first used."""
+        document, folder = load_document(source)
+        return cls(parse_config(document, folder))
+
+    def create_schema(
+        self, *, status: ShardStatus = ShardStatus.RW, progress: Progress = lambda done, total: None
+    ) -> SchemaPlan:
+        """Create whatever is missing of the shards and the control database. Idempotent, resumable."""
+        return self.schema.apply(status, progress)
+
+    def put_cell(
+        self,
+        row_key: UUID,
+        column_name: str,
+        ref_key: int,
+        body: Json,
+        *,
+        expect_latest: int | None | Any = ANY,
+    ) -> PutResult:
+        cell = Cell(row_key, column_name, ref_key, body)
+        return _measured("put_cell", self._puts.put, cell, expect_latest)
+
+    def put_cells(self, cells: Sequence[Cell]) -> list[PutResult]:
+        return _measured("put_cells", self._puts.put_many, cells)
+
+    def append_cell(self, row_key: UUID, column_name: str, body: Json) -> PutResult:
+        return _measured("append_cell", self._puts.append, row_key, column_name, body)
+
+    def get_cell(self, row_key: UUID, column_name: str, ref_key: int) -> Cell | None:
+        return _measured("get_cell", self._lookups.cell, row_key, column_name, ref_key)
+
+    def get_cell_latest(self, row_key: UUID, column_name: str) -> Cell | None:
+        return _measured("get_cell_latest", self._lookups.latest, row_key, column_name)
+
+    def get_cells(self, keys: Sequence[CellKey]) -> list[Cell | None]:
+        return _measured("get_cells", self._lookups.cells, keys)
+
+    def get_cells_latest(self, columns: Sequence[ColumnKey]) -> list[Cell | None]:
+        return _measured("get_cells_latest", self._lookups.latest_cells, columns)
+
+    def get_row(self, row_key: UUID, columns: Collection[str] | None = None) -> dict[str, Cell]:
+        return _measured("get_row", self._lookups.row, row_key, columns)
+
+    def get_history(
+        self, row_key: UUID, column_name: str, *, before: int | None = None, limit: int = 100
+    ) -> list[Cell]:
+        return _measured("get_history", self._lookups.history, row_key, column_name, before, limit)
+
+    def query_index(
+        self,
+        index: str,
+        shard_value: Scalar,
+        where: Sequence[Condition] = (),
+        *,
+        fields: Sequence[str] | None = None,
+        columns: Sequence[str] | Literal["*"] | None = None,
+        order_by: str | None = None,
+        descending: bool = False,
+        limit: int = 100,
+        cursor: str | None = None,
+        consistency: Literal["fast", "verified"] = "fast",
+    ) -> IndexPage:
+        raise InvalidRequest(f"There is no index {index!r}.", hint="This version has no indexes yet.")
+
+    def get_cells_for_shard(self, shard: int, location: Location, limit: int) -> ShardPage:
+        return _measured("get_cells_for_shard", self._log.pages, {shard: location}, limit)[shard]
+
+    def get_cells_for_shards(self, locations: Mapping[int, Location], limit: int) -> dict[int, ShardPage]:
+        return _measured("get_cells_for_shards", self._log.pages, locations, limit)
+
+    def scan_rows(
+        self, shard: int, after: UUID | None = None, limit: int = 1000, columns: Collection[str] | None = None
+    ) -> RowPage:
+        return _measured("scan_rows", self._walks.rows, shard, after, limit, columns)
+
+    def checksum(self, shard: int, columns: Collection[str] | None = None) -> list[Bucket]:
+        return _measured("checksum", self._walks.checksum, shard, columns)
+
+    def shard_of(self, row_key: UUID) -> int:
+        check_row_key(row_key)
+        return shard_of(row_key, self.config.shards)
+
+    def using(
+        self,
+        *,
+        read: Literal["primary", "replica"] | None = None,
+        deadline: float | None = None,
+        include_buffered: bool | None = None,
+        durability: Literal["single", "double"] | None = None,
+    ) -> Self:
+        """Return the same store with other habits; what is not named stays as it was."""
+        return self._with(self._habits.with_changes(read, deadline, include_buffered, durability), self._standing)
+
+    def as_owner(self, authority_epoch: int) -> Self:
+        """Return the same store for an authority's calls: writes and reads count only at this epoch."""
+        return self._with(self._habits, Standing(Kind.OWNER, authority_epoch))
+
+    def as_copier(self, authority_epoch: int | None = None) -> Self:
+        """Return the same store for whoever carries what is true elsewhere: mirror, backfill, repair."""
+        return self._with(self._habits, Standing(Kind.COPIER, authority_epoch))
+
+    def close(self) -> None:
+        """Close all connections. Stores made by `using` share them."""
+        self._fanout.close()
+        for cluster in self.clusters.values():
+            cluster.close()
+        self.control.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def _with(self, habits: Habits, standing: Standing) -> Self:
+        other = copy.copy(self)
+        other._arrange(habits, standing)
+        return other
+
+    def _arrange(self, habits: Habits, standing: Standing) -> None:
+        self._habits, self._standing = habits, standing
+        self._lookups = Lookups(self._router, self.config, habits, standing)
+        self._puts = Puts(self._router, self.config, habits, standing, self._lookups)
+        self._log = ShardLog(self._router, self.config, habits, standing)
+        self._walks = Walks(self._router, self.config, habits, standing)
+
+    def _after_fork(self) -> None:
+        self._places.after_fork()
+        self._fanout.after_fork()
+        for cluster in self.clusters.values():
+            cluster.after_fork()
+
+
+def _measured(operation: str, part: Callable[..., T], *arguments: Any) -> T:
+    """Run a call and record how long it took and what came of it."""
+    started = time.perf_counter()
+    outcome = "ok"
+    try:
+        return part(*arguments)
+    except SchemalessError as error:
+        outcome = _outcome_of(error)
+        raise
+    except BaseException:
+        outcome = "bug"
+        raise
+    finally:
+        metrics.call_finished(operation, outcome, time.perf_counter() - started)
+
+
+def _outcome_of(error: SchemalessError) -> str:
+    for kind, name in _OUTCOMES.items():
+        if isinstance(error, kind):
+            return name
+    return "failed"
+
+
+_OUTCOMES: dict[type[SchemalessError], str] = {
+    Unavailable: "unavailable",
+    Conflict: "conflict",
+    Invalid: "invalid",
+    StaleEpoch: "stale_epoch",
+    BatchFailed: "batch_failed",
+}
+
+_ALL: weakref.WeakSet[Datastore] = weakref.WeakSet()
+
+
+def _after_fork() -> None:
+    for datastore in list(_ALL):
+        datastore._after_fork()
+
+
+os.register_at_fork(after_in_child=_after_fork)

@@ -1,0 +1,116 @@
+"""One connection to a MySQL or MariaDB server: its session settings, and a deadline that no answer outlives."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from pymysql.connections import Connection
+from pymysql.constants import CLIENT
+from pymysql.cursors import Cursor
+
+from schemaless_core.config import DeadlineConfig, TlsConfig
+from schemaless_core.deadline import Deadline
+from schemaless_core.urls import NodeUrl
+
+#: The server closes a connection of ours that was silent this long.
+WAIT_TIMEOUT_SECONDS = 30
+#: We do not trust one that was silent nearly as long.
+IDLE_SECONDS_MAX = 25.0
+
+SQL_MODE = "STRICT_TRANS_TABLES,STRICT_ALL_TABLES,NO_ENGINE_SUBSTITUTION,ERROR_FOR_DIVISION_BY_ZERO"
+
+SESSION = f"""\
+SET SESSION sql_mode = '{SQL_MODE}', time_zone = '+00:00', innodb_lock_wait_timeout = 1,
+ wait_timeout = {WAIT_TIMEOUT_SECONDS}, autocommit = 1"""
+ISOLATION = "SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED"
+# MySQL has no such setting: there a client that stops right after a server error holds its locks for wait_timeout.
+SESSION_MARIADB = "SET SESSION idle_write_transaction_timeout = 1, idle_transaction_timeout = 2"
+
+
+if TYPE_CHECKING:  # generic in the stubs only
+    _Connection = Connection[Cursor]
+else:
+    _Connection = Connection
+
+
+class DeadlineConnection(_Connection):
+    """A PyMySQL connection whose every read and write of the socket ends with the call's deadline."""
+
+    deadline: Deadline | None = None
+    last_used: float = 0.0
+    server_version: str
+
+    # PyMySQL sets the socket's time-out from these before each read and write; as properties they shrink
+    # while an answer trickles in, so the deadline holds for the whole call and not per packet.
+    @property
+    def _read_timeout(self) -> float | None:
+        if self.deadline is None:
+            return None
+        return max(self.deadline.remaining_seconds(), 0.001)
+
+    @_read_timeout.setter
+    def _read_timeout(self, value: float | None) -> None:
+        """PyMySQL's constructor assigns its own; ours comes from the deadline."""
+
+    _write_timeout = _read_timeout
+
+    @property
+    def is_mariadb(self) -> bool:
+        return "MariaDB" in self.server_version
+
+    @property
+    def is_stale(self) -> bool:
+        """Whether the server may have closed it meanwhile."""
+        return time.monotonic() - self.last_used > IDLE_SECONDS_MAX
+
+    def forget(self) -> None:
+        """Close the socket without a word to a server that may not be listening."""
+        self._force_close()  # type: ignore[attr-defined]  # the stubs leave it out
+
+
+@dataclass(frozen=True, slots=True)
+class Login:
+    """How connections to one server are made."""
+
+    url: NodeUrl
+    tls: TlsConfig
+    deadlines: DeadlineConfig
+
+
+def connect(login: Login, deadline: Deadline) -> DeadlineConnection:
+    """Open a connection with our session settings, within the call's deadline."""
+    limit = Deadline(min(login.deadlines.connect_seconds, max(deadline.remaining_seconds(), 0.001)))
+    tls = login.tls
+    connection = DeadlineConnection(
+        host=login.url.host,
+        port=login.url.port,
+        user=login.url.user,
+        password=login.url.password,
+        charset="utf8mb4",
+        # No FOUND_ROWS: the row count of an insert must be 0 for a cell that is there already.
+        client_flag=CLIENT.MULTI_STATEMENTS,
+        connect_timeout=limit.remaining_seconds(),
+        ssl_ca=tls.ca,
+        ssl_cert=tls.cert,
+        ssl_key=tls.key,
+        ssl_verify_identity=tls.verify_hostname if tls.ca else None,
+        defer_connect=True,
+    )
+    connection.deadline = limit
+    connection.connect()
+    _prepare(connection)
+    connection.deadline = None
+    connection.last_used = time.monotonic()
+    return connection
+
+
+def _prepare(connection: DeadlineConnection) -> None:
+    statements = [SESSION, ISOLATION]
+    if connection.is_mariadb:
+        statements.append(SESSION_MARIADB)
+    with connection.cursor() as cursor:
+        cursor.execute("; ".join(statements))
+        while cursor.nextset():
+            pass

@@ -1,0 +1,184 @@
+"""What the doctor wants to know of a MySQL or MariaDB server."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from datetime import UTC, datetime
+from typing import Any
+
+from schemaless_core.config import DatastoreConfig
+from schemaless_core.engine.base import Fact
+from schemaless_core.engine.mysql.connection import DeadlineConnection
+
+VARIABLES = """\
+SHOW GLOBAL VARIABLES WHERE Variable_name IN ('version', 'innodb_flush_log_at_trx_commit', 'sync_binlog', 'log_bin',
+ 'binlog_format', 'table_open_cache', 'table_definition_cache', 'open_files_limit', 'max_allowed_packet', 'sql_mode',
+ 'read_only', 'replica_preserve_commit_order', 'slave_parallel_mode', 'innodb_doublewrite', 'max_connections')"""
+NOW = "SELECT UTC_TIMESTAMP(6)"
+REPLICA_STATUS = "SHOW REPLICA STATUS"
+
+MYSQL_VERSION_MIN = (8, 0, 22)
+MARIADB_VERSION_MIN = (10, 11, 0)
+CLOCK_SECONDS_MAX = 1.0
+
+
+def facts(connection: DeadlineConnection, config: DatastoreConfig, *, is_replica: bool, shards: int) -> list[Fact]:
+    with connection.cursor() as cursor:
+        cursor.execute(VARIABLES)
+        variables: dict[str, str] = {str(name): str(value) for name, value in cursor.fetchall()}
+        cursor.execute(NOW)
+        (now,) = cursor.fetchone() or (datetime.now(UTC),)
+    found = [
+        _version(connection, variables),
+        _durable_log(variables),
+        _durable_binlog(variables),
+        _packet(variables, config),
+        _row_format(variables),
+        *_caches(variables, shards),
+        _clock(now.replace(tzinfo=UTC)),
+        Fact(
+            "sql_mode",
+            variables["sql_mode"] or "(empty)",
+            True,
+            advice="Our sessions set their own strict mode.",
+        ),
+    ]
+    if is_replica:
+        found.extend(_replication(connection, variables))
+    else:
+        found.append(
+            Fact(
+                "read_only",
+                variables.get("read_only", "OFF"),
+                variables.get("read_only", "OFF") in ("OFF", "0"),
+                is_refusal=True,
+                advice="A primary must take writes: SET GLOBAL read_only = 0.",
+            )
+        )
+    return found
+
+
+def _version(connection: DeadlineConnection, variables: Mapping[str, str]) -> Fact:
+    text = variables["version"]
+    numbers = tuple(int(part) for part in re.findall(r"\d+", text)[:3])
+    least = MARIADB_VERSION_MIN if connection.is_mariadb else MYSQL_VERSION_MIN
+    kind = "MariaDB" if connection.is_mariadb else "MySQL"
+    wanted = ".".join(str(part) for part in least)
+    return Fact("version", f"{kind} {text}", numbers >= least, True, f"Upgrade to {kind} {wanted} or later.")
+
+
+def _durable_log(variables: Mapping[str, str]) -> Fact:
+    value = variables["innodb_flush_log_at_trx_commit"]
+    return Fact(
+        "innodb_flush_log_at_trx_commit",
+        value,
+        value == "1",
+        True,
+        "An acknowledged cell must survive a crash (I1): SET GLOBAL innodb_flush_log_at_trx_commit = 1.",
+    )
+
+
+def _durable_binlog(variables: Mapping[str, str]) -> Fact:
+    value = variables["sync_binlog"]
+    is_fine = value == "1" or variables["log_bin"] in ("OFF", "0")
+    return Fact(
+        "sync_binlog",
+        value,
+        is_fine,
+        True,
+        "Replicas must not know less than an acknowledged cell after a crash (I1): SET GLOBAL sync_binlog = 1.",
+    )
+
+
+def _packet(variables: Mapping[str, str], config: DatastoreConfig) -> Fact:
+    value = int(variables["max_allowed_packet"])
+    # Escaping can double a body.
+    needed = 2 * config.max_body_bytes + 64 * 1024
+    return Fact(
+        "max_allowed_packet",
+        f"{value:,}",
+        value >= needed,
+        True,
+        f"Bodies of max_body_bytes need {needed:,}: SET GLOBAL max_allowed_packet = {needed}, or lower max_body_bytes.",
+    )
+
+
+def _row_format(variables: Mapping[str, str]) -> Fact:
+    value = variables["binlog_format"] if variables["log_bin"] in ("ON", "1") else "(no binlog)"
+    return Fact(
+        "binlog_format",
+        value,
+        value in ("ROW", "(no binlog)"),
+        False,
+        "Statements that read the clock replicate exactly only as rows: SET GLOBAL binlog_format = ROW.",
+    )
+
+
+def _caches(variables: Mapping[str, str], shards: int) -> Iterator[Fact]:
+    needed = 4 * shards
+    for name in ("table_open_cache", "table_definition_cache"):
+        yield Fact(
+            name,
+            variables[name],
+            int(variables[name]) >= needed,
+            False,
+            f"With {shards} shards on this server calls slow down: SET GLOBAL {name} = {needed}.",
+        )
+    limit = int(variables["open_files_limit"])
+    yield Fact(
+        "open_files_limit",
+        str(limit),
+        limit >= needed,
+        False,
+        f"Start the server with open_files_limit = {2 * needed}.",
+    )
+
+
+def _clock(now: datetime) -> Fact:
+    offset = (now - datetime.now(UTC)).total_seconds()
+    return Fact(
+        "clock",
+        f"{offset:+.3f} s from this host",
+        abs(offset) <= CLOCK_SECONDS_MAX,
+        False,
+        "Synchronise the clocks (chrony or ntpd): times of cells come from the server.",
+    )
+
+
+def _replication(connection: DeadlineConnection, variables: Mapping[str, str]) -> Iterator[Fact]:
+    status = _replica_status(connection)
+    if not status:
+        yield Fact("replication", "not set up", False, False, "Set up replication from the cluster's primary.")
+        return
+    running = all(status.get(key) == "Yes" for key in ("io_running", "sql_running"))
+    value = "running" if running else f"stopped ({status.get('last_error') or 'no error given'})"
+    yield Fact("replication", value, running, False, "Mend the error, then START REPLICA.")
+    behind = status.get("seconds_behind")
+    yield Fact("replication_lag", f"{behind} s", behind is not None and int(behind) <= 10, False, "Look at its load.")
+    ordered = variables.get("replica_preserve_commit_order", "ON") in ("ON", "1")
+    in_order = ordered and variables.get("slave_parallel_mode", "none") not in ("minimal", "aggressive")
+    yield Fact(
+        "in_order_apply",
+        "yes" if in_order else "no",
+        in_order,
+        False,
+        "A replica that applies out of order shows holes in the log: SET GLOBAL replica_preserve_commit_order = 1.",
+    )
+
+
+def _replica_status(connection: DeadlineConnection) -> dict[str, Any]:
+    """One vocabulary for both vendors' column names."""
+    with connection.cursor() as cursor:
+        cursor.execute(REPLICA_STATUS)
+        row = cursor.fetchone()
+        names = [str(column[0]) for column in cursor.description or ()]
+    if row is None:
+        return {}
+    raw = dict(zip(names, row, strict=True))
+    return {
+        "io_running": raw.get("Replica_IO_Running", raw.get("Slave_IO_Running")),
+        "sql_running": raw.get("Replica_SQL_Running", raw.get("Slave_SQL_Running")),
+        "seconds_behind": raw.get("Seconds_Behind_Source", raw.get("Seconds_Behind_Master")),
+        "last_error": raw.get("Last_Error") or raw.get("Last_IO_Error"),
+    }

@@ -1,0 +1,90 @@
+"""The log of a shard: cells by added id, many shards per round trip, and the history of its epochs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import datetime
+
+from schemaless_core.engine.base import EpochOpening, LogSlice, StoredCell
+from schemaless_core.engine.mysql.connection import DeadlineConnection
+from schemaless_core.engine.mysql.names import Names
+from schemaless_core.engine.mysql.reads import heads, heads_from, heads_statement, missing_shard
+from schemaless_core.engine.mysql.rows import stored_cell, utc
+from schemaless_core.standing import ShardHead
+
+LOG = """\
+(SELECT {shard} AS shard, added_id, row_key, column_name, ref_key, body, created_at FROM {cell}
+ WHERE added_id > {start} ORDER BY added_id LIMIT {limit})"""
+
+CREATED_AT = "SELECT created_at FROM {cell} WHERE added_id = %s"
+
+EPOCHS = "SELECT epoch, first_added_id, opened_at, why FROM {history} WHERE shard = %s ORDER BY epoch"
+
+#: Shards per statement; with more the server's parser costs more than the round trip saved.
+SHARDS_PER_STATEMENT = 64
+
+
+def log(connection: DeadlineConnection, names: Names, starts: Mapping[int, int], limit: int) -> dict[int, LogSlice]:
+    """Look at the heads first, then fetch from the shards that moved only."""
+    if len(starts) > 1:
+        before = heads(connection, names, starts.keys())
+        _check_present(starts, before)
+        moved = {shard: start for shard, start in starts.items() if before[shard].head > start}
+    else:
+        before, moved = {}, dict(starts)
+    slices = {shard: LogSlice(before[shard], []) for shard in starts if shard not in moved}
+    wanted = list(moved)
+    for first in range(0, len(wanted), SHARDS_PER_STATEMENT):
+        chunk = {shard: moved[shard] for shard in wanted[first : first + SHARDS_PER_STATEMENT]}
+        slices |= _fetch(connection, names, chunk, limit)
+    return slices
+
+
+def _fetch(connection: DeadlineConnection, names: Names, starts: Mapping[int, int], limit: int) -> dict[int, LogSlice]:
+    cells: dict[int, list[StoredCell]] = {shard: [] for shard in starts}
+    parts = [
+        LOG.format(shard=int(shard), cell=names.cell(shard), start=int(start), limit=int(limit))
+        for shard, start in starts.items()
+    ]
+    with connection.cursor() as cursor:
+        cursor.execute(f"{' UNION ALL '.join(parts)}; {heads_statement(names, starts.keys())}")
+        for shard, *row in cursor.fetchall():
+            cells[shard].append(stored_cell(tuple(row)))
+        cursor.nextset()
+        seen = heads_from(cursor.fetchall())
+    _check_present(starts, seen)
+    return {shard: LogSlice(seen[shard], cells[shard]) for shard in starts}
+
+
+def _check_present(starts: Mapping[int, int], seen: Mapping[int, ShardHead]) -> None:
+    for shard in starts:
+        if shard not in seen:
+            raise missing_shard(shard)
+
+
+def first_created_at(connection: DeadlineConnection, names: Names, shard: int, moment: datetime) -> int:
+    """Binary search: created_at never falls along the dense added ids."""
+    seen = heads(connection, names, [shard])
+    if shard not in seen:
+        raise missing_shard(shard)
+    low, high = 1, seen[shard].head + 1
+    statement = names.sql(CREATED_AT, shard)
+    with connection.cursor() as cursor:
+        while low < high:
+            middle = (low + high) // 2
+            cursor.execute(statement, (middle,))
+            found = cursor.fetchone()
+            if found is not None and utc(found[0]) >= moment:
+                high = middle
+            else:
+                low = middle + 1
+    return low
+
+
+def epochs(connection: DeadlineConnection, names: Names, shard: int) -> list[EpochOpening]:
+    with connection.cursor() as cursor:
+        cursor.execute(names.sql(EPOCHS, shard), (shard,))
+        return [
+            EpochOpening(epoch, first_added_id, utc(opened_at), why)
+            for epoch, first_added_id, opened_at, why in cursor.fetchall()
+        ]

@@ -1,0 +1,157 @@
+"""`MySQLNode`: one MySQL or MariaDB server. Leases a connection per verb and leaves the work to the verb's file."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from datetime import UTC, datetime
+from typing import Any
+
+from schemaless_core import metrics
+from schemaless_core.config import DatastoreConfig
+from schemaless_core.deadline import Deadline
+from schemaless_core.engine.base import (
+    Batch,
+    BucketSum,
+    EpochOpening,
+    Fact,
+    LogSlice,
+    NewCell,
+    Sighting,
+    Stored,
+)
+from schemaless_core.engine.mysql import facts, log, reads, scan, schema, writes
+from schemaless_core.engine.mysql.connection import Login
+from schemaless_core.engine.mysql.names import Names
+from schemaless_core.engine.mysql.sessions import Sessions
+from schemaless_core.errors import SchemalessError
+from schemaless_core.standing import Gate, ShardHead, ShardState, ShardStatus
+from schemaless_core.urls import NodeUrl
+
+#: DDL and the doctor have no caller that waits on a cell.
+ADMIN_SECONDS = 600.0
+LOOK_SECONDS = 10.0
+
+
+class MySQLNode:
+    """A `Node` on MySQL or MariaDB."""
+
+    def __init__(self, url: NodeUrl, config: DatastoreConfig) -> None:
+        self.name = str(url)
+        self._config = config
+        self._names = Names(config.datastore)
+        self._sessions = Sessions(self.name, Login(url, config.tls, config.deadlines), config.pool)
+
+    def put(self, gate: Gate, cell: NewCell, expect_latest: Any, deadline: Deadline) -> Stored:
+        return self._sessions.run(
+            lambda connection: writes.put(connection, self._names, gate, cell, expect_latest), deadline
+        )
+
+    def put_many(self, batches: Sequence[Batch], deadline: Deadline) -> list[list[Stored] | SchemalessError]:
+        return self._sessions.run(
+            lambda connection: writes.put_many(connection, self._names, batches, deadline), deadline
+        )
+
+    def find(self, shard: int, row_key: bytes, column_name: bytes, ref_key: int, deadline: Deadline) -> Sighting:
+        return self._sessions.run(
+            lambda connection: reads.find(connection, self._names, shard, row_key, column_name, ref_key),
+            deadline,
+        )
+
+    def find_latest(self, shard: int, row_key: bytes, column_name: bytes, deadline: Deadline) -> Sighting:
+        return self._sessions.run(
+            lambda connection: reads.find_latest(connection, self._names, shard, row_key, column_name),
+            deadline,
+        )
+
+    def find_many(
+        self, keys: Mapping[int, Sequence[tuple[bytes, bytes, int]]], deadline: Deadline
+    ) -> dict[int, Sighting]:
+        return self._sessions.run(lambda connection: reads.find_many(connection, self._names, keys), deadline)
+
+    def find_latest_many(
+        self, columns: Mapping[int, Sequence[tuple[bytes, bytes]]], deadline: Deadline
+    ) -> dict[int, Sighting]:
+        return self._sessions.run(lambda connection: reads.find_latest_many(connection, self._names, columns), deadline)
+
+    def row(self, shard: int, row_key: bytes, columns: Sequence[bytes] | None, deadline: Deadline) -> Sighting:
+        return self._sessions.run(
+            lambda connection: reads.row(connection, self._names, shard, row_key, columns), deadline
+        )
+
+    def history(
+        self,
+        shard: int,
+        row_key: bytes,
+        column_name: bytes,
+        before: int | None,
+        limit: int,
+        deadline: Deadline,
+    ) -> Sighting:
+        return self._sessions.run(
+            lambda connection: reads.history(connection, self._names, shard, row_key, column_name, before, limit),
+            deadline,
+        )
+
+    def heads(self, shards: Collection[int] | None, deadline: Deadline) -> dict[int, ShardHead]:
+        return self._sessions.run(lambda connection: reads.heads(connection, self._names, shards), deadline)
+
+    def log(self, starts: Mapping[int, int], limit: int, deadline: Deadline) -> dict[int, LogSlice]:
+        return self._sessions.run(lambda connection: log.log(connection, self._names, starts, limit), deadline)
+
+    def first_created_at(self, shard: int, moment: datetime, deadline: Deadline) -> int:
+        at = moment.astimezone(UTC)
+        return self._sessions.run(lambda connection: log.first_created_at(connection, self._names, shard, at), deadline)
+
+    def epochs(self, shard: int, deadline: Deadline) -> list[EpochOpening]:
+        return self._sessions.run(lambda connection: log.epochs(connection, self._names, shard), deadline)
+
+    def scan(
+        self, shard: int, after: bytes | None, limit: int, columns: Sequence[bytes] | None, deadline: Deadline
+    ) -> Sighting:
+        return self._sessions.run(
+            lambda connection: scan.scan(connection, self._names, shard, after, limit, columns), deadline
+        )
+
+    def checksum(
+        self, shard: int, columns: Sequence[bytes] | None, deadline: Deadline
+    ) -> tuple[ShardState, list[BucketSum]]:
+        return self._sessions.run(lambda connection: scan.checksum(connection, self._names, shard, columns), deadline)
+
+    def create_shards(self, shards: Sequence[int], status: ShardStatus) -> int:
+        deadline = Deadline(ADMIN_SECONDS)
+        self._sessions.run(lambda connection: schema.create_meta(connection, self._names), deadline)
+        missing = sorted(set(shards) - self.shards_present())
+        for first in range(0, len(missing), schema.SHARDS_PER_PACKET):
+            packet = missing[first : first + schema.SHARDS_PER_PACKET]
+            self._create(packet, status, deadline)
+            metrics.shards_created(len(packet))
+        return len(missing)
+
+    def _create(self, packet: Sequence[int], status: ShardStatus, deadline: Deadline) -> None:
+        self._sessions.run(lambda connection: schema.create_shards(connection, self._names, packet, status), deadline)
+
+    def record_shard_count(self, count: int) -> int:
+        deadline = Deadline(ADMIN_SECONDS)
+        self._sessions.run(lambda connection: schema.create_meta(connection, self._names), deadline)
+        return self._sessions.run(
+            lambda connection: schema.record_shard_count(connection, self._names, count), deadline
+        )
+
+    def shard_count(self) -> int | None:
+        return self._sessions.run(
+            lambda connection: schema.shard_count(connection, self._names), Deadline(LOOK_SECONDS)
+        )
+
+    def shards_present(self) -> set[int]:
+        return self._sessions.run(
+            lambda connection: schema.shards_present(connection, self._names), Deadline(LOOK_SECONDS)
+        )
+
+    def facts(self, *, is_replica: bool, shards: int) -> list[Fact]:
+        return self._sessions.run(
+            lambda connection: facts.facts(connection, self._config, is_replica=is_replica, shards=shards),
+            Deadline(LOOK_SECONDS),
+        )
+
+    def close(self) -> None:
+        self._sessions.close()

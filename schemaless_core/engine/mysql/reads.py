@@ -1,0 +1,172 @@
+"""Reads by key, of rows and of versions. Each returns the shard's own state beside the cells.
+
+The state is read in the same statement, or after the cells: epochs only grow, so a shard that is still the reader's
+after the cells were read was so while they were.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import Any
+
+from schemaless_core.engine.base import Sighting, StoredCell
+from schemaless_core.engine.mysql.connection import DeadlineConnection
+from schemaless_core.engine.mysql.names import Names
+from schemaless_core.engine.mysql.rows import binary, stored_cell, utc, values_of
+from schemaless_core.errors import SchemaMissing
+from schemaless_core.standing import ShardHead, ShardState
+
+FIND = """\
+SELECT s.epoch, s.authority_epoch, s.state, c.added_id, c.ref_key, c.body, c.created_at
+ FROM {state} s LEFT JOIN {cell} c ON c.row_key = %s AND c.column_name = %s AND c.ref_key = %s
+ WHERE s.shard = %s"""
+
+FIND_LATEST = """\
+SELECT s.epoch, s.authority_epoch, s.state, c.added_id, c.ref_key, c.body, c.created_at
+ FROM {state} s LEFT JOIN {cell} c ON c.row_key = %s AND c.column_name = %s
+  AND c.ref_key = (SELECT MAX(m.ref_key) FROM {cell} m WHERE m.row_key = %s AND m.column_name = %s)
+ WHERE s.shard = %s"""
+
+# STRAIGHT_JOIN: the list comes first, each of its rows is one lookup by the unique key.
+FIND_MANY = """\
+WITH w (row_key, column_name, ref_key) AS (VALUES ROWS)
+SELECT STRAIGHT_JOIN c.added_id, c.row_key, c.column_name, c.ref_key, c.body, c.created_at
+ FROM w JOIN {cell} c ON c.row_key = w.row_key AND c.column_name = w.column_name AND c.ref_key = w.ref_key"""
+
+FIND_LATEST_MANY = """\
+WITH w (row_key, column_name) AS (VALUES ROWS)
+SELECT STRAIGHT_JOIN c.added_id, c.row_key, c.column_name, c.ref_key, c.body, c.created_at
+ FROM w JOIN {cell} c ON c.row_key = w.row_key AND c.column_name = w.column_name
+  AND c.ref_key = (SELECT MAX(m.ref_key) FROM {cell} m WHERE m.row_key = w.row_key AND m.column_name = w.column_name)"""
+
+ROW = """\
+SELECT c.added_id, c.row_key, c.column_name, c.ref_key, c.body, c.created_at
+ FROM (SELECT row_key, column_name, MAX(ref_key) AS ref_key FROM {cell}
+   WHERE row_key = %s GROUP BY row_key, column_name) m
+ JOIN {cell} c ON c.row_key = m.row_key AND c.column_name = m.column_name AND c.ref_key = m.ref_key"""
+
+HISTORY = """\
+SELECT added_id, row_key, column_name, ref_key, body, created_at FROM {cell}
+ WHERE row_key = %s AND column_name = %s AND (%s IS NULL OR ref_key < %s) ORDER BY ref_key DESC LIMIT %s"""
+
+HEADS = "SELECT shard, epoch, authority_epoch, state, next_added_id FROM {state} WHERE shard IN ({shards})"
+ALL_HEADS = "SELECT shard, epoch, authority_epoch, state, next_added_id FROM {state}"
+
+
+def find(
+    connection: DeadlineConnection, names: Names, shard: int, row_key: bytes, column_name: bytes, ref_key: int
+) -> Sighting:
+    with connection.cursor() as cursor:
+        cursor.execute(names.sql(FIND, shard), (row_key, column_name, ref_key, shard))
+        return _sighting(shard, cursor.fetchone(), row_key, column_name)
+
+
+def find_latest(
+    connection: DeadlineConnection, names: Names, shard: int, row_key: bytes, column_name: bytes
+) -> Sighting:
+    with connection.cursor() as cursor:
+        cursor.execute(names.sql(FIND_LATEST, shard), (row_key, column_name, row_key, column_name, shard))
+        return _sighting(shard, cursor.fetchone(), row_key, column_name)
+
+
+def find_many(
+    connection: DeadlineConnection, names: Names, keys: Mapping[int, Sequence[tuple[bytes, bytes, int]]]
+) -> dict[int, Sighting]:
+    statements = {}
+    for shard, wanted in keys.items():
+        rows = (b"%s, %s, %d" % (binary(key), binary(name), ref_key) for key, name, ref_key in wanted)
+        statements[shard] = _listed(connection, names, FIND_MANY, shard, rows)
+    return _sightings(connection, names, statements)
+
+
+def find_latest_many(
+    connection: DeadlineConnection, names: Names, columns: Mapping[int, Sequence[tuple[bytes, bytes]]]
+) -> dict[int, Sighting]:
+    statements = {}
+    for shard, wanted in columns.items():
+        rows = (b"%s, %s" % (binary(key), binary(name)) for key, name in wanted)
+        statements[shard] = _listed(connection, names, FIND_LATEST_MANY, shard, rows)
+    return _sightings(connection, names, statements)
+
+
+def row(
+    connection: DeadlineConnection, names: Names, shard: int, row_key: bytes, columns: Sequence[bytes] | None
+) -> Sighting:
+    if columns is not None:
+        return find_latest_many(connection, names, {shard: [(row_key, name) for name in columns]})[shard]
+    return _sightings(connection, names, {shard: _bound(connection, names, ROW, shard, (row_key,))})[shard]
+
+
+def history(
+    connection: DeadlineConnection,
+    names: Names,
+    shard: int,
+    row_key: bytes,
+    column_name: bytes,
+    before: int | None,
+    limit: int,
+) -> Sighting:
+    values = (row_key, column_name, before, before, limit)
+    return _sightings(connection, names, {shard: _bound(connection, names, HISTORY, shard, values)})[shard]
+
+
+def heads(connection: DeadlineConnection, names: Names, shards: Collection[int] | None) -> dict[int, ShardHead]:
+    if shards is not None and not shards:
+        return {}
+    with connection.cursor() as cursor:
+        cursor.execute(heads_statement(names, shards))
+        return heads_from(cursor.fetchall())
+
+
+def heads_statement(names: Names, shards: Collection[int] | None) -> str:
+    if shards is None:
+        return ALL_HEADS.format(state=names.shard_state)
+    return HEADS.format(state=names.shard_state, shards=", ".join(str(int(shard)) for shard in shards))
+
+
+def heads_from(rows: Iterable[tuple[Any, ...]]) -> dict[int, ShardHead]:
+    return {
+        shard: ShardHead(ShardState(epoch, authority_epoch, state), next_added_id - 1)
+        for shard, epoch, authority_epoch, state, next_added_id in rows
+    }
+
+
+def missing_shard(shard: int) -> SchemaMissing:
+    return SchemaMissing(f"Shard {shard} is not on this server.", hint="Run `tripstore schema apply`.")
+
+
+def _sighting(shard: int, found: tuple[Any, ...] | None, row_key: bytes, column_name: bytes) -> Sighting:
+    if found is None:
+        raise missing_shard(shard)
+    state = ShardState(*found[:3])
+    added_id, ref_key, body, created_at = found[3:]
+    if added_id is None:
+        return Sighting(state, [])
+    return Sighting(state, [StoredCell(added_id, row_key, column_name, ref_key, body, utc(created_at))])
+
+
+def _sightings(connection: DeadlineConnection, names: Names, statements: Mapping[int, bytes]) -> dict[int, Sighting]:
+    """Send one statement per shard and the look at their states behind them, as one packet."""
+    if not statements:
+        return {}
+    look = heads_statement(names, statements.keys()).encode()
+    cells: dict[int, list[StoredCell]] = {}
+    with connection.cursor() as cursor:
+        cursor.execute(b"; ".join([*statements.values(), look]))  # type: ignore[call-overload]  # the stubs say str
+        for shard in statements:
+            cells[shard] = [stored_cell(found) for found in cursor.fetchall()]
+            cursor.nextset()
+        seen = heads_from(cursor.fetchall())
+    for shard in statements:
+        if shard not in seen:
+            raise missing_shard(shard)
+    return {shard: Sighting(seen[shard].state, found) for shard, found in cells.items()}
+
+
+def _listed(connection: DeadlineConnection, names: Names, template: str, shard: int, rows: Iterable[bytes]) -> bytes:
+    return names.sql(template, shard).encode().replace(b"VALUES ROWS", values_of(connection, rows))
+
+
+def _bound(connection: DeadlineConnection, names: Names, template: str, shard: int, values: tuple[Any, ...]) -> bytes:
+    with connection.cursor() as cursor:
+        return cursor.mogrify(names.sql(template, shard), values).encode("utf-8", "surrogateescape")

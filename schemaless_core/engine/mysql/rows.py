@@ -1,0 +1,38 @@
+"""Rows between Python and SQL text: binary literals, VALUES lists, and the shape of what comes back."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from datetime import UTC, datetime
+from typing import Any
+
+from schemaless_core.engine.base import StoredCell
+from schemaless_core.engine.mysql.connection import DeadlineConnection
+
+
+def binary(data: bytes) -> bytes:
+    """A binary string literal, for lists too long to bind value by value.
+
+    Under our sql_mode (no NO_BACKSLASH_ESCAPES) quote and backslash are all that a literal must escape.
+    """
+    if b"\\" in data or b"'" in data:
+        data = data.replace(b"\\", b"\\\\").replace(b"'", b"''")
+    return b"_binary'" + data + b"'"
+
+
+def values_of(connection: DeadlineConnection, rows: Iterable[bytes]) -> bytes:
+    """A table of rows; MySQL wants the word ROW before each, MariaDB refuses it."""
+    if connection.is_mariadb:
+        return b"VALUES (" + b"), (".join(rows) + b")"
+    return b"VALUES ROW(" + b"), ROW(".join(rows) + b")"
+
+
+def stored_cell(row: tuple[Any, ...]) -> StoredCell:
+    """A row of added id, row key, column name, ref key, body, time."""
+    added_id, row_key, column_name, ref_key, body, created_at = row
+    return StoredCell(added_id, row_key, column_name, ref_key, body, utc(created_at))
+
+
+def utc(moment: datetime) -> datetime:
+    """Our sessions speak UTC; the driver does not know."""
+    return moment.replace(tzinfo=UTC)

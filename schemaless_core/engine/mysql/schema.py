@@ -1,0 +1,89 @@
+"""Creation of shards: databases and tables first, the counter row last. A shard is complete when it has its row."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from importlib.resources import files
+
+from schemaless_core.engine.mysql.connection import DeadlineConnection
+from schemaless_core.engine.mysql.names import Names
+from schemaless_core.failpoints import reach
+from schemaless_core.standing import ShardStatus
+
+FORMAT = 1
+
+TABLES = "SELECT COUNT(*) FROM information_schema.tables WHERE table_schema = %s AND table_name = %s"
+PRESENT = "SELECT shard FROM {state}"
+COUNT = "SELECT shards FROM {meta}.datastore WHERE one = 1"
+RECORD = "INSERT INTO {meta}.datastore (one, shards, format) VALUES (1, %s, %s) ON DUPLICATE KEY UPDATE one = one"
+OPEN_EPOCH = """\
+INSERT INTO {history} (shard, epoch, first_added_id, opened_at, why) VALUES (%s, 1, 1, UTC_TIMESTAMP(6), 'created')
+ ON DUPLICATE KEY UPDATE shard = shard"""
+OPEN_STATE = """\
+INSERT INTO {state} (shard, epoch, authority_epoch, state, next_added_id, last_created_at)
+ VALUES (%s, 1, 0, %s, 1, UTC_TIMESTAMP(6)) ON DUPLICATE KEY UPDATE shard = shard"""
+
+#: Shards per packet of DDL: what a kill can leave half-made, and one look of the progress.
+SHARDS_PER_PACKET = 32
+
+
+def create_meta(connection: DeadlineConnection, names: Names) -> None:
+    _run(connection, _ddl("meta.sql").format(meta=names.meta))
+
+
+def create_shards(connection: DeadlineConnection, names: Names, shards: Sequence[int], status: ShardStatus) -> None:
+    """Create one packet of shards; whatever of it exists stays as it is."""
+    template = _ddl("shard.sql")
+    _run(connection, ";\n".join(template.format(database=names.database(shard)) for shard in shards))
+    reach("schema.tables_created")
+    with connection.cursor() as cursor:
+        connection.begin()
+        for shard in shards:
+            cursor.execute(names.sql(OPEN_EPOCH, shard), (shard,))
+            cursor.execute(names.sql(OPEN_STATE, shard), (shard, status.value))
+        connection.commit()
+    reach("schema.shards_opened")
+
+
+def shards_present(connection: DeadlineConnection, names: Names) -> set[int]:
+    if not _has_table(connection, names, "shard_state"):
+        return set()
+    with connection.cursor() as cursor:
+        cursor.execute(PRESENT.format(state=names.shard_state))
+        return {shard for (shard,) in cursor.fetchall()}
+
+
+def shard_count(connection: DeadlineConnection, names: Names) -> int | None:
+    if not _has_table(connection, names, "datastore"):
+        return None
+    with connection.cursor() as cursor:
+        cursor.execute(COUNT.format(meta=names.meta))
+        found = cursor.fetchone()
+        return found[0] if found else None
+
+
+def record_shard_count(connection: DeadlineConnection, names: Names, count: int) -> int:
+    with connection.cursor() as cursor:
+        cursor.execute(RECORD.format(meta=names.meta), (count, FORMAT))
+        cursor.execute(COUNT.format(meta=names.meta))
+        (known,) = cursor.fetchone() or (count,)
+        return int(known)
+
+
+def _has_table(connection: DeadlineConnection, names: Names, table: str) -> bool:
+    with connection.cursor() as cursor:
+        cursor.execute(TABLES, (f"{names.datastore}_meta", table))
+        (found,) = cursor.fetchone() or (0,)
+        return bool(found)
+
+
+def _ddl(name: str) -> str:
+    text = files("schemaless_core.engine.mysql").joinpath("sql", name).read_text()
+    return "\n".join(line for line in text.splitlines() if not line.startswith("--")).strip()
+
+
+def _run(connection: DeadlineConnection, statements: str) -> None:
+    with connection.cursor() as cursor:
+        cursor.execute(statements)
+        while cursor.nextset():
+            pass

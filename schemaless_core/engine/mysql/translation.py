@@ -1,0 +1,81 @@
+"""Driver errors become ours, here and nowhere else."""
+
+from __future__ import annotations
+
+from pymysql import err
+
+from schemaless_core.deadline import Deadline
+from schemaless_core.errors import (
+    ConnectionBroken,
+    InvalidServer,
+    NodeUnavailable,
+    SchemalessError,
+    SchemaMissing,
+)
+
+#: The connection is gone, and it was gone before anything could take long.
+_BROKEN = frozenset({0, 1053, 1927, 2006, 2013, 2014, 2055, 4031})
+#: The server is there but does not serve now: too many connections, lock waits, deadlock, killed, full.
+_BUSY = {
+    1021: "its disk is full",
+    1026: "it cannot write to its disk",
+    1030: "its storage engine reports an error (is the disk full?)",
+    1040: "it has too many connections",
+    1114: "a table is full (is the disk full?)",
+    1205: "a lock was not free in time",
+    1213: "a deadlock was resolved against this call",
+    1226: "the user's connection limit is reached",
+    1317: "the statement was interrupted",
+    1836: "it is read-only",
+    1290: "it runs with an option that forbids this (is it read-only?)",
+    3024: "the statement took too long",
+    3100: "it could not replicate the change",
+}
+#: These say something of one lock or statement, not of the server.
+_ONE_LOCK = frozenset({1205, 1213, 1317, 3024})
+_REFUSED = {
+    1044: "the user lacks a privilege",
+    1045: "the password or user is wrong",
+    1142: "the user lacks a privilege",
+    1227: "the user lacks a privilege",
+    1251: "it wants another way of logging in",
+    1698: "the user may not log in with a password",
+    2059: "it wants another way of logging in",
+}
+_MISSING = frozenset({1049, 1146})
+
+
+def translate(error: Exception, node: str, deadline: Deadline | None) -> SchemalessError:
+    """Return our error for a driver's; whoever raises it adds the driver's as its cause."""
+    code = error.args[0] if error.args and isinstance(error.args[0], int) else None
+    text = str(error.args[-1]) if error.args else type(error).__name__
+    if isinstance(error, err.InterfaceError | OSError) or code in _BROKEN:
+        if deadline is not None and deadline.is_over:
+            return NodeUnavailable(node, "it did not answer within the deadline")
+        return ConnectionBroken(node, f"the connection broke ({text})")
+    if code == 2003:
+        return NodeUnavailable(node, f"no connection ({text})", hint="Check that the server runs and its address.")
+    if code in _BUSY:
+        return NodeUnavailable(node, f"{_BUSY[code]} ({text})", trips_breaker=code not in _ONE_LOCK)
+    if code in _REFUSED:
+        return InvalidServer(
+            node,
+            f"{_REFUSED[code]} ({text})",
+            hint="Mend user and password in the URL, or the user's grants.",
+        )
+    if code in _MISSING:
+        return SchemaMissing(f"{node} lacks a table ({text}).", hint="Run `tripstore schema apply`.")
+    if isinstance(error, err.OperationalError | err.InternalError):
+        return NodeUnavailable(node, f"{code}: {text}")
+    return SchemalessError(f"{node} refused a statement ({code}: {text}).", hint="This is a bug of ours; report it.")
+
+
+def translate_connect(error: Exception, node: str, deadline: Deadline) -> SchemalessError:
+    """The same for opening a connection, where a broken one means that nobody (or not MySQL) answers."""
+    ours = translate(error, node, deadline)
+    if isinstance(ours, ConnectionBroken | NodeUnavailable) and not isinstance(error, err.OperationalError):
+        reason = f"what answers there does not speak the MySQL protocol ({error})"
+        return InvalidServer(node, reason, hint="Name the port of a MySQL or MariaDB server.")
+    if isinstance(ours, ConnectionBroken):
+        return NodeUnavailable(node, ours.reason)
+    return ours

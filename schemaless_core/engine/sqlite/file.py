@@ -1,0 +1,152 @@
+"""The file of a cluster: connections, deadlines and transactions. A write takes the file's one write lock at once."""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+import threading
+import weakref
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime, timedelta
+from importlib.resources import files
+from pathlib import Path
+
+from schemaless_core.deadline import Deadline
+from schemaless_core.errors import NodeUnavailable, SchemalessError, SchemaMissing
+from schemaless_core.sharding import bucket_of, cell_hash
+
+_EPOCH_START = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+class SQLiteFile:
+    """One database file. Keeps idle connections; a fork starts with none."""
+
+    def __init__(self, node: str, path: Path) -> None:
+        self._node = node
+        self._path = path
+        self._lock = threading.Lock()
+        self._idle: list[sqlite3.Connection] = []
+        _ALL.add(self)
+
+    @contextmanager
+    def read(self, deadline: Deadline) -> Iterator[sqlite3.Connection]:
+        """A snapshot: everything read inside belongs together."""
+        with self._transaction("BEGIN", deadline) as connection:
+            yield connection
+
+    @contextmanager
+    def write(self, deadline: Deadline) -> Iterator[sqlite3.Connection]:
+        """The only writer of the file until the end of the block."""
+        with self._transaction("BEGIN IMMEDIATE", deadline) as connection:
+            yield connection
+
+    def create(self) -> None:
+        """Create folder, file and tables. Safe to repeat."""
+        self._path.parent.mkdir(parents=True, exist_ok=True)
+        script = files("schemaless_core.engine.sqlite").joinpath("sql", "store.sql").read_text()
+        connection = self._connect()
+        try:
+            connection.executescript(script)
+        except sqlite3.Error as error:
+            raise self._translated(error) from error
+        finally:
+            connection.close()
+
+    @property
+    def exists(self) -> bool:
+        return self._path.exists()
+
+    def close(self) -> None:
+        with self._lock:
+            idle, self._idle = self._idle, []
+        for connection in idle:
+            connection.close()
+
+    def after_fork(self) -> None:
+        """SQLite forbids to use or close a parent's connection: keep them, untouched, for ever."""
+        _INHERITED.extend(self._idle)
+        self._lock, self._idle = threading.Lock(), []
+
+    @contextmanager
+    def _transaction(self, begin: str, deadline: Deadline) -> Iterator[sqlite3.Connection]:
+        connection = self._taken()
+        try:
+            milliseconds = max(int(deadline.remaining_seconds() * 1000), 1)
+            connection.execute(f"PRAGMA busy_timeout = {milliseconds}")
+            connection.execute(begin)
+            yield connection
+            connection.execute("COMMIT")
+        except sqlite3.Error as error:
+            connection.close()
+            raise self._translated(error) from error
+        except BaseException:
+            connection.close()
+            raise
+        with self._lock:
+            self._idle.append(connection)
+
+    def _taken(self) -> sqlite3.Connection:
+        with self._lock:
+            if self._idle:
+                return self._idle.pop()
+        if not self._path.exists():
+            raise SchemaMissing(f"{self._node} has no file yet.", hint="Run `tripstore schema apply`.")
+        return self._connect()
+
+    def _connect(self) -> sqlite3.Connection:
+        try:
+            connection = sqlite3.connect(self._path, isolation_level=None, check_same_thread=False)
+            connection.execute("PRAGMA journal_mode = WAL")
+            connection.execute("PRAGMA synchronous = FULL")  # I1: a commit is on the disk
+        except sqlite3.Error as error:
+            raise self._translated(error) from error
+        connection.create_function("cell_hash", 4, _hash_text, deterministic=True)
+        connection.create_function("bucket_of", 1, bucket_of, deterministic=True)
+        connection.create_aggregate("sum_text", 1, _SumText)  # type: ignore[arg-type]  # it takes text
+        return connection
+
+    def _translated(self, error: sqlite3.Error) -> SchemalessError:
+        text = str(error)
+        if "no such table" in text:
+            return SchemaMissing(f"{self._node} has no tables yet.", hint="Run `tripstore schema apply`.")
+        if "locked" in text or "busy" in text:
+            return NodeUnavailable(self._node, "another writer held the file past the deadline", trips_breaker=False)
+        return NodeUnavailable(self._node, text, hint="Check the folder, its rights and its disk.")
+
+
+class _SumText:
+    """Adds numbers that SQLite's integers cannot hold; they travel as text."""
+
+    def __init__(self) -> None:
+        self._total = 0
+
+    def step(self, value: str, /) -> None:
+        self._total += int(value)
+
+    def finalize(self) -> str:
+        return str(self._total)
+
+
+def _hash_text(row_key: bytes, column_name: bytes, ref_key: int, body: bytes) -> str:
+    return str(cell_hash(row_key, column_name, ref_key, body))
+
+
+def to_microseconds(moment: datetime) -> int:
+    return (moment - _EPOCH_START) // timedelta(microseconds=1)
+
+
+def from_microseconds(value: int) -> datetime:
+    return _EPOCH_START + timedelta(microseconds=value)
+
+
+_ALL: weakref.WeakSet[SQLiteFile] = weakref.WeakSet()
+_INHERITED: list[sqlite3.Connection] = []
+
+
+def _after_fork() -> None:
+    for file in list(_ALL):
+        file.after_fork()
+
+
+os.register_at_fork(after_in_child=_after_fork)

@@ -1,0 +1,193 @@
+"""`SQLiteNode`: one SQLite file that stands for a cluster's server."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Callable, Collection, Mapping, Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from schemaless_core import metrics
+from schemaless_core.answers import ANY
+from schemaless_core.config import DatastoreConfig
+from schemaless_core.deadline import Deadline
+from schemaless_core.engine.base import (
+    Batch,
+    BucketSum,
+    EpochOpening,
+    Fact,
+    LogSlice,
+    NewCell,
+    Sighting,
+    Stored,
+    StoredCell,
+)
+from schemaless_core.engine.sqlite import reads, writes
+from schemaless_core.engine.sqlite.file import SQLiteFile, to_microseconds
+from schemaless_core.errors import SchemalessError, SchemaMissing, StaleEpoch
+from schemaless_core.failpoints import reach
+from schemaless_core.standing import Gate, ShardHead, ShardState, ShardStatus
+from schemaless_core.urls import NodeUrl
+
+PRESENT = "SELECT shard FROM shard_state"
+COUNT = "SELECT shards FROM datastore WHERE one = 1"
+RECORD = "INSERT INTO datastore (one, shards, format) VALUES (1, ?, 1) ON CONFLICT DO NOTHING"
+OPEN_EPOCH = "INSERT INTO shard_epoch (shard, epoch, first_added_id, opened_at, why) VALUES (?, 1, 1, ?, 'created')"
+OPEN_STATE = """\
+INSERT INTO shard_state (shard, epoch, authority_epoch, state, next_added_id, last_created_at)
+ VALUES (?, 1, 0, ?, 1, ?)"""
+
+LOOK_SECONDS = 10.0
+
+
+class SQLiteNode:
+    """A `Node` on one file."""
+
+    def __init__(
+        self, url: NodeUrl, config: DatastoreConfig, clock: Callable[[], datetime] = lambda: datetime.now(UTC)
+    ) -> None:
+        self.name = str(url)
+        self._clock = clock
+        self._file = SQLiteFile(self.name, Path(url.folder) / f"{config.datastore}.db")
+
+    def put(self, gate: Gate, cell: NewCell, expect_latest: Any, deadline: Deadline) -> Stored:
+        reach("put.before_send")
+        with self._file.write(deadline) as connection:
+            stored = writes.put(connection, gate, cell, expect_latest, self._clock)
+        reach("put.answered")
+        return stored
+
+    def put_many(self, batches: Sequence[Batch], deadline: Deadline) -> list[list[Stored] | SchemalessError]:
+        return [self._put_batch(batch, deadline) for batch in batches]
+
+    def _put_batch(self, batch: Batch, deadline: Deadline) -> list[Stored] | SchemalessError:
+        reach("batch.before_send")
+        try:
+            with self._file.write(deadline) as connection:
+                stored = [writes.put(connection, batch.gate, cell, ANY, self._clock) for cell in batch.cells]
+        except (StaleEpoch, SchemaMissing) as refusal:
+            return refusal
+        reach("batch.answered")
+        return stored
+
+    def find(self, shard: int, row_key: bytes, column_name: bytes, ref_key: int, deadline: Deadline) -> Sighting:
+        with self._file.read(deadline) as connection:
+            found = reads.find(connection, shard, row_key, column_name, ref_key)
+            return _sighting(connection, shard, [found] if found else [])
+
+    def find_latest(self, shard: int, row_key: bytes, column_name: bytes, deadline: Deadline) -> Sighting:
+        with self._file.read(deadline) as connection:
+            found = reads.find_latest(connection, shard, row_key, column_name)
+            return _sighting(connection, shard, [found] if found else [])
+
+    def find_many(
+        self, keys: Mapping[int, Sequence[tuple[bytes, bytes, int]]], deadline: Deadline
+    ) -> dict[int, Sighting]:
+        with self._file.read(deadline) as connection:
+            return {
+                shard: _sighting(
+                    connection, shard, [cell for key in wanted if (cell := reads.find(connection, shard, *key))]
+                )
+                for shard, wanted in keys.items()
+            }
+
+    def find_latest_many(
+        self, columns: Mapping[int, Sequence[tuple[bytes, bytes]]], deadline: Deadline
+    ) -> dict[int, Sighting]:
+        with self._file.read(deadline) as connection:
+            return {
+                shard: _sighting(
+                    connection, shard, [cell for key in wanted if (cell := reads.find_latest(connection, shard, *key))]
+                )
+                for shard, wanted in columns.items()
+            }
+
+    def row(self, shard: int, row_key: bytes, columns: Sequence[bytes] | None, deadline: Deadline) -> Sighting:
+        with self._file.read(deadline) as connection:
+            return _sighting(connection, shard, reads.row(connection, shard, row_key, columns))
+
+    def history(
+        self, shard: int, row_key: bytes, column_name: bytes, before: int | None, limit: int, deadline: Deadline
+    ) -> Sighting:
+        with self._file.read(deadline) as connection:
+            return _sighting(connection, shard, reads.history(connection, shard, row_key, column_name, before, limit))
+
+    def heads(self, shards: Collection[int] | None, deadline: Deadline) -> dict[int, ShardHead]:
+        with self._file.read(deadline) as connection:
+            found = reads.heads(connection)
+        return found if shards is None else {shard: found[shard] for shard in shards if shard in found}
+
+    def log(self, starts: Mapping[int, int], limit: int, deadline: Deadline) -> dict[int, LogSlice]:
+        with self._file.read(deadline) as connection:
+            return {
+                shard: LogSlice(reads.head_of(connection, shard), reads.log(connection, shard, start, limit))
+                for shard, start in starts.items()
+            }
+
+    def first_created_at(self, shard: int, moment: datetime, deadline: Deadline) -> int:
+        with self._file.read(deadline) as connection:
+            return reads.first_created_at(connection, shard, to_microseconds(moment))
+
+    def epochs(self, shard: int, deadline: Deadline) -> list[EpochOpening]:
+        with self._file.read(deadline) as connection:
+            return reads.epochs(connection, shard)
+
+    def scan(
+        self, shard: int, after: bytes | None, limit: int, columns: Sequence[bytes] | None, deadline: Deadline
+    ) -> Sighting:
+        with self._file.read(deadline) as connection:
+            return _sighting(connection, shard, reads.scan(connection, shard, after, limit, columns))
+
+    def checksum(
+        self, shard: int, columns: Sequence[bytes] | None, deadline: Deadline
+    ) -> tuple[ShardState, list[BucketSum]]:
+        with self._file.read(deadline) as connection:
+            return reads.head_of(connection, shard).state, reads.checksum(connection, shard, columns)
+
+    def create_shards(self, shards: Sequence[int], status: ShardStatus) -> int:
+        self._file.create()
+        now = to_microseconds(self._clock())
+        with self._file.write(Deadline(LOOK_SECONDS)) as connection:
+            missing = sorted(set(shards) - {shard for (shard,) in connection.execute(PRESENT)})
+            connection.executemany(OPEN_EPOCH, [(shard, now) for shard in missing])
+            connection.executemany(OPEN_STATE, [(shard, status.value, now) for shard in missing])
+        metrics.shards_created(len(missing))
+        return len(missing)
+
+    def record_shard_count(self, count: int) -> int:
+        self._file.create()
+        with self._file.write(Deadline(LOOK_SECONDS)) as connection:
+            connection.execute(RECORD, (count,))
+            (known,) = connection.execute(COUNT).fetchone()
+            return int(known)
+
+    def shard_count(self) -> int | None:
+        if not self._file.exists:
+            return None
+        try:
+            with self._file.read(Deadline(LOOK_SECONDS)) as connection:
+                found = connection.execute(COUNT).fetchone()
+                return int(found[0]) if found else None
+        except SchemaMissing:
+            return None
+
+    def shards_present(self) -> set[int]:
+        if self.shard_count() is None:
+            return set()
+        with self._file.read(Deadline(LOOK_SECONDS)) as connection:
+            return {shard for (shard,) in connection.execute(PRESENT)}
+
+    def facts(self, *, is_replica: bool, shards: int) -> list[Fact]:
+        version = sqlite3.sqlite_version
+        is_fine = sqlite3.sqlite_version_info >= (3, 35)
+        found = [Fact("version", f"SQLite {version}", is_fine, True, "Use a Python with SQLite 3.35 or later.")]
+        found.append(Fact("synchronous", "FULL", True, True))
+        return found
+
+    def close(self) -> None:
+        self._file.close()
+
+
+def _sighting(connection: sqlite3.Connection, shard: int, cells: list[StoredCell]) -> Sighting:
+    return Sighting(reads.head_of(connection, shard).state, cells)

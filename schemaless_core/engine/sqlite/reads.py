@@ -1,0 +1,124 @@
+"""Reads on SQLite, inside one snapshot of the file."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from schemaless_core.engine.base import BucketSum, EpochOpening, StoredCell
+from schemaless_core.engine.sqlite.file import from_microseconds
+from schemaless_core.errors import SchemaMissing
+from schemaless_core.standing import ShardHead, ShardState
+
+_CELL = "added_id, row_key, column_name, ref_key, body, created_at"
+
+FIND = f"SELECT {_CELL} FROM cell WHERE shard = ? AND row_key = ? AND column_name = ? AND ref_key = ?"
+FIND_LATEST = f"""\
+SELECT {_CELL} FROM cell WHERE shard = ? AND row_key = ? AND column_name = ? ORDER BY ref_key DESC LIMIT 1"""
+ROW = f"""\
+SELECT {_CELL}, MAX(ref_key) FROM cell WHERE shard = ? AND row_key = ? GROUP BY column_name"""
+HISTORY = f"""\
+SELECT {_CELL} FROM cell WHERE shard = ? AND row_key = ? AND column_name = ? AND (? IS NULL OR ref_key < ?)
+ ORDER BY ref_key DESC LIMIT ?"""
+LOG = f"SELECT {_CELL} FROM cell WHERE shard = ? AND added_id > ? ORDER BY added_id LIMIT ?"
+FIRST_CREATED_AT = "SELECT MIN(added_id) FROM cell WHERE shard = ? AND created_at >= ?"
+EPOCHS = "SELECT epoch, first_added_id, opened_at, why FROM shard_epoch WHERE shard = ? ORDER BY epoch"
+HEAD = "SELECT epoch, authority_epoch, state, next_added_id FROM shard_state WHERE shard = ?"
+ALL_HEADS = "SELECT shard, epoch, authority_epoch, state, next_added_id FROM shard_state"
+SCAN = f"""\
+SELECT {_CELL}, MAX(ref_key) FROM cell WHERE shard = ? COLUMNS AND row_key IN
+ (SELECT DISTINCT row_key FROM cell WHERE shard = ? AND (? IS NULL OR row_key > ?) COLUMNS ORDER BY row_key LIMIT ?)
+ GROUP BY row_key, column_name ORDER BY row_key, column_name"""
+CHECKSUM = """\
+SELECT bucket_of(row_key) AS bucket, COUNT(*), sum_text(cell_hash(row_key, column_name, ref_key, body))
+ FROM (SELECT row_key, column_name, MAX(ref_key) AS ref_key, body FROM cell WHERE shard = ? COLUMNS
+   GROUP BY row_key, column_name)
+ GROUP BY bucket ORDER BY bucket"""
+
+
+def head_of(connection: sqlite3.Connection, shard: int) -> ShardHead:
+    found = connection.execute(HEAD, (shard,)).fetchone()
+    if found is None:
+        raise SchemaMissing(f"Shard {shard} is not in this file.", hint="Run `tripstore schema apply`.")
+    return ShardHead(ShardState(*found[:3]), found[3] - 1)
+
+
+def heads(connection: sqlite3.Connection) -> dict[int, ShardHead]:
+    return {
+        shard: ShardHead(ShardState(epoch, authority_epoch, state), next_added_id - 1)
+        for shard, epoch, authority_epoch, state, next_added_id in connection.execute(ALL_HEADS)
+    }
+
+
+def find(
+    connection: sqlite3.Connection, shard: int, row_key: bytes, column_name: bytes, ref_key: int
+) -> StoredCell | None:
+    return _one(connection.execute(FIND, (shard, row_key, column_name, ref_key)))
+
+
+def find_latest(connection: sqlite3.Connection, shard: int, row_key: bytes, column_name: bytes) -> StoredCell | None:
+    return _one(connection.execute(FIND_LATEST, (shard, row_key, column_name)))
+
+
+def row(
+    connection: sqlite3.Connection, shard: int, row_key: bytes, columns: Sequence[bytes] | None
+) -> list[StoredCell]:
+    cells = _all(connection.execute(ROW, (shard, row_key)))
+    return [cell for cell in cells if columns is None or cell.column_name in columns]
+
+
+def history(
+    connection: sqlite3.Connection, shard: int, row_key: bytes, column_name: bytes, before: int | None, limit: int
+) -> list[StoredCell]:
+    return _all(connection.execute(HISTORY, (shard, row_key, column_name, before, before, limit)))
+
+
+def log(connection: sqlite3.Connection, shard: int, start: int, limit: int) -> list[StoredCell]:
+    return _all(connection.execute(LOG, (shard, start, limit)))
+
+
+def first_created_at(connection: sqlite3.Connection, shard: int, microseconds: int) -> int:
+    (found,) = connection.execute(FIRST_CREATED_AT, (shard, microseconds)).fetchone()
+    return int(found) if found is not None else head_of(connection, shard).head + 1
+
+
+def epochs(connection: sqlite3.Connection, shard: int) -> list[EpochOpening]:
+    return [
+        EpochOpening(epoch, first_added_id, from_microseconds(opened_at), why)
+        for epoch, first_added_id, opened_at, why in connection.execute(EPOCHS, (shard,))
+    ]
+
+
+def scan(
+    connection: sqlite3.Connection, shard: int, after: bytes | None, limit: int, columns: Sequence[bytes] | None
+) -> list[StoredCell]:
+    statement, chosen = _with_columns(SCAN, columns)
+    return _all(connection.execute(statement, (shard, *chosen, shard, after, after, *chosen, limit)))
+
+
+def checksum(connection: sqlite3.Connection, shard: int, columns: Sequence[bytes] | None) -> list[BucketSum]:
+    statement, chosen = _with_columns(CHECKSUM, columns)
+    return [
+        BucketSum(number, cells, int(total)) for number, cells, total in connection.execute(statement, (shard, *chosen))
+    ]
+
+
+def _with_columns(template: str, columns: Sequence[bytes] | None) -> tuple[str, list[bytes]]:
+    if columns is None:
+        return template.replace("COLUMNS", ""), []
+    places = ", ".join("?" * len(columns)) or "NULL"
+    return template.replace("COLUMNS", f"AND column_name IN ({places})"), list(columns)
+
+
+def _one(rows: Iterable[tuple[Any, ...]]) -> StoredCell | None:
+    return next((_stored_cell(found) for found in rows), None)
+
+
+def _all(rows: Iterable[tuple[Any, ...]]) -> list[StoredCell]:
+    return [_stored_cell(found) for found in rows]
+
+
+def _stored_cell(found: tuple[Any, ...]) -> StoredCell:
+    added_id, row_key, column_name, ref_key, body, created_at = found[:6]
+    return StoredCell(added_id, row_key, column_name, ref_key, body, from_microseconds(created_at))

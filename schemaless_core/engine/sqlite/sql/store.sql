@@ -1,0 +1,36 @@
+-- One cluster. Version 1. The same tables as on MySQL, with the shard as a column instead of a database.
+CREATE TABLE IF NOT EXISTS datastore (
+  one INTEGER PRIMARY KEY CHECK (one = 1),
+  shards INTEGER NOT NULL,
+  format INTEGER NOT NULL
+);
+
+CREATE TABLE IF NOT EXISTS shard_state (
+  shard INTEGER PRIMARY KEY,
+  epoch INTEGER NOT NULL,
+  authority_epoch INTEGER NOT NULL,
+  state TEXT NOT NULL,
+  next_added_id INTEGER NOT NULL,
+  last_created_at INTEGER NOT NULL -- microseconds since 1970, UTC
+);
+
+CREATE TABLE IF NOT EXISTS shard_epoch (
+  shard INTEGER NOT NULL,
+  epoch INTEGER NOT NULL,
+  first_added_id INTEGER NOT NULL,
+  opened_at INTEGER NOT NULL,
+  why TEXT NOT NULL,
+  PRIMARY KEY (shard, epoch)
+);
+
+CREATE TABLE IF NOT EXISTS cell (
+  shard INTEGER NOT NULL,
+  added_id INTEGER NOT NULL,
+  row_key BLOB NOT NULL,
+  column_name BLOB NOT NULL,
+  ref_key INTEGER NOT NULL,
+  body BLOB NOT NULL,
+  created_at INTEGER NOT NULL,
+  PRIMARY KEY (shard, added_id),
+  UNIQUE (shard, row_key, column_name, ref_key)
+);

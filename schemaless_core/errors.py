@@ -1,0 +1,150 @@
+"""Every error of the core, split by what the caller does next.
+
+`Unavailable`: try again later, the write may or may not have happened and may be repeated. `Conflict`: two
+truths for one key, a bug upstream. `Invalid`: fix the call. `StaleEpoch`: the wrong cluster or the wrong
+authority was asked; the datastore repeats by itself and raises only when that did not help.
+Each carries its facts as attributes, and a hint when a person can act.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:  # errors are the ground: values import them, they only talk about values
+    from schemaless_core.answers import PutResult
+    from schemaless_core.cell import Cell
+
+
+class SchemalessError(Exception):
+    """Base of everything the core raises on purpose."""
+
+    def __init__(self, message: str, *, hint: str | None = None) -> None:
+        super().__init__(message)
+        self.message = message
+        self.hint = hint
+
+    def __str__(self) -> str:
+        return f"{self.message} {self.hint}" if self.hint else self.message
+
+
+class Unavailable(SchemalessError):
+    """Try later. A write that met this may have happened; repeating it is safe."""
+
+
+class NodeUnavailable(Unavailable):
+    """One server did not answer in time, refused the connection, or its breaker is open."""
+
+    def __init__(self, node: str, reason: str, *, hint: str | None = None, trips_breaker: bool = True) -> None:
+        super().__init__(f"{node} is unavailable: {reason}.", hint=hint)
+        self.node = node
+        self.reason = reason
+        #: Whether it says something of the whole server, not of one lock or of our own pool.
+        self.trips_breaker = trips_breaker
+
+
+class ControlUnavailable(Unavailable):
+    """The control database cannot be reached: cells keep flowing, changes wait."""
+
+
+class ConnectionBroken(NodeUnavailable):
+    """A pooled connection turned out to be dead at once; the call is repeated on a new one."""
+
+
+class Conflict(SchemalessError):
+    """Something else is already there. Repeating will not help."""
+
+
+class CellConflict(Conflict):
+    """Another body is stored under this key, or the column's latest cell is not the expected one."""
+
+    def __init__(self, attempted: Cell, stored: Cell | None, *, expected: int | None = None) -> None:
+        key = f"({attempted.row_key}, {attempted.column_name}, {attempted.ref_key})"
+        if stored is not None and stored.key == attempted.key:
+            what = f"{key} already holds another body"
+        else:
+            found = "no cell" if stored is None else f"ref key {stored.ref_key}"
+            wanted = "no cell" if expected is None else f"ref key {expected}"
+            what = f"{key} was to follow {wanted}, but the column's latest is {found}"
+        super().__init__(f"{what}.", hint="Read the stored cell, then write your change under a higher ref key.")
+        self.attempted = attempted
+        self.stored = stored
+        self.expected = expected
+
+
+class TopologyConflict(Conflict):
+    """Somebody else changed the topology first."""
+
+
+class Invalid(SchemalessError):
+    """The call itself is wrong; nothing was read or written."""
+
+
+class InvalidCell(Invalid):
+    """A key or body that no cell may have; `path` names the culprit inside the body."""
+
+    def __init__(self, reason: str, *, path: str = "", hint: str | None = None) -> None:
+        where = f" at {path}" if path else ""
+        super().__init__(f"Invalid cell{where}: {reason}.", hint=hint)
+        self.path = path
+        self.reason = reason
+
+
+class InvalidRequest(Invalid):
+    """A limit, location, shard or option outside what the call allows."""
+
+
+class InvalidConfig(Invalid):
+    """A configuration key, value or file that cannot be used; names the key, the value and a fix."""
+
+    def __init__(self, key: str, reason: str, *, hint: str | None = None) -> None:
+        super().__init__(f"Configuration {key}: {reason}.", hint=hint)
+        self.key = key
+        self.reason = reason
+
+
+class InvalidServer(Invalid):
+    """A server that can be reached but may not hold cells: wrong kind, version, login or durability."""
+
+    def __init__(self, node: str, reason: str, *, hint: str | None = None) -> None:
+        super().__init__(f"{node} cannot be used: {reason}.", hint=hint)
+        self.node = node
+        self.reason = reason
+
+
+class SchemaMissing(Invalid):
+    """The datastore, or one shard of it, has not been created on this server."""
+
+
+class StaleEpoch(SchemalessError):
+    """The shard is not open for this caller: another cluster owns it, or another backend is the authority."""
+
+    def __init__(self, shard: int, status: str, reason: str, *, hint: str | None = None) -> None:
+        super().__init__(f"Shard {shard} refuses: {reason}.", hint=hint)
+        self.shard = shard
+        #: RW, COPY, RO or MOVED, as the shard said.
+        self.status = status
+        self.reason = reason
+
+
+class LogHole(SchemalessError):
+    """I3 is broken: the log of a shard misses an added id that must be there."""
+
+    def __init__(self, shard: int, missing: int, head: int) -> None:
+        super().__init__(
+            f"The log of shard {shard} misses added id {missing} (head {head}).",
+            hint="Stop consumers of this shard and restore the missing cell from a replica or a backup.",
+        )
+        self.shard = shard
+        self.missing = missing
+        self.head = head
+
+
+class BatchFailed(SchemalessError):
+    """Some cells of a batch were not stored; `results` has one result or error per cell, in order."""
+
+    def __init__(self, results: Sequence[PutResult | SchemalessError]) -> None:
+        failures = [result for result in results if isinstance(result, SchemalessError)]
+        first = f" The first: {failures[0]}" if failures else ""
+        super().__init__(f"{len(failures)} of {len(results)} cells were not stored.{first}")
+        self.results = list(results)

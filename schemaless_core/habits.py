@@ -1,0 +1,54 @@
+"""How a caller wants its calls done: where it reads, how long it waits, what it asks of durability."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Literal, get_args
+
+from schemaless_core.errors import InvalidRequest
+
+ReadFrom = Literal["primary", "replica"]
+Durability = Literal["single", "double"]
+
+
+@dataclass(frozen=True, slots=True)
+class Habits:
+    """Set by `using()`; the defaults are what most callers want."""
+
+    read: ReadFrom = "primary"
+    #: Seconds; None: the configured one of each operation.
+    deadline: float | None = None
+    include_buffered: bool = False
+    durability: Durability = "single"
+
+    def with_changes(
+        self,
+        read: ReadFrom | None,
+        deadline: float | None,
+        include_buffered: bool | None,
+        durability: Durability | None,
+    ) -> Habits:
+        """Return these habits with whatever is not None changed."""
+        changed = replace(
+            self,
+            read=self.read if read is None else read,
+            deadline=self.deadline if deadline is None else deadline,
+            include_buffered=self.include_buffered if include_buffered is None else include_buffered,
+            durability=self.durability if durability is None else durability,
+        )
+        changed.check()
+        return changed
+
+    def check(self) -> None:
+        if self.read not in get_args(ReadFrom):
+            raise InvalidRequest(f"read={self.read!r} is no place to read.", hint="Use 'primary' or 'replica'.")
+        if self.deadline is not None and not 0 < self.deadline < 86_400:
+            raise InvalidRequest(f"deadline={self.deadline!r} is no number of seconds.", hint="Use e.g. 0.5.")
+        if self.durability not in get_args(Durability):
+            raise InvalidRequest(f"durability={self.durability!r} is unknown.", hint="Use 'single' or 'double'.")
+        if self.durability == "double":
+            # Accepting it without doing it would be a promise broken in silence.
+            raise InvalidRequest(
+                "durability='double' needs buffered writes, which this version does not have yet.",
+                hint="Use 'single' with sync_binlog = 1 and a replica.",
+            )

@@ -1,0 +1,127 @@
+"""Reads by key: cells, latest cells, rows, versions. Routes, and turns what is stored into cells."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import TypeVar
+from uuid import UUID
+
+from schemaless_core.canonical import from_canonical
+from schemaless_core.cell import Cell, CellKey, ColumnKey, check_column_name, check_key, check_row_key
+from schemaless_core.config import DatastoreConfig
+from schemaless_core.deadline import Deadline
+from schemaless_core.engine.base import Node, Sighting, StoredCell
+from schemaless_core.habits import Habits
+from schemaless_core.requests import check_columns, check_limit
+from schemaless_core.routing import Router
+from schemaless_core.sharding import shard_of
+from schemaless_core.standing import Standing
+
+K = TypeVar("K", bound=tuple[object, ...])
+
+#: Keys in one statement.
+KEYS_PER_CALL = 1000
+
+
+class Lookups:
+    """The reading half of a datastore, by key."""
+
+    def __init__(self, router: Router, config: DatastoreConfig, habits: Habits, standing: Standing) -> None:
+        self._router = router
+        self._config = config
+        self._habits = habits
+        self._standing = standing
+
+    def cell(self, row_key: UUID, column_name: str, ref_key: int) -> Cell | None:
+        check_key(row_key, column_name, ref_key)
+        key, name, deadline = row_key.bytes, column_name.encode(), self._deadline()
+        shard = shard_of(row_key, self._config.shards)
+        return _first(self._read(shard, lambda node: node.find(shard, key, name, ref_key, deadline), deadline))
+
+    def latest(self, row_key: UUID, column_name: str) -> Cell | None:
+        check_row_key(row_key)
+        check_column_name(column_name)
+        key, name, deadline = row_key.bytes, column_name.encode(), self._deadline()
+        shard = shard_of(row_key, self._config.shards)
+        return _first(self._read(shard, lambda node: node.find_latest(shard, key, name, deadline), deadline))
+
+    def cells(self, keys: Sequence[CellKey]) -> list[Cell | None]:
+        for key in keys:
+            check_key(*key)
+        stored = [(row_key.bytes, column_name.encode(), ref_key) for row_key, column_name, ref_key in keys]
+        deadline = self._deadline()
+        found = self._read_many(
+            keys, stored, lambda node, wanted: node.find_many(wanted, deadline), lambda cell: cell[1:4], deadline
+        )
+        return [found.get(key) for key in stored]
+
+    def latest_cells(self, columns: Sequence[ColumnKey]) -> list[Cell | None]:
+        for row_key, column_name in columns:
+            check_row_key(row_key)
+            check_column_name(column_name)
+        stored = [(row_key.bytes, column_name.encode()) for row_key, column_name in columns]
+        deadline = self._deadline()
+        found = self._read_many(
+            columns,
+            stored,
+            lambda node, wanted: node.find_latest_many(wanted, deadline),
+            lambda cell: cell[1:3],
+            deadline,
+        )
+        return [found.get(key) for key in stored]
+
+    def row(self, row_key: UUID, columns: Collection[str] | None) -> dict[str, Cell]:
+        check_row_key(row_key)
+        check_columns(columns)
+        if columns is not None and not columns:
+            return {}
+        names = None if columns is None else [name.encode() for name in dict.fromkeys(columns)]
+        shard, deadline = shard_of(row_key, self._config.shards), self._deadline()
+        sighting = self._read(shard, lambda node: node.row(shard, row_key.bytes, names, deadline), deadline)
+        return {cell.column_name: cell for cell in map(to_cell, sighting.cells)}
+
+    def history(self, row_key: UUID, column_name: str, before: int | None, limit: int) -> list[Cell]:
+        check_key(row_key, column_name, 0 if before is None else before)
+        check_limit(limit)
+        key, name, deadline = row_key.bytes, column_name.encode(), self._deadline()
+        shard = shard_of(row_key, self._config.shards)
+        sighting = self._read(shard, lambda node: node.history(shard, key, name, before, limit, deadline), deadline)
+        return [to_cell(stored) for stored in sighting.cells]
+
+    def _read(self, shard: int, verb: Callable[[Node], Sighting], deadline: Deadline) -> Sighting:
+        return self._router.read(shard, verb, self._standing, self._habits.read, deadline)
+
+    def _read_many(
+        self,
+        keys: Sequence[CellKey] | Sequence[ColumnKey],
+        stored: Sequence[K],
+        verb: Callable[[Node, Mapping[int, list[K]]], dict[int, Sighting]],
+        key_of: Callable[[StoredCell], tuple[object, ...]],
+        deadline: Deadline,
+    ) -> dict[tuple[object, ...], Cell]:
+        """Ask for keys in bounded portions, each over all shards at once; return what was found, by stored key."""
+        found: dict[tuple[object, ...], Cell] = {}
+        for first in range(0, len(keys), KEYS_PER_CALL):
+            wanted: defaultdict[int, list[K]] = defaultdict(list)
+            for n in range(first, min(first + KEYS_PER_CALL, len(keys))):
+                wanted[shard_of(keys[n][0], self._config.shards)].append(stored[n])
+            distinct = {shard: list(dict.fromkeys(part)) for shard, part in wanted.items()}
+            answers = self._router.read_many(distinct, verb, self._standing, self._habits.read, deadline)
+            for sighting in answers.values():
+                found.update((key_of(cell), to_cell(cell)) for cell in sighting.cells)
+        return found
+
+    def _deadline(self) -> Deadline:
+        seconds = self._config.deadlines.read_seconds if self._habits.deadline is None else self._habits.deadline
+        return Deadline(seconds)
+
+
+def to_cell(stored: StoredCell) -> Cell:
+    """A stored cell as callers see it."""
+    added_id, row_key, column_name, ref_key, body, created_at = stored
+    return Cell(UUID(bytes=row_key), column_name.decode(), ref_key, from_canonical(body), added_id, created_at)
+
+
+def _first(sighting: Sighting) -> Cell | None:
+    return to_cell(sighting.cells[0]) if sighting.cells else None

@@ -1,0 +1,271 @@
+"""`MemoryStore`: the whole cell store in dictionaries. The oracle of the tests, and a real store for trying out.
+
+Deliberately shares no code with `Datastore` beyond values and checks, so that one can be held against the other.
+"""
+
+from __future__ import annotations
+
+import copy
+import threading
+from bisect import bisect_left
+from collections import defaultdict
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from datetime import UTC, datetime
+from typing import Any, Literal
+from uuid import UUID
+
+from schemaless_core.answers import (
+    ANY,
+    Bucket,
+    Condition,
+    IndexPage,
+    Location,
+    Position,
+    PutResult,
+    PutStatus,
+    Row,
+    RowPage,
+    Scalar,
+    ShardPage,
+)
+from schemaless_core.canonical import Json, canonical_bytes
+from schemaless_core.cell import (
+    DEFAULT_MAX_BODY_BYTES,
+    REF_KEY_MAX,
+    Cell,
+    CellKey,
+    ColumnKey,
+    check_column_name,
+    check_key,
+    check_ref_key,
+    check_row_key,
+    checked_bytes,
+)
+from schemaless_core.errors import BatchFailed, CellConflict, InvalidCell, InvalidRequest, SchemalessError
+from schemaless_core.requests import check_columns, check_limit, check_location, check_shard
+from schemaless_core.sharding import BUCKETS_PER_SHARD, bucket_of, cell_hash, shard_of
+
+_EPOCH = 1
+
+
+class MemoryStore:
+    """Cells in this process only; nothing outlives it."""
+
+    def __init__(
+        self,
+        *,
+        store: str = "trips",
+        shards: int = 16,
+        max_body_bytes: int = DEFAULT_MAX_BODY_BYTES,
+        clock: Callable[[], datetime] = lambda: datetime.now(UTC),
+    ) -> None:
+        self._store = store
+        self._shards = shards
+        self._max_body_bytes = max_body_bytes
+        self._clock = clock
+        self._lock = threading.RLock()
+        self._rows: defaultdict[UUID, defaultdict[str, dict[int, Cell]]] = defaultdict(lambda: defaultdict(dict))
+        self._logs: defaultdict[int, list[Cell]] = defaultdict(list)
+
+    def put_cell(
+        self,
+        row_key: UUID,
+        column_name: str,
+        ref_key: int,
+        body: Json,
+        *,
+        expect_latest: int | Any | None = ANY,
+    ) -> PutResult:
+        cell = Cell(row_key, column_name, ref_key, body)
+        checked_bytes(cell, self._max_body_bytes)
+        check_expected(expect_latest)
+        with self._lock:
+            return self._put(cell, expect_latest)
+
+    def put_cells(self, cells: Sequence[Cell]) -> list[PutResult]:
+        for cell in cells:
+            checked_bytes(cell, self._max_body_bytes)
+        with self._lock:
+            results = [self._try_put(cell) for cell in cells]
+        stored = [result for result in results if isinstance(result, PutResult)]
+        if len(stored) < len(results):
+            raise BatchFailed(results)
+        return stored
+
+    def append_cell(self, row_key: UUID, column_name: str, body: Json) -> PutResult:
+        checked_bytes(Cell(row_key, column_name, 1, body), self._max_body_bytes)
+        with self._lock:
+            latest = self._latest(row_key, column_name)
+            ref_key = 1 if latest is None else latest.ref_key + 1
+            if ref_key > REF_KEY_MAX:
+                raise InvalidCell(f"column {column_name} has no free ref key above {REF_KEY_MAX}")
+            return self._put(Cell(row_key, column_name, ref_key, body), ANY)
+
+    def get_cell(self, row_key: UUID, column_name: str, ref_key: int) -> Cell | None:
+        check_key(row_key, column_name, ref_key)
+        with self._lock:
+            return _fresh(self._versions(row_key, column_name).get(ref_key))
+
+    def get_cell_latest(self, row_key: UUID, column_name: str) -> Cell | None:
+        check_row_key(row_key)
+        check_column_name(column_name)
+        with self._lock:
+            return _fresh(self._latest(row_key, column_name))
+
+    def get_cells(self, keys: Sequence[CellKey]) -> list[Cell | None]:
+        return [self.get_cell(*key) for key in keys]
+
+    def get_cells_latest(self, columns: Sequence[ColumnKey]) -> list[Cell | None]:
+        return [self.get_cell_latest(*column) for column in columns]
+
+    def get_row(self, row_key: UUID, columns: Collection[str] | None = None) -> dict[str, Cell]:
+        check_row_key(row_key)
+        check_columns(columns)
+        with self._lock:
+            return {name: copy.deepcopy(cell) for name, cell in self._latest_of_row(row_key, columns)}
+
+    def get_history(
+        self, row_key: UUID, column_name: str, *, before: int | None = None, limit: int = 100
+    ) -> list[Cell]:
+        check_key(row_key, column_name, before if before is not None else 0)
+        check_limit(limit)
+        with self._lock:
+            versions = self._versions(row_key, column_name)
+            newest_first = sorted(versions, reverse=True)
+            chosen = [ref for ref in newest_first if before is None or ref < before][:limit]
+            return [copy.deepcopy(versions[ref]) for ref in chosen]
+
+    def query_index(
+        self,
+        index: str,
+        shard_value: Scalar,
+        where: Sequence[Condition] = (),
+        *,
+        fields: Sequence[str] | None = None,
+        columns: Sequence[str] | Literal["*"] | None = None,
+        order_by: str | None = None,
+        descending: bool = False,
+        limit: int = 100,
+        cursor: str | None = None,
+        consistency: Literal["fast", "verified"] = "fast",
+    ) -> IndexPage:
+        raise InvalidRequest(f"There is no index {index!r}.", hint="This store has no indexes.")
+
+    def get_cells_for_shard(self, shard: int, location: Location, limit: int) -> ShardPage:
+        return self.get_cells_for_shards({shard: location}, limit)[shard]
+
+    def get_cells_for_shards(self, locations: Mapping[int, Location], limit: int) -> dict[int, ShardPage]:
+        check_limit(limit)
+        for shard, location in locations.items():
+            check_shard(shard, self._shards)
+            check_location(location, self._store)
+        with self._lock:
+            return {shard: self._page(shard, location, limit) for shard, location in locations.items()}
+
+    def scan_rows(
+        self, shard: int, after: UUID | None = None, limit: int = 1000, columns: Collection[str] | None = None
+    ) -> RowPage:
+        check_shard(shard, self._shards)
+        check_limit(limit)
+        check_columns(columns)
+        with self._lock:
+            keys = sorted(key for key in self._row_keys(shard) if after is None or key > after)
+            rows = [Row(key, self.get_row(key, columns)) for key in keys]
+        rows = [row for row in rows if row.cells]
+        page = rows[:limit]
+        return RowPage(page, page[-1].row_key if len(rows) > limit else None)
+
+    def checksum(self, shard: int, columns: Collection[str] | None = None) -> list[Bucket]:
+        check_shard(shard, self._shards)
+        check_columns(columns)
+        counts, sums = [0] * BUCKETS_PER_SHARD, [0] * BUCKETS_PER_SHARD
+        with self._lock:
+            for row_key in self._row_keys(shard):
+                number = bucket_of(row_key.bytes)
+                for name, cell in self._latest_of_row(row_key, columns):
+                    body = canonical_bytes(cell.body)
+                    counts[number] += 1
+                    sums[number] += cell_hash(row_key.bytes, name.encode(), cell.ref_key, body)
+        return [Bucket(shard, n, counts[n], sums[n] % 2**64) for n in range(BUCKETS_PER_SHARD)]
+
+    def shard_of(self, row_key: UUID) -> int:
+        check_row_key(row_key)
+        return shard_of(row_key, self._shards)
+
+    def using(
+        self,
+        *,
+        read: Literal["primary", "replica"] | None = None,
+        deadline: float | None = None,
+        include_buffered: bool | None = None,
+        durability: Literal["single", "double"] | None = None,
+    ) -> MemoryStore:
+        return self  # one process, one copy: every habit is met already
+
+    def _put(self, cell: Cell, expect_latest: Any) -> PutResult:
+        stored = self._versions(cell.row_key, cell.column_name).get(cell.ref_key)
+        shard = shard_of(cell.row_key, self._shards)
+        if stored is not None:
+            if stored != cell:
+                raise CellConflict(cell, copy.deepcopy(stored))
+            return PutResult(PutStatus.EXISTS, True, shard, cell.ref_key, _EPOCH, stored.added_id)
+        if expect_latest is not ANY:
+            latest = self._latest(cell.row_key, cell.column_name)
+            if (latest.ref_key if latest else None) != expect_latest:
+                raise CellConflict(cell, copy.deepcopy(latest), expected=expect_latest)
+        log = self._logs[shard]
+        created_at = max(self._clock(), log[-1].created_at) if log and log[-1].created_at else self._clock()
+        body = copy.deepcopy(cell.body)
+        new = Cell(cell.row_key, cell.column_name, cell.ref_key, body, len(log) + 1, created_at)
+        log.append(new)
+        self._rows[cell.row_key][cell.column_name][cell.ref_key] = new
+        return PutResult(PutStatus.CREATED, True, shard, cell.ref_key, _EPOCH, new.added_id)
+
+    def _try_put(self, cell: Cell) -> PutResult | SchemalessError:
+        try:
+            return self._put(cell, ANY)
+        except CellConflict as conflict:
+            return conflict
+
+    def _page(self, shard: int, location: Location, limit: int) -> ShardPage:
+        log = self._logs.get(shard, [])
+        if isinstance(location, Position):
+            start = location.added_id
+        elif isinstance(location, datetime):
+            start = bisect_left(log, location, key=_created_at)
+        else:
+            start = location
+        cells = copy.deepcopy(log[start : start + limit])
+        end = start + len(cells)
+        return ShardPage(cells, end, Position(self._store, _EPOCH, end), len(log))
+
+    def _versions(self, row_key: UUID, column_name: str) -> dict[int, Cell]:
+        return self._rows[row_key].get(column_name, {}) if row_key in self._rows else {}
+
+    def _latest(self, row_key: UUID, column_name: str) -> Cell | None:
+        versions = self._versions(row_key, column_name)
+        return versions[max(versions)] if versions else None
+
+    def _latest_of_row(self, row_key: UUID, columns: Collection[str] | None) -> Iterable[tuple[str, Cell]]:
+        for name, versions in self._rows[row_key].items() if row_key in self._rows else ():
+            if versions and (columns is None or name in columns):
+                yield name, versions[max(versions)]
+
+    def _row_keys(self, shard: int) -> list[UUID]:
+        return [key for key in self._rows if shard_of(key, self._shards) == shard]
+
+
+def check_expected(expect_latest: Any) -> None:
+    """`expect_latest` is ANY, None or a ref key."""
+    if expect_latest is not ANY and expect_latest is not None:
+        check_ref_key(expect_latest)
+
+
+def _created_at(cell: Cell) -> datetime:
+    assert cell.created_at is not None  # the log holds stored cells only
+    return cell.created_at
+
+
+def _fresh(cell: Cell | None) -> Cell | None:
+    """A copy: whoever changes a body it was given must not change the store."""
+    return copy.deepcopy(cell)

@@ -1,0 +1,54 @@
+"""Every metric of the core, as pure emit functions. Names and labels use the words of the glossary."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+
+from prometheus_client import Counter, Gauge, Histogram
+
+_SECONDS = (0.0002, 0.0005, 0.001, 0.002, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5)
+
+CALL_SECONDS = Histogram(
+    "schemaless_call_seconds",
+    "Duration of a call of the cell store, by operation and outcome.",
+    ["operation", "outcome"],
+    buckets=_SECONDS,
+)
+CELLS = Counter("schemaless_cells_total", "Cells written, by what became of them.", ["status"])
+REPEATS = Counter("schemaless_repeats_total", "Calls repeated inside the datastore, by cause.", ["cause"])
+NODE_FAILURES = Counter("schemaless_node_failures_total", "Calls that a server did not answer.", ["node"])
+BREAKER_OPEN = Gauge("schemaless_breaker_open", "1 while a server's breaker is not closed.", ["node"])
+REPLICA_READS = Counter("schemaless_replica_reads_total", "Reads answered by a replica, by cause.", ["cause"])
+SHARDS_CREATED = Counter("schemaless_shards_created_total", "Shards created by this process.")
+
+# labels() looks its child up under a lock; the hot path keeps the children.
+_call_child = lru_cache(maxsize=256)(CALL_SECONDS.labels)
+_cells_child = lru_cache(maxsize=16)(CELLS.labels)
+
+
+def call_finished(operation: str, outcome: str, seconds: float) -> None:
+    _call_child(operation, outcome).observe(seconds)
+
+
+def cells_written(status: str, count: int = 1) -> None:
+    _cells_child(status).inc(count)
+
+
+def call_repeated(cause: str) -> None:
+    REPEATS.labels(cause).inc()
+
+
+def node_failed(node: str) -> None:
+    NODE_FAILURES.labels(node).inc()
+
+
+def breaker_moved(node: str, *, is_open: bool) -> None:
+    BREAKER_OPEN.labels(node).set(1 if is_open else 0)
+
+
+def replica_read(cause: str) -> None:
+    REPLICA_READS.labels(cause).inc()
+
+
+def shards_created(count: int) -> None:
+    SHARDS_CREATED.inc(count)

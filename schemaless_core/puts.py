@@ -1,0 +1,161 @@
+"""Puts: one cell, a batch, an append. Checks, routes, and says what became of each cell."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Sequence
+from typing import Any
+from uuid import UUID
+
+from schemaless_core import metrics
+from schemaless_core.answers import ANY, PutResult, PutStatus
+from schemaless_core.canonical import Json
+from schemaless_core.cell import REF_KEY_MAX, Cell, CellKey, check_ref_key, checked_bytes
+from schemaless_core.config import DatastoreConfig
+from schemaless_core.deadline import Deadline
+from schemaless_core.engine.base import NewCell, Stored
+from schemaless_core.errors import BatchFailed, CellConflict, InvalidCell, SchemalessError
+from schemaless_core.failpoints import reach
+from schemaless_core.habits import Habits
+from schemaless_core.lookups import Lookups, to_cell
+from schemaless_core.routing import Router
+from schemaless_core.sharding import shard_of
+from schemaless_core.standing import Standing
+
+#: Cells of one shard in one packet.
+CELLS_PER_BATCH = 500
+#: Bytes of bodies in one packet; a single body may be larger.
+BYTES_PER_BATCH = 4 * 1024 * 1024
+
+
+class Puts:
+    """The writing half of a datastore."""
+
+    def __init__(
+        self, router: Router, config: DatastoreConfig, habits: Habits, standing: Standing, lookups: Lookups
+    ) -> None:
+        self._router = router
+        self._config = config
+        self._habits = habits
+        self._standing = standing
+        self._lookups = lookups
+
+    def put(self, cell: Cell, expect_latest: Any) -> PutResult:
+        body = checked_bytes(cell, self._config.max_body_bytes)
+        if expect_latest is not ANY and expect_latest is not None:
+            check_ref_key(expect_latest)
+        shard = shard_of(cell.row_key, self._config.shards)
+        new = _new(cell, body)
+        deadline = self._deadline(0)
+        stored, epoch = self._router.write(
+            shard, lambda node, gate: node.put(gate, new, expect_latest, deadline), self._standing, deadline
+        )
+        reach("put.acknowledged")
+        outcome = _outcome(cell, body, stored, shard, epoch, expect_latest)
+        if isinstance(outcome, CellConflict):
+            metrics.cells_written("conflict")
+            raise outcome
+        metrics.cells_written(outcome.status.lower())
+        return outcome
+
+    def append(self, row_key: UUID, column_name: str, body: Json) -> PutResult:
+        """At the next free ref key, as the column's next version: whoever loses the race goes again."""
+        deadline = self._deadline(0)
+        while True:
+            latest = self._lookups.latest(row_key, column_name)
+            if latest is not None and latest.ref_key == REF_KEY_MAX:
+                raise InvalidCell(f"column {column_name} has no free ref key above {REF_KEY_MAX}")
+            expected = None if latest is None else latest.ref_key
+            cell = Cell(row_key, column_name, 1 if expected is None else expected + 1, body)
+            try:
+                return self.put(cell, expected)
+            except CellConflict:
+                if deadline.is_over:
+                    raise
+
+    def put_many(self, cells: Sequence[Cell]) -> list[PutResult]:
+        bodies = [checked_bytes(cell, self._config.max_body_bytes) for cell in cells]
+        outcomes: dict[int, PutResult | SchemalessError] = {}
+        pending = list(range(len(cells)))
+        while pending:
+            # A key that occurs again is put again afterwards: the store itself says whether the bodies agree.
+            firsts, pending = _split_repeated(cells, pending)
+            for part in self._parts(cells, bodies, firsts):
+                outcomes |= self._put_part(cells, bodies, part)
+        return _delivered([outcomes[n] for n in range(len(cells))])
+
+    def _put_part(
+        self, cells: Sequence[Cell], bodies: Sequence[bytes], part: dict[int, list[int]]
+    ) -> dict[int, PutResult | SchemalessError]:
+        """Write one part of a batch: positions of cells by shard."""
+        new = {shard: [_new(cells[n], bodies[n]) for n in positions] for shard, positions in part.items()}
+        count = sum(len(positions) for positions in part.values())
+        answers = self._router.write_many(new, self._standing, self._deadline(count))
+        outcomes: dict[int, PutResult | SchemalessError] = {}
+        for shard, answer in answers.items():
+            if isinstance(answer, SchemalessError):
+                outcomes.update(dict.fromkeys(part[shard], answer))
+                continue
+            stored, epoch = answer
+            for n, what in zip(part[shard], stored, strict=True):
+                outcomes[n] = _outcome(cells[n], bodies[n], what, shard, epoch, ANY)
+        return outcomes
+
+    def _parts(
+        self, cells: Sequence[Cell], bodies: Sequence[bytes], positions: Sequence[int]
+    ) -> list[dict[int, list[int]]]:
+        """Cut a batch by count and bytes, so that each part is a packet a server takes; in order per shard."""
+        parts: list[dict[int, list[int]]] = []
+        part: defaultdict[int, list[int]] = defaultdict(list)
+        count, size = 0, 0
+        for n in positions:
+            if count and (count == CELLS_PER_BATCH or size + len(bodies[n]) > BYTES_PER_BATCH):
+                parts.append(part)
+                part, count, size = defaultdict(list), 0, 0
+            part[shard_of(cells[n].row_key, self._config.shards)].append(n)
+            count, size = count + 1, size + len(bodies[n])
+        return [*parts, part] if part else parts
+
+    def _deadline(self, cells: int) -> Deadline:
+        deadlines = self._config.deadlines
+        seconds = deadlines.put_seconds if self._habits.deadline is None else self._habits.deadline
+        return Deadline(seconds + cells * deadlines.batch_cell_seconds)
+
+
+def _new(cell: Cell, body: bytes) -> NewCell:
+    return NewCell(cell.row_key.bytes, cell.column_name.encode(), cell.ref_key, body)
+
+
+def _outcome(
+    cell: Cell, body: bytes, stored: Stored, shard: int, epoch: int, expect_latest: Any
+) -> PutResult | CellConflict:
+    """CREATED, EXISTS when an equal cell was there, or the conflict that carries both."""
+    if stored.is_created:
+        return PutResult(PutStatus.CREATED, True, shard, cell.ref_key, epoch, stored.added_id)
+    found = stored.found
+    if found is not None and found[1:4] == (cell.row_key.bytes, cell.column_name.encode(), cell.ref_key):
+        if found.body == body:
+            return PutResult(PutStatus.EXISTS, True, shard, cell.ref_key, epoch, found.added_id)
+        return CellConflict(cell, to_cell(found))
+    return CellConflict(cell, to_cell(found) if found else None, expected=expect_latest)
+
+
+def _split_repeated(cells: Sequence[Cell], positions: Sequence[int]) -> tuple[list[int], list[int]]:
+    """The first position of each key, and the others."""
+    seen: set[CellKey] = set()
+    firsts: list[int] = []
+    repeated: list[int] = []
+    for n in positions:
+        (repeated if cells[n].key in seen else firsts).append(n)
+        seen.add(cells[n].key)
+    return firsts, repeated
+
+
+def _delivered(results: list[PutResult | SchemalessError]) -> list[PutResult]:
+    """The results when all cells are stored, else `BatchFailed` with all of them."""
+    stored = [result for result in results if isinstance(result, PutResult)]
+    for result in results:
+        metrics.cells_written(result.status.lower() if isinstance(result, PutResult) else "failed")
+    if len(stored) < len(results):
+        raise BatchFailed(results)
+    return stored

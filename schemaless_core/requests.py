@@ -1,0 +1,54 @@
+"""Checks of what a call asks for, shared by every store: limits, shards, locations."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable
+from datetime import datetime
+from uuid import UUID
+
+from schemaless_core.answers import Location, Position
+from schemaless_core.cell import check_column_name, check_row_key
+from schemaless_core.errors import InvalidRequest
+
+LIMIT_MAX = 100_000
+
+
+def check_limit(limit: int) -> None:
+    if type(limit) is not int or not 1 <= limit <= LIMIT_MAX:
+        raise InvalidRequest(f"The limit {limit!r} is no whole number from 1 to {LIMIT_MAX}.", hint="Ask for fewer.")
+
+
+def check_shard(shard: int, shards: int) -> None:
+    if type(shard) is not int or not 0 <= shard < shards:
+        raise InvalidRequest(f"There is no shard {shard!r}.", hint=f"Shards are 0 to {shards - 1}.")
+
+
+def check_location(location: Location, store: str) -> None:
+    """Refuse whatever is no place in this store's log."""
+    if isinstance(location, Position):
+        if location.store != store:
+            raise InvalidRequest(
+                f"The position belongs to {location.store!r}, not to {store!r}.",
+                hint="Start from location 0 or a time of this store.",
+            )
+    elif isinstance(location, datetime):
+        if location.tzinfo is None:
+            raise InvalidRequest(
+                f"The time {location} has no time zone.", hint="Pass an aware datetime, datetime.now(UTC)."
+            )
+    elif type(location) is not int or location < 0:
+        raise InvalidRequest(
+            f"{location!r} is no location.", hint="Pass an added id from 0, an aware datetime or a Position."
+        )
+
+
+def check_columns(columns: Collection[str] | None) -> None:
+    if isinstance(columns, str):
+        raise InvalidRequest(f"columns is the text {columns!r}.", hint=f"Pass a list, [{columns!r}].")
+    for column in columns or ():
+        check_column_name(column)
+
+
+def check_row_keys(row_keys: Iterable[UUID]) -> None:
+    for row_key in row_keys:
+        check_row_key(row_key)

@@ -1,0 +1,207 @@
+"""`Router`: brings a call to the shard's cluster with the right gate, and once more when a store says "not here".
+
+Every write and every read passes here. A write presents its gate to the store; the answer of a read carries the
+store's own state, which must admit the reader, or the answer is dropped.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Mapping
+from typing import Protocol, TypeVar
+
+from schemaless_core import metrics
+from schemaless_core.clusters import Cluster, ReadFrom
+from schemaless_core.deadline import Deadline
+from schemaless_core.engine.base import Batch, NewCell, Node, Stored
+from schemaless_core.errors import SchemalessError, SchemaMissing, StaleEpoch
+from schemaless_core.fanout import FanOut
+from schemaless_core.places import Places
+from schemaless_core.standing import Gate, ShardState, ShardStatus, Standing
+
+T = TypeVar("T")
+W = TypeVar("W")
+
+
+#: The store that was asked does not hold the shard, or not for this caller.
+Refusal = StaleEpoch | SchemaMissing
+
+
+class _Answer(Protocol):
+    @property
+    def state(self) -> ShardState: ...
+
+
+A = TypeVar("A", bound=_Answer)
+
+PAUSE_SECONDS = 0.005
+
+
+class Router:
+    """Routes calls to nodes; knows nothing of cells."""
+
+    def __init__(
+        self,
+        clusters: Mapping[str, Cluster],
+        places: Places,
+        fanout: FanOut,
+        sleep: Callable[[float], None] = time.sleep,
+    ) -> None:
+        self._clusters = clusters
+        self._places = places
+        self._fanout = fanout
+        self._sleep = sleep
+
+    def write(
+        self, shard: int, verb: Callable[[Node, Gate], T], standing: Standing, deadline: Deadline
+    ) -> tuple[T, int]:
+        """Run a write on the shard's primary; return its answer and the epoch it was made under."""
+        while True:
+            gate, cluster = self._gate(shard, standing)
+            try:
+                return cluster.write(lambda node: verb(node, gate)), gate.epoch  # noqa: B023  # called at once
+            except (StaleEpoch, SchemaMissing) as refusal:
+                self._learn_or_raise(shard, refusal, deadline)
+
+    def read(
+        self, shard: int, verb: Callable[[Node], A], standing: Standing, read_from: ReadFrom, deadline: Deadline
+    ) -> A:
+        """Run a read and return its answer once the shard admits the reader."""
+        while True:
+            gate, cluster = self._gate(shard, standing, is_read=True)
+            try:
+                answer = cluster.read(verb, read_from, deadline, is_fenced=gate.is_fenced_read)
+                gate.check_read(answer.state)
+                return answer
+            except (StaleEpoch, SchemaMissing) as refusal:
+                self._learn_or_raise(shard, refusal, deadline)
+
+    def read_many(
+        self,
+        wanted: Mapping[int, W],
+        verb: Callable[[Node, Mapping[int, W]], dict[int, A]],
+        standing: Standing,
+        read_from: ReadFrom,
+        deadline: Deadline,
+    ) -> dict[int, A]:
+        """Run a read over many shards, cluster by cluster in parallel; repeat only what was refused."""
+        answers: dict[int, A] = {}
+        pending = dict(wanted)
+        while pending:
+            refused: dict[int, Refusal] = {}
+            for part, outcome in self._read_parts(pending, verb, standing, read_from, deadline):
+                if isinstance(outcome, StaleEpoch | SchemaMissing):
+                    refused.update(dict.fromkeys(part, outcome))
+                    continue
+                for shard in part:
+                    try:
+                        self._gate(shard, standing, is_read=True)[0].check_read(outcome[shard].state)
+                        answers[shard] = outcome[shard]
+                    except StaleEpoch as refusal:
+                        refused[shard] = refusal
+            for final in self._learn(refused, deadline).values() if refused else ():
+                raise final
+            pending = {shard: wanted[shard] for shard in refused}
+        return answers
+
+    def write_many(
+        self, cells: Mapping[int, list[NewCell]], standing: Standing, deadline: Deadline
+    ) -> dict[int, tuple[list[Stored], int] | SchemalessError]:
+        """Write each shard's cells; one answer per shard: what was stored and under which epoch, or why not."""
+        answers: dict[int, tuple[list[Stored], int] | SchemalessError] = {}
+        pending = dict(cells)
+        while pending:
+            refused: dict[int, Refusal] = {}
+            for gate, outcome in self._write_parts(pending, standing, deadline):
+                if isinstance(outcome, StaleEpoch | SchemaMissing):
+                    refused[gate.shard] = outcome
+                elif isinstance(outcome, SchemalessError):
+                    answers[gate.shard] = outcome
+                else:
+                    answers[gate.shard] = outcome, gate.epoch
+            final = self._learn(refused, deadline) if refused else {}
+            answers.update(final)
+            pending = {shard: cells[shard] for shard in refused if shard not in final}
+        return answers
+
+    def _read_parts(
+        self,
+        wanted: Mapping[int, W],
+        verb: Callable[[Node, Mapping[int, W]], dict[int, A]],
+        standing: Standing,
+        read_from: ReadFrom,
+        deadline: Deadline,
+    ) -> Iterator[tuple[Mapping[int, W], dict[int, A] | Refusal]]:
+        def ask(name: str, part: Mapping[int, W]) -> dict[int, A] | Refusal:
+            cluster = self._clusters[name]
+            is_fenced = standing.is_fenced
+            try:
+                return cluster.read(lambda node: verb(node, part), read_from, deadline, is_fenced=is_fenced)
+            except (StaleEpoch, SchemaMissing) as refusal:
+                return refusal
+
+        parts: defaultdict[str, dict[int, W]] = defaultdict(dict)
+        for shard, value in wanted.items():
+            parts[self._places.get(shard).cluster][shard] = value
+        outcomes = self._fanout.run({name: _bind(ask, name, part) for name, part in parts.items()})
+        return ((parts[name], outcome) for name, outcome in outcomes.items())
+
+    def _write_parts(
+        self, cells: Mapping[int, list[NewCell]], standing: Standing, deadline: Deadline
+    ) -> Iterator[tuple[Gate, list[Stored] | SchemalessError]]:
+        def send(name: str, batches: list[Batch]) -> list[list[Stored] | SchemalessError]:
+            try:
+                return self._clusters[name].write(lambda node: node.put_many(batches, deadline))
+            except SchemalessError as error:
+                return [error] * len(batches)
+
+        parts: defaultdict[str, list[Batch]] = defaultdict(list)
+        for shard, new in cells.items():
+            gate, cluster = self._gate(shard, standing)
+            parts[cluster.name].append(Batch(gate, new))
+        outcomes = self._fanout.run({name: _bind(send, name, part) for name, part in parts.items()})
+        return (
+            (batch.gate, outcome)
+            for name, answers in outcomes.items()
+            for batch, outcome in zip(parts[name], answers, strict=True)
+        )
+
+    def _gate(self, shard: int, standing: Standing, *, is_read: bool = False) -> tuple[Gate, Cluster]:
+        place = self._places.get(shard)
+        authority_epoch = standing.authority_epoch
+        gate = Gate(
+            shard,
+            place.epoch,
+            standing.kind,
+            place.authority_epoch if authority_epoch is None else authority_epoch,
+            is_read and standing.is_fenced,
+        )
+        return gate, self._clusters[place.cluster]
+
+    def _learn_or_raise(self, shard: int, refusal: Refusal, deadline: Deadline) -> None:
+        """Learn where the shard is now; raise the refusal when asking again cannot help, or time is up."""
+        if self._learn({shard: refusal}, deadline):
+            raise refusal
+
+    def _learn(self, refusals: Mapping[int, Refusal], deadline: Deadline) -> dict[int, Refusal]:
+        """Learn the places anew after refusals; return those that asking again cannot help."""
+        metrics.call_repeated("stale_epoch")
+        changed = self._places.learn(refusals.keys())
+        final = {
+            shard: refusal
+            for shard, refusal in refusals.items()
+            if deadline.is_over or not (shard in changed or _is_handed_over(refusal))
+        }
+        if len(final) < len(refusals):
+            self._sleep(PAUSE_SECONDS)
+        return final
+
+
+def _is_handed_over(refusal: Refusal) -> bool:
+    """Whether the shard will open again in a moment, here or elsewhere."""
+    return isinstance(refusal, StaleEpoch) and refusal.status == ShardStatus.RO.value
+
+
+def _bind(function: Callable[[str, W], T], name: str, part: W) -> Callable[[], T]:
+    return lambda: function(name, part)

@@ -1,0 +1,65 @@
+"""Which cluster owns which shard, versioned. A value: it changes by making the next version."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import msgspec
+
+
+class Placement(NamedTuple):
+    """A run of shards on one cluster, all at one epoch."""
+
+    first: int
+    last: int
+    cluster: str
+    epoch: int
+
+
+@dataclass(frozen=True, slots=True)
+class Topology:
+    """The owner of every shard."""
+
+    version: int
+    shards: int
+    placements: tuple[Placement, ...]
+
+    def __iter__(self) -> Iterator[tuple[int, Placement]]:
+        for placement in self.placements:
+            for shard in range(placement.first, placement.last + 1):
+                yield shard, placement
+
+    @property
+    def clusters(self) -> list[str]:
+        return list(dict.fromkeys(placement.cluster for placement in self.placements))
+
+    def shards_of(self, cluster: str) -> list[int]:
+        return [shard for shard, placement in self if placement.cluster == cluster]
+
+
+def spread(shards: int, clusters: Sequence[str]) -> Topology:
+    """The first topology: equal runs of shards over the clusters, in their order."""
+    bounds = [shards * n // len(clusters) for n in range(len(clusters) + 1)]
+    placements = (
+        Placement(first, end - 1, cluster, 1)
+        for cluster, first, end in zip(clusters, bounds, bounds[1:], strict=False)
+        if end > first
+    )
+    return Topology(1, shards, tuple(placements))
+
+
+class _Document(msgspec.Struct):
+    shards: int
+    placements: list[Placement]
+
+
+def to_document(topology: Topology) -> str:
+    """The text kept in the control database."""
+    return msgspec.json.encode(_Document(topology.shards, list(topology.placements))).decode()
+
+
+def from_document(version: int, text: str) -> Topology:
+    document = msgspec.json.decode(text, type=_Document)
+    return Topology(version, document.shards, tuple(document.placements))

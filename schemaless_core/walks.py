@@ -1,0 +1,82 @@
+"""Walks over a shard's latest cells: pages of rows, and checksums."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from itertools import groupby
+from typing import NamedTuple
+from uuid import UUID
+
+from schemaless_core.answers import Bucket, Row, RowPage
+from schemaless_core.cell import check_row_key
+from schemaless_core.config import DatastoreConfig
+from schemaless_core.deadline import Deadline
+from schemaless_core.engine.base import BucketSum, Node
+from schemaless_core.habits import Habits
+from schemaless_core.lookups import to_cell
+from schemaless_core.requests import check_columns, check_limit, check_shard
+from schemaless_core.routing import Router
+from schemaless_core.sharding import BUCKETS_PER_SHARD
+from schemaless_core.standing import ShardState, Standing
+
+
+class _Sums(NamedTuple):
+    state: ShardState
+    buckets: list[BucketSum]
+
+
+class Walks:
+    """The part of a datastore that enumerates."""
+
+    def __init__(self, router: Router, config: DatastoreConfig, habits: Habits, standing: Standing) -> None:
+        self._router = router
+        self._config = config
+        self._habits = habits
+        self._standing = standing
+
+    def rows(self, shard: int, after: UUID | None, limit: int, columns: Collection[str] | None) -> RowPage:
+        check_shard(shard, self._config.shards)
+        check_limit(limit)
+        check_columns(columns)
+        if after is not None:
+            check_row_key(after)
+        start = None if after is None else after.bytes
+        names, deadline = _encoded(columns), self._deadline()
+        # One more than asked: whether it is there says whether a next page is.
+        sighting = self._router.read(
+            shard,
+            lambda node: node.scan(shard, start, limit + 1, names, deadline),
+            self._standing,
+            self._habits.read,
+            deadline,
+        )
+        cells = map(to_cell, sighting.cells)
+        rows = [
+            Row(row_key, {cell.column_name: cell for cell in of_row})
+            for row_key, of_row in groupby(cells, key=lambda cell: cell.row_key)
+        ]
+        page = rows[:limit]
+        return RowPage(page, page[-1].row_key if len(rows) > limit else None)
+
+    def checksum(self, shard: int, columns: Collection[str] | None) -> list[Bucket]:
+        check_shard(shard, self._config.shards)
+        check_columns(columns)
+        names, deadline = _encoded(columns), self._deadline()
+
+        def look(node: Node) -> _Sums:
+            return _Sums(*node.checksum(shard, names, deadline))
+
+        sums = self._router.read(shard, look, self._standing, self._habits.read, deadline)
+        found = {bucket.number: bucket for bucket in sums.buckets}
+        return [
+            Bucket(shard, n, found[n].cells, found[n].total % 2**64) if n in found else Bucket(shard, n, 0, 0)
+            for n in range(BUCKETS_PER_SHARD)
+        ]
+
+    def _deadline(self) -> Deadline:
+        seconds = self._config.deadlines.scan_seconds if self._habits.deadline is None else self._habits.deadline
+        return Deadline(seconds)
+
+
+def _encoded(columns: Collection[str] | None) -> list[bytes] | None:
+    return None if columns is None else [name.encode() for name in dict.fromkeys(columns)]

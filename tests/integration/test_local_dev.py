@@ -1,0 +1,124 @@
+"""`tripstore dev` starts servers that outlive the command, and ends them without a trace."""
+
+import json
+import os
+import signal
+import stat
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pymysql
+import pytest
+import yaml
+from click.testing import CliRunner, Result
+
+from tripstore.cli.dev import dev
+from tripstore.local.dev import DevFolder
+from tripstore.local.mariadb import find_mariadb
+from tripstore.local.processes import birth
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Iterator[Path]:
+    folder = tmp_path / "dev"
+    yield folder
+    DevFolder(folder).down()
+
+
+def run(*arguments: str, folder: Path) -> Result:
+    return CliRunner().invoke(dev, [*arguments, "--folder", str(folder)])
+
+
+def document(result: Result) -> Any:
+    return json.loads(result.stdout)
+
+
+def test_up_status_and_down_go_round(folder: Path) -> None:
+    if find_mariadb() is None:
+        pytest.skip("mariadb is not installed; run `python -m tripstore.local.install`")
+    first = run("up", "--clusters", "1", "--shards", "16", "--json", folder=folder)
+    assert first.exit_code == 0, first.stderr
+    up = document(first)
+    config_file = Path(up["config"])
+    config = yaml.safe_load(config_file.read_text(encoding="utf-8"))
+
+    assert [server["name"] for server in up["servers"]] == ["postgres", "a", "a-r1"]
+    assert config["shards"] == 16
+    assert list(config["clusters"]) == ["a"]
+    assert len(config["clusters"]["a"]["replicas"]) == 1
+    assert stat.S_IMODE(config_file.stat().st_mode) == 0o600
+
+    again = document(run("up", "--clusters", "1", "--shards", "16", "--json", folder=folder))
+    assert not again["changed"]
+    assert again["servers"] == up["servers"]
+
+    status = run("status", "--json", folder=folder)
+    assert status.exit_code == 0
+    assert all(server["up"] for server in document(status)["servers"])
+
+    down = run("down", "--json", folder=folder)
+    assert document(down)["changed"]
+    assert all(birth(server["pid"]) is None for server in up["servers"])
+    assert not config_file.exists()
+    assert run("status", folder=folder).exit_code == 1
+
+
+def test_status_sees_one_server_down(folder: Path) -> None:
+    if find_mariadb() is None:
+        pytest.skip("mariadb is not installed; run `python -m tripstore.local.install`")
+    up = document(run("up", "--clusters", "1", "--replicas", "0", "--no-postgres", "--json", folder=folder))
+    os.kill(up["servers"][0]["pid"], signal.SIGKILL)
+    deadline = time.monotonic() + 10
+    while (status := run("status", folder=folder)).exit_code == 0 and time.monotonic() < deadline:
+        time.sleep(0.02)
+
+    assert status.exit_code == 1
+    assert "down" in status.stdout
+    # The text is for looking at: no passwords.
+    assert up["servers"][0]["url"] not in status.stdout
+
+
+def test_a_killed_owner_is_noticed_and_up_starts_anew(folder: Path) -> None:
+    before = document(run("up", "--engine", "sqlite", "--no-postgres", "--json", folder=folder))
+    state = DevFolder(folder).find()
+    assert state is not None
+    os.kill(state.owner_pid, signal.SIGKILL)
+    deadline = time.monotonic() + 10
+    while DevFolder(folder).find() is not None and time.monotonic() < deadline:
+        time.sleep(0.02)
+
+    after = document(run("up", "--engine", "sqlite", "--no-postgres", "--json", folder=folder))
+
+    assert after["changed"]
+    assert after["servers"][0]["url"] != before["servers"][0]["url"]
+    assert before["servers"][0]["url"].startswith("sqlite:///")
+
+
+def test_without_servers_status_fails_and_down_is_fine(folder: Path) -> None:
+    assert run("status", folder=folder).exit_code == 1
+    assert run("down", folder=folder).exit_code == 0
+    assert run("up", "--engine", "oracle", folder=folder).exit_code == 2
+
+
+def test_what_hinders_the_start_is_said_with_a_way_out(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(folder.parent))
+
+    result = run("up", "--engine", "mysql", "--no-postgres", folder=folder)
+
+    assert result.exit_code == 1
+    assert "MySQL is not installed" in result.stderr
+    assert "tripstore.local.install" in result.stderr
+    assert result.stdout == ""
+    assert not (folder / "state.json").exists()
+
+
+def test_the_config_leads_to_the_servers(folder: Path) -> None:
+    if find_mariadb() is None:
+        pytest.skip("mariadb is not installed; run `python -m tripstore.local.install`")
+    up = document(run("up", "--clusters", "1", "--replicas", "0", "--no-postgres", "--json", folder=folder))
+    server = up["servers"][0]
+    password = server["url"].partition("root:")[2].partition("@")[0]
+
+    pymysql.connect(host="127.0.0.1", port=server["port"], user="root", password=password).close()

@@ -1,0 +1,1 @@
+"""Real database servers on this machine, for demo, tests and benchmarks: temporary, always cleaned up."""

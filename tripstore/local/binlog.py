@@ -1,0 +1,139 @@
+"""What MariaDB and MySQL share: the protocol, the settings, and a binary log that replicas follow."""
+
+import zlib
+from abc import abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import ClassVar
+
+import pymysql
+from pymysql.cursors import DictCursor
+
+from tripstore.local.server import Place, Server
+
+REPLICATION_USER = "replicator"
+CONNECT_SECONDS = 5
+
+CREATE_USERS = """\
+CREATE USER IF NOT EXISTS root@'127.0.0.1';
+ALTER USER root@'127.0.0.1' IDENTIFIED BY '{password}';
+ALTER USER root@'localhost' IDENTIFIED BY '{password}';
+GRANT ALL ON *.* TO root@'127.0.0.1' WITH GRANT OPTION;
+CREATE USER replicator@'127.0.0.1' IDENTIFIED BY '{password}';
+GRANT REPLICATION SLAVE ON *.* TO replicator@'127.0.0.1';
+"""
+
+Row = dict[str, object]
+
+
+@dataclass(frozen=True)
+class Shape:
+    """What a caller may choose: how many shard databases to expect, and settings that win over ours."""
+
+    shards: int = 64
+    is_replica: bool = False
+    settings: Mapping[str, str] = field(default_factory=dict)
+
+
+class BinlogServer(Server):
+    """A server that replicas can follow. Durable, row-based, strict, loopback only."""
+
+    scheme: ClassVar[str] = "mysql"
+
+    def __init__(self, place: Place, shape: Shape) -> None:
+        self.shape = shape
+        super().__init__(place)
+
+    def url_at(self, port: int) -> str:
+        """Return `mysql://root:…@127.0.0.1:port`."""
+        return f"mysql://root:{self.password}@127.0.0.1:{port}"
+
+    def connect(self, database: str | None = None) -> "pymysql.Connection[DictCursor]":
+        """Open an autocommitting connection as root; the caller closes it."""
+        return pymysql.connect(
+            host="127.0.0.1",
+            port=self.port,
+            user="root",
+            password=self.password,
+            database=database,
+            autocommit=True,
+            connect_timeout=CONNECT_SECONDS,
+            cursorclass=DictCursor,
+        )
+
+    def query(self, statement: str, *values: object) -> list[Row]:
+        """Run one statement on a connection of its own and return its rows."""
+        with self.connect() as connection, connection.cursor() as cursor:
+            cursor.execute(statement, values or None)
+            return [dict(row) for row in cursor.fetchall()]
+
+    @property
+    def version(self) -> str:
+        """Return what the running server calls itself."""
+        return str(self.query("SELECT VERSION() AS version")[0]["version"])
+
+    @abstractmethod
+    def follow(self, primary: "BinlogServer") -> None:
+        """Replicate from the primary, from its first transaction on, also after restarts of either."""
+
+    @abstractmethod
+    def replica_status(self) -> Row:
+        """Return SHOW REPLICA STATUS under the engine's own names, empty when it follows nobody."""
+
+    @abstractmethod
+    def replica_failure(self) -> str | None:
+        """Return why replication does not run, or None when both of its threads do."""
+
+    @abstractmethod
+    def position(self) -> str:
+        """Return the GTID position this server has reached."""
+
+    @abstractmethod
+    def wait_for_position(self, position: str, timeout_seconds: float) -> bool:
+        """Return True when this replica has applied the position, False when it did not in time."""
+
+    def _settings(self) -> dict[str, str]:
+        """Return what both engines understand."""
+        tables = max(2000, 4 * self.shape.shards)
+        return {
+            "datadir": str(self.place.data),
+            "socket": str(self.folder / "s"),
+            "pid-file": str(self.folder / "pid"),
+            "tmpdir": str(self.place.disk.folder),
+            "port": str(self.port),
+            "bind-address": "127.0.0.1",
+            "skip-name-resolve": "1",
+            "server-id": str(_server_id(self.place)),
+            "log-bin": "binlog",
+            "binlog-format": "ROW",
+            "sync-binlog": "1",
+            "relay-log": "relay",
+            "relay-log-recovery": "1",
+            "innodb-flush-log-at-trx-commit": "1",
+            "innodb-buffer-pool-size": "96M",
+            "table-open-cache": str(tables),
+            "table-definition-cache": str(tables),
+            "open-files-limit": str(2 * tables + 2000),
+            "max-connections": "300",
+            "max-allowed-packet": "64M",
+            "performance-schema": "0",
+            "character-set-server": "utf8mb4",
+            "sql-mode": "STRICT_TRANS_TABLES,NO_ZERO_IN_DATE,NO_ZERO_DATE,"
+            "ERROR_FOR_DIVISION_BY_ZERO,NO_ENGINE_SUBSTITUTION",
+        }
+
+    def _write_settings(self, settings: Mapping[str, str]) -> None:
+        lines = ["[mysqld]", *(f"{key} = {value}" for key, value in settings.items())]
+        (self.folder / "my.cnf").write_text("\n".join(lines) + "\n", encoding="utf-8")
+
+    def _answers(self) -> bool:
+        try:
+            self.query("SELECT 1")
+        except (pymysql.MySQLError, OSError):
+            return False
+        return True
+
+
+def _server_id(place: Place) -> int:
+    """Two servers never share folder and port, so they hardly ever share this."""
+    return zlib.crc32(f"{place.folder}:{place.port}".encode()) or 1

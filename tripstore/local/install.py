@@ -1,0 +1,115 @@
+"""Install what the tests with real servers need: `python -m tripstore.local.install [--check]`.
+
+Safe to repeat; quick when all is there. Starts no service, and says what to run when we may not install.
+"""
+
+import os
+import shutil
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import click
+
+from tripstore.local.distribution import find_mysql, install_mysql
+from tripstore.local.errors import LocalServerError
+from tripstore.local.mariadb import find_mariadb
+from tripstore.local.postgres_programs import find_machine_postgres
+from tripstore.local.template import run
+
+POLICY = Path("/usr/sbin/policy-rc.d")
+NO_SERVICES = "#!/bin/sh\n# Written by tripstore.local.install for the moment of an installation.\nexit 101\n"
+
+
+@dataclass(frozen=True)
+class Need:
+    """One thing the tests need: what it is for, how to look for it, and its Debian packages."""
+
+    name: str
+    purpose: str
+    find: Callable[[], object]
+    packages: tuple[str, ...] = ()
+
+    @property
+    def is_met(self) -> bool:
+        """Return whether it is on this machine."""
+        return self.find() is not None
+
+
+# The -core package has the programs and no service; it is all that mariadb-server would give us.
+NEEDS = (
+    Need("MariaDB", "clusters", find_mariadb, ("mariadb-server-core",)),
+    Need("Postgres", "the legacy store", find_machine_postgres, ("postgresql",)),
+    Need("debootstrap", "installing MySQL", lambda: shutil.which("debootstrap"), ("debootstrap",)),
+    Need("MySQL", "clusters", find_mysql),
+)
+
+
+@click.command()
+@click.option("--check", is_flag=True, help="Only say what is there and what is missing; exit 1 if anything is.")
+def install(check: bool) -> None:
+    """Install MariaDB, Postgres and MySQL for servers on this machine. Needs root on Debian."""
+    missing = [need for need in NEEDS if not need.is_met]
+    for need in NEEDS:
+        click.echo(f"{'missing' if need in missing else 'there':8} {need.name} ({need.purpose})")
+    if not missing:
+        return
+    if check:
+        sys.exit(1)
+    try:
+        _install(missing)
+    except LocalServerError as error:
+        click.echo(f"{error.message}\n{error.hint}", err=True)
+        sys.exit(1)
+
+
+def _install(missing: list[Need]) -> None:
+    _refuse_without_rights()
+    packages = [package for need in missing for package in need.packages]
+    if packages:
+        click.echo(f"Installing {', '.join(packages)} …")
+        _install_packages(packages)
+    if find_mysql() is None:
+        click.echo("Unpacking MySQL (about half a minute) …")
+        click.echo(f"MySQL {install_mysql().version} is there.")
+
+
+def _refuse_without_rights() -> None:
+    if shutil.which("apt-get") is None:
+        raise LocalServerError(
+            "This machine has no apt-get.",
+            "Install MariaDB and Postgres yourself, or use a Debian container.",
+        )
+    if os.geteuid() != 0:
+        cache = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+        raise LocalServerError(
+            "Only root can install packages.",
+            f"Run: sudo env XDG_CACHE_HOME={cache} {sys.executable} -m tripstore.local.install",
+        )
+
+
+def _install_packages(packages: list[str]) -> None:
+    run(["apt-get", "--quiet", "update"])
+    with _no_service_starts():
+        options = ["--quiet", "--yes", "--no-install-recommends"]
+        run(["env", "DEBIAN_FRONTEND=noninteractive", "apt-get", "install", *options, *packages])
+
+
+@contextmanager
+def _no_service_starts() -> Iterator[None]:
+    """Forbid packages to start services while the block runs; a policy that was there stays untouched."""
+    if POLICY.exists() and POLICY.read_text(encoding="utf-8") != NO_SERVICES:
+        yield
+        return
+    POLICY.write_text(NO_SERVICES, encoding="utf-8")
+    POLICY.chmod(0o755)
+    try:
+        yield
+    finally:
+        POLICY.unlink()
+
+
+if __name__ == "__main__":
+    install()
