@@ -10,6 +10,7 @@ from pathlib import Path
 import sqlalchemy as sa
 from alembic import command
 from alembic.config import Config
+from alembic.script import ScriptDirectory
 from sqlalchemy.pool import NullPool
 
 from schemaless_core.control.tables import VERSION_TABLE
@@ -17,6 +18,8 @@ from schemaless_core.errors import ControlUnavailable, InvalidServer, SchemaMiss
 from schemaless_core.urls import NodeUrl
 
 CREATE_DATABASE = "CREATE DATABASE IF NOT EXISTS `{name}` CHARACTER SET utf8mb4 COLLATE utf8mb4_bin"
+
+MIGRATIONS = Path(__file__).parent / "migrations"
 
 CONNECT_SECONDS = 1
 ANSWER_SECONDS = 5
@@ -49,7 +52,7 @@ class ControlDatabase:
         """Create the database and bring its tables to this version. Safe to repeat and to race."""
         self._create_database()
         config = Config()
-        config.set_main_option("script_location", str(Path(__file__).parent / "migrations"))
+        config.set_main_option("script_location", str(MIGRATIONS))
         with _MIGRATING, self.begin() as connection:
             config.attributes["connection"] = connection
             self._take_migration_lock(connection)
@@ -122,3 +125,8 @@ class ControlDatabase:
         return ControlUnavailable(
             f"The {self.name} cannot be reached ({error.orig}).", hint="Cells keep flowing; repeat the change later."
         )
+
+
+def newest_version() -> str | None:
+    """The revision that this version of the code wants the tables to have."""
+    return ScriptDirectory(str(MIGRATIONS)).get_current_head()

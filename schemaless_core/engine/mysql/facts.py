@@ -7,6 +7,8 @@ from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
 from typing import Any
 
+from pymysql import err
+
 from schemaless_core.config import DatastoreConfig
 from schemaless_core.engine.base import Fact
 from schemaless_core.engine.mysql.connection import DeadlineConnection
@@ -16,6 +18,7 @@ SHOW GLOBAL VARIABLES WHERE Variable_name IN ('version', 'innodb_flush_log_at_tr
  'binlog_format', 'table_open_cache', 'table_definition_cache', 'open_files_limit', 'max_allowed_packet', 'sql_mode',
  'read_only', 'replica_preserve_commit_order', 'slave_parallel_mode', 'innodb_doublewrite', 'max_connections')"""
 NOW = "SELECT UTC_TIMESTAMP(6)"
+MD5 = "SELECT MD5('')"
 REPLICA_STATUS = "SHOW REPLICA STATUS"
 
 MYSQL_VERSION_MIN = (8, 0, 22)
@@ -44,6 +47,7 @@ def facts(connection: DeadlineConnection, config: DatastoreConfig, *, is_replica
             advice="Our sessions set their own strict mode.",
         ),
     ]
+    found.append(_md5(connection))
     if is_replica:
         found.extend(_replication(connection, variables))
     else:
@@ -132,6 +136,23 @@ def _caches(variables: Mapping[str, str], shards: int) -> Iterator[Fact]:
         limit >= needed,
         False,
         f"Start the server with open_files_limit = {2 * needed}.",
+    )
+
+
+def _md5(connection: DeadlineConnection) -> Fact:
+    try:
+        with connection.cursor() as cursor:
+            cursor.execute(MD5)
+        value, is_fine = "in the server", True
+    except err.MySQLError:
+        value, is_fine = "missing", False
+    return Fact(
+        "md5",
+        value,
+        is_fine,
+        False,
+        "Checksums are computed in the client, several times slower: "
+        "INSTALL COMPONENT 'file://component_classic_hashing'.",
     )
 
 

@@ -152,6 +152,7 @@ class SQLiteNode:
             missing = sorted(set(shards) - {shard for (shard,) in connection.execute(PRESENT)})
             connection.executemany(OPEN_EPOCH, [(shard, now) for shard in missing])
             connection.executemany(OPEN_STATE, [(shard, status.value, now) for shard in missing])
+        reach("schema.shards_opened")
         metrics.shards_created(len(missing))
         return len(missing)
 

@@ -1,0 +1,153 @@
+"""The doctor: looks at every server of a datastore and at its control database, and says what it found.
+
+The checks are data; whoever asked decides and prints. A server that does not answer is a finding, never an
+exception, and what could not be compared is never called fine. Nothing is changed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from enum import StrEnum
+
+from schemaless_core.clusters import Cluster
+from schemaless_core.config import DatastoreConfig
+from schemaless_core.control.database import ControlDatabase, newest_version
+from schemaless_core.control.topologies import Topologies
+from schemaless_core.engine.base import Fact, Node
+from schemaless_core.errors import (
+    ControlUnavailable,
+    InvalidServer,
+    SchemalessError,
+    SchemaMissing,
+)
+from schemaless_core.places import wrong_shard_count
+from schemaless_core.topology import Topology, spread
+
+_APPLY = "Run `tripstore schema apply`."
+
+
+class Role(StrEnum):
+    """What a server is to the datastore."""
+
+    CONTROL = "control"  #: Holds topology and audit log.
+    PRIMARY = "primary"  #: Takes a cluster's writes.
+    REPLICA = "replica"  #: Follows a primary.
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One fact about one server; the control database belongs to no cluster."""
+
+    cluster: str | None
+    server: str
+    role: Role
+    fact: Fact
+
+
+@dataclass(frozen=True, slots=True)
+class _Expectation:
+    """The topology that servers are held against; None when nobody could say."""
+
+    topology: Topology | None
+
+    def shards_of(self, cluster: str) -> set[int] | None:
+        return None if self.topology is None else set(self.topology.shards_of(cluster))
+
+
+class Doctor:
+    """Examines a datastore as it is configured."""
+
+    def __init__(self, config: DatastoreConfig, clusters: Mapping[str, Cluster], control: ControlDatabase) -> None:
+        self._config = config
+        self._clusters = clusters
+        self._control = control
+
+    def findings(self) -> list[Finding]:
+        """Look at everything, at all servers at the same time; the control database first."""
+        facts, expected = self._control_facts()
+        control = [Finding(None, self._control.name, Role.CONTROL, fact) for fact in facts]
+        servers = [
+            (cluster.name, role, guarded.node)
+            for cluster in self._clusters.values()
+            for role, guarded in [
+                (Role.PRIMARY, cluster.primary),
+                *((Role.REPLICA, replica) for replica in cluster.replicas),
+            ]
+        ]
+        with ThreadPoolExecutor(len(servers)) as executor:
+            found = executor.map(lambda server: self._examine(*server, expected), servers)
+            return control + [finding for of_server in found for finding in of_server]
+
+    def _control_facts(self) -> tuple[list[Fact], _Expectation]:
+        """Facts about the control database, and the topology that the servers should show."""
+        try:
+            version = self._control.version()
+            topology = None if version is None else Topologies(self._control).find_newest()
+        except SchemaMissing:
+            version, topology = None, None
+        except (ControlUnavailable, InvalidServer) as error:
+            advice = "Start it: cells keep flowing, but every change waits for it."
+            return [Fact("reachable", _reason(error), False, True, error.hint or advice)], _Expectation(None)
+        facts = [Fact("reachable", "yes", True), _revision(version), *self._topology_facts(topology)]
+        return facts, _Expectation(topology or spread(self._config.shards, list(self._clusters)))
+
+    def _topology_facts(self, topology: Topology | None) -> Iterator[Fact]:
+        if topology is None:
+            yield Fact("topology", "none yet", False, advice=_APPLY)
+            return
+        is_same = topology.shards == self._config.shards
+        hint = "" if is_same else wrong_shard_count(self._config.shards, topology.shards).hint or ""
+        yield Fact("topology", f"version {topology.version}, {topology.shards} shards", is_same, True, hint)
+        for name in topology.clusters:
+            if name not in self._clusters:
+                advice = f"Add clusters.{name} to the configuration: it holds shards."
+                yield Fact("topology", f"names cluster {name!r}, the configuration does not", False, True, advice)
+
+    def _examine(self, cluster: str, role: Role, node: Node, expected: _Expectation) -> list[Finding]:
+        facts = [
+            # Whatever is wrong with a replica, it keeps no cell from being acknowledged by its primary.
+            fact if role is Role.PRIMARY else replace(fact, is_refusal=False)
+            for fact in self._facts(cluster, role, node, expected)
+        ]
+        return [Finding(cluster, node.name, role, fact) for fact in facts]
+
+    def _facts(self, cluster: str, role: Role, node: Node, expected: _Expectation) -> list[Fact]:
+        is_replica = role is Role.REPLICA
+        try:
+            shards = self._shards_fact(node, expected.shards_of(cluster), is_replica)
+            facts = node.facts(is_replica=is_replica, shards=-(-self._config.shards // len(self._clusters)))
+        except InvalidServer as error:
+            return [Fact("login", error.reason, False, True, error.hint or "Mend user and password in its URL.")]
+        except SchemalessError as error:
+            advice = error.hint or "Start the server, or mend its address in the configuration."
+            return [Fact("reachable", _reason(error), False, True, advice)]
+        return [Fact("reachable", "yes, and the login is accepted", True), *facts, shards]
+
+    def _shards_fact(self, node: Node, expected: set[int] | None, is_replica: bool) -> Fact:
+        recorded = node.shard_count()
+        if recorded is not None and recorded != self._config.shards:
+            problem = wrong_shard_count(self._config.shards, recorded)
+            return Fact("shards", f"created for {recorded} shards in all", False, True, problem.hint or "")
+        present = node.shards_present()
+        if expected is None:
+            advice = "Start the control database: only it can say which shards belong here."
+            return Fact("shards", f"{len(present)} present, not compared", False, advice=advice)
+        missing = expected - present
+        advice = "Wait until the replica has caught up, or mend its replication." if is_replica else _APPLY
+        return Fact("shards", f"{len(expected) - len(missing)} of {len(expected)}", not missing, advice=advice)
+
+
+def _revision(version: str | None) -> Fact:
+    newest = newest_version()
+    if version is None:
+        return Fact("revision", f"none, {newest} is wanted", False, advice=_APPLY)
+    advice = f"{_APPLY} If the database is newer than this tripstore, upgrade tripstore."
+    return Fact("revision", version, version == newest, advice=advice)
+
+
+def _reason(error: SchemalessError) -> str:
+    """What happened, without the server's name, which stands beside it."""
+    reason = getattr(error, "reason", None)
+    return str(reason) if reason is not None else error.message

@@ -1,0 +1,105 @@
+"""Fixtures: real servers once per run, stores of every engine."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, settings
+
+from schemaless_core import CellStore, Datastore
+from tests.stores import DATASTORE_ENGINES, SERVER_ENGINES, STORE_ENGINES, ServerEngine, Stores
+from tripstore.local.errors import LocalServerError
+from tripstore.local.servers import LocalServers
+
+settings.register_profile(
+    "tripstore",
+    deadline=None,  # real servers
+    suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture],
+    derandomize="CI" in os.environ,
+    print_blob=True,
+)
+settings.load_profile("tripstore")
+
+
+@pytest.fixture(scope="session")
+def servers() -> Iterator[LocalServers]:
+    with LocalServers() as running:
+        yield running
+
+
+@pytest.fixture(scope="session")
+def stores(servers: LocalServers, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stores]:
+    made = Stores(servers, tmp_path_factory.mktemp("stores"))
+    yield made
+    made.close()
+
+
+@pytest.fixture(params=STORE_ENGINES)
+def store_engine(request: pytest.FixtureRequest, stores: Stores) -> str:
+    """Every store there is, the oracle included."""
+    return _present(request.param, stores)
+
+
+@pytest.fixture(params=DATASTORE_ENGINES)
+def datastore_engine(request: pytest.FixtureRequest, stores: Stores) -> str:
+    """Every engine of `Datastore`."""
+    return _present(request.param, stores)
+
+
+@pytest.fixture(params=SERVER_ENGINES)
+def server_engine(request: pytest.FixtureRequest, stores: Stores) -> ServerEngine:
+    """Every engine with a server that can be killed."""
+    engine: ServerEngine = request.param
+    _present(engine, stores)
+    return engine
+
+
+@pytest.fixture
+def store(store_engine: str, shared_stores: dict[str, CellStore]) -> CellStore:
+    """A store that other tests use too: keys must be new."""
+    return shared_stores[store_engine]
+
+
+@pytest.fixture
+def fresh_store(store_engine: str, stores: Stores) -> CellStore:
+    """A store of this test's own."""
+    return stores.fresh_store(store_engine)
+
+
+@pytest.fixture
+def datastore(datastore_engine: str, stores: Stores) -> Datastore:
+    """A datastore of this test's own."""
+    return stores.fresh(datastore_engine)
+
+
+@pytest.fixture(scope="session")
+def shared_stores(stores: Stores) -> dict[str, CellStore]:
+    class OnDemand(dict[str, CellStore]):
+        def __missing__(self, engine: str) -> CellStore:
+            self[engine] = stores.fresh_store(engine)
+            return self[engine]
+
+    return OnDemand()
+
+
+@pytest.fixture
+def failpoints(tmp_path: Path) -> Path:
+    """A folder for the failpoints of processes that this test starts."""
+    folder = tmp_path / "failpoints"
+    folder.mkdir()
+    return folder
+
+
+def _present(engine: str, stores: Stores) -> str:
+    """A missing server fails in CI; elsewhere its tests are skipped with the reason."""
+    if engine in SERVER_ENGINES:
+        try:
+            stores.clusters(engine)
+        except LocalServerError as error:
+            if "CI" in os.environ:
+                raise
+            pytest.skip(str(error))
+    return engine

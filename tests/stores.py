@@ -1,0 +1,74 @@
+"""Stores for tests: every engine on real servers that are started once per run; a fresh datastore whenever asked."""
+
+from __future__ import annotations
+
+import itertools
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Literal, cast
+
+from schemaless_core import Datastore, MemoryStore
+from tripstore.local.replication import Cluster
+from tripstore.local.servers import LocalServers
+
+ServerEngine = Literal["mariadb", "mysql"]
+SERVER_ENGINES: tuple[ServerEngine, ...] = ("mariadb", "mysql")
+DATASTORE_ENGINES = ("sqlite", *SERVER_ENGINES)
+STORE_ENGINES = ("memory", *DATASTORE_ENGINES)
+
+#: Two cores carry the servers, their replicas and the tests: what is not about deadlines gets generous ones.
+PATIENT = {
+    "put_seconds": 20.0,
+    "read_seconds": 20.0,
+    "scan_seconds": 60.0,
+    "connect_seconds": 10.0,
+    "pool_seconds": 20.0,
+}
+
+_numbers = itertools.count(1)
+
+
+class Stores:
+    """Opens stores and closes them at the end of the run."""
+
+    def __init__(self, servers: LocalServers, folder: Path) -> None:
+        self._servers = servers
+        self._folder = folder
+        self._clusters: dict[str, list[Cluster]] = {}
+        self._open: list[Datastore] = []
+
+    def clusters(self, engine: ServerEngine) -> list[Cluster]:
+        """Two clusters of a primary and a replica, the same for the whole run."""
+        if engine not in self._clusters:
+            self._clusters[engine] = self._servers.clusters(engine, [f"{engine}-a", f"{engine}-b"], replicas=1)
+        return self._clusters[engine]
+
+    def config(self, engine: str, *, shards: int = 8, **options: Any) -> dict[str, Any]:
+        """The configuration of a datastore that nobody else uses."""
+        name = f"t{os.getpid()}_{next(_numbers)}"
+        if engine == "sqlite":
+            clusters: Mapping[str, Any] = {
+                cluster: {"primary": f"sqlite:///{self._folder / name / cluster}"} for cluster in ("a", "b")
+            }
+        else:
+            clusters = {
+                name: {"primary": cluster.primary.url, "replicas": [replica.url for replica in cluster.replicas]}
+                for name, cluster in zip("ab", self.clusters(cast(ServerEngine, engine)), strict=True)
+            }
+        return {"datastore": name, "shards": shards, "clusters": clusters, "deadlines": PATIENT} | options
+
+    def fresh(self, engine: str, *, shards: int = 8, **options: Any) -> Datastore:
+        """A new datastore with its schema."""
+        datastore = Datastore.open(self.config(engine, shards=shards, **options))
+        self._open.append(datastore)
+        datastore.create_schema()
+        return datastore
+
+    def fresh_store(self, engine: str, *, shards: int = 8) -> Datastore | MemoryStore:
+        """The same, or the oracle."""
+        return MemoryStore(shards=shards) if engine == "memory" else self.fresh(engine, shards=shards)
+
+    def close(self) -> None:
+        for datastore in self._open:
+            datastore.close()
