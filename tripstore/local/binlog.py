@@ -4,6 +4,7 @@ import zlib
 from abc import abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import ClassVar
 
 import pymysql
@@ -13,6 +14,7 @@ from tripstore.local.server import Place, Server
 
 REPLICATION_USER = "replicator"
 CONNECT_SECONDS = 5
+READ_SECONDS = 60
 
 CREATE_USERS = """\
 CREATE USER IF NOT EXISTS root@'127.0.0.1';
@@ -58,6 +60,7 @@ class BinlogServer(Server):
             database=database,
             autocommit=True,
             connect_timeout=CONNECT_SECONDS,
+            read_timeout=READ_SECONDS,  # a frozen or full server must not freeze a test for ever
             cursorclass=DictCursor,
         )
 
@@ -92,6 +95,11 @@ class BinlogServer(Server):
     def wait_for_position(self, position: str, timeout_seconds: float) -> bool:
         """Return True when this replica has applied the position, False when it did not in time."""
 
+    @property
+    def _logs(self) -> Path:
+        """Return the folder of the binary logs: not on the small disk, where a full log is waited for, for minutes."""
+        return self.folder / "logs"
+
     def _settings(self) -> dict[str, str]:
         """Return what both engines understand."""
         tables = max(2000, 4 * self.shape.shards)
@@ -104,10 +112,10 @@ class BinlogServer(Server):
             "bind-address": "127.0.0.1",
             "skip-name-resolve": "1",
             "server-id": str(_server_id(self.place)),
-            "log-bin": "binlog",
+            "log-bin": str(self._logs / "binlog"),
             "binlog-format": "ROW",
             "sync-binlog": "1",
-            "relay-log": "relay",
+            "relay-log": str(self._logs / "relay"),
             "relay-log-recovery": "1",
             "innodb-flush-log-at-trx-commit": "1",
             "innodb-buffer-pool-size": "96M",
@@ -123,6 +131,7 @@ class BinlogServer(Server):
         }
 
     def _write_settings(self, settings: Mapping[str, str]) -> None:
+        self._logs.mkdir()
         lines = ["[mysqld]", *(f"{key} = {value}" for key, value in settings.items())]
         (self.folder / "my.cnf").write_text("\n".join(lines) + "\n", encoding="utf-8")
 

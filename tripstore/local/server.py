@@ -144,8 +144,8 @@ class Server(ABC):
     def fill_disk(self) -> None:
         """Leave no byte on the server's own disk; refused without `disk_megabytes`.
 
-        Engines differ in what they make of it: MySQL refuses at once, MariaDB after some seconds; and it aborts
-        when even the rollback needs room. `free_disk` and `start` bring it back.
+        Tables are on it, binary logs are not. MySQL refuses inserts at once, MariaDB after some seconds; MariaDB
+        aborts when even a rollback needs room (large bodies). `free_disk` and `start` bring it back.
         """
         self.place.disk.fill()
 
