@@ -1,0 +1,5 @@
+"""Copies the past of any source into any cell store, exactly counted and as often as wanted."""
+
+from backfill.errors import BackfillError
+
+__all__ = ["BackfillError"]

@@ -32,11 +32,17 @@ class BreakerConfig:
 
 
 class Breaker:
-    """Counts the failures of one server; safe to use from many threads."""
+    """Counts the failures of one server; safe to use from many threads. `moved` hears whether it is open."""
 
-    def __init__(self, config: BreakerConfig, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self,
+        config: BreakerConfig,
+        clock: Callable[[], float] = time.monotonic,
+        moved: Callable[[bool], None] = lambda is_open: None,
+    ) -> None:
         self._config = config
         self._clock = clock
+        self._moved = moved
         self._lock = threading.Lock()
         self._failures = 0
         self._pause = config.pause_seconds
@@ -66,6 +72,7 @@ class Breaker:
         with self._lock:
             self._failures, self._pause = 0, self._config.pause_seconds
             self._state = BreakerState.CLOSED
+            self._moved(False)
 
     def failed(self) -> None:
         """A call was not answered."""
@@ -84,3 +91,4 @@ class Breaker:
     def _open(self) -> None:
         self._state = BreakerState.OPEN
         self._probe_at = self._clock() + self._pause
+        self._moved(True)

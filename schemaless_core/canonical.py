@@ -11,7 +11,7 @@ from math import isfinite
 
 import msgspec
 
-from schemaless_core.errors import InvalidCell
+from schemaless_core.errors import InvalidCell, shown
 
 Json = None | bool | int | float | str | list["Json"] | dict[str, "Json"]
 
@@ -30,7 +30,9 @@ def canonical_bytes(body: Json) -> bytes:
     try:
         return _encode(body)
     except UnicodeEncodeError:
-        raise InvalidCell("a string holds a lone surrogate", path=_surrogate_path(body, "$")) from None
+        raise InvalidCell(
+            "a string holds a lone surrogate", path=_surrogate_path(body, "$"), hint="Decode its bytes as UTF-8."
+        ) from None
 
 
 def from_canonical(data: bytes) -> Json:
@@ -46,43 +48,51 @@ def _walk(value: Json, depth: int) -> None:
         return
     if kind is dict:
         if depth >= MAX_DEPTH:
-            raise _refused(f"nested deeper than {MAX_DEPTH} levels", "")
+            raise _too_deep()
         for key, inner in value.items():  # type: ignore[union-attr]  # kind is dict
             if type(key) is not str:
-                raise _refused(f"an object's key is a {type(key).__name__}, not a string", f"[{key!r}]")
+                reason = f"an object's key is a {type(key).__name__}, not a string"
+                raise InvalidCell(reason, path=f"$[{shown(key)}]", hint="Write the key as a string.")
             if type(inner) is not str:
-                _step(inner, depth, f".{key}")
+                _step(inner, depth, key)
     elif kind is list:
         if depth >= MAX_DEPTH:
-            raise _refused(f"nested deeper than {MAX_DEPTH} levels", "")
+            raise _too_deep()
         for position, inner in enumerate(value):  # type: ignore[arg-type]  # kind is list
             if type(inner) is not str:
-                _step(inner, depth, f"[{position}]")
+                _step(inner, depth, position)
     else:
         _check_number(value)
 
 
-def _step(value: Json, depth: int, step: str) -> None:
+def _step(value: Json, depth: int, step: str | int) -> None:
     try:
         _walk(value, depth + 1)
     except InvalidCell as culprit:
-        raise _refused(culprit.reason, step + culprit.path.removeprefix("$")) from None
+        path = _below("$", step) + culprit.path.removeprefix("$")
+        raise InvalidCell(culprit.reason, path=path, hint=culprit.hint) from None
 
 
 def _check_number(value: Json) -> None:
     kind = type(value)
     if kind is int:
         if not INT_MIN <= value <= INT_MAX:  # type: ignore[operator]  # kind is int
-            raise _refused(f"{value} is outside [-2^63, 2^64-1]", "")
+            raise InvalidCell(f"{shown(value)} is outside [-2^63, 2^64-1]", path="$", hint="Write it as a string.")
     elif kind is float:
         if not isfinite(value):  # type: ignore[arg-type]  # kind is float
-            raise _refused(f"{value} is no JSON number", "")
+            raise InvalidCell(f"{value} is no JSON number", path="$", hint="Leave it out, or write None.")
     else:
-        raise _refused(f"a {kind.__name__} is no JSON value", "")
+        hint = "Convert it to None, bool, int, float, str, list or dict, exactly these types."
+        raise InvalidCell(f"a {kind.__name__} is no JSON value", path="$", hint=hint)
 
 
-def _refused(reason: str, path: str) -> InvalidCell:
-    return InvalidCell(reason, path="$" + path)
+def _too_deep() -> InvalidCell:
+    return InvalidCell(f"nested deeper than {MAX_DEPTH} levels", path="$", hint="Flatten the body.")
+
+
+def _below(path: str, step: str | int) -> str:
+    """The path of an element; a key that is no plain word stands quoted, so that every path can be printed."""
+    return f"{path}.{step}" if isinstance(step, str) and step.isidentifier() else f"{path}[{step!r}]"
 
 
 def _surrogate_path(value: Json, path: str) -> str:
@@ -92,12 +102,12 @@ def _surrogate_path(value: Json, path: str) -> str:
     if isinstance(value, dict):
         for key, inner in value.items():
             if not _encodable(key):
-                return f"{path}[{key!r}]"
-            if found := _surrogate_path(inner, f"{path}.{key}"):
+                return _below(path, key)
+            if found := _surrogate_path(inner, _below(path, key)):
                 return found
     if isinstance(value, list):
         for position, inner in enumerate(value):
-            if found := _surrogate_path(inner, f"{path}[{position}]"):
+            if found := _surrogate_path(inner, _below(path, position)):
                 return found
     return ""
 

@@ -11,7 +11,7 @@ from typing import NamedTuple
 from uuid import UUID
 
 from schemaless_core.canonical import Json, canonical_bytes
-from schemaless_core.errors import InvalidCell
+from schemaless_core.errors import InvalidCell, shown
 
 REF_KEY_MIN = -(2**63)
 REF_KEY_MAX = 2**63 - 1
@@ -68,26 +68,26 @@ class Cell:
 def check_row_key(row_key: UUID) -> None:
     if not isinstance(row_key, UUID):
         raise InvalidCell(
-            f"the row key {row_key!r} is a {type(row_key).__name__}", hint="Pass a uuid.UUID, UUID('...')."
+            f"the row key {shown(row_key)} is a {type(row_key).__name__}", hint="Pass a uuid.UUID, UUID('...')."
         )
 
 
 def check_column_name(column_name: str) -> None:
     if type(column_name) is not str:
-        raise InvalidCell(f"the column name {column_name!r} is a {type(column_name).__name__}, not a string")
+        raise _no_name(f"{shown(column_name)} is a {type(column_name).__name__}, not a string")
     if not column_name:
-        raise InvalidCell("the column name is empty")
+        raise _no_name("is empty")
     if not column_name.isprintable():
-        raise InvalidCell(f"the column name {column_name!r} holds unprintable characters")
+        raise _no_name(f"{shown(column_name)} holds unprintable characters")
     if len(column_name) > COLUMN_NAME_MAX_BYTES or len(column_name.encode()) > COLUMN_NAME_MAX_BYTES:
-        raise InvalidCell(f"the column name {column_name[:16]!r}… is over {COLUMN_NAME_MAX_BYTES} bytes")
+        raise _no_name(f"{column_name[:16]!r}… is over {COLUMN_NAME_MAX_BYTES} bytes")
 
 
 def check_ref_key(ref_key: int) -> None:
     if type(ref_key) is not int:
-        raise InvalidCell(f"the ref key {ref_key!r} is a {type(ref_key).__name__}, not an int")
+        raise _no_ref_key(f"{shown(ref_key)} is a {type(ref_key).__name__}, not an int")
     if not REF_KEY_MIN <= ref_key <= REF_KEY_MAX:
-        raise InvalidCell(f"the ref key {ref_key} does not fit into 64 bits with a sign")
+        raise _no_ref_key(f"{shown(ref_key)} does not fit into 64 bits with a sign")
 
 
 def check_key(row_key: UUID, column_name: str, ref_key: int) -> None:
@@ -98,6 +98,10 @@ def check_key(row_key: UUID, column_name: str, ref_key: int) -> None:
 
 def checked_bytes(cell: Cell, max_body_bytes: int) -> bytes:
     """Return the canonical bytes of a cell that may be stored, or raise `InvalidCell`."""
+    if not isinstance(cell, Cell):
+        raise InvalidCell(
+            f"{shown(cell)} is a {type(cell).__name__}", hint="Pass Cell(row_key, column_name, ref_key, body)."
+        )
     check_key(cell.row_key, cell.column_name, cell.ref_key)
     data = canonical_bytes(cell.body)
     if len(data) > max_body_bytes:
@@ -106,3 +110,20 @@ def checked_bytes(cell: Cell, max_body_bytes: int) -> bytes:
             hint="Split the body over several columns, or raise max_body_bytes.",
         )
     return data
+
+
+def no_free_ref_key(column_name: str) -> InvalidCell:
+    """What an append meets when the column's highest ref key is the last there is."""
+    return InvalidCell(
+        f"column {column_name} has no free ref key above {REF_KEY_MAX}", hint="Append to a column of another name."
+    )
+
+
+def _no_name(reason: str) -> InvalidCell:
+    return InvalidCell(
+        f"the column name {reason}", hint=f"Use 1 to {COLUMN_NAME_MAX_BYTES} bytes of printable text, like BASE."
+    )
+
+
+def _no_ref_key(reason: str) -> InvalidCell:
+    return InvalidCell(f"the ref key {reason}", hint="Use an int from -2^63 to 2^63-1, such as a version number.")

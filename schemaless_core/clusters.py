@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Literal, TypeVar
 
 from schemaless_core import metrics
@@ -11,7 +12,8 @@ from schemaless_core.config import ClusterConfig, DatastoreConfig
 from schemaless_core.deadline import Deadline
 from schemaless_core.engine.base import Node
 from schemaless_core.engine.open import open_node
-from schemaless_core.errors import NodeUnavailable
+from schemaless_core.errors import NodeUnavailable, SchemalessError
+from schemaless_core.urls import NodeUrl
 
 T = TypeVar("T")
 ReadFrom = Literal["primary", "replica"]
@@ -27,16 +29,18 @@ class GuardedNode:
     def ask(self, verb: Callable[[Node], T]) -> T:
         """Run a verb unless the breaker is open, and tell the breaker how it went."""
         if not self.breaker.admits():
-            raise NodeUnavailable(self.node.name, "its breaker is open after repeated failures")
+            hint = "Calls go through again when a probe is answered; look at the server meanwhile."
+            raise NodeUnavailable(self.node.name, "its breaker is open after repeated failures", hint=hint)
         try:
             answer = verb(self.node)
         except NodeUnavailable as error:
             if error.trips_breaker:
                 metrics.node_failed(self.node.name)
                 self.breaker.failed()
-                metrics.breaker_moved(self.node.name, is_open=True)
             raise
-        # Any answer counts, a conflict or a refusal too: those leave as other exceptions and keep the breaker as it is.
+        except SchemalessError:
+            self.breaker.succeeded()  # a refusal is an answer: the server is there
+            raise
         self.breaker.succeeded()
         return answer
 
@@ -46,8 +50,8 @@ class Cluster:
 
     def __init__(self, config: ClusterConfig, datastore: DatastoreConfig) -> None:
         self.name = config.name
-        self.primary = GuardedNode(open_node(config.primary, datastore), Breaker(datastore.breaker))
-        self.replicas = [GuardedNode(open_node(url, datastore), Breaker(datastore.breaker)) for url in config.replicas]
+        self.primary = _guarded(config.primary, datastore)
+        self.replicas = [_guarded(url, datastore) for url in config.replicas]
 
     @property
     def nodes(self) -> list[GuardedNode]:
@@ -91,3 +95,8 @@ class Cluster:
     def close(self) -> None:
         for guarded in self.nodes:
             guarded.node.close()
+
+
+def _guarded(url: NodeUrl, datastore: DatastoreConfig) -> GuardedNode:
+    node = open_node(url, datastore)
+    return GuardedNode(node, Breaker(datastore.breaker, moved=partial(metrics.breaker_moved, node.name)))

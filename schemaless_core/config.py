@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from difflib import get_close_matches
 from functools import partial
 from pathlib import Path
@@ -20,8 +20,8 @@ import yaml
 
 from schemaless_core.breaker import BreakerConfig
 from schemaless_core.cell import DEFAULT_MAX_BODY_BYTES
-from schemaless_core.errors import InvalidConfig
-from schemaless_core.urls import NodeUrl, parse_node_url
+from schemaless_core.errors import InvalidConfig, shown
+from schemaless_core.urls import NodeUrl, parse_node_url, shown_setting
 
 _DATASTORE_NAME = re.compile(r"[a-z][a-z0-9_]{0,39}")
 _CLUSTER_NAME = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,31}")
@@ -84,7 +84,7 @@ class DatastoreConfig:
     tls: TlsConfig = field(default_factory=TlsConfig)
 
 
-_SECTIONS = {"deadlines": DeadlineConfig, "pool": PoolConfig, "breaker": BreakerConfig, "tls": TlsConfig}
+_SECTIONS = {"deadlines": DeadlineConfig, "pool": PoolConfig, "breaker": BreakerConfig}
 KEYS = tuple(entry.name for entry in fields(DatastoreConfig))
 
 
@@ -101,8 +101,13 @@ def load_document(source: str | os.PathLike[str] | Mapping[str, Any]) -> tuple[d
             f"cannot be read ({problem.strerror})",
             hint="Name an existing file; `tripstore init` writes one.",
         ) from problem
-    except (yaml.YAMLError, UnicodeDecodeError) as problem:
-        raise InvalidConfig(str(path), f"is no YAML ({problem})", hint="Mend the line it names.") from problem
+    except (yaml.YAMLError, ValueError) as problem:
+        # Its own words repeat the line, which may hold a password.
+        mark = getattr(problem, "problem_mark", None)
+        where = f" at line {mark.line + 1}, column {mark.column + 1}" if mark else ""
+        raise InvalidConfig(
+            str(path), f"is no YAML{where}", hint="Mend it; quote texts with special characters."
+        ) from None
     if not isinstance(document, dict):
         raise InvalidConfig(str(path), "holds no mapping", hint="Start from `tripstore init`.")
     return document, path.resolve().parent
@@ -121,27 +126,29 @@ def parse_config(document: Mapping[str, Any], folder: Path) -> DatastoreConfig:
         shards=_whole("shards", document["shards"], 1, SHARDS_MAX),
         clusters=clusters,
         control=_control(document, clusters, folder),
-        indexes=document.get("indexes"),
+        indexes=_indexes(document.get("indexes")),
         max_body_bytes=_whole(
             "max_body_bytes", document.get("max_body_bytes", DEFAULT_MAX_BODY_BYTES), 1, 16 * 1024 * 1024 - 1
         ),
+        tls=_with_files(_section("tls", TlsConfig, document.get("tls")), folder),
         **{name: _section(name, struct, document.get(name)) for name, struct in _SECTIONS.items()},
     )
 
 
-def _refuse_unknown(prefix: str, mapping: Mapping[str, Any], known: tuple[str, ...]) -> None:
+def _refuse_unknown(prefix: str, mapping: Mapping[Any, Any], known: tuple[str, ...]) -> None:
     for key in mapping:
         if key not in known:
             near = get_close_matches(str(key), known, n=1)
             hint = f"Did you mean {prefix}{near[0]}?" if near else f"Known keys: {', '.join(known)}."
-            raise InvalidConfig(f"{prefix}{key}", "is no known key", hint=hint)
+            name = key if isinstance(key, str) and key.isidentifier() else shown_setting(key)
+            raise InvalidConfig(f"{prefix}{name}", "is no known key", hint=hint)
 
 
 def _datastore_name(value: object) -> str:
     if not isinstance(value, str) or not _DATASTORE_NAME.fullmatch(value):
         raise InvalidConfig(
             "datastore",
-            f"{value!r} is no datastore name",
+            f"{shown_setting(value)} is no datastore name",
             hint="Use lower-case letters, digits and _, like trips.",
         )
     return value
@@ -149,17 +156,21 @@ def _datastore_name(value: object) -> str:
 
 def _whole(key: str, value: object, low: int, high: int) -> int:
     if type(value) is not int or not low <= value <= high:
-        raise InvalidConfig(key, f"{value!r} is no whole number from {low} to {high}", hint=f"Write e.g. {low}.")
+        raise InvalidConfig(
+            key, f"{shown_setting(value)} is no whole number from {low} to {high}", hint=f"Write e.g. {low}."
+        )
     return value
 
 
 def _clusters(value: object, folder: Path) -> tuple[ClusterConfig, ...]:
     if not isinstance(value, dict) or not value:
-        raise InvalidConfig("clusters", f"{value!r} names no cluster", hint="Write {a: {primary: mysql://…}}.")
+        raise InvalidConfig(
+            "clusters", f"{shown_setting(value)} names no cluster", hint="Write {a: {primary: mysql://…}}."
+        )
     clusters = tuple(_cluster(name, entry, folder) for name, entry in value.items())
-    primaries = [str(cluster.primary) for cluster in clusters]
+    primaries = [_address(cluster.primary) for cluster in clusters]
     for cluster in clusters:
-        if primaries.count(str(cluster.primary)) > 1:
+        if primaries.count(_address(cluster.primary)) > 1:
             raise InvalidConfig(
                 f"clusters.{cluster.name}.primary",
                 f"{cluster.primary} is the primary of two clusters",
@@ -168,16 +179,24 @@ def _clusters(value: object, folder: Path) -> tuple[ClusterConfig, ...]:
     return clusters
 
 
+def _address(url: NodeUrl) -> tuple[str, int, str]:
+    return url.host, url.port, url.folder
+
+
 def _cluster(name: object, entry: object, folder: Path) -> ClusterConfig:
-    key = f"clusters.{name}"
     if not isinstance(name, str) or not _CLUSTER_NAME.fullmatch(name):
-        raise InvalidConfig(key, f"{name!r} is no cluster name", hint="Use letters, digits, - and _.")
+        raise InvalidConfig(
+            "clusters", f"{shown_setting(name)} is no cluster name", hint="Use up to 32 letters, digits, - and _."
+        )
+    key = f"clusters.{name}"
     if not isinstance(entry, dict) or "primary" not in entry:
         raise InvalidConfig(f"{key}.primary", "is missing", hint="Add primary: mysql://user:password@host:port.")
     _refuse_unknown(f"{key}.", entry, ("primary", "replicas"))
     replicas = entry.get("replicas") or []
     if not isinstance(replicas, list):
-        raise InvalidConfig(f"{key}.replicas", f"{replicas!r} is no list", hint="Write replicas: [mysql://…].")
+        raise InvalidConfig(
+            f"{key}.replicas", f"{shown_setting(replicas)} is no list", hint="Write replicas: [mysql://…]."
+        )
     return ClusterConfig(
         name=name,
         primary=_node(f"{key}.primary", entry["primary"], folder),
@@ -194,6 +213,24 @@ def _node(key: str, text: object, folder: Path) -> NodeUrl:
     return url
 
 
+def _indexes(value: object) -> str | list[Any] | None:
+    if value is None or isinstance(value, str | list):
+        return value
+    raise InvalidConfig(
+        "indexes", f"{shown_setting(value)} is neither a folder nor a list", hint="Name the folder of their files."
+    )
+
+
+def _with_files(tls: TlsConfig, folder: Path) -> TlsConfig:
+    """Look for the files now: the driver would complain at the first call, and name none of them."""
+    paths = {name: folder / given for name in ("ca", "cert", "key") if (given := getattr(tls, name)) is not None}
+    for name, path in paths.items():
+        if not path.is_file():
+            raise InvalidConfig(f"tls.{name}", f"{str(path)!r} is no file", hint="Name an existing PEM file.")
+    ca, cert, key = (str(paths[name]) if name in paths else None for name in ("ca", "cert", "key"))
+    return replace(tls, ca=ca, cert=cert, key=key)
+
+
 def _control(document: Mapping[str, Any], clusters: tuple[ClusterConfig, ...], folder: Path) -> NodeUrl:
     """Where the control database is: by default on the first cluster."""
     if document.get("control") is None:
@@ -208,7 +245,7 @@ def _section(name: str, struct: type[Any], value: object) -> Any:
     if value is None:
         return struct()
     if not isinstance(value, dict):
-        raise InvalidConfig(name, f"{value!r} is no mapping", hint=f"Write {name}: {{…}}.")
+        raise InvalidConfig(name, f"{shown_setting(value)} is no mapping", hint=f"Write {name}: {{…}}.")
     known = {entry.name: entry.default for entry in fields(struct)}
     _refuse_unknown(f"{name}.", value, tuple(known))
     return struct(**{key: _setting(f"{name}.{key}", known[key], given) for key, given in value.items()})
@@ -218,16 +255,18 @@ def _setting(key: str, default: object, given: object) -> object:
     """Check one setting against the type of its default."""
     if isinstance(default, bool):
         if type(given) is not bool:
-            raise InvalidConfig(key, f"{given!r} is neither true nor false", hint=f"Write {default}.".lower())
+            raise InvalidConfig(
+                key, f"{shown_setting(given)} is neither true nor false", hint=f"Write {default}.".lower()
+            )
         return given
     if isinstance(default, int):
         return _whole(key, given, 0 if key == "pool.overflow" else 1, 1_000_000)
     if isinstance(default, float):
-        if type(given) not in (int, float) or not 0 < float(str(given)) < 86_400:
-            raise InvalidConfig(key, f"{given!r} is no number of seconds", hint=f"The default is {default}.")
-        return float(str(given))
-    if not isinstance(given, str):
-        raise InvalidConfig(key, f"{given!r} is no text", hint="Name a file.")
+        if not isinstance(given, int | float) or type(given) is bool or not 0 < given < 86_400:
+            raise InvalidConfig(key, f"{shown(given)} is no number of seconds", hint=f"The default is {default}.")
+        return float(given)
+    if given is not None and not isinstance(given, str):
+        raise InvalidConfig(key, f"{shown(given)} is no text", hint="Name a file.")
     return given
 
 
@@ -239,7 +278,7 @@ def _resolve_references(value: Any, folder: Path) -> Any:
         return [_resolve_references(inner, folder) for inner in value]
     if isinstance(value, str):
         # Inside a URL a password's own @ and / must not be taken for the URL's.
-        escape = partial(quote, safe="") if "://" in value else str
+        escape = partial(quote, safe="") if "://" in value and not value.startswith("sqlite:") else str
         return _REFERENCE.sub(lambda match: escape(_referenced(match, folder)), value)
     return value
 
@@ -249,12 +288,11 @@ def _referenced(match: re.Match[str], folder: Path) -> str:
     if match.group(1):
         try:
             return (folder / name).read_text().strip()
-        except OSError as problem:
+        except (OSError, UnicodeDecodeError) as problem:
+            reason = problem.strerror if isinstance(problem, OSError) else "it is no text"
             raise InvalidConfig(
-                match.group(0),
-                f"cannot be read ({problem.strerror})",
-                hint="Create the file or mend its path.",
-            ) from problem
+                match.group(0), f"cannot be read ({reason})", hint="Create the file or mend its path."
+            ) from None
     try:
         return os.environ[name]
     except KeyError:

@@ -36,6 +36,7 @@ from schemaless_core.errors import (
     SchemalessError,
     StaleEpoch,
     Unavailable,
+    shown,
 )
 from schemaless_core.fanout import FanOut
 from schemaless_core.habits import Habits
@@ -58,7 +59,7 @@ class Datastore:
     def __init__(self, config: DatastoreConfig) -> None:
         self.config = config
         self.clusters = {cluster.name: Cluster(cluster, config) for cluster in config.clusters}
-        self.control = ControlDatabase(config.control, config.datastore)
+        self.control = ControlDatabase(config.control, config.datastore, config.tls)
         self.schema = Schema(config, self.clusters, self.control)
         self._places = Places(config.shards, self.clusters, self.control)
         self._fanout = FanOut(2 * len(self.clusters))
@@ -130,7 +131,7 @@ class Datastore:
         cursor: str | None = None,
         consistency: Literal["fast", "verified"] = "fast",
     ) -> IndexPage:
-        raise InvalidRequest(f"There is no index {index!r}.", hint="This version has no indexes yet.")
+        return _measured("query_index", _no_index, index)
 
     def get_cells_for_shard(self, shard: int, location: Location, limit: int) -> ShardPage:
         return _measured("get_cells_for_shard", self._log.pages, {shard: location}, limit)[shard]
@@ -201,6 +202,10 @@ class Datastore:
         self._fanout.after_fork()
         for cluster in self.clusters.values():
             cluster.after_fork()
+
+
+def _no_index(index: str) -> IndexPage:
+    raise InvalidRequest(f"There is no index {shown(index)}.", hint="This version has no indexes yet.")
 
 
 def _measured(operation: str, part: Callable[..., T], *arguments: Any) -> T:

@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from enum import StrEnum
+from typing import NamedTuple
 
 from schemaless_core.clusters import Cluster
 from schemaless_core.config import DatastoreConfig
@@ -46,6 +47,14 @@ class Finding:
     fact: Fact
 
 
+class _Server(NamedTuple):
+    """One server to look at."""
+
+    cluster: str
+    role: Role
+    node: Node
+
+
 @dataclass(frozen=True, slots=True)
 class _Expectation:
     """The topology that servers are held against; None when nobody could say."""
@@ -68,17 +77,16 @@ class Doctor:
         """Look at everything, at all servers at the same time; the control database first."""
         facts, expected = self._control_facts()
         control = [Finding(None, self._control.name, Role.CONTROL, fact) for fact in facts]
-        servers = [
-            (cluster.name, role, guarded.node)
-            for cluster in self._clusters.values()
-            for role, guarded in [
-                (Role.PRIMARY, cluster.primary),
-                *((Role.REPLICA, replica) for replica in cluster.replicas),
-            ]
-        ]
+        servers = list(self._servers())
         with ThreadPoolExecutor(len(servers)) as executor:
-            found = executor.map(lambda server: self._examine(*server, expected), servers)
+            found = executor.map(lambda server: self._examine(server, expected), servers)
             return control + [finding for of_server in found for finding in of_server]
+
+    def _servers(self) -> Iterator[_Server]:
+        for cluster in self._clusters.values():
+            yield _Server(cluster.name, Role.PRIMARY, cluster.primary.node)
+            for replica in cluster.replicas:
+                yield _Server(cluster.name, Role.REPLICA, replica.node)
 
     def _control_facts(self) -> tuple[list[Fact], _Expectation]:
         """Facts about the control database, and the topology that the servers should show."""
@@ -105,18 +113,18 @@ class Doctor:
                 advice = f"Add clusters.{name} to the configuration: it holds shards."
                 yield Fact("topology", f"names cluster {name!r}, the configuration does not", False, True, advice)
 
-    def _examine(self, cluster: str, role: Role, node: Node, expected: _Expectation) -> list[Finding]:
+    def _examine(self, server: _Server, expected: _Expectation) -> list[Finding]:
         facts = [
             # Whatever is wrong with a replica, it keeps no cell from being acknowledged by its primary.
-            fact if role is Role.PRIMARY else replace(fact, is_refusal=False)
-            for fact in self._facts(cluster, role, node, expected)
+            fact if server.role is Role.PRIMARY else replace(fact, is_refusal=False)
+            for fact in self._facts(server, expected)
         ]
-        return [Finding(cluster, node.name, role, fact) for fact in facts]
+        return [Finding(server.cluster, server.node.name, server.role, fact) for fact in facts]
 
-    def _facts(self, cluster: str, role: Role, node: Node, expected: _Expectation) -> list[Fact]:
-        is_replica = role is Role.REPLICA
+    def _facts(self, server: _Server, expected: _Expectation) -> list[Fact]:
+        node, is_replica = server.node, server.role is Role.REPLICA
         try:
-            shards = self._shards_fact(node, expected.shards_of(cluster), is_replica)
+            shards = self._shards_fact(node, expected.shards_of(server.cluster), is_replica)
             facts = node.facts(is_replica=is_replica, shards=-(-self._config.shards // len(self._clusters)))
         except InvalidServer as error:
             return [Fact("login", error.reason, False, True, error.hint or "Mend user and password in its URL.")]

@@ -16,6 +16,19 @@ if TYPE_CHECKING:  # errors are the ground: values import them, they only talk a
     from schemaless_core.cell import Cell
 
 
+#: Characters of a caller's value that an error repeats.
+SHOWN_MAX = 80
+
+
+def shown(value: object) -> str:
+    """A value as an error shows it: short, printable, whatever it is."""
+    try:
+        text = repr(value)
+    except ValueError:  # Python refuses to write ints of thousands of digits
+        return f"(a {type(value).__name__} too long to write)"
+    return text if len(text) <= SHOWN_MAX else f"{text[:SHOWN_MAX]}…"
+
+
 class SchemalessError(Exception):
     """Base of everything the core raises on purpose."""
 
@@ -146,5 +159,8 @@ class BatchFailed(SchemalessError):
     def __init__(self, results: Sequence[PutResult | SchemalessError]) -> None:
         failures = [result for result in results if isinstance(result, SchemalessError)]
         first = f" The first: {failures[0]}" if failures else ""
-        super().__init__(f"{len(failures)} of {len(results)} cells were not stored.{first}")
+        super().__init__(
+            f"{len(failures)} of {len(results)} cells were not stored.{first}",
+            hint="`results` says it of each cell; what was unavailable may be put again.",
+        )
         self.results = list(results)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Literal, get_args
 
-from schemaless_core.errors import InvalidRequest
+from schemaless_core.errors import InvalidRequest, shown
 
 ReadFrom = Literal["primary", "replica"]
 Durability = Literal["single", "double"]
@@ -41,11 +41,15 @@ class Habits:
 
     def check(self) -> None:
         if self.read not in get_args(ReadFrom):
-            raise InvalidRequest(f"read={self.read!r} is no place to read.", hint="Use 'primary' or 'replica'.")
-        if self.deadline is not None and not 0 < self.deadline < 86_400:
-            raise InvalidRequest(f"deadline={self.deadline!r} is no number of seconds.", hint="Use e.g. 0.5.")
+            raise InvalidRequest(f"read={shown(self.read)} is no place to read.", hint="Use 'primary' or 'replica'.")
+        is_number = type(self.deadline) in (int, float)
+        if self.deadline is not None and not (is_number and 0 < self.deadline < 86_400):
+            raise InvalidRequest(f"deadline={shown(self.deadline)} is no number of seconds.", hint="Use e.g. 0.5.")
+        if type(self.include_buffered) is not bool:
+            reason = f"include_buffered={shown(self.include_buffered)} is neither True nor False."
+            raise InvalidRequest(reason, hint="Use True to see cells that wait in a buffer.")
         if self.durability not in get_args(Durability):
-            raise InvalidRequest(f"durability={self.durability!r} is unknown.", hint="Use 'single' or 'double'.")
+            raise InvalidRequest(f"durability={shown(self.durability)} is unknown.", hint="Use 'single' or 'double'.")
         if self.durability == "double":
             # Accepting it without doing it would be a promise broken in silence.
             raise InvalidRequest(

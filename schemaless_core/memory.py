@@ -40,8 +40,9 @@ from schemaless_core.cell import (
     check_ref_key,
     check_row_key,
     checked_bytes,
+    no_free_ref_key,
 )
-from schemaless_core.errors import BatchFailed, CellConflict, InvalidCell, InvalidRequest, SchemalessError
+from schemaless_core.errors import BatchFailed, CellConflict, InvalidRequest, SchemalessError
 from schemaless_core.requests import check_columns, check_limit, check_location, check_shard
 from schemaless_core.sharding import BUCKETS_PER_SHARD, bucket_of, cell_hash, shard_of
 
@@ -98,7 +99,7 @@ class MemoryStore:
             latest = self._latest(row_key, column_name)
             ref_key = 1 if latest is None else latest.ref_key + 1
             if ref_key > REF_KEY_MAX:
-                raise InvalidCell(f"column {column_name} has no free ref key above {REF_KEY_MAX}")
+                raise no_free_ref_key(column_name)
             return self._put(Cell(row_key, column_name, ref_key, body), ANY)
 
     def get_cell(self, row_key: UUID, column_name: str, ref_key: int) -> Cell | None:

@@ -42,7 +42,7 @@ def node_failed(node: str) -> None:
     NODE_FAILURES.labels(node).inc()
 
 
-def breaker_moved(node: str, *, is_open: bool) -> None:
+def breaker_moved(node: str, is_open: bool) -> None:
     BREAKER_OPEN.labels(node).set(1 if is_open else 0)
 
 

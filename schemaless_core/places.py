@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import NamedTuple
 
 from schemaless_core.clusters import Cluster
@@ -92,7 +92,7 @@ class Places:
         except SchemaMissing:
             return None
         if topology is not None:
-            self._check(topology)
+            check_topology(topology, self._shards, self._clusters)
             for shard, placement in topology:
                 known = self._places.get(shard)
                 if known is None or known.epoch < placement.epoch:
@@ -130,16 +130,18 @@ class Places:
 
         return cluster.primary.ask(look)
 
-    def _check(self, topology: Topology) -> None:
-        if topology.shards != self._shards:
-            raise wrong_shard_count(self._shards, topology.shards)
-        for placement in topology.placements:
-            if placement.cluster not in self._clusters:
-                raise InvalidConfig(
-                    "clusters",
-                    f"lacks {placement.cluster!r}, which holds shards {placement.first} to {placement.last}",
-                    hint=f"Add {placement.cluster}: {{primary: …}}.",
-                )
+
+def check_topology(topology: Topology, shards: int, clusters: Collection[str]) -> None:
+    """Refuse a configuration that does not fit what was created."""
+    if topology.shards != shards:
+        raise wrong_shard_count(shards, topology.shards)
+    for placement in topology.placements:
+        if placement.cluster not in clusters:
+            raise InvalidConfig(
+                "clusters",
+                f"lacks {placement.cluster!r}, which holds shards {placement.first} to {placement.last}",
+                hint=f"Add {placement.cluster}: {{primary: …}}.",
+            )
 
 
 def wrong_shard_count(configured: int, created: int) -> InvalidConfig:

@@ -10,11 +10,11 @@ from uuid import UUID
 from schemaless_core import metrics
 from schemaless_core.answers import ANY, PutResult, PutStatus
 from schemaless_core.canonical import Json
-from schemaless_core.cell import REF_KEY_MAX, Cell, CellKey, check_ref_key, checked_bytes
+from schemaless_core.cell import REF_KEY_MAX, Cell, CellKey, check_ref_key, checked_bytes, no_free_ref_key
 from schemaless_core.config import DatastoreConfig
 from schemaless_core.deadline import Deadline
 from schemaless_core.engine.base import NewCell, Stored
-from schemaless_core.errors import BatchFailed, CellConflict, InvalidCell, SchemalessError
+from schemaless_core.errors import BatchFailed, CellConflict, SchemalessError
 from schemaless_core.failpoints import reach
 from schemaless_core.habits import Habits
 from schemaless_core.lookups import Lookups, to_cell
@@ -44,6 +44,10 @@ class Puts:
         body = checked_bytes(cell, self._config.max_body_bytes)
         if expect_latest is not ANY and expect_latest is not None:
             check_ref_key(expect_latest)
+        return self._put(cell, body, expect_latest)
+
+    def _put(self, cell: Cell, body: bytes, expect_latest: Any) -> PutResult:
+        """Store a checked cell."""
         shard = shard_of(cell.row_key, self._config.shards)
         new = _new(cell, body)
         deadline = self._deadline(0)
@@ -60,15 +64,16 @@ class Puts:
 
     def append(self, row_key: UUID, column_name: str, body: Json) -> PutResult:
         """At the next free ref key, as the column's next version: whoever loses the race goes again."""
+        data = checked_bytes(Cell(row_key, column_name, 1, body), self._config.max_body_bytes)
         deadline = self._deadline(0)
         while True:
             latest = self._lookups.latest(row_key, column_name)
             if latest is not None and latest.ref_key == REF_KEY_MAX:
-                raise InvalidCell(f"column {column_name} has no free ref key above {REF_KEY_MAX}")
+                raise no_free_ref_key(column_name)
             expected = None if latest is None else latest.ref_key
             cell = Cell(row_key, column_name, 1 if expected is None else expected + 1, body)
             try:
-                return self.put(cell, expected)
+                return self._put(cell, data, expected)
             except CellConflict:
                 if deadline.is_over:
                     raise

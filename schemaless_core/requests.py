@@ -8,19 +8,21 @@ from uuid import UUID
 
 from schemaless_core.answers import Location, Position
 from schemaless_core.cell import check_column_name, check_row_key
-from schemaless_core.errors import InvalidRequest
+from schemaless_core.errors import InvalidRequest, shown
 
 LIMIT_MAX = 100_000
 
 
 def check_limit(limit: int) -> None:
     if type(limit) is not int or not 1 <= limit <= LIMIT_MAX:
-        raise InvalidRequest(f"The limit {limit!r} is no whole number from 1 to {LIMIT_MAX}.", hint="Ask for fewer.")
+        raise InvalidRequest(
+            f"The limit {shown(limit)} is no whole number from 1 to {LIMIT_MAX}.", hint="Ask for fewer."
+        )
 
 
 def check_shard(shard: int, shards: int) -> None:
     if type(shard) is not int or not 0 <= shard < shards:
-        raise InvalidRequest(f"There is no shard {shard!r}.", hint=f"Shards are 0 to {shards - 1}.")
+        raise InvalidRequest(f"There is no shard {shown(shard)}.", hint=f"Shards are 0 to {shards - 1}.")
 
 
 def check_location(location: Location, store: str) -> None:
@@ -38,13 +40,13 @@ def check_location(location: Location, store: str) -> None:
             )
     elif type(location) is not int or location < 0:
         raise InvalidRequest(
-            f"{location!r} is no location.", hint="Pass an added id from 0, an aware datetime or a Position."
+            f"{shown(location)} is no location.", hint="Pass an added id from 0, an aware datetime or a Position."
         )
 
 
 def check_columns(columns: Collection[str] | None) -> None:
     if isinstance(columns, str):
-        raise InvalidRequest(f"columns is the text {columns!r}.", hint=f"Pass a list, [{columns!r}].")
+        raise InvalidRequest(f"columns is the text {shown(columns)}.", hint=f"Pass a list, [{shown(columns)}].")
     for column in columns or ():
         check_column_name(column)
 

@@ -14,7 +14,7 @@ from schemaless_core.control.database import ControlDatabase
 from schemaless_core.control.topologies import Topologies
 from schemaless_core.engine.base import Fact
 from schemaless_core.errors import InvalidServer, SchemaMissing, TopologyConflict
-from schemaless_core.places import wrong_shard_count
+from schemaless_core.places import check_topology, wrong_shard_count
 from schemaless_core.standing import ShardStatus
 from schemaless_core.topology import Topology, spread
 
@@ -58,8 +58,7 @@ class Schema:
         except SchemaMissing:
             known = None
         topology = known or spread(self._config.shards, list(self._clusters))
-        if topology.shards != self._config.shards:
-            raise wrong_shard_count(self._config.shards, topology.shards)
+        check_topology(topology, self._config.shards, self._clusters)
         missing = {name: self._missing(name, topology) for name in topology.clusters}
         return SchemaPlan(topology, known is None, self._control.version(), missing)
 
@@ -70,9 +69,9 @@ class Schema:
         self._control.migrate()
         if plan.is_new_topology:
             self._record_topology(plan.topology)
+        elif not plan.is_done:
+            AuditLog(self._control).add("schema.complete", {name: len(shards) for name, shards in plan.missing.items()})
         self._create_all(plan, status, progress)
-        if not plan.is_done:
-            AuditLog(self._control).add("schema.apply", {name: len(shards) for name, shards in plan.missing.items()})
         return plan
 
     def facts(self) -> list[tuple[str, GuardedNode, list[Fact]]]:
@@ -94,7 +93,7 @@ class Schema:
 
     def _record_topology(self, topology: Topology) -> None:
         try:
-            self._topologies.put_next(topology, why="created")
+            self._topologies.put_next(topology, why="created", action="schema.create")
         except TopologyConflict:
             # Somebody creates the same datastore at the same time: theirs holds, if it is the same.
             winner = self._topologies.find_newest()

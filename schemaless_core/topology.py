@@ -41,7 +41,7 @@ class Topology:
 
 def spread(shards: int, clusters: Sequence[str]) -> Topology:
     """The first topology: equal runs of shards over the clusters, in their order."""
-    bounds = [shards * n // len(clusters) for n in range(len(clusters) + 1)]
+    bounds = [-(-shards * n // len(clusters)) for n in range(len(clusters) + 1)]
     placements = (
         Placement(first, end - 1, cluster, 1)
         for cluster, first, end in zip(clusters, bounds, bounds[1:], strict=False)

@@ -6,9 +6,10 @@ from dataclasses import dataclass, field
 from typing import Literal
 from urllib.parse import unquote, urlsplit
 
-from schemaless_core.errors import InvalidConfig
+from schemaless_core.errors import InvalidConfig, shown
 
 _HINT = "Write mysql://user:password@host:port or sqlite:///folder."
+_ESCAPE = "Write a password's @ / : # ? % as %40 %2F %3A %23 %3F %25, or the whole password as ${NAME}."
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,18 +33,25 @@ class NodeUrl:
 def parse_node_url(key: str, text: object) -> NodeUrl:
     """Return the parts of a node URL, or raise `InvalidConfig` naming the key."""
     if not isinstance(text, str) or "://" not in text:
-        raise InvalidConfig(key, f"{_shown(text)} is no node URL", hint=_HINT)
+        raise InvalidConfig(key, f"{shown_setting(text)} is no node URL", hint=_HINT)
     try:
         parts = urlsplit(text)
-        port = parts.port or 3306
-    except ValueError as problem:
-        raise InvalidConfig(key, f"{_shown(text)} is no URL ({problem})", hint=_HINT) from problem
+        port = 3306 if parts.port is None else parts.port
+    except ValueError:
+        # The parser's own words repeat what it took for a port, which may be half of a password.
+        raise InvalidConfig(key, f"{shown_setting(text)} is no URL", hint=f"{_HINT} {_ESCAPE}") from None
     if parts.scheme == "sqlite":
         return _sqlite(key, text)
     if parts.scheme not in ("mysql", "mariadb"):
-        raise InvalidConfig(key, f"{_shown(text)} has the scheme {parts.scheme!r}", hint=_HINT)
+        raise InvalidConfig(key, f"{shown_setting(text)} has the scheme {parts.scheme!r}", hint=_HINT)
     if not parts.hostname or not parts.username:
-        raise InvalidConfig(key, f"{_shown(text)} lacks the {'user' if parts.hostname else 'host'}", hint=_HINT)
+        lacking = "user" if parts.hostname else "host"
+        raise InvalidConfig(key, f"{shown_setting(text)} lacks the {lacking}", hint=f"{_HINT} {_ESCAPE}")
+    if port == 0:
+        raise InvalidConfig(key, f"{shown_setting(text)} has the port 0", hint=_HINT)
+    if parts.query or parts.fragment:
+        hint = f"TLS options stand under tls:, deadlines under deadlines:. {_ESCAPE}"
+        raise InvalidConfig(key, f"{shown_setting(text)} carries options", hint=hint)
     return NodeUrl(
         engine="mysql",
         host=parts.hostname,
@@ -57,13 +65,27 @@ def parse_node_url(key: str, text: object) -> NodeUrl:
 def _sqlite(key: str, text: str) -> NodeUrl:
     folder = text.removeprefix("sqlite://")
     if not folder.startswith("/") or folder == "/":
-        raise InvalidConfig(key, f"{text!r} names no folder", hint="Write sqlite:///relative or sqlite:////absolute.")
+        raise InvalidConfig(
+            key, f"{shown_setting(text)} names no folder", hint="Write sqlite:///relative or sqlite:////absolute."
+        )
     return NodeUrl(engine="sqlite", folder=folder[1:])
 
 
-def _shown(text: object) -> str:
-    """The URL without its password, since complaints are logged."""
-    if isinstance(text, str) and "@" in text and "://" in text:
-        scheme, rest = text.split("://", 1)
-        return repr(f"{scheme}://…@{rest.rsplit('@', 1)[1]}")
-    return repr(text)
+def shown_setting(value: object) -> str:
+    """A configured value as a complaint shows it, which is logged: nothing that may be a password."""
+    if isinstance(value, list | dict):
+        return "a list" if isinstance(value, list) else "a mapping"
+    if not isinstance(value, str):
+        return shown(value)
+    if "@" in value:
+        scheme, separator, _rest = value.rpartition("@")[0].rpartition("://")
+        return repr(f"{scheme}{separator}…@{_without_options(value.rpartition('@')[2])}")
+    scheme, separator, rest = value.partition("://")
+    host, colon, port = rest.partition(":")
+    if separator and colon and not port.rstrip("/").isdigit():
+        return repr(f"{scheme}://{host}:…")
+    return shown(_without_options(value) if separator else value)
+
+
+def _without_options(text: str) -> str:
+    return text.partition("?")[0].partition("#")[0]

@@ -33,6 +33,11 @@ class AuditLog:
         self._control = control
 
     def add(self, action: str, detail: Mapping[str, object]) -> None:
+        with self._control.begin() as connection:
+            self.add_within(connection, action, detail)
+
+    def add_within(self, connection: sa.Connection, action: str, detail: Mapping[str, object]) -> None:
+        """In the transaction of the change itself: both or neither."""
         row = {
             "at": datetime.now(UTC).isoformat(timespec="microseconds")[:32],
             "who": who_am_i(),
@@ -40,8 +45,7 @@ class AuditLog:
             "action": action,
             "detail": json.dumps(detail, sort_keys=True, default=str),
         }
-        with self._control.begin() as connection:
-            connection.execute(sa.insert(table).values(row))
+        connection.execute(sa.insert(table).values(row))
 
     def newest(self, limit: int = 20) -> list[AuditEntry]:
         wanted = sa.select(table.c.at, table.c.who, table.c.host, table.c.action, table.c.detail)

@@ -13,6 +13,7 @@ from alembic.config import Config
 from alembic.script import ScriptDirectory
 from sqlalchemy.pool import NullPool
 
+from schemaless_core.config import TlsConfig
 from schemaless_core.control.tables import VERSION_TABLE
 from schemaless_core.errors import ControlUnavailable, InvalidServer, SchemaMissing
 from schemaless_core.urls import NodeUrl
@@ -31,15 +32,18 @@ _MIGRATING = threading.Lock()
 class ControlDatabase:
     """One database that knows what is true of the whole datastore. Rarely asked, so it keeps no connections."""
 
-    def __init__(self, url: NodeUrl, datastore: str) -> None:
+    def __init__(self, url: NodeUrl, datastore: str, tls: TlsConfig) -> None:
         self.name = f"control database on {url}"
         self._url = url
+        self._tls = tls
         self._database = url.database or f"{datastore}_control"
         self._engine = self._new_engine(with_database=True)
 
     @contextmanager
     def begin(self) -> Iterator[sa.Connection]:
         """A transaction. Driver errors leave as `ControlUnavailable`, a missing table as `SchemaMissing`."""
+        if self._url.engine == "sqlite" and not self._path.exists():
+            raise self._no_tables()  # SQLite would create the file for whoever only looks
         try:
             with self._engine.begin() as connection:
                 yield connection
@@ -71,7 +75,7 @@ class ControlDatabase:
 
     def _create_database(self) -> None:
         if self._url.engine == "sqlite":
-            Path(self._url.folder).mkdir(parents=True, exist_ok=True)
+            self._create_file()
             return
         server = self._new_engine(with_database=False)
         try:
@@ -81,6 +85,19 @@ class ControlDatabase:
             raise self._translated(error) from error
         finally:
             server.dispose()
+
+    def _create_file(self) -> None:
+        try:
+            self._path.parent.mkdir(parents=True, exist_ok=True)
+            self._path.touch()
+        except OSError as error:
+            raise InvalidServer(
+                self.name, f"its folder cannot be made ({error.strerror})", hint="Mend the path or its rights."
+            ) from error
+
+    @property
+    def _path(self) -> Path:
+        return Path(self._url.folder) / "control.db"
 
     def _take_migration_lock(self, connection: sa.Connection) -> None:
         """Two processes that migrate at once: the second waits, then finds nothing to do."""
@@ -92,9 +109,8 @@ class ControlDatabase:
     def _new_engine(self, *, with_database: bool) -> sa.Engine:
         url = self._url
         if url.engine == "sqlite":
-            path = Path(url.folder) / "control.db"
             return sa.create_engine(
-                sa.URL.create("sqlite", database=str(path)),
+                sa.URL.create("sqlite", database=str(self._path)),
                 poolclass=NullPool,
                 connect_args={"timeout": ANSWER_SECONDS},
             )
@@ -107,24 +123,40 @@ class ControlDatabase:
             database=self._database if with_database else None,
             query={"charset": "utf8mb4"},
         )
-        timeouts = {
+        tls = self._tls
+        arguments = {
             "connect_timeout": CONNECT_SECONDS,
             "read_timeout": ANSWER_SECONDS,
             "write_timeout": ANSWER_SECONDS,
+            "ssl_ca": tls.ca,
+            "ssl_cert": tls.cert,
+            "ssl_key": tls.key,
+            "ssl_verify_identity": tls.verify_hostname if tls.ca else None,
         }
-        return sa.create_engine(address, poolclass=NullPool, connect_args=timeouts)
+        return sa.create_engine(address, poolclass=NullPool, connect_args=arguments)
+
+    def _no_tables(self) -> SchemaMissing:
+        return SchemaMissing(f"The {self.name} has no tables yet.", hint="Run `tripstore schema apply`.")
 
     def _translated(self, error: sa.exc.DBAPIError) -> ControlUnavailable | SchemaMissing | InvalidServer:
-        code = error.orig.args[0] if error.orig is not None and error.orig.args else None
-        if code in (1049, 1146) or "no such table" in str(code) or "unable to open" in str(code):
-            return SchemaMissing(f"The {self.name} has no tables yet.", hint="Run `tripstore schema apply`.")
-        if code in (1044, 1045, 1698):
+        code, text = _told(error)
+        if code in (1049, 1146) or "no such table" in text:
+            return self._no_tables()
+        if code in (1044, 1045, 1142, 1698):
             return InvalidServer(
-                self.name, f"the login is refused ({error.orig})", hint="Mend user and password in control:."
+                self.name, f"the login is refused ({text})", hint="Mend user and password in control:."
             )
+        if "not a database" in text:
+            return InvalidServer(self.name, f"its file holds something else ({text})", hint="Mend control:.")
         return ControlUnavailable(
-            f"The {self.name} cannot be reached ({error.orig}).", hint="Cells keep flowing; repeat the change later."
+            f"The {self.name} cannot be reached ({text}).", hint="Cells keep flowing; repeat the change later."
         )
+
+
+def _told(error: sa.exc.DBAPIError) -> tuple[object, str]:
+    """The driver's code, if it has one, and its words."""
+    arguments = error.orig.args if error.orig is not None else ()
+    return (arguments[0], str(arguments[-1])) if arguments else (None, type(error.orig).__name__)
 
 
 def newest_version() -> str | None:

@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 
 import sqlalchemy as sa
 
-from schemaless_core.control.audit import who_am_i
+from schemaless_core.control.audit import AuditLog, who_am_i
 from schemaless_core.control.database import ControlDatabase
 from schemaless_core.control.tables import topology as table
 from schemaless_core.errors import TopologyConflict
@@ -18,6 +18,7 @@ class Topologies:
 
     def __init__(self, control: ControlDatabase) -> None:
         self._control = control
+        self._audit = AuditLog(control)
 
     def find_newest(self) -> Topology | None:
         """Return the topology that holds now, None before the first."""
@@ -26,8 +27,8 @@ class Topologies:
             found = connection.execute(newest).first()
         return from_document(found.version, found.document) if found else None
 
-    def put_next(self, topology: Topology, *, why: str) -> None:
-        """Store a version; `TopologyConflict` when somebody stored that version first."""
+    def put_next(self, topology: Topology, *, why: str, action: str) -> None:
+        """Store a version and its line of the audit log; `TopologyConflict` when somebody stored that version first."""
         row = {
             "version": topology.version,
             "document": to_document(topology),
@@ -38,6 +39,8 @@ class Topologies:
         try:
             with self._control.begin() as connection:
                 connection.execute(sa.insert(table).values(row))
+                detail = {"version": topology.version, "shards": topology.shards, "clusters": topology.clusters}
+                self._audit.add_within(connection, action, detail)
         except sa.exc.IntegrityError as error:
             raise TopologyConflict(
                 f"Version {topology.version} of the topology exists.", hint="Look at it, then decide again."

@@ -1,4 +1,4 @@
-"""What callers may rely on for cells, whichever store stands behind it. A store earns its place by passing this file."""
+"""What callers may rely on for cells, whichever store stands behind it. A store earns its place by passing it."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def test_bodies_that_python_calls_equal_or_falsy_conflict(store: CellStore, firs
 
 def test_an_older_version_arriving_late_does_not_become_the_latest(store: CellStore) -> None:
     row_key = uuid4()
-    completed, requested = make_cell(row_key, ref_key=2, body="completed"), make_cell(row_key, body="requested")
+    completed, requested = make_cell(row_key, ref_key=2, body="done"), make_cell(row_key, body="requested")
 
     # A mirrored write overtakes the backfill: the order every migration meets.
     store.put_cells([completed])

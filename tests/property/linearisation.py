@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
 
-from schemaless_core import MemoryStore
+from schemaless_core import Cell, CellStore, MemoryStore
 
-Operation = Callable[[Any], object]
+Operation = Callable[[CellStore], object]
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,47 +22,61 @@ class Event:
 
 
 def is_linearisable(events: Sequence[Event], replay: Callable[[], MemoryStore]) -> bool:
-    """Search all orders in which no call comes before one that was answered before it began.
-
-    The oracle is replayed from the start on each path: histories are short, and the search rarely turns back.
-    """
+    """Search all orders in which no call comes before one that was answered before it began."""
     by_client: dict[int, list[Event]] = {}
     for event in sorted(events, key=lambda event: event.called_at):
         by_client.setdefault(event.client, []).append(event)
-    queues = list(by_client.values())
-    failed: set[tuple[tuple[int, ...], str]] = set()
+    return _search(list(by_client.values()), (0,) * len(by_client), [], replay, set())
 
-    def search(done: tuple[int, ...], order: list[Event]) -> bool:
-        heads = [queue[n] for queue, n in zip(queues, done, strict=True) if n < len(queue)]
-        if not heads:
-            return True
-        store = replay()
-        for event in order:
-            event.operation(store)
-        state = (done, repr(sorted((cell.key, cell.body) for cell in all_cells(store))))
-        if state in failed:
-            return False
-        earliest_answer = min(event.answered_at for event in heads)
-        for client, queue in enumerate(queues):
-            if done[client] == len(queue):
-                continue
-            event = queue[done[client]]
-            if event.called_at <= earliest_answer and _agrees(event, replay, order):
-                after = (*done[:client], done[client] + 1, *done[client + 1 :])
-                if search(after, [*order, event]):
-                    return True
-        failed.add(state)
+
+def _search(
+    queues: list[list[Event]],
+    done: tuple[int, ...],
+    order: list[Event],
+    replay: Callable[[], MemoryStore],
+    failed: set[tuple[tuple[int, ...], int]],
+) -> bool:
+    """Whether the events not yet done can follow those in `order`."""
+    heads = {client: queue[done[client]] for client, queue in enumerate(queues) if done[client] < len(queue)}
+    if not heads:
+        return True
+    if (done, _cells_after(order, replay)) in failed:
         return False
+    earliest_answer = min(event.answered_at for event in heads.values())
+    for client, event in heads.items():
+        if event.called_at > earliest_answer:
+            continue
+        agrees, changes = _tried(event, order, replay)
+        if agrees:
+            after = (*done[:client], done[client] + 1, *done[client + 1 :])
+            if _search(queues, after, [*order, event] if changes else order, replay, failed):
+                return True
+            if not changes:
+                # Whatever can follow it could follow without it: to take it later cannot help.
+                break
+    failed.add((done, _cells_after(order, replay)))
+    return False
 
-    return search((0,) * len(queues), [])
+
+def _tried(event: Event, order: Sequence[Event], replay: Callable[[], MemoryStore]) -> tuple[bool, bool]:
+    """Whether the oracle answers an event so after these, and whether it then holds other cells."""
+    store = _after(order, replay)
+    before = len(_cells(store))
+    agrees = event.operation(store) == event.answer
+    return agrees, len(_cells(store)) != before
 
 
-def _agrees(event: Event, replay: Callable[[], MemoryStore], order: Sequence[Event]) -> bool:
+def _after(order: Sequence[Event], replay: Callable[[], MemoryStore]) -> MemoryStore:
     store = replay()
-    for earlier in order:
-        earlier.operation(store)
-    return event.operation(store) == event.answer
+    for event in order:
+        event.operation(store)
+    return store
 
 
-def all_cells(store: MemoryStore) -> list[Any]:
+def _cells_after(order: Sequence[Event], replay: Callable[[], MemoryStore]) -> int:
+    """The set of cells, whatever the order they came in: nothing else matters to what follows."""
+    return hash(frozenset((cell.key, repr(cell.body)) for cell in _cells(_after(order, replay))))
+
+
+def _cells(store: MemoryStore) -> list[Cell]:
     return [cell for log in store._logs.values() for cell in log]

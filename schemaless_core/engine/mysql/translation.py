@@ -31,6 +31,13 @@ _BUSY = {
     3024: "the statement took too long",
     3100: "it could not replicate the change",
 }
+#: What a person can do about some of them; the others pass.
+_WAYS_OUT = {
+    **dict.fromkeys((1021, 1026, 1030, 1114), "Free space on the server's disk."),
+    **dict.fromkeys((1040, 1226), "Raise the server's max_connections, or lower pool.size and pool.overflow."),
+    **dict.fromkeys((1290, 1836), "A primary must take writes: SET GLOBAL read_only = 0, or name the new primary."),
+}
+_REPEAT = "Repeat the call; when it stays so, look at the server's load and log."
 #: These say something of one lock or statement, not of the server.
 _ONE_LOCK = frozenset({1205, 1213, 1317, 3024})
 _REFUSED = {
@@ -51,12 +58,15 @@ def translate(error: Exception, node: str, deadline: Deadline | None) -> Schemal
     text = str(error.args[-1]) if error.args else type(error).__name__
     if isinstance(error, err.InterfaceError | OSError) or code in _BROKEN:
         if deadline is not None and deadline.is_over:
-            return NodeUnavailable(node, "it did not answer within the deadline")
-        return ConnectionBroken(node, f"the connection broke ({text})")
+            return NodeUnavailable(node, "it did not answer within the deadline", hint=_REPEAT)
+        return ConnectionBroken(node, f"the connection broke ({text})", hint=_REPEAT)
     if code == 2003:
-        return NodeUnavailable(node, f"no connection ({text})", hint="Check that the server runs and its address.")
+        return NodeUnavailable(
+            node, f"no connection ({text})", hint="Check its address, and that a MySQL or MariaDB runs there."
+        )
     if code in _BUSY:
-        return NodeUnavailable(node, f"{_BUSY[code]} ({text})", trips_breaker=code not in _ONE_LOCK)
+        hint = _WAYS_OUT.get(code, _REPEAT)
+        return NodeUnavailable(node, f"{_BUSY[code]} ({text})", hint=hint, trips_breaker=code not in _ONE_LOCK)
     if code in _REFUSED:
         return InvalidServer(
             node,
@@ -66,7 +76,7 @@ def translate(error: Exception, node: str, deadline: Deadline | None) -> Schemal
     if code in _MISSING:
         return SchemaMissing(f"{node} lacks a table ({text}).", hint="Run `tripstore schema apply`.")
     if isinstance(error, err.OperationalError | err.InternalError):
-        return NodeUnavailable(node, f"{code}: {text}")
+        return NodeUnavailable(node, f"{code}: {text}", hint=_REPEAT)
     return SchemalessError(f"{node} refused a statement ({code}: {text}).", hint="This is a bug of ours; report it.")
 
 
@@ -77,5 +87,5 @@ def translate_connect(error: Exception, node: str, deadline: Deadline) -> Schema
         reason = f"what answers there does not speak the MySQL protocol ({error})"
         return InvalidServer(node, reason, hint="Name the port of a MySQL or MariaDB server.")
     if isinstance(ours, ConnectionBroken):
-        return NodeUnavailable(node, ours.reason)
+        return NodeUnavailable(node, ours.reason, hint=ours.hint)
     return ours

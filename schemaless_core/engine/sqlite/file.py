@@ -13,7 +13,7 @@ from importlib.resources import files
 from pathlib import Path
 
 from schemaless_core.deadline import Deadline
-from schemaless_core.errors import NodeUnavailable, SchemalessError, SchemaMissing
+from schemaless_core.errors import InvalidServer, NodeUnavailable, SchemalessError, SchemaMissing
 from schemaless_core.sharding import bucket_of, cell_hash
 
 _EPOCH_START = datetime(1970, 1, 1, tzinfo=UTC)
@@ -43,7 +43,11 @@ class SQLiteFile:
 
     def create(self) -> None:
         """Create folder, file and tables. Safe to repeat."""
-        self._path.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            self._path.parent.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            reason = f"its folder cannot be made ({error.strerror})"
+            raise InvalidServer(self._node, reason, hint="Mend the path or its rights.") from error
         script = files("schemaless_core.engine.sqlite").joinpath("sql", "store.sql").read_text()
         connection = self._connect()
         try:
@@ -111,7 +115,10 @@ class SQLiteFile:
         if "no such table" in text:
             return SchemaMissing(f"{self._node} has no tables yet.", hint="Run `tripstore schema apply`.")
         if "locked" in text or "busy" in text:
-            return NodeUnavailable(self._node, "another writer held the file past the deadline", trips_breaker=False)
+            reason = "another writer held the file past the deadline"
+            return NodeUnavailable(self._node, reason, hint="Repeat the call.", trips_breaker=False)
+        if "not a database" in text:
+            return InvalidServer(self._node, f"its file holds something else ({text})", hint="Name another folder.")
         return NodeUnavailable(self._node, text, hint="Check the folder, its rights and its disk.")
 
 

@@ -147,6 +147,7 @@ class SQLiteNode:
 
     def create_shards(self, shards: Sequence[int], status: ShardStatus) -> int:
         self._file.create()
+        reach("schema.tables_created")
         now = to_microseconds(self._clock())
         with self._file.write(Deadline(LOOK_SECONDS)) as connection:
             missing = sorted(set(shards) - {shard for (shard,) in connection.execute(PRESENT)})

@@ -1,0 +1,192 @@
+"""Processes that write to and tail a datastore while accidents happen to them, and what they wrote down of it."""
+
+from __future__ import annotations
+
+import json
+import multiprocessing
+import os
+import random
+import signal
+import time
+from collections import defaultdict
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from multiprocessing.process import BaseProcess
+from pathlib import Path
+from typing import Any
+from uuid import UUID, uuid4
+
+from schemaless_core import BatchFailed, Cell, CellConflict, Datastore, Position, PutResult, Unavailable
+from schemaless_core import failpoints as failpoints_of_process
+
+SPAWN = multiprocessing.get_context("spawn")
+
+
+@dataclass
+class Diary:
+    """A file in which a writer notes each cell before it puts it and after the put was acknowledged.
+
+    It outlives a kill -9 of the writer: what the kernel was given, it keeps.
+    """
+
+    path: Path
+
+    def note(self, word: str, cell: Cell) -> None:
+        line = json.dumps([word, str(cell.row_key), cell.column_name, cell.ref_key, cell.body])
+        with self.path.open("a") as file:
+            file.write(line + "\n")
+
+    def entries(self) -> Iterator[tuple[str, Cell]]:
+        if not self.path.exists():
+            return
+        for line in self.path.read_text().splitlines():
+            word, row_key, column_name, ref_key, body = json.loads(line)
+            yield word, Cell(UUID(row_key), column_name, ref_key, body)
+
+    def acknowledged(self) -> list[Cell]:
+        return [cell for word, cell in self.entries() if word == "acknowledged"]
+
+    def conflicts(self) -> list[Cell]:
+        return [cell for word, cell in self.entries() if word == "conflict"]
+
+    def unknown(self) -> list[Cell]:
+        """Cells whose writer did not live to hear what became of them."""
+        known = {cell.key for word, cell in self.entries() if word != "intended"}
+        return [cell for word, cell in self.entries() if word == "intended" and cell.key not in known]
+
+
+def write_for_ever(config: Mapping[str, Any], diary_path: str, seed: int) -> None:
+    """Put new cells, one by one and in batches, repeating each until it is acknowledged. Ends when killed."""
+    diary, choose = Diary(Path(diary_path)), random.Random(seed)
+    with Datastore.open(config) as store:
+        leftover = diary.unknown()
+        if leftover:
+            put_until_acknowledged(store, diary, leftover)
+        while True:
+            cells = [
+                Cell(uuid4(), choose.choice(["BASE", "STATUS"]), choose.randrange(3), {"n": choose.random()})
+                for _ in range(choose.choice([1, 1, 1, 1, 7, 30]))
+            ]
+            for cell in cells:
+                diary.note("intended", cell)
+            put_until_acknowledged(store, diary, cells)
+
+
+def put_until_acknowledged(store: Datastore, diary: Diary, cells: list[Cell]) -> None:
+    """A write whose outcome is unknown may always be repeated: so it is, as a service would."""
+    pending = cells
+    while pending:
+        pending = (
+            [cell for cell in pending if not _is_settled(store, diary, cell)]
+            if len(pending) == 1
+            else (_put_batch(store, diary, pending))
+        )
+
+
+def _is_settled(store: Datastore, diary: Diary, cell: Cell) -> bool:
+    try:
+        store.put_cell(*cell.key, cell.body)
+    except Unavailable:
+        return False
+    except CellConflict:
+        diary.note("conflict", cell)
+        return True
+    diary.note("acknowledged", cell)
+    return True
+
+
+def _put_batch(store: Datastore, diary: Diary, cells: list[Cell]) -> list[Cell]:
+    """Put a batch; note what became of each cell and return those to repeat."""
+    try:
+        results: list[Any] = list(store.put_cells(cells))
+    except BatchFailed as failed:
+        results = list(failed.results)
+    except Unavailable:
+        return cells
+    again = []
+    for cell, result in zip(cells, results, strict=True):
+        if isinstance(result, PutResult):
+            diary.note("acknowledged", cell)
+        elif isinstance(result, CellConflict):
+            diary.note("conflict", cell)
+        else:
+            again.append(cell)
+    return again
+
+
+@dataclass
+class Tailer:
+    """Follows the logs of all shards and checks what it is given, cell by cell."""
+
+    store: Datastore
+    delivered: dict[int, list[Cell]] = field(default_factory=lambda: defaultdict(list))
+    positions: dict[int, Position | int] = field(default_factory=dict)
+
+    def poll(self, limit: int = 500) -> int:
+        """Read one page of every shard; return how many cells came."""
+        shards = range(self.store.config.shards)
+        pages = self.store.get_cells_for_shards({shard: self.positions.get(shard, 0) for shard in shards}, limit)
+        for shard, page in pages.items():
+            self.delivered[shard] += page.cells
+            self.positions[shard] = page.position
+        return sum(len(page.cells) for page in pages.values())
+
+    def catch_up(self) -> None:
+        """Read until there is nothing more; a server that is just back may need a moment."""
+        give_up_at = time.monotonic() + 30
+        while True:
+            try:
+                if self.poll() == 0:
+                    return
+            except Unavailable:
+                if time.monotonic() > give_up_at:
+                    raise
+
+
+def check_log(delivered: Mapping[int, list[Cell]]) -> int:
+    """I3: ids are 1, 2, 3 … and times never fall. Return the number of cells."""
+    for cells in delivered.values():
+        assert [cell.added_id for cell in cells] == list(range(1, len(cells) + 1))
+        times = [cell.created_at for cell in cells if cell.created_at]
+        assert times == sorted(times)
+        assert len(times) == len(cells)
+    return sum(len(cells) for cells in delivered.values())
+
+
+@contextmanager
+def running(processes: list[BaseProcess]) -> Iterator[list[BaseProcess]]:
+    """Start processes; whatever happens, none outlives the block."""
+    for process in processes:
+        process.start()
+    try:
+        yield processes
+    finally:
+        for process in processes:
+            end(process)
+
+
+def writer(config: Mapping[str, Any], diary: Diary, seed: int) -> BaseProcess:
+    return SPAWN.Process(target=write_for_ever, args=(config, str(diary.path), seed), daemon=True)
+
+
+def end(process: BaseProcess) -> None:
+    """Kill -9 a process of ours, stopped or not, and reap it."""
+    if process.pid is not None and process.is_alive():
+        os.kill(process.pid, signal.SIGKILL)
+    process.join(10)
+    assert process.exitcode is not None
+
+
+def wait_until(what: str, is_so: Any, seconds: float = 30) -> None:
+    """Poll for a condition; fail with its name when it does not come."""
+    give_up_at = time.monotonic() + seconds
+    while not is_so():
+        assert time.monotonic() < give_up_at, f"timed out waiting until {what}"
+        time.sleep(0.005)
+
+
+def with_failpoints(folder: str, function: Any, *arguments: Any) -> None:
+    """Run a function in a process whose failpoints look into a folder."""
+    failpoints_of_process.use_folder(Path(folder))
+    function(*arguments)

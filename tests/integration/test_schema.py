@@ -1,0 +1,199 @@
+"""Creation of a datastore: idempotent, raced, killed and resumed; one topology and one line of the audit log."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+import pytest
+
+from schemaless_core import Datastore, ShardStatus, StaleEpoch
+from schemaless_core.control.audit import AuditEntry, AuditLog
+from schemaless_core.control.topologies import Topologies
+from schemaless_core.failpoints import ENVIRONMENT_VARIABLE
+from tests.factories import make_cell
+from tests.integration.written import Written
+from tests.stores import Stores
+
+CREATE = """
+import json, sys
+from schemaless_core import Datastore
+with Datastore.open(json.loads(sys.argv[1])) as datastore:
+    datastore.create_schema()
+"""
+
+SHARDS = 4
+
+
+def start(config: dict[str, Any], failpoints: Path) -> subprocess.Popen[str]:
+    """A process that creates a datastore."""
+    environment = os.environ | {ENVIRONMENT_VARIABLE: str(failpoints)}
+    command = [sys.executable, "-c", CREATE, json.dumps(config)]
+    return subprocess.Popen(command, env=environment, stderr=subprocess.PIPE, text=True)
+
+
+def finish(process: subprocess.Popen[str]) -> tuple[int, str]:
+    _out, err = process.communicate(timeout=60)
+    return process.returncode, err
+
+
+def audit(datastore: Datastore) -> list[AuditEntry]:
+    return AuditLog(datastore.control).newest()
+
+
+def assert_complete(datastore: Datastore) -> None:
+    """Every shard is there, once, and takes cells."""
+    topology = Topologies(datastore.control).find_newest()
+    assert topology is not None
+    assert topology.version == 1
+    for name, cluster in datastore.clusters.items():
+        assert cluster.primary.node.shards_present() == set(topology.shards_of(name))
+    cells = [make_cell() for _ in range(8 * SHARDS)]
+    assert {result.status for result in datastore.put_cells(cells)} == {"CREATED"}
+    assert {datastore.shard_of(cell.row_key) for cell in cells} == set(range(SHARDS))
+    assert datastore.schema.plan().is_done
+
+
+def test_a_schema_created_again_changes_nothing(datastore_engine: str, stores: Stores) -> None:
+    datastore = stores.fresh(datastore_engine, shards=SHARDS)
+    cell = make_cell()
+    datastore.put_cell(*cell.key, cell.body)
+
+    again = [datastore.create_schema() for _ in range(2)]
+
+    assert [plan.is_done for plan in again] == [True, True]
+    assert datastore.get_cell(*cell.key) == cell
+    (entry,) = audit(datastore)
+    assert entry.action == "schema.create"
+    assert json.loads(entry.detail) == {"version": 1, "shards": SHARDS, "clusters": ["a", "b"]}
+    assert all((entry.who, entry.host, entry.at))
+    assert_complete(datastore)
+
+
+def test_two_processes_create_one_datastore_at_once(datastore_engine: str, stores: Stores, failpoints: Path) -> None:
+    config = stores.config(datastore_engine, shards=SHARDS)
+
+    processes = [start(config, failpoints) for _ in range(2)]
+    outcomes = [finish(process) for process in processes]
+
+    assert outcomes == [(0, ""), (0, "")]
+    with Datastore.open(config) as datastore:
+        # Whoever came second may have found the topology and helped with the shards.
+        assert [entry.action for entry in audit(datastore)].count("schema.create") == 1
+        assert_complete(datastore)
+
+
+@pytest.mark.parametrize("point", ["schema.tables_created", "schema.shards_opened"])
+def test_a_creation_that_was_killed_is_resumed(
+    datastore_engine: str, stores: Stores, failpoints: Path, point: str
+) -> None:
+    config = stores.config(datastore_engine, shards=SHARDS)
+    (failpoints / point).write_text("kill")
+
+    returncode, _err = finish(start(config, failpoints))
+    assert returncode == -signal.SIGKILL
+    assert (failpoints / f"{point}.hit").exists()
+
+    with Datastore.open(config) as datastore:
+        plan = datastore.create_schema()
+        assert not plan.is_new_topology
+        # Both clusters are created at the same time: the other may have come to its end.
+        assert point == "schema.shards_opened" or not plan.is_done
+        resumed = [] if plan.is_done else ["schema.complete"]
+        assert [entry.action for entry in audit(datastore)] == [*resumed, "schema.create"]
+        assert_complete(datastore)
+
+
+def test_a_creation_that_was_killed_after_its_last_shard_is_in_the_audit_log(
+    datastore_engine: str, stores: Stores, failpoints: Path
+) -> None:
+    config = stores.config(datastore_engine, shards=SHARDS)
+    config["clusters"] = {"a": config["clusters"]["a"]}
+    (failpoints / "schema.shards_opened").write_text("kill")
+
+    finish(start(config, failpoints))
+
+    with Datastore.open(config) as datastore:
+        datastore.create_schema()
+        assert [entry.action for entry in audit(datastore)] == ["schema.create"]
+        assert_complete(datastore)
+
+
+def test_a_plan_changes_nothing(datastore_engine: str, stores: Stores) -> None:
+    config = stores.config(datastore_engine, shards=SHARDS)
+    written = Written(config)
+
+    with Datastore.open(config) as datastore:
+        plan = datastore.schema.plan()
+
+    assert (plan.is_done, plan.is_new_topology, plan.control_version) == (False, True, None)
+    assert plan.missing == {"a": [0, 1], "b": [2, 3]}
+    assert written.now() == []
+
+
+def test_the_progress_of_a_creation_is_told_up_to_its_end(stores: Stores) -> None:
+    told: list[tuple[int, int]] = []
+
+    with Datastore.open(stores.config("sqlite", shards=SHARDS)) as datastore:
+        datastore.create_schema(progress=lambda done, total: told.append((done, total)))
+
+    assert told[-1] == (SHARDS, SHARDS)
+    assert [total for _done, total in told] == [SHARDS] * len(told)
+
+
+def test_clusters_may_outnumber_shards(datastore_engine: str, stores: Stores) -> None:
+    datastore = stores.fresh(datastore_engine, shards=1)
+    cell = make_cell()
+
+    datastore.put_cell(*cell.key, cell.body)
+
+    assert datastore.get_cell(*cell.key) == cell
+    assert sum(len(cluster.primary.node.shards_present()) for cluster in datastore.clusters.values()) == 1
+    assert datastore.create_schema().is_done
+
+
+def test_shards_created_as_copies_refuse_owners_and_admit_copiers(datastore_engine: str, stores: Stores) -> None:
+    with Datastore.open(stores.config(datastore_engine, shards=SHARDS)) as datastore:
+        datastore.create_schema(status=ShardStatus.COPY)
+        row_key = uuid4()
+
+        with pytest.raises(StaleEpoch, match="it is COPY") as refused:
+            datastore.put_cell(row_key, "BASE", 1, "an owner's")
+        with pytest.raises(StaleEpoch):
+            datastore.append_cell(row_key, "BASE", "an owner's")
+        with pytest.raises(StaleEpoch, match="is older than its 0"):
+            datastore.as_copier(-1).put_cell(row_key, "BASE", 1, "from a former authority")
+        copied = datastore.as_copier(0).put_cell(row_key, "BASE", 1, "a copy")
+        ahead = datastore.as_copier(7).put_cell(row_key, "BASE", 2, "from the next authority")
+
+        assert refused.value.hint
+        assert [copied.status, ahead.status] == ["CREATED", "CREATED"]
+        assert [cell.ref_key for cell in datastore.get_history(row_key, "BASE")] == [2, 1]
+
+
+def test_creating_again_with_another_status_changes_no_shard(datastore_engine: str, stores: Stores) -> None:
+    datastore = stores.fresh(datastore_engine, shards=SHARDS)
+
+    datastore.create_schema(status=ShardStatus.COPY)
+
+    assert datastore.put_cell(uuid4(), "BASE", 1, "an owner's").status == "CREATED"
+
+
+def test_a_shard_that_was_lost_is_named_and_created_again(datastore_engine: str, stores: Stores) -> None:
+    """An empty server in the place of the old one: the plan says what is missing, before anything is done."""
+    config = stores.config(datastore_engine, shards=SHARDS)
+    with Datastore.open(config) as datastore:
+        datastore.create_schema()
+    Written(config).forget("b")
+
+    with Datastore.open(config) as datastore:
+        assert datastore.schema.plan().missing == {"a": [], "b": [2, 3]}
+        datastore.create_schema()
+        assert [entry.action for entry in audit(datastore)] == ["schema.complete", "schema.create"]
+        assert_complete(datastore)

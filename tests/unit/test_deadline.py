@@ -1,0 +1,42 @@
+"""Deadlines count down from the moment they are made."""
+
+from __future__ import annotations
+
+import time
+
+from schemaless_core.deadline import Deadline
+from tests.unit.clock import FakeClock
+
+
+def test_a_deadline_counts_down() -> None:
+    clock = FakeClock()
+    deadline = Deadline(2.0, clock)
+
+    assert deadline.remaining_seconds() == 2.0
+    clock.advance(1.5)
+    assert deadline.remaining_seconds() == 0.5
+    assert not deadline.is_over
+
+
+def test_a_deadline_is_over_at_its_moment_and_ever_after() -> None:
+    clock = FakeClock()
+    deadline = Deadline(2.0, clock)
+
+    clock.advance(2.0)
+    assert deadline.is_over
+    clock.advance(3.0)
+
+    assert deadline.is_over
+    assert deadline.remaining_seconds() == -3.0
+
+
+def test_a_deadline_of_no_seconds_is_over_at_once() -> None:
+    assert Deadline(0.0).is_over
+
+
+def test_by_default_the_monotonic_clock_counts() -> None:
+    before = time.monotonic()
+    deadline = Deadline(5.0)
+
+    assert before + 5.0 <= time.monotonic() + deadline.remaining_seconds() + 1e-9
+    assert deadline.remaining_seconds() <= 5.0

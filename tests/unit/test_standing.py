@@ -1,0 +1,96 @@
+"""The fence: who may write to and read from a shard, by kind, state and both epochs. The table is written out."""
+
+from __future__ import annotations
+
+from itertools import product
+
+import pytest
+
+from schemaless_core import ShardStatus, StaleEpoch
+from schemaless_core.standing import Gate, Kind, ShardState, Standing
+
+EPOCH, AUTHORITY = 5, 3
+OLDER, SAME, NEWER = -1, 0, 1
+
+#: (kind, status) → the caller's authority epochs, relative to the shard's, that may write.
+MAY_WRITE = {
+    (Kind.OWNER, ShardStatus.RW): {SAME},
+    (Kind.OWNER, ShardStatus.COPY): set[int](),
+    (Kind.OWNER, ShardStatus.RO): set[int](),
+    (Kind.OWNER, ShardStatus.MOVED): set[int](),
+    (Kind.COPIER, ShardStatus.RW): {SAME, NEWER},
+    (Kind.COPIER, ShardStatus.COPY): {SAME, NEWER},
+    (Kind.COPIER, ShardStatus.RO): set[int](),
+    (Kind.COPIER, ShardStatus.MOVED): set[int](),
+}
+CASES = list(product(Kind, ShardStatus, (OLDER, SAME, NEWER), (OLDER, SAME, NEWER)))
+
+
+def admits_write(gate: Gate, state: ShardState) -> bool:
+    try:
+        gate.check_write(state)
+    except StaleEpoch:
+        return False
+    return True
+
+
+def admits_read(gate: Gate, state: ShardState) -> bool:
+    try:
+        gate.check_read(state)
+    except StaleEpoch:
+        return False
+    return True
+
+
+@pytest.mark.parametrize(("kind", "status", "epoch", "authority"), CASES)
+def test_a_write_is_admitted_exactly_where_the_table_says(
+    kind: Kind, status: ShardStatus, epoch: int, authority: int
+) -> None:
+    gate = Gate(7, EPOCH + epoch, kind, AUTHORITY + authority)
+    state = ShardState(EPOCH, AUTHORITY, status.value)
+
+    expected = epoch == SAME and authority in MAY_WRITE[kind, status]
+
+    assert admits_write(gate, state) == expected
+
+
+@pytest.mark.parametrize(("kind", "status", "epoch", "authority"), CASES)
+def test_a_plain_read_counts_from_whoever_owns_the_shard(
+    kind: Kind, status: ShardStatus, epoch: int, authority: int
+) -> None:
+    gate = Gate(7, EPOCH + epoch, kind, AUTHORITY + authority)
+    state = ShardState(EPOCH, AUTHORITY, status.value)
+
+    assert admits_read(gate, state) == (epoch == SAME and status is not ShardStatus.MOVED)
+
+
+@pytest.mark.parametrize(("kind", "status", "epoch", "authority"), CASES)
+def test_a_fenced_read_counts_only_where_the_reader_could_write(
+    kind: Kind, status: ShardStatus, epoch: int, authority: int
+) -> None:
+    gate = Gate(7, EPOCH + epoch, kind, AUTHORITY + authority, is_fenced_read=True)
+    state = ShardState(EPOCH, AUTHORITY, status.value)
+
+    assert admits_read(gate, state) == admits_write(gate, state)
+
+
+def test_a_refusal_says_the_shard_its_state_the_reason_and_a_way_out() -> None:
+    with pytest.raises(StaleEpoch) as refused:
+        Gate(7, 5, Kind.OWNER, 3).check_write(ShardState(5, 4, "RW"))
+
+    assert (refused.value.shard, refused.value.status) == (7, "RW")
+    assert "authority epoch 3 is not its 4" in str(refused.value)
+    assert refused.value.hint
+
+
+@pytest.mark.parametrize(
+    ("standing", "is_fenced"),
+    [
+        (Standing(), False),
+        (Standing(Kind.OWNER, 0), True),
+        (Standing(Kind.OWNER, 4), True),
+        (Standing(Kind.COPIER, 4), False),
+    ],
+)
+def test_only_owners_with_an_epoch_read_behind_the_fence(standing: Standing, is_fenced: bool) -> None:
+    assert standing.is_fenced is is_fenced

@@ -1,0 +1,105 @@
+"""`tripstore doctor`: is everything as a datastore needs it, and if not, what to do."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import groupby
+
+import click
+import msgspec
+from rich.text import Text
+
+from schemaless_core.doctor import Doctor, Finding
+from tripstore.cli.documents import print_document
+from tripstore.cli.exits import Exit
+from tripstore.cli.options import Command, Settings, json_option, pass_settings
+from tripstore.cli.tables import show, table
+
+
+class FindingDocument(msgspec.Struct, frozen=True):
+    """One finding in the JSON document; `cluster` is null for the control database."""
+
+    cluster: str | None
+    server: str
+    role: str
+    name: str
+    value: str
+    is_fine: bool
+    is_refusal: bool
+    advice: str
+
+
+class DoctorDocument(msgspec.Struct, frozen=True):
+    """The JSON document of `doctor`."""
+
+    is_fine: bool
+    is_refused: bool
+    findings: list[FindingDocument]
+
+
+@click.command(cls=Command)
+@json_option
+@pass_settings
+def doctor(settings: Settings, as_json: bool) -> Exit:
+    """Examine every server and the control database; change nothing.
+
+    Looks at reachability, login, version, durability, sql_mode, caches, packet size, replication, clocks, and whether
+    all shards are there. What is marked REFUSED keeps `schema apply` from creating shards. Exit code 1 when
+    anything is not fine.
+
+    \b
+    Example:
+      tripstore doctor
+      tripstore doctor --json | jq '.findings[] | select(.is_fine | not)'
+    """
+    with settings.open() as datastore:
+        findings = Doctor(datastore.config, datastore.clusters, datastore.control).findings()
+    troubles = [finding for finding in findings if not finding.fact.is_fine]
+    if as_json:
+        is_refused = any(trouble.fact.is_refusal for trouble in troubles)
+        print_document(DoctorDocument(not troubles, is_refused, [_document(finding) for finding in findings]))
+    else:
+        _print(findings, troubles)
+    return Exit.FAILED if troubles else Exit.FINE
+
+
+def _print(findings: list[Finding], troubles: list[Finding]) -> None:
+    for title, group in groupby(findings, key=_server):
+        show(Text(title, style="bold"), table(("", "", "", ""), _rows(list(group))), Text())
+    if not troubles:
+        click.echo("Everything is fine.")
+        return
+    click.echo(f"{len(troubles)} of {len(findings)} findings are not fine.")
+
+
+def _server(finding: Finding) -> str:
+    if finding.cluster is None:
+        return finding.server
+    return f"cluster {finding.cluster}, {finding.role}, {finding.server}"
+
+
+def _rows(findings: list[Finding]) -> Iterator[tuple[Text, str, str, str]]:
+    for finding in findings:
+        fact = finding.fact
+        yield _mark(finding), fact.name, fact.value, "" if fact.is_fine else fact.advice
+
+
+def _mark(finding: Finding) -> Text:
+    if finding.fact.is_fine:
+        return Text("fine", style="green")
+    return Text("REFUSED", style="bold red") if finding.fact.is_refusal else Text("not fine", style="yellow")
+
+
+def _document(finding: Finding) -> FindingDocument:
+    fact = finding.fact
+    advice = "" if fact.is_fine else fact.advice
+    return FindingDocument(
+        finding.cluster,
+        finding.server,
+        finding.role.value,
+        fact.name,
+        fact.value,
+        fact.is_fine,
+        fact.is_refusal and not fact.is_fine,
+        advice,
+    )

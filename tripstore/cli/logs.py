@@ -1,0 +1,34 @@
+"""Our log on stderr: silent unless asked for, since a command says itself what came of it."""
+
+from __future__ import annotations
+
+import logging
+import sys
+
+OURS = ("schemaless_core", "backfill", "validation", "tripstore")
+
+_KNOWN = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime"}
+
+
+class _Line(logging.Formatter):
+    """A sentence, and behind it what the code attached to it."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        extra = {key: value for key, value in vars(record).items() if key not in _KNOWN}
+        return " ".join([super().format(record), *(f"{key}={value}" for key, value in extra.items())])
+
+
+def silence_logs() -> None:
+    """Give our loggers a handler that writes nothing, else Python prints their warnings."""
+    for name in OURS:
+        logging.getLogger(name).addHandler(logging.NullHandler())
+
+
+def show_logs(*, is_everything: bool) -> None:
+    """Write our log to stderr."""
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(_Line("%(asctime)s %(levelname)s %(name)s: %(message)s"))
+    for name in OURS:
+        logger = logging.getLogger(name)
+        logger.setLevel(logging.DEBUG if is_everything else logging.INFO)
+        logger.handlers = [handler]

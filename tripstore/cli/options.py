@@ -1,0 +1,115 @@
+"""Options that all commands share, and the commands and groups that know them.
+
+The global options may stand before the command's name or after it; shown they are once, in `tripstore --help`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeVar
+
+import click
+
+from schemaless_core.datastore import Datastore
+from tripstore.cli.logs import show_logs
+from tripstore.config import DEFAULT_FILE, ENVIRONMENT_VARIABLE, load_config
+
+Decorated = TypeVar("Decorated", bound=Callable[..., Any])
+
+_NEGATIVE_NUMBER = re.compile(r"-\d[\d.eE+-]*")
+
+
+@dataclass
+class Settings:
+    """What the global options say."""
+
+    config: Path = DEFAULT_FILE
+    is_debug: bool = False
+
+    def open(self) -> Datastore:
+        """Open the datastore of the configuration file."""
+        return Datastore(load_config(self.config).core)
+
+
+pass_settings = click.make_pass_decorator(Settings, ensure=True)
+
+json_option = click.option("--json", "as_json", is_flag=True, help="Print one JSON document on stdout.")
+read_option = click.option(
+    "--read",
+    type=click.Choice(["primary", "replica"]),
+    default="primary",
+    show_default=True,
+    help="Which servers to ask first.",
+)
+deadline_option = click.option("--deadline", type=float, metavar="SECONDS", help="How long a call may take.")
+
+
+def global_options(*, hidden: bool) -> list[click.Parameter]:
+    """Return the options of every command; their values end up in the context's `Settings`."""
+    return [
+        click.Option(
+            ["-c", "--config"],
+            type=click.Path(dir_okay=False, path_type=Path),
+            # Read once, at the group: after the command's name the variable would win over -c before it.
+            envvar=None if hidden else ENVIRONMENT_VARIABLE,
+            help=f"The configuration; else ${ENVIRONMENT_VARIABLE}, else ./{DEFAULT_FILE}.",
+            callback=_set_config,
+            expose_value=False,
+            hidden=hidden,
+        ),
+        click.Option(
+            ["-v", "--verbose"],
+            count=True,
+            help="Show our log on stderr; twice: everything.",
+            callback=_set_verbose,
+            expose_value=False,
+            hidden=hidden,
+        ),
+        click.Option(
+            ["--debug"],
+            is_flag=True,
+            help="Show the traceback of an error.",
+            callback=_set_debug,
+            expose_value=False,
+            hidden=hidden,
+        ),
+    ]
+
+
+class Command(click.Command):
+    """A command that takes the global options too, and arguments that are negative numbers."""
+
+    def __init__(self, *arguments: Any, **options: Any) -> None:
+        super().__init__(*arguments, **options)
+        self.params.extend(global_options(hidden=True))
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        # Ref keys and bodies may be negative; without one, a mistyped option keeps its own complaint.
+        if any(_NEGATIVE_NUMBER.fullmatch(argument) for argument in args):
+            ctx.ignore_unknown_options = True
+        return super().parse_args(ctx, args)
+
+
+class Group(click.Group):
+    """A noun: a group of our commands."""
+
+    command_class = Command
+    group_class = type
+
+
+def _set_config(context: click.Context, parameter: click.Parameter, value: Path | None) -> None:
+    if value is not None:
+        context.ensure_object(Settings).config = value
+
+
+def _set_verbose(context: click.Context, parameter: click.Parameter, value: int) -> None:
+    if value:
+        show_logs(is_everything=value > 1)
+
+
+def _set_debug(context: click.Context, parameter: click.Parameter, value: bool) -> None:
+    if value:
+        context.ensure_object(Settings).is_debug = True

@@ -1,0 +1,35 @@
+"""`tripstore`: the group that holds all others."""
+
+from __future__ import annotations
+
+from importlib.metadata import version
+
+import click
+
+from tripstore.cli.cell import cell
+from tripstore.cli.dev import dev
+from tripstore.cli.doctor import doctor
+from tripstore.cli.init import init
+from tripstore.cli.options import Group, global_options
+from tripstore.cli.schema import schema
+from tripstore.cli.status import status
+from tripstore.demo.command import demo
+
+
+@click.group(cls=Group, params=global_options(hidden=False))
+@click.version_option(version("tripstore"), prog_name="tripstore")
+def root() -> None:
+    """Keep cells in sharded MySQL, MariaDB or SQLite, and look after them.
+
+    Global options may stand before the command's name or after it. Exit codes: 0 fine, 1 differences found or failed,
+    2 wrong call or configuration, 3 not verified enough, 4 refused by a gate, 5 interrupted and resumable,
+    6 somebody else holds the lock.
+
+    \b
+    Example:
+      tripstore init && tripstore schema apply && tripstore status
+    """
+
+
+for command in (init, doctor, status, demo, dev, schema, cell):
+    root.add_command(command)

@@ -1,0 +1,101 @@
+"""Runs a command and says what came of it: an exit code, and for an error two sentences instead of a traceback."""
+
+from __future__ import annotations
+
+import os
+import sys
+import traceback
+from collections.abc import Sequence
+from typing import NoReturn
+
+import click
+import msgspec
+
+from backfill import BackfillError
+from schemaless_core.errors import Invalid, SchemalessError
+from tripstore.cli.documents import print_document
+from tripstore.cli.exits import Exit
+from tripstore.cli.logs import silence_logs
+from tripstore.cli.options import Settings
+from tripstore.cli.root import root
+from tripstore.errors import TripstoreError
+from tripstore.local.errors import LocalServerError
+from validation import ValidationError
+
+_OURS = (SchemalessError, TripstoreError, BackfillError, ValidationError, LocalServerError)
+
+
+class Complaint(msgspec.Struct, frozen=True):
+    """What went wrong, in a JSON document."""
+
+    kind: str
+    message: str
+    hint: str | None
+
+
+class ErrorDocument(msgspec.Struct, frozen=True):
+    """The document of a command that failed before it had another to print."""
+
+    error: Complaint
+
+
+def main(arguments: Sequence[str] | None = None) -> NoReturn:
+    """Run the command line and end the process with its exit code."""
+    sys.exit(run(list(sys.argv[1:] if arguments is None else arguments)))
+
+
+def run(arguments: list[str]) -> int:
+    """Run a command line and return its exit code."""
+    silence_logs()
+    settings = Settings()
+    try:
+        answer = root.main(arguments, prog_name="tripstore", standalone_mode=False, obj=settings)
+        return answer if isinstance(answer, int) else Exit.FINE
+    except click.exceptions.NoArgsIsHelpError as help_text:
+        click.echo(help_text.format_message(), err=True)
+        return Exit.USAGE
+    except BrokenPipeError:
+        _forget_stdout()
+        return Exit.FINE
+    # The outermost edge: whatever comes out, a person reads it.
+    except (Exception, click.Abort) as error:  # noqa: BLE001
+        if settings.is_debug:
+            traceback.print_exception(error)
+        return _say(error, "--json" in arguments)
+
+
+def _say(error: BaseException, as_json: bool) -> Exit:
+    complaint, code = _judge(error)
+    click.echo(f"Error: {complaint.message}", err=True)
+    if complaint.hint:
+        click.echo(complaint.hint, err=True)
+    if as_json:
+        print_document(ErrorDocument(complaint))
+    return code
+
+
+def _judge(error: BaseException) -> tuple[Complaint, Exit]:
+    kind = type(error).__name__
+    if isinstance(error, click.Abort):
+        hint = "Run the same command again: whatever was done stays done, and it goes on from there."
+        return Complaint("Interrupted", "Interrupted.", hint), Exit.INTERRUPTED
+    if isinstance(error, click.UsageError):
+        path = error.ctx.command_path if error.ctx else "tripstore"
+        return Complaint(kind, error.format_message(), f"See `{path} --help`."), Exit.USAGE
+    if isinstance(error, click.ClickException):
+        return Complaint(kind, error.format_message(), None), Exit.FAILED
+    if isinstance(error, _OURS):
+        return Complaint(kind, error.message, error.hint or None), Exit.USAGE if _is_invalid(error) else Exit.FAILED
+    if isinstance(error, OSError) and error.filename is not None:
+        return Complaint(kind, f"{error.filename}: {error.strerror}.", "Mend the path or its rights."), Exit.FAILED
+    message = f"Something unexpected happened ({kind}: {error})."
+    return Complaint(kind, message, "Run it again with --debug, and report what it prints."), Exit.FAILED
+
+
+def _is_invalid(error: BaseException) -> bool:
+    return isinstance(error, Invalid)
+
+
+def _forget_stdout() -> None:
+    """Whoever read our output has gone; Python would complain once more while it ends."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -1,0 +1,126 @@
+"""`tripstore status`: the whole datastore on one screen."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Iterator
+from datetime import datetime
+
+import click
+from rich.console import Group, RenderableType
+from rich.live import Live
+from rich.text import Text
+
+from schemaless_core.datastore import Datastore
+from tripstore.cli.documents import print_document
+from tripstore.cli.exits import Exit
+from tripstore.cli.options import Command, Settings, json_option, pass_settings
+from tripstore.cli.overview import ClusterView, Overview, ServerView, overview
+from tripstore.cli.tables import console, show, table
+
+
+@click.command(cls=Command)
+@click.option("--watch", is_flag=True, help="Look again and again, until Ctrl-C.")
+@click.option("--interval", type=click.FloatRange(min=0.1), default=2.0, show_default=True, metavar="SECONDS")
+@json_option
+@pass_settings
+def status(settings: Settings, watch: bool, interval: float, as_json: bool) -> Exit:
+    """Show servers, shards by state, cells, how far replicas are behind, and the last changes.
+
+    Exit code 1 when a server does not answer or a shard is missing.
+
+    \b
+    Example:
+      tripstore status
+      tripstore status --watch --interval 1
+    """
+    if watch and as_json:
+        raise click.UsageError("--watch has no end, and --json is one document: leave one of them out.")
+    with settings.open() as datastore:
+        if watch:
+            return _watch(datastore, interval)
+        seen = overview(datastore)
+    if as_json:
+        print_document(seen)
+    else:
+        show(_screen(seen))
+    return Exit.FINE if seen.is_fine else Exit.FAILED
+
+
+def _watch(datastore: Datastore, interval: float) -> Exit:
+    """Ctrl-C is the way out, so it is no failure."""
+    try:
+        if sys.stdout.isatty():
+            with Live(console=console(), auto_refresh=False, screen=True) as live:
+                while True:
+                    live.update(_screen(overview(datastore)), refresh=True)
+                    time.sleep(interval)
+        while True:
+            show(_screen(overview(datastore)))
+            time.sleep(interval)
+    except KeyboardInterrupt:
+        return Exit.FINE
+
+
+def _screen(seen: Overview) -> RenderableType:
+    return Group(
+        Text(f"datastore {seen.datastore}, {seen.shards} shards", style="bold"),
+        Text(_cells(seen), style="" if seen.cells_of_shards == seen.shards else "yellow"),
+        Text(),
+        table(("cluster", "role", "server", "", "behind", "shards"), _servers(seen)),
+        Text(),
+        *_control(seen),
+    )
+
+
+def _cells(seen: Overview) -> str:
+    if seen.cells_of_shards == seen.shards:
+        return f"{seen.cells:,} cells"
+    return f"{seen.cells:,} cells in the {seen.cells_of_shards} shards that answered, {_absent(seen)} did not"
+
+
+def _absent(seen: Overview) -> int:
+    return seen.shards - seen.cells_of_shards
+
+
+def _servers(seen: Overview) -> Iterator[tuple[str, str, str, Text, str, str]]:
+    for cluster in seen.clusters:
+        for server in cluster.servers:
+            is_primary = server.role == "primary"
+            shards = _states(cluster) if is_primary else ""
+            yield cluster.cluster, server.role, server.server, _state(server), _behind(server), shards
+
+
+def _state(server: ServerView) -> Text:
+    if not server.is_up:
+        return Text(f"DOWN ({server.trouble})", style="bold red")
+    return Text(f"up, {server.trouble}" if server.trouble else "up", style="yellow" if server.trouble else "green")
+
+
+def _behind(server: ServerView) -> str:
+    if server.role == "primary":
+        return ""
+    return "unknown" if server.lag_cells is None else f"{server.lag_cells:,} cells"
+
+
+def _states(cluster: ClusterView) -> str:
+    if cluster.shards is None:
+        return "unknown"
+    return ", ".join(f"{count} {state}" for state, count in cluster.shards.items() if count) or "none"
+
+
+def _control(seen: Overview) -> Iterator[RenderableType]:
+    control = seen.control
+    if not control.is_up:
+        yield Text(f"{control.server}: DOWN ({control.trouble})", style="bold red")
+        return
+    what = control.trouble or f"topology version {control.topology_version}"
+    yield Text(f"{control.server}: up, {what}")
+    if control.audit:
+        rows = [(_moment(entry.at), f"{entry.who}@{entry.host}", entry.action, entry.detail) for entry in control.audit]
+        yield table(("last changes", "who", "what", ""), rows)
+
+
+def _moment(at: str) -> str:
+    return datetime.fromisoformat(at).strftime("%Y-%m-%d %H:%M:%S")

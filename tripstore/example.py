@@ -1,0 +1,120 @@
+"""The `tripstore.yaml` that a person starts from: every key with what it means, the defaults as comments."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from schemaless_core.config import parse_config
+
+_REFERENCE = re.compile(r"\$\{[^}]*\}")
+
+_TEXT = """\
+# Configuration of tripstore. Check it with `tripstore doctor`.
+# A password need not stand here: write ${ENV_VARIABLE} or ${file:/path/to/it} in its place.
+
+# The name of the datastore. Its shards are the databases <name>_0000, <name>_0001, …
+datastore: @DATASTORE@
+
+# How many shards the cells are spread over. Fixed at creation: row keys depend on it.
+shards: @SHARDS@
+
+# The servers. A cluster is one primary, which takes all writes, and its replicas, which may answer reads.
+# mysql://user:password@host:port for MySQL or MariaDB, sqlite:///folder for a folder beside this file.
+clusters:
+@CLUSTERS@
+# Where topology and audit log are kept; without this line on the first cluster's primary.
+# control: @CONTROL@
+
+# The largest body of a cell, in bytes of canonical JSON.
+# max_body_bytes: 4194304
+
+# How long a call may take before it fails, in seconds.
+# deadlines:
+#   put_seconds: 0.25           # one put, waiting for its shard included
+#   batch_cell_seconds: 0.001   # added to it per cell of a batch
+#   read_seconds: 1.0           # a read by key, a row, a page of the log
+#   scan_seconds: 60.0          # a page of rows, a checksum
+#   pool_seconds: 1.0           # waiting for a free connection, on top
+#   connect_seconds: 1.0        # opening a connection, within the call's own time
+
+# Connections of one process to one server.
+# pool:
+#   size: 8                     # kept open
+#   overflow: 24                # opened on demand beyond that
+
+# When a server that fails is left alone.
+# breaker:
+#   failures: 3                 # failures in a row that open the breaker
+#   pause_seconds: 0.5          # until the first probe; doubles with each that fails
+#   pause_seconds_max: 10.0     # and no longer than this
+
+# Encrypted connections to MySQL and MariaDB.
+# tls:
+#   ca: ca.pem                  # the authority that signed the servers' certificates
+#   cert: client.pem            # our own certificate, when the servers ask for one
+#   key: client-key.pem
+#   verify_hostname: true
+"""
+
+_REPLICAS_COMMENT = "    # replicas: [mysql://user:password@host:port]\n"
+
+
+@dataclass(frozen=True, slots=True)
+class ExampleCluster:
+    """The URLs of one cluster as they are to stand in the file."""
+
+    primary: str
+    replicas: Sequence[str] = ()
+
+
+def render(datastore: str, shards: int, clusters: Mapping[str, ExampleCluster]) -> str:
+    """Return the text of the file; `InvalidConfig` when no datastore could be made from it."""
+    _check(datastore, shards, clusters)
+    first = next(iter(clusters.values())).primary
+    values = {
+        "DATASTORE": datastore,
+        "SHARDS": str(shards),
+        "CLUSTERS": "".join(_cluster(name, cluster) for name, cluster in clusters.items()),
+        "CONTROL": "sqlite:///control" if first.startswith("sqlite:") else "mysql://user:password@host:port",
+    }
+    return re.sub("@([A-Z]+)@", lambda match: values[match.group(1)], _TEXT)
+
+
+def write_private(path: Path, text: str, *, replace: bool) -> None:
+    """Write a file for this user's eyes only; `FileExistsError` unless it may replace one."""
+    target = path.with_name(f".{path.name}.staging") if replace else path
+    if replace:
+        target.unlink(missing_ok=True)
+    descriptor = os.open(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    with open(descriptor, "w", encoding="utf-8") as file:
+        file.write(text)
+    if replace:
+        target.rename(path)
+
+
+def _check(datastore: str, shards: int, clusters: Mapping[str, ExampleCluster]) -> None:
+    """Let the core judge; references to the environment may be unset as yet."""
+    document = {
+        "datastore": datastore,
+        "shards": shards,
+        "clusters": {
+            name: {
+                "primary": _REFERENCE.sub("x", cluster.primary),
+                "replicas": [_REFERENCE.sub("x", url) for url in cluster.replicas],
+            }
+            for name, cluster in clusters.items()
+        },
+    }
+    parse_config(document, Path.cwd())
+
+
+def _cluster(name: str, cluster: ExampleCluster) -> str:
+    lines = f"  {name}:\n    primary: {json.dumps(cluster.primary)}\n"
+    if cluster.replicas:
+        return lines + f"    replicas: {json.dumps(list(cluster.replicas))}\n"
+    return lines if cluster.primary.startswith("sqlite:") else lines + _REPLICAS_COMMENT
