@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import io
 import os
 import shutil
 import subprocess
 import sys
+import tempfile
+from contextlib import chdir, redirect_stderr, redirect_stdout
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -13,8 +16,15 @@ from typing import Any
 import msgspec
 import pytest
 
+from tripstore.cli.run import run as run_here
+
 TRIPSTORE = str(Path(sys.executable).with_name("tripstore"))
 SHARDS = 4
+#: A hundred processes that each compile everything anew would take longer than all the tests.
+BYTECODE = str(Path(tempfile.gettempdir()) / f"tripstore-bytecode-{os.getuid()}")
+
+
+_NOT_PASSED_ON = ("TRIPSTORE_CONFIG", "PYTHONDONTWRITEBYTECODE")
 
 
 @dataclass(frozen=True)
@@ -56,6 +66,13 @@ class Shell:
         )
         return Ran(done.returncode, done.stdout, done.stderr)
 
+    def call(self, *arguments: str) -> Ran:
+        """Run a command in this process, which is quicker: for preparations, and for many cases of one kind."""
+        out, err = io.StringIO(), io.StringIO()
+        with chdir(self.folder), redirect_stdout(out), redirect_stderr(err):
+            code = run_here(list(arguments))
+        return Ran(code, out.getvalue(), err.getvalue())
+
     def start(self, *arguments: str, environment: dict[str, str] | None = None) -> subprocess.Popen[str]:
         """Start a command and leave it running; its stdout and stderr are pipes."""
         return subprocess.Popen(
@@ -70,7 +87,8 @@ class Shell:
 
     @property
     def environment(self) -> dict[str, str]:
-        return {name: value for name, value in os.environ.items() if name != "TRIPSTORE_CONFIG"}
+        ours = {name: value for name, value in os.environ.items() if name not in _NOT_PASSED_ON}
+        return ours | {"PYTHONPYCACHEPREFIX": BYTECODE}
 
 
 @pytest.fixture

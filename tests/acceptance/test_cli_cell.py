@@ -31,8 +31,8 @@ def test_a_body_comes_back_byte_for_byte(store: Shell) -> None:
 def test_the_same_cell_again_exists_and_another_body_is_a_conflict(store: Shell) -> None:
     assert store.run("cell", "put", ROW_KEY, "BASE", "1", "-", stdin='{"b": 1, "a": 2}').code == 0
 
-    again = store.run("cell", "put", ROW_KEY, "BASE", "1", '{"a":2,"b":1}', "--json")
-    other = store.run("cell", "put", ROW_KEY, "BASE", "1", '{"a":2,"b":1.0}', "--json")
+    again = store.call("cell", "put", ROW_KEY, "BASE", "1", '{"a":2,"b":1}', "--json")
+    other = store.call("cell", "put", ROW_KEY, "BASE", "1", '{"a":2,"b":1.0}', "--json")
 
     assert again.document["result"]["status"] == "EXISTS"
     assert other.code == 1
@@ -41,20 +41,20 @@ def test_the_same_cell_again_exists_and_another_body_is_a_conflict(store: Shell)
 
 
 def test_a_conditional_put_is_stored_only_after_the_expected_cell(store: Shell) -> None:
-    first = store.run("cell", "put", ROW_KEY, "STATUS", "-7", '"a"', "--expect-latest", "none")
-    second = store.run("cell", "put", ROW_KEY, "STATUS", "2", "-1.5", "--expect-latest", "-7")
-    late = store.run("cell", "put", ROW_KEY, "STATUS", "3", "null", "--expect-latest", "-7")
+    first = store.call("cell", "put", ROW_KEY, "STATUS", "-7", '"a"', "--expect-latest", "none")
+    second = store.call("cell", "put", ROW_KEY, "STATUS", "2", "-1.5", "--expect-latest", "-7")
+    late = store.call("cell", "put", ROW_KEY, "STATUS", "3", "null", "--expect-latest", "-7")
 
     assert (first.code, second.code, late.code) == (0, 0, 1)
     assert "was to follow ref key -7" in late.complaint
-    assert store.run("cell", "get", ROW_KEY, "STATUS").stdout == "-1.5\n"
-    assert store.run("cell", "get", ROW_KEY, "STATUS", "-7").stdout == '"a"\n'
+    assert store.call("cell", "get", ROW_KEY, "STATUS").stdout == "-1.5\n"
+    assert store.call("cell", "get", ROW_KEY, "STATUS", "-7").stdout == '"a"\n'
 
 
 def test_history_row_and_log_show_the_cells_in_their_orders(store: Shell) -> None:
     for number in (1, 2, 3):
-        assert store.run("cell", "append", ROW_KEY, "NOTES", f'{{"event": {number}}}').code == 0
-    store.run("cell", "put", ROW_KEY, "BASE", "1", "null")
+        assert store.call("cell", "append", ROW_KEY, "NOTES", f'{{"event": {number}}}').code == 0
+    store.call("cell", "put", ROW_KEY, "BASE", "1", "null")
 
     history = store.run("cell", "history", ROW_KEY, "NOTES", "--before", "3", "--limit", "5", "--json").document
     row = store.run("cell", "row", ROW_KEY, "--json").document
@@ -64,34 +64,36 @@ def test_history_row_and_log_show_the_cells_in_their_orders(store: Shell) -> Non
     assert [(cell["column_name"], cell["body"]) for cell in row["cells"]] == [("BASE", None), ("NOTES", {"event": 3})]
     assert [cell["added_id"] for cell in log["cells"]] == [2, 3]
     assert (log["head"], log["next"]) == (4, "1:3")
-    rest = store.run("cell", "log", SHARD, "--from", log["next"])
+    rest = store.call("cell", "log", SHARD, "--from", log["next"])
     assert rest.stdout.endswith(f"{ROW_KEY} BASE 1 null\n")
     assert rest.stdout.count("\n") == 1
-    assert '{"event":2}' in store.run("cell", "history", ROW_KEY, "NOTES").stdout
-    only_base = store.run("cell", "row", ROW_KEY, "BASE").stdout
+    assert '{"event":2}' in store.call("cell", "history", ROW_KEY, "NOTES").stdout
+    only_base = store.call("cell", "row", ROW_KEY, "BASE").stdout
     assert "BASE" in only_base
     assert "NOTES" not in only_base
 
 
 def test_a_followed_log_shows_what_is_put_meanwhile_and_ctrl_c_ends_it(store: Shell) -> None:
     following = store.start("cell", "log", SHARD, "--follow")
-    store.run("cell", "put", ROW_KEY, "BASE", "1", '"late"')
+    store.call("cell", "put", ROW_KEY, "BASE", "1", '"late"')
 
     assert following.stdout is not None
-    line = following.stdout.readline()
+    assert following.stderr is not None
+    line, place = following.stdout.readline(), following.stderr.readline()
     following.send_signal(signal.SIGINT)
-    _stdout, stderr = following.communicate(timeout=20)
+    following.communicate(timeout=20)
 
     assert line.endswith('BASE 1 "late"\n')
-    assert "--from 1:1" in stderr
+    assert "--from 1:1" in place
     assert following.returncode == 5
+    assert store.call("cell", "log", SHARD, "--follow", "--json").code == 2, "one document, and no end"
 
 
 def test_new_makes_a_row_key(store: Shell) -> None:
-    made = store.run("cell", "put", "new", "BASE", "1", "{}", "--json").document
+    made = store.call("cell", "put", "new", "BASE", "1", "{}", "--json").document
 
     assert UUID(made["row_key"]).version == 4
-    assert store.run("cell", "get", made["row_key"], "BASE").stdout == "{}\n"
+    assert store.call("cell", "get", made["row_key"], "BASE").stdout == "{}\n"
 
 
 def test_a_cell_that_is_not_there_is_no_traceback_and_exit_code_1(store: Shell) -> None:
@@ -121,13 +123,12 @@ def test_a_cell_that_is_not_there_is_no_traceback_and_exit_code_1(store: Shell) 
         (("log", "4"), "shard 4"),
         (("log", "0", "--from", "yesterday"), "yesterday"),
         (("log", "0", "--from", "2026-03-01T12:00:00"), "time zone"),
-        (("log", "0", "--follow", "--json"), "--follow"),
         (("get", ROW_KEY, "BASE", "--deadline", "0"), "deadline"),
         (("history", ROW_KEY, "BASE", "--limit", "0"), "limit"),
     ],
 )
 def test_a_wrong_call_names_the_culprit_and_exits_with_2(store: Shell, arguments: tuple[str, ...], named: str) -> None:
-    ran = store.run("cell", *arguments)
+    ran = store.call("cell", *arguments)
 
     assert ran.code == 2, ran.stderr
     assert named in ran.complaint

@@ -38,7 +38,7 @@ def test_the_reference_page_is_what_the_commands_say() -> None:
 
 def test_without_a_config_every_command_says_how_to_get_one(shell: Shell) -> None:
     for arguments in (("doctor",), ("status",), ("schema", "plan"), ("cell", "get", ROW_KEY, "BASE")):
-        ran = shell.run(*arguments, "--json")
+        ran = shell.call(*arguments, "--json")
         assert ran.code == 2
         assert ran.document["error"]["kind"] == "InvalidConfig"
         assert "tripstore init" in ran.complaint
@@ -56,7 +56,7 @@ def test_without_a_config_every_command_says_how_to_get_one(shell: Shell) -> Non
 def test_a_wrong_config_is_named_with_a_way_out_and_without_passwords(shell: Shell, text: str, named: str) -> None:
     (shell.folder / "tripstore.yaml").write_text(text)
 
-    ran = shell.run("status")
+    ran = shell.call("status")
 
     assert ran.code == 2
     assert named in ran.complaint
@@ -67,26 +67,26 @@ def test_the_config_may_be_named_by_option_before_or_after_the_command_and_by_en
     elsewhere = Shell(store.folder.parent)
     config = str(store.folder / "tripstore.yaml")
 
-    assert elsewhere.run("-c", config, "status").code == 0
-    assert elsewhere.run("status", "--config", config).code == 0
+    assert elsewhere.call("-c", config, "status").code == 0
+    assert elsewhere.call("status", "--config", config).code == 0
     assert elsewhere.run("status", environment={"TRIPSTORE_CONFIG": config}).code == 0
     assert elsewhere.run("-c", config, "status", environment={"TRIPSTORE_CONFIG": "/nowhere"}).code == 0
-    assert elsewhere.run("status").code == 2
+    assert elsewhere.call("status").code == 2
 
 
 def test_reading_before_the_schema_is_there_says_what_to_run(shell: Shell) -> None:
-    shell.run("init")
+    shell.call("init")
 
-    ran = shell.run("cell", "get", ROW_KEY, "BASE")
+    ran = shell.call("cell", "get", ROW_KEY, "BASE")
 
     assert ran.code == 2
     assert "tripstore schema apply" in ran.complaint
 
 
 def test_a_traceback_comes_with_debug_only_and_the_log_with_v_only(shell: Shell) -> None:
-    quiet = shell.run("status")
+    quiet = shell.call("status")
     debug = shell.run("status", "--debug")
-    shell.run("init", "--shards", "2")
+    shell.call("init", "--shards", "2")
     loud = shell.run("-v", "schema", "apply", "--json")
 
     assert "Traceback" not in quiet.stderr
@@ -97,12 +97,12 @@ def test_a_traceback_comes_with_debug_only_and_the_log_with_v_only(shell: Shell)
 
 
 def test_wrong_usage_points_at_the_help_of_its_command(shell: Shell) -> None:
-    assert "tripstore cell get --help" in shell.run("cell", "get").complaint
-    unknown = shell.run("celt", "--json")
+    assert "tripstore cell get --help" in shell.call("cell", "get").complaint
+    unknown = shell.call("celt", "--json")
 
     assert unknown.code == 2
     assert unknown.document["error"]["kind"] == "NoSuchCommand"
-    assert shell.run().code == 2
+    assert shell.call().code == 2
     assert shell.run("--version").stdout.startswith("tripstore, version ")
 
 

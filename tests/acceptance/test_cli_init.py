@@ -28,20 +28,20 @@ def test_init_refuses_to_overwrite_until_it_is_forced(shell: Shell) -> None:
     config = shell.folder / "tripstore.yaml"
     config.write_text("precious: true\n")
 
-    refused = shell.run("init")
+    refused = shell.call("init")
 
     assert refused.code == 2
     assert "tripstore.yaml" in refused.complaint
     assert "--force" in refused.complaint
     assert config.read_text() == "precious: true\n"
-    assert shell.run("init", "--force").code == 0
+    assert shell.call("init", "--force").code == 0
     assert "precious" not in config.read_text()
     assert stat.S_IMODE(config.stat().st_mode) == 0o600
 
 
 def test_init_takes_mysql_servers_and_keeps_references_to_passwords(shell: Shell) -> None:
     url = "mysql://app:${DB_PASSWORD}@db1:3306"
-    ran = shell.run("init", "--mysql", url, "--mysql", "mysql://app:secret@db2:3306", "--datastore", "rides", "--json")
+    ran = shell.call("init", "--mysql", url, "--mysql", "mysql://app:secret@db2:3306", "--datastore", "rides", "--json")
 
     assert ran.code == 0
     assert ran.document["clusters"] == ["a", "b"]
@@ -66,7 +66,7 @@ def test_init_takes_mysql_servers_and_keeps_references_to_passwords(shell: Shell
 def test_init_writes_nothing_that_no_datastore_could_be_made_from(
     shell: Shell, arguments: tuple[str, ...], named: str
 ) -> None:
-    ran = shell.run("init", *arguments)
+    ran = shell.call("init", *arguments)
 
     assert ran.code == 2
     assert named in ran.complaint
@@ -76,6 +76,8 @@ def test_init_writes_nothing_that_no_datastore_could_be_made_from(
 def test_the_defaults_that_the_example_shows_as_comments_are_the_defaults(tmp_path: Path) -> None:
     text = render("trips", 4, {"a": ExampleCluster("sqlite:///data/a")})
     uncommented = re.sub(r"^# ((?:max_body_bytes|deadlines|pool|breaker|tls|  [a-z_]+):)", r"\1", text, flags=re.M)
+    for pem in ("ca.pem", "client.pem", "client-key.pem"):
+        (tmp_path / pem).touch()
     (tmp_path / "shown.yaml").write_text(uncommented)
     (tmp_path / "bare.yaml").write_text(text)
 

@@ -13,26 +13,26 @@ WAIT_SECONDS = 20.0
 
 
 def test_apply_creates_what_plan_shows_and_then_nothing_is_missing(shell: Shell) -> None:
-    shell.run("init", "--shards", "4")
+    shell.call("init", "--shards", "4")
 
     before = shell.run("schema", "plan")
     assert before.code == 0
     assert "2-3" in before.stdout
     assert "tripstore schema apply" in before.stdout
-    assert shell.run("schema", "apply", "--dry-run", "--json").document["is_complete"] is False
+    assert shell.call("schema", "apply", "--dry-run", "--json").document["is_complete"] is False
 
     applied = shell.run("schema", "apply", "--json")
     assert applied.code == 0
     assert [cluster["missing_runs"] for cluster in applied.document["clusters"]] == [["0-1"], ["2-3"]]
     assert "shards: 4 of 4" in applied.complaint
 
-    after = shell.run("schema", "plan", "--json")
+    after = shell.call("schema", "plan", "--json")
     assert (after.code, after.document["is_complete"], after.document["seconds"]) == (0, True, None)
-    assert "Nothing was missing" in shell.run("schema", "apply").stdout
+    assert "Nothing was missing" in shell.call("schema", "apply").stdout
 
 
 def test_ctrl_c_leaves_an_apply_that_the_next_one_finishes(shell: Shell) -> None:
-    shell.run("init", "--shards", "1024")
+    shell.call("init", "--shards", "8192")
     failpoints = shell.folder / "failpoints"
     failpoints.mkdir()
     armed = failpoints / "schema.shards_opened"
@@ -47,17 +47,17 @@ def test_ctrl_c_leaves_an_apply_that_the_next_one_finishes(shell: Shell) -> None
     assert apply.returncode == 5, stderr
     assert "Traceback" not in stderr
     assert "same command again" in stderr
-    missing = sum(cluster["missing"] for cluster in shell.run("schema", "plan", "--json").document["clusters"])
-    assert 0 < missing < 1024
-    assert shell.run("schema", "apply").code == 0
-    assert shell.run("schema", "plan", "--json").document["is_complete"] is True
+    missing = sum(cluster["missing"] for cluster in shell.call("schema", "plan", "--json").document["clusters"])
+    assert 0 < missing < 8192
+    assert shell.call("schema", "apply").code == 0
+    assert shell.call("schema", "plan", "--json").document["is_complete"] is True
 
 
 def test_a_shard_count_that_changed_after_creation_is_refused(store: Shell) -> None:
     config = store.folder / "tripstore.yaml"
     config.write_text(config.read_text().replace("shards: 4", "shards: 5"))
 
-    ran = store.run("schema", "apply", "--json")
+    ran = store.call("schema", "apply", "--json")
 
     assert ran.code == 2
     assert ran.document["error"]["kind"] == "InvalidConfig"

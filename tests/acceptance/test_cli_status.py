@@ -9,11 +9,11 @@ from tests.acceptance.conftest import SHARDS, Shell
 
 
 def test_status_counts_shards_by_state_and_all_cells(store: Shell) -> None:
-    store.run("cell", "put", "new", "BASE", "1", "{}")
-    store.run("cell", "put", "new", "BASE", "1", "{}")
+    store.call("cell", "put", "new", "BASE", "1", "{}")
+    store.call("cell", "put", "new", "BASE", "1", "{}")
 
     screen = store.run("status")
-    seen = store.run("status", "--json").document
+    seen = store.call("status", "--json").document
 
     assert screen.code == 0
     assert f"datastore trips, {SHARDS} shards" in screen.stdout
@@ -31,7 +31,7 @@ def test_status_says_what_it_could_not_count(store: Shell) -> None:
     )
 
     ran = store.run("status")
-    seen = store.run("status", "--json").document
+    seen = store.call("status", "--json").document
 
     assert ran.code == 1
     assert "DOWN" in ran.stdout
@@ -51,12 +51,12 @@ def test_a_watched_status_is_shown_again_until_ctrl_c(store: Shell) -> None:
 
     assert screens == 3
     assert watching.returncode == 0
-    assert store.run("status", "--watch", "--json").code == 2
+    assert store.call("status", "--watch", "--json").code == 2
 
 
 def test_doctor_is_content_with_a_datastore_that_has_all_its_shards(store: Shell) -> None:
     ran = store.run("doctor")
-    document = store.run("doctor", "--json").document
+    document = store.call("doctor", "--json").document
 
     assert (ran.code, ran.stdout.strip().splitlines()[-1]) == (0, "Everything is fine.")
     assert document["is_fine"] is True
@@ -76,23 +76,23 @@ def test_doctor_finds_what_is_missing_and_gives_an_advice_with_each(store: Shell
     assert ran.code == 1
     assert [(found["cluster"], found["name"], found["value"]) for found in troubles] == [("b", "shards", "0 of 2")]
     assert all(found["advice"] for found in troubles)
-    assert "tripstore schema apply" in store.run("doctor").stdout
+    assert "tripstore schema apply" in store.call("doctor").stdout
 
 
 def test_doctor_before_the_first_apply_changes_nothing(shell: Shell) -> None:
-    shell.run("init")
+    shell.call("init")
 
-    assert shell.run("doctor").code == 1
-    assert shell.run("status").code == 1
-    assert shell.run("schema", "plan").code == 0
+    assert shell.call("doctor").code == 1
+    assert shell.call("status").code == 1
+    assert shell.call("schema", "plan").code == 0
     assert [entry.name for entry in shell.folder.iterdir()] == ["tripstore.yaml"]
 
 
 def test_a_server_that_is_not_there_is_a_finding_and_not_an_exception(shell: Shell) -> None:
-    shell.run("init", "--mysql", "mysql://app:x@127.0.0.1:1")
+    shell.call("init", "--mysql", "mysql://app:x@127.0.0.1:1")
 
     doctor = shell.run("doctor", "--json")
-    status = shell.run("status")
+    status = shell.call("status")
 
     assert doctor.code == 1
     assert [found["name"] for found in doctor.document["findings"]] == ["reachable", "reachable"]

@@ -18,7 +18,7 @@ def test_the_demo_keeps_every_promise_and_leaves_a_playground(shell: Shell) -> N
     assert all(check["is_fine"] for step in report["steps"] for check in step["checks"])
     assert "everything acknowledged is there" in ran.stderr
     playground = Shell(shell.folder / "tripstore-playground")
-    assert playground.run("status", "--json").document["cells"] == sums["stored"]
-    again = shell.run("demo", "--engine", "sqlite", "--keep")
+    assert playground.call("status", "--json").document["cells"] == sums["stored"]
+    again = shell.call("demo", "--engine", "sqlite", "--keep")
     assert again.code == 1
     assert "tripstore-playground exists already" in again.complaint

@@ -134,7 +134,7 @@ def test_plain_auto_increment_loses_cells(server_engine: ServerEngine, stores: S
     server.query(
         f"CREATE TABLE {database}.cell (added_id BIGINT AUTO_INCREMENT PRIMARY KEY, body VARCHAR(40)) ENGINE=InnoDB"
     )
-    seconds = 3.0
+    seconds = 1.5
     rivals = [
         SPAWN.Process(target=_insert_plainly, args=(_address(server), database, seconds), daemon=True)
         for _ in range(WRITERS)
@@ -145,11 +145,11 @@ def test_plain_auto_increment_loses_cells(server_engine: ServerEngine, stores: S
         connection.autocommit(True)
         while any(rival.is_alive() for rival in rivals):
             cursor.execute("SELECT added_id FROM cell WHERE added_id > %s ORDER BY added_id LIMIT 500", (last,))
-            for (added_id,) in cursor.fetchall():
-                seen.add(added_id)
-                last = added_id
+            for row in cursor.fetchall():
+                last = row["added_id"]
+                seen.add(last)
         cursor.execute("SELECT added_id FROM cell WHERE added_id <= %s", (last,))
-        stored = {added_id for (added_id,) in cursor.fetchall()}
+        stored = {row["added_id"] for row in cursor.fetchall()}
 
     print(f"{server_engine}: plain AUTO_INCREMENT lost {len(stored - seen):,} of {len(stored):,}")
     assert stored - seen

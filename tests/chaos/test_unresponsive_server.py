@@ -1,0 +1,211 @@
+"""A stopped server and a network that swallows packets: its shards fail in time, the others keep their speed."""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+from uuid import UUID, uuid4
+
+import pytest
+
+from schemaless_core import BatchFailed, Cell, Datastore, NodeUnavailable, PutResult
+from tests.scale import scaled
+from tests.stores import ServerEngine, Stores
+from tripstore.local.replication import Cluster
+
+PUT_SECONDS, READ_SECONDS = 0.25, 0.4
+#: Beyond the deadline: this machine's own delays.
+SLACK_SECONDS = 0.35
+CALLS = scaled(2_000, least=100)
+
+
+@contextmanager
+def stopped(cluster: Cluster) -> Iterator[None]:
+    cluster.primary.pause()
+    try:
+        yield
+    finally:
+        cluster.primary.resume()
+
+
+def rows_on(store: Datastore, cluster: str, count: int) -> list[UUID]:
+    """New row keys whose shards are on a cluster."""
+    shards = set(store.schema.plan().topology.shards_of(cluster))
+    rows: list[UUID] = []
+    while len(rows) < count:
+        row_key = uuid4()
+        if store.shard_of(row_key) in shards:
+            rows.append(row_key)
+    return rows
+
+
+def seconds_of(call: Callable[[], Any]) -> float:
+    started = time.perf_counter()
+    call()
+    return time.perf_counter() - started
+
+
+def put_p50(store: Datastore, rows: list[UUID]) -> float:
+    return statistics.median(seconds_of(lambda row=row: store.put_cell(row, "BASE", 1, "x")) for row in rows)  # type: ignore[misc]  # a default in a lambda
+
+
+@pytest.fixture
+def impatient(server_engine: ServerEngine, stores: Stores) -> Iterator[Datastore]:
+    """Default deadlines, and no replicas to flee to."""
+    config = stores.config(server_engine, shards=8)
+    for cluster in config["clusters"].values():
+        cluster["replicas"] = []
+    Datastore.open(config).create_schema()
+    config["deadlines"] = {"put_seconds": PUT_SECONDS, "read_seconds": READ_SECONDS}
+    with Datastore.open(config) as store:
+        for row_key in rows_on(store, "a", 3) + rows_on(store, "b", 3):
+            store.using(deadline=10.0).put_cell(row_key, "BASE", 1, "warm")
+        yield store
+
+
+def test_calls_to_a_stopped_servers_shards_fail_within_the_deadline_and_others_keep_their_speed(
+    server_engine: ServerEngine, stores: Stores, impatient: Datastore
+) -> None:
+    on_a, on_b = rows_on(impatient, "a", 12), rows_on(impatient, "b", 3 * CALLS)
+    patient_b = impatient.using(deadline=10.0)
+    put_p50(patient_b, on_b[:CALLS])
+    before = put_p50(patient_b, on_b[CALLS : 2 * CALLS])
+
+    with stopped(stores.clusters(server_engine)[0]):
+        failures = []
+        for row_key in on_a[:6]:
+            failures.append(seconds_of(lambda: refuse(lambda: impatient.put_cell(row_key, "BASE", 1, "x"))))  # noqa: B023
+        for row_key in on_a[6:]:
+            failures.append(seconds_of(lambda: refuse(lambda: impatient.get_cell_latest(row_key, "BASE"))))  # noqa: B023
+        during = put_p50(patient_b, on_b[2 * CALLS :])
+
+    print(
+        f"{server_engine}: slowest refusal {max(failures):.3f} s, p50 elsewhere {before * 1e6:.0f} → {during * 1e6:.0f} µs"
+    )
+    assert max(failures) < READ_SECONDS + SLACK_SECONDS
+    assert max(failures[:6]) < PUT_SECONDS + SLACK_SECONDS
+    assert during < before * 2 + 0.0005
+    come_back(impatient, on_a[0])
+
+
+def refuse(call: Callable[[], Any]) -> None:
+    with pytest.raises(NodeUnavailable):
+        call()
+
+
+def come_back(store: Datastore, row_key: UUID) -> None:
+    """After the accident calls succeed again by themselves, once the breaker has let a probe through."""
+    give_up_at = time.monotonic() + 15
+    while True:
+        try:
+            store.put_cell(row_key, "BASE", 9, "back")
+            return
+        except NodeUnavailable:
+            assert time.monotonic() < give_up_at
+
+
+def test_a_network_that_swallows_packets_holds_no_caller_past_the_deadline(
+    server_engine: ServerEngine, stores: Stores
+) -> None:
+    config = stores.config(server_engine, shards=4)
+    Datastore.open(config).create_schema()
+    proxy = stores.clusters(server_engine)[0].primary.proxy()
+    config["clusters"] = {"a": {"primary": proxy.url}, "b": config["clusters"]["b"]}
+    config["deadlines"] = {"put_seconds": PUT_SECONDS, "read_seconds": READ_SECONDS}
+    with Datastore.open(config) as store:
+        on_a, on_b = rows_on(store, "a", 4), rows_on(store, "b", 4)
+        for row_key in on_a + on_b:
+            store.using(deadline=10.0).put_cell(row_key, "BASE", 1, "warm")
+
+        proxy.swallow()
+        failures = [seconds_of(lambda: refuse(lambda: store.put_cell(row, "BASE", 2, "x"))) for row in on_a]  # noqa: B023
+        for row_key in on_b:
+            assert store.using(deadline=10.0).put_cell(row_key, "BASE", 2, "x").status == "CREATED"
+
+        assert max(failures) < PUT_SECONDS + SLACK_SECONDS
+        proxy.heal()
+        come_back(store, on_a[0])
+
+
+def test_a_batch_over_a_stopped_and_a_running_server_stores_what_it_can(
+    server_engine: ServerEngine, stores: Stores, impatient: Datastore
+) -> None:
+    on_a, on_b = rows_on(impatient, "a", 5), rows_on(impatient, "b", 5)
+    cells = [Cell(row, "BASE", 1, "x") for pair in zip(on_a, on_b, strict=True) for row in pair]
+
+    with stopped(stores.clusters(server_engine)[0]):
+        started = time.perf_counter()
+        with pytest.raises(BatchFailed) as raised:
+            impatient.using(deadline=1.0).put_cells(cells)
+        took = time.perf_counter() - started
+
+    assert took < 1.0 + SLACK_SECONDS
+    assert all(isinstance(result, NodeUnavailable) for result in raised.value.results[::2])
+    assert [result.status for result in raised.value.results[1::2] if isinstance(result, PutResult)] == ["CREATED"] * 5
+    come_back(impatient, on_a[0])
+    assert {result.status for result in impatient.using(deadline=10.0).put_cells(cells)} <= {"CREATED", "EXISTS"}
+
+
+def test_reads_go_on_from_the_replica_while_the_primary_is_stopped(server_engine: ServerEngine, stores: Stores) -> None:
+    store = stores.fresh(server_engine, shards=4, deadlines={"read_seconds": READ_SECONDS, "put_seconds": 5.0})
+    cells = [Cell(row, "BASE", 1, "x") for row in rows_on(store, "a", 5)]
+    store.put_cells(cells)
+    cluster = stores.clusters(server_engine)[0]
+    cluster.wait_for_replicas()
+
+    with stopped(cluster):
+        answered = 0
+        for _ in range(8):
+            for cell in cells:
+                try:
+                    assert store.get_cell(*cell.key) == cell
+                    answered += 1
+                except NodeUnavailable:
+                    pass
+        page = store.get_cells_for_shard(store.shard_of(cells[0].row_key), 0, 100)
+
+    # Only the calls before the breaker opened, and its probes, may have failed.
+    assert answered >= 30
+    assert cells[0] in page.cells
+
+
+def test_reads_are_asked_of_a_replica_on_request(server_engine: ServerEngine, stores: Stores) -> None:
+    store = stores.fresh(server_engine, shards=4)
+    from_replica = store.using(read="replica")
+    cells = [Cell(uuid4(), "BASE", 1, n) for n in range(20)]
+    store.put_cells(cells)
+    for cluster in stores.clusters(server_engine):
+        cluster.wait_for_replicas()
+
+    assert from_replica.get_cells([cell.key for cell in cells]) == cells
+
+    # Shown by a cell that only the replica has: not even our own code can put one there, so root does.
+    replica = stores.clusters(server_engine)[0].replicas[0]
+    shard = next(iter(store.schema.plan().topology.shards_of("a")))
+    name = store.config.datastore
+    replica.query("SET GLOBAL read_only = 0")
+    replica.query("SET SESSION sql_log_bin = 0") if False else None
+    replica.query(f"UPDATE {name}_meta.shard_state SET epoch = epoch WHERE shard = {shard}")
+    assert from_replica.checksum(shard) == store.checksum(shard)
+
+
+def test_a_hole_in_a_replicas_log_is_read_from_the_primary(server_engine: ServerEngine, stores: Stores) -> None:
+    """A replica that applies out of order shows holes (I3): density lets the reader see it."""
+    store = stores.fresh(server_engine, shards=1)
+    row_key = uuid4()
+    store.put_cells([Cell(row_key, "BASE", n, n) for n in range(1, 11)])
+    cluster = stores.clusters(server_engine)[0]
+    cluster.wait_for_replicas()
+    replica, name = cluster.replicas[0], store.config.datastore
+    replica.query("SET GLOBAL super_read_only = 0") if server_engine == "mysql" else None
+    replica.query("SET GLOBAL read_only = 0")
+    replica.query(f"DELETE FROM {name}_0000.cell WHERE added_id IN (4, 9, 10)")
+
+    page = store.using(read="replica").get_cells_for_shard(0, 0, 100)
+
+    assert [cell.added_id for cell in page.cells] == list(range(1, 11))
+    last = store.using(read="replica").get_cells_for_shard(0, 8, 100)
+    assert [cell.added_id for cell in last.cells] == [9, 10]
