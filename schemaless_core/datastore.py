@@ -59,7 +59,7 @@ class Datastore:
     def __init__(self, config: DatastoreConfig) -> None:
         self.config = config
         self.clusters = {cluster.name: Cluster(cluster, config) for cluster in config.clusters}
-        self.control = ControlDatabase(config.control, config.datastore, config.tls)
+        self.control = ControlDatabase(config.control, config.datastore, config.tls, config.deadlines.connect_seconds)
         self.schema = Schema(config, self.clusters, self.control)
         self._places = Places(config.shards, self.clusters, self.control)
         self._fanout = FanOut(2 * len(self.clusters))

@@ -11,6 +11,7 @@ import sqlalchemy as sa
 from alembic import command
 from alembic.config import Config
 from alembic.script import ScriptDirectory
+from sqlalchemy.engine.interfaces import DBAPIConnection
 from sqlalchemy.pool import NullPool
 
 from schemaless_core.config import TlsConfig
@@ -22,8 +23,9 @@ CREATE_DATABASE = "CREATE DATABASE IF NOT EXISTS `{name}` CHARACTER SET utf8mb4 
 
 MIGRATIONS = Path(__file__).parent / "migrations"
 
-CONNECT_SECONDS = 1
 ANSWER_SECONDS = 5
+#: DDL takes as long as the disk wants, and so does waiting for somebody else's.
+MIGRATION_SECONDS = 60
 
 #: alembic keeps its state in module variables: one migration at a time in a process.
 _MIGRATING = threading.Lock()
@@ -32,10 +34,11 @@ _MIGRATING = threading.Lock()
 class ControlDatabase:
     """One database that knows what is true of the whole datastore. Rarely asked, so it keeps no connections."""
 
-    def __init__(self, url: NodeUrl, datastore: str, tls: TlsConfig) -> None:
+    def __init__(self, url: NodeUrl, datastore: str, tls: TlsConfig, connect_seconds: float) -> None:
         self.name = f"control database on {url}"
         self._url = url
         self._tls = tls
+        self._connect_seconds = connect_seconds
         self._database = url.database or f"{datastore}_control"
         self._engine = self._new_engine(with_database=True)
 
@@ -104,7 +107,12 @@ class ControlDatabase:
         if self._url.engine == "sqlite":
             connection.execute(sa.text("BEGIN IMMEDIATE"))
         else:
-            connection.execute(sa.text("SELECT GET_LOCK(:name, 60)"), {"name": f"{self._database}.migrate"})
+            _set_patience(connection.connection.dbapi_connection, MIGRATION_SECONDS + ANSWER_SECONDS)
+            lock = {"name": f"{self._database}.migrate", "seconds": MIGRATION_SECONDS}
+            if connection.execute(sa.text("SELECT GET_LOCK(:name, :seconds)"), lock).scalar() != 1:
+                raise ControlUnavailable(
+                    f"The {self.name} is being migrated by somebody else.", hint="Repeat the change when they are done."
+                )
 
     def _new_engine(self, *, with_database: bool) -> sa.Engine:
         url = self._url
@@ -125,15 +133,17 @@ class ControlDatabase:
         )
         tls = self._tls
         arguments = {
-            "connect_timeout": CONNECT_SECONDS,
-            "read_timeout": ANSWER_SECONDS,
-            "write_timeout": ANSWER_SECONDS,
+            "connect_timeout": self._connect_seconds,
+            "read_timeout": self._connect_seconds,
+            "write_timeout": self._connect_seconds,
             "ssl_ca": tls.ca,
             "ssl_cert": tls.cert,
             "ssl_key": tls.key,
             "ssl_verify_identity": tls.verify_hostname if tls.ca else None,
         }
-        return sa.create_engine(address, poolclass=NullPool, connect_args=arguments)
+        engine = sa.create_engine(address, poolclass=NullPool, connect_args=arguments)
+        sa.event.listen(engine, "connect", _be_patient)
+        return engine
 
     def _no_tables(self) -> SchemaMissing:
         return SchemaMissing(f"The {self.name} has no tables yet.", hint="Run `tripstore schema apply`.")
@@ -151,6 +161,16 @@ class ControlDatabase:
         return ControlUnavailable(
             f"The {self.name} cannot be reached ({text}).", hint="Cells keep flowing; repeat the change later."
         )
+
+
+def _be_patient(connection: DBAPIConnection, _record: object) -> None:
+    """A server that accepts and never greets is given up soon; one that let us in may take its time."""
+    _set_patience(connection, ANSWER_SECONDS)
+
+
+def _set_patience(connection: DBAPIConnection | None, seconds: float) -> None:
+    if connection is not None:  # PyMySQL has no other way to say it
+        connection._read_timeout = connection._write_timeout = seconds
 
 
 def _told(error: sa.exc.DBAPIError) -> tuple[object, str]:

@@ -9,7 +9,7 @@ import random
 import signal
 import time
 from collections import defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from multiprocessing.process import BaseProcess
@@ -155,7 +155,7 @@ def check_log(delivered: Mapping[int, list[Cell]]) -> int:
 
 
 @contextmanager
-def running(processes: list[BaseProcess]) -> Iterator[list[BaseProcess]]:
+def running(processes: Sequence[BaseProcess]) -> Iterator[Sequence[BaseProcess]]:
     """Start processes; whatever happens, none outlives the block."""
     for process in processes:
         process.start()

@@ -146,7 +146,9 @@ def test_column_names_differ_by_case(store: CellStore) -> None:
     assert {name: cell.body for name, cell in store.get_row(row_key).items()} == {"base": 1, "BASE": 2}
 
 
-@pytest.mark.parametrize("row_key", [UUID(int=0), UUID(int=2**128 - 1), UUID("5c5c5c5c-2727-2727-0000-255c27005c5c")])
+@pytest.mark.parametrize(
+    "row_key", [UUID(int=0), UUID(int=2**128 - 1), UUID(bytes=b"\\'%s`\0\n\r\x1a\"" + b"\xff" * 6)]
+)
 def test_any_uuid_is_a_row_key(fresh_store: CellStore, row_key: UUID) -> None:
     cell = make_cell(row_key)
 

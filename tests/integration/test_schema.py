@@ -3,44 +3,22 @@
 from __future__ import annotations
 
 import json
-import os
 import signal
-import subprocess
-import sys
+from contextlib import closing
 from pathlib import Path
-from typing import Any
 from uuid import uuid4
 
 import pytest
 
-from schemaless_core import Datastore, ShardStatus, StaleEpoch
+from schemaless_core import ControlUnavailable, Datastore, ShardStatus, StaleEpoch
 from schemaless_core.control.audit import AuditEntry, AuditLog
 from schemaless_core.control.topologies import Topologies
-from schemaless_core.failpoints import ENVIRONMENT_VARIABLE
 from tests.factories import make_cell
+from tests.integration.creation import finish, start
 from tests.integration.written import Written
-from tests.stores import Stores
-
-CREATE = """
-import json, sys
-from schemaless_core import Datastore
-with Datastore.open(json.loads(sys.argv[1])) as datastore:
-    datastore.create_schema()
-"""
+from tests.stores import ServerEngine, Stores
 
 SHARDS = 4
-
-
-def start(config: dict[str, Any], failpoints: Path) -> subprocess.Popen[str]:
-    """A process that creates a datastore."""
-    environment = os.environ | {ENVIRONMENT_VARIABLE: str(failpoints)}
-    command = [sys.executable, "-c", CREATE, json.dumps(config)]
-    return subprocess.Popen(command, env=environment, stderr=subprocess.PIPE, text=True)
-
-
-def finish(process: subprocess.Popen[str]) -> tuple[int, str]:
-    _out, err = process.communicate(timeout=60)
-    return process.returncode, err
 
 
 def audit(datastore: Datastore) -> list[AuditEntry]:
@@ -82,11 +60,32 @@ def test_two_processes_create_one_datastore_at_once(datastore_engine: str, store
     processes = [start(config, failpoints) for _ in range(2)]
     outcomes = [finish(process) for process in processes]
 
-    assert outcomes == [(0, ""), (0, "")]
+    assert outcomes == [0, 0]
     with Datastore.open(config) as datastore:
         # Whoever came second may have found the topology and helped with the shards.
         assert [entry.action for entry in audit(datastore)].count("schema.create") == 1
         assert_complete(datastore)
+
+
+def test_a_creation_while_somebody_else_migrates_is_refused_in_the_end(
+    server_engine: ServerEngine, stores: Stores, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = stores.config(server_engine, shards=SHARDS)
+    monkeypatch.setattr("schemaless_core.control.database.MIGRATION_SECONDS", 0)
+    name = f"{config['datastore']}_control"
+
+    with closing(stores.clusters(server_engine)[0].primary.connect()) as somebody, somebody.cursor() as cursor:
+        cursor.execute("SELECT GET_LOCK(%s, 0)", (f"{name}.migrate",))
+        with (
+            Datastore.open(config) as datastore,
+            pytest.raises(ControlUnavailable, match="migrated by somebody else") as refused,
+        ):
+            datastore.create_schema()
+
+    assert refused.value.hint
+    assert Written(config).now() == [f"a: {name}"]  # its empty database, and no shard
+    with Datastore.open(config) as datastore:
+        datastore.create_schema()
 
 
 @pytest.mark.parametrize("point", ["schema.tables_created", "schema.shards_opened"])
@@ -96,8 +95,7 @@ def test_a_creation_that_was_killed_is_resumed(
     config = stores.config(datastore_engine, shards=SHARDS)
     (failpoints / point).write_text("kill")
 
-    returncode, _err = finish(start(config, failpoints))
-    assert returncode == -signal.SIGKILL
+    assert finish(start(config, failpoints)) == -signal.SIGKILL
     assert (failpoints / f"{point}.hit").exists()
 
     with Datastore.open(config) as datastore:
@@ -117,7 +115,7 @@ def test_a_creation_that_was_killed_after_its_last_shard_is_in_the_audit_log(
     config["clusters"] = {"a": config["clusters"]["a"]}
     (failpoints / "schema.shards_opened").write_text("kill")
 
-    finish(start(config, failpoints))
+    assert finish(start(config, failpoints)) == -signal.SIGKILL
 
     with Datastore.open(config) as datastore:
         datastore.create_schema()

@@ -96,13 +96,13 @@ def everything_refuses(
     """Creation, reads and writes all meet the same error, and leave the servers as they were."""
     written = written or Written(config)
     before = written.now(), written.cells()
-    for call in (
-        Datastore.create_schema,
-        lambda datastore: datastore.get_cell_latest(ROW, "BASE"),
-        lambda datastore: datastore.put_cell(ROW, "BASE", 1, "body"),
-    ):
-        with Datastore.open(config) as datastore, refused(kind, *words, config=config):
-            call(datastore)
+    with Datastore.open(config) as datastore:
+        with refused(kind, *words, config=config):
+            datastore.create_schema()
+        with refused(kind, *words, config=config):
+            datastore.get_cell_latest(ROW, "BASE")
+        with refused(kind, *words, config=config):
+            datastore.put_cell(ROW, "BASE", 1, "body")
     assert (written.now(), written.cells()) == before
 
 
@@ -153,7 +153,10 @@ def test_a_wrong_password_on_the_last_server_keeps_the_first_untouched(
     wrong = copy.deepcopy(config)
     wrong["clusters"]["b"]["primary"] = with_password(config["clusters"]["b"]["primary"], "wr0ng-passw0rd")
 
-    everything_refuses(wrong, InvalidServer, "password or user is wrong", written=Written(config))
+    with Datastore.open(wrong) as datastore, refused(InvalidServer, "password or user is wrong", config=wrong):
+        datastore.create_schema()
+
+    assert Written(config).now() == []
 
 
 def test_a_wrong_password_of_the_control_database_is_told(server_engine: ServerEngine, stores: Stores) -> None:
@@ -354,13 +357,11 @@ def test_another_number_of_shards_is_refused_by_the_servers_when_the_control_dat
     written = Written(config)
     before = written.now(), written.cells()
 
-    for call in (
-        lambda datastore: datastore.get_cell_latest(ROW, "BASE"),
-        lambda datastore: datastore.put_cell(ROW, "BASE", 1, "body"),
-        lambda datastore: datastore.scan_rows(0),
-    ):
-        with Datastore.open(config) as datastore, refused(InvalidConfig, "created with 4", config=config):
-            call(datastore)
+    with Datastore.open(config) as datastore:
+        with refused(InvalidConfig, "created with 4", config=config):
+            datastore.get_cell_latest(ROW, "BASE")
+        with refused(InvalidConfig, "created with 4", config=config):
+            datastore.put_cell(ROW, "BASE", 1, "body")
     with Datastore.open(config) as datastore, refused(ControlUnavailable, "control database", config=config):
         datastore.create_schema()
 
@@ -533,7 +534,7 @@ def test_a_server_that_may_not_hold_cells_is_refused(
 # ---------------------------------------------------------------------------------------- what was not created
 
 
-READS: dict[str, Call] = {
+CALLS: dict[str, Call] = {
     "get_cell": lambda store: store.get_cell(ROW, "BASE", 1),
     "get_cell_latest": lambda store: store.get_cell_latest(ROW, "BASE"),
     "get_cells": lambda store: store.get_cells([CellKey(ROW, "BASE", 1)]),
@@ -550,17 +551,15 @@ READS: dict[str, Call] = {
 }
 
 
-@pytest.mark.parametrize("verb", READS)
+@pytest.mark.parametrize("verb", CALLS)
 def test_a_call_before_the_schema_was_created_says_how_to_create_it(
     datastore_engine: str, stores: Stores, verb: str
 ) -> None:
     config = stores.config(datastore_engine)
     written = Written(config)
 
-    with Datastore.open(config) as datastore:
-        for _again in range(2):
-            with refused(SchemaMissing, "schema apply", config=config):
-                READS[verb](datastore)
+    with Datastore.open(config) as datastore, refused(SchemaMissing, "schema apply", config=config):
+        CALLS[verb](datastore)
 
     assert written.now() == []
 
@@ -615,7 +614,7 @@ def test_nothing_is_created_without_the_control_database(datastore_engine: str, 
 def test_nothing_is_created_while_the_control_database_keeps_silent(datastore_engine: str, stores: Stores) -> None:
     with socket.create_server(("127.0.0.1", 0)) as silent:
         url = f"mysql://root:S3cr3t@127.0.0.1:{silent.getsockname()[1]}"
-        config = stores.config(datastore_engine, control=url)
+        config = stores.config(datastore_engine, control=url, deadlines=IMPATIENT)
 
         with Datastore.open(config) as datastore, refused(ControlUnavailable, "control database", config=config):
             datastore.create_schema()

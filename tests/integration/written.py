@@ -53,8 +53,8 @@ class Written:
     def _counts(self, url: str) -> Iterator[int]:
         if url.startswith("sqlite"):
             for file in _folder(url).glob(f"{self._prefix[:-1]}.db"):
-                with closing(sqlite3.connect(file)) as connection:
-                    yield connection.execute("SELECT COUNT(*) FROM cell").fetchone()[0]
+                with closing(sqlite3.connect(file)) as opened:
+                    yield opened.execute("SELECT COUNT(*) FROM cell").fetchone()[0]
             return
         with _connected(url) as connection, connection.cursor() as cursor:
             for database in self._databases(cursor):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from itertools import groupby
 
 import click
@@ -65,7 +65,7 @@ def doctor(settings: Settings, as_json: bool) -> Exit:
 
 def _print(findings: list[Finding], troubles: list[Finding]) -> None:
     for title, group in groupby(findings, key=_server):
-        show(Text(title, style="bold"), table(("", "", "", ""), _rows(list(group))), Text())
+        show(Text(title, style="bold"), table(("", "", ""), _rows(group)), Text())
     if not troubles:
         click.echo("Everything is fine.")
         return
@@ -78,10 +78,12 @@ def _server(finding: Finding) -> str:
     return f"cluster {finding.cluster}, {finding.role}, {finding.server}"
 
 
-def _rows(findings: list[Finding]) -> Iterator[tuple[Text, str, str, str]]:
+def _rows(findings: Iterable[Finding]) -> Iterator[tuple[Text, str, str]]:
     for finding in findings:
         fact = finding.fact
-        yield _mark(finding), fact.name, fact.value, "" if fact.is_fine else fact.advice
+        yield _mark(finding), fact.name, fact.value
+        if not fact.is_fine:
+            yield Text(), "", f"→ {fact.advice}"
 
 
 def _mark(finding: Finding) -> Text:

@@ -68,7 +68,7 @@ def _screen(seen: Overview) -> RenderableType:
         Text(f"datastore {seen.datastore}, {seen.shards} shards", style="bold"),
         Text(_cells(seen), style="" if seen.cells_of_shards == seen.shards else "yellow"),
         Text(),
-        table(("cluster", "role", "server", "", "behind", "shards"), _servers(seen)),
+        table(("cluster", "role", "server", "behind", "shards", ""), _servers(seen)),
         Text(),
         *_control(seen),
     )
@@ -84,12 +84,12 @@ def _absent(seen: Overview) -> int:
     return seen.shards - seen.cells_of_shards
 
 
-def _servers(seen: Overview) -> Iterator[tuple[str, str, str, Text, str, str]]:
+def _servers(seen: Overview) -> Iterator[tuple[str, str, str, str, str, Text]]:
     for cluster in seen.clusters:
         for server in cluster.servers:
             is_primary = server.role == "primary"
             shards = _states(cluster) if is_primary else ""
-            yield cluster.cluster, server.role, server.server, _state(server), _behind(server), shards
+            yield cluster.cluster, server.role, server.server, _behind(server), shards, _state(server)
 
 
 def _state(server: ServerView) -> Text:
@@ -113,7 +113,7 @@ def _states(cluster: ClusterView) -> str:
 def _control(seen: Overview) -> Iterator[RenderableType]:
     control = seen.control
     if not control.is_up:
-        yield Text(f"{control.server}: DOWN ({control.trouble})", style="bold red")
+        yield Text(f"DOWN: {control.trouble}", style="bold red")
         return
     what = control.trouble or f"topology version {control.topology_version}"
     yield Text(f"{control.server}: up, {what}")

@@ -19,9 +19,11 @@ def console() -> Console:
     return Console(file=sys.stdout, width=width, markup=False, highlight=False)
 
 
-def table(headings: Sequence[str], rows: Iterable[Sequence[str | Text]], title: str | None = None) -> Table:
-    """Return a plain table; its cells fold, they are never cut."""
-    made = Table(title=title, title_justify="left", box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim")
+def table(headings: Sequence[str], rows: Iterable[Sequence[str | Text]]) -> Table:
+    """Return a plain table, without a head when that is empty; its cells fold, they are never cut."""
+    made = Table(
+        box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim", show_header=any(headings), highlight=False
+    )
     for heading in headings:
         made.add_column(heading, overflow="fold")
     for row in rows:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import struct
 import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from pymysql import err
 from pymysql.connections import Connection
 from pymysql.constants import CLIENT
 from pymysql.cursors import Cursor
@@ -99,11 +101,19 @@ def connect(login: Login, deadline: Deadline) -> DeadlineConnection:
         defer_connect=True,
     )
     connection.deadline = limit
-    connection.connect()
+    _log_in(connection)
     _prepare(connection)
     connection.deadline = None
     connection.last_used = time.monotonic()
     return connection
+
+
+def _log_in(connection: DeadlineConnection) -> None:
+    try:
+        connection.connect()
+    except (struct.error, LookupError, ValueError) as error:
+        # PyMySQL takes any bytes for a greeting, and falls over those that are none.
+        raise err.InternalError(f"it greets with something else: {error}") from error
 
 
 def _prepare(connection: DeadlineConnection) -> None:

@@ -20,6 +20,7 @@ from schemaless_core.engine.base import (
     Stored,
 )
 from schemaless_core.engine.mysql import facts, log, reads, scan, schema, writes
+from schemaless_core.engine.mysql.batches import put_many
 from schemaless_core.engine.mysql.connection import Login
 from schemaless_core.engine.mysql.names import Names
 from schemaless_core.engine.mysql.sessions import Sessions
@@ -47,9 +48,7 @@ class MySQLNode:
         )
 
     def put_many(self, batches: Sequence[Batch], deadline: Deadline) -> list[list[Stored] | SchemalessError]:
-        return self._sessions.run(
-            lambda connection: writes.put_many(connection, self._names, batches, deadline), deadline
-        )
+        return self._sessions.run(lambda connection: put_many(connection, self._names, batches, deadline), deadline)
 
     def find(self, shard: int, row_key: bytes, column_name: bytes, ref_key: int, deadline: Deadline) -> Sighting:
         return self._sessions.run(

@@ -37,6 +37,7 @@ _WAYS_OUT = {
     **dict.fromkeys((1040, 1226), "Raise the server's max_connections, or lower pool.size and pool.overflow."),
     **dict.fromkeys((1290, 1836), "A primary must take writes: SET GLOBAL read_only = 0, or name the new primary."),
 }
+_ADDRESS = "Check its address, and that a MySQL or MariaDB runs there."
 _REPEAT = "Repeat the call; when it stays so, look at the server's load and log."
 #: These say something of one lock or statement, not of the server.
 _ONE_LOCK = frozenset({1205, 1213, 1317, 3024})
@@ -61,9 +62,7 @@ def translate(error: Exception, node: str, deadline: Deadline | None) -> Schemal
             return NodeUnavailable(node, "it did not answer within the deadline", hint=_REPEAT)
         return ConnectionBroken(node, f"the connection broke ({text})", hint=_REPEAT)
     if code == 2003:
-        return NodeUnavailable(
-            node, f"no connection ({text})", hint="Check its address, and that a MySQL or MariaDB runs there."
-        )
+        return NodeUnavailable(node, f"no connection ({text})", hint=_ADDRESS)
     if code in _BUSY:
         hint = _WAYS_OUT.get(code, _REPEAT)
         return NodeUnavailable(node, f"{_BUSY[code]} ({text})", hint=hint, trips_breaker=code not in _ONE_LOCK)
@@ -86,6 +85,6 @@ def translate_connect(error: Exception, node: str, deadline: Deadline) -> Schema
     if isinstance(ours, ConnectionBroken | NodeUnavailable) and not isinstance(error, err.OperationalError):
         reason = f"what answers there does not speak the MySQL protocol ({error})"
         return InvalidServer(node, reason, hint="Name the port of a MySQL or MariaDB server.")
-    if isinstance(ours, ConnectionBroken):
-        return NodeUnavailable(node, ours.reason, hint=ours.hint)
+    if isinstance(error, err.OperationalError) and error.args[0] in _BROKEN:
+        return NodeUnavailable(node, f"nobody there let us in ({error.args[-1]})", hint=_ADDRESS)
     return ours

@@ -1,0 +1,78 @@
+"""`make bench`: every figure of the issues as a ratio, measured on real, durable servers in one run."""
+
+from __future__ import annotations
+
+import os
+import platform
+import sys
+import time
+from collections.abc import Iterator
+
+import click
+
+from benchmarks import cells
+from benchmarks.timing import Comparison
+from schemaless_core import Datastore
+from tripstore.local.replication import Cluster
+from tripstore.local.servers import Engine, LocalServers
+
+
+@click.command()
+@click.option("--engine", "engines", multiple=True, type=click.Choice(["mariadb", "mysql"]), help="Default: both.")
+@click.option("--quick", is_flag=True, help="Few and short blocks: shows that it runs, not how fast.")
+@click.option("--shards", default=4096, show_default=True, help="The larger number of shards.")
+def main(engines: tuple[Engine, ...], quick: bool, shards: int) -> None:
+    """Compare the cell store with hand-written code and with peers."""
+    click.echo(f"{platform.python_version()} on {os.cpu_count()} cores, {time.strftime('%Y-%m-%d %H:%M')}")
+    missed = 0
+    for engine in engines or ("mariadb", "mysql"):
+        click.echo(f"\n{engine}: ours against the same statements by hand")
+        for line in _measure(engine, quick, shards):
+            click.echo(_formatted(line))
+            missed += line.is_kept is False
+    click.echo(f"\n{missed} bounds missed" if missed else "\nall bounds kept")
+    sys.exit(1 if missed and not quick else 0)
+
+
+def _measure(engine: Engine, quick: bool, shards: int) -> Iterator[Comparison]:
+    calls, pairs = (60, 3) if quick else (400, 11)
+    with LocalServers() as servers:
+        clusters = servers.clusters(engine, ["a", "b"], replicas=0, shards=shards // 2 + 100)
+        click.echo(f"  {clusters[0].primary.version}")
+        config = cells.config_of("few", cells.SHARDS, clusters[:1])
+        with _created(config) as store:
+            server = clusters[0].primary
+            yield from cells.single_calls(store, server, calls, pairs)
+            yield from cells.batches(store, server, pairs)
+            yield cells.many_processes(config, server, 1.0 if quick else 4.0, 1 if quick else 5)
+        yield from _with_many_shards(clusters, shards, calls, pairs)
+
+
+def _with_many_shards(clusters: list[Cluster], shards: int, calls: int, pairs: int) -> Iterator[Comparison]:
+    with (
+        _created(cells.config_of("sixteen", 16, clusters)) as few,
+        _created(cells.config_of("many", shards, clusters)) as many,
+    ):
+        yield from cells.many_shards(few, many, calls, pairs)
+
+
+def _created(config: cells.Config) -> Datastore:
+    store = Datastore.open(config)
+    started = time.perf_counter()
+    store.create_schema()
+    click.echo(
+        f"  {config['shards']} shards on {len(config['clusters'])} clusters: {time.perf_counter() - started:.1f} s"
+    )
+    return store
+
+
+def _formatted(line: Comparison) -> str:
+    verdict = {None: "", True: "kept", False: "MISSED"}[line.is_kept]
+    bound = f"{line.bound[0]} {line.bound[1]}" if line.bound else ""
+    figures = f"{line.ours:10,.0f} {line.unit:2s} {line.theirs:10,.0f} {line.unit:2s}"
+    spread = f"({line.spread[0]:.2f}–{line.spread[1]:.2f})"
+    return f"  {line.name:52s}{figures}   ratio {line.ratio:5.2f} {spread:14s} {bound:8s} {verdict}"
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,73 @@
+"""How two ways of doing the same are compared on a noisy machine: in alternating blocks, by medians, as a ratio."""
+
+from __future__ import annotations
+
+import gc
+import statistics
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """One line of the table."""
+
+    name: str
+    ours: float
+    theirs: float
+    #: Median over the pairs of blocks of ours / theirs.
+    ratio: float
+    spread: tuple[float, float]
+    unit: str = "µs"
+    #: What the ratio must keep to: ("<=", 1.25); None: only printed.
+    bound: tuple[str, float] | None = None
+
+    @property
+    def is_kept(self) -> bool | None:
+        if self.bound is None:
+            return None
+        sign, limit = self.bound
+        return self.ratio <= limit if sign == "<=" else self.ratio >= limit
+
+
+def block_p50(call: Callable[[], object], calls: int) -> float:
+    """The median duration of a call in one block, in microseconds."""
+    durations = []
+    gc.collect()
+    for _ in range(calls):
+        started = time.perf_counter()
+        call()
+        durations.append(time.perf_counter() - started)
+    return statistics.median(durations) * 1e6
+
+
+def compare(
+    name: str,
+    ours: Callable[[], object],
+    theirs: Callable[[], object],
+    *,
+    calls: int,
+    pairs: int,
+    bound: tuple[str, float] | None = None,
+    invert: bool = False,
+) -> Comparison:
+    """Alternate blocks of both and compare pair by pair; `invert` turns times into speeds."""
+    for call in (ours, theirs):
+        block_p50(call, max(3, calls // 5))  # warm
+    a: list[float] = []
+    b: list[float] = []
+    for pair in range(pairs):
+        # Who goes first changes, so that neither always profits from the other's caches.
+        first, second = ((ours, a), (theirs, b)) if pair % 2 else ((theirs, b), (ours, a))
+        for call, figures in (first, second):
+            figures.append(block_p50(call, calls))
+    ratios = [y / x if invert else x / y for x, y in zip(a, b, strict=True)]
+    return Comparison(
+        name,
+        statistics.median(a),
+        statistics.median(b),
+        statistics.median(ratios),
+        (min(ratios), max(ratios)),
+        bound=bound,
+    )
