@@ -15,10 +15,9 @@ from tripstore.cli.root import root
 
 ROW_KEY = "7d4bf1a0-92c5-4bf6-8d0c-8f8f3c1c9a11"
 ALL = [(context.command_path, command) for command, context in commands(root, click.Context(root, None, "tripstore"))]
-OURS = [(path, command) for path, command in ALL if not path.startswith("tripstore dev")]
 
 
-@pytest.mark.parametrize(("path", "command"), OURS, ids=[path for path, _ in OURS])
+@pytest.mark.parametrize(("path", "command"), ALL, ids=[path for path, _ in ALL])
 def test_the_help_of_every_command_has_an_example(path: str, command: click.Command) -> None:
     assert "Example" in command.get_help(click.Context(command, info_name=path))
 
@@ -72,6 +71,12 @@ def test_the_config_may_be_named_by_option_before_or_after_the_command_and_by_en
     assert elsewhere.run("status", environment={"TRIPSTORE_CONFIG": config}).code == 0
     assert elsewhere.run("-c", config, "status", environment={"TRIPSTORE_CONFIG": "/nowhere"}).code == 0
     assert elsewhere.call("status").code == 2
+
+
+def test_the_commands_that_other_packages_bring_take_the_global_options_too(shell: Shell) -> None:
+    ran = shell.call("dev", "status", "--debug", "-c", "any.yaml", "--folder", "none", "--json")
+
+    assert (ran.code, ran.document["up"]) == (1, False)
 
 
 def test_reading_before_the_schema_is_there_says_what_to_run(shell: Shell) -> None:

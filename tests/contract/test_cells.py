@@ -102,7 +102,8 @@ def test_a_tombstone_is_a_cell_like_any_other(store: CellStore) -> None:
 @pytest.mark.parametrize(
     "body",
     [
-        None, True, False, 0, -1, 2**64 - 1, -(2**63), 0.1, -0.0, 1e300, 5e-324, 1e16, "", "æøå 🚕 \u0000 \\ ' \" \n %s",
+        None, True, False, 0, -1, 2**64 - 1, -(2**63), 0.1, -0.0, 1e300, 5e-324, 1e16,
+        "", "æøå 🚕 \u0000 \\ ' \" \n %s",
         [], {}, [None, [1, [2]]], {"": {"": []}}, {"b": 1, "a": 2, "ø": 3}, "x" * 100_000, {"k" * 500: "v"},
     ],
 )  # fmt: skip

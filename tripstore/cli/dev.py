@@ -49,6 +49,10 @@ def dev() -> None:
     """Start and stop real servers on this machine, for development.
 
     Their data are temporary: `down`, or the end of the machine, removes them.
+
+    \b
+    Example:
+      tripstore dev up && tripstore -c .tripstore-dev/tripstore.yaml doctor
     """
 
 
@@ -69,7 +73,12 @@ def dev() -> None:
 def up(
     engine: DevEngine, clusters: int, replicas: int, postgres: bool, shards: int, folder: Path, as_json: bool
 ) -> None:
-    """Start servers in the background and write <folder>/tripstore.yaml. Up already: nothing."""
+    """Start servers in the background and write <folder>/tripstore.yaml. Up already: nothing.
+
+    \b
+    Example:
+      tripstore dev up --engine mysql --shards 256
+    """
     dev_folder = DevFolder(folder)
     options = DevOptions(engine, clusters, replicas, postgres, shards)
     with _spoken():
@@ -89,7 +98,12 @@ def up(
 @folder_option
 @json_option
 def down(folder: Path, as_json: bool) -> None:
-    """Stop the servers and remove their data; return when all is gone. Down already: nothing."""
+    """Stop the servers and remove their data; return when all is gone. Down already: nothing.
+
+    \b
+    Example:
+      tripstore dev down
+    """
     dev_folder = DevFolder(folder)
     with _spoken():
         changed = dev_folder.down()
@@ -100,7 +114,12 @@ def down(folder: Path, as_json: bool) -> None:
 @folder_option
 @json_option
 def status(folder: Path, as_json: bool) -> None:
-    """Show each server, its pid and port, and whether it is up. Exit code 1 unless all are."""
+    """Show each server, its pid and port, and whether it is up. Exit code 1 unless all are.
+
+    \b
+    Example:
+      tripstore dev status --json
+    """
     dev_folder = DevFolder(folder)
     with _spoken():
         state = dev_folder.find()

@@ -10,7 +10,7 @@ from tripstore.cli.cell import cell
 from tripstore.cli.dev import dev
 from tripstore.cli.doctor import doctor
 from tripstore.cli.init import init
-from tripstore.cli.options import Group, global_options
+from tripstore.cli.options import Command, Group, global_options
 from tripstore.cli.schema import schema
 from tripstore.cli.status import status
 from tripstore.demo.command import demo
@@ -31,5 +31,15 @@ def root() -> None:
     """
 
 
+def _take_global_options(command: click.Command) -> None:
+    """Commands from elsewhere take the global options after their name, too."""
+    if isinstance(command, click.Group):
+        for inner in command.commands.values():
+            _take_global_options(inner)
+    elif not isinstance(command, Command):
+        command.params.extend(global_options(hidden=True))
+
+
 for command in (init, doctor, status, demo, dev, schema, cell):
+    _take_global_options(command)
     root.add_command(command)

@@ -1,0 +1,51 @@
+# Two commands on a fresh Debian machine: `make demo` and `make test`. Both are safe to repeat.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+SCALE ?= 0.05
+
+.PHONY: demo test check bench soak format docs servers clean
+
+demo: $(VENV)/demo
+	$(BIN)/tripstore demo
+
+test: $(VENV)/test servers
+	TRIPSTORE_SCALE=$(SCALE) $(BIN)/pytest
+
+check: $(VENV)/test
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+bench: $(VENV)/test servers
+	$(BIN)/python -m benchmarks
+
+soak: $(VENV)/test servers
+	$(BIN)/python -m tests.soak
+
+format: $(VENV)/test
+	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix .
+
+docs: $(VENV)/test
+	$(BIN)/python -m tripstore.cli.reference > docs/reference/cli.md
+
+servers: $(VENV)/test
+	$(BIN)/python -m tripstore.local.install
+
+$(VENV)/bin/python:
+	$(PYTHON) -c 'import sys; assert sys.version_info >= (3, 11), "Python 3.11 or later is needed"'
+	$(PYTHON) -m venv $(VENV)
+
+# Rebuilt when what is installed changes; the code itself is installed in place.
+$(VENV)/demo: $(VENV)/bin/python pyproject.toml constraints.txt
+	$(BIN)/pip install --quiet --constraint constraints.txt --editable '.[demo]'
+	touch $@
+
+$(VENV)/test: $(VENV)/demo
+	$(BIN)/pip install --quiet --constraint constraints.txt --editable '.[demo,test,check]'
+	touch $@
+
+clean:
+	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis .soak build dist *.egg-info

@@ -1,0 +1,127 @@
+"""`make soak`: the tests at the issues' full figures, part by part. Resumable: parts that passed are not run again.
+
+Each part is one file of tests (and the benchmark), bounded to an hour; its result is kept in `.soak/` together with
+the commit. `--again` forgets them, `--part NAME` runs one. One table at the end.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+import time
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import click
+
+FOLDER = Path(".soak")
+SECONDS_MAX = 3600
+
+TESTS = ("-q", "-s", "-p", "no:randomly", "--no-header")
+PARTS: dict[str, list[str]] = {
+    "state machine": [*TESTS, "tests/property/test_state_machine.py"],
+    "concurrent clients": [*TESTS, "tests/property/test_concurrent_clients.py"],
+    "tailing": [*TESTS, "tests/chaos/test_tailing.py"],
+    "kills": [*TESTS, "tests/chaos/test_kill.py"],
+    "stopped clients": [*TESTS, "tests/chaos/test_stopped_client.py"],
+    "unresponsive servers": [*TESTS, "tests/chaos/test_unresponsive_server.py"],
+    "4096 shards": [*TESTS, "tests/integration/test_many_shards.py"],
+    "everything else": [
+        *TESTS,
+        "tests/unit",
+        "tests/contract",
+        "tests/integration",
+        "tests/acceptance",
+        "--ignore=tests/integration/test_many_shards.py",
+    ],
+}
+BENCH = "bench"
+
+
+@dataclass(frozen=True)
+class Result:
+    """What one part printed, and at which commit."""
+
+    part: str
+    commit: str
+    passed: bool
+    seconds: float
+    figures: list[str]
+
+
+@click.command()
+@click.option("--again", is_flag=True, help="Forget the parts that passed.")
+@click.option("--part", "only", type=click.Choice([*PARTS, BENCH]), help="Run one part.")
+def main(again: bool, only: str | None) -> None:
+    """Run every part that has not passed at this commit yet, then print the table."""
+    FOLDER.mkdir(exist_ok=True)
+    results = []
+    for part in [only] if only else [*PARTS, BENCH]:
+        known = None if again else _known(part)
+        results.append(known or _run(part))
+    for result in results:
+        _print(result)
+    sys.exit(0 if all(result.passed for result in results) else 1)
+
+
+def _run(part: str) -> Result:
+    click.echo(f"{part} …", err=True)
+    command = [sys.executable, "-m", "benchmarks"] if part == BENCH else [sys.executable, "-m", "pytest", *PARTS[part]]
+    started = time.monotonic()
+    try:
+        done = subprocess.run(
+            command,
+            env={**os.environ, "TRIPSTORE_SCALE": "1", "CI": "true"},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            timeout=SECONDS_MAX,
+            check=False,
+        )
+        passed, output = done.returncode == 0, done.stdout
+    except subprocess.TimeoutExpired as late:
+        passed, output = False, f"{late.stdout!r}\nnot done within {SECONDS_MAX} s"
+    (FOLDER / f"{part.replace(' ', '-')}.log").write_text(output)
+    result = Result(part, _commit(), passed, time.monotonic() - started, _figures(part, output))
+    (FOLDER / f"{part.replace(' ', '-')}.json").write_text(json.dumps(asdict(result), indent=1))
+    return result
+
+
+def _known(part: str) -> Result | None:
+    """The result of an earlier run of this very commit."""
+    path = FOLDER / f"{part.replace(' ', '-')}.json"
+    if not path.exists():
+        return None
+    result = Result(**json.loads(path.read_text()))
+    return result if result.passed and result.commit == _commit() else None
+
+
+def _commit() -> str:
+    """HEAD, marked when the tree differs from it."""
+    described = subprocess.run(
+        ["git", "describe", "--always", "--dirty", "--exclude", "*"], capture_output=True, text=True, check=True
+    )
+    return described.stdout.strip()
+
+
+def _figures(part: str, output: str) -> list[str]:
+    """The lines that tests and benchmark print of themselves, and the closing line."""
+    if part == BENCH:
+        return [line.strip() for line in output.splitlines() if line.strip()]
+    own = re.findall(r"(?:^|[.sF])((?:sqlite|mariadb|mysql): .+)$", output, re.MULTILINE)
+    closing = re.findall(r"^.*\d+ (?:passed|failed).*$", output, re.MULTILINE)
+    return [*own, *closing[-1:]]
+
+
+def _print(result: Result) -> None:
+    verdict = "passed" if result.passed else "FAILED"
+    click.echo(f"{result.part:24s} {verdict}  {result.seconds:7.0f} s  {result.commit}")
+    for figure in result.figures:
+        click.echo(f"    {figure}")
+
+
+if __name__ == "__main__":
+    main()
