@@ -61,7 +61,7 @@ class Datastore:
         self.clusters = {cluster.name: Cluster(cluster, config) for cluster in config.clusters}
         self.control = ControlDatabase(config.control, config.datastore, config.tls, config.deadlines.connect_seconds)
         self.schema = Schema(config, self.clusters, self.control)
-        self._places = Places(config.shards, self.clusters, self.control)
+        self._places = Places(config.shards, self.clusters, self.control, config.deadlines.connect_seconds)
         self._fanout = FanOut(2 * len(self.clusters))
         self._router = Router(self.clusters, self._places, self._fanout)
         self._arrange(Habits(), Standing())

@@ -19,6 +19,10 @@ class Deadline:
         """Seconds left; negative once it has passed."""
         return self._at - self._clock()
 
+    def extend(self, seconds: float) -> None:
+        """Stop the clock for what the caller need not answer for."""
+        self._at += seconds
+
     @property
     def is_over(self) -> bool:
         return self._clock() >= self._at

@@ -7,22 +7,19 @@ known here may be stale; the stores refuse a stale epoch, and then it is learned
 from __future__ import annotations
 
 import logging
+import operator
 import threading
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
+from functools import partial
 from typing import NamedTuple
 
 from schemaless_core.clusters import Cluster
 from schemaless_core.control.database import ControlDatabase
 from schemaless_core.control.topologies import Topologies
 from schemaless_core.deadline import Deadline
-from schemaless_core.errors import (
-    ControlUnavailable,
-    InvalidConfig,
-    NodeUnavailable,
-    SchemaMissing,
-    Unavailable,
-)
-from schemaless_core.standing import ShardHead, ShardStatus
+from schemaless_core.errors import InvalidConfig, InvalidServer, SchemalessError, SchemaMissing, Unavailable
+from schemaless_core.looks import Look
+from schemaless_core.standing import ShardStatus
 from schemaless_core.topology import Topology
 
 logger = logging.getLogger(__name__)
@@ -39,96 +36,119 @@ class Place(NamedTuple):
 
 
 class Places:
-    """The places of all shards; learned at first use and again whenever a store refuses."""
+    """The places of all shards; learned at first use and again whenever a store refuses.
 
-    def __init__(self, shards: int, clusters: Mapping[str, Cluster], control: ControlDatabase) -> None:
+    All sources are asked at the same time, each on its own thread, so that a silent one holds nobody past its deadline.
+    """
+
+    def __init__(
+        self, shards: int, clusters: Mapping[str, Cluster], control: ControlDatabase, first_look_seconds: float
+    ) -> None:
         self._shards = shards
         self._clusters = clusters
         self._topologies = Topologies(control)
-        self._lock = threading.Lock()
+        self._first_look_seconds = first_look_seconds
         self._places: dict[int, Place] = {}
         self._is_learned = False
+        self._forget_looks()
 
-    def get(self, shard: int) -> Place:
-        """Return where a shard is, or raise `Unavailable` when nobody who knows can be reached."""
-        if not self._is_learned:
-            self._learn_all()
+    def get(self, shard: int, deadline: Deadline) -> Place:
+        """Return where a shard is, or raise `Unavailable` when nobody who knows answers in time.
+
+        The first use may take longer than its own deadline: it waits for all sources, which the clock does not count.
+        """
+        place = self._places.get(shard)
+        if place is not None and self._is_learned:
+            return place
+        patience = Deadline(self._first_look_seconds)
+        self._look(patience, lambda: False)
+        deadline.extend(self._first_look_seconds - max(patience.remaining_seconds(), 0.0))
         place = self._places.get(shard)
         if place is None:
-            self._learn_all(again=True)
-            place = self._places.get(shard)
-        if place is None:
-            raise Unavailable(
-                f"Nobody can say where shard {shard} is.", hint="Start the control database or the shard's cluster."
-            )
+            raise self._unknown(shard)
+        self._is_learned = True
         return place
 
-    def learn(self, shards: Iterable[int]) -> set[int]:
+    def learn(self, shards: Iterable[int], deadline: Deadline) -> set[int]:
         """Look again after refusals; return the shards whose place or epochs changed."""
         before = {shard: self._places.get(shard) for shard in shards}
-        self._learn_all(again=True)
-        return {shard for shard, place in before.items() if self._places.get(shard) != place}
+
+        def changed() -> set[int]:
+            return {shard for shard, place in before.items() if self._places.get(shard) != place}
+
+        self._look(deadline, lambda: len(changed()) == len(before))
+        return changed()
 
     def after_fork(self) -> None:
-        """A lock that another thread of the parent held would never be released here."""
-        self._lock = threading.Lock()
+        """Threads and locks of the parent are the parent's."""
+        self._forget_looks()
 
-    def _learn_all(self, *, again: bool = False) -> None:
-        with self._lock:
-            if self._is_learned and not again:
-                return
-            topology = self._topology()
-            self._look_at_servers(self._clusters.values(), topology)
-            self._is_learned = True
+    def _forget_looks(self) -> None:
+        self._is_learned = False
+        self._changed = threading.Condition()
+        self._looks = [
+            Look("control", self._look_at_control, self._changed),
+            *(Look(name, partial(self._look_at, cluster), self._changed) for name, cluster in self._clusters.items()),
+        ]
 
-    def _topology(self) -> Topology | None:
-        """What the control database says; None while it cannot be asked."""
+    def _look(self, deadline: Deadline, is_enough: Callable[[], bool]) -> None:
+        """Ask all sources; wait until all have answered, it is enough, or time is up. Raise what the user must mend."""
+        with self._changed:
+            requests = [(look, look.request()) for look in self._looks]
+            while not all(look.is_answered(request) for look, request in requests) and not is_enough():
+                if deadline.is_over:
+                    break
+                self._changed.wait(max(deadline.remaining_seconds(), 0.001))
+        for look, _request in requests:
+            if isinstance(look.failure, InvalidConfig):
+                raise look.failure
+            if look.failure is not None:
+                logger.warning("a source does not answer", extra={"event": "places.no_answer", "source": look.name})
+                logger.debug("%s", look.failure)
+
+    def _look_at_control(self) -> None:
+        """What the control database says; without tables it says nothing."""
         try:
             topology = self._topologies.find_newest()
-        except ControlUnavailable as error:
-            logger.warning("starting without the control database", extra={"event": "control.unavailable"})
-            logger.debug("%s", error)
-            return None
         except SchemaMissing:
-            return None
+            return
         if topology is not None:
             check_topology(topology, self._shards, self._clusters)
-            for shard, placement in topology:
+            self._accept({shard: Place(at.cluster, at.epoch, 0) for shard, at in topology}, is_newer=operator.gt)
+
+    def _look_at(self, cluster: Cluster) -> None:
+        """What a server says it holds."""
+        recorded = cluster.primary.ask(lambda node: node.shard_count())
+        if recorded is None:
+            return
+        if recorded != self._shards:
+            raise wrong_shard_count(self._shards, recorded)
+        heads = cluster.primary.ask(lambda node: node.heads(None, Deadline(LOOK_SECONDS)))
+        held = {
+            shard: Place(cluster.name, head.state.epoch, head.state.authority_epoch)
+            for shard, head in heads.items()
+            if head.state.status != ShardStatus.MOVED.value
+        }
+        self._accept(held, is_newer=operator.ge)
+
+    def _accept(self, said: Mapping[int, Place], is_newer: Callable[[int, int], bool]) -> None:
+        """The highest epoch of a shard is its owner; a server knows its own authority epoch better than control."""
+        with self._changed:
+            for shard, place in said.items():
                 known = self._places.get(shard)
-                if known is None or known.epoch < placement.epoch:
-                    self._places[shard] = Place(placement.cluster, placement.epoch, 0)
-        return topology
+                if known is None or is_newer(place.epoch, known.epoch):
+                    self._places[shard] = place
 
-    def _look_at_servers(self, clusters: Iterable[Cluster], topology: Topology | None) -> None:
-        """Let every server that answers say what it holds; the highest epoch of a shard is its owner."""
-        answered = 0
-        for cluster in clusters:
-            try:
-                heads = self._heads(cluster)
-                answered += 1
-            except NodeUnavailable as error:
-                logger.warning(
-                    "a cluster does not answer", extra={"event": "cluster.unavailable", "cluster": cluster.name}
-                )
-                logger.debug("%s", error)
-                continue
-            for shard, head in heads.items():
-                known = self._places.get(shard)
-                if head.state.status != ShardStatus.MOVED.value and (known is None or head.state.epoch >= known.epoch):
-                    self._places[shard] = Place(cluster.name, head.state.epoch, head.state.authority_epoch)
-        if topology is None and answered == len(self._clusters) and not self._places:
-            raise SchemaMissing("The datastore has no shards yet.", hint="Run `tripstore schema apply`.")
-
-    def _heads(self, cluster: Cluster) -> dict[int, ShardHead]:
-        def look(node: object) -> dict[int, ShardHead]:
-            recorded = cluster.primary.node.shard_count()
-            if recorded is None:
-                return {}
-            if recorded != self._shards:
-                raise wrong_shard_count(self._shards, recorded)
-            return cluster.primary.node.heads(None, Deadline(LOOK_SECONDS))
-
-        return cluster.primary.ask(look)
+    def _unknown(self, shard: int) -> SchemalessError:
+        """Why nobody said where a shard is."""
+        if not self._places and all(look.failure is None for look in self._looks):
+            return SchemaMissing("The datastore has no shards yet.", hint="Run `tripstore schema apply`.")
+        for look in self._looks:
+            if isinstance(look.failure, InvalidServer):
+                return look.failure
+        return Unavailable(
+            f"Nobody can say where shard {shard} is.", hint="Start the control database or the shard's cluster."
+        )
 
 
 def check_topology(topology: Topology, shards: int, clusters: Collection[str]) -> None:

@@ -58,7 +58,7 @@ class Router:
     ) -> tuple[T, int]:
         """Run a write on the shard's primary; return its answer and the epoch it was made under."""
         while True:
-            gate, cluster = self._gate(shard, standing)
+            gate, cluster = self._gate(shard, standing, deadline)
             try:
                 return cluster.write(lambda node: verb(node, gate)), gate.epoch  # noqa: B023  # called at once
             except (StaleEpoch, SchemaMissing) as refusal:
@@ -69,7 +69,7 @@ class Router:
     ) -> A:
         """Run a read and return its answer once the shard admits the reader."""
         while True:
-            gate, cluster = self._gate(shard, standing, is_read=True)
+            gate, cluster = self._gate(shard, standing, deadline, is_read=True)
             try:
                 answer = cluster.read(verb, read_from, deadline, is_fenced=gate.is_fenced_read)
                 gate.check_read(answer.state)
@@ -96,7 +96,7 @@ class Router:
                     continue
                 for shard in part:
                     try:
-                        self._gate(shard, standing, is_read=True)[0].check_read(outcome[shard].state)
+                        self._gate(shard, standing, deadline, is_read=True)[0].check_read(outcome[shard].state)
                         answers[shard] = outcome[shard]
                     except StaleEpoch as refusal:
                         refused[shard] = refusal
@@ -143,7 +143,7 @@ class Router:
 
         parts: defaultdict[str, dict[int, W]] = defaultdict(dict)
         for shard, value in wanted.items():
-            parts[self._places.get(shard).cluster][shard] = value
+            parts[self._places.get(shard, deadline).cluster][shard] = value
         outcomes = self._fanout.run({name: _bind(ask, name, part) for name, part in parts.items()})
         return ((parts[name], outcome) for name, outcome in outcomes.items())
 
@@ -158,7 +158,7 @@ class Router:
 
         parts: defaultdict[str, list[Batch]] = defaultdict(list)
         for shard, new in cells.items():
-            gate, cluster = self._gate(shard, standing)
+            gate, cluster = self._gate(shard, standing, deadline)
             parts[cluster.name].append(Batch(gate, new))
         outcomes = self._fanout.run({name: _bind(send, name, part) for name, part in parts.items()})
         return (
@@ -167,8 +167,10 @@ class Router:
             for batch, outcome in zip(parts[name], answers, strict=True)
         )
 
-    def _gate(self, shard: int, standing: Standing, *, is_read: bool = False) -> tuple[Gate, Cluster]:
-        place = self._places.get(shard)
+    def _gate(
+        self, shard: int, standing: Standing, deadline: Deadline, *, is_read: bool = False
+    ) -> tuple[Gate, Cluster]:
+        place = self._places.get(shard, deadline)
         authority_epoch = standing.authority_epoch
         gate = Gate(
             shard,
@@ -187,7 +189,7 @@ class Router:
     def _learn(self, refusals: Mapping[int, Refusal], deadline: Deadline) -> dict[int, Refusal]:
         """Learn the places anew after refusals; return those that asking again cannot help."""
         metrics.call_repeated("stale_epoch")
-        changed = self._places.learn(refusals.keys())
+        changed = self._places.learn(refusals.keys(), deadline)
         final = {
             shard: refusal
             for shard, refusal in refusals.items()

@@ -57,8 +57,8 @@ def test_history_row_and_log_show_the_cells_in_their_orders(store: Shell) -> Non
     store.call("cell", "put", ROW_KEY, "BASE", "1", "null")
 
     history = store.run("cell", "history", ROW_KEY, "NOTES", "--before", "3", "--limit", "5", "--json").document
-    row = store.run("cell", "row", ROW_KEY, "--json").document
-    log = store.run("cell", "log", SHARD, "--from", "1", "--limit", "2", "--json").document
+    row = store.call("cell", "row", ROW_KEY, "--json").document
+    log = store.call("cell", "log", SHARD, "--from", "1", "--limit", "2", "--json").document
 
     assert [cell["ref_key"] for cell in history["cells"]] == [2, 1]
     assert [(cell["column_name"], cell["body"]) for cell in row["cells"]] == [("BASE", None), ("NOTES", {"event": 3})]
@@ -97,7 +97,7 @@ def test_new_makes_a_row_key(store: Shell) -> None:
 
 
 def test_a_cell_that_is_not_there_is_no_traceback_and_exit_code_1(store: Shell) -> None:
-    ran = store.run("cell", "get", ROW_KEY, "BASE", "9", "--json")
+    ran = store.call("cell", "get", ROW_KEY, "BASE", "9", "--json")
 
     assert ran.code == 1
     assert ran.document == {"cell": None}

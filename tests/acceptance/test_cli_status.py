@@ -30,7 +30,7 @@ def test_status_says_what_it_could_not_count(store: Shell) -> None:
         b"this is no database, and long enough to be read" * 99
     )
 
-    ran = store.run("status")
+    ran = store.call("status")
     seen = store.call("status", "--json").document
 
     assert ran.code == 1
@@ -70,7 +70,7 @@ def test_doctor_is_content_with_a_datastore_that_has_all_its_shards(store: Shell
 def test_doctor_finds_what_is_missing_and_gives_an_advice_with_each(store: Shell) -> None:
     shutil.rmtree(store.folder / "trips-data" / "b")
 
-    ran = store.run("doctor", "--json")
+    ran = store.call("doctor", "--json")
 
     troubles = [found for found in ran.document["findings"] if not found["is_fine"]]
     assert ran.code == 1

@@ -54,6 +54,8 @@ def run(arguments: list[str]) -> int:
     except click.exceptions.NoArgsIsHelpError as help_text:
         click.echo(help_text.format_message(), err=True)
         return Exit.USAGE
+    except SystemExit as end:  # commands that other packages bring may end like this
+        return end.code if isinstance(end.code, int) else Exit.FAILED
     except BrokenPipeError:
         _forget_stdout()
         return Exit.FINE
