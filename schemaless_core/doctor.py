@@ -16,6 +16,7 @@ from schemaless_core.clusters import Cluster
 from schemaless_core.config import DatastoreConfig
 from schemaless_core.control.database import ControlDatabase, newest_version
 from schemaless_core.control.topologies import Topologies
+from schemaless_core.deadline import Deadline
 from schemaless_core.engine.base import Fact, Node
 from schemaless_core.errors import (
     ControlUnavailable,
@@ -23,7 +24,7 @@ from schemaless_core.errors import (
     SchemalessError,
     SchemaMissing,
 )
-from schemaless_core.places import wrong_shard_count
+from schemaless_core.places import LOOK_SECONDS, wrong_shard_count
 from schemaless_core.topology import Topology, spread
 
 _APPLY = "Run `tripstore schema apply`."
@@ -134,7 +135,7 @@ class Doctor:
         return [Fact("reachable", "yes, and the login is accepted", True), *facts, shards]
 
     def _shards_fact(self, node: Node, expected: set[int] | None, is_replica: bool) -> Fact:
-        recorded = node.shard_count()
+        recorded = node.shard_count(Deadline(LOOK_SECONDS))
         if recorded is not None and recorded != self._config.shards:
             problem = wrong_shard_count(self._config.shards, recorded)
             return Fact("shards", f"created for {recorded} shards in all", False, True, problem.hint or "")

@@ -13,7 +13,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from functools import partial
 from typing import NamedTuple
 
-from schemaless_core.clusters import Cluster
+from schemaless_core.clusters import Cluster, GuardedNode
 from schemaless_core.control.database import ControlDatabase
 from schemaless_core.control.topologies import Topologies
 from schemaless_core.deadline import Deadline
@@ -60,14 +60,20 @@ class Places:
         place = self._places.get(shard)
         if place is not None and self._is_learned:
             return place
-        patience = Deadline(self._first_look_seconds)
-        self._look(patience, lambda: False)
-        deadline.extend(self._first_look_seconds - max(patience.remaining_seconds(), 0.0))
+        if self._is_learned:
+            self._look(deadline, lambda: shard in self._places)
+        else:
+            self._look_first(deadline)
         place = self._places.get(shard)
         if place is None:
             raise self._unknown(shard)
-        self._is_learned = True
         return place
+
+    def _look_first(self, deadline: Deadline) -> None:
+        patience = Deadline(self._first_look_seconds)
+        self._look(patience, lambda: False)
+        deadline.extend(self._first_look_seconds - max(patience.remaining_seconds(), 0.0))
+        self._is_learned = bool(self._places)
 
     def learn(self, shards: Iterable[int], deadline: Deadline) -> set[int]:
         """Look again after refusals; return the shards whose place or epochs changed."""
@@ -88,7 +94,11 @@ class Places:
         self._changed = threading.Condition()
         self._looks = [
             Look("control", self._look_at_control, self._changed),
-            *(Look(name, partial(self._look_at, cluster), self._changed) for name, cluster in self._clusters.items()),
+            *(
+                Look(guarded.node.name, partial(self._look_at, cluster, guarded), self._changed)
+                for cluster in self._clusters.values()
+                for guarded in cluster.nodes
+            ),
         ]
 
     def _look(self, deadline: Deadline, is_enough: Callable[[], bool]) -> None:
@@ -116,20 +126,21 @@ class Places:
             check_topology(topology, self._shards, self._clusters)
             self._accept({shard: Place(at.cluster, at.epoch, 0) for shard, at in topology}, is_newer=operator.gt)
 
-    def _look_at(self, cluster: Cluster) -> None:
-        """What a server says it holds."""
-        recorded = cluster.primary.ask(lambda node: node.shard_count())
+    def _look_at(self, cluster: Cluster, guarded: GuardedNode) -> None:
+        """What a server says it holds; a replica is asked too, since its primary may be down."""
+        deadline = Deadline(LOOK_SECONDS)
+        recorded = guarded.ask(lambda node: node.shard_count(deadline))
         if recorded is None:
             return
         if recorded != self._shards:
             raise wrong_shard_count(self._shards, recorded)
-        heads = cluster.primary.ask(lambda node: node.heads(None, Deadline(LOOK_SECONDS)))
+        heads = guarded.ask(lambda node: node.heads(None, deadline))
         held = {
             shard: Place(cluster.name, head.state.epoch, head.state.authority_epoch)
             for shard, head in heads.items()
             if head.state.status != ShardStatus.MOVED.value
         }
-        self._accept(held, is_newer=operator.ge)
+        self._accept(held, is_newer=operator.ge if guarded is cluster.primary else operator.gt)
 
     def _accept(self, said: Mapping[int, Place], is_newer: Callable[[int, int], bool]) -> None:
         """The highest epoch of a shard is its owner; a server knows its own authority epoch better than control."""

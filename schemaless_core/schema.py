@@ -12,9 +12,10 @@ from schemaless_core.config import DatastoreConfig
 from schemaless_core.control.audit import AuditLog
 from schemaless_core.control.database import ControlDatabase
 from schemaless_core.control.topologies import Topologies
+from schemaless_core.deadline import Deadline
 from schemaless_core.engine.base import Fact
 from schemaless_core.errors import InvalidServer, SchemaMissing, TopologyConflict
-from schemaless_core.places import check_topology, wrong_shard_count
+from schemaless_core.places import LOOK_SECONDS, check_topology, wrong_shard_count
 from schemaless_core.standing import ShardStatus
 from schemaless_core.topology import Topology, spread
 
@@ -102,7 +103,7 @@ class Schema:
 
     def _missing(self, name: str, topology: Topology) -> list[int]:
         node = self._clusters[name].primary.node
-        recorded = node.shard_count()
+        recorded = node.shard_count(Deadline(LOOK_SECONDS))
         if recorded is not None and recorded != self._config.shards:
             raise wrong_shard_count(self._config.shards, recorded)
         present = node.shards_present()

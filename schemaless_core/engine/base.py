@@ -179,7 +179,7 @@ class Node(Protocol):
         """Write down how many shards the datastore has, unless it is known; return what is known then."""
         ...
 
-    def shard_count(self) -> int | None:
+    def shard_count(self, deadline: Deadline) -> int | None:
         """Return the recorded number of shards, None when nothing was ever created here."""
         ...
 

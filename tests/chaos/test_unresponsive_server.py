@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+import socket
 import statistics
+import struct
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, suppress
 from typing import Any
 from uuid import UUID, uuid4
 
+import pymysql
 import pytest
+from pymysql.constants import CLIENT, COMMAND
 
 from schemaless_core import BatchFailed, Cell, Datastore, NodeUnavailable, PutResult
+from tests.chaos.actors import wait_until
 from tests.scale import scaled
 from tests.stores import ServerEngine, Stores
 from tripstore.local.replication import Cluster
@@ -186,11 +192,12 @@ def test_reads_are_asked_of_a_replica_on_request(server_engine: ServerEngine, st
 
 def change_on_replica(cluster: Cluster, engine: ServerEngine, statement: str) -> None:
     """What no client of ours can do: write to a replica."""
-    replica = cluster.replicas[0]
     flag = "super_read_only" if engine == "mysql" else "read_only"
-    replica.query(f"SET GLOBAL {flag} = 0")
-    replica.query(statement)
-    replica.query(f"SET GLOBAL {flag} = 1")
+    with cluster.replicas[0].connect() as connection, connection.cursor() as cursor:
+        # Not into its binlog: its own transactions would come between the primary's.
+        for line in (f"SET GLOBAL {flag} = 0", "SET SESSION sql_log_bin = 0", statement, f"SET GLOBAL {flag} = 1"):
+            cursor.execute(line)
+        connection.commit()
 
 
 def test_a_hole_in_a_replicas_log_is_read_from_the_primary(server_engine: ServerEngine, stores: Stores) -> None:
@@ -208,3 +215,98 @@ def test_a_hole_in_a_replicas_log_is_read_from_the_primary(server_engine: Server
     assert [cell.added_id for cell in page.cells] == list(range(1, 11))
     last = store.using(read="replica").get_cells_for_shard(0, 8, 100)
     assert [cell.added_id for cell in last.cells] == [9, 10]
+
+
+def test_a_new_process_is_not_held_up_by_a_silent_server(server_engine: ServerEngine, stores: Stores) -> None:
+    """The silent one even holds the control database: the servers themselves say what they hold."""
+    config = stores.config(server_engine, shards=8)
+    with Datastore.open(config) as first:
+        first.create_schema()
+        on_a, on_b = rows_on(first, "a", 4), rows_on(first, "b", 4)
+        first.put_cells([Cell(row, "BASE", 1, "x") for row in on_a + on_b])
+    cluster = stores.clusters(server_engine)[0]
+    cluster.wait_for_replicas()
+    config["deadlines"] = {"put_seconds": PUT_SECONDS, "read_seconds": 2.0, "connect_seconds": 1.0}
+
+    with stopped(cluster), Datastore.open(config) as new:
+        first_call = seconds_of(lambda: new.put_cell(on_b[0], "BASE", 2, "x"))
+        later = [seconds_of(lambda: refuse(lambda: new.put_cell(row, "BASE", 2, "x"))) for row in on_a[:3]]  # noqa: B023
+        from_replica = [new.using(read="replica").get_cell(row, "BASE", 1) for row in on_a]
+
+    assert first_call < 1.0 + PUT_SECONDS + SLACK_SECONDS
+    assert max(later) < PUT_SECONDS + SLACK_SECONDS
+    assert all(from_replica)
+
+
+def test_packets_of_clients_that_are_gone_leave_the_log_dense(server_engine: ServerEngine, stores: Stores) -> None:
+    """Clients give up while their packets wait in a stopped server, which then runs them for nobody (I3)."""
+    store = stores.fresh(server_engine, shards=2, deadlines={"put_seconds": PUT_SECONDS})
+    patient = store.using(deadline=20.0)
+    for attempt in range(scaled(40, least=2)):
+        rows = rows_on(store, "a", 6)
+        patient.put_cells([Cell(row, "BEFORE", 1, attempt) for row in rows])
+        with stopped(stores.clusters(server_engine)[0]):
+            give_up_on(store, rows)
+        for row in rows:
+            come_back(patient, row)
+
+    shard = store.shard_of(rows[0])
+    head = store.get_cells_for_shard(shard, 0, 1).head
+    page = store.using(deadline=20.0).get_cells_for_shard(shard, 0, head)
+    assert [cell.added_id for cell in page.cells] == list(range(1, head + 1))
+
+
+def give_up_on(store: Datastore, rows: list[UUID]) -> None:
+    """Put from many threads, as long as connections are left whose packets the stopped server will find."""
+
+    def put(row: UUID) -> None:
+        for ref in (1, 2):
+            with suppress(NodeUnavailable):
+                store.put_cell(row, "BASE", ref, "x")
+            with suppress(NodeUnavailable, BatchFailed):
+                store.put_cells([Cell(row, "BATCH", ref, "x"), Cell(row, "BATCH", ref + 10, "y")])
+
+    with ThreadPoolExecutor(len(rows)) as threads:
+        list(threads.map(put, rows))
+
+
+def test_row_count_is_wrong_for_a_client_that_is_gone(server_engine: ServerEngine, stores: Stores) -> None:
+    """The control: advance the counter by ROW_COUNT() and it falls behind the ids that were given."""
+    store = stores.fresh(server_engine, shards=1)
+    cluster, name = stores.clusters(server_engine)[0], store.config.datastore
+    naive = (
+        f"BEGIN; INSERT INTO {name}_0000.cell SELECT next_added_id, %s, 'BASE', 1, '1', last_created_at"
+        f" FROM {name}_meta.shard_state FOR UPDATE;"
+        f"UPDATE {name}_meta.shard_state SET next_added_id = next_added_id + ROW_COUNT(); COMMIT"
+    )
+    blocker, gone = cluster.primary.connect(), raw_connection(cluster)
+    with blocker, blocker.cursor() as cursor:
+        cursor.execute("BEGIN")
+        cursor.execute(f"SELECT next_added_id FROM {name}_meta.shard_state FOR UPDATE")
+        send_and_reset(gone, cluster, naive.replace("%s", f"x'{uuid4().hex}'"))
+        blocker.rollback()
+    head = f"SELECT COALESCE(MAX(added_id), 0) AS n FROM {name}_0000.cell"
+    wait_until("the insert of nobody has committed", lambda: cluster.primary.query(head)[0]["n"] == 1)
+
+    (counter,) = cluster.primary.query(f"SELECT next_added_id AS n FROM {name}_meta.shard_state")
+    print(f"{server_engine}: with ROW_COUNT() the counter says {counter['n']} after id 1 was given")
+    assert counter["n"] != 2
+
+
+def raw_connection(cluster: Cluster) -> Any:
+    return pymysql.connect(
+        host="127.0.0.1",
+        port=cluster.primary.port,
+        user="root",
+        password=cluster.primary.password,
+        client_flag=CLIENT.MULTI_STATEMENTS,
+    )
+
+
+def send_and_reset(connection: Any, cluster: Cluster, packet: str) -> None:
+    """Send a packet, and vanish while the server waits for a lock on its behalf."""
+    connection._execute_command(COMMAND.COM_QUERY, packet)
+    waiting = "SELECT COUNT(*) AS n FROM information_schema.innodb_trx WHERE trx_state = 'LOCK WAIT'"
+    wait_until("the packet waits", lambda: cluster.primary.query(waiting)[0]["n"] == 1)
+    connection._sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+    connection._force_close()

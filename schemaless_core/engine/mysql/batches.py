@@ -95,7 +95,7 @@ def _send(
             for number, group in enumerate(groups):
                 committed.append(_replies(cursor, len(group), is_last=number == len(groups) - 1))
         except err.Error as error:
-            refusal = translate(error, str(connection.host), deadline)
+            refusal = translate(error, connection.node, deadline)
             if isinstance(refusal, ConnectionBroken) or deadline.is_over:
                 raise
             refusal.__cause__ = error

@@ -40,6 +40,8 @@ else:
 class DeadlineConnection(_Connection):
     """A PyMySQL connection whose every read and write of the socket ends with the call's deadline."""
 
+    #: The node's name, for errors.
+    node: str = ""
     deadline: Deadline | None = None
     last_used: float = 0.0
     server_version: str
@@ -100,6 +102,7 @@ def connect(login: Login, deadline: Deadline) -> DeadlineConnection:
         ssl_verify_identity=tls.verify_hostname if tls.ca else None,
         defer_connect=True,
     )
+    connection.node = str(login.url)
     connection.deadline = limit
     _log_in(connection)
     _prepare(connection)

@@ -176,7 +176,13 @@ def _replication(connection: DeadlineConnection, variables: Mapping[str, str]) -
     value = "running" if running else f"stopped ({status.get('last_error') or 'no error given'})"
     yield Fact("replication", value, running, False, "Mend the error, then START REPLICA.")
     behind = status.get("seconds_behind")
-    yield Fact("replication_lag", f"{behind} s", behind is not None and int(behind) <= 10, False, "Look at its load.")
+    yield Fact(
+        "replication_lag",
+        "unknown" if behind is None else f"{behind} s",
+        behind is not None and int(behind) <= 10,
+        False,
+        "Look at its load.",
+    )
     ordered = variables.get("replica_preserve_commit_order", "ON") in ("ON", "1")
     in_order = ordered and variables.get("slave_parallel_mode", "none") not in ("minimal", "aggressive")
     yield Fact(

@@ -136,10 +136,8 @@ class MySQLNode:
             lambda connection: schema.record_shard_count(connection, self._names, count), deadline
         )
 
-    def shard_count(self) -> int | None:
-        return self._sessions.run(
-            lambda connection: schema.shard_count(connection, self._names), Deadline(LOOK_SECONDS)
-        )
+    def shard_count(self, deadline: Deadline) -> int | None:
+        return self._sessions.run(lambda connection: schema.shard_count(connection, self._names), deadline)
 
     def shards_present(self) -> set[int]:
         return self._sessions.run(

@@ -164,18 +164,18 @@ class SQLiteNode:
             (known,) = connection.execute(COUNT).fetchone()
             return int(known)
 
-    def shard_count(self) -> int | None:
+    def shard_count(self, deadline: Deadline) -> int | None:
         if not self._file.exists:
             return None
         try:
-            with self._file.read(Deadline(LOOK_SECONDS)) as connection:
+            with self._file.read(deadline) as connection:
                 found = connection.execute(COUNT).fetchone()
                 return int(found[0]) if found else None
         except SchemaMissing:
             return None
 
     def shards_present(self) -> set[int]:
-        if self.shard_count() is None:
+        if self.shard_count(Deadline(LOOK_SECONDS)) is None:
             return set()
         with self._file.read(Deadline(LOOK_SECONDS)) as connection:
             return {shard for (shard,) in connection.execute(PRESENT)}
