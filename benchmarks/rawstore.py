@@ -29,6 +29,7 @@ class RawLoop:
             password=server.password,
             autocommit=True,
             client_flag=CLIENT.MULTI_STATEMENTS,
+            ssl_disabled=True,
         )
         self.cursor = self.connection.cursor()
         self.cursor.execute("SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED")
@@ -76,7 +77,7 @@ class SQLAlchemyPeers:
 
     def __init__(self, server: BinlogServer, datastore: Datastore) -> None:
         url = sa.URL.create("mysql+pymysql", "root", server.password, "127.0.0.1", server.port)
-        self.engine = sa.create_engine(url)
+        self.engine = sa.create_engine(url, connect_args={"ssl_disabled": True})
         name = datastore.config.datastore
         metadata = sa.MetaData(schema=f"{name}_meta")
         self.table = sa.Table(

@@ -10,6 +10,8 @@ from enum import StrEnum
 from typing import Any, Final, Literal
 from uuid import UUID
 
+import msgspec
+
 from schemaless_core.cell import Cell
 
 Scalar = str | int | float | bool | Decimal | UUID | datetime
@@ -35,8 +37,7 @@ class PutStatus(StrEnum):
     BUFFERED = "BUFFERED"  #: Accepted by another cluster; readable once its own has it.
 
 
-@dataclass(frozen=True, slots=True)
-class PutResult:
+class PutResult(msgspec.Struct, frozen=True):
     """The outcome of one put; with EXISTS the added id is the stored cell's."""
 
     status: PutStatus

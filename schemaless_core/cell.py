@@ -5,10 +5,11 @@ Knows what a valid key and body are and when two cells are equal; leaves storing
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from datetime import datetime
 from typing import NamedTuple
 from uuid import UUID
+
+import msgspec
 
 from schemaless_core.canonical import Json, canonical_bytes
 from schemaless_core.errors import InvalidCell, shown
@@ -34,8 +35,7 @@ class CellKey(NamedTuple):
     ref_key: int
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Cell:
+class Cell(msgspec.Struct, frozen=True, eq=False):
     """An immutable JSON body under its key; a body of None is a tombstone.
 
     Equal when key and canonical bytes are; added id and time say where it was stored, not what it is.
@@ -60,6 +60,9 @@ class Cell:
         if not isinstance(other, Cell):
             return NotImplemented
         return self.key == other.key and canonical_bytes(self.body) == canonical_bytes(other.body)
+
+    def __ne__(self, other: object) -> bool:
+        return not self == other  # msgspec's own compares identities
 
     def __hash__(self) -> int:
         return hash(self.key)

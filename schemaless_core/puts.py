@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Sequence
 from typing import Any
 from uuid import UUID
@@ -10,7 +10,7 @@ from uuid import UUID
 from schemaless_core import metrics
 from schemaless_core.answers import ANY, PutResult, PutStatus
 from schemaless_core.canonical import Json
-from schemaless_core.cell import REF_KEY_MAX, Cell, CellKey, check_ref_key, checked_bytes, no_free_ref_key
+from schemaless_core.cell import REF_KEY_MAX, Cell, check_ref_key, checked_bytes, no_free_ref_key
 from schemaless_core.config import DatastoreConfig
 from schemaless_core.deadline import Deadline
 from schemaless_core.engine.base import NewCell, Stored
@@ -55,7 +55,7 @@ class Puts:
             shard, lambda node, gate: node.put(gate, new, expect_latest, deadline), self._standing, deadline
         )
         reach("put.acknowledged")
-        outcome = _outcome(cell, body, stored, shard, epoch, expect_latest)
+        outcome = _outcome(cell, new, stored, shard, epoch, expect_latest)
         if isinstance(outcome, CellConflict):
             metrics.cells_written("conflict")
             raise outcome
@@ -79,46 +79,53 @@ class Puts:
                     raise
 
     def put_many(self, cells: Sequence[Cell]) -> list[PutResult]:
-        bodies = [checked_bytes(cell, self._config.max_body_bytes) for cell in cells]
+        new = [_new(cell, checked_bytes(cell, self._config.max_body_bytes)) for cell in cells]
         outcomes: dict[int, PutResult | SchemalessError] = {}
-        pending = list(range(len(cells)))
+        pending: Sequence[int] = range(len(cells))
         while pending:
             # A key that occurs again is put again afterwards: the store itself says whether the bodies agree.
-            firsts, pending = _split_repeated(cells, pending)
-            for part in self._parts(cells, bodies, firsts):
-                outcomes |= self._put_part(cells, bodies, part)
+            firsts, pending = _split_repeated(new, pending)
+            for part in self._parts(cells, new, firsts):
+                self._put_part(cells, new, part, outcomes)
         return _delivered([outcomes[n] for n in range(len(cells))])
 
     def _put_part(
-        self, cells: Sequence[Cell], bodies: Sequence[bytes], part: dict[int, list[int]]
-    ) -> dict[int, PutResult | SchemalessError]:
+        self,
+        cells: Sequence[Cell],
+        new: Sequence[NewCell],
+        part: dict[int, list[int]],
+        outcomes: dict[int, PutResult | SchemalessError],
+    ) -> None:
         """Write one part of a batch: positions of cells by shard."""
-        new = {shard: [_new(cells[n], bodies[n]) for n in positions] for shard, positions in part.items()}
+        wanted = {shard: [new[n] for n in positions] for shard, positions in part.items()}
         count = sum(len(positions) for positions in part.values())
-        answers = self._router.write_many(new, self._standing, self._deadline(count))
-        outcomes: dict[int, PutResult | SchemalessError] = {}
+        answers = self._router.write_many(wanted, self._standing, self._deadline(count))
         for shard, answer in answers.items():
             if isinstance(answer, SchemalessError):
                 outcomes.update(dict.fromkeys(part[shard], answer))
                 continue
             stored, epoch = answer
+            if isinstance(stored, range):
+                for n, added_id in zip(part[shard], stored, strict=True):
+                    outcomes[n] = PutResult(PutStatus.CREATED, True, shard, cells[n].ref_key, epoch, added_id)
+                continue
             for n, what in zip(part[shard], stored, strict=True):
-                outcomes[n] = _outcome(cells[n], bodies[n], what, shard, epoch, ANY)
-        return outcomes
+                outcomes[n] = _outcome(cells[n], new[n], what, shard, epoch, ANY)
 
     def _parts(
-        self, cells: Sequence[Cell], bodies: Sequence[bytes], positions: Sequence[int]
+        self, cells: Sequence[Cell], new: Sequence[NewCell], positions: Sequence[int]
     ) -> list[dict[int, list[int]]]:
         """Cut a batch by count and bytes, so that each part is a packet a server takes; in order per shard."""
         parts: list[dict[int, list[int]]] = []
         part: defaultdict[int, list[int]] = defaultdict(list)
         count, size = 0, 0
         for n in positions:
-            if count and (count == CELLS_PER_BATCH or size + len(bodies[n]) > BYTES_PER_BATCH):
+            body_bytes = len(new[n].body)
+            if count and (count == CELLS_PER_BATCH or size + body_bytes > BYTES_PER_BATCH):
                 parts.append(part)
                 part, count, size = defaultdict(list), 0, 0
             part[shard_of(cells[n].row_key, self._config.shards)].append(n)
-            count, size = count + 1, size + len(bodies[n])
+            count, size = count + 1, size + body_bytes
         return [*parts, part] if part else parts
 
     def _deadline(self, cells: int) -> Deadline:
@@ -132,35 +139,39 @@ def _new(cell: Cell, body: bytes) -> NewCell:
 
 
 def _outcome(
-    cell: Cell, body: bytes, stored: Stored, shard: int, epoch: int, expect_latest: Any
+    cell: Cell, new: NewCell, stored: Stored, shard: int, epoch: int, expect_latest: Any
 ) -> PutResult | CellConflict:
     """CREATED, EXISTS when an equal cell was there, or the conflict that carries both."""
     if stored.is_created:
         return PutResult(PutStatus.CREATED, True, shard, cell.ref_key, epoch, stored.added_id)
     found = stored.found
-    if found is not None and found[1:4] == (cell.row_key.bytes, cell.column_name.encode(), cell.ref_key):
-        if found.body == body:
+    if found is not None and found[1:4] == new[:3]:
+        if found.body == new.body:
             return PutResult(PutStatus.EXISTS, True, shard, cell.ref_key, epoch, found.added_id)
         return CellConflict(cell, to_cell(found))
     return CellConflict(cell, to_cell(found) if found else None, expected=expect_latest)
 
 
-def _split_repeated(cells: Sequence[Cell], positions: Sequence[int]) -> tuple[list[int], list[int]]:
+def _split_repeated(new: Sequence[NewCell], positions: Sequence[int]) -> tuple[Sequence[int], Sequence[int]]:
     """The first position of each key, and the others."""
-    seen: set[CellKey] = set()
+    keys = {new[n][:3] for n in positions}
+    if len(keys) == len(positions):
+        return positions, ()
     firsts: list[int] = []
     repeated: list[int] = []
     for n in positions:
-        (repeated if cells[n].key in seen else firsts).append(n)
-        seen.add(cells[n].key)
+        key = new[n][:3]
+        (firsts if key in keys else repeated).append(n)
+        keys.discard(key)
     return firsts, repeated
 
 
 def _delivered(results: list[PutResult | SchemalessError]) -> list[PutResult]:
     """The results when all cells are stored, else `BatchFailed` with all of them."""
     stored = [result for result in results if isinstance(result, PutResult)]
-    for result in results:
-        metrics.cells_written(result.status.lower() if isinstance(result, PutResult) else "failed")
+    for status, count in Counter(result.status for result in stored).items():
+        metrics.cells_written(status.lower(), count)
     if len(stored) < len(results):
+        metrics.cells_written("failed", len(results) - len(stored))
         raise BatchFailed(results)
     return stored

@@ -14,7 +14,7 @@ from typing import Protocol, TypeVar
 from schemaless_core import metrics
 from schemaless_core.clusters import Cluster, ReadFrom
 from schemaless_core.deadline import Deadline
-from schemaless_core.engine.base import Batch, NewCell, Node, Stored
+from schemaless_core.engine.base import Batch, BatchAnswer, NewCell, Node
 from schemaless_core.errors import SchemalessError, SchemaMissing, StaleEpoch
 from schemaless_core.fanout import FanOut
 from schemaless_core.places import Places
@@ -107,9 +107,9 @@ class Router:
 
     def write_many(
         self, cells: Mapping[int, list[NewCell]], standing: Standing, deadline: Deadline
-    ) -> dict[int, tuple[list[Stored], int] | SchemalessError]:
+    ) -> dict[int, tuple[BatchAnswer, int] | SchemalessError]:
         """Write each shard's cells; one answer per shard: what was stored and under which epoch, or why not."""
-        answers: dict[int, tuple[list[Stored], int] | SchemalessError] = {}
+        answers: dict[int, tuple[BatchAnswer, int] | SchemalessError] = {}
         pending = dict(cells)
         while pending:
             refused: dict[int, Refusal] = {}
@@ -149,8 +149,8 @@ class Router:
 
     def _write_parts(
         self, cells: Mapping[int, list[NewCell]], standing: Standing, deadline: Deadline
-    ) -> Iterator[tuple[Gate, list[Stored] | SchemalessError]]:
-        def send(name: str, batches: list[Batch]) -> list[list[Stored] | SchemalessError]:
+    ) -> Iterator[tuple[Gate, BatchAnswer | SchemalessError]]:
+        def send(name: str, batches: list[Batch]) -> list[BatchAnswer | SchemalessError]:
             try:
                 return self._clusters[name].write(lambda node: node.put_many(batches, deadline))
             except SchemalessError as error:

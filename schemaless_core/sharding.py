@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from hashlib import md5
+from struct import Struct
 from typing import NewType
 from uuid import UUID
 
 ShardNumber = int
 Epoch = NewType("Epoch", int)
+
+_first_uint = Struct(">I").unpack_from
 
 #: Checksum buckets of one shard.
 BUCKETS_PER_SHARD = 16
@@ -15,7 +18,8 @@ BUCKETS_PER_SHARD = 16
 
 def shard_of(row_key: UUID, shards: int) -> ShardNumber:
     """First four bytes of md5(row key bytes) as an unsigned int, modulo the shard count."""
-    return int.from_bytes(md5(row_key.bytes, usedforsecurity=False).digest()[:4], "big") % shards
+    number: int = _first_uint(md5(row_key.bytes, usedforsecurity=False).digest())[0]
+    return number % shards
 
 
 def bucket_of(row_key: bytes) -> int:

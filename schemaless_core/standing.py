@@ -66,6 +66,11 @@ class Gate(NamedTuple):
     authority_epoch: int
     is_fenced_read: bool = False
 
+    @property
+    def identity(self) -> tuple[int, int, int]:
+        """What a store compares with its own row."""
+        return self.shard, self.epoch, self.authority_epoch
+
     def check_write(self, state: ShardState) -> None:
         """Raise `StaleEpoch` unless the shard takes this write."""
         self._check_epoch(state)

@@ -51,6 +51,10 @@ class Batch(NamedTuple):
     cells: Sequence[NewCell]
 
 
+#: The answer to a batch: the added ids when all of it was created, else what was found of each cell.
+BatchAnswer = range | list[Stored]
+
+
 class Sighting(NamedTuple):
     """What a shard answered, and what it said of itself no earlier than that."""
 
@@ -103,7 +107,7 @@ class Node(Protocol):
         """Store one cell under the next added id, or find what is in its way; `StaleEpoch` when fenced."""
         ...
 
-    def put_many(self, batches: Sequence[Batch], deadline: Deadline) -> list[list[Stored] | SchemalessError]:
+    def put_many(self, batches: Sequence[Batch], deadline: Deadline) -> list[BatchAnswer | SchemalessError]:
         """Store batches, one transaction per shard; one answer per batch. Only a lost server raises."""
         ...
 

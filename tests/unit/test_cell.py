@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import FrozenInstanceError
 from datetime import UTC, datetime
 from typing import Any
 from uuid import UUID, uuid4
@@ -60,7 +59,7 @@ def test_equal_cells_have_equal_hashes_even_with_bodies_that_cannot_be_hashed() 
 def test_a_cell_cannot_be_changed() -> None:
     cell = make_cell()
 
-    with pytest.raises(FrozenInstanceError):
+    with pytest.raises(AttributeError, match="immutable"):
         cell.ref_key = 2  # type: ignore[misc]  # that it is refused is the point
 
 
@@ -131,3 +130,11 @@ def test_bytes_are_counted_and_not_characters() -> None:
 def test_what_is_no_cell_is_refused() -> None:
     with pytest.raises(InvalidCell, match="tuple"):
         checked_bytes((uuid4(), "BASE", 1, "body"), 100)  # type: ignore[arg-type]  # the wrong type is the point
+
+
+def test_unequal_is_the_opposite_of_equal() -> None:
+    cell = make_cell(body={"a": 1})
+    equal = Cell(*cell.key, {"a": 1}, added_id=9)
+
+    assert not cell != equal  # noqa: SIM202  # the operator is what is tested
+    assert cell != Cell(*cell.key, {"a": 1.0})

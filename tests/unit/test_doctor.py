@@ -8,6 +8,7 @@ from typing import Any, cast
 
 from schemaless_core import ControlUnavailable, Datastore, NodeUnavailable
 from schemaless_core.doctor import Doctor, Finding, Role
+from schemaless_core.deadline import Deadline
 from schemaless_core.engine.base import Fact, Node
 
 
@@ -19,7 +20,7 @@ class FakeNode:
         self._facts = facts
         self._shards = shards
 
-    def shard_count(self) -> int:
+    def shard_count(self, deadline: Deadline) -> int:
         return self._shards
 
     def shards_present(self) -> set[int]:
@@ -35,7 +36,7 @@ class FakeNode:
 class SilentNode(FakeNode):
     """A server that does not answer."""
 
-    def shard_count(self) -> int:
+    def shard_count(self, deadline: Deadline) -> int:
         raise NodeUnavailable(self.name, "it did not answer within the deadline")
 
 

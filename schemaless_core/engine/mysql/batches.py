@@ -1,32 +1,55 @@
 """Batches: cells of many shards in one packet, a few shards per transaction.
 
 A transaction takes the counter rows of its shards in ascending order, so that two batches never wait for each other
-in a circle; each commit costs the disk once, and while it is under way other writers of those shards wait, so it spans
-few. The check for existing keys is exact under the counter row and raises no error; what was there before is read back
-afterwards and compared. When the server refuses a transaction, each of its shards is tried alone.
+in a circle; a commit costs the disk once, and while it is under way other writers of those shards wait, so their
+number is bounded. No statement raises an error for a key that exists:
+
+INSERT_ALL      for many cells of one shard: all or none. Existing keys are met by the index itself and change nothing;
+                if there was one, UNDO takes the others out again before anybody can have seen them.
+INSERT_MISSING  for few cells, and after INSERT_ALL stored none: looks each key up first, exact under the counter row.
+
+What was there before is read back afterwards and compared. When the server refuses a transaction, each of its shards is
+tried alone. docs/decisions/0003 has the measurements.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import chain
 from typing import NamedTuple
 
 from pymysql import err
 from pymysql.cursors import Cursor
 
 from schemaless_core.deadline import Deadline
-from schemaless_core.engine.base import Batch, Stored, StoredCell
+from schemaless_core.engine.base import Batch, BatchAnswer, Stored, StoredCell
 from schemaless_core.engine.mysql.connection import DeadlineConnection
 from schemaless_core.engine.mysql.names import Names
 from schemaless_core.engine.mysql.reads import find_many, missing_shard
-from schemaless_core.engine.mysql.rows import binary, values_of
+from schemaless_core.engine.mysql.rows import quoted, values_of
 from schemaless_core.engine.mysql.translation import translate
-from schemaless_core.engine.mysql.writes import ADVANCE, TAKE_COUNTER, damaged_counter, gated
+from schemaless_core.engine.mysql.writes import condition_of, damaged_counter, gated
 from schemaless_core.errors import ConnectionBroken, SchemalessError, StaleEpoch
 from schemaless_core.failpoints import reach
-from schemaless_core.standing import ShardState
+from schemaless_core.standing import Gate, ShardState
 
-INSERT_MANY = """\
+TAKE_COUNTERS = """\
+SELECT shard, epoch, authority_epoch, state, next_added_id FROM {state} WHERE SHARDS ORDER BY shard FOR UPDATE"""
+
+INSERT_ALL = """\
+INSERT INTO {cell} (added_id, row_key, column_name, ref_key, body, created_at)
+WITH w (n, row_key, column_name, ref_key, body) AS (VALUES ROWS)
+SELECT s.next_added_id + w.n, w.row_key, w.column_name, w.ref_key, w.body,
+  GREATEST(UTC_TIMESTAMP(6), s.last_created_at)
+ FROM {state} s JOIN w WHERE GATE
+ON DUPLICATE KEY UPDATE ref_key = {cell}.ref_key"""
+
+UNDO = """\
+DELETE FROM {cell} WHERE added_id >= (SELECT next_added_id FROM {state} WHERE shard = %s)
+ AND (SELECT k FROM (SELECT COUNT(*) AS k FROM {cell}
+   WHERE added_id >= (SELECT next_added_id FROM {state} WHERE shard = %s)) given) <> %s"""
+
+INSERT_MISSING = """\
 INSERT INTO {cell} (added_id, row_key, column_name, ref_key, body, created_at)
 WITH w (n, row_key, column_name, ref_key, body) AS (VALUES ROWS)
 SELECT s.next_added_id - 1 + ROW_NUMBER() OVER (ORDER BY w.n), w.row_key, w.column_name, w.ref_key, w.body,
@@ -35,16 +58,28 @@ SELECT s.next_added_id - 1 + ROW_NUMBER() OVER (ORDER BY w.n), w.row_key, w.colu
   AND NOT EXISTS (SELECT 1 FROM {cell} c
    WHERE c.row_key = w.row_key AND c.column_name = w.column_name AND c.ref_key = w.ref_key)"""
 
-PUT_BATCH = f"{TAKE_COUNTER}; {INSERT_MANY}; {ADVANCE}"
+ADVANCE_COUNTERS = """\
+UPDATE {state} SET next_added_id = CASE shard WHENS END,
+  last_created_at = GREATEST(UTC_TIMESTAMP(6), last_created_at) WHERE GATES"""
+NEXT = "WHEN %s THEN GREATEST(next_added_id, (SELECT COALESCE(MAX(added_id), 0) + 1 FROM {cell}))"
 
-#: Shards whose counter rows one transaction holds; docs/decisions/0003 has the measurements.
-SHARDS_PER_TRANSACTION = 4
+#: Shards whose counter rows one transaction holds: about as long as 500 cells of one shard hold theirs.
+SHARDS_PER_TRANSACTION = 16
+#: From how many cells of a shard on INSERT_ALL is worth its second statement.
+CELLS_FOR_INSERT_ALL = 64
 
-Answer = list[Stored] | SchemalessError
+Answer = BatchAnswer | SchemalessError
+
+
+class _Task(NamedTuple):
+    """A batch on its way, and how it is inserted."""
+
+    batch: Batch
+    is_all_or_none: bool
 
 
 class _Count(NamedTuple):
-    """The replies to one shard's statements."""
+    """What the server said of one batch: the shard's state (None: no such shard) and the rows it inserted."""
 
     state: ShardState | None
     first_added_id: int
@@ -55,35 +90,39 @@ def put_many(
     connection: DeadlineConnection, names: Names, batches: Sequence[Batch], deadline: Deadline
 ) -> list[Answer]:
     """Store batches, each for another shard; one answer per batch, in order."""
-    ordered = sorted(batches, key=lambda batch: batch.gate.shard)
-    waiting = [
-        ordered[first : first + SHARDS_PER_TRANSACTION] for first in range(0, len(ordered), SHARDS_PER_TRANSACTION)
+    tasks = [
+        _Task(batch, len(batch.cells) >= CELLS_FOR_INSERT_ALL)
+        for batch in sorted(batches, key=lambda batch: batch.gate.shard)
     ]
+    waiting = [tasks[first : first + SHARDS_PER_TRANSACTION] for first in range(0, len(tasks), SHARDS_PER_TRANSACTION)]
     answers: dict[int, Answer] = {}
     while waiting:
         counts, refusal = _send(connection, names, waiting, deadline)
-        for group, of_group in zip(waiting, counts, strict=False):
-            for batch, count in zip(group, of_group, strict=True):
-                answers[batch.gate.shard] = _answer(connection, names, batch, count)
-        waiting = waiting[len(counts) :]
+        done, waiting = waiting[: len(counts)], waiting[len(counts) :]
         if refusal is not None:
             waiting = _without_refused(waiting, refusal, answers)
+        for task, count in zip(chain.from_iterable(done), chain.from_iterable(counts), strict=True):
+            answer = _answer(connection, names, task, count)
+            if answer is None:
+                waiting.append([_Task(task.batch, is_all_or_none=False)])
+            else:
+                answers[task.batch.gate.shard] = answer
     return [answers[batch.gate.shard] for batch in batches]
 
 
 def _without_refused(
-    waiting: list[list[Batch]], refusal: SchemalessError, answers: dict[int, Answer]
-) -> list[list[Batch]]:
+    waiting: list[list[_Task]], refusal: SchemalessError, answers: dict[int, Answer]
+) -> list[list[_Task]]:
     """Part the transaction that the server refused into single shards; a shard refused alone has its answer."""
     refused, *others = waiting
     if len(refused) > 1:
-        return [[batch] for batch in refused] + others
-    answers[refused[0].gate.shard] = refusal
+        return [[task] for task in refused] + others
+    answers[refused[0].batch.gate.shard] = refusal
     return others
 
 
 def _send(
-    connection: DeadlineConnection, names: Names, groups: Sequence[Sequence[Batch]], deadline: Deadline
+    connection: DeadlineConnection, names: Names, groups: Sequence[Sequence[_Task]], deadline: Deadline
 ) -> tuple[list[list[_Count]], SchemalessError | None]:
     """Send transactions as one packet; the replies of those that committed, and why the next one did not."""
     committed: list[list[_Count]] = []
@@ -93,7 +132,7 @@ def _send(
             reach("batch.before_send")
             _execute(cursor, b"; ".join(_transaction(connection, names, group) for group in groups))
             for number, group in enumerate(groups):
-                committed.append(_replies(cursor, len(group), is_last=number == len(groups) - 1))
+                committed.append(_replies(cursor, group, is_last=number == len(groups) - 1))
         except err.Error as error:
             refusal = translate(error, connection.node, deadline)
             if isinstance(refusal, ConnectionBroken) or deadline.is_over:
@@ -104,33 +143,37 @@ def _send(
     return committed, refusal
 
 
-def _replies(cursor: Cursor, shards: int, *, is_last: bool) -> list[_Count]:
+def _replies(cursor: Cursor, group: Sequence[_Task], *, is_last: bool) -> list[_Count]:
     """Read the replies of one transaction up to its COMMIT's; the cursor stands at its BEGIN's."""
-    counts = []
-    for _ in range(shards):
-        cursor.nextset()
-        row = cursor.fetchone()
-        cursor.nextset()
-        inserted = cursor.rowcount
-        cursor.nextset()
-        counts.append(_Count(ShardState(*row[:3]), row[3], inserted) if row else _Count(None, 0, 0))
     cursor.nextset()
-    if not is_last:
+    counters = {shard: (ShardState(*state), first) for shard, *state, first in cursor.fetchall()}
+    counts = []
+    for task in group:
+        cursor.nextset()
+        state, first_added_id = counters.get(task.batch.gate.shard, (None, 0))
+        counts.append(_Count(state, first_added_id, cursor.rowcount))
+        if task.is_all_or_none:
+            cursor.nextset()
+    for _advance_commit in range(2 if is_last else 3):  # and the BEGIN of the next
         cursor.nextset()
     return counts
 
 
-def _answer(connection: DeadlineConnection, names: Names, batch: Batch, count: _Count) -> Answer:
+def _answer(connection: DeadlineConnection, names: Names, task: _Task, count: _Count) -> Answer | None:
+    """What became of a batch; None when it is to be sent again, cell by cell."""
+    gate, cells = task.batch.gate, task.batch.cells
     if count.state is None:
-        return missing_shard(batch.gate.shard)
+        return missing_shard(gate.shard)
     try:
-        batch.gate.check_write(count.state)
+        gate.check_write(count.state)
     except StaleEpoch as refusal:
         return refusal
     ours = range(count.first_added_id, count.first_added_id + count.inserted)
-    if count.inserted == len(batch.cells):
-        return [Stored(True, added_id, None) for added_id in ours]
-    return _read_back(connection, names, batch, ours)
+    if count.inserted == len(cells):
+        return ours
+    if task.is_all_or_none and count.inserted:
+        return None
+    return _read_back(connection, names, task.batch, ours)
 
 
 def _read_back(connection: DeadlineConnection, names: Names, batch: Batch, ours: range) -> Answer:
@@ -147,21 +190,39 @@ def _stored(cell: StoredCell, ours: range) -> Stored:
     return Stored(True, cell.added_id, None) if cell.added_id in ours else Stored(False, None, cell)
 
 
-def _transaction(connection: DeadlineConnection, names: Names, group: Sequence[Batch]) -> bytes:
-    parts = [_statements(connection, names, batch) for batch in group]
-    return b"; ".join([b"BEGIN", *parts, b"COMMIT"])
+def _transaction(connection: DeadlineConnection, names: Names, group: Sequence[_Task]) -> bytes:
+    gates = [task.batch.gate for task in group]
+    shards = " OR ".join(f"shard = {int(gate.shard)}" for gate in gates)
+    take = TAKE_COUNTERS.format(state=names.shard_state).replace("SHARDS", shards)
+    inserts = [part for task in group for part in _inserts(connection, names, task)]
+    return b"; ".join([b"BEGIN", take.encode(), *inserts, _advance(connection, names, gates), b"COMMIT"])
 
 
-def _statements(connection: DeadlineConnection, names: Names, batch: Batch) -> bytes:
-    gate = batch.gate
-    identity = (gate.shard, gate.epoch, gate.authority_epoch)
+def _inserts(connection: DeadlineConnection, names: Names, task: _Task) -> list[bytes]:
+    gate, cells = task.batch.gate, task.batch.cells
+    template = INSERT_ALL if task.is_all_or_none else INSERT_MISSING
+    rows = [
+        b"%d, _binary'%s', _binary'%s', %d, _binary'%s'" % (n, quoted(row_key), quoted(name), ref_key, quoted(body))
+        for n, (row_key, name, ref_key, body) in enumerate(cells)
+    ]
+    insert = _bound(connection, gated(names, template, gate), gate.identity)
+    insert = insert.replace(b"VALUES ROWS", values_of(connection, rows))
+    if not task.is_all_or_none:
+        return [insert]
+    return [insert, _bound(connection, names.sql(UNDO, gate.shard), (gate.shard, gate.shard, len(cells)))]
+
+
+def _advance(connection: DeadlineConnection, names: Names, gates: Sequence[Gate]) -> bytes:
+    whens = " ".join(names.sql(NEXT, gate.shard) for gate in gates)
+    conditions = " OR ".join(f"({condition_of(gate)})" for gate in gates)
+    statement = ADVANCE_COUNTERS.format(state=names.shard_state).replace("WHENS", whens).replace("GATES", conditions)
+    values = [gate.shard for gate in gates] + [value for gate in gates for value in gate.identity]
+    return _bound(connection, statement, tuple(values))
+
+
+def _bound(connection: DeadlineConnection, statement: str, values: tuple[int, ...]) -> bytes:
     with connection.cursor() as cursor:
-        text = cursor.mogrify(gated(names, PUT_BATCH, gate), (gate.shard, *identity, *identity)).encode()
-    rows = (
-        b"%d, %s, %s, %d, %s" % (n, binary(row_key), binary(column_name), ref_key, binary(body))
-        for n, (row_key, column_name, ref_key, body) in enumerate(batch.cells)
-    )
-    return text.replace(b"VALUES ROWS", values_of(connection, rows))
+        return cursor.mogrify(statement, values).encode()
 
 
 def _execute(cursor: Cursor, packet: bytes) -> None:

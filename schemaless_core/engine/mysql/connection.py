@@ -38,27 +38,33 @@ else:
 
 
 class DeadlineConnection(_Connection):
-    """A PyMySQL connection whose every read and write of the socket ends with the call's deadline."""
+    """A PyMySQL connection whose every answer must come before the call's deadline."""
 
     #: The node's name, for errors.
     node: str = ""
-    deadline: Deadline | None = None
     last_used: float = 0.0
     server_version: str
+    _deadline: Deadline | None = None
 
-    # PyMySQL sets the socket's time-out from these before each read and write; as properties they shrink
-    # while an answer trickles in, so the deadline holds for the whole call and not per packet.
     @property
-    def _read_timeout(self) -> float | None:
-        if self.deadline is None:
-            return None
-        return max(self.deadline.remaining_seconds(), 0.001)
+    def deadline(self) -> Deadline | None:
+        return self._deadline
 
-    @_read_timeout.setter
-    def _read_timeout(self, value: float | None) -> None:
-        """PyMySQL's constructor assigns its own; ours comes from the deadline."""
+    @deadline.setter
+    def deadline(self, deadline: Deadline | None) -> None:
+        self._deadline = deadline
+        self._shrink_timeouts()
 
-    _write_timeout = _read_timeout
+    def _read_query_result(self, unbuffered: bool = False) -> int:
+        # A packet of statements has an answer each: what is left of the deadline shrinks from one to the next.
+        self._shrink_timeouts()
+        affected: int = super()._read_query_result(unbuffered)  # type: ignore[misc]  # the stubs leave it out
+        return affected
+
+    def _shrink_timeouts(self) -> None:
+        """PyMySQL gives these to the socket before it reads or writes."""
+        if self._deadline is not None:
+            self._read_timeout = self._write_timeout = max(self._deadline.remaining_seconds(), 0.001)
 
     @property
     def is_mariadb(self) -> bool:
@@ -100,6 +106,9 @@ def connect(login: Login, deadline: Deadline) -> DeadlineConnection:
         ssl_cert=tls.cert,
         ssl_key=tls.key,
         ssl_verify_identity=tls.verify_hostname if tls.ca else None,
+        ssl_disabled=not (
+            tls.ca or tls.cert
+        ),  # PyMySQL would try TLS by itself, unverified and at a third of the speed
         defer_connect=True,
     )
     connection.node = str(login.url)

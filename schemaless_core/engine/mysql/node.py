@@ -11,6 +11,7 @@ from schemaless_core.config import DatastoreConfig
 from schemaless_core.deadline import Deadline
 from schemaless_core.engine.base import (
     Batch,
+    BatchAnswer,
     BucketSum,
     EpochOpening,
     Fact,
@@ -47,7 +48,7 @@ class MySQLNode:
             lambda connection: writes.put(connection, self._names, gate, cell, expect_latest), deadline
         )
 
-    def put_many(self, batches: Sequence[Batch], deadline: Deadline) -> list[list[Stored] | SchemalessError]:
+    def put_many(self, batches: Sequence[Batch], deadline: Deadline) -> list[BatchAnswer | SchemalessError]:
         return self._sessions.run(lambda connection: put_many(connection, self._names, batches, deadline), deadline)
 
     def find(self, shard: int, row_key: bytes, column_name: bytes, ref_key: int, deadline: Deadline) -> Sighting:

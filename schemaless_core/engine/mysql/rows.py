@@ -15,9 +15,12 @@ def binary(data: bytes) -> bytes:
 
     Under our sql_mode (no NO_BACKSLASH_ESCAPES) quote and backslash are all that a literal must escape.
     """
-    if b"\\" in data or b"'" in data:
-        data = data.replace(b"\\", b"\\\\").replace(b"'", b"''")
-    return b"_binary'" + data + b"'"
+    return b"_binary'" + quoted(data) + b"'"
+
+
+def quoted(data: bytes) -> bytes:
+    """What stands between the quotes of such a literal."""
+    return data.replace(b"\\", b"\\\\").replace(b"'", b"''")
 
 
 def values_of(connection: DeadlineConnection, rows: Iterable[bytes]) -> bytes:

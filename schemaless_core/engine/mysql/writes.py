@@ -69,9 +69,8 @@ def put(connection: DeadlineConnection, names: Names, gate: Gate, cell: NewCell,
 
 
 def _put(connection: DeadlineConnection, names: Names, gate: Gate, cell: NewCell) -> Stored | None:
-    identity = (gate.shard, gate.epoch, gate.authority_epoch)
     with connection.cursor() as cursor:
-        cursor.execute(gated(names, PUT, gate), (*cell, *identity, *identity))
+        cursor.execute(gated(names, PUT, gate), (*cell, *gate.identity, *gate.identity))
         cursor.nextset()
         inserted = cursor.rowcount
         cursor.nextset()
@@ -83,10 +82,9 @@ def _put(connection: DeadlineConnection, names: Names, gate: Gate, cell: NewCell
 def _put_after(
     connection: DeadlineConnection, names: Names, gate: Gate, cell: NewCell, expect_latest: int | None
 ) -> Stored | None:
-    identity = (gate.shard, gate.epoch, gate.authority_epoch)
     expected = (cell.row_key, cell.column_name, expect_latest)
     with connection.cursor() as cursor:
-        cursor.execute(gated(names, PUT_AFTER, gate), (gate.shard, *cell, *identity, *expected, *identity))
+        cursor.execute(gated(names, PUT_AFTER, gate), (gate.shard, *cell, *gate.identity, *expected, *gate.identity))
         cursor.nextset()
         cursor.nextset()
         inserted = cursor.rowcount
@@ -122,8 +120,12 @@ def damaged_counter(shard: int) -> SchemalessError:
 
 def gated(names: Names, template: str, gate: Gate) -> str:
     """A statement for the gate's shard, with the condition that its writer must meet."""
-    condition = OWNER_GATE if gate.kind is Kind.OWNER else COPIER_GATE
-    return names.sql(_with_condition(template, condition), gate.shard)
+    return names.sql(_with_condition(template, condition_of(gate)), gate.shard)
+
+
+def condition_of(gate: Gate) -> str:
+    """What a shard's row must say for a writer of this kind; its values are the gate's identity."""
+    return OWNER_GATE if gate.kind is Kind.OWNER else COPIER_GATE
 
 
 @lru_cache

@@ -14,6 +14,7 @@ from schemaless_core.config import DatastoreConfig
 from schemaless_core.deadline import Deadline
 from schemaless_core.engine.base import (
     Batch,
+    BatchAnswer,
     BucketSum,
     EpochOpening,
     Fact,
@@ -58,10 +59,10 @@ class SQLiteNode:
         reach("put.answered")
         return stored
 
-    def put_many(self, batches: Sequence[Batch], deadline: Deadline) -> list[list[Stored] | SchemalessError]:
+    def put_many(self, batches: Sequence[Batch], deadline: Deadline) -> list[BatchAnswer | SchemalessError]:
         return [self._put_batch(batch, deadline) for batch in batches]
 
-    def _put_batch(self, batch: Batch, deadline: Deadline) -> list[Stored] | SchemalessError:
+    def _put_batch(self, batch: Batch, deadline: Deadline) -> BatchAnswer | SchemalessError:
         reach("batch.before_send")
         try:
             with self._file.write(deadline) as connection:
