@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any, cast
 
 from schemaless_core import ControlUnavailable, Datastore, NodeUnavailable
-from schemaless_core.doctor import Doctor, Finding, Role
 from schemaless_core.deadline import Deadline
+from schemaless_core.doctor import Doctor, Finding, Role
 from schemaless_core.engine.base import Fact, Node
 
 
