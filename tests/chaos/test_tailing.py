@@ -14,7 +14,11 @@ import pymysql
 import pytest
 from pymysql.constants import CLIENT
 
-from schemaless_core import BatchFailed, Cell, Datastore, Json, Unavailable
+from schemaless_core import ANY, BatchFailed, Cell, Datastore, Json, Unavailable
+from schemaless_core.engine.base import NewCell
+from schemaless_core.engine.mysql import writes
+from schemaless_core.engine.mysql.names import Names
+from schemaless_core.standing import Gate, Kind
 from tests.chaos.actors import SPAWN, Diary, Tailer, check_log, running, wait_until, writer
 from tests.scale import scaled
 from tests.stores import ServerEngine, Stores
@@ -217,25 +221,19 @@ def test_a_fenced_put_of_ours_stores_nothing(server_engine: ServerEngine, stores
 
 
 @pytest.mark.parametrize("has_found_rows", [False, True])
-def test_a_duplicate_leaves_the_counter_alone_only_without_found_rows(
+def test_a_conflict_is_told_from_a_new_cell_only_without_found_rows(
     server_engine: ServerEngine, stores: Stores, has_found_rows: bool
 ) -> None:
-    """Why connections are opened without FOUND_ROWS: with it a duplicate counts as a row, and the log gets a hole."""
-    from schemaless_core.answers import ANY
-    from schemaless_core.engine.base import NewCell
-    from schemaless_core.engine.mysql import writes
-    from schemaless_core.engine.mysql.names import Names
-    from schemaless_core.standing import Gate, Kind
-
+    """Why connections are opened without FOUND_ROWS: with it the row count of a duplicate is that of a new cell."""
     store = stores.fresh(server_engine, shards=1)
     server = stores.clusters(server_engine)[0].primary
-    names = Names(store.config.datastore)
+    names, gate = Names(store.config.datastore), Gate(0, 1, Kind.OWNER, 0)
     flags = CLIENT.MULTI_STATEMENTS | (CLIENT.FOUND_ROWS if has_found_rows else 0)
-    cell = NewCell(uuid4().bytes, b"BASE", 1, b'"body"')
-    gate = Gate(0, 1, Kind.OWNER, 0)
+    row_key = uuid4().bytes
     with pymysql.connect(**_address(server), client_flag=flags, autocommit=True) as connection:
-        for _ in range(3):
-            writes.put(connection, names, gate, cell, ANY)  # type: ignore[arg-type]  # a plain connection will do
+        answers = [
+            writes.put(connection, names, gate, NewCell(row_key, b"BASE", 1, body), ANY)  # type: ignore[arg-type]  # a plain connection will do
+            for body in (b"1", b"1", b"2")
+        ]
 
-    (row,) = server.query(f"SELECT next_added_id FROM {store.config.datastore}_meta.shard_state")
-    assert row["next_added_id"] == (4 if has_found_rows else 2)
+    assert [answer.is_created for answer in answers] == [True, has_found_rows, has_found_rows]

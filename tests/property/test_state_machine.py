@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 from uuid import UUID, uuid5
 
 import pytest
-from hypothesis import settings
+from hypothesis import Phase, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule, run_state_machine_as_test
 
@@ -137,4 +137,6 @@ def test_the_machine_catches_a_store_that_overwrites(stores: Stores) -> None:
     machine = type("Broken", (StoreMachine,), {"store": Overwriting(shards=4)})
 
     with pytest.raises(AssertionError):
-        run_state_machine_as_test(machine, settings=settings(max_examples=50, stateful_step_count=30))
+        run_state_machine_as_test(
+            machine, settings=settings(max_examples=50, stateful_step_count=30, phases=[Phase.generate])
+        )
