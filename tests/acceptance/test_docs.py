@@ -1,0 +1,292 @@
+"""The documents are true: what they show runs, what they name exists, what exists they name."""
+
+from __future__ import annotations
+
+import re
+import shlex
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import fields, is_dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import click
+import pytest
+
+import schemaless_core.errors as core_errors
+from backfill.errors import BackfillError
+from schemaless_core.config import ClusterConfig, DatastoreConfig
+from tests.acceptance.conftest import Shell
+from tripstore.cli.reference import commands
+from tripstore.cli.root import root
+from tripstore.errors import TripstoreError
+from validation.errors import ValidationError
+
+ROOT = Path(__file__).parents[2]
+DOCS = ROOT / "docs"
+REFERENCE = DOCS / "reference"
+PAGES = sorted([ROOT / "README.md", ROOT / "CHANGELOG.md", *DOCS.rglob("*.md")])
+PACKAGES = ("schemaless_core", "backfill", "validation", "tripstore")
+
+_FENCE = re.compile(r"^ *```(\w*)\n(.*?)^ *```$", re.MULTILINE | re.DOTALL)
+_LINK = re.compile(r"\[[^\]]+\]\(([^)\s]+)\)")
+_TEST = re.compile(r"`(tests/[\w/]+\.py)::(\w+)`")
+_SOURCE = re.compile(r"`((?:schemaless_core|backfill|validation|tripstore|tests|benchmarks|docs)/[\w/.-]+)`")
+
+
+class Block(NamedTuple):
+    """A fenced block of a page."""
+
+    language: str
+    text: str
+
+
+def blocks(page: Path) -> list[Block]:
+    return [Block(*found) for found in _FENCE.findall(page.read_text())]
+
+
+def block(page: Path, language: str) -> str:
+    """The first block in a language."""
+    return next(text for kind, text in blocks(page) if kind == language)
+
+
+def prose(page: Path) -> str:
+    return _FENCE.sub("", page.read_text())
+
+
+def name(page: Path) -> str:
+    return str(page.relative_to(ROOT))
+
+
+every_page = pytest.mark.parametrize("page", PAGES, ids=name)
+
+
+def run_python(code: str, shell: Shell) -> str:
+    done = subprocess.run(
+        [sys.executable, "-W", "error", "-c", code],
+        cwd=shell.folder,
+        env=shell.environment,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def says(output: str, line: str) -> bool:
+    """Whether a line that a page shows was printed; … stands for anything."""
+    pattern = r".*?".join(re.escape(part) for part in line.strip().split("…"))
+    return re.search(rf"^\s*{pattern}\s*$", output, re.MULTILINE) is not None
+
+
+def test_the_python_example_of_the_readme_runs(shell: Shell) -> None:
+    printed = run_python(block(ROOT / "README.md", "python"), shell)
+
+    created, body, log = printed.splitlines()
+    assert created == "CREATED EXISTS"
+    assert body == "{'city': 'SF', 'fare': 23.5}"
+    assert log.startswith("[1, 2")
+
+
+def test_the_shell_example_of_the_readme_runs(shell: Shell) -> None:
+    path = f"{Path(sys.executable).parent}:{shell.environment['PATH']}"
+    done = subprocess.run(
+        ["bash", "-euo", "pipefail", "-c", block(ROOT / "README.md", "bash")],
+        cwd=shell.folder,
+        env=shell.environment | {"PATH": path},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+
+    assert done.returncode == 0, done.stderr
+    assert "Everything is fine." in done.stdout
+    # Once by `get`, once by `log`: the example names the shard that the row is in.
+    assert done.stdout.count('{"city":"SF","fare":23.5}') == 2
+
+
+def test_the_first_commands_of_the_readme_are_in_the_makefile() -> None:
+    first = [line.split("#")[0].strip() for line in block(ROOT / "README.md", "sh").splitlines()]
+    makefile = (ROOT / "Makefile").read_text()
+
+    assert first == ["make demo", "make test"]
+    for target in re.findall(r"`make (\w+)", (ROOT / "README.md").read_text()):
+        assert re.search(rf"^{target}:", makefile, re.MULTILINE), target
+
+
+def test_the_tutorial_runs_from_its_first_to_its_last_line_and_prints_what_it_shows(shell: Shell) -> None:
+    output, shown = "", 0
+    for language, text in blocks(DOCS / "tutorial.md"):
+        if language == "bash":
+            output = "".join(tripstore(shell, line) for line in text.splitlines())
+        elif language == "python":
+            output = run_python(text, shell)
+        elif language == "text":
+            for line in text.splitlines():
+                assert says(output, line), f"{line!r} is not in {output!r}"
+                shown += 1
+
+    assert shown > 15
+
+
+def tripstore(shell: Shell, line: str) -> str:
+    """Run a line of the tutorial; its comment may announce an exit code."""
+    program, *arguments = shlex.split(line, comments=True)
+    assert program == "tripstore"
+    expected = re.search(r"# exit code (\d)", line)
+    ran = shell.call(*arguments)
+    assert ran.code == int(expected[1] if expected else 0), f"{line}: {ran.stderr}"
+    return ran.stdout + ran.stderr
+
+
+def test_the_examples_of_testing_your_code_pass(tmp_path: Path) -> None:
+    for number, (language, text) in enumerate(blocks(DOCS / "howto" / "testing-your-code.md")):
+        if language == "python":
+            (tmp_path / f"test_example_{number}.py").write_text(text)
+        elif language == "py":
+            compile(text, "testing-your-code.md", "exec")  # needs servers; tests/integration starts the same ones
+
+    options = ["-q", "-p", "no:cacheprovider", "-p", "no:hypothesispytest", "--rootdir", str(tmp_path)]
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", *options, str(tmp_path)],
+        cwd=tmp_path,
+        env=Shell(tmp_path).environment,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+
+    assert done.returncode == 0, done.stdout
+    assert "4 passed" in done.stdout
+
+
+@every_page
+def test_links_lead_somewhere(page: Path) -> None:
+    for link in _LINK.findall(prose(page)):
+        if "://" in link:
+            continue
+        file, _, anchor = link.partition("#")
+        target = (page.parent / file).resolve() if file else page
+        assert target.is_file(), f"{name(page)} links to {link}"
+        assert not anchor or anchor in anchors(target), f"{name(page)} links to {link}"
+
+
+def anchors(page: Path) -> set[str]:
+    """The anchors of a page's headings, as they are made by those who render Markdown."""
+    headings = re.findall(r"^#+ (.+)$", prose(page), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).strip().replace(" ", "-") for heading in headings}
+
+
+@every_page
+def test_tests_and_files_that_a_page_names_exist(page: Path) -> None:
+    text = page.read_text()
+    for file, test in _TEST.findall(text):
+        source = ROOT / file
+        assert source.is_file(), f"{name(page)} names {file}"
+        assert f"def {test}(" in source.read_text(), f"{name(page)} names {file}::{test}"
+    for path in _SOURCE.findall(text):
+        assert (ROOT / path).exists(), f"{name(page)} names {path}"
+
+
+@every_page
+def test_every_page_can_be_found_from_the_index_or_is_linked_to(page: Path) -> None:
+    linked = {
+        (source.parent / link.partition("#")[0]).resolve()
+        for source in (ROOT / "README.md", DOCS / "index.md")
+        for link in _LINK.findall(prose(source))
+        if "://" not in link
+    }
+
+    assert page in linked or page == ROOT / "README.md"
+
+
+def rows(page: Path) -> Iterator[list[str]]:
+    """The rows of all tables of a page."""
+    for line in prose(page).splitlines():
+        if line.startswith("| "):
+            yield [cell.strip() for cell in line.strip().strip("|").split(" | ")]
+
+
+def config_keys(struct: type[Any] = DatastoreConfig, prefix: str = "") -> Iterator[tuple[str, object]]:
+    """Every key with its default; sections by their own keys."""
+    if not prefix:
+        yield from ((f"clusters.<name>.{entry.name}", ...) for entry in fields(ClusterConfig) if entry.name != "name")
+    for entry in fields(struct):
+        default = entry.default_factory() if callable(entry.default_factory) else entry.default
+        if is_dataclass(default):
+            yield entry.name, ...
+            yield from config_keys(type(default), f"{prefix}{entry.name}.")
+        else:
+            yield f"{prefix}{entry.name}", default
+
+
+@pytest.mark.parametrize(("key", "default"), list(config_keys()))
+def test_every_key_of_the_configuration_is_in_its_reference_with_its_default(key: str, default: object) -> None:
+    described = {row[0]: row[1:] for row in rows(REFERENCE / "configuration.md")}
+
+    assert f"`{key}`" in described
+    if isinstance(default, bool | int | float):
+        assert described[f"`{key}`"][0] == f"`{default}`".lower()
+
+
+def test_the_reference_describes_no_key_that_does_not_exist() -> None:
+    known = {f"`{key}`" for key, _default in config_keys()}
+    described = {row[0] for row in rows(REFERENCE / "configuration.md") if re.fullmatch(r"`[a-z_.<>]+`", row[0])}
+
+    assert described == known
+
+
+def test_every_metric_is_in_its_reference_with_its_labels() -> None:
+    described = {row[0]: row[2] for row in rows(REFERENCE / "metrics.md")}
+    source = (ROOT / "schemaless_core" / "metrics.py").read_text()
+    found = re.findall(r'"(schemaless_\w+)",\s*"[^"]+"(?:,\s*\[([^\]]*)\])?', source)
+
+    assert found
+    for metric, labels in found:
+        assert re.findall(r"\w+", described[f"`{metric}`"]) == re.findall(r"\w+", labels), metric
+
+
+def test_every_log_event_is_in_its_reference_and_no_other() -> None:
+    sources = [path.read_text() for package in PACKAGES for path in (ROOT / package).rglob("*.py")]
+    events = {event for source in sources for event in re.findall(r'"event": "([a-z_]+\.[a-z_]+)"', source)}
+
+    assert events
+    assert {row[0].strip("`") for row in rows(REFERENCE / "log-events.md") if row[0].startswith("`")} == events
+
+
+def test_every_error_is_in_its_reference() -> None:
+    page = (REFERENCE / "errors.md").read_text()
+    kinds = [kind for kind in vars(core_errors).values() if isinstance(kind, type) and issubclass(kind, Exception)]
+    described = {row[0] for row in rows(REFERENCE / "errors.md")}
+
+    for kind in kinds:
+        assert f"`{kind.__name__}`" in described
+        assert re.search(rf"^[│├└─ ]*{kind.__name__}\b", page, re.MULTILINE), f"{kind.__name__} is not in the tree"
+    for base in (TripstoreError, BackfillError, ValidationError):
+        assert f"`{base.__name__}`" in page
+
+
+def test_every_command_is_in_its_reference() -> None:
+    page = (REFERENCE / "cli.md").read_text()
+
+    for _command, context in commands(root, click.Context(root, None, "tripstore")):
+        assert f"## `{context.command_path}`\n" in page
+
+
+def test_every_invariant_is_in_its_page_with_a_proof_or_not_yet() -> None:
+    page = (REFERENCE / "invariants.md").read_text()
+    sections = {section.split(":")[0]: section for section in page.split("\n## ")[1:]}
+
+    for number in range(1, 13):
+        row = next(line for line in page.splitlines() if re.match(rf"\| \[?I{number}\b", line))
+        assert "not yet" in row or _TEST.search(sections[f"I{number}"]), row
+    assert set(sections) <= {f"I{number}" for number in range(1, 13)}
+
+
+def test_the_readme_fits_on_two_screens() -> None:
+    assert len((ROOT / "README.md").read_text().splitlines()) <= 150
