@@ -19,7 +19,7 @@ from schemaless_core.config import PoolConfig
 from schemaless_core.deadline import Deadline
 from schemaless_core.engine.mysql.connection import DeadlineConnection, Login, connect
 from schemaless_core.engine.mysql.translation import translate, translate_connect
-from schemaless_core.errors import ConnectionBroken, NodeUnavailable
+from schemaless_core.errors import ConnectionBroken, NodeUnavailable, SchemalessError
 
 T = TypeVar("T")
 
@@ -66,6 +66,8 @@ class Sessions:
                 connection.forget()
                 lent.invalidate()
             raise ours from error
+        except SchemalessError:
+            raise  # a refusal, told from answers that were read to their end
         except BaseException:
             # Half-way through an answer nobody knows what the next bytes mean.
             connection.forget()
