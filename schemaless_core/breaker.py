@@ -84,6 +84,14 @@ class Breaker:
             elif self._failures >= self._config.failures:
                 self._open()
 
+    def trip(self) -> None:
+        """Open at once: somebody made sure that the server does not answer."""
+        with self._lock:
+            self._failures = max(self._failures, self._config.failures)
+            if self._state is BreakerState.HALF_OPEN:
+                self._pause = min(self._pause * 2, self._config.pause_seconds_max)
+            self._open()
+
     def after_fork(self) -> None:
         """A lock that another thread of the parent held would never be released here."""
         self._lock = threading.Lock()

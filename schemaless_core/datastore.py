@@ -7,6 +7,7 @@ import os
 import time
 import weakref
 from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import replace
 from types import TracebackType
 from typing import Any, Literal, Self, TypeVar
 from uuid import UUID
@@ -188,12 +189,14 @@ class Datastore:
     def _with(self, habits: Habits, standing: Standing) -> Self:
         other = copy.copy(self)
         other._arrange(habits, standing)
+        _ALL.add(other)  # it may outlive the store it was made from
         return other
 
     def _arrange(self, habits: Habits, standing: Standing) -> None:
         self._habits, self._standing = habits, standing
         self._lookups = Lookups(self._router, self.config, habits, standing)
-        self._puts = Puts(self._router, self.config, habits, standing, self._lookups)
+        at_primary = Lookups(self._router, self.config, replace(habits, read="primary_only"), standing)
+        self._puts = Puts(self._router, self.config, habits, standing, at_primary)
         self._log = ShardLog(self._router, self.config, habits, standing)
         self._walks = Walks(self._router, self.config, habits, standing)
 

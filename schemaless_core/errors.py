@@ -48,12 +48,22 @@ class Unavailable(SchemalessError):
 class NodeUnavailable(Unavailable):
     """One server did not answer in time, refused the connection, or its breaker is open."""
 
-    def __init__(self, node: str, reason: str, *, hint: str | None = None, trips_breaker: bool = True) -> None:
+    def __init__(
+        self,
+        node: str,
+        reason: str,
+        *,
+        hint: str | None = None,
+        trips_breaker: bool = True,
+        is_timeout: bool = False,
+    ) -> None:
         super().__init__(f"{node} is unavailable: {reason}.", hint=hint)
         self.node = node
         self.reason = reason
         #: Whether it says something of the whole server, not of one lock or of our own pool.
         self.trips_breaker = trips_breaker
+        #: Whether the deadline passed without an answer.
+        self.is_timeout = is_timeout
 
 
 class ControlUnavailable(Unavailable):
@@ -164,3 +174,8 @@ class BatchFailed(SchemalessError):
             hint="`results` says it of each cell; what was unavailable may be put again.",
         )
         self.results = list(results)
+
+
+def missing_shard(shard: int) -> SchemaMissing:
+    """What a server says of a shard that it does not hold."""
+    return SchemaMissing(f"Shard {shard} is not on this server.", hint="Run `tripstore schema apply`.")

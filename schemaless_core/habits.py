@@ -7,7 +7,8 @@ from typing import Literal, get_args
 
 from schemaless_core.errors import InvalidRequest, shown
 
-ReadFrom = Literal["primary", "replica"]
+#: `primary_only` is for our own calls that must not be answered by a replica.
+ReadFrom = Literal["primary", "replica", "primary_only"]
 Durability = Literal["single", "double"]
 
 
@@ -40,7 +41,7 @@ class Habits:
         return changed
 
     def check(self) -> None:
-        if self.read not in get_args(ReadFrom):
+        if self.read not in ("primary", "replica"):
             raise InvalidRequest(f"read={shown(self.read)} is no place to read.", hint="Use 'primary' or 'replica'.")
         is_number = type(self.deadline) in (int, float)
         if self.deadline is not None and not (is_number and 0 < self.deadline < 86_400):

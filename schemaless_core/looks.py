@@ -27,6 +27,12 @@ class Look:
             threading.Thread(target=self._run, name=f"schemaless-look-{self.name}", daemon=True).start()
         return self._asked
 
+    def request_alone(self) -> None:
+        """Ask without waiting for the answer, unless somebody is asking already."""
+        with self._changed:
+            if not self._is_running:
+                self.request()
+
     def is_answered(self, request: int) -> bool:
         """Whether a look that began after this request has ended, well or badly."""
         return self._answered >= request

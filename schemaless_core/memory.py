@@ -43,6 +43,7 @@ from schemaless_core.cell import (
     no_free_ref_key,
 )
 from schemaless_core.errors import BatchFailed, CellConflict, InvalidRequest, SchemalessError
+from schemaless_core.habits import Habits
 from schemaless_core.requests import check_columns, check_limit, check_location, check_shard
 from schemaless_core.sharding import BUCKETS_PER_SHARD, bucket_of, cell_hash, shard_of
 
@@ -201,6 +202,7 @@ class MemoryStore:
         include_buffered: bool | None = None,
         durability: Literal["single", "double"] | None = None,
     ) -> MemoryStore:
+        Habits().with_changes(read, deadline, include_buffered, durability)  # refused alike
         return self  # one process, one copy: every habit is met already
 
     def _put(self, cell: Cell, expect_latest: Any) -> PutResult:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import random
+import time
 from collections import Counter, defaultdict
 from collections.abc import Sequence
 from typing import Any
@@ -13,8 +15,8 @@ from schemaless_core.canonical import Json
 from schemaless_core.cell import REF_KEY_MAX, Cell, check_ref_key, checked_bytes, no_free_ref_key
 from schemaless_core.config import DatastoreConfig
 from schemaless_core.deadline import Deadline
-from schemaless_core.engine.base import NewCell, Stored
-from schemaless_core.errors import BatchFailed, CellConflict, SchemalessError
+from schemaless_core.engine.base import BYTES_PER_BATCH, NewCell, Stored
+from schemaless_core.errors import BatchFailed, CellConflict, SchemalessError, Unavailable
 from schemaless_core.failpoints import reach
 from schemaless_core.habits import Habits
 from schemaless_core.lookups import Lookups, to_cell
@@ -22,10 +24,10 @@ from schemaless_core.routing import Router
 from schemaless_core.sharding import shard_of
 from schemaless_core.standing import Standing
 
+#: The longest pause between two attempts of an append.
+APPEND_PAUSE_SECONDS = 0.01
 #: Cells of one shard in one packet.
 CELLS_PER_BATCH = 500
-#: Bytes of bodies in one packet; a single body may be larger.
-BYTES_PER_BATCH = 4 * 1024 * 1024
 
 
 class Puts:
@@ -66,17 +68,23 @@ class Puts:
         """At the next free ref key, as the column's next version: whoever loses the race goes again."""
         data = checked_bytes(Cell(row_key, column_name, 1, body), self._config.max_body_bytes)
         deadline = self._deadline(0)
+        latest = self._lookups.latest(row_key, column_name)
         while True:
-            latest = self._lookups.latest(row_key, column_name)
             if latest is not None and latest.ref_key == REF_KEY_MAX:
                 raise no_free_ref_key(column_name)
             expected = None if latest is None else latest.ref_key
             cell = Cell(row_key, column_name, 1 if expected is None else expected + 1, body)
             try:
                 return self._put(cell, data, expected)
-            except CellConflict:
+            except CellConflict as lost:
                 if deadline.is_over:
-                    raise
+                    raise Unavailable(
+                        f"Column {column_name} of {row_key} is appended to by too many at once.",
+                        hint="Repeat the append, or give it a longer deadline with using(deadline=…).",
+                    ) from lost
+                latest = lost.stored
+            # Losers of one race must not meet again in the next.
+            time.sleep(random.uniform(0, APPEND_PAUSE_SECONDS))
 
     def put_many(self, cells: Sequence[Cell]) -> list[PutResult]:
         new = [_new(cell, checked_bytes(cell, self._config.max_body_bytes)) for cell in cells]
@@ -129,9 +137,10 @@ class Puts:
         return [*parts, part] if part else parts
 
     def _deadline(self, cells: int) -> Deadline:
+        if self._habits.deadline is not None:
+            return Deadline(self._habits.deadline)
         deadlines = self._config.deadlines
-        seconds = deadlines.put_seconds if self._habits.deadline is None else self._habits.deadline
-        return Deadline(seconds + cells * deadlines.batch_cell_seconds)
+        return Deadline(deadlines.put_seconds + cells * deadlines.batch_cell_seconds)
 
 
 def _new(cell: Cell, body: bytes) -> NewCell:

@@ -28,6 +28,8 @@ def check_shard(shard: int, shards: int) -> None:
 def check_location(location: Location, store: str) -> None:
     """Refuse whatever is no place in this store's log."""
     if isinstance(location, Position):
+        if not (_is_added_id(location.epoch) and _is_added_id(location.added_id)):
+            raise InvalidRequest(f"{location!r} is no position.", hint="Pass one that a page of the log gave.")
         if location.store != store:
             raise InvalidRequest(
                 f"The position belongs to {location.store!r}, not to {store!r}.",
@@ -38,10 +40,14 @@ def check_location(location: Location, store: str) -> None:
             raise InvalidRequest(
                 f"The time {location} has no time zone.", hint="Pass an aware datetime, datetime.now(UTC)."
             )
-    elif type(location) is not int or location < 0:
+    elif not _is_added_id(location):
         raise InvalidRequest(
             f"{shown(location)} is no location.", hint="Pass an added id from 0, an aware datetime or a Position."
         )
+
+
+def _is_added_id(value: object) -> bool:
+    return type(value) is int and 0 <= value < 2**63
 
 
 def check_columns(columns: Collection[str] | None) -> None:

@@ -12,11 +12,12 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Protocol, TypeVar
 
 from schemaless_core import metrics
-from schemaless_core.clusters import Cluster, ReadFrom
+from schemaless_core.clusters import Cluster
 from schemaless_core.deadline import Deadline
 from schemaless_core.engine.base import Batch, BatchAnswer, NewCell, Node
-from schemaless_core.errors import SchemalessError, SchemaMissing, StaleEpoch
+from schemaless_core.errors import SchemalessError, SchemaMissing, StaleEpoch, Unavailable
 from schemaless_core.fanout import FanOut
+from schemaless_core.habits import ReadFrom
 from schemaless_core.places import Places
 from schemaless_core.standing import Gate, ShardState, ShardStatus, Standing
 
@@ -36,6 +37,7 @@ class _Answer(Protocol):
 A = TypeVar("A", bound=_Answer)
 
 PAUSE_SECONDS = 0.005
+BRIEF_SECONDS = 0.05
 
 
 class Router:
@@ -75,7 +77,10 @@ class Router:
                 gate.check_read(answer.state)
                 return answer
             except (StaleEpoch, SchemaMissing) as refusal:
-                self._learn_or_raise(shard, refusal, deadline)
+                if read_from == "replica":
+                    read_from = "primary"  # the replica may only be behind
+                else:
+                    self._learn_or_raise(shard, refusal, deadline)
 
     def read_many(
         self,
@@ -100,8 +105,11 @@ class Router:
                         answers[shard] = outcome[shard]
                     except StaleEpoch as refusal:
                         refused[shard] = refusal
-            for final in self._learn(refused, deadline).values() if refused else ():
-                raise final
+            if read_from == "replica":
+                read_from = "primary"  # the replica may only be behind
+            elif refused:
+                for final in self._learn(refused, deadline).values():
+                    raise final
             pending = {shard: wanted[shard] for shard in refused}
         return answers
 
@@ -157,15 +165,17 @@ class Router:
                 return [error] * len(batches)
 
         parts: defaultdict[str, list[Batch]] = defaultdict(list)
+        unknown: list[tuple[Gate, Unavailable]] = []
         for shard, new in cells.items():
-            gate, cluster = self._gate(shard, standing, deadline)
-            parts[cluster.name].append(Batch(gate, new))
+            try:
+                gate, cluster = self._gate(shard, standing, deadline)
+                parts[cluster.name].append(Batch(gate, new))
+            except Unavailable as error:
+                unknown.append((Gate(shard, 0, standing.kind, 0), error))
         outcomes = self._fanout.run({name: _bind(send, name, part) for name, part in parts.items()})
-        return (
-            (batch.gate, outcome)
-            for name, answers in outcomes.items()
-            for batch, outcome in zip(parts[name], answers, strict=True)
-        )
+        yield from unknown
+        for name, answers in outcomes.items():
+            yield from zip((batch.gate for batch in parts[name]), answers, strict=True)
 
     def _gate(
         self, shard: int, standing: Standing, deadline: Deadline, *, is_read: bool = False
@@ -189,7 +199,10 @@ class Router:
     def _learn(self, refusals: Mapping[int, Refusal], deadline: Deadline) -> dict[int, Refusal]:
         """Learn the places anew after refusals; return those that asking again cannot help."""
         metrics.call_repeated("stale_epoch")
-        changed = self._places.learn(refusals.keys(), deadline)
+        # A shard that is being handed over opens in a moment: nobody need wait for a silent source meanwhile.
+        is_brief = all(_is_handed_over(refusal) for refusal in refusals.values())
+        patience = Deadline(min(BRIEF_SECONDS, deadline.remaining_seconds())) if is_brief else deadline
+        changed = self._places.learn(refusals.keys(), patience)
         final = {
             shard: refusal
             for shard, refusal in refusals.items()

@@ -7,6 +7,8 @@ on a replica is a replica that is behind or out of order, and the primary is ask
 from __future__ import annotations
 
 from collections.abc import Mapping
+from datetime import datetime
+from functools import partial
 from typing import NamedTuple
 
 from schemaless_core import metrics
@@ -14,7 +16,7 @@ from schemaless_core.answers import Location, Position, ShardPage
 from schemaless_core.config import DatastoreConfig
 from schemaless_core.deadline import Deadline
 from schemaless_core.engine.base import LogSlice, Node
-from schemaless_core.errors import LogHole
+from schemaless_core.errors import LogHole, missing_shard
 from schemaless_core.habits import Habits, ReadFrom
 from schemaless_core.lookups import to_cell
 from schemaless_core.requests import check_limit, check_location, check_shard
@@ -51,7 +53,7 @@ class ShardLog:
             check_shard(shard, self._config.shards)
             check_location(location, self._config.datastore)
         deadline = self._deadline()
-        starts = {shard: self._start(shard, location, deadline) for shard, location in locations.items()}
+        starts = self._starts(locations, deadline)
         pages = self._read(starts, limit, self._habits.read, deadline)
         holed = {shard: starts[shard] for shard, page in pages.items() if _hole(starts[shard], page.slice) is not None}
         if holed:
@@ -71,7 +73,7 @@ class ShardLog:
     def _read_again(self, starts: Mapping[int, int], limit: int, deadline: Deadline) -> dict[int, _Slice]:
         """Ask the primaries where a page had a hole; raise `LogHole` when they have it too."""
         metrics.call_repeated("log_hole")
-        pages = self._read(starts, limit, "primary", deadline)
+        pages = self._read(starts, limit, "primary_only", deadline)
         for shard, page in pages.items():
             missing = _hole(starts[shard], page.slice)
             if missing is not None:
@@ -84,38 +86,48 @@ class ShardLog:
         position = Position(self._config.datastore, page.state.epoch, end)
         return ShardPage(cells, end, position, page.slice.head.head)
 
-    def _start(self, shard: int, location: Location, deadline: Deadline) -> int:
-        """The added id after which the page starts."""
-        if isinstance(location, int):
-            return location
-        if isinstance(location, Position):
-            return self._resumed(shard, location, deadline)
+    def _starts(self, locations: Mapping[int, Location], deadline: Deadline) -> dict[int, int]:
+        """The added id after which each page starts. Positions of all shards cost one look at the heads together."""
+        positions = {shard: location for shard, location in locations.items() if isinstance(location, Position)}
+        resumed = self._router.read_many(
+            positions, partial(_resumed, deadline), self._standing, self._habits.read, deadline
+        )
+        starts = {shard: start.added_id for shard, start in resumed.items()}
+        for shard, location in locations.items():
+            if isinstance(location, int):
+                starts[shard] = location
+            elif isinstance(location, datetime):
+                starts[shard] = self._before(shard, location, deadline)
+        return starts
+
+    def _before(self, shard: int, moment: datetime, deadline: Deadline) -> int:
+        """The last added id created before a moment."""
 
         def look(node: Node) -> _Start:
-            first = node.first_created_at(shard, location, deadline)
+            first = node.first_created_at(shard, moment, deadline)
             return _Start(node.heads([shard], deadline)[shard].state, first - 1)
-
-        return self._router.read(shard, look, self._standing, self._habits.read, deadline).added_id
-
-    def _resumed(self, shard: int, position: Position, deadline: Deadline) -> int:
-        """A position from before a promotion resumes at the fork: ids above it may name other cells now."""
-
-        def look(node: Node) -> _Start:
-            state = node.heads([shard], deadline)[shard].state
-            if state.epoch == position.epoch:
-                return _Start(state, position.added_id)
-            forks = [
-                opening.first_added_id - 1
-                for opening in node.epochs(shard, deadline)
-                if position.epoch < opening.epoch <= state.epoch
-            ]
-            return _Start(state, min([position.added_id, *forks]))
 
         return self._router.read(shard, look, self._standing, self._habits.read, deadline).added_id
 
     def _deadline(self) -> Deadline:
         seconds = self._config.deadlines.read_seconds if self._habits.deadline is None else self._habits.deadline
         return Deadline(seconds)
+
+
+def _resumed(deadline: Deadline, node: Node, positions: Mapping[int, Position]) -> dict[int, _Start]:
+    """Where positions resume: those from before a promotion at its fork, since ids above it may name other cells."""
+    heads = node.heads(positions.keys(), deadline)
+    starts = {}
+    for shard, position in positions.items():
+        if shard not in heads:
+            raise missing_shard(shard)
+        state, added_id = heads[shard].state, position.added_id
+        if state.epoch != position.epoch:
+            for opening in node.epochs(shard, deadline):
+                if position.epoch < opening.epoch <= state.epoch:
+                    added_id = min(added_id, opening.first_added_id - 1)
+        starts[shard] = _Start(state, added_id)
+    return starts
 
 
 def _hole(start: int, found: LogSlice) -> int | None:

@@ -140,6 +140,7 @@ class ControlDatabase:
             "ssl_cert": tls.cert,
             "ssl_key": tls.key,
             "ssl_verify_identity": tls.verify_hostname if tls.ca else None,
+            "ssl_disabled": not (tls.ca or tls.cert),
         }
         engine = sa.create_engine(address, poolclass=NullPool, connect_args=arguments)
         sa.event.listen(engine, "connect", _be_patient)

@@ -15,6 +15,9 @@ from schemaless_core.deadline import Deadline
 from schemaless_core.errors import SchemalessError
 from schemaless_core.standing import Gate, ShardHead, ShardState, ShardStatus
 
+#: Bytes of bodies in one packet of a batch; a single body may be larger. The doctor asks servers for twice as much.
+BYTES_PER_BATCH = 4 * 1024 * 1024
+
 
 class NewCell(NamedTuple):
     """A checked cell on its way into a shard; the body is canonical bytes."""

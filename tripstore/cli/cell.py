@@ -147,7 +147,7 @@ def put(
 def append(
     settings: Settings, row_key: UUID, column_name: str, body: str, deadline: float | None, as_json: bool
 ) -> None:
-    """Store a body at the column's next free ref key. Let it carry an event id, so that repeating it is safe.
+    """Store a body at the column's next free ref key; let it carry an event id, by which a repeat is told.
 
     \b
     Example:

@@ -23,18 +23,21 @@ from pymysql.cursors import Cursor
 
 from schemaless_core.deadline import Deadline
 from schemaless_core.engine.base import Batch, BatchAnswer, Stored, StoredCell
-from schemaless_core.engine.mysql.connection import DeadlineConnection
+from schemaless_core.engine.mysql.connection import WAIT_TIMEOUT_SECONDS, DeadlineConnection
 from schemaless_core.engine.mysql.names import Names
-from schemaless_core.engine.mysql.reads import find_many, missing_shard
+from schemaless_core.engine.mysql.reads import find_many
 from schemaless_core.engine.mysql.rows import quoted, values_of
 from schemaless_core.engine.mysql.translation import translate
 from schemaless_core.engine.mysql.writes import condition_of, damaged_counter, gated
-from schemaless_core.errors import ConnectionBroken, SchemalessError, StaleEpoch
+from schemaless_core.errors import ConnectionBroken, SchemalessError, StaleEpoch, missing_shard
 from schemaless_core.failpoints import reach
 from schemaless_core.standing import Gate, ShardState
 
 TAKE_COUNTERS = """\
 SELECT shard, epoch, authority_epoch, state, next_added_id FROM {state} WHERE SHARDS ORDER BY shard FOR UPDATE"""
+
+# Whoever put cells there without moving the counter: from here on everything at or above it is this packet's own.
+CATCH_UP = "UPDATE {state} SET next_added_id = CASE shard WHENS END WHERE GATES"
 
 INSERT_ALL = """\
 INSERT INTO {cell} (added_id, row_key, column_name, ref_key, body, created_at)
@@ -45,9 +48,9 @@ SELECT s.next_added_id + w.n, w.row_key, w.column_name, w.ref_key, w.body,
 ON DUPLICATE KEY UPDATE ref_key = {cell}.ref_key"""
 
 UNDO = """\
-DELETE FROM {cell} WHERE added_id >= (SELECT next_added_id FROM {state} WHERE shard = %s)
+DELETE FROM {cell} WHERE added_id >= (SELECT next_added_id FROM {state} WHERE GATE)
  AND (SELECT k FROM (SELECT COUNT(*) AS k FROM {cell}
-   WHERE added_id >= (SELECT next_added_id FROM {state} WHERE shard = %s)) given) <> %s"""
+   WHERE added_id >= (SELECT next_added_id FROM {state} WHERE GATE)) given) <> %s"""
 
 INSERT_MISSING = """\
 INSERT INTO {cell} (added_id, row_key, column_name, ref_key, body, created_at)
@@ -59,9 +62,15 @@ SELECT s.next_added_id - 1 + ROW_NUMBER() OVER (ORDER BY w.n), w.row_key, w.colu
    WHERE c.row_key = w.row_key AND c.column_name = w.column_name AND c.ref_key = w.ref_key)"""
 
 ADVANCE_COUNTERS = """\
-UPDATE {state} SET next_added_id = CASE shard WHENS END,
-  last_created_at = GREATEST(UTC_TIMESTAMP(6), last_created_at) WHERE GATES"""
+UPDATE {state} SET next_added_id = CASE shard WHENS END, last_created_at = CASE shard TIMES END WHERE GATES"""
 NEXT = "WHEN %s THEN GREATEST(next_added_id, (SELECT COALESCE(MAX(added_id), 0) + 1 FROM {cell}))"
+LAST = """\
+WHEN %s THEN GREATEST(last_created_at,
+  COALESCE((SELECT created_at FROM {cell} ORDER BY added_id DESC LIMIT 1), last_created_at))"""
+
+# MySQL ends a session that holds locks and is silent (stopped, cut off) only by its idle time-out.
+HURRY = b"SET SESSION wait_timeout = 2"
+EASE = b"SET SESSION wait_timeout = %d" % WAIT_TIMEOUT_SECONDS
 
 #: Shards whose counter rows one transaction holds: about as long as 500 cells of one shard hold theirs.
 SHARDS_PER_TRANSACTION = 16
@@ -130,22 +139,28 @@ def _send(
     with connection.cursor() as cursor:
         try:
             reach("batch.before_send")
-            _execute(cursor, b"; ".join(_transaction(connection, names, group) for group in groups))
+            packet = [_transaction(connection, names, group) for group in groups]
+            hurries = not connection.is_mariadb
+            _execute(cursor, b"; ".join([HURRY, *packet, EASE] if hurries else packet))
+            if hurries:
+                cursor.nextset()
             for number, group in enumerate(groups):
-                committed.append(_replies(cursor, group, is_last=number == len(groups) - 1))
+                committed.append(_replies(cursor, group, is_last=number == len(groups) - 1 and not hurries))
         except err.Error as error:
             refusal = translate(error, connection.node, deadline)
             if isinstance(refusal, ConnectionBroken) or deadline.is_over:
                 raise
             refusal.__cause__ = error
             connection.rollback()
+            _execute(cursor, EASE)
     reach("batch.answered")
     return committed, refusal
 
 
 def _replies(cursor: Cursor, group: Sequence[_Task], *, is_last: bool) -> list[_Count]:
     """Read the replies of one transaction up to its COMMIT's; the cursor stands at its BEGIN's."""
-    cursor.nextset()
+    for _take_catchup_take in range(3):
+        cursor.nextset()
     counters = {shard: (ShardState(*state), first) for shard, *state, first in cursor.fetchall()}
     counts = []
     for task in group:
@@ -193,9 +208,11 @@ def _stored(cell: StoredCell, ours: range) -> Stored:
 def _transaction(connection: DeadlineConnection, names: Names, group: Sequence[_Task]) -> bytes:
     gates = [task.batch.gate for task in group]
     shards = " OR ".join(f"shard = {int(gate.shard)}" for gate in gates)
-    take = TAKE_COUNTERS.format(state=names.shard_state).replace("SHARDS", shards)
+    take = TAKE_COUNTERS.format(state=names.shard_state).replace("SHARDS", shards).encode()
+    catch_up = _counters(connection, names, CATCH_UP, gates)
     inserts = [part for task in group for part in _inserts(connection, names, task)]
-    return b"; ".join([b"BEGIN", take.encode(), *inserts, _advance(connection, names, gates), b"COMMIT"])
+    advance = _counters(connection, names, ADVANCE_COUNTERS, gates)
+    return b"; ".join([b"BEGIN", take, catch_up, take, *inserts, advance, b"COMMIT"])
 
 
 def _inserts(connection: DeadlineConnection, names: Names, task: _Task) -> list[bytes]:
@@ -209,15 +226,19 @@ def _inserts(connection: DeadlineConnection, names: Names, task: _Task) -> list[
     insert = insert.replace(b"VALUES ROWS", values_of(connection, rows))
     if not task.is_all_or_none:
         return [insert]
-    return [insert, _bound(connection, names.sql(UNDO, gate.shard), (gate.shard, gate.shard, len(cells)))]
+    return [insert, _bound(connection, gated(names, UNDO, gate), (*gate.identity, *gate.identity, len(cells)))]
 
 
-def _advance(connection: DeadlineConnection, names: Names, gates: Sequence[Gate]) -> bytes:
-    whens = " ".join(names.sql(NEXT, gate.shard) for gate in gates)
-    conditions = " OR ".join(f"({condition_of(gate)})" for gate in gates)
-    statement = ADVANCE_COUNTERS.format(state=names.shard_state).replace("WHENS", whens).replace("GATES", conditions)
-    values = [gate.shard for gate in gates] + [value for gate in gates for value in gate.identity]
-    return _bound(connection, statement, tuple(values))
+def _counters(connection: DeadlineConnection, names: Names, template: str, gates: Sequence[Gate]) -> bytes:
+    """One statement about the counter rows of several shards."""
+    statement = template.format(state=names.shard_state)
+    values: list[int] = []
+    for word, part in (("WHENS", NEXT), ("TIMES", LAST)):
+        if word in statement:
+            statement = statement.replace(word, " ".join(names.sql(part, gate.shard) for gate in gates))
+            values += [gate.shard for gate in gates]
+    statement = statement.replace("GATES", " OR ".join(f"({condition_of(gate)})" for gate in gates))
+    return _bound(connection, statement, (*values, *(value for gate in gates for value in gate.identity)))
 
 
 def _bound(connection: DeadlineConnection, statement: str, values: tuple[int, ...]) -> bytes:

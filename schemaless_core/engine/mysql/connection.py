@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 import struct
 import time
 from dataclasses import dataclass
@@ -18,6 +19,8 @@ from schemaless_core.urls import NodeUrl
 
 #: The server closes a connection of ours that was silent this long.
 WAIT_TIMEOUT_SECONDS = 30
+#: By how much the socket's time-out may be longer than what is left of a deadline.
+SHRINK_SECONDS = 0.01
 #: We do not trust one that was silent nearly as long.
 IDLE_SECONDS_MAX = 25.0
 
@@ -45,6 +48,8 @@ class DeadlineConnection(_Connection):
     last_used: float = 0.0
     server_version: str
     _deadline: Deadline | None = None
+    _current_timeout: float | None
+    _sock: socket.socket
 
     @property
     def deadline(self) -> Deadline | None:
@@ -55,16 +60,25 @@ class DeadlineConnection(_Connection):
         self._deadline = deadline
         self._shrink_timeouts()
 
-    def _read_query_result(self, unbuffered: bool = False) -> int:
-        # A packet of statements has an answer each: what is left of the deadline shrinks from one to the next.
-        self._shrink_timeouts()
-        affected: int = super()._read_query_result(unbuffered)  # type: ignore[misc]  # the stubs leave it out
-        return affected
+    def _read_bytes(self, num_bytes: int) -> bytes:
+        # What is left of the deadline shrinks from read to read; the socket is told when it has shrunk noticeably.
+        if self._deadline is not None:
+            remaining = max(self._deadline.remaining_seconds(), 0.001)
+            if self._current_timeout is None or self._current_timeout - remaining > SHRINK_SECONDS:
+                self._read_timeout = self._write_timeout = self._current_timeout = remaining
+                self._sock.settimeout(remaining)
+        data: bytes = super()._read_bytes(num_bytes)  # type: ignore[misc]  # the stubs leave it out
+        return data
 
     def _shrink_timeouts(self) -> None:
         """PyMySQL gives these to the socket before it reads or writes."""
         if self._deadline is not None:
             self._read_timeout = self._write_timeout = max(self._deadline.remaining_seconds(), 0.001)
+
+    @property
+    def is_new(self) -> bool:
+        """Whether no call has used it yet."""
+        return self.last_used == 0.0
 
     @property
     def is_mariadb(self) -> bool:
@@ -73,7 +87,7 @@ class DeadlineConnection(_Connection):
     @property
     def is_stale(self) -> bool:
         """Whether the server may have closed it meanwhile."""
-        return time.monotonic() - self.last_used > IDLE_SECONDS_MAX
+        return not self.is_new and time.monotonic() - self.last_used > IDLE_SECONDS_MAX
 
     def forget(self) -> None:
         """Close the socket without a word to a server that may not be listening."""
@@ -116,7 +130,6 @@ def connect(login: Login, deadline: Deadline) -> DeadlineConnection:
     _log_in(connection)
     _prepare(connection)
     connection.deadline = None
-    connection.last_used = time.monotonic()
     return connection
 
 

@@ -10,13 +10,13 @@ from typing import Any
 from pymysql import err
 
 from schemaless_core.config import DatastoreConfig
-from schemaless_core.engine.base import Fact
+from schemaless_core.engine.base import BYTES_PER_BATCH, Fact
 from schemaless_core.engine.mysql.connection import DeadlineConnection
 
 VARIABLES = """\
 SHOW GLOBAL VARIABLES WHERE Variable_name IN ('version', 'innodb_flush_log_at_trx_commit', 'sync_binlog', 'log_bin',
  'binlog_format', 'table_open_cache', 'table_definition_cache', 'open_files_limit', 'max_allowed_packet', 'sql_mode',
- 'read_only', 'replica_preserve_commit_order', 'slave_parallel_mode', 'innodb_doublewrite', 'max_connections')"""
+ 'read_only', 'replica_preserve_commit_order', 'slave_parallel_mode', 'innodb_doublewrite')"""
 NOW = "SELECT UTC_TIMESTAMP(6)"
 MD5 = "SELECT MD5('')"
 REPLICA_STATUS = "SHOW REPLICA STATUS"
@@ -36,6 +36,7 @@ def facts(connection: DeadlineConnection, config: DatastoreConfig, *, is_replica
         _version(connection, variables),
         _durable_log(variables),
         _durable_binlog(variables),
+        _whole_pages(variables),
         _packet(variables, config),
         _row_format(variables),
         *_caches(variables, shards),
@@ -95,10 +96,21 @@ def _durable_binlog(variables: Mapping[str, str]) -> Fact:
     )
 
 
+def _whole_pages(variables: Mapping[str, str]) -> Fact:
+    value = variables["innodb_doublewrite"]
+    return Fact(
+        "innodb_doublewrite",
+        value,
+        value not in ("OFF", "0", "DETECT_ONLY"),
+        True,
+        "A power cut may tear pages (I1): start the server with innodb_doublewrite = ON.",
+    )
+
+
 def _packet(variables: Mapping[str, str], config: DatastoreConfig) -> Fact:
     value = int(variables["max_allowed_packet"])
-    # Escaping can double a body.
-    needed = 2 * config.max_body_bytes + 64 * 1024
+    # Escaping can double a body, and a batch is one packet.
+    needed = 2 * max(config.max_body_bytes, BYTES_PER_BATCH) + 256 * 1024
     return Fact(
         "max_allowed_packet",
         f"{value:,}",

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 
 from schemaless_core.engine.base import EpochOpening, LogSlice, StoredCell
 from schemaless_core.engine.mysql.connection import DeadlineConnection
 from schemaless_core.engine.mysql.names import Names
-from schemaless_core.engine.mysql.reads import heads, heads_from, heads_statement, missing_shard
+from schemaless_core.engine.mysql.reads import heads, heads_from, heads_statement
 from schemaless_core.engine.mysql.rows import stored_cell, utc
+from schemaless_core.errors import missing_shard
 from schemaless_core.standing import ShardHead
 
 LOG = """\
@@ -46,14 +47,23 @@ def _fetch(connection: DeadlineConnection, names: Names, starts: Mapping[int, in
         LOG.format(shard=int(shard), cell=names.cell(shard), start=int(start), limit=int(limit))
         for shard, start in starts.items()
     ]
+    look = heads_statement(names, starts.keys())
     with connection.cursor() as cursor:
-        cursor.execute(f"{' UNION ALL '.join(parts)}; {heads_statement(names, starts.keys())}")
+        # Looked at before the cells: all up to these heads must come. And after: the shard was the reader's all along.
+        cursor.execute(f"{look}; {' UNION ALL '.join(parts)}; {look}")
+        before = heads_from(cursor.fetchall())
+        cursor.nextset()
         for shard, *row in cursor.fetchall():
             cells[shard].append(stored_cell(tuple(row)))
         cursor.nextset()
-        seen = heads_from(cursor.fetchall())
-    _check_present(starts, seen)
-    return {shard: LogSlice(seen[shard], cells[shard]) for shard in starts}
+        after = heads_from(cursor.fetchall())
+    _check_present(starts, before)
+    _check_present(starts, after)
+    return {shard: LogSlice(_head(before[shard], after[shard], cells[shard]), cells[shard]) for shard in starts}
+
+
+def _head(before: ShardHead, after: ShardHead, cells: Sequence[StoredCell]) -> ShardHead:
+    return ShardHead(after.state, max(before.head, cells[-1].added_id) if cells else before.head)
 
 
 def _check_present(starts: Mapping[int, int], seen: Mapping[int, ShardHead]) -> None:

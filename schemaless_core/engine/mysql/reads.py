@@ -13,7 +13,7 @@ from schemaless_core.engine.base import Sighting, StoredCell
 from schemaless_core.engine.mysql.connection import DeadlineConnection
 from schemaless_core.engine.mysql.names import Names
 from schemaless_core.engine.mysql.rows import binary, stored_cell, utc, values_of
-from schemaless_core.errors import SchemaMissing
+from schemaless_core.errors import missing_shard
 from schemaless_core.standing import ShardHead, ShardState
 
 FIND = """\
@@ -129,10 +129,6 @@ def heads_from(rows: Iterable[tuple[Any, ...]]) -> dict[int, ShardHead]:
         shard: ShardHead(ShardState(epoch, authority_epoch, state), next_added_id - 1)
         for shard, epoch, authority_epoch, state, next_added_id in rows
     }
-
-
-def missing_shard(shard: int) -> SchemaMissing:
-    return SchemaMissing(f"Shard {shard} is not on this server.", hint="Run `tripstore schema apply`.")
 
 
 def _sighting(shard: int, found: tuple[Any, ...] | None, row_key: bytes, column_name: bytes) -> Sighting:

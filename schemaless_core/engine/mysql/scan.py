@@ -9,8 +9,9 @@ from pymysql import err
 from schemaless_core.engine.base import BucketSum, Sighting
 from schemaless_core.engine.mysql.connection import DeadlineConnection
 from schemaless_core.engine.mysql.names import Names
-from schemaless_core.engine.mysql.reads import heads, missing_shard
+from schemaless_core.engine.mysql.reads import heads
 from schemaless_core.engine.mysql.rows import stored_cell
+from schemaless_core.errors import missing_shard
 from schemaless_core.sharding import BUCKETS_PER_SHARD, bucket_of, cell_hash
 from schemaless_core.standing import ShardState
 

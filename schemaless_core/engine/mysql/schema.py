@@ -21,7 +21,8 @@ INSERT INTO {history} (shard, epoch, first_added_id, opened_at, why) VALUES (%s,
  ON DUPLICATE KEY UPDATE shard = shard"""
 OPEN_STATE = """\
 INSERT INTO {state} (shard, epoch, authority_epoch, state, next_added_id, last_created_at)
- VALUES (%s, 1, 0, %s, 1, UTC_TIMESTAMP(6)) ON DUPLICATE KEY UPDATE shard = shard"""
+ SELECT %s, 1, 0, %s, COALESCE(MAX(added_id), 0) + 1, COALESCE(MAX(created_at), UTC_TIMESTAMP(6)) FROM {cell}
+ ON DUPLICATE KEY UPDATE shard = VALUES(shard)"""
 
 #: Shards per packet of DDL: what a kill can leave half-made, and one look of the progress.
 SHARDS_PER_PACKET = 32

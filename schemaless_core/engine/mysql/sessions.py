@@ -15,6 +15,7 @@ from sqlalchemy import exc
 from sqlalchemy.engine.interfaces import DBAPIConnection
 from sqlalchemy.pool import PoolProxiedConnection, QueuePool
 
+from schemaless_core import metrics
 from schemaless_core.config import PoolConfig
 from schemaless_core.deadline import Deadline
 from schemaless_core.engine.mysql.connection import DeadlineConnection, Login, connect
@@ -42,13 +43,15 @@ class Sessions:
 
         Every verb may be repeated: a put that had happened answers "found" the second time.
         """
+        pool = self._pool
         try:
             with self.lease(deadline) as connection:
                 return verb(connection)
         except ConnectionBroken:
             if deadline.is_over:
                 raise
-        self._replace_pool()
+        metrics.call_repeated("connection_broken")
+        self._replace(pool)
         with self.lease(deadline) as connection:
             return verb(connection)
 
@@ -87,8 +90,12 @@ class Sessions:
 
     def _check_out(self, deadline: Deadline) -> PoolProxiedConnection:
         _CALL_DEADLINE.set(deadline)
+        started = time.monotonic()
         try:
             lent = self._pool.connect()
+            if not cast(DeadlineConnection, lent.dbapi_connection).is_new:
+                # Waiting for the pool has a time-out of its own; opening a connection is part of the call.
+                deadline.extend(time.monotonic() - started)
             while cast(DeadlineConnection, lent.dbapi_connection).is_stale:
                 lent.invalidate()
                 lent.close()
@@ -101,10 +108,11 @@ class Sessions:
         except (err.Error, OSError) as error:
             raise translate_connect(error, self._node, deadline) from error
 
-    def _replace_pool(self) -> None:
+    def _replace(self, pool: QueuePool) -> None:
         """Throw away every idle connection: the server went away, all of them are dead."""
-        old, self._pool = self._pool, self._new_pool()
-        old.dispose()
+        if self._pool is pool:  # else another thread has done it
+            self._pool = self._new_pool()
+            pool.dispose()
 
     def _new_pool(self) -> QueuePool:
         config = self._pool_config

@@ -59,7 +59,7 @@ def translate(error: Exception, node: str, deadline: Deadline | None) -> Schemal
     text = str(error.args[-1]) if error.args else type(error).__name__
     if isinstance(error, err.InterfaceError | OSError) or code in _BROKEN:
         if deadline is not None and deadline.is_over:
-            return NodeUnavailable(node, "it did not answer within the deadline", hint=_REPEAT)
+            return NodeUnavailable(node, "it did not answer within the deadline", hint=_REPEAT, is_timeout=True)
         return ConnectionBroken(node, f"the connection broke ({text})", hint=_REPEAT)
     if code == 2003:
         return NodeUnavailable(node, f"no connection ({text})", hint=_ADDRESS)

@@ -39,12 +39,14 @@ SELECT next_added_id, %s, %s, %s, %s, GREATEST(UTC_TIMESTAMP(6), last_created_at
   AND (SELECT MAX(c.ref_key) FROM {cell} c WHERE c.row_key = %s AND c.column_name = %s) <=> %s
 ON DUPLICATE KEY UPDATE ref_key = {cell}.ref_key"""
 
-# From what is stored, never by ROW_COUNT(): when the client is gone MySQL runs the packet to its end, but ROW_COUNT()
-# then answers -1, and the counter went back below ids that were given (a test shows it).
+# From what is stored, never by the clock, which may step back between two statements, and never by ROW_COUNT(): when
+# the client is gone the server runs the packet to its end, but ROW_COUNT() then answers -1, and the counter went back
+# below ids that were given (a test shows it).
 ADVANCE = """\
 UPDATE {state} SET next_added_id =
   LAST_INSERT_ID(GREATEST(next_added_id, (SELECT COALESCE(MAX(added_id), 0) + 1 FROM {cell}))),
-  last_created_at = GREATEST(UTC_TIMESTAMP(6), last_created_at)
+  last_created_at = GREATEST(last_created_at,
+    COALESCE((SELECT created_at FROM {cell} ORDER BY added_id DESC LIMIT 1), last_created_at))
  WHERE GATE"""
 
 PUT = f"BEGIN; {INSERT}; {ADVANCE}; COMMIT"
