@@ -1,6 +1,6 @@
 """Batches: cells of many shards in one packet, a few shards per transaction.
 
-A transaction takes the counter rows of its shards in ascending order, so that two batches never wait for each other
+A transaction first takes the counter rows of its shards, in ascending order, so that two batches never wait for each other
 in a circle; a commit costs the disk once, and while it is under way other writers of those shards wait, so their
 number is bounded. No statement raises an error for a key that exists:
 
@@ -36,14 +36,16 @@ from schemaless_core.standing import Gate, ShardState
 TAKE_COUNTERS = """\
 SELECT shard, epoch, authority_epoch, state, next_added_id FROM {state} WHERE SHARDS ORDER BY shard FOR UPDATE"""
 
-# Whoever put cells there without moving the counter: from here on everything at or above it is this packet's own.
-CATCH_UP = "UPDATE {state} SET next_added_id = CASE shard WHENS END WHERE GATES"
+# Takes the counter rows, and sets the one time of all cells of the transaction. Should somebody have put cells there
+# without moving the counter: from here on everything at or above it is this packet's own.
+CATCH_UP = """\
+UPDATE {state} SET next_added_id = CASE shard WHENS END,
+  last_created_at = GREATEST(UTC_TIMESTAMP(6), last_created_at) WHERE GATES"""
 
 INSERT_ALL = """\
 INSERT INTO {cell} (added_id, row_key, column_name, ref_key, body, created_at)
 WITH w (n, row_key, column_name, ref_key, body) AS (VALUES ROWS)
-SELECT s.next_added_id + w.n, w.row_key, w.column_name, w.ref_key, w.body,
-  GREATEST(UTC_TIMESTAMP(6), s.last_created_at)
+SELECT s.next_added_id + w.n, w.row_key, w.column_name, w.ref_key, w.body, s.last_created_at
  FROM {state} s JOIN w WHERE GATE
 ON DUPLICATE KEY UPDATE ref_key = {cell}.ref_key"""
 
@@ -56,17 +58,13 @@ INSERT_MISSING = """\
 INSERT INTO {cell} (added_id, row_key, column_name, ref_key, body, created_at)
 WITH w (n, row_key, column_name, ref_key, body) AS (VALUES ROWS)
 SELECT s.next_added_id - 1 + ROW_NUMBER() OVER (ORDER BY w.n), w.row_key, w.column_name, w.ref_key, w.body,
-  GREATEST(UTC_TIMESTAMP(6), s.last_created_at)
+  s.last_created_at
  FROM {state} s JOIN w WHERE GATE
   AND NOT EXISTS (SELECT 1 FROM {cell} c
    WHERE c.row_key = w.row_key AND c.column_name = w.column_name AND c.ref_key = w.ref_key)"""
 
-ADVANCE_COUNTERS = """\
-UPDATE {state} SET next_added_id = CASE shard WHENS END, last_created_at = CASE shard TIMES END WHERE GATES"""
+ADVANCE_COUNTERS = "UPDATE {state} SET next_added_id = CASE shard WHENS END WHERE GATES"
 NEXT = "WHEN %s THEN GREATEST(next_added_id, (SELECT COALESCE(MAX(added_id), 0) + 1 FROM {cell}))"
-LAST = """\
-WHEN %s THEN GREATEST(last_created_at,
-  COALESCE((SELECT created_at FROM {cell} ORDER BY added_id DESC LIMIT 1), last_created_at))"""
 
 # MySQL ends a session that holds locks and is silent (stopped, cut off) only by its idle time-out.
 HURRY = b"SET SESSION wait_timeout = 2"
@@ -159,8 +157,8 @@ def _send(
 
 def _replies(cursor: Cursor, group: Sequence[_Task], *, is_last: bool) -> list[_Count]:
     """Read the replies of one transaction up to its COMMIT's; the cursor stands at its BEGIN's."""
-    for _take_catchup_take in range(3):
-        cursor.nextset()
+    cursor.nextset()
+    cursor.nextset()
     counters = {shard: (ShardState(*state), first) for shard, *state, first in cursor.fetchall()}
     counts = []
     for task in group:
@@ -212,7 +210,7 @@ def _transaction(connection: DeadlineConnection, names: Names, group: Sequence[_
     catch_up = _counters(connection, names, CATCH_UP, gates)
     inserts = [part for task in group for part in _inserts(connection, names, task)]
     advance = _counters(connection, names, ADVANCE_COUNTERS, gates)
-    return b"; ".join([b"BEGIN", take, catch_up, take, *inserts, advance, b"COMMIT"])
+    return b"; ".join([b"BEGIN", catch_up, take, *inserts, advance, b"COMMIT"])
 
 
 def _inserts(connection: DeadlineConnection, names: Names, task: _Task) -> list[bytes]:
@@ -232,13 +230,10 @@ def _inserts(connection: DeadlineConnection, names: Names, task: _Task) -> list[
 def _counters(connection: DeadlineConnection, names: Names, template: str, gates: Sequence[Gate]) -> bytes:
     """One statement about the counter rows of several shards."""
     statement = template.format(state=names.shard_state)
-    values: list[int] = []
-    for word, part in (("WHENS", NEXT), ("TIMES", LAST)):
-        if word in statement:
-            statement = statement.replace(word, " ".join(names.sql(part, gate.shard) for gate in gates))
-            values += [gate.shard for gate in gates]
+    statement = statement.replace("WHENS", " ".join(names.sql(NEXT, gate.shard) for gate in gates))
     statement = statement.replace("GATES", " OR ".join(f"({condition_of(gate)})" for gate in gates))
-    return _bound(connection, statement, (*values, *(value for gate in gates for value in gate.identity)))
+    shards = [gate.shard for gate in gates]
+    return _bound(connection, statement, (*shards, *(value for gate in gates for value in gate.identity)))
 
 
 def _bound(connection: DeadlineConnection, statement: str, values: tuple[int, ...]) -> bytes:
