@@ -14,6 +14,7 @@ import pytest
 from pymysql.constants import CLIENT
 
 from schemaless_core import ANY, BatchFailed, Cell, Datastore, NodeUnavailable, PutResult, StaleEpoch
+from schemaless_core.deadline import Deadline
 from schemaless_core.engine.base import NewCell
 from schemaless_core.engine.mysql import writes
 from schemaless_core.engine.mysql.batches import CELLS_FOR_INSERT_ALL
@@ -142,10 +143,12 @@ def test_a_busy_pool_does_not_turn_a_read_over_to_a_replica(server_engine: Serve
     store.put_cell(row_key, "BASE", 1, "old")
     stores.clusters(server_engine)[0].wait_for_replicas()
     sessions = store.clusters["a"].primary.node._sessions  # type: ignore[attr-defined]  # the pool of this very node
-    from schemaless_core.deadline import Deadline
 
-    with sessions.lease(Deadline(5)), pytest.raises(NodeUnavailable, match="in use"):
-        store.get_cell_latest(row_key, "BASE")
+    def read_beside(_connection: object) -> None:
+        with pytest.raises(NodeUnavailable, match="in use"):
+            store.get_cell_latest(row_key, "BASE")
+
+    sessions.run(read_beside, Deadline(5))
 
 
 def test_a_store_with_other_habits_survives_a_fork(datastore_engine: str, stores: Stores) -> None:

@@ -1,6 +1,6 @@
 """Batches: cells of many shards in one packet, a few shards per transaction.
 
-A transaction first takes the counter rows of its shards, in ascending order, so that two batches never wait for each other
+A transaction takes the counter rows of its shards in ascending order, so that two batches never wait for each other
 in a circle; a commit costs the disk once, and while it is under way other writers of those shards wait, so their
 number is bounded. No statement raises an error for a key that exists:
 

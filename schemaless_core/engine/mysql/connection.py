@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import socket
 import struct
 import time
@@ -19,8 +20,6 @@ from schemaless_core.urls import NodeUrl
 
 #: The server closes a connection of ours that was silent this long.
 WAIT_TIMEOUT_SECONDS = 30
-#: By how much the socket's time-out may be longer than what is left of a deadline.
-SHRINK_SECONDS = 0.01
 #: We do not trust one that was silent nearly as long.
 IDLE_SECONDS_MAX = 25.0
 
@@ -35,9 +34,27 @@ SESSION_MARIADB = "SET SESSION idle_write_transaction_timeout = 1, idle_transact
 
 
 if TYPE_CHECKING:  # generic in the stubs only
+    from typing_extensions import Buffer
+
     _Connection = Connection[Cursor]
 else:
     _Connection = Connection
+
+
+class DeadlineReader(io.RawIOBase):
+    """The socket of a connection as its buffer reads it: each wait ends with the deadline, however answers trickle."""
+
+    def __init__(self, connection: DeadlineConnection) -> None:
+        self._connection = connection
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Buffer) -> int:
+        connection = self._connection
+        if connection.deadline is not None:
+            connection._sock.settimeout(max(connection.deadline.remaining_seconds(), 0.001))
+        return connection._sock.recv_into(buffer)
 
 
 class DeadlineConnection(_Connection):
@@ -48,8 +65,9 @@ class DeadlineConnection(_Connection):
     last_used: float = 0.0
     server_version: str
     _deadline: Deadline | None = None
-    _current_timeout: float | None
+    _hot_cursor: Cursor | None = None
     _sock: socket.socket
+    _rfile: io.BufferedReader
 
     @property
     def deadline(self) -> Deadline | None:
@@ -60,20 +78,17 @@ class DeadlineConnection(_Connection):
         self._deadline = deadline
         self._shrink_timeouts()
 
-    def _read_bytes(self, num_bytes: int) -> bytes:
-        # What is left of the deadline shrinks from read to read; the socket is told when it has shrunk noticeably.
-        if self._deadline is not None:
-            remaining = max(self._deadline.remaining_seconds(), 0.001)
-            if self._current_timeout is None or self._current_timeout - remaining > SHRINK_SECONDS:
-                self._read_timeout = self._write_timeout = self._current_timeout = remaining
-                self._sock.settimeout(remaining)
-        data: bytes = super()._read_bytes(num_bytes)  # type: ignore[misc]  # the stubs leave it out
-        return data
-
     def _shrink_timeouts(self) -> None:
         """PyMySQL gives these to the socket before it reads or writes."""
         if self._deadline is not None:
             self._read_timeout = self._write_timeout = max(self._deadline.remaining_seconds(), 0.001)
+
+    @property
+    def hot_cursor(self) -> Cursor:
+        """One cursor for all short calls; whoever uses it reads every reply of its packet."""
+        if self._hot_cursor is None:
+            self._hot_cursor = self.cursor()
+        return self._hot_cursor
 
     @property
     def is_new(self) -> bool:
@@ -120,14 +135,14 @@ def connect(login: Login, deadline: Deadline) -> DeadlineConnection:
         ssl_cert=tls.cert,
         ssl_key=tls.key,
         ssl_verify_identity=tls.verify_hostname if tls.ca else None,
-        ssl_disabled=not (
-            tls.ca or tls.cert
-        ),  # PyMySQL would try TLS by itself, unverified and at a third of the speed
+        # PyMySQL would try TLS by itself, unverified and at a third of the speed.
+        ssl_disabled=not (tls.ca or tls.cert),
         defer_connect=True,
     )
     connection.node = str(login.url)
     connection.deadline = limit
     _log_in(connection)
+    connection._rfile = io.BufferedReader(DeadlineReader(connection))
     _prepare(connection)
     connection.deadline = None
     return connection

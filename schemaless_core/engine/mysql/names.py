@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from functools import lru_cache
+#: Statements kept filled in: some of each kind for 4096 shards.
+STATEMENTS_MAX = 32_768
 
 
-@dataclass(frozen=True, slots=True)
 class Names:
     """The databases of one datastore on one server."""
 
-    datastore: str  #: Checked by the configuration: lower-case letters, digits and _.
+    def __init__(self, datastore: str) -> None:
+        #: Checked by the configuration: lower-case letters, digits and _.
+        self.datastore = datastore
+        self._filled: dict[tuple[str, int], str] = {}
 
     @property
     def meta(self) -> str:
@@ -32,9 +34,9 @@ class Names:
 
     def sql(self, template: str, shard: int) -> str:
         """A statement with the tables of a shard filled in; its values stay to be bound."""
-        return _filled(self, template, shard)
-
-
-@lru_cache(maxsize=65536)
-def _filled(names: Names, template: str, shard: int) -> str:
-    return template.format(cell=names.cell(shard), state=names.shard_state, history=names.shard_epoch)
+        filled = self._filled.get((template, shard))
+        if filled is None:
+            filled = template.format(cell=self.cell(shard), state=self.shard_state, history=self.shard_epoch)
+            if len(self._filled) < STATEMENTS_MAX:
+                self._filled[template, shard] = filled
+        return filled

@@ -56,17 +56,17 @@ ALL_HEADS = "SELECT shard, epoch, authority_epoch, state, next_added_id FROM {st
 def find(
     connection: DeadlineConnection, names: Names, shard: int, row_key: bytes, column_name: bytes, ref_key: int
 ) -> Sighting:
-    with connection.cursor() as cursor:
-        cursor.execute(names.sql(FIND, shard), (row_key, column_name, ref_key, shard))
-        return _sighting(shard, cursor.fetchone(), row_key, column_name)
+    cursor = connection.hot_cursor
+    cursor.execute(names.sql(FIND, shard), (row_key, column_name, ref_key, shard))
+    return _sighting(shard, cursor.fetchone(), row_key, column_name)
 
 
 def find_latest(
     connection: DeadlineConnection, names: Names, shard: int, row_key: bytes, column_name: bytes
 ) -> Sighting:
-    with connection.cursor() as cursor:
-        cursor.execute(names.sql(FIND_LATEST, shard), (row_key, column_name, row_key, column_name, shard))
-        return _sighting(shard, cursor.fetchone(), row_key, column_name)
+    cursor = connection.hot_cursor
+    cursor.execute(names.sql(FIND_LATEST, shard), (row_key, column_name, row_key, column_name, shard))
+    return _sighting(shard, cursor.fetchone(), row_key, column_name)
 
 
 def find_many(

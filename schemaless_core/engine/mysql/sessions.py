@@ -1,41 +1,34 @@
-"""The pool of connections to one server: leased for a call, safe to share by threads and to inherit by forks."""
+"""Connections to one server: leased for a call, safe to share by threads and to inherit by forks."""
 
 from __future__ import annotations
 
 import os
 import time
 import weakref
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from contextvars import ContextVar
-from typing import TypeVar, cast
+from collections.abc import Callable
+from typing import TypeVar
 
 from pymysql import err
-from sqlalchemy import exc
-from sqlalchemy.engine.interfaces import DBAPIConnection
-from sqlalchemy.pool import PoolProxiedConnection, QueuePool
 
 from schemaless_core import metrics
 from schemaless_core.config import PoolConfig
 from schemaless_core.deadline import Deadline
 from schemaless_core.engine.mysql.connection import DeadlineConnection, Login, connect
+from schemaless_core.engine.mysql.pool import Pool, PoolExhausted
 from schemaless_core.engine.mysql.translation import translate, translate_connect
 from schemaless_core.errors import ConnectionBroken, NodeUnavailable, SchemalessError
 
 T = TypeVar("T")
 
-# The pool's creator takes no argument; the deadline of the call that makes it connect travels beside it.
-_CALL_DEADLINE: ContextVar[Deadline] = ContextVar("call_deadline")
-
 
 class Sessions:
-    """Connections to one server. SQLAlchemy pools them; the cells' statements go through the driver itself."""
+    """Connections to one server, lent for one call each. The cells' statements go through the driver itself."""
 
     def __init__(self, node: str, login: Login, pool: PoolConfig) -> None:
         self._node = node
         self._login = login
         self._pool_config = pool
-        self._pool = self._new_pool()
+        self._pool = Pool(pool)
         _ALL.add(self)
 
     def run(self, verb: Callable[[DeadlineConnection], T], deadline: Deadline) -> T:
@@ -45,88 +38,65 @@ class Sessions:
         """
         pool = self._pool
         try:
-            with self.lease(deadline) as connection:
-                return verb(connection)
+            return self._once(verb, deadline)
         except ConnectionBroken:
             if deadline.is_over:
                 raise
         metrics.call_repeated("connection_broken")
         self._replace(pool)
-        with self.lease(deadline) as connection:
-            return verb(connection)
+        return self._once(verb, deadline)
 
-    @contextmanager
-    def lease(self, deadline: Deadline) -> Iterator[DeadlineConnection]:
-        """Lend a connection for one call. After an error it is rolled back, or thrown away."""
-        lent = self._check_out(deadline)
-        connection = cast(DeadlineConnection, lent.dbapi_connection)
+    def _once(self, verb: Callable[[DeadlineConnection], T], deadline: Deadline) -> T:
+        """Lend a connection to a verb. After an error it is rolled back, or thrown away."""
+        pool = self._pool
+        connection = self._lent(pool, deadline)
         connection.deadline = deadline
+        is_fit = False
         try:
-            yield connection
+            answer = verb(connection)
+            is_fit = True
+            return answer
+        except SchemalessError:
+            is_fit = True  # a refusal, told from answers that were read to their end
+            raise
         except (err.Error, OSError) as error:
             ours = translate(error, self._node, deadline)
-            if isinstance(ours, ConnectionBroken) or deadline.is_over or not _rolled_back(connection):
-                connection.forget()
-                lent.invalidate()
+            is_fit = not (isinstance(ours, ConnectionBroken) or deadline.is_over) and _rolled_back(connection)
             raise ours from error
-        except SchemalessError:
-            raise  # a refusal, told from answers that were read to their end
-        except BaseException:
-            # Half-way through an answer nobody knows what the next bytes mean.
-            connection.forget()
-            lent.invalidate()
-            raise
         finally:
+            # Half-way through an answer nobody knows what the next bytes mean: such a connection is not fit.
             connection.deadline = None
             connection.last_used = time.monotonic()
-            lent.close()
+            (pool.take_back if is_fit else pool.drop)(connection)
 
     def close(self) -> None:
-        self._pool.dispose()
+        self._pool.close_idle()
 
     def abandon(self) -> None:
         """Start anew in a forked child: the parent's sockets are the parent's."""
-        self._pool = self._new_pool()
+        self._pool = Pool(self._pool_config)
 
-    def _check_out(self, deadline: Deadline) -> PoolProxiedConnection:
-        _CALL_DEADLINE.set(deadline)
+    def _lent(self, pool: Pool, deadline: Deadline) -> DeadlineConnection:
         started = time.monotonic()
         try:
-            lent = self._pool.connect()
-            if not cast(DeadlineConnection, lent.dbapi_connection).is_new:
-                # Waiting for the pool has a time-out of its own; opening a connection is part of the call.
-                deadline.extend(time.monotonic() - started)
-            while cast(DeadlineConnection, lent.dbapi_connection).is_stale:
-                lent.invalidate()
-                lent.close()
-                lent = self._pool.connect()
-            return lent
-        except exc.TimeoutError as error:
+            connection = pool.lend(self._login.deadlines.pool_seconds, lambda: connect(self._login, deadline))
+        except PoolExhausted as error:
+            hint = "Raise pool.size, or share the datastore by fewer threads."
             raise NodeUnavailable(
-                self._node, "all its connections are in use", hint="Raise pool.size.", trips_breaker=False
+                self._node, "all its connections are in use", hint=hint, trips_breaker=False
             ) from error
         except (err.Error, OSError) as error:
             raise translate_connect(error, self._node, deadline) from error
+        if not connection.is_new:
+            # Waiting for the pool has a time-out of its own; opening a connection is part of the call.
+            deadline.extend(time.monotonic() - started)
+        return connection
 
-    def _replace(self, pool: QueuePool) -> None:
+    def _replace(self, pool: Pool) -> None:
         """Throw away every idle connection: the server went away, all of them are dead."""
         if self._pool is pool:  # else another thread has done it
-            self._pool = self._new_pool()
-            pool.dispose()
-
-    def _new_pool(self) -> QueuePool:
-        config = self._pool_config
-        return QueuePool(
-            self._connect,
-            pool_size=config.size,
-            max_overflow=config.overflow,
-            timeout=self._login.deadlines.pool_seconds,
-            use_lifo=True,
-            reset_on_return=None,  # a ROLLBACK per call would cost a round trip; errors roll back themselves
-        )
-
-    def _connect(self) -> DBAPIConnection:
-        return cast(DBAPIConnection, connect(self._login, _CALL_DEADLINE.get()))
+            self._pool = Pool(self._pool_config)
+            pool.close_idle()
 
 
 def _rolled_back(connection: DeadlineConnection) -> bool:
