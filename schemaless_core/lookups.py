@@ -37,14 +37,16 @@ class Lookups:
         check_key(row_key, column_name, ref_key)
         key, name, deadline = row_key.bytes, column_name.encode(), self._deadline()
         shard = shard_of(row_key, self._config.shards)
-        return _first(self._read(shard, lambda node: node.find(shard, key, name, ref_key, deadline), deadline))
+        sighting = self._read(shard, lambda node: node.find(shard, key, name, ref_key, deadline), deadline)
+        return _first(row_key, column_name, sighting)
 
     def latest(self, row_key: UUID, column_name: str) -> Cell | None:
         check_row_key(row_key)
         check_column_name(column_name)
         key, name, deadline = row_key.bytes, column_name.encode(), self._deadline()
         shard = shard_of(row_key, self._config.shards)
-        return _first(self._read(shard, lambda node: node.find_latest(shard, key, name, deadline), deadline))
+        sighting = self._read(shard, lambda node: node.find_latest(shard, key, name, deadline), deadline)
+        return _first(row_key, column_name, sighting)
 
     def cells(self, keys: Sequence[CellKey]) -> list[Cell | None]:
         for key in keys:
@@ -123,5 +125,9 @@ def to_cell(stored: StoredCell) -> Cell:
     return Cell(UUID(bytes=row_key), column_name.decode(), ref_key, from_canonical(body), added_id, created_at)
 
 
-def _first(sighting: Sighting) -> Cell | None:
-    return to_cell(sighting.cells[0]) if sighting.cells else None
+def _first(row_key: UUID, column_name: str, sighting: Sighting) -> Cell | None:
+    """The cell that was found, under the caller's own key."""
+    if not sighting.cells:
+        return None
+    added_id, _row_key, _column_name, ref_key, body, created_at = sighting.cells[0]
+    return Cell(row_key, column_name, ref_key, from_canonical(body), added_id, created_at)

@@ -20,6 +20,8 @@ from schemaless_core.urls import NodeUrl
 
 #: The server closes a connection of ours that was silent this long.
 WAIT_TIMEOUT_SECONDS = 30
+#: By how much a socket's time-out may differ from what is left: setting it is a system call.
+GIVE_SECONDS = 0.01
 #: We do not trust one that was silent nearly as long.
 IDLE_SECONDS_MAX = 25.0
 
@@ -52,8 +54,7 @@ class DeadlineReader(io.RawIOBase):
 
     def readinto(self, buffer: Buffer) -> int:
         connection = self._connection
-        if connection.deadline is not None:
-            connection._sock.settimeout(max(connection.deadline.remaining_seconds(), 0.001))
+        connection.arm()
         return connection._sock.recv_into(buffer)
 
 
@@ -66,6 +67,7 @@ class DeadlineConnection(_Connection):
     server_version: str
     _deadline: Deadline | None = None
     _hot_cursor: Cursor | None = None
+    _armed_seconds: float = -1.0
     _sock: socket.socket
     _rfile: io.BufferedReader
 
@@ -76,12 +78,19 @@ class DeadlineConnection(_Connection):
     @deadline.setter
     def deadline(self, deadline: Deadline | None) -> None:
         self._deadline = deadline
-        self._shrink_timeouts()
+        self.arm()
 
-    def _shrink_timeouts(self) -> None:
-        """PyMySQL gives these to the socket before it reads or writes."""
-        if self._deadline is not None:
-            self._read_timeout = self._write_timeout = max(self._deadline.remaining_seconds(), 0.001)
+    def arm(self) -> None:
+        """Give the socket what is left of the deadline, unless its time-out is that already, give or take."""
+        if self._deadline is None:
+            return
+        remaining = self._deadline.remaining_seconds()
+        if not -GIVE_SECONDS < self._armed_seconds - remaining < GIVE_SECONDS or remaining < GIVE_SECONDS:
+            self._armed_seconds = max(remaining, 0.001)
+            # PyMySQL compares these before it reads or writes, and then leaves the socket alone.
+            self._read_timeout = self._write_timeout = self._current_timeout = self._armed_seconds
+            if self._sock is not None:
+                self._sock.settimeout(self._armed_seconds)
 
     @property
     def hot_cursor(self) -> Cursor:
