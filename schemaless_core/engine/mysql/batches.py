@@ -138,7 +138,7 @@ def _send(
         try:
             reach("batch.before_send")
             packet = [_transaction(connection, names, group) for group in groups]
-            hurries = not connection.is_mariadb
+            hurries = not connection.is_mariadb and any(len(group) > 1 for group in groups)
             _execute(cursor, b"; ".join([HURRY, *packet, EASE] if hurries else packet))
             if hurries:
                 cursor.nextset()
@@ -216,8 +216,9 @@ def _transaction(connection: DeadlineConnection, names: Names, group: Sequence[_
 def _inserts(connection: DeadlineConnection, names: Names, task: _Task) -> list[bytes]:
     gate, cells = task.batch.gate, task.batch.cells
     template = INSERT_ALL if task.is_all_or_none else INSERT_MISSING
+    columns = {name: quoted(name) for name in {cell.column_name for cell in cells}}
     rows = [
-        b"%d, _binary'%s', _binary'%s', %d, _binary'%s'" % (n, quoted(row_key), quoted(name), ref_key, quoted(body))
+        b"%d, _binary'%s', _binary'%s', %d, _binary'%s'" % (n, quoted(row_key), columns[name], ref_key, quoted(body))
         for n, (row_key, name, ref_key, body) in enumerate(cells)
     ]
     insert = _bound(connection, gated(names, template, gate), gate.identity)
