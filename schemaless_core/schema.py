@@ -60,8 +60,21 @@ class Schema:
             known = None
         topology = known or spread(self._config.shards, list(self._clusters))
         check_topology(topology, self._config.shards, self._clusters)
+        if known is None:
+            self._refuse_another_placement(topology)
         missing = {name: self._missing(name, topology) for name in topology.clusters}
         return SchemaPlan(topology, known is None, self._control.version(), missing)
+
+    def _refuse_another_placement(self, topology: Topology) -> None:
+        """A control database that lost its topology must not place shards anew that servers hold already."""
+        for name, cluster in self._clusters.items():
+            elsewhere = cluster.primary.node.shards_present() - set(topology.shards_of(name))
+            if elsewhere:
+                raise TopologyConflict(
+                    f"The control database knows no topology, but {name} holds shard {min(elsewhere)}, "
+                    "which a new topology would place elsewhere.",
+                    hint="Restore the control database, or list the clusters as they were at creation.",
+                )
 
     def apply(self, status: ShardStatus, progress: Progress) -> SchemaPlan:
         """Create whatever is missing; safe to repeat, to race, and to kill at any line."""

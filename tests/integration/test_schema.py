@@ -10,7 +10,7 @@ from uuid import uuid4
 
 import pytest
 
-from schemaless_core import ControlUnavailable, Datastore, ShardStatus, StaleEpoch
+from schemaless_core import ControlUnavailable, Datastore, ShardStatus, StaleEpoch, TopologyConflict
 from schemaless_core.control.audit import AuditEntry, AuditLog
 from schemaless_core.control.topologies import Topologies
 from tests.factories import make_cell
@@ -194,4 +194,21 @@ def test_a_shard_that_was_lost_is_named_and_created_again(datastore_engine: str,
         assert datastore.schema.plan().missing == {"a": [], "b": [2, 3]}
         datastore.create_schema()
         assert [entry.action for entry in audit(datastore)] == ["schema.complete", "schema.create"]
+        assert_complete(datastore)
+
+
+def test_shards_are_not_placed_anew_when_the_control_database_lost_its_topology(stores: Stores, tmp_path: Path) -> None:
+    """With one cluster more, a new topology would open empty shards beside those that hold the cells."""
+    config = stores.config("sqlite", shards=SHARDS)
+    with Datastore.open(config) as datastore:
+        datastore.create_schema()
+    config["control"] = f"sqlite:///{tmp_path / 'another'}"
+    config["clusters"] = {"new": {"primary": f"sqlite:///{tmp_path / 'new'}"}} | config["clusters"]
+
+    with Datastore.open(config) as datastore, pytest.raises(TopologyConflict, match="place elsewhere"):
+        datastore.create_schema()
+
+    del config["clusters"]["new"]
+    with Datastore.open(config) as datastore:
+        assert datastore.create_schema().missing == {"a": [], "b": []}
         assert_complete(datastore)
