@@ -17,8 +17,11 @@ from pathlib import Path
 from typing import Any
 from uuid import UUID, uuid4
 
+import pymysql
+
 from schemaless_core import BatchFailed, Cell, CellConflict, Datastore, Position, PutResult, Unavailable
 from schemaless_core import failpoints as failpoints_of_process
+from tripstore.local.binlog import BinlogServer
 
 SPAWN = multiprocessing.get_context("spawn")
 
@@ -176,6 +179,17 @@ def end(process: BaseProcess) -> None:
         os.kill(process.pid, signal.SIGKILL)
     process.join(10)
     assert process.exitcode is not None
+
+
+def clients_of(server: BinlogServer) -> list[tuple[int, str]]:
+    """Id and command of each connection of root. The text of their statements is bytes, and is read as such."""
+    connection = pymysql.connect(
+        host="127.0.0.1", port=server.port, user="root", password=server.password, charset="latin1"
+    )
+    with connection, connection.cursor() as cursor:
+        cursor.execute("SET character_set_results = NULL")
+        cursor.execute("SHOW PROCESSLIST")
+        return [(row[0], str(row[4])) for row in cursor.fetchall() if row[1] == "root"]
 
 
 def wait_until(what: str, is_so: Any, seconds: float = 30) -> None:

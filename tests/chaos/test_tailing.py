@@ -19,7 +19,7 @@ from schemaless_core.engine.base import NewCell
 from schemaless_core.engine.mysql import writes
 from schemaless_core.engine.mysql.names import Names
 from schemaless_core.standing import Gate, Kind
-from tests.chaos.actors import SPAWN, Diary, Tailer, check_log, running, wait_until, writer
+from tests.chaos.actors import SPAWN, Diary, Tailer, check_log, clients_of, running, wait_until, writer
 from tests.scale import scaled
 from tests.stores import ServerEngine, Stores
 from tripstore.local.binlog import BinlogServer
@@ -92,11 +92,7 @@ def collide(store: Datastore, diaries: list[Diary]) -> None:
 def kill_connections(primaries: list[BinlogServer], killed: list[int]) -> None:
     """Kill a random connection of a client on each server."""
     for primary in primaries:
-        clients = [
-            int(str(row["Id"]))
-            for row in primary.query("SHOW PROCESSLIST")
-            if row["User"] == "root" and "Binlog" not in str(row["Command"])
-        ]
+        clients = [number for number, command in clients_of(primary) if "Binlog" not in command]
         with suppress(pymysql.err.MySQLError):  # it has just ended by itself, or it is our own
             primary.query(f"KILL {random.choice(clients)}")
             killed.append(1)
@@ -234,10 +230,18 @@ def test_a_conflict_is_told_from_a_new_cell_only_without_found_rows(
     names, gate = Names(store.config.datastore), Gate(0, 1, Kind.OWNER, 0)
     flags = CLIENT.MULTI_STATEMENTS | (CLIENT.FOUND_ROWS if has_found_rows else 0)
     row_key = uuid4().bytes
-    with pymysql.connect(**_address(server), client_flag=flags, autocommit=True) as connection:
+    with WithFlags(**_address(server), client_flag=flags, autocommit=True) as connection:
         answers = [
             writes.put(connection, names, gate, NewCell(row_key, b"BASE", 1, body), ANY)  # type: ignore[arg-type]  # a plain connection will do
             for body in (b"1", b"1", b"2")
         ]
 
     assert [answer.is_created for answer in answers] == [True, has_found_rows, has_found_rows]
+
+
+class WithFlags(pymysql.connections.Connection):
+    """A connection as ours, but for the flags."""
+
+    @property
+    def hot_cursor(self) -> Any:
+        return self.cursor()

@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 from uuid import uuid4
 
 from schemaless_core import Cell, Datastore
-from tests.chaos.actors import Tailer, check_log
+from tests.chaos.actors import Tailer, check_log, clients_of
 from tests.stores import ServerEngine, Stores
 
 
@@ -86,8 +86,8 @@ def test_a_connection_idle_for_longer_than_the_server_keeps_it_is_replaced(
     store = stores.fresh(server_engine, shards=1)
     store.put_cell(uuid4(), "BASE", 1, "opens a connection")
     for cluster in stores.clusters(server_engine):
-        for row in cluster.primary.query("SHOW PROCESSLIST"):
-            if row["Command"] == "Sleep":
-                cluster.primary.query(f"KILL {row['Id']}")
+        for number, command in clients_of(cluster.primary):
+            if command == "Sleep":
+                cluster.primary.query(f"KILL {number}")
 
     assert store.put_cell(uuid4(), "BASE", 1, "on a new one").status == "CREATED"
