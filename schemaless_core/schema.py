@@ -60,9 +60,9 @@ class Schema:
             known = None
         topology = known or spread(self._config.shards, list(self._clusters))
         check_topology(topology, self._config.shards, self._clusters)
+        missing = {name: self._missing(name, topology) for name in topology.clusters}
         if known is None:
             self._refuse_another_placement(topology)
-        missing = {name: self._missing(name, topology) for name in topology.clusters}
         return SchemaPlan(topology, known is None, self._control.version(), missing)
 
     def _refuse_another_placement(self, topology: Topology) -> None:
