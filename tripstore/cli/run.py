@@ -60,7 +60,7 @@ def run(arguments: list[str]) -> int:
         _forget_stdout()
         return Exit.FINE
     # The outermost edge: whatever comes out, a person reads it.
-    except (Exception, click.Abort) as error:  # noqa: BLE001
+    except (Exception, click.Abort) as error:  # noqa: BLE001  # said, never swallowed
         if settings.is_debug:
             traceback.print_exception(error)
         return _say(error, "--json" in arguments)
