@@ -15,8 +15,9 @@ from schemaless_core.engine.mysql.connection import DeadlineConnection
 
 VARIABLES = """\
 SHOW GLOBAL VARIABLES WHERE Variable_name IN ('version', 'innodb_flush_log_at_trx_commit', 'sync_binlog', 'log_bin',
- 'binlog_format', 'table_open_cache', 'table_definition_cache', 'open_files_limit', 'max_allowed_packet', 'sql_mode',
- 'read_only', 'replica_preserve_commit_order', 'slave_parallel_mode', 'innodb_doublewrite')"""
+ 'binlog_format', 'table_open_cache', 'table_open_cache_instances', 'table_definition_cache', 'open_files_limit',
+ 'max_allowed_packet', 'sql_mode', 'read_only', 'replica_preserve_commit_order', 'slave_parallel_mode',
+ 'innodb_doublewrite')"""
 NOW = "SELECT UTC_TIMESTAMP(6)"
 MD5 = "SELECT MD5('')"
 REPLICA_STATUS = "SHOW REPLICA STATUS"
@@ -40,6 +41,7 @@ def facts(connection: DeadlineConnection, config: DatastoreConfig, *, is_replica
         _packet(variables, config),
         _row_format(variables),
         *_caches(variables, shards),
+        *([] if connection.is_mariadb else [_cache_instances(variables, shards)]),
         _clock(now.replace(tzinfo=UTC)),
         Fact(
             "sql_mode",
@@ -148,6 +150,18 @@ def _caches(variables: Mapping[str, str], shards: int) -> Iterator[Fact]:
         limit >= needed,
         False,
         f"Start the server with open_files_limit = {2 * needed}.",
+    )
+
+
+def _cache_instances(variables: Mapping[str, str], shards: int) -> Fact:
+    """MySQL divides the cache for good, and a session uses one part; MariaDB divides it only under contention."""
+    instances = int(variables["table_open_cache_instances"])
+    return Fact(
+        "table_open_cache_instances",
+        str(instances),
+        int(variables["table_open_cache"]) >= instances * shards,
+        False,
+        f"Each part of the cache must hold {shards} shards: start the server with table_open_cache_instances = 1.",
     )
 
 
