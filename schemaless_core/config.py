@@ -227,6 +227,9 @@ def _with_files(tls: TlsConfig, folder: Path) -> TlsConfig:
     for name, path in paths.items():
         if not path.is_file():
             raise InvalidConfig(f"tls.{name}", f"{str(path)!r} is no file", hint="Name an existing PEM file.")
+    if tls.cert is not None and tls.ca is None:
+        hint = "Name the authority's certificate; without it the server is not verified."
+        raise InvalidConfig("tls.ca", "is missing beside tls.cert", hint=hint)
     ca, cert, key = (str(paths[name]) if name in paths else None for name in ("ca", "cert", "key"))
     return replace(tls, ca=ca, cert=cert, key=key)
 

@@ -139,6 +139,7 @@ class ControlDatabase:
             "ssl_ca": tls.ca,
             "ssl_cert": tls.cert,
             "ssl_key": tls.key,
+            "ssl_verify_cert": True if tls.ca else None,
             "ssl_verify_identity": tls.verify_hostname if tls.ca else None,
             "ssl_disabled": not (tls.ca or tls.cert),
         }

@@ -151,6 +151,7 @@ def test_clusters_that_cannot_be_are_refused(clusters: object, key: str) -> None
         ({"tls": {"verify_hostname": "yes"}}, "tls.verify_hostname", "'yes'"),
         ({"tls": {"ca": 5}}, "tls.ca", "5"),
         ({"tls": {"ca": "/nowhere/ca.pem"}}, "tls.ca", "'/nowhere/ca.pem'"),
+        ({"tls": {"cert": __file__}}, "tls.ca", "not verified"),
         ({"indexes": 5}, "indexes", "5"),
         ({"control": "trips"}, "control", "'trips'"),
         ({"control": f"postgresql://u:{SECRET}@h"}, "control", "postgresql"),

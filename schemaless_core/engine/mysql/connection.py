@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import math
 import socket
 import struct
 import time
@@ -11,11 +12,12 @@ from typing import TYPE_CHECKING
 
 from pymysql import err
 from pymysql.connections import Connection
-from pymysql.constants import CLIENT
+from pymysql.constants import CLIENT, CR
 from pymysql.cursors import Cursor
 
 from schemaless_core.config import DeadlineConfig, TlsConfig
 from schemaless_core.deadline import Deadline
+from schemaless_core.errors import InvalidConfig
 from schemaless_core.urls import NodeUrl
 
 #: The server closes a connection of ours that was silent this long.
@@ -54,7 +56,8 @@ class DeadlineReader(io.RawIOBase):
 
     def readinto(self, buffer: Buffer) -> int:
         connection = self._connection
-        connection.arm()
+        if connection.arm() <= 0:  # else a server that keeps sending would keep us reading
+            raise TimeoutError("the deadline has passed")
         return connection._sock.recv_into(buffer)
 
 
@@ -70,6 +73,8 @@ class DeadlineConnection(_Connection):
     _armed_seconds: float = -1.0
     _sock: socket.socket
     _rfile: io.BufferedReader
+    #: The socket that `_rfile` reads; TLS puts another in its place.
+    _read_socket: socket.socket | None = None
 
     @property
     def deadline(self) -> Deadline | None:
@@ -80,17 +85,37 @@ class DeadlineConnection(_Connection):
         self._deadline = deadline
         self.arm()
 
-    def arm(self) -> None:
-        """Give the socket what is left of the deadline, unless its time-out is that already, give or take."""
+    def arm(self) -> float:
+        """Give the socket what is left of the deadline, or a little more; return the seconds left.
+
+        Never less: a socket that gives up before its deadline looks like a connection that broke.
+        """
         if self._deadline is None:
-            return
+            return math.inf
         remaining = self._deadline.remaining_seconds()
-        if not -GIVE_SECONDS < self._armed_seconds - remaining < GIVE_SECONDS or remaining < GIVE_SECONDS:
-            self._armed_seconds = max(remaining, 0.001)
+        if not 0.0 <= self._armed_seconds - remaining < 2 * GIVE_SECONDS:
+            self._armed_seconds = max(remaining, 0.0) + GIVE_SECONDS
             # PyMySQL compares these before it reads or writes, and then leaves the socket alone.
             self._read_timeout = self._write_timeout = self._current_timeout = self._armed_seconds
             if self._sock is not None:
                 self._sock.settimeout(self._armed_seconds)
+        return remaining
+
+    def _write_bytes(self, data: bytes) -> None:
+        if self._read_socket is not self._sock:
+            self._read_within_deadline()
+        self.arm()
+        super()._write_bytes(data)  # type: ignore[misc]  # the stubs leave it out
+
+    def _get_server_information(self) -> None:
+        self._read_within_deadline()
+        super()._get_server_information()  # type: ignore[misc]  # the stubs leave it out
+
+    def _read_within_deadline(self) -> None:
+        """PyMySQL's own reader gives each wait the whole time-out anew."""
+        self._rfile.close()
+        self._rfile = io.BufferedReader(DeadlineReader(self))
+        self._read_socket = self._sock
 
     @property
     def hot_cursor(self) -> Cursor:
@@ -129,37 +154,79 @@ class Login:
 
 def connect(login: Login, deadline: Deadline) -> DeadlineConnection:
     """Open a connection with our session settings, within the call's deadline."""
-    limit = Deadline(min(login.deadlines.connect_seconds, max(deadline.remaining_seconds(), 0.001)))
-    tls = login.tls
-    connection = DeadlineConnection(
-        host=login.url.host,
-        port=login.url.port,
-        user=login.url.user,
-        password=login.url.password,
-        charset="utf8mb4",
-        # No FOUND_ROWS: the row count of an insert must be 0 for a cell that is there already.
-        client_flag=CLIENT.MULTI_STATEMENTS,
-        connect_timeout=limit.remaining_seconds(),
-        ssl_ca=tls.ca,
-        ssl_cert=tls.cert,
-        ssl_key=tls.key,
-        ssl_verify_identity=tls.verify_hostname if tls.ca else None,
-        # PyMySQL would try TLS by itself, unverified and at a third of the speed.
-        ssl_disabled=not (tls.ca or tls.cert),
-        defer_connect=True,
-    )
-    connection.node = str(login.url)
+    limit = Deadline(min(login.deadlines.connect_seconds, deadline.remaining_seconds()))
+    connection = unconnected(login)
     connection.deadline = limit
-    _log_in(connection)
-    connection._rfile = io.BufferedReader(DeadlineReader(connection))
-    _prepare(connection)
+    try:
+        _log_in(connection, _reached(login.url, limit))
+        _prepare(connection)
+    except BaseException:
+        connection.forget()
+        raise
     connection.deadline = None
     return connection
 
 
-def _log_in(connection: DeadlineConnection) -> None:
+def unconnected(login: Login) -> DeadlineConnection:
+    """A connection with our options, before it goes anywhere."""
+    tls = login.tls
     try:
-        connection.connect()
+        connection = DeadlineConnection(
+            host=login.url.host,
+            port=login.url.port,
+            user=login.url.user,
+            password=login.url.password.encode(),  # a text goes through Latin-1
+            charset="utf8mb4",
+            # No FOUND_ROWS: the row count of an insert must be 0 for a cell that is there already.
+            client_flag=CLIENT.MULTI_STATEMENTS,
+            ssl_ca=tls.ca,
+            ssl_cert=tls.cert,
+            ssl_key=tls.key,
+            ssl_verify_cert=True if tls.ca else None,
+            ssl_verify_identity=tls.verify_hostname if tls.ca else None,
+            # PyMySQL would try TLS by itself, unverified and at a third of the speed.
+            ssl_disabled=not (tls.ca or tls.cert),
+            autocommit=None,  # ours is in SESSION
+            defer_connect=True,
+        )
+    except OSError as error:  # a file that was there when the configuration was read, or that is no PEM
+        raise InvalidConfig("tls", f"cannot be used ({error.strerror or error})", hint="Mend its PEM files.") from error
+    connection.node = str(login.url)
+    return connection
+
+
+def _reached(url: NodeUrl, limit: Deadline) -> socket.socket:
+    """Connect to the first of the host's addresses that answers; each gets its share of what is left."""
+    failure: OSError = TimeoutError("timed out")
+    addresses = _addresses(url)
+    for tried, address in enumerate(addresses):
+        seconds = limit.remaining_seconds() / (len(addresses) - tried)
+        try:
+            found = socket.create_connection(address[:2], max(seconds, 0.001))
+        except OSError as error:
+            failure = error
+        else:
+            found.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            found.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+            return found
+    raise _cannot_connect(url, failure)
+
+
+def _addresses(url: NodeUrl) -> list[tuple[str, int]]:
+    try:
+        found = socket.getaddrinfo(url.host, url.port, type=socket.SOCK_STREAM)
+    except (OSError, UnicodeError) as error:
+        raise _cannot_connect(url, error) from error
+    return [(str(address[4][0]), int(address[4][1])) for address in found]
+
+
+def _cannot_connect(url: NodeUrl, error: Exception) -> err.OperationalError:
+    return err.OperationalError(CR.CR_CONN_HOST_ERROR, f"Can't connect to {url.host!r} ({error})")
+
+
+def _log_in(connection: DeadlineConnection, reached: socket.socket) -> None:
+    try:
+        connection.connect(reached)
     except (struct.error, LookupError, ValueError) as error:
         # PyMySQL takes any bytes for a greeting, and falls over those that are none.
         raise err.InternalError(f"it greets with something else: {error}") from error

@@ -14,7 +14,8 @@ from schemaless_core import metrics
 from schemaless_core.config import PoolConfig
 from schemaless_core.deadline import Deadline
 from schemaless_core.engine.mysql.connection import DeadlineConnection, Login, connect
-from schemaless_core.engine.mysql.pool import Pool, PoolExhausted
+from schemaless_core.engine.mysql.permits import NoPermit
+from schemaless_core.engine.mysql.pool import Pool
 from schemaless_core.engine.mysql.translation import translate, translate_connect
 from schemaless_core.errors import ConnectionBroken, NodeUnavailable, SchemalessError
 
@@ -38,21 +39,20 @@ class Sessions:
         """
         pool = self._pool
         try:
-            return self._once(verb, deadline)
+            return self._once(pool, verb, deadline)
         except ConnectionBroken:
             if deadline.is_over:
                 raise
         metrics.call_repeated("connection_broken")
-        self._replace(pool)
-        return self._once(verb, deadline)
+        pool.forget_idle()  # the server went away: all of them are dead
+        return self._once(pool, verb, deadline)
 
-    def _once(self, verb: Callable[[DeadlineConnection], T], deadline: Deadline) -> T:
+    def _once(self, pool: Pool, verb: Callable[[DeadlineConnection], T], deadline: Deadline) -> T:
         """Lend a connection to a verb. After an error it is rolled back, or thrown away."""
-        pool = self._pool
-        connection = self._lent(pool, deadline)
-        connection.deadline = deadline
         is_fit = False
+        connection = self._lent(pool, deadline)
         try:
+            connection.deadline = deadline
             answer = verb(connection)
             is_fit = True
             return answer
@@ -70,33 +70,23 @@ class Sessions:
             (pool.take_back if is_fit else pool.drop)(connection)
 
     def close(self) -> None:
-        self._pool.close_idle()
+        self._pool.close()
 
     def abandon(self) -> None:
-        """Start anew in a forked child: the parent's sockets are the parent's."""
+        """Start anew in a forked child: the parent's sockets are the parent's, so ours are closed without a word."""
+        self._pool.forget_idle()
         self._pool = Pool(self._pool_config)
 
     def _lent(self, pool: Pool, deadline: Deadline) -> DeadlineConnection:
-        started = time.monotonic()
         try:
-            connection = pool.lend(self._login.deadlines.pool_seconds, lambda: connect(self._login, deadline))
-        except PoolExhausted as error:
+            return pool.lend(deadline, self._login.deadlines.pool_seconds, lambda: connect(self._login, deadline))
+        except NoPermit as error:
             hint = "Raise pool.size, or share the datastore by fewer threads."
             raise NodeUnavailable(
                 self._node, "all its connections are in use", hint=hint, trips_breaker=False
             ) from error
         except (err.Error, OSError) as error:
             raise translate_connect(error, self._node, deadline) from error
-        if not connection.is_new:
-            # Waiting for the pool has a time-out of its own; opening a connection is part of the call.
-            deadline.extend(time.monotonic() - started)
-        return connection
-
-    def _replace(self, pool: Pool) -> None:
-        """Throw away every idle connection: the server went away, all of them are dead."""
-        if self._pool is pool:  # else another thread has done it
-            self._pool = Pool(self._pool_config)
-            pool.close_idle()
 
 
 def _rolled_back(connection: DeadlineConnection) -> bool:

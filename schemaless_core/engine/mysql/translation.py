@@ -82,6 +82,8 @@ def translate(error: Exception, node: str, deadline: Deadline | None) -> Schemal
 def translate_connect(error: Exception, node: str, deadline: Deadline) -> SchemalessError:
     """The same for opening a connection, where a broken one means that nobody (or not MySQL) answers."""
     ours = translate(error, node, deadline)
+    if isinstance(ours, NodeUnavailable) and ours.is_timeout:
+        return ours
     if isinstance(ours, ConnectionBroken | NodeUnavailable) and not isinstance(error, err.OperationalError):
         reason = f"what answers there does not speak the MySQL protocol ({error})"
         return InvalidServer(node, reason, hint="Name the port of a MySQL or MariaDB server.")
