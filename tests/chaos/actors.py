@@ -17,6 +17,8 @@ from pathlib import Path
 from typing import Any
 from uuid import UUID, uuid4
 
+import pymysql
+
 from schemaless_core import BatchFailed, Cell, CellConflict, Datastore, Position, PutResult, Unavailable
 from schemaless_core import failpoints as failpoints_of_process
 from tripstore.local.binlog import BinlogServer
@@ -180,9 +182,14 @@ def end(process: BaseProcess) -> None:
 
 
 def clients_of(server: BinlogServer) -> list[tuple[int, str]]:
-    """Id and command of each connection of root. Not the text of its statement, which is no text in any charset."""
-    found = server.query("SELECT id AS number, command AS word FROM information_schema.processlist WHERE user = 'root'")
-    return [(int(str(row["number"])), str(row["word"])) for row in found]
+    """Id and command of each connection of root. The text of its statement beside them is no text in any charset."""
+    connection = pymysql.connect(
+        host="127.0.0.1", port=server.port, user="root", password=server.password, use_unicode=False
+    )
+    with connection, connection.cursor() as cursor:
+        cursor.execute("SET character_set_results = NULL")
+        cursor.execute("SHOW PROCESSLIST")
+        return [(int(row[0]), bytes(row[4]).decode()) for row in cursor.fetchall() if row[1] == b"root"]
 
 
 def wait_until(what: str, is_so: Any, seconds: float = 30) -> None:
