@@ -10,7 +10,7 @@ from collections.abc import Iterator
 
 import click
 
-from benchmarks import cells
+from benchmarks import cells, indexes, triggers
 from benchmarks.timing import Comparison
 from schemaless_core import Datastore
 from tripstore.local.replication import Cluster
@@ -47,6 +47,8 @@ def _measure(engine: Engine, quick: bool, shards: int) -> Iterator[Comparison]:
             yield from cells.single_calls(store, server, calls, pairs)
             yield from cells.batches(store, server, pairs)
             yield cells.many_processes(config, server, 1.0 if quick else 4.0, 1 if quick else 5)
+        with _created(cells.config_of("logs", cells.SHARDS, clusters[:1])) as store:
+            yield triggers.throughput(store, server, 8_000 if quick else 40_000, 1 if quick else 5)
         yield from _with_many_shards(clusters, shards, calls, pairs)
 
 
@@ -56,6 +58,8 @@ def _with_many_shards(clusters: list[Cluster], shards: int, calls: int, pairs: i
         _created(cells.config_of("many", shards, clusters)) as many,
     ):
         yield from cells.many_shards(few, many, calls, pairs)
+        yield indexes.lag(cells.config_of("indexed", 64, clusters), 2.0 if calls < 100 else 20.0)
+        yield triggers.delivery_latency(cells.config_of("many", shards, clusters), 2.0 if calls < 100 else 20.0)
 
 
 def _created(config: cells.Config) -> Datastore:

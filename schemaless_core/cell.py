@@ -6,6 +6,7 @@ Knows what a valid key and body are and when two cells are equal; leaves storing
 from __future__ import annotations
 
 from datetime import datetime
+from functools import lru_cache
 from typing import NamedTuple
 from uuid import UUID
 
@@ -78,6 +79,12 @@ def check_row_key(row_key: UUID) -> None:
 def check_column_name(column_name: str) -> None:
     if type(column_name) is not str:
         raise _no_name(f"{shown(column_name)} is a {type(column_name).__name__}, not a string")
+    _check_text(column_name)
+
+
+@lru_cache(maxsize=1024)
+def _check_text(column_name: str) -> None:
+    """Columns are few, and each is checked once; a name that is refused is not remembered."""
     if not column_name:
         raise _no_name("is empty")
     if not column_name.isprintable():
@@ -91,6 +98,12 @@ def check_ref_key(ref_key: int) -> None:
         raise _no_ref_key(f"{shown(ref_key)} is a {type(ref_key).__name__}, not an int")
     if not REF_KEY_MIN <= ref_key <= REF_KEY_MAX:
         raise _no_ref_key(f"{shown(ref_key)} does not fit into 64 bits with a sign")
+
+
+@lru_cache(maxsize=1024)
+def encoded_name(column_name: str) -> bytes:
+    """A checked column name as servers hold it."""
+    return column_name.encode()
 
 
 def check_key(row_key: UUID, column_name: str, ref_key: int) -> None:

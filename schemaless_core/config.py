@@ -1,6 +1,6 @@
 """The configuration of a datastore: structs with default, unit and check, built from YAML or a mapping.
 
-Every complaint names the key, the value and a fix. YAML is read here and nowhere else in the core; passwords come
+Every complaint names the key, the value and a fix. YAML is read here (that of indexes in `indexes`); passwords come
 from `${ENV_VARIABLE}` or `${file:/path}`.
 """
 
@@ -21,6 +21,7 @@ import yaml
 from schemaless_core.breaker import BreakerConfig
 from schemaless_core.cell import DEFAULT_MAX_BODY_BYTES
 from schemaless_core.errors import InvalidConfig, shown
+from schemaless_core.indexes.definition import IndexDefinition, load_definitions
 from schemaless_core.urls import NodeUrl, parse_node_url, shown_setting
 
 _DATASTORE_NAME = re.compile(r"[a-z][a-z0-9_]{0,39}")
@@ -59,6 +60,22 @@ class PoolConfig:
 
 
 @dataclass(frozen=True, slots=True)
+class TriggerConfig:
+    """How workers tail the log and what they do about cells that fail."""
+
+    poll_seconds: float = 0.01  #: Between two looks at the heads while nothing moves.
+    page_cells: int = 500  #: Cells of one shard fetched at once.
+    checkpoint_seconds: float = 0.2  #: Between two savings of offsets; functions are called so long at a time.
+    lease_seconds: float = 6.0  #: A worker that is silent for so long loses its shards.
+    handover_seconds: float = 30.0  #: How long a worker may take to let go of a shard.
+    attempts: int = 3  #: Calls of a function for one cell before it is parked.
+    first_pause_seconds: float = 0.1  #: After the first; each further pause is seven times as long.
+    retry_seconds: float = 60.0  #: Until a parked cell is tried again; doubled each time.
+    retry_seconds_max: float = 3600.0  #: But never longer than this.
+    halt_after: int = 100  #: Parked cells beyond which the group is halted.
+
+
+@dataclass(frozen=True, slots=True)
 class TlsConfig:
     """TLS options, passed to the driver. Off when all are empty."""
 
@@ -76,15 +93,16 @@ class DatastoreConfig:
     shards: int
     clusters: tuple[ClusterConfig, ...]
     control: NodeUrl
-    indexes: str | list[Any] | None = None
+    indexes: tuple[IndexDefinition, ...] = ()
     max_body_bytes: int = DEFAULT_MAX_BODY_BYTES
     deadlines: DeadlineConfig = field(default_factory=DeadlineConfig)
     pool: PoolConfig = field(default_factory=PoolConfig)
     breaker: BreakerConfig = field(default_factory=BreakerConfig)
+    triggers: TriggerConfig = field(default_factory=TriggerConfig)
     tls: TlsConfig = field(default_factory=TlsConfig)
 
 
-_SECTIONS = {"deadlines": DeadlineConfig, "pool": PoolConfig, "breaker": BreakerConfig}
+_SECTIONS = {"deadlines": DeadlineConfig, "pool": PoolConfig, "breaker": BreakerConfig, "triggers": TriggerConfig}
 KEYS = tuple(entry.name for entry in fields(DatastoreConfig))
 
 
@@ -120,13 +138,14 @@ def parse_config(document: Mapping[str, Any], folder: Path) -> DatastoreConfig:
     for key in ("datastore", "shards", "clusters"):
         if key not in document:
             raise InvalidConfig(key, "is missing", hint=f"Add {key}; `tripstore init` writes an example.")
+    datastore = _datastore_name(document["datastore"])
     clusters = _clusters(document["clusters"], folder)
     return DatastoreConfig(
-        datastore=_datastore_name(document["datastore"]),
+        datastore=datastore,
         shards=_whole("shards", document["shards"], 1, SHARDS_MAX),
         clusters=clusters,
         control=_control(document, clusters, folder),
-        indexes=_indexes(document.get("indexes")),
+        indexes=load_definitions(document.get("indexes"), folder, datastore),
         max_body_bytes=_whole(
             "max_body_bytes", document.get("max_body_bytes", DEFAULT_MAX_BODY_BYTES), 1, 16 * 1024 * 1024 - 1
         ),
@@ -211,14 +230,6 @@ def _node(key: str, text: object, folder: Path) -> NodeUrl:
     if url.database:
         raise InvalidConfig(key, f"names the database {url.database!r}", hint="Leave it out: each shard is one.")
     return url
-
-
-def _indexes(value: object) -> str | list[Any] | None:
-    if value is None or isinstance(value, str | list):
-        return value
-    raise InvalidConfig(
-        "indexes", f"{shown_setting(value)} is neither a folder nor a list", hint="Name the folder of their files."
-    )
 
 
 def _with_files(tls: TlsConfig, folder: Path) -> TlsConfig:

@@ -29,18 +29,19 @@ from schemaless_core.cell import Cell, CellKey, ColumnKey, check_row_key
 from schemaless_core.clusters import Cluster
 from schemaless_core.config import DatastoreConfig, load_document, parse_config
 from schemaless_core.control.database import ControlDatabase
+from schemaless_core.control.leases import Leases
 from schemaless_core.errors import (
     BatchFailed,
     Conflict,
     Invalid,
-    InvalidRequest,
     SchemalessError,
     StaleEpoch,
     Unavailable,
-    shown,
 )
 from schemaless_core.fanout import FanOut
-from schemaless_core.habits import Habits
+from schemaless_core.habits import Habits, ReadFrom
+from schemaless_core.indexes.indexes import Indexes, IndexParts
+from schemaless_core.indexes.lookup import IndexQueries
 from schemaless_core.lookups import Lookups
 from schemaless_core.places import Places
 from schemaless_core.puts import Puts
@@ -49,6 +50,10 @@ from schemaless_core.schema import Progress, Schema, SchemaPlan
 from schemaless_core.sharding import shard_of
 from schemaless_core.shardlog import ShardLog
 from schemaless_core.standing import Kind, ShardStatus, Standing
+from schemaless_core.triggers.joined import Joined
+from schemaless_core.triggers.offsets import Offsets
+from schemaless_core.triggers.parking import Parking
+from schemaless_core.triggers.triggers import Triggers
 from schemaless_core.walks import Walks
 
 T = TypeVar("T")
@@ -65,6 +70,7 @@ class Datastore:
         self._places = Places(config.shards, self.clusters, self.control, config.deadlines.connect_seconds)
         self._fanout = FanOut(2 * len(self.clusters))
         self._router = Router(self.clusters, self._places, self._fanout)
+        self._index_parts = IndexParts(config, self.clusters, self._router, self.control)
         self._arrange(Habits(), Standing())
         _ALL.add(self)
 
@@ -77,8 +83,10 @@ class Datastore:
     def create_schema(
         self, *, status: ShardStatus = ShardStatus.RW, progress: Progress = lambda done, total: None
     ) -> SchemaPlan:
-        """Create whatever is missing of the shards and the control database. Idempotent, resumable."""
-        return self.schema.apply(status, progress)
+        """Create whatever is missing of the shards, the control database and the indexes. Idempotent, resumable."""
+        done = self.schema.apply(status, progress)
+        self.indexes.create_missing()
+        return done
 
     def put_cell(
         self,
@@ -132,7 +140,8 @@ class Datastore:
         cursor: str | None = None,
         consistency: Literal["fast", "verified"] = "fast",
     ) -> IndexPage:
-        return _measured("query_index", _no_index, index)
+        filters = (shard_value, where, fields, columns, order_by, descending, limit, cursor)
+        return _measured("query_index", self._queries.query, index, *filters, consistency)
 
     def get_cells_for_shard(self, shard: int, location: Location, limit: int) -> ShardPage:
         return _measured("get_cells_for_shard", self._log.pages, {shard: location}, limit)[shard]
@@ -173,6 +182,7 @@ class Datastore:
 
     def close(self) -> None:
         """Close all connections. Stores made by `using` share them."""
+        self._index_parts.after_commit.close()
         self._fanout.close()
         for cluster in self.clusters.values():
             cluster.close()
@@ -196,19 +206,31 @@ class Datastore:
         self._habits, self._standing = habits, standing
         self._lookups = Lookups(self._router, self.config, habits, standing)
         at_primary = Lookups(self._router, self.config, replace(habits, read="primary_only"), standing)
-        self._puts = Puts(self._router, self.config, habits, standing, at_primary)
+        parts = self._index_parts
+        self._puts = Puts(self._router, self.config, habits, standing, at_primary, parts.after_commit)
         self._log = ShardLog(self._router, self.config, habits, standing)
         self._walks = Walks(self._router, self.config, habits, standing)
+        self._queries = IndexQueries(self._router, self.config, parts.catalogue, habits, standing, self._lookups)
+        self.triggers = self._new_triggers(at_primary)
+        self.indexes = Indexes(parts, self.config, self.clusters, self._router, self.triggers, self.triggers.offsets)
+
+    def _new_triggers(self, at_primary: Lookups) -> Triggers:
+        def log_of(read_from: ReadFrom) -> ShardLog:
+            return ShardLog(self._router, self.config, Habits(read=read_from), Standing(Kind.COPIER))
+
+        offsets = Offsets(self._router, log_of("primary"), self.config)
+        parking = Parking(self._router)
+        joined = Joined(self._router, self, self.config.max_body_bytes, self._index_parts.after_commit)
+        return Triggers(
+            self, self.config, self.clusters, Leases(self.control), offsets, parking, joined, at_primary, log_of
+        )
 
     def _after_fork(self) -> None:
         self._places.after_fork()
+        self._index_parts.after_fork()
         self._fanout.after_fork()
         for cluster in self.clusters.values():
             cluster.after_fork()
-
-
-def _no_index(index: str) -> IndexPage:
-    raise InvalidRequest(f"There is no index {shown(index)}.", hint="This version has no indexes yet.")
 
 
 def _measured(operation: str, part: Callable[..., T], *arguments: Any) -> T:

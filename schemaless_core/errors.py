@@ -99,6 +99,16 @@ class TopologyConflict(Conflict):
     """Somebody else changed the topology first."""
 
 
+class DocumentConflict(Conflict):
+    """Somebody else changed a document of the control database first."""
+
+    def __init__(self, name: str, expected_version: int) -> None:
+        wanted = f"is not at version {expected_version} any more" if expected_version else "exists already"
+        super().__init__(f"Document {name} {wanted}.", hint="Look at it as it is now, then decide again.")
+        self.name = name
+        self.expected_version = expected_version
+
+
 class Invalid(SchemalessError):
     """The call itself is wrong; nothing was read or written."""
 
@@ -137,6 +147,18 @@ class InvalidServer(Invalid):
 
 class SchemaMissing(Invalid):
     """The datastore, or one shard of it, has not been created on this server."""
+
+
+class IndexMissing(SchemaMissing):
+    """The tables of an index version are not on this server: not yet, or no more."""
+
+    def __init__(self, node: str, table: str) -> None:
+        super().__init__(
+            f"{node} has no index tables {table}.",
+            hint="Look at the index's versions again; `tripstore index status` shows them.",
+        )
+        self.node = node
+        self.table = table
 
 
 class StaleEpoch(SchemalessError):

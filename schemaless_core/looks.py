@@ -23,8 +23,8 @@ class Look:
         """Ask for a look that begins after this moment; the caller holds the condition's lock."""
         self._asked += 1
         if not self._is_running:
-            self._is_running = True
             threading.Thread(target=self._run, name=f"schemaless-look-{self.name}", daemon=True).start()
+            self._is_running = True  # only now: without a thread the next request tries again
         return self._asked
 
     def request_alone(self) -> None:

@@ -11,7 +11,8 @@ from schemaless_core.canonical import from_canonical
 from schemaless_core.cell import Cell, CellKey, ColumnKey, check_column_name, check_key, check_row_key
 from schemaless_core.config import DatastoreConfig
 from schemaless_core.deadline import Deadline
-from schemaless_core.engine.base import Node, Sighting, StoredCell
+from schemaless_core.engine.base import Node, Sighting
+from schemaless_core.engine.cells import StoredCell
 from schemaless_core.habits import Habits
 from schemaless_core.requests import check_columns, check_limit
 from schemaless_core.routing import Router
@@ -22,6 +23,8 @@ K = TypeVar("K", bound=tuple[object, ...])
 
 #: Keys in one statement.
 KEYS_PER_CALL = 1000
+#: Rows with all their columns in one statement.
+ROWS_PER_CALL = 200
 
 
 class Lookups:
@@ -82,6 +85,27 @@ class Lookups:
         shard, deadline = shard_of(row_key, self._config.shards), self._deadline()
         sighting = self._read(shard, lambda node: node.row(shard, row_key.bytes, names, deadline), deadline)
         return {cell.column_name: cell for cell in map(to_cell, sighting.cells)}
+
+    def rows(self, row_keys: Sequence[UUID], columns: Collection[str] | None) -> dict[UUID, dict[str, Cell]]:
+        """The latest cells of many rows; a row without any is empty."""
+        rows: dict[UUID, dict[str, Cell]] = {row_key: {} for row_key in row_keys}
+        if columns is not None:
+            wanted = [ColumnKey(row_key, name) for row_key in rows for name in dict.fromkeys(columns)]
+            found = [cell for cell in self.latest_cells(wanted) if cell is not None]
+        else:
+            deadline = self._deadline()
+            found = []
+            for first in range(0, len(row_keys), ROWS_PER_CALL):
+                parts: defaultdict[int, list[bytes]] = defaultdict(list)
+                for row_key in row_keys[first : first + ROWS_PER_CALL]:
+                    parts[shard_of(row_key, self._config.shards)].append(row_key.bytes)
+                answers = self._router.read_many(
+                    parts, lambda node, part: node.rows(part, deadline), self._standing, self._habits.read, deadline
+                )
+                found += [to_cell(stored) for sighting in answers.values() for stored in sighting.cells]
+        for cell in found:
+            rows[cell.row_key][cell.column_name] = cell
+        return rows
 
     def history(self, row_key: UUID, column_name: str, before: int | None, limit: int) -> list[Cell]:
         check_key(row_key, column_name, 0 if before is None else before)

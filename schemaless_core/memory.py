@@ -11,13 +11,14 @@ from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from datetime import UTC, datetime
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 from uuid import UUID
 
 from schemaless_core.answers import (
     ANY,
     Bucket,
     Condition,
+    IndexEntry,
     IndexPage,
     Location,
     Position,
@@ -42,8 +43,18 @@ from schemaless_core.cell import (
     checked_bytes,
     no_free_ref_key,
 )
-from schemaless_core.errors import BatchFailed, CellConflict, InvalidRequest, SchemalessError
+from schemaless_core.errors import BatchFailed, CellConflict, SchemalessError
 from schemaless_core.habits import Habits
+from schemaless_core.indexes.definition import IndexDefinition
+from schemaless_core.indexes.query import (
+    CheckedCondition,
+    Query,
+    build_query,
+    check_cells_asked,
+    check_consistency,
+    unknown_index,
+)
+from schemaless_core.indexes.values import BadValue, parse
 from schemaless_core.requests import check_columns, check_limit, check_location, check_shard
 from schemaless_core.sharding import BUCKETS_PER_SHARD, bucket_of, cell_hash, shard_of
 
@@ -60,11 +71,13 @@ class MemoryStore:
         shards: int = 16,
         max_body_bytes: int = DEFAULT_MAX_BODY_BYTES,
         clock: Callable[[], datetime] = lambda: datetime.now(UTC),
+        indexes: Sequence[IndexDefinition] = (),
     ) -> None:
         self._store = store
         self._shards = shards
         self._max_body_bytes = max_body_bytes
         self._clock = clock
+        self._indexes = {definition.name: definition for definition in indexes}
         self._lock = threading.RLock()
         self._rows: defaultdict[UUID, defaultdict[str, dict[int, Cell]]] = defaultdict(lambda: defaultdict(dict))
         self._logs: defaultdict[int, list[Cell]] = defaultdict(list)
@@ -151,7 +164,21 @@ class MemoryStore:
         cursor: str | None = None,
         consistency: Literal["fast", "verified"] = "fast",
     ) -> IndexPage:
-        raise InvalidRequest(f"There is no index {index!r}.", hint="This store has no indexes.")
+        definition = self._definition(index)
+        query = build_query(definition, shard_value, where, fields, order_by, descending, limit, cursor)
+        check_cells_asked(columns)
+        check_consistency(consistency)  # there is one copy: both answer alike
+        with self._lock:
+            rows = [_IndexedRow(row_key, self._fields(definition, row_key)) for row_key in self._rows]
+            found = _in_order([row for row in rows if _is_asked_for(row, query)], query)
+            page = found[:limit]
+            entries = [
+                IndexEntry(row.row_key, {name: row.fields[name] for name in query.fields}, self._cells(row, columns))
+                for row in page
+            ]
+        if len(found) <= limit:
+            return IndexPage(entries, None)
+        return IndexPage(entries, query.cursor_after(tuple(page[-1].fields.values()), page[-1].row_key))
 
     def get_cells_for_shard(self, shard: int, location: Location, limit: int) -> ShardPage:
         return self.get_cells_for_shards({shard: location}, limit)[shard]
@@ -254,6 +281,25 @@ class MemoryStore:
             if versions and (columns is None or name in columns):
                 yield name, versions[max(versions)]
 
+    def _definition(self, index: object) -> IndexDefinition:
+        if not isinstance(index, str) or index not in self._indexes:
+            raise unknown_index(index, self._indexes)
+        return self._indexes[index]
+
+    def _fields(self, definition: IndexDefinition, row_key: UUID) -> dict[str, Scalar | None]:
+        """What the latest cells of a row say of every field of an index, in the definition's order."""
+        found: dict[str, Scalar | None] = {}
+        for column in definition.columns:
+            latest = self._latest(row_key, column.name)
+            body = latest.body if latest is not None and isinstance(latest.body, dict) else {}
+            for field in column.fields:
+                value = parse(field.kind, body.get(field.name))
+                found[field.name] = None if isinstance(value, BadValue) else value
+        return found
+
+    def _cells(self, row: _IndexedRow, columns: Sequence[str] | Literal["*"] | None) -> dict[str, Cell] | None:
+        return None if columns is None else self.get_row(row.row_key, None if columns == "*" else columns)
+
     def _row_keys(self, shard: int) -> list[UUID]:
         return [key for key in self._rows if shard_of(key, self._shards) == shard]
 
@@ -272,3 +318,69 @@ def _created_at(cell: Cell) -> datetime:
 def _fresh(cell: Cell | None) -> Cell | None:
     """A copy: whoever changes a body it was given must not change the store."""
     return copy.deepcopy(cell)
+
+
+class _IndexedRow(NamedTuple):
+    """A row as an index sees it."""
+
+    row_key: UUID
+    fields: dict[str, Scalar | None]
+
+
+def _is_asked_for(row: _IndexedRow, query: Query) -> bool:
+    shard_value = row.fields[query.definition.shard_field.name]
+    if shard_value is None or _comparable(shard_value) != _comparable(query.shard_value):
+        return False
+    return all(_is_met(condition, row.fields[condition.field.name]) for condition in query.conditions)
+
+
+def _is_met(condition: CheckedCondition, value: Scalar | None) -> bool:
+    if value is None:
+        return False
+    found, wanted = _comparable(value), [_comparable(each) for each in condition.values]
+    match condition.operator:
+        case "=":
+            return bool(found == wanted[0])
+        case "!=":
+            return bool(found != wanted[0])
+        case "<":
+            return bool(found < wanted[0])
+        case "<=":
+            return bool(found <= wanted[0])
+        case ">":
+            return bool(found > wanted[0])
+        case ">=":
+            return bool(found >= wanted[0])
+        case "in":
+            return any(found == each for each in wanted)
+        case "between":
+            return bool(wanted[0] <= found <= wanted[1])
+        case unknown:
+            raise AssertionError(f"{unknown} was to be refused")
+
+
+def _in_order(rows: list[_IndexedRow], query: Query) -> list[_IndexedRow]:
+    """The rows behind the cursor, in the order asked for."""
+
+    def value_of(row: _IndexedRow) -> Scalar | None:
+        return None if query.order_by is None else row.fields[query.order_by.name]
+
+    ordered = sorted(rows, key=lambda row: _standing(value_of(row), row.row_key), reverse=query.descending)
+    if query.after is None:
+        return ordered
+    last = _standing(*query.after)
+    if query.descending:
+        return [row for row in ordered if _standing(value_of(row), row.row_key) < last]
+    return [row for row in ordered if _standing(value_of(row), row.row_key) > last]
+
+
+def _standing(value: Scalar | None, row_key: UUID) -> tuple[bool, Any, bytes]:
+    """Missing values come first, equal ones in the order of their row keys."""
+    return (value is not None, 0 if value is None else _comparable(value), row_key.bytes)
+
+
+def _comparable(value: Scalar) -> Any:
+    """Text as its bytes, UUIDs as theirs; everything else compares as it is."""
+    if isinstance(value, str):
+        return value.encode()
+    return value.bytes if isinstance(value, UUID) else value

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from functools import lru_cache
 
 from prometheus_client import Counter, Gauge, Histogram
@@ -20,6 +21,19 @@ NODE_FAILURES = Counter("schemaless_node_failures_total", "Calls that a server d
 BREAKER_OPEN = Gauge("schemaless_breaker_open", "1 while a server's breaker is not closed.", ["node"])
 REPLICA_READS = Counter("schemaless_replica_reads_total", "Reads answered by a replica, by cause.", ["cause"])
 SHARDS_CREATED = Counter("schemaless_shards_created_total", "Shards created by this process.")
+TRIGGER_CELLS = Counter(
+    "schemaless_trigger_cells_total", "Deliveries of cells, by group and outcome.", ["group", "outcome"]
+)
+TRIGGER_LAG = Gauge("schemaless_trigger_lag_cells", "Cells above the saved offset of a shard.", ["group", "shard"])
+TRIGGER_SHARDS = Gauge("schemaless_trigger_shards", "Shards that this process serves.", ["group"])
+TRIGGER_FENCED = Counter("schemaless_trigger_fenced_total", "Savings refused because of a newer fence.", ["group"])
+INDEX_LAG = Histogram(
+    "schemaless_index_lag_seconds",
+    "From the commit of a cell to its index entries, written by the process that put it.",
+    ["index"],
+    buckets=_SECONDS,
+)
+INDEX_DROPPED = Counter("schemaless_index_dropped_total", "Cells whose entries were left to the maintainer.", ["cause"])
 
 # labels() looks its child up under a lock; the hot path keeps the children.
 _call_child = lru_cache(maxsize=256)(CALL_SECONDS.labels)
@@ -52,3 +66,45 @@ def replica_read(cause: str) -> None:
 
 def shards_created(count: int) -> None:
     SHARDS_CREATED.inc(count)
+
+
+def cells_delivered(group: str, count: int) -> None:
+    TRIGGER_CELLS.labels(group, "delivered").inc(count)
+
+
+def delivery_failed(group: str) -> None:
+    TRIGGER_CELLS.labels(group, "failed").inc()
+
+
+def cell_parked(group: str) -> None:
+    TRIGGER_CELLS.labels(group, "parked").inc()
+
+
+def cell_settled(group: str) -> None:
+    TRIGGER_CELLS.labels(group, "settled").inc()
+
+
+def lag_seen(group: str, shard: int, cells: int) -> None:
+    TRIGGER_LAG.labels(group, str(shard)).set(max(0, cells))
+
+
+def lag_elsewhere(group: str, shard: int) -> None:
+    """Another process says it from now on."""
+    with suppress(KeyError):
+        TRIGGER_LAG.remove(group, str(shard))
+
+
+def trigger_shards(group: str, count: int) -> None:
+    TRIGGER_SHARDS.labels(group).set(count)
+
+
+def owner_fenced(group: str) -> None:
+    TRIGGER_FENCED.labels(group).inc()
+
+
+def index_cell_written(index: str, seconds: float) -> None:
+    INDEX_LAG.labels(index).observe(seconds)
+
+
+def index_cells_dropped(cause: str, count: int) -> None:
+    INDEX_DROPPED.labels(cause).inc(count)

@@ -44,7 +44,7 @@ class Places:
     def __init__(
         self, shards: int, clusters: Mapping[str, Cluster], control: ControlDatabase, first_look_seconds: float
     ) -> None:
-        self._shards = shards
+        self.shards = shards
         self._clusters = clusters
         self._topologies = Topologies(control)
         self._first_look_seconds = first_look_seconds
@@ -123,7 +123,7 @@ class Places:
         except SchemaMissing:
             return
         if topology is not None:
-            check_topology(topology, self._shards, self._clusters)
+            check_topology(topology, self.shards, self._clusters)
             self._accept({shard: Place(at.cluster, at.epoch, 0) for shard, at in topology}, is_newer=operator.gt)
 
     def _look_at(self, cluster: Cluster, guarded: GuardedNode) -> None:
@@ -132,8 +132,8 @@ class Places:
         recorded = guarded.ask(lambda node: node.shard_count(deadline))
         if recorded is None:
             return
-        if recorded != self._shards:
-            raise wrong_shard_count(self._shards, recorded)
+        if recorded != self.shards:
+            raise wrong_shard_count(self.shards, recorded)
         heads = guarded.ask(lambda node: node.heads(None, deadline))
         held = {
             shard: Place(cluster.name, head.state.epoch, head.state.authority_epoch)

@@ -5,23 +5,25 @@ from __future__ import annotations
 import random
 import time
 from collections import Counter, defaultdict
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import chain
+from typing import Any, Protocol
 from uuid import UUID
 
 from schemaless_core import metrics
 from schemaless_core.answers import ANY, PutResult, PutStatus
 from schemaless_core.canonical import Json
-from schemaless_core.cell import REF_KEY_MAX, Cell, check_ref_key, checked_bytes, no_free_ref_key
+from schemaless_core.cell import REF_KEY_MAX, Cell, check_ref_key, checked_bytes, encoded_name, no_free_ref_key
 from schemaless_core.config import DatastoreConfig
 from schemaless_core.deadline import Deadline
-from schemaless_core.engine.base import BYTES_PER_BATCH, NewCell, Stored
+from schemaless_core.engine.base import BYTES_PER_BATCH, Stored
+from schemaless_core.engine.cells import NewCell
 from schemaless_core.errors import BatchFailed, CellConflict, SchemalessError, Unavailable
 from schemaless_core.failpoints import reach
 from schemaless_core.habits import Habits
 from schemaless_core.lookups import Lookups, to_cell
 from schemaless_core.routing import Router
-from schemaless_core.sharding import shard_of
+from schemaless_core.sharding import shard_of_bytes
 from schemaless_core.standing import Standing
 
 #: The longest pause between two attempts of an append.
@@ -30,17 +32,35 @@ APPEND_PAUSE_SECONDS = 0.01
 CELLS_PER_BATCH = 500
 
 
+class AfterCommit(Protocol):
+    """Hears of committed cells; must not take time."""
+
+    #: The columns whose cells it wants to hear of.
+    columns: frozenset[str]
+
+    def created(self, cell: Cell) -> None:
+        """A cell of one of the columns was committed, and was not there before."""
+        ...
+
+
 class Puts:
     """The writing half of a datastore."""
 
     def __init__(
-        self, router: Router, config: DatastoreConfig, habits: Habits, standing: Standing, lookups: Lookups
+        self,
+        router: Router,
+        config: DatastoreConfig,
+        habits: Habits,
+        standing: Standing,
+        lookups: Lookups,
+        after_commit: AfterCommit,
     ) -> None:
         self._router = router
         self._config = config
         self._habits = habits
         self._standing = standing
         self._lookups = lookups
+        self._after_commit = after_commit
 
     def put(self, cell: Cell, expect_latest: Any) -> PutResult:
         body = checked_bytes(cell, self._config.max_body_bytes)
@@ -50,8 +70,8 @@ class Puts:
 
     def _put(self, cell: Cell, body: bytes, expect_latest: Any) -> PutResult:
         """Store a checked cell."""
-        shard = shard_of(cell.row_key, self._config.shards)
-        new = _new(cell, body)
+        new = new_cell(cell, body)
+        shard = shard_of_bytes(new.row_key, self._config.shards)
         deadline = self._deadline(0)
         stored, epoch = self._router.write(
             shard, lambda node, gate: node.put(gate, new, expect_latest, deadline), self._standing, deadline
@@ -62,6 +82,8 @@ class Puts:
             metrics.cells_written("conflict")
             raise outcome
         metrics.cells_written(outcome.status.lower())
+        if cell.column_name in self._after_commit.columns and stored.is_created:
+            self._after_commit.created(cell)
         return outcome
 
     def append(self, row_key: UUID, column_name: str, body: Json) -> PutResult:
@@ -87,15 +109,25 @@ class Puts:
             time.sleep(random.uniform(0, APPEND_PAUSE_SECONDS))
 
     def put_many(self, cells: Sequence[Cell]) -> list[PutResult]:
-        new = [_new(cell, checked_bytes(cell, self._config.max_body_bytes)) for cell in cells]
+        new = [new_cell(cell, checked_bytes(cell, self._config.max_body_bytes)) for cell in cells]
         outcomes: dict[int, PutResult | SchemalessError] = {}
         pending: Sequence[int] = range(len(cells))
         while pending:
             # A key that occurs again is put again afterwards: the store itself says whether the bodies agree.
             firsts, pending = _split_repeated(new, pending)
-            for part in self._parts(cells, new, firsts):
+            for part in self._parts(new, firsts):
                 self._put_part(cells, new, part, outcomes)
         return _delivered([outcomes[n] for n in range(len(cells))])
+
+    def _tell(
+        self, cells: Sequence[Cell], positions: Iterable[int], outcomes: Mapping[int, PutResult | SchemalessError]
+    ) -> None:
+        """Say which cells of a part were created."""
+        for n in positions:
+            outcome = outcomes[n]
+            is_created = isinstance(outcome, PutResult) and outcome.status is PutStatus.CREATED
+            if is_created and cells[n].column_name in self._after_commit.columns:
+                self._after_commit.created(cells[n])
 
     def _put_part(
         self,
@@ -119,10 +151,10 @@ class Puts:
                 continue
             for n, what in zip(part[shard], stored, strict=True):
                 outcomes[n] = _outcome(cells[n], new[n], what, shard, epoch, ANY)
+        if self._after_commit.columns:
+            self._tell(cells, chain.from_iterable(part.values()), outcomes)
 
-    def _parts(
-        self, cells: Sequence[Cell], new: Sequence[NewCell], positions: Sequence[int]
-    ) -> list[dict[int, list[int]]]:
+    def _parts(self, new: Sequence[NewCell], positions: Sequence[int]) -> list[dict[int, list[int]]]:
         """Cut a batch by count and bytes, so that each part is a packet a server takes; in order per shard."""
         parts: list[dict[int, list[int]]] = []
         part: defaultdict[int, list[int]] = defaultdict(list)
@@ -132,7 +164,7 @@ class Puts:
             if count and (count == CELLS_PER_BATCH or size + body_bytes > BYTES_PER_BATCH):
                 parts.append(part)
                 part, count, size = defaultdict(list), 0, 0
-            part[shard_of(cells[n].row_key, self._config.shards)].append(n)
+            part[shard_of_bytes(new[n].row_key, self._config.shards)].append(n)
             count, size = count + 1, size + body_bytes
         return [*parts, part] if part else parts
 
@@ -143,8 +175,9 @@ class Puts:
         return Deadline(deadlines.put_seconds + cells * deadlines.batch_cell_seconds)
 
 
-def _new(cell: Cell, body: bytes) -> NewCell:
-    return NewCell(cell.row_key.bytes, cell.column_name.encode(), cell.ref_key, body)
+def new_cell(cell: Cell, body: bytes) -> NewCell:
+    """A checked cell in the form that engines take."""
+    return NewCell(cell.row_key.bytes, encoded_name(cell.column_name), cell.ref_key, body)
 
 
 def _outcome(

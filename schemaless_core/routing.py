@@ -14,7 +14,8 @@ from typing import Protocol, TypeVar
 from schemaless_core import metrics
 from schemaless_core.clusters import Cluster
 from schemaless_core.deadline import Deadline
-from schemaless_core.engine.base import Batch, BatchAnswer, NewCell, Node
+from schemaless_core.engine.base import Batch, BatchAnswer, Node
+from schemaless_core.engine.cells import NewCell
 from schemaless_core.errors import SchemalessError, SchemaMissing, StaleEpoch, Unavailable
 from schemaless_core.fanout import FanOut
 from schemaless_core.habits import ReadFrom
@@ -92,14 +93,48 @@ class Router:
         read_from: ReadFrom,
         deadline: Deadline,
     ) -> dict[int, A]:
-        """Run a read over many shards, cluster by cluster in parallel; repeat only what was refused."""
+        """Run a read over many shards and return all answers, or raise why there is one less."""
         answers: dict[int, A] = {}
+        for shard, answer in self.read_each(wanted, verb, standing, read_from, deadline).items():
+            if isinstance(answer, SchemalessError):
+                raise answer
+            answers[shard] = answer
+        return answers
+
+    def read_each(
+        self,
+        wanted: Mapping[int, W],
+        verb: Callable[[Node, Mapping[int, W]], dict[int, A]],
+        standing: Standing,
+        read_from: ReadFrom,
+        deadline: Deadline,
+    ) -> dict[int, A | SchemalessError]:
+        """Run a read over many shards, cluster by cluster in parallel; repeat only what was refused.
+
+        One answer or error per shard: whoever serves many shards must not stop with the one server that is down.
+        """
+        return self._each(wanted, verb, standing, read_from, deadline)
+
+    def _each(
+        self,
+        wanted: Mapping[int, W],
+        verb: Callable[[Node, Mapping[int, W]], dict[int, A]],
+        standing: Standing,
+        read_from: ReadFrom,
+        deadline: Deadline,
+        *,
+        is_write: bool = False,
+    ) -> dict[int, A | SchemalessError]:
+        answers: dict[int, A | SchemalessError] = {}
         pending = dict(wanted)
         while pending:
             refused: dict[int, Refusal] = {}
-            for part, outcome in self._read_parts(pending, verb, standing, read_from, deadline):
+            for part, outcome in self._read_parts(pending, verb, standing, read_from, deadline, is_write):
                 if isinstance(outcome, StaleEpoch | SchemaMissing):
                     refused.update(dict.fromkeys(part, outcome))
+                    continue
+                if isinstance(outcome, SchemalessError):
+                    answers.update(dict.fromkeys(part, outcome))
                     continue
                 for shard in part:
                     try:
@@ -110,10 +145,27 @@ class Router:
             if read_from == "replica":
                 read_from = "primary"  # the replica may only be behind
             elif refused:
-                for final in self._learn(refused, deadline).values():
-                    raise final
-            pending = {shard: wanted[shard] for shard in refused}
+                answers.update(self._learn(refused, deadline))
+            pending = {shard: wanted[shard] for shard in refused if shard not in answers}
         return answers
+
+    def holders(self, deadline: Deadline) -> list[Cluster]:
+        """The clusters that hold shards."""
+        names = {self._places.get(shard, deadline).cluster for shard in range(self._places.shards)}
+        return [cluster for name, cluster in self._clusters.items() if name in names]
+
+    def write_each(
+        self,
+        wanted: Mapping[int, W],
+        verb: Callable[[Node, Mapping[int, W]], dict[int, A]],
+        standing: Standing,
+        deadline: Deadline,
+    ) -> dict[int, A | SchemalessError]:
+        """The same for changes beside the cells that may be repeated, as of entries and offsets: at the primaries.
+
+        One that is not answered may have waited for a lock, which says nothing of its server.
+        """
+        return self._each(wanted, verb, standing, "primary_only", deadline, is_write=True)
 
     def write_many(
         self, cells: Mapping[int, list[NewCell]], standing: Standing, deadline: Deadline
@@ -142,20 +194,26 @@ class Router:
         standing: Standing,
         read_from: ReadFrom,
         deadline: Deadline,
-    ) -> Iterator[tuple[Mapping[int, W], dict[int, A] | Refusal]]:
-        def ask(name: str, part: Mapping[int, W]) -> dict[int, A] | Refusal:
+        is_write: bool,
+    ) -> Iterator[tuple[Mapping[int, W], dict[int, A] | SchemalessError]]:
+        def ask(name: str, part: Mapping[int, W]) -> dict[int, A] | SchemalessError:
             cluster = self._clusters[name]
             is_fenced = standing.is_fenced
             try:
+                if is_write:
+                    return cluster.write(lambda node: verb(node, part))
                 return cluster.read(lambda node: verb(node, part), read_from, deadline, is_fenced=is_fenced)
-            except (StaleEpoch, SchemaMissing) as refusal:
-                return refusal
+            except SchemalessError as error:
+                return error
 
         parts: defaultdict[str, dict[int, W]] = defaultdict(dict)
         for shard, value in wanted.items():
-            parts[self._places.get(shard, deadline).cluster][shard] = value
+            try:
+                parts[self._places.get(shard, deadline).cluster][shard] = value
+            except Unavailable as error:
+                yield {shard: value}, error
         outcomes = self._fanout.run({name: _bind(ask, name, part) for name, part in parts.items()})
-        return ((parts[name], outcome) for name, outcome in outcomes.items())
+        yield from ((parts[name], outcome) for name, outcome in outcomes.items())
 
     def _write_parts(
         self, cells: Mapping[int, list[NewCell]], standing: Standing, deadline: Deadline

@@ -18,7 +18,12 @@ BUCKETS_PER_SHARD = 16
 
 def shard_of(row_key: UUID, shards: int) -> ShardNumber:
     """First four bytes of md5(row key bytes) as an unsigned int, modulo the shard count."""
-    number: int = _first_uint(md5(row_key.bytes, usedforsecurity=False).digest())[0]
+    return shard_of_bytes(row_key.bytes, shards)
+
+
+def shard_of_bytes(row_key: bytes, shards: int) -> ShardNumber:
+    """The same of a row key as it is stored."""
+    number: int = _first_uint(md5(row_key, usedforsecurity=False).digest())[0]
     return number % shards
 
 

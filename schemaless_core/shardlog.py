@@ -16,7 +16,7 @@ from schemaless_core.answers import Location, Position, ShardPage
 from schemaless_core.config import DatastoreConfig
 from schemaless_core.deadline import Deadline
 from schemaless_core.engine.base import LogSlice, Node
-from schemaless_core.errors import LogHole, missing_shard
+from schemaless_core.errors import LogHole, SchemalessError, missing_shard
 from schemaless_core.habits import Habits, ReadFrom
 from schemaless_core.lookups import to_cell
 from schemaless_core.requests import check_limit, check_location, check_shard
@@ -48,56 +48,83 @@ class ShardLog:
         self._standing = standing
 
     def pages(self, locations: Mapping[int, Location], limit: int) -> dict[int, ShardPage]:
+        """The next pages of all these shards, or the error of one."""
+        pages: dict[int, ShardPage] = {}
+        for shard, page in self.pages_each(locations, limit).items():
+            if isinstance(page, SchemalessError):
+                raise page
+            pages[shard] = page
+        return pages
+
+    def pages_each(self, locations: Mapping[int, Location], limit: int) -> dict[int, ShardPage | SchemalessError]:
+        """The next page of each of these shards, or its error."""
         check_limit(limit)
         for shard, location in locations.items():
             check_shard(shard, self._config.shards)
             check_location(location, self._config.datastore)
         deadline = self._deadline()
-        starts = self._starts(locations, deadline)
+        found = self._starts(locations, deadline)
+        starts = {shard: start for shard, start in found.items() if isinstance(start, int)}
+        unknown = {shard: start for shard, start in found.items() if isinstance(start, SchemalessError)}
         pages = self._read(starts, limit, self._habits.read, deadline)
-        holed = {shard: starts[shard] for shard, page in pages.items() if _hole(starts[shard], page.slice) is not None}
+        holed = {
+            shard: starts[shard]
+            for shard, page in pages.items()
+            if isinstance(page, _Slice) and _hole(starts[shard], page.slice) is not None
+        }
         if holed:
             pages |= self._read_again(holed, limit, deadline)
-        return {shard: self._page(starts[shard], pages[shard]) for shard in locations}
+        return {
+            shard: unknown[shard] if shard in unknown else self._page_or_error(starts[shard], pages[shard])
+            for shard in locations
+        }
 
     def _read(
         self, starts: Mapping[int, int], limit: int, read_from: ReadFrom, deadline: Deadline
-    ) -> dict[int, _Slice]:
+    ) -> dict[int, _Slice | SchemalessError]:
         def look(node: Node, wanted: Mapping[int, int]) -> dict[int, _Slice]:
             return {
                 shard: _Slice(found.head.state, found) for shard, found in node.log(wanted, limit, deadline).items()
             }
 
-        return self._router.read_many(starts, look, self._standing, read_from, deadline)
+        return self._router.read_each(starts, look, self._standing, read_from, deadline)
 
-    def _read_again(self, starts: Mapping[int, int], limit: int, deadline: Deadline) -> dict[int, _Slice]:
-        """Ask the primaries where a page had a hole; raise `LogHole` when they have it too."""
+    def _read_again(
+        self, starts: Mapping[int, int], limit: int, deadline: Deadline
+    ) -> dict[int, _Slice | SchemalessError]:
+        """Ask the primaries where a page had a hole; `LogHole` when they have it too."""
         metrics.call_repeated("log_hole")
         pages = self._read(starts, limit, "primary_only", deadline)
         for shard, page in pages.items():
-            missing = _hole(starts[shard], page.slice)
-            if missing is not None:
-                raise LogHole(shard, missing, page.slice.head.head)
+            if isinstance(page, _Slice) and (missing := _hole(starts[shard], page.slice)) is not None:
+                pages[shard] = LogHole(shard, missing, page.slice.head.head)
         return pages
 
-    def _page(self, start: int, page: _Slice) -> ShardPage:
+    def _page_or_error(self, start: int, page: _Slice | SchemalessError) -> ShardPage | SchemalessError:
+        if isinstance(page, SchemalessError):
+            return page
         cells = [to_cell(stored) for stored in page.slice.cells]
         end = start + len(cells)
         position = Position(self._config.datastore, page.state.epoch, end)
         return ShardPage(cells, end, position, page.slice.head.head)
 
-    def _starts(self, locations: Mapping[int, Location], deadline: Deadline) -> dict[int, int]:
+    def _starts(self, locations: Mapping[int, Location], deadline: Deadline) -> dict[int, int | SchemalessError]:
         """The added id after which each page starts. Positions of all shards cost one look at the heads together."""
         positions = {shard: location for shard, location in locations.items() if isinstance(location, Position)}
-        resumed = self._router.read_many(
+        resumed = self._router.read_each(
             positions, partial(_resumed, deadline), self._standing, self._habits.read, deadline
         )
-        starts = {shard: start.added_id for shard, start in resumed.items()}
+        starts: dict[int, int | SchemalessError] = {
+            shard: start if isinstance(start, SchemalessError) else start.added_id for shard, start in resumed.items()
+        }
         for shard, location in locations.items():
             if isinstance(location, int):
                 starts[shard] = location
             elif isinstance(location, datetime):
-                starts[shard] = self._before(shard, location, deadline)
+                try:
+                    starts[shard] = self._before(shard, location, deadline)
+                except SchemalessError as error:
+                    starts[shard] = error
         return starts
 
     def _before(self, shard: int, moment: datetime, deadline: Deadline) -> int:

@@ -28,6 +28,9 @@ PARTS: dict[str, list[str]] = {
     "kills": [*TESTS, "tests/chaos/test_kill.py"],
     "stopped clients": [*TESTS, "tests/chaos/test_stopped_client.py"],
     "unresponsive servers": [*TESTS, "tests/chaos/test_unresponsive_server.py"],
+    "index state machine": [*TESTS, "tests/property/test_index_machine.py"],
+    "index kills": [*TESTS, "tests/chaos/test_index_kill.py"],
+    "trigger workers": [*TESTS, "tests/chaos/test_trigger_workers.py"],
     "4096 shards": [*TESTS, "tests/integration/test_many_shards.py"],
     "everything else": [
         *TESTS,

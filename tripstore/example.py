@@ -30,6 +30,9 @@ clusters:
 # Where topology and audit log are kept; without this line on the first cluster's primary.
 # control: @CONTROL@
 
+# The indexes: a folder of *.yaml files, one index each. `tripstore schema apply` creates those that are new.
+# indexes: indexes
+
 # The largest body of a cell, in bytes of canonical JSON.
 # max_body_bytes: 4194304
 
@@ -52,6 +55,19 @@ clusters:
 #   failures: 3                 # failures in a row that open the breaker
 #   pause_seconds: 0.5          # until the first probe; doubles with each that fails
 #   pause_seconds_max: 10.0     # and no longer than this
+
+# How workers of triggers and indexes tail the logs, and what they do about cells that fail.
+# triggers:
+#   poll_seconds: 0.01          # between two looks while nothing moves
+#   page_cells: 500             # cells of one shard fetched at once
+#   checkpoint_seconds: 0.2     # between two savings of offsets: so much is delivered again after a crash
+#   lease_seconds: 6.0          # a worker that is silent for so long loses its shards
+#   handover_seconds: 30.0      # how long a worker may take to let go of a shard
+#   attempts: 3                 # calls for one cell before it is parked
+#   first_pause_seconds: 0.1    # after the first; each further pause is seven times as long
+#   retry_seconds: 60.0         # until a parked cell is tried again; doubled each time
+#   retry_seconds_max: 3600.0   # and no longer than this
+#   halt_after: 100             # parked cells beyond which the group is halted
 
 # Encrypted connections to MySQL and MariaDB.
 # tls:

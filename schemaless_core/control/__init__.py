@@ -1,1 +1,1 @@
-"""The control database: topology and audit log. Needed for changes, never for reading or writing cells."""
+"""The control database: topology, documents, leases, audit log. For changes; cells are read and written without it."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sqlalchemy as sa
+from sqlalchemy.dialects.mysql import MEDIUMTEXT
 
 VERSION_TABLE = "control_version"
 
@@ -27,4 +28,52 @@ audit = sa.Table(
     sa.Column("host", sa.String(128), nullable=False),
     sa.Column("action", sa.String(64), nullable=False),
     sa.Column("detail", sa.Text, nullable=False),
+)
+
+document = sa.Table(
+    "document",
+    metadata,
+    sa.Column("name", sa.String(128), primary_key=True),
+    sa.Column("version", sa.Integer, nullable=False),
+    sa.Column("body", sa.Text().with_variant(MEDIUMTEXT(), "mysql", "mariadb"), nullable=False),
+)
+
+trigger_group = sa.Table(
+    "trigger_group",
+    metadata,
+    sa.Column("name", sa.String(128), primary_key=True),
+    sa.Column("state", sa.String(16), nullable=False),
+    sa.Column("reason", sa.Text, nullable=False),
+    sa.Column("start", sa.String(64), nullable=False),
+    sa.Column("parked_allowed", sa.Integer, nullable=False),
+    sa.Column("version", sa.BigInteger, nullable=False),
+)
+
+trigger_lease = sa.Table(
+    "trigger_lease",
+    metadata,
+    sa.Column("group_name", sa.String(128), primary_key=True),
+    sa.Column("shard", sa.Integer, primary_key=True, autoincrement=False),
+    sa.Column("owner", sa.String(128), nullable=True),
+    sa.Column("heir", sa.String(128), nullable=True),
+    sa.Column("fence", sa.BigInteger, nullable=False),
+)
+
+trigger_worker = sa.Table(
+    "trigger_worker",
+    metadata,
+    sa.Column("worker", sa.String(128), primary_key=True),
+    sa.Column("host", sa.String(128), nullable=False),
+    sa.Column("pid", sa.Integer, nullable=False),
+    sa.Column("group_names", sa.Text, nullable=False),
+    sa.Column("counter", sa.BigInteger, nullable=False),
+)
+
+trigger_leader = sa.Table(
+    "trigger_leader",
+    metadata,
+    sa.Column("seat", sa.Integer, primary_key=True, autoincrement=False),
+    sa.Column("owner", sa.String(128), nullable=True),
+    sa.Column("term", sa.BigInteger, nullable=False),
+    sa.Column("counter", sa.BigInteger, nullable=False),
 )

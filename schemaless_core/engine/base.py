@@ -11,32 +11,17 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, NamedTuple, Protocol
 
+from schemaless_core.answers import Scalar
 from schemaless_core.deadline import Deadline
+from schemaless_core.engine.cells import NewCell, StoredCell
+from schemaless_core.engine.groups import GroupTables
 from schemaless_core.errors import SchemalessError
+from schemaless_core.indexes.definition import Field
+from schemaless_core.indexes.query import CheckedCondition
 from schemaless_core.standing import Gate, ShardHead, ShardState, ShardStatus
 
 #: Bytes of bodies in one packet of a batch; a single body may be larger. The doctor asks servers for twice as much.
 BYTES_PER_BATCH = 4 * 1024 * 1024
-
-
-class NewCell(NamedTuple):
-    """A checked cell on its way into a shard; the body is canonical bytes."""
-
-    row_key: bytes
-    column_name: bytes
-    ref_key: int
-    body: bytes
-
-
-class StoredCell(NamedTuple):
-    """A cell as a shard holds it."""
-
-    added_id: int
-    row_key: bytes
-    column_name: bytes
-    ref_key: int
-    body: bytes
-    created_at: datetime
 
 
 class Stored(NamedTuple):
@@ -89,6 +74,92 @@ class EpochOpening(NamedTuple):
     why: str
 
 
+class IndexTable(NamedTuple):
+    """What the table of an index version holds."""
+
+    #: Index and version: driver_partner_index_v1.
+    name: str
+    #: The shard field first.
+    fields: tuple[Field, ...]
+    #: Number of source columns; the shard field belongs to column 0.
+    columns: int
+    #: The source column of each field.
+    owners: tuple[int, ...]
+
+
+class EntryWrite(NamedTuple):
+    """What somebody knows of one entry: the fields of some source columns, and the ref keys they are of."""
+
+    shard_value: Scalar
+    row_key: bytes
+    #: As many as the table has fields; the first is not looked at.
+    values: tuple[Scalar | None, ...]
+    #: One per source column; None leaves its fields as they are. The shard column's is always known.
+    refs: tuple[int | None, ...]
+    #: Whether the row is not, or not any more, under this shard value. As true as the shard column's ref key is new.
+    is_dead: bool = False
+
+
+class StoredEntry(NamedTuple):
+    """An entry as a shard holds it."""
+
+    row_key: bytes
+    #: All fields, the shard value first.
+    values: tuple[Scalar | None, ...]
+    refs: tuple[int | None, ...]
+    is_dead: bool
+
+
+class EntrySighting(NamedTuple):
+    """Entries of a shard, and what it said of itself no earlier than that."""
+
+    state: ShardState
+    entries: list[StoredEntry]
+
+
+class EntryQuery(NamedTuple):
+    """A question to one shard of an index version, already checked."""
+
+    shard_value: Scalar
+    limit: int
+    conditions: Sequence[CheckedCondition] = ()
+    #: Number of the field to sort by; row keys decide between equal values. None: by row key.
+    order_field: int | None = None
+    descending: bool = False
+    #: Value of the order field and row key of the last entry seen.
+    after: tuple[Scalar | None, bytes] | None = None
+
+
+class StoredDocument(NamedTuple):
+    """A server's copy of a document of the control database, for those who cannot ask that."""
+
+    name: str
+    version: int
+    #: Canonical bytes.
+    body: bytes
+
+
+class FieldError(NamedTuple):
+    """Why a field is missing from an entry although its cell holds something there."""
+
+    index_name: str
+    version: int
+    #: Of the row, not of the index.
+    shard: int
+    row_key: bytes
+    column_name: bytes
+    ref_key: int
+    field: str
+    #: None: the field parses as of this ref key, or holds nothing.
+    reason: str | None
+    #: When the server was told.
+    at: datetime | None = None
+
+    @property
+    def key(self) -> tuple[str, int, int, bytes, str]:
+        return self.index_name, self.version, self.shard, self.row_key, self.field
+
+
 @dataclass(frozen=True, slots=True)
 class Fact:
     """One thing the doctor looked at on a server."""
@@ -105,6 +176,7 @@ class Node(Protocol):
     """One server that holds shards."""
 
     name: str
+    groups: GroupTables
 
     def put(self, gate: Gate, cell: NewCell, expect_latest: Any, deadline: Deadline) -> Stored:
         """Store one cell under the next added id, or find what is in its way; `StaleEpoch` when fenced."""
@@ -134,8 +206,18 @@ class Node(Protocol):
         """Return the latest cell of each of these columns that has one, per shard."""
         ...
 
+    def find_before_many(
+        self, keys: Mapping[int, Sequence[tuple[bytes, bytes, int]]], deadline: Deadline
+    ) -> dict[int, Sighting]:
+        """Return of each of these keys the version with the next lower ref key, if any, per shard."""
+        ...
+
     def row(self, shard: int, row_key: bytes, columns: Sequence[bytes] | None, deadline: Deadline) -> Sighting:
         """Return the latest cell of each column of a row."""
+        ...
+
+    def rows(self, row_keys: Mapping[int, Sequence[bytes]], deadline: Deadline) -> dict[int, Sighting]:
+        """Return the latest cell of each column of each of these rows, per shard."""
         ...
 
     def history(
@@ -152,6 +234,10 @@ class Node(Protocol):
 
     def heads(self, shards: Collection[int] | None, deadline: Deadline) -> dict[int, ShardHead]:
         """Return the heads of these shards (None: of all on this server) that exist, in one look."""
+        ...
+
+    def heads_since(self, seconds: float, deadline: Deadline) -> dict[int, ShardHead]:
+        """Return the heads of the shards that got a cell in the last seconds, by the server's clock: a hint."""
         ...
 
     def log(self, starts: Mapping[int, int], limit: int, deadline: Deadline) -> dict[int, LogSlice]:
@@ -176,6 +262,72 @@ class Node(Protocol):
         self, shard: int, columns: Sequence[bytes] | None, deadline: Deadline
     ) -> tuple[ShardState, list[BucketSum]]:
         """Return count and sum of the latest cells of the buckets that have any."""
+        ...
+
+    def create_index(self, table: IndexTable, shards: Sequence[int], deadline: Deadline) -> None:
+        """Create the tables of an index version that these shards lack. Safe to repeat, to race and to kill."""
+        ...
+
+    def drop_index(self, table_name: str, shards: Sequence[int], deadline: Deadline) -> None:
+        """Drop those of the tables that are there."""
+        ...
+
+    def put_entries(
+        self, table: IndexTable, entries: Mapping[int, Sequence[EntryWrite]], deadline: Deadline
+    ) -> dict[int, ShardState]:
+        """Write entries, each source column only forward; return what the shards said no earlier than that.
+
+        In whatever order and however often writes come, the end state is the same. An error may leave some of them
+        written. `IndexMissing` when a shard lacks the table.
+        """
+        ...
+
+    def find_entries(
+        self, table: IndexTable, shard: int, query: EntryQuery, deadline: Deadline
+    ) -> tuple[ShardState, list[StoredEntry]]:
+        """Return living entries of one shard value in order, missing values first; `IndexMissing`."""
+        ...
+
+    def find_entries_at(
+        self, table: IndexTable, keys: Mapping[int, Sequence[tuple[Scalar, bytes]]], deadline: Deadline
+    ) -> dict[int, EntrySighting]:
+        """Return whatever entries there are under these shard values and row keys, dead ones too; `IndexMissing`."""
+        ...
+
+    def scan_entries(
+        self, table: IndexTable, shard: int, after: tuple[Scalar, bytes] | None, limit: int, deadline: Deadline
+    ) -> tuple[ShardState, list[StoredEntry]]:
+        """Return entries by shard value and row key, dead ones included; `IndexMissing`."""
+        ...
+
+    def remove_entries(
+        self, table: IndexTable, shard: int, entries: Sequence[StoredEntry], deadline: Deadline
+    ) -> tuple[ShardState, int]:
+        """Remove those of the entries whose ref keys are still these; return how many; `IndexMissing`."""
+        ...
+
+    def put_document(self, document: StoredDocument, deadline: Deadline) -> None:
+        """Keep a copy of a document, unless a copy of the same or a later version is here."""
+        ...
+
+    def find_documents(self, prefix: str, deadline: Deadline) -> list[StoredDocument]:
+        """Return the copies of the documents whose names begin so."""
+        ...
+
+    def put_field_errors(self, errors: Sequence[FieldError], deadline: Deadline) -> None:
+        """Note why fields are missing, or that they are not any more; what is known of a higher ref key stays."""
+        ...
+
+    def find_field_errors(self, index_name: str, version: int, limit: int, deadline: Deadline) -> list[FieldError]:
+        """Return the errors of an index version, by shard, row key and field."""
+        ...
+
+    def count_field_errors(self, index_name: str, version: int, deadline: Deadline) -> int:
+        """Return how many there are."""
+        ...
+
+    def drop_field_errors(self, index_name: str, version: int, deadline: Deadline) -> None:
+        """Forget the errors of a version that is dropped."""
         ...
 
     def create_shards(self, shards: Sequence[int], status: ShardStatus) -> int:

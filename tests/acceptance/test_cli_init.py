@@ -75,7 +75,8 @@ def test_init_writes_nothing_that_no_datastore_could_be_made_from(
 
 def test_the_defaults_that_the_example_shows_as_comments_are_the_defaults(tmp_path: Path) -> None:
     text = render("trips", 4, {"a": ExampleCluster("sqlite:///data/a")})
-    uncommented = re.sub(r"^# ((?:max_body_bytes|deadlines|pool|breaker|tls|  [a-z_]+):)", r"\1", text, flags=re.M)
+    shown_keys = r"^# ((?:max_body_bytes|deadlines|pool|breaker|triggers|tls|  [a-z_]+):)"
+    uncommented = re.sub(shown_keys, r"\1", text, flags=re.M)
     for pem in ("ca.pem", "client.pem", "client-key.pem"):
         (tmp_path / pem).touch()
     (tmp_path / "shown.yaml").write_text(uncommented)
@@ -85,7 +86,7 @@ def test_the_defaults_that_the_example_shows_as_comments_are_the_defaults(tmp_pa
     bare = parse_config(*load_document(tmp_path / "bare.yaml"))
 
     assert uncommented != text
-    for name in ("max_body_bytes", "deadlines", "pool", "breaker"):
+    for name in ("max_body_bytes", "deadlines", "pool", "breaker", "triggers"):
         assert getattr(shown, name) == getattr(bare, name)
     assert shown.tls.ca is not None
     assert bare.tls == TlsConfig()

@@ -8,16 +8,20 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from dataclasses import fields, is_dataclass
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, NamedTuple
+from uuid import uuid4
 
 import click
 import pytest
 
 import schemaless_core.errors as core_errors
 from backfill.errors import BackfillError
+from schemaless_core import Datastore, Json
 from schemaless_core.config import ClusterConfig, DatastoreConfig
 from tests.acceptance.conftest import Shell
+from tests.chaos.actors import wait_until
 from tripstore.cli.reference import commands
 from tripstore.cli.root import root
 from tripstore.errors import TripstoreError
@@ -85,16 +89,20 @@ def says(output: str, line: str) -> bool:
 def test_the_python_example_of_the_readme_runs(shell: Shell) -> None:
     printed = run_python(block(ROOT / "README.md", "python"), shell)
 
-    created, body, log = printed.splitlines()
+    created, body, log, found, status = printed.splitlines()
     assert created == "CREATED EXISTS"
     assert body == "{'city': 'SF', 'fare': 23.5}"
     assert log.startswith("[1, 2")
+    assert found == "[{'city': 'SF', 'fare': 23.5}]"
+    assert status == "{'billed': 23.5}"
 
 
 def test_the_shell_example_of_the_readme_runs(shell: Shell) -> None:
     output = "".join(tripstore(shell, line) for line in block(ROOT / "README.md", "bash").splitlines())
 
     assert "Everything is fine." in output
+    assert "No group yet" in output
+    assert "No index yet" in output
     # Once by `get`, once by `log`: the example names the shard that the row is in.
     assert output.count('{"city":"SF","fare":23.5}') == 2
 
@@ -152,7 +160,52 @@ def test_the_examples_of_testing_your_code_pass(tmp_path: Path) -> None:
     )
 
     assert done.returncode == 0, done.stdout
-    assert "4 passed" in done.stdout
+    assert "6 passed" in done.stdout
+
+
+def test_the_how_to_of_indexes_defines_and_asks_one_as_it_shows(shell: Shell) -> None:
+    page = DOCS / "howto" / "indexes.md"
+    definition, setting = [text for kind, text in blocks(page) if kind == "yaml"]
+    (shell.folder / "indexes").mkdir()
+    (shell.folder / "indexes" / "driver_partner_index.yaml").write_text(definition)
+    assert shell.call("init", "--shards", "4").code == 0
+    config = shell.folder / "tripstore.yaml"
+    config.write_text(config.read_text() + setting)
+    assert shell.call("schema", "apply").code == 0
+    driver_uuid, city_uuid, trip = uuid4(), uuid4(), uuid4()
+    body: Json = {
+        "driver_partner_uuid": str(driver_uuid),
+        "city_uuid": str(city_uuid),
+        "trip_created_at": "2026-03-02T00:00Z",
+    }
+    with Datastore.open(config) as store:
+        store.put_cell(trip, "BASE", 1, body)
+        wait_until("found", lambda: bool(store.query_index("driver_partner_index", driver_uuid).entries))
+        known: dict[str, Any] = {"store": store, "driver_uuid": driver_uuid, "city_uuid": city_uuid}
+        known |= {"datetime": datetime, "UTC": UTC}
+        exec(block(page, "py"), known)
+
+        assert [entry.row_key for entry in known["page"].entries] == [trip]
+
+
+def shown_commands(page: Path) -> list[str]:
+    """The lines of a page's shell blocks that call our command."""
+    shells = [text.replace("\\\n", " ") for kind, text in blocks(page) if kind in ("sh", "bash")]
+    return [line for text in shells for line in text.splitlines() if line.strip().startswith("tripstore ")]
+
+
+@every_page
+def test_commands_that_a_page_shows_have_these_options(page: Path) -> None:
+    for line in shown_commands(page):
+        _program, *arguments = shlex.split(line, comments=True)
+        command: click.Command = root
+        while isinstance(command, click.Group) and arguments and arguments[0] != "--help":
+            word = arguments.pop(0)
+            assert word in command.commands, f"{name(page)} shows {line}"
+            command = command.commands[word]
+        known = {option for parameter in command.params for option in (*parameter.opts, *parameter.secondary_opts)}
+        asked = {argument.partition("=")[0] for argument in arguments if re.match(r"--?[a-z]", argument)}
+        assert asked <= known | {"--help", "--version"}, f"{name(page)} shows {line}"
 
 
 @every_page
@@ -243,7 +296,9 @@ def test_every_metric_is_in_its_reference_with_its_labels() -> None:
 
 def test_every_log_event_is_in_its_reference_and_no_other() -> None:
     sources = [path.read_text() for package in PACKAGES for path in (ROOT / package).rglob("*.py")]
-    events = {event for source in sources for event in re.findall(r'"event": "([a-z_]+\.[a-z_]+)"', source)}
+    # Named where it is logged, or handed to the one function of a file that logs.
+    named = re.compile(r'(?:"event": |_log_\w+\()"([a-z_]+\.[a-z_]+)"')
+    events = {event for source in sources for event in named.findall(source)}
 
     assert events
     assert {row[0].strip("`") for row in rows(REFERENCE / "log-events.md") if row[0].startswith("`")} == events

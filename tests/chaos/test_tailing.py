@@ -15,7 +15,7 @@ import pytest
 from pymysql.constants import CLIENT
 
 from schemaless_core import ANY, BatchFailed, Cell, Datastore, Json, Unavailable
-from schemaless_core.engine.base import NewCell
+from schemaless_core.engine.cells import NewCell
 from schemaless_core.engine.mysql import writes
 from schemaless_core.engine.mysql.names import Names
 from schemaless_core.standing import Gate, Kind

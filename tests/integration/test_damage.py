@@ -15,7 +15,7 @@ from pymysql.constants import CLIENT
 
 from schemaless_core import ANY, BatchFailed, Cell, Datastore, NodeUnavailable, PutResult, StaleEpoch
 from schemaless_core.deadline import Deadline
-from schemaless_core.engine.base import NewCell
+from schemaless_core.engine.cells import NewCell
 from schemaless_core.engine.mysql import writes
 from schemaless_core.engine.mysql.batches import CELLS_FOR_INSERT_ALL
 from schemaless_core.engine.mysql.names import Names

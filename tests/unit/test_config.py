@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -15,6 +16,10 @@ from schemaless_core.config import DatastoreConfig, DeadlineConfig, load_documen
 
 SECRET = "S3cr3t"
 A = {"primary": f"mysql://u:{SECRET}@a:3306"}
+BY_DRIVER = {
+    "table": "by_driver",
+    "column_defs": [{"column_key": "BASE", "fields": [{"field": "who", "type": "UUID"}]}],
+}
 
 
 def document(**changes: Any) -> dict[str, Any]:
@@ -153,6 +158,11 @@ def test_clusters_that_cannot_be_are_refused(clusters: object, key: str) -> None
         ({"tls": {"ca": "/nowhere/ca.pem"}}, "tls.ca", "'/nowhere/ca.pem'"),
         ({"tls": {"cert": __file__}}, "tls.ca", "not verified"),
         ({"indexes": 5}, "indexes", "5"),
+        ({"indexes": "nowhere"}, "indexes", "'/srv/nowhere' is no folder"),
+        ({"indexes": ["nowhere.yaml"]}, "indexes[0]", "'/srv/nowhere.yaml' cannot be read"),
+        ({"indexes": [{"table": "Trips"}]}, "indexes[0]: column_defs", "is missing"),
+        ({"indexes": [BY_DRIVER | {"table": "Trips"}]}, "indexes[0]: table", "'Trips'"),
+        ({"indexes": [BY_DRIVER | {"datastore": "rides"}]}, "indexes[0]: datastore", "'rides'"),
         ({"control": "trips"}, "control", "'trips'"),
         ({"control": f"postgresql://u:{SECRET}@h"}, "control", "postgresql"),
     ],
@@ -185,6 +195,20 @@ def test_paths_start_from_the_folder_of_the_file(tmp_path: Path) -> None:
     assert [cluster.primary.folder for cluster in config.clusters] == [str(tmp_path / "data/a"), "/srv/b"]
     assert config.control.folder == str(tmp_path / "control")
     assert config.tls.ca == str(tmp_path / "ca.pem")
+
+
+def test_indexes_are_read_from_a_folder_beside_the_file_or_stand_in_a_list(tmp_path: Path) -> None:
+    (tmp_path / "indexes").mkdir()
+    (tmp_path / "indexes" / "by_driver.yaml").write_text(yaml.safe_dump(BY_DRIVER))
+
+    from_folder = parsed(tmp_path, indexes="indexes").indexes
+    from_list = parsed(tmp_path, indexes=[BY_DRIVER]).indexes
+
+    assert [(index.name, index.datastore, index.shard_field.name) for index in from_list] == [
+        ("by_driver", "trips", "who")
+    ]
+    assert from_folder == from_list
+    assert parsed().indexes == ()
 
 
 @pytest.mark.parametrize(

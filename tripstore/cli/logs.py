@@ -24,11 +24,12 @@ def silence_logs() -> None:
         logging.getLogger(name).addHandler(logging.NullHandler())
 
 
-def show_logs(*, is_everything: bool) -> None:
-    """Write our log to stderr."""
+def show_logs(verbosity: int, speaker: str = "") -> None:
+    """Write our log to stderr: what went wrong, with 1 also what went well, with 2 everything."""
     handler = logging.StreamHandler(sys.stderr)
-    handler.setFormatter(_Line("%(asctime)s %(levelname)s %(name)s: %(message)s"))
+    who = f"{speaker} " if speaker else ""
+    handler.setFormatter(_Line(f"%(asctime)s {who}%(levelname)s %(name)s: %(message)s"))
     for name in OURS:
         logger = logging.getLogger(name)
-        logger.setLevel(logging.DEBUG if is_everything else logging.INFO)
+        logger.setLevel((logging.WARNING, logging.INFO, logging.DEBUG)[min(verbosity, 2)])
         logger.handlers = [handler]

@@ -28,6 +28,7 @@ class Settings:
 
     config: Path = DEFAULT_FILE
     is_debug: bool = False
+    verbosity: int = 0
 
     def open(self) -> Datastore:
         """Open the datastore of the configuration file."""
@@ -107,7 +108,8 @@ def _set_config(context: click.Context, parameter: click.Parameter, value: Path 
 
 def _set_verbose(context: click.Context, parameter: click.Parameter, value: int) -> None:
     if value:
-        show_logs(is_everything=value > 1)
+        context.ensure_object(Settings).verbosity = value
+        show_logs(value)
 
 
 def _set_debug(context: click.Context, parameter: click.Parameter, value: bool) -> None:

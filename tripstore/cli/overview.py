@@ -17,8 +17,9 @@ from schemaless_core.control.audit import AuditEntry, AuditLog
 from schemaless_core.control.topologies import Topologies
 from schemaless_core.datastore import Datastore
 from schemaless_core.deadline import Deadline
-from schemaless_core.errors import ControlUnavailable, InvalidServer, SchemalessError, SchemaMissing
+from schemaless_core.errors import ControlUnavailable, InvalidServer, SchemalessError, SchemaMissing, Unavailable
 from schemaless_core.standing import ShardHead, ShardStatus
+from tripstore.cli.groups import GroupView, look_at_groups, unmaintained
 
 LOOK_SECONDS = 2.0
 AUDIT_ENTRIES = 5
@@ -56,7 +57,10 @@ class ControlView(msgspec.Struct, frozen=True):
 
 
 class Overview(msgspec.Struct, frozen=True):
-    """Everything on one screen. `cells` counts only what answered: all shards, when `cells_of_shards` is `shards`."""
+    """Everything on one screen. `cells` counts only what answered: all shards, when `cells_of_shards` is `shards`.
+
+    `unmaintained` names the configured indexes that nothing keeps.
+    """
 
     datastore: str
     shards: int
@@ -65,6 +69,8 @@ class Overview(msgspec.Struct, frozen=True):
     is_fine: bool
     clusters: list[ClusterView]
     control: ControlView
+    groups: list[GroupView]
+    unmaintained: list[str]
 
 
 class _Look(msgspec.Struct):
@@ -77,8 +83,9 @@ class _Look(msgspec.Struct):
 def overview(datastore: Datastore) -> Overview:
     """Look at everything once."""
     nodes = [guarded for cluster in datastore.clusters.values() for guarded in cluster.nodes]
-    with ThreadPoolExecutor(len(nodes) + 1) as executor:
+    with ThreadPoolExecutor(len(nodes) + 2) as executor:
         control = executor.submit(_control, datastore)
+        groups = executor.submit(_groups, datastore)
         looks = dict(zip(map(id, nodes), executor.map(_look, nodes), strict=True))
     clusters = [
         _cluster(name, [(guarded.node.name, looks[id(guarded)]) for guarded in cluster.nodes])
@@ -89,10 +96,19 @@ def overview(datastore: Datastore) -> Overview:
         control.result().is_up
         and all(server.is_up for cluster in clusters for server in cluster.servers)
         and len(heads) == datastore.config.shards
+        and all(view.is_fine for view in groups.result())
     )
     config = datastore.config
     return Overview(
-        config.datastore, config.shards, sum(heads.values()), len(heads), is_fine, clusters, control.result()
+        config.datastore,
+        config.shards,
+        sum(heads.values()),
+        len(heads),
+        is_fine,
+        clusters,
+        control.result(),
+        groups.result(),
+        unmaintained(datastore, groups.result()) if control.result().is_up else [],
     )
 
 
@@ -153,6 +169,14 @@ def _control(datastore: Datastore) -> ControlView:
         return ControlView(control.name, False, error.message, None, [])
     trouble = "no topology yet" if topology is None else None
     return ControlView(control.name, True, trouble, topology.version if topology else None, audit)
+
+
+def _groups(datastore: Datastore) -> list[GroupView]:
+    """Groups of triggers and indexes. Without the control database nobody knows them; that it is down is said there."""
+    try:
+        return look_at_groups(datastore)[0]
+    except (Unavailable, InvalidServer, SchemaMissing):
+        return []
 
 
 def _unless_missing(look: Callable[[], T], otherwise: T) -> T:

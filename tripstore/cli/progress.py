@@ -1,8 +1,12 @@
-"""Progress of a long command on stderr: a bar on a terminal, one line per interval otherwise."""
+"""Progress of a long command on stderr: a bar on a terminal, one line per interval otherwise.
+
+Where nobody can say how much there is to do, it is said how long it takes already.
+"""
 
 from __future__ import annotations
 
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -14,6 +18,8 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 Advance = Callable[[int, int], None]
 
 INTERVAL_SECONDS = 1.0
+#: A command that ends sooner need not say that it is at work.
+WAITING_SECONDS = 2.0
 
 
 @contextmanager
@@ -25,6 +31,23 @@ def progress(noun: str) -> Iterator[Advance]:
             yield lambda done, total: bar.update(task, completed=done, total=total)
     else:
         yield Lines(noun)
+
+
+@contextmanager
+def waiting(what: str) -> Iterator[None]:
+    """Say again and again what is being done, and for how long already."""
+    if sys.stderr.isatty():
+        with Console(stderr=True).status(what):
+            yield
+        return
+    ended = threading.Event()
+    teller = threading.Thread(target=_tell, args=(what, ended), name="waiting", daemon=True)
+    teller.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        teller.join()
 
 
 class Lines:
@@ -40,6 +63,12 @@ class Lines:
             return
         self._next = self._clock() + INTERVAL_SECONDS
         click.echo(f"{self._noun}: {done:,} of {total:,}", err=True)
+
+
+def _tell(what: str, ended: threading.Event) -> None:
+    started = time.monotonic()
+    while not ended.wait(WAITING_SECONDS):
+        click.echo(f"{what}, {time.monotonic() - started:.0f} s", err=True)
 
 
 def _bar() -> Progress:

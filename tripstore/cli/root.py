@@ -9,10 +9,13 @@ import click
 from tripstore.cli.cell import cell
 from tripstore.cli.dev import dev
 from tripstore.cli.doctor import doctor
+from tripstore.cli.index import index
 from tripstore.cli.init import init
 from tripstore.cli.options import Command, Group, global_options
 from tripstore.cli.schema import schema
 from tripstore.cli.status import status
+from tripstore.cli.triggers import triggers
+from tripstore.cli.worker import worker
 from tripstore.demo.command import demo
 
 
@@ -40,6 +43,6 @@ def _take_global_options(command: click.Command) -> None:
         command.params.extend(global_options(hidden=True))
 
 
-for command in (init, doctor, status, demo, dev, schema, cell):
+for command in (init, doctor, status, demo, dev, schema, cell, index, triggers, worker):
     _take_global_options(command)
     root.add_command(command)

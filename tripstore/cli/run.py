@@ -17,6 +17,7 @@ from tripstore.cli.documents import print_document
 from tripstore.cli.exits import Exit
 from tripstore.cli.logs import silence_logs
 from tripstore.cli.options import Settings
+from tripstore.cli.questions import Refused
 from tripstore.cli.root import root
 from tripstore.errors import TripstoreError
 from tripstore.local.errors import LocalServerError
@@ -86,6 +87,8 @@ def _judge(error: BaseException) -> tuple[Complaint, Exit]:
         return Complaint(kind, error.format_message(), f"See `{path} --help`."), Exit.USAGE
     if isinstance(error, click.ClickException):
         return Complaint(kind, error.format_message(), None), Exit.FAILED
+    if isinstance(error, Refused):
+        return Complaint(kind, error.message, error.hint), Exit.REFUSED
     if isinstance(error, _OURS):
         return Complaint(kind, error.message, error.hint or None), Exit.USAGE if _is_invalid(error) else Exit.FAILED
     if isinstance(error, OSError) and error.filename is not None:

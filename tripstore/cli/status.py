@@ -15,6 +15,7 @@ from rich.text import Text
 from schemaless_core.datastore import Datastore
 from tripstore.cli.documents import print_document
 from tripstore.cli.exits import Exit
+from tripstore.cli.groups import screen
 from tripstore.cli.options import Command, Settings, json_option, pass_settings
 from tripstore.cli.overview import ClusterView, Overview, ServerView, overview
 from tripstore.cli.tables import console, show, table
@@ -26,9 +27,10 @@ from tripstore.cli.tables import console, show, table
 @json_option
 @pass_settings
 def status(settings: Settings, watch: bool, interval: float, as_json: bool) -> Exit:
-    """Show servers, shards by state, cells, how far replicas are behind, and the last changes.
+    """Show servers, shards by state, cells, how far replicas are behind, the last changes, and groups of triggers.
 
-    Exit code 1 when a server does not answer or a shard is missing.
+    Exit code 1 when a server does not answer, a shard is missing, or a group is halted or not served. Where there are
+    groups a look takes some seconds: who serves them is seen by a heartbeat.
 
     \b
     Example:
@@ -71,6 +73,7 @@ def _screen(seen: Overview) -> RenderableType:
         table(("cluster", "role", "server", "behind", "shards", ""), _servers(seen)),
         Text(),
         *_control(seen),
+        *_groups(seen),
     )
 
 
@@ -120,6 +123,16 @@ def _control(seen: Overview) -> Iterator[RenderableType]:
     if control.audit:
         rows = [(_moment(entry.at), f"{entry.who}@{entry.host}", entry.action, entry.detail) for entry in control.audit]
         yield table(("last changes", "who", "what", ""), rows)
+
+
+def _groups(seen: Overview) -> Iterator[RenderableType]:
+    if seen.groups:
+        yield Text()
+        yield from screen(seen.groups)
+    for name in seen.unmaintained:
+        yield Text(
+            f"index {name}: no version of it is kept; `tripstore index status` says what to do", style="bold red"
+        )
 
 
 def _moment(at: str) -> str:

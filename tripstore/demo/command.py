@@ -38,8 +38,9 @@ KEPT_FOLDER = Path("tripstore-playground")
 def demo(engine: str, keep: bool, folder: Path, as_json: bool) -> int:
     """Show what works on this machine, with real processes and measured numbers, in less than a minute.
 
-    Creates two clusters, puts a few thousand cells, kills something with -9 in the middle, reads on, tails the log to
-    its end, and holds what was acknowledged against what is there. Exit code 1 if anything is wrong.
+    Creates two clusters, puts a few thousand cells, kills something with -9 in the middle, reads on; has riders billed
+    by a trigger whose worker is killed, finds drivers by an index, tails the log to its end, and holds what was
+    acknowledged against what is there. Exit code 1 if anything is wrong.
 
     \b
     Example:
@@ -78,4 +79,4 @@ def _conclude(report: DemoReport, say: Say) -> None:
     counts = f"{sums.acknowledged:,} cells acknowledged, {sums.stored:,} stored, {sums.missing} missing"
     say(f"{counts}, after {report.seconds:.1f} s: {verdict}")
     if report.folder is not None:
-        say(f"Go on with: cd {report.folder} && tripstore status")
+        say(f"Go on with: cd {report.folder} && tripstore status; `tripstore worker run` keeps its index.")

@@ -18,6 +18,13 @@ Engine = Literal["sqlite", "mariadb", "mysql"]
 SHARDS = 64
 NAMES = ("a", "b")
 
+#: A worker of the demo is killed, and nobody wants to wait as long as production may.
+QUICK_LEASES = """
+# Of the demo, where a worker is killed: the others take over sooner than by default.
+triggers:
+  lease_seconds: 1.0
+"""
+
 
 @dataclass(frozen=True, slots=True)
 class Playground:
@@ -46,7 +53,7 @@ def playground(engine: Engine, folder: Path) -> Iterator[Playground]:
     config = folder / "tripstore.yaml"
     if engine == "sqlite":
         clusters = {name: ExampleCluster(f"sqlite:///clusters/{name}") for name in NAMES}
-        write_private(config, render("trips", SHARDS, clusters), replace=False)
+        write_private(config, render("trips", SHARDS, clusters) + QUICK_LEASES, replace=False)
         yield Playground(engine, config, ())
         return
     with LocalServers() as servers:
@@ -55,5 +62,5 @@ def playground(engine: Engine, folder: Path) -> Iterator[Playground]:
             cluster.name: ExampleCluster(cluster.primary.url, [replica.url for replica in cluster.replicas])
             for cluster in made
         }
-        write_private(config, render("trips", SHARDS, clusters), replace=False)
+        write_private(config, render("trips", SHARDS, clusters) + QUICK_LEASES, replace=False)
         yield Playground(engine, config, tuple(made))

@@ -1,4 +1,4 @@
-"""The story of the demo: clusters, schema, cells, an accident, reads, the log, and what became of every promise."""
+"""The story of the demo: clusters, schema, cells, an accident, reads, a trigger, an index, and every promise kept."""
 
 from __future__ import annotations
 
@@ -12,11 +12,13 @@ from schemaless_core.answers import Position
 from schemaless_core.cell import Cell, CellKey
 from schemaless_core.datastore import Datastore
 from tripstore.config import load_config
-from tripstore.demo import accidents
+from tripstore.demo import accidents, drivers, riders
+from tripstore.demo.billing import BOOKS
 from tripstore.demo.crew import Crew
 from tripstore.demo.journal import Acknowledged, digest
 from tripstore.demo.playground import SHARDS, Engine, Playground, playground
 from tripstore.demo.report import DemoReport, Narrator, Step, Sums
+from tripstore.demo.workers import Workers
 
 WRITERS = 4
 TRIPS_PER_WRITER = 300
@@ -41,6 +43,8 @@ class Story:
             self._put()
             self._accident(store)
             self._read(store)
+            self._bill(store)
+            self._find()
             delivered = self._tail(store)
             return self._compare(delivered)
 
@@ -93,6 +97,24 @@ class Story:
             step.say(f"{len(seconds)} reads, {_percentiles(seconds)}")
             step.check("each answers the latest cell", right == len(completed), f"{right} of {len(completed)}")
 
+    def _bill(self, store: Datastore) -> None:
+        title = f"Bill {riders.RIDERS} riders by a trigger, and kill one of its two workers"
+        books = self._scratch / "books"
+        books.mkdir()
+        with (
+            self._narrator.step(title, f"tripstore {' '.join(riders.COMMAND)}") as step,
+            self._workers("billing", {BOOKS: str(books)}) as workers,
+        ):
+            self._promises += riders.bill_riders(step, workers, store, books)
+
+    def _find(self) -> None:
+        title = "Find the trips of each driver by an index, and give some trips another driver"
+        with (
+            self._narrator.step(title, f"tripstore index create {drivers.INDEX} && tripstore worker run") as step,
+            self._workers("index", {}) as workers,
+        ):
+            self._promises += drivers.find_drives(step, workers, self._place.config)
+
     def _tail(self, store: Datastore) -> dict[CellKey, Cell]:
         with self._narrator.step("Tail the log of all shards to its end", "store.get_cells_for_shards({…})") as step:
             started = time.perf_counter()
@@ -126,6 +148,9 @@ class Story:
 
     def _crew(self, name: str) -> Crew:
         return Crew(name, self._place.config, self._scratch)
+
+    def _workers(self, name: str, environment: Mapping[str, str]) -> Workers:
+        return Workers(name, self._place.config, self._scratch, environment)
 
 
 def run_demo(engine: Engine, folder: Path, scratch: Path, say: Say, *, is_kept: bool) -> DemoReport:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
 from hashlib import md5
 from itertools import count
 from random import Random
@@ -12,6 +13,9 @@ from uuid import UUID
 from schemaless_core.canonical import Json
 from schemaless_core.cell import Cell
 
+DRIVERS = tuple(UUID(int=Random(number).getrandbits(128), version=4) for number in range(40))
+FIRST_DAY = datetime(2026, 3, 1, tzinfo=UTC)
+SECONDS_OF_A_MONTH = 31 * 86_400
 CITIES = ("San Francisco", "München", "São Paulo", "Kraków", "東京")
 
 
@@ -31,6 +35,8 @@ def make_trip(seed: str, number: int) -> Trip:
         "city": random.choice(CITIES),
         "fare": round(random.uniform(4, 90), 2),
         "seats": random.randint(1, 4),
+        "driver_partner_uuid": str(random.choice(DRIVERS)),
+        "trip_created_at": (FIRST_DAY + timedelta(seconds=random.randrange(SECONDS_OF_A_MONTH))).isoformat(),
     }
     requested = Cell(row_key, "BASE", 1, base), Cell(row_key, "STATUS", 1, {"status": "requested"})
     return Trip(requested, Cell(row_key, "STATUS", 2, {"status": "completed", "minutes": random.randint(3, 80)}))

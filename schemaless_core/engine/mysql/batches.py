@@ -22,7 +22,8 @@ from pymysql import err
 from pymysql.cursors import Cursor
 
 from schemaless_core.deadline import Deadline
-from schemaless_core.engine.base import Batch, BatchAnswer, Stored, StoredCell
+from schemaless_core.engine.base import Batch, BatchAnswer, Stored
+from schemaless_core.engine.cells import StoredCell
 from schemaless_core.engine.mysql.connection import WAIT_TIMEOUT_SECONDS, DeadlineConnection
 from schemaless_core.engine.mysql.names import Names
 from schemaless_core.engine.mysql.reads import find_many

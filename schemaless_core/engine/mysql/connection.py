@@ -31,7 +31,7 @@ SQL_MODE = "STRICT_TRANS_TABLES,STRICT_ALL_TABLES,NO_ENGINE_SUBSTITUTION,ERROR_F
 
 SESSION = f"""\
 SET SESSION sql_mode = '{SQL_MODE}', time_zone = '+00:00', innodb_lock_wait_timeout = 1,
- wait_timeout = {WAIT_TIMEOUT_SECONDS}, autocommit = 1"""
+ lock_wait_timeout = 1, wait_timeout = {WAIT_TIMEOUT_SECONDS}, autocommit = 1"""
 ISOLATION = "SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED"
 # MySQL has no such setting: there a client that stops right after a server error holds its locks for wait_timeout.
 SESSION_MARIADB = "SET SESSION idle_write_transaction_timeout = 1, idle_transaction_timeout = 2"

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 
-from schemaless_core.engine.base import EpochOpening, LogSlice, StoredCell
+from schemaless_core.engine.base import EpochOpening, LogSlice
+from schemaless_core.engine.cells import StoredCell
 from schemaless_core.engine.mysql.connection import DeadlineConnection
 from schemaless_core.engine.mysql.names import Names
 from schemaless_core.engine.mysql.reads import heads, heads_from, heads_statement
@@ -26,8 +27,8 @@ SHARDS_PER_STATEMENT = 64
 
 
 def log(connection: DeadlineConnection, names: Names, starts: Mapping[int, int], limit: int) -> dict[int, LogSlice]:
-    """Look at the heads first, then fetch from the shards that moved only."""
-    if len(starts) > 1:
+    """Of many shards look at the heads first, then fetch from those that moved only."""
+    if len(starts) > SHARDS_PER_STATEMENT:
         before = heads(connection, names, starts.keys())
         _check_present(starts, before)
         moved = {shard: start for shard, start in starts.items() if before[shard].head > start}

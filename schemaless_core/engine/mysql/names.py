@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from schemaless_core.engine.index_sql import checked_name
+
 #: Statements kept filled in: some of each kind for 4096 shards.
 STATEMENTS_MAX = 32_768
 
@@ -26,11 +28,29 @@ class Names:
     def shard_epoch(self) -> str:
         return f"{self.meta}.shard_epoch"
 
+    @property
+    def index_error(self) -> str:
+        return f"{self.meta}.index_error"
+
+    @property
+    def document(self) -> str:
+        return f"{self.meta}.document"
+
     def database(self, shard: int) -> str:
         return f"`{self.datastore}_{shard:04d}`"
 
     def cell(self, shard: int) -> str:
         return f"{self.database(shard)}.cell"
+
+    def index(self, shard: int, table_name: str) -> str:
+        """The table of an index version in a shard."""
+        return f"{self.database(shard)}.`{checked_name(table_name)}`"
+
+    def meta_sql(self, template: str) -> str:
+        """A statement with the tables that a server has once filled in; its values stay to be bound."""
+        return template.format(
+            state=self.shard_state, offset=f"{self.meta}.trigger_offset", parked=f"{self.meta}.trigger_parked"
+        )
 
     def sql(self, template: str, shard: int) -> str:
         """A statement with the tables of a shard filled in; its values stay to be bound."""

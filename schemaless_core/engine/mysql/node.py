@@ -2,27 +2,39 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
+from functools import partial
 from typing import Any
 
 from schemaless_core import metrics
+from schemaless_core.answers import Scalar
 from schemaless_core.config import DatastoreConfig
 from schemaless_core.deadline import Deadline
 from schemaless_core.engine.base import (
     Batch,
     BatchAnswer,
     BucketSum,
+    EntryQuery,
+    EntrySighting,
+    EntryWrite,
     EpochOpening,
     Fact,
+    FieldError,
+    IndexTable,
     LogSlice,
-    NewCell,
     Sighting,
     Stored,
+    StoredDocument,
+    StoredEntry,
 )
-from schemaless_core.engine.mysql import facts, log, reads, scan, schema, writes
+from schemaless_core.engine.cells import NewCell
+from schemaless_core.engine.groups import GroupTables
+from schemaless_core.engine.mysql import documents, facts, index_errors, index_tables, log, reads, scan, schema, writes
+from schemaless_core.engine.mysql import entries as index_entries
 from schemaless_core.engine.mysql.batches import put_many
 from schemaless_core.engine.mysql.connection import Login
+from schemaless_core.engine.mysql.groups import MySQLGroups
 from schemaless_core.engine.mysql.names import Names
 from schemaless_core.engine.mysql.sessions import Sessions
 from schemaless_core.errors import SchemalessError
@@ -42,6 +54,7 @@ class MySQLNode:
         self._config = config
         self._names = Names(config.datastore)
         self._sessions = Sessions(self.name, Login(url, config.tls, config.deadlines), config.pool)
+        self.groups: GroupTables = MySQLGroups(self._sessions, self._names)
 
     def put(self, gate: Gate, cell: NewCell, expect_latest: Any, deadline: Deadline) -> Stored:
         return self._sessions.run(
@@ -73,6 +86,14 @@ class MySQLNode:
     ) -> dict[int, Sighting]:
         return self._sessions.run(lambda connection: reads.find_latest_many(connection, self._names, columns), deadline)
 
+    def find_before_many(
+        self, keys: Mapping[int, Sequence[tuple[bytes, bytes, int]]], deadline: Deadline
+    ) -> dict[int, Sighting]:
+        return self._sessions.run(lambda connection: reads.find_before_many(connection, self._names, keys), deadline)
+
+    def rows(self, row_keys: Mapping[int, Sequence[bytes]], deadline: Deadline) -> dict[int, Sighting]:
+        return self._sessions.run(lambda connection: reads.rows(connection, self._names, row_keys), deadline)
+
     def row(self, shard: int, row_key: bytes, columns: Sequence[bytes] | None, deadline: Deadline) -> Sighting:
         return self._sessions.run(
             lambda connection: reads.row(connection, self._names, shard, row_key, columns), deadline
@@ -95,6 +116,9 @@ class MySQLNode:
     def heads(self, shards: Collection[int] | None, deadline: Deadline) -> dict[int, ShardHead]:
         return self._sessions.run(lambda connection: reads.heads(connection, self._names, shards), deadline)
 
+    def heads_since(self, seconds: float, deadline: Deadline) -> dict[int, ShardHead]:
+        return self._sessions.run(lambda connection: reads.heads_since(connection, self._names, seconds), deadline)
+
     def log(self, starts: Mapping[int, int], limit: int, deadline: Deadline) -> dict[int, LogSlice]:
         return self._sessions.run(lambda connection: log.log(connection, self._names, starts, limit), deadline)
 
@@ -116,6 +140,83 @@ class MySQLNode:
         self, shard: int, columns: Sequence[bytes] | None, deadline: Deadline
     ) -> tuple[ShardState, list[BucketSum]]:
         return self._sessions.run(lambda connection: scan.checksum(connection, self._names, shard, columns), deadline)
+
+    def create_index(self, table: IndexTable, shards: Sequence[int], deadline: Deadline) -> None:
+        self._sessions.run(lambda connection: schema.create_meta(connection, self._names), deadline)
+        for packet in _packets(shards, index_tables.TABLES_PER_PACKET):
+            self._sessions.run(
+                partial(index_tables.create_tables, names=self._names, table=table, shards=packet), deadline
+            )
+
+    def drop_index(self, table_name: str, shards: Sequence[int], deadline: Deadline) -> None:
+        for packet in _packets(shards, index_tables.TABLES_PER_PACKET):
+            self._sessions.run(
+                partial(index_tables.drop_tables, names=self._names, table_name=table_name, shards=packet), deadline
+            )
+
+    def put_entries(
+        self, table: IndexTable, entries: Mapping[int, Sequence[EntryWrite]], deadline: Deadline
+    ) -> dict[int, ShardState]:
+        return self._sessions.run(
+            lambda connection: index_entries.put_entries(connection, self._names, table, entries, deadline), deadline
+        )
+
+    def find_entries(
+        self, table: IndexTable, shard: int, query: EntryQuery, deadline: Deadline
+    ) -> tuple[ShardState, list[StoredEntry]]:
+        return self._sessions.run(
+            lambda connection: index_entries.find_entries(connection, self._names, table, shard, query), deadline
+        )
+
+    def find_entries_at(
+        self, table: IndexTable, keys: Mapping[int, Sequence[tuple[Scalar, bytes]]], deadline: Deadline
+    ) -> dict[int, EntrySighting]:
+        return self._sessions.run(
+            lambda connection: index_entries.find_entries_at(connection, self._names, table, keys), deadline
+        )
+
+    def scan_entries(
+        self, table: IndexTable, shard: int, after: tuple[Scalar, bytes] | None, limit: int, deadline: Deadline
+    ) -> tuple[ShardState, list[StoredEntry]]:
+        return self._sessions.run(
+            lambda connection: index_entries.scan_entries(connection, self._names, table, shard, after, limit), deadline
+        )
+
+    def remove_entries(
+        self, table: IndexTable, shard: int, entries: Sequence[StoredEntry], deadline: Deadline
+    ) -> tuple[ShardState, int]:
+        return self._sessions.run(
+            lambda connection: index_entries.remove_entries(connection, self._names, table, shard, entries, deadline),
+            deadline,
+        )
+
+    def put_document(self, document: StoredDocument, deadline: Deadline) -> None:
+        self._sessions.run(lambda connection: documents.put(connection, self._names, document), deadline)
+
+    def find_documents(self, prefix: str, deadline: Deadline) -> list[StoredDocument]:
+        return self._sessions.run(lambda connection: documents.find(connection, self._names, prefix), deadline)
+
+    def put_field_errors(self, errors: Sequence[FieldError], deadline: Deadline) -> None:
+        self._sessions.run(
+            lambda connection: index_errors.put_field_errors(connection, self._names, errors, deadline), deadline
+        )
+
+    def find_field_errors(self, index_name: str, version: int, limit: int, deadline: Deadline) -> list[FieldError]:
+        return self._sessions.run(
+            lambda connection: index_errors.find_field_errors(connection, self._names, index_name, version, limit),
+            deadline,
+        )
+
+    def count_field_errors(self, index_name: str, version: int, deadline: Deadline) -> int:
+        return self._sessions.run(
+            lambda connection: index_errors.count_field_errors(connection, self._names, index_name, version), deadline
+        )
+
+    def drop_field_errors(self, index_name: str, version: int, deadline: Deadline) -> None:
+        self._sessions.run(
+            lambda connection: index_errors.drop_field_errors(connection, self._names, index_name, version, deadline),
+            deadline,
+        )
 
     def create_shards(self, shards: Sequence[int], status: ShardStatus) -> int:
         deadline = Deadline(ADMIN_SECONDS)
@@ -153,3 +254,7 @@ class MySQLNode:
 
     def close(self) -> None:
         self._sessions.close()
+
+
+def _packets(shards: Sequence[int], size: int) -> Iterator[Sequence[int]]:
+    return (shards[first : first + size] for first in range(0, len(shards), size))

@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
-from schemaless_core.engine.base import Sighting, StoredCell
+from schemaless_core.engine.base import Sighting
+from schemaless_core.engine.cells import StoredCell
 from schemaless_core.engine.mysql.connection import DeadlineConnection
 from schemaless_core.engine.mysql.names import Names
 from schemaless_core.engine.mysql.rows import binary, stored_cell, utc, values_of
@@ -39,10 +40,23 @@ SELECT STRAIGHT_JOIN c.added_id, c.row_key, c.column_name, c.ref_key, c.body, c.
  FROM w JOIN {cell} c ON c.row_key = w.row_key AND c.column_name = w.column_name
   AND c.ref_key = (SELECT MAX(m.ref_key) FROM {cell} m WHERE m.row_key = w.row_key AND m.column_name = w.column_name)"""
 
+FIND_BEFORE_MANY = """\
+WITH w (row_key, column_name, ref_key) AS (VALUES ROWS)
+SELECT STRAIGHT_JOIN c.added_id, c.row_key, c.column_name, c.ref_key, c.body, c.created_at
+ FROM w JOIN {cell} c ON c.row_key = w.row_key AND c.column_name = w.column_name
+  AND c.ref_key = (SELECT MAX(m.ref_key) FROM {cell} m
+   WHERE m.row_key = w.row_key AND m.column_name = w.column_name AND m.ref_key < w.ref_key)"""
+
 ROW = """\
 SELECT c.added_id, c.row_key, c.column_name, c.ref_key, c.body, c.created_at
  FROM (SELECT row_key, column_name, MAX(ref_key) AS ref_key FROM {cell}
    WHERE row_key = %s GROUP BY row_key, column_name) m
+ JOIN {cell} c ON c.row_key = m.row_key AND c.column_name = m.column_name AND c.ref_key = m.ref_key"""
+
+ROWS = """\
+SELECT c.added_id, c.row_key, c.column_name, c.ref_key, c.body, c.created_at
+ FROM (SELECT row_key, column_name, MAX(ref_key) AS ref_key FROM {cell}
+   WHERE row_key IN (KEYS) GROUP BY row_key, column_name) m
  JOIN {cell} c ON c.row_key = m.row_key AND c.column_name = m.column_name AND c.ref_key = m.ref_key"""
 
 HISTORY = """\
@@ -51,6 +65,7 @@ SELECT added_id, row_key, column_name, ref_key, body, created_at FROM {cell}
 
 HEADS = "SELECT shard, epoch, authority_epoch, state, next_added_id FROM {state} WHERE shard IN ({shards})"
 ALL_HEADS = "SELECT shard, epoch, authority_epoch, state, next_added_id FROM {state}"
+HEADS_SINCE = f"{ALL_HEADS} WHERE last_created_at > UTC_TIMESTAMP(6) - INTERVAL %s MICROSECOND"
 
 
 def find(
@@ -89,6 +104,24 @@ def find_latest_many(
     return _sightings(connection, names, statements)
 
 
+def find_before_many(
+    connection: DeadlineConnection, names: Names, keys: Mapping[int, Sequence[tuple[bytes, bytes, int]]]
+) -> dict[int, Sighting]:
+    statements = {}
+    for shard, wanted in keys.items():
+        listed = (b"%s, %s, %d" % (binary(key), binary(name), ref_key) for key, name, ref_key in wanted)
+        statements[shard] = _listed(connection, names, FIND_BEFORE_MANY, shard, listed)
+    return _sightings(connection, names, statements)
+
+
+def rows(connection: DeadlineConnection, names: Names, row_keys: Mapping[int, Sequence[bytes]]) -> dict[int, Sighting]:
+    statements = {
+        shard: names.sql(ROWS, shard).encode().replace(b"KEYS", b", ".join(map(binary, wanted)))
+        for shard, wanted in row_keys.items()
+    }
+    return _sightings(connection, names, statements)
+
+
 def row(
     connection: DeadlineConnection, names: Names, shard: int, row_key: bytes, columns: Sequence[bytes] | None
 ) -> Sighting:
@@ -115,6 +148,12 @@ def heads(connection: DeadlineConnection, names: Names, shards: Collection[int] 
         return {}
     with connection.cursor() as cursor:
         cursor.execute(heads_statement(names, shards))
+        return heads_from(cursor.fetchall())
+
+
+def heads_since(connection: DeadlineConnection, names: Names, seconds: float) -> dict[int, ShardHead]:
+    with connection.cursor() as cursor:
+        cursor.execute(HEADS_SINCE.format(state=names.shard_state), (int(seconds * 1_000_000),))
         return heads_from(cursor.fetchall())
 
 

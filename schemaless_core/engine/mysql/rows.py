@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from datetime import UTC, datetime
 from typing import Any
 
-from schemaless_core.engine.base import StoredCell
+from schemaless_core.engine.cells import StoredCell
 from schemaless_core.engine.mysql.connection import DeadlineConnection
 
 

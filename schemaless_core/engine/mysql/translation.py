@@ -51,6 +51,7 @@ _REFUSED = {
     2059: "it wants another way of logging in",
 }
 _MISSING = frozenset({1049, 1146})
+_DEADLOCK = 1213
 
 
 def translate(error: Exception, node: str, deadline: Deadline | None) -> SchemalessError:
@@ -77,6 +78,16 @@ def translate(error: Exception, node: str, deadline: Deadline | None) -> Schemal
     if isinstance(error, err.OperationalError | err.InternalError):
         return NodeUnavailable(node, f"{code}: {text}", hint=_REPEAT)
     return SchemalessError(f"{node} refused a statement ({code}: {text}).", hint="This is a bug of ours; report it.")
+
+
+def is_missing(error: err.Error) -> bool:
+    """Whether a table, or its whole database, is not there."""
+    return bool(error.args) and error.args[0] in _MISSING
+
+
+def is_deadlock(error: err.Error) -> bool:
+    """Whether the transaction was rolled back so that another could go on."""
+    return bool(error.args) and error.args[0] == _DEADLOCK
 
 
 def translate_connect(error: Exception, node: str, deadline: Deadline) -> SchemalessError:

@@ -12,7 +12,8 @@ from functools import lru_cache
 from typing import Any
 
 from schemaless_core.answers import ANY
-from schemaless_core.engine.base import NewCell, Stored
+from schemaless_core.engine.base import Stored
+from schemaless_core.engine.cells import NewCell
 from schemaless_core.engine.mysql.connection import DeadlineConnection
 from schemaless_core.engine.mysql.names import Names
 from schemaless_core.engine.mysql.reads import find, find_latest

@@ -9,23 +9,32 @@ from pathlib import Path
 from typing import Any
 
 from schemaless_core import metrics
-from schemaless_core.answers import ANY
+from schemaless_core.answers import ANY, Scalar
 from schemaless_core.config import DatastoreConfig
 from schemaless_core.deadline import Deadline
 from schemaless_core.engine.base import (
     Batch,
     BatchAnswer,
     BucketSum,
+    EntryQuery,
+    EntrySighting,
+    EntryWrite,
     EpochOpening,
     Fact,
+    FieldError,
+    IndexTable,
     LogSlice,
-    NewCell,
     Sighting,
     Stored,
-    StoredCell,
+    StoredDocument,
+    StoredEntry,
 )
-from schemaless_core.engine.sqlite import reads, writes
+from schemaless_core.engine.cells import NewCell, StoredCell
+from schemaless_core.engine.groups import GroupTables
+from schemaless_core.engine.sqlite import documents, index_errors, reads, writes
+from schemaless_core.engine.sqlite import entries as index_entries
 from schemaless_core.engine.sqlite.file import SQLiteFile, to_microseconds
+from schemaless_core.engine.sqlite.groups import SQLiteGroups
 from schemaless_core.errors import SchemalessError, SchemaMissing, StaleEpoch
 from schemaless_core.failpoints import reach
 from schemaless_core.standing import Gate, ShardHead, ShardState, ShardStatus
@@ -51,6 +60,7 @@ class SQLiteNode:
         self.name = str(url)
         self._clock = clock
         self._file = SQLiteFile(self.name, Path(url.folder) / f"{config.datastore}.db")
+        self.groups: GroupTables = SQLiteGroups(self._file, clock)
 
     def put(self, gate: Gate, cell: NewCell, expect_latest: Any, deadline: Deadline) -> Stored:
         reach("put.before_send")
@@ -104,6 +114,26 @@ class SQLiteNode:
                 for shard, wanted in columns.items()
             }
 
+    def find_before_many(
+        self, keys: Mapping[int, Sequence[tuple[bytes, bytes, int]]], deadline: Deadline
+    ) -> dict[int, Sighting]:
+        with self._file.read(deadline) as connection:
+            return {
+                shard: _sighting(
+                    connection, shard, [cell for key in wanted if (cell := reads.find_before(connection, shard, *key))]
+                )
+                for shard, wanted in keys.items()
+            }
+
+    def rows(self, row_keys: Mapping[int, Sequence[bytes]], deadline: Deadline) -> dict[int, Sighting]:
+        with self._file.read(deadline) as connection:
+            return {
+                shard: _sighting(
+                    connection, shard, [cell for key in wanted for cell in reads.row(connection, shard, key, None)]
+                )
+                for shard, wanted in row_keys.items()
+            }
+
     def row(self, shard: int, row_key: bytes, columns: Sequence[bytes] | None, deadline: Deadline) -> Sighting:
         with self._file.read(deadline) as connection:
             return _sighting(connection, shard, reads.row(connection, shard, row_key, columns))
@@ -118,6 +148,11 @@ class SQLiteNode:
         with self._file.read(deadline) as connection:
             found = reads.heads(connection)
         return found if shards is None else {shard: found[shard] for shard in shards if shard in found}
+
+    def heads_since(self, seconds: float, deadline: Deadline) -> dict[int, ShardHead]:
+        since = to_microseconds(self._clock()) - int(seconds * 1_000_000)
+        with self._file.read(deadline) as connection:
+            return reads.heads_since(connection, since)
 
     def log(self, starts: Mapping[int, int], limit: int, deadline: Deadline) -> dict[int, LogSlice]:
         with self._file.read(deadline) as connection:
@@ -145,6 +180,84 @@ class SQLiteNode:
     ) -> tuple[ShardState, list[BucketSum]]:
         with self._file.read(deadline) as connection:
             return reads.head_of(connection, shard).state, reads.checksum(connection, shard, columns)
+
+    def create_index(self, table: IndexTable, shards: Sequence[int], deadline: Deadline) -> None:
+        self._file.create()
+        with self._file.write(deadline) as connection:
+            index_entries.create_index(connection, table)
+
+    def drop_index(self, table_name: str, shards: Sequence[int], deadline: Deadline) -> None:
+        with self._file.write(deadline) as connection:
+            index_entries.drop_index(connection, table_name, shards)
+
+    def put_entries(
+        self, table: IndexTable, entries: Mapping[int, Sequence[EntryWrite]], deadline: Deadline
+    ) -> dict[int, ShardState]:
+        reach("entries.before_send")
+        with self._file.write(deadline) as connection, index_entries.of_index(self.name, table.name):
+            index_entries.put_entries(connection, table, entries)
+            states = {shard: reads.head_of(connection, shard).state for shard in entries}
+        reach("entries.answered")
+        return states
+
+    def find_entries(
+        self, table: IndexTable, shard: int, query: EntryQuery, deadline: Deadline
+    ) -> tuple[ShardState, list[StoredEntry]]:
+        with self._file.read(deadline) as connection, index_entries.of_index(self.name, table.name):
+            found = index_entries.find_entries(connection, table, shard, query)
+            return reads.head_of(connection, shard).state, found
+
+    def find_entries_at(
+        self, table: IndexTable, keys: Mapping[int, Sequence[tuple[Scalar, bytes]]], deadline: Deadline
+    ) -> dict[int, EntrySighting]:
+        with self._file.read(deadline) as connection, index_entries.of_index(self.name, table.name):
+            return {
+                shard: EntrySighting(
+                    reads.head_of(connection, shard).state,
+                    index_entries.find_entries_at(connection, table, shard, wanted),
+                )
+                for shard, wanted in keys.items()
+            }
+
+    def scan_entries(
+        self, table: IndexTable, shard: int, after: tuple[Scalar, bytes] | None, limit: int, deadline: Deadline
+    ) -> tuple[ShardState, list[StoredEntry]]:
+        with self._file.read(deadline) as connection, index_entries.of_index(self.name, table.name):
+            found = index_entries.scan_entries(connection, table, shard, after, limit)
+            return reads.head_of(connection, shard).state, found
+
+    def remove_entries(
+        self, table: IndexTable, shard: int, entries: Sequence[StoredEntry], deadline: Deadline
+    ) -> tuple[ShardState, int]:
+        with self._file.write(deadline) as connection, index_entries.of_index(self.name, table.name):
+            removed = index_entries.remove_entries(connection, table, shard, entries)
+            return reads.head_of(connection, shard).state, removed
+
+    def put_document(self, document: StoredDocument, deadline: Deadline) -> None:
+        with self._file.write(deadline) as connection:
+            documents.put(connection, document)
+
+    def find_documents(self, prefix: str, deadline: Deadline) -> list[StoredDocument]:
+        if not self._file.exists:
+            return []
+        with self._file.read(deadline) as connection:
+            return documents.find(connection, prefix)
+
+    def put_field_errors(self, errors: Sequence[FieldError], deadline: Deadline) -> None:
+        with self._file.write(deadline) as connection:
+            index_errors.put_field_errors(connection, errors, to_microseconds(self._clock()))
+
+    def find_field_errors(self, index_name: str, version: int, limit: int, deadline: Deadline) -> list[FieldError]:
+        with self._file.read(deadline) as connection:
+            return index_errors.find_field_errors(connection, index_name, version, limit)
+
+    def count_field_errors(self, index_name: str, version: int, deadline: Deadline) -> int:
+        with self._file.read(deadline) as connection:
+            return index_errors.count_field_errors(connection, index_name, version)
+
+    def drop_field_errors(self, index_name: str, version: int, deadline: Deadline) -> None:
+        with self._file.write(deadline) as connection:
+            index_errors.drop_field_errors(connection, index_name, version)
 
     def create_shards(self, shards: Sequence[int], status: ShardStatus) -> int:
         self._file.create()

@@ -6,7 +6,8 @@ import sqlite3
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from schemaless_core.engine.base import BucketSum, EpochOpening, StoredCell
+from schemaless_core.engine.base import BucketSum, EpochOpening
+from schemaless_core.engine.cells import StoredCell
 from schemaless_core.engine.sqlite.file import from_microseconds
 from schemaless_core.errors import SchemaMissing
 from schemaless_core.standing import ShardHead, ShardState
@@ -26,6 +27,7 @@ FIRST_CREATED_AT = "SELECT MIN(added_id) FROM cell WHERE shard = ? AND created_a
 EPOCHS = "SELECT epoch, first_added_id, opened_at, why FROM shard_epoch WHERE shard = ? ORDER BY epoch"
 HEAD = "SELECT epoch, authority_epoch, state, next_added_id FROM shard_state WHERE shard = ?"
 ALL_HEADS = "SELECT shard, epoch, authority_epoch, state, next_added_id FROM shard_state"
+HEADS_SINCE = f"{ALL_HEADS} WHERE last_created_at > ?"
 SCAN = f"""\
 SELECT {_CELL}, MAX(ref_key) FROM cell WHERE shard = ? COLUMNS AND row_key IN
  (SELECT DISTINCT row_key FROM cell WHERE shard = ? AND (? IS NULL OR row_key > ?) COLUMNS ORDER BY row_key LIMIT ?)
@@ -45,9 +47,17 @@ def head_of(connection: sqlite3.Connection, shard: int) -> ShardHead:
 
 
 def heads(connection: sqlite3.Connection) -> dict[int, ShardHead]:
+    return _heads_from(connection.execute(ALL_HEADS))
+
+
+def heads_since(connection: sqlite3.Connection, microseconds: int) -> dict[int, ShardHead]:
+    return _heads_from(connection.execute(HEADS_SINCE, (microseconds,)))
+
+
+def _heads_from(rows: Iterable[tuple[Any, ...]]) -> dict[int, ShardHead]:
     return {
         shard: ShardHead(ShardState(epoch, authority_epoch, state), next_added_id - 1)
-        for shard, epoch, authority_epoch, state, next_added_id in connection.execute(ALL_HEADS)
+        for shard, epoch, authority_epoch, state, next_added_id in rows
     }
 
 
@@ -59,6 +69,12 @@ def find(
 
 def find_latest(connection: sqlite3.Connection, shard: int, row_key: bytes, column_name: bytes) -> StoredCell | None:
     return _one(connection.execute(FIND_LATEST, (shard, row_key, column_name)))
+
+
+def find_before(
+    connection: sqlite3.Connection, shard: int, row_key: bytes, column_name: bytes, ref_key: int
+) -> StoredCell | None:
+    return _one(connection.execute(HISTORY, (shard, row_key, column_name, ref_key, ref_key, 1)))
 
 
 def row(

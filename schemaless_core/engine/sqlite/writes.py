@@ -8,7 +8,8 @@ from datetime import datetime
 from typing import Any
 
 from schemaless_core.answers import ANY
-from schemaless_core.engine.base import NewCell, Stored
+from schemaless_core.engine.base import Stored
+from schemaless_core.engine.cells import NewCell
 from schemaless_core.engine.sqlite.file import to_microseconds
 from schemaless_core.engine.sqlite.reads import find, find_latest, head_of
 from schemaless_core.standing import Gate

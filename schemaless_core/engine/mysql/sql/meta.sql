@@ -26,4 +26,56 @@ CREATE TABLE IF NOT EXISTS {meta}.shard_epoch (
   opened_at DATETIME(6) NOT NULL,
   why VARCHAR(200) CHARACTER SET utf8mb4 NOT NULL,
   PRIMARY KEY (shard, epoch)
+) ENGINE=InnoDB;
+
+-- How far each group (a trigger, an index) has come in each shard; moved only under the newest fence.
+CREATE TABLE IF NOT EXISTS {meta}.trigger_offset (
+  group_name VARBINARY(128) NOT NULL,
+  shard INT UNSIGNED NOT NULL,
+  epoch BIGINT UNSIGNED NOT NULL,
+  added_id BIGINT UNSIGNED NOT NULL,
+  fence BIGINT UNSIGNED NOT NULL,
+  token BIGINT UNSIGNED NOT NULL,
+  updated_at DATETIME(6) NOT NULL,
+  PRIMARY KEY (group_name, shard)
+) ENGINE=InnoDB;
+
+-- Cells that a group set aside after repeated failure, and, to keep a row's order, those that wait behind them.
+CREATE TABLE IF NOT EXISTS {meta}.trigger_parked (
+  group_name VARBINARY(128) NOT NULL,
+  shard INT UNSIGNED NOT NULL,
+  added_id BIGINT UNSIGNED NOT NULL,
+  row_key BINARY(16) NOT NULL,
+  column_name VARBINARY(64) NOT NULL,
+  ref_key BIGINT NOT NULL,
+  attempts INT UNSIGNED NOT NULL,
+  is_waiting TINYINT UNSIGNED NOT NULL,
+  error VARCHAR(500) CHARACTER SET utf8mb4 NOT NULL,
+  parked_at DATETIME(6) NOT NULL,
+  next_attempt_at DATETIME(6) NOT NULL,
+  token BIGINT UNSIGNED NOT NULL DEFAULT 0,
+  PRIMARY KEY (group_name, shard, added_id),
+  KEY of_row (group_name, shard, row_key, added_id),
+  KEY due (group_name, next_attempt_at)
+) ENGINE=InnoDB;
+
+-- Fields that are missing from index entries although their cells hold something. No reason: it parses by now.
+CREATE TABLE IF NOT EXISTS {meta}.index_error (
+  index_name VARBINARY(64) NOT NULL,
+  version INT UNSIGNED NOT NULL,
+  shard INT UNSIGNED NOT NULL,
+  row_key BINARY(16) NOT NULL,
+  field VARBINARY(64) NOT NULL,
+  column_name VARBINARY(64) NOT NULL,
+  ref_key BIGINT NOT NULL,
+  reason VARCHAR(200) CHARACTER SET utf8mb4,
+  at DATETIME(6) NOT NULL,
+  PRIMARY KEY (index_name, version, shard, row_key, field)
+) ENGINE=InnoDB;
+
+-- Copies of documents of the control database (which versions an index has), for those who cannot ask that.
+CREATE TABLE IF NOT EXISTS {meta}.document (
+  name VARBINARY(128) NOT NULL PRIMARY KEY,
+  version BIGINT UNSIGNED NOT NULL,
+  body MEDIUMBLOB NOT NULL
 ) ENGINE=InnoDB

@@ -23,6 +23,31 @@ CREATE TABLE IF NOT EXISTS shard_epoch (
   PRIMARY KEY (shard, epoch)
 );
 
+CREATE TABLE IF NOT EXISTS trigger_offset (
+  group_name TEXT NOT NULL,
+  shard INTEGER NOT NULL,
+  epoch INTEGER NOT NULL,
+  added_id INTEGER NOT NULL,
+  fence INTEGER NOT NULL,
+  updated_at INTEGER NOT NULL,
+  PRIMARY KEY (group_name, shard)
+);
+
+CREATE TABLE IF NOT EXISTS trigger_parked (
+  group_name TEXT NOT NULL,
+  shard INTEGER NOT NULL,
+  added_id INTEGER NOT NULL,
+  row_key BLOB NOT NULL,
+  column_name BLOB NOT NULL,
+  ref_key INTEGER NOT NULL,
+  attempts INTEGER NOT NULL,
+  is_waiting INTEGER NOT NULL,
+  error TEXT NOT NULL,
+  parked_at INTEGER NOT NULL,
+  next_attempt_at INTEGER NOT NULL,
+  PRIMARY KEY (group_name, shard, added_id)
+);
+
 CREATE TABLE IF NOT EXISTS cell (
   shard INTEGER NOT NULL,
   added_id INTEGER NOT NULL,
@@ -33,4 +58,23 @@ CREATE TABLE IF NOT EXISTS cell (
   created_at INTEGER NOT NULL,
   PRIMARY KEY (shard, added_id),
   UNIQUE (shard, row_key, column_name, ref_key)
+);
+
+CREATE TABLE IF NOT EXISTS index_error (
+  index_name TEXT NOT NULL,
+  version INTEGER NOT NULL,
+  shard INTEGER NOT NULL,
+  row_key BLOB NOT NULL,
+  field TEXT NOT NULL,
+  column_name BLOB NOT NULL,
+  ref_key INTEGER NOT NULL,
+  reason TEXT, -- NULL: it parses by now
+  at INTEGER NOT NULL,
+  PRIMARY KEY (index_name, version, shard, row_key, field)
+);
+
+CREATE TABLE IF NOT EXISTS document (
+  name TEXT PRIMARY KEY,
+  version INTEGER NOT NULL,
+  body BLOB NOT NULL
 );

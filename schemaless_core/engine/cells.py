@@ -1,0 +1,26 @@
+"""Cells as engines pass them: on their way into a shard, and as a shard holds them."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import NamedTuple
+
+
+class NewCell(NamedTuple):
+    """A checked cell on its way into a shard; the body is canonical bytes."""
+
+    row_key: bytes
+    column_name: bytes
+    ref_key: int
+    body: bytes
+
+
+class StoredCell(NamedTuple):
+    """A cell as a shard holds it."""
+
+    added_id: int
+    row_key: bytes
+    column_name: bytes
+    ref_key: int
+    body: bytes
+    created_at: datetime

@@ -1,0 +1,160 @@
+"""What a server keeps for groups, the consumers of its shards' logs: offsets and parked cells, whatever its engine."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from datetime import datetime
+from typing import Literal, NamedTuple, Protocol
+
+from schemaless_core.deadline import Deadline
+from schemaless_core.engine.cells import NewCell, StoredCell
+from schemaless_core.standing import Gate, ShardState
+
+#: Where a new group begins: at the heads of this moment, at the first cells, or after these added ids.
+GroupStart = Literal["now", "beginning"] | Mapping[int, int]
+
+ERROR_LENGTH_MAX = 500
+
+
+class Offset(NamedTuple):
+    """How far a group has come in a shard, and the fence that whoever moves it must show."""
+
+    epoch: int
+    added_id: int
+    fence: int
+
+
+class OffsetSeen(NamedTuple):
+    """A shard's own state, the group's offset in it (None: the group is not here), and the shard's head."""
+
+    state: ShardState
+    offset: Offset | None
+    head: int
+
+
+class ParkedCell(NamedTuple):
+    """A cell on its way to the parked ones, or the news of another attempt. `is_waiting`: behind others of its row."""
+
+    added_id: int
+    row_key: bytes
+    column_name: bytes
+    ref_key: int
+    attempts: int
+    is_waiting: bool
+    error: str
+    retry_in_seconds: float
+
+
+class ParkedRow(NamedTuple):
+    """A parked cell as its server holds it."""
+
+    shard: int
+    added_id: int
+    row_key: bytes
+    column_name: bytes
+    ref_key: int
+    attempts: int
+    is_waiting: bool
+    error: str
+    parked_at: datetime
+    next_attempt_at: datetime
+    is_due: bool  #: By the server's clock.
+
+
+class Step(NamedTuple):
+    """Where a group goes in one shard, and the cells it parks on the way: all or nothing.
+
+    `shard_epoch` is the shard's own as the holder knows it: a server that was promoted since must not be told of
+    progress that builds on what it may have lost.
+    """
+
+    fence: int
+    epoch: int
+    added_id: int
+    shard_epoch: int
+    parked: tuple[ParkedCell, ...] = ()
+
+
+class Settling(NamedTuple):
+    """A parked cell that was delivered by whoever holds its shard."""
+
+    fence: int
+    added_id: int
+    row_key: bytes
+    shard_epoch: int
+
+
+class GroupTables(Protocol):
+    """Offsets and parked cells on one server. A fence that is not the newest changes nothing."""
+
+    def begin(self, group: str, start: GroupStart, deadline: Deadline) -> None:
+        """Create the group's offsets in all shards here; those it has stay."""
+        ...
+
+    def claim(self, group: str, fences: Mapping[int, int], deadline: Deadline) -> dict[int, OffsetSeen]:
+        """Raise the fences to these unless they are higher already; return the offsets as they are then."""
+        ...
+
+    def find(self, group: str, shards: Collection[int], deadline: Deadline) -> dict[int, OffsetSeen]:
+        """Return the group's offsets in these shards."""
+        ...
+
+    def find_all(self, group: str, deadline: Deadline) -> dict[int, Offset]:
+        """Return the group's offsets on this server."""
+        ...
+
+    def advance(self, group: str, steps: Mapping[int, Step], deadline: Deadline) -> dict[int, OffsetSeen]:
+        """Move offsets forward and park cells with them; return the offsets as they are then."""
+        ...
+
+    def put_and_advance(
+        self, gate: Gate, group: str, cells: Sequence[NewCell], step: Step, deadline: Deadline
+    ) -> tuple[OffsetSeen, list[StoredCell]]:
+        """Put cells of the gate's shard and move the offset, both or neither; what is stored under their keys then.
+
+        Neither, when the gate or the fence refuses, another body is stored under one of the keys, or the offset is
+        there already: whoever moved it has put its own cells.
+        """
+        ...
+
+    def reset(self, group: str, to: Mapping[int, tuple[int, int]], deadline: Deadline) -> None:
+        """Set offsets to (epoch, added id), backwards too, and raise their fences."""
+        ...
+
+    def remove(self, group: str, deadline: Deadline) -> None:
+        """Forget the group's offsets and parked cells."""
+        ...
+
+    def parked(self, group: str, shard: int | None, limit: int, deadline: Deadline) -> list[ParkedRow]:
+        """Return parked cells in the order of their logs."""
+        ...
+
+    def parked_of(self, group: str, shards: Collection[int], deadline: Deadline) -> list[ParkedRow]:
+        """Return all parked cells of these shards."""
+        ...
+
+    def count_parked(self, group: str, deadline: Deadline) -> int:
+        """Return how many cells of the group are parked here, not counting those that wait behind them."""
+        ...
+
+    def due(self, group: str, deadline: Deadline) -> set[int]:
+        """Return the shards that have a parked cell whose next attempt is due."""
+        ...
+
+    def settle(self, group: str, shard: int, settling: Settling, deadline: Deadline) -> None:
+        """A parked cell was delivered: forget it. If others of its row wait behind it, the next is due now."""
+        ...
+
+    def put_and_settle(
+        self, gate: Gate, group: str, cells: Sequence[NewCell], settling: Settling, deadline: Deadline
+    ) -> tuple[bool, list[StoredCell]]:
+        """Put cells and settle a parked one, both or neither; whether it is still parked, and what is stored then."""
+        ...
+
+    def postpone(self, group: str, shard: int, fence: int, cell: ParkedCell, deadline: Deadline) -> None:
+        """A parked cell failed again, or came to the head of its row."""
+        ...
+
+    def retry(self, group: str, shard: int | None, added_id: int | None, deadline: Deadline) -> int:
+        """Make the next attempt of these parked cells due now; how many there are."""
+        ...

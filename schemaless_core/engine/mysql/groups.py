@@ -1,0 +1,88 @@
+"""`MySQLGroups`: offsets and parked cells on one MySQL or MariaDB server. Leases a connection per verb."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+
+from schemaless_core.deadline import Deadline
+from schemaless_core.engine.cells import NewCell, StoredCell
+from schemaless_core.engine.groups import GroupStart, Offset, OffsetSeen, ParkedCell, ParkedRow, Settling, Step
+from schemaless_core.engine.mysql import offsets, parking
+from schemaless_core.engine.mysql.joined import put_and_advance, put_and_settle
+from schemaless_core.engine.mysql.names import Names
+from schemaless_core.engine.mysql.sessions import Sessions
+from schemaless_core.standing import Gate
+
+
+class MySQLGroups:
+    """The tables of groups on one server."""
+
+    def __init__(self, sessions: Sessions, names: Names) -> None:
+        self._sessions = sessions
+        self._names = names
+
+    def begin(self, group: str, start: GroupStart, deadline: Deadline) -> None:
+        self._sessions.run(lambda connection: offsets.begin(connection, self._names, group, start), deadline)
+
+    def claim(self, group: str, fences: Mapping[int, int], deadline: Deadline) -> dict[int, OffsetSeen]:
+        return self._sessions.run(lambda connection: offsets.claim(connection, self._names, group, fences), deadline)
+
+    def find(self, group: str, shards: Collection[int], deadline: Deadline) -> dict[int, OffsetSeen]:
+        return self._sessions.run(
+            lambda connection: offsets.find(connection, self._names, group, list(shards)), deadline
+        )
+
+    def find_all(self, group: str, deadline: Deadline) -> dict[int, Offset]:
+        return self._sessions.run(lambda connection: offsets.find_all(connection, self._names, group), deadline)
+
+    def advance(self, group: str, steps: Mapping[int, Step], deadline: Deadline) -> dict[int, OffsetSeen]:
+        return self._sessions.run(lambda connection: offsets.advance(connection, self._names, group, steps), deadline)
+
+    def put_and_advance(
+        self, gate: Gate, group: str, cells: Sequence[NewCell], step: Step, deadline: Deadline
+    ) -> tuple[OffsetSeen, list[StoredCell]]:
+        return self._sessions.run(
+            lambda connection: put_and_advance(connection, self._names, gate, group, cells, step), deadline
+        )
+
+    def reset(self, group: str, to: Mapping[int, tuple[int, int]], deadline: Deadline) -> None:
+        self._sessions.run(lambda connection: offsets.reset(connection, self._names, group, to), deadline)
+
+    def remove(self, group: str, deadline: Deadline) -> None:
+        self._sessions.run(lambda connection: offsets.remove(connection, self._names, group), deadline)
+
+    def parked(self, group: str, shard: int | None, limit: int, deadline: Deadline) -> list[ParkedRow]:
+        return self._sessions.run(
+            lambda connection: parking.parked(connection, self._names, group, shard, limit), deadline
+        )
+
+    def parked_of(self, group: str, shards: Collection[int], deadline: Deadline) -> list[ParkedRow]:
+        return self._sessions.run(
+            lambda connection: parking.parked_of(connection, self._names, group, shards), deadline
+        )
+
+    def count_parked(self, group: str, deadline: Deadline) -> int:
+        return self._sessions.run(lambda connection: parking.count(connection, self._names, group), deadline)
+
+    def due(self, group: str, deadline: Deadline) -> set[int]:
+        return self._sessions.run(lambda connection: parking.due(connection, self._names, group), deadline)
+
+    def settle(self, group: str, shard: int, settling: Settling, deadline: Deadline) -> None:
+        self._sessions.run(lambda connection: parking.settle(connection, self._names, group, shard, settling), deadline)
+
+    def put_and_settle(
+        self, gate: Gate, group: str, cells: Sequence[NewCell], settling: Settling, deadline: Deadline
+    ) -> tuple[bool, list[StoredCell]]:
+        return self._sessions.run(
+            lambda connection: put_and_settle(connection, self._names, gate, group, cells, settling), deadline
+        )
+
+    def postpone(self, group: str, shard: int, fence: int, cell: ParkedCell, deadline: Deadline) -> None:
+        self._sessions.run(
+            lambda connection: parking.postpone(connection, self._names, group, shard, fence, cell), deadline
+        )
+
+    def retry(self, group: str, shard: int | None, added_id: int | None, deadline: Deadline) -> int:
+        return self._sessions.run(
+            lambda connection: parking.retry(connection, self._names, group, shard, added_id), deadline
+        )

@@ -1,0 +1,1 @@
+"""Sharded secondary indexes: definitions, entries, queries and what keeps the entries up to date."""

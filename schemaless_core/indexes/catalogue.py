@@ -1,0 +1,282 @@
+"""`Catalogue`: which versions each index has, and which of them answers queries (the alias), as this process knows it.
+
+The truth is one document per index in the control database, changed by compare-and-set. Whoever changes it leaves
+copies on all servers, so that a process starts and queries while the control database is down. Whatever is known here
+may be stale, and that is harmless: every version is kept up to date until it is dropped, and its tables then refuse.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from enum import StrEnum
+from functools import partial
+from typing import Any
+
+import msgspec
+
+from schemaless_core.canonical import Json, canonical_bytes
+from schemaless_core.clusters import Cluster, GuardedNode
+from schemaless_core.control.database import ControlDatabase
+from schemaless_core.control.documents import Documents
+from schemaless_core.deadline import Deadline
+from schemaless_core.engine.base import StoredDocument
+from schemaless_core.errors import DocumentConflict, InvalidConfig, SchemalessError, SchemaMissing, Unavailable
+from schemaless_core.indexes.definition import IndexDefinition
+from schemaless_core.indexes.entries import IndexVersion
+from schemaless_core.looks import Look
+
+logger = logging.getLogger(__name__)
+
+PREFIX = "index:"
+#: How old what is known may become before it is asked for anew, in the background.
+REFRESH_SECONDS = 3.0
+#: One server's copies: a look that nobody waits for.
+LOOK_SECONDS = 2.0
+#: Compare-and-set is lost to somebody who changes the same index at the same time.
+CHANGE_TRIES = 10
+
+
+class VersionState(StrEnum):
+    """How far a version is."""
+
+    CREATING = "creating"  #: Its tables or offsets may be missing; creation goes on where it was.
+    BUILDING = "building"  #: Kept up to date, and filled from the beginning of the logs; never answered a query.
+    READY = "ready"  #: Is or was behind the alias, and still kept up to date: the way back.
+    DROPPING = "dropping"  #: Its tables may be missing; only dropping goes on.
+
+
+#: The states whose tables are all there: entries are written.
+KEPT = (VersionState.BUILDING, VersionState.READY)
+
+
+@dataclass(frozen=True, slots=True)
+class Verified:
+    """What the last verification of a version found."""
+
+    at: str
+    entries: int
+    rows: int
+    differences: int
+    not_compared: int
+
+    @property
+    def is_clean(self) -> bool:
+        return self.differences == 0 and self.not_compared == 0
+
+
+@dataclass(frozen=True, slots=True)
+class VersionRecord:
+    """A version, and how far it is."""
+
+    version: IndexVersion
+    state: VersionState
+    verified: Verified | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class IndexRecord:
+    """An index: its versions, and the one that answers queries."""
+
+    name: str
+    #: Of the document; 0 before there is one.
+    document_version: int = 0
+    alias: int | None = None
+    #: Numbers are never used twice: who holds a stale one must not write into another's tables.
+    next_number: int = 1
+    versions: Mapping[int, VersionRecord] = field(default_factory=dict)
+
+    @property
+    def current(self) -> IndexVersion | None:
+        """The version behind the alias."""
+        return None if self.alias is None else self.versions[self.alias].version
+
+    def with_version(self, record: VersionRecord) -> IndexRecord:
+        number = record.version.number
+        versions = {**self.versions, number: record}
+        return replace(self, versions=versions, next_number=max(self.next_number, number + 1))
+
+    def without_version(self, number: int) -> IndexRecord:
+        return replace(self, versions={n: record for n, record in self.versions.items() if n != number})
+
+
+class Catalogue:
+    """The indexes of a datastore. Refreshes itself in the background; safe to share by threads."""
+
+    def __init__(
+        self,
+        control: ControlDatabase,
+        clusters: Mapping[str, Cluster],
+        datastore: str,
+        first_look_seconds: float,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._documents = Documents(control)
+        self._clusters = clusters
+        self._datastore = datastore
+        self._first_look_seconds = first_look_seconds
+        self._clock = clock
+        self._records: dict[str, IndexRecord] = {}
+        self.after_fork()
+
+    def after_fork(self) -> None:
+        """Threads and locks of the parent are the parent's; what it knew is true."""
+        self._changed = threading.Condition()
+        self._control_look = Look("control", self._look_at_control, self._changed)
+        self._node_looks = [
+            Look(guarded.node.name, partial(self._look_at, guarded), self._changed)
+            for cluster in self._clusters.values()
+            for guarded in cluster.nodes
+        ]
+        self._is_learned = False
+        self._asked_at = float("-inf")
+
+    def indexes(self) -> Mapping[str, IndexRecord]:
+        """All indexes as they are known; the first call waits for somebody who knows, a later one for nobody."""
+        if not self._is_learned:
+            self.refresh(self._first_look_seconds)
+        elif self._clock() - self._asked_at > REFRESH_SECONDS:
+            self._asked_at = self._clock()
+            self._control_look.request_alone()
+        return self._records
+
+    def ask_anew(self) -> None:
+        """Somebody met what is not known here: look at once, in the background."""
+        self._asked_at = self._clock()
+        self._control_look.request_alone()
+
+    def kept(self) -> list[IndexVersion]:
+        """The versions whose entries are written."""
+        return [
+            record.version
+            for index in self.indexes().values()
+            for record in index.versions.values()
+            if record.state in KEPT
+        ]
+
+    def refresh(self, seconds: float | None = None) -> None:
+        """Ask anew, and wait for the control database; without it for the servers. `Unavailable` if nobody answers.
+
+        What is known already stays known when nobody answers.
+        """
+        patience = Deadline(self._first_look_seconds if seconds is None else seconds)
+        self._asked_at = self._clock()
+        with self._changed:
+            control = self._control_look.request()
+            self._wait(lambda: self._control_look.is_answered(control), patience)
+            if self._control_look.is_answered(control) and self._control_look.failure is None:
+                self._is_learned = True
+                return
+            # The control database fails or is silent: as long again for whoever holds copies.
+            patience = Deadline(max(LOOK_SECONDS, patience.remaining_seconds()))
+            looks = [(look, look.request()) for look in self._node_looks]
+            self._wait(lambda: all(look.is_answered(request) for look, request in looks), patience)
+            answered = [look for look, request in looks if look.is_answered(request) and look.failure is None]
+        if not answered and not self._is_learned:
+            raise Unavailable(
+                "Nobody can say which indexes there are.", hint="Start the control database or one of the servers."
+            )
+        self._is_learned = True
+
+    def change(
+        self, name: str, decide: Callable[[IndexRecord], IndexRecord], *, action: str, detail: Mapping[str, object]
+    ) -> IndexRecord:
+        """Store what `decide` makes of an index as it is now, and leave copies. It may be asked several times."""
+        for _attempt in range(CHANGE_TRIES - 1):
+            try:
+                return self._change(name, decide, action, detail)
+            except DocumentConflict:
+                continue
+        return self._change(name, decide, action, detail)
+
+    def find(self, name: str) -> IndexRecord:
+        """Return an index as the control database has it now; one without versions if there is none."""
+        found = self._documents.find(PREFIX + name)
+        return IndexRecord(name) if found is None else self._parsed(found.name, found.version, found.body)
+
+    def _change(
+        self, name: str, decide: Callable[[IndexRecord], IndexRecord], action: str, detail: Mapping[str, object]
+    ) -> IndexRecord:
+        before = self.find(name)
+        after = decide(before)
+        if after == before:
+            return before
+        body = _body(after)
+        stored = self._documents.put(
+            PREFIX + name, body, expected_version=before.document_version, action=action, detail=detail
+        )
+        after = replace(after, document_version=stored.version)
+        self._accept([after])
+        self._leave_copies(StoredDocument(stored.name, stored.version, canonical_bytes(body)))
+        return after
+
+    def _leave_copies(self, document: StoredDocument) -> None:
+        """For those who start while the control database is down. A server that misses one has an older copy."""
+        for cluster in self._clusters.values():
+            try:
+                cluster.write(lambda node: node.put_document(document, Deadline(LOOK_SECONDS)))
+            except SchemalessError as error:
+                extra = {"event": "index.copy_failed", "cluster": cluster.name, "document": document.name}
+                logger.warning("a server has no copy of the catalogue: %s", error, extra=extra)
+
+    def _look_at_control(self) -> None:
+        found = self._documents.all(PREFIX)
+        self._accept([self._parsed(document.name, document.version, document.body) for document in found])
+
+    def _look_at(self, guarded: GuardedNode) -> None:
+        try:
+            found = guarded.ask(lambda node: node.find_documents(PREFIX, Deadline(LOOK_SECONDS)))
+        except SchemaMissing:
+            return  # it answers: there is nothing
+        bodies = [(document, msgspec.json.decode(document.body)) for document in found]
+        self._accept([self._parsed(document.name, document.version, body) for document, body in bodies])
+
+    def _accept(self, records: Iterable[IndexRecord]) -> None:
+        """The highest version of a document is the newest, whoever says it."""
+        with self._changed:
+            known = dict(self._records)
+            for record in records:
+                if record.name not in known or record.document_version > known[record.name].document_version:
+                    known[record.name] = record
+            self._records = known
+
+    def _wait(self, is_enough: Callable[[], bool], patience: Deadline) -> None:
+        while not is_enough() and not patience.is_over:
+            self._changed.wait(max(patience.remaining_seconds(), 0.001))
+
+    def _parsed(self, name: str, version: int, body: Mapping[str, Any]) -> IndexRecord:
+        return _record(name.removeprefix(PREFIX), version, body, self._datastore)
+
+
+def _body(record: IndexRecord) -> dict[str, Json]:
+    versions: dict[str, Json] = {
+        str(number): {
+            "definition": each.version.definition.to_document(),
+            "state": each.state.value,
+            "verified": None if each.verified is None else msgspec.to_builtins(each.verified),
+        }
+        for number, each in record.versions.items()
+    }
+    return {"alias": record.alias, "next_number": record.next_number, "versions": versions}
+
+
+def _record(name: str, document_version: int, body: Mapping[str, Any], datastore: str) -> IndexRecord:
+    try:
+        versions = {
+            int(number): VersionRecord(
+                IndexVersion(IndexDefinition.from_document(each["definition"], name, datastore), int(number)),
+                VersionState(each["state"]),
+                None if each["verified"] is None else Verified(**each["verified"]),
+            )
+            for number, each in body["versions"].items()
+        }
+        return IndexRecord(name, document_version, body["alias"], body["next_number"], versions)
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise InvalidConfig(
+            f"{PREFIX}{name}",
+            "is no document of an index that this version understands",
+            hint="Use the version of this library that wrote it, or a later one.",
+        ) from error

@@ -1,0 +1,108 @@
+"""`Rows`: reads what index entries are made of, many rows at once; from the primaries only, shard by shard.
+
+Never from a replica: entries are made from cells no older than the one that is processed.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from typing import NamedTuple, TypeVar
+
+from schemaless_core.cell import Cell
+from schemaless_core.deadline import Deadline
+from schemaless_core.engine.base import Node, Sighting
+from schemaless_core.errors import SchemalessError, missing_shard
+from schemaless_core.lookups import KEYS_PER_CALL, to_cell
+from schemaless_core.routing import Router
+from schemaless_core.sharding import shard_of_bytes
+from schemaless_core.standing import Kind, ShardHead, Standing
+
+W = TypeVar("W")
+
+#: As whom entries are read and written: they are derived from cells, whoever is the authority.
+AS_COPIER = Standing(Kind.COPIER)
+
+
+class RowsRead(NamedTuple):
+    """The cells that were found, by row and column, and the errors of shards that could not be read."""
+
+    cells: Mapping[bytes, Mapping[str, Cell]]
+    errors: Mapping[int, SchemalessError]
+
+    def of(self, row_key: bytes) -> Mapping[str, Cell]:
+        return self.cells.get(row_key, {})
+
+    def raise_first(self) -> None:
+        """For those to whom a part is nothing."""
+        for error in self.errors.values():
+            raise error
+
+
+class Rows:
+    """The rows of a datastore, as indexes see them."""
+
+    def __init__(self, router: Router, shards: int, standing: Standing = AS_COPIER) -> None:
+        self._router = router
+        self._shards = shards
+        self._standing = standing
+
+    def latest(self, row_keys: Collection[bytes], columns: Sequence[str], deadline: Deadline) -> RowsRead:
+        """The latest cells of these columns of rows."""
+        names = [name.encode() for name in columns]
+        wanted = [(row_key, (row_key, name)) for row_key in dict.fromkeys(row_keys) for name in names]
+        return self._read(wanted, lambda node, part: node.find_latest_many(part, deadline), deadline)
+
+    def whole(self, row_keys: Collection[bytes], deadline: Deadline) -> RowsRead:
+        """The latest cells of all columns of rows."""
+        wanted = [(row_key, row_key) for row_key in dict.fromkeys(row_keys)]
+        return self._read(wanted, lambda node, part: node.rows(part, deadline), deadline)
+
+    def before(self, cells: Iterable[Cell], deadline: Deadline) -> tuple[list[Cell], dict[int, SchemalessError]]:
+        """The version before each of these cells, as far as there is one; and the errors of shards."""
+        keys = dict.fromkeys((cell.row_key.bytes, cell.column_name.encode(), cell.ref_key) for cell in cells)
+        wanted = [(key[0], key) for key in keys]
+        return self._cells(wanted, lambda node, part: node.find_before_many(part, deadline), deadline)
+
+    def _read(
+        self,
+        wanted: Sequence[tuple[bytes, W]],
+        verb: Callable[[Node, Mapping[int, list[W]]], dict[int, Sighting]],
+        deadline: Deadline,
+    ) -> RowsRead:
+        found: defaultdict[bytes, dict[str, Cell]] = defaultdict(dict)
+        cells, errors = self._cells(wanted, verb, deadline)
+        for cell in cells:
+            found[cell.row_key.bytes][cell.column_name] = cell
+        return RowsRead(found, errors)
+
+    def _cells(
+        self,
+        wanted: Sequence[tuple[bytes, W]],
+        verb: Callable[[Node, Mapping[int, list[W]]], dict[int, Sighting]],
+        deadline: Deadline,
+    ) -> tuple[list[Cell], dict[int, SchemalessError]]:
+        """Ask in bounded portions, each of all servers at once; a shard that failed once is not asked again."""
+        cells: list[Cell] = []
+        errors: dict[int, SchemalessError] = {}
+        for first in range(0, len(wanted), KEYS_PER_CALL):
+            parts: defaultdict[int, list[W]] = defaultdict(list)
+            for row_key, key in wanted[first : first + KEYS_PER_CALL]:
+                if (shard := shard_of_bytes(row_key, self._shards)) not in errors:
+                    parts[shard].append(key)
+            answers = self._router.read_each(parts, verb, self._standing, "primary_only", deadline)
+            for shard, answer in answers.items():
+                if isinstance(answer, SchemalessError):
+                    errors[shard] = answer
+                else:
+                    cells += map(to_cell, answer.cells)
+        return cells, errors
+
+
+def heads_of(node: Node, shards: Collection[int], deadline: Deadline) -> dict[int, ShardHead]:
+    """The heads of these shards, all of which must be there; with them what the shards say of themselves."""
+    heads = node.heads(list(shards), deadline)
+    for shard in shards:
+        if shard not in heads:
+            raise missing_shard(shard)
+    return heads

@@ -1,0 +1,5 @@
+"""Triggers: functions that are called for the cells of a column, and who calls them where."""
+
+from schemaless_core.triggers.registry import Trigger, trigger
+
+__all__ = ["Trigger", "trigger"]

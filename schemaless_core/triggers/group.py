@@ -1,0 +1,125 @@
+"""`Group`: a named consumer of the shards' logs, as the worker sees it; and the groups that user triggers make."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import Any, Literal, NamedTuple, Protocol
+
+from schemaless_core.cell import Cell
+from schemaless_core.failpoints import reach
+from schemaless_core.store import CellStore
+from schemaless_core.triggers.registry import Trigger
+
+logger = logging.getLogger(__name__)
+
+#: What is set aside when a cell fails again and again: the cell, all later ones of its row too, or nothing, ever.
+Parking = Literal["cell", "row", "never"]
+
+
+class Outcome(NamedTuple):
+    """How many cells of a run were delivered, and what the next one raised (None: nothing)."""
+
+    done: int
+    error: Exception | None
+
+
+def never() -> bool:
+    return False
+
+
+class Group(Protocol):
+    """A consumer. Its offsets are its own; whoever delivers must be ready to see a cell twice."""
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def columns(self) -> Collection[str]: ...
+
+    @property
+    def parking(self) -> Parking: ...
+
+    @property
+    def is_transactional(self) -> bool: ...
+
+    @property
+    def is_bundled(self) -> bool:
+        """Whether it wants the runs of all shards at once; else one shard's at a time."""
+        ...
+
+    def deliver(
+        self,
+        runs: Mapping[int, Sequence[Cell]],
+        store: CellStore | None = None,
+        is_over: Callable[[], bool] = never,
+    ) -> Mapping[int, Outcome]:
+        """Deliver each shard's cells in order; one outcome per shard. Only bugs of the group itself raise.
+
+        `store` is handed to functions in place of the group's own, for puts that join the offset's commit. Between two
+        calls `is_over` is asked whether the rest must wait: then fewer are done, and nothing has failed.
+        """
+        ...
+
+
+class TriggerGroup:
+    """The group of one user trigger."""
+
+    parking: Parking
+    is_bundled = False
+
+    def __init__(self, trigger: Trigger, store: CellStore) -> None:
+        self.name = trigger.name
+        self.columns = frozenset({trigger.column})
+        self.parking = trigger.park_scope
+        self.is_transactional = trigger.transactional
+        self._trigger = trigger
+        self._store = store
+
+    def deliver(
+        self,
+        runs: Mapping[int, Sequence[Cell]],
+        store: CellStore | None = None,
+        is_over: Callable[[], bool] = never,
+    ) -> dict[int, Outcome]:
+        deliver = self._one_by_one if self._trigger.batch == 1 else self._in_batches
+        return {shard: deliver(cells, store or self._store, is_over) for shard, cells in runs.items()}
+
+    def _in_batches(self, cells: Sequence[Cell], store: CellStore, is_over: Callable[[], bool]) -> Outcome:
+        done = 0
+        while done < len(cells) and not (done and is_over()):
+            part = cells[done : done + self._trigger.batch]
+            if (problem := self._call(store, None, part)) is not None:
+                # Which of them fails? Those that do not may well see it twice.
+                extra = {"event": "triggers.batch_failed", "group": self.name, "error": type(problem).__name__}
+                logger.warning("the cells of a batch are delivered one by one", extra=extra)
+                outcome = self._one_by_one(part, store, never)
+                if outcome.error is not None:
+                    return Outcome(done + outcome.done, outcome.error)
+            done += len(part)
+        return Outcome(done, None)
+
+    def _one_by_one(self, cells: Sequence[Cell], store: CellStore, is_over: Callable[[], bool]) -> Outcome:
+        for done, cell in enumerate(cells):
+            if done and is_over():
+                return Outcome(done, None)
+            error = self._call(store, cell, [cell])
+            if error is not None:
+                return Outcome(done, error)
+        return Outcome(len(cells), None)
+
+    def _call(self, store: CellStore, cell: Cell | None, cells: Sequence[Cell]) -> Exception | None:
+        """Call the function; what it raises is its own affair and becomes an outcome."""
+        given: dict[str, Any] = {"store": store, "cell": cell, "cells": cells}
+        if cell is not None:
+            given["row_key"] = cell.row_key
+        try:
+            self._function(**{name: given[name] for name in self._trigger.parameters})
+        except Exception as error:  # noqa: BLE001  # the edge to the user's code: whatever it raises is a failed delivery
+            return error
+        reach("trigger.called")
+        return None
+
+    @property
+    def _function(self) -> Callable[..., Any]:
+        return self._trigger.function

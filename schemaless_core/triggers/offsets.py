@@ -1,0 +1,106 @@
+"""`Offsets`: how far groups have come in each shard, kept on the shards' own servers under fences."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from datetime import datetime
+from functools import partial
+from typing import TypeVar
+
+from schemaless_core.config import DatastoreConfig
+from schemaless_core.deadline import Deadline
+from schemaless_core.engine.base import Node
+from schemaless_core.engine.groups import GroupStart, OffsetSeen, Step
+from schemaless_core.errors import SchemalessError
+from schemaless_core.routing import Router
+from schemaless_core.shardlog import ShardLog
+from schemaless_core.standing import Kind, Standing
+from schemaless_core.triggers.registry import Start
+
+W = TypeVar("W")
+
+#: Creating the offsets of thousands of shards, or looking at all of them.
+ALL_SECONDS = 60.0
+#: A look, or one step: it waits for the disk, and for nobody else. A server that is silent holds up the others' steps.
+STEP_SECONDS = 1.0
+#: Shards in one statement.
+SHARDS_PER_STEP = 256
+
+
+class Offsets:
+    """The offsets of all groups of a datastore."""
+
+    def __init__(self, router: Router, log: ShardLog, config: DatastoreConfig) -> None:
+        self._router = router
+        self._log = log
+        self._shards = range(config.shards)
+
+    def begin(self, group: str, start: Start) -> None:
+        """Create a group's offsets in all shards; those it has stay. Safe to repeat and to kill."""
+        where = self._located(start) if isinstance(start, datetime) else start
+        for cluster in self._router.holders(Deadline(ALL_SECONDS)):
+            cluster.write(lambda node: node.groups.begin(group, where, Deadline(ALL_SECONDS)))
+
+    def claim(self, group: str, fences: Mapping[int, int]) -> dict[int, OffsetSeen | SchemalessError]:
+        """Show new fences to the shards' servers; from then on older ones move nothing."""
+        return self._each(fences, lambda node, part, deadline: node.groups.claim(group, part, deadline))
+
+    def advance(self, group: str, steps: Mapping[int, Step]) -> dict[int, OffsetSeen | SchemalessError]:
+        """Move offsets forward and park cells with them, each under its fence; return them as they are then."""
+        return self._each(steps, lambda node, part, deadline: node.groups.advance(group, part, deadline))
+
+    def find(self, group: str, shards: Sequence[int] | None = None) -> dict[int, OffsetSeen | SchemalessError]:
+        """Return a group's offsets; the error of a shard whose server is down."""
+        wanted = dict.fromkeys(self._shards if shards is None else shards)
+        return self._each(wanted, lambda node, part, deadline: node.groups.find(group, list(part), deadline))
+
+    def reset(self, group: str, to: Mapping[int, tuple[int, int]]) -> None:
+        """Set offsets to (epoch, added id), backwards too; whoever holds the shards claims them anew."""
+
+        def look(node: Node, part: Mapping[int, tuple[int, int]], deadline: Deadline) -> dict[int, OffsetSeen]:
+            node.groups.reset(group, part, deadline)
+            return node.groups.find(group, list(part), deadline)
+
+        for answer in self._each(to, look).values():
+            if isinstance(answer, SchemalessError):
+                raise answer
+
+    def remove(self, group: str) -> None:
+        """Forget a group's offsets and parked cells everywhere."""
+        for cluster in self._router.holders(Deadline(ALL_SECONDS)):
+            cluster.write(lambda node: node.groups.remove(group, Deadline(ALL_SECONDS)))
+
+    def _located(self, moment: datetime) -> GroupStart:
+        """The last added id before a moment, of each shard."""
+        starts: dict[int, int] = {}
+        for first in range(0, len(self._shards), SHARDS_PER_STEP):
+            part = dict.fromkeys(self._shards[first : first + SHARDS_PER_STEP], moment)
+            for shard, page in self._log.pages(part, 1).items():
+                starts[shard] = page.next_location - len(page.cells)
+        return starts
+
+    def _each(
+        self, wanted: Mapping[int, W], verb: Callable[[Node, Mapping[int, W], Deadline], dict[int, OffsetSeen]]
+    ) -> dict[int, OffsetSeen | SchemalessError]:
+        answers: dict[int, OffsetSeen | SchemalessError] = {}
+        shards = list(wanted)
+        for first in range(0, len(shards), SHARDS_PER_STEP):
+            part = {shard: wanted[shard] for shard in shards[first : first + SHARDS_PER_STEP]}
+            deadline = Deadline(STEP_SECONDS)
+            bound = partial(_with_deadline, verb, deadline)
+            answers |= self._router.write_each(part, bound, Standing(Kind.COPIER), deadline)
+        return answers
+
+
+def _with_deadline(
+    verb: Callable[[Node, Mapping[int, W], Deadline], dict[int, OffsetSeen]],
+    deadline: Deadline,
+    node: Node,
+    part: Mapping[int, W],
+) -> dict[int, OffsetSeen]:
+    return verb(node, part, deadline)
+
+
+def is_mine(seen: OffsetSeen, fence: int) -> bool:
+    """Whether a fence is still the newest of its shard."""
+    return seen.offset is not None and seen.offset.fence == fence

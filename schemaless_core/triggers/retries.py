@@ -1,0 +1,83 @@
+"""`Retries`: parked cells tried again on a schedule, by whoever holds their shard."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import groupby
+from uuid import UUID
+
+from schemaless_core import metrics
+from schemaless_core.cell import Cell
+from schemaless_core.config import TriggerConfig
+from schemaless_core.engine.groups import ParkedCell, ParkedRow, Settling
+from schemaless_core.errors import SchemalessError
+from schemaless_core.failpoints import reach
+from schemaless_core.lookups import Lookups
+from schemaless_core.triggers.group import Group
+from schemaless_core.triggers.joined import Joined
+from schemaless_core.triggers.parking import Parking, told
+
+
+class Retries:
+    """Tries parked cells again; knows the schedule, leaves keeping them to the parking."""
+
+    def __init__(self, parking: Parking, joined: Joined, lookups: Lookups, config: TriggerConfig) -> None:
+        self._parking = parking
+        self._joined = joined
+        self._lookups = lookups
+        self._config = config
+
+    def retry_due(self, group: Group, shard: int, fence: int, shard_epoch: int) -> set[bytes]:
+        """Deliver the due cells of a shard, in row scope also those behind them; return the rows that have some left.
+
+        Only who holds the shard may ask, and not while it delivers: a row's cells come one after the other.
+        """
+        rows = sorted(self._parking.of_shard(group.name, shard), key=lambda row: (row.row_key, row.added_id))
+        retry = self._retry_row if group.parking == "row" else self._retry_cells
+        left: set[bytes] = set()
+        for row_key, of_row in groupby(rows, key=lambda row: row.row_key):
+            if not retry(group, list(of_row), fence, shard_epoch):
+                left.add(row_key)
+        return left
+
+    def _retry_row(self, group: Group, rows: Sequence[ParkedRow], fence: int, shard_epoch: int) -> bool:
+        """The first decides when; once it is delivered those behind it follow. Whether all went."""
+        return rows[0].is_due and all(self._attempt(group, row, fence, shard_epoch) for row in rows)
+
+    def _retry_cells(self, group: Group, rows: Sequence[ParkedRow], fence: int, shard_epoch: int) -> bool:
+        """Each for itself. Whether all went."""
+        went = [row.is_due and self._attempt(group, row, fence, shard_epoch) for row in rows]
+        return all(went)
+
+    def _attempt(self, group: Group, row: ParkedRow, fence: int, shard_epoch: int) -> bool:
+        """Deliver one parked cell; settle it, or say when it is tried again."""
+        cell = self._lookups.cell(UUID(bytes=row.row_key), row.column_name.decode(), row.ref_key)
+        settling = Settling(fence, row.added_id, row.row_key, shard_epoch)
+        error = None if cell is None else self._deliver(group, row.shard, cell, settling)
+        if error is None:
+            self._parking.settle(group.name, row.shard, settling)
+            metrics.cell_settled(group.name)
+            return True
+        attempts = row.attempts + 1
+        doublings = max(0, attempts - self._config.attempts)
+        pause = min(self._config.retry_seconds * 2.0 ** min(doublings, 30), self._config.retry_seconds_max)
+        news = ParkedCell(*row[1:5], attempts, False, told(error), pause)
+        self._parking.postpone(group.name, row.shard, fence, news)
+        metrics.delivery_failed(group.name)
+        return False
+
+    def _deliver(self, group: Group, shard: int, cell: Cell, settling: Settling) -> Exception | None:
+        """Call the function; what a transactional one puts is put as the cell is settled, or not at all."""
+        if not group.is_transactional:
+            error = group.deliver({shard: [cell]})[shard].error
+            reach("parking.delivered")
+            return error
+        staging = self._joined.staging(cell.row_key)
+        error = group.deliver({shard: [cell]}, staging)[shard].error
+        reach("parking.delivered")
+        if error is None and staging.staged:
+            try:
+                self._joined.settle(group.name, shard, staging.staged, settling)
+            except SchemalessError as refusal:
+                return refusal
+        return error

@@ -1,0 +1,252 @@
+"""`Triggers`: what a datastore offers around triggers. Registers groups, makes workers, answers the person on call."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Literal
+
+from schemaless_core.answers import Position, ShardPage
+from schemaless_core.clusters import Cluster
+from schemaless_core.config import DatastoreConfig
+from schemaless_core.control.leases import Leases
+from schemaless_core.engine.groups import OffsetSeen, ParkedRow
+from schemaless_core.errors import InvalidRequest, SchemalessError, shown
+from schemaless_core.habits import ReadFrom
+from schemaless_core.lookups import Lookups
+from schemaless_core.shardlog import ShardLog
+from schemaless_core.store import CellStore
+from schemaless_core.triggers.consumer import Consumer
+from schemaless_core.triggers.coordinator import GroupRecord, Lease
+from schemaless_core.triggers.delivery import Delivery, Threads
+from schemaless_core.triggers.group import Group, TriggerGroup
+from schemaless_core.triggers.joined import Joined
+from schemaless_core.triggers.offsets import Offsets
+from schemaless_core.triggers.parking import Parking
+from schemaless_core.triggers.registry import Start, Trigger
+from schemaless_core.triggers.retries import Retries
+from schemaless_core.triggers.watch import Watch
+from schemaless_core.triggers.worker import Worker
+
+
+@dataclass(frozen=True, slots=True)
+class ShardOfGroup:
+    """How far a group is in one shard. What a server that is down would have said is None."""
+
+    shard: int
+    owner: str | None
+    heir: str | None
+    epoch: int | None
+    added_id: int | None
+    head: int | None
+    lag_cells: int | None
+    lag_seconds: float | None  #: Age of the first cell that is not delivered; None when there is none.
+
+
+@dataclass(frozen=True, slots=True)
+class GroupStatus:
+    """A group and its shards."""
+
+    record: GroupRecord
+    parked: int
+    shards: tuple[ShardOfGroup, ...]
+
+    @property
+    def lag_cells(self) -> int:
+        return sum(shard.lag_cells or 0 for shard in self.shards)
+
+    @property
+    def lag_seconds(self) -> float:
+        return max((shard.lag_seconds or 0.0 for shard in self.shards), default=0.0)
+
+    @property
+    def unserved(self) -> int:
+        return sum(shard.owner is None for shard in self.shards)
+
+    @property
+    def unknown(self) -> int:
+        """Shards whose server did not answer."""
+        return sum(shard.added_id is None for shard in self.shards)
+
+
+class Triggers:
+    """The trigger half of a datastore."""
+
+    def __init__(
+        self,
+        store: CellStore,
+        config: DatastoreConfig,
+        clusters: Mapping[str, Cluster],
+        coordinator: Leases,
+        offsets: Offsets,
+        parking: Parking,
+        joined: Joined,
+        lookups: Lookups,
+        log_of: Callable[[ReadFrom], ShardLog],
+    ) -> None:
+        self.coordinator = coordinator
+        self.offsets = offsets
+        self.parking = parking
+        self.joined = joined
+        self._lookups = lookups
+        self._store = store
+        self._config = config
+        self._clusters = clusters
+        self._log_of = log_of
+        self._log = log_of("primary")
+
+    def register(self, trigger: Trigger) -> GroupRecord:
+        """Create a trigger's group if it is new: first its offsets in all shards, then the group."""
+        known = self.coordinator.find_group(trigger.name)
+        if known is not None:
+            return known
+        if trigger.start is None:
+            raise InvalidRequest(
+                f"The trigger {trigger.name} runs for the first time and does not say where it starts.",
+                hint='Decorate it with @trigger(…, start="now"), "beginning" or an aware datetime.',
+            )
+        return self.register_group(trigger.name, trigger.start)
+
+    def register_group(self, name: str, start: Start) -> GroupRecord:
+        """Create a group if it is new."""
+        self.offsets.begin(name, start)
+        said = start if isinstance(start, str) else start.astimezone(UTC).isoformat()
+        # By the clock: a group that was removed and is registered again never repeats a fence.
+        fence = time.time_ns() // 1_000_000
+        allowed = self._config.triggers.halt_after
+        return self.coordinator.register_group(name, said, self._config.shards, allowed=allowed, fence=fence)
+
+    def worker(
+        self,
+        groups: Callable[[], Iterable[Group]] | Sequence[Trigger],
+        *,
+        threads: int = 1,
+        read: Literal["primary", "replica"] = "primary",
+        name: str | None = None,
+    ) -> Worker:
+        """A worker for these triggers, whose groups it registers, or for whatever groups a function lists.
+
+        `read` says where it tails the log; a replica that is behind or down is made up for by its primary.
+        """
+        if callable(groups):
+            listed = groups
+        else:
+            for trigger in groups:
+                self.register(trigger)
+            fixed = [TriggerGroup(trigger, self._store) for trigger in groups]
+
+            def listed() -> list[Group]:
+                return list(fixed)
+
+        config = self._config.triggers
+        log = self._log_of(read)
+        retries = Retries(self.parking, self.joined, self._lookups, self._config.triggers)
+
+        def consumer_of(group: Group, pool: Threads | None, stopping: threading.Event) -> Consumer:
+            delivery = Delivery(group, self.joined, self._config.triggers.checkpoint_seconds, stopping, pool)
+            return Consumer(group, delivery, self.offsets, self.parking, retries, log, self._config)
+
+        watch = Watch(self._clusters, read)
+        return Worker(self.coordinator, listed, consumer_of, watch, config, threads=threads, name=name)
+
+    def status(self, name: str | None = None) -> list[GroupStatus]:
+        """All groups, or one: every shard's offset, head, lag and owner, and how many cells are parked."""
+        groups = self.coordinator.groups()
+        if name is not None:
+            groups = {name: self._known(groups, name)}
+        leases = self.coordinator.survey().leases
+        return [
+            self._status(record, [lease for lease in leases if lease.group == each]) for each, record in groups.items()
+        ]
+
+    def parked(self, group: str, *, shard: int | None = None, limit: int = 100) -> list[ParkedRow]:
+        """Parked cells of a group, in the order of their logs."""
+        self._known(self.coordinator.groups(), group)
+        return self.parking.listed(group, shard, limit)
+
+    def retry(self, group: str, *, shard: int | None = None, added_id: int | None = None) -> int:
+        """Have parked cells tried again at once by whoever serves their shards; how many."""
+        self._known(self.coordinator.groups(), group)
+        return self.parking.retry(group, shard, added_id)
+
+    def resume(self, group: str) -> None:
+        """Deliver a halted group's cells again, until as many more are parked as halted it."""
+        self._known(self.coordinator.groups(), group)
+        self.coordinator.resume(group, self.parking.count(group) + self._config.triggers.halt_after)
+
+    def reset(self, group: str, to: Start, shards: Sequence[int] | None = None) -> dict[int, int]:
+        """Set a group's offsets, backwards too; the added ids they are at then. Whoever serves it starts anew there."""
+        self._known(self.coordinator.groups(), group)
+        chosen = list(range(self._config.shards)) if shards is None else list(shards)
+        places = self._places(group, to, chosen)
+        self.offsets.reset(group, places)
+        self.coordinator.revoke(group, self._fences(group, chosen))
+        return {shard: added_id for shard, (_epoch, added_id) in places.items()}
+
+    def remove(self, group: str) -> None:
+        """Forget a group, its offsets and its parked cells."""
+        self.coordinator.remove_group(group)
+        self.offsets.remove(group)
+
+    def _places(self, group: str, to: Start, shards: Sequence[int]) -> dict[int, tuple[int, int]]:
+        if isinstance(to, datetime):
+            pages = self._log.pages(dict.fromkeys(shards, to), 1)
+            return {shard: (page.position.epoch, page.next_location - len(page.cells)) for shard, page in pages.items()}
+        places: dict[int, tuple[int, int]] = {}
+        for shard, seen in self.offsets.find(group, shards).items():
+            if isinstance(seen, SchemalessError):
+                raise seen
+            places[shard] = seen.state.epoch, seen.head if to == "now" else 0
+        return places
+
+    def _fences(self, group: str, shards: Sequence[int]) -> dict[int, int]:
+        fences = {}
+        for shard, seen in self.offsets.find(group, shards).items():
+            if isinstance(seen, SchemalessError):
+                raise seen
+            if seen.offset is not None:
+                fences[shard] = seen.offset.fence
+        return fences
+
+    def _known(self, groups: Mapping[str, GroupRecord], name: str) -> GroupRecord:
+        if name not in groups:
+            known = ", ".join(sorted(groups)) or "none yet"
+            raise InvalidRequest(f"There is no group {shown(name)}.", hint=f"Groups: {known}.")
+        return groups[name]
+
+    def _status(self, record: GroupRecord, leases: Sequence[Lease]) -> GroupStatus:
+        of_shard = {lease.shard: lease for lease in leases}
+        seen = self.offsets.find(record.name)
+        behind = self._behind(seen)
+        shards = tuple(_shard(shard, of_shard.get(shard), answer, behind.get(shard)) for shard, answer in seen.items())
+        return GroupStatus(record, self.parking.count(record.name), shards)
+
+    def _behind(self, seen: Mapping[int, OffsetSeen | SchemalessError]) -> dict[int, ShardPage]:
+        """The next page of each shard whose offset is not its head; from before a promotion, that of its fork."""
+        positions = {
+            shard: Position(self._config.datastore, answer.offset.epoch, answer.offset.added_id)
+            for shard, answer in seen.items()
+            if isinstance(answer, OffsetSeen)
+            and answer.offset is not None
+            and answer.offset[:2] != (answer.state.epoch, answer.head)
+        }
+        pages = self._log.pages_each(positions, 1)
+        return {shard: page for shard, page in pages.items() if isinstance(page, ShardPage)}
+
+
+def _shard(
+    shard: int, lease: Lease | None, seen: OffsetSeen | SchemalessError, behind: ShardPage | None
+) -> ShardOfGroup:
+    owner, heir = (lease.owner, lease.heir) if lease is not None else (None, None)
+    if isinstance(seen, SchemalessError) or seen.offset is None:
+        return ShardOfGroup(shard, owner, heir, None, None, None, None, None)
+    epoch, added_id, _fence = seen.offset
+    if behind is None:
+        return ShardOfGroup(shard, owner, heir, epoch, added_id, seen.head, max(0, seen.head - added_id), None)
+    lag = behind.head - behind.next_location + len(behind.cells)
+    first = behind.cells[0].created_at if behind.cells else None
+    seconds = None if first is None else max(0.0, (datetime.now(UTC) - first).total_seconds())
+    return ShardOfGroup(shard, owner, heir, epoch, added_id, behind.head, lag, seconds)

@@ -1,0 +1,71 @@
+"""Work for the processes of a fleet, and a parent to be killed: both are started by tests in processes of their own."""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from schemaless_core import Datastore
+from schemaless_core.triggers.fleet import Fleet, Pauses, Work
+from schemaless_core.triggers.seat import Seat
+from tests.crew import Notebook, noting
+
+QUICK_PAUSES = Pauses(first_seconds=0.05, most_seconds=0.2, settled_seconds=60.0)
+
+
+@dataclass(frozen=True)
+class Waiting:
+    """Writes its process id into a folder and waits for its end, of which it writes too."""
+
+    folder: Path
+
+    def __call__(self, seat: Seat) -> None:
+        is_over: list[bool] = []
+        seat.at_end(lambda: is_over.append(True))
+        (self.folder / f"{seat.number}-{os.getpid()}.running").write_text(seat.name)
+        while not is_over:
+            time.sleep(0.01)
+        (self.folder / f"{seat.number}-{os.getpid()}.ended").write_text(seat.name)
+
+
+@dataclass(frozen=True)
+class Stubborn:
+    """Never ends."""
+
+    folder: Path
+
+    def __call__(self, seat: Seat) -> None:
+        (self.folder / f"{seat.number}-{os.getpid()}.running").write_text(seat.name)
+        time.sleep(600)
+
+
+@dataclass(frozen=True)
+class Serving:
+    """Serves a group that does nothing."""
+
+    config: str
+
+    def __call__(self, seat: Seat) -> None:
+        with Datastore.open(self.config) as datastore:
+            worker = datastore.triggers.worker([noting(Notebook())], name=seat.name)
+            seat.at_end(worker.stop)
+            worker.run()
+
+
+def main(kind: str, place: str, workers: str) -> None:
+    """The parent of a fleet; its exit code says whether all ended in time."""
+    kinds: dict[str, Callable[[str], Work]] = {
+        "waiting": lambda folder: Waiting(Path(folder)),
+        "stubborn": lambda folder: Stubborn(Path(folder)),
+        "serving": Serving,
+    }
+    work = kinds[kind](place)
+    sys.exit(0 if Fleet(work, int(workers), pauses=QUICK_PAUSES).run() else 5)
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

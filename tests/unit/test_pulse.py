@@ -1,0 +1,55 @@
+"""Who is alive, as seen by somebody who looks for a moment only."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any, cast
+
+from schemaless_core.triggers.coordinator import Coordinator, Survey, WorkerRecord
+from schemaless_core.triggers.pulse import living_workers
+from tests.unit.clock import FakeClock
+
+LEASE_SECONDS = 6.0
+
+
+def watched(counter_of: Callable[[str, float], int | None], *workers: str) -> tuple[set[str], float]:
+    """Who lives, when counters are this function of time, and how long it took to see."""
+    clock = FakeClock()
+    started = clock()
+
+    def survey() -> Survey:
+        counters = {worker: counter_of(worker, clock() - started) for worker in workers}
+        records = [
+            WorkerRecord(worker, "host", 1, (), count) for worker, count in counters.items() if count is not None
+        ]
+        return Survey(tuple(records), (), {})
+
+    coordinator = cast(Coordinator, cast(Any, SimpleNamespace(survey=survey)))
+    living = living_workers(coordinator, LEASE_SECONDS, clock=clock, sleep=clock.advance)
+    return living, clock() - started
+
+
+def test_without_workers_nobody_waits() -> None:
+    assert watched(lambda worker, seconds: None, "a") == (set(), 0.0)
+
+
+def test_whoever_beats_lives_and_the_look_ends_when_all_have_beaten() -> None:
+    living, seconds = watched(lambda worker, seconds: int(seconds / (1 if worker == "a" else 2)), "a", "b")
+
+    assert living == {"a", "b"}
+    assert 2.0 <= seconds < 2.5
+
+
+def test_whoever_is_silent_for_a_lease_does_not_live() -> None:
+    living, seconds = watched(lambda worker, seconds: int(seconds) if worker == "a" else 7, "a", "b")
+
+    assert living == {"a"}
+    assert LEASE_SECONDS <= seconds < LEASE_SECONDS + 0.5
+
+
+def test_whoever_leaves_meanwhile_does_not_live_and_whoever_comes_does() -> None:
+    def counter(worker: str, seconds: float) -> int | None:
+        return {"leaves": 1 if seconds < 1 else None, "comes": None if seconds < 1 else 1}[worker]
+
+    assert watched(counter, "leaves", "comes")[0] == {"comes"}

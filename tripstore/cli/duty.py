@@ -1,0 +1,192 @@
+"""`Duty`: what each process of `triggers run` and `worker run` does, and how their fleet is run and told of."""
+
+from __future__ import annotations
+
+import os
+import socket
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass
+from typing import Any, Literal, Protocol
+
+import click
+import msgspec
+from prometheus_client import start_http_server
+
+from schemaless_core.datastore import Datastore
+from schemaless_core.errors import InvalidRequest, SchemalessError
+from schemaless_core.triggers.builtin import BuiltInGroups
+from schemaless_core.triggers.fleet import Fleet
+from schemaless_core.triggers.registry import Trigger, load_triggers
+from schemaless_core.triggers.seat import Seat
+from schemaless_core.triggers.worker import Worker
+from tripstore.cli.documents import print_document
+from tripstore.cli.exits import Exit
+from tripstore.cli.logs import show_logs
+from tripstore.cli.options import Decorated, Settings
+
+PORT_MAX = 65535
+
+ReadLog = Literal["primary", "replica"]
+
+read_log_option = click.option(
+    "--read",
+    type=click.Choice(["primary", "replica"]),
+    default="primary",
+    show_default=True,
+    help="Which servers to tail the log of; what a replica lacks is fetched from its primary.",
+)
+
+
+class RunDocument(msgspec.Struct, frozen=True):
+    """The JSON document of a fleet that has ended."""
+
+    workers: int
+    restarts: int
+    is_finished: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Size:
+    """How many processes and threads, and where their metrics are."""
+
+    workers: int
+    threads: int
+    metrics_port: int | None
+    metrics_host: str
+
+    def ports(self) -> range:
+        first = self.metrics_port
+        return range(0) if first is None else range(first, first + self.workers)
+
+
+class Served(Protocol):
+    """Makes the worker of one process; both go to their process by pickle."""
+
+    def __call__(self, datastore: Datastore, name: str, threads: int) -> AbstractContextManager[Worker]: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Duty:
+    """The work of one process of a fleet: serve until the seat is to end."""
+
+    settings: Settings
+    size: Size
+    served: Served
+
+    def __call__(self, seat: Seat) -> None:
+        show_logs(self.settings.verbosity, seat.name)
+        try:
+            self._serve(seat)
+        except SchemalessError as error:
+            if self.settings.is_debug:
+                raise
+            click.echo(f"{seat.name}: {error.message} {error.hint or ''}".rstrip(), err=True)
+            sys.exit(Exit.FAILED)
+
+    def _serve(self, seat: Seat) -> None:
+        if self.size.metrics_port is not None:
+            start_http_server(self.size.metrics_port + seat.number, self.size.metrics_host)
+        with self.settings.open() as datastore, self.served(datastore, seat.name, self.size.threads) as worker:
+            seat.at_end(worker.stop)
+            worker.run()
+        click.echo(f"{seat.name} ended; what it held was given back", err=True)
+
+
+@dataclass(frozen=True, slots=True)
+class ServedTriggers:
+    """Serves the triggers of a module."""
+
+    target: str
+    read: ReadLog = "primary"
+
+    @contextmanager
+    def __call__(self, datastore: Datastore, name: str, threads: int) -> Iterator[Worker]:
+        triggers = imported(self.target)
+        yield datastore.triggers.worker(triggers, threads=threads, read=self.read, name=name)
+
+
+@dataclass(frozen=True, slots=True)
+class ServedBuiltIns:
+    """Serves the built-in groups of these kinds, those that come later too."""
+
+    kinds: tuple[str, ...]
+    read: ReadLog = "primary"
+
+    @contextmanager
+    def __call__(self, datastore: Datastore, name: str, threads: int) -> Iterator[Worker]:
+        def tell(names: Sequence[str]) -> None:
+            waits = f"has nothing to serve yet and waits: no {', no '.join(self.kinds)}"
+            what = f"serves {', '.join(names)}" if names else waits
+            click.echo(f"{name} {what}", err=True)
+
+        with BuiltInGroups(datastore, self.kinds, tell) as groups:
+            yield datastore.triggers.worker(groups, threads=threads, read=self.read, name=name)
+
+
+def run_fleet(duty: Duty, *, as_json: bool) -> Exit:
+    """Run a duty in all its processes until a signal ends it."""
+    _check_ports(duty.size)
+    fleet = Fleet(duty, duty.size.workers)
+    click.echo("Ctrl-C ends it when what runs is finished, a second one at once.", err=True)
+    is_finished = fleet.run()
+    if as_json:
+        print_document(RunDocument(duty.size.workers, fleet.restarts, is_finished))
+    return Exit.FINE if is_finished else Exit.INTERRUPTED
+
+
+def imported(target: str) -> list[Trigger]:
+    """Import the triggers of a module, which may lie in the current folder."""
+    if os.getcwd() not in sys.path:
+        sys.path.insert(0, os.getcwd())
+    try:
+        return load_triggers(target)
+    except SchemalessError:
+        raise
+    except Exception as error:  # the user's module: whatever it raises while it is imported, its author should see
+        kind = type(error).__name__
+        raise InvalidRequest(
+            f"{target} cannot be imported ({kind}: {error}).", hint="Mend the module; --debug shows the traceback."
+        ) from error
+
+
+def size_options(function: Decorated) -> Decorated:
+    """Add the options of `Size` to a command."""
+    options: list[Callable[[Any], Any]] = [
+        click.option("--workers", type=click.IntRange(1, 1024), default=1, show_default=True, help="Processes."),
+        click.option(
+            "--threads",
+            type=click.IntRange(1, 256),
+            default=1,
+            show_default=True,
+            help="Shards that one process delivers at the same time; for functions that wait for others.",
+        ),
+        click.option(
+            "--metrics-port",
+            type=click.IntRange(1, PORT_MAX),
+            metavar="PORT",
+            help="Serve Prometheus metrics: the first process here, the next one port higher.",
+        ),
+        click.option(
+            "--metrics-host", default="127.0.0.1", show_default=True, metavar="ADDRESS", help="The address to serve at."
+        ),
+    ]
+    for option in reversed(options):
+        function = option(function)
+    return function
+
+
+def _check_ports(size: Size) -> None:
+    """Try all ports now: a child could only die of it, again and again."""
+    for port in size.ports():
+        if port > PORT_MAX:
+            raise click.UsageError(f"{size.workers} workers from port {size.metrics_port} on need port {port}.")
+        with socket.socket() as trial:
+            trial.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            try:
+                trial.bind((size.metrics_host, port))
+            except OSError as problem:
+                raise click.UsageError(
+                    f"{size.metrics_host}:{port} cannot be served ({problem.strerror}); choose another --metrics-port."
+                ) from problem
