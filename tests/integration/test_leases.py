@@ -639,7 +639,7 @@ def test_a_document_changes_only_from_the_version_that_was_seen(control: Control
     assert documents.find("indexes") is None
 
     first = documents.put("indexes", {"alias": 1, "name": "Ærø"}, expected_version=0, **put)  # type: ignore[arg-type]
-    second = documents.put("indexes", {"alias": 2}, expected_version=1, **put)  # type: ignore[arg-type]
+    second = documents.put("indexes", {"alias": 2}, expected_version=1, **put)  # type: ignore[arg-type]  # the keywords of both puts
 
     assert first == Document("indexes", 1, {"alias": 1, "name": "Ærø"})
     assert documents.find("indexes") == second == Document("indexes", 2, {"alias": 2})
