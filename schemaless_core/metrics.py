@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import os
+import threading
+from collections.abc import Mapping
 from contextlib import suppress
 from functools import lru_cache
 
 from prometheus_client import Counter, Gauge, Histogram
+from prometheus_client.metrics import MetricWrapperBase
+from prometheus_client.values import MutexValue
 
 _SECONDS = (0.0002, 0.0005, 0.001, 0.002, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5)
 
@@ -108,3 +113,23 @@ def index_cell_written(index: str, seconds: float) -> None:
 
 def index_cells_dropped(cause: str, count: int) -> None:
     INDEX_DROPPED.labels(cause).inc(count)
+
+
+def renew_locks(part: object) -> None:
+    """In a forked child: a lock that another thread of the parent held would never be released here."""
+    if isinstance(part, Mapping):
+        part = list(part.values())
+    if isinstance(part, list):
+        for each in part:
+            renew_locks(each)
+    elif isinstance(part, MetricWrapperBase | MutexValue):
+        if "_lock" in vars(part):
+            vars(part)["_lock"] = threading.Lock()  # the library offers no other way
+        renew_locks(vars(part))
+
+
+def _after_fork() -> None:
+    renew_locks([metric for metric in globals().values() if isinstance(metric, MetricWrapperBase)])
+
+
+os.register_at_fork(after_in_child=_after_fork)

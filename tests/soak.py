@@ -55,6 +55,10 @@ class Result:
     figures: list[str]
 
 
+#: A part ends in time as a whole; single tests may take as long as it.
+PYTEST = [sys.executable, "-m", "pytest", "-o", "timeout=3000"]
+
+
 @click.command()
 @click.option("--again", is_flag=True, help="Forget the parts that passed.")
 @click.option("--part", "only", type=click.Choice([*PARTS, BENCH]), help="Run one part.")
@@ -72,7 +76,7 @@ def main(again: bool, only: str | None) -> None:
 
 def _run(part: str) -> Result:
     click.echo(f"{part} …", err=True)
-    command = [sys.executable, "-m", "benchmarks"] if part == BENCH else [sys.executable, "-m", "pytest", *PARTS[part]]
+    command = [sys.executable, "-m", "benchmarks"] if part == BENCH else [*PYTEST, *PARTS[part]]
     started = time.monotonic()
     try:
         done = subprocess.run(

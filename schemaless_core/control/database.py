@@ -17,6 +17,7 @@ from sqlalchemy.pool import NullPool
 from schemaless_core.config import TlsConfig
 from schemaless_core.control.tables import VERSION_TABLE
 from schemaless_core.errors import ControlUnavailable, InvalidServer, SchemaMissing
+from schemaless_core.forks import unforked
 from schemaless_core.urls import NodeUrl
 
 CREATE_DATABASE = "CREATE DATABASE IF NOT EXISTS `{name}` CHARACTER SET utf8mb4 COLLATE utf8mb4_bin"
@@ -48,7 +49,7 @@ class ControlDatabase:
         if self._url.engine == "sqlite" and not self._path.exists():
             raise self._no_tables()  # SQLite would create the file for whoever only looks
         try:
-            with self._engine.begin() as connection:
+            with unforked(), self._engine.begin() as connection:
                 yield connection
         except sa.exc.IntegrityError:
             raise  # a lost compare-and-set; its caller knows what that means

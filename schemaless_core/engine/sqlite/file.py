@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import sqlite3
 import threading
 import weakref
@@ -14,13 +13,14 @@ from pathlib import Path
 
 from schemaless_core.deadline import Deadline
 from schemaless_core.errors import InvalidServer, NodeUnavailable, SchemalessError, SchemaMissing
+from schemaless_core.forks import unforked, when_at_rest
 from schemaless_core.sharding import bucket_of, cell_hash
 
 _EPOCH_START = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 class SQLiteFile:
-    """One database file. Keeps idle connections; a fork starts with none."""
+    """One database file. Keeps idle connections; none is open while the process forks."""
 
     def __init__(self, node: str, path: Path) -> None:
         self._node = node
@@ -49,31 +49,33 @@ class SQLiteFile:
             reason = f"its folder cannot be made ({error.strerror})"
             raise InvalidServer(self._node, reason, hint="Mend the path or its rights.") from error
         script = files("schemaless_core.engine.sqlite").joinpath("sql", "store.sql").read_text()
-        connection = self._connect()
-        try:
-            connection.executescript(script)
-        except sqlite3.Error as error:
-            raise self._translated(error) from error
-        finally:
-            connection.close()
+        with unforked():
+            connection = self._connect()
+            try:
+                connection.executescript(script)
+            except sqlite3.Error as error:
+                raise self._translated(error) from error
+            finally:
+                connection.close()
 
     @property
     def exists(self) -> bool:
         return self._path.exists()
 
     def close(self) -> None:
-        with self._lock:
-            idle, self._idle = self._idle, []
-        for connection in idle:
-            connection.close()
-
-    def after_fork(self) -> None:
-        """SQLite forbids to use or close a parent's connection: keep them, untouched, for ever."""
-        _INHERITED.extend(self._idle)
-        self._lock, self._idle = threading.Lock(), []
+        with unforked():
+            with self._lock:
+                idle, self._idle = self._idle, []
+            for connection in idle:
+                connection.close()
 
     @contextmanager
     def _transaction(self, begin: str, deadline: Deadline) -> Iterator[sqlite3.Connection]:
+        with unforked(), self._begun(begin, deadline) as connection:
+            yield connection
+
+    @contextmanager
+    def _begun(self, begin: str, deadline: Deadline) -> Iterator[sqlite3.Connection]:
         connection = self._taken()
         try:
             milliseconds = max(int(deadline.remaining_seconds() * 1000), 1)
@@ -148,12 +150,9 @@ def from_microseconds(value: int) -> datetime:
 
 
 _ALL: weakref.WeakSet[SQLiteFile] = weakref.WeakSet()
-_INHERITED: list[sqlite3.Connection] = []
 
 
-def _after_fork() -> None:
+@when_at_rest
+def _close_all() -> None:
     for file in list(_ALL):
-        file.after_fork()
-
-
-os.register_at_fork(after_in_child=_after_fork)
+        file.close()
