@@ -1,0 +1,54 @@
+"""Connections for work that may take its time: DDL, looks at the catalogue, back-fills. Cells go through `database`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import psycopg2
+from psycopg2.extensions import connection as Connection  # noqa: N812  # the driver's class has a small letter
+
+from tripstore.backends.postgres.errors import LegacyUnavailable
+
+#: What makes the text of values independent of whoever asks. Capture's functions carry the same.
+RENDERING = {
+    "search_path": "pg_catalog, pg_temp",
+    "extra_float_digits": "1",
+    "TimeZone": "UTC",
+    "DateStyle": "ISO, YMD",
+    "IntervalStyle": "postgres",
+    "bytea_output": "hex",
+}
+
+CONNECT_SECONDS = 5
+
+
+def options(**more: str) -> str:
+    """Settings of a session as libpq takes them; they cost no round trip."""
+    settings = RENDERING | {"client_encoding": "UTF8"} | more
+    return " ".join(f"-c {name}={value.replace(' ', chr(92) + ' ')}" for name, value in settings.items())
+
+
+@contextmanager
+def connected(url: str, what: str, **settings: str) -> Iterator[Connection]:
+    """A connection in autocommit mode that says in pg_stat_activity what it is for."""
+    try:
+        connection = psycopg2.connect(
+            url, connect_timeout=CONNECT_SECONDS, application_name=f"tripstore {what}", options=options(**settings)
+        )
+    except psycopg2.OperationalError as error:
+        reason = str(error).strip().splitlines()[0]
+        raise LegacyUnavailable(f"Postgres cannot be reached ({reason}).", hint="Check legacy.postgres.") from error
+    try:
+        connection.autocommit = True
+        yield connection
+    finally:
+        connection.close()
+
+
+def rows(connection: Connection, statement: str, parameters: Any = None) -> list[tuple[Any, ...]]:
+    """Run one statement and return its rows, none for a statement that has no answer."""
+    with connection.cursor() as cursor:
+        cursor.execute(statement, parameters)
+        return cursor.fetchall() if cursor.description else []

@@ -1,0 +1,48 @@
+"""What the legacy store raises beyond the errors of every cell store."""
+
+from __future__ import annotations
+
+from schemaless_core.errors import Conflict, Invalid, Unavailable
+from tripstore.errors import TripstoreError
+
+
+class LegacyUnavailable(Unavailable, TripstoreError):
+    """Postgres cannot be reached, did not answer in time, or somebody holds the row. Try later."""
+
+
+class Unrepresentable(Invalid, TripstoreError):
+    """The legacy tables cannot hold this body; `path` names the field. Nothing was written."""
+
+    def __init__(self, path: str, reason: str, *, hint: str | None = None) -> None:
+        super().__init__(f"{path or 'the body'} cannot be held by Postgres: {reason}.", hint=hint)
+        self.path = path
+        self.reason = reason
+
+
+class UnreadableRow(Conflict, TripstoreError):
+    """A row of the legacy tables holds something that no body can hold; `path` names the field."""
+
+    def __init__(self, path: str, reason: str, *, hint: str | None = None) -> None:
+        super().__init__(f"{path} cannot stand in a body: {reason}.", hint=hint)
+        self.path = path
+        self.reason = reason
+
+
+class HistoryTruncated(Unavailable, TripstoreError):
+    """Older versions were changed before capture began, or their log was dropped: nobody here knows them."""
+
+
+class LogPurged(Invalid, TripstoreError):
+    """The location lies before the log of the legacy store begins."""
+
+
+class InvalidLayout(Invalid, TripstoreError):
+    """A layout that cannot be used, or that does not fit the live database."""
+
+
+class CaptureBroken(Conflict, TripstoreError):
+    """Capture is missing, disabled, or was so for a while: changes may have been missed."""
+
+
+class LegacyRefused(Conflict, TripstoreError):
+    """Postgres refuses the write: a constraint of the company's, or capture's own rules."""

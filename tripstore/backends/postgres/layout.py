@@ -1,0 +1,265 @@
+"""`Layout`: how Postgres tables hold the columns of cells. Data only; read from YAML by `reading`, checked by `check`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from functools import cached_property
+from hashlib import sha256
+from typing import NamedTuple
+
+from schemaless_core import InvalidRequest, Json
+from schemaless_core.canonical import canonical_bytes
+
+#: A ref key of `{column: n, version: v}` is n·2^20 + v.
+VERSION_BITS = 20
+VERSION_MAX = (1 << VERSION_BITS) - 1
+NUMBER_MAX = (1 << 42) - 1
+
+#: The column that pairs the legacy id of a row with its UUID: one cell with ref key 0 and the body {"id": 123}.
+LEGACY_ID = "_LEGACY_ID"
+
+
+def quoted(name: str) -> str:
+    """An identifier as it stands in SQL."""
+    return '"' + name.replace('"', '""') + '"'
+
+
+class TableName(NamedTuple):
+    """A table of the company's."""
+
+    schema: str
+    name: str
+
+    @property
+    def sql(self) -> str:
+        return f"{quoted(self.schema)}.{quoted(self.name)}"
+
+    def __str__(self) -> str:
+        return self.name if self.schema == "public" else f"{self.schema}.{self.name}"
+
+
+class FieldType(StrEnum):
+    """What a physical column's values are in bodies."""
+
+    UUID = "uuid"
+    STRING = "string"
+    INT = "int"
+    FLOAT = "float"
+    DECIMAL = "decimal"
+    BOOLEAN = "boolean"
+    DATETIME = "datetime"
+    DATE = "date"
+    BYTES = "bytes"
+    JSON = "json"
+    ARRAY = "array"
+
+
+class RefKeyKind(StrEnum):
+    """What the ref keys of a column's cells come from."""
+
+    VERSION = "version"  #: One row, changed in place: its version.
+    FACT = "fact"  #: Child rows that never change: their number.
+    CHILD = "child"  #: Child rows that change: number and version.
+
+
+class DeletePolicy(StrEnum):
+    """What the deletion of a mapped row means."""
+
+    TOMBSTONE = "tombstone"
+    IGNORE = "ignore"
+    FORBID = "forbid"
+
+
+class TombstonePolicy(StrEnum):
+    """What a tombstone of the parent column does, put through the facade while other columns have rows."""
+
+    REFUSE = "refuse"
+    DELETE = "delete"
+
+
+@dataclass(frozen=True, slots=True)
+class Lookup:
+    """A pair of another table that never changes: rows point to its key, bodies hold its UUID."""
+
+    table: TableName
+    key: str
+    value: str
+
+
+@dataclass(frozen=True, slots=True)
+class Field:
+    """One top-level key of the bodies of a column, and the physical column that holds it."""
+
+    name: str
+    column: str
+    kind: FieldType
+    lookup: Lookup | None = None
+    items: FieldType | None = None  #: Of an array.
+    keeps_null: bool = False  #: NULL is `null` in the body; otherwise the field is missing.
+
+
+@dataclass(frozen=True, slots=True)
+class RefKeySource:
+    """The physical columns that make ref keys."""
+
+    column: str | None = None
+    version: str | None = None
+
+    @property
+    def kind(self) -> RefKeyKind:
+        if self.column is None:
+            return RefKeyKind.VERSION
+        return RefKeyKind.FACT if self.version is None else RefKeyKind.CHILD
+
+
+@dataclass(frozen=True, slots=True)
+class RowKeySource:
+    """The table whose rows are the rows of the datastore, its integer id, and the UUID that is the row key."""
+
+    table: TableName
+    id: str
+    uuid: str
+
+
+@dataclass(frozen=True)
+class MappedColumn:
+    """A column of cells and the table that holds it."""
+
+    name: str
+    table: TableName
+    uuid: str  #: The physical column with the row key, in child tables too.
+    parent: str | None  #: The physical column that points to the parent's id; None in the parent itself.
+    ref_key: RefKeySource
+    fields: tuple[Field, ...]
+    extra: str | None = None  #: A json column for the keys of bodies that no field holds.
+    on_delete: DeletePolicy = DeletePolicy.TOMBSTONE
+    on_tombstone: TombstonePolicy = TombstonePolicy.REFUSE
+
+    @property
+    def is_child(self) -> bool:
+        return self.parent is not None
+
+    @cached_property
+    def captured(self) -> tuple[str, ...]:
+        """The physical columns whose values a cell is made of, each once, in the order of the layout."""
+        names = [field.column for field in self.fields] + ([self.extra] if self.extra else [])
+        return tuple(dict.fromkeys(names))
+
+    @cached_property
+    def fields_by_name(self) -> Mapping[str, Field]:
+        return {field.name: field for field in self.fields}
+
+    def compose(self, number: int, version: int) -> int:
+        """The ref key of a row: by its number and version, of which a kind may know only one."""
+        match self.ref_key.kind:
+            case RefKeyKind.VERSION:
+                return version
+            case RefKeyKind.FACT:
+                return number
+        if not (0 <= number <= NUMBER_MAX and 0 <= version <= VERSION_MAX):
+            raise InvalidRequest(
+                f"Row {number}, version {version}, of {self.name} has no ref key.",
+                hint=f"Numbers go from 0 to {NUMBER_MAX}, versions to {VERSION_MAX}.",
+            )
+        return number << VERSION_BITS | version
+
+    def split(self, ref_key: int) -> tuple[int, int]:
+        """Number and version of a ref key; what the kind does not know is 0."""
+        match self.ref_key.kind:
+            case RefKeyKind.VERSION:
+                return 0, ref_key
+            case RefKeyKind.FACT:
+                return ref_key, 0
+        return ref_key >> VERSION_BITS, ref_key & VERSION_MAX
+
+    def ref_key_sql(self, row: str) -> str:
+        """The ref key of a row in SQL; `row` is its alias, NEW or OLD."""
+        number = f"{row}.{quoted(self.ref_key.column)}" if self.ref_key.column else ""
+        version = f"{row}.{quoted(self.ref_key.version)}" if self.ref_key.version else ""
+        if number and version:
+            return f"(({number})::bigint << {VERSION_BITS} | {version})"
+        return f"({number or version})::bigint"
+
+    def row_sql(self, row: str) -> str:
+        """The text of a row's captured columns, one JSON object by physical name; `row` is an alias, NEW or OLD."""
+        pairs = ", ".join(f"{row}.{quoted(name)}" for name in self.captured)
+        names = ", ".join(quoted(name) for name in self.captured)
+        return f"(SELECT pg_catalog.row_to_json(captured)::text FROM (SELECT {pairs}) AS captured({names}))"
+
+
+@dataclass(frozen=True)
+class Layout:
+    """All mapped columns of one datastore."""
+
+    datastore: str
+    row_key: RowKeySource
+    columns: Mapping[str, MappedColumn]
+
+    @cached_property
+    def parent(self) -> MappedColumn:
+        """The column of the table whose rows are the rows of the datastore."""
+        return next(column for column in self.columns.values() if not column.is_child)
+
+    @cached_property
+    def children(self) -> tuple[MappedColumn, ...]:
+        return tuple(column for column in self.columns.values() if column.is_child)
+
+    @cached_property
+    def tables(self) -> frozenset[TableName]:
+        return frozenset(column.table for column in self.columns.values())
+
+    @cached_property
+    def lookups(self) -> tuple[Lookup, ...]:
+        """Every looked-up pair once."""
+        found = [field.lookup for column in self.columns.values() for field in column.fields if field.lookup]
+        return tuple(dict.fromkeys(found))
+
+    @cached_property
+    def digest(self) -> str:
+        """Equal for equal layouts, wherever they were read."""
+        return sha256(canonical_bytes(self.to_document())).hexdigest()[:16]
+
+    def ref_key(self, column_name: str, number: int, version: int) -> int:
+        return self.columns[column_name].compose(number, version)
+
+    def split(self, column_name: str, ref_key: int) -> tuple[int, int]:
+        return self.columns[column_name].split(ref_key)
+
+    def to_document(self) -> dict[str, Json]:
+        """The layout in the shape of its YAML, everything said that a file may leave out."""
+        return {
+            "datastore": self.datastore,
+            "row_key": {"table": str(self.row_key.table), "id": self.row_key.id, "uuid": self.row_key.uuid},
+            "columns": {name: _column_document(column) for name, column in self.columns.items()},
+        }
+
+
+def _column_document(column: MappedColumn) -> dict[str, Json]:
+    source = {"column": column.ref_key.column, "version": column.ref_key.version}
+    document: dict[str, Json] = {
+        "table": str(column.table),
+        "ref_key": {key: name for key, name in source.items() if name is not None},
+        "fields": {field.name: _field_document(field) for field in column.fields},
+        "on_delete": column.on_delete.value,
+    }
+    if column.parent is not None:
+        document["parent"] = {"column": column.parent, "uuid": column.uuid}
+    else:
+        document["on_tombstone"] = column.on_tombstone.value
+    if column.extra is not None:
+        document["extra"] = column.extra
+    return document
+
+
+def _field_document(field: Field) -> dict[str, Json]:
+    document: dict[str, Json] = {"column": field.column, "type": field.kind.value}
+    if field.lookup is not None:
+        lookup = field.lookup
+        document["lookup"] = {"table": str(lookup.table), "key": lookup.key, "value": lookup.value}
+    if field.items is not None:
+        document["items"] = field.items.value
+    if field.keeps_null:
+        document["null"] = "keep"
+    return document

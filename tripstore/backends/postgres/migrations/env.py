@@ -1,0 +1,18 @@
+"""Runs the migrations of schema `tripstore` on the connection that `migrate` hands in."""
+
+from __future__ import annotations
+
+from alembic import context
+
+from tripstore.backends.postgres.tables import SCHEMA, VERSION_TABLE, metadata
+
+context.configure(
+    connection=context.config.attributes["connection"],
+    target_metadata=metadata,
+    version_table=VERSION_TABLE,
+    version_table_schema=SCHEMA,
+    include_schemas=True,
+    include_object=lambda thing, _name, kind, _reflected, _other: kind != "table" or thing.schema == SCHEMA,
+)
+with context.begin_transaction():
+    context.run_migrations()

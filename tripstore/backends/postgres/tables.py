@@ -1,0 +1,90 @@
+"""Our own tables in the company's database, all in one schema: metadata for alembic, names for SQL."""
+
+from __future__ import annotations
+
+import sqlalchemy as sa
+from sqlalchemy.dialects import postgresql as pg
+
+SCHEMA = "tripstore"
+VERSION_TABLE = "alembic_version"
+#: The session variable by which the facade and the reverse mirror say who they are, for one transaction.
+ORIGIN = "tripstore.origin"
+
+metadata = sa.MetaData(schema=SCHEMA)
+
+#: Every layout that capture ever wrote rows by; a change carries its number.
+layout = sa.Table(
+    "layout",
+    metadata,
+    sa.Column("number", sa.Integer, sa.Identity(), primary_key=True),
+    sa.Column("digest", sa.Text, nullable=False, unique=True),
+    sa.Column("document", sa.Text, nullable=False),
+    sa.Column("installed_at", sa.DateTime(timezone=True), nullable=False, server_default=sa.func.now()),
+)
+
+
+def _change_columns() -> list[sa.Column[object]]:
+    return [
+        sa.Column("row_key", pg.UUID, nullable=False),
+        sa.Column("column_name", sa.Text, nullable=False),
+        sa.Column("ref_key", sa.BigInteger, nullable=False),
+        sa.Column("id", sa.BigInteger, nullable=False),
+        sa.Column("xid", sa.Text().with_variant(_XID8(), "postgresql"), nullable=False),
+        sa.Column("at", sa.DateTime(timezone=True), nullable=False),
+        sa.Column("layout", sa.Integer),  # NULL: `row` is the canonical body itself
+        sa.Column("row", sa.Text),  # NULL: a tombstone
+        sa.Column("previous", sa.BigInteger),  # the ref key that this change replaced; NULL: none
+        sa.Column("origin", sa.Text),
+    ]
+
+
+class _XID8(sa.types.UserDefinedType[str]):
+    cache_ok = True
+
+    def get_col_spec(self, **_options: object) -> str:
+        return "xid8"
+
+
+#: Changes that no relay has delivered yet. The primary key is I2: one change per key.
+queue = sa.Table("queue", metadata, *_change_columns(), sa.PrimaryKeyConstraint("row_key", "column_name", "ref_key"))
+#: Delivered changes, partitioned by day.
+log = sa.Table("log", metadata, *_change_columns(), sa.Column("delivered_at", sa.DateTime(timezone=True)))
+#: The ref key of every deleted row's tombstone, for ever. `n` is 0 unless child rows change.
+tomb = sa.Table(
+    "tomb",
+    metadata,
+    sa.Column("row_key", pg.UUID, primary_key=True),
+    sa.Column("column_name", sa.Text, primary_key=True),
+    sa.Column("n", sa.BigInteger, primary_key=True),
+    sa.Column("ref_key", sa.BigInteger, nullable=False),
+)
+#: Cells that the company's tables cannot hold: free columns, children before their parent, history put late.
+cell = sa.Table(
+    "cell",
+    metadata,
+    sa.Column("row_key", pg.UUID, primary_key=True),
+    sa.Column("column_name", sa.Text, primary_key=True),
+    sa.Column("ref_key", sa.BigInteger, primary_key=True),
+    sa.Column("body", sa.LargeBinary, nullable=False),
+    sa.Column("created_at", sa.DateTime(timezone=True), nullable=False),
+)
+#: Dense ids of the emulated shard log, given when a reader asks.
+numbered = sa.Table(
+    "numbered",
+    metadata,
+    sa.Column("shard", sa.Integer, primary_key=True),
+    sa.Column("added_id", sa.BigInteger, primary_key=True),
+    sa.Column("row_key", pg.UUID, nullable=False),
+    sa.Column("column_name", sa.Text, nullable=False),
+    sa.Column("ref_key", sa.BigInteger, nullable=False),
+    sa.Column("created_at", sa.DateTime(timezone=True), nullable=False),
+    sa.UniqueConstraint("row_key", "column_name", "ref_key"),
+)
+#: One row: from when nothing is missed, by which layout, and what broke it.
+capture = sa.Table(
+    "capture",
+    metadata,
+    sa.Column("since", sa.DateTime(timezone=True)),
+    sa.Column("layout", sa.Integer),
+    sa.Column("broken", sa.Text),
+)
