@@ -1,4 +1,4 @@
-"""`Layout`: how Postgres tables hold the columns of cells. Data only; read from YAML by `reading`, checked by `check`."""
+"""`Layout`: how Postgres tables hold columns of cells. Data only; read from YAML by `reading`, checked by `check`."""
 
 from __future__ import annotations
 
