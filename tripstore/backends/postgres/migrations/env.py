@@ -12,7 +12,9 @@ context.configure(
     version_table=VERSION_TABLE,
     version_table_schema=SCHEMA,
     include_schemas=True,
-    include_object=lambda thing, _name, kind, _reflected, _other: kind != "table" or getattr(thing, "schema", None) == SCHEMA,
+    include_object=lambda thing, _name, kind, _reflected, _other: (
+        kind != "table" or getattr(thing, "schema", None) == SCHEMA
+    ),
 )
 with context.begin_transaction():
     context.run_migrations()
