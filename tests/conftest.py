@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -22,6 +23,9 @@ settings.register_profile(
     print_blob=True,
 )
 settings.load_profile("tripstore")
+
+# A run in the background of a script has Ctrl-C switched off, and so would have the commands that tests start.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture(scope="session")
