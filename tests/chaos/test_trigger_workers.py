@@ -6,6 +6,7 @@ import os
 import random
 import signal
 import time
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from multiprocessing.process import BaseProcess
@@ -62,8 +63,10 @@ def owners(store: Datastore) -> dict[int, str | None]:
 
 
 def all_serve(store: Datastore, workers: int) -> bool:
-    found = list(owners(store).values()) if GROUP in store.triggers.coordinator.groups() else []
-    return bool(found) and None not in found and len(set(found)) == workers
+    """Whether so many workers share all shards evenly: no shard is about to be moved any more."""
+    found = owners(store) if GROUP in store.triggers.coordinator.groups() else {}
+    served = Counter(found.values())
+    return len(served) == workers and None not in served and max(served.values()) - min(served.values()) <= 1
 
 
 @contextmanager

@@ -35,6 +35,8 @@ def _change_columns() -> list[sa.Column[object]]:
         sa.Column("row", sa.Text),  # NULL: a tombstone
         sa.Column("previous", sa.BigInteger),  # the ref key that this change replaced; NULL: none
         sa.Column("origin", sa.Text),
+        sa.Column("application", sa.Text),  # who wrote: for `audit db`
+        sa.Column("role", sa.Text),
     ]
 
 

@@ -17,7 +17,9 @@ _CHANGE = """
     layout int,
     row text,
     previous bigint,
-    origin text
+    origin text,
+    application text DEFAULT pg_catalog.current_setting('application_name', true),
+    role text DEFAULT session_user
 """
 
 _TABLES = f"""
