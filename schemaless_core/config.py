@@ -133,8 +133,8 @@ def load_document(source: str | os.PathLike[str] | Mapping[str, Any]) -> tuple[d
 
 def parse_config(document: Mapping[str, Any], folder: Path) -> DatastoreConfig:
     """Check a document in full and return the configuration."""
-    document = _resolve_references(document, folder)
-    _refuse_unknown("", document, KEYS)
+    document = resolve_references(document, folder)
+    refuse_unknown("", document, KEYS)
     for key in ("datastore", "shards", "clusters"):
         if key not in document:
             raise InvalidConfig(key, "is missing", hint=f"Add {key}; `tripstore init` writes an example.")
@@ -149,12 +149,13 @@ def parse_config(document: Mapping[str, Any], folder: Path) -> DatastoreConfig:
         max_body_bytes=_whole(
             "max_body_bytes", document.get("max_body_bytes", DEFAULT_MAX_BODY_BYTES), 1, 16 * 1024 * 1024 - 1
         ),
-        tls=_with_files(_section("tls", TlsConfig, document.get("tls")), folder),
-        **{name: _section(name, struct, document.get(name)) for name, struct in _SECTIONS.items()},
+        tls=_with_files(section("tls", TlsConfig, document.get("tls")), folder),
+        **{name: section(name, struct, document.get(name)) for name, struct in _SECTIONS.items()},
     )
 
 
-def _refuse_unknown(prefix: str, mapping: Mapping[Any, Any], known: tuple[str, ...]) -> None:
+def refuse_unknown(prefix: str, mapping: Mapping[Any, Any], known: tuple[str, ...]) -> None:
+    """Refuse keys that are not known, with the one that was meant."""
     for key in mapping:
         if key not in known:
             near = get_close_matches(str(key), known, n=1)
@@ -210,7 +211,7 @@ def _cluster(name: object, entry: object, folder: Path) -> ClusterConfig:
     key = f"clusters.{name}"
     if not isinstance(entry, dict) or "primary" not in entry:
         raise InvalidConfig(f"{key}.primary", "is missing", hint="Add primary: mysql://user:password@host:port.")
-    _refuse_unknown(f"{key}.", entry, ("primary", "replicas"))
+    refuse_unknown(f"{key}.", entry, ("primary", "replicas"))
     replicas = entry.get("replicas") or []
     if not isinstance(replicas, list):
         raise InvalidConfig(
@@ -255,13 +256,14 @@ def _control(document: Mapping[str, Any], clusters: tuple[ClusterConfig, ...], f
     return url
 
 
-def _section(name: str, struct: type[Any], value: object) -> Any:
+def section(name: str, struct: type[Any], value: object) -> Any:
+    """Check the settings of a section against its struct, whose fields all have defaults."""
     if value is None:
         return struct()
     if not isinstance(value, dict):
         raise InvalidConfig(name, f"{shown_setting(value)} is no mapping", hint=f"Write {name}: {{…}}.")
     known = {entry.name: entry.default for entry in fields(struct)}
-    _refuse_unknown(f"{name}.", value, tuple(known))
+    refuse_unknown(f"{name}.", value, tuple(known))
     return struct(**{key: _setting(f"{name}.{key}", known[key], given) for key, given in value.items()})
 
 
@@ -274,7 +276,7 @@ def _setting(key: str, default: object, given: object) -> object:
             )
         return given
     if isinstance(default, int):
-        return _whole(key, given, 0 if key == "pool.overflow" else 1, 1_000_000)
+        return _whole(key, given, 0 if key.endswith("overflow") else 1, 1_000_000)
     if isinstance(default, float):
         if not isinstance(given, int | float) or type(given) is bool or not 0 < given < 86_400:
             raise InvalidConfig(key, f"{shown(given)} is no number of seconds", hint=f"The default is {default}.")
@@ -284,12 +286,12 @@ def _setting(key: str, default: object, given: object) -> object:
     return given
 
 
-def _resolve_references(value: Any, folder: Path) -> Any:
+def resolve_references(value: Any, folder: Path) -> Any:
     """Replace ${NAME} and ${file:path} in every text of a document."""
     if isinstance(value, Mapping):
-        return {key: _resolve_references(inner, folder) for key, inner in value.items()}
+        return {key: resolve_references(inner, folder) for key, inner in value.items()}
     if isinstance(value, list):
-        return [_resolve_references(inner, folder) for inner in value]
+        return [resolve_references(inner, folder) for inner in value]
     if isinstance(value, str):
         # Inside a URL a password's own @ and / must not be taken for the URL's.
         escape = partial(quote, safe="") if "://" in value and not value.startswith("sqlite:") else str

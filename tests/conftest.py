@@ -6,12 +6,14 @@ import os
 import signal
 from collections.abc import Iterator
 from pathlib import Path
+from typing import cast
 
 import pytest
 from hypothesis import HealthCheck, settings
 
 from schemaless_core import CellStore, Datastore
-from tests.stores import DATASTORE_ENGINES, SERVER_ENGINES, STORE_ENGINES, ServerEngine, Stores
+from tests.legacy_databases import FLAVOURS
+from tests.stores import CELL_STORES, DATASTORE_ENGINES, SERVER_ENGINES, STORE_ENGINES, ServerEngine, Stores
 from tripstore.local.errors import LocalServerError
 from tripstore.local.servers import LocalServers
 
@@ -43,7 +45,13 @@ def stores(servers: LocalServers, tmp_path_factory: pytest.TempPathFactory) -> I
 
 @pytest.fixture(params=STORE_ENGINES)
 def store_engine(request: pytest.FixtureRequest, stores: Stores) -> str:
-    """Every store there is, the oracle included."""
+    """Every store of the core, the oracle included."""
+    return _present(request.param, stores)
+
+
+@pytest.fixture(params=CELL_STORES)
+def cell_store(request: pytest.FixtureRequest, stores: Stores) -> str:
+    """Every store there is, the legacy store with free columns included."""
     return _present(request.param, stores)
 
 
@@ -62,15 +70,15 @@ def server_engine(request: pytest.FixtureRequest, stores: Stores) -> ServerEngin
 
 
 @pytest.fixture
-def store(store_engine: str, shared_stores: dict[str, CellStore]) -> CellStore:
+def store(cell_store: str, shared_stores: dict[str, CellStore]) -> CellStore:
     """A store that other tests use too: keys must be new."""
-    return shared_stores[store_engine]
+    return shared_stores[cell_store]
 
 
 @pytest.fixture
-def fresh_store(store_engine: str, stores: Stores) -> CellStore:
+def fresh_store(cell_store: str, stores: Stores) -> CellStore:
     """A store of this test's own."""
-    return stores.fresh_store(store_engine)
+    return stores.fresh_store(cell_store)
 
 
 @pytest.fixture
@@ -99,9 +107,12 @@ def failpoints(tmp_path: Path) -> Path:
 
 def _present(engine: str, stores: Stores) -> str:
     """A missing server fails in CI; elsewhere its tests are skipped with the reason."""
-    if engine in SERVER_ENGINES:
+    if engine in SERVER_ENGINES or engine in FLAVOURS:
         try:
-            stores.clusters(engine)
+            if engine in FLAVOURS:
+                stores.start_postgres(engine)
+            else:
+                stores.clusters(cast(ServerEngine, engine))
         except LocalServerError as error:
             if "CI" in os.environ:
                 raise

@@ -8,7 +8,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal, cast
 
-from schemaless_core import Datastore, MemoryStore
+from schemaless_core import CellStore, Datastore, MemoryStore
+from tests.legacy_databases import FLAVOURS, free_backend, postgres_server
+from tripstore.backends.postgres.backend import PostgresBackend
 from tripstore.local.replication import Cluster
 from tripstore.local.servers import LocalServers
 
@@ -16,6 +18,8 @@ ServerEngine = Literal["mariadb", "mysql"]
 SERVER_ENGINES: tuple[ServerEngine, ...] = ("mariadb", "mysql")
 DATASTORE_ENGINES = ("sqlite", *SERVER_ENGINES)
 STORE_ENGINES = ("memory", *DATASTORE_ENGINES)
+#: Whatever shows the cell store; on Postgres with free columns.
+CELL_STORES = (*STORE_ENGINES, *FLAVOURS)
 
 #: Two cores carry the servers, their replicas and the tests: what is not about deadlines gets generous ones.
 PATIENT = {
@@ -36,7 +40,7 @@ class Stores:
         self._servers = servers
         self._folder = folder
         self._clusters: dict[str, list[Cluster]] = {}
-        self._open: list[Datastore] = []
+        self._open: list[Datastore | PostgresBackend] = []
 
     def clusters(self, engine: ServerEngine) -> list[Cluster]:
         """Two clusters of a primary and a replica, the same for the whole run."""
@@ -65,9 +69,19 @@ class Stores:
         datastore.create_schema()
         return datastore
 
-    def fresh_store(self, engine: str, *, shards: int = 8) -> Datastore | MemoryStore:
-        """The same, or the oracle."""
-        return MemoryStore(shards=shards) if engine == "memory" else self.fresh(engine, shards=shards)
+    def fresh_store(self, engine: str, *, shards: int = 8) -> CellStore:
+        """The same, or the oracle, or one on Postgres."""
+        if engine == "memory":
+            return MemoryStore(shards=shards)
+        if engine not in FLAVOURS:
+            return self.fresh(engine, shards=shards)
+        backend = free_backend(self._servers, engine, shards)
+        self._open.append(backend)
+        return backend
+
+    def start_postgres(self, engine: str) -> None:
+        """Raise `LocalServerError` when there is none of this flavour."""
+        postgres_server(self._servers, FLAVOURS[engine])
 
     def close(self) -> None:
         for datastore in self._open:

@@ -75,6 +75,28 @@ clusters:
 #   cert: client.pem            # our own certificate, when the servers ask for one
 #   key: client-key.pem
 #   verify_hostname: true
+
+# The company's tables in Postgres, shown as columns of cells. `tripstore init --from <url> --table trips` proposes the
+# layout: which table holds which column. Options of libpq, such as ?sslmode=require, go into the URL.
+@LEGACY@#   put_seconds: 2.0            # one put, waiting for the row's lock included
+#   batch_cell_seconds: 0.01    # added to it per cell of a batch
+#   read_seconds: 1.0           # a read by key, a row, a page of the log
+#   scan_seconds: 60.0          # a page of rows, a checksum, an index query that has to sort
+#   pool_seconds: 1.0           # waiting for a free connection, on top
+#   connect_seconds: 1.0        # opening a connection, within the call's own time
+#   pool_size: 8                # connections kept open per process
+#   pool_overflow: 24           # opened on demand beyond that
+#   lock_seconds: 1.0           # waiting for one lock; somebody's open transaction holds it
+#   statement_seconds: 60.0     # one statement, as the server counts
+#   idle_transaction_seconds: 5.0  # the server ends a transaction of ours whose process stopped so long
+#   log_days: 7                 # delivered changes are kept so long
+#   truncate: refuse            # TRUNCATE of a mapped table: refuse, or allow, which breaks capture
+"""
+
+_LEGACY_COMMENT = """\
+# legacy:
+#   postgres: postgresql://user:password@host:port/database
+#   layout: layout.yaml
 """
 
 _REPLICAS_COMMENT = "    # replicas: [mysql://user:password@host:port]\n"
@@ -88,7 +110,17 @@ class ExampleCluster:
     replicas: Sequence[str] = ()
 
 
-def render(datastore: str, shards: int, clusters: Mapping[str, ExampleCluster]) -> str:
+@dataclass(frozen=True, slots=True)
+class ExampleLegacy:
+    """The company's database and its layout as they are to stand in the file."""
+
+    postgres: str
+    layout: str
+
+
+def render(
+    datastore: str, shards: int, clusters: Mapping[str, ExampleCluster], legacy: ExampleLegacy | None = None
+) -> str:
     """Return the text of the file; `InvalidConfig` when no datastore could be made from it."""
     _check(datastore, shards, clusters)
     first = next(iter(clusters.values())).primary
@@ -97,6 +129,7 @@ def render(datastore: str, shards: int, clusters: Mapping[str, ExampleCluster]) 
         "SHARDS": str(shards),
         "CLUSTERS": "".join(_cluster(name, cluster) for name, cluster in clusters.items()),
         "CONTROL": "sqlite:///control" if first.startswith("sqlite:") else "mysql://user:password@host:port",
+        "LEGACY": _LEGACY_COMMENT if legacy is None else _legacy(legacy),
     }
     return re.sub("@([A-Z]+)@", lambda match: values[match.group(1)], _TEXT)
 
@@ -127,6 +160,10 @@ def _check(datastore: str, shards: int, clusters: Mapping[str, ExampleCluster]) 
         },
     }
     parse_config(document, Path.cwd())
+
+
+def _legacy(legacy: ExampleLegacy) -> str:
+    return f"legacy:\n  postgres: {json.dumps(legacy.postgres)}\n  layout: {json.dumps(legacy.layout)}\n"
 
 
 def _cluster(name: str, cluster: ExampleCluster) -> str:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from hashlib import sha256
 from pathlib import Path
 from typing import NamedTuple
@@ -65,7 +66,7 @@ class FieldsOfRow(NamedTuple):
     complaints: tuple[Complaint, ...]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class IndexDefinition:
     """One version of an index."""
 
@@ -73,7 +74,7 @@ class IndexDefinition:
     datastore: str
     columns: tuple[SourceColumn, ...]
 
-    @property
+    @cached_property
     def fields(self) -> tuple[Field, ...]:
         return tuple(field for column in self.columns for field in column.fields)
 
@@ -96,10 +97,14 @@ class IndexDefinition:
 
     def position_of(self, name: str) -> int:
         """Where the field of this name stands among all fields."""
-        names = [field.name for field in self.fields]
-        if name not in names:
-            raise InvalidRequest(f"Index {self.name} has no field {shown(name)}.", hint=meant(name, names, "Fields"))
-        return names.index(name)
+        if name not in self._names:
+            hint = meant(name, self._names, "Fields")
+            raise InvalidRequest(f"Index {self.name} has no field {shown(name)}.", hint=hint)
+        return self._names.index(name)
+
+    @cached_property
+    def _names(self) -> tuple[str, ...]:
+        return tuple(field.name for field in self.fields)
 
     def fields_of(self, cells: Mapping[str, Cell | None]) -> FieldsOfRow:
         """Return the fields of a row from the latest cells of the source columns."""

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import re
 import stat
+from dataclasses import fields
 from pathlib import Path
 
 import pytest
+import yaml
 
 from schemaless_core.config import DatastoreConfig, TlsConfig, load_document, parse_config
 from tests.acceptance.conftest import Shell
+from tests.layouts import document
+from tripstore.config import LegacyLimits, load_config
 from tripstore.example import ExampleCluster, render
 
 
@@ -75,15 +79,17 @@ def test_init_writes_nothing_that_no_datastore_could_be_made_from(
 
 def test_the_defaults_that_the_example_shows_as_comments_are_the_defaults(tmp_path: Path) -> None:
     text = render("trips", 4, {"a": ExampleCluster("sqlite:///data/a")})
-    shown_keys = r"^# ((?:max_body_bytes|deadlines|pool|breaker|triggers|tls|  [a-z_]+):)"
+    shown_keys = r"^# ((?:max_body_bytes|deadlines|pool|breaker|triggers|tls|legacy|  [a-z_]+):)"
     uncommented = re.sub(shown_keys, r"\1", text, flags=re.M)
     for pem in ("ca.pem", "client.pem", "client-key.pem"):
         (tmp_path / pem).touch()
+    (tmp_path / "layout.yaml").write_text(yaml.safe_dump(document()))
     (tmp_path / "shown.yaml").write_text(uncommented)
     (tmp_path / "bare.yaml").write_text(text)
 
-    shown = parse_config(*load_document(tmp_path / "shown.yaml"))
-    bare = parse_config(*load_document(tmp_path / "bare.yaml"))
+    everything = load_config(tmp_path / "shown.yaml")
+    shown = everything.core
+    bare = load_config(tmp_path / "bare.yaml").core
 
     assert uncommented != text
     for name in ("max_body_bytes", "deadlines", "pool", "breaker", "triggers"):
@@ -91,3 +97,6 @@ def test_the_defaults_that_the_example_shows_as_comments_are_the_defaults(tmp_pa
     assert shown.tls.ca is not None
     assert bare.tls == TlsConfig()
     assert isinstance(bare, DatastoreConfig)
+    assert everything.legacy is not None
+    assert everything.legacy.limits == LegacyLimits()
+    assert [field.name for field in fields(LegacyLimits) if f"#   {field.name}: " not in text] == []

@@ -24,6 +24,7 @@ from tests.acceptance.conftest import Shell
 from tests.chaos.actors import wait_until
 from tripstore.cli.reference import commands
 from tripstore.cli.root import root
+from tripstore.config import LegacyLimits
 from tripstore.errors import TripstoreError
 from validation.errors import ValidationError
 
@@ -268,17 +269,26 @@ def config_keys(struct: type[Any] = DatastoreConfig, prefix: str = "") -> Iterat
             yield f"{prefix}{entry.name}", default
 
 
-@pytest.mark.parametrize(("key", "default"), list(config_keys()))
+def facade_keys() -> Iterator[tuple[str, object]]:
+    """The keys that the core does not know."""
+    yield from (("legacy", ...), ("legacy.postgres", ...), ("legacy.layout", ...))
+    yield from config_keys(LegacyLimits, "legacy.")
+
+
+CONFIG_KEYS = [*config_keys(), *facade_keys()]
+
+
+@pytest.mark.parametrize(("key", "default"), CONFIG_KEYS)
 def test_every_key_of_the_configuration_is_in_its_reference_with_its_default(key: str, default: object) -> None:
     described = {row[0]: row[1:] for row in rows(REFERENCE / "configuration.md")}
 
     assert f"`{key}`" in described
-    if isinstance(default, bool | int | float):
+    if isinstance(default, bool | int | float) or (isinstance(default, str) and default):
         assert described[f"`{key}`"][0] == f"`{default}`".lower()
 
 
 def test_the_reference_describes_no_key_that_does_not_exist() -> None:
-    known = {f"`{key}`" for key, _default in config_keys()}
+    known = {f"`{key}`" for key, _default in CONFIG_KEYS}
     described = {row[0] for row in rows(REFERENCE / "configuration.md") if re.fullmatch(r"`[a-z_.<>]+`", row[0])}
 
     assert described == known

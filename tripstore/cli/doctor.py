@@ -9,9 +9,11 @@ import click
 import msgspec
 from rich.text import Text
 
+from schemaless_core.datastore import Datastore
 from schemaless_core.doctor import Doctor, Finding
 from tripstore.cli.documents import print_document
 from tripstore.cli.exits import Exit
+from tripstore.cli.legacy_doctor import Examined, LegacyExamined, examine, print_examined
 from tripstore.cli.options import Command, Settings, json_option, pass_settings
 from tripstore.cli.tables import show, table
 
@@ -35,41 +37,51 @@ class DoctorDocument(msgspec.Struct, frozen=True):
     is_fine: bool
     is_refused: bool
     findings: list[FindingDocument]
+    legacy: LegacyExamined | None
 
 
 @click.command(cls=Command)
 @json_option
 @pass_settings
 def doctor(settings: Settings, as_json: bool) -> Exit:
-    """Examine every server and the control database; change nothing.
+    """Examine every server, the control database and the legacy store; change nothing but a note of what is broken.
 
     Looks at reachability, login, version, durability, sql_mode, caches, packet size, replication, clocks, and whether
-    all shards are there. What is marked REFUSED keeps `schema apply` from creating shards. Exit code 1 when
-    anything is not fine.
+    all shards are there. What is marked REFUSED keeps `schema apply` from creating shards. Of a legacy store: whether
+    the layout fits the live tables, and whether capture misses nothing; a gap is written down there, so that no
+    backfill relies on it. Exit code 1 when anything is not fine; notes are only to be known.
 
     \b
     Example:
       tripstore doctor
       tripstore doctor --json | jq '.findings[] | select(.is_fine | not)'
     """
-    with settings.open() as datastore:
+    config = settings.load()
+    with Datastore(config.core) as datastore:
         findings = Doctor(datastore.config, datastore.clusters, datastore.control).findings()
+    legacy = None if config.legacy is None else examine(config.legacy)
     troubles = [finding for finding in findings if not finding.fact.is_fine]
+    is_fine = not troubles and (legacy is None or legacy.troubles == 0)
     if as_json:
         is_refused = any(trouble.fact.is_refusal for trouble in troubles)
-        print_document(DoctorDocument(not troubles, is_refused, [_document(finding) for finding in findings]))
+        documents = [_document(finding) for finding in findings]
+        print_document(DoctorDocument(is_fine, is_refused, documents, None if legacy is None else legacy.document()))
     else:
-        _print(findings, troubles)
-    return Exit.FAILED if troubles else Exit.FINE
+        _print(findings, legacy)
+    return Exit.FINE if is_fine else Exit.FAILED
 
 
-def _print(findings: list[Finding], troubles: list[Finding]) -> None:
+def _print(findings: list[Finding], legacy: Examined | None) -> None:
     for title, group in groupby(findings, key=_server):
         show(Text(title, style="bold"), table(("", "", ""), _rows(group)), Text())
+    if legacy is not None:
+        print_examined(legacy)
+    looked_at = len(findings) + (0 if legacy is None else len(legacy.complaints))
+    troubles = sum(not finding.fact.is_fine for finding in findings) + (0 if legacy is None else legacy.troubles)
     if not troubles:
         click.echo("Everything is fine.")
         return
-    click.echo(f"{len(troubles)} of {len(findings)} findings are not fine.")
+    click.echo(f"{troubles} of {looked_at} findings are not fine.")
 
 
 def _server(finding: Finding) -> str:

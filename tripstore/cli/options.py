@@ -15,7 +15,7 @@ import click
 
 from schemaless_core.datastore import Datastore
 from tripstore.cli.logs import show_logs
-from tripstore.config import DEFAULT_FILE, ENVIRONMENT_VARIABLE, load_config
+from tripstore.config import DEFAULT_FILE, ENVIRONMENT_VARIABLE, TripstoreConfig, load_config
 
 Decorated = TypeVar("Decorated", bound=Callable[..., Any])
 
@@ -30,9 +30,13 @@ class Settings:
     is_debug: bool = False
     verbosity: int = 0
 
+    def load(self) -> TripstoreConfig:
+        """Read the configuration file."""
+        return load_config(self.config)
+
     def open(self) -> Datastore:
         """Open the datastore of the configuration file."""
-        return Datastore(load_config(self.config).core)
+        return Datastore(self.load().core)
 
 
 pass_settings = click.make_pass_decorator(Settings, ensure=True)

@@ -15,7 +15,8 @@ import click
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
-Advance = Callable[[int, int], None]
+#: Told how many are done, and of how many; None: nobody knows.
+Advance = Callable[[int, int | None], None]
 
 INTERVAL_SECONDS = 1.0
 #: A command that ends sooner need not say that it is at work.
@@ -58,11 +59,11 @@ class Lines:
         self._clock = clock
         self._next = 0.0
 
-    def __call__(self, done: int, total: int) -> None:
-        if done < total and self._clock() < self._next:
+    def __call__(self, done: int, total: int | None) -> None:
+        if (total is None or done < total) and self._clock() < self._next:
             return
         self._next = self._clock() + INTERVAL_SECONDS
-        click.echo(f"{self._noun}: {done:,} of {total:,}", err=True)
+        click.echo(f"{self._noun}: {done:,}" + ("" if total is None else f" of {total:,}"), err=True)
 
 
 def _tell(what: str, ended: threading.Event) -> None:

@@ -6,9 +6,11 @@ from importlib.metadata import version
 
 import click
 
+from tripstore.cli.audit import audit
 from tripstore.cli.cell import cell
 from tripstore.cli.dev import dev
 from tripstore.cli.doctor import doctor
+from tripstore.cli.ids import ids
 from tripstore.cli.index import index
 from tripstore.cli.init import init
 from tripstore.cli.options import Command, Group, global_options
@@ -43,6 +45,6 @@ def _take_global_options(command: click.Command) -> None:
         command.params.extend(global_options(hidden=True))
 
 
-for command in (init, doctor, status, demo, dev, schema, cell, index, triggers, worker):
+for command in (init, doctor, status, demo, dev, schema, cell, index, triggers, worker, audit, ids):
     _take_global_options(command)
     root.add_command(command)

@@ -1,15 +1,19 @@
-"""`tripstore schema`: the shards of the datastore as they should be."""
+"""`tripstore schema`: the shards of the datastore as they should be, and what the legacy tables need."""
 
 from __future__ import annotations
 
 import time
+from contextlib import ExitStack
 
 import click
 import msgspec
 
 from schemaless_core.control.database import newest_version
+from schemaless_core.datastore import Datastore
 from schemaless_core.schema import SchemaPlan
 from tripstore.cli.documents import print_document
+from tripstore.cli.exits import Exit
+from tripstore.cli.legacy_schema import LegacyPlan, LegacySchema, print_legacy_done, print_legacy_plan
 from tripstore.cli.options import Group, Settings, json_option, pass_settings
 from tripstore.cli.progress import progress
 from tripstore.cli.tables import show, table
@@ -25,7 +29,10 @@ class ClusterPlan(msgspec.Struct, frozen=True):
 
 
 class PlanDocument(msgspec.Struct, frozen=True):
-    """The JSON document of `plan` and `apply`; `seconds` is null as long as nothing was done."""
+    """The JSON document of `plan` and `apply`; `seconds` is null as long as nothing was done.
+
+    What stands above `legacy` is about the shards alone.
+    """
 
     is_complete: bool
     is_new_topology: bool
@@ -34,11 +41,12 @@ class PlanDocument(msgspec.Struct, frozen=True):
     newest_revision: str | None
     clusters: list[ClusterPlan]
     seconds: float | None
+    legacy: LegacyPlan | None
 
 
 @click.group(cls=Group)
 def schema() -> None:
-    """Create the shards of the datastore, on all its clusters.
+    """Create the shards of the datastore, on all its clusters, and what capture needs in the legacy tables.
 
     \b
     Example:
@@ -50,54 +58,88 @@ def schema() -> None:
 @schema.command()
 @json_option
 @pass_settings
-def plan(settings: Settings, as_json: bool) -> None:
+def plan(settings: Settings, as_json: bool) -> Exit:
     """Show what `apply` would create. Exit code 0, whether that is something or nothing.
+
+    With a legacy store, its layout is held against the live tables first; exit code 1 when it does not fit.
 
     \b
     Example:
       tripstore schema plan
     """
-    _plan(settings, as_json)
+    return _plan(settings, as_json)
 
 
 @schema.command()
 @click.option("--dry-run", is_flag=True, help="The same as `tripstore schema plan`.")
 @json_option
 @pass_settings
-def apply(settings: Settings, dry_run: bool, as_json: bool) -> None:
+def apply(settings: Settings, dry_run: bool, as_json: bool) -> Exit:
     """Create whatever is missing. May be repeated, raced and interrupted; it goes on where it was.
+
+    With a legacy store it then does its steps, in order: none takes a lock for longer than a moment, and the old code
+    goes on. A layout that does not fit the live tables is refused before anything is done. Exit code 6 when somebody
+    else is doing the steps.
 
     \b
     Example:
       tripstore schema apply
     """
     if dry_run:
-        _plan(settings, as_json)
-        return
+        return _plan(settings, as_json)
     started = time.perf_counter()
-    with settings.open() as datastore, progress("shards") as advance:
-        done = datastore.create_schema(progress=advance)
-    seconds = time.perf_counter() - started
-    document = _document(done, seconds)
+    config = settings.load()
+    legacy = None
+    with ExitStack() as opened:
+        if config.legacy is not None:
+            legacy = opened.enter_context(LegacySchema.opened(config.legacy))
+            legacy.refuse_unfit()
+            if not legacy.is_locked():
+                click.echo(legacy.who_locks(), err=True)
+                return Exit.LOCKED
+        with Datastore(config.core) as datastore, progress("shards") as advance:
+            done = datastore.create_schema(progress=advance)
+        legacy_plan = None if legacy is None else legacy.apply()
+    document = _document(done, time.perf_counter() - started, legacy_plan)
     if as_json:
         print_document(document)
-    elif document.is_complete:
-        click.echo(f"Nothing was missing: all {done.topology.shards} shards are there.")
     else:
-        created = sum(cluster.missing for cluster in document.clusters)
-        click.echo(f"Created {created} of {done.topology.shards} shards in {seconds:.1f} s; none is missing now.")
+        _print_done(document, done.topology.shards)
+    return Exit.FINE
 
 
-def _plan(settings: Settings, as_json: bool) -> None:
-    with settings.open() as datastore:
-        document = _document(datastore.schema.plan(), None)
+def _plan(settings: Settings, as_json: bool) -> Exit:
+    config = settings.load()
+    legacy = None
+    if config.legacy is not None:
+        with LegacySchema.opened(config.legacy) as opened:
+            legacy = opened.plan()
+    with Datastore(config.core) as datastore:
+        document = _document(datastore.schema.plan(), None, legacy)
     if as_json:
         print_document(document)
     else:
         _print(document)
+    return Exit.FAILED if legacy is not None and legacy.is_refused else Exit.FINE
+
+
+def _print_done(document: PlanDocument, shards: int) -> None:
+    created = sum(cluster.missing for cluster in document.clusters)
+    if created or not document.is_complete:
+        click.echo(f"Created {created} of {shards} shards in {document.seconds:.1f} s; none is missing now.")
+    else:
+        click.echo(f"Nothing was missing: all {shards} shards are there.")
+    if document.legacy is not None:
+        print_legacy_done(document.legacy)
 
 
 def _print(document: PlanDocument) -> None:
+    _print_shards(document)
+    if document.legacy is not None:
+        print_legacy_plan(document.legacy)
+
+
+def _print_shards(document: PlanDocument) -> None:
     if document.is_complete:
         click.echo("Nothing is missing.")
         return
@@ -114,7 +156,7 @@ def _print(document: PlanDocument) -> None:
     click.echo("Something is missing; `tripstore schema apply` creates it.")
 
 
-def _document(found: SchemaPlan, seconds: float | None) -> PlanDocument:
+def _document(found: SchemaPlan, seconds: float | None, legacy: LegacyPlan | None) -> PlanDocument:
     clusters = [
         ClusterPlan(name, len(found.topology.shards_of(name)), len(missing), _runs(missing))
         for name, missing in found.missing.items()
@@ -128,6 +170,7 @@ def _document(found: SchemaPlan, seconds: float | None) -> PlanDocument:
         newest,
         clusters,
         seconds,
+        legacy,
     )
 
 

@@ -183,8 +183,11 @@ class MappedColumn:
         return f"({number or version})::bigint"
 
     def row_sql(self, row: str) -> str:
-        """The text of a row's captured columns, one JSON object by physical name; `row` is an alias, NEW or OLD."""
-        pairs = ", ".join(f"{row}.{quoted(name)}" for name in self.captured)
+        """The text of a row's captured columns, one JSON object by physical name; `row` is an alias, NEW or OLD.
+
+        All values are texts in it: JSON's own forms of some lose what Postgres tells apart, like json's null and NULL.
+        """
+        pairs = ", ".join(f"{row}.{quoted(name)}::pg_catalog.text" for name in self.captured)
         names = ", ".join(quoted(name) for name in self.captured)
         return f"(SELECT pg_catalog.row_to_json(captured)::text FROM (SELECT {pairs}) AS captured({names}))"
 

@@ -60,6 +60,23 @@ tomb = sa.Table(
     sa.Column("n", sa.BigInteger, primary_key=True),
     sa.Column("ref_key", sa.BigInteger, nullable=False),
 )
+#: Rows whose deletion is ignored, or that were truncated: where a next row of theirs starts. No tombstone stands there.
+kept = sa.Table(
+    "kept",
+    metadata,
+    sa.Column("row_key", pg.UUID, primary_key=True),
+    sa.Column("column_name", sa.Text, primary_key=True),
+    sa.Column("n", sa.BigInteger, primary_key=True),
+    sa.Column("ref_key", sa.BigInteger, nullable=False),
+)
+#: Looked-up pairs that were deleted; changes that are not delivered yet may point to them.
+pair = sa.Table(
+    "pair",
+    metadata,
+    sa.Column("lookup", sa.Text, primary_key=True),
+    sa.Column("key", sa.Text, primary_key=True),
+    sa.Column("value", sa.Text, nullable=False),
+)
 #: Cells that the company's tables cannot hold: free columns, children before their parent, history put late.
 cell = sa.Table(
     "cell",
@@ -69,6 +86,7 @@ cell = sa.Table(
     sa.Column("ref_key", sa.BigInteger, primary_key=True),
     sa.Column("body", sa.LargeBinary, nullable=False),
     sa.Column("created_at", sa.DateTime(timezone=True), nullable=False),
+    sa.Index("cell_column", "column_name", "row_key", "ref_key"),
 )
 #: Dense ids of the emulated shard log, given when a reader asks.
 numbered = sa.Table(

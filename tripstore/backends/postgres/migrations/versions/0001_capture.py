@@ -54,6 +54,7 @@ CREATE TABLE tripstore.cell (
     created_at timestamptz NOT NULL DEFAULT clock_timestamp(),
     PRIMARY KEY (row_key, column_name, ref_key)
 );
+CREATE INDEX cell_column ON tripstore.cell (column_name, row_key, ref_key);
 CREATE TABLE tripstore.numbered (
     shard int NOT NULL,
     added_id bigint NOT NULL,

@@ -1,0 +1,127 @@
+"""`tripstore init --from`: from the company's tables to a layout that `schema plan` takes; nothing is overwritten."""
+
+from __future__ import annotations
+
+import stat
+from pathlib import Path
+
+import psycopg2
+import pytest
+import yaml
+
+from tests.acceptance.conftest import Shell
+from tests.layouts import FLAVOURS, company_database
+from tripstore.config import load_config
+from tripstore.local.postgres_programs import Flavour
+from tripstore.local.servers import LocalServers
+
+ASKED = ("--table", "trips", "--table", "billing_attempts", "--table", "trip_notes")
+
+
+@pytest.fixture(params=FLAVOURS)
+def flavour(request: pytest.FixtureRequest) -> Flavour:
+    found: Flavour = request.param
+    return found
+
+
+@pytest.fixture
+def company(servers: LocalServers) -> str:
+    """The URL of a database with the company's tables."""
+    return company_database(servers, "machine")
+
+
+def password(url: str) -> str:
+    return url.partition("postgres:")[2].partition("@")[0]
+
+
+def test_from_tables_to_a_plan_in_two_commands(shell: Shell, servers: LocalServers, flavour: Flavour) -> None:
+    url = company_database(servers, flavour)
+    kept_out = url.replace(password(url), "${PG_PASSWORD}")
+
+    ran = shell.run("init", "--from", kept_out, *ASKED, environment={"PG_PASSWORD": password(url)})
+
+    assert ran.code == 0, ran.stderr
+    assert "look at: " in ran.stdout
+    assert "`tripstore schema plan`" in ran.stdout
+    assert stat.S_IMODE((shell.folder / "tripstore.yaml").stat().st_mode) == 0o600
+    assert password(url) not in (shell.folder / "tripstore.yaml").read_text() + ran.stdout + ran.stderr
+    planned = shell.run("schema", "plan", environment={"PG_PASSWORD": password(url)})
+    assert planned.code == 0, planned.stdout + planned.stderr
+    assert "steps are to do; `tripstore schema apply` does them in this order." in planned.stdout
+    assert password(url) not in planned.stdout + planned.stderr
+
+
+def test_init_from_changes_nothing_in_the_database(shell: Shell, company: str) -> None:
+    def relations() -> list[tuple[object, ...]]:
+        connection = psycopg2.connect(company)
+        try:
+            with connection, connection.cursor() as cursor:
+                cursor.execute("SELECT oid, relname, relnatts FROM pg_class WHERE oid >= 16384 ORDER BY oid")
+                return cursor.fetchall()
+        finally:
+            connection.close()
+
+    before = relations()
+
+    assert shell.call("init", "--from", company, *ASKED).code == 0
+    assert relations() == before
+
+
+def test_a_layout_that_is_there_is_kept_until_forced_and_so_is_the_configuration(shell: Shell, company: str) -> None:
+    layout, config = shell.folder / "layout.yaml", shell.folder / "tripstore.yaml"
+    layout.write_text("precious: layout\n")
+    config.write_text("datastore: rides\nshards: 4\nclusters: {a: {primary: sqlite:///a}}\n")
+
+    refused = shell.call("init", "--from", company, *ASKED)
+
+    assert refused.code == 2
+    assert "layout.yaml" in refused.complaint
+    assert "--force" in refused.complaint
+    assert layout.read_text() == "precious: layout\n"
+
+    forced = shell.call("init", "--from", company, *ASKED, "--force")
+    assert forced.code == 0
+    assert yaml.safe_load(layout.read_text())["datastore"] == "rides"
+    assert config.read_text().startswith("datastore: rides\nshards: 4\n")
+    assert "legacy: {postgres: postgresql://…, layout: " in forced.stdout
+
+
+def test_what_was_not_decided_is_in_the_document_too(shell: Shell, company: str) -> None:
+    ran = shell.call("init", "--from", company, *ASKED, "--layout", "tables.yaml", "--json")
+
+    assert ran.code == 0
+    assert ran.document["layout"] == "tables.yaml"
+    assert any("trips.updated_at" in remark for remark in ran.document["undecided"])
+    legacy = load_config(shell.folder / "tripstore.yaml").legacy
+    assert legacy is not None
+    assert [str(table) for table in sorted(legacy.layout.tables)] == ["billing_attempts", "trip_notes", "trips"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (("--table", "trips"), "belong together"),
+        (("--layout", "l.yaml"), "belong together"),
+        (("--from", "postgresql://a@h/d"), "belong together"),
+        (("--from", "mysql://a:S3cr3t@h", "--table", "trips"), "is no URL of Postgres"),
+        (("--from", "postgresql://a:S3cr3t@h", "--table", "trips"), "names no database"),
+        (("--from", "postgresql://a:${NOT_SET}@h/d", "--table", "trips"), "is not set"),
+        (("--from", "postgresql://a:S3cr3t@127.0.0.1:1/d", "--table", "trips"), "cannot be reached"),
+    ],
+)
+def test_nothing_is_written_when_the_call_cannot_be(shell: Shell, arguments: tuple[str, ...], words: str) -> None:
+    ran = shell.call("init", *arguments)
+
+    assert ran.code in (1, 2)
+    assert words in ran.complaint
+    assert "S3cr3t" not in ran.stdout + ran.stderr
+    assert list(shell.folder.iterdir()) == []
+
+
+def test_a_table_that_is_not_there_is_named_with_the_one_that_was_meant(shell: Shell, company: str) -> None:
+    ran = shell.call("init", "--from", company, "--table", "trip")
+
+    assert ran.code == 2
+    assert "There is no table trip." in ran.complaint
+    assert "Did you mean trips?" in ran.complaint
+    assert not Path(shell.folder / "layout.yaml").exists()

@@ -1,0 +1,147 @@
+"""Kill -9 in the middle of each step: the old code goes on, and the same command again ends what was begun."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Iterator
+from contextlib import contextmanager
+from multiprocessing.process import BaseProcess
+from pathlib import Path
+
+import pytest
+from psycopg2.extensions import connection as Connection  # noqa: N812
+
+from tests.chaos.actors import SPAWN, end, wait_until, with_failpoints
+from tests.integration.id_company import (
+    FLAVOURS,
+    FULL_SPEED,
+    LAYOUT,
+    QUICK,
+    ROWS,
+    SCHEMA,
+    OldCode,
+    apply,
+    company_session,
+    database,
+    one,
+    postgres,
+    session,
+    unfilled,
+)
+from tripstore.backends.postgres.connections import rows
+from tripstore.backends.postgres.errors import LegacyUnavailable
+from tripstore.backends.postgres.id_steps import id_steps
+from tripstore.backends.postgres.steps import Step
+from tripstore.local.postgres_programs import Flavour
+from tripstore.local.servers import LocalServers
+
+#: Places in the middle, and how often they are passed before. Some are met in the first table, some in the last.
+POINTS = [
+    ("ids.column_added", 0),
+    ("ids.function_installed", 0),
+    ("ids.trigger_installed", 3),
+    ("ids.batch_filled", 3),
+    ("ids.batch_filled", 8),
+    ("ids.check_added", 0),
+    ("ids.check_validated", 3),
+    ("ids.not_null_set", 0),
+    ("ids.index_declared", 3),
+    ("ids.leaf_indexed", 4),
+    ("ids.leaf_attached", 1),
+    ("ids.index_built", 3),
+]
+
+
+def steps() -> list[Step]:
+    return id_steps(LAYOUT, pace=FULL_SPEED, patience=QUICK)
+
+
+def apply_all(url: str) -> None:
+    """What the process does that is killed."""
+    with session(url) as connection:
+        apply(connection, steps())
+
+
+@pytest.fixture(params=FLAVOURS)
+def url(request: pytest.FixtureRequest, servers: LocalServers) -> Iterator[str]:
+    flavour: Flavour = request.param
+    with database(postgres(servers, flavour)) as made:
+        with company_session(made) as company:
+            rows(company, SCHEMA)
+            rows(company, ROWS.format(count=30))
+        yield made
+
+
+@pytest.mark.parametrize(("point", "after"), POINTS, ids=[f"{point}-{after}" for point, after in POINTS])
+def test_a_run_that_was_killed_is_ended_by_the_next(url: str, failpoints: Path, point: str, after: int) -> None:
+    (failpoints / point).write_text(f"kill after={after}")
+    process = SPAWN.Process(target=with_failpoints, args=(str(failpoints), apply_all, url))
+    process.start()
+    process.join(60)
+
+    assert process.exitcode == -signal.SIGKILL
+    with company_session(url) as company, session(url) as ours:
+        OldCode(company).work()
+        apply(ours, steps())
+        OldCode(company).work()
+        assert unfilled(company) == 0
+        assert all(step.is_done(ours) for step in steps())
+        assert leftovers(ours) == 0
+
+
+def test_a_killed_client_whose_server_still_builds_is_waited_for(url: str, failpoints: Path) -> None:
+    """Its process in the server does not know that nobody waits for it. Dropping what it builds would wait for it."""
+    with building(url, failpoints) as (holder, builder), session(url) as ours:
+        with pytest.raises(LegacyUnavailable, match="In the way: pid"):
+            apply(ours, steps())
+        assert one(ours, "SELECT count(*) FROM pg_stat_activity WHERE pid = %s", (builder,)) == 1
+        [(index,)] = rows(ours, "SELECT indexrelid FROM pg_index WHERE NOT indisvalid")
+        rows(holder, "ROLLBACK")
+        wait_until("the index is built", lambda: leftovers(ours) == 0)
+
+        apply(ours, steps())
+
+        assert one(ours, "SELECT indisvalid FROM pg_index WHERE indexrelid = %s", (index,))
+        assert all(step.is_done(ours) for step in steps())
+
+
+def test_an_invalid_index_that_nobody_builds_any_more_is_built_anew(url: str, failpoints: Path) -> None:
+    with building(url, failpoints) as (holder, builder), session(url) as ours:
+        [(index,)] = rows(ours, "SELECT indexrelid FROM pg_index WHERE NOT indisvalid")
+        rows(ours, "SELECT pg_terminate_backend(%s, 10000)", (builder,))
+        rows(holder, "ROLLBACK")
+
+        apply(ours, steps())
+
+        assert leftovers(ours) == 0
+        assert rows(ours, "SELECT FROM pg_class WHERE oid = %s", (index,)) == []
+        assert all(step.is_done(ours) for step in steps())
+
+
+@contextmanager
+def building(url: str, failpoints: Path) -> Iterator[tuple[Connection, int]]:
+    """A run that was killed while its first index waited for somebody's snapshot; his session, and the server's pid."""
+    with company_session(url) as holder, session(url) as ours:
+        apply(ours, steps()[:4])
+        rows(holder, "BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT count(*) FROM trips")
+        process: BaseProcess = SPAWN.Process(target=with_failpoints, args=(str(failpoints), apply_all, url))
+        process.start()
+        try:
+            wait_until("the build waits", lambda: builders(ours) and leftovers(ours))
+            (failpoints / "ids.index_building").write_text("kill")
+            process.join(60)
+            assert process.exitcode == -signal.SIGKILL
+        finally:
+            end(process)
+        [builder] = builders(ours)
+        yield holder, builder
+
+
+def builders(connection: Connection) -> list[int]:
+    found = rows(connection, "SELECT pid FROM pg_stat_progress_create_index WHERE phase LIKE 'waiting%'")
+    return [pid for (pid,) in found]
+
+
+def leftovers(connection: Connection) -> int:
+    """Indexes that are not whole."""
+    return int(one(connection, "SELECT count(*) FROM pg_index WHERE NOT indisvalid"))

@@ -1,0 +1,338 @@
+"""A layout is held against the live database before anything is done: every misfit is named, with a way out."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from tests.layouts import FLAVOURS, company_database, document
+from tripstore.backends.postgres.check import check_layout
+from tripstore.backends.postgres.complaints import Complaint
+from tripstore.backends.postgres.connections import connected, rows
+from tripstore.backends.postgres.reading import load_layout
+from tripstore.local.postgres_programs import Flavour
+from tripstore.local.servers import LocalServers
+
+Change = Callable[[dict[str, Any]], object]
+
+
+@pytest.fixture(params=FLAVOURS)
+def flavour(request: pytest.FixtureRequest) -> Flavour:
+    found: Flavour = request.param
+    return found
+
+
+def checked(servers: LocalServers, flavour: Flavour, statements: str = "", *changes: Change) -> list[Complaint]:
+    """What is said of the company's tables after these statements, by a layout with these changes."""
+    changed = document()
+    for change in changes:
+        change(changed)
+    url = company_database(servers, flavour)
+    with connected(url, "test", search_path="public") as connection:
+        if statements:
+            rows(connection, statements)
+    with connected(url, "test") as connection:
+        return check_layout(connection, load_layout(changed))
+
+
+def errors(complaints: list[Complaint]) -> list[str]:
+    assert all(complaint.hint for complaint in complaints)
+    return [str(complaint) for complaint in complaints if complaint.is_error]
+
+
+def test_a_layout_that_fits_has_no_errors_and_says_what_will_be_added(servers: LocalServers, flavour: Flavour) -> None:
+    complaints = checked(servers, flavour)
+
+    assert errors(complaints) == []
+    notes = {(complaint.where, complaint.reason) for complaint in complaints}
+    for added in ("trips.trip_uuid", "billing_attempts.trip_uuid", "trip_notes.trip_uuid"):
+        assert (added, "the column of the row key is missing") in notes
+    assert ("trips.base_version", "the column of the version is missing") in notes
+    assert ("trip_notes.note_version", "the column of the version is missing") in notes
+    assert ("trips.base_extra", "the column of extra is missing") in notes
+    assert ("trips", "updated_at is not mapped") in notes
+
+
+def test_a_layout_fits_after_its_columns_were_added_too(servers: LocalServers, flavour: Flavour) -> None:
+    added = """
+    ALTER TABLE trips ADD trip_uuid uuid NOT NULL, ADD base_version bigint NOT NULL DEFAULT 1, ADD base_extra json;
+    CREATE UNIQUE INDEX ON trips (trip_uuid);
+    ALTER TABLE billing_attempts ADD trip_uuid uuid NOT NULL;
+    ALTER TABLE trip_notes ADD trip_uuid uuid NOT NULL, ADD note_version bigint NOT NULL DEFAULT 0;
+    """
+    complaints = checked(servers, flavour, added)
+
+    assert errors(complaints) == []
+    assert not [complaint for complaint in complaints if "missing" in complaint.reason]
+
+
+def on_columns(name: str, key: str, value: object) -> Change:
+    def change(layout: dict[str, Any]) -> None:
+        layout["columns"][name][key] = value
+
+    return change
+
+
+def on_field(name: str, **keys: object) -> Change:
+    def change(layout: dict[str, Any]) -> None:
+        layout["columns"]["BASE"]["fields"][name] = keys
+
+    return change
+
+
+@pytest.mark.parametrize(
+    ("change", "where", "words"),
+    [
+        (on_columns("STATUS", "table", "billing_attemts"), "columns.STATUS.table", "Did you mean billing_attempts?"),
+        (on_columns("STATUS", "table", "else.where"), "columns.STATUS.table", "no table in schema else"),
+        (on_columns("STATUS", "parent", {"column": "tripid"}), "billing_attempts.tripid", "Did you mean trip_id?"),
+        (on_columns("STATUS", "ref_key", {"column": "attempt"}), "billing_attempts.attempt", "attempt_no?"),
+        (on_columns("STATUS", "ref_key", {"column": "result"}), "billing_attempts.result", "is of type text"),
+        (on_field("fare", column="fare", type="decimal"), "trips.fare", "fields.fare"),
+        (on_field("fare", column="fare_amount", type="int"), "trips.fare_amount", "Write type: decimal."),
+        (on_field("at", column="updated_at", type="string"), "trips.updated_at", "Write type: datetime."),
+        (on_field("tags", column="tags", type="string"), "trips.tags", "type: array"),
+        (on_field("tags", column="tags", type="array", items="int"), "trips.tags", "Write items: string."),
+        (on_field("status", column="status", type="array"), "trips.status", "It is no array."),
+        (on_columns("BASE", "extra", "status"), "trips.status", "extra is json"),
+        (on_columns("NOTES", "ref_key", {"column": "id", "version": "v"}), "trip_notes (trip_id, id)", "UNIQUE INDEX"),
+    ],
+)
+def test_what_a_layout_names_wrongly_is_said_with_what_was_meant(
+    servers: LocalServers, change: Change, where: str, words: str
+) -> None:
+    def without_status(layout: dict[str, Any]) -> None:
+        if layout["columns"]["BASE"].get("extra") == "status":
+            del layout["columns"]["BASE"]["fields"]["status"]
+
+    found = errors(checked(servers, "machine", "", change, without_status))
+
+    assert any(complaint.startswith(f"{where}: ") and words.lower() in complaint.lower() for complaint in found), found
+
+
+@pytest.mark.parametrize(
+    ("statements", "where", "words"),
+    [
+        # Keys: a race is decided by an immediate unique index on exactly the row key.
+        (
+            "ALTER TABLE trip_notes DROP CONSTRAINT trip_notes_trip_id_n_key",
+            "trip_notes (trip_id, n)",
+            "CREATE UNIQUE INDEX CONCURRENTLY",
+        ),
+        (
+            "ALTER TABLE trip_notes DROP CONSTRAINT trip_notes_trip_id_n_key, ADD UNIQUE (trip_id, n, text)",
+            "trip_notes (trip_id, n)",
+            "no unique index on exactly",
+        ),
+        (
+            "ALTER TABLE trip_notes DROP CONSTRAINT trip_notes_trip_id_n_key, ADD UNIQUE (trip_id, n) DEFERRABLE",
+            "trip_notes (trip_id, n)",
+            "DEFERRABLE",
+        ),
+        (
+            "ALTER TABLE trip_notes DROP CONSTRAINT trip_notes_trip_id_n_key;"
+            "CREATE UNIQUE INDEX ON trip_notes (trip_id, n) WHERE n > 3",
+            "trip_notes (trip_id, n)",
+            "is partial",
+        ),
+        ("ALTER TABLE trip_notes ALTER n DROP NOT NULL", "trip_notes.n", "may be NULL"),
+        ("ALTER TABLE billing_attempts ALTER trip_id DROP NOT NULL", "billing_attempts.trip_id", "may be NULL"),
+        ("ALTER TABLE trips ADD trip_uuid text", "trips.trip_uuid", "the row key is a uuid"),
+        ("ALTER TABLE trips ADD base_version text NOT NULL DEFAULT '1'", "trips.base_version", "whole numbers"),
+        ("ALTER TABLE trips ADD base_version bigint", "trips.base_version", "may be NULL"),
+        ("ALTER TABLE trips ADD base_extra jsonb", "trips.base_extra", "not jsonb"),
+        # What no trigger would see.
+        ("CREATE TABLE old_trips () INHERITS (trips)", "trips", "old_trips inherits"),
+        (
+            "ALTER TABLE billing_attempts SET UNLOGGED",
+            "billing_attempts",
+            "is unlogged",
+        ),
+        # What changes rows by itself.
+        (
+            "ALTER TABLE trip_notes DROP CONSTRAINT trip_notes_trip_id_fkey,"
+            "ADD FOREIGN KEY (trip_id) REFERENCES trips (id) ON DELETE SET NULL",
+            "trip_notes, foreign key trip_notes_trip_id_fkey",
+            "ON DELETE SET NULL",
+        ),
+        (
+            "ALTER TABLE trip_notes DROP CONSTRAINT trip_notes_trip_id_fkey,"
+            "ADD FOREIGN KEY (trip_id) REFERENCES trips (id) DEFERRABLE INITIALLY DEFERRED",
+            "trip_notes, foreign key trip_notes_trip_id_fkey",
+            "INITIALLY DEFERRED",
+        ),
+        (
+            "ALTER TABLE trip_notes DROP CONSTRAINT trip_notes_trip_id_fkey,"
+            "ADD FOREIGN KEY (trip_id) REFERENCES users (id)",
+            "trip_notes, foreign key trip_notes_trip_id_fkey",
+            "leads to users (id)",
+        ),
+        (
+            "ALTER TABLE billing_attempts ADD who bigint REFERENCES users (id) ON DELETE CASCADE",
+            "billing_attempts, foreign key billing_attempts_who_fkey",
+            "deletes facts without their parent",
+        ),
+        # What puts could not write.
+        ("ALTER TABLE trips ADD must int NOT NULL", "trips.must", "puts cannot insert rows"),
+        # Lookups: one answer each way, always.
+        ("ALTER TABLE users ALTER user_uuid DROP NOT NULL", "users.user_uuid", "may be NULL"),
+        ("ALTER TABLE users DROP CONSTRAINT users_user_uuid_key", "users.user_uuid", "is not unique"),
+        ("ALTER TABLE users ALTER user_uuid TYPE text USING 'x'", "users.user_uuid", "bodies hold a UUID"),
+        ("ALTER TABLE users DROP COLUMN user_uuid", "users.user_uuid", "there is no such column"),
+    ],
+)
+def test_what_a_database_lacks_is_said_with_what_to_do(
+    servers: LocalServers, flavour: Flavour, statements: str, where: str, words: str
+) -> None:
+    found = errors(checked(servers, flavour, statements))
+
+    assert any(complaint.startswith(f"{where}: ") and words.lower() in complaint.lower() for complaint in found), found
+
+
+@pytest.mark.parametrize(
+    ("type_name", "kind", "words"),
+    [
+        ("money", "string", "lc_monetary"),
+        ("pair", "string", "composite types are not supported"),
+        ("pair", "json", "composite types are not supported"),
+        ("pair[]", "array", "composite types are not supported"),
+        ("regclass", "string", "search_path"),
+        ("oid", "string", "points into this very database"),
+        ("bytea", "string", "Write type: bytes."),
+        ("date", "datetime", "Write type: date."),
+        ("inet", "int", "Write type: string."),
+        ("int4 GENERATED ALWAYS AS (1 + 1) STORED", "int", "generated column"),
+        ("int4 GENERATED ALWAYS AS IDENTITY", "int", "IDENTITY"),
+    ],
+)
+def test_types_that_no_body_can_hold_are_refused_by_name(
+    servers: LocalServers, flavour: Flavour, type_name: str, kind: str, words: str
+) -> None:
+    statements = f"CREATE TYPE pair AS (a int, b int); ALTER TABLE trips ADD odd {type_name}"
+
+    found = errors(checked(servers, flavour, statements, on_field("odd", column="odd", type=kind)))
+
+    assert any(complaint.startswith("trips.odd: ") and words.lower() in complaint.lower() for complaint in found), found
+
+
+@pytest.mark.parametrize(
+    ("type_name", "kind"),
+    [
+        ("inet", {"type": "string"}),
+        ("int4range", {"type": "string"}),
+        ("int4multirange", {"type": "string"}),
+        ("interval", {"type": "string"}),
+        ("time", {"type": "string"}),
+        ("xml", {"type": "string"}),
+        ("char(3)", {"type": "string"}),
+        ("varchar(36)", {"type": "uuid"}),
+        ("short", {"type": "string"}),
+        ("trip_status[]", {"type": "array"}),
+        ("json[]", {"type": "array", "items": "json"}),
+        ("timestamp", {"type": "datetime"}),
+        ("money_amount", {"type": "decimal"}),
+    ],
+)
+def test_types_with_a_steady_text_are_taken(
+    servers: LocalServers, flavour: Flavour, type_name: str, kind: dict[str, object]
+) -> None:
+    statements = f"CREATE DOMAIN short AS varchar(5); ALTER TABLE trips ADD odd {type_name}"
+
+    assert errors(checked(servers, flavour, statements, on_field("odd", column="odd", **kind))) == []
+
+
+def test_not_null_that_nobody_validated_is_no_not_null(servers: LocalServers) -> None:
+    statements = "ALTER TABLE trip_notes ALTER n DROP NOT NULL; ALTER TABLE trip_notes ADD NOT NULL n NOT VALID"
+
+    found = errors(checked(servers, "wheel", statements))
+
+    assert any(complaint.startswith("trip_notes.n: may be NULL") for complaint in found), found
+
+
+PARTITIONED = """
+DROP TABLE trip_notes;
+CREATE TABLE trip_notes (
+    trip_id bigint NOT NULL REFERENCES trips (id) ON DELETE CASCADE, n int NOT NULL, text text, at date NOT NULL,
+    {unique}
+) PARTITION BY {by};
+"""
+
+
+def test_a_partitioned_table_is_taken_when_its_key_is_within_the_row_key(
+    servers: LocalServers, flavour: Flavour
+) -> None:
+    fitting = PARTITIONED.format(unique="UNIQUE (trip_id, n)", by="HASH (trip_id)")
+    fitting += "CREATE TABLE trip_notes_0 PARTITION OF trip_notes FOR VALUES WITH (MODULUS 1, REMAINDER 0);"
+
+    found = errors(checked(servers, flavour, fitting))
+
+    assert [complaint for complaint in found if not complaint.startswith("trip_notes.at: ")] == []
+
+
+def test_a_partitioned_table_whose_unique_index_needs_more_is_refused(servers: LocalServers, flavour: Flavour) -> None:
+    unfit = PARTITIONED.format(unique="UNIQUE (trip_id, n, at)", by="RANGE (at)")
+
+    found = errors(checked(servers, flavour, unfit))
+
+    assert any("partitioned by at, so no unique index" in complaint for complaint in found), found
+
+
+def test_a_partition_is_refused_for_the_whole(servers: LocalServers) -> None:
+    parts = PARTITIONED.format(unique="UNIQUE (trip_id, n)", by="HASH (trip_id)")
+    parts += "CREATE TABLE some_notes PARTITION OF trip_notes FOR VALUES WITH (MODULUS 1, REMAINDER 0);"
+
+    found = errors(checked(servers, "machine", parts, on_columns("NOTES", "table", "some_notes")))
+
+    assert any("is a partition of trip_notes" in complaint for complaint in found), found
+
+
+def test_a_view_is_refused(servers: LocalServers) -> None:
+    view = "CREATE VIEW notes AS SELECT * FROM trip_notes"
+
+    found = errors(checked(servers, "machine", view, on_columns("NOTES", "table", "notes")))
+
+    assert any(complaint.startswith("notes: is a view") for complaint in found), found
+
+
+def test_facts_that_were_changed_are_noted_with_the_number(servers: LocalServers, flavour: Flavour) -> None:
+    statements = """
+    INSERT INTO trips (id) VALUES (1);
+    INSERT INTO billing_attempts (trip_id, attempt_no, result) SELECT 1, n, 'declined' FROM generate_series(1, 3) n;
+    UPDATE billing_attempts SET result = 'captured' WHERE attempt_no < 3;
+    DELETE FROM billing_attempts WHERE attempt_no = 3;
+    """
+    url = company_database(servers, flavour)
+    with connected(url, "test", search_path="public") as connection:
+        rows(connection, statements)
+        # Postgres 15 and later hand counts over at once when they are asked to.
+        rows(connection, "SELECT pg_stat_force_next_flush()")
+        found = [str(complaint) for complaint in check_layout(connection, load_layout(document()))]
+
+    assert any("billing_attempts: is said to hold facts, and 2 updates" in complaint for complaint in found), found
+    assert any("billing_attempts: is said to hold facts, and 1 deletes" in complaint for complaint in found), found
+
+
+def test_a_trigger_that_fires_after_ours_is_noted(servers: LocalServers) -> None:
+    statements = """
+    CREATE FUNCTION f() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN RETURN NEW; END';
+    CREATE TRIGGER zzz BEFORE UPDATE ON trips FOR EACH ROW EXECUTE FUNCTION f();
+    CREATE TRIGGER audit BEFORE UPDATE ON trips FOR EACH ROW EXECUTE FUNCTION f();
+    """
+    reasons = [complaint.reason for complaint in checked(servers, "machine", statements)]
+
+    assert "trigger zzz fires after ours" in reasons
+    assert not any("audit" in reason for reason in reasons)
+
+
+def test_a_not_null_column_that_a_trigger_may_fill_is_only_noted(servers: LocalServers) -> None:
+    statements = """
+    ALTER TABLE trips ADD must int NOT NULL;
+    CREATE FUNCTION fill() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN NEW.must := 1; RETURN NEW; END';
+    CREATE TRIGGER fill BEFORE INSERT ON trips FOR EACH ROW EXECUTE FUNCTION fill();
+    """
+    complaints = checked(servers, "machine", statements)
+
+    assert errors(complaints) == []
+    assert any(complaint.where == "trips.must" for complaint in complaints)

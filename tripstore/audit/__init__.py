@@ -1,0 +1,17 @@
+"""What still uses the legacy store: in the code of services, and in the database itself."""
+
+from tripstore.audit.code import audit_code
+from tripstore.audit.findings import Access, CodeAudit, Definition, Finding, Kind, Remark
+from tripstore.audit.names import LegacyTable, LegacyTables
+
+__all__ = [
+    "Access",
+    "CodeAudit",
+    "Definition",
+    "Finding",
+    "Kind",
+    "LegacyTable",
+    "LegacyTables",
+    "Remark",
+    "audit_code",
+]

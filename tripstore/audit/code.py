@@ -1,0 +1,152 @@
+"""The audit of code: reads every file of a code base, finds the models in it, then their uses. It runs none of it."""
+
+from __future__ import annotations
+
+import ast
+import re
+import tokenize
+import warnings
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import astuple, dataclass, field
+from pathlib import Path
+
+from tripstore.audit.allowing import allowances
+from tripstore.audit.bindings import Bindings, bindings, last_name
+from tripstore.audit.files import SourceFile, SourceTree, read
+from tripstore.audit.findings import CodeAudit, Finding, Remark
+from tripstore.audit.models import Models
+from tripstore.audit.modules import Modules
+from tripstore.audit.names import LegacyTables
+from tripstore.audit.statements import file_findings
+from tripstore.audit.uses import Uses
+
+#: Files with these may define models whose tables or classes they do not name.
+_FIRST_WORDS = frozenset({"__tablename__", "map_imperatively"})
+#: SQL whose table may be known at run time only.
+_OPEN_SQL = re.compile(r"\b(?:FROM|JOIN|INTO|UPDATE|from|join|into|update) +(?:\"?\{\w|%s|[\"'] *[+%])")
+_IMPERATIVE = re.compile(r"\b(?:map_imperatively|mapper)\s*\(")
+
+
+def audit_code(path: Path, tables: LegacyTables, exclude: Sequence[str] = ()) -> CodeAudit:
+    """Find the uses of tables below a folder, or in a file."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of somebody's escapes and comparisons
+        return _Audit(SourceTree(path, exclude), tables).run()
+
+
+@dataclass
+class _Audit:
+    """One run: first the models, wherever they are, then the files that speak of them."""
+
+    tree: SourceTree
+    tables: LegacyTables
+    _files: int = 0
+    _sources: dict[str, str] = field(default_factory=dict)
+    _relevant: set[str] = field(default_factory=set)
+    _found: list[Finding] = field(default_factory=list)
+    _unread: list[Remark] = field(default_factory=list)
+    _unclear: list[Remark] = field(default_factory=list)
+
+    def run(self) -> CodeAudit:
+        modules = Modules(self.tree.root.resolve(), self._bindings)
+        for file in self.tree.files():
+            with self._unreadable(file.name):
+                self._read(file, modules)
+        models = self._models(modules)
+        for name in sorted(self._sources):
+            with self._unreadable(name):
+                if name in self._relevant or _OPEN_SQL.search(self._sources[name]):
+                    self._look(name, models)
+                else:
+                    ast.parse(self._sources[name])  # only so that one that does not parse is said
+        return self._answer(models)
+
+    def _read(self, file: SourceFile, modules: Modules) -> None:
+        source = read(file)
+        self._files += 1
+        if file.is_sql:
+            self._take(file_findings(file.name, source, self.tables))
+        else:
+            modules.add(file.name)
+            self._sources[file.name] = source
+
+    def _models(self, modules: Modules) -> Models:
+        """Find all models. A file without any of their names has no use, only the others are looked through."""
+        words: frozenset[str] = frozenset()
+        found = _FIRST_WORDS | self.tables.names
+        while found - words:
+            for name in self._with_words(found - words):
+                modules.bindings(name)
+                self._relevant.add(name)
+            words |= found
+            models = Models(modules, self.tables)
+            for name in sorted(self._relevant):
+                self._map(name, models)
+            found = models.words
+        return models
+
+    def _with_words(self, words: frozenset[str]) -> list[str]:
+        """The files that were not yet relevant, and have one of these words. SQL folds case."""
+        pattern = re.compile(rf"\b(?:{'|'.join(map(re.escape, sorted(words)))})\b", re.IGNORECASE)
+        folded = [word.lower() for word in words]
+        found = []
+        for name in sorted(self._sources.keys() - self._relevant):
+            source = self._sources[name]
+            lowered = source.lower()
+            if any(word in lowered for word in folded) and pattern.search(source):
+                found.append(name)
+        return found
+
+    def _bindings(self, name: str) -> Bindings:
+        with self._unreadable(name):
+            return bindings(ast.parse(self._sources[name]).body)
+        return Bindings()
+
+    def _map(self, name: str, models: Models) -> None:
+        if _IMPERATIVE.search(self._sources[name]) is None:
+            return
+        with self._unreadable(name):
+            for node in ast.walk(ast.parse(self._sources[name])):
+                if isinstance(node, ast.Call) and last_name(node.func) in ("map_imperatively", "mapper"):
+                    models.map_imperatively(node, models.scope(name))
+
+    def _look(self, name: str, models: Models) -> None:
+        source = self._sources[name]
+        uses = Uses(name, source, ast.parse(source), models, allowances(source))
+        self._take([*uses.findings(), *uses.remarks])
+
+    def _take(self, found: Iterable[Finding | Remark]) -> None:
+        for each in found:
+            if isinstance(each, Finding):
+                self._found.append(each)
+            else:
+                self._unclear.append(each)
+
+    @contextmanager
+    def _unreadable(self, name: str) -> Iterator[None]:
+        """A file that is no good Python is listed; the others are looked at."""
+        try:
+            yield
+        except SyntaxError as error:
+            self._unread.append(Remark(name, error.lineno or 0, f"does not parse: {error.msg}"))
+        except (RecursionError, MemoryError):
+            self._unread.append(Remark(name, 0, "is nested too deeply"))
+        except OSError as error:
+            self._unread.append(Remark(name, 0, f"cannot be read: {error.strerror or error}"))
+        except (ValueError, tokenize.TokenError) as error:  # bytes that are none of the encoding; null bytes
+            self._unread.append(Remark(name, 0, f"cannot be read: {error}"))
+
+    def _answer(self, models: Models) -> CodeAudit:
+        return CodeAudit(
+            tables=self.tables.tables,
+            files=self._files,
+            found=tuple(sorted(self._found, key=_place)),
+            definitions=tuple(sorted(set(models.definitions()), key=lambda each: (each.file, each.line, str(each)))),
+            unread=tuple(sorted({*self._unread, *self.tree.unread}, key=astuple)),
+            unclear=tuple(sorted({*self._unclear, *models.computed()}, key=astuple)),
+        )
+
+
+def _place(found: Finding) -> tuple[str, int, int, str, str]:
+    return found.file, found.line, found.column, found.kind, str(found.table)

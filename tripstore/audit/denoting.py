@@ -1,0 +1,227 @@
+"""`Denoting`: what an expression stands for. Names, imports and attributes are followed; rows are in `rows`."""
+
+from __future__ import annotations
+
+import ast
+from typing import TYPE_CHECKING
+
+from tripstore.audit.bindings import Assigned, Binding, ClassFacts, Imported, Returning, last_name
+from tripstore.audit.rows import RowsOf
+from tripstore.audit.values import Entity, Function, Module, Rows, Scope, Text, Value
+
+if TYPE_CHECKING:  # models and what expressions stand for are found out together
+    from tripstore.audit.models import Models
+
+#: Attributes that say the name of a table.
+_NAMES = frozenset({"__tablename__", "name", "fullname"})
+#: Names that define each other round many circles are given up.
+_STEPS_MAX = 10_000
+#: Texts of a thousand summands name no table.
+_DEPTH_MAX = 100
+_SAME = frozenset({"__table__", "alias"})
+
+
+class Denoting:
+    """Looks expressions up. Whatever it cannot know is None, and never a guess."""
+
+    def __init__(self, models: Models) -> None:
+        self._models = models
+        self._rows = RowsOf(self, models)
+        self._known: dict[tuple[Scope, str], Value | None] = {}
+        self._asked: set[tuple[Scope, str]] = set()
+        self._circles = 0
+        self._steps = 0
+        self._depth = 0
+
+    def forget(self) -> None:
+        self._known.clear()
+
+    def value(self, node: ast.expr, scope: Scope) -> Value | None:
+        if self._depth > _DEPTH_MAX:
+            return None
+        self._depth += 1
+        try:
+            return self._value(node, scope)
+        finally:
+            self._depth -= 1
+
+    def _value(self, node: ast.expr, scope: Scope) -> Value | None:
+        match node:
+            case ast.Name(id=name):
+                return self.named(name, scope)
+            case ast.Constant(value=str(text)):
+                return Text(text)
+            case ast.Attribute():
+                return self._attribute(node, scope)
+            case ast.Subscript(value=ast.Attribute(attr="tables"), slice=ast.Constant(value=str(text))):
+                return self._table(text, node, scope)  # metadata.tables["trips"]
+            case ast.Call():
+                return self._call(node, scope)
+            case ast.BinOp(left=left, op=ast.Add(), right=right):
+                return self._sum(left, right, scope)
+            case _:
+                return self._rows.of(node, scope)
+
+    def annotated(self, annotation: ast.expr, scope: Scope) -> Rows | None:
+        """The objects that an annotation such as `list[Trip]` speaks of."""
+        return self._rows.annotated(annotation, scope)
+
+    def callee(self, call: ast.Call, scope: Scope) -> str:
+        """The last part of the name of what is called, under which it was defined: `pg_insert` may be `insert`."""
+        if isinstance(call.func, ast.Name):
+            found = self.named(call.func.id, scope)
+            if isinstance(found, Module) and found.file is None:
+                return found.last
+        return last_name(call.func)
+
+    def named(self, name: str, scope: Scope) -> Value | None:
+        for around in scope.outwards():
+            if around.first is not None and around.first[0] == name:
+                return around.first[1]
+            if name in around.bindings.outer and around.parent is not None:
+                continue
+            if name in around.bindings.names:
+                return self._bound(name, around)
+            if around.parent is None:
+                return self._starred(name, around)
+        return None
+
+    def _bound(self, name: str, scope: Scope) -> Value | None:
+        key = (scope, name)
+        if key in self._known:
+            return self._known[key]
+        self._steps = self._steps + 1 if self._asked else 0
+        if key in self._asked or self._steps > _STEPS_MAX:
+            self._circles += 1
+            return None  # defined by itself, as in query = query.filter(…): its other bindings say it
+        circles = self._circles
+        self._asked.add(key)
+        try:
+            found = self._best([self._binding(each, scope) for each in scope.bindings.names[name]])
+        finally:
+            self._asked.discard(key)
+        # What was found out half-way round a circle may be wrong.
+        if not self._asked or circles == self._circles:
+            self._known[key] = found
+        return found
+
+    def _best(self, found: list[Value | None]) -> Value | None:
+        """Of several: a model if it may be one; rows of all."""
+        known = [value for value in found if value is not None]
+        entities = [value for value in known if isinstance(value, Entity)]
+        rows = [value for value in known if isinstance(value, Rows)]
+        if entities:
+            return next((entity for entity in entities if entity.tables), entities[0])
+        if rows:
+            return Rows(frozenset().union(*(each.entities for each in rows)), any(each.is_statement for each in rows))
+        return known[0] if known else None
+
+    def _binding(self, binding: Binding, scope: Scope) -> Value | None:
+        match binding:
+            case Imported():
+                return self._imported(binding, scope)
+            case ClassFacts():
+                return self._models.entity(binding, scope)
+            case Returning(returns=returns):
+                return Function(returns, scope)
+            case Assigned(value=node, is_annotation=True):
+                return self._rows.annotated(node, scope)
+            case Assigned(value=node, is_element=True):
+                return self._rows.elements(node, scope)
+            case Assigned(value=node):
+                return self.value(node, scope)
+            case _:
+                return None
+
+    def _imported(self, imported: Imported, scope: Scope) -> Value | None:
+        modules, dotted = self._models.modules, imported.module
+        if imported.name is None:
+            return Module(dotted, scope.file, modules.find(dotted, scope.file))
+        inner = f"{dotted}.{imported.name}" if dotted else imported.name
+        if imported.level:
+            file = modules.find_relative(dotted, imported.level, scope.file)
+            submodule = modules.find_relative(inner, imported.level, scope.file)
+        else:
+            file = modules.find(dotted, scope.file)
+            submodule = modules.find(inner, scope.file)
+        found = self._member(file, imported.name)
+        if found is None and (submodule is not None or file is None):
+            return Module(inner, scope.file, submodule)
+        return found
+
+    def _member(self, file: str | None, name: str) -> Value | None:
+        if file is None:
+            return None
+        scope = self._models.scope(file)
+        return self._bound(name, scope) if name in scope.bindings.names else self._starred(name, scope)
+
+    def _starred(self, name: str, scope: Scope) -> Value | None:
+        """A name that `from module import *` may have brought."""
+        key = (scope, f"* {name}")
+        if key in self._asked:
+            return None  # modules that import everything from each other
+        self._asked.add(key)
+        try:
+            for star in scope.bindings.stars:
+                if star.level:
+                    file = self._models.modules.find_relative(star.module, star.level, scope.file)
+                else:
+                    file = self._models.modules.find(star.module, scope.file)
+                if (found := self._member(file, name)) is not None:
+                    return found
+        finally:
+            self._asked.discard(key)
+        return None
+
+    def _attribute(self, node: ast.Attribute, scope: Scope) -> Value | None:
+        if isinstance(node.value, ast.Attribute) and node.value.attr == "classes":
+            return self._table(node.attr, node, scope)  # automap: Base.classes.trips
+        base = self.value(node.value, scope)
+        match base:
+            case Module():
+                return self._inside(base, node.attr)
+            case Entity():
+                return self._of_entity(base, node.attr, scope)
+            case Rows(is_statement=False):
+                return self._rows.related(base, node.attr)
+            case Text() if node.attr == "value":
+                return base  # a member of an enum
+            case _:
+                return None
+
+    def _of_entity(self, entity: Entity, attribute: str, scope: Scope) -> Value | None:
+        if attribute in _SAME:
+            return entity if entity.tables else None
+        if attribute in _NAMES and entity.tables and (attribute == "__tablename__" or entity.facts is None):
+            return Text(entity.tables[0].name)
+        if entity.facts is not None and attribute in entity.facts.constants:
+            return self.value(entity.facts.constants[attribute], scope)
+        return None
+
+    def _inside(self, module: Module, name: str) -> Value | None:
+        found = self._member(module.file, name)
+        if found is not None:
+            return found
+        dotted = f"{module.dotted}.{name}"
+        return Module(dotted, module.importer, self._models.modules.find(dotted, module.importer))
+
+    def _call(self, node: ast.Call, scope: Scope) -> Value | None:
+        callee = self.callee(node, scope)
+        if callee in ("Table", "table"):
+            return self._models.table_object(node, scope)
+        if callee == "aliased" and node.args:
+            return self.value(node.args[0], scope)
+        if callee == "alias" and isinstance(node.func, ast.Attribute):
+            base = self.value(node.func.value, scope)
+            if isinstance(base, Entity):
+                return base
+        return self._rows.of(node, scope)
+
+    def _table(self, name: str, node: ast.expr, scope: Scope) -> Entity | None:
+        schema, _, last = name.rpartition(".")
+        table = self._models.tables.find(schema or None, last)
+        return None if table is None else Entity(scope.file, node.lineno, str(table), (table,))
+
+    def _sum(self, left: ast.expr, right: ast.expr, scope: Scope) -> Text | None:
+        first, second = self.value(left, scope), self.value(right, scope)
+        return Text(first.text + second.text) if isinstance(first, Text) and isinstance(second, Text) else None

@@ -1,0 +1,127 @@
+"""What an audit of code finds: uses, and what it could not look at. Values only."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass
+from enum import StrEnum
+from functools import cached_property
+
+from tripstore.audit.names import LegacyTable
+
+
+class Access(StrEnum):
+    """What a use does to the rows of its table."""
+
+    READ = "read"
+    WRITE = "write"
+    UNKNOWN = "unknown"  #: The code hands the table on; what is done to it cannot be seen here.
+
+
+class Kind(StrEnum):
+    """How a table is used. The names of models stand for their tables."""
+
+    QUERY = "orm.query"  #: session.query(Trip), Trip.query
+    GET = "orm.get"  #: session.get(Trip, 7)
+    NEW = "orm.new"  #: Trip(…)
+    INSTANCE = "orm.instance"  #: trip.status = …, session.delete(trip)
+    BULK = "orm.bulk"  #: session.bulk_insert_mappings(Trip, …)
+    RELATIONSHIP = "orm.relationship"  #: relationship(Trip), driver.trips
+    SELECT = "select"  #: select(Trip), select(trips)
+    INSERT = "insert"  #: insert(Trip), trips.insert()
+    UPDATE = "update"
+    DELETE = "delete"
+    REFERENCE = "reference"  #: the model or table is named otherwise: an annotation, an argument of somebody's function
+    FOREIGN_KEY = "foreign_key"  #: another table points to it
+    SCHEMA = "schema"  #: op.add_column("trips", …)
+    SQL_SELECT = "sql.select"
+    SQL_SELECT_STAR = "sql.select_star"  #: SELECT *, RETURNING *, TABLE trips
+    SQL_INSERT = "sql.insert"
+    SQL_INSERT_WITHOUT_COLUMNS = "sql.insert_without_columns"
+    SQL_UPDATE = "sql.update"
+    SQL_DELETE = "sql.delete"
+    SQL_TRUNCATE = "sql.truncate"
+    SQL_MERGE = "sql.merge"
+    SQL_COPY = "sql.copy"
+    SQL_COPY_WITHOUT_COLUMNS = "sql.copy_without_columns"
+    SQL_SCHEMA = "sql.schema"  #: ALTER TABLE, CREATE INDEX, LOCK, GRANT …
+
+    @property
+    def is_brittle(self) -> bool:
+        """Whether it may break on the day when the table gets one more column."""
+        return self in (Kind.SQL_SELECT_STAR, Kind.SQL_INSERT_WITHOUT_COLUMNS, Kind.SQL_COPY_WITHOUT_COLUMNS)
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One use of one table, at one place."""
+
+    file: str
+    line: int
+    column: int
+    kind: Kind
+    table: LegacyTable
+    access: Access
+    excerpt: str
+    allowed: str | None = None  #: The reason that a comment gives.
+
+
+@dataclass(frozen=True, slots=True)
+class Definition:
+    """Where a model or a table object is defined. It is no use, but where the uses come from."""
+
+    file: str
+    line: int
+    name: str
+    table: LegacyTable
+
+
+@dataclass(frozen=True, slots=True)
+class Remark:
+    """Something that was not, or could not be, looked at; line 0 is the whole file."""
+
+    file: str
+    line: int
+    reason: str
+
+
+@dataclass(frozen=True)
+class CodeAudit:
+    """Everything that an audit of code found."""
+
+    tables: tuple[LegacyTable, ...]
+    files: int  #: That were read.
+    found: tuple[Finding, ...]
+    definitions: tuple[Definition, ...]
+    unread: tuple[Remark, ...]  #: Files that could not be read or do not parse: nothing is known of them.
+    unclear: tuple[Remark, ...]  #: Places whose table is known at run time only, and comments that give no reason.
+
+    @cached_property
+    def uses(self) -> tuple[Finding, ...]:
+        """What counts."""
+        return tuple(finding for finding in self.found if finding.allowed is None)
+
+    @cached_property
+    def allowed(self) -> tuple[Finding, ...]:
+        return tuple(finding for finding in self.found if finding.allowed is not None)
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether there was code, and all of it was looked at."""
+        return self.files > 0 and not self.unread
+
+
+@dataclass(frozen=True, slots=True)
+class Counts:
+    """How many uses of something there are."""
+
+    uses: int
+    reads: int
+    writes: int
+    unknown: int
+
+
+def counts(findings: Iterable[Finding]) -> Counts:
+    of = Counter(finding.access for finding in findings)
+    return Counts(of.total(), of[Access.READ], of[Access.WRITE], of[Access.UNKNOWN])

@@ -1,0 +1,146 @@
+"""`RowsOf`: which expressions are objects of models, or statements that bring some.
+
+An object is followed through names, loops, results and annotations within the functions that see it; what is put into
+an attribute or handed to somebody else's function is not. That a model was used at all is found without this.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+from tripstore.audit.bindings import Assigned, Bindings, bind_target
+from tripstore.audit.heads import EXECUTES, GETS, HOLDERS, RESULTS, STATEMENTS
+from tripstore.audit.values import Entity, Function, Rows, Scope, Value
+
+if TYPE_CHECKING:  # models and what expressions stand for are found out together
+    from tripstore.audit.denoting import Denoting
+    from tripstore.audit.models import Models
+
+
+class RowsOf:
+    """Says what rows an expression is; None if none, or nobody knows."""
+
+    def __init__(self, denoting: Denoting, models: Models) -> None:
+        self._denoting = denoting
+        self._models = models
+
+    def of(self, node: ast.expr, scope: Scope) -> Rows | None:
+        match node:
+            case ast.Call():
+                return self._called(node, scope)
+            case ast.Await(value=value) | ast.NamedExpr(value=value) | ast.Starred(value=value):
+                return self._rows(value, scope)
+            case ast.IfExp(body=first, orelse=second):
+                return _together([self._rows(first, scope), self._rows(second, scope)])
+            case ast.BoolOp(values=values):
+                return _together(self._rows(value, scope) for value in values)
+            case ast.Tuple(elts=parts) | ast.List(elts=parts) | ast.Set(elts=parts):
+                return _together(self._rows(part, scope) for part in parts[:8])
+            case ast.Subscript(value=value):
+                return _brought(self._rows(value, scope))
+            case ast.ListComp() | ast.GeneratorExp() | ast.SetComp():
+                return _brought(self._rows(node.elt, comprehension_scope(node.generators, scope)))
+            case _:
+                return None
+
+    def elements(self, node: ast.expr, scope: Scope) -> Rows | None:
+        """What a loop over an expression brings."""
+        return _brought(self._rows(node, scope))
+
+    def annotated(self, annotation: ast.expr, scope: Scope) -> Rows | None:
+        """The objects that an annotation speaks of, wherever in it: Optional[Trip], list["Trip"], Trip | None."""
+        found: set[Entity] = set()
+        for part in ast.walk(annotation):
+            value: Value | None = None
+            if isinstance(part, ast.Name | ast.Attribute):
+                value = self._denoting.value(part, scope)
+            elif isinstance(part, ast.Constant) and isinstance(part.value, str):
+                inner = parsed_annotation(part.value)
+                rows = self.annotated(inner, scope) if inner is not None else None
+                found |= rows.entities if rows is not None else set()
+            if isinstance(value, Entity) and value.facts is not None:
+                found.add(value)
+        return Rows(frozenset(found), is_statement=False) if found else None
+
+    def related(self, rows: Rows, attribute: str) -> Rows | None:
+        """The objects that a relationship of objects leads to."""
+        targets = (self._models.relation(entity, attribute) for entity in rows.entities)
+        found = frozenset(target for target in targets if target is not None)
+        return Rows(found, is_statement=False) if found else None
+
+    def _rows(self, node: ast.expr, scope: Scope) -> Rows | None:
+        found = self._denoting.value(node, scope)
+        return found if isinstance(found, Rows) else None
+
+    def _called(self, node: ast.Call, scope: Scope) -> Rows | None:
+        target = self._denoting.value(node.func, scope)
+        if isinstance(target, Entity):
+            return Rows(frozenset({target}), is_statement=False) if target.facts is not None else None
+        if isinstance(target, Function):
+            return self._answered(target, node, scope)
+        callee = self._denoting.callee(node, scope)
+        if callee in STATEMENTS or callee in GETS:
+            named = self._named(node.args, scope)
+            if named:
+                return Rows(named, is_statement=callee not in GETS)
+        chained = self._chained(node, callee, scope)
+        if chained is None and (callee in HOLDERS or callee in EXECUTES):
+            return _brought(_together(self._rows(argument, scope) for argument in node.args))
+        return chained
+
+    def _answered(self, function: Function, call: ast.Call, scope: Scope) -> Rows | None:
+        """What a function says that it returns; one of a type variable returns what it is given."""
+        if function.returns is None:
+            return None
+        if isinstance(function.returns, ast.Name) and function.scope.bindings.is_type_variable(function.returns.id):
+            return _together(self._rows(argument, scope) for argument in call.args)
+        return self.annotated(function.returns, function.scope)
+
+    def _named(self, arguments: Iterable[ast.expr], scope: Scope) -> frozenset[Entity]:
+        found = (self._denoting.value(argument, scope) for argument in arguments)
+        return frozenset(value for value in found if isinstance(value, Entity) and value.facts is not None)
+
+    def _chained(self, node: ast.Call, callee: str, scope: Scope) -> Rows | None:
+        """A method of a statement is a statement or what it brings; one of objects brings objects or nothing."""
+        if not isinstance(node.func, ast.Attribute):
+            return None
+        base = self._rows(node.func.value, scope) or self._flask_query(node.func.value, scope)
+        if base is None or not (base.is_statement or callee in RESULTS):
+            return None
+        return Rows(base.entities, base.is_statement and callee not in RESULTS)
+
+    def _flask_query(self, node: ast.expr, scope: Scope) -> Rows | None:
+        """`Trip.query`, as Flask-SQLAlchemy has it."""
+        if not (isinstance(node, ast.Attribute) and node.attr == "query"):
+            return None
+        model = self._denoting.value(node.value, scope)
+        return Rows(frozenset({model}), is_statement=True) if isinstance(model, Entity) else None
+
+
+def comprehension_scope(generators: list[ast.comprehension], scope: Scope) -> Scope:
+    """The scope of a comprehension; its first source is really seen from outside, which makes no difference here."""
+    bound = Bindings()
+    inner = Scope(scope.file, bound, scope)
+    for generator in generators:
+        bind_target(generator.target, Assigned(generator.iter, is_element=True), bound)
+    return inner
+
+
+def parsed_annotation(text: str) -> ast.expr | None:
+    try:
+        return ast.parse(text.strip(), mode="eval").body
+    except (SyntaxError, ValueError):
+        return None
+
+
+def _brought(rows: Rows | None) -> Rows | None:
+    return None if rows is None else Rows(rows.entities, is_statement=False)
+
+
+def _together(found: Iterable[Rows | None]) -> Rows | None:
+    known = [rows for rows in found if rows is not None]
+    if not known:
+        return None
+    return Rows(frozenset().union(*(rows.entities for rows in known)), any(rows.is_statement for rows in known))

@@ -1,0 +1,502 @@
+"""Which tables an SQL text uses, and how. It knows where tables stand in statements; it checks no grammar.
+
+A text may be many statements, one, or a piece of one. Names of common table expressions hide tables of the same name.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from tripstore.audit.findings import Access, Kind
+from tripstore.audit.names import HOLE, LegacyTable, LegacyTables, words
+from tripstore.audit.tokens import Token, Type, tokens
+
+_END = Token(Type.OTHER, "", "", 1 << 60)
+
+_VERBS = words("select insert update delete with copy merge truncate lock alter create drop table values")
+_DIRECTIVES = words(
+    "explain analyze analyse vacuum refresh declare prepare do call grant revoke comment begin start set "
+    "reindex cluster execute import"
+)
+_CLAUSES = words(
+    "from join left right inner outer cross full natural where and or union except intersect into using on"
+)
+#: Words that a piece of a statement begins with, and a sentence hardly ever.
+_PIECES = words("from join left right inner cross full union except intersect where")
+#: Words that end a list of tables.
+_AFTER_FROM = words("where group order having limit offset fetch for window set returning values do when loop")
+#: Words after a table that are no alias of it.
+_NO_ALIAS = _AFTER_FROM | _CLAUSES | _VERBS | words("lateral only as tablesample default overriding then")
+_FROM_OF_FUNCTIONS = words("extract substring trim overlay position")
+_NO_STATEMENT_BEFORE_UPDATE = words("for key do on before after or of grant revoke") | {","}
+_SCHEMA_VERBS = words("alter create drop comment grant revoke reindex cluster vacuum analyze analyse lock")
+_RIGHTS = frozenset({"grant", "revoke"})
+_SCHEMA_TARGETS = words("table on references of inherits like")
+_LISTS = words("truncate lock vacuum analyze analyse cluster drop")
+_PREFIXES = words("if not exists only column concurrently table full verbose freeze analyze analyse")
+
+
+class SqlUse(NamedTuple):
+    """A table in a text: where its name begins, how it is used, and how its keyword was written."""
+
+    offset: int
+    table: LegacyTable
+    kind: Kind
+    access: Access
+    keyword: str
+    statement: int
+
+
+@dataclass
+class SqlUses:
+    """What a text uses; `unclear` are places where a name of a table is known at run time only."""
+
+    uses: list[SqlUse] = field(default_factory=list)
+    unclear: list[int] = field(default_factory=list)
+    statements: list[tuple[int, int]] = field(default_factory=list)  #: where each begins and ends
+    comments: list[Token] = field(default_factory=list)
+
+
+def sql_uses(text: str, tables: LegacyTables, *, is_certain: bool, is_prose: bool = False) -> SqlUses:
+    """Look through a text. Unless it is certainly SQL it must look like it; a text that is probably prose more so."""
+    everything = list(tokens(text))
+    comments = [token for token in everything if token.type is Type.COMMENT]
+    found = _Reader([token for token in everything if token.type is not Type.COMMENT], tables).read()
+    found.comments = comments
+    if not is_certain:
+        first = next((token for token in everything if token.type is Type.WORD), _END)
+        if not _looks_like_sql(first, is_prose=is_prose):
+            # A piece of a statement, or a sentence: only keywords in capitals are believed.
+            found.uses = [use for use in found.uses if use.keyword.isupper() and not is_prose]
+            found.unclear = []
+    return found
+
+
+def _looks_like_sql(first: Token, *, is_prose: bool) -> bool:
+    if is_prose:
+        return first.value in _VERBS and first.raw.isupper()
+    return first.value in _VERBS | _DIRECTIVES or (first.value in _PIECES and not first.raw.istitle())
+
+
+@dataclass
+class _Source:
+    """A table in a list of tables, and the name that it has there."""
+
+    use: int
+    names: frozenset[str]
+
+
+@dataclass
+class _Frame:
+    """What stands between two brackets, or between two semicolons."""
+
+    opener: str = ""  #: the word before the bracket
+    opening: int = -1  #: where the bracket is
+    verb: str = ""
+    lists_tables: bool = False
+    in_columns: bool = False
+    is_existence: bool = False
+    returns: bool = False
+    stars: set[str] = field(default_factory=set)
+    sources: list[_Source] = field(default_factory=list)
+    target: _Source | None = None
+
+
+class _Reader:
+    """One pass over the tokens of a text."""
+
+    def __init__(self, found: list[Token], tables: LegacyTables) -> None:
+        self._tokens = found
+        self._tables = tables
+        self._at = 0
+        self._frames = [_Frame()]
+        self._answer = SqlUses()
+        self._expects = False
+        self._closings = _closings(found)
+        self._hidden: list[tuple[str, int, int]] = []  # names of common table expressions, from, to
+
+    def read(self) -> SqlUses:
+        begin = 0
+        while self._at < len(self._tokens):
+            if self._tokens[self._at].value == ";" and len(self._frames) == 1:
+                self._answer.statements.append((begin, self._tokens[self._at].offset))
+                begin = self._tokens[self._at].offset + 1
+            self._step()
+        while self._frames:
+            self._close(self._frames.pop())
+        self._answer.statements.append((begin, 1 << 60))
+        self._answer.uses = _distinct(self._answer.uses)
+        return self._answer
+
+    # -------------------------------------------------------------------------------------------- tokens
+
+    def _peek(self, ahead: int = 0) -> Token:
+        index = self._at + ahead
+        return self._tokens[index] if 0 <= index < len(self._tokens) else _END
+
+    def _word(self, ahead: int = 0) -> str:
+        token = self._peek(ahead)
+        return token.value if token.type in (Type.WORD, Type.OTHER) else ""
+
+    def _step(self) -> None:
+        token, frame = self._peek(), self._frames[-1]
+        if token.value == "(" and token.type is Type.OTHER:
+            self._open(frame)
+        elif token.value == ")" and token.type is Type.OTHER:
+            self._expects = False
+            if len(self._frames) > 1:
+                self._close(self._frames.pop())
+            self._at += 1
+        elif token.value == ";" and token.type is Type.OTHER:
+            while self._frames:
+                self._close(self._frames.pop())
+            self._frames, self._expects, self._hidden = [_Frame()], False, []
+            self._at += 1
+        elif self._expects:
+            self._table_of_list(frame)
+        elif token.type is Type.WORD:
+            self._keyword(frame, token.value)
+        elif token.type is Type.TEXT and frame.verb in ("create", "do"):
+            self._body(token)
+        else:
+            self._punctuation(frame, token)
+
+    def _open(self, frame: _Frame) -> None:
+        inner = _Frame(self._word(-1), self._at, is_existence=self._word(-1) == "exists")
+        # FROM (trips JOIN notes …): a list of tables in brackets.
+        if self._expects:
+            inner.lists_tables = self._word(1) not in _VERBS
+            self._expects = inner.lists_tables
+        self._frames.append(inner)
+        self._at += 1
+
+    def _punctuation(self, frame: _Frame, token: Token) -> None:
+        if token.value == "," and frame.lists_tables:
+            self._expects = True
+        elif token.value == "*" and frame.in_columns:
+            self._star(frame)
+        self._at += 1
+
+    def _star(self, frame: _Frame) -> None:
+        """A star that means all columns, neither a product nor count(*)."""
+        before, after = self._peek(-1), self._peek(1)
+        if before.value == ".":
+            frame.stars.add(self._peek(-2).value)
+        elif before.value in ("select", "all", "distinct", ",", "returning"):
+            frame.stars.add("")
+        elif before.value == ")" and after.value in ("from", ",", "into", ""):
+            frame.stars.add("")  # SELECT DISTINCT ON (…) *
+
+    # ------------------------------------------------------------------------------------------ keywords
+
+    def _keyword(self, frame: _Frame, word: str) -> None:
+        before, after = self._word(-1), self._word(1)
+        self._at += 1
+        if word in ("union", "except", "intersect"):
+            self._close(frame)
+        elif word == "select" and frame.verb not in _RIGHTS:
+            frame.verb = frame.verb if frame.verb == "insert" else "select"
+            frame.in_columns, frame.lists_tables = True, False
+        elif word == "with":
+            self._common_tables()
+        elif word == "from":
+            self._from(frame, before)
+        elif word == "join" or (word == "using" and frame.verb in ("delete", "merge")):
+            frame.lists_tables = self._expects = True
+        elif word == "into" and frame.verb in ("insert", "merge", "select"):
+            self._into(frame)
+        elif word in ("insert", "merge") and after == "into":
+            self._begin(frame, word)
+        elif word == "delete" and after == "from":
+            self._begin(frame, word)
+            self._at += 1
+            self._target(frame, Kind.SQL_DELETE)
+        elif word == "update" and before not in _NO_STATEMENT_BEFORE_UPDATE:
+            self._update(frame)
+        elif word == "returning":
+            self._close(frame, keeps_sources=frame.verb != "insert")
+            frame.in_columns = frame.returns = True
+        elif word == "copy" and not frame.verb:
+            self._copy(frame)
+        elif word == "truncate" and not frame.verb:
+            self._begin(frame, word)
+            self._list(Kind.SQL_TRUNCATE)
+        elif word == "table" and not frame.verb:
+            self._target(frame, Kind.SQL_SELECT_STAR, Access.READ)
+        elif word in _SCHEMA_VERBS and not frame.verb and (word in _RIGHTS or after not in _VERBS - {"table"}):
+            self._begin(frame, word)
+            if word in _LISTS:
+                self._list(Kind.SQL_SCHEMA)
+        elif word == "do" and not frame.verb:
+            self._begin(frame, word)
+        elif word in _SCHEMA_TARGETS and self._frames[0].verb in _SCHEMA_VERBS and not frame.in_columns:
+            self._schema_target(word)
+        elif word in _AFTER_FROM:
+            frame.lists_tables = False
+
+    def _begin(self, frame: _Frame, verb: str) -> None:
+        frame.verb, frame.lists_tables, frame.in_columns = verb, False, False
+
+    def _from(self, frame: _Frame, before: str) -> None:
+        if frame.opener in _FROM_OF_FUNCTIONS and frame.verb != "select":
+            return
+        if before == "distinct" and self._word(-3) in ("is", "not"):
+            return
+        if frame.verb in _SCHEMA_VERBS and frame.verb != "create":
+            return
+        frame.in_columns = False
+        frame.lists_tables = self._expects = True
+
+    def _common_tables(self) -> None:
+        """Remember names that common table expressions take, from where they are known to where they end."""
+        is_recursive = self._word() == "recursive"
+        at = self._at + is_recursive
+        end = self._closings.get(self._frames[-1].opening, len(self._tokens))
+        while (found := _common_table(self._tokens, at, self._closings)) is not None:
+            name, opening, closing = found
+            self._hidden.append((name, opening if is_recursive else closing, end))
+            at = closing + 2
+            if closing + 1 >= len(self._tokens) or self._tokens[closing + 1].value != ",":
+                break
+
+    def _into(self, frame: _Frame) -> None:
+        if frame.verb == "merge":
+            self._target(frame, Kind.SQL_MERGE)
+        elif frame.verb == "insert":
+            self._target(frame, Kind.SQL_INSERT)
+            if frame.target is not None:
+                self._insert_columns(frame.target)
+        else:
+            self._target(frame, Kind.SQL_INSERT)
+            frame.target = None
+
+    def _insert_columns(self, target: _Source) -> None:
+        if self._word() == "as":
+            self._at += 2
+        word, after = self._word(), self._word(1)
+        is_query = word == "(" and after in ("select", "with", "values", "table", "(")
+        if word in ("values", "select", "with", "table", "overriding") or is_query:
+            self._change(target.use, Kind.SQL_INSERT_WITHOUT_COLUMNS)
+
+    def _update(self, frame: _Frame) -> None:
+        """Of a sentence, "update trips tonight", this is none."""
+        mark = self._at
+        offset, keyword = self._peek(-1), self._peek(-1).raw
+        self._skip({"only"})
+        name = self._name()
+        if name is None:
+            return
+        schema, table, token = name
+        if self._word() == "*":
+            self._at += 1
+        self._skip({"as"})
+        alias = self._alias()
+        if self._word() == "set" or self._peek().type is Type.HOLE or (self._peek() is _END and keyword.isupper()):
+            self._begin(frame, "update")
+            frame.target = self._use(schema, table, token, alias, Kind.SQL_UPDATE, Access.WRITE, offset.raw)
+        else:
+            self._at = mark
+
+    def _copy(self, frame: _Frame) -> None:
+        if self._word() == "(":
+            return  # COPY (SELECT …): the query says it
+        keyword = self._peek(-1).raw
+        name = self._name()
+        if name is None:
+            return
+        has_columns = self._word() == "("
+        if has_columns:
+            self._at = self._closings.get(self._at, self._at) + 1
+        access = {"from": Access.WRITE, "to": Access.READ}.get(self._word())
+        if access is None and not (has_columns or self._peek().type is Type.HOLE or self._peek() is _END):
+            return
+        kind = Kind.SQL_COPY if has_columns else Kind.SQL_COPY_WITHOUT_COLUMNS
+        self._use(*name, "", kind, access or Access.UNKNOWN, keyword)
+        self._begin(frame, "copy")
+        self._at += 1
+
+    def _list(self, kind: Kind) -> None:
+        """Tables after a verb: TRUNCATE a, b."""
+        raw = self._peek(-1).raw
+        if self._word() == "(":
+            self._at = self._closings.get(self._at, self._at) + 1
+        self._skip(_PREFIXES)
+        if self._word() in ("index", "view", "trigger", "function", "policy", "sequence", "materialized", "rule"):
+            return
+        while (name := self._name()) is not None:
+            self._use(*name, "", kind, Access.WRITE, raw)
+            if self._word() != ",":
+                break
+            self._at += 1
+            self._skip({"only"})
+
+    def _schema_target(self, word: str) -> None:
+        raw = self._peek(-1).raw
+        self._skip(_PREFIXES)
+        if word == "inherits" and self._word() == "(":
+            self._at += 1
+        if word == "on" and self._word() in ("delete", "update"):
+            return
+        name = self._name()
+        if name is None:
+            return
+        schema, table, token = name
+        if schema is not None and word == "on" and self._tables.find(None, schema) is not None:
+            self._use(None, schema, token, "", Kind.SQL_SCHEMA, Access.WRITE, raw)  # COMMENT ON COLUMN trips.fare
+        else:
+            self._use(schema, table, token, "", Kind.SQL_SCHEMA, Access.WRITE, raw)
+
+    # -------------------------------------------------------------------------------------------- tables
+
+    def _table_of_list(self, frame: _Frame) -> None:
+        self._expects = False
+        keyword = self._keyword_before()
+        self._skip({"only", "lateral"})
+        if self._word() == "(" or self._word() in _VERBS:
+            self._expects = self._word() == "("
+            return
+        mark = self._at
+        name = self._name()
+        if name is None:
+            self._at = mark
+            if self._peek().type is not Type.WORD:
+                self._at += 1
+            return
+        schema, table, token = name
+        if self._word() == "(":
+            return  # a function
+        if self._word() == "*":
+            self._at += 1
+        self._skip({"as"})
+        source = self._use(schema, table, token, self._alias(), Kind.SQL_SELECT, Access.READ, keyword)
+        if source is not None:
+            frame.sources.append(source)
+
+    def _keyword_before(self) -> str:
+        """The word that made us expect a table; in a list it is before the first."""
+        for index in range(self._at - 1, -1, -1):
+            if self._tokens[index].value in ("from", "join", "using"):
+                return self._tokens[index].raw
+        return ""
+
+    def _target(self, frame: _Frame, kind: Kind, access: Access = Access.WRITE) -> None:
+        keyword = self._peek(-1).raw
+        self._skip({"only", "table"})
+        name = self._name()
+        frame.target = None
+        if name is None or self._word() == "." or (kind is Kind.SQL_SELECT_STAR and not keyword.isupper()):
+            return
+        mark = self._at
+        self._skip({"as"})
+        alias = self._alias()
+        if kind is Kind.SQL_INSERT:
+            self._at = mark
+        frame.target = self._use(*name, alias, kind, access, keyword)
+
+    def _name(self) -> tuple[str | None, str, Token] | None:
+        """Read a name with its schema, and stop behind it."""
+        parts: list[Token] = []
+        while self._peek().type in (Type.WORD, Type.QUOTED, Type.HOLE):
+            parts.append(self._peek())
+            self._at += 1
+            if self._word() != ".":
+                break
+            self._at += 1
+        if not parts:
+            return None
+        return _schema(parts), parts[-1].value, parts[-1]
+
+    def _alias(self) -> str:
+        token = self._peek()
+        if token.type is Type.QUOTED or (token.type is Type.WORD and token.value not in _NO_ALIAS):
+            self._at += 1
+            return token.value
+        return ""
+
+    def _skip(self, words: set[str] | frozenset[str]) -> None:
+        while self._peek().type is Type.WORD and self._word() in words:
+            self._at += 1
+
+    def _use(
+        self, schema: str | None, name: str, token: Token, alias: str, kind: Kind, access: Access, keyword: str
+    ) -> _Source | None:
+        if token.type is Type.HOLE:
+            self._answer.unclear.append(token.offset)
+            return None
+        table = self._tables.find(schema, name)
+        if table is None or (schema is None and self._is_hidden(name)):
+            return None
+        number = len(self._answer.statements)
+        self._answer.uses.append(SqlUse(token.offset, table, kind, access, keyword, number))
+        return _Source(len(self._answer.uses) - 1, frozenset({alias or name}))
+
+    def _is_hidden(self, name: str) -> bool:
+        return any(name == hidden and begin < self._at <= end for hidden, begin, end in self._hidden)
+
+    def _change(self, use: int, kind: Kind) -> None:
+        self._answer.uses[use] = self._answer.uses[use]._replace(kind=kind)
+
+    def _close(self, frame: _Frame, *, keeps_sources: bool = False) -> None:
+        """At the end of a query its stars are known, and so are the tables that they stand for."""
+        if not frame.is_existence:
+            for source in frame.sources:
+                if frame.stars & (source.names | {""}):
+                    self._change(source.use, Kind.SQL_SELECT_STAR)
+            if frame.target is not None and frame.returns and frame.stars & (frame.target.names | {""}):
+                written = self._answer.uses[frame.target.use]
+                self._answer.uses.append(written._replace(kind=Kind.SQL_SELECT_STAR, access=Access.READ))
+        frame.stars, frame.lists_tables, frame.in_columns = set(), False, False
+        if not keeps_sources:
+            frame.sources = []
+
+    def _body(self, token: Token) -> None:
+        """The body of a function or of DO is SQL inside a text."""
+        inner = _Reader([each for each in tokens(token.value) if each.type is not Type.COMMENT], self._tables).read()
+        number = len(self._answer.statements)
+        self._answer.uses += [use._replace(offset=use.offset + token.inner, statement=number) for use in inner.uses]
+        self._at += 1
+
+
+def _schema(parts: list[Token]) -> str | None:
+    if len(parts) < 2:
+        return None
+    return HOLE if parts[-2].type is Type.HOLE else parts[-2].value
+
+
+def _distinct(uses: list[SqlUse]) -> list[SqlUse]:
+    """One use per statement, table and kind: the first."""
+    first: dict[object, SqlUse] = {}
+    for use in sorted(uses, key=lambda use: use.offset):
+        first.setdefault((use.statement, use.table, use.kind, use.access), use)
+    return list(first.values())
+
+
+def _closings(found: list[Token]) -> dict[int, int]:
+    """Where each bracket is closed."""
+    opened: list[int] = []
+    closings: dict[int, int] = {}
+    for index, token in enumerate(found):
+        if token.type is Type.OTHER and token.value == "(":
+            opened.append(index)
+        elif token.type is Type.OTHER and token.value == ")" and opened:
+            closings[opened.pop()] = index
+    return closings
+
+
+def _common_table(found: list[Token], at: int, closings: dict[int, int]) -> tuple[str, int, int] | None:
+    """`name [(columns)] AS [[NOT] MATERIALIZED] (…)`: the name, and where its brackets open and close."""
+
+    def value(index: int) -> str:
+        return found[index].value if index < len(found) else ""
+
+    name = value(at)
+    at += 1
+    if value(at) == "(":
+        at = closings.get(at, at) + 1
+    if value(at) != "as":
+        return None
+    at += 1
+    while value(at) in ("not", "materialized"):
+        at += 1
+    return (name, at, closings[at]) if value(at) == "(" and at in closings else None

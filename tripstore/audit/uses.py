@@ -1,0 +1,364 @@
+"""`Uses`: walks through one Python file and finds every use of a legacy table in it."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterable
+
+from tripstore.audit.allowing import Allowances
+from tripstore.audit.bindings import (
+    RELATIONSHIPS,
+    Bindings,
+    Relation,
+    bindings,
+    class_facts,
+    keyword,
+    last_name,
+    parameters,
+)
+from tripstore.audit.calls import EXECUTE, table_calls
+from tripstore.audit.findings import Access, Finding, Kind, Remark
+from tripstore.audit.heads import COLLECTION_WRITES
+from tripstore.audit.mentions import Judge
+from tripstore.audit.models import Models
+from tripstore.audit.names import LegacyTable
+from tripstore.audit.places import Lines
+from tripstore.audit.rows import comprehension_scope
+from tripstore.audit.statements import NO_REASON, UNCLEAR, TextUses, text_uses
+from tripstore.audit.texts import Pieces, pieces
+from tripstore.audit.values import Entity, Rows, Scope, Text
+
+_FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
+_COMPREHENSIONS = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
+#: Of a statement that has others inside, what is not its head.
+_INNER = frozenset({"body", "orelse", "finalbody", "handlers", "cases"})
+
+
+class Uses:
+    """The uses of one file. Statements are walked from the top, with the scope that they see."""
+
+    def __init__(self, file: str, source: str, tree: ast.Module, models: Models, allowed: Allowances) -> None:
+        self.file = file
+        self.remarks = [Remark(file, line, NO_REASON) for line in allowed.without_reason]
+        self._models = models
+        self._tables = models.tables
+        self._denoting = models.denoting
+        self._allowed = allowed
+        self._lines = Lines(source)
+        self._parents = {child: node for node in ast.walk(tree) for child in ast.iter_child_nodes(node)}
+        self._docstrings = set(_docstrings(tree))
+        self._read_literals: set[ast.Constant] = set()
+        self._found: dict[object, tuple[ast.AST, Finding]] = {}
+        self._statement: ast.stmt = tree.body[0] if tree.body else ast.Pass()
+        self._span = (0, 0)
+        self._walk(tree.body, models.scope(file))
+
+    def findings(self) -> list[Finding]:
+        """All of them. That a model is named says nothing where the same statement is known to use it."""
+        used = {
+            (statement, found.table) for statement, found in self._found.values() if found.kind is not Kind.REFERENCE
+        }
+        return [
+            found
+            for statement, found in self._found.values()
+            if found.kind is not Kind.REFERENCE or (statement, found.table) not in used
+        ]
+
+    # ---------------------------------------------------------------------------------------- statements
+
+    def _walk(self, body: Iterable[ast.stmt], scope: Scope) -> None:
+        for statement in body:
+            self._statement, self._span = statement, _span(statement)
+            if isinstance(statement, _FUNCTIONS):
+                self._function(statement, scope)
+            elif isinstance(statement, ast.ClassDef):
+                self._class(statement, scope)
+            else:
+                self._plain(statement, scope)
+
+    def _plain(self, statement: ast.AST, scope: Scope) -> None:
+        """Any statement: what it says itself, then those inside of it."""
+        self._assigned(statement, scope)
+        for name, value in ast.iter_fields(statement):
+            if name not in _INNER:
+                for part in value if isinstance(value, list) else [value]:
+                    if name == "annotation":
+                        self._annotation(part, scope)
+                    elif isinstance(part, ast.AST):
+                        self._expression(part, scope)
+        for name in ("body", "orelse", "finalbody"):
+            self._walk(getattr(statement, name, ()), scope)
+        for inner in (*getattr(statement, "handlers", ()), *getattr(statement, "cases", ())):
+            self._plain(inner, scope)
+
+    def _function(self, node: ast.FunctionDef | ast.AsyncFunctionDef, scope: Scope) -> None:
+        for decorator in node.decorator_list:
+            self._expression(decorator, scope)
+        self._parameters(node.args, scope)
+        if node.returns is not None:
+            self._annotation(node.returns, scope)
+        bound = bindings(node.body)
+        parameters(node.args, bound)
+        self._walk(node.body, Scope(scope.file, bound, scope, first=self._first(node, scope)))
+
+    def _first(self, node: ast.FunctionDef | ast.AsyncFunctionDef, scope: Scope) -> tuple[str, Entity | Rows] | None:
+        """What `self` or `cls` is in a method."""
+        arguments = [*node.args.posonlyargs, *node.args.args]
+        if not scope.is_class or scope.parent is None or not arguments:
+            return None
+        owner = self._parents.get(node)
+        known = self._denoting.named(owner.name, scope.parent) if isinstance(owner, ast.ClassDef) else None
+        decorators = {last_name(each) for each in node.decorator_list}
+        if not isinstance(known, Entity) or "staticmethod" in decorators:
+            return None
+        if "classmethod" in decorators or arguments[0].arg == "cls":
+            return arguments[0].arg, known
+        return arguments[0].arg, Rows(frozenset({known}), is_statement=False)
+
+    def _parameters(self, arguments: ast.arguments, scope: Scope) -> None:
+        every = [*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs, arguments.vararg, arguments.kwarg]
+        for each in every:
+            if each is not None and each.annotation is not None:
+                self._annotation(each.annotation, scope)
+        for default in filter(None, (*arguments.defaults, *arguments.kw_defaults)):
+            self._expression(default, scope)
+
+    def _class(self, node: ast.ClassDef, scope: Scope) -> None:
+        for part in (*node.decorator_list, *(word.value for word in node.keywords)):
+            self._expression(part, scope)
+        known = (
+            self._models.entity(class_facts(node), scope) if scope.parent else self._denoting.named(node.name, scope)
+        )
+        is_model = isinstance(known, Entity) and bool(known.tables)
+        inner = Scope(scope.file, bindings(node.body), scope, is_class=True)
+        for statement in node.body:
+            # What defines a model is no use of its table; its methods may be.
+            if not (is_model and isinstance(statement, ast.Assign | ast.AnnAssign | ast.Expr)):
+                self._walk([statement], inner)
+
+    # --------------------------------------------------------------------------------------- expressions
+
+    def _expression(self, node: ast.AST, scope: Scope) -> None:
+        if isinstance(node, ast.expr):
+            self._text(node, scope)
+        if isinstance(node, ast.Lambda):
+            self._parameters(node.args, scope)
+            bound = Bindings()
+            parameters(node.args, bound)
+            scope = Scope(scope.file, bound, scope)
+            self._expression(node.body, scope)
+            return
+        if isinstance(node, _COMPREHENSIONS):
+            scope = comprehension_scope(node.generators, scope)
+        if isinstance(node, ast.Name | ast.Attribute | ast.Subscript) and self._mention(node, scope):
+            return
+        if isinstance(node, ast.Attribute):
+            self._related(node, scope)
+        if isinstance(node, ast.Call) and self._call(node, scope):
+            return
+        for child in ast.iter_child_nodes(node):
+            self._expression(child, scope)
+
+    def _mention(self, node: ast.Name | ast.Attribute | ast.Subscript, scope: Scope) -> bool:
+        """A model or a table object is named."""
+        entity = self._denoting.value(node, scope) if isinstance(node.ctx, ast.Load) else None
+        if not isinstance(entity, Entity) or not entity.tables:
+            return False
+        if isinstance(node, ast.Attribute) and node.attr in ("__table__", "alias"):
+            return False  # its model is named inside
+        self._judged(node, entity, scope)
+        return True
+
+    def _judged(self, node: ast.expr, entity: Entity, scope: Scope) -> None:
+        judge = Judge(
+            self._parents,
+            lambda call: self._denoting.callee(call, scope),
+            lambda each: isinstance(rows := self._denoting.value(each, scope), Rows) and rows.is_statement,
+        )
+        found = judge.judge(node, entity, self._statement)
+        for table in entity.tables:
+            self._add(node, found.unit, found.kind, table, found.access)
+
+    def _annotation(self, node: ast.expr | None, scope: Scope) -> None:
+        rows = self._denoting.annotated(node, scope) if node is not None else None
+        if node is not None and rows is not None:
+            self._of_rows(node, self._statement, rows, Kind.REFERENCE, Access.UNKNOWN)
+
+    def _related(self, node: ast.Attribute, scope: Scope) -> None:
+        """`User.trips` and `user.trips`, where trips is a relationship."""
+        if node.attr not in self._models.relation_names:
+            return
+        base = self._denoting.value(node.value, scope)
+        entities = base.entities if isinstance(base, Rows) and not base.is_statement else ()
+        for entity in [base] if isinstance(base, Entity) else entities:
+            target = self._models.relation(entity, node.attr)
+            for table in target.tables if target is not None else ():
+                access = Access.WRITE if self._changes(node) else Access.READ
+                self._add(node, (self._statement, node.attr), Kind.RELATIONSHIP, table, access)
+
+    def _changes(self, node: ast.Attribute) -> bool:
+        """Whether a collection is assigned to, or something is put into it."""
+        parent = self._parents[node]
+        is_called = isinstance(parent, ast.Attribute) and isinstance(self._parents[parent], ast.Call)
+        is_change = isinstance(parent, ast.Attribute) and is_called and parent.attr in COLLECTION_WRITES
+        return is_change or not isinstance(node.ctx, ast.Load)
+
+    def _call(self, node: ast.Call, scope: Scope) -> bool:
+        """Whatever a call says by itself; True if there is no more to look for inside."""
+        if last_name(node.func) in ("Table", "table"):
+            made = self._denoting.value(node, scope)
+            if isinstance(made, Entity) and made.tables:
+                if not isinstance(self._parents[node], ast.stmt):
+                    self._judged(node, made, scope)
+                return True
+        for found in table_calls(node, self._tables, lambda each: self._known(each, scope)):
+            self._add(found.node, found.node, found.kind, found.table, found.access)
+        if last_name(node.func) in RELATIONSHIPS:
+            self._relationship(node, scope)
+        self._instances(node, scope)
+        return False
+
+    def _relationship(self, node: ast.Call, scope: Scope) -> None:
+        argument = node.args[0] if node.args else keyword(node, "argument")
+        statement = self._statement
+        annotation = statement.annotation if isinstance(statement, ast.AnnAssign) else None
+        target = self._models.target(Relation(argument, annotation, None), scope)
+        for table in target.tables if target is not None else ():
+            self._add(node, node, Kind.RELATIONSHIP, table, Access.READ)
+
+    def _instances(self, node: ast.Call, scope: Scope) -> None:
+        """`session.delete(trip)`, `setattr(trip, …)`, `query.update(…)`"""
+        name = last_name(node.func)
+        if name in ("delete", "merge", "setattr", "bulk_save_objects") and node.args:
+            rows = self._denoting.value(node.args[0], scope)
+            if isinstance(rows, Rows) and not rows.is_statement:
+                kind = Kind.BULK if name == "bulk_save_objects" else Kind.INSTANCE
+                self._of_rows(node, node, rows, kind, Access.WRITE)
+        if name in ("update", "delete") and isinstance(node.func, ast.Attribute):
+            rows = self._denoting.value(node.func.value, scope)
+            if isinstance(rows, Rows) and rows.is_statement and self._begins_with_rows(node.func.value, scope):
+                self._of_rows(node, node, rows, Kind.UPDATE if name == "update" else Kind.DELETE, Access.WRITE)
+
+    def _begins_with_rows(self, node: ast.expr, scope: Scope) -> bool:
+        """Whether a chain begins with a variable that is a query; one that begins with a model is judged there."""
+        while isinstance(node, ast.Call | ast.Attribute):
+            node = node.func if isinstance(node, ast.Call) else node.value
+        return isinstance(self._denoting.value(node, scope), Rows)
+
+    def _assigned(self, statement: ast.AST, scope: Scope) -> None:
+        """`trip.status = …`, `del trip.note`"""
+        targets = getattr(statement, "targets", None) or [getattr(statement, "target", None)]
+        for target in targets:
+            for part in target.elts if isinstance(target, ast.Tuple | ast.List) else [target]:
+                if isinstance(part, ast.Attribute):
+                    rows = self._denoting.value(part.value, scope)
+                    if isinstance(rows, Rows) and not rows.is_statement:
+                        self._of_rows(part, statement, rows, Kind.INSTANCE, Access.WRITE)
+
+    def _of_rows(self, node: ast.expr, unit: ast.AST, rows: Rows, kind: Kind, access: Access) -> None:
+        for table in sorted({table for entity in rows.entities for table in entity.tables}, key=str):
+            self._add(node, unit, kind, table, access)
+
+    def _known(self, node: ast.expr, scope: Scope) -> str | None:
+        found = self._denoting.value(node, scope)
+        return found.text if isinstance(found, Text) else None
+
+    # --------------------------------------------------------------------------------------------- texts
+
+    def _text(self, node: ast.expr, scope: Scope) -> None:
+        if not isinstance(node, ast.Constant | ast.JoinedStr | ast.BinOp | ast.Call):
+            return
+        parts = pieces(node, scope, self._denoting)
+        literals = {part.literal for part in parts or () if part.literal is not None}
+        if not parts or literals <= self._read_literals:
+            return
+        self._read_literals |= literals
+        is_prose = node in self._docstrings
+        found = text_uses(
+            "".join(part.text for part in parts),
+            self._tables,
+            is_certain=self._is_certain(node),
+            is_prose=is_prose,
+        )
+        self._of_text(node, parts, found)
+
+    def _is_certain(self, node: ast.expr) -> bool:
+        parent = self._parents[node]
+        calls = [each for each in (node, parent) if isinstance(each, ast.Call)]
+        return any(
+            last_name(call.func) in EXECUTE and (call is node or node is call.args[0]) for call in calls if call.args
+        )
+
+    def _of_text(self, node: ast.expr, parts: Pieces, found: TextUses) -> None:
+        for use, allowed in found.uses:
+            place = self._place(node, parts, use.offset)
+            if place is not None:
+                self._add(node, (node, use.statement), use.kind, use.table, use.access, place, allowed)
+        for _offset in found.unclear[:1]:
+            self.remarks.append(Remark(self.file, self._lines.of(node)[0], UNCLEAR))
+        for _offset in found.without_reason:
+            self.remarks.append(Remark(self.file, self._lines.of(node)[0], NO_REASON))
+
+    def _place(self, node: ast.expr, parts: Pieces, offset: int) -> tuple[int, int] | None:
+        """Where an offset of a text stands in the file; None if it stands elsewhere, where it is found as well."""
+        begin = 0
+        before: dict[tuple[int, int], str] = {}
+        for part in parts:
+            literal = part.literal
+            if begin <= offset < begin + len(part.text):
+                if literal is not None:
+                    text = before.get(_key(literal), "") + part.text[: offset - begin]
+                    return self._lines.nth(literal, self._tables.word, len(self._tables.word.findall(text)))
+                return self._lines.of(node) if _is_name(part.text) else None
+            if literal is not None:
+                before[_key(literal)] = before.get(_key(literal), "") + part.text
+            begin += len(part.text)
+        return self._lines.of(node)
+
+    # ------------------------------------------------------------------------------------------ findings
+
+    def _add(
+        self,
+        node: ast.expr,
+        unit: object,
+        kind: Kind,
+        table: LegacyTable,
+        access: Access,
+        place: tuple[int, int] | None = None,
+        allowed: str | None = None,
+    ) -> None:
+        """Note a use; of one unit and table it is one, and a write if any of it is. Kinds of SQL stand each alone."""
+        line, column = place or self._lines.of(node)
+        allowed = allowed or self._allowed.within(*self._span)
+        found = Finding(self.file, line, column, kind, table, access, self._lines.excerpt(line), allowed)
+        key = (unit, table, kind if place is not None else None)
+        before = self._found.get(key)
+        if before is None or (found.access is Access.WRITE and before[1].access is not Access.WRITE):
+            self._found[key] = (self._statement, found)
+
+
+def _span(statement: ast.stmt) -> tuple[int, int]:
+    """The lines of a statement; of one that has others inside those of its head."""
+    first = min([statement.lineno, *(each.lineno for each in getattr(statement, "decorator_list", ()))])
+    body = getattr(statement, "body", None) or getattr(statement, "cases", None)
+    if not body:
+        return first, statement.end_lineno or statement.lineno
+    inner = body[0].pattern.lineno if isinstance(body[0], ast.match_case) else body[0].lineno
+    return first, max(first, inner - 1)
+
+
+def _docstrings(tree: ast.Module) -> Iterable[ast.expr]:
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
+            first = node.body[0] if node.body else None
+            if isinstance(first, ast.Expr) and isinstance(first.value, ast.Constant):
+                yield first.value
+
+
+def _key(literal: ast.Constant) -> tuple[int, int]:
+    """Parts of an f-string have the place of all of it."""
+    return literal.lineno, literal.col_offset
+
+
+def _is_name(text: str) -> bool:
+    return text.replace(".", "").replace('"', "").replace("_", "").isalnum()

@@ -1,0 +1,81 @@
+"""What expressions of the audited code stand for, and the scopes that their names are looked up in. Values only."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from tripstore.audit.bindings import Bindings, ClassFacts
+from tripstore.audit.names import LegacyTable
+
+
+@dataclass(frozen=True, slots=True)
+class Entity:
+    """A class or a table object, and the legacy tables that it stands for: none of most classes."""
+
+    file: str
+    line: int
+    name: str
+    tables: tuple[LegacyTable, ...]
+    facts: ClassFacts | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Module:
+    """A module, or anything else with a dotted name; of code that is not looked at there is no file."""
+
+    dotted: str
+    importer: str
+    file: str | None
+
+    @property
+    def last(self) -> str:
+        return self.dotted.rpartition(".")[2]
+
+
+@dataclass(frozen=True, slots=True)
+class Text:
+    """A text that is known."""
+
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Function:
+    """A function of the audited code."""
+
+    returns: ast.expr | None
+    scope: Scope
+
+
+@dataclass(frozen=True, slots=True)
+class Rows:
+    """Objects of models, one or many; or a statement that will bring some."""
+
+    entities: frozenset[Entity]
+    is_statement: bool
+
+
+Value = Entity | Module | Text | Function | Rows
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Scope:
+    """Where names are looked up: a module, a function, a class or a comprehension."""
+
+    file: str
+    bindings: Bindings
+    parent: Scope | None = None
+    is_class: bool = False
+    #: What the first parameter of a method stands for: the class, or an object of it.
+    first: tuple[str, Value] | None = None
+
+    def outwards(self) -> Iterator[Scope]:
+        """This scope and those around it; a class is seen from its own body only."""
+        yield self
+        scope = self.parent
+        while scope is not None:
+            if not scope.is_class:
+                yield scope
+            scope = scope.parent

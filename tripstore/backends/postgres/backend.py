@@ -1,0 +1,190 @@
+"""`PostgresBackend`: the cell store over the company's tables. Routes each call to the part that does it, measured."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Collection, Mapping, Sequence
+from types import TracebackType
+from typing import Any, Literal, Self
+from uuid import UUID
+
+from schemaless_core.answers import (
+    ANY,
+    Bucket,
+    Condition,
+    IndexPage,
+    Location,
+    PutResult,
+    RowPage,
+    Scalar,
+    ShardPage,
+)
+from schemaless_core.canonical import Json
+from schemaless_core.cell import DEFAULT_MAX_BODY_BYTES, Cell, CellKey, ColumnKey, check_row_key
+from schemaless_core.habits import Habits
+from schemaless_core.indexes.definition import IndexDefinition
+from schemaless_core.sharding import shard_of
+from tripstore.backends.postgres.codecs import Codecs
+from tripstore.backends.postgres.database import LegacyDatabase
+from tripstore.backends.postgres.layout import Layout
+from tripstore.backends.postgres.log import Log
+from tripstore.backends.postgres.measured import measured
+from tripstore.backends.postgres.puts import Puts, Shape
+from tripstore.backends.postgres.queries import Queries
+from tripstore.backends.postgres.reads import Places, Reads
+from tripstore.backends.postgres.scan import Scan
+
+
+class PostgresBackend:
+    """Cells in Postgres: mapped columns in the company's tables, all others in ours.
+
+    Added ids are given when a reader of the log asks: puts and reads by key carry none.
+    """
+
+    def __init__(
+        self,
+        database: LegacyDatabase,
+        layout: Layout,
+        *,
+        shards: int,
+        indexes: Sequence[IndexDefinition] = (),
+        max_body_bytes: int = DEFAULT_MAX_BODY_BYTES,
+    ) -> None:
+        self.layout = layout
+        self.database = database
+        self._shape = Shape(layout.datastore, shards, max_body_bytes)
+        self._codecs = Codecs(layout)
+        self._places = Places(layout)
+        self._indexes = {definition.name: definition for definition in indexes}
+        self._arrange(Habits())
+
+    def put_cell(
+        self,
+        row_key: UUID,
+        column_name: str,
+        ref_key: int,
+        body: Json,
+        *,
+        expect_latest: int | None | Any = ANY,
+    ) -> PutResult:
+        cell = Cell(row_key, column_name, ref_key, body)
+        return measured("put_cell", self._puts.put, cell, expect_latest)
+
+    def put_cells(self, cells: Sequence[Cell]) -> list[PutResult]:
+        return measured("put_cells", self._puts.put_many, cells)
+
+    def append_cell(self, row_key: UUID, column_name: str, body: Json) -> PutResult:
+        return measured("append_cell", self._puts.append, row_key, column_name, body)
+
+    def get_cell(self, row_key: UUID, column_name: str, ref_key: int) -> Cell | None:
+        return measured("get_cell", self._reads.cell, row_key, column_name, ref_key)
+
+    def get_cell_latest(self, row_key: UUID, column_name: str) -> Cell | None:
+        return measured("get_cell_latest", self._reads.latest, row_key, column_name)
+
+    def get_cells(self, keys: Sequence[CellKey]) -> list[Cell | None]:
+        return measured("get_cells", self._reads.cells, keys)
+
+    def get_cells_latest(self, columns: Sequence[ColumnKey]) -> list[Cell | None]:
+        return measured("get_cells_latest", self._reads.latest_cells, columns)
+
+    def get_row(self, row_key: UUID, columns: Collection[str] | None = None) -> dict[str, Cell]:
+        return measured("get_row", self._reads.row, row_key, columns)
+
+    def get_history(
+        self, row_key: UUID, column_name: str, *, before: int | None = None, limit: int = 100
+    ) -> list[Cell]:
+        return measured("get_history", self._reads.history, row_key, column_name, before, limit)
+
+    def query_index(
+        self,
+        index: str,
+        shard_value: Scalar,
+        where: Sequence[Condition] = (),
+        *,
+        fields: Sequence[str] | None = None,
+        columns: Sequence[str] | Literal["*"] | None = None,
+        order_by: str | None = None,
+        descending: bool = False,
+        limit: int = 100,
+        cursor: str | None = None,
+        consistency: Literal["fast", "verified"] = "fast",
+    ) -> IndexPage:
+        def ask() -> IndexPage:
+            return self._queries.query_index(
+                index,
+                shard_value,
+                where,
+                fields=fields,
+                columns=columns,
+                order_by=order_by,
+                descending=descending,
+                limit=limit,
+                cursor=cursor,
+                consistency=consistency,
+                deadline=self._reads.deadline(),
+            )
+
+        return measured("query_index", ask)
+
+    def get_cells_for_shard(self, shard: int, location: Location, limit: int) -> ShardPage:
+        return measured("get_cells_for_shard", self._log.pages, {shard: location}, limit)[shard]
+
+    def get_cells_for_shards(self, locations: Mapping[int, Location], limit: int) -> dict[int, ShardPage]:
+        return measured("get_cells_for_shards", self._log.pages, locations, limit)
+
+    def scan_rows(
+        self, shard: int, after: UUID | None = None, limit: int = 1000, columns: Collection[str] | None = None
+    ) -> RowPage:
+        return measured("scan_rows", self._scan.rows, shard, after, limit, columns)
+
+    def checksum(self, shard: int, columns: Collection[str] | None = None) -> list[Bucket]:
+        return measured("checksum", self._scan.checksum, shard, columns)
+
+    def shard_of(self, row_key: UUID) -> int:
+        check_row_key(row_key)
+        return shard_of(row_key, self._shape.shards)
+
+    def using(
+        self,
+        *,
+        read: Literal["primary", "replica"] | None = None,
+        deadline: float | None = None,
+        include_buffered: bool | None = None,
+        durability: Literal["single", "double"] | None = None,
+    ) -> Self:
+        """Return the same store with other habits. There is one copy and no buffer: reads are the primary's."""
+        other = copy.copy(self)
+        other._arrange(self._habits.with_changes(read, deadline, include_buffered, durability))
+        return other
+
+    def number_changes(self) -> None:
+        """Give added ids to all changes: before parts of the log are dropped."""
+        self._log.number()
+
+    def close(self) -> None:
+        """Close all connections. Stores made by `using` share them."""
+        self.database.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def _arrange(self, habits: Habits) -> None:
+        self._habits = habits
+        database, shape, places, codecs = self.database, self._shape, self._places, self._codecs
+        self._reads = Reads(database, places, codecs, habits)
+        self._puts = Puts(database, self.layout, places, codecs, self._reads, shape, habits)
+        self._log = Log(database, self._reads, shape, habits)
+        self._scan = Scan(database, places, codecs, shape, habits)
+        self._queries = Queries(
+            lambda sql, parameters, deadline: database.run(lambda found: found.rows(sql, parameters), deadline),
+            self.layout,
+            codecs.lookups,
+            self._indexes,
+            self._reads.rows,
+        )

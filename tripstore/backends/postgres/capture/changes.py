@@ -1,0 +1,180 @@
+"""The parts of capture's functions that write changes and tombs: SQL for one mapped column."""
+
+from __future__ import annotations
+
+from functools import cached_property
+
+from tripstore.backends.postgres.capture.functions import Function, settings_for
+from tripstore.backends.postgres.capture.gate import row_gate
+from tripstore.backends.postgres.capture.names import FIRST, LAST, MOVED, function_name, literal, slug
+from tripstore.backends.postgres.capture.shape import Shape
+from tripstore.backends.postgres.capture.triggers import Trigger
+from tripstore.backends.postgres.layout import DeletePolicy, Layout, MappedColumn, RefKeyKind, quoted
+from tripstore.backends.postgres.tables import ORIGIN
+
+#: Who sends versions of his own.
+OURS = "said IN ('facade', 'reverse')"
+DECLARE_SAID = f"said text := current_setting('{ORIGIN}', true);"
+_INT8_MIN = -(1 << 63)
+_INT8_MAX = (1 << 63) - 1
+
+
+class Changes:
+    """One mapped column, and the table that holds it."""
+
+    def __init__(self, layout: Layout, column: MappedColumn, shape: Shape, number: int, *, may_truncate: bool) -> None:
+        self.layout = layout
+        self.column = column
+        self.shape = shape
+        self.part = slug(column.name)
+        self.name = literal(column.name)
+        self.uuid = quoted(column.uuid)
+        self.gate = row_gate(layout.datastore)
+        self._number = number
+        self._may_truncate = may_truncate
+
+    @property
+    def is_ignored(self) -> bool:
+        """Whether deletions are nobody's business but the row's next life's."""
+        return self.column.on_delete is DeletePolicy.IGNORE
+
+    @property
+    def tombs(self) -> str:
+        """Where a deletion is remembered; in `kept` there is no tombstone, only where a next row starts."""
+        return "tripstore.kept" if self.is_ignored else "tripstore.tomb"
+
+    @cached_property
+    def ref_key_max(self) -> int:
+        return _INT8_MAX
+
+    def key_columns(self) -> list[str]:
+        """What of a row never changes, quoted."""
+        column = self.column
+        first = column.parent if column.parent is not None else self.layout.row_key.id
+        keys = [first, column.uuid] + ([column.ref_key.column] if column.ref_key.column else [])
+        return [quoted(name) for name in keys]
+
+    def ref_key(self, row: str) -> str:
+        return self.column.ref_key_sql(row)
+
+    def n(self, row: str) -> str:
+        """The number under which the tombs know a row."""
+        if self.column.ref_key.kind is RefKeyKind.CHILD and self.column.ref_key.column:
+            return f"{row}.{quoted(self.column.ref_key.column)}"
+        return "0"
+
+    def image(self, row: str, *, written: bool) -> str:
+        """The captured columns and the version as one record, to be compared bit by bit.
+
+        `written`: for a trigger that runs before the row is made.
+        """
+        names = dict.fromkeys(
+            base for name in self.column.captured for base in (self.shape.written(name) if written else (name,))
+        )
+        if self.column.ref_key.version:
+            names |= {self.column.ref_key.version: None}
+        return self.record(row, [quoted(name) for name in names])
+
+    def record(self, row: str, names: list[str]) -> str:
+        return "ROW(" + ", ".join(f"{row}.{name}" for name in names) + ")::pg_catalog.record"
+
+    def moved(self, old: str, new: str) -> str:
+        return f"{old} OPERATOR(pg_catalog.*<>) {new}"
+
+    def is_same_row(self, alias: str, row: str) -> str:
+        return " AND ".join(f"{alias}.{name} = {row}.{name}" for name in self.key_columns())
+
+    def function(self, verb: str, body: str, *, renders: bool = False) -> Function:
+        types = [self.shape.types.get(name, "") for name in self.column.captured] if renders else []
+        return Function(function_name(self.part, verb), body, settings_for(types))
+
+    def before(self, verb: str, event: str, when: str | None = None) -> Trigger:
+        return Trigger(f"{LAST}{self.part}_{verb}", "BEFORE", event, function_name(self.part, verb), when)
+
+    def after(self, verb: str, event: str, when: str | None = None) -> Trigger:
+        return Trigger(f"{FIRST}{self.part}_{verb}", "AFTER", event, function_name(self.part, verb), when)
+
+    def floor(self, row: str) -> str:
+        """The ref key above which a row's life begins; NULL: it is the first."""
+        kept = self.is_ignored or self._may_truncate
+        tables = ["tripstore.tomb"] + (["tripstore.kept"] if kept else [])
+        found = [
+            f"(SELECT t.ref_key FROM {table} t WHERE t.row_key = {row}.{self.uuid} AND t.column_name = {self.name} "
+            f"AND t.n = {self.n(row)})"
+            for table in tables
+        ]
+        if self.may_move:
+            found.append(
+                f"(SELECT m[2]::bigint FROM string_to_array(current_setting('{MOVED}', true), ' ') AS m "
+                f"WHERE m[1] = {row}.{self.uuid}::text AND m[3] = '{self.part}')"
+            )
+        return found[0] if len(found) == 1 else f"GREATEST({', '.join(found)})"
+
+    @property
+    def may_move(self) -> bool:
+        """Whether an UPDATE may be a DELETE in one partition and an INSERT in another."""
+        return self.shape.is_partitioned and self.column.ref_key.kind is not RefKeyKind.FACT
+
+    def queue_row(self, previous: str) -> str:
+        """Queues NEW, unless it stands at or below its floor: then nothing is found."""
+        return f"""\
+  IF said = 'reverse' THEN
+    INSERT INTO tripstore.log ({_COLUMNS}, id, delivered_at)
+    SELECT {self._row(previous)}, nextval('tripstore.queue_id_seq'), clock_timestamp()
+    FROM {self._above_floor};
+  ELSE
+    INSERT INTO tripstore.queue ({_COLUMNS})
+    SELECT {self._row(previous)}
+    FROM {self._above_floor};
+  END IF;
+"""
+
+    def _row(self, previous: str) -> str:
+        row = self.column.row_sql("NEW")
+        return (
+            f"NEW.{self.uuid}, {self.name}, {self.ref_key('NEW')}, {self._number}, {row}, {previous}, NULLIF(said, '')"
+        )
+
+    @property
+    def _above_floor(self) -> str:
+        return f"(SELECT {self.floor('NEW')}) AS f (floor) WHERE f.floor IS NULL OR f.floor < {self.ref_key('NEW')}"
+
+    def queue_tombstone(self, ref_key: str, previous: str) -> str:
+        values = f"OLD.{self.uuid}, {self.name}, {ref_key}, {self._number}, NULL, {previous}, NULLIF(said, '')"
+        return f"""\
+  IF said = 'reverse' THEN
+    INSERT INTO tripstore.log ({_COLUMNS}, id, delivered_at)
+    VALUES ({values}, nextval('tripstore.queue_id_seq'), clock_timestamp());
+  ELSE
+    INSERT INTO tripstore.queue ({_COLUMNS}) VALUES ({values});
+  END IF;
+"""
+
+    def raise_tomb(self, ref_key: str) -> str:
+        """Nothing is found afterwards when the tomb was as high already."""
+        return f"""\
+  INSERT INTO {self.tombs} AS t (row_key, column_name, n, ref_key)
+  VALUES (OLD.{self.uuid}, {self.name}, {self.n("OLD")}, {ref_key})
+  ON CONFLICT (row_key, column_name, n) DO UPDATE SET ref_key = excluded.ref_key WHERE t.ref_key < excluded.ref_key;
+"""
+
+    def ask_for_unseen_tombs(self) -> str:
+        """A snapshot may be older than the tomb of this row: the index knows, and raises 40001. Nothing is left behind.
+
+        Afterwards nobody can make a tomb for it: the row is ours by its unique index.
+        """
+        mark = f"""\
+    INSERT INTO {{0}} VALUES (NEW.{self.uuid}, {self.name}, {self.n("NEW")}, {_INT8_MIN}) ON CONFLICT DO NOTHING;
+    IF FOUND THEN
+      DELETE FROM {{0}} t WHERE t.row_key = NEW.{self.uuid} AND t.column_name = {self.name}
+        AND t.n = {self.n("NEW")} AND t.ref_key = {_INT8_MIN};
+    END IF;
+"""
+        marks = mark.format("tripstore.tomb") + (mark.format("tripstore.kept") if self.is_ignored else "")
+        return f"""\
+  IF current_setting('transaction_isolation') IN ('repeatable read', 'serializable') THEN
+{marks}  END IF;
+"""
+
+
+_COLUMNS = "row_key, column_name, ref_key, layout, row, previous, origin"

@@ -1,0 +1,121 @@
+"""Functions and triggers of facts: child rows that never change, and go only with their parent.
+
+When the parent goes there is one tombstone, above the highest number. The first row that goes finds it, before it
+goes: all that remain are still to be seen, and those that go later stand below it. So it does not matter whether one
+statement deletes them or several, or how much of it a savepoint takes back.
+"""
+
+from __future__ import annotations
+
+from tripstore.backends.postgres.capture.changes import DECLARE_SAID, Changes
+from tripstore.backends.postgres.capture.functions import Function, plain, refuse
+from tripstore.backends.postgres.capture.parents import DECLARE_PARENT, fill_uuid, parent_is_there
+from tripstore.backends.postgres.capture.sqlstates import BELOW_TOMBSTONE, DELETE_REFUSED, FACT_CHANGED, OUT_OF_RANGE
+from tripstore.backends.postgres.capture.triggers import Trigger
+from tripstore.backends.postgres.capture.versions import forbidden, key_guard
+from tripstore.backends.postgres.layout import DeletePolicy, quoted
+
+Made = tuple[Function, Trigger]
+_INT8_MAX = (1 << 63) - 1
+
+
+class Facts:
+    """`{column: n}`."""
+
+    def __init__(self, changes: Changes) -> None:
+        assert changes.column.ref_key.column is not None
+        self._changes = changes
+        self._table = plain(str(changes.column.table))
+        self._n = quoted(changes.column.ref_key.column)
+
+    def made(self) -> list[Made]:
+        return [self.insert(), key_guard(self._changes), self.update(), self.inserted(), self.delete()]
+
+    def insert(self) -> Made:
+        changes = self._changes
+        too_high = refuse(
+            OUT_OF_RANGE,
+            f"A row of {self._table} has number %, and there is none after it for a tombstone.",
+            f"Numbers go up to {_INT8_MAX - 1}.",
+            f"NEW.{self._n}",
+        )
+        body = f"""
+DECLARE
+  {DECLARE_PARENT}
+BEGIN
+{fill_uuid(changes)}\
+  IF NEW.{self._n} >= {_INT8_MAX} THEN
+    {too_high}
+  END IF;
+  RETURN NEW;
+END
+"""
+        return changes.function("insert", body), changes.before("insert", "INSERT")
+
+    def update(self) -> Made:
+        changes = self._changes
+        refused = refuse(
+            FACT_CHANGED,
+            f"Rows of {self._table} are facts: what they say does not change.",
+            f"Insert another row. If rows do change, {changes.column.name} needs a version in the layout.",
+        )
+        when = changes.moved(changes.image("OLD", written=True), changes.image("NEW", written=True))
+        return changes.function("update", f"\nBEGIN\n  {refused}\nEND\n"), changes.before("update", "UPDATE", when)
+
+    def inserted(self) -> Made:
+        changes = self._changes
+        refused = refuse(
+            BELOW_TOMBSTONE,
+            f"A row of {self._table} has number %, and the facts of this row up to % were deleted with their parent.",
+            "Give it a higher number: facts are for ever, deleted ones too.",
+            f"NEW.{self._n}",
+            changes.floor("NEW"),
+        )
+        body = f"""
+DECLARE
+  {DECLARE_SAID}
+BEGIN
+{changes.gate}{changes.ask_for_unseen_tombs()}{changes.queue_row("f.floor")}\
+  IF NOT FOUND THEN
+    {refused}
+  END IF;
+  RETURN NULL;
+END
+"""
+        return changes.function("inserted", body, renders=True), changes.after("inserted", "INSERT")
+
+    def delete(self) -> Made:
+        changes = self._changes
+        if changes.column.on_delete is DeletePolicy.FORBID:
+            return forbidden(changes)
+        refused = refuse(
+            DELETE_REFUSED,
+            f"Rows of {self._table} are facts: they go only with their parent, and never to another partition.",
+            f"Delete the parent. If rows are deleted alone, {changes.column.name} needs a version in the layout.",
+        )
+        highest = (
+            f"(SELECT max(r.{self._n}) FROM {changes.column.table.sql} r WHERE r.{changes.uuid} = OLD.{changes.uuid})"
+        )
+        above = "" if changes.is_ignored else " + 1"
+        queue = "" if changes.is_ignored else f"  IF FOUND THEN\n{changes.queue_tombstone('top', 'highest')}  END IF;\n"
+        body = f"""
+DECLARE
+  {DECLARE_SAID}
+  highest bigint;
+  top bigint;
+BEGIN
+{changes.gate}\
+  IF {parent_is_there(changes)} THEN
+    {refused}
+  END IF;
+  IF EXISTS (SELECT FROM {changes.tombs} t WHERE t.row_key = OLD.{changes.uuid} AND t.column_name = {changes.name}
+    AND t.n = 0 AND t.ref_key >= OLD.{self._n}{above}) THEN
+    RETURN OLD;
+  END IF;
+  highest := {highest};
+  top := highest{above};
+{changes.raise_tomb("top")}{queue}\
+  RETURN OLD;
+END
+"""
+        return changes.function("delete", body), changes.before("delete", "DELETE")

@@ -1,0 +1,166 @@
+"""The steps that install capture, in the order that leaves no gap: columns, tables, triggers on all, then `since`.
+
+CREATE TRIGGER waits for those who are writing its table. So a backfill whose snapshot is younger than `since` sees
+what was written without capture, and capture has what comes later.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from psycopg2.extensions import connection as Connection  # noqa: N812
+
+from schemaless_core.failpoints import reach
+from tripstore.backends.postgres.capture import state
+from tripstore.backends.postgres.capture.columns import added_columns
+from tripstore.backends.postgres.capture.gate import DDL, gate_function, lock_class
+from tripstore.backends.postgres.capture.migrate import is_newest, migrate, unmigrate
+from tripstore.backends.postgres.capture.plan import Saboteur, TableCapture, plan_table
+from tripstore.backends.postgres.capture.remove import drop_function, drop_table_capture
+from tripstore.backends.postgres.capture.shape import Shape
+from tripstore.backends.postgres.capture.verify import captured_tables, gate_complaints, table_complaints
+from tripstore.backends.postgres.connections import rows
+from tripstore.backends.postgres.ddl import PATIENT, Patience, under_lock
+from tripstore.backends.postgres.layout import Layout, TableName
+from tripstore.backends.postgres.steps import Progress, Step
+from tripstore.backends.postgres.tables import SCHEMA
+
+
+def capture_steps(
+    layout: Layout, *, may_truncate: bool = False, patience: Patience = PATIENT, saboteur: Saboteur | None = None
+) -> list[Step]:
+    """To be done after the steps of the ids: every table has its UUID column then."""
+    tables = [TableTriggers(layout, table, may_truncate, patience, saboteur) for table in captured_tables(layout)]
+    return [*added_columns(layout, patience), OwnTables(), GateFunction(layout), *tables, Since(layout)]
+
+
+@dataclass(frozen=True, slots=True)
+class OwnTables:
+    """Queue, log, tombs and the rest, by alembic."""
+
+    @property
+    def title(self) -> str:
+        return f"our own tables in schema {SCHEMA}"
+
+    def is_done(self, connection: Connection) -> bool:
+        return is_newest(connection)
+
+    def statements(self) -> Sequence[str]:
+        return [f"CREATE SCHEMA IF NOT EXISTS {SCHEMA}", f"-- alembic upgrade head, version table in {SCHEMA}"]
+
+    def apply(self, connection: Connection, progress: Progress) -> None:
+        migrate(connection)
+        progress(1, 1)
+
+    def revert(self, connection: Connection) -> None:
+        unmigrate(connection)
+
+
+@dataclass(frozen=True, slots=True)
+class GateFunction:
+    """What runs when the gate is not plainly open; and the number of the layout."""
+
+    layout: Layout
+
+    @property
+    def title(self) -> str:
+        return "the function of the gate"
+
+    def is_done(self, connection: Connection) -> bool:
+        registered = state.find_number(connection, self.layout) is not None
+        return registered and not list(gate_complaints(connection, self.layout))
+
+    def statements(self) -> Sequence[str]:
+        return [gate_function(self.layout.datastore).create]
+
+    def apply(self, connection: Connection, progress: Progress) -> None:
+        rows(connection, "; ".join([_one_at_a_time(self.layout), *self.statements()]))
+        reach("capture.gate_made")
+        state.register(connection, self.layout)
+        progress(1, 1)
+
+    def revert(self, connection: Connection) -> None:
+        drop_function(connection, gate_function(self.layout.datastore).name)
+
+
+@dataclass(frozen=True, slots=True)
+class TableTriggers:
+    """All functions and triggers of one table and its partitions, made or replaced in one transaction."""
+
+    layout: Layout
+    table: TableName
+    may_truncate: bool
+    patience: Patience
+    saboteur: Saboteur | None = None
+
+    @property
+    def title(self) -> str:
+        return f"triggers of {self.table}"
+
+    def is_done(self, connection: Connection) -> bool:
+        number = state.find_number(connection, self.layout)
+        return number is not None and not list(table_complaints(connection, self._plan(connection, number)))
+
+    def statements(self) -> Sequence[str]:
+        return [f"LOCK TABLE {self.table.sql} IN SHARE ROW EXCLUSIVE MODE", "-- functions and triggers in one packet"]
+
+    def apply(self, connection: Connection, progress: Progress) -> None:
+        plan = self._plan(connection, state.register(connection, self.layout))
+        self._note_gap(connection)
+        reach("capture.before_triggers")
+        statements = [_one_at_a_time(self.layout), *plan.statements]
+        under_lock(connection, self.table, "SHARE ROW EXCLUSIVE", statements, self.patience)
+        reach("capture.triggers_made")
+        progress(1, 1)
+
+    def revert(self, connection: Connection) -> None:
+        shape = Shape.find(connection, self.table)
+        if shape is not None:
+            drop_table_capture(connection, shape, self.patience)
+
+    def _note_gap(self, connection: Connection) -> None:
+        """Whatever was missing here was missing for a while. A new layout begins anew by itself."""
+        now = state.read_state(connection)
+        number = state.find_number(connection, self.layout)
+        if now.since is None or now.layout != number or number is None:
+            return
+        errors = [each for each in table_complaints(connection, self._plan(connection, number)) if each.is_error]
+        for complaint in errors[:1]:
+            state.note_gap(connection, f"{complaint.where}: {complaint.reason}")
+
+    def _plan(self, connection: Connection, number: int) -> TableCapture:
+        shape = Shape.read(connection, self.table)
+        return plan_table(self.layout, shape, number, may_truncate=self.may_truncate, saboteur=self.saboteur)
+
+
+@dataclass(frozen=True, slots=True)
+class Since:
+    """From now on nothing is missed."""
+
+    layout: Layout
+
+    @property
+    def title(self) -> str:
+        return "capture begins"
+
+    def is_done(self, connection: Connection) -> bool:
+        now = state.read_state(connection)
+        return now.since is not None and now.layout == state.find_number(connection, self.layout)
+
+    def statements(self) -> Sequence[str]:
+        return [f"UPDATE {SCHEMA}.capture SET since = clock_timestamp(), layout = …"]
+
+    def apply(self, connection: Connection, progress: Progress) -> None:
+        state.begin(connection, state.register(connection, self.layout))
+        reach("capture.begun")
+        progress(1, 1)
+
+    def revert(self, connection: Connection) -> None:
+        if state.read_state(connection).since is not None:
+            state.note_gap(connection, "capture was removed")
+
+
+def _one_at_a_time(layout: Layout) -> str:
+    """Two runs at once would replace one function at the same time, which Postgres refuses."""
+    return f"SELECT pg_catalog.pg_advisory_xact_lock({lock_class(layout.datastore)}, {DDL})"

@@ -1,0 +1,95 @@
+"""Our own tables, brought to the newest revision by alembic. Any number of processes may do it at once."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import sqlalchemy as sa
+from alembic import command
+from alembic.config import Config
+from alembic.script import ScriptDirectory
+from psycopg2.extensions import connection as Connection  # noqa: N812
+from sqlalchemy.pool import StaticPool
+
+from schemaless_core.failpoints import reach
+from tripstore.backends.postgres.connections import rows
+from tripstore.backends.postgres.tables import SCHEMA, VERSION_TABLE
+
+#: Nobody of the company's holds these locks: only another run of ours does.
+LOCK_TIMEOUT_SECONDS = 60
+_KEY = "pg_catalog.hashtext('tripstore migrations')"
+_PLACE = "tripstore.backends.postgres:migrations"
+
+HAS_SCHEMA = "SELECT pg_catalog.to_regnamespace(%s) IS NOT NULL"
+HAS_VERSIONS = "SELECT pg_catalog.to_regclass(%s) IS NOT NULL"
+
+
+def is_newest(connection: Connection) -> bool:
+    return revision(connection) == ScriptDirectory.from_config(_config()).get_current_head()
+
+
+def revision(connection: Connection) -> str | None:
+    """The revision of our tables; None: there are none."""
+    if not rows(connection, HAS_VERSIONS, (f"{SCHEMA}.{VERSION_TABLE}",))[0][0]:
+        return None
+    found = rows(connection, f"SELECT version_num FROM {SCHEMA}.{VERSION_TABLE}")
+    return str(found[0][0]) if found else None
+
+
+def migrate(connection: Connection) -> None:
+    """Make what is missing, in one transaction."""
+    with _alone(connection):
+        if not is_newest(connection):
+            rows(connection, f"CREATE SCHEMA IF NOT EXISTS {SCHEMA}")
+            reach("capture.schema_made")
+            with _handed_in(connection) as config:
+                command.upgrade(config, "head")
+
+
+def unmigrate(connection: Connection) -> None:
+    """Drop our tables with everything in them."""
+    with _alone(connection):
+        if revision(connection) is not None:
+            with _handed_in(connection) as config:
+                command.downgrade(config, "base")
+        rows(connection, f"DROP TABLE IF EXISTS {SCHEMA}.{VERSION_TABLE}")
+
+
+@contextmanager
+def _alone(connection: Connection) -> Iterator[None]:
+    """A lock of the session: whoever is killed gives it back."""
+    rows(connection, f"SET lock_timeout = '{LOCK_TIMEOUT_SECONDS}s'")
+    try:
+        rows(connection, f"SELECT pg_catalog.pg_advisory_lock({_KEY})")
+        try:
+            yield
+        finally:
+            rows(connection, f"SELECT pg_catalog.pg_advisory_unlock({_KEY})")
+    finally:
+        rows(connection, "RESET lock_timeout")
+
+
+@contextmanager
+def _handed_in(connection: Connection) -> Iterator[Config]:
+    """alembic works on our connection, which is given back as it was."""
+    # The pool is left to itself: to dispose of it would close the connection.
+    engine = sa.create_engine("postgresql+psycopg2://", creator=lambda: connection, poolclass=StaticPool)
+    connection.autocommit = False
+    try:
+        with engine.connect() as shared:
+            config = _config()
+            config.attributes["connection"] = shared
+            yield config
+            reach("capture.migrated")
+            shared.commit()
+    finally:
+        connection.rollback()
+        connection.autocommit = True
+
+
+def _config() -> Config:
+    config = Config()
+    config.set_main_option("script_location", _PLACE)
+    config.set_main_option("path_separator", "os")
+    return config

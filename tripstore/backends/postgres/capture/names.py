@@ -1,0 +1,60 @@
+"""What capture calls its functions and triggers, and the session variables that it listens to."""
+
+from __future__ import annotations
+
+from hashlib import md5
+
+from tripstore.backends.postgres.layout import Lookup, quoted
+from tripstore.backends.postgres.tables import SCHEMA
+
+#: Set with ORIGIN by the facade and the reverse mirror before a DELETE: `<ref key> <column name>` of the tombstone.
+TOMBSTONE = "tripstore.tombstone"
+#: Set by capture itself while it lifts a row above its tombstone.
+LIFTING = "tripstore.lifting"
+
+#: Set by capture itself when a row left its partition: where its next version starts, `<row key> <ref key>`.
+MOVED = "tripstore.moved"
+
+#: Triggers fire in the order of their names. The gate comes before everybody, and so does what is logged: a trigger of
+#: the company's may change the row again. Versions are decided last, when everybody has changed NEW.
+FIRST = "0_tripstore_"
+LAST = "zz_tripstore_c_"
+GATE_TRIGGER = f"{FIRST}gate"
+GATE_FUNCTION = "gate_slow"
+
+_PLAIN = frozenset("abcdefghijklmnopqrstuvwxyz0123456789_")
+_SLUG_LENGTH = 32
+
+
+def slug(name: str) -> str:
+    """A name as part of an identifier; different for different names, unchanged for ordinary ones."""
+    small = name.lower()
+    if len(name) <= _SLUG_LENGTH and set(small) <= _PLAIN and name in (small, name.upper()):
+        # BASE and base may both be columns of one layout.
+        return small if name != small else f"{small}_"
+    plain = "".join(letter if letter in _PLAIN else "_" for letter in small)
+    return f"{plain[: _SLUG_LENGTH - 9]}_{md5(name.encode(), usedforsecurity=False).hexdigest()[:8]}"
+
+
+def function_name(part: str, verb: str) -> str:
+    """The name of a function, in our schema; `part` is a slug."""
+    return f"{part}_{verb}"
+
+
+def in_schema(name: str) -> str:
+    return f"{SCHEMA}.{quoted(name)}"
+
+
+def pair_name(lookup: Lookup) -> str:
+    """What `tripstore.pair` calls a lookup."""
+    return f"{lookup.table.schema}.{lookup.table.name}.{lookup.key}.{lookup.value}"
+
+
+def pair_slug(lookup: Lookup) -> str:
+    return f"pair_{md5(pair_name(lookup).encode(), usedforsecurity=False).hexdigest()[:8]}"
+
+
+def literal(text: str) -> str:
+    """A text as it stands in SQL, whatever standard_conforming_strings says."""
+    quotes = text.replace("'", "''")
+    return "E'" + quotes.replace("\\", "\\\\") + "'" if "\\" in text else f"'{quotes}'"

@@ -1,0 +1,106 @@
+"""`TableCapture`: all functions and triggers of one table, as they should be. Plans only; `install` runs it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from hashlib import md5
+
+from tripstore.backends.postgres.capture.changes import Changes
+from tripstore.backends.postgres.capture.facts import Facts
+from tripstore.backends.postgres.capture.functions import Function
+from tripstore.backends.postgres.capture.gate import gate_trigger
+from tripstore.backends.postgres.capture.names import GATE_TRIGGER, literal
+from tripstore.backends.postgres.capture.pairs import Pairs
+from tripstore.backends.postgres.capture.shape import Shape
+from tripstore.backends.postgres.capture.triggers import Trigger, enable_always
+from tripstore.backends.postgres.capture.truncation import truncation
+from tripstore.backends.postgres.capture.versions import VersionedRows
+from tripstore.backends.postgres.layout import Layout, RefKeyKind, TableName, quoted
+
+Made = tuple[Function, Trigger]
+#: A test breaks what was made, to show that it matters.
+Saboteur = Callable[[list[Made]], list[Made]]
+
+
+@dataclass(frozen=True, slots=True)
+class WantedTrigger:
+    """A trigger on one table or partition. Its comment tells one text from another: Postgres writes them anew."""
+
+    name: str
+    table: TableName
+    create: str
+    function: str
+
+    @property
+    def comment(self) -> str:
+        return f"tripstore {md5(self.create.encode(), usedforsecurity=False).hexdigest()}"
+
+    @property
+    def statements(self) -> list[str]:
+        return [
+            self.create,
+            enable_always(self.name, self.table),
+            f"COMMENT ON TRIGGER {quoted(self.name)} ON {self.table.sql} IS {literal(self.comment)}",
+        ]
+
+
+@dataclass(frozen=True, slots=True)
+class TableCapture:
+    """What belongs on one table."""
+
+    shape: Shape
+    functions: tuple[Function, ...]
+    #: Row triggers stand on the table, Postgres clones them to partitions; those of statements are on every partition.
+    triggers: tuple[WantedTrigger, ...]
+
+    @property
+    def comment(self) -> str:
+        """Of each function: a table that takes the place of another has its name, not its OID."""
+        return f"tripstore: of {self.shape.table}, {self.shape.oid}"
+
+    @property
+    def statements(self) -> list[str]:
+        found = []
+        for function in self.functions:
+            comment = f"COMMENT ON FUNCTION {function.sql}() IS {literal(self.comment)}"
+            found += [function.create, f"REVOKE ALL ON FUNCTION {function.sql}() FROM PUBLIC", comment]
+        return found + [statement for trigger in self.triggers for statement in trigger.statements]
+
+
+def plan_table(
+    layout: Layout, shape: Shape, number: int, *, may_truncate: bool, saboteur: Saboteur | None = None
+) -> TableCapture:
+    """A mapped table; it may hold looked-up pairs as well."""
+    changes = [
+        Changes(layout, column, shape, number, may_truncate=may_truncate)
+        for column in layout.columns.values()
+        if column.table == shape.table
+    ]
+    made = [each for change in changes for each in _kind(change).made()]
+    made += [each for lookup in layout.lookups if lookup.table == shape.table for each in Pairs(lookup).made()]
+    if saboteur is not None:
+        made = saboteur(made)
+    triggers = [_wanted(trigger, shape.table) for _, trigger in made]
+    functions = [function for function, _ in made]
+    if changes:
+        truncate, statement = truncation(changes, is_allowed=may_truncate)
+        functions.append(truncate)
+        triggers += [_wanted(statement, node.table) for node in shape.nodes]
+        triggers += _gates(layout, shape)
+    return TableCapture(shape, tuple(functions), tuple(triggers))
+
+
+def _kind(changes: Changes) -> Facts | VersionedRows:
+    return Facts(changes) if changes.column.ref_key.kind is RefKeyKind.FACT else VersionedRows(changes)
+
+
+def _wanted(trigger: Trigger, table: TableName) -> WantedTrigger:
+    return WantedTrigger(trigger.name, table, trigger.create(table), trigger.function)
+
+
+def _gates(layout: Layout, shape: Shape) -> Sequence[WantedTrigger]:
+    return [
+        WantedTrigger(GATE_TRIGGER, node.table, gate_trigger(node.table, layout.datastore), "gate_slow")
+        for node in shape.nodes
+    ]

@@ -1,0 +1,48 @@
+"""Takes capture off again: from every table its triggers, then our functions; our tables only when asked to."""
+
+from __future__ import annotations
+
+from psycopg2.extensions import connection as Connection  # noqa: N812
+
+from schemaless_core.failpoints import reach
+from tripstore.backends.postgres.capture.names import FIRST, LAST, in_schema
+from tripstore.backends.postgres.capture.shape import Shape
+from tripstore.backends.postgres.connections import rows
+from tripstore.backends.postgres.ddl import PATIENT, Patience, under_lock
+from tripstore.backends.postgres.layout import TableName, quoted
+from tripstore.backends.postgres.tables import SCHEMA
+
+#: Clones go with the trigger that they were made from.
+TRIGGERS = """
+SELECT s.nspname, c.relname, t.tgname, p.proname
+FROM pg_catalog.pg_trigger t JOIN pg_catalog.pg_class c ON c.oid = t.tgrelid
+JOIN pg_catalog.pg_namespace s ON s.oid = c.relnamespace JOIN pg_catalog.pg_proc p ON p.oid = t.tgfoid
+JOIN pg_catalog.pg_namespace ours ON ours.oid = p.pronamespace
+WHERE t.tgrelid = ANY (%s::bigint[]::oid[]) AND t.tgparentid = 0 AND NOT t.tgisinternal AND ours.nspname = %s
+  AND (pg_catalog.starts_with(t.tgname, %s) OR pg_catalog.starts_with(t.tgname, %s))
+ORDER BY t.tgrelid, t.tgname
+"""
+STILL_USED = """
+SELECT EXISTS (SELECT FROM pg_catalog.pg_trigger t JOIN pg_catalog.pg_proc p ON p.oid = t.tgfoid
+JOIN pg_catalog.pg_namespace s ON s.oid = p.pronamespace WHERE s.nspname = %s AND p.proname = %s)
+"""
+
+
+def drop_table_capture(connection: Connection, shape: Shape, patience: Patience = PATIENT) -> None:
+    """All of one table's triggers in one transaction, and the functions that only they called."""
+    oids = [node.oid for node in shape.nodes]
+    found = rows(connection, TRIGGERS, (oids, SCHEMA, FIRST, LAST))
+    if found:
+        drops = [
+            f"DROP TRIGGER {quoted(trigger)} ON {TableName(schema, name).sql}" for schema, name, trigger, _ in found
+        ]
+        under_lock(connection, shape.table, "ACCESS EXCLUSIVE", drops, patience)
+        reach("capture.triggers_dropped")
+    for function in sorted({function for *_, function in found}):
+        drop_function(connection, function)
+
+
+def drop_function(connection: Connection, name: str) -> None:
+    """Others may still call it: the gate of the next table."""
+    if not rows(connection, STILL_USED, (SCHEMA, name))[0][0]:
+        rows(connection, f"DROP FUNCTION IF EXISTS {in_schema(name)}()")

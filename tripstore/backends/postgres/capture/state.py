@@ -1,0 +1,63 @@
+"""What the database itself says of capture: which layout, since when nothing is missed, and what broke it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+
+from psycopg2.extensions import connection as Connection  # noqa: N812
+
+from schemaless_core.canonical import canonical_bytes
+from tripstore.backends.postgres.capture.migrate import revision
+from tripstore.backends.postgres.connections import rows
+from tripstore.backends.postgres.layout import Layout
+
+NUMBER = "SELECT number FROM tripstore.layout WHERE digest = %s"
+REGISTER = """
+INSERT INTO tripstore.layout (digest, document) VALUES (%s, %s) ON CONFLICT (digest) DO NOTHING
+"""
+STATE = "SELECT since, layout, broken FROM tripstore.capture"
+BEGIN_AT = """
+UPDATE tripstore.capture SET since = pg_catalog.clock_timestamp(), layout = %s, broken = NULL
+WHERE since IS NULL OR layout IS DISTINCT FROM %s
+"""
+GAP = """
+UPDATE tripstore.capture SET since = NULL, broken = pg_catalog.concat_ws('; ', broken, %s)
+WHERE since IS NOT NULL OR broken IS NULL OR pg_catalog.strpos(broken, %s) = 0
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class CaptureState:
+    since: datetime | None  #: Nothing that was committed later is missed; None: nobody can say so.
+    layout: int | None
+    broken: str | None
+
+
+def read_state(connection: Connection) -> CaptureState:
+    found = rows(connection, STATE) if revision(connection) else []
+    return CaptureState(*found[0]) if found else CaptureState(None, None, None)
+
+
+def note_gap(connection: Connection, reason: str) -> None:
+    """Changes may have been missed: a backfill is needed, and none starts before `schema apply` mended capture."""
+    rows(connection, GAP, (reason, reason))
+
+
+def begin(connection: Connection, number: int) -> None:
+    """All triggers are in place. A backfill whose snapshot is younger misses nothing."""
+    rows(connection, BEGIN_AT, (number, number))
+
+
+def find_number(connection: Connection, layout: Layout) -> int | None:
+    """The number that changes by this layout carry; None: there are none yet."""
+    found = rows(connection, NUMBER, (layout.digest,)) if revision(connection) else []
+    return int(found[0][0]) if found else None
+
+
+def register(connection: Connection, layout: Layout) -> int:
+    """Its number, a new one when nobody has installed this layout before."""
+    rows(connection, REGISTER, (layout.digest, canonical_bytes(layout.to_document()).decode()))
+    number = find_number(connection, layout)
+    assert number is not None
+    return number

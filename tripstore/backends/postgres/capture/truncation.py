@@ -1,0 +1,45 @@
+"""TRUNCATE of a mapped table: refused, or allowed at the price of capture's word that nothing is missed."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from tripstore.backends.postgres.capture.changes import Changes
+from tripstore.backends.postgres.capture.functions import PINNED, Function, plain, refuse
+from tripstore.backends.postgres.capture.names import FIRST, literal
+from tripstore.backends.postgres.capture.sqlstates import TRUNCATE_REFUSED
+from tripstore.backends.postgres.capture.triggers import Trigger
+
+
+def truncation(changes: Sequence[Changes], *, is_allowed: bool) -> tuple[Function, Trigger]:
+    """For all columns of one table; on every partition, since it may be truncated alone."""
+    part = changes[0].part
+    function, table = f"{part}_truncate", plain(str(changes[0].column.table))
+    if is_allowed:
+        body = f"\nBEGIN\n{''.join(map(_remember, changes))}{_broken(table)}  RETURN NULL;\nEND\n"
+    else:
+        refused = refuse(
+            TRUNCATE_REFUSED,
+            f"{table} is not truncated: every row would have to become a tombstone.",
+            "DELETE the rows, or allow it in the configuration: then the mirror needs a new backfill.",
+        )
+        body = f"\nBEGIN\n  {refused}\nEND\n"
+    trigger = Trigger(f"{FIRST}{part}_truncate", "BEFORE", "TRUNCATE", function, level="STATEMENT")
+    return Function(function, body, PINNED), trigger
+
+
+def _remember(changes: Changes) -> str:
+    """Rows that come back start above what they were; nobody is told that they went."""
+    statement = f"""\
+INSERT INTO tripstore.kept AS t (row_key, column_name, n, ref_key)
+SELECT r.{changes.uuid}, {changes.name}, {changes.n("r")}, max({changes.ref_key("r")}) FROM ONLY """
+    rest = """ r GROUP BY 1, 3
+ON CONFLICT (row_key, column_name, n) DO UPDATE SET ref_key = excluded.ref_key WHERE t.ref_key < excluded.ref_key"""
+    return f"  EXECUTE {literal(statement)} || TG_RELID::regclass || {literal(rest)};\n"
+
+
+def _broken(table: str) -> str:
+    text = literal(f"{table} was truncated at %s".replace("%%", "%%%%"))
+    return f"""\
+  UPDATE tripstore.capture SET since = NULL, broken = concat_ws('; ', broken, format({text}, clock_timestamp()));
+"""

@@ -1,0 +1,217 @@
+"""Whether capture stands as it should. An error says that changes may have been missed; a note is mended by itself."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from psycopg2.extensions import connection as Connection  # noqa: N812
+
+from tripstore.backends.postgres.capture.functions import Function
+from tripstore.backends.postgres.capture.gate import SEQUENCE, gate_function
+from tripstore.backends.postgres.capture.names import GATE_TRIGGER, LAST
+from tripstore.backends.postgres.capture.plan import TableCapture, WantedTrigger, plan_table
+from tripstore.backends.postgres.capture.shape import Node, Shape
+from tripstore.backends.postgres.capture.state import find_number
+from tripstore.backends.postgres.complaints import Complaint, error, note
+from tripstore.backends.postgres.connections import rows
+from tripstore.backends.postgres.layout import Layout, MappedColumn, TableName, quoted
+from tripstore.backends.postgres.tables import SCHEMA
+
+APPLY = "Run `tripstore schema apply`."
+APPLY_AND_COPY = "Run `tripstore schema apply`, then a backfill."
+
+FUNCTION = """
+SELECT p.prosrc, p.prosecdef, COALESCE(p.proconfig, '{}'), pg_catalog.obj_description(p.oid, 'pg_proc')
+FROM pg_catalog.pg_proc p JOIN pg_catalog.pg_namespace s ON s.oid = p.pronamespace
+WHERE s.nspname = %s AND p.proname = %s AND p.pronargs = 0
+"""
+TRIGGERS = """
+SELECT t.tgrelid::bigint, t.tgname, t.tgenabled::text, p.proname, pg_catalog.obj_description(t.oid, 'pg_trigger'),
+  t.tgparentid <> 0, t.tgtype & 1 <> 0, t.tgtype & 2 <> 0, t.tgtype & 20 <> 0
+FROM pg_catalog.pg_trigger t JOIN pg_catalog.pg_proc p ON p.oid = t.tgfoid
+WHERE t.tgrelid = ANY (%s::bigint[]::oid[]) AND NOT t.tgisinternal OR t.tgrelid = ANY (%s::bigint[]::oid[])
+  AND t.tgparentid <> 0
+"""
+HEIRS = """
+SELECT c.oid::pg_catalog.regclass::text FROM pg_catalog.pg_inherits i JOIN pg_catalog.pg_class c ON c.oid = i.inhrelid
+WHERE i.inhparent = %s AND NOT c.relispartition ORDER BY 1
+"""
+SUBSCRIBED = """
+SELECT c.relname FROM pg_catalog.pg_subscription_rel r JOIN pg_catalog.pg_class c ON c.oid = r.srrelid
+WHERE r.srrelid = ANY (%s::bigint[]::oid[]) ORDER BY 1
+"""
+UNIQUE = """
+SELECT i.indimmediate FROM pg_catalog.pg_index i
+WHERE i.indrelid = %s AND i.indisunique AND i.indisvalid AND i.indpred IS NULL AND i.indexprs IS NULL
+  AND (SELECT array_agg(a.attname::text ORDER BY a.attname::text)
+       FROM unnest(i.indkey::int2[]) WITH ORDINALITY AS k (number, place)
+       JOIN pg_catalog.pg_attribute a ON a.attrelid = i.indrelid AND a.attnum = k.number
+       WHERE k.place <= i.indnkeyatts) = ANY (SELECT string_to_array(w, chr(31)) FROM unnest(%s::text[]) AS w)
+"""
+#: Rows that are older than the triggers of their partition: they came with ATTACH.
+OLDER_ROWS = """
+SELECT EXISTS (SELECT FROM {table} r WHERE pg_catalog.age(r.xmin) > (
+  SELECT pg_catalog.age(t.xmin) FROM pg_catalog.pg_trigger t WHERE t.tgrelid = %s AND t.tgparentid <> 0
+  ORDER BY t.oid LIMIT 1))
+"""
+
+
+class LiveTrigger(NamedTuple):
+    oid: int
+    name: str
+    enabled: str
+    function: str
+    comment: str | None
+    is_clone: bool
+    is_row: bool
+    is_before: bool
+    is_write: bool  #: Fires for INSERT or UPDATE.
+
+
+def verify(connection: Connection, layout: Layout, *, may_truncate: bool = False) -> list[Complaint]:
+    """Everything that is not as `schema apply` leaves it."""
+    number = find_number(connection, layout)
+    if number is None:
+        return [error(layout.datastore, "capture is not installed by this layout", APPLY_AND_COPY)]
+    found = list(gate_complaints(connection, layout))
+    for table in captured_tables(layout):
+        shape = Shape.find(connection, table)
+        if shape is None:
+            found.append(error(str(table), "there is no such table", "Check the layout."))
+            continue
+        wanted = plan_table(layout, shape, number, may_truncate=may_truncate)
+        found += table_complaints(connection, wanted)
+        found += around_complaints(connection, layout, shape)
+    return found
+
+
+def captured_tables(layout: Layout) -> list[TableName]:
+    """The parent's first; then those with looked-up pairs."""
+    tables = [layout.parent.table, *(column.table for column in layout.children)]
+    return list(dict.fromkeys([*tables, *(lookup.table for lookup in layout.lookups)]))
+
+
+def gate_complaints(connection: Connection, layout: Layout) -> Iterator[Complaint]:
+    if rows(connection, "SELECT pg_catalog.to_regclass(%s) IS NULL", (SEQUENCE,))[0][0]:
+        yield error("gate", "its sequence is missing", APPLY_AND_COPY)
+    yield from _function_complaints(connection, "gate", gate_function(layout.datastore), None)
+
+
+def table_complaints(connection: Connection, wanted: TableCapture) -> Iterator[Complaint]:
+    """What of one table's functions and triggers is not as it should be."""
+    where = str(wanted.shape.table)
+    for function in wanted.functions:
+        yield from _function_complaints(connection, where, function, wanted.comment)
+    oids = [node.oid for node in wanted.shape.nodes]
+    live = [LiveTrigger(*row) for row in rows(connection, TRIGGERS, (oids, oids))]
+    by_place = {(trigger.oid, trigger.name): trigger for trigger in live}
+    places = {node.table: node for node in wanted.shape.nodes}
+    for trigger in wanted.triggers:
+        node = places[trigger.table]
+        yield from _trigger_complaints(connection, trigger, node, by_place.get((node.oid, trigger.name)), wanted)
+    yield from _clone_complaints(wanted, by_place)
+    yield from _order_complaints(wanted, live)
+
+
+def _function_complaints(
+    connection: Connection, where: str, function: Function, comment: str | None
+) -> Iterator[Complaint]:
+    found = rows(connection, FUNCTION, (SCHEMA, function.name))
+    if not found:
+        yield error(where, f"function {function.name} is missing", APPLY_AND_COPY)
+        return
+    body, definer, config, said = found[0]
+    settings = {name.lower(): value.replace('"', "") for name, value in (each.split("=", 1) for each in config)}
+    wanted = {name.lower(): value for name, value in function.settings.items()}
+    if (body, definer, settings) != (function.body, True, wanted):
+        yield error(where, f"function {function.name} is not what this layout and version make of it", APPLY_AND_COPY)
+    elif comment is not None and said != comment:
+        yield error(where, "it is another table than the one that capture was installed on", APPLY_AND_COPY)
+
+
+def _trigger_complaints(
+    connection: Connection, wanted: WantedTrigger, node: Node, live: LiveTrigger | None, table: TableCapture
+) -> Iterator[Complaint]:
+    where = str(wanted.table)
+    if live is None and node.oid != table.shape.oid:
+        # Postgres clones row triggers to a new partition; those of statements it does not.
+        if wanted.name == GATE_TRIGGER and node.is_leaf and has_older_rows(connection, node):
+            yield error(where, "this partition came with rows that capture never saw", APPLY_AND_COPY)
+        else:
+            yield note(where, f"this partition has no trigger {wanted.name} yet", APPLY)
+    elif live is None:
+        yield error(where, f"trigger {wanted.name} is missing", APPLY_AND_COPY)
+    elif live.enabled != "A":
+        yield error(where, f"trigger {wanted.name} is {_enabled(live.enabled)}", APPLY_AND_COPY)
+    elif (live.comment, live.function) != (wanted.comment, wanted.function):
+        yield error(where, f"trigger {wanted.name} is not what this layout and version make of it", APPLY_AND_COPY)
+
+
+def has_older_rows(connection: Connection, node: Node) -> bool:
+    return bool(rows(connection, OLDER_ROWS.format(table=node.table.sql), (node.oid,))[0][0])
+
+
+def _clone_complaints(wanted: TableCapture, live: dict[tuple[int, str], LiveTrigger]) -> Iterator[Complaint]:
+    own = {(trigger.table, trigger.name) for trigger in wanted.triggers}
+    names = [trigger.name for trigger in wanted.triggers if trigger.table == wanted.shape.table]
+    for node in wanted.shape.nodes[1:]:
+        for name in names:
+            if (node.table, name) in own:
+                continue
+            clone = live.get((node.oid, name))
+            if clone is None or clone.enabled != "A":
+                how = _enabled(clone.enabled) if clone else "missing"
+                yield error(str(node.table), f"trigger {name} is {how}", APPLY_AND_COPY)
+
+
+def _order_complaints(wanted: TableCapture, live: list[LiveTrigger]) -> Iterator[Complaint]:
+    last = min((trigger.name for trigger in wanted.triggers if trigger.name.startswith(LAST)), default=None)
+    if last is None:
+        return
+    for trigger in sorted(live):
+        is_later = trigger.is_row and trigger.is_before and trigger.is_write and trigger.name > last
+        if is_later and not trigger.is_clone and not trigger.name.startswith(LAST):
+            yield note(
+                str(wanted.shape.table),
+                f"trigger {trigger.name} runs after capture has decided on the version",
+                "Give it a name that sorts before; what it changes of captured columns is refused.",
+            )
+
+
+def around_complaints(connection: Connection, layout: Layout, shape: Shape) -> Iterator[Complaint]:
+    """Ways past the triggers, and what the races between deletion and insertion rest on."""
+    where = str(shape.table)
+    columns = [column for column in layout.columns.values() if column.table == shape.table]
+    if not columns:
+        return
+    if not shape.is_partitioned:
+        for (heir,) in rows(connection, HEIRS, (shape.oid,)):
+            yield error(where, f"{heir} inherits from it and is not captured", "Make it a partition, or a table apart.")
+    for (name,) in rows(connection, SUBSCRIBED, ([node.oid for node in shape.nodes],)):
+        hint = "Rows of a first copy are captured; check that no initial copy ran before capture, then backfill."
+        yield note(where, f"{name} is the target of a subscription", hint)
+    for column in columns:
+        yield from _unique_complaints(connection, layout, column, shape)
+
+
+def _unique_complaints(
+    connection: Connection, layout: Layout, column: MappedColumn, shape: Shape
+) -> Iterator[Complaint]:
+    number = [column.ref_key.column] if column.ref_key.column else []
+    keys = [[column.uuid, *number]]
+    if column.parent is not None:
+        keys.append([column.parent, *number])
+    wanted = [chr(31).join(sorted(key)) for key in keys]
+    found = [is_immediate for (is_immediate,) in rows(connection, UNIQUE, (shape.oid, wanted))]
+    names = ", ".join(map(quoted, keys[0]))
+    if not found:
+        yield error(str(shape.table), f"no unique index covers exactly {names}", "Create one, CONCURRENTLY.")
+    elif not any(found):
+        yield error(str(shape.table), f"the unique index on {names} is DEFERRABLE", "Create one that is not.")
+
+
+def _enabled(letter: str) -> str:
+    return {"D": "disabled", "O": "not enabled for sessions with the role replica", "R": "enabled for replicas only"}[
+        letter
+    ]

@@ -1,0 +1,65 @@
+"""The doctor's look at the legacy store: does the layout fit the live tables, and does capture miss nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import msgspec
+from rich.text import Text
+
+from tripstore.backends.postgres.check import check_layout
+from tripstore.backends.postgres.complaints import Complaint, error
+from tripstore.backends.postgres.connections import connected
+from tripstore.backends.postgres.errors import LegacyUnavailable
+from tripstore.backends.postgres.schema_steps import examine_capture
+from tripstore.cli.legacy_schema import ComplaintDocument, complaint_document, complaint_rows
+from tripstore.cli.tables import show, table
+from tripstore.config import LegacyConfig
+
+
+class LegacyExamined(msgspec.Struct, frozen=True):
+    """The part of the doctor's JSON document that is about the legacy store."""
+
+    postgres: str
+    is_fine: bool
+    complaints: list[ComplaintDocument]
+
+
+@dataclass(frozen=True, slots=True)
+class Examined:
+    """What was found."""
+
+    postgres: str
+    complaints: Sequence[Complaint]
+
+    @property
+    def troubles(self) -> int:
+        return sum(complaint.is_error for complaint in self.complaints)
+
+    def document(self) -> LegacyExamined:
+        return LegacyExamined(self.postgres, self.troubles == 0, [complaint_document(each) for each in self.complaints])
+
+
+def examine(config: LegacyConfig) -> Examined:
+    """Look; a server that does not answer is a finding."""
+    try:
+        with connected(config.postgres.text, "doctor") as connection:
+            complaints = check_layout(connection, config.layout)
+            # Capture of a layout that does not fit would be complained of a second time.
+            if not any(complaint.is_error for complaint in complaints):
+                may_truncate = config.limits.truncate == "allow"
+                complaints += examine_capture(connection, config.layout, may_truncate=may_truncate)
+    except LegacyUnavailable as unreachable:
+        hint = unreachable.hint or "Start the server, or mend legacy.postgres."
+        complaints = [error("server", unreachable.message.rstrip("."), hint)]
+    return Examined(str(config.postgres), complaints)
+
+
+def print_examined(examined: Examined) -> None:
+    show(Text(f"legacy store, {examined.postgres}", style="bold"))
+    if not examined.complaints:
+        show(table(("", ""), [(Text("fine", style="green"), "layout and capture")]), Text())
+        return
+    documents = examined.document().complaints
+    show(table(("", "", ""), [row for complaint in documents for row in complaint_rows(complaint)]), Text())

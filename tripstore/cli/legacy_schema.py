@@ -1,0 +1,202 @@
+"""What `tripstore schema` does to the legacy tables: hold the layout against them, show the steps, do them in order."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, ExitStack, contextmanager
+
+import click
+import msgspec
+import psycopg2
+from psycopg2.extensions import connection as Connection  # noqa: N812
+from rich.text import Text
+
+from tripstore.backends.postgres.check import check_layout
+from tripstore.backends.postgres.complaints import Complaint
+from tripstore.backends.postgres.connections import connected, rows
+from tripstore.backends.postgres.errors import InvalidLayout, LegacyRefused
+from tripstore.backends.postgres.schema_steps import schema_steps
+from tripstore.backends.postgres.steps import Progress, Step, apply_all
+from tripstore.cli.progress import progress
+from tripstore.cli.tables import show, table
+from tripstore.config import LegacyConfig
+
+#: One `schema apply` at a time: a lock of the session, which ends with it. The number is ours; nobody else's means it.
+LOCK = 7_245_117_001
+TRY_LOCK = "SELECT pg_catalog.pg_try_advisory_lock(%s)"
+WHO_LOCKS = """
+SELECT a.pid, coalesce(a.application_name, ''), coalesce(host(a.client_addr), 'this machine'), a.backend_start::text
+FROM pg_catalog.pg_locks l JOIN pg_catalog.pg_stat_activity a ON a.pid = l.pid
+WHERE l.locktype = 'advisory' AND l.granted AND l.objsubid = 1
+    AND (l.classid::bigint << 32 | l.objid::bigint) = %s
+    AND l.database = (SELECT oid FROM pg_catalog.pg_database WHERE datname = pg_catalog.current_database())
+ORDER BY a.pid LIMIT 1
+"""
+
+
+class ComplaintDocument(msgspec.Struct, frozen=True):
+    """A complaint about layout or tables in a JSON document."""
+
+    severity: str
+    where: str
+    reason: str
+    hint: str
+
+
+class StepDocument(msgspec.Struct, frozen=True):
+    """A step; done before, or now by `apply`."""
+
+    title: str
+    is_done: bool
+    statements: list[str]
+
+
+class LegacyPlan(msgspec.Struct, frozen=True):
+    """The part of the JSON document that is about the legacy tables; a refused layout has no steps."""
+
+    postgres: str
+    is_complete: bool
+    is_refused: bool
+    complaints: list[ComplaintDocument]
+    steps: list[StepDocument]
+    #: Titles of the steps that this run did.
+    applied: list[str]
+    seconds: float | None
+
+
+class LegacySchema:
+    """The company's tables, a connection to them, and the layout that they are held against."""
+
+    def __init__(self, config: LegacyConfig, connection: Connection) -> None:
+        self._config = config
+        self._connection = connection
+        self._complaints = check_layout(connection, config.layout)
+
+    @classmethod
+    @contextmanager
+    def opened(cls, config: LegacyConfig) -> Iterator[LegacySchema]:
+        """Connect, and look at the tables."""
+        with connected(config.postgres.text, "schema") as connection:
+            yield cls(config, connection)
+
+    @property
+    def errors(self) -> list[Complaint]:
+        return [complaint for complaint in self._complaints if complaint.is_error]
+
+    def plan(self) -> LegacyPlan:
+        """Look at every step, change nothing."""
+        steps = [] if self.errors else [self._looked_at(step) for step in self._steps()]
+        return self._document(steps, applied=[], seconds=None)
+
+    def refuse_unfit(self) -> None:
+        """Raise `InvalidLayout` when the layout does not fit: nothing may be done then."""
+        if not self.errors:
+            return
+        more = f"; {len(self.errors) - 1} more" if len(self.errors) > 1 else ""
+        first = self.errors[0]
+        raise InvalidLayout(
+            f"The layout does not fit the tables: {first.where}: {first.reason}{more}.",
+            hint=f"{first.hint} `tripstore schema plan` lists all.",
+        )
+
+    def is_locked(self) -> bool:
+        """Whether the lock is ours now; it ends with the connection."""
+        return bool(rows(self._connection, TRY_LOCK, (LOCK,))[0][0])
+
+    def who_locks(self) -> str:
+        found = rows(self._connection, WHO_LOCKS, (LOCK,))
+        if not found:
+            return "Somebody else was applying the schema a moment ago. Run the same command again."
+        pid, name, host, since = found[0]
+        return f"Somebody else is applying the schema: {name}, pid {pid} from {host}, since {since}. Wait for it."
+
+    def apply(self) -> LegacyPlan:
+        """Do what is not done yet, in order; what is done stays done when it is interrupted."""
+        started = time.perf_counter()
+        steps = self._steps()
+        applied = [step.title for step in steps if self._apply(step)]
+        done = [StepDocument(step.title, True, list(step.statements())) for step in steps]
+        return self._document(done, applied=applied, seconds=time.perf_counter() - started)
+
+    def _apply(self, step: Step) -> bool:
+        """Do a step unless it is done; whether it was done now."""
+        try:
+            with ExitStack() as bars:
+                (applied,) = apply_all([step], self._connection, lambda step: bars.enter_context(_told(step)))
+        except psycopg2.Error as error:
+            reason = str(error).strip().splitlines()[0]
+            hint = "Mend that, then run the same command again: what is done stays done."
+            raise LegacyRefused(f"The step '{step.title}' failed: {reason}.", hint=hint) from error
+        return not applied.was_done
+
+    def _steps(self) -> list[Step]:
+        return schema_steps(self._config.layout, may_truncate=self._config.limits.truncate == "allow")
+
+    def _looked_at(self, step: Step) -> StepDocument:
+        return StepDocument(step.title, step.is_done(self._connection), list(step.statements()))
+
+    def _document(self, steps: list[StepDocument], applied: list[str], seconds: float | None) -> LegacyPlan:
+        return LegacyPlan(
+            postgres=str(self._config.postgres),
+            is_complete=not self.errors and all(step.is_done for step in steps),
+            is_refused=bool(self.errors),
+            complaints=[complaint_document(complaint) for complaint in self._complaints],
+            steps=steps,
+            applied=applied,
+            seconds=seconds,
+        )
+
+
+def _told(step: Step) -> AbstractContextManager[Progress]:
+    """Say what begins; without a terminal there is no bar that says it."""
+    if not sys.stderr.isatty():
+        click.echo(step.title, err=True)
+    return progress(step.title)
+
+
+def complaint_document(complaint: Complaint) -> ComplaintDocument:
+    return ComplaintDocument(complaint.severity.value, complaint.where, complaint.reason, complaint.hint)
+
+
+def print_legacy_plan(plan: LegacyPlan) -> None:
+    """Show what was found, then each step with what it would run."""
+    show(Text(), Text(f"legacy store, {plan.postgres}", style="bold"))
+    if plan.complaints:
+        show(table(("", "", ""), [row for complaint in plan.complaints for row in complaint_rows(complaint)]), Text())
+    if plan.is_refused:
+        click.echo("The layout does not fit: `tripstore schema apply` refuses it until every error is mended.")
+        return
+    shown: list[tuple[Text, str]] = []
+    for step in plan.steps:
+        shown.append((Text("done", style="green") if step.is_done else Text("to do", style="yellow"), step.title))
+        if not step.is_done:
+            shown += [(Text(), f"  {line}") for text in step.statements for line in text.splitlines()]
+    show(table(("", ""), shown), Text())
+    waiting = sum(not step.is_done for step in plan.steps)
+    if waiting:
+        click.echo(f"{waiting} of {len(plan.steps)} steps are to do; `tripstore schema apply` does them in this order.")
+    else:
+        click.echo("Every step is done.")
+
+
+def print_legacy_done(plan: LegacyPlan) -> None:
+    notes = sum(complaint.severity == "note" for complaint in plan.complaints)
+    for title in plan.applied:
+        click.echo(f"done: {title}")
+    if plan.applied:
+        click.echo(f"Did {len(plan.applied)} of {len(plan.steps)} steps in {plan.seconds:.1f} s; none is missing now.")
+    else:
+        click.echo(f"Nothing was missing in the legacy tables: all {len(plan.steps)} steps were done.")
+    if notes:
+        click.echo(f"{notes} notes about the layout: see `tripstore schema plan`.")
+
+
+def complaint_rows(complaint: ComplaintDocument) -> Iterator[tuple[Text, str, str]]:
+    """A complaint in a table, and its way out below."""
+    is_error = complaint.severity == "error"
+    mark = Text("error", style="bold red") if is_error else Text("note", style="cyan")
+    yield mark, complaint.where, complaint.reason
+    if complaint.hint:
+        yield Text(), "", f"→ {complaint.hint}"

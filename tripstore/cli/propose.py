@@ -1,0 +1,77 @@
+"""`tripstore init --from`: looks at the company's tables and writes the layout that they suggest."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import yaml
+
+from schemaless_core.config import load_document, resolve_references
+from schemaless_core.errors import InvalidConfig
+from tripstore.backends.postgres.check import check_layout
+from tripstore.backends.postgres.connections import connected
+from tripstore.backends.postgres.errors import InvalidLayout
+from tripstore.backends.postgres.layout import TableName
+from tripstore.backends.postgres.proposal import propose
+from tripstore.backends.postgres.proposal_text import render, undecided
+from tripstore.backends.postgres.reading import load_layout
+from tripstore.config import parse_postgres_url
+from tripstore.example import write_private
+
+
+@dataclass(frozen=True, slots=True)
+class Proposed:
+    """A layout's text, and what a person should look at first."""
+
+    text: str
+    undecided: tuple[str, ...]
+
+
+def proposed_layout(url: str, tables: Sequence[str], datastore: str, folder: Path) -> Proposed:
+    """Look at the tables; references in the URL are read from environment and files as in the configuration."""
+    known = parse_postgres_url("--from", resolve_references(url, folder))
+    names = list(dict.fromkeys(_table(name) for name in tables))
+    with connected(known.text, "init") as connection:
+        proposal = propose(connection, names, datastore)
+        text, remarks = render(proposal), undecided(proposal)
+        layout = load_layout(yaml.safe_load(text))
+        misfits = [str(complaint) for complaint in check_layout(connection, layout) if complaint.is_error]
+    if misfits:
+        text += "\n# Errors of `tripstore schema plan`, to be mended first:\n"
+        text += "".join(f"#   {misfit}\n" for misfit in misfits)
+    return Proposed(text, (*misfits, *remarks))
+
+
+def write_layout(path: Path, text: str, *, replace: bool) -> None:
+    """Write the layout; never over another one unless it may."""
+    try:
+        write_private(path, text, replace=replace)
+    except FileExistsError:
+        hint = "Name another with --layout, or replace it with --force."
+        raise InvalidConfig(str(path), "exists already", hint=hint) from None
+
+
+def datastore_of(config: Path) -> str | None:
+    """The datastore of a configuration that is there, as it stands in the file."""
+    if not config.exists():
+        return None
+    found = load_document(config)[0].get("datastore")
+    return found if isinstance(found, str) else None
+
+
+def holds_password(url: str) -> bool:
+    try:
+        password = urlsplit(url).password or ""
+    except ValueError:
+        return False
+    return bool(password) and not password.startswith("${")
+
+
+def _table(name: str) -> TableName:
+    schema, dot, table = name.rpartition(".")
+    if not table or "." in schema:
+        raise InvalidLayout(f"{name!r} is no table.", hint="Write its name, or schema.name.")
+    return TableName(schema if dot else "public", table)

@@ -1,0 +1,1 @@
+"""The company's own alembic environment."""

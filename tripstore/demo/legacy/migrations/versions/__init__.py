@@ -1,0 +1,1 @@
+"""Revisions, run by alembic."""
