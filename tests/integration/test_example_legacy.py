@@ -448,7 +448,7 @@ def mapped_values(company: Company) -> dict[str, list[tuple[object, ...]]]:
     with connection, connection.cursor() as cursor:
         for column in layout["columns"].values():
             names = ", ".join(f"{field['column']}::text" for field in column["fields"].values())
-            cursor.execute(f"SELECT {names} FROM {column['table']} ORDER BY ctid IS NULL, {names}")
+            cursor.execute(f"SELECT {names} FROM {column['table']} ORDER BY {names}")
             found[column["table"]] = cursor.fetchall()
     connection.close()
     return found

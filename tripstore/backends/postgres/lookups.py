@@ -47,6 +47,10 @@ class LookupCache:
         self._keys = {lookup: _Recent(pairs_max) for lookup in layout.lookups}
         self._rows_of = rows_of
 
+    def __len__(self) -> int:
+        """How many pairs are kept, each direction counted."""
+        return sum(len(recent) for recent in (*self._uuids.values(), *self._keys.values()))
+
     def uuid_of(self, lookup: Lookup, key: str | int) -> str | None:
         """The UUID of a key; None: there is no such row."""
         text = str(key)

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from functools import cached_property
+from collections.abc import Mapping
 
-from tripstore.backends.postgres.capture.functions import Function, settings_for
+from tripstore.backends.postgres.capture.functions import PINNED, Function, settings_for
 from tripstore.backends.postgres.capture.gate import row_gate
 from tripstore.backends.postgres.capture.names import FIRST, LAST, MOVED, function_name, literal, slug
 from tripstore.backends.postgres.capture.shape import Shape
@@ -16,7 +16,6 @@ from tripstore.backends.postgres.tables import ORIGIN
 OURS = "said IN ('facade', 'reverse')"
 DECLARE_SAID = f"said text := current_setting('{ORIGIN}', true);"
 _INT8_MIN = -(1 << 63)
-_INT8_MAX = (1 << 63) - 1
 
 
 class Changes:
@@ -43,10 +42,6 @@ class Changes:
         """Where a deletion is remembered; in `kept` there is no tombstone, only where a next row starts."""
         return "tripstore.kept" if self.is_ignored else "tripstore.tomb"
 
-    @cached_property
-    def ref_key_max(self) -> int:
-        return _INT8_MAX
-
     def key_columns(self) -> list[str]:
         """What of a row never changes, quoted."""
         column = self.column
@@ -63,30 +58,38 @@ class Changes:
             return f"{row}.{quoted(self.column.ref_key.column)}"
         return "0"
 
-    def image(self, row: str, *, written: bool) -> str:
-        """The captured columns and the version as one record, to be compared bit by bit.
+    @property
+    def keys_moved(self) -> str:
+        return _moved(self.key_columns())
 
-        `written`: for a trigger that runs before the row is made.
-        """
-        names = dict.fromkeys(
-            base for name in self.column.captured for base in (self.shape.written(name) if written else (name,))
-        )
-        if self.column.ref_key.version:
-            names |= {self.column.ref_key.version: None}
-        return self.record(row, [quoted(name) for name in names])
+    @property
+    def fields_moved(self) -> str:
+        return _moved(self._fields())
 
-    def record(self, row: str, names: list[str]) -> str:
-        return "ROW(" + ", ".join(f"{row}.{name}" for name in names) + ")::pg_catalog.record"
+    @property
+    def anything_moved(self) -> str:
+        """Keys, captured columns, or the version."""
+        version = [quoted(self.column.ref_key.version)] if self.column.ref_key.version else []
+        return _moved([*self.key_columns(), *self._fields(), *version])
 
-    def moved(self, old: str, new: str) -> str:
-        return f"{old} OPERATOR(pg_catalog.*<>) {new}"
+    def _fields(self) -> list[str]:
+        """What is written when a captured column changes."""
+        names = [base for name in self.column.captured for base in self.shape.written(name)]
+        return [quoted(name) for name in dict.fromkeys(names)]
 
     def is_same_row(self, alias: str, row: str) -> str:
         return " AND ".join(f"{alias}.{name} = {row}.{name}" for name in self.key_columns())
 
-    def function(self, verb: str, body: str, *, renders: bool = False) -> Function:
-        types = [self.shape.types.get(name, "") for name in self.column.captured] if renders else []
-        return Function(function_name(self.part, verb), body, settings_for(types))
+    def function(self, verb: str, body: str, settings: Mapping[str, str] = PINNED) -> Function:
+        return Function(function_name(self.part, verb), body, settings)
+
+    def as_writer(self, verb: str, body: str) -> Function:
+        return Function(function_name(self.part, verb), body, {}, as_owner=False)
+
+    @property
+    def rendering(self) -> dict[str, str]:
+        """What a function carries that renders a row."""
+        return settings_for(self.shape.types.get(name, "") for name in self.column.captured)
 
     def before(self, verb: str, event: str, when: str | None = None) -> Trigger:
         return Trigger(f"{LAST}{self.part}_{verb}", "BEFORE", event, function_name(self.part, verb), when)
@@ -115,25 +118,22 @@ class Changes:
         """Whether an UPDATE may be a DELETE in one partition and an INSERT in another."""
         return self.shape.is_partitioned and self.column.ref_key.kind is not RefKeyKind.FACT
 
-    def queue_row(self, previous: str) -> str:
-        """Queues NEW, unless it stands at or below its floor: then nothing is found."""
+    def queue_row(self, previous: str, *, above_floor: bool) -> str:
+        """Queues NEW; `above_floor`: unless it stands at or below its floor, and then nothing is found."""
+        source = f"\n    FROM {self._above_floor}" if above_floor else ""
+        row = self.column.row_sql("NEW")
+        values = (
+            f"NEW.{self.uuid}, {self.name}, {self.ref_key('NEW')}, {self._number}, {row}, {previous}, NULLIF(said, '')"
+        )
         return f"""\
   IF said = 'reverse' THEN
     INSERT INTO tripstore.log ({_COLUMNS}, id, delivered_at)
-    SELECT {self._row(previous)}, nextval('tripstore.queue_id_seq'), clock_timestamp()
-    FROM {self._above_floor};
+    SELECT {values}, nextval('tripstore.queue_id_seq'), clock_timestamp(){source};
   ELSE
     INSERT INTO tripstore.queue ({_COLUMNS})
-    SELECT {self._row(previous)}
-    FROM {self._above_floor};
+    SELECT {values}{source};
   END IF;
 """
-
-    def _row(self, previous: str) -> str:
-        row = self.column.row_sql("NEW")
-        return (
-            f"NEW.{self.uuid}, {self.name}, {self.ref_key('NEW')}, {self._number}, {row}, {previous}, NULLIF(said, '')"
-        )
 
     @property
     def _above_floor(self) -> str:
@@ -175,6 +175,12 @@ class Changes:
   IF current_setting('transaction_isolation') IN ('repeatable read', 'serializable') THEN
 {marks}  END IF;
 """
+
+
+def _moved(names: list[str]) -> str:
+    """Whether these columns differ bit by bit: to equality, 1.10 is 1.1."""
+    old, new = (", ".join(f"{row}.{name}" for name in dict.fromkeys(names)) for row in ("OLD", "NEW"))
+    return f"ROW({old})::pg_catalog.record OPERATOR(pg_catalog.*<>) ROW({new})::pg_catalog.record"
 
 
 _COLUMNS = "row_key, column_name, ref_key, layout, row, previous, origin"

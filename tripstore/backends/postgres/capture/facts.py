@@ -8,11 +8,11 @@ statement deletes them or several, or how much of it a savepoint takes back.
 from __future__ import annotations
 
 from tripstore.backends.postgres.capture.changes import DECLARE_SAID, Changes
-from tripstore.backends.postgres.capture.functions import Function, plain, refuse
+from tripstore.backends.postgres.capture.functions import PINNED, Function, plain, refuse
+from tripstore.backends.postgres.capture.keys import forbidden, refuse_new_keys
 from tripstore.backends.postgres.capture.parents import DECLARE_PARENT, fill_uuid, parent_is_there
 from tripstore.backends.postgres.capture.sqlstates import BELOW_TOMBSTONE, DELETE_REFUSED, FACT_CHANGED, OUT_OF_RANGE
 from tripstore.backends.postgres.capture.triggers import Trigger
-from tripstore.backends.postgres.capture.versions import forbidden, key_guard
 from tripstore.backends.postgres.layout import DeletePolicy, quoted
 
 Made = tuple[Function, Trigger]
@@ -29,7 +29,7 @@ class Facts:
         self._n = quoted(changes.column.ref_key.column)
 
     def made(self) -> list[Made]:
-        return [self.insert(), key_guard(self._changes), self.update(), self.inserted(), self.delete()]
+        return [self.insert(), self.update(), self.inserted(), self.delete()]
 
     def insert(self) -> Made:
         changes = self._changes
@@ -59,8 +59,8 @@ END
             f"Rows of {self._table} are facts: what they say does not change.",
             f"Insert another row. If rows do change, {changes.column.name} needs a version in the layout.",
         )
-        when = changes.moved(changes.image("OLD", written=True), changes.image("NEW", written=True))
-        return changes.function("update", f"\nBEGIN\n  {refused}\nEND\n"), changes.before("update", "UPDATE", when)
+        body = f"\nBEGIN\n{refuse_new_keys(changes)}  {refused}\nEND\n"
+        return changes.as_writer("update", body), changes.before("update", "UPDATE", changes.anything_moved)
 
     def inserted(self) -> Made:
         changes = self._changes
@@ -75,14 +75,14 @@ END
 DECLARE
   {DECLARE_SAID}
 BEGIN
-{changes.gate}{changes.ask_for_unseen_tombs()}{changes.queue_row("f.floor")}\
+{changes.gate}{changes.ask_for_unseen_tombs()}{changes.queue_row("f.floor", above_floor=True)}\
   IF NOT FOUND THEN
     {refused}
   END IF;
   RETURN NULL;
 END
 """
-        return changes.function("inserted", body, renders=True), changes.after("inserted", "INSERT")
+        return changes.function("inserted", body, PINNED | changes.rendering), changes.after("inserted", "INSERT")
 
     def delete(self) -> Made:
         changes = self._changes

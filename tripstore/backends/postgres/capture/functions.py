@@ -8,8 +8,9 @@ from dataclasses import dataclass
 from tripstore.backends.postgres.capture.names import in_schema, literal
 from tripstore.backends.postgres.connections import RENDERING
 
-#: Plans must not change with the size of a table: a scan of all tombs also makes SERIALIZABLE writers collide.
-PINNED = {"search_path": RENDERING["search_path"], "enable_seqscan": "off"}
+SEARCH_PATH = {"search_path": RENDERING["search_path"]}
+#: For who looks for a tomb: a scan of all of them, however few they are, makes SERIALIZABLE writers collide.
+PINNED = SEARCH_PATH | {"enable_seqscan": "off"}
 
 #: Types whose text depends on no setting. What is not named here carries all settings.
 _STEADY = frozenset(
@@ -32,16 +33,20 @@ def settings_for(types: Iterable[str]) -> dict[str, str]:
     for type_name in types:
         if type_name not in _STEADY:
             names |= dict.fromkeys(_UNSTEADY.get(type_name, tuple(RENDERING)))
-    return PINNED | {name: RENDERING[name] for name in RENDERING if name in names}
+    return {name: RENDERING[name] for name in RENDERING if name in names}
 
 
 @dataclass(frozen=True, slots=True)
 class Function:
-    """A trigger function. Runs as its owner, since writers have no rights on our tables."""
+    """A trigger function. Runs as its owner, since writers have no rights on our tables.
+
+    One that touches no table may run as the writer, without settings, when it names all it uses with its schema.
+    """
 
     name: str
     body: str
     settings: Mapping[str, str]
+    as_owner: bool = True
 
     @property
     def sql(self) -> str:
@@ -52,8 +57,8 @@ class Function:
         # What follows SET is a list of names or one text, as the setting wants it.
         settings = " ".join(f"SET {name} = {_value(name, value)}" for name, value in self.settings.items())
         return (
-            f"CREATE OR REPLACE FUNCTION {self.sql}() RETURNS trigger LANGUAGE plpgsql VOLATILE SECURITY DEFINER "
-            f"{settings} AS {_dollars(self.body)}"
+            f"CREATE OR REPLACE FUNCTION {self.sql}() RETURNS trigger LANGUAGE plpgsql VOLATILE "
+            f"{'SECURITY DEFINER' if self.as_owner else 'SECURITY INVOKER'} {settings} AS {_dollars(self.body)}"
         )
 
 

@@ -15,10 +15,10 @@ from typing import NamedTuple
 
 from psycopg2.extensions import connection as Connection  # noqa: N812
 
-from tripstore.backends.postgres.capture.functions import Function, refuse
+from tripstore.backends.postgres.capture.functions import SEARCH_PATH, Function, refuse
 from tripstore.backends.postgres.capture.names import GATE_FUNCTION, GATE_TRIGGER, in_schema
 from tripstore.backends.postgres.capture.sqlstates import GATE_SHUT
-from tripstore.backends.postgres.connections import RENDERING, rows
+from tripstore.backends.postgres.connections import rows
 from tripstore.backends.postgres.layout import TableName, quoted
 from tripstore.backends.postgres.tables import SCHEMA
 
@@ -87,7 +87,7 @@ BEGIN
   RETURN NULL;
 END
 """
-    return Function(GATE_FUNCTION, body, {"search_path": RENDERING["search_path"]})
+    return Function(GATE_FUNCTION, body, SEARCH_PATH)
 
 
 def gate_trigger(table: TableName, datastore: str) -> str:
@@ -95,8 +95,8 @@ def gate_trigger(table: TableName, datastore: str) -> str:
     k = lock_class(datastore)
     return (
         f"CREATE OR REPLACE TRIGGER {quoted(GATE_TRIGGER)} BEFORE INSERT OR UPDATE OR DELETE OR TRUNCATE "
-        f"ON {table.sql} FOR EACH STATEMENT WHEN ({_NOT_OPEN} OR NOT pg_catalog.pg_try_advisory_xact_lock_shared({k}, {BARRIER}) "
-        f"OR {_NOT_OPEN}) EXECUTE FUNCTION {in_schema(GATE_FUNCTION)}()"
+        f"ON {table.sql} FOR EACH STATEMENT WHEN ({_NOT_OPEN} "
+        f"OR NOT pg_catalog.pg_try_advisory_xact_lock_shared({k}, {BARRIER}) OR {_NOT_OPEN}) EXECUTE FUNCTION {in_schema(GATE_FUNCTION)}()"
     )
 
 

@@ -16,9 +16,10 @@ LIFTING = "tripstore.lifting"
 MOVED = "tripstore.moved"
 
 #: Triggers fire in the order of their names. The gate comes before everybody, and so does what is logged: a trigger of
-#: the company's may change the row again. Versions are decided last, when everybody has changed NEW.
+#: the company's may change the row again. Versions are decided last, when everybody has changed NEW: ~ sorts after
+#: all other ASCII.
 FIRST = "0_tripstore_"
-LAST = "zz_tripstore_c_"
+LAST = "~tripstore_"
 GATE_TRIGGER = f"{FIRST}gate"
 GATE_FUNCTION = "gate_slow"
 

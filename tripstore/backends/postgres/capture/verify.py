@@ -124,7 +124,7 @@ def _function_complaints(
     body, definer, config, said = found[0]
     settings = {name.lower(): value.replace('"', "") for name, value in (each.split("=", 1) for each in config)}
     wanted = {name.lower(): value for name, value in function.settings.items()}
-    if (body, definer, settings) != (function.body, True, wanted):
+    if (body, definer, settings) != (function.body, function.as_owner, wanted):
         yield error(where, f"function {function.name} is not what this layout and version make of it", APPLY_AND_COPY)
     elif comment is not None and said != comment:
         yield error(where, "it is another table than the one that capture was installed on", APPLY_AND_COPY)

@@ -8,18 +8,18 @@ INSERT waited, and lifts the row itself.
 from __future__ import annotations
 
 from tripstore.backends.postgres.capture.changes import DECLARE_SAID, OURS, Changes
-from tripstore.backends.postgres.capture.functions import Function, plain, refuse
+from tripstore.backends.postgres.capture.functions import PINNED, SEARCH_PATH, Function, plain, refuse
+from tripstore.backends.postgres.capture.keys import forbidden, refuse_new_keys
 from tripstore.backends.postgres.capture.names import LIFTING, MOVED, TOMBSTONE
 from tripstore.backends.postgres.capture.parents import DECLARE_PARENT, fill_uuid
 from tripstore.backends.postgres.capture.sqlstates import (
     BELOW_TOMBSTONE,
-    DELETE_REFUSED,
-    KEY_CHANGED,
     OUT_OF_RANGE,
     VERSION_STANDS,
 )
 from tripstore.backends.postgres.capture.triggers import Trigger
 from tripstore.backends.postgres.layout import NUMBER_MAX, VERSION_BITS, VERSION_MAX, DeletePolicy, quoted
+from tripstore.backends.postgres.tables import ORIGIN
 
 Made = tuple[Function, Trigger]
 
@@ -39,7 +39,7 @@ class VersionedRows:
         self._last = VERSION_MAX if self._n else (1 << 63) - 1
 
     def made(self) -> list[Made]:
-        return [self.insert(), self.key(), self.update(), self.inserted(), self.updated(), self.deleted()]
+        return [self.insert(), self.update(), self.inserted(), self.updated(), self.deleted()]
 
     def insert(self) -> Made:
         """Versions begin at the first; the facade and the reverse mirror say theirs."""
@@ -62,15 +62,10 @@ END
         when = None if self._column.is_child else f"{version} IS DISTINCT FROM {self._first}"
         return changes.function("insert", body), changes.before("insert", "INSERT", when)
 
-    def key(self) -> Made:
-        changes = self._changes
-        return key_guard(changes)
-
     def update(self) -> Made:
-        """Fires when a captured column or the version moved, as record images: 1.10 is not 1.1."""
+        """Fires when a key, a captured column or the version moved, as images: 1.10 is not 1.1."""
         changes = self._changes
         new, old = f"NEW.{self._version}", f"OLD.{self._version}"
-        fields = changes.moved(self._fields("OLD"), self._fields("NEW"))
         too_low = refuse(
             VERSION_STANDS,
             f"A row of {self._table} has version % and was sent version %.",
@@ -78,33 +73,37 @@ END
             old,
             new,
         )
+        # Runs as the writer, with whatever search_path he has.
         body = f"""
 DECLARE
-  said text;
+  said pg_catalog.text;
 BEGIN
-  IF {new} IS DISTINCT FROM {old} THEN
-    said := current_setting('tripstore.origin', true);
-    IF ({OURS} OR current_setting('{LIFTING}', true) = 'on') AND {new} IS NOT NULL THEN
-      IF {new} < {old} THEN
+{refuse_new_keys(changes)}\
+  IF {new} OPERATOR(pg_catalog.=) {old} THEN
+    NULL;
+  ELSE
+    said := pg_catalog.current_setting('{ORIGIN}', true);
+    IF {new} IS NOT NULL AND (said OPERATOR(pg_catalog.=) 'facade' OR said OPERATOR(pg_catalog.=) 'reverse'
+      OR pg_catalog.current_setting('{LIFTING}', true) OPERATOR(pg_catalog.=) 'on') THEN
+      IF {new} OPERATOR(pg_catalog.<) {old} THEN
         {too_low}
       END IF;
 {self._check_version()}\
       RETURN NEW;
     END IF;
-    IF NOT ({fields}) THEN
-      {new} := {old};
+    {new} := {old};
+    IF NOT ({changes.fields_moved}) THEN
       RETURN NEW;
     END IF;
   END IF;
-  IF {old} >= {self._last} THEN
+  IF {old} OPERATOR(pg_catalog.>=) {self._last} THEN
     {self._out_of_versions(old)}
   END IF;
-  {new} := {old} + 1;
+  {new} := {old} OPERATOR(pg_catalog.+) 1;
   RETURN NEW;
 END
 """
-        when = changes.moved(changes.image("OLD", written=True), changes.image("NEW", written=True))
-        return changes.function("update", body), changes.before("update", "UPDATE", when)
+        return changes.as_writer("update", body), changes.before("update", "UPDATE", changes.anything_moved)
 
     def inserted(self) -> Made:
         changes, column = self._changes, self._column
@@ -127,7 +126,7 @@ DECLARE
   {DECLARE_SAID}
   floor bigint;
 BEGIN
-{changes.gate}{changes.ask_for_unseen_tombs()}{changes.queue_row("f.floor")}\
+{changes.gate}{changes.ask_for_unseen_tombs()}{changes.queue_row("f.floor", above_floor=True)}\
   IF NOT FOUND THEN
     floor := {changes.floor("NEW")};
     IF {OURS} THEN
@@ -146,17 +145,23 @@ BEGIN
   RETURN NULL;
 END
 """
-        return changes.function("inserted", body, renders=True), changes.after("inserted", "INSERT")
+        return changes.function("inserted", body, PINNED | changes.rendering), changes.after("inserted", "INSERT")
 
     def updated(self) -> Made:
-        """Below its tombstone nothing is queued: AFTER INSERT of the same row is still to come, and lifts it."""
+        """A row of this very transaction may stand below its tombstone yet: its AFTER INSERT is to come, and lifts it.
+
+        All others stand above theirs, and are spared the look.
+        """
         changes = self._changes
         new, old = f"NEW.{self._version}", f"OLD.{self._version}"
         stands = refuse(
             VERSION_STANDS,
-            f"Captured columns of {self._table} were changed after their version was decided.",
+            f"The version of a row of {self._table} was set from % to %, after it was decided.",
             "A BEFORE trigger runs after capture's: give it a name that sorts before them.",
+            old,
+            new,
         )
+        before = changes.ref_key("OLD")
         body = f"""
 DECLARE
   {DECLARE_SAID}
@@ -165,12 +170,18 @@ BEGIN
   IF {new} <= {old} THEN
     {stands}
   END IF;
-{changes.queue_row(f"GREATEST(f.floor, {changes.ref_key('OLD')})")}\
+  IF age(OLD.xmin) > 0 THEN
+{changes.queue_row(before, above_floor=False)}\
+  ELSE
+{changes.queue_row(f"GREATEST(f.floor, {before})", above_floor=True)}\
+  END IF;
   RETURN NULL;
 END
 """
-        when = changes.moved(changes.image("OLD", written=False), changes.image("NEW", written=False))
-        return changes.function("updated", body, renders=True), changes.after("updated", "UPDATE", when)
+        # No version moves without the BEFORE trigger, which is the last of all.
+        when = f"{old} OPERATOR(pg_catalog.<>) {new}"
+        settings = SEARCH_PATH | changes.rendering
+        return changes.function("updated", body, settings), changes.after("updated", "UPDATE", when)
 
     def deleted(self) -> Made:
         changes, old = self._changes, f"OLD.{self._version}"
@@ -198,11 +209,6 @@ BEGIN
 END
 """
         return changes.function("deleted", body), changes.after("deleted", "DELETE")
-
-    def _fields(self, row: str) -> str:
-        changes = self._changes
-        names = [base for name in self._column.captured for base in changes.shape.written(name)]
-        return changes.record(row, [quoted(name) for name in dict.fromkeys(names)])
 
     def _deleted_by_moving(self) -> str:
         """A row that is there again at the end of the statement changed its partition: no tombstone."""
@@ -261,7 +267,7 @@ END
             return ""
         new = f"NEW.{self._version}"
         return f"""\
-      IF {new} NOT BETWEEN 0 AND {VERSION_MAX} THEN
+      IF {new} OPERATOR(pg_catalog.<) 0 OR {new} OPERATOR(pg_catalog.>) {VERSION_MAX} THEN
         {self._out_of_versions(new)}
       END IF;
 """
@@ -273,28 +279,3 @@ END
             "Delete the row and insert it under a new number." if self._n else "Ask for help.",
             version,
         )
-
-
-def key_guard(changes: Changes) -> Made:
-    """Row keys are for ever, and so are the ids, parents and numbers that lead to them: no other table would follow."""
-    keys = changes.key_columns()
-    names = ", ".join(name.strip('"') for name in keys)
-    refused = refuse(
-        KEY_CHANGED,
-        f"A row of {plain(str(changes.column.table))} may not change {plain(names)}: row keys are for ever.",
-        "Delete the row and insert another.",
-    )
-    when = changes.moved(changes.record("OLD", keys), changes.record("NEW", keys))
-    body = f"\nBEGIN\n  {refused}\nEND\n"
-    return changes.function("key", body), changes.before("key", "UPDATE", when)
-
-
-def forbidden(changes: Changes, moved: str = "") -> Made:
-    """`on_delete: forbid`."""
-    refused = refuse(
-        DELETE_REFUSED,
-        f"Rows of {plain(str(changes.column.table))} are not deleted.",
-        f"The layout says on_delete: forbid of {changes.column.name}.",
-    )
-    body = f"\nBEGIN\n{moved}  {refused}\nEND\n"
-    return changes.function("deleted", body), changes.after("deleted", "DELETE")

@@ -19,7 +19,7 @@ _CHANGE = """
     previous bigint,
     origin text,
     application text DEFAULT pg_catalog.current_setting('application_name', true),
-    role text DEFAULT session_user
+    role text DEFAULT coalesce(nullif(pg_catalog.current_setting('role', true), 'none'), session_user)
 """
 
 _TABLES = f"""
