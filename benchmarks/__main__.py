@@ -7,31 +7,42 @@ import platform
 import sys
 import time
 from collections.abc import Iterator
+from typing import cast
 
 import click
 
-from benchmarks import cells, indexes, triggers
+from benchmarks import cells, indexes, legacy, triggers
 from benchmarks.timing import Comparison
 from schemaless_core import Datastore
 from tripstore.local.replication import Cluster
 from tripstore.local.servers import Engine, LocalServers
 
+ENGINES = ("mariadb", "mysql", "postgres")
+
 
 @click.command()
-@click.option("--engine", "engines", multiple=True, type=click.Choice(["mariadb", "mysql"]), help="Default: both.")
+@click.option("--engine", "engines", multiple=True, type=click.Choice(ENGINES), help="Default: all.")
 @click.option("--quick", is_flag=True, help="Few and short blocks: shows that it runs, not how fast.")
 @click.option("--shards", default=4096, show_default=True, help="The larger number of shards.")
-def main(engines: tuple[Engine, ...], quick: bool, shards: int) -> None:
-    """Compare the cell store with hand-written code and with peers."""
+def main(engines: tuple[str, ...], quick: bool, shards: int) -> None:
+    """Compare the cell store and the legacy store with hand-written code and with peers."""
     click.echo(f"{platform.python_version()} on {os.cpu_count()} cores, {time.strftime('%Y-%m-%d %H:%M')}")
     missed = 0
-    for engine in engines or ("mariadb", "mysql"):
+    for engine in engines or ENGINES:
         click.echo(f"\n{engine}: ours against the same statements by hand")
-        for line in _measure(engine, quick, shards):
+        lines = _legacy(quick) if engine == "postgres" else _measure(cast(Engine, engine), quick, shards)
+        for line in lines:
             click.echo(_formatted(line))
             missed += line.is_kept is False
     click.echo(f"\n{missed} bounds missed" if missed else "\nall bounds kept")
     sys.exit(1 if missed and not quick else 0)
+
+
+def _legacy(quick: bool) -> Iterator[Comparison]:
+    with LocalServers() as servers:
+        server = servers.postgres()
+        click.echo(f"  {server.version}")
+        yield from legacy.measure(server, server.program("pgbench"), quick=quick)
 
 
 def _measure(engine: Engine, quick: bool, shards: int) -> Iterator[Comparison]:

@@ -91,7 +91,8 @@ def company_database(servers: LocalServers, flavour: Flavour, statements: str = 
     server = _server(servers, flavour)
     name = f"layout{next(_NUMBERS)}"
     server.query(f"CREATE DATABASE {name}")
-    server.query(statements, database=name)
+    if statements:
+        server.query(statements, database=name)
     return f"{server.url}/{name}"
 
 

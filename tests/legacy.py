@@ -197,9 +197,7 @@ class Legacy:
 
     def trip(self, status: str = "requested", row_key: UUID | None = None) -> tuple[int, UUID]:
         key = row_key or uuid4()
-        ((id_,),) = self.sql(
-            "INSERT INTO trips (trip_uuid, status) VALUES (%s, %s) RETURNING id", str(key), status
-        )
+        ((id_,),) = self.sql("INSERT INTO trips (trip_uuid, status) VALUES (%s, %s) RETURNING id", str(key), status)
         return id_, key
 
     def deliver(self) -> None:

@@ -33,11 +33,12 @@ from tests.integration.id_company import (
 )
 from tripstore.backends.postgres import ddl
 from tripstore.backends.postgres.connections import rows
-from tripstore.backends.postgres.ddl import holders, under_lock
+from tripstore.backends.postgres.ddl import under_lock
 from tripstore.backends.postgres.errors import LegacyUnavailable
+from tripstore.backends.postgres.holders import Holder, holders
 from tripstore.backends.postgres.id_steps import id_steps
 from tripstore.backends.postgres.key_backfill import FillOldRows
-from tripstore.backends.postgres.key_columns import FillNewRows
+from tripstore.backends.postgres.key_triggers import FillNewRows
 from tripstore.backends.postgres.steps import Step
 from tripstore.local.postgres import PostgresServer
 from tripstore.local.postgres_programs import Flavour
@@ -156,7 +157,7 @@ def test_an_autovacuum_is_sent_away(url: str, ours: Connection, monkeypatch: pyt
         wait_until("autovacuum is at work", lambda: autovacuums(company), 60)
 
         with monkeypatch.context() as patched:
-            patched.setattr(ddl, "_send_away", lambda _connection, _holder: None)
+            patched.setattr(ddl, "send_away", lambda _connection, _holder: None)
             refusal = refusal_of(step, ours)
         assert refusal is not None  # the control: it would still be there
         assert "autovacuum worker" in refusal
@@ -166,8 +167,8 @@ def test_an_autovacuum_is_sent_away(url: str, ours: Connection, monkeypatch: pyt
         rows(company, "SELECT pg_reload_conf()")
 
 
-def autovacuums(connection: Connection) -> list[object]:
-    return [holder for holder in holders(connection, TRIPS, "ACCESS EXCLUSIVE") if holder.state == "autovacuum worker"]
+def autovacuums(connection: Connection) -> list[Holder]:
+    return [holder for holder in holders(connection, TRIPS, "ACCESS EXCLUSIVE") if holder.is_autovacuum]
 
 
 def test_who_does_not_conflict_is_not_in_the_way(url: str, ours: Connection) -> None:

@@ -36,9 +36,10 @@ from tripstore.backends.postgres.errors import InvalidLayout, LegacyUnavailable
 from tripstore.backends.postgres.id_steps import id_steps
 from tripstore.backends.postgres.ids import uuid_of_id
 from tripstore.backends.postgres.key_backfill import FillOldRows
-from tripstore.backends.postgres.key_columns import AddColumn, FillNewRows
+from tripstore.backends.postgres.key_columns import AddColumn
 from tripstore.backends.postgres.key_indexes import UniqueIndex, proposed_indexes, shard_sql
 from tripstore.backends.postgres.key_not_null import SetNotNull
+from tripstore.backends.postgres.key_triggers import FillNewRows
 from tripstore.backends.postgres.layout import Layout, TableName
 from tripstore.backends.postgres.steps import Step
 from tripstore.local.postgres_programs import Flavour

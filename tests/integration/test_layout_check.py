@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,9 +13,12 @@ from tripstore.backends.postgres.check import check_layout
 from tripstore.backends.postgres.complaints import Complaint
 from tripstore.backends.postgres.connections import connected, rows
 from tripstore.backends.postgres.reading import load_layout
+from tripstore.demo import legacy
+from tripstore.demo.legacy.schema import CompanySchema
 from tripstore.local.postgres_programs import Flavour
 from tripstore.local.servers import LocalServers
 
+COMPANY_LAYOUT = Path(legacy.__file__).with_name("layout.yaml")
 Change = Callable[[dict[str, Any]], object]
 
 
@@ -53,6 +57,18 @@ def test_a_layout_that_fits_has_no_errors_and_says_what_will_be_added(servers: L
     assert ("trip_notes.note_version", "the column of the version is missing") in notes
     assert ("trips.base_extra", "the column of extra is missing") in notes
     assert ("trips", "updated_at is not mapped") in notes
+
+
+def test_the_layout_of_the_example_company_fits_its_tables(servers: LocalServers, flavour: Flavour) -> None:
+    url = company_database(servers, flavour, "")
+    CompanySchema(url).upgrade()
+
+    with connected(url, "test") as connection:
+        complaints = check_layout(connection, load_layout(COMPANY_LAYOUT, "trips"))
+
+    assert errors(complaints) == []
+    # What the layout says of itself in its comments.
+    assert any("exported_at" in complaint.reason for complaint in complaints)
 
 
 def test_a_layout_fits_after_its_columns_were_added_too(servers: LocalServers, flavour: Flavour) -> None:

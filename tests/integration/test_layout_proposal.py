@@ -45,7 +45,7 @@ class Proposed:
 
     def says(self, words: str) -> bool:
         """In the list and in the text."""
-        return any(words in remark for remark in self.undecided) and words in self.text
+        return any(words in remark for remark in self.undecided) and words.lower() in self.text.lower()
 
 
 def test_a_proposal_loads_and_fits_the_tables(servers: LocalServers, flavour: Flavour) -> None:

@@ -9,6 +9,8 @@ from textwrap import dedent
 import pytest
 
 from tripstore.audit import Access, CodeAudit, Kind, LegacyTables, audit_code
+from tripstore.audit.modules import Modules
+from tripstore.audit.uses import Uses
 
 TABLES = ("trips", "billing_attempts", "public.trip_notes")
 
@@ -578,12 +580,31 @@ def test_a_service_in_all_its_uses_is_told_apart_by_access(tmp_path: Path) -> No
     assert [f.access for f in result.uses] == [Access.READ, Access.WRITE, Access.UNKNOWN]
 
 
-def test_control_a_use_that_is_hidden_from_the_audit_is_missed(tmp_path: Path) -> None:
-    """The cases above are found because the audit looks, not because the tests would pass anyway."""
-    for number, (code, expected) in enumerate([*ORM, *CORE, *TEXTS]):
-        hidden = "exec(" + repr(code.replace("trips", "trips")) + ".replace('_', '_'))"
-        folder = tmp_path / str(number)
-        visible = of_code(folder / "a", code)
-        assert visible == expected
-        encoded = "exec(bytes.fromhex('" + code.encode().hex() + "'))"
-        assert of_code(folder / "b", encoded) == [], hidden
+#: The parts of the audit, each with a use that nothing else would find.
+PARTS = [
+    ("_mention", "session.query(Trip)"),
+    ("_text", "cursor.execute('SELECT id FROM trips')"),
+    ("_instances", "trip = session.get(Trip, 1)\nsession.delete(trip)"),
+    ("_assigned", "trip = session.get(Trip, 1)\ntrip.fare = 2"),
+    ("_related", "driver = session.get(Driver, 1)\nprint(driver.trips)"),
+    ("_call", "cursor.copy_from(file, 'trips')"),
+    ("_annotation", "def inner(trip: Trip): pass"),
+]
+
+
+@pytest.mark.parametrize(("part", "code"), PARTS)
+def test_control_without_any_part_of_the_audit_a_use_is_missed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, part: str, code: str
+) -> None:
+    whole = of_code(tmp_path, code)
+    monkeypatch.setattr(Uses, part, lambda *_arguments: False)
+
+    assert len(of_code(tmp_path, code)) < len(whole)
+
+
+def test_control_without_following_imports_the_uses_of_other_modules_are_missed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Modules, "find", lambda *_arguments: None)
+
+    assert of_code(tmp_path, "session.query(Trip)") == []

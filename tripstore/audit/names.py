@@ -7,9 +7,10 @@ from collections.abc import Iterable
 from functools import cached_property
 from typing import NamedTuple
 
-from schemaless_core import InvalidRequest
+from schemaless_core.errors import InvalidRequest, shown
 
-_PART = re.compile(r'\s*(?:"((?:[^"]|"")+)"|([^\s".]+))\s*')
+_PART = r'\s*(?:"((?:[^"]|"")+)"|([^\s".]+))\s*'
+_NAME = re.compile(rf"(?:{_PART}\.)?{_PART}")
 
 #: Stands in a text for what is known at run time only. It is no character of a name, so it hides none.
 HOLE = "\ufffc"
@@ -64,16 +65,11 @@ class LegacyTables:
 
 
 def _parsed(text: str) -> LegacyTable:
-    parts, position = [], 0
-    while (found := _PART.match(text, position)) is not None:
-        parts.append(found[1].replace('""', '"') if found[1] is not None else found[2])
-        position = found.end()
-        if position == len(text):
-            break
-        if text[position] != ".":
-            parts = []
-            break
-        position += 1
-    if not 1 <= len(parts) <= 2 or position != len(text):
-        raise InvalidRequest(f"{text!r} is no name of a table.", hint="Say it as trips or public.trips.")
-    return LegacyTable(parts[0] if len(parts) == 2 else None, parts[-1])
+    found = _NAME.fullmatch(text)
+    if found is None:
+        raise InvalidRequest(f"{shown(text)} is no name of a table.", hint="Say it as trips or public.trips.")
+    return LegacyTable(_unquoted(found[1], found[2]), _unquoted(found[3], found[4]) or "")
+
+
+def _unquoted(quoted: str | None, plain: str | None) -> str | None:
+    return plain if quoted is None else quoted.replace('""', '"')

@@ -45,8 +45,9 @@ class Uses:
         self._denoting = models.denoting
         self._allowed = allowed
         self._lines = Lines(source)
-        self._parents = {child: node for node in ast.walk(tree) for child in ast.iter_child_nodes(node)}
-        self._docstrings = set(_docstrings(tree))
+        self._parents: dict[ast.AST, ast.AST] = {}
+        self._docstrings: set[ast.AST] = set()
+        self._survey(tree)
         self._read_literals: set[ast.Constant] = set()
         self._found: dict[object, tuple[ast.AST, Finding]] = {}
         self._statement: ast.stmt = tree.body[0] if tree.body else ast.Pass()
@@ -63,6 +64,19 @@ class Uses:
             for statement, found in self._found.values()
             if found.kind is not Kind.REFERENCE or (statement, found.table) not in used
         ]
+
+    def _survey(self, tree: ast.Module) -> None:
+        """Note what every node stands in, and which texts are docstrings."""
+        waiting: list[ast.AST] = [tree]
+        while waiting:
+            node = waiting.pop()
+            children = list(ast.iter_child_nodes(node))
+            self._parents.update(dict.fromkeys(children, node))
+            waiting += children
+            if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef) and node.body:
+                first = node.body[0]
+                if isinstance(first, ast.Expr) and isinstance(first.value, ast.Constant):
+                    self._docstrings.add(first.value)
 
     # ---------------------------------------------------------------------------------------- statements
 
@@ -345,14 +359,6 @@ def _span(statement: ast.stmt) -> tuple[int, int]:
         return first, statement.end_lineno or statement.lineno
     inner = body[0].pattern.lineno if isinstance(body[0], ast.match_case) else body[0].lineno
     return first, max(first, inner - 1)
-
-
-def _docstrings(tree: ast.Module) -> Iterable[ast.expr]:
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
-            first = node.body[0] if node.body else None
-            if isinstance(first, ast.Expr) and isinstance(first.value, ast.Constant):
-                yield first.value
 
 
 def _key(literal: ast.Constant) -> tuple[int, int]:

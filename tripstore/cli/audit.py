@@ -127,8 +127,9 @@ def code(
 ) -> Exit:
     """Find the uses of legacy tables in the Python and SQL files below PATH. Nothing of it is imported or run.
 
-    Knows SQLAlchemy's models and tables under all their names, and SQL in texts. A comment `# tripstore: allow <reason>`
-    takes the uses of its line out of the count. Exit code 1 with more uses than --fail-over, 3 when a file could not be read.
+    Knows SQLAlchemy's models and tables under all their names, and SQL in texts. A comment
+    `# tripstore: allow <reason>` takes the uses of its line out of the count. Exit code 1 when there are more uses
+    than --fail-over, else 3 when a file could not be read.
 
     \b
     Example:

@@ -48,6 +48,11 @@ class PostgresServer(Server):
         """Return `postgresql://postgres:…@127.0.0.1:port`."""
         return f"postgresql://postgres:{self.password}@127.0.0.1:{port}"
 
+    def program(self, name: str) -> Path | None:
+        """Return another program of this Postgres, such as pgbench; None where it is not installed."""
+        path = self._programs.folder / name
+        return path if path.exists() else None
+
     def query(self, statement: str, *values: object, database: str = "postgres") -> list[dict[str, object]]:
         """Run one statement, autocommitted, on a connection of its own and return its rows."""
         connection = psycopg2.connect(self.url, dbname=database, connect_timeout=CONNECT_SECONDS)

@@ -19,7 +19,7 @@ def check_unique_indexes(layout: Layout, column: MappedColumn, table: LiveTable)
             yield from _check_one(table, (column.uuid,))
         elif not _fits_partitions(table, (column.uuid,)):
             yield _unfit(table, (column.uuid,))
-        elif table.find_unique(column.uuid) is None:
+        elif column.uuid in table.columns and table.find_unique(column.uuid) is None:
             hint = "`tripstore schema apply` makes it, CONCURRENTLY."
             yield note(f"{table.name}.{column.uuid}", "has no unique index yet", hint)
         return

@@ -21,7 +21,7 @@ from schemaless_core.config import DeadlineConfig, PoolConfig
 from schemaless_core.deadline import Deadline
 from schemaless_core.engine.mysql.permits import NoPermit, Permits
 from schemaless_core.errors import SchemalessError
-from tripstore.backends.postgres.connections import options
+from tripstore.backends.postgres.connections import RENDERING
 from tripstore.backends.postgres.errors import LegacyRefused, LegacyUnavailable
 from tripstore.backends.postgres.translation import (
     SERVER,
@@ -40,6 +40,11 @@ LOOK_SECONDS = 0.25
 #: Postgres itself notices a client that has gone since this version.
 _CHECKS_CLIENTS = 140000
 
+_CHECK_CLIENTS = ", pg_catalog.set_config('client_connection_check_interval', '1000', false)"
+#: Our own statements name schemas. Triggers of the company's, which our puts set off, may rely on its search path.
+_PREPARE_SESSION = f"""\
+SELECT pg_catalog.current_setting('search_path'),
+       pg_catalog.set_config('search_path', '{RENDERING["search_path"]}', false){{checks}}"""
 _IN_THE_WAY = """\
 SELECT pid, application_name, state FROM pg_catalog.pg_stat_activity
 WHERE pid = ANY(pg_catalog.pg_blocking_pids(%s)) ORDER BY pid"""
@@ -182,7 +187,8 @@ class LegacyDatabase:
                 dsn=self._url,
                 application_name=settings.application,
                 keepalives_idle=30,
-                options=options(
+                client_encoding="UTF8",
+                options=_options(
                     lock_timeout=_milliseconds(settings.lock_seconds),
                     statement_timeout=_milliseconds(settings.statement_seconds),
                     idle_in_transaction_session_timeout=_milliseconds(settings.idle_transaction_seconds),
@@ -199,8 +205,12 @@ class LegacyDatabase:
             raise LegacyUnavailable(f"{SERVER} did not let us in before the deadline.", hint=hint) from passed
         except psycopg2.Error as error:
             raise translate_connect(error) from error
-        if connection.server_version >= _CHECKS_CLIENTS:
-            connection.rows("SET client_connection_check_interval = 1000")
+        try:
+            checks = _CHECK_CLIENTS if connection.server_version >= _CHECKS_CLIENTS else ""
+            connection.search_path = connection.rows(_PREPARE_SESSION.format(checks=checks))[0][0]
+        except BaseException:
+            connection.close()
+            raise
         return connection
 
     def _look(self, waiting: LegacyConnection) -> None:
@@ -247,6 +257,12 @@ def _refused_by(lost: Again) -> LegacyRefused:
         f"{SERVER} refuses the write: {lost.reason}.",
         hint=f"Another row holds what constraint {lost.constraint} allows once.",
     )
+
+
+def _options(**more: str) -> str:
+    """Settings of a session as libpq takes them."""
+    settings = {name: value for name, value in RENDERING.items() if name != "search_path"} | more
+    return " ".join(f"-c {name}={value.replace(' ', chr(92) + ' ')}" for name, value in settings.items())
 
 
 def _milliseconds(seconds: float) -> str:

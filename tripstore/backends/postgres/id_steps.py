@@ -7,9 +7,10 @@ from __future__ import annotations
 
 from tripstore.backends.postgres.ddl import PATIENT, Patience
 from tripstore.backends.postgres.key_backfill import STEADY, FillOldRows, Pace
-from tripstore.backends.postgres.key_columns import AddColumn, FillNewRows, KeyColumn
+from tripstore.backends.postgres.key_columns import AddColumn, KeyColumn
 from tripstore.backends.postgres.key_indexes import UniqueIndex
 from tripstore.backends.postgres.key_not_null import SetNotNull
+from tripstore.backends.postgres.key_triggers import FillNewRows
 from tripstore.backends.postgres.layout import Layout, MappedColumn
 from tripstore.backends.postgres.steps import Step
 

@@ -14,8 +14,9 @@ from psycopg2.extensions import connection as Connection  # noqa: N812
 
 from schemaless_core.failpoints import reach
 from tripstore.backends.postgres.connections import CONNECT_SECONDS, rows
-from tripstore.backends.postgres.ddl import PATIENT, Patience, holders, in_the_way, sessions
+from tripstore.backends.postgres.ddl import PATIENT, Patience
 from tripstore.backends.postgres.errors import InvalidLayout
+from tripstore.backends.postgres.holders import holders, in_the_way, sessions
 from tripstore.backends.postgres.layout import TableName, quoted
 from tripstore.backends.postgres.relations import Relation
 from tripstore.backends.postgres.steps import Progress

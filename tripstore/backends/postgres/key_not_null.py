@@ -16,7 +16,8 @@ from schemaless_core.failpoints import reach
 from tripstore.backends.postgres.connections import rows
 from tripstore.backends.postgres.ddl import PATIENT, Patience, under_lock, without_limit
 from tripstore.backends.postgres.errors import LegacyUnavailable
-from tripstore.backends.postgres.key_columns import FILL_TRIGGER, KeyColumn
+from tripstore.backends.postgres.key_columns import KeyColumn
+from tripstore.backends.postgres.key_triggers import FILL_TRIGGER
 from tripstore.backends.postgres.layout import TableName, quoted
 from tripstore.backends.postgres.relations import Relation, leaves, tree
 from tripstore.backends.postgres.steps import Progress

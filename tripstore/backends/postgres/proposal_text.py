@@ -42,7 +42,7 @@ def undecided(proposal: Proposal) -> list[str]:
 def _column(column: ProposedColumn) -> Iterator[str]:
     # Without a ref key it would not load: it stands there as a comment to be completed.
     mark = "" if column.ref_key is not None else "# "
-    yield from (f"  # {remark}." for remark in column.remarks)
+    yield from (f"  # {remark[0].upper()}{remark[1:]}." for remark in column.remarks)
     yield f"  {mark}{_scalar(column.name)}:"
     yield f"  {mark}  table: {_scalar(str(column.table))}"
     if column.parent is not None:

@@ -27,7 +27,7 @@ from tripstore.backends.postgres.rows import CURRENT, ColumnRows, Found
 from tripstore.backends.postgres.translation import Again, ValueRefused
 from tripstore.backends.postgres.wire import LegacyConnection
 
-_BEGIN = "BEGIN; SET LOCAL tripstore.origin = 'facade'"
+_BEGIN = "BEGIN; SET LOCAL tripstore.origin = 'facade'; SET LOCAL search_path = {path}"
 _STORE = """\
 INSERT INTO tripstore.cell (row_key, column_name, ref_key, body) VALUES (%s::uuid, %s, %s, %s);
 INSERT INTO tripstore.queue (row_key, column_name, ref_key, row, origin) VALUES (%s::uuid, %s, %s, %s, 'facade')"""
@@ -125,13 +125,13 @@ class RowPuts:
     ) -> bool:
         """Move the row in place, in the packet that begins the transaction; False: it cannot be that simple."""
         if self._kind is RefKeyKind.FACT or (expect_latest is not ANY and self._column.is_child):
-            connection.rows(_BEGIN)
+            connection.rows(_begin(connection))
             return False
         if expect_latest is None:
-            connection.rows(_BEGIN)
+            connection.rows(_begin(connection))
             return False
         update, parameters = self._update(new.cell, texts, None if expect_latest is ANY else expect_latest)
-        found = connection.rows(f"{_BEGIN}; {update}", parameters)
+        found = connection.rows(f"{_escaped(_begin(connection))}; {update}", parameters)
         if not found:
             return False
         reach("put.updated")
@@ -144,7 +144,7 @@ class RowPuts:
         """Lock, look, and do what the rules of versions say."""
         cell = new.cell
         if texts is None:
-            connection.rows(_BEGIN)
+            connection.rows(_begin(connection))
         seen = self._look(connection, cell, expect_latest)
         held = seen.row if seen.row is not None and seen.row.ref_key == cell.ref_key else seen.at
         if held is not None:
@@ -353,6 +353,11 @@ class RowPuts:
         """Whether a physical column is part of the row's key, and so set by it."""
         source = self._column.ref_key
         return physical in (self._column.uuid, self._column.parent, source.column, source.version)
+
+
+def _begin(connection: LegacyConnection) -> str:
+    """Triggers of the company's find their tables as in its own sessions."""
+    return _BEGIN.format(path=connection.search_path or "''")
 
 
 def _key(cell: Cell) -> str:

@@ -55,6 +55,8 @@ class LegacyConnection:
         self.deadline = deadline
         #: Asked once per call that waits long; None: nobody.
         self.when_slow: Callable[[], None] | None = None
+        #: What the role's sessions have before ours is pinned.
+        self.search_path = ""
         #: Who was found to hold what this call waits for.
         self.in_the_way: str | None = None
         self._prepared: set[str] = set()

@@ -93,10 +93,11 @@ END
 def gate_trigger(table: TableName, datastore: str) -> str:
     """Runs as the writer: an OID stands for the sequence, so that no right on our schema is needed."""
     k = lock_class(datastore)
+    taken = f"pg_catalog.pg_try_advisory_xact_lock_shared({k}, {BARRIER})"
     return (
         f"CREATE OR REPLACE TRIGGER {quoted(GATE_TRIGGER)} BEFORE INSERT OR UPDATE OR DELETE OR TRUNCATE "
-        f"ON {table.sql} FOR EACH STATEMENT WHEN ({_NOT_OPEN} "
-        f"OR NOT pg_catalog.pg_try_advisory_xact_lock_shared({k}, {BARRIER}) OR {_NOT_OPEN}) EXECUTE FUNCTION {in_schema(GATE_FUNCTION)}()"
+        f"ON {table.sql} FOR EACH STATEMENT WHEN ({_NOT_OPEN} OR NOT {taken} OR {_NOT_OPEN}) "
+        f"EXECUTE FUNCTION {in_schema(GATE_FUNCTION)}()"
     )
 
 
