@@ -13,7 +13,7 @@ from tests.acceptance.conftest import Ran, Shell
 
 PAGE = Path(__file__).parents[2] / "docs" / "howto" / "audit-code.md"
 
-#: A small service: two reads and two writes of trips, one of them allowed, a star, and a table that is nobody's business.
+#: A small service: reads and writes of trips, one of them allowed, a star, and a table that is nobody's business.
 SERVICE = {
     "app/models.py": """
         from sqlalchemy import Column, Integer
@@ -82,7 +82,7 @@ def test_every_use_is_printed_with_its_place_and_counted_by_module_kind_and_tabl
     assert ["orm.get", "1", "1", "0", "0"] in lines
     assert ["trips", "3", "2", "1", "0"] in lines
     assert ran.stdout.splitlines()[-1] == (
-        "3 uses in 3 files: 2 read, 1 write. 1 may break when a table gets one more column. 1 more are allowed by comments."
+        "3 uses in 3 files: 2 read, 1 write. 1 may break when a table gets one more column. 1 more allowed by comments."
     )
 
 
@@ -90,7 +90,7 @@ def test_a_summary_is_counts_alone(service: Shell) -> None:
     ran = audit(service, "--summary")
 
     assert "app/service.py:6" not in ran.stdout
-    assert "app/service.py  2" in ran.stdout
+    assert re.search(r"^app/service.py +2 +1 +1 +0", ran.stdout, re.MULTILINE)
 
 
 def test_the_document_has_the_same_and_the_models(service: Shell) -> None:
@@ -152,7 +152,7 @@ def test_a_file_that_does_not_parse_is_named_and_makes_the_run_say_so(service: S
 
     assert ran.code == 3
     assert "NOT LOOKED AT: old.py:1 does not parse" in ran.stdout
-    assert "1 files could not be looked at." in ran.stdout
+    assert "1 file could not be looked at." in ran.stdout
     assert document["is_complete"] is False
     assert [each["file"] for each in document["unread"]] == ["old.py"]
     assert audit(service, "--fail-over", "2").code == 1
@@ -191,7 +191,7 @@ def test_wrong_calls_are_refused(service: Shell) -> None:
 
 def test_the_page_shows_what_the_command_finds(shell: Shell) -> None:
     fences = re.findall(r"^```(\w+)\n(.*?)^```", PAGE.read_text(), re.MULTILINE | re.DOTALL)
-    [example] = [text for language, text in fences if language == "py"]
+    example = next(text for language, text in fences if language == "py")
     [shown] = [text for language, text in fences if language == "text"]
     (shell.folder / "services").mkdir()
     (shell.folder / "services" / "billing.py").write_text(example)

@@ -28,7 +28,6 @@ from tripstore.local.servers import LocalServers
 
 #: Beyond the deadline: this machine's own delays.
 SLACK_SECONDS = 0.35
-ANSWERS = {"SELECT 1": [(1,)]}
 
 
 @pytest.fixture(scope="module")
@@ -326,7 +325,7 @@ def test_a_transaction_left_open_by_an_error_is_rolled_back(trips: Company) -> N
     row_key = trips.base()
 
     def leave_open(connection: LegacyConnection) -> None:
-        connection.rows(f"BEGIN; UPDATE trips SET memo = 'x' WHERE trip_uuid = '{row_key}'")
+        connection.rows(f"BEGIN; UPDATE public.trips SET memo = 'x' WHERE trip_uuid = '{row_key}'")
         raise InvalidRequest("stop here")
 
     with pytest.raises(InvalidRequest):

@@ -64,7 +64,7 @@ def columns(draw: st.DrawFn, table: TableName, row_key: RowKeySource, *, is_chil
     number = "~number" if is_child else None
     version = draw(st.sampled_from([None, "~version"])) if is_child else "~version"
     return MappedColumn(
-        name=f"{draw(NAMES)}-{table.name}",
+        name=draw(NAMES),
         table=table,
         uuid="~parent_uuid" if is_child and draw(st.booleans()) else row_key.uuid,
         parent="~parent" if is_child else None,
@@ -82,7 +82,7 @@ def layouts(draw: st.DrawFn) -> Layout:
     row_key = RowKeySource(first, "~id", "~uuid")
     made = [draw(columns(first, row_key, is_child=False))]
     made += [draw(columns(table, row_key, is_child=True)) for table in others]
-    # Tables of two schemas may have one name.
+    # Names of columns are unique by their number.
     named = {
         f"{number}{column.name}": replace(column, name=f"{number}{column.name}") for number, column in enumerate(made)
     }

@@ -11,6 +11,7 @@ import yaml
 from schemaless_core import InvalidConfig
 from schemaless_core.config import DeadlineConfig, PoolConfig
 from tests.layouts import document
+from tripstore.backends.postgres.database import LegacySettings
 from tripstore.backends.postgres.errors import InvalidLayout
 from tripstore.config import LegacyConfig, LegacyLimits, load_config
 
@@ -44,6 +45,14 @@ def test_two_keys_are_enough_and_the_rest_has_defaults() -> None:
     assert legacy.limits == LegacyLimits()
     assert legacy.limits.deadlines == DeadlineConfig(put_seconds=2.0, batch_cell_seconds=0.01)
     assert legacy.limits.pool == PoolConfig()
+
+
+def test_the_defaults_are_those_of_the_legacy_store_itself() -> None:
+    limits, settings = LegacyLimits(), LegacySettings()
+
+    assert (limits.deadlines, limits.pool) == (settings.deadlines, settings.pool)
+    for name in ("lock_seconds", "statement_seconds", "idle_transaction_seconds"):
+        assert getattr(limits, name) == getattr(settings, name)
 
 
 def test_a_configuration_without_the_section_has_no_legacy_store() -> None:

@@ -252,16 +252,20 @@ def _where(remark: RemarkView) -> str:
 def _sums(document: CodeAuditDocument) -> str:
     if not document.files and not document.unread:
         return f"No Python or SQL file is below {document.path}: nothing was looked at."
-    uses = "1 use" if document.uses == 1 else f"{document.uses:,} uses"
-    said = f"{uses} in {document.files:,} files: {document.reads:,} read, {document.writes:,} write"
+    places = f"{_number(document.uses, 'use')} in {_number(document.files, 'file')}"
+    said = f"{places}: {document.reads:,} read, {document.writes:,} write"
     said += f", {document.unknown:,} cannot be told." if document.unknown else "."
     if document.brittle:
         said += f" {document.brittle:,} may break when a table gets one more column."
     if document.allowed:
-        said += f" {document.allowed:,} more are allowed by comments."
+        said += f" {document.allowed:,} more allowed by comments."
     if document.unread:
-        said += f" {len(document.unread):,} files could not be looked at."
+        said += f" {_number(len(document.unread), 'file')} could not be looked at."
     return said
+
+
+def _number(count: int, noun: str) -> str:
+    return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"
 
 
 def _verdict(uses: int, limit: int) -> str:

@@ -19,6 +19,7 @@ from tripstore.backends.postgres.connections import connected, rows
 from tripstore.backends.postgres.errors import InvalidLayout, LegacyRefused
 from tripstore.backends.postgres.schema_steps import schema_steps
 from tripstore.backends.postgres.steps import Progress, Step, apply_all
+from tripstore.cli.locked import Locked
 from tripstore.cli.progress import progress
 from tripstore.cli.tables import show, table
 from tripstore.config import LegacyConfig
@@ -101,16 +102,14 @@ class LegacySchema:
             hint=f"{first.hint} `tripstore schema plan` lists all.",
         )
 
-    def is_locked(self) -> bool:
-        """Whether the lock is ours now; it ends with the connection."""
-        return bool(rows(self._connection, TRY_LOCK, (LOCK,))[0][0])
-
-    def who_locks(self) -> str:
+    def lock(self) -> None:
+        """Keep others from applying at the same time, up to the end of the connection; or raise `Locked`."""
+        if rows(self._connection, TRY_LOCK, (LOCK,))[0][0]:
+            return
         found = rows(self._connection, WHO_LOCKS, (LOCK,))
-        if not found:
-            return "Somebody else was applying the schema a moment ago. Run the same command again."
-        pid, name, host, since = found[0]
-        return f"Somebody else is applying the schema: {name}, pid {pid} from {host}, since {since}. Wait for it."
+        who = "" if not found else ": {}, pid {} from {}, since {}".format(*found[0])
+        hint = "Wait for it, then run the same command again."
+        raise Locked(f"Somebody else is applying the schema{who}.", hint=hint)
 
     def apply(self) -> LegacyPlan:
         """Do what is not done yet, in order; what is done stays done when it is interrupted."""

@@ -15,6 +15,7 @@ from backfill import BackfillError
 from schemaless_core.errors import Invalid, SchemalessError
 from tripstore.cli.documents import print_document
 from tripstore.cli.exits import Exit
+from tripstore.cli.locked import Locked
 from tripstore.cli.logs import silence_logs
 from tripstore.cli.options import Settings
 from tripstore.cli.questions import Refused
@@ -89,6 +90,8 @@ def _judge(error: BaseException) -> tuple[Complaint, Exit]:
         return Complaint(kind, error.format_message(), None), Exit.FAILED
     if isinstance(error, Refused):
         return Complaint(kind, error.message, error.hint), Exit.REFUSED
+    if isinstance(error, Locked):
+        return Complaint(kind, error.message, error.hint), Exit.LOCKED
     if isinstance(error, _OURS):
         return Complaint(kind, error.message, error.hint or None), Exit.USAGE if _is_invalid(error) else Exit.FAILED
     if isinstance(error, OSError) and error.filename is not None:

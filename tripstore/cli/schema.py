@@ -94,9 +94,7 @@ def apply(settings: Settings, dry_run: bool, as_json: bool) -> Exit:
         if config.legacy is not None:
             legacy = opened.enter_context(LegacySchema.opened(config.legacy))
             legacy.refuse_unfit()
-            if not legacy.is_locked():
-                click.echo(legacy.who_locks(), err=True)
-                return Exit.LOCKED
+            legacy.lock()
         with Datastore(config.core) as datastore, progress("shards") as advance:
             done = datastore.create_schema(progress=advance)
         legacy_plan = None if legacy is None else legacy.apply()
