@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from itertools import count
 from typing import Any, NamedTuple
 from uuid import UUID, uuid4
 
 import psycopg2
+import pytest
 from psycopg2.extensions import connection as Connection  # noqa: N812
 
 from tripstore.backends.postgres.capture import capture_steps, verify
@@ -32,8 +34,11 @@ from tripstore.backends.postgres.layout import (
 )
 from tripstore.backends.postgres.steps import Step
 from tripstore.local.postgres import PostgresServer
+from tripstore.local.postgres_programs import Flavour
+from tripstore.local.servers import LocalServers
 
 _NUMBERS = count(1)
+FLAVOURS: tuple[Flavour, ...] = ("machine", "wheel")
 
 TABLES = """
 CREATE TABLE users (id int PRIMARY KEY, user_uuid uuid NOT NULL UNIQUE, name text);
@@ -217,3 +222,43 @@ def apply(steps: Sequence[Step], connection: Connection) -> list[bool]:
             step.apply(connection, lambda _done, _total: None)
             assert step.is_done(connection), step.title
     return found
+
+
+def legacy_server(servers: LocalServers, flavour: Flavour) -> PostgresServer:
+    """This run's server of a flavour, for all tests that use this module."""
+    name = f"legacy-{flavour}"
+    for server in servers.servers:
+        if server.name == name and isinstance(server, PostgresServer):
+            return server
+    return servers.postgres(name, flavour=flavour)
+
+
+@contextmanager
+def refused(sqlstate: str) -> Iterator[pytest.ExceptionInfo[psycopg2.Error]]:
+    """What capture raises: one sentence, and a hint."""
+    with pytest.raises(psycopg2.Error) as caught:
+        yield caught
+    assert caught.value.pgcode == sqlstate, caught.value
+    assert str(caught.value.diag.message_primary).endswith(".")
+    assert caught.value.diag.message_hint
+
+
+class Blocked:
+    """A statement on a thread of its own, to be met while it waits for a lock."""
+
+    def __init__(self, legacy: Legacy, connection: Connection, statement: str, *values: object) -> None:
+        self._legacy = legacy
+        self._pid = connection.info.backend_pid
+        self._pool = ThreadPoolExecutor(1)
+        self._future = self._pool.submit(rows, connection, statement, values or None)
+
+    def wait_until_it_waits(self) -> None:
+        query = "SELECT EXISTS (SELECT FROM pg_locks WHERE pid = %s AND NOT granted)"
+        while not self._legacy.sql(query, self._pid)[0][0]:
+            assert not self._future.done(), "it did not wait"
+
+    def result(self) -> list[tuple[Any, ...]]:
+        try:
+            return self._future.result(60)
+        finally:
+            self._pool.shutdown()

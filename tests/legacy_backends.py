@@ -45,21 +45,18 @@ def status(text: object) -> dict[str, Json]:
     return {"status": str(text)}
 
 
-def company_on(server: PostgresServer, wanted: Layout | None = None, settings: LegacySettings = PATIENT) -> Company:
-    """A new company; close its store."""
-    wanted = wanted or layout()
-    legacy = Legacy(server)
-    legacy.install(wanted)
-    return Company(legacy, PostgresBackend(LegacyDatabase(legacy.url, settings), wanted, shards=SHARDS))
-
-
 @contextmanager
 def company(
-    server: PostgresServer, wanted: Layout | None = None, settings: LegacySettings = PATIENT
+    server: PostgresServer, wanted: Layout | None = None, settings: LegacySettings = PATIENT, *, altered: str = ""
 ) -> Iterator[Company]:
-    made = company_on(server, wanted, settings)
-    with made.store:
-        yield made
+    """A new company, its tables altered before capture comes."""
+    wanted = wanted or layout()
+    legacy = Legacy(server)
+    if altered:
+        legacy.sql(altered)
+    legacy.install(wanted)
+    with PostgresBackend(LegacyDatabase(legacy.url, settings), wanted, shards=SHARDS) as store:
+        yield Company(legacy, store)
 
 
 def deleting_layout() -> Layout:

@@ -28,7 +28,9 @@ UNUSED_TABLE = "CREATE TABLE things (id bigserial PRIMARY KEY, thing_uuid uuid U
 UNUSED = {
     "datastore": "trips",
     "row_key": {"table": "things", "id": "id", "uuid": "thing_uuid"},
-    "columns": {"UNUSED": {"table": "things", "ref_key": {"version": "version"}, "fields": {"text": {"type": "string"}}}},
+    "columns": {
+        "UNUSED": {"table": "things", "ref_key": {"version": "version"}, "fields": {"text": {"type": "string"}}},
+    },
 }
 
 _numbers = count(1)

@@ -16,6 +16,7 @@ from tests.acceptance.conftest import Shell
 from tests.chaos.actors import wait_until
 from tests.layouts import FLAVOURS, company_database, document
 from tripstore.cli.legacy_schema import LOCK
+from tripstore.demo.legacy.schema import CompanySchema
 from tripstore.local.postgres_programs import Flavour
 from tripstore.local.servers import LocalServers
 
@@ -32,6 +33,7 @@ class Company:
 
     def __init__(self, servers: LocalServers, shell: Shell, flavour: Flavour) -> None:
         self.url = company_database(servers, flavour)
+        self.login = self.url.partition("://")[2].partition("@")[0]
         self.shell = shell
         self.ask(ROWS)
         self.configure(document())
@@ -66,8 +68,14 @@ class Company:
 
 
 @pytest.fixture(params=FLAVOURS)
-def company(request: pytest.FixtureRequest, servers: LocalServers, shell: Shell) -> Company:
-    return Company(servers, shell, request.param)
+def flavour(request: pytest.FixtureRequest) -> Flavour:
+    found: Flavour = request.param
+    return found
+
+
+@pytest.fixture
+def company(servers: LocalServers, shell: Shell, flavour: Flavour) -> Company:
+    return Company(servers, shell, flavour)
 
 
 @pytest.fixture
@@ -78,20 +86,20 @@ def machine(servers: LocalServers, shell: Shell) -> Company:
 def test_plan_shows_every_step_and_changes_nothing(company: Company) -> None:
     before = company.columns()
 
-    ran = company.shell.run("schema", "plan")
+    ran = company.shell.call("schema", "plan")
 
     assert ran.code == 0, ran.stdout + ran.stderr
     assert "to do  trips: " in ran.stdout
     assert "ADD COLUMN" in ran.stdout
     assert re.search(r"(\d+) of \1 steps are to do", ran.stdout)
     assert company.columns() == before
-    assert company.shell.run("schema", "apply", "--dry-run").stdout == ran.stdout
+    assert company.shell.call("schema", "apply", "--dry-run").stdout == ran.stdout
 
 
 def test_apply_does_all_steps_and_a_second_one_finds_nothing_to_do(company: Company) -> None:
     first = company.shell.run("schema", "apply", "--json")
-    second = company.shell.run("schema", "apply")
-    planned = company.shell.run("schema", "plan", "--json")
+    second = company.shell.call("schema", "apply")
+    planned = company.shell.call("schema", "plan", "--json")
 
     assert first.code == 0, first.stderr
     steps = first.document["legacy"]["steps"]
@@ -106,9 +114,9 @@ def test_apply_does_all_steps_and_a_second_one_finds_nothing_to_do(company: Comp
 
 
 def test_doctor_is_content_after_apply_and_not_before(company: Company) -> None:
-    before = company.shell.run("doctor", "--json")
-    assert company.shell.run("schema", "apply").code == 0
-    after = company.shell.run("doctor", "--json")
+    before = company.shell.call("doctor", "--json")
+    assert company.shell.call("schema", "apply").code == 0
+    after = company.shell.call("doctor", "--json")
 
     assert before.code == 1
     assert "capture is not installed" in str(before.document["legacy"]["complaints"])
@@ -116,20 +124,37 @@ def test_doctor_is_content_after_apply_and_not_before(company: Company) -> None:
     assert after.document["legacy"]["is_fine"] is True
 
 
+def test_the_example_company_is_brought_from_init_to_a_content_doctor(
+    servers: LocalServers, shell: Shell, flavour: Flavour
+) -> None:
+    url = company_database(servers, flavour, "")
+    CompanySchema(url).upgrade()
+    tables = ("trips", "billing_attempts", "trip_notes", "fare_adjustments")
+
+    ran = [
+        shell.call("init", "--from", url, *(word for table in tables for word in ("--table", table))),
+        shell.call("schema", "plan"),
+        shell.call("schema", "apply"),
+        shell.call("doctor"),
+    ]
+
+    assert [each.code for each in ran] == [0, 0, 0, 0], [each.stdout + each.stderr for each in ran]
+
+
 def test_doctor_names_a_disabled_trigger_and_capture_counts_as_broken_until_mended(machine: Company) -> None:
-    assert machine.shell.run("schema", "apply").code == 0
+    assert machine.shell.call("schema", "apply").code == 0
     machine.ask("ALTER TABLE trips DISABLE TRIGGER USER")
 
-    found = machine.shell.run("doctor")
+    found = machine.shell.call("doctor")
 
     assert found.code == 1
     assert re.search(r"error +trips +trigger .* is disabled", found.stdout)
     assert machine.ask("SELECT since IS NULL, broken IS NOT NULL FROM tripstore.capture") == [(True, True)]
     # A person who enables it again has not undone what was missed.
     machine.ask("ALTER TABLE trips ENABLE TRIGGER USER")
-    assert machine.shell.run("doctor").code == 1
-    assert machine.shell.run("schema", "apply").code == 0
-    assert machine.shell.run("doctor").code == 0
+    assert machine.shell.call("doctor").code == 1
+    assert machine.shell.call("schema", "apply").code == 0
+    assert machine.shell.call("doctor").code == 0
 
 
 def test_a_layout_that_does_not_fit_is_refused_before_anything_is_done(machine: Company) -> None:
@@ -139,8 +164,8 @@ def test_a_layout_that_does_not_fit_is_refused_before_anything_is_done(machine: 
     machine.configure(unfit)
     before = machine.columns()
 
-    planned = machine.shell.run("schema", "plan")
-    applied = machine.shell.run("schema", "apply")
+    planned = machine.shell.call("schema", "plan")
+    applied = machine.shell.call("schema", "apply")
 
     assert planned.code == 1
     assert "trip_notes.number" in planned.stdout
@@ -158,15 +183,15 @@ def test_a_killed_apply_goes_on_where_it_was(company: Company, failpoints: Path)
 
     killed = company.shell.run("schema", "apply", environment={"TRIPSTORE_FAILPOINTS": str(failpoints)})
     done = [
-        step for step in company.shell.run("schema", "plan", "--json").document["legacy"]["steps"] if step["is_done"]
+        step for step in company.shell.call("schema", "plan", "--json").document["legacy"]["steps"] if step["is_done"]
     ]
-    again = company.shell.run("schema", "apply", "--json")
+    again = company.shell.call("schema", "apply", "--json")
 
     assert killed.code < 0
     assert done
     assert again.code == 0, again.stderr
     assert not {step["title"] for step in done} & set(again.document["legacy"]["applied"])
-    assert company.shell.run("doctor").code == 0
+    assert company.shell.call("doctor").code == 0
 
 
 def test_a_second_apply_at_the_same_time_is_told_who_is_at_it(machine: Company) -> None:
@@ -175,11 +200,29 @@ def test_a_second_apply_at_the_same_time_is_told_who_is_at_it(machine: Company) 
         cursor.execute("SELECT pg_advisory_lock(%s), pg_backend_pid()", (LOCK,))
         pid = cursor.fetchone()[1]
 
-        ran = machine.shell.run("schema", "apply")
+        ran = machine.shell.call("schema", "apply", "--json")
 
     assert ran.code == 6
-    assert f"tripstore schema, pid {pid}" in ran.stderr
-    wait_until("the lock is free", lambda: machine.shell.run("schema", "apply").code == 0)
+    assert f"tripstore schema, pid {pid}" in ran.complaint
+    assert ran.document["error"]["kind"] == "Locked"
+    wait_until("the lock is free", lambda: machine.shell.call("schema", "apply").code == 0)
+
+
+def test_a_role_without_rights_is_told_what_it_lacks(machine: Company) -> None:
+    machine.ask("CREATE ROLE onlooker LOGIN PASSWORD 'weak'")
+    try:
+        host = machine.url.partition("@")[2]
+        machine.url = f"postgresql://onlooker:weak@{host}"
+        machine.configure(document())
+
+        ran = machine.shell.call("schema", "apply")
+    finally:
+        machine.url = machine.url.replace("onlooker:weak", machine.login)
+        machine.ask("DROP ROLE onlooker")
+
+    assert ran.code == 1
+    assert "must be owner of table trips" in ran.complaint or "permission denied" in ran.complaint
+    assert "what is done stays done" in ran.complaint
 
 
 def test_a_server_that_cannot_be_reached_is_said_without_the_password(shell: Shell) -> None:

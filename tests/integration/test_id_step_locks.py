@@ -40,6 +40,7 @@ from tripstore.backends.postgres.id_steps import id_steps
 from tripstore.backends.postgres.key_backfill import FillOldRows
 from tripstore.backends.postgres.key_triggers import FillNewRows
 from tripstore.backends.postgres.steps import Step
+from tripstore.backends.postgres.watched import run_watched
 from tripstore.local.postgres import PostgresServer
 from tripstore.local.postgres_programs import Flavour
 from tripstore.local.servers import LocalServers
@@ -178,6 +179,20 @@ def test_who_does_not_conflict_is_not_in_the_way(url: str, ours: Connection) -> 
         assert holders(ours, TRIPS, "SHARE ROW EXCLUSIVE") == []
         [found] = holders(ours, TRIPS, "ACCESS EXCLUSIVE")
         assert found.pid == holder.info.backend_pid
+
+
+def test_a_long_statement_is_ended_by_whoever_looks_at_it(url: str, ours: Connection) -> None:
+    """So Ctrl-C ends it, too: the driver itself would hear of it only at the end."""
+
+    def interrupted() -> None:
+        raise KeyboardInterrupt
+
+    started = time.monotonic()
+    with pytest.raises(KeyboardInterrupt):
+        run_watched(ours, "SELECT pg_sleep(60)", interrupted)
+
+    assert time.monotonic() - started < 30
+    assert one(ours, "SELECT 1") == 1
 
 
 def test_a_statement_that_takes_long_under_its_lock_is_ended_and_undone(url: str, ours: Connection) -> None:

@@ -103,7 +103,9 @@ def test_thousands_are_resolved_at_once(ours: Connection) -> None:
 def test_postgres_and_python_compute_the_same_uuid_under_any_settings(ours: Connection, table: TableName) -> None:
     source = RowKeySource(table, "id", "trip_uuid")
     numbers = [0, 1, -1, 10**9, 2**31, ID_MAX, ID_MIN, *(7**n for n in range(22))]
-    rows(ours, "SET standard_conforming_strings = on; SET bytea_output = escape; SET client_encoding = LATIN1")
+    for setting in ("standard_conforming_strings = off", "bytea_output = escape", "client_encoding = LATIN1"):
+        rows(ours, f"SET {setting}")
+    rows(ours, "SET escape_string_warning = off; SET backslash_quote = on")
 
     found = rows(ours, f"SELECT n, {uuid_of_id_sql(source, 'n')} FROM unnest(%s::bigint[]) AS n", (numbers,))
 

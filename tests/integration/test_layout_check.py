@@ -247,6 +247,8 @@ def test_types_that_no_body_can_hold_are_refused_by_name(
         ("short", {"type": "string"}),
         ("trip_status[]", {"type": "array"}),
         ("json[]", {"type": "array", "items": "json"}),
+        ("short[]", {"type": "array"}),
+        ("labels", {"type": "array"}),
         ("timestamp", {"type": "datetime"}),
         ("money_amount", {"type": "decimal"}),
     ],
@@ -254,7 +256,8 @@ def test_types_that_no_body_can_hold_are_refused_by_name(
 def test_types_with_a_steady_text_are_taken(
     servers: LocalServers, flavour: Flavour, type_name: str, kind: dict[str, object]
 ) -> None:
-    statements = f"CREATE DOMAIN short AS varchar(5); ALTER TABLE trips ADD odd {type_name}"
+    domains = "CREATE DOMAIN short AS varchar(5); CREATE DOMAIN labels AS text[] NOT NULL DEFAULT '{}'"
+    statements = f"{domains}; ALTER TABLE trips ADD odd {type_name}"
 
     assert errors(checked(servers, flavour, statements, on_field("odd", column="odd", **kind))) == []
 
@@ -265,6 +268,30 @@ def test_not_null_that_nobody_validated_is_no_not_null(servers: LocalServers) ->
     found = errors(checked(servers, "wheel", statements))
 
     assert any(complaint.startswith("trip_notes.n: may be NULL") for complaint in found), found
+
+
+def test_a_virtual_generated_column_is_refused_like_a_stored_one(servers: LocalServers) -> None:
+    statements = "ALTER TABLE trips ADD odd int GENERATED ALWAYS AS (id::int + 1) VIRTUAL"
+
+    found = errors(checked(servers, "wheel", statements, on_field("odd", column="odd", type="int")))
+
+    assert any(complaint.startswith("trips.odd: is a generated column") for complaint in found), found
+
+
+@pytest.mark.parametrize(
+    "index",
+    [
+        "CREATE UNIQUE INDEX ON trip_notes (n, trip_id)",
+        "CREATE UNIQUE INDEX ON trip_notes (trip_id, n) INCLUDE (text)",
+        "ALTER TABLE trip_notes ADD trip_uuid uuid NOT NULL; CREATE UNIQUE INDEX ON trip_notes (trip_uuid, n)",
+    ],
+)
+def test_any_index_that_holds_the_row_key_and_number_to_one_row_will_do(
+    servers: LocalServers, flavour: Flavour, index: str
+) -> None:
+    statements = f"ALTER TABLE trip_notes DROP CONSTRAINT trip_notes_trip_id_n_key; {index}"
+
+    assert errors(checked(servers, flavour, statements)) == []
 
 
 PARTITIONED = """

@@ -7,6 +7,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
+from typing import Any
 from uuid import uuid4
 
 import psycopg2
@@ -325,7 +326,7 @@ def test_a_transaction_left_open_by_an_error_is_rolled_back(trips: Company) -> N
     row_key = trips.base()
 
     def leave_open(connection: LegacyConnection) -> None:
-        connection.rows(f"BEGIN; UPDATE public.trips SET memo = 'x' WHERE trip_uuid = '{row_key}'")
+        connection.rows(f"BEGIN; SELECT 1 FROM public.trips WHERE trip_uuid = '{row_key}' FOR UPDATE")
         raise InvalidRequest("stop here")
 
     with pytest.raises(InvalidRequest):
@@ -411,9 +412,12 @@ def test_a_call_takes_as_few_round_trips_as_it_can(
     calls[call](2)  # connections and prepared statements are there
     sent: list[str] = []
     rows = LegacyConnection.rows
-    monkeypatch.setattr(
-        LegacyConnection, "rows", lambda self, sql, *more: (sent.append(sql), rows(self, sql, *more))[1]
-    )
+
+    def counted(self: LegacyConnection, sql: str, *more: Any) -> object:
+        sent.append(sql)
+        return rows(self, sql, *more)
+
+    monkeypatch.setattr(LegacyConnection, "rows", counted)
 
     calls[call](3)
 

@@ -128,6 +128,7 @@ ORM: list[tuple[str, Expected]] = [
         "query = session.query(Trip)\nquery = query.filter_by(id=1)\nquery.update({'fare': 1})",
         [(QUERY, "trips", "r"), ("update", "trips", "w")],
     ),
+    ("if (n := session.get(Trip, 3)):\n    del n.note", [(GET, "trips", "r"), (INSTANCE, "trips", "w")]),
     ("def inner(trip: Trip):\n    trip.fare = 1", [("reference", "trips", "u"), (INSTANCE, "trips", "w")]),
     ("def inner(trips: list['Trip']):\n    trips[0].fare = 1", [("reference", "trips", "u"), (INSTANCE, "trips", "w")]),
     ("T = aliased(Trip)\nsession.query(T)", [("reference", "trips", "u"), (QUERY, "trips", "r")]),
@@ -355,6 +356,34 @@ def test_what_a_function_of_another_module_returns_is_known_by_its_annotation(tm
     }
 
     assert ("service.py", 5, Kind.INSTANCE) in [(f.file, f.line, f.kind) for f in audit(tmp_path, files).uses]
+
+
+def test_the_name_of_a_table_is_a_use_when_it_is_handed_to_code_that_is_looked_at(tmp_path: Path) -> None:
+    service = """
+    import elsewhere
+    from helpers import TABLE, insert_row, Writer
+
+    class Service:
+        def use(self, cursor, writer: Writer, rows):
+            insert_row(cursor, "trips", {})
+            writer.write(table="public.trip_notes")
+            self.forget(TABLE)
+            elsewhere.show("trips")
+            rows.get("trips")
+    """
+    helpers = "TABLE = 'trips'\n\ndef insert_row(cursor, table, row): ...\n\nclass Writer:\n    pass\n"
+
+    assert found(audit(tmp_path, {"helpers.py": helpers, "service.py": service})) == [
+        ("name", "trips", "u"),
+        ("name", "trip_notes", "u"),
+        ("name", "trips", "u"),
+    ]
+
+
+def test_each_statement_in_the_body_of_a_function_is_a_use(tmp_path: Path) -> None:
+    body = "DO $$ BEGIN\n  UPDATE trips SET a = 1;\n  UPDATE trips SET b = 1;\nEND $$;\nDELETE FROM trips;\n"
+
+    assert [f.line for f in audit(tmp_path, {"a.sql": body, "b.py": f"run({body!r})"}).uses] == [2, 3, 5, 1, 1, 1]
 
 
 def test_a_function_of_a_type_variable_returns_what_it_is_given(tmp_path: Path) -> None:
@@ -589,6 +618,7 @@ PARTS = [
     ("_related", "driver = session.get(Driver, 1)\nprint(driver.trips)"),
     ("_call", "cursor.copy_from(file, 'trips')"),
     ("_annotation", "def inner(trip: Trip): pass"),
+    ("_names", "use('trips', 0, 0, 0, 0, 0, 0, 0, 0, 0, 0)"),
 ]
 
 

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from tests.layouts import document
 from tripstore.backends.postgres.errors import InvalidLayout
-from tripstore.backends.postgres.layout import DeletePolicy, FieldType, TombstonePolicy
+from tripstore.backends.postgres.layout import DeletePolicy, FieldType, Layout, TombstonePolicy
 from tripstore.backends.postgres.reading import load_layout
 
 Change = Callable[[dict[str, Any]], object]
@@ -142,6 +144,50 @@ def test_a_layout_that_cannot_be_is_refused_by_key_with_a_fix(change: Change, ke
 
     assert f": {key}: " in said
     assert words in said
+
+
+#: What a person, a template or a program may leave anywhere in a document.
+ODD = st.one_of(
+    st.none(),
+    st.booleans(),
+    st.integers(),
+    st.floats(),
+    st.text(max_size=5),
+    st.sampled_from(["trips", "id", "trip_id", "n", "uuid", "keep", "a.b.c", "\ud800", "array", "fact"]),
+    st.lists(st.text(max_size=3), max_size=2),
+    st.dictionaries(st.one_of(st.text(max_size=6), st.none(), st.booleans(), st.integers()), st.text(max_size=3)),
+)
+
+
+def places(value: object, path: tuple[object, ...] = ()) -> Iterator[tuple[object, ...]]:
+    """Paths of everything in a document."""
+    if isinstance(value, dict):
+        for key, inner in value.items():
+            yield (*path, key)
+            yield from places(inner, (*path, key))
+
+
+def taken_or_refused(layout: dict[str, Any]) -> Layout | InvalidLayout:
+    try:
+        return load_layout(layout)
+    except InvalidLayout as refused:
+        return refused
+
+
+@given(st.sampled_from(list(places(document()))), ODD)
+def test_whatever_stands_at_any_place_is_taken_or_refused_with_a_hint(path: tuple[Any, ...], odd: object) -> None:
+    layout = document()
+    place = layout
+    for key in path[:-1]:
+        place = place[key]
+    place[path[-1]] = odd
+
+    found = taken_or_refused(layout)
+
+    if isinstance(found, InvalidLayout):
+        assert found.hint
+    else:
+        assert load_layout(found.to_document()) == found
 
 
 def test_the_layout_that_the_cases_change_is_a_good_one() -> None:

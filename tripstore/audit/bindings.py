@@ -94,6 +94,13 @@ def bindings(body: Iterable[ast.stmt]) -> Bindings:
     return found
 
 
+def bind_walrus(function: ast.AST, into: Bindings) -> None:
+    """Bind the names of `(name := value)`, wherever in a function; those of functions inside come along."""
+    for node in ast.walk(function):
+        if isinstance(node, ast.NamedExpr):
+            into.add(node.target.id, Assigned(node.value))
+
+
 def _inner(statement: ast.AST) -> Iterable[ast.AST]:
     for name in ("body", "orelse", "finalbody", "handlers", "cases"):
         yield from getattr(statement, name, ())

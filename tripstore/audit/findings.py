@@ -33,6 +33,7 @@ class Kind(StrEnum):
     UPDATE = "update"
     DELETE = "delete"
     REFERENCE = "reference"  #: the model or table is named otherwise: an annotation, an argument of somebody's function
+    NAME = "name"  #: insert_row("trips", …), where insert_row is of the same code base
     FOREIGN_KEY = "foreign_key"  #: another table points to it
     SCHEMA = "schema"  #: op.add_column("trips", …)
     SQL_SELECT = "sql.select"

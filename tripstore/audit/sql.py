@@ -9,32 +9,24 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from tripstore.audit.findings import Access, Kind
-from tripstore.audit.names import HOLE, LegacyTable, LegacyTables, words
+from tripstore.audit.keywords import (
+    AFTER_FROM,
+    DIRECTIVES,
+    FROM_OF_FUNCTIONS,
+    LISTS,
+    NO_ALIAS,
+    NO_STATEMENT_BEFORE_UPDATE,
+    PIECES,
+    PREFIXES,
+    RIGHTS,
+    SCHEMA_TARGETS,
+    SCHEMA_VERBS,
+    VERBS,
+)
+from tripstore.audit.names import HOLE, LegacyTable, LegacyTables
 from tripstore.audit.tokens import Token, Type, tokens
 
 _END = Token(Type.OTHER, "", "", 1 << 60)
-
-_VERBS = words("select insert update delete with copy merge truncate lock alter create drop table values")
-_DIRECTIVES = words(
-    "explain analyze analyse vacuum refresh declare prepare do call grant revoke comment begin start set "
-    "reindex cluster execute import"
-)
-_CLAUSES = words(
-    "from join left right inner outer cross full natural where and or union except intersect into using on"
-)
-#: Words that a piece of a statement begins with, and a sentence hardly ever.
-_PIECES = words("from join left right inner cross full union except intersect where")
-#: Words that end a list of tables.
-_AFTER_FROM = words("where group order having limit offset fetch for window set returning values do when loop")
-#: Words after a table that are no alias of it.
-_NO_ALIAS = _AFTER_FROM | _CLAUSES | _VERBS | words("lateral only as tablesample default overriding then")
-_FROM_OF_FUNCTIONS = words("extract substring trim overlay position")
-_NO_STATEMENT_BEFORE_UPDATE = words("for key do on before after or of grant revoke") | {","}
-_SCHEMA_VERBS = words("alter create drop comment grant revoke reindex cluster vacuum analyze analyse lock")
-_RIGHTS = frozenset({"grant", "revoke"})
-_SCHEMA_TARGETS = words("table on references of inherits like")
-_LISTS = words("truncate lock vacuum analyze analyse cluster drop")
-_PREFIXES = words("if not exists only column concurrently table full verbose freeze analyze analyse")
 
 
 class SqlUse(NamedTuple):
@@ -46,6 +38,7 @@ class SqlUse(NamedTuple):
     access: Access
     keyword: str
     statement: int
+    part: int = 0  #: the statement within the body of a function
 
 
 @dataclass
@@ -75,8 +68,8 @@ def sql_uses(text: str, tables: LegacyTables, *, is_certain: bool, is_prose: boo
 
 def _looks_like_sql(first: Token, *, is_prose: bool) -> bool:
     if is_prose:
-        return first.value in _VERBS and first.raw.isupper()
-    return first.value in _VERBS | _DIRECTIVES or (first.value in _PIECES and not first.raw.istitle())
+        return first.value in VERBS and first.raw.isupper()
+    return first.value in VERBS | DIRECTIVES or (first.value in PIECES and not first.raw.istitle())
 
 
 @dataclass
@@ -166,7 +159,7 @@ class _Reader:
         inner = _Frame(self._word(-1), self._at, is_existence=self._word(-1) == "exists")
         # FROM (trips JOIN notes …): a list of tables in brackets.
         if self._expects:
-            inner.lists_tables = self._word(1) not in _VERBS
+            inner.lists_tables = self._word(1) not in VERBS
             self._expects = inner.lists_tables
         self._frames.append(inner)
         self._at += 1
@@ -195,7 +188,7 @@ class _Reader:
         self._at += 1
         if word in ("union", "except", "intersect"):
             self._close(frame)
-        elif word == "select" and frame.verb not in _RIGHTS:
+        elif word == "select" and frame.verb not in RIGHTS:
             frame.verb = frame.verb if frame.verb == "insert" else "select"
             frame.in_columns, frame.lists_tables = True, False
         elif word == "with":
@@ -212,7 +205,7 @@ class _Reader:
             self._begin(frame, word)
             self._at += 1
             self._target(frame, Kind.SQL_DELETE)
-        elif word == "update" and before not in _NO_STATEMENT_BEFORE_UPDATE:
+        elif word == "update" and before not in NO_STATEMENT_BEFORE_UPDATE:
             self._update(frame)
         elif word == "returning":
             self._close(frame, keeps_sources=frame.verb != "insert")
@@ -224,26 +217,26 @@ class _Reader:
             self._list(Kind.SQL_TRUNCATE)
         elif word == "table" and not frame.verb:
             self._target(frame, Kind.SQL_SELECT_STAR, Access.READ)
-        elif word in _SCHEMA_VERBS and not frame.verb and (word in _RIGHTS or after not in _VERBS - {"table"}):
+        elif word in SCHEMA_VERBS and not frame.verb and (word in RIGHTS or after not in VERBS - {"table"}):
             self._begin(frame, word)
-            if word in _LISTS:
+            if word in LISTS:
                 self._list(Kind.SQL_SCHEMA)
         elif word == "do" and not frame.verb:
             self._begin(frame, word)
-        elif word in _SCHEMA_TARGETS and self._frames[0].verb in _SCHEMA_VERBS and not frame.in_columns:
+        elif word in SCHEMA_TARGETS and self._frames[0].verb in SCHEMA_VERBS and not frame.in_columns:
             self._schema_target(word)
-        elif word in _AFTER_FROM:
+        elif word in AFTER_FROM:
             frame.lists_tables = False
 
     def _begin(self, frame: _Frame, verb: str) -> None:
         frame.verb, frame.lists_tables, frame.in_columns = verb, False, False
 
     def _from(self, frame: _Frame, before: str) -> None:
-        if frame.opener in _FROM_OF_FUNCTIONS and frame.verb != "select":
+        if frame.opener in FROM_OF_FUNCTIONS and frame.verb != "select":
             return
         if before == "distinct" and self._word(-3) in ("is", "not"):
             return
-        if frame.verb in _SCHEMA_VERBS and frame.verb != "create":
+        if frame.verb in SCHEMA_VERBS and frame.verb != "create":
             return
         frame.in_columns = False
         frame.lists_tables = self._expects = True
@@ -321,7 +314,7 @@ class _Reader:
         raw = self._peek(-1).raw
         if self._word() == "(":
             self._at = self._closings.get(self._at, self._at) + 1
-        self._skip(_PREFIXES)
+        self._skip(PREFIXES)
         if self._word() in ("index", "view", "trigger", "function", "policy", "sequence", "materialized", "rule"):
             return
         while (name := self._name()) is not None:
@@ -333,7 +326,7 @@ class _Reader:
 
     def _schema_target(self, word: str) -> None:
         raw = self._peek(-1).raw
-        self._skip(_PREFIXES)
+        self._skip(PREFIXES)
         if word == "inherits" and self._word() == "(":
             self._at += 1
         if word == "on" and self._word() in ("delete", "update"):
@@ -353,7 +346,7 @@ class _Reader:
         self._expects = False
         keyword = self._keyword_before()
         self._skip({"only", "lateral"})
-        if self._word() == "(" or self._word() in _VERBS:
+        if self._word() == "(" or self._word() in VERBS:
             self._expects = self._word() == "("
             return
         mark = self._at
@@ -409,7 +402,7 @@ class _Reader:
 
     def _alias(self) -> str:
         token = self._peek()
-        if token.type is Type.QUOTED or (token.type is Type.WORD and token.value not in _NO_ALIAS):
+        if token.type is Type.QUOTED or (token.type is Type.WORD and token.value not in NO_ALIAS):
             self._at += 1
             return token.value
         return ""
@@ -454,7 +447,10 @@ class _Reader:
         """The body of a function or of DO is SQL inside a text."""
         inner = _Reader([each for each in tokens(token.value) if each.type is not Type.COMMENT], self._tables).read()
         number = len(self._answer.statements)
-        self._answer.uses += [use._replace(offset=use.offset + token.inner, statement=number) for use in inner.uses]
+        self._answer.uses += [
+            use._replace(offset=use.offset + token.inner, statement=number, part=use.statement + 1)
+            for use in inner.uses
+        ]
         self._at += 1
 
 
@@ -468,7 +464,7 @@ def _distinct(uses: list[SqlUse]) -> list[SqlUse]:
     """One use per statement, table and kind: the first."""
     first: dict[object, SqlUse] = {}
     for use in sorted(uses, key=lambda use: use.offset):
-        first.setdefault((use.statement, use.table, use.kind, use.access), use)
+        first.setdefault((use.statement, use.part, use.table, use.kind, use.access), use)
     return list(first.values())
 
 

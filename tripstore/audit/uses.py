@@ -10,15 +10,17 @@ from tripstore.audit.bindings import (
     RELATIONSHIPS,
     Bindings,
     Relation,
+    bind_walrus,
     bindings,
     class_facts,
     keyword,
     last_name,
     parameters,
 )
-from tripstore.audit.calls import EXECUTE, table_calls
+from tripstore.audit.calls import table_calls
 from tripstore.audit.findings import Access, Finding, Kind, Remark
 from tripstore.audit.heads import COLLECTION_WRITES
+from tripstore.audit.literals import is_executed, place_of
 from tripstore.audit.mentions import Judge
 from tripstore.audit.models import Models
 from tripstore.audit.names import LegacyTable
@@ -26,7 +28,7 @@ from tripstore.audit.places import Lines
 from tripstore.audit.rows import comprehension_scope
 from tripstore.audit.statements import NO_REASON, UNCLEAR, TextUses, text_uses
 from tripstore.audit.texts import Pieces, pieces
-from tripstore.audit.values import Entity, Rows, Scope, Text
+from tripstore.audit.values import Entity, Function, Rows, Scope, Text
 
 _FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
 _COMPREHENSIONS = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
@@ -45,6 +47,7 @@ class Uses:
         self._denoting = models.denoting
         self._allowed = allowed
         self._lines = Lines(source)
+        self._has_walrus = ":=" in source
         self._parents: dict[ast.AST, ast.AST] = {}
         self._docstrings: set[ast.AST] = set()
         self._survey(tree)
@@ -112,6 +115,8 @@ class Uses:
         if node.returns is not None:
             self._annotation(node.returns, scope)
         bound = bindings(node.body)
+        if self._has_walrus:
+            bind_walrus(node, bound)
         parameters(node.args, bound)
         self._walk(node.body, Scope(scope.file, bound, scope, first=self._first(node, scope)))
 
@@ -227,10 +232,29 @@ class Uses:
                 return True
         for found in table_calls(node, self._tables, lambda each: self._known(each, scope)):
             self._add(found.node, found.node, found.kind, found.table, found.access)
+        self._names(node, scope)
         if last_name(node.func) in RELATIONSHIPS:
             self._relationship(node, scope)
         self._instances(node, scope)
         return False
+
+    def _names(self, node: ast.Call, scope: Scope) -> None:
+        """The name of a table is handed to a function, class or method of the audited code."""
+        texts = {id(each): each for each in (*node.args, *(word.value for word in node.keywords))}
+        named = {key: self._named_table(each, scope) for key, each in texts.items()}
+        if not any(named.values()):
+            return
+        owner = self._denoting.value(node.func.value, scope) if isinstance(node.func, ast.Attribute) else None
+        target = self._denoting.value(node.func, scope)
+        if isinstance(owner, Rows) or isinstance(target, Function | Entity):
+            for key, table in named.items():
+                if table is not None:
+                    self._add(texts[key], texts[key], Kind.NAME, table, Access.UNKNOWN)
+
+    def _named_table(self, node: ast.expr, scope: Scope) -> LegacyTable | None:
+        text = self._known(node, scope) if isinstance(node, ast.Constant | ast.Name | ast.Attribute) else None
+        schema, _, name = (text or "").rpartition(".")
+        return self._tables.find(schema or None, name) if text else None
 
     def _relationship(self, node: ast.Call, scope: Scope) -> None:
         argument = node.args[0] if node.args else keyword(node, "argument")
@@ -291,43 +315,20 @@ class Uses:
         found = text_uses(
             "".join(part.text for part in parts),
             self._tables,
-            is_certain=self._is_certain(node),
+            is_certain=is_executed(node, self._parents[node]),
             is_prose=is_prose,
         )
         self._of_text(node, parts, found)
 
-    def _is_certain(self, node: ast.expr) -> bool:
-        parent = self._parents[node]
-        calls = [each for each in (node, parent) if isinstance(each, ast.Call)]
-        return any(
-            last_name(call.func) in EXECUTE and (call is node or node is call.args[0]) for call in calls if call.args
-        )
-
     def _of_text(self, node: ast.expr, parts: Pieces, found: TextUses) -> None:
         for use, allowed in found.uses:
-            place = self._place(node, parts, use.offset)
+            place = place_of(use.offset, node, parts, self._lines, self._tables.word)
             if place is not None:
-                self._add(node, (node, use.statement), use.kind, use.table, use.access, place, allowed)
+                self._add(node, (node, use.statement, use.part), use.kind, use.table, use.access, place, allowed)
         for _offset in found.unclear[:1]:
             self.remarks.append(Remark(self.file, self._lines.of(node)[0], UNCLEAR))
         for _offset in found.without_reason:
             self.remarks.append(Remark(self.file, self._lines.of(node)[0], NO_REASON))
-
-    def _place(self, node: ast.expr, parts: Pieces, offset: int) -> tuple[int, int] | None:
-        """Where an offset of a text stands in the file; None if it stands elsewhere, where it is found as well."""
-        begin = 0
-        before: dict[tuple[int, int], str] = {}
-        for part in parts:
-            literal = part.literal
-            if begin <= offset < begin + len(part.text):
-                if literal is not None:
-                    text = before.get(_key(literal), "") + part.text[: offset - begin]
-                    return self._lines.nth(literal, self._tables.word, len(self._tables.word.findall(text)))
-                return self._lines.of(node) if _is_name(part.text) else None
-            if literal is not None:
-                before[_key(literal)] = before.get(_key(literal), "") + part.text
-            begin += len(part.text)
-        return self._lines.of(node)
 
     # ------------------------------------------------------------------------------------------ findings
 
@@ -359,12 +360,3 @@ def _span(statement: ast.stmt) -> tuple[int, int]:
         return first, statement.end_lineno or statement.lineno
     inner = body[0].pattern.lineno if isinstance(body[0], ast.match_case) else body[0].lineno
     return first, max(first, inner - 1)
-
-
-def _key(literal: ast.Constant) -> tuple[int, int]:
-    """Parts of an f-string have the place of all of it."""
-    return literal.lineno, literal.col_offset
-
-
-def _is_name(text: str) -> bool:
-    return text.replace(".", "").replace('"', "").replace("_", "").isalnum()

@@ -12,6 +12,7 @@ import msgspec
 from schemaless_core.errors import InvalidRequest
 from tripstore.audit import CodeAudit, Finding, LegacyTable, LegacyTables, audit_code
 from tripstore.audit.findings import Counts, Remark, counts
+from tripstore.cli.audit_db import db
 from tripstore.cli.documents import print_document
 from tripstore.cli.exits import Exit
 from tripstore.cli.options import Group, Settings, json_option, pass_settings
@@ -92,6 +93,7 @@ def audit() -> None:
     \b
     Example:
       tripstore audit code services/billing --table trips --table billing_attempts
+      tripstore audit db
     """
 
 
@@ -274,3 +276,6 @@ def _verdict(uses: int, limit: int) -> str:
     if uses < limit:
         return f"Fewer than --fail-over {limit}: lower it to {uses}, so that none comes back."
     return f"As many as --fail-over {limit} allows."
+
+
+audit.add_command(db)

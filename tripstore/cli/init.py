@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from string import ascii_lowercase
 
@@ -103,7 +104,7 @@ def _init_from(
     path = layout_file if layout_file is not None else config.parent / "layout.yaml"
     is_new = not config.exists()
     proposed = proposed_layout(postgres, tables, datastore_of(config) or datastore, config.parent)
-    legacy = ExampleLegacy(postgres, str(path.resolve() if layout_file is not None else path.name))
+    legacy = ExampleLegacy(postgres, os.path.relpath(path, config.parent))
     text = render(datastore, shards, clusters, legacy) if is_new else ""
     write_layout(path, proposed.text, replace=force)
     if is_new:

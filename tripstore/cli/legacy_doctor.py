@@ -6,10 +6,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import msgspec
+import psycopg2
 from rich.text import Text
 
 from tripstore.backends.postgres.check import check_layout
-from tripstore.backends.postgres.complaints import Complaint, error
+from tripstore.backends.postgres.complaints import Complaint, error, note
 from tripstore.backends.postgres.connections import connected
 from tripstore.backends.postgres.errors import LegacyUnavailable
 from tripstore.backends.postgres.schema_steps import examine_capture
@@ -47,9 +48,14 @@ def examine(config: LegacyConfig) -> Examined:
         with connected(config.postgres.text, "doctor") as connection:
             complaints = check_layout(connection, config.layout)
             # Capture of a layout that does not fit would be complained of a second time.
-            if not any(complaint.is_error for complaint in complaints):
+            if any(complaint.is_error for complaint in complaints):
+                complaints.append(note("capture", "was not looked at", "Mend the errors first."))
+            else:
                 may_truncate = config.limits.truncate == "allow"
                 complaints += examine_capture(connection, config.layout, may_truncate=may_truncate)
+    except psycopg2.Error as refused:
+        hint = "Give the role of legacy.postgres the rights of the tables' owner."
+        complaints = [error("server", f"could not be examined: {str(refused).strip().splitlines()[0]}", hint)]
     except LegacyUnavailable as unreachable:
         hint = unreachable.hint or "Start the server, or mend legacy.postgres."
         complaints = [error("server", unreachable.message.rstrip("."), hint)]

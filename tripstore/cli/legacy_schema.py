@@ -28,7 +28,7 @@ from tripstore.config import LegacyConfig
 LOCK = 7_245_117_001
 TRY_LOCK = "SELECT pg_catalog.pg_try_advisory_lock(%s)"
 WHO_LOCKS = """
-SELECT a.pid, coalesce(a.application_name, ''), coalesce(host(a.client_addr), 'this machine'), a.backend_start::text
+SELECT coalesce(a.application_name, ''), a.pid, coalesce(host(a.client_addr), 'this machine'), a.backend_start::text
 FROM pg_catalog.pg_locks l JOIN pg_catalog.pg_stat_activity a ON a.pid = l.pid
 WHERE l.locktype = 'advisory' AND l.granted AND l.objsubid = 1
     AND (l.classid::bigint << 32 | l.objid::bigint) = %s
@@ -79,8 +79,13 @@ class LegacySchema:
     @contextmanager
     def opened(cls, config: LegacyConfig) -> Iterator[LegacySchema]:
         """Connect, and look at the tables."""
-        with connected(config.postgres.text, "schema") as connection:
-            yield cls(config, connection)
+        try:
+            with connected(config.postgres.text, "schema") as connection:
+                yield cls(config, connection)
+        except psycopg2.Error as error:
+            reason = str(error).strip().splitlines()[0]
+            hint = "The role of legacy.postgres needs the rights of the tables' owner, and CREATE on the database."
+            raise LegacyRefused(f"Postgres refused: {reason}.", hint=hint) from error
 
     @property
     def errors(self) -> list[Complaint]:

@@ -59,7 +59,6 @@ class ColumnCodec:
 
     def __init__(self, column: MappedColumn, lookups: LookupCache) -> None:
         self.column = column
-        self._lookups = lookups
         self._fields = tuple(_Mapped(field, lookups) for field in column.fields)
         self._looked_up = tuple(mapped for mapped in self._fields if mapped.lookup is not None)
         # Every row of a migration passes here: what the loop needs lies ready.
@@ -169,7 +168,7 @@ class _Mapped:
         self.column = field.column
         self.keeps_null = field.keeps_null
         self.lookup = field.lookup
-        self._lookups = lookups
+        self._pairs = None if field.lookup is None else lookups.of(field.lookup)
         self._value = value_of(field)
         # JSON's null is a value of such a column. Where NULL is kept as null, only one of the two can be.
         self._has_null = field.kind is FieldType.JSON and not field.keeps_null
@@ -192,7 +191,7 @@ class _Mapped:
         return text if self.lookup is None else self._key(text)
 
     def want_key(self, key: str | None, wanted: Wanted) -> None:
-        if self.lookup is not None and key is not None and not self._lookups.knows_key(self.lookup, key):
+        if self.lookup is not None and self._pairs is not None and key is not None and not self._pairs.knows_key(key):
             wanted.want_key(self.lookup, key)
 
     def want_value(self, body: Mapping[str, Json], wanted: Wanted) -> None:
@@ -200,19 +199,21 @@ class _Mapped:
             text = self._value.write(body[self.name])
         except (KeyError, Refused):
             return  # `row` says so
-        if self.lookup is not None and not self._lookups.knows_uuid(self.lookup, text):
+        if self.lookup is not None and self._pairs is not None and not self._pairs.knows_uuid(text):
             wanted.want_value(self.lookup, text)
 
     def _read_key(self, key: str) -> Json:
         assert self.lookup is not None
-        text = self._lookups.uuid_of(self.lookup, key)
+        assert self._pairs is not None
+        text = self._pairs.uuid_of(key)
         if text is None:
             raise Refused(f"table {self.lookup.table} has no row of this {self.lookup.key}")
         return self._value.read(text)
 
     def _key(self, text: str) -> str:
         assert self.lookup is not None
-        key = self._lookups.key_of(self.lookup, text)
+        assert self._pairs is not None
+        key = self._pairs.key_of(text)
         if key is None:
             raise Refused(f"table {self.lookup.table} has no row of this {self.lookup.value}")
         return key

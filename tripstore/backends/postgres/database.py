@@ -81,9 +81,9 @@ class LegacyDatabase:
         while True:
             try:
                 return self._once(verb, deadline)
-            except _DeadConnection as dead:
+            except ConnectionLost:
                 if is_renewed or deadline.is_over:
-                    raise dead.error from dead.__cause__
+                    raise
                 is_renewed = True
                 metrics.call_repeated("connection_broken")
                 self._forget_idle()  # the server went away: all of them are dead
@@ -111,18 +111,14 @@ class LegacyDatabase:
 
     def _once(self, verb: Callable[[LegacyConnection], T], deadline: Deadline) -> T:
         connection = self._lent(deadline)
-        was_new, is_fit = connection.is_new, False
+        is_fit = False
         connection.deadline = deadline
         connection.when_slow = partial(self._look, connection)
         try:
             answer = verb(connection)
             is_fit = connection.is_idle
             return answer
-        except ConnectionLost as lost:
-            if was_new:
-                raise
-            raise _DeadConnection(lost) from lost
-        except DeadlinePassed:
+        except (ConnectionLost, DeadlinePassed):
             raise
         except (SchemalessError, Again):
             is_fit = _rolled_back(connection)
@@ -130,7 +126,6 @@ class LegacyDatabase:
         finally:
             # After anything else nobody knows what the next bytes mean: such a connection is not fit.
             connection.when_slow = connection.in_the_way = None
-            connection.is_new = False
             self._take_back(connection, is_fit)
 
     def _lent(self, deadline: Deadline) -> LegacyConnection:
@@ -232,14 +227,6 @@ class LegacyDatabase:
         for connection in list(self._open):
             connection.abandon()
         self._start()
-
-
-class _DeadConnection(Exception):
-    """A pooled connection broke: the server may have gone while it was idle."""
-
-    def __init__(self, error: ConnectionLost) -> None:
-        super().__init__(str(error))
-        self.error = error
 
 
 def _rolled_back(connection: LegacyConnection) -> bool:

@@ -18,6 +18,7 @@ from psycopg2.extensions import connection as Connection  # noqa: N812
 from tripstore.backends.postgres.connections import rows
 from tripstore.backends.postgres.holders import holders, in_the_way, named, send_away
 from tripstore.backends.postgres.layout import TableName
+from tripstore.backends.postgres.watched import run_watched
 
 logger = getLogger(__name__)
 
@@ -65,7 +66,10 @@ def without_limit(connection: Connection, table: TableName, statement: str, pati
         f"SET LOCAL lock_timeout = '{patience.lock_timeout_seconds * 1000:.0f}ms'",
         "SET LOCAL statement_timeout = 0",
     ]
-    patiently(connection, table, "SHARE UPDATE EXCLUSIVE", [*limits, statement], patience)
+    waiting = Waiting(table, "SHARE UPDATE EXCLUSIVE", patience)
+    packet = "; ".join([*limits, statement])
+    while not (waiting.is_clear(connection) and _succeeds(lambda: run_watched(connection, packet, lambda: None))):
+        waiting.pause(connection)
 
 
 def patiently(
@@ -73,13 +77,14 @@ def patiently(
 ) -> None:
     """Run a packet that begins with its limits, again and again until it has its lock."""
     waiting = Waiting(table, mode, patience)
-    while not (waiting.is_clear(connection) and _succeeds(connection, "; ".join(statements))):
+    packet = "; ".join(statements)
+    while not (waiting.is_clear(connection) and _succeeds(lambda: rows(connection, packet))):
         waiting.pause(connection)
 
 
-def _succeeds(connection: Connection, packet: str) -> bool:
+def _succeeds(attempt: Callable[[], object]) -> bool:
     try:
-        rows(connection, packet)
+        attempt()
     except (postgres.LockNotAvailable, postgres.QueryCanceled, postgres.DeadlockDetected):
         return False
     return True
@@ -118,8 +123,9 @@ class Waiting:
 
 
 def literal(text: str) -> str:
-    """A text as it stands in SQL."""
-    return "'" + text.replace("'", "''") + "'"
+    """A text as it stands in SQL, whatever standard_conforming_strings says."""
+    doubled = text.replace("'", "''").replace("\\", "\\\\")
+    return f"E'{doubled}'" if "\\" in text else f"'{doubled}'"
 
 
 def our_name(*parts: str) -> str:

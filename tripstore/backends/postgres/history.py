@@ -2,8 +2,8 @@
 
 Every captured change says which ref key it replaced. Along these links a reader tells a version that never was from one
 that nobody here knows any more, because its log was dropped or it was changed before capture began. Versions put late
-stand beside the chain: they say nothing of others. Facts have no chain, and none goes missing before its parent goes; after
-that they are known as long as their parent's whole chain is, which is older than they are.
+stand beside the chain: they say nothing of others. Facts have no chain, and none goes missing before its parent goes.
+After that they are known as long as their parent's whole chain is, which is older than they are.
 """
 
 from __future__ import annotations
@@ -107,11 +107,14 @@ class History:
     ) -> int | None:
         """The highest ref key that may be missing on the page."""
         chain = [each.link for each in known if each.link is not None]
+        late = {each.found.ref_key for each in known if each.link is None}
         if before is not None and (above := self._next_link(connection, row_key, before - 1)) is not None:
             chain.insert(0, above)
         last = known[limit - 1].found.ref_key if len(known) >= limit else None
         for upper, lower in zip_longest(chain, chain[1:]):
             highest = self._missing_between(upper, lower)
+            while highest is not None and highest in late:  # it was put again
+                highest = self._missing_between(_Link(highest, is_change=False, previous=None), lower)
             if highest is not None and before is not None:
                 highest = min(highest, before - 1)
                 if lower is not None and lower.ref_key == highest:

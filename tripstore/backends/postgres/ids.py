@@ -39,7 +39,8 @@ def uuid_of_id_sql(source: RowKeySource, number: str) -> str:
     """The same in SQL; `number` is an expression. NULL for NULL."""
     prefix = (NAMESPACE.bytes + _name_before_id(source).encode()).hex()
     digest = (
-        rf"pg_catalog.md5('\x{prefix}'::pg_catalog.bytea"
+        # No backslash: whether it escapes is up to the session of whoever inserts.
+        f"pg_catalog.md5(pg_catalog.decode('{prefix}', 'hex')"
         f" || pg_catalog.convert_to((({number})::pg_catalog.int8)::pg_catalog.text, 'UTF8'))"
     )
     # Version 3 is the 13th hex digit; the 17th keeps its lower two bits under the variant.

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from logging import getLogger
-from threading import Event, Thread
 from typing import Any
 
 import psycopg2
@@ -20,10 +19,9 @@ from tripstore.backends.postgres.holders import holders, in_the_way, sessions
 from tripstore.backends.postgres.layout import TableName, quoted
 from tripstore.backends.postgres.relations import Relation
 from tripstore.backends.postgres.steps import Progress
+from tripstore.backends.postgres.watched import POLL_SECONDS, run_watched
 
 logger = getLogger(__name__)
-
-POLL_SECONDS = 0.2
 
 _STATE = "SELECT blocks_done, blocks_total, phase FROM pg_stat_progress_create_index WHERE pid = %s"
 _BLOCKING = "SELECT unnest(pg_blocking_pids(%s))"
@@ -88,35 +86,20 @@ def _drop(connection: Connection, table: TableName, name: str, patience: Patienc
 def _concurrently(
     connection: Connection, table: TableName, statement: str, progress: Progress, patience: Patience
 ) -> None:
-    """Run a statement without a limit on a thread, and look from here at how far it is and whom it waits for."""
+    """Run a statement without a limit, and look from beside at how far it is and whom it waits for."""
     rows(connection, "SET lock_timeout = 0; SET statement_timeout = 0")
-    ended = Event()
-    failures: list[BaseException] = []
+    try:
+        with _beside(connection) as watcher:
+            watch = _Watch(watcher, connection.info.backend_pid, table, patience)
 
-    def run() -> None:
-        try:
-            rows(connection, statement)
-        except psycopg2.Error as error:
-            failures.append(error)
-        finally:
-            ended.set()
-
-    with _beside(connection) as watcher:
-        watch = _Watch(watcher, connection.info.backend_pid, table, patience)
-        thread = Thread(target=run, name="index build", daemon=True)
-        thread.start()
-        try:
-            while not ended.wait(POLL_SECONDS):
+            def look() -> None:
                 watch.look(progress)
                 reach("ids.index_building")
-        except BaseException:
-            connection.cancel()
-            raise
-        finally:
-            thread.join()
-    rows(connection, "RESET lock_timeout; RESET statement_timeout")
-    if failures:
-        raise failures[0]
+
+            run_watched(connection, statement, look)
+    finally:
+        if not connection.closed:
+            rows(connection, "RESET lock_timeout; RESET statement_timeout")
 
 
 class _Watch:

@@ -35,6 +35,58 @@ class Wanted:
         self.values.setdefault(lookup, set()).add(value)
 
 
+class Pairs:
+    """The pairs of one lookup that are known, and where to ask for others."""
+
+    def __init__(self, lookup: Lookup, rows_of: RowsOf | None, pairs_max: int) -> None:
+        self._lookup = lookup
+        self._rows_of = rows_of
+        self._uuids = _Recent(pairs_max)
+        self._keys = _Recent(pairs_max)
+
+    def __len__(self) -> int:
+        return len(self._uuids) + len(self._keys)
+
+    def uuid_of(self, key: str) -> str | None:
+        """The UUID of a key; None: there is no such row."""
+        found = self._uuids.get(key)
+        return found if found is not None else dict(self._ask(self._lookup.key, key)).get(key)
+
+    def key_of(self, uuid: str) -> str | None:
+        """The key of a UUID as text; None: there is no such row."""
+        found = self._keys.get(uuid)
+        if found is None:
+            found = {value: key for key, value in self._ask(self._lookup.value, uuid)}.get(uuid)
+        return found
+
+    def knows_key(self, key: str) -> bool:
+        return self._uuids.get(key) is not None
+
+    def knows_uuid(self, uuid: str) -> bool:
+        return self._keys.get(uuid) is not None
+
+    def fill(self, keys: Iterable[str], uuids: Iterable[str], rows_of: RowsOf) -> None:
+        """Ask in batches for what is not known."""
+        for part in _parts(key for key in keys if not self.knows_key(key)):
+            self._learn(rows_of(*_statement(self._lookup, self._lookup.key, part)))
+        for part in _parts(uuid for uuid in uuids if not self.knows_uuid(uuid)):
+            self._learn(rows_of(*_statement(self._lookup, self._lookup.value, part)))
+
+    def _ask(self, column: str, text: str) -> Sequence[tuple[Any, ...]]:
+        """Its answer is used itself: with little room another thread may push the pair out at once."""
+        if self._rows_of is None:
+            return ()
+        pairs = self._rows_of(*_statement(self._lookup, column, [text]))
+        self._learn(pairs)
+        return pairs
+
+    def _learn(self, pairs: Iterable[Sequence[Any]]) -> None:
+        for key, uuid in pairs:
+            if key is not None and uuid is not None:
+                self._uuids.put(key, uuid)
+                self._keys.put(uuid, key)
+
+
 class LookupCache:
     """Shared by all threads, and by a forked child: there is no lock, every step is one operation on a dict.
 
@@ -43,67 +95,34 @@ class LookupCache:
     """
 
     def __init__(self, layout: Layout, rows_of: RowsOf | None = None, *, pairs_max: int = PAIRS_MAX) -> None:
-        self._uuids = {lookup: _Recent(pairs_max) for lookup in layout.lookups}
-        self._keys = {lookup: _Recent(pairs_max) for lookup in layout.lookups}
+        self._pairs = {lookup: Pairs(lookup, rows_of, pairs_max) for lookup in layout.lookups}
         self._rows_of = rows_of
 
     def __len__(self) -> int:
         """How many pairs are kept, each direction counted."""
-        return sum(len(recent) for recent in (*self._uuids.values(), *self._keys.values()))
+        return sum(map(len, self._pairs.values()))
+
+    def of(self, lookup: Lookup) -> Pairs:
+        return self._pairs[lookup]
 
     def uuid_of(self, lookup: Lookup, key: str | int) -> str | None:
         """The UUID of a key; None: there is no such row."""
-        text = str(key)
-        found = self._uuids[lookup].get(text)
-        return found if found is not None else self._ask_uuid(lookup, text)
+        return self._pairs[lookup].uuid_of(str(key))
 
     def key_of(self, lookup: Lookup, uuid: str) -> str | None:
         """The key of a UUID as text; None: there is no such row."""
-        found = self._keys[lookup].get(uuid)
-        return found if found is not None else self._ask_key(lookup, uuid)
-
-    def knows_key(self, lookup: Lookup, key: str) -> bool:
-        return self._uuids[lookup].get(key) is not None
-
-    def knows_uuid(self, lookup: Lookup, uuid: str) -> bool:
-        return self._keys[lookup].get(uuid) is not None
+        return self._pairs[lookup].key_of(uuid)
 
     def fill(self, wanted: Wanted, rows_of: RowsOf | None = None) -> None:
         """Ask for what is wanted and not known, in batches; `rows_of` runs the statements instead of the cache's own.
 
-        Before a batch of rows or bodies: what is still missing is asked for one by one.
+        Before a batch of rows or bodies: what is still missing is asked for one by one, if the cache knows where.
         """
         run = rows_of or self._rows_of
-        if run is None:
-            return
-        for lookup, keys in wanted.keys.items():
-            for part in _parts(key for key in keys if not self.knows_key(lookup, key)):
-                self._learn(lookup, run(*_statement(lookup, lookup.key, part)))
-        for lookup, uuids in wanted.values.items():
-            for part in _parts(uuid for uuid in uuids if not self.knows_uuid(lookup, uuid)):
-                self._learn(lookup, run(*_statement(lookup, lookup.value, part)))
-
-    def _learn(self, lookup: Lookup, pairs: Iterable[Sequence[Any]]) -> None:
-        uuids, keys = self._uuids[lookup], self._keys[lookup]
-        for key, uuid in pairs:
-            if key is not None and uuid is not None:
-                uuids.put(key, uuid)
-                keys.put(uuid, key)
-
-    # What is asked for is answered from the answer itself: with little room another thread may push it out at once.
-
-    def _ask_uuid(self, lookup: Lookup, key: str) -> str | None:
-        return dict(self._ask(lookup, lookup.key, key)).get(key)
-
-    def _ask_key(self, lookup: Lookup, uuid: str) -> str | None:
-        return {found: key for key, found in self._ask(lookup, lookup.value, uuid)}.get(uuid)
-
-    def _ask(self, lookup: Lookup, column: str, text: str) -> Sequence[tuple[Any, ...]]:
-        if self._rows_of is None:
-            return ()
-        pairs = self._rows_of(*_statement(lookup, column, [text]))
-        self._learn(lookup, pairs)
-        return pairs
+        if run is not None:
+            for lookup in wanted.keys.keys() | wanted.values.keys():
+                keys, uuids = wanted.keys.get(lookup, ()), wanted.values.get(lookup, ())
+                self._pairs[lookup].fill(keys, uuids, run)
 
 
 class _Recent:

@@ -34,7 +34,7 @@ class Datetime:
             if len(moment) == 19:
                 return f"{moment[:10]}T{moment[11:]}.000000Z"
             if moment[19] == "." and moment[20:].isdigit():
-                return f"{moment[:10]}T{moment[11:]:0<15}Z"
+                return f"{moment[:10]}T{moment[11:].ljust(15, '0')}Z"
         if text in INFINITE:
             return text
         parts = _RENDERED(text)

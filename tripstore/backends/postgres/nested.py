@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 from decimal import Decimal, InvalidOperation
 from typing import Any
 
@@ -17,7 +16,8 @@ _decode = msgspec.json.Decoder().decode
 _encode = msgspec.json.Encoder().encode
 _INT_DIGITS_MAX = 20
 #: May be beyond 64 bits, which the encoder does not mind.
-_long_number = re.compile(rb"[0-9]{19}").search
+_LONG_NUMBER = b"0" * 19
+_ZEROS = bytes.maketrans(b"123456789", b"0" * 9)
 
 
 class Document:
@@ -33,7 +33,7 @@ class Document:
             data = text.encode()
             value: Json = _decode(data)
             written = _encode(value)
-            is_plain = data.count(b"[") + data.count(b"{") < MAX_DEPTH and _long_number(data) is None
+            is_plain = data.count(b"[") + data.count(b"{") < MAX_DEPTH and _LONG_NUMBER not in data.translate(_ZEROS)
             if is_plain and (written == data or written == _without_blanks(data)):
                 return value
         except (msgspec.MsgspecError, ValueError, OverflowError, RecursionError):

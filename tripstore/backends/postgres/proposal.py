@@ -14,13 +14,19 @@ from psycopg2.extensions import connection as Connection  # noqa: N812
 from schemaless_core.indexes.documents import meant
 from tripstore.backends.postgres.catalogue import LiveCatalogue
 from tripstore.backends.postgres.errors import InvalidLayout
-from tripstore.backends.postgres.fitting import INTEGERS, KEYS, find_misfit, proposed_type
+from tripstore.backends.postgres.fitting import KEYS, find_misfit, proposed_type
 from tripstore.backends.postgres.layout import Field, FieldType, Lookup, RefKeySource, TableName
 from tripstore.backends.postgres.live import LiveColumn, LiveTable, TableKind
-from tripstore.backends.postgres.reading import is_supported
-
-#: Columns that say that rows do change, and change whenever anything does.
-_TOUCHED = re.compile(r"(updated|modified|changed|touched)(_at|_on|_time)?|last_(update|modified|change)\w*|mtime")
+from tripstore.backends.postgres.proposal_signs import (
+    TOUCHED,
+    changes,
+    find_number,
+    find_uuid,
+    is_number,
+    may_be_uuid,
+    surrogates,
+)
+from tripstore.backends.postgres.reading_names import is_supported
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,7 +119,7 @@ class _Guess:
     def _id(self, table: LiveTable) -> str:
         for index in sorted(table.unique_indexes, key=lambda index: not index.is_primary):
             name = index.columns[0]
-            if index.is_exactly((name,)) and name in table.columns and _is_number(table.columns[name]):
+            if index.is_exactly((name,)) and name in table.columns and is_number(table.columns[name]):
                 return name
         raise InvalidLayout(
             f"{table.name} has no unique column of whole numbers that is NOT NULL.",
@@ -122,7 +128,7 @@ class _Guess:
 
     def _uuid(self, table: LiveTable) -> str:
         """A unique UUID that is there, or the name of one that `schema apply` adds."""
-        found = _find_uuid(table)
+        found = find_uuid(table)
         if found is not None:
             return found
         name = f"{_singular(table.name.name)}_uuid"
@@ -149,14 +155,14 @@ class _Guess:
         pointer, remarks = pointers[0], []
         if len(pointers) > 1:
             remarks.append(f"{', '.join(pointers)} all point to {parent.name}: {pointer} is taken for the parent")
-        own_uuid = uuid if _may_be_uuid(table, uuid) else f"{_singular(parent.name.name)}_row_uuid"
-        number, why = _number(table, pointer)
+        own_uuid = uuid if may_be_uuid(table, uuid) else f"{_singular(parent.name.name)}_row_uuid"
+        number, why = find_number(table, pointer)
         remarks += [why] if why else []
         version = _version_name(table, f"{_singular(stem)}_version")
-        changes, why = _changes(table, parent)
+        do_change, why = changes(table, parent)
         remarks.append(why)
-        source = None if number is None else RefKeySource(number, version if changes else None)
-        taken = {pointer, own_uuid, number or "", version, extra, *_surrogates(table)}
+        source = None if number is None else RefKeySource(number, version if do_change else None)
+        taken = {pointer, own_uuid, number or "", version, extra, *surrogates(table)}
         return ProposedColumn(
             name=_column_name(stem),
             table=table.name,
@@ -179,7 +185,7 @@ class _Guess:
             return ProposedField(column.name, None, "Postgres computes it")
         if column.is_always_identity:
             return ProposedField(column.name, None, "GENERATED ALWAYS AS IDENTITY: puts could not write it")
-        if _TOUCHED.fullmatch(column.name):
+        if TOUCHED.fullmatch(column.name):
             return ProposedField(
                 column.name, None, "changes whenever anything does, and would make a version each time"
             )
@@ -201,7 +207,7 @@ class _Guess:
             if key.columns != (column.name,) or column.type.plain.name not in KEYS:
                 continue
             other = self.known.get(key.target)
-            uuid = None if other is None else _find_uuid(other, key.target_columns[0])
+            uuid = None if other is None else find_uuid(other, key.target_columns[0])
             if uuid is None:
                 kind = proposed_type(column.type)
                 remark = f"points to {key.target}, which has no unique NOT NULL uuid: bodies would hold its key"
@@ -216,68 +222,9 @@ def _plain(name: str, kind: FieldType, items: FieldType | None = None) -> Field:
     return Field(name, name, kind, items=items)
 
 
-def _find_uuid(table: LiveTable, *but: str) -> str | None:
-    found = [
-        column.name
-        for column in table.columns.values()
-        if column.name not in but
-        and column.type.plain.name == "uuid"
-        and column.refuses_null
-        and not column.is_generated
-        and table.find_unique(column.name)
-    ]
-    return max(found, key=lambda name: name.endswith("uuid"), default=None)
-
-
-def _number(table: LiveTable, pointer: str) -> tuple[str | None, str]:
-    """What tells the rows of one parent apart, and what has to be said of it."""
-    for index in table.unique_indexes:
-        others = [name for name in index.columns if name != pointer]
-        if len(others) == 1 and index.is_exactly((pointer, others[0])) and _is_number(table.columns.get(others[0])):
-            return others[0], "" if index.is_immediate else f"{index.name} is DEFERRABLE: make an immediate one"
-    for index in table.unique_indexes:
-        if index.is_primary and len(index.columns) == 1 and _is_number(table.columns.get(index.columns[0])):
-            statement = f"CREATE UNIQUE INDEX CONCURRENTLY ON {table.name.sql} ({pointer}, {index.columns[0]})"
-            return index.columns[0], f"its own key is taken for the number: {statement}"
-    if table.find_unique(pointer):
-        return None, "one row per parent has no number: add a constant one, NOT NULL, and a unique index with it"
-    return None, f"no unique index on ({pointer}, a whole number): add one"
-
-
-def _changes(table: LiveTable, parent: LiveTable) -> tuple[bool, str]:
-    """Whether rows change, and by what sign."""
-    touched = [name for name in table.columns if _TOUCHED.fullmatch(name)]
-    if touched:
-        return True, f"rows change: there is {touched[0]}"
-    hint = "; if only columns that are not mapped change, they are facts: leave version out"
-    if table.updated:
-        return True, f"rows change: {table.updated} updates were counted{hint}"
-    if table.deleted and not parent.deleted:
-        return True, f"rows change: {table.deleted} deletes were counted, none of them with {parent.name}"
-    if not table.inserted:
-        return True, "nothing was counted here yet; if rows never change, they are facts: leave version out"
-    return False, f"facts: {table.inserted} inserts were counted, and no update. Add version: if rows may change"
-
-
-def _is_number(column: LiveColumn | None) -> bool:
-    return column is not None and column.type.plain.name in INTEGERS and column.refuses_null and not column.is_generated
-
-
-def _may_be_uuid(table: LiveTable, name: str) -> bool:
-    column = table.columns.get(name)
-    return column is None or (column.type.plain.name == "uuid" and not column.is_generated)
-
-
-def _surrogates(table: LiveTable) -> set[str]:
-    """The table's own key, which means nothing elsewhere, unless it points to another table."""
-    keys = {index.columns[0] for index in table.unique_indexes if index.is_primary and len(index.columns) == 1}
-    own = {name for name in keys if _is_number(table.columns.get(name))}
-    return own - {name for key in table.foreign_keys for name in key.columns}
-
-
 def _version_name(table: LiveTable, name: str) -> str:
     """One that `schema apply` made, or one that it can add."""
-    return name if name not in table.columns or _is_number(table.columns[name]) else f"{name}_2"
+    return name if name not in table.columns or is_number(table.columns[name]) else f"{name}_2"
 
 
 def _extra_name(table: LiveTable, name: str) -> str:

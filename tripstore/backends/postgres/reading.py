@@ -7,13 +7,11 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Iterator, Mapping
-from enum import StrEnum
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
-from schemaless_core.cell import check_column_name
-from schemaless_core.errors import InvalidCell, InvalidConfig
-from schemaless_core.indexes.documents import Place, meant
+from schemaless_core.errors import InvalidConfig
+from schemaless_core.indexes.documents import Place
 from schemaless_core.urls import shown_setting
 from tripstore.backends.postgres.errors import InvalidLayout
 from tripstore.backends.postgres.layout import (
@@ -29,11 +27,16 @@ from tripstore.backends.postgres.layout import (
     TableName,
     TombstonePolicy,
 )
+from tripstore.backends.postgres.reading_names import (
+    choice,
+    column_name,
+    field_name,
+    named,
+    optional_name,
+    physical_name,
+    table_name,
+)
 from tripstore.backends.postgres.strict_yaml import read_yaml
-from tripstore.backends.postgres.tables import SCHEMA
-
-#: Bytes of an identifier in Postgres.
-NAME_BYTES_MAX = 63
 
 #: Where a layout without a file stands.
 _SETTING = "legacy.layout"
@@ -43,10 +46,7 @@ _COLUMN = ("table", "parent", "ref_key", "fields", "extra", "on_delete", "on_tom
 _FIELD = ("column", "type", "lookup", "items", "null")
 _LOOKUP = ("table", "key", "value")
 
-_QUOTES = "Write it in quotes: without them YAML takes it for something else."
 _REF_KEYS = "Write {version: v} for one row, {column: n} for facts, {column: n, version: v} for child rows that change."
-
-Choice = TypeVar("Choice", bound=StrEnum)
 
 
 def load_layout(source: str | os.PathLike[str] | Mapping[str, Any], datastore: str | None = None) -> Layout:
@@ -69,8 +69,8 @@ def _layout(document: object, place: Place, datastore: str | None) -> Layout:
     at = place.under("columns")
     example = f"columns: {{BASE: {{table: {row_key.table}, ref_key: {{version: base_version}}, fields: {{…}}}}}}"
     columns = {
-        _column_name(name, at): _column(str(name), value, at.under(str(name)), row_key)
-        for name, value in _named(entry["columns"], at, example)
+        column_name(name, at): _column(str(name), value, at.under(str(name)), row_key)
+        for name, value in named(entry["columns"], at, example)
     }
     _refuse_wrong_parents(columns.values(), row_key, at)
     _refuse_shared_tables(columns.values(), at)
@@ -79,11 +79,11 @@ def _layout(document: object, place: Place, datastore: str | None) -> Layout:
 
 def _row_key(value: object, place: Place) -> RowKeySource:
     entry = place.mapping(value, _ROW_KEY, _ROW_KEY)
-    identity, uuid = _name(entry["id"], place.under("id")), _name(entry["uuid"], place.under("uuid"))
+    identity, uuid = physical_name(entry["id"], place.under("id")), physical_name(entry["uuid"], place.under("uuid"))
     if identity == uuid:
         reason = f"{uuid!r} is the id too"
         raise place.under("uuid").complaint(reason, "Name another column: `schema apply` adds it when it is missing.")
-    return RowKeySource(_table(entry["table"], place.under("table")), identity, uuid)
+    return RowKeySource(table_name(entry["table"], place.under("table")), identity, uuid)
 
 
 def _column(name: str, value: object, place: Place, row_key: RowKeySource) -> MappedColumn:
@@ -91,13 +91,13 @@ def _column(name: str, value: object, place: Place, row_key: RowKeySource) -> Ma
     parent, uuid = _parent(entry.get("parent"), place.under("parent"), row_key)
     column = MappedColumn(
         name=name,
-        table=_table(entry["table"], place.under("table")),
+        table=table_name(entry["table"], place.under("table")),
         uuid=uuid,
         parent=parent,
         ref_key=_ref_key(entry["ref_key"], place.under("ref_key"), is_child=parent is not None),
         fields=_fields(entry.get("fields"), place.under("fields"), has_extra=entry.get("extra") is not None),
-        extra=_name(entry["extra"], place.under("extra")) if entry.get("extra") is not None else None,
-        on_delete=_choice(DeletePolicy, entry.get("on_delete"), place.under("on_delete"), DeletePolicy.TOMBSTONE),
+        extra=physical_name(entry["extra"], place.under("extra")) if entry.get("extra") is not None else None,
+        on_delete=choice(DeletePolicy, entry.get("on_delete"), place.under("on_delete"), DeletePolicy.TOMBSTONE),
         on_tombstone=_on_tombstone(entry.get("on_tombstone"), place.under("on_tombstone"), is_child=parent is not None),
     )
     _refuse_shared_columns(column, place, row_key)
@@ -109,15 +109,15 @@ def _parent(value: object, place: Place, row_key: RowKeySource) -> tuple[str | N
     if value is None:
         return None, row_key.uuid
     entry = place.mapping(value, ("column", "uuid"), ("column",))
-    uuid = _name(entry["uuid"], place.under("uuid")) if entry.get("uuid") is not None else row_key.uuid
-    return _name(entry["column"], place.under("column")), uuid
+    uuid = physical_name(entry["uuid"], place.under("uuid")) if entry.get("uuid") is not None else row_key.uuid
+    return physical_name(entry["column"], place.under("column")), uuid
 
 
 def _ref_key(value: object, place: Place, *, is_child: bool) -> RefKeySource:
     entry = place.mapping(value, ("column", "version"), ())
     if not entry:
         raise place.complaint("is empty", _REF_KEYS)
-    source = RefKeySource(*(_optional_name(entry.get(key), place.under(key)) for key in ("column", "version")))
+    source = RefKeySource(*(optional_name(entry.get(key), place.under(key)) for key in ("column", "version")))
     if is_child and source.column is None:
         hint = "Add column: a number that with the parent is unique; a table of one row per parent may add a constant."
         raise place.under("column").complaint("is missing: child rows of one parent differ by a number", hint)
@@ -135,8 +135,8 @@ def _fields(value: object, place: Place, *, has_extra: bool) -> tuple[Field, ...
             return ()
         raise place.complaint("is missing", "Name what bodies hold, or extra: a json column that holds all of it.")
     return tuple(
-        _field(_field_name(name, place), entry, place.under(str(name)))
-        for name, entry in _named(value, place, "fields: {fare: {column: fare_amount, type: decimal}}")
+        _field(field_name(name, place), entry, place.under(str(name)))
+        for name, entry in named(value, place, "fields: {fare: {column: fare_amount, type: decimal}}")
     )
 
 
@@ -145,8 +145,8 @@ def _field(name: str, value: object, place: Place) -> Field:
         # `null: keep` without quotes: to YAML the key is no text.
         value = {"null" if key is None else key: given for key, given in value.items()}
     entry = place.mapping(value, _FIELD, ("type",))
-    kind = _choice(FieldType, entry["type"], place.under("type"))
-    column = _name(entry.get("column", name), place.under("column"))
+    kind = choice(FieldType, entry["type"], place.under("type"))
+    column = physical_name(entry.get("column", name), place.under("column"))
     null = entry.get("null")
     if null not in (None, "keep"):
         hint = "Write null: keep for a null in the body, or leave it out for a field that is missing then."
@@ -161,10 +161,10 @@ def _lookup(value: object, place: Place, kind: FieldType) -> Lookup | None:
     entry = place.mapping(value, _LOOKUP, _LOOKUP)
     if kind is not FieldType.UUID:
         raise place.complaint(f"gives a UUID, the field is of type {kind.value}", "Write type: uuid.")
-    key, found = _name(entry["key"], place.under("key")), _name(entry["value"], place.under("value"))
+    key, found = physical_name(entry["key"], place.under("key")), physical_name(entry["value"], place.under("value"))
     if key == found:
         raise place.under("value").complaint(f"{found!r} is the key too", "Name the column that holds the UUID.")
-    return Lookup(_table(entry["table"], place.under("table")), key, found)
+    return Lookup(table_name(entry["table"], place.under("table")), key, found)
 
 
 def _items(value: object, place: Place, kind: FieldType) -> FieldType | None:
@@ -172,7 +172,7 @@ def _items(value: object, place: Place, kind: FieldType) -> FieldType | None:
         if value is not None:
             raise place.complaint(f"is for arrays, the field is of type {kind.value}", "Leave it out.")
         return None
-    items = _choice(FieldType, value, place, FieldType.STRING)
+    items = choice(FieldType, value, place, FieldType.STRING)
     if items is FieldType.ARRAY:
         hint = "Name the type of the elements: Postgres' arrays of several dimensions are lists of lists of it."
         raise place.complaint("'array' is no type of elements", hint)
@@ -182,7 +182,7 @@ def _items(value: object, place: Place, kind: FieldType) -> FieldType | None:
 def _on_tombstone(value: object, place: Place, *, is_child: bool) -> TombstonePolicy:
     if is_child and value is not None:
         raise place.complaint("is for the column of the row itself, not for child rows", "Leave it out here.")
-    return _choice(TombstonePolicy, value, place, TombstonePolicy.REFUSE)
+    return choice(TombstonePolicy, value, place, TombstonePolicy.REFUSE)
 
 
 def _refuse_wrong_parents(columns: Iterable[MappedColumn], row_key: RowKeySource, place: Place) -> None:
@@ -240,77 +240,6 @@ def _meanings(column: MappedColumn, row_key: RowKeySource) -> Iterator[tuple[str
         yield column.ref_key.version, "the version", "ref_key.version"
     if column.extra is not None:
         yield column.extra, "the column of extra", "extra"
-
-
-def _named(value: object, place: Place, example: str) -> list[tuple[object, object]]:
-    if not isinstance(value, dict) or not value:
-        reason = "is empty" if isinstance(value, dict) else f"{shown_setting(value)} is no mapping"
-        raise place.complaint(reason, f"Write {example}.")
-    return list(value.items())
-
-
-def _column_name(name: object, place: Place) -> str:
-    try:
-        check_column_name(name)  # type: ignore[arg-type]  # it is asked whether it is a string
-    except InvalidCell as refused:
-        raise place.complaint(refused.reason, _QUOTES if type(name) in (bool, int, float) else refused.hint) from None
-    if name == LEGACY_ID:
-        raise place.under(LEGACY_ID).complaint("is made from row_key by itself", "Leave it out, or name it otherwise.")
-    return str(name)
-
-
-def _field_name(name: object, place: Place) -> str:
-    if not isinstance(name, str):
-        raise place.complaint(f"{shown_setting(name)} is no name for a field", _QUOTES)
-    if not name or not name.isprintable():
-        raise place.complaint(f"{name!r} is no name for a field", "Use printable characters.")
-    return name
-
-
-def _choice(choices: type[Choice], value: object, place: Place, default: Choice | None = None) -> Choice:
-    if value is None and default is not None:
-        return default
-    known = {choice.value: choice for choice in choices}
-    chosen = known.get(value.lower()) if isinstance(value, str) else None
-    if chosen is None:
-        raise place.complaint(f"{shown_setting(value)} is not known here", meant(value, known, "Known"))
-    return chosen
-
-
-def _table(value: object, place: Place) -> TableName:
-    if not isinstance(value, str):
-        raise place.complaint(f"{shown_setting(value)} is no table", "Write its name, or schema.name.")
-    schema, dot, name = value.rpartition(".")
-    if not dot:
-        schema = "public"
-    for part in (schema, name):
-        if "." in part:
-            raise place.complaint(f"{value!r} has more than one dot", "Write schema.name; no name may hold a dot.")
-        _name(part, place)
-    if schema == SCHEMA or schema.startswith("pg_") or schema == "information_schema":
-        raise place.complaint(f"{value!r} is not one of the company's tables", "Name one of theirs.")
-    return TableName(schema, name)
-
-
-def _optional_name(value: object, place: Place) -> str | None:
-    return None if value is None else _name(value, place)
-
-
-def _name(value: object, place: Place) -> str:
-    """A name as Postgres has it; it stands in SQL quoted, so case matters."""
-    if not isinstance(value, str):
-        raise place.complaint(f"{shown_setting(value)} is no name", _QUOTES)
-    if not value or len(value.encode(errors="replace")) > NAME_BYTES_MAX:
-        raise place.complaint(f"{shown_setting(value)} is no name", f"Names have 1 to {NAME_BYTES_MAX} bytes.")
-    if not is_supported(value):
-        hint = 'Rename it in the database: " and % and what cannot be printed are not supported.'
-        raise place.complaint(f"{shown_setting(value)} holds a character that is not supported", hint)
-    return value
-
-
-def is_supported(name: str) -> bool:
-    """Whether an identifier may stand in a layout. A % would be taken for a parameter by the driver."""
-    return name.isprintable() and '"' not in name and "%" not in name
 
 
 def _datastore(value: object, expected: str | None, place: Place) -> str:

@@ -24,10 +24,13 @@ from tripstore.backends.postgres.fields import FieldNames
 from tripstore.backends.postgres.free import NewCell, lock_sql
 from tripstore.backends.postgres.layout import Layout, MappedColumn, RefKeyKind, TombstonePolicy, quoted
 from tripstore.backends.postgres.rows import CURRENT, ColumnRows, Found
-from tripstore.backends.postgres.translation import Again, ValueRefused
+from tripstore.backends.postgres.translation import Again, LockTimeout, ValueRefused
 from tripstore.backends.postgres.wire import LegacyConnection
 
 _BEGIN = "BEGIN; SET LOCAL tripstore.origin = 'facade'; SET LOCAL search_path = {path}"
+# Who holds the parent and waits for a child's number may stand in a circle with a service, and must be the one who
+# gives way: long before deadlock_timeout, after which Postgres might choose the service.
+_GIVE_WAY = "SET LOCAL lock_timeout = '100ms'"
 _STORE = """\
 INSERT INTO tripstore.cell (row_key, column_name, ref_key, body) VALUES (%s::uuid, %s, %s, %s);
 INSERT INTO tripstore.queue (row_key, column_name, ref_key, row, origin) VALUES (%s::uuid, %s, %s, %s, 'facade')"""
@@ -92,6 +95,10 @@ class RowPuts:
             if texts is not None and self._advanced(connection, new, texts, expect_latest):
                 return self._committed(connection)
             return self._settled(connection, new, texts, expect_latest)
+        except LockTimeout as timeout:
+            if self._column.is_child and expect_latest is not ANY:
+                raise Again(timeout.message) from timeout
+            raise
         except ValueRefused as refused:
             raise self._fields.named(connection, refused, texts or {}) from refused
 
@@ -124,13 +131,10 @@ class RowPuts:
         self, connection: LegacyConnection, new: NewCell, texts: dict[str, str | None], expect_latest: Any
     ) -> bool:
         """Move the row in place, in the packet that begins the transaction; False: it cannot be that simple."""
-        if self._kind is RefKeyKind.FACT or (expect_latest is not ANY and self._column.is_child):
-            connection.rows(_begin(connection))
+        is_conditional = expect_latest is not ANY
+        if self._kind is RefKeyKind.FACT or expect_latest is None or (is_conditional and self._column.is_child):
             return False
-        if expect_latest is None:
-            connection.rows(_begin(connection))
-            return False
-        update, parameters = self._update(new.cell, texts, None if expect_latest is ANY else expect_latest)
+        update, parameters = self._update(new.cell, texts, expect_latest if is_conditional else None)
         found = connection.rows(f"{_escaped(_begin(connection))}; {update}", parameters)
         if not found:
             return False
@@ -143,8 +147,6 @@ class RowPuts:
     ) -> Outcome:
         """Lock, look, and do what the rules of versions say."""
         cell = new.cell
-        if texts is None:
-            connection.rows(_begin(connection))
         seen = self._look(connection, cell, expect_latest)
         held = seen.row if seen.row is not None and seen.row.ref_key == cell.ref_key else seen.at
         if held is not None:
@@ -169,14 +171,17 @@ class RowPuts:
         """Take the locks, then read in a statement of its own, which sees what was committed before they were given."""
         rows, key = self._rows, _key(cell)
         number, _version = self._column.split(cell.ref_key)
-        locks = [lock_sql(cell.row_key)]  # a parent and the children that come before it take turns
+        # An UPDATE that found no row may have locked one all the same: the locks are taken in one order by everybody.
+        locks = [_begin(connection)] if connection.is_idle else ["ROLLBACK", _begin(connection)]
+        locks.append(lock_sql(cell.row_key))  # a parent and the children that come before it take turns
         if self._column.is_child and expect_latest is not ANY:
+            locks.append(_GIVE_WAY)
             locks.append(f"{self._parent(key)} FOR UPDATE")  # no child can be inserted below it
             locks.append(
                 f"SELECT 1 FROM {rows.table} AS r WHERE r.{rows.uuid} = {key} ORDER BY r.{rows.number} DESC "
-                "LIMIT 1 FOR UPDATE"
+                "LIMIT 1 FOR NO KEY UPDATE"
             )
-        locks.append(f"SELECT 1 FROM {rows.table} AS r WHERE {rows.is_row(key, str(number))} FOR UPDATE")
+        locks.append(f"SELECT 1 FROM {rows.table} AS r WHERE {rows.is_row(key, str(number))} FOR NO KEY UPDATE")
         is_row, of_child = rows.is_row(key, str(number)), number if self._kind is RefKeyKind.CHILD else 0
         tombs = " UNION ALL ".join(
             f"SELECT ref_key FROM {table} WHERE row_key = {key} AND column_name = {rows.name} AND n = {of_child}"

@@ -69,6 +69,10 @@ class Again(Exception):
         self.constraint = constraint
 
 
+class LockTimeout(LegacyUnavailable):
+    """Somebody else held a lock for too long."""
+
+
 class ConnectionLost(LegacyUnavailable):
     """The connection broke, or was ended by the server. A pooled one may have been dead all along."""
 
@@ -92,7 +96,7 @@ def translate(error: psycopg2.Error, in_the_way: str | None) -> SchemalessError 
         return Again(text, error.diag.constraint_name)
     if code == _LOCK_TIMEOUT:
         who = f", held by {in_the_way}" if in_the_way else ""
-        return LegacyUnavailable(f"{SERVER} did not give a lock in time{who}.", hint="End that transaction, or repeat.")
+        return LockTimeout(f"{SERVER} did not give a lock in time{who}.", hint="End that transaction, or repeat.")
     if code in _VALUES:
         diag = error.diag
         return ValueRefused(f"{_VALUES[code]} ({text})", diag.table_name, diag.column_name, diag.constraint_name)

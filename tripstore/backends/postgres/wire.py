@@ -60,7 +60,6 @@ class LegacyConnection:
         #: Who was found to hold what this call waits for.
         self.in_the_way: str | None = None
         self._prepared: set[str] = set()
-        self.is_new = True
         self._reads = self._writes = select.poll()
         self._connection: extensions.connection = psycopg2.connect(async_=1, **arguments)
         try:

@@ -1,0 +1,216 @@
+"""The gate: who may write the mapped tables while it is open, closing, closed; what the barrier waits for (I9)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import pytest
+from psycopg2 import errors
+from psycopg2.extensions import connection as Connection  # noqa: N812
+
+from tests.legacy import FLAVOURS, Blocked, Legacy, layout, legacy_server, refused
+from tripstore.backends.postgres.capture import sqlstates
+from tripstore.backends.postgres.capture.gate import BARRIER, DOOR, Gate, GateState, lock_class, read_gate, set_gate
+from tripstore.backends.postgres.connections import rows
+from tripstore.local.postgres_programs import Flavour
+from tripstore.local.servers import LocalServers
+
+K = lock_class("trips")
+ISOLATIONS = ["READ COMMITTED", "REPEATABLE READ", "SERIALIZABLE"]
+WRITES = {
+    "insert": "INSERT INTO trips (status) VALUES ('x')",
+    "no row": "UPDATE trips SET status = 'x' WHERE false",
+    "update": "UPDATE trips SET status = 'x'",
+    "delete": "DELETE FROM trips",
+    "upsert": "INSERT INTO trips (id, status) VALUES (1, 'x') ON CONFLICT (id) DO UPDATE SET status = 'x'",
+    "nothing": "INSERT INTO trips (id, status) VALUES (1, 'x') ON CONFLICT DO NOTHING",
+    "cte": "WITH w AS (UPDATE trips SET status = 'x' RETURNING 1) SELECT * FROM w",
+    "merge": "MERGE INTO trips t USING users u ON t.id = u.id WHEN MATCHED THEN UPDATE SET status = 'x'",
+    "partition": "UPDATE notes_0 SET text = 'x'",
+    "child": "DELETE FROM attempts",
+    "replica": "SET LOCAL session_replication_role = replica; UPDATE trips SET status = 'x'",
+}
+
+
+@pytest.fixture(params=FLAVOURS)
+def legacy(request: pytest.FixtureRequest, servers: LocalServers) -> Legacy:
+    flavour: Flavour = request.param
+    made = Legacy(legacy_server(servers, flavour))
+    made.install(layout())
+    id_, _ = made.trip("before")
+    made.sql("INSERT INTO notes (trip_id, n, text) VALUES (%s, 1, 'before')", id_)
+    return made
+
+
+@contextmanager
+def session(legacy: Legacy, isolation: str | None = None) -> Iterator[Connection]:
+    connection = legacy.connect(isolation=isolation)
+    try:
+        yield connection
+    finally:
+        connection.close()
+
+
+@contextmanager
+def switcher(legacy: Legacy) -> Iterator[Connection]:
+    """Holds the door; sets the gate on a connection of its own, as the switch does."""
+    with session(legacy) as connection:
+        rows(connection, f"SELECT pg_advisory_lock({K}, {DOOR})")
+        yield connection
+
+
+def set_to(legacy: Legacy, state: GateState, epoch: int = 1) -> None:
+    with legacy.ours() as connection:
+        set_gate(connection, Gate(epoch, state))
+        assert read_gate(connection) == Gate(epoch, state)
+
+
+def test_a_new_gate_is_open(legacy: Legacy) -> None:
+    with legacy.ours() as connection:
+        assert read_gate(connection) == Gate(0, GateState.OPEN)
+
+
+@pytest.mark.parametrize("write", WRITES)
+def test_a_closed_gate_refuses_every_kind_of_write(legacy: Legacy, write: str) -> None:
+    set_to(legacy, GateState.CLOSED)
+    before = legacy.sql("SELECT * FROM trips"), legacy.sql("SELECT * FROM notes")
+    with session(legacy) as connection, refused(sqlstates.GATE_SHUT):
+        rows(connection, WRITES[write])
+
+    assert (legacy.sql("SELECT * FROM trips"), legacy.sql("SELECT * FROM notes")) == before
+
+
+@pytest.mark.parametrize("isolation", ISOLATIONS)
+def test_a_snapshot_that_is_older_than_the_gate_is_refused(legacy: Legacy, isolation: str) -> None:
+    with session(legacy, isolation) as connection:
+        rows(connection, "SELECT count(*) FROM trips")
+        set_to(legacy, GateState.CLOSED)
+        with refused(sqlstates.GATE_SHUT):
+            rows(connection, WRITES["update"])
+
+
+@pytest.mark.parametrize("isolation", ISOLATIONS)
+def test_who_has_written_goes_on_while_the_gate_is_closing_and_the_barrier_waits_for_him(
+    legacy: Legacy, isolation: str
+) -> None:
+    with session(legacy, isolation) as writer, switcher(legacy) as switch:
+        rows(writer, "UPDATE trips SET status = 'a'")
+        set_to(legacy, GateState.CLOSING)
+        barrier = Blocked(legacy, switch, f"SELECT pg_advisory_xact_lock({K}, {BARRIER})")
+        barrier.wait_until_it_waits()
+        rows(writer, "UPDATE trips SET status = 'b'")
+        rows(writer, "INSERT INTO notes (trip_id, n, text) SELECT id, 9, 'new' FROM trips")
+        writer.commit()
+        barrier.result()
+
+    assert legacy.sql("SELECT status FROM trips") == [("b",)]
+
+
+def test_others_wait_at_the_door_while_the_gate_is_closing(legacy: Legacy) -> None:
+    for decided in (GateState.OPEN, GateState.CLOSED):
+        with session(legacy) as writer, switcher(legacy) as switch:
+            set_to(legacy, GateState.CLOSING)
+            waiting = Blocked(legacy, writer, "UPDATE trips SET status = 'late'")
+            waiting.wait_until_it_waits()
+            set_to(legacy, decided, epoch=2)
+            switch.close()
+            if decided is GateState.OPEN:
+                waiting.result()
+            else:
+                with refused(sqlstates.GATE_SHUT):
+                    waiting.result()
+
+
+def test_a_savepoint_that_is_taken_back_gives_the_lock_back(legacy: Legacy) -> None:
+    """Such a writer is a new one: he waits at the door."""
+    with session(legacy) as writer, switcher(legacy):
+        rows(writer, "SAVEPOINT s; UPDATE trips SET status = 'a'; ROLLBACK TO SAVEPOINT s")
+        set_to(legacy, GateState.CLOSING)
+        rows(writer, "SET LOCAL lock_timeout = '50ms'")
+        with pytest.raises(errors.LockNotAvailable):
+            rows(writer, "UPDATE trips SET status = 'b'")
+
+
+def test_nobody_writes_behind_the_barrier(legacy: Legacy) -> None:
+    """The barrier is held, the gate says open still: the lock keeps writers at the door."""
+    with session(legacy) as writer, switcher(legacy) as switch:
+        rows(switch, f"SELECT pg_advisory_lock({K}, {BARRIER})")
+        waiting = Blocked(legacy, writer, "UPDATE trips SET status = 'late'")
+        waiting.wait_until_it_waits()
+        set_to(legacy, GateState.CLOSED)
+        switch.close()
+        with refused(sqlstates.GATE_SHUT):
+            waiting.result()
+
+    assert legacy.sql("SELECT status FROM trips") == [("before",)]
+
+
+def without_statement_gates(legacy: Legacy) -> None:
+    """As for rows that logical apply writes, and for partitions made since."""
+    for table in ("trips", "notes", "notes_0", "notes_1", "attempts"):
+        legacy.sql(f'ALTER TABLE {table} DISABLE TRIGGER "0_tripstore_gate"')
+
+
+@pytest.mark.parametrize("write", ["insert", "update", "delete", "partition"])
+def test_row_capture_refuses_by_itself(legacy: Legacy, write: str) -> None:
+    without_statement_gates(legacy)
+    set_to(legacy, GateState.CLOSED)
+    with session(legacy) as connection, refused(sqlstates.GATE_SHUT):
+        rows(connection, WRITES["update" if write == "partition" else write])
+
+
+def test_row_capture_never_waits(legacy: Legacy) -> None:
+    without_statement_gates(legacy)
+    with session(legacy) as writer, switcher(legacy) as switch:
+        rows(switch, f"SELECT pg_advisory_lock({K}, {BARRIER})")
+        rows(writer, "SET LOCAL lock_timeout = '1ms'")
+        with refused(sqlstates.GATE_SHUT):
+            rows(writer, "UPDATE trips SET status = 'late'")
+
+
+def test_control_without_gate_and_row_capture_a_closed_store_is_written(legacy: Legacy) -> None:
+    without_statement_gates(legacy)
+    legacy.sql("ALTER TABLE trips DISABLE TRIGGER ALL")
+    set_to(legacy, GateState.CLOSED)
+    legacy.sql("UPDATE trips SET status = 'written'")
+
+    assert legacy.sql("SELECT status FROM trips") == [("written",)]
+
+
+def test_a_partition_made_later_is_behind_the_gate(legacy: Legacy) -> None:
+    """Its row triggers are there from the first on; it has no gate of its own before `schema apply` is run again."""
+    legacy.sql(
+        "ALTER TABLE notes DETACH PARTITION notes_1; DROP TABLE notes_1;"
+        "CREATE TABLE notes_x PARTITION OF notes FOR VALUES WITH (MODULUS 2, REMAINDER 1)"
+    )
+    trips = [legacy.trip()[0] for _ in range(20)]
+    set_to(legacy, GateState.CLOSED)
+    codes = set()
+    for id_ in trips:
+        with session(legacy) as connection, pytest.raises(errors.Error) as caught:
+            rows(connection, "INSERT INTO notes_x (trip_id, n, text) VALUES (%s, 5, 'x')", (id_,))
+        codes.add(caught.value.pgcode)
+
+    elsewhere = {"23514", "0A000"}  # the row belongs to another partition
+    assert sqlstates.GATE_SHUT in codes
+    assert codes <= {sqlstates.GATE_SHUT} | elsewhere
+    assert legacy.sql("SELECT count(*) FROM notes_x") == [(0,)]
+
+
+def test_the_lock_of_a_datastore_is_its_own() -> None:
+    classes: set[int] = {lock_class(name) for name in ("trips", "riders", "")}
+
+    assert len(classes) == 3
+    assert all(-(1 << 31) <= each < 1 << 31 for each in classes)
+
+
+def test_databases_of_one_server_have_gates_of_their_own(legacy: Legacy) -> None:
+    other = Legacy(legacy.server)
+    other.install(layout())
+    with switcher(legacy) as switch:
+        rows(switch, f"SELECT pg_advisory_lock({K}, {BARRIER})")
+        set_to(legacy, GateState.CLOSED)
+        _, key = other.trip("free")
+
+    assert other.versions(key) == [(1, "free")]
