@@ -9,8 +9,9 @@
                  `source` with id, uuid, version, label (a text, always 'a') and value
         rows:    [{sql, body} or {sql, unreadable, because}]: an SQL expression, and the body of its row as JSON; or
                  the path that is refused, and a part of the reason
-        puts:    [{body, refused, by, because}]: bodies that no row holds. by: codec, the store (it makes another row of
-                 them, or raises), where `because` is a part of the reason or an SQLSTATE
+        puts:    [{body, refused, by, because}]: bodies that no row holds, and the path that is refused. By codec:
+                 `because` is a part of the reason; by store: it is an SQLSTATE, `other` when Postgres makes
+                 another row of them, or a part of the reason why that row cannot be read
         misfit:  a part of the reason why `check` refuses such a column; then there are no rows
 
 An expression must mean the same in every session: no literal with a backslash but in E'', none in letters beyond

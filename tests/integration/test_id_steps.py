@@ -33,15 +33,17 @@ from tests.integration.id_company import (
     unfilled,
 )
 from tripstore.backends.postgres.connections import rows
+from tripstore.backends.postgres.diff_indexes import diff_indexes
 from tripstore.backends.postgres.errors import InvalidLayout, LegacyUnavailable
 from tripstore.backends.postgres.id_steps import id_steps
 from tripstore.backends.postgres.ids import uuid_of_id
 from tripstore.backends.postgres.key_backfill import FillOldRows
 from tripstore.backends.postgres.key_columns import AddColumn
-from tripstore.backends.postgres.key_indexes import UniqueIndex, proposed_indexes, shard_sql
+from tripstore.backends.postgres.key_indexes import UniqueIndex
 from tripstore.backends.postgres.key_not_null import SetNotNull
 from tripstore.backends.postgres.key_triggers import FillNewRows
 from tripstore.backends.postgres.layout import Layout, TableName
+from tripstore.backends.postgres.scan import shard_sql
 from tripstore.backends.postgres.steps import Step
 from tripstore.local.postgres_programs import Flavour
 from tripstore.local.servers import LocalServers
@@ -401,7 +403,7 @@ def test_a_role_that_may_only_write_the_companys_tables_goes_on(
 
 def test_the_proposed_indexes_know_the_shard_of_a_row(company: Connection, ours: Connection) -> None:
     apply(ours, steps())
-    for statement in proposed_indexes(ours, LAYOUT, 16):
+    for statement in diff_indexes(ours, LAYOUT, 16):
         rows(ours, statement)
 
     expression = shard_sql("trip_uuid", 16)

@@ -26,7 +26,7 @@ from tests.legacy_databases import postgres_server
 from tests.scale import scaled
 from tripstore.backends.postgres.errors import LegacyRefused, Unrepresentable
 from tripstore.backends.postgres.layout import DeletePolicy, Layout
-from tripstore.backends.postgres.row_puts import RowPuts
+from tripstore.backends.postgres.row_writes import RowWrites
 from tripstore.local.postgres import PostgresServer
 from tripstore.local.servers import LocalServers
 
@@ -367,7 +367,7 @@ def test_triggers_of_the_company_find_their_tables(trips: Company) -> None:
 def test_a_put_that_is_not_compared_stores_another_body(strict: Company, monkeypatch: pytest.MonkeyPatch) -> None:
     """The control of the comparison: without it Postgres rounds, and the caller believes otherwise."""
     row_key = strict.base()
-    monkeypatch.setattr(RowPuts, "_compare", lambda *_arguments: None)
+    monkeypatch.setattr(RowWrites, "_compare", lambda *_arguments: None)
 
     assert strict.store.put_cell(row_key, "BASE", 2, {"fare": "1.005"}).status == "CREATED"
 

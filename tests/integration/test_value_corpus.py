@@ -7,6 +7,7 @@ a second table, and that row is rendered again.
 from __future__ import annotations
 
 import itertools
+import re
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
@@ -32,6 +33,7 @@ from tripstore.local.servers import LocalServers
 
 FLAVOURS: tuple[Flavour, ...] = ("machine", "wheel")
 COPY = "copy"
+SQLSTATE = re.compile(r"\d\d[0-9A-Z]{3}")
 IN_ORDER = "SELECT op, row FROM heard ORDER BY n"
 #: A put that Postgres takes, and makes another row of.
 ANOTHER_ROW = "other"
@@ -216,7 +218,7 @@ def check_put(tables: Tables, put: Put) -> None:
         assert put.because in refused.value.reason
         return
     texts = tables.codec.row(body)
-    if put.because[:5].isalnum() and put.because[:2].isdigit():
+    if SQLSTATE.fullmatch(put.because):
         with pytest.raises(psycopg2.Error) as failed:
             tables.write(texts)
         assert failed.value.pgcode == put.because

@@ -29,9 +29,10 @@ from tripstore.backends.postgres.database import LegacyDatabase
 from tripstore.backends.postgres.layout import Layout
 from tripstore.backends.postgres.log import Log
 from tripstore.backends.postgres.measured import measured
+from tripstore.backends.postgres.places import ColumnPlaces
 from tripstore.backends.postgres.puts import Puts, Shape
 from tripstore.backends.postgres.queries import Queries
-from tripstore.backends.postgres.reads import Places, Reads
+from tripstore.backends.postgres.reads import Reads
 from tripstore.backends.postgres.scan import Scan
 
 
@@ -54,7 +55,7 @@ class PostgresBackend:
         self.database = database
         self._shape = Shape(layout.datastore, shards, max_body_bytes)
         self._codecs = Codecs(layout)
-        self._places = Places(layout)
+        self._places = ColumnPlaces(layout)
         self._indexes = {definition.name: definition for definition in indexes}
         self._arrange(Habits())
 

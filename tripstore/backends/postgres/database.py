@@ -10,19 +10,18 @@ import random
 import time
 import weakref
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TypeVar
 
 import psycopg2
 
 from schemaless_core import metrics
-from schemaless_core.config import DeadlineConfig, PoolConfig
 from schemaless_core.deadline import Deadline
 from schemaless_core.engine.mysql.permits import NoPermit, Permits
 from schemaless_core.errors import SchemalessError
 from tripstore.backends.postgres.connections import RENDERING
 from tripstore.backends.postgres.errors import LegacyRefused, LegacyUnavailable
+from tripstore.backends.postgres.settings import LegacySettings
 from tripstore.backends.postgres.translation import (
     SERVER,
     Again,
@@ -48,18 +47,6 @@ SELECT pg_catalog.current_setting('search_path'),
 _IN_THE_WAY = """\
 SELECT pid, application_name, state FROM pg_catalog.pg_stat_activity
 WHERE pid = ANY(pg_catalog.pg_blocking_pids(%s)) ORDER BY pid"""
-
-
-@dataclass(frozen=True, slots=True)
-class LegacySettings:
-    """How cells are read and written over Postgres connections."""
-
-    deadlines: DeadlineConfig = field(default_factory=lambda: DeadlineConfig(put_seconds=2.0, batch_cell_seconds=0.01))
-    pool: PoolConfig = field(default_factory=PoolConfig)
-    lock_seconds: float = 1.0  #: Waiting for one lock; somebody's open transaction holds it.
-    statement_seconds: float = 60.0  #: One statement, as the server counts; a call's own deadline is shorter.
-    idle_transaction_seconds: float = 5.0  #: The server ends a transaction of ours whose process stopped so long.
-    application: str = "tripstore"
 
 
 class LegacyDatabase:
@@ -254,11 +241,6 @@ def _options(**more: str) -> str:
 
 def _milliseconds(seconds: float) -> str:
     return str(max(round(seconds * 1000), 1))
-
-
-def with_deadlines(settings: LegacySettings, **seconds: float) -> LegacySettings:
-    """The same settings with other deadlines."""
-    return replace(settings, deadlines=replace(settings.deadlines, **seconds))
 
 
 _ALL: weakref.WeakSet[LegacyDatabase] = weakref.WeakSet()

@@ -14,6 +14,7 @@ from uuid import UUID
 
 from schemaless_core.answers import ANY
 from schemaless_core.cell import Cell
+from schemaless_core.failpoints import reach
 from tripstore.backends.postgres.rows import Found
 from tripstore.backends.postgres.wire import LegacyConnection
 
@@ -47,6 +48,10 @@ WHERE (SELECT max(c.ref_key) FROM tripstore.cell AS c WHERE c.row_key = given.ro
        AND c.column_name = given.column_name) IS NOT DISTINCT FROM {expected}"""
 _SAME_KEY = "AND c.ref_key = given.ref_key"
 
+_STORE = """\
+INSERT INTO tripstore.cell (row_key, column_name, ref_key, body) VALUES (%s::uuid, %s, %s, %s);
+INSERT INTO tripstore.queue (row_key, column_name, ref_key, row, origin) VALUES (%s::uuid, %s, %s, %s, 'facade')"""
+
 
 class NewCell(NamedTuple):
     """A checked cell with its canonical bytes."""
@@ -74,6 +79,14 @@ def put(connection: LegacyConnection, new: NewCell, expect_latest: Any) -> Put:
 def put_many(connection: LegacyConnection, cells: Sequence[NewCell]) -> list[Put]:
     """Store cells of different keys as one transaction, in order."""
     return _put(connection, cells, "", _SAME_KEY)
+
+
+def store(connection: LegacyConnection, new: NewCell) -> None:
+    """Store a cell of a mapped column beside its table, within the caller's transaction, who knows its key is free."""
+    cell, data = new
+    key = (str(cell.row_key), cell.column_name, cell.ref_key)
+    connection.rows(_STORE, (*key, data, *key, data.decode()))
+    reach("put.stored")
 
 
 def lock_sql(row_key: UUID, column_name: str = "") -> str:

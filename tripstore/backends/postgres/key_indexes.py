@@ -17,8 +17,8 @@ from tripstore.backends.postgres.ddl import PATIENT, Patience, our_name, patient
 from tripstore.backends.postgres.errors import InvalidLayout
 from tripstore.backends.postgres.index_builds import build_unique, drop_index
 from tripstore.backends.postgres.key_columns import KeyColumn
-from tripstore.backends.postgres.layout import Layout, TableName, quoted
-from tripstore.backends.postgres.relations import Relation, leaves, tree
+from tripstore.backends.postgres.layout import TableName, quoted
+from tripstore.backends.postgres.relations import Relation, tree
 from tripstore.backends.postgres.steps import Progress
 
 # Every unique index that refuses at once, whole and valid, with its columns.
@@ -131,23 +131,6 @@ class UniqueIndex:
         attach = f"ALTER INDEX {index} ATTACH PARTITION {partition}"
         patiently(connection, relation.name, "ACCESS EXCLUSIVE", [*limits, attach], self.patience)
         reach("ids.leaf_attached")
-
-
-def shard_sql(uuid: str, shards: int) -> str:
-    """The shard of a row key in SQL; `uuid` is an expression."""
-    digest = f"pg_catalog.md5(pg_catalog.uuid_send({uuid}))"
-    return f"pg_catalog.mod(('x' || pg_catalog.substr({digest}, 1, 8))::bit(32)::int8, {shards}::int8)::int4"
-
-
-def proposed_indexes(connection: Connection, layout: Layout, shards: int) -> list[str]:
-    """What makes the diff of a shard cheap: proposed only, since each costs room in a database that has none."""
-    columns = {(column.table, column.uuid) for column in layout.columns.values()}
-    return [
-        f"CREATE INDEX CONCURRENTLY {quoted(our_name('tripstore', leaf.name.name, 'shard'))} ON {leaf.name.sql} "
-        f"(({shard_sql(quoted(uuid), shards)}), {quoted(uuid)})"
-        for table, uuid in sorted(columns)
-        for leaf in leaves(connection, table)
-    ]
 
 
 def _serves(found: Sequence[str], wanted: Sequence[str]) -> bool:

@@ -120,7 +120,7 @@ class LookupCache:
         """
         run = rows_of or self._rows_of
         if run is not None:
-            for lookup in wanted.keys.keys() | wanted.values.keys():
+            for lookup in dict.fromkeys([*wanted.keys, *wanted.values]):
                 keys, uuids = wanted.keys.get(lookup, ()), wanted.values.get(lookup, ())
                 self._pairs[lookup].fill(keys, uuids, run)
 

@@ -34,7 +34,8 @@ from tripstore.backends.postgres.database import LegacyDatabase
 from tripstore.backends.postgres.errors import Unrepresentable
 from tripstore.backends.postgres.free import NewCell
 from tripstore.backends.postgres.layout import LEGACY_ID, Layout, RefKeyKind
-from tripstore.backends.postgres.reads import Places, Reads
+from tripstore.backends.postgres.places import ColumnPlaces
+from tripstore.backends.postgres.reads import Reads
 from tripstore.backends.postgres.row_puts import RowPuts
 from tripstore.backends.postgres.wire import LegacyConnection
 
@@ -59,7 +60,7 @@ class Puts:
         self,
         database: LegacyDatabase,
         layout: Layout,
-        places: Places,
+        places: ColumnPlaces,
         codecs: Codecs,
         reads: Reads,
         shape: Shape,

@@ -14,9 +14,9 @@ from schemaless_core.requests import check_columns, check_limit
 from tripstore.backends.postgres.bodies import Bodies, Stored
 from tripstore.backends.postgres.codecs import Codecs
 from tripstore.backends.postgres.database import LegacyDatabase
-from tripstore.backends.postgres.history import History
-from tripstore.backends.postgres.layout import LEGACY_ID, Layout
-from tripstore.backends.postgres.rows import FIELDS, ColumnRows, Found, LegacyIds, OwnCells, text
+from tripstore.backends.postgres.layout import LEGACY_ID
+from tripstore.backends.postgres.places import ColumnPlaces
+from tripstore.backends.postgres.rows import FIELDS, Found, OwnCells, text
 from tripstore.backends.postgres.wire import LegacyConnection, Prepared
 
 T = TypeVar("T")
@@ -32,44 +32,10 @@ _FREE_AT = Prepared("uuid, text, bigint", _FREE.at("$1", "$3"))
 _FREE_BELOW = Prepared("uuid, text, bigint, bigint", _FREE.below("$1", "$3", "$4"))
 
 
-class Places:
-    """Where the cells of each column are, and the statements that read them."""
-
-    def __init__(self, layout: Layout) -> None:
-        self.columns = {name: ColumnRows(column) for name, column in layout.columns.items()}
-        self.legacy_ids = LegacyIds(layout)
-        self.mapped: Mapping[str, ColumnRows | LegacyIds] = {**self.columns, LEGACY_ID: self.legacy_ids}
-        parent = History(self.columns[layout.parent.name], None)
-        self.histories = {column.name: History(self.columns[column.name], parent) for column in layout.children}
-        self.histories[layout.parent.name] = parent
-        self.latest = {name: Prepared("uuid", rows.latest("$1")) for name, rows in self.mapped.items()}
-        #: The row of the parent column is its latest cell, if it is there: so much is planned and started faster.
-        self.current = {layout.parent.name: Prepared("uuid", self.columns[layout.parent.name].latest_row("$1"))}
-        self.at = {name: Prepared("uuid, bigint", rows.at("$1", "$2")) for name, rows in self.columns.items()}
-        self.row = Prepared("uuid", self.of_row("$1", None))
-
-    def of_row(self, key: str, columns: Collection[str] | None) -> str:
-        """A SELECT of the latest cells of a row, with the column name first."""
-        parts = [
-            f"SELECT {rows.name}::text, latest.* FROM ({rows.latest(key)}) AS latest"
-            for name, rows in self.mapped.items()
-            if columns is None or name in columns
-        ]
-        free = f"NOT c.column_name = ANY ({_array(map(text, self.mapped))})"
-        if columns is not None:
-            free = f"c.column_name = ANY ({_array(text(name) for name in columns if name not in self.mapped)})"
-        parts.append(
-            "SELECT column_name, ref_key, NULL::int, NULL::text, body, created_at FROM ("
-            "SELECT DISTINCT ON (c.column_name) c.column_name, c.ref_key, c.body, c.created_at FROM tripstore.cell AS c"
-            f" WHERE c.row_key = {key} AND {free} ORDER BY c.column_name, c.ref_key DESC) AS free"
-        )
-        return " UNION ALL ".join(parts)
-
-
 class Reads:
     """The reading half of the legacy store, by key."""
 
-    def __init__(self, database: LegacyDatabase, places: Places, codecs: Codecs, habits: Habits) -> None:
+    def __init__(self, database: LegacyDatabase, places: ColumnPlaces, codecs: Codecs, habits: Habits) -> None:
         self._database = database
         self._places = places
         self._bodies = Bodies(codecs)
@@ -300,7 +266,3 @@ class _Parts:
     @property
     def sql(self) -> str:
         return " UNION ALL ".join(self._parts)
-
-
-def _array(texts: Iterable[str]) -> str:
-    return f"ARRAY[{', '.join(texts)}]::text[]"

@@ -222,3 +222,13 @@ class LegacyIds:
 def quoted_uuid(value: UUID) -> str:
     """A UUID as it stands in SQL."""
     return f"'{value}'::uuid"
+
+
+def quoted_int(number: int) -> str:
+    """A bigint as it stands in SQL: without quotes the lowest one would be none."""
+    return f"'{number}'::bigint"
+
+
+def escaped(sql: str) -> str:
+    """SQL that stands in a statement with parameters."""
+    return sql.replace("%", "%%")

@@ -19,8 +19,8 @@ from schemaless_core.sharding import BUCKETS_PER_SHARD, bucket_of, cell_hash
 from tripstore.backends.postgres.bodies import Bodies, Stored
 from tripstore.backends.postgres.codecs import Codecs
 from tripstore.backends.postgres.database import LegacyDatabase
+from tripstore.backends.postgres.places import ColumnPlaces
 from tripstore.backends.postgres.puts import Shape
-from tripstore.backends.postgres.reads import Places
 from tripstore.backends.postgres.rows import CHANGES, ColumnRows, Found, LegacyIds, quoted_uuid, text
 from tripstore.backends.postgres.wire import LegacyConnection
 
@@ -37,7 +37,9 @@ def shard_sql(row_key: str, shards: int) -> str:
 class Scan:
     """The part of the legacy store that enumerates."""
 
-    def __init__(self, database: LegacyDatabase, places: Places, codecs: Codecs, shape: Shape, habits: Habits) -> None:
+    def __init__(
+        self, database: LegacyDatabase, places: ColumnPlaces, codecs: Codecs, shape: Shape, habits: Habits
+    ) -> None:
         self._database = database
         self._places = places
         self._bodies = Bodies(codecs)
@@ -166,7 +168,7 @@ class _Source:
             self.newest_first = f" ORDER BY {columns}, {newest} DESC"
 
 
-def _sources(places: Places, columns: Collection[str] | None) -> Iterator[_Source]:
+def _sources(places: ColumnPlaces, columns: Collection[str] | None) -> Iterator[_Source]:
     nothing = "NULL::int, NULL::text"
     for name, rows in places.mapped.items():
         if columns is not None and name not in columns:

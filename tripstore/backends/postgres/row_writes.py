@@ -1,0 +1,104 @@
+"""`RowWrites`: inserts and updates rows of one mapped column, and takes back what came out as another body."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from schemaless_core.canonical import from_canonical
+from schemaless_core.cell import Cell
+from schemaless_core.failpoints import reach
+from tripstore.backends.postgres.bodies import Bodies, Stored, difference
+from tripstore.backends.postgres.errors import Unrepresentable
+from tripstore.backends.postgres.free import NewCell
+from tripstore.backends.postgres.layout import Layout, quoted
+from tripstore.backends.postgres.rows import ColumnRows, Found, escaped, quoted_int, quoted_uuid
+from tripstore.backends.postgres.translation import Again
+from tripstore.backends.postgres.wire import LegacyConnection
+
+#: What the captured columns of a row are to hold.
+Texts = Mapping[str, str | None]
+
+
+class RowWrites:
+    """Writes within the caller's transaction."""
+
+    def __init__(self, layout: Layout, rows: ColumnRows, bodies: Bodies) -> None:
+        self._layout = layout
+        self._rows = rows
+        self._column = rows.column
+        self._bodies = bodies
+
+    def update(
+        self, connection: LegacyConnection, new: NewCell, texts: Texts, expected: int | None, begin: str = ""
+    ) -> bool:
+        """Move a row to a higher version, which is the expected one if that is given; False: there is none such."""
+        update, parameters = self._update(new.cell, texts, expected)
+        found = connection.rows(escaped(begin) + update, parameters)
+        if not found:
+            return False
+        reach("put.updated")
+        self._compare(connection, new, Found(*found[0]))
+        return True
+
+    def insert(self, connection: LegacyConnection, new: NewCell, texts: Texts) -> None:
+        """Insert the row, and read it once more: a tombstone that came meanwhile lifts it above its ref key."""
+        cell, rows, column = new.cell, self._rows, self._column
+        number, version = column.split(cell.ref_key)
+        values: dict[str, Any] = {quoted(name): value for name, value in texts.items() if not self._is_key(name)}
+        if rows.number is not None:
+            values[rows.number] = number
+        if rows.version is not None:
+            values[rows.version] = version
+        key = quoted_uuid(cell.row_key)
+        names = [rows.uuid, *values]
+        markers = ["%s"] * len(values)
+        source = f"SELECT {', '.join([key, *markers])}"
+        if column.parent is not None:
+            names.insert(0, quoted(column.parent))
+            parent = self._layout.row_key
+            source = (
+                f"SELECT {', '.join(['p.' + escaped(quoted(parent.id)), key, *markers])} "
+                f"FROM {escaped(parent.table.sql)} AS p WHERE p.{escaped(quoted(parent.uuid))} = {key}"
+            )
+        row = f"SELECT {rows.current} FROM {rows.table} AS r WHERE {rows.is_row(key, str(number))}"
+        found = connection.rows(
+            f"INSERT INTO {escaped(rows.table)} ({escaped(', '.join(names))}) {source}; {escaped(row)}",
+            list(values.values()),
+        )
+        reach("put.inserted")
+        if not found or found[0][0] != cell.ref_key:
+            raise Again("the row was deleted or lifted meanwhile")
+        self._compare(connection, new, Found(*found[0]))
+
+    def _update(self, cell: Cell, texts: Texts, expected: int | None) -> tuple[str, list[Any]]:
+        """Set the captured columns and the version of a row whose version is lower."""
+        rows, column = self._rows, self._column
+        number, version = column.split(cell.ref_key)
+        assert rows.version is not None  # facts are never changed
+        values = {name: value for name, value in texts.items() if not self._is_key(name)}
+        assignments = [f"{escaped(quoted(name))} = %s" for name in values] + [f"{escaped(rows.version)} = '{version}'"]
+        key = quoted_uuid(cell.row_key)
+        where = f"{rows.is_row(key, str(number))} AND r.{rows.version} < {quoted_int(version)}"
+        if expected is not None:
+            where += f" AND r.{rows.version} = {quoted_int(column.split(expected)[1])}"
+        own = rows.own.at(key, quoted_int(cell.ref_key))
+        sql = (
+            f"UPDATE {escaped(rows.table)} AS r SET {', '.join(assignments)} "
+            f"WHERE {escaped(where)} AND NOT EXISTS ({escaped(own)}) RETURNING {escaped(rows.current)}"
+        )
+        return sql, list(values.values())
+
+    def _compare(self, connection: LegacyConnection, new: NewCell, row: Found) -> None:
+        """Refuse when the row that came of a put holds another body: whoever raises rolls back."""
+        stored = Stored(new.cell.row_key, new.cell.column_name, row)
+        data = self._bodies.data(connection, stored)
+        if data != new.data:
+            path = difference(new.cell.body, from_canonical(data))
+            hint = "Write it as Postgres gives it back, or map it to another type."
+            raise Unrepresentable(path, "Postgres gives back another value", hint=hint)
+
+    def _is_key(self, physical: str) -> bool:
+        """Whether a physical column is part of the row's key, and so set by it."""
+        source = self._column.ref_key
+        return physical in (self._column.uuid, self._column.parent, source.column, source.version)
