@@ -346,22 +346,18 @@ def test_an_inserted_row_is_refused_like_an_updated_one(strict: Company) -> None
     assert strict.store.get_row(row_key) == {}
 
 
-def test_triggers_of_the_company_find_their_tables(trips: Company) -> None:
+def test_triggers_of_the_company_find_their_tables(server: PostgresServer) -> None:
     """Our sessions pin a search path; what our puts set off does not know of it."""
-    trips.legacy.sql("CREATE TABLE IF NOT EXISTS audit (what text)")
-    trips.legacy.sql(
-        "CREATE OR REPLACE FUNCTION auditing() RETURNS trigger LANGUAGE plpgsql AS "
-        "$$ BEGIN INSERT INTO audit VALUES (NEW.status); RETURN NULL; END $$"
-    )
-    trips.legacy.sql(
-        "CREATE OR REPLACE TRIGGER auditing AFTER INSERT OR UPDATE ON trips FOR EACH ROW EXECUTE FUNCTION auditing()"
-    )
-    text = str(uuid4())
+    altered = """
+        CREATE TABLE audit (what text);
+        CREATE FUNCTION auditing() RETURNS trigger LANGUAGE plpgsql AS
+            $$ BEGIN INSERT INTO audit VALUES (NEW.status); RETURN NULL; END $$;
+        CREATE TRIGGER auditing AFTER INSERT OR UPDATE ON trips FOR EACH ROW EXECUTE FUNCTION auditing();
+    """
+    with company(server, altered=altered) as made:
+        made.base(1, 2)
 
-    row_key = trips.base()
-    trips.store.put_cell(row_key, "BASE", 2, status(text))
-
-    assert trips.legacy.sql("SELECT 1 FROM audit WHERE what = %s", text) == [(1,)]
+        assert made.legacy.sql("SELECT what FROM audit") == [("1",), ("2",)]
 
 
 def test_a_put_that_is_not_compared_stores_another_body(strict: Company, monkeypatch: pytest.MonkeyPatch) -> None:

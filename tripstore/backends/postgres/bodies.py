@@ -47,6 +47,13 @@ class Bodies:
         body = self._body(connection, stored)
         return Cell(stored.row_key, stored.column_name, found.ref_key, body, None, found.created_at)
 
+    def sought_cell(self, connection: LegacyConnection, stored: Stored) -> Cell:
+        """One cell, once what its row points to has been looked up."""
+        found = stored.found
+        if found.row is not None and found.layout is not None:
+            self._codecs.prefetch_of(connection, found.layout, stored.column_name, (found.row,))
+        return self.cell(connection, stored)
+
     def cells(self, connection: LegacyConnection, stored: list[Stored]) -> list[Cell]:
         """Many cells, with one look at each table that their rows point to."""
         self.prefetch(connection, stored)

@@ -20,9 +20,9 @@ from tripstore.backends.postgres.layout import Field, Layout, MappedColumn, RefK
 from tripstore.backends.postgres.live import LiveTable, TableKind
 
 #: Whose transaction ids have 64 bits: what capture stands on.
-OLDEST_VERSION = 130000
+OLDEST_VERSION = 140000
 #: BEFORE triggers fire in the order of their names, and ours have to see what all others made of a row.
-LAST_TRIGGER = "zz_tripstore"
+LAST_TRIGGER = "~tripstore_"
 
 _ADDED = "`tripstore schema apply` adds it."
 _WHOLE_NUMBER = "Make it bigint, integer or, for a number, smallint."

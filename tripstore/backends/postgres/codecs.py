@@ -42,9 +42,13 @@ class Codecs:
         for layout, column_name, row in rows:
             by_codec[layout, column_name].append(row)
         for (layout, column_name), texts in by_codec.items():
-            columns = self._columns(connection, layout)
-            if column_name in columns and (wanted := columns[column_name].codec.missing(texts)):
-                columns[column_name].lookups.fill(wanted, connection.rows)
+            self.prefetch_of(connection, layout, column_name, texts)
+
+    def prefetch_of(self, connection: LegacyConnection, layout: int, column_name: str, rows: Sequence[str]) -> None:
+        """The same for rows of one column."""
+        column = self._columns(connection, layout).get(column_name)
+        if column is not None and (wanted := column.codec.missing(rows)):
+            column.lookups.fill(wanted, connection.rows)
 
     def prefetch_bodies(self, connection: LegacyConnection, column_name: str, bodies: Sequence[Json]) -> None:
         """The same for bodies of the present layout."""

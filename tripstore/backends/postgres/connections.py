@@ -21,12 +21,15 @@ RENDERING = {
     "bytea_output": "hex",
 }
 
+#: What makes the text of values that we send mean what it says, whatever a role's own settings are.
+MEANING = {"client_encoding": "UTF8", "array_nulls": "on", "standard_conforming_strings": "on", "xmloption": "content"}
+
 CONNECT_SECONDS = 5
 
 
 def options(**more: str) -> str:
     """Settings of a session as libpq takes them; they cost no round trip."""
-    settings = RENDERING | {"client_encoding": "UTF8"} | more
+    settings = RENDERING | MEANING | more
     return " ".join(f"-c {name}={value.replace(' ', chr(92) + ' ')}" for name, value in settings.items())
 
 

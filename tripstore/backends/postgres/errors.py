@@ -40,9 +40,5 @@ class InvalidLayout(Invalid, TripstoreError):
     """A layout that cannot be used, or that does not fit the live database."""
 
 
-class CaptureBroken(Conflict, TripstoreError):
-    """Capture is missing, disabled, or was so for a while: changes may have been missed."""
-
-
 class LegacyRefused(Conflict, TripstoreError):
     """Postgres refuses the write: a constraint of the company's, or capture's own rules."""

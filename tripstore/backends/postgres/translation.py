@@ -40,6 +40,7 @@ _VALUES = {
     "22P05": "a character is missing in the database's encoding",
     "22P03": "a value has a form that its column does not read",
     "2200G": "a value has another type than its column",
+    "2200N": "a text is no XML",
     "23502": "a column without default must have a value",
     "23503": "it points to a row that is not there",
     "23514": "a CHECK constraint refuses it",

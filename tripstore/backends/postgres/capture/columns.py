@@ -40,7 +40,7 @@ class AddedColumn:
 
     def statements(self) -> Sequence[str]:
         return [
-            f"ALTER TABLE {self.table.sql} ADD COLUMN {quoted(self.name)} {self.type}",
+            f"ALTER TABLE {self.table.sql} ADD COLUMN IF NOT EXISTS {quoted(self.name)} {self.type}",
             f"COMMENT ON COLUMN {self.table.sql}.{quoted(self.name)} IS {literal(COMMENT)}",
         ]
 

@@ -93,9 +93,11 @@ END
             f"Rows of {self._table} are facts: they go only with their parent, and never to another partition.",
             f"Delete the parent. If rows are deleted alone, {changes.column.name} needs a version in the layout.",
         )
-        highest = (
-            f"(SELECT max(r.{self._n}) FROM {changes.column.table.sql} r WHERE r.{changes.uuid} = OLD.{changes.uuid})"
+        remaining = (
+            f"SELECT max(r.{self._n}) FROM {changes.column.table.sql} r WHERE r.{changes.uuid} = OLD.{changes.uuid}"
         )
+        # A cascade also finds rows that the snapshot does not: those Postgres refuses itself, a moment later.
+        highest = f"GREATEST(OLD.{self._n}, ({remaining}))"
         above = "" if changes.is_ignored else " + 1"
         queue = "" if changes.is_ignored else f"  IF FOUND THEN\n{changes.queue_tombstone('top', 'highest')}  END IF;\n"
         body = f"""

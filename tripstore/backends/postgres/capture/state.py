@@ -14,7 +14,9 @@ from tripstore.backends.postgres.layout import Layout
 
 NUMBER = "SELECT number FROM tripstore.layout WHERE digest = %s"
 REGISTER = """
-INSERT INTO tripstore.layout (digest, document) VALUES (%s, %s) ON CONFLICT (digest) DO NOTHING
+INSERT INTO tripstore.layout (digest, document)
+SELECT given.digest, given.document FROM (VALUES (%s, %s)) AS given (digest, document)
+WHERE NOT EXISTS (SELECT FROM tripstore.layout l WHERE l.digest = given.digest) ON CONFLICT (digest) DO NOTHING
 """
 STATE = "SELECT since, layout, broken FROM tripstore.capture"
 BEGIN_AT = """
