@@ -220,11 +220,11 @@ def test_an_upgrade_is_whole_for_each_table(installed: Legacy, failpoints: Path)
 
 
 BREAKS = {
-    "disabled": ('ALTER TABLE trips DISABLE TRIGGER "0_tripstore_base_updated"', "is disabled"),
+    "disabled": ('ALTER TABLE trips DISABLE TRIGGER "S_tripstore_base_updated"', "is disabled"),
     "all disabled": ("ALTER TABLE attempts DISABLE TRIGGER ALL", "is disabled"),
-    "downgraded": ('ALTER TABLE trips ENABLE TRIGGER "0_tripstore_base_inserted"', "role replica"),
+    "downgraded": ('ALTER TABLE trips ENABLE TRIGGER "S_tripstore_base_inserted"', "role replica"),
     "restored": ("ALTER TABLE notes DISABLE TRIGGER ALL; ALTER TABLE notes ENABLE TRIGGER ALL", "role replica"),
-    "clone": ('ALTER TABLE notes_0 DISABLE TRIGGER "0_tripstore_notes_deleted"', "is disabled"),
+    "clone": ('ALTER TABLE notes_0 DISABLE TRIGGER "S_tripstore_notes_deleted"', "is disabled"),
     "dropped": ('DROP TRIGGER "~tripstore_base_update" ON trips', "is missing"),
     "gate dropped": ('DROP TRIGGER "0_tripstore_gate" ON trips', "gate is missing"),
     "another trigger": (

@@ -24,9 +24,10 @@ from tests.legacy import attempts, base, layout, notes
 from tests.legacy_backends import Company, company, deleting_layout, status
 from tests.legacy_databases import postgres_server
 from tests.scale import scaled
-from tripstore.backends.postgres.errors import LegacyRefused, Unrepresentable
+from tripstore.backends.postgres.errors import LegacyRefused, LegacyUnavailable, Unrepresentable
 from tripstore.backends.postgres.layout import DeletePolicy, Layout
 from tripstore.backends.postgres.row_writes import RowWrites
+from tripstore.backends.postgres.tombstones import Tombstones
 from tripstore.local.postgres import PostgresServer
 from tripstore.local.servers import LocalServers
 
@@ -411,6 +412,48 @@ def test_facts_of_a_deleted_parent_stay_history_when_it_comes_back(server: Postg
 
 def layout_with(on_delete: DeletePolicy) -> Layout:
     return layout(base(on_delete), attempts(), notes())
+
+
+def test_a_tombstone_waits_for_an_insertion_under_way(trips: Company) -> None:
+    """Else the row would stand below its tomb: the mirror would hold it for deleted (I8)."""
+    row_key = uuid4()
+    with closing(trips.legacy.connect()) as service:
+        service.cursor().execute("INSERT INTO trips (trip_uuid, status) VALUES (%s, 'new')", (str(row_key),))
+        with pytest.raises(LegacyUnavailable):
+            trips.store.using(deadline=0.5).put_cell(row_key, "BASE", 5, None)
+        service.commit()
+
+    trips.legacy.sql("UPDATE trips SET status = 'newer' WHERE trip_uuid = %s", str(row_key))
+    assert trips.store.put_cell(row_key, "BASE", 5, None).status == "CREATED"
+    assert trips.versions(row_key) == [5, 2, 1]
+
+
+def test_a_tombstone_that_does_not_wait_leaves_a_row_below_it(trips: Company, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The control."""
+    row_key = uuid4()
+    monkeypatch.setattr(Tombstones, "_wait_for_writers", lambda *_arguments: None)
+    with closing(trips.legacy.connect()) as service:
+        service.cursor().execute("INSERT INTO trips (trip_uuid, status) VALUES (%s, 'new')", (str(row_key),))
+        trips.store.put_cell(row_key, "BASE", 5, None)
+        service.commit()
+
+    trips.legacy.sql("UPDATE trips SET status = 'newer' WHERE trip_uuid = %s", str(row_key))
+
+    assert trips.legacy.sql("SELECT base_version FROM trips WHERE trip_uuid = %s", str(row_key)) == [(2,)]
+    assert max(trips.queued(row_key)) == 5
+
+
+def test_a_tombstone_of_the_parent_waits_for_a_child_under_way(trips: Company) -> None:
+    row_key = trips.base()
+    ((trip_id,),) = trips.legacy.sql("SELECT id FROM trips WHERE trip_uuid = %s", str(row_key))
+    with closing(trips.legacy.connect()) as service:
+        service.cursor().execute("INSERT INTO notes (trip_id, n, text) VALUES (%s, 1, 'a')", (trip_id,))
+        with pytest.raises(LegacyUnavailable):
+            trips.store.using(deadline=0.5).put_cell(row_key, "BASE", 2, None)
+        service.commit()
+
+    with pytest.raises(LegacyRefused, match="NOTES"):
+        trips.store.put_cell(row_key, "BASE", 2, None)
 
 
 def test_a_layout_may_forbid_deletions(server: PostgresServer) -> None:

@@ -14,6 +14,7 @@ from schemaless_core.datastore import Datastore
 from tripstore.config import load_config
 from tripstore.demo import accidents, drivers, riders
 from tripstore.demo.billing import BOOKS
+from tripstore.demo.company import show_the_company
 from tripstore.demo.crew import Crew
 from tripstore.demo.journal import Acknowledged, digest
 from tripstore.demo.playground import SHARDS, Engine, Playground, playground
@@ -45,6 +46,7 @@ class Story:
             self._read(store)
             self._bill(store)
             self._find()
+            self._company()
             delivered = self._tail(store)
             return self._compare(delivered)
 
@@ -114,6 +116,11 @@ class Story:
             self._workers("index", {}) as workers,
         ):
             self._promises += drivers.find_drives(step, workers, self._place.config)
+
+    def _company(self) -> None:
+        title = "Show a company's own Postgres through the same API, while its services write"
+        with self._narrator.step(title, "tripstore init --from postgresql://… && tripstore schema apply") as step:
+            show_the_company(step)
 
     def _tail(self, store: Datastore) -> dict[CellKey, Cell]:
         with self._narrator.step("Tail the log of all shards to its end", "store.get_cells_for_shards({…})") as step:

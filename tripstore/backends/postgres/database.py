@@ -5,6 +5,7 @@ Safe to share by threads and to inherit by forks. Whatever the driver raises lea
 
 from __future__ import annotations
 
+import logging
 import os
 import random
 import time
@@ -30,6 +31,7 @@ from tripstore.backends.postgres.translation import (
 )
 from tripstore.backends.postgres.wire import DeadlinePassed, LegacyConnection
 
+logger = logging.getLogger(__name__)
 T = TypeVar("T")
 
 #: The longest pause before a transaction that lost against another is repeated.
@@ -73,6 +75,7 @@ class LegacyDatabase:
                     raise
                 is_renewed = True
                 metrics.call_repeated("connection_broken")
+                logger.info("A connection to Postgres broke; new ones are made.", extra={"event": "legacy.reconnected"})
                 self._forget_idle()  # the server went away: all of them are dead
             except Again as lost:
                 if lost.constraint is not None and lost.constraint == refused_by:

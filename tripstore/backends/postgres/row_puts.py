@@ -72,8 +72,8 @@ class RowPuts:
                 return self._committed(connection)
             return self._settled(connection, new, texts, expect_latest)
         except LockTimeout as timeout:
-            if self._column.is_child and expect_latest is not ANY:
-                raise Again(timeout.message) from timeout
+            if texts is None or (self._column.is_child and expect_latest is not ANY):
+                raise Again(timeout.message) from timeout  # it gave way
             raise
         except ValueRefused as refused:
             raise self._fields.named(connection, refused, texts or {}) from refused

@@ -27,6 +27,9 @@ from tripstore.backends.postgres.wire import LegacyConnection
 #: Rows of one page of a checksum.
 ROWS_PER_PAGE = 5_000
 
+# How few rows are of a shard the planner does not know: it would sort a whole table for each page.
+_BY_INDEX = "SET LOCAL enable_sort = off; SET LOCAL enable_seqscan = off; SET LOCAL enable_bitmapscan = off; "
+
 
 def shard_sql(row_key: str, shards: int) -> str:
     """The shard of a row key in SQL: the same as `schemaless_core.sharding`. An index on it makes walks cheap."""
@@ -109,7 +112,7 @@ class Scan:
         if not parts:
             return []
         sql = f'SELECT DISTINCT row_key::text COLLATE "C" FROM ({parts}) AS keys ORDER BY 1 LIMIT {limit}'
-        return [UUID(key) for (key,) in connection.rows(sql)]
+        return [UUID(key) for (key,) in connection.rows(_BY_INDEX + sql)]
 
     def _latest(
         self,
@@ -133,7 +136,8 @@ class Scan:
             known = latest.get((key, name))
             if known is None or known.ref_key < found.ref_key:
                 latest[key, name] = found
-        return [Stored(UUID(key), name, found) for (key, name), found in latest.items()]
+        row_keys = {key: UUID(key) for key, _name in latest}
+        return [Stored(row_keys[key], name, found) for (key, name), found in latest.items()]
 
     def _within(self, source: _Source, shard: int, after: UUID | None, last: UUID | None) -> str:
         conditions = [source.where, f"{shard_sql(source.key, self._shape.shards)} = {shard}"]

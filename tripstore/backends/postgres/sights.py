@@ -12,9 +12,9 @@ from tripstore.backends.postgres.rows import ColumnRows, Found, quoted_int, quot
 from tripstore.backends.postgres.wire import LegacyConnection
 
 _BEGIN = "BEGIN; SET LOCAL tripstore.origin = 'facade'; SET LOCAL search_path = {path}"
-# Who holds the parent and waits for a child's number may stand in a circle with a service, and must be the one who
-# gives way: long before deadlock_timeout, after which Postgres might choose the service.
-_GIVE_WAY = "SET LOCAL lock_timeout = '100ms'"
+#: Who holds one thing and waits for another may stand in a circle with a service, and must be the one who gives way:
+#: long before deadlock_timeout, after which Postgres might choose the service.
+GIVE_WAY = "SET LOCAL lock_timeout = '100ms'"
 
 
 class Sight(NamedTuple):
@@ -52,7 +52,7 @@ class Lookout:
         locks = [begin_sql(connection)] if connection.is_idle else ["ROLLBACK", begin_sql(connection)]
         locks.append(lock_sql(cell.row_key))  # a parent and the children that come before it take turns
         if self._column.is_child and expect_latest is not ANY:
-            locks.append(_GIVE_WAY)
+            locks.append(GIVE_WAY)
             locks.append(f"{self._parent(key)} FOR UPDATE")  # no child can be inserted below it
             locks.append(
                 f"SELECT 1 FROM {rows.table} AS r WHERE r.{rows.uuid} = {key} ORDER BY r.{rows.number} DESC "

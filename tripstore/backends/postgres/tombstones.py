@@ -10,7 +10,8 @@ from tripstore.backends.postgres.errors import LegacyRefused, Unrepresentable
 from tripstore.backends.postgres.free import NewCell, store
 from tripstore.backends.postgres.layout import RefKeyKind, TombstonePolicy
 from tripstore.backends.postgres.rows import ColumnRows, Found, quoted_uuid
-from tripstore.backends.postgres.sights import Sight
+from tripstore.backends.postgres.sights import GIVE_WAY, Sight
+from tripstore.backends.postgres.translation import Again
 from tripstore.backends.postgres.wire import LegacyConnection
 
 _STORE_TOMBSTONE = "INSERT INTO tripstore.cell (row_key, column_name, ref_key, body) VALUES (%s::uuid, %s, %s, %s)"
@@ -42,8 +43,9 @@ class Tombstones:
         if seen.row is not None:
             self._delete(connection, new, seen.row, number)
             return
+        self._wait_for_writers(connection, new)
         if self._kind is RefKeyKind.FACT:
-            facts = connection.rows(self._rows.latest_row(key)) if seen.has_parent else []
+            facts = connection.rows(self._rows.latest_row(key))
             if facts and cell.ref_key < facts[0][0]:
                 store(connection, new)
                 return
@@ -56,8 +58,22 @@ class Tombstones:
         connection.rows(_STORE_TOMBSTONE, (row_key, name, ref_key, TOMBSTONE))
         connection.rows(_QUEUE_TOMBSTONE, (row_key, name, ref_key, seen.tomb))
 
+    def _wait_for_writers(self, connection: LegacyConnection, new: NewCell) -> None:
+        """Where no row is, no lock of a row keeps others out: an INSERT under way has not seen this tomb, and its row
+        would stand below it, deleted for every mirror. The table is locked for the few statements until the commit.
+        """
+        rows, number = self._rows, self._column.split(new.cell.ref_key)[0]
+        is_row = rows.is_row(quoted_uuid(new.cell.row_key), str(number))
+        found = connection.rows(
+            f"{GIVE_WAY}; LOCK TABLE {rows.table} IN SHARE MODE; SELECT 1 FROM {rows.table} AS r WHERE {is_row}"
+        )
+        if found:
+            raise Again("the row was inserted meanwhile")
+
     def _delete(self, connection: LegacyConnection, new: NewCell, row: Found, number: int) -> None:
         cell, rows, key = new.cell, self._rows, quoted_uuid(new.cell.row_key)
+        if self._children:  # nobody inserts a child from here on
+            connection.rows(f"{GIVE_WAY}; SELECT 1 FROM {rows.table} AS r WHERE r.{rows.uuid} = {key} FOR UPDATE")
         for child in self._children:
             self._clear(connection, child, key)
         row_key, name = str(cell.row_key), cell.column_name

@@ -148,6 +148,7 @@ class LegacyConnection:
                 slow_at = math.inf
                 if self.when_slow is not None:
                     self.when_slow()
+                    self.when_slow = None
             state = poll()
 
     def _sleep(self, poller: select.poll, until: float) -> bool:

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from tripstore.backends.postgres.capture.functions import PINNED, Function, settings_for
 from tripstore.backends.postgres.capture.gate import row_gate
-from tripstore.backends.postgres.capture.names import FIRST, LAST, MOVED, function_name, literal, slug
+from tripstore.backends.postgres.capture.names import LAST, LOGGED, MOVED, function_name, literal, slug
 from tripstore.backends.postgres.capture.shape import Shape
 from tripstore.backends.postgres.capture.triggers import Trigger
 from tripstore.backends.postgres.layout import DeletePolicy, Layout, MappedColumn, RefKeyKind, quoted
@@ -95,7 +95,7 @@ class Changes:
         return Trigger(f"{LAST}{self.part}_{verb}", "BEFORE", event, function_name(self.part, verb), when)
 
     def after(self, verb: str, event: str, when: str | None = None) -> Trigger:
-        return Trigger(f"{FIRST}{self.part}_{verb}", "AFTER", event, function_name(self.part, verb), when)
+        return Trigger(f"{LOGGED}{self.part}_{verb}", "AFTER", event, function_name(self.part, verb), when)
 
     def floor(self, row: str) -> str:
         """The ref key above which a row's life begins; NULL: it is the first."""
@@ -139,14 +139,14 @@ class Changes:
     def _above_floor(self) -> str:
         return f"(SELECT {self.floor('NEW')}) AS f (floor) WHERE f.floor IS NULL OR f.floor < {self.ref_key('NEW')}"
 
-    def queue_tombstone(self, ref_key: str, previous: str) -> str:
+    def queue_tombstone(self, ref_key: str, previous: str, on_conflict: str = "") -> str:
         values = f"OLD.{self.uuid}, {self.name}, {ref_key}, {self._number}, NULL, {previous}, NULLIF(said, '')"
         return f"""\
   IF said = 'reverse' THEN
     INSERT INTO tripstore.log ({_COLUMNS}, id, delivered_at)
     VALUES ({values}, nextval('tripstore.queue_id_seq'), clock_timestamp());
   ELSE
-    INSERT INTO tripstore.queue ({_COLUMNS}) VALUES ({values});
+    INSERT INTO tripstore.queue ({_COLUMNS}) VALUES ({values}){on_conflict};
   END IF;
 """
 

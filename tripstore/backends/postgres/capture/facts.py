@@ -11,7 +11,13 @@ from tripstore.backends.postgres.capture.changes import DECLARE_SAID, Changes
 from tripstore.backends.postgres.capture.functions import PINNED, Function, plain, refuse
 from tripstore.backends.postgres.capture.keys import forbidden, refuse_new_keys
 from tripstore.backends.postgres.capture.parents import DECLARE_PARENT, fill_uuid, parent_is_there
-from tripstore.backends.postgres.capture.sqlstates import BELOW_TOMBSTONE, DELETE_REFUSED, FACT_CHANGED, OUT_OF_RANGE
+from tripstore.backends.postgres.capture.sqlstates import (
+    BELOW_TOMBSTONE,
+    DELETE_REFUSED,
+    FACT_CHANGED,
+    OUT_OF_RANGE,
+    SERIALIZATION_FAILURE,
+)
 from tripstore.backends.postgres.capture.triggers import Trigger
 from tripstore.backends.postgres.layout import DeletePolicy, quoted
 
@@ -99,7 +105,18 @@ END
         # A cascade also finds rows that the snapshot does not: those Postgres refuses itself, a moment later.
         highest = f"GREATEST(OLD.{self._n}, ({remaining}))"
         above = "" if changes.is_ignored else " + 1"
-        queue = "" if changes.is_ignored else f"  IF FOUND THEN\n{changes.queue_tombstone('top', 'highest')}  END IF;\n"
+        # The same while the fact above is not delivered: here it would be known as a duplicate key.
+        unseen = refuse(
+            SERIALIZATION_FAILURE,
+            f"A row of {self._table} was inserted since this transaction began, and its parent is to be deleted.",
+            "Repeat the transaction.",
+        )
+        tombstone = changes.queue_tombstone("top", "highest", " ON CONFLICT DO NOTHING")
+        queue = (
+            ""
+            if changes.is_ignored
+            else f"  IF FOUND THEN\n{tombstone}    IF NOT FOUND THEN\n      {unseen}\n    END IF;\n  END IF;\n"
+        )
         body = f"""
 DECLARE
   {DECLARE_SAID}

@@ -15,10 +15,12 @@ LIFTING = "tripstore.lifting"
 #: Set by capture itself when a row left its partition: where its next version starts, `<row key> <ref key>`.
 MOVED = "tripstore.moved"
 
-#: Triggers fire in the order of their names. The gate comes before everybody, and so does what is logged: a trigger of
-#: the company's may change the row again. Versions are decided last, when everybody has changed NEW: ~ sorts after
-#: all other ASCII.
+#: Triggers fire in the order of their names. The gate comes before everybody. What is logged comes before the company's
+#: AFTER triggers, which may change the row again, but after Postgres' own, RI_…: a child row whose parent is going must
+#: wait for that, and not for a tombstone. Versions are decided last, when everybody has changed NEW: ~ sorts after all
+#: other ASCII.
 FIRST = "0_tripstore_"
+LOGGED = "S_tripstore_"
 LAST = "~tripstore_"
 GATE_TRIGGER = f"{FIRST}gate"
 GATE_FUNCTION = "gate_slow"

@@ -7,7 +7,7 @@ remembered in `tripstore.pair`, for ever; and its key is never given to another 
 from __future__ import annotations
 
 from tripstore.backends.postgres.capture.functions import PINNED, Function, plain, refuse
-from tripstore.backends.postgres.capture.names import FIRST, LAST, literal, pair_name, pair_slug
+from tripstore.backends.postgres.capture.names import LAST, LOGGED, literal, pair_name, pair_slug
 from tripstore.backends.postgres.capture.sqlstates import PAIR_CHANGED
 from tripstore.backends.postgres.capture.triggers import Trigger
 from tripstore.backends.postgres.layout import Lookup, quoted
@@ -71,5 +71,5 @@ END
 
     def _made(self, verb: str, body: str, time: str, event: str, when: str | None = None) -> Made:
         name = f"{self._part}_{verb}"
-        order = LAST if time == "BEFORE" else FIRST
+        order = LAST if time == "BEFORE" else LOGGED
         return Function(name, body, PINNED), Trigger(f"{order}{name}", time, event, name, when)

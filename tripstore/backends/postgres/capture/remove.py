@@ -5,7 +5,7 @@ from __future__ import annotations
 from psycopg2.extensions import connection as Connection  # noqa: N812
 
 from schemaless_core.failpoints import reach
-from tripstore.backends.postgres.capture.names import FIRST, LAST, in_schema
+from tripstore.backends.postgres.capture.names import FIRST, LAST, LOGGED, in_schema
 from tripstore.backends.postgres.capture.shape import Shape
 from tripstore.backends.postgres.connections import rows
 from tripstore.backends.postgres.ddl import PATIENT, Patience, under_lock
@@ -19,7 +19,7 @@ FROM pg_catalog.pg_trigger t JOIN pg_catalog.pg_class c ON c.oid = t.tgrelid
 JOIN pg_catalog.pg_namespace s ON s.oid = c.relnamespace JOIN pg_catalog.pg_proc p ON p.oid = t.tgfoid
 JOIN pg_catalog.pg_namespace ours ON ours.oid = p.pronamespace
 WHERE t.tgrelid = ANY (%s::bigint[]::oid[]) AND t.tgparentid = 0 AND NOT t.tgisinternal AND ours.nspname = %s
-  AND (pg_catalog.starts_with(t.tgname, %s) OR pg_catalog.starts_with(t.tgname, %s))
+  AND EXISTS (SELECT FROM unnest(%s::text[]) AS ours (prefix) WHERE pg_catalog.starts_with(t.tgname, prefix))
 ORDER BY t.tgrelid, t.tgname
 """
 STILL_USED = """
@@ -31,7 +31,7 @@ JOIN pg_catalog.pg_namespace s ON s.oid = p.pronamespace WHERE s.nspname = %s AN
 def drop_table_capture(connection: Connection, shape: Shape, patience: Patience = PATIENT) -> None:
     """All of one table's triggers in one transaction, and the functions that only they called."""
     oids = [node.oid for node in shape.nodes]
-    found = rows(connection, TRIGGERS, (oids, SCHEMA, FIRST, LAST))
+    found = rows(connection, TRIGGERS, (oids, SCHEMA, [FIRST, LOGGED, LAST]))
     if found:
         drops = [
             f"DROP TRIGGER {quoted(trigger)} ON {TableName(schema, name).sql}" for schema, name, trigger, _ in found

@@ -23,5 +23,6 @@ PAIR_CHANGED = "TS009"
 #: The version did not rise with the fields: a facade's mistake, or a trigger that runs after capture's.
 VERSION_STANDS = "TS010"
 
-#: Postgres' own: what services know of a missing parent already.
+#: Postgres' own, for what services know already: a missing parent, and a snapshot that is too old.
 NO_PARENT = "23503"
+SERIALIZATION_FAILURE = "40001"
