@@ -72,8 +72,8 @@ class Puts:
         self._reads = reads
         self._shape = shape
         self._habits = habits
-        children = {column.name: RowPuts(layout, places.columns[column.name], (), codecs) for column in layout.children}
-        parent = RowPuts(layout, places.columns[layout.parent.name], list(children.values()), codecs)
+        children = {column.name: RowPuts(layout, places.columns[column.name], {}, codecs) for column in layout.children}
+        parent = RowPuts(layout, places.columns[layout.parent.name], children, codecs)
         self._mapped = {**children, layout.parent.name: parent}
 
     def put(self, cell: Cell, expect_latest: Any) -> PutResult:

@@ -8,7 +8,7 @@ compared with what was asked for, and taken back when it is another.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from schemaless_core.answers import ANY
@@ -21,19 +21,15 @@ from tripstore.backends.postgres.codec import TOMBSTONE
 from tripstore.backends.postgres.codecs import Codecs
 from tripstore.backends.postgres.errors import LegacyRefused, Unrepresentable
 from tripstore.backends.postgres.fields import FieldNames
-from tripstore.backends.postgres.free import NewCell, store
+from tripstore.backends.postgres.free import NewCell, lock_sql, store
 from tripstore.backends.postgres.layout import Layout, RefKeyKind
-from tripstore.backends.postgres.row_writes import RowWrites
+from tripstore.backends.postgres.row_writes import CameBefore, RowWrites, came_before
 from tripstore.backends.postgres.rows import CURRENT, ColumnRows, Found
 from tripstore.backends.postgres.sights import Lookout, begin_sql
 from tripstore.backends.postgres.tombstones import Tombstones
 from tripstore.backends.postgres.translation import Again, LockTimeout, ValueRefused
 from tripstore.backends.postgres.wire import LegacyConnection
 
-_CAME_BEFORE = """\
-SELECT c.ref_key, c.body FROM tripstore.cell AS c WHERE c.row_key = %s::uuid AND c.column_name = %s
-AND NOT EXISTS (SELECT FROM tripstore.tomb AS t WHERE t.row_key = c.row_key AND t.column_name = c.column_name
-                AND t.ref_key >= c.ref_key) ORDER BY c.ref_key"""
 # Capture queues the row anew, under the same key.
 _TAKE_OUT = """\
 DELETE FROM tripstore.cell WHERE row_key = %s::uuid AND column_name = %s AND ref_key = %s;
@@ -49,7 +45,7 @@ class Outcome(NamedTuple):
 class RowPuts:
     """Puts of one mapped column."""
 
-    def __init__(self, layout: Layout, rows: ColumnRows, children: Sequence[RowPuts], codecs: Codecs) -> None:
+    def __init__(self, layout: Layout, rows: ColumnRows, children: Mapping[str, RowPuts], codecs: Codecs) -> None:
         self.rows = rows
         self._column = rows.column
         self._kind = rows.column.ref_key.kind
@@ -60,7 +56,7 @@ class RowPuts:
         self._fields = FieldNames(rows.column)
         self._lookout = Lookout(layout, rows)
         self._writes = RowWrites(layout, rows, self._bodies)
-        self._tombstones = Tombstones(rows, [child.rows for child in children])
+        self._tombstones = Tombstones(rows, [child.rows for child in children.values()])
 
     def put(self, connection: LegacyConnection, new: NewCell, expect_latest: Any) -> Outcome:
         """One attempt; `Again` when somebody was faster."""
@@ -78,14 +74,15 @@ class RowPuts:
         except ValueRefused as refused:
             raise self._fields.named(connection, refused, texts or {}) from refused
 
-    def adopt(self, connection: LegacyConnection, parent: Cell) -> None:
-        """Move cells that came before their parent into the table; what its rows cannot hold stays a cell."""
-        found = connection.rows(_CAME_BEFORE, (str(parent.row_key), self._column.name))
-        newest = {self._column.split(ref_key)[0]: (ref_key, bytes(body)) for ref_key, body in found}
-        for ref_key, data in newest.values():
-            if data != TOMBSTONE:
-                cell = Cell(parent.row_key, self._column.name, ref_key, from_canonical(data))
-                self._adopt(connection, NewCell(cell, data))
+    def _adopt_children(self, connection: LegacyConnection, parent: Cell, found: Sequence[CameBefore]) -> None:
+        """Move cells that came before their parent into the tables; what a row cannot hold stays a cell."""
+        newest: dict[tuple[str, int], CameBefore] = {}
+        for came in sorted(found):
+            newest[came.column_name, self._children[came.column_name]._column.split(came.ref_key)[0]] = came
+        for came in newest.values():
+            if came.data != TOMBSTONE:
+                cell = Cell(parent.row_key, came.column_name, came.ref_key, from_canonical(came.data))
+                self._children[came.column_name]._adopt(connection, NewCell(cell, came.data))
 
     def _adopt(self, connection: LegacyConnection, new: NewCell) -> None:
         connection.rows("SAVEPOINT adopted")
@@ -106,12 +103,24 @@ class RowPuts:
     def _advanced(
         self, connection: LegacyConnection, new: NewCell, texts: dict[str, str | None], expect_latest: Any
     ) -> bool:
-        """Move the row in place, in the packet that begins the transaction; False: it cannot be that simple."""
+        """Insert the row, or move it, in the packet that begins the transaction; False: it cannot be that simple."""
         is_conditional = expect_latest is not ANY
+        if not is_conditional and self._is_first(new.cell):
+            begin = f"{begin_sql(connection)}; {lock_sql(new.cell.row_key)}"
+            waiting = self._writes.insert_first(connection, new, texts, begin, self._children)
+            if waiting is None:
+                return False
+            self._adopt_children(connection, new.cell, waiting)
+            return True
         if self._kind is RefKeyKind.FACT or expect_latest is None or (is_conditional and self._column.is_child):
             return False
         expected = expect_latest if is_conditional else None
         return self._writes.update(connection, new, texts, expected, f"{begin_sql(connection)}; ")
+
+    def _is_first(self, cell: Cell) -> bool:
+        """Whether a ref key is that of a row that nobody has changed yet: most likely there is none."""
+        _number, version = self._column.split(cell.ref_key)
+        return self._kind is RefKeyKind.FACT or version == (0 if self._kind is RefKeyKind.CHILD else 1)
 
     def _settled(
         self, connection: LegacyConnection, new: NewCell, texts: dict[str, str | None] | None, expect_latest: Any
@@ -137,8 +146,11 @@ class RowPuts:
             store(connection, new)
         else:
             self._writes.insert(connection, new, texts)
-            for child in self._children:
-                child.adopt(connection, cell)
+            if self._children:
+                statement = f"SELECT c.column_name, c.ref_key, c.body {came_before(cell, self._children)}"
+                found = connection.rows(statement)
+                waiting = [CameBefore(name, ref_key, bytes(body)) for name, ref_key, body in found]
+                self._adopt_children(connection, cell, waiting)
         return self._committed(connection)
 
     def _equal(self, connection: LegacyConnection, new: NewCell, held: Found) -> Outcome:
