@@ -79,9 +79,10 @@ class RowWrites:
         number, _version = self._column.split(cell.ref_key)
         key = quoted_uuid(cell.row_key)
         insert, values = self._insert(cell, texts)
+        # Queue and log need not be asked: of a change that is there the row is, or what its deletion left.
         nothing = [
             f"SELECT FROM {rows.table} AS r WHERE {rows.is_row(key, str(number))}",
-            *(f"SELECT FROM ({each}) AS own" for each in rows.elsewhere(key, quoted_int(cell.ref_key))),
+            f"SELECT FROM ({rows.own.at(key, quoted_int(cell.ref_key))}) AS own",
             *(
                 f"SELECT FROM {table} AS t WHERE t.row_key = {key} AND t.column_name = {rows.name}"
                 for table in ("tripstore.tomb", "tripstore.kept")
