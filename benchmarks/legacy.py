@@ -21,12 +21,12 @@ from sqlalchemy.orm import Session
 from benchmarks.timing import Comparison, compare
 from schemaless_core import Json
 from tripstore.backends.postgres.backend import PostgresBackend
-from tripstore.backends.postgres.connections import connected, rows
-from tripstore.backends.postgres.database import LegacyDatabase
-from tripstore.backends.postgres.layout import Layout
-from tripstore.backends.postgres.reading import load_layout
+from tripstore.backends.postgres.ddl.steps import apply_all
+from tripstore.backends.postgres.layout.layout import Layout
+from tripstore.backends.postgres.layout.reading import load_layout
 from tripstore.backends.postgres.schema_steps import schema_steps
-from tripstore.backends.postgres.steps import apply_all
+from tripstore.backends.postgres.wire.connections import connected, rows
+from tripstore.backends.postgres.wire.database import LegacyDatabase
 from tripstore.demo import legacy
 from tripstore.demo.legacy.fictions import Fiction
 from tripstore.demo.legacy.models import BillingAttempt, Trip

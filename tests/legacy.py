@@ -20,8 +20,8 @@ from psycopg2.extensions import connection as Connection  # noqa: N812
 
 from tripstore.backends.postgres.capture import capture_steps, verify
 from tripstore.backends.postgres.capture.plan import Saboteur
-from tripstore.backends.postgres.connections import connected, rows
-from tripstore.backends.postgres.layout import (
+from tripstore.backends.postgres.ddl.steps import Step
+from tripstore.backends.postgres.layout.layout import (
     DeletePolicy,
     Field,
     FieldType,
@@ -32,7 +32,7 @@ from tripstore.backends.postgres.layout import (
     RowKeySource,
     TableName,
 )
-from tripstore.backends.postgres.steps import Step
+from tripstore.backends.postgres.wire.connections import connected, rows
 from tripstore.local.postgres import PostgresServer
 from tripstore.local.postgres_programs import Flavour
 from tripstore.local.servers import LocalServers

@@ -10,8 +10,8 @@ from tests.legacy import layout
 from tests.legacy_backends import SHARDS
 from tests.legacy_databases import PATIENT
 from tripstore.backends.postgres.backend import PostgresBackend
-from tripstore.backends.postgres.database import LegacyDatabase
-from tripstore.backends.postgres.settings import LegacySettings
+from tripstore.backends.postgres.wire.database import LegacyDatabase
+from tripstore.backends.postgres.wire.settings import LegacySettings
 
 
 def main(url: str, row_key: str, column: str, ref_key: str, body: str) -> None:

@@ -11,9 +11,9 @@ from schemaless_core import Json
 from tests.legacy import Legacy, layout
 from tests.legacy_databases import PATIENT
 from tripstore.backends.postgres.backend import PostgresBackend
-from tripstore.backends.postgres.database import LegacyDatabase
-from tripstore.backends.postgres.layout import Layout, TombstonePolicy
-from tripstore.backends.postgres.settings import LegacySettings
+from tripstore.backends.postgres.layout.layout import Layout, TombstonePolicy
+from tripstore.backends.postgres.wire.database import LegacyDatabase
+from tripstore.backends.postgres.wire.settings import LegacySettings
 from tripstore.local.postgres import PostgresServer
 
 DRIVERS = ("11111111-1111-1111-1111-111111111111", "22222222-2222-2222-2222-222222222222")

@@ -10,11 +10,11 @@ import psycopg2
 from schemaless_core.config import DeadlineConfig
 from tripstore.backends.postgres.backend import PostgresBackend
 from tripstore.backends.postgres.capture.migrate import migrate
-from tripstore.backends.postgres.connections import connected
-from tripstore.backends.postgres.database import LegacyDatabase
-from tripstore.backends.postgres.layout import Layout
-from tripstore.backends.postgres.reading import load_layout
-from tripstore.backends.postgres.settings import LegacySettings
+from tripstore.backends.postgres.layout.layout import Layout
+from tripstore.backends.postgres.layout.reading import load_layout
+from tripstore.backends.postgres.wire.connections import connected
+from tripstore.backends.postgres.wire.database import LegacyDatabase
+from tripstore.backends.postgres.wire.settings import LegacySettings
 from tripstore.local.postgres import PostgresServer
 from tripstore.local.postgres_programs import Flavour
 from tripstore.local.servers import LocalServers

@@ -24,8 +24,8 @@ from schemaless_core.config import (
 )
 from schemaless_core.errors import InvalidConfig
 from schemaless_core.urls import shown_setting
-from tripstore.backends.postgres.layout import Layout
-from tripstore.backends.postgres.reading import load_layout
+from tripstore.backends.postgres.layout.layout import Layout
+from tripstore.backends.postgres.layout.reading import load_layout
 
 DEFAULT_FILE = Path("tripstore.yaml")
 ENVIRONMENT_VARIABLE = "TRIPSTORE_CONFIG"

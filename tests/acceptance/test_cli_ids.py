@@ -23,11 +23,11 @@ from tests.integration.id_company import (
     postgres,
     session,
 )
-from tripstore.backends.postgres.connections import rows
-from tripstore.backends.postgres.id_steps import id_steps
-from tripstore.backends.postgres.ids import uuid_of_id
-from tripstore.backends.postgres.key_columns import AddColumn
-from tripstore.backends.postgres.key_triggers import FillNewRows
+from tripstore.backends.postgres.ids.ids import uuid_of_id
+from tripstore.backends.postgres.ids.key_columns import AddColumn
+from tripstore.backends.postgres.ids.key_triggers import FillNewRows
+from tripstore.backends.postgres.ids.steps import id_steps
+from tripstore.backends.postgres.wire.connections import rows
 from tripstore.local.servers import LocalServers
 
 PAGE = Path(__file__).parents[2] / "docs" / "howto" / "ids-to-uuids.md"

@@ -29,8 +29,8 @@ from tests.integration.test_capture_versions import before_insert_alone
 from tests.legacy import FLAVOURS, Legacy, layout, legacy_server
 from tests.scale import scaled
 from tripstore.backends.postgres.capture.sqlstates import BELOW_TOMBSTONE, NO_PARENT
-from tripstore.backends.postgres.connections import rows
-from tripstore.backends.postgres.layout import VERSION_BITS
+from tripstore.backends.postgres.layout.layout import VERSION_BITS
+from tripstore.backends.postgres.wire.connections import rows
 from tripstore.local.postgres_programs import Flavour
 from tripstore.local.servers import LocalServers
 

@@ -36,11 +36,11 @@ from tests.legacy_backends import DRIVERS, SHARDS, Company, company, status
 from tests.legacy_databases import FLAVOURS, postgres_server
 from tests.scale import scaled
 from tripstore.backends.postgres.backend import PostgresBackend
-from tripstore.backends.postgres.column_types import read_column_types
-from tripstore.backends.postgres.connections import connected
+from tripstore.backends.postgres.codec.column_types import read_column_types
+from tripstore.backends.postgres.codec.strategy import bodies
 from tripstore.backends.postgres.errors import LegacyRefused, Unrepresentable
-from tripstore.backends.postgres.layout import LEGACY_ID
-from tripstore.backends.postgres.strategy import bodies
+from tripstore.backends.postgres.layout.layout import LEGACY_ID
+from tripstore.backends.postgres.wire.connections import connected
 from tripstore.local.servers import LocalServers
 
 CHILD = 1 << 20

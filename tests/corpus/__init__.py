@@ -28,8 +28,8 @@ from typing import Any, Literal
 import yaml
 
 from schemaless_core.canonical import canonical_bytes, from_canonical
-from tripstore.backends.postgres.layout import Layout
-from tripstore.backends.postgres.reading import load_layout
+from tripstore.backends.postgres.layout.layout import Layout
+from tripstore.backends.postgres.layout.reading import load_layout
 
 FOLDER = Path(__file__).parent
 COLUMN = "BASE"

@@ -10,10 +10,10 @@ from typing import Any
 
 from psycopg2.extensions import connection as Connection  # noqa: N812
 
-from tripstore.backends.postgres.connections import connected, rows
-from tripstore.backends.postgres.ddl import Patience
-from tripstore.backends.postgres.key_backfill import Pace
-from tripstore.backends.postgres.layout import (
+from tripstore.backends.postgres.ddl.ddl import Patience
+from tripstore.backends.postgres.ddl.steps import Progress, Step
+from tripstore.backends.postgres.ids.key_backfill import Pace
+from tripstore.backends.postgres.layout.layout import (
     Field,
     FieldType,
     Layout,
@@ -22,7 +22,7 @@ from tripstore.backends.postgres.layout import (
     RowKeySource,
     TableName,
 )
-from tripstore.backends.postgres.steps import Progress, Step
+from tripstore.backends.postgres.wire.connections import connected, rows
 from tripstore.local.postgres import PostgresServer
 from tripstore.local.postgres_programs import Flavour
 from tripstore.local.servers import LocalServers

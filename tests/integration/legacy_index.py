@@ -20,8 +20,9 @@ from schemaless_core.canonical import canonical_bytes
 from schemaless_core.deadline import Deadline
 from schemaless_core.indexes.definition import IndexDefinition, load_definitions
 from tripstore.backends.postgres import tables
-from tripstore.backends.postgres.connections import connected, rows
-from tripstore.backends.postgres.layout import (
+from tripstore.backends.postgres.codec.lookups import LookupCache
+from tripstore.backends.postgres.codec.values import value_of
+from tripstore.backends.postgres.layout.layout import (
     LEGACY_ID,
     Field,
     FieldType,
@@ -32,9 +33,8 @@ from tripstore.backends.postgres.layout import (
     RowKeySource,
     TableName,
 )
-from tripstore.backends.postgres.lookups import LookupCache
-from tripstore.backends.postgres.queries import Queries
-from tripstore.backends.postgres.values import value_of
+from tripstore.backends.postgres.queries.queries import Queries
+from tripstore.backends.postgres.wire.connections import connected, rows
 from tripstore.local.postgres import PostgresServer
 
 TABLES = """

@@ -10,8 +10,7 @@ import pytest
 
 from tests.legacy import FLAVOURS, Legacy, base, layout, legacy_server, refused
 from tripstore.backends.postgres.capture import sqlstates
-from tripstore.backends.postgres.connections import rows
-from tripstore.backends.postgres.layout import (
+from tripstore.backends.postgres.layout.layout import (
     DeletePolicy,
     Field,
     FieldType,
@@ -22,6 +21,7 @@ from tripstore.backends.postgres.layout import (
     RowKeySource,
     TableName,
 )
+from tripstore.backends.postgres.wire.connections import rows
 from tripstore.local.postgres_programs import Flavour
 from tripstore.local.servers import LocalServers
 

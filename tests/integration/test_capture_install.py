@@ -12,10 +12,10 @@ import pytest
 from schemaless_core.failpoints import FailpointReached, use_folder
 from tests.legacy import FLAVOURS, Legacy, apply, attempts, base, layout, legacy_server, notes
 from tripstore.backends.postgres.capture import capture_steps, migrate, note_gap, read_state, remove, verify
-from tripstore.backends.postgres.connections import rows
-from tripstore.backends.postgres.ddl import Patience
+from tripstore.backends.postgres.ddl.ddl import Patience
 from tripstore.backends.postgres.errors import LegacyUnavailable
-from tripstore.backends.postgres.layout import DeletePolicy, Field, FieldType, Layout
+from tripstore.backends.postgres.layout.layout import DeletePolicy, Field, FieldType, Layout
+from tripstore.backends.postgres.wire.connections import rows
 from tripstore.local.postgres_programs import Flavour
 from tripstore.local.servers import LocalServers
 

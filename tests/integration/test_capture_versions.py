@@ -25,8 +25,8 @@ from tests.legacy import (
 )
 from tripstore.backends.postgres.capture import capture_steps, sqlstates
 from tripstore.backends.postgres.capture.plan import Made
-from tripstore.backends.postgres.connections import rows
-from tripstore.backends.postgres.layout import NUMBER_MAX, VERSION_BITS, VERSION_MAX, DeletePolicy
+from tripstore.backends.postgres.layout.layout import NUMBER_MAX, VERSION_BITS, VERSION_MAX, DeletePolicy
+from tripstore.backends.postgres.wire.connections import rows
 from tripstore.local.postgres_programs import Flavour
 from tripstore.local.servers import LocalServers
 

@@ -12,7 +12,7 @@ from psycopg2.extensions import connection as Connection  # noqa: N812
 from tests.legacy import FLAVOURS, Blocked, Legacy, layout, legacy_server, refused
 from tripstore.backends.postgres.capture import sqlstates
 from tripstore.backends.postgres.capture.gate import BARRIER, DOOR, Gate, GateState, lock_class, read_gate, set_gate
-from tripstore.backends.postgres.connections import rows
+from tripstore.backends.postgres.wire.connections import rows
 from tripstore.local.postgres_programs import Flavour
 from tripstore.local.servers import LocalServers
 

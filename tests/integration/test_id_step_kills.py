@@ -28,10 +28,10 @@ from tests.integration.id_company import (
     session,
     unfilled,
 )
-from tripstore.backends.postgres.connections import rows
+from tripstore.backends.postgres.ddl.steps import Step
 from tripstore.backends.postgres.errors import LegacyUnavailable
-from tripstore.backends.postgres.id_steps import id_steps
-from tripstore.backends.postgres.steps import Step
+from tripstore.backends.postgres.ids.steps import id_steps
+from tripstore.backends.postgres.wire.connections import rows
 from tripstore.local.postgres_programs import Flavour
 from tripstore.local.servers import LocalServers
 

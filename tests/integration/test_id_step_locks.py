@@ -31,16 +31,16 @@ from tests.integration.id_company import (
     silent,
     unfilled,
 )
-from tripstore.backends.postgres import ddl
-from tripstore.backends.postgres.connections import rows
-from tripstore.backends.postgres.ddl import under_lock
+from tripstore.backends.postgres.ddl import ddl
+from tripstore.backends.postgres.ddl.ddl import under_lock
+from tripstore.backends.postgres.ddl.holders import Holder, holders
+from tripstore.backends.postgres.ddl.steps import Step
+from tripstore.backends.postgres.ddl.watched import run_watched
 from tripstore.backends.postgres.errors import LegacyUnavailable
-from tripstore.backends.postgres.holders import Holder, holders
-from tripstore.backends.postgres.id_steps import id_steps
-from tripstore.backends.postgres.key_backfill import FillOldRows
-from tripstore.backends.postgres.key_triggers import FillNewRows
-from tripstore.backends.postgres.steps import Step
-from tripstore.backends.postgres.watched import run_watched
+from tripstore.backends.postgres.ids.key_backfill import FillOldRows
+from tripstore.backends.postgres.ids.key_triggers import FillNewRows
+from tripstore.backends.postgres.ids.steps import id_steps
+from tripstore.backends.postgres.wire.connections import rows
 from tripstore.local.postgres import PostgresServer
 from tripstore.local.postgres_programs import Flavour
 from tripstore.local.servers import LocalServers

@@ -32,19 +32,19 @@ from tests.integration.id_company import (
     silent,
     unfilled,
 )
-from tripstore.backends.postgres.connections import rows
-from tripstore.backends.postgres.diff_indexes import diff_indexes
+from tripstore.backends.postgres.cells.scan import shard_sql
+from tripstore.backends.postgres.ddl.diff_indexes import diff_indexes
+from tripstore.backends.postgres.ddl.steps import Step
 from tripstore.backends.postgres.errors import InvalidLayout, LegacyUnavailable
-from tripstore.backends.postgres.id_steps import id_steps
-from tripstore.backends.postgres.ids import uuid_of_id
-from tripstore.backends.postgres.key_backfill import FillOldRows
-from tripstore.backends.postgres.key_columns import AddColumn
-from tripstore.backends.postgres.key_indexes import UniqueIndex
-from tripstore.backends.postgres.key_not_null import SetNotNull
-from tripstore.backends.postgres.key_triggers import FillNewRows
-from tripstore.backends.postgres.layout import Layout, TableName
-from tripstore.backends.postgres.scan import shard_sql
-from tripstore.backends.postgres.steps import Step
+from tripstore.backends.postgres.ids.ids import uuid_of_id
+from tripstore.backends.postgres.ids.key_backfill import FillOldRows
+from tripstore.backends.postgres.ids.key_columns import AddColumn
+from tripstore.backends.postgres.ids.key_indexes import UniqueIndex
+from tripstore.backends.postgres.ids.key_not_null import SetNotNull
+from tripstore.backends.postgres.ids.key_triggers import FillNewRows
+from tripstore.backends.postgres.ids.steps import id_steps
+from tripstore.backends.postgres.layout.layout import Layout, TableName
+from tripstore.backends.postgres.wire.connections import rows
 from tripstore.local.postgres_programs import Flavour
 from tripstore.local.servers import LocalServers
 

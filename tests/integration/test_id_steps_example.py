@@ -10,9 +10,9 @@ from psycopg2.extensions import connection as Connection  # noqa: N812
 
 from tests.companies import Companies, Company
 from tests.integration.id_company import FLAVOURS, FULL_SPEED, apply, one, postgres, session, silent
-from tripstore.backends.postgres.id_steps import id_steps, key_columns
-from tripstore.backends.postgres.layout import Layout
-from tripstore.backends.postgres.reading import load_layout
+from tripstore.backends.postgres.ids.steps import id_steps, key_columns
+from tripstore.backends.postgres.layout.layout import Layout
+from tripstore.backends.postgres.layout.reading import load_layout
 from tripstore.demo.legacy import LAYOUT
 from tripstore.demo.legacy.actions import ACTIONS
 from tripstore.demo.legacy.turns import Habits

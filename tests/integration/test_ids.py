@@ -22,11 +22,11 @@ from tests.integration.id_company import (
     postgres,
     session,
 )
-from tripstore.backends.postgres.connections import rows
 from tripstore.backends.postgres.errors import InvalidLayout
-from tripstore.backends.postgres.id_steps import id_steps
-from tripstore.backends.postgres.ids import ID_MAX, ID_MIN, Ids, uuid_of_id, uuid_of_id_sql
-from tripstore.backends.postgres.layout import Layout, RowKeySource, TableName
+from tripstore.backends.postgres.ids.ids import ID_MAX, ID_MIN, Ids, uuid_of_id, uuid_of_id_sql
+from tripstore.backends.postgres.ids.steps import id_steps
+from tripstore.backends.postgres.layout.layout import Layout, RowKeySource, TableName
+from tripstore.backends.postgres.wire.connections import rows
 from tripstore.local.postgres_programs import Flavour
 from tripstore.local.servers import LocalServers
 

@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 
 from tests.layouts import FLAVOURS, company_database, document
-from tripstore.backends.postgres.check import check_layout
-from tripstore.backends.postgres.complaints import Complaint
-from tripstore.backends.postgres.connections import connected, rows
-from tripstore.backends.postgres.reading import load_layout
+from tripstore.backends.postgres.layout.check import check_layout
+from tripstore.backends.postgres.layout.complaints import Complaint
+from tripstore.backends.postgres.layout.reading import load_layout
+from tripstore.backends.postgres.wire.connections import connected, rows
 from tripstore.demo import legacy
 from tripstore.demo.legacy.schema import CompanySchema
 from tripstore.local.postgres_programs import Flavour

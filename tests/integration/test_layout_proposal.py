@@ -8,13 +8,13 @@ import pytest
 import yaml
 
 from tests.layouts import FLAVOURS, company_database, document
-from tripstore.backends.postgres.check import check_layout
-from tripstore.backends.postgres.connections import connected, rows
 from tripstore.backends.postgres.errors import InvalidLayout
-from tripstore.backends.postgres.layout import Layout, Lookup, RefKeyKind, TableName
-from tripstore.backends.postgres.proposal import Proposal, propose
-from tripstore.backends.postgres.proposal_text import render, undecided
-from tripstore.backends.postgres.reading import load_layout
+from tripstore.backends.postgres.layout.check import check_layout
+from tripstore.backends.postgres.layout.layout import Layout, Lookup, RefKeyKind, TableName
+from tripstore.backends.postgres.layout.proposal import Proposal, propose
+from tripstore.backends.postgres.layout.proposal_text import render, undecided
+from tripstore.backends.postgres.layout.reading import load_layout
+from tripstore.backends.postgres.wire.connections import connected, rows
 from tripstore.local.postgres_programs import Flavour
 from tripstore.local.servers import LocalServers
 

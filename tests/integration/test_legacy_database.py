@@ -21,10 +21,10 @@ from tests.integration.test_forks import forked
 from tests.legacy_backends import Company, company, status
 from tests.legacy_databases import PATIENT, postgres_server, run, unused_layout
 from tripstore.backends.postgres.backend import PostgresBackend
-from tripstore.backends.postgres.database import LegacyDatabase
 from tripstore.backends.postgres.errors import LegacyRefused, LegacyUnavailable
-from tripstore.backends.postgres.settings import LegacySettings
-from tripstore.backends.postgres.wire import LegacyConnection
+from tripstore.backends.postgres.wire.database import LegacyDatabase
+from tripstore.backends.postgres.wire.settings import LegacySettings
+from tripstore.backends.postgres.wire.wire import LegacyConnection
 from tripstore.local.postgres import PostgresServer
 from tripstore.local.servers import LocalServers
 

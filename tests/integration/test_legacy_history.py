@@ -14,9 +14,9 @@ from tests.legacy import Legacy, layout
 from tests.legacy_backends import SHARDS, Company, company, deleting_layout, status
 from tests.legacy_databases import PATIENT, postgres_server
 from tripstore.backends.postgres.backend import PostgresBackend
-from tripstore.backends.postgres.database import LegacyDatabase
 from tripstore.backends.postgres.errors import HistoryTruncated
-from tripstore.backends.postgres.layout import Layout
+from tripstore.backends.postgres.layout.layout import Layout
+from tripstore.backends.postgres.wire.database import LegacyDatabase
 from tripstore.local.postgres import PostgresServer
 from tripstore.local.servers import LocalServers
 

@@ -14,7 +14,7 @@ from schemaless_core import Cell, Position
 from tests.legacy_backends import SHARDS, Company, company, status
 from tests.legacy_databases import postgres_server
 from tests.scale import scaled
-from tripstore.backends.postgres import log
+from tripstore.backends.postgres.cells import log
 from tripstore.backends.postgres.errors import LogPurged
 from tripstore.local.postgres import PostgresServer
 from tripstore.local.servers import LocalServers

@@ -24,10 +24,10 @@ from tests.legacy import attempts, base, layout, notes
 from tests.legacy_backends import Company, company, deleting_layout, status
 from tests.legacy_databases import postgres_server
 from tests.scale import scaled
+from tripstore.backends.postgres.cells.row_writes import RowWrites
+from tripstore.backends.postgres.cells.tombstones import Tombstones
 from tripstore.backends.postgres.errors import LegacyRefused, LegacyUnavailable, Unrepresentable
-from tripstore.backends.postgres.layout import DeletePolicy, Layout
-from tripstore.backends.postgres.row_writes import RowWrites
-from tripstore.backends.postgres.tombstones import Tombstones
+from tripstore.backends.postgres.layout.layout import DeletePolicy, Layout
 from tripstore.local.postgres import PostgresServer
 from tripstore.local.servers import LocalServers
 

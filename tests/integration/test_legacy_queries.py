@@ -22,13 +22,14 @@ from schemaless_core.indexes.query import CheckedCondition
 from schemaless_core.indexes.values import BadValue, FieldType, parse
 from tests.integration.legacy_index import DEFINITIONS, LAYOUT, USERS, Company, company
 from tests.scale import scaled
-from tripstore.backends.postgres import conditions, index_rows, queries
-from tripstore.backends.postgres.conditions import Comparison
 from tripstore.backends.postgres.errors import UnreadableRow
-from tripstore.backends.postgres.index_proposals import LiveIndexes, proposed_indexes
-from tripstore.backends.postgres.index_sources import ChildSource, _LateralSource
-from tripstore.backends.postgres.layout import FieldType as LayoutType
-from tripstore.backends.postgres.physical import Physical
+from tripstore.backends.postgres.layout.layout import FieldType as LayoutType
+from tripstore.backends.postgres.queries import conditions, queries
+from tripstore.backends.postgres.queries import rows as index_rows
+from tripstore.backends.postgres.queries.conditions import Comparison
+from tripstore.backends.postgres.queries.physical import Physical
+from tripstore.backends.postgres.queries.proposals import LiveIndexes, proposed_indexes
+from tripstore.backends.postgres.queries.sources import ChildSource, _LateralSource
 from tripstore.local.postgres_programs import Flavour
 from tripstore.local.servers import LocalServers
 

@@ -16,13 +16,13 @@ from psycopg2.extensions import connection as Connection  # noqa: N812  # the dr
 from schemaless_core import InvalidRequest, Json, canonical_bytes
 from schemaless_core.cell import check_ref_key
 from tests.scale import scaled
-from tripstore.backends.postgres.codec import ColumnCodec
-from tripstore.backends.postgres.column_types import ColumnType, read_column_types
-from tripstore.backends.postgres.connections import connected, rows
-from tripstore.backends.postgres.layout import FieldType, Layout, MappedColumn, quoted
-from tripstore.backends.postgres.lookups import LookupCache
-from tripstore.backends.postgres.reading import load_layout
-from tripstore.backends.postgres.strategy import HypothesisMissing, bodies, ref_keys
+from tripstore.backends.postgres.codec.codec import ColumnCodec
+from tripstore.backends.postgres.codec.column_types import ColumnType, read_column_types
+from tripstore.backends.postgres.codec.lookups import LookupCache
+from tripstore.backends.postgres.codec.strategy import HypothesisMissing, bodies, ref_keys
+from tripstore.backends.postgres.layout.layout import FieldType, Layout, MappedColumn, quoted
+from tripstore.backends.postgres.layout.reading import load_layout
+from tripstore.backends.postgres.wire.connections import connected, rows
 from tripstore.local.postgres_programs import Flavour
 from tripstore.local.servers import LocalServers
 

@@ -20,14 +20,14 @@ from schemaless_core import Json
 from schemaless_core.canonical import from_canonical
 from tests.corpus import CASES, COLUMN, TABLE, Case, Put, Row
 from tests.corpus.sessions import HOSTILE, HOSTILE_SCHEMA, hostile_session
-from tripstore.backends.postgres import values
-from tripstore.backends.postgres.catalogue import LiveCatalogue
-from tripstore.backends.postgres.codec import ColumnCodec
-from tripstore.backends.postgres.connections import RENDERING, connected, rows
+from tripstore.backends.postgres.codec import values
+from tripstore.backends.postgres.codec.codec import ColumnCodec
+from tripstore.backends.postgres.codec.lookups import LookupCache
 from tripstore.backends.postgres.errors import UnreadableRow, Unrepresentable
-from tripstore.backends.postgres.fitting import find_misfit
-from tripstore.backends.postgres.layout import FieldType, Layout, MappedColumn, quoted
-from tripstore.backends.postgres.lookups import LookupCache
+from tripstore.backends.postgres.layout.catalogue import LiveCatalogue
+from tripstore.backends.postgres.layout.fitting import find_misfit
+from tripstore.backends.postgres.layout.layout import FieldType, Layout, MappedColumn, quoted
+from tripstore.backends.postgres.wire.connections import RENDERING, connected, rows
 from tripstore.local.postgres_programs import Flavour
 from tripstore.local.servers import LocalServers
 

@@ -26,7 +26,7 @@ from tests.legacy_databases import PATIENT
 from tests.scale import scaled
 from tripstore.backends.postgres.backend import PostgresBackend
 from tripstore.backends.postgres.capture.plan import Made
-from tripstore.backends.postgres.database import LegacyDatabase
+from tripstore.backends.postgres.wire.database import LegacyDatabase
 from tripstore.local.postgres_programs import Flavour
 from tripstore.local.servers import LocalServers
 

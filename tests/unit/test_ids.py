@@ -11,11 +11,11 @@ from hypothesis import strategies as st
 from schemaless_core import InvalidRequest
 from schemaless_core.canonical import canonical_bytes
 from tests.integration.id_company import LAYOUT, layout
-from tripstore.backends.postgres.ddl import our_name
-from tripstore.backends.postgres.id_steps import id_steps, key_columns
-from tripstore.backends.postgres.ids import ID_MAX, ID_MIN, NAMESPACE, Ids, legacy_id_body, uuid_of_id
-from tripstore.backends.postgres.key_backfill import Pace, _next_size
-from tripstore.backends.postgres.layout import TableName
+from tripstore.backends.postgres.ddl.ddl import our_name
+from tripstore.backends.postgres.ids.ids import ID_MAX, ID_MIN, NAMESPACE, Ids, legacy_id_body, uuid_of_id
+from tripstore.backends.postgres.ids.key_backfill import Pace, _next_size
+from tripstore.backends.postgres.ids.steps import id_steps, key_columns
+from tripstore.backends.postgres.layout.layout import TableName
 
 
 def test_the_uuid_of_an_id_never_changes_from_release_to_release() -> None:

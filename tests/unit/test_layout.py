@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from schemaless_core import InvalidRequest
 from tests.layouts import document
-from tripstore.backends.postgres.layout import (
+from tripstore.backends.postgres.layout.layout import (
     NUMBER_MAX,
     VERSION_MAX,
     DeletePolicy,
@@ -29,7 +29,7 @@ from tripstore.backends.postgres.layout import (
     TableName,
     TombstonePolicy,
 )
-from tripstore.backends.postgres.reading import load_layout
+from tripstore.backends.postgres.layout.reading import load_layout
 
 LAYOUT = load_layout(document())
 

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 from tests.layouts import document
 from tripstore.backends.postgres.errors import InvalidLayout
-from tripstore.backends.postgres.layout import DeletePolicy, FieldType, Layout, TombstonePolicy
-from tripstore.backends.postgres.reading import load_layout
+from tripstore.backends.postgres.layout.layout import DeletePolicy, FieldType, Layout, TombstonePolicy
+from tripstore.backends.postgres.layout.reading import load_layout
 
 Change = Callable[[dict[str, Any]], object]
 

@@ -13,10 +13,11 @@ import pytest
 
 from schemaless_core import InvalidCell, Json, canonical_bytes
 from tests.unit.test_canonical import nested
-from tripstore.backends.postgres import lookups
-from tripstore.backends.postgres.codec import ColumnCodec, canonical_of_change
+from tripstore.backends.postgres.codec import lookups
+from tripstore.backends.postgres.codec.codec import ColumnCodec, canonical_of_change
+from tripstore.backends.postgres.codec.lookups import LookupCache, Wanted
 from tripstore.backends.postgres.errors import UnreadableRow, Unrepresentable
-from tripstore.backends.postgres.layout import (
+from tripstore.backends.postgres.layout.layout import (
     Field,
     FieldType,
     Layout,
@@ -26,7 +27,6 @@ from tripstore.backends.postgres.layout import (
     RowKeySource,
     TableName,
 )
-from tripstore.backends.postgres.lookups import LookupCache, Wanted
 
 TRIPS = TableName("public", "trips")
 USERS = Lookup(TableName("public", "users"), "id", "user_uuid")

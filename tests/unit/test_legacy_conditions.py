@@ -15,9 +15,9 @@ from schemaless_core.engine.index_sql import Clause
 from schemaless_core.indexes.definition import Field as IndexField
 from schemaless_core.indexes.query import CheckedCondition
 from schemaless_core.indexes.values import FieldType as IndexType
-from tripstore.backends.postgres.conditions import StoredField, bindable, stored_field
-from tripstore.backends.postgres.layout import Field, FieldType, Lookup, MappedColumn, RefKeySource, TableName
-from tripstore.backends.postgres.physical import Physical, PhysicalTypes
+from tripstore.backends.postgres.layout.layout import Field, FieldType, Lookup, MappedColumn, RefKeySource, TableName
+from tripstore.backends.postgres.queries.conditions import StoredField, bindable, stored_field
+from tripstore.backends.postgres.queries.physical import Physical, PhysicalTypes
 
 TRIPS, USERS = TableName("public", "trips"), TableName("hr", 'us"ers%')
 USER = Lookup(USERS, "id", "user_uuid")

@@ -11,8 +11,8 @@ import yaml
 from schemaless_core import InvalidConfig
 from schemaless_core.config import DeadlineConfig, PoolConfig
 from tests.layouts import document
-from tripstore.backends.postgres.database import LegacySettings
 from tripstore.backends.postgres.errors import InvalidLayout
+from tripstore.backends.postgres.wire.settings import LegacySettings
 from tripstore.config import LegacyConfig, LegacyLimits, load_config
 
 SECRET = "S3cr3t"

@@ -17,10 +17,10 @@ from hypothesis import strategies as st
 from schemaless_core import Json, canonical_bytes
 from schemaless_core.canonical import INT_MAX, INT_MIN
 from tests.unit.test_canonical import JSON, nested
-from tripstore.backends.postgres.layout import Field, FieldType
-from tripstore.backends.postgres.nested import Document
-from tripstore.backends.postgres.refused import Refused, joined
-from tripstore.backends.postgres.values import Value, value_of
+from tripstore.backends.postgres.codec.nested import Document
+from tripstore.backends.postgres.codec.refused import Refused, joined
+from tripstore.backends.postgres.codec.values import Value, value_of
+from tripstore.backends.postgres.layout.layout import Field, FieldType
 
 #: Any text at all, and what looks like a value but is none.
 TEXTS = st.text() | st.from_regex(re.compile(r"[-+ 0-9a-fA-FT:._eZ{},NULxyBCt]{0,40}"), fullmatch=True)

@@ -9,7 +9,7 @@ import msgspec
 
 from schemaless_core.errors import InvalidRequest
 from tripstore.audit.database import DatabaseAudit, audit_database
-from tripstore.backends.postgres.connections import connected
+from tripstore.backends.postgres.wire.connections import connected
 from tripstore.cli.documents import print_document
 from tripstore.cli.options import Command, Settings, json_option, pass_settings
 from tripstore.cli.tables import show, table

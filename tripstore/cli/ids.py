@@ -12,11 +12,11 @@ import msgspec
 from psycopg2.extensions import connection as Connection  # noqa: N812
 
 from schemaless_core.errors import InvalidConfig, InvalidRequest
-from tripstore.backends.postgres.connections import connected, rows
-from tripstore.backends.postgres.id_steps import key_columns, steps_of
-from tripstore.backends.postgres.ids import Ids
-from tripstore.backends.postgres.key_columns import OURS, KeyColumn
-from tripstore.backends.postgres.relations import leaves
+from tripstore.backends.postgres.ddl.relations import leaves
+from tripstore.backends.postgres.ids.ids import Ids
+from tripstore.backends.postgres.ids.key_columns import OURS, KeyColumn
+from tripstore.backends.postgres.ids.steps import key_columns, steps_of
+from tripstore.backends.postgres.wire.connections import connected, rows
 from tripstore.cli.documents import print_document
 from tripstore.cli.exits import Exit
 from tripstore.cli.options import Group, Settings, json_option, pass_settings

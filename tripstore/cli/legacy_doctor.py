@@ -9,11 +9,11 @@ import msgspec
 import psycopg2
 from rich.text import Text
 
-from tripstore.backends.postgres.check import check_layout
-from tripstore.backends.postgres.complaints import Complaint, error, note
-from tripstore.backends.postgres.connections import connected
 from tripstore.backends.postgres.errors import LegacyUnavailable
+from tripstore.backends.postgres.layout.check import check_layout
+from tripstore.backends.postgres.layout.complaints import Complaint, error, note
 from tripstore.backends.postgres.schema_steps import examine_capture
+from tripstore.backends.postgres.wire.connections import connected
 from tripstore.cli.legacy_schema import ComplaintDocument, complaint_document, complaint_rows
 from tripstore.cli.tables import show, table
 from tripstore.config import LegacyConfig

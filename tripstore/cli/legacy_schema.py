@@ -13,12 +13,12 @@ import psycopg2
 from psycopg2.extensions import connection as Connection  # noqa: N812
 from rich.text import Text
 
-from tripstore.backends.postgres.check import check_layout
-from tripstore.backends.postgres.complaints import Complaint
-from tripstore.backends.postgres.connections import connected, rows
+from tripstore.backends.postgres.ddl.steps import Progress, Step, apply_all
 from tripstore.backends.postgres.errors import InvalidLayout, LegacyRefused
+from tripstore.backends.postgres.layout.check import check_layout
+from tripstore.backends.postgres.layout.complaints import Complaint
 from tripstore.backends.postgres.schema_steps import schema_steps
-from tripstore.backends.postgres.steps import Progress, Step, apply_all
+from tripstore.backends.postgres.wire.connections import connected, rows
 from tripstore.cli.locked import Locked
 from tripstore.cli.progress import progress
 from tripstore.cli.tables import show, table

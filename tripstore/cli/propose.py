@@ -11,13 +11,13 @@ import yaml
 
 from schemaless_core.config import load_document, resolve_references
 from schemaless_core.errors import InvalidConfig
-from tripstore.backends.postgres.check import check_layout
-from tripstore.backends.postgres.connections import connected
 from tripstore.backends.postgres.errors import InvalidLayout
-from tripstore.backends.postgres.layout import TableName
-from tripstore.backends.postgres.proposal import propose
-from tripstore.backends.postgres.proposal_text import render, undecided
-from tripstore.backends.postgres.reading import load_layout
+from tripstore.backends.postgres.layout.check import check_layout
+from tripstore.backends.postgres.layout.layout import TableName
+from tripstore.backends.postgres.layout.proposal import propose
+from tripstore.backends.postgres.layout.proposal_text import render, undecided
+from tripstore.backends.postgres.layout.reading import load_layout
+from tripstore.backends.postgres.wire.connections import connected
 from tripstore.config import parse_postgres_url
 from tripstore.example import write_private
 

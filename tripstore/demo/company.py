@@ -6,13 +6,13 @@ from uuid import UUID
 
 from schemaless_core import CellKey
 from tripstore.backends.postgres.backend import PostgresBackend
-from tripstore.backends.postgres.connections import connected, rows
-from tripstore.backends.postgres.database import LegacyDatabase
+from tripstore.backends.postgres.ddl.steps import apply_all
 from tripstore.backends.postgres.errors import Unrepresentable
-from tripstore.backends.postgres.layout import Layout
-from tripstore.backends.postgres.reading import load_layout
+from tripstore.backends.postgres.layout.layout import Layout
+from tripstore.backends.postgres.layout.reading import load_layout
 from tripstore.backends.postgres.schema_steps import examine_capture, schema_steps
-from tripstore.backends.postgres.steps import apply_all
+from tripstore.backends.postgres.wire.connections import connected, rows
+from tripstore.backends.postgres.wire.database import LegacyDatabase
 from tripstore.demo.legacy import LAYOUT
 from tripstore.demo.legacy.roles import create_roles
 from tripstore.demo.legacy.schema import CompanySchema

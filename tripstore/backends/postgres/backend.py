@@ -24,16 +24,16 @@ from schemaless_core.cell import DEFAULT_MAX_BODY_BYTES, Cell, CellKey, ColumnKe
 from schemaless_core.habits import Habits
 from schemaless_core.indexes.definition import IndexDefinition
 from schemaless_core.sharding import shard_of
-from tripstore.backends.postgres.codecs import Codecs
-from tripstore.backends.postgres.database import LegacyDatabase
-from tripstore.backends.postgres.layout import Layout
-from tripstore.backends.postgres.log import Log
-from tripstore.backends.postgres.measured import measured
-from tripstore.backends.postgres.places import ColumnPlaces
-from tripstore.backends.postgres.puts import Puts, Shape
-from tripstore.backends.postgres.queries import Queries
-from tripstore.backends.postgres.reads import Reads
-from tripstore.backends.postgres.scan import Scan
+from tripstore.backends.postgres.cells.log import Log
+from tripstore.backends.postgres.cells.places import ColumnPlaces
+from tripstore.backends.postgres.cells.puts import Puts, Shape
+from tripstore.backends.postgres.cells.reads import Reads
+from tripstore.backends.postgres.cells.scan import Scan
+from tripstore.backends.postgres.codec.codecs import Codecs
+from tripstore.backends.postgres.layout.layout import Layout
+from tripstore.backends.postgres.queries.queries import Queries
+from tripstore.backends.postgres.wire.database import LegacyDatabase
+from tripstore.backends.postgres.wire.measured import measured
 
 
 class PostgresBackend:

@@ -6,10 +6,10 @@ from psycopg2.extensions import connection as Connection  # noqa: N812
 
 from tripstore.backends.postgres.capture import capture_steps, note_gap, read_state, verify
 from tripstore.backends.postgres.capture.state import find_number
-from tripstore.backends.postgres.complaints import Complaint, error
-from tripstore.backends.postgres.id_steps import id_steps
-from tripstore.backends.postgres.layout import Layout
-from tripstore.backends.postgres.steps import Step
+from tripstore.backends.postgres.ddl.steps import Step
+from tripstore.backends.postgres.ids.steps import id_steps
+from tripstore.backends.postgres.layout.complaints import Complaint, error
+from tripstore.backends.postgres.layout.layout import Layout
 
 _COPY = "Run `tripstore schema apply`, then a backfill: changes may have been missed."
 

@@ -9,7 +9,7 @@ from tripstore.backends.postgres.capture.gate import row_gate
 from tripstore.backends.postgres.capture.names import LAST, LOGGED, MOVED, function_name, literal, slug
 from tripstore.backends.postgres.capture.shape import Shape
 from tripstore.backends.postgres.capture.triggers import Trigger
-from tripstore.backends.postgres.layout import DeletePolicy, Layout, MappedColumn, RefKeyKind, quoted
+from tripstore.backends.postgres.layout.layout import DeletePolicy, Layout, MappedColumn, RefKeyKind, quoted
 from tripstore.backends.postgres.tables import ORIGIN
 
 #: Who sends versions of his own.

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 
 from psycopg2.extensions import connection as Connection  # noqa: N812
 
-from tripstore.backends.postgres.connections import rows
-from tripstore.backends.postgres.ddl import PATIENT, Patience, literal, under_lock
-from tripstore.backends.postgres.layout import Layout, MappedColumn, RefKeyKind, TableName, quoted
-from tripstore.backends.postgres.steps import Progress
+from tripstore.backends.postgres.ddl.ddl import PATIENT, Patience, literal, under_lock
+from tripstore.backends.postgres.ddl.steps import Progress
+from tripstore.backends.postgres.layout.layout import Layout, MappedColumn, RefKeyKind, TableName, quoted
+from tripstore.backends.postgres.wire.connections import rows
 
 #: Its presence says that the column is ours to drop.
 COMMENT = "Added by tripstore."

@@ -19,7 +19,7 @@ from tripstore.backends.postgres.capture.sqlstates import (
     SERIALIZATION_FAILURE,
 )
 from tripstore.backends.postgres.capture.triggers import Trigger
-from tripstore.backends.postgres.layout import DeletePolicy, quoted
+from tripstore.backends.postgres.layout.layout import DeletePolicy, quoted
 
 Made = tuple[Function, Trigger]
 _INT8_MAX = (1 << 63) - 1

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from tripstore.backends.postgres.capture.names import in_schema, literal
-from tripstore.backends.postgres.connections import RENDERING
+from tripstore.backends.postgres.wire.connections import RENDERING
 
 SEARCH_PATH = {"search_path": RENDERING["search_path"]}
 #: For who looks for a tomb: a scan of all of them, however few they are, makes SERIALIZABLE writers collide.

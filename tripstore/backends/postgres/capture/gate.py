@@ -18,9 +18,9 @@ from psycopg2.extensions import connection as Connection  # noqa: N812
 from tripstore.backends.postgres.capture.functions import SEARCH_PATH, Function, refuse
 from tripstore.backends.postgres.capture.names import GATE_FUNCTION, GATE_TRIGGER, in_schema
 from tripstore.backends.postgres.capture.sqlstates import GATE_SHUT
-from tripstore.backends.postgres.connections import rows
-from tripstore.backends.postgres.layout import TableName, quoted
+from tripstore.backends.postgres.layout.layout import TableName, quoted
 from tripstore.backends.postgres.tables import SCHEMA
+from tripstore.backends.postgres.wire.connections import rows
 
 SEQUENCE = f"{SCHEMA}.gate"
 #: The second key of the advisory locks; the first is the class of the datastore.

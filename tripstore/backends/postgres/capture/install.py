@@ -20,11 +20,11 @@ from tripstore.backends.postgres.capture.plan import Saboteur, TableCapture, pla
 from tripstore.backends.postgres.capture.remove import drop_function, drop_table_capture
 from tripstore.backends.postgres.capture.shape import Shape
 from tripstore.backends.postgres.capture.verify import captured_tables, gate_complaints, table_complaints
-from tripstore.backends.postgres.connections import rows
-from tripstore.backends.postgres.ddl import PATIENT, Patience, under_lock
-from tripstore.backends.postgres.layout import Layout, TableName
-from tripstore.backends.postgres.steps import Progress, Step
+from tripstore.backends.postgres.ddl.ddl import PATIENT, Patience, under_lock
+from tripstore.backends.postgres.ddl.steps import Progress, Step
+from tripstore.backends.postgres.layout.layout import Layout, TableName
 from tripstore.backends.postgres.tables import SCHEMA
+from tripstore.backends.postgres.wire.connections import rows
 
 
 def capture_steps(

@@ -13,8 +13,8 @@ from psycopg2.extensions import connection as Connection  # noqa: N812
 from sqlalchemy.pool import StaticPool
 
 from schemaless_core.failpoints import reach
-from tripstore.backends.postgres.connections import rows
 from tripstore.backends.postgres.tables import SCHEMA, VERSION_TABLE
+from tripstore.backends.postgres.wire.connections import rows
 
 #: Nobody of the company's holds these locks: only another run of ours does.
 LOCK_TIMEOUT_SECONDS = 60

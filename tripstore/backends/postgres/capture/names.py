@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from hashlib import md5
 
-from tripstore.backends.postgres.layout import Lookup, quoted
+from tripstore.backends.postgres.layout.layout import Lookup, quoted
 from tripstore.backends.postgres.tables import SCHEMA
 
 #: Set with ORIGIN by the facade and the reverse mirror before a DELETE: `<ref key> <column name>` of the tombstone.

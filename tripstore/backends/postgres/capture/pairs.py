@@ -10,7 +10,7 @@ from tripstore.backends.postgres.capture.functions import PINNED, Function, plai
 from tripstore.backends.postgres.capture.names import LAST, LOGGED, literal, pair_name, pair_slug
 from tripstore.backends.postgres.capture.sqlstates import PAIR_CHANGED
 from tripstore.backends.postgres.capture.triggers import Trigger
-from tripstore.backends.postgres.layout import Lookup, quoted
+from tripstore.backends.postgres.layout.layout import Lookup, quoted
 
 Made = tuple[Function, Trigger]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from tripstore.backends.postgres.capture.changes import Changes
 from tripstore.backends.postgres.capture.functions import plain, refuse
 from tripstore.backends.postgres.capture.sqlstates import NO_PARENT, WRONG_PARENT
-from tripstore.backends.postgres.layout import quoted
+from tripstore.backends.postgres.layout.layout import quoted
 
 DECLARE_PARENT = "parent_uuid uuid;"
 

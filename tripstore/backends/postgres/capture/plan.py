@@ -16,7 +16,7 @@ from tripstore.backends.postgres.capture.shape import Shape
 from tripstore.backends.postgres.capture.triggers import Trigger, enable_always
 from tripstore.backends.postgres.capture.truncation import truncation
 from tripstore.backends.postgres.capture.versions import VersionedRows
-from tripstore.backends.postgres.layout import Layout, RefKeyKind, TableName, quoted
+from tripstore.backends.postgres.layout.layout import Layout, RefKeyKind, TableName, quoted
 
 Made = tuple[Function, Trigger]
 #: A test breaks what was made, to show that it matters.

@@ -7,10 +7,10 @@ from psycopg2.extensions import connection as Connection  # noqa: N812
 from tripstore.backends.postgres.capture.columns import AddedColumn
 from tripstore.backends.postgres.capture.install import OwnTables, capture_steps
 from tripstore.backends.postgres.capture.migrate import HAS_SCHEMA
-from tripstore.backends.postgres.connections import rows
-from tripstore.backends.postgres.ddl import PATIENT, Patience
-from tripstore.backends.postgres.layout import Layout
+from tripstore.backends.postgres.ddl.ddl import PATIENT, Patience
+from tripstore.backends.postgres.layout.layout import Layout
 from tripstore.backends.postgres.tables import SCHEMA
+from tripstore.backends.postgres.wire.connections import rows
 
 
 def remove(

@@ -7,10 +7,10 @@ from psycopg2.extensions import connection as Connection  # noqa: N812
 from schemaless_core.failpoints import reach
 from tripstore.backends.postgres.capture.names import FIRST, LAST, LOGGED, in_schema
 from tripstore.backends.postgres.capture.shape import Shape
-from tripstore.backends.postgres.connections import rows
-from tripstore.backends.postgres.ddl import PATIENT, Patience, under_lock
-from tripstore.backends.postgres.layout import TableName, quoted
+from tripstore.backends.postgres.ddl.ddl import PATIENT, Patience, under_lock
+from tripstore.backends.postgres.layout.layout import TableName, quoted
 from tripstore.backends.postgres.tables import SCHEMA
+from tripstore.backends.postgres.wire.connections import rows
 
 #: Clones go with the trigger that they were made from.
 TRIGGERS = """

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 
 from psycopg2.extensions import connection as Connection  # noqa: N812
 
-from tripstore.backends.postgres.connections import rows
 from tripstore.backends.postgres.errors import InvalidLayout
-from tripstore.backends.postgres.layout import TableName
+from tripstore.backends.postgres.layout.layout import TableName
+from tripstore.backends.postgres.wire.connections import rows
 
 TABLE = """
 SELECT c.oid, c.relkind::text FROM pg_catalog.pg_class c JOIN pg_catalog.pg_namespace s ON s.oid = c.relnamespace

@@ -9,8 +9,8 @@ from psycopg2.extensions import connection as Connection  # noqa: N812
 
 from schemaless_core.canonical import canonical_bytes
 from tripstore.backends.postgres.capture.migrate import revision
-from tripstore.backends.postgres.connections import rows
-from tripstore.backends.postgres.layout import Layout
+from tripstore.backends.postgres.layout.layout import Layout
+from tripstore.backends.postgres.wire.connections import rows
 
 NUMBER = "SELECT number FROM tripstore.layout WHERE digest = %s"
 REGISTER = """

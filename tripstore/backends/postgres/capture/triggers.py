@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from tripstore.backends.postgres.capture.names import in_schema
-from tripstore.backends.postgres.layout import TableName, quoted
+from tripstore.backends.postgres.layout.layout import TableName, quoted
 
 
 @dataclass(frozen=True, slots=True)

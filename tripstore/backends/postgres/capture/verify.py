@@ -13,10 +13,10 @@ from tripstore.backends.postgres.capture.names import GATE_TRIGGER, LAST
 from tripstore.backends.postgres.capture.plan import TableCapture, WantedTrigger, plan_table
 from tripstore.backends.postgres.capture.shape import Node, Shape
 from tripstore.backends.postgres.capture.state import find_number
-from tripstore.backends.postgres.complaints import Complaint, error, note
-from tripstore.backends.postgres.connections import rows
-from tripstore.backends.postgres.layout import Layout, MappedColumn, TableName, quoted
+from tripstore.backends.postgres.layout.complaints import Complaint, error, note
+from tripstore.backends.postgres.layout.layout import Layout, MappedColumn, TableName, quoted
 from tripstore.backends.postgres.tables import SCHEMA
+from tripstore.backends.postgres.wire.connections import rows
 
 APPLY = "Run `tripstore schema apply`."
 APPLY_AND_COPY = "Run `tripstore schema apply`, then a backfill."

@@ -18,7 +18,7 @@ from tripstore.backends.postgres.capture.sqlstates import (
     VERSION_STANDS,
 )
 from tripstore.backends.postgres.capture.triggers import Trigger
-from tripstore.backends.postgres.layout import NUMBER_MAX, VERSION_BITS, VERSION_MAX, DeletePolicy, quoted
+from tripstore.backends.postgres.layout.layout import NUMBER_MAX, VERSION_BITS, VERSION_MAX, DeletePolicy, quoted
 from tripstore.backends.postgres.tables import ORIGIN
 
 Made = tuple[Function, Trigger]

@@ -1,0 +1,1 @@
+"""Puts, reads, history, walks and the emulated log over the company's tables and our own."""

@@ -1,0 +1,97 @@
+"""`Bodies`: what Postgres holds of a cell becomes its canonical bytes, and the cell.
+
+Rows are rendered by the codec of the layout they were written by; cells of our own are stored as they are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import NamedTuple
+from uuid import UUID
+
+from schemaless_core.canonical import Json, canonical_bytes, from_canonical
+from schemaless_core.cell import Cell
+from tripstore.backends.postgres.cells.rows import Found
+from tripstore.backends.postgres.codec.codec import TOMBSTONE
+from tripstore.backends.postgres.codec.codecs import Codecs
+from tripstore.backends.postgres.wire.wire import LegacyConnection
+
+
+class Stored(NamedTuple):
+    """What was found, and of which row and column."""
+
+    row_key: UUID
+    column_name: str
+    found: Found
+
+
+class Bodies:
+    """Renders cells."""
+
+    def __init__(self, codecs: Codecs) -> None:
+        self._codecs = codecs
+
+    def data(self, connection: LegacyConnection, stored: Stored) -> bytes:
+        """The canonical bytes of a cell."""
+        found = stored.found
+        if found.body is not None:
+            return bytes(found.body)
+        if found.row is None:
+            return TOMBSTONE
+        if found.layout is None:
+            return found.row.encode()
+        return self._codecs.of(connection, found.layout, stored.column_name).canonical(found.row)
+
+    def cell(self, connection: LegacyConnection, stored: Stored) -> Cell:
+        found = stored.found
+        body = self._body(connection, stored)
+        return Cell(stored.row_key, stored.column_name, found.ref_key, body, None, found.created_at)
+
+    def sought_cell(self, connection: LegacyConnection, stored: Stored) -> Cell:
+        """One cell, once what its row points to has been looked up."""
+        found = stored.found
+        if found.row is not None and found.layout is not None:
+            self._codecs.prefetch_of(connection, found.layout, stored.column_name, (found.row,))
+        return self.cell(connection, stored)
+
+    def cells(self, connection: LegacyConnection, stored: list[Stored]) -> list[Cell]:
+        """Many cells, with one look at each table that their rows point to."""
+        self.prefetch(connection, stored)
+        return [self.cell(connection, each) for each in stored]
+
+    def prefetch(self, connection: LegacyConnection, stored: Iterable[Stored]) -> None:
+        rows = [
+            (found.layout, name, found.row)
+            for _row_key, name, found in stored
+            if found.row is not None and found.layout is not None
+        ]
+        if rows:
+            self._codecs.prefetch(connection, rows)
+
+    def _body(self, connection: LegacyConnection, stored: Stored) -> Json:
+        found = stored.found
+        if found.body is not None:
+            return from_canonical(bytes(found.body))
+        if found.row is None:
+            return None
+        if found.layout is None:
+            return from_canonical(found.row.encode())
+        return self._codecs.of(connection, found.layout, stored.column_name).body(found.row)
+
+
+def difference(wanted: Json, held: Json, path: str = "") -> str:
+    """Where two bodies differ first, as a path of the wanted one."""
+    if isinstance(wanted, dict) and isinstance(held, dict):
+        for name in sorted(wanted.keys() | held.keys()):
+            below = f"{path}.{name}" if path else name
+            if name not in wanted or name not in held:
+                return below
+            if found := difference(wanted[name], held[name], below):
+                return found
+        return ""
+    if isinstance(wanted, list) and isinstance(held, list) and len(wanted) == len(held):
+        for position, (one, other) in enumerate(zip(wanted, held, strict=True)):
+            if found := difference(one, other, f"{path}[{position}]"):
+                return found
+        return ""
+    return "" if canonical_bytes(wanted) == canonical_bytes(held) else path or "$"

@@ -1,0 +1,140 @@
+"""`Log`: the log of a shard, emulated. Dense ids are given to changes when a reader asks.
+
+A change is numbered once its transaction is below every one that is still open, in the order of transactions: one that
+commits late holds the others back, and none is ever skipped. Whoever reads waits for whoever numbers. For phase off and
+for tests: other consumers tail Schemaless. Whoever drops parts of `tripstore.log` has to number them before.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from uuid import UUID
+
+from schemaless_core.answers import Location, Position, ShardPage
+from schemaless_core.cell import Cell, CellKey
+from schemaless_core.deadline import Deadline
+from schemaless_core.habits import Habits
+from schemaless_core.requests import check_limit, check_location, check_shard
+from tripstore.backends.postgres.cells.puts import Shape
+from tripstore.backends.postgres.cells.reads import KEYS_PER_CALL, Reads
+from tripstore.backends.postgres.cells.scan import shard_sql
+from tripstore.backends.postgres.errors import HistoryTruncated, LogPurged
+from tripstore.backends.postgres.wire.database import LegacyDatabase
+from tripstore.backends.postgres.wire.wire import LegacyConnection
+
+#: The advisory lock of whoever gives ids.
+_NUMBERING = 0x7472697073746F72
+
+_NUMBER = """\
+SELECT pg_catalog.pg_advisory_xact_lock({lock});
+WITH change AS (
+    SELECT DISTINCT ON (q.row_key, q.column_name, q.ref_key) {shard} AS shard, q.*
+    FROM (SELECT row_key, column_name, ref_key, xid, id, at FROM tripstore.queue
+          UNION ALL SELECT row_key, column_name, ref_key, xid, id, at FROM tripstore.log) AS q
+    WHERE q.xid < pg_catalog.pg_snapshot_xmin(pg_catalog.pg_current_snapshot())
+    AND NOT EXISTS (SELECT FROM tripstore.numbered AS n WHERE n.row_key = q.row_key
+                    AND n.column_name = q.column_name AND n.ref_key = q.ref_key)
+    ORDER BY q.row_key, q.column_name, q.ref_key, q.xid, q.id
+)
+INSERT INTO tripstore.numbered (shard, added_id, row_key, column_name, ref_key, created_at)
+SELECT change.shard, coalesce(head.added_id, 0) + row_number() OVER log, row_key, column_name, ref_key,
+       greatest(max(change.at) OVER log, head.created_at)
+FROM change LEFT JOIN LATERAL (
+    SELECT n.added_id, n.created_at FROM tripstore.numbered AS n WHERE n.shard = change.shard
+    ORDER BY n.added_id DESC LIMIT 1
+) AS head ON true
+WHERE {wanted}
+WINDOW log AS (PARTITION BY change.shard ORDER BY change.xid, change.id ROWS UNBOUNDED PRECEDING)"""
+_HEADS = """\
+SELECT wanted.shard, coalesce(max(n.added_id), 0) FROM unnest(%s::int[]) AS wanted (shard)
+LEFT JOIN tripstore.numbered AS n ON n.shard = wanted.shard GROUP BY wanted.shard"""
+_BEFORE = "SELECT count(*) FROM tripstore.numbered WHERE shard = %s AND created_at < %s"
+_SINCE = "SELECT since FROM tripstore.capture"
+_PAGE = """\
+SELECT added_id, row_key::text, column_name, ref_key, created_at FROM tripstore.numbered
+WHERE shard = %s AND added_id > %s ORDER BY added_id LIMIT %s"""
+
+
+class Log:
+    """The log half of the legacy store."""
+
+    def __init__(self, database: LegacyDatabase, reads: Reads, shape: Shape, habits: Habits) -> None:
+        self._database = database
+        self._reads = reads
+        self._shape = shape
+        self._habits = habits
+
+    def pages(self, locations: Mapping[int, Location], limit: int) -> dict[int, ShardPage]:
+        """The next pages of all these shards."""
+        check_limit(limit)
+        for shard, location in locations.items():
+            check_shard(shard, self._shape.shards)
+            check_location(location, self._shape.store)
+
+        def look(connection: LegacyConnection) -> dict[int, ShardPage]:
+            self._number(connection, list(locations))
+            heads: dict[int, int] = dict(connection.rows(_HEADS, (list(locations),)))
+            return {
+                shard: self._page(connection, shard, self._start(connection, shard, location), limit, heads[shard])
+                for shard, location in locations.items()
+            }
+
+        return self._database.run(look, self._deadline()) if locations else {}
+
+    def number(self) -> None:
+        """Give ids to every change that may have one: before parts of the log are dropped."""
+        self._database.run(lambda connection: self._number(connection, None), self._deadline())
+
+    def _number(self, connection: LegacyConnection, shards: Sequence[int] | None) -> None:
+        wanted = "true" if shards is None else f"change.shard = ANY (ARRAY[{', '.join(map(str, shards))}]::int[])"
+        shard = shard_sql("q.row_key", self._shape.shards)
+        connection.rows(_NUMBER.format(lock=_NUMBERING, shard=shard, wanted=wanted))
+
+    def _start(self, connection: LegacyConnection, shard: int, location: Location) -> int:
+        """The added id after which a page starts."""
+        if isinstance(location, Position):
+            return location.added_id
+        if isinstance(location, datetime):
+            since = connection.rows(_SINCE)
+            if since and since[0][0] is not None and location < since[0][0]:
+                raise LogPurged(
+                    f"The log of Postgres begins at {since[0][0].isoformat()}, after {location.isoformat()}.",
+                    hint="Begin at location 0, or walk the rows with scan_rows.",
+                )
+            return int(connection.rows(_BEFORE, (shard, location))[0][0])
+        return location
+
+    def _page(self, connection: LegacyConnection, shard: int, start: int, limit: int, head: int) -> ShardPage:
+        numbered = connection.rows(_PAGE, (shard, start, limit)) if start < head else []
+        keys = [CellKey(UUID(row_key), name, ref_key) for _id, row_key, name, ref_key, _at in numbered]
+        found = self._found(connection, keys)
+        cells = []
+        for (added_id, *_key, created_at), key in zip(numbered, keys, strict=True):
+            cell = found.get(key)
+            if cell is None:
+                raise LogPurged(
+                    f"The log of shard {shard} has no added id {added_id} any more.",
+                    hint="Walk the rows with scan_rows, then go on from the head.",
+                )
+            cells.append(Cell(cell.row_key, cell.column_name, cell.ref_key, cell.body, added_id, created_at))
+        end = start + len(cells)
+        return ShardPage(cells, end, Position(self._shape.store, self._shape.epoch, end), max(head, 0))
+
+    def _found(self, connection: LegacyConnection, keys: Sequence[CellKey]) -> dict[CellKey, Cell]:
+        found: dict[CellKey, Cell] = {}
+        for first in range(0, len(keys), KEYS_PER_CALL):
+            wanted = dict(enumerate(keys[first : first + KEYS_PER_CALL]))
+            try:
+                cells = self._reads.find_many(connection, wanted)
+            except HistoryTruncated as truncated:
+                raise LogPurged(
+                    f"The log has lost cells: {truncated.message}",
+                    hint="Walk the rows with scan_rows, then go on from the head.",
+                ) from truncated
+            found |= {wanted[n]: cell for n, cell in cells.items()}
+        return found
+
+    def _deadline(self) -> Deadline:
+        seconds = self._habits.deadline
+        return Deadline(self._database.settings.deadlines.read_seconds if seconds is None else seconds)

@@ -1,0 +1,266 @@
+"""`Reads`: cells by key, latest cells, rows, versions. One statement and one round trip each, whatever the columns."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from typing import Any, TypeVar
+from uuid import UUID
+
+from schemaless_core.cell import Cell, CellKey, ColumnKey, check_column_name, check_key, check_row_key
+from schemaless_core.deadline import Deadline
+from schemaless_core.habits import Habits
+from schemaless_core.requests import check_columns, check_limit
+from tripstore.backends.postgres.cells.bodies import Bodies, Stored
+from tripstore.backends.postgres.cells.places import ColumnPlaces
+from tripstore.backends.postgres.cells.rows import FIELDS, Found, OwnCells, text
+from tripstore.backends.postgres.codec.codecs import Codecs
+from tripstore.backends.postgres.layout.layout import LEGACY_ID
+from tripstore.backends.postgres.wire.database import LegacyDatabase
+from tripstore.backends.postgres.wire.wire import LegacyConnection, Prepared
+
+T = TypeVar("T")
+
+#: Keys in one statement.
+KEYS_PER_CALL = 1000
+#: Rows with all their columns in one statement.
+ROWS_PER_CALL = 200
+
+_FREE = OwnCells("$2")
+_FREE_LATEST = Prepared("uuid, text", _FREE.latest("$1"))
+_FREE_AT = Prepared("uuid, text, bigint", _FREE.at("$1", "$3"))
+_FREE_BELOW = Prepared("uuid, text, bigint, bigint", _FREE.below("$1", "$3", "$4"))
+
+
+class Reads:
+    """The reading half of the legacy store, by key."""
+
+    def __init__(self, database: LegacyDatabase, places: ColumnPlaces, codecs: Codecs, habits: Habits) -> None:
+        self._database = database
+        self._places = places
+        self._bodies = Bodies(codecs)
+        self._habits = habits
+
+    def cell(self, row_key: UUID, column_name: str, ref_key: int) -> Cell | None:
+        check_key(row_key, column_name, ref_key)
+        return self._run(lambda connection: self.find(connection, row_key, column_name, ref_key))
+
+    def find(self, connection: LegacyConnection, row_key: UUID, column_name: str, ref_key: int) -> Cell | None:
+        """The cell under a key; `HistoryTruncated` when it may have been there and nobody knows."""
+        found = self._at(connection, row_key, column_name, ref_key)
+        if found is None and column_name in self._places.histories:
+            found = self._sought(connection, row_key, column_name, ref_key)
+        return None if found is None else self._cell(connection, row_key, column_name, found)
+
+    def latest(self, row_key: UUID, column_name: str) -> Cell | None:
+        check_row_key(row_key)
+        check_column_name(column_name)
+        return self._run(lambda connection: self.find_latest(connection, row_key, column_name))
+
+    def find_latest(self, connection: LegacyConnection, row_key: UUID, column_name: str) -> Cell | None:
+        rows: list[Any] = []
+        if column_name in self._places.current:
+            rows = connection.execute(self._places.current[column_name], f"'{row_key}'")
+        statement = self._places.latest.get(column_name)
+        if statement is not None:
+            rows = rows or connection.execute(statement, f"'{row_key}'")
+        else:
+            rows = connection.execute(_FREE_LATEST, f"'{row_key}', {text(column_name)}")
+        return self._cell(connection, row_key, column_name, Found(*rows[0])) if rows else None
+
+    def cells(self, keys: Sequence[CellKey]) -> list[Cell | None]:
+        for key in keys:
+            check_key(*key)
+        found = self._run_portions(keys, self.find_many)
+        return [found.get(n) for n in range(len(keys))]
+
+    def latest_cells(self, columns: Sequence[ColumnKey]) -> list[Cell | None]:
+        for row_key, column_name in columns:
+            check_row_key(row_key)
+            check_column_name(column_name)
+        found = self._run_portions(columns, self._find_latest_many)
+        return [found.get(n) for n in range(len(columns))]
+
+    def row(self, row_key: UUID, columns: Collection[str] | None) -> dict[str, Cell]:
+        check_row_key(row_key)
+        check_columns(columns)
+        if columns is not None and not columns:
+            return {}
+
+        def look(connection: LegacyConnection) -> dict[str, Cell]:
+            if columns is None:
+                found = connection.execute(self._places.row, f"'{row_key}'")
+            else:
+                found = connection.rows(self._places.of_row(f"'{row_key}'::uuid", list(dict.fromkeys(columns))))
+            stored = [Stored(row_key, name, Found(*of_column)) for name, *of_column in found]
+            return {cell.column_name: cell for cell in self._bodies.cells(connection, stored)}
+
+        return self._run(look)
+
+    def rows(
+        self, row_keys: Sequence[UUID], columns: Collection[str] | None, deadline: Deadline | None = None
+    ) -> dict[UUID, dict[str, Cell]]:
+        """The latest cells of many rows; a row without any is empty."""
+        names = None if columns is None else list(dict.fromkeys(columns))
+        rows: dict[UUID, dict[str, Cell]] = {row_key: {} for row_key in row_keys}
+        keys = list(rows)
+
+        def look(connection: LegacyConnection) -> None:
+            for first in range(0, len(keys), ROWS_PER_CALL):
+                for cell in self._rows_of(connection, keys[first : first + ROWS_PER_CALL], names):
+                    rows[cell.row_key][cell.column_name] = cell
+
+        if keys and names != []:
+            self._database.run(look, deadline or self.deadline())
+        return rows
+
+    def history(self, row_key: UUID, column_name: str, before: int | None, limit: int) -> list[Cell]:
+        check_key(row_key, column_name, 0 if before is None else before)
+        check_limit(limit)
+
+        def look(connection: LegacyConnection) -> list[Cell]:
+            found = self._history(connection, row_key, column_name, before, limit)
+            return self._bodies.cells(connection, [Stored(row_key, column_name, each) for each in found])
+
+        return self._run(look)
+
+    def deadline(self) -> Deadline:
+        seconds = self._habits.deadline
+        return Deadline(self._database.settings.deadlines.read_seconds if seconds is None else seconds)
+
+    def _run(self, look: Callable[[LegacyConnection], T]) -> T:
+        return self._database.run(look, self.deadline())
+
+    def _cell(self, connection: LegacyConnection, row_key: UUID, column_name: str, found: Found) -> Cell:
+        return self._bodies.sought_cell(connection, Stored(row_key, column_name, found))
+
+    def _at(self, connection: LegacyConnection, row_key: UUID, column_name: str, ref_key: int) -> Found | None:
+        statement = self._places.at.get(column_name)
+        if statement is not None:
+            rows = connection.execute(statement, f"'{row_key}', {ref_key}")
+        elif column_name == LEGACY_ID:
+            latest = connection.execute(self._places.latest[LEGACY_ID], f"'{row_key}'")
+            rows = [row for row in latest if row[0] == ref_key]
+        else:
+            rows = connection.execute(_FREE_AT, f"'{row_key}', {text(column_name)}, {ref_key}")
+        return Found(*rows[0]) if rows else None
+
+    def _sought(self, connection: LegacyConnection, row_key: UUID, column_name: str, ref_key: int) -> Found | None:
+        """A version that nothing held a moment ago: it never was, or it was replaced meanwhile, or nobody knows."""
+        history = self._places.histories[column_name]
+        if history.is_known_missing(connection, row_key, ref_key):
+            return None
+        found = self._at(connection, row_key, column_name, ref_key)
+        if found is None:
+            raise history.truncated(row_key, ref_key)
+        return found
+
+    def _history(
+        self, connection: LegacyConnection, row_key: UUID, column_name: str, before: int | None, limit: int
+    ) -> list[Found]:
+        history = self._places.histories.get(column_name)
+        if history is not None:
+            return history.page(connection, row_key, before, limit)
+        if column_name == LEGACY_ID:
+            found = self._at(connection, row_key, column_name, 0)
+            return [] if found is None or (before is not None and before <= 0) else [found]
+        asked = "NULL" if before is None else before
+        rows = connection.execute(_FREE_BELOW, f"'{row_key}', {text(column_name)}, {asked}, {limit}")
+        return [Found(*row) for row in rows]
+
+    def _run_portions(
+        self, keys: Sequence[T], look: Callable[[LegacyConnection, dict[int, T]], dict[int, Cell]]
+    ) -> dict[int, Cell]:
+        """Ask for keys in bounded portions; return what was found by position."""
+        found: dict[int, Cell] = {}
+        deadline = self.deadline()
+        for first in range(0, len(keys), KEYS_PER_CALL):
+            portion = dict(enumerate(keys[first : first + KEYS_PER_CALL], first))
+            found |= self._database.run(lambda connection, portion=portion: look(connection, portion), deadline)  # type: ignore[misc]  # mypy knows no default of a lambda
+        return found
+
+    def _find_latest_many(self, connection: LegacyConnection, wanted: dict[int, ColumnKey]) -> dict[int, Cell]:
+        by_column: defaultdict[str, dict[int, ColumnKey]] = defaultdict(dict)
+        for n, key in wanted.items():
+            by_column[key[1] if key[1] in self._places.mapped else ""][n] = key
+        parts, parameters = _Parts(), list[Any]()
+        for name, keys in by_column.items():
+            numbers, row_keys = list(keys), [str(key[0]) for key in keys.values()]
+            if name:
+                parts.add("n, row_key", "%s::int[], %s::uuid[]", self._places.mapped[name].latest("k.row_key"))
+                parameters += [numbers, row_keys]
+            else:
+                latest = OwnCells("k.name").latest("k.row_key")
+                parts.add("n, row_key, name", "%s::int[], %s::uuid[], %s::text[]", latest)
+                parameters += [numbers, row_keys, [key[1] for key in keys.values()]]
+        return self._cells_of(connection, wanted, connection.rows(parts.sql, parameters) if wanted else [])
+
+    def find_many(self, connection: LegacyConnection, wanted: dict[int, CellKey]) -> dict[int, Cell]:
+        by_column: defaultdict[str, dict[int, CellKey]] = defaultdict(dict)
+        for n, key in wanted.items():
+            by_column[key[1] if key[1] in self._places.mapped else ""][n] = key
+        parts, parameters = _Parts(), list[Any]()
+        for name, keys in by_column.items():
+            numbers, row_keys = list(keys), [str(key[0]) for key in keys.values()]
+            refs = [key[2] for key in keys.values()]
+            if name == LEGACY_ID:
+                latest = f"SELECT * FROM ({self._places.legacy_ids.latest('k.row_key')}) AS l WHERE k.ref = l.ref_key"
+                parts.add("n, row_key, ref", "%s::int[], %s::uuid[], %s::bigint[]", latest)
+                parameters += [numbers, row_keys, refs]
+            elif name:
+                at = self._places.columns[name].at("k.row_key", "k.ref")
+                parts.add("n, row_key, ref", "%s::int[], %s::uuid[], %s::bigint[]", at)
+                parameters += [numbers, row_keys, refs]
+            else:
+                at = OwnCells("k.name").at("k.row_key", "k.ref")
+                parts.add("n, row_key, ref, name", "%s::int[], %s::uuid[], %s::bigint[], %s::text[]", at)
+                parameters += [numbers, row_keys, refs, [key[1] for key in keys.values()]]
+        found = self._cells_of(connection, wanted, connection.rows(parts.sql, parameters) if wanted else [])
+        for n, (row_key, column_name, ref_key) in wanted.items():
+            if n not in found and column_name in self._places.histories:
+                sought = self._sought(connection, row_key, column_name, ref_key)
+                if sought is not None:
+                    found[n] = self._cell(connection, row_key, column_name, sought)
+        return found
+
+    def _cells_of(
+        self,
+        connection: LegacyConnection,
+        wanted: Mapping[int, CellKey] | Mapping[int, ColumnKey],
+        rows: Iterable[Sequence[Any]],
+    ) -> dict[int, Cell]:
+        numbers, stored = [], []
+        for n, *found in rows:
+            numbers.append(n)
+            stored.append(Stored(wanted[n][0], wanted[n][1], Found(*found)))
+        return dict(zip(numbers, self._bodies.cells(connection, stored), strict=True))
+
+    def _rows_of(
+        self, connection: LegacyConnection, row_keys: Sequence[UUID], columns: Collection[str] | None
+    ) -> list[Cell]:
+        latest = self._places.of_row("k.row_key", columns).replace("%", "%%")
+        sql = (
+            f"SELECT k.row_key::text, latest.* FROM unnest(%s::uuid[]) AS k (row_key) "
+            f"CROSS JOIN LATERAL ({latest}) AS latest"
+        )
+        found = connection.rows(sql, ([str(row_key) for row_key in row_keys],))
+        stored = [Stored(UUID(key), name, Found(*of_column)) for key, name, *of_column in found]
+        return self._bodies.cells(connection, stored)
+
+
+class _Parts:
+    """SELECTs for keys that stand in arrays, made into one statement."""
+
+    def __init__(self) -> None:
+        self._parts: list[str] = []
+
+    def add(self, names: str, arrays: str, select: str) -> None:
+        select = select.replace("%", "%%")
+        self._parts.append(
+            f"SELECT k.n, {', '.join(f'found.{name}' for name in FIELDS.split(', '))} "
+            f"FROM unnest({arrays}) AS k ({names}) CROSS JOIN LATERAL ({select}) AS found ({FIELDS})"
+        )
+
+    @property
+    def sql(self) -> str:
+        return " UNION ALL ".join(self._parts)

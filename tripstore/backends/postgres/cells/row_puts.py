@@ -1,0 +1,172 @@
+"""`RowPuts`: puts of cells of one mapped column, under the row's lock. The rules of versions (DESIGN, section 8).
+
+A higher ref key moves the row in place. The row's own compares bytes. A lower one compares with history, or becomes
+history, and leaves the row alone. Where no row is, its tomb says which ref keys are history; above it the row is
+inserted, and below it never: a late mirror must not bring back what was deleted. The row that came of a write is
+compared with what was asked for, and taken back when it is another.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+from schemaless_core.answers import ANY
+from schemaless_core.canonical import from_canonical
+from schemaless_core.cell import Cell
+from schemaless_core.errors import CellConflict
+from schemaless_core.failpoints import reach
+from tripstore.backends.postgres.cells.bodies import Bodies, Stored
+from tripstore.backends.postgres.cells.fields import FieldNames
+from tripstore.backends.postgres.cells.free import NewCell, lock_sql, store
+from tripstore.backends.postgres.cells.row_writes import CameBefore, RowWrites, came_before
+from tripstore.backends.postgres.cells.rows import CURRENT, ColumnRows, Found
+from tripstore.backends.postgres.cells.sights import Lookout, begin_sql
+from tripstore.backends.postgres.cells.tombstones import Tombstones
+from tripstore.backends.postgres.codec.codec import TOMBSTONE
+from tripstore.backends.postgres.codec.codecs import Codecs
+from tripstore.backends.postgres.errors import LegacyRefused, Unrepresentable
+from tripstore.backends.postgres.layout.layout import Layout, RefKeyKind
+from tripstore.backends.postgres.wire.translation import Again, LockTimeout, ValueRefused
+from tripstore.backends.postgres.wire.wire import LegacyConnection
+
+# Capture queues the row anew, under the same key.
+_TAKE_OUT = """\
+DELETE FROM tripstore.cell WHERE row_key = %s::uuid AND column_name = %s AND ref_key = %s;
+DELETE FROM tripstore.queue WHERE row_key = %s::uuid AND column_name = %s AND ref_key = %s"""
+
+
+class Outcome(NamedTuple):
+    """What became of a put."""
+
+    is_created: bool
+
+
+class RowPuts:
+    """Puts of one mapped column."""
+
+    def __init__(self, layout: Layout, rows: ColumnRows, children: Mapping[str, RowPuts], codecs: Codecs) -> None:
+        self.rows = rows
+        self._column = rows.column
+        self._kind = rows.column.ref_key.kind
+        #: Of the parent column: the children, which go with it and may have come before it.
+        self._children = children
+        self._codecs = codecs
+        self._bodies = Bodies(codecs)
+        self._fields = FieldNames(rows.column)
+        self._lookout = Lookout(layout, rows)
+        self._writes = RowWrites(layout, rows, self._bodies)
+        self._tombstones = Tombstones(rows, [child.rows for child in children.values()])
+
+    def put(self, connection: LegacyConnection, new: NewCell, expect_latest: Any) -> Outcome:
+        """One attempt; `Again` when somebody was faster."""
+        if self._kind is RefKeyKind.CHILD:
+            self._column.compose(*self._column.split(new.cell.ref_key))  # refuses what no row can be
+        texts = self._texts(connection, new)
+        try:
+            if texts is not None and self._advanced(connection, new, texts, expect_latest):
+                return self._committed(connection)
+            return self._settled(connection, new, texts, expect_latest)
+        except LockTimeout as timeout:
+            if texts is None or (self._column.is_child and expect_latest is not ANY):
+                raise Again(timeout.message) from timeout  # it gave way
+            raise
+        except ValueRefused as refused:
+            raise self._fields.named(connection, refused, texts or {}) from refused
+
+    def _adopt_children(self, connection: LegacyConnection, parent: Cell, found: Sequence[CameBefore]) -> None:
+        """Move cells that came before their parent into the tables; what a row cannot hold stays a cell."""
+        newest: dict[tuple[str, int], CameBefore] = {}
+        for came in sorted(found):
+            newest[came.column_name, self._children[came.column_name]._column.split(came.ref_key)[0]] = came
+        for came in newest.values():
+            if came.data != TOMBSTONE:
+                cell = Cell(parent.row_key, came.column_name, came.ref_key, from_canonical(came.data))
+                self._children[came.column_name]._adopt(connection, NewCell(cell, came.data))
+
+    def _adopt(self, connection: LegacyConnection, new: NewCell) -> None:
+        connection.rows("SAVEPOINT adopted")
+        key = (str(new.cell.row_key), new.cell.column_name, new.cell.ref_key)
+        try:
+            connection.rows(_TAKE_OUT, (*key, *key))
+            self._writes.insert(connection, new, self._texts(connection, new) or {})
+        except (Unrepresentable, LegacyRefused, Again):
+            connection.rows("ROLLBACK TO adopted")
+
+    def _texts(self, connection: LegacyConnection, new: NewCell) -> dict[str, str | None] | None:
+        """What the captured columns would hold; None: a tombstone."""
+        if new.data == TOMBSTONE:
+            return None
+        self._codecs.prefetch_bodies(connection, self._column.name, [new.cell.body])
+        return self._codecs.of(connection, CURRENT, self._column.name).row(new.cell.body)
+
+    def _advanced(
+        self, connection: LegacyConnection, new: NewCell, texts: dict[str, str | None], expect_latest: Any
+    ) -> bool:
+        """Insert the row, or move it, in the packet that begins the transaction; False: it cannot be that simple."""
+        is_conditional = expect_latest is not ANY
+        if not is_conditional and self._is_first(new.cell):
+            begin = f"{begin_sql(connection)}; {lock_sql(new.cell.row_key)}"
+            waiting = self._writes.insert_first(connection, new, texts, begin, self._children)
+            if waiting is None:
+                return False
+            self._adopt_children(connection, new.cell, waiting)
+            return True
+        if self._kind is RefKeyKind.FACT or expect_latest is None or (is_conditional and self._column.is_child):
+            return False
+        expected = expect_latest if is_conditional else None
+        return self._writes.update(connection, new, texts, expected, f"{begin_sql(connection)}; ")
+
+    def _is_first(self, cell: Cell) -> bool:
+        """Whether a ref key is that of a row that nobody has changed yet: most likely there is none."""
+        _number, version = self._column.split(cell.ref_key)
+        return self._kind is RefKeyKind.FACT or version == (0 if self._kind is RefKeyKind.CHILD else 1)
+
+    def _settled(
+        self, connection: LegacyConnection, new: NewCell, texts: dict[str, str | None] | None, expect_latest: Any
+    ) -> Outcome:
+        """Lock, look, and do what the rules of versions say."""
+        cell = new.cell
+        seen = self._lookout.look(connection, cell, expect_latest)
+        held = seen.row if seen.row is not None and seen.row.ref_key == cell.ref_key else seen.at
+        if held is not None:
+            return self._equal(connection, new, held)
+        if expect_latest is not ANY and (seen.latest.ref_key if seen.latest else None) != expect_latest:
+            stored = None if seen.latest is None else self._cell(connection, cell, seen.latest)
+            raise CellConflict(cell, stored, expected=expect_latest)
+        top = seen.row.ref_key if seen.row is not None else seen.tomb
+        if top is not None and cell.ref_key <= top:  # equal: a deletion that was ignored left no tombstone
+            store(connection, new)
+        elif texts is None:
+            self._tombstones.put(connection, new, seen)
+        elif seen.row is not None:
+            if not self._writes.update(connection, new, texts, None):
+                raise Again("the row moved")
+        elif self._column.is_child and not seen.has_parent:
+            store(connection, new)
+        else:
+            self._writes.insert(connection, new, texts)
+            if self._children:
+                statement = f"SELECT c.column_name, c.ref_key, c.body {came_before(cell, self._children)}"
+                found = connection.rows(statement)
+                waiting = [CameBefore(name, ref_key, bytes(body)) for name, ref_key, body in found]
+                self._adopt_children(connection, cell, waiting)
+        return self._committed(connection)
+
+    def _equal(self, connection: LegacyConnection, new: NewCell, held: Found) -> Outcome:
+        """The key is taken: by an equal cell, or in conflict."""
+        stored = Stored(new.cell.row_key, new.cell.column_name, held)
+        self._bodies.prefetch(connection, (stored,))
+        if self._bodies.data(connection, stored) != new.data:
+            raise CellConflict(new.cell, self._bodies.cell(connection, stored))
+        connection.rows("ROLLBACK")
+        return Outcome(is_created=False)
+
+    def _committed(self, connection: LegacyConnection) -> Outcome:
+        reach("put.before_commit")
+        connection.rows("COMMIT")
+        reach("put.committed")
+        return Outcome(is_created=True)
+
+    def _cell(self, connection: LegacyConnection, cell: Cell, found: Found) -> Cell:
+        return self._bodies.cells(connection, [Stored(cell.row_key, cell.column_name, found)])[0]

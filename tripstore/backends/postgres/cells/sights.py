@@ -1,0 +1,90 @@
+"""`Sight`: what stands under a key and around it, seen under the locks that keep it so until the transaction ends."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+from schemaless_core.answers import ANY
+from schemaless_core.cell import Cell
+from tripstore.backends.postgres.cells.free import lock_sql
+from tripstore.backends.postgres.cells.rows import ColumnRows, Found, quoted_int, quoted_uuid
+from tripstore.backends.postgres.layout.layout import Layout, RefKeyKind, quoted
+from tripstore.backends.postgres.wire.wire import LegacyConnection
+
+_BEGIN = "BEGIN; SET LOCAL tripstore.origin = 'facade'; SET LOCAL search_path = {path}"
+#: Who holds one thing and waits for another may stand in a circle with a service, and must be the one who gives way:
+#: long before deadlock_timeout, after which Postgres might choose the service.
+GIVE_WAY = "SET LOCAL lock_timeout = '100ms'"
+
+
+class Sight(NamedTuple):
+    """What a put looks at."""
+
+    row: Found | None
+    #: What holds the very key, if it is not the row.
+    at: Found | None
+    #: Up to here everything is history, if there is no row.
+    tomb: int | None
+    has_parent: bool
+    #: Of the whole column; only where a put expects something of it.
+    latest: Found | None
+
+
+def begin_sql(connection: LegacyConnection) -> str:
+    """Begin a put. Triggers of the company's find their tables as in its own sessions."""
+    return _BEGIN.format(path=connection.search_path or "''")
+
+
+class Lookout:
+    """Looks at the keys of one mapped column."""
+
+    def __init__(self, layout: Layout, rows: ColumnRows) -> None:
+        self._layout = layout
+        self._rows = rows
+        self._column = rows.column
+        self._kind = rows.column.ref_key.kind
+
+    def look(self, connection: LegacyConnection, cell: Cell, expect_latest: Any) -> Sight:
+        """Take the locks, then read in a statement of its own, which sees what was committed before they were given."""
+        rows, key = self._rows, quoted_uuid(cell.row_key)
+        number, _version = self._column.split(cell.ref_key)
+        # An UPDATE that found no row may have locked one all the same: the locks are taken in one order by everybody.
+        locks = [begin_sql(connection)] if connection.is_idle else ["ROLLBACK", begin_sql(connection)]
+        locks.append(lock_sql(cell.row_key))  # a parent and the children that come before it take turns
+        if self._column.is_child and expect_latest is not ANY:
+            locks.append(GIVE_WAY)
+            locks.append(f"{self._parent(key)} FOR UPDATE")  # no child can be inserted below it
+            locks.append(
+                f"SELECT 1 FROM {rows.table} AS r WHERE r.{rows.uuid} = {key} ORDER BY r.{rows.number} DESC "
+                "LIMIT 1 FOR NO KEY UPDATE"
+            )
+        locks.append(f"SELECT 1 FROM {rows.table} AS r WHERE {rows.is_row(key, str(number))} FOR NO KEY UPDATE")
+        is_row, of_child = rows.is_row(key, str(number)), number if self._kind is RefKeyKind.CHILD else 0
+        tombs = " UNION ALL ".join(
+            f"SELECT ref_key FROM {table} WHERE row_key = {key} AND column_name = {rows.name} AND n = {of_child}"
+            for table in ("tripstore.tomb", "tripstore.kept")
+        )
+        parts = [
+            f"SELECT 'row', {rows.current} FROM {rows.table} AS r WHERE {is_row}",
+            *(f"SELECT 'at', own.* FROM ({each}) AS own" for each in rows.elsewhere(key, quoted_int(cell.ref_key))),
+            f"SELECT 'tomb', max(ref_key), NULL, NULL, NULL, NULL FROM ({tombs}) AS tombs HAVING count(*) > 0",
+        ]
+        if self._column.is_child:
+            parts.append(f"SELECT 'parent', 0, NULL, NULL, NULL, NULL FROM ({self._parent(key)}) AS parent")
+        if expect_latest is not ANY:
+            parts.append(f"SELECT 'latest', latest.* FROM ({rows.latest(key)}) AS latest")
+        seen: dict[str, Found] = {}
+        for kind, *found in connection.rows("; ".join([*locks, " UNION ALL ".join(parts)])):
+            seen.setdefault(kind, Found(*found))
+        tomb_found = seen.get("tomb")
+        return Sight(
+            seen.get("row"),
+            seen.get("at"),
+            None if tomb_found is None else tomb_found.ref_key,
+            "parent" in seen,
+            seen.get("latest"),
+        )
+
+    def _parent(self, key: str) -> str:
+        parent = self._layout.row_key
+        return f"SELECT 1 FROM {parent.table.sql} AS p WHERE p.{quoted(parent.uuid)} = {key}"

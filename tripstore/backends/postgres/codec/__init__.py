@@ -1,0 +1,1 @@
+"""From a row as text to a body, and back."""

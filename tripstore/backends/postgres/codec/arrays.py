@@ -1,0 +1,118 @@
+"""Arrays of Postgres as text: `{1,NULL,"a b"}` and lists.
+
+Lost in a list, and so refused, are first indexes other than 1. A list with an empty list inside and one whose
+lists differ in length are no arrays.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+from schemaless_core import Json
+from tripstore.backends.postgres.codec.refused import Refused, other_type, step
+
+if TYPE_CHECKING:
+    from tripstore.backends.postgres.codec.values import Value
+
+#: Of Postgres.
+MAX_DIMENSIONS = 6
+
+#: A brace, a comma, a quoted element, an unquoted one.
+_TOKEN = re.compile(r'[{},]|"((?:[^"\\]|\\.)*)"|([^{},"\\]+)', re.DOTALL).match
+_ESCAPED = re.compile(r"\\(.)", re.DOTALL).sub
+_TO_ESCAPE = re.compile(r'(["\\])').sub
+
+
+class Array:
+    """Elements of one type; NULL is null. Lists of json values have one dimension: a list inside is a value."""
+
+    def __init__(self, items: Value, *, is_nested: bool) -> None:
+        self._items = items
+        self._is_nested = is_nested
+
+    def read(self, text: str) -> Json:
+        if text.startswith("["):
+            raise Refused("its first index is not 1")
+        if text == "{}":
+            return []
+        elements = _elements(text)
+        if not self._is_nested and any(isinstance(element, list) for element in elements):
+            raise Refused("it is an array of several dimensions")
+        return self._read(elements, "")
+
+    def write(self, value: Json) -> str:
+        if type(value) is not list:
+            raise other_type(value, "a list")
+        if self._is_nested:
+            _check_shape(value)
+        return self._write(value, "")
+
+    def _read(self, elements: list[Element], path: str) -> Json:
+        return [self._read_element(element, path + step(n)) for n, element in enumerate(elements)]
+
+    def _read_element(self, element: Element, path: str) -> Json:
+        if element is None:
+            return None
+        if isinstance(element, list):
+            return self._read(element, path)
+        try:
+            value = self._items.read(element)
+        except Refused as refused:
+            raise Refused(refused.reason, path + refused.path) from None
+        if value is None:
+            raise Refused("it is JSON's null, which cannot be told from NULL here", path)
+        return value
+
+    def _write(self, value: list[Json], path: str) -> str:
+        return "{" + ",".join([self._write_element(inner, path + step(n)) for n, inner in enumerate(value)]) + "}"
+
+    def _write_element(self, value: Json, path: str) -> str:
+        if value is None:
+            return "NULL"
+        if self._is_nested and isinstance(value, list):
+            return self._write(value, path)
+        try:
+            return '"' + _TO_ESCAPE(r"\\\1", self._items.write(value)) + '"'
+        except Refused as refused:
+            raise Refused(refused.reason, path + refused.path) from None
+
+
+Element = str | None | list["Element"]
+
+
+def _elements(text: str) -> list[Element]:
+    """The elements of an array's text, unquoted."""
+    outermost: list[Element] = []
+    open_lists, at = [outermost], 0
+    while at < len(text):
+        token = _TOKEN(text, at)
+        if token is None or not open_lists:
+            break
+        at = token.end()
+        if token[0] == "{":
+            inner: list[Element] = []
+            open_lists[-1].append(inner)
+            open_lists.append(inner)
+        elif token[0] == "}":
+            open_lists.pop()
+        elif token[1] is not None:
+            open_lists[-1].append(_ESCAPED(r"\1", token[1]))
+        elif token[2] is not None:
+            open_lists[-1].append(None if token[2] == "NULL" else token[2])
+    if at < len(text) or open_lists != [outermost] or len(outermost) != 1 or not isinstance(outermost[0], list):
+        raise Refused("it is no array")
+    return outermost[0]
+
+
+def _check_shape(value: list[Json]) -> None:
+    """Refuse what no array of several dimensions is: lists of different lengths, empty ones, elements among them."""
+    level: list[list[Json]] = [value]
+    for _dimension in range(MAX_DIMENSIONS):
+        inner: list[list[Json]] = [element for each in level for element in each if isinstance(element, list)]
+        if not inner:
+            return
+        if len(inner) != sum(map(len, level)) or len({len(each) for each in inner}) > 1 or not inner[0]:
+            raise Refused("its lists make no array: all elements are lists of one length, and not empty, or none is")
+        level = inner
+    raise Refused(f"it has more than {MAX_DIMENSIONS} dimensions")

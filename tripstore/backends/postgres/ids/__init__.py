@@ -1,0 +1,1 @@
+"""From integer ids to UUIDs, while the tables are in use."""

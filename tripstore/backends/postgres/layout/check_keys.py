@@ -1,0 +1,111 @@
+"""Unique indexes and foreign keys: what holds a row key to one row, and what changes or deletes rows by itself."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from tripstore.backends.postgres.layout.complaints import Complaint, error, note
+from tripstore.backends.postgres.layout.layout import Layout, MappedColumn, RefKeyKind
+from tripstore.backends.postgres.layout.live import Action, LiveForeignKey, LiveTable
+
+_CHANGES = (Action.SET_NULL, Action.SET_DEFAULT)
+
+
+def check_unique_indexes(layout: Layout, column: MappedColumn, table: LiveTable) -> Iterator[Complaint]:
+    """An immediate unique index on exactly the row key, or on parent and number: races are decided by it."""
+    if column.parent is None:
+        yield from _check_one(table, (layout.row_key.id,))
+        if column.uuid in table.columns and table.columns[column.uuid].refuses_null:
+            yield from _check_one(table, (column.uuid,))
+        elif not _fits_partitions(table, (column.uuid,)):
+            yield _unfit(table, (column.uuid,))
+        elif column.uuid in table.columns and table.find_unique(column.uuid) is None:
+            hint = "`tripstore schema apply` makes it, CONCURRENTLY."
+            yield note(f"{table.name}.{column.uuid}", "has no unique index yet", hint)
+        return
+    number = column.ref_key.column
+    assert number is not None  # reading refuses children without
+    if not {column.parent, number} <= table.columns.keys():
+        return
+    # One parent has one row key, so either pair says the same.
+    of_uuid = table.find_unique(column.uuid, number)
+    if of_uuid is None or not of_uuid.is_immediate:
+        yield from _check_one(table, (column.parent, number))
+
+
+def check_foreign_keys(layout: Layout, column: MappedColumn, table: LiveTable) -> Iterator[Complaint]:
+    for key in table.foreign_keys:
+        where = f"{table.name}, foreign key {key.name}"
+        if key.columns == (column.parent,):
+            yield from _check_parent(layout, column, key, where)
+        else:
+            yield from _check_other(column, key, where)
+    if column.is_child and not any(key.columns == (column.parent,) for key in table.foreign_keys):
+        reason = f"has no foreign key from {column.parent} to {layout.row_key.table}"
+        hint = "Rows without a parent have no row key: capture refuses to insert them."
+        yield note(str(table.name), reason, hint)
+
+
+def _check_one(table: LiveTable, names: tuple[str, ...]) -> Iterator[Complaint]:
+    if not set(names) <= table.columns.keys():
+        return  # a complaint of its own
+    shown, where = ", ".join(names), f"{table.name} ({', '.join(names)})"
+    if not _fits_partitions(table, names):
+        yield _unfit(table, names)
+        return
+    index = table.find_unique(*names)
+    if index is None:
+        near = [index for index in table.unique_indexes if sorted(index.columns) == sorted(names)]
+        why = ""
+        if near:
+            why = f"; {near[0].name} is {'partial' if near[0].is_partial else 'invalid'}"
+        hint = f"CREATE UNIQUE INDEX CONCURRENTLY ON {table.name.sql} ({shown})."
+        yield error(where, f"there is no unique index on exactly these columns{why}", hint)
+    elif not index.is_immediate:
+        hint = f"Make a second one: CREATE UNIQUE INDEX CONCURRENTLY ON {table.name.sql} ({shown})."
+        yield error(where, f"the unique index {index.name} is DEFERRABLE, so two rows may race", hint)
+
+
+def _fits_partitions(table: LiveTable, names: tuple[str, ...]) -> bool:
+    """A unique index of a partitioned table holds its partition key."""
+    return set(table.partition_key) <= set(names)
+
+
+def _unfit(table: LiveTable, names: tuple[str, ...]) -> Complaint:
+    key = ", ".join(name or "an expression" for name in table.partition_key)
+    hint = f"Partition it by {' or '.join(names)}, or leave it out of the layout."
+    reason = f"it is partitioned by {key}, so no unique index can hold {', '.join(names)} to one row"
+    return error(str(table.name), reason, hint)
+
+
+def _check_parent(layout: Layout, column: MappedColumn, key: LiveForeignKey, where: str) -> Iterator[Complaint]:
+    assert column.parent is not None  # it is the key's column
+    if not key.leads(column.parent, layout.row_key.table, layout.row_key.id):
+        target = f"{key.target} ({', '.join(key.target_columns)})"
+        hint = f"Name as parent.column what points to {layout.row_key.table}.{layout.row_key.id}."
+        yield error(where, f"leads to {target}, not to the rows of the datastore", hint)
+        return
+    if key.on_delete in _CHANGES:
+        hint = "Make it ON DELETE CASCADE, RESTRICT or NO ACTION: a row's parent never changes."
+        yield error(where, f"is ON DELETE {key.on_delete.sql}, which would change the parent of rows", hint)
+    if key.on_update not in (Action.NO_ACTION, Action.RESTRICT):
+        hint = "Ids of rows never change once captured: the update of an id is refused."
+        yield note(where, f"is ON UPDATE {key.on_update.sql}", hint)
+    if key.is_initially_deferred:
+        hint = "Make it INITIALLY IMMEDIATE: capture asks the parent for the row key."
+        yield error(where, "is INITIALLY DEFERRED, so rows may come before their parent", hint)
+
+
+def _check_other(column: MappedColumn, key: LiveForeignKey, where: str) -> Iterator[Complaint]:
+    """What happens to rows when a row that they point to goes."""
+    touched = set(key.columns)
+    if column.ref_key.kind is RefKeyKind.FACT and key.on_delete is Action.CASCADE:
+        hint = "Add version: to its ref_key, or make it ON DELETE RESTRICT."
+        yield error(where, f"deletes facts without their parent when a row of {key.target} goes", hint)
+    captured = touched & set(column.captured)
+    if column.ref_key.kind is RefKeyKind.FACT and key.on_delete in _CHANGES and captured:
+        hint = "Add version: to its ref_key, or make it ON DELETE RESTRICT."
+        yield error(where, f"changes facts when a row of {key.target} goes (ON DELETE {key.on_delete.sql})", hint)
+    if column.ref_key.column in touched and key.on_delete in _CHANGES:
+        hint = "Make it ON DELETE RESTRICT: the number of a row never changes."
+        yield error(where, f"is ON DELETE {key.on_delete.sql}, which would change the number of rows", hint)

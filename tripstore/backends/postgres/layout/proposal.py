@@ -1,0 +1,253 @@
+"""What a layout for given tables could be: guesses from keys, types and statistics, each with its reason.
+
+A guess is data here; `proposal_text` writes it down. A person decides.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from psycopg2.extensions import connection as Connection  # noqa: N812
+
+from schemaless_core.indexes.documents import meant
+from tripstore.backends.postgres.errors import InvalidLayout
+from tripstore.backends.postgres.layout.catalogue import LiveCatalogue
+from tripstore.backends.postgres.layout.fitting import KEYS, find_misfit, proposed_type
+from tripstore.backends.postgres.layout.layout import Field, FieldType, Lookup, RefKeySource, TableName
+from tripstore.backends.postgres.layout.live import LiveColumn, LiveTable, TableKind
+from tripstore.backends.postgres.layout.proposal_signs import (
+    TOUCHED,
+    changes,
+    find_number,
+    find_uuid,
+    is_number,
+    may_be_uuid,
+    surrogates,
+)
+from tripstore.backends.postgres.layout.reading_names import is_supported
+
+
+@dataclass(frozen=True, slots=True)
+class ProposedField:
+    """A physical column and the field for it; without one the remark says why."""
+
+    column: str
+    field: Field | None
+    remark: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class ProposedColumn:
+    """A table and the column of cells for it; without a ref key the remarks say what it lacks."""
+
+    name: str
+    table: TableName
+    ref_key: RefKeySource | None
+    fields: tuple[ProposedField, ...]
+    extra: str
+    has_extra: bool = False  #: Whether that column is there.
+    parent: str | None = None
+    uuid: str | None = None  #: Only when it is not called as in the parent.
+    remarks: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Proposal:
+    """A layout to be looked at."""
+
+    datastore: str
+    table: TableName
+    id: str
+    uuid: str
+    columns: tuple[ProposedColumn, ...]
+    remarks: tuple[str, ...] = ()
+
+
+def propose(connection: Connection, names: Sequence[TableName], datastore: str) -> Proposal:
+    """Look at these tables and at those they point to."""
+    live = LiveCatalogue.read(connection, names)
+    for name in names:
+        if name not in live.tables:
+            known = live.neighbours.get(name.schema, ())
+            hint = (
+                meant(name.name, known, f"Tables in schema {name.schema}")
+                if known
+                else f"Schema {name.schema} has none."
+            )
+            raise InvalidLayout(f"There is no table {name}.", hint=hint)
+        if live.tables[name].kind not in (TableKind.TABLE, TableKind.PARTITIONED):
+            raise InvalidLayout(f"{name} is no table.", hint="Name the tables that hold the rows.")
+    targets = {key.target for table in live.tables.values() for key in table.foreign_keys} - live.tables.keys()
+    others = LiveCatalogue.read(connection, targets).tables if targets else {}
+    return _Guess({name: live.tables[name] for name in names}, {**others, **live.tables}, datastore).proposal()
+
+
+@dataclass
+class _Guess:
+    """Tables that were asked for, in their order, and all that are known."""
+
+    tables: Mapping[TableName, LiveTable]
+    known: Mapping[TableName, LiveTable]
+    datastore: str
+    remarks: list[str] = field(default_factory=list)
+
+    def proposal(self) -> Proposal:
+        parent = self._parent()
+        identity = self._id(parent)
+        uuid = self._uuid(parent)
+        columns = [self._base(parent, identity, uuid)]
+        columns += [self._child(table, parent, identity, uuid) for table in self.tables.values() if table is not parent]
+        return Proposal(self.datastore, parent.name, identity, uuid, _renamed_apart(columns), tuple(self.remarks))
+
+    def _parent(self) -> LiveTable:
+        """The table that most of the others point to; the first of them when that does not decide."""
+        pointing = {
+            name: sum(any(key.target == name for key in table.foreign_keys) for table in self._others(name))
+            for name in self.tables
+        }
+        most = max(pointing.values())
+        best = [name for name, count in pointing.items() if count == most]
+        if len(best) > 1:
+            self.remarks.append(f"{best[0]} is taken for the table of the rows: the foreign keys do not decide it.")
+        return self.tables[best[0]]
+
+    def _others(self, name: TableName) -> list[LiveTable]:
+        return [table for other, table in self.tables.items() if other != name]
+
+    def _id(self, table: LiveTable) -> str:
+        for index in sorted(table.unique_indexes, key=lambda index: not index.is_primary):
+            name = index.columns[0]
+            if index.is_exactly((name,)) and name in table.columns and is_number(table.columns[name]):
+                return name
+        raise InvalidLayout(
+            f"{table.name} has no unique column of whole numbers that is NOT NULL.",
+            hint="Its rows need an id: name another table first, or give it a primary key.",
+        )
+
+    def _uuid(self, table: LiveTable) -> str:
+        """A unique UUID that is there, or the name of one that `schema apply` adds."""
+        found = find_uuid(table)
+        if found is not None:
+            return found
+        name = f"{_singular(table.name.name)}_uuid"
+        if name in table.columns and table.columns[name].type.plain.name != "uuid":
+            name = f"{_singular(table.name.name)}_row_uuid"
+        self.remarks.append(f"{table.name}.{name} is not there or not unique yet: `tripstore schema apply` sees to it.")
+        return name
+
+    def _base(self, table: LiveTable, identity: str, uuid: str) -> ProposedColumn:
+        version, extra = _version_name(table, "base_version"), _extra_name(table, "base_extra")
+        fields = self._fields(table, {identity, uuid, version, extra})
+        has_extra = extra in table.columns
+        return ProposedColumn("BASE", table.name, RefKeySource(version=version), fields, extra, has_extra)
+
+    def _child(self, table: LiveTable, parent: LiveTable, identity: str, uuid: str) -> ProposedColumn:
+        stem = table.name.name.removeprefix(f"{_singular(parent.name.name)}_")
+        extra = _extra_name(table, f"{_singular(stem)}_extra")
+        pointers = [key.columns[0] for key in table.foreign_keys if key.leads(key.columns[0], parent.name, identity)]
+        if not pointers:
+            remark = f"no foreign key leads to {parent.name}.{identity}: write by hand what points to it"
+            return ProposedColumn(
+                _column_name(stem), table.name, None, self._fields(table, set()), extra, remarks=(remark,)
+            )
+        pointer, remarks = pointers[0], []
+        if len(pointers) > 1:
+            remarks.append(f"{', '.join(pointers)} all point to {parent.name}: {pointer} is taken for the parent")
+        own_uuid = uuid if may_be_uuid(table, uuid) else f"{_singular(parent.name.name)}_row_uuid"
+        number, why = find_number(table, pointer)
+        remarks += [why] if why else []
+        version = _version_name(table, f"{_singular(stem)}_version")
+        do_change, why = changes(table, parent)
+        remarks.append(why)
+        source = None if number is None else RefKeySource(number, version if do_change else None)
+        taken = {pointer, own_uuid, number or "", version, extra, *surrogates(table)}
+        return ProposedColumn(
+            name=_column_name(stem),
+            table=table.name,
+            ref_key=source,
+            fields=self._fields(table, taken),
+            extra=extra,
+            has_extra=extra in table.columns,
+            parent=pointer,
+            uuid=own_uuid if own_uuid != uuid else None,
+            remarks=tuple(remarks),
+        )
+
+    def _fields(self, table: LiveTable, taken: set[str]) -> tuple[ProposedField, ...]:
+        return tuple(self._field(table, column) for name, column in table.columns.items() if name not in taken)
+
+    def _field(self, table: LiveTable, column: LiveColumn) -> ProposedField:
+        if not is_supported(column.name):
+            return ProposedField(column.name, None, "its name holds a character that is not supported")
+        if column.is_generated:
+            return ProposedField(column.name, None, "Postgres computes it")
+        if column.is_always_identity:
+            return ProposedField(column.name, None, "GENERATED ALWAYS AS IDENTITY: puts could not write it")
+        if TOUCHED.fullmatch(column.name):
+            return ProposedField(
+                column.name, None, "changes whenever anything does, and would make a version each time"
+            )
+        looked_up = self._lookup(table, column)
+        if looked_up is not None:
+            return looked_up
+        kind = proposed_type(column.type)
+        if kind is None:
+            misfit = find_misfit(Field(column.name, column.name, FieldType.STRING), column.type)
+            return ProposedField(column.name, None, f"{column.shown_type}: {misfit}")
+        element = column.type.plain.element
+        items = proposed_type(element) if kind is FieldType.ARRAY and element is not None else None
+        remark = "has no time zone: make sure that it is UTC" if column.type.plain.name == "timestamp" else ""
+        return ProposedField(column.name, _plain(column.name, kind, items), remark)
+
+    def _lookup(self, table: LiveTable, column: LiveColumn) -> ProposedField | None:
+        """A key of another table, which bodies should hold as a UUID."""
+        for key in table.foreign_keys:
+            if key.columns != (column.name,) or column.type.plain.name not in KEYS:
+                continue
+            other = self.known.get(key.target)
+            uuid = None if other is None else find_uuid(other, key.target_columns[0])
+            if uuid is None:
+                kind = proposed_type(column.type)
+                remark = f"points to {key.target}, which has no unique NOT NULL uuid: bodies would hold its key"
+                return ProposedField(column.name, None if kind is None else _plain(column.name, kind), remark)
+            lookup = Lookup(key.target, key.target_columns[0], uuid)
+            name = re.sub(r"_id$", "", column.name) + "_uuid"
+            return ProposedField(column.name, Field(name, column.name, FieldType.UUID, lookup))
+        return None
+
+
+def _plain(name: str, kind: FieldType, items: FieldType | None = None) -> Field:
+    return Field(name, name, kind, items=items)
+
+
+def _version_name(table: LiveTable, name: str) -> str:
+    """One that `schema apply` made, or one that it can add."""
+    return name if name not in table.columns or is_number(table.columns[name]) else f"{name}_2"
+
+
+def _extra_name(table: LiveTable, name: str) -> str:
+    return name if name not in table.columns or table.columns[name].type.plain.name == "json" else f"{name}_2"
+
+
+def _singular(name: str) -> str:
+    if name.endswith("ies"):
+        return f"{name[:-3]}y"
+    if name.endswith(("sses", "xes", "ches")):
+        return name[:-2]
+    return name[:-1] if name.endswith("s") and not name.endswith("ss") else name
+
+
+def _column_name(stem: str) -> str:
+    return stem.upper()[:40] or "ROWS"
+
+
+def _renamed_apart(columns: list[ProposedColumn]) -> tuple[ProposedColumn, ...]:
+    seen: set[str] = set()
+    apart = []
+    for column in columns:
+        name = column.name if column.name not in seen else f"{column.name}_{len(seen)}"
+        seen.add(name)
+        apart.append(replace(column, name=name))
+    return tuple(apart)

@@ -1,0 +1,91 @@
+"""Names, tables and choices as they stand in a layout: each is checked, and a complaint names the value and a fix."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import TypeVar
+
+from schemaless_core.cell import check_column_name
+from schemaless_core.errors import InvalidCell
+from schemaless_core.indexes.documents import Place, meant
+from schemaless_core.urls import shown_setting
+from tripstore.backends.postgres.layout.layout import LEGACY_ID, TableName
+from tripstore.backends.postgres.tables import SCHEMA
+
+#: Bytes of an identifier in Postgres.
+NAME_BYTES_MAX = 63
+
+_QUOTES = "Write it in quotes: without them YAML takes it for something else."
+
+Choice = TypeVar("Choice", bound=StrEnum)
+
+
+def named(value: object, place: Place, example: str) -> list[tuple[object, object]]:
+    if not isinstance(value, dict) or not value:
+        reason = "is empty" if isinstance(value, dict) else f"{shown_setting(value)} is no mapping"
+        raise place.complaint(reason, f"Write {example}.")
+    return list(value.items())
+
+
+def column_name(name: object, place: Place) -> str:
+    try:
+        check_column_name(name)  # type: ignore[arg-type]  # it is asked whether it is a string
+    except InvalidCell as refused:
+        raise place.complaint(refused.reason, _QUOTES if type(name) in (bool, int, float) else refused.hint) from None
+    if name == LEGACY_ID:
+        raise place.under(LEGACY_ID).complaint("is made from row_key by itself", "Leave it out, or name it otherwise.")
+    return str(name)
+
+
+def field_name(name: object, place: Place) -> str:
+    if not isinstance(name, str):
+        raise place.complaint(f"{shown_setting(name)} is no name for a field", _QUOTES)
+    if not name or not name.isprintable():
+        raise place.complaint(f"{name!r} is no name for a field", "Use printable characters.")
+    return name
+
+
+def choice(choices: type[Choice], value: object, place: Place, default: Choice | None = None) -> Choice:
+    if value is None and default is not None:
+        return default
+    known = {member.value: member for member in choices}
+    chosen = known.get(value.lower()) if isinstance(value, str) else None
+    if chosen is None:
+        raise place.complaint(f"{shown_setting(value)} is not known here", meant(value, known, "Known"))
+    return chosen
+
+
+def table_name(value: object, place: Place) -> TableName:
+    if not isinstance(value, str):
+        raise place.complaint(f"{shown_setting(value)} is no table", "Write its name, or schema.name.")
+    schema, dot, name = value.rpartition(".")
+    if not dot:
+        schema = "public"
+    for part in (schema, name):
+        if "." in part:
+            raise place.complaint(f"{value!r} has more than one dot", "Write schema.name; no name may hold a dot.")
+        physical_name(part, place)
+    if schema == SCHEMA or schema.startswith("pg_") or schema == "information_schema":
+        raise place.complaint(f"{value!r} is not one of the company's tables", "Name one of theirs.")
+    return TableName(schema, name)
+
+
+def optional_name(value: object, place: Place) -> str | None:
+    return None if value is None else physical_name(value, place)
+
+
+def physical_name(value: object, place: Place) -> str:
+    """A name as Postgres has it; it stands in SQL quoted, so case matters."""
+    if not isinstance(value, str):
+        raise place.complaint(f"{shown_setting(value)} is no name", _QUOTES)
+    if not value or len(value.encode(errors="replace")) > NAME_BYTES_MAX:
+        raise place.complaint(f"{shown_setting(value)} is no name", f"Names have 1 to {NAME_BYTES_MAX} bytes.")
+    if not is_supported(value):
+        hint = 'Rename it in the database: " and % and what cannot be printed are not supported.'
+        raise place.complaint(f"{shown_setting(value)} holds a character that is not supported", hint)
+    return value
+
+
+def is_supported(name: str) -> bool:
+    """Whether an identifier may stand in a layout. A % would be taken for a parameter by the driver."""
+    return name.isprintable() and '"' not in name and "%" not in name

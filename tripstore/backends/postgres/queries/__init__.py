@@ -1,0 +1,1 @@
+"""Index queries as SQL over mapped columns."""

@@ -1,0 +1,1 @@
+"""Connections to Postgres, their deadlines, and what the driver raises."""
