@@ -31,6 +31,8 @@ PARTS: dict[str, list[str]] = {
     "index state machine": [*TESTS, "tests/property/test_index_machine.py"],
     "index kills": [*TESTS, "tests/chaos/test_index_kill.py"],
     "trigger workers": [*TESTS, "tests/chaos/test_trigger_workers.py"],
+    "legacy machine": [*TESTS, "tests/property/test_legacy_machine.py"],
+    "capture under load": [*TESTS, "tests/chaos/test_capture_load.py"],
     "4096 shards": [*TESTS, "tests/integration/test_many_shards.py"],
     "everything else": [
         *TESTS,
@@ -118,7 +120,7 @@ def _figures(part: str, output: str) -> list[str]:
     """The lines that tests and benchmark print of themselves, and the closing line."""
     if part == BENCH:
         return [line.strip() for line in output.splitlines() if line.strip()]
-    own = re.findall(r"(?:^|[.sF])((?:sqlite|mariadb|mysql): .+)$", output, re.MULTILINE)
+    own = re.findall(r"(?:^|[.sF])((?:sqlite|mariadb|mysql|postgres|machine|wheel): .+)$", output, re.MULTILINE)
     closing = re.findall(r"^.*\d+ (?:passed|failed).*$", output, re.MULTILINE)
     return [*own, *closing[-1:]]
 
