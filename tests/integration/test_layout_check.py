@@ -360,12 +360,12 @@ def test_facts_that_were_changed_are_noted_with_the_number(servers: LocalServers
 def test_a_trigger_that_fires_after_ours_is_noted(servers: LocalServers) -> None:
     statements = """
     CREATE FUNCTION f() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN RETURN NEW; END';
-    CREATE TRIGGER zzz BEFORE UPDATE ON trips FOR EACH ROW EXECUTE FUNCTION f();
+    CREATE TRIGGER "~~~" BEFORE UPDATE ON trips FOR EACH ROW EXECUTE FUNCTION f();
     CREATE TRIGGER audit BEFORE UPDATE ON trips FOR EACH ROW EXECUTE FUNCTION f();
     """
     reasons = [complaint.reason for complaint in checked(servers, "machine", statements)]
 
-    assert "trigger zzz fires after ours" in reasons
+    assert "trigger ~~~ fires after ours" in reasons
     assert not any("audit" in reason for reason in reasons)
 
 
