@@ -18,6 +18,7 @@ import psycopg2
 import pytest
 from psycopg2.extensions import connection as Connection  # noqa: N812
 
+from tests.legacy_databases import postgres_server
 from tripstore.backends.postgres.capture import capture_steps, verify
 from tripstore.backends.postgres.capture.plan import Saboteur
 from tripstore.backends.postgres.ddl.steps import Step
@@ -225,12 +226,8 @@ def apply(steps: Sequence[Step], connection: Connection) -> list[bool]:
 
 
 def legacy_server(servers: LocalServers, flavour: Flavour) -> PostgresServer:
-    """This run's server of a flavour, for all tests that use this module."""
-    name = f"legacy-{flavour}"
-    for server in servers.servers:
-        if server.name == name and isinstance(server, PostgresServer):
-            return server
-    return servers.postgres(name, flavour=flavour)
+    """This run's server of a flavour, which other tests of the legacy store use too."""
+    return postgres_server(servers, flavour)
 
 
 @contextmanager
