@@ -61,7 +61,7 @@ def create_own_tables(url: str) -> None:
 def new_database(servers: LocalServers, flavour: Flavour, statements: str = "") -> str:
     """The URL of a new database with our tables and whatever the statements make."""
     server = postgres_server(servers, flavour)
-    name = f"legacy{next(_numbers)}"
+    name = f"own{next(_numbers)}"
     server.query(f"CREATE DATABASE {name} TEMPLATE {TEMPLATE}")
     if statements:
         server.query(statements, database=name)
