@@ -226,6 +226,18 @@ def test_a_child_and_its_parent_that_come_at_once_end_in_their_tables(trips: Com
         assert trips.queued(row_key, "NOTES") == [CHILD]
 
 
+def test_the_tomb_of_one_child_says_nothing_of_another_that_came_before_its_parent(trips: Company) -> None:
+    row_key, fifth = uuid4(), 5 << 20
+    trips.store.put_cell(row_key, "NOTES", CHILD, body_of("NOTES", 1))
+    trips.store.put_cell(row_key, "NOTES", fifth, body_of("NOTES", 5))
+    trips.store.put_cell(row_key, "NOTES", fifth + 1, None)
+
+    trips.base(1, row_key=row_key)
+
+    assert trips.legacy.sql("SELECT n FROM notes WHERE trip_uuid = %s", str(row_key)) == [(1,)]
+    assert trips.store.get_cell(row_key, "NOTES", fifth + 1) == Cell(row_key, "NOTES", fifth + 1, None)
+
+
 # ----------------------------------------------------------------------------------------------------- accidents
 
 ACCIDENTS = [

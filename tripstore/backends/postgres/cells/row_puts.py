@@ -51,6 +51,7 @@ class RowPuts:
         self._kind = rows.column.ref_key.kind
         #: Of the parent column: the children, which go with it and may have come before it.
         self._children = children
+        self._child_columns = [child._column for child in children.values()]
         self._codecs = codecs
         self._bodies = Bodies(codecs)
         self._fields = FieldNames(rows.column)
@@ -107,7 +108,7 @@ class RowPuts:
         is_conditional = expect_latest is not ANY
         if not is_conditional and self._is_first(new.cell):
             begin = f"{begin_sql(connection)}; {lock_sql(new.cell.row_key)}"
-            waiting = self._writes.insert_first(connection, new, texts, begin, self._children)
+            waiting = self._writes.insert_first(connection, new, texts, begin, self._child_columns)
             if waiting is None:
                 return False
             self._adopt_children(connection, new.cell, waiting)
@@ -147,7 +148,7 @@ class RowPuts:
         else:
             self._writes.insert(connection, new, texts)
             if self._children:
-                statement = f"SELECT c.column_name, c.ref_key, c.body {came_before(cell, self._children)}"
+                statement = f"SELECT c.column_name, c.ref_key, c.body {came_before(cell, self._child_columns)}"
                 found = connection.rows(statement)
                 waiting = [CameBefore(name, ref_key, bytes(body)) for name, ref_key, body in found]
                 self._adopt_children(connection, cell, waiting)

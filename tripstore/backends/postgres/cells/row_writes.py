@@ -12,7 +12,7 @@ from tripstore.backends.postgres.cells.bodies import Bodies, Stored, difference
 from tripstore.backends.postgres.cells.free import NewCell
 from tripstore.backends.postgres.cells.rows import ColumnRows, Found, escaped, quoted_int, quoted_uuid, text
 from tripstore.backends.postgres.errors import Unrepresentable
-from tripstore.backends.postgres.layout.layout import Layout, quoted
+from tripstore.backends.postgres.layout.layout import Layout, MappedColumn, quoted
 from tripstore.backends.postgres.wire.translation import Again
 from tripstore.backends.postgres.wire.wire import LegacyConnection
 
@@ -31,13 +31,15 @@ class CameBefore(NamedTuple):
     data: bytes
 
 
-def came_before(cell: Cell, children: Collection[str]) -> str:
-    """FROM and WHERE of the cells of children that wait for the row of this cell."""
-    names = ", ".join(text(name) for name in children)
+def came_before(cell: Cell, children: Collection[MappedColumn]) -> str:
+    """FROM and WHERE of the cells of children that wait for the row of this cell, and are not deleted."""
+    numbers = {text(column.name): column.number_sql("c.ref_key") for column in children}
+    number = " ".join(f"WHEN {name} THEN {each}" for name, each in numbers.items())
     return (
-        f"FROM tripstore.cell AS c WHERE c.row_key = {quoted_uuid(cell.row_key)} AND c.column_name IN ({names}) "
-        "AND NOT EXISTS (SELECT FROM tripstore.tomb AS t WHERE t.row_key = c.row_key "
-        "AND t.column_name = c.column_name AND t.ref_key >= c.ref_key)"
+        f"FROM tripstore.cell AS c WHERE c.row_key = {quoted_uuid(cell.row_key)} "
+        f"AND c.column_name IN ({', '.join(numbers)}) AND NOT EXISTS (SELECT FROM tripstore.tomb AS t "
+        f"WHERE t.row_key = c.row_key AND t.column_name = c.column_name AND t.n = CASE c.column_name {number} END "
+        "AND t.ref_key >= c.ref_key)"
     )
 
 
@@ -69,7 +71,7 @@ class RowWrites:
         self._inserted(connection, new, [Found(*row) for row in found])
 
     def insert_first(
-        self, connection: LegacyConnection, new: NewCell, texts: Texts, begin: str, children: Collection[str]
+        self, connection: LegacyConnection, new: NewCell, texts: Texts, begin: str, children: Collection[MappedColumn]
     ) -> list[CameBefore] | None:
         """Insert the row if nothing was ever there, in the packet that begins the transaction; None: something was.
 

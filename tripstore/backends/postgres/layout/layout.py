@@ -182,6 +182,10 @@ class MappedColumn:
             return f"(({number})::bigint << {VERSION_BITS} | {version})"
         return f"({number or version})::bigint"
 
+    def number_sql(self, ref_key: str) -> str:
+        """The number that a row's tomb is kept under, in SQL: a child's that changes; 0 for all others."""
+        return f"{ref_key} >> {VERSION_BITS}" if self.ref_key.kind is RefKeyKind.CHILD else "0"
+
     def row_sql(self, row: str) -> str:
         """The text of a row's captured columns, one JSON object by physical name; `row` is an alias, NEW or OLD.
 
