@@ -7,12 +7,13 @@ import platform
 import sys
 import time
 from collections.abc import Iterator
+from functools import partial
 from typing import cast
 
 import click
 
 from benchmarks import cells, indexes, legacy, triggers
-from benchmarks.timing import Comparison
+from benchmarks.timing import Comparison, middle_of
 from schemaless_core import Datastore
 from tripstore.local.replication import Cluster
 from tripstore.local.servers import Engine, LocalServers
@@ -69,8 +70,10 @@ def _with_many_shards(clusters: list[Cluster], shards: int, calls: int, pairs: i
         _created(cells.config_of("many", shards, clusters)) as many,
     ):
         yield from cells.many_shards(few, many, calls, pairs)
-        yield indexes.lag(cells.config_of("indexed", 64, clusters), 2.0 if calls < 100 else 20.0)
-        yield triggers.delivery_latency(cells.config_of("many", shards, clusters), 2.0 if calls < 100 else 20.0)
+        seconds, runs = (2.0, 1) if calls < 100 else (20.0, 3)
+        yield indexes.lag(cells.config_of("indexed", 64, clusters), seconds)
+        latency = partial(triggers.delivery_latency, cells.config_of("many", shards, clusters), seconds)
+        yield middle_of(latency, runs)
 
 
 def _created(config: cells.Config) -> Datastore:
