@@ -70,7 +70,7 @@ def _with_many_shards(clusters: list[Cluster], shards: int, calls: int, pairs: i
         _created(cells.config_of("many", shards, clusters)) as many,
     ):
         yield from cells.many_shards(few, many, calls, pairs)
-        seconds, runs = (2.0, 1) if calls < 100 else (20.0, 3)
+        seconds, runs = (4.0, 1) if calls < 100 else (20.0, 3)
         yield indexes.lag(cells.config_of("indexed", 64, clusters), seconds)
         latency = partial(triggers.delivery_latency, cells.config_of("many", shards, clusters), seconds)
         yield middle_of(latency, runs)
