@@ -296,8 +296,8 @@ def test_the_reference_describes_no_key_that_does_not_exist() -> None:
 
 def test_every_metric_is_in_its_reference_with_its_labels() -> None:
     described = {row[0]: row[2] for row in rows(REFERENCE / "metrics.md") if len(row) == 4}
-    source = (ROOT / "schemaless_core" / "metrics.py").read_text()
-    found = re.findall(r'"(schemaless_\w+)",\s*"[^"]+"(?:,\s*\[([^\]]*)\])?', source)
+    source = "".join(path.read_text() for package in PACKAGES for path in (ROOT / package).rglob("metrics.py"))
+    found = re.findall(r'"((?:schemaless|tripstore)_\w+)",\s*"[^"]+"(?:,\s*\[([^\]]*)\])?', source)
 
     assert found
     for metric, labels in found:

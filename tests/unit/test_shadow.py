@@ -1,0 +1,237 @@
+"""Shadow reads: sampled, asked of the other store, rechecked, judged; never in the caller's way (I10, I12)."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from datetime import date
+from typing import Any
+from uuid import UUID, uuid4
+
+import pytest
+
+from schemaless_core import Cell, MemoryStore
+from schemaless_core.errors import Unavailable
+from validation.ignores import Ignore
+from validation.reads import Read
+from validation.recheck import TRIES, Recheck
+from validation.sampling import SamplingSettings
+from validation.shadow import Shadow, ShadowSettings
+from validation.verdicts import Outcome, Reason, Tally
+
+ROW = UUID(int=7)
+ALL = SamplingSettings(share=1, per_second=float("inf"))
+
+
+class Arrived:
+    """A mirror that has everything."""
+
+    def has_arrived(self, read: Read) -> bool:
+        return True
+
+
+class Incomplete(Exception):
+    """A store that knows that it cannot know."""
+
+
+class Odd(MemoryStore):
+    """A store whose latest cell comes out of a function."""
+
+    def __init__(self, answer: Callable[[], Cell | None]) -> None:
+        super().__init__()
+        self.answer = answer
+
+    def using(self, **_habits: Any) -> Odd:
+        return self
+
+    def get_cell_latest(self, row_key: UUID, column_name: str) -> Cell | None:
+        return self.answer()
+
+
+def latest(row_key: UUID = ROW) -> Read:
+    return Read("get_cell_latest", {"row_key": row_key, "column_name": "BASE"}, (row_key,))
+
+
+def cell(ref_key: int = 1, body: Any = None) -> Cell:
+    return Cell(ROW, "BASE", ref_key, body or {"fare": 1})
+
+
+def raising(error: Exception) -> Cell | None:
+    raise error
+
+
+@pytest.fixture
+def made() -> Iterator[Callable[..., tuple[Shadow, Tally]]]:
+    shadows: list[Shadow] = []
+
+    def make(pending: Any = None, **settings: Any) -> tuple[Shadow, Tally]:
+        tally = Tally()
+        wanted = ShadowSettings(sampling=ALL, **settings)
+        shadows.append(Shadow(wanted, pending or Arrived(), tally, (Incomplete,)))
+        return shadows[-1], tally
+
+    yield make
+    for shadow in shadows:
+        shadow.close()
+
+
+def outcomes(tally: Tally) -> dict[tuple[str, str], int]:
+    return {(str(outcome), label): count for (_name, outcome, label), count in tally.counts().items()}
+
+
+CASES: list[tuple[str, Callable[[], Cell | None], Callable[[], Cell | None], tuple[str, str]]] = [
+    ("equal", cell, cell, ("equal", "")),
+    ("missing", cell, lambda: None, ("mismatch", "missing")),
+    ("extra", lambda: None, cell, ("mismatch", "extra")),
+    ("corrupted", cell, lambda: cell(body={"fare": 2}), ("mismatch", "field")),
+    ("unavailable", cell, lambda: raising(Unavailable("gone")), ("mismatch", "error")),
+    ("cut history", cell, lambda: raising(Incomplete()), ("not_compared", "incomparable")),
+]
+
+
+@pytest.mark.parametrize(("name", "authority", "other", "expected"), CASES, ids=[case[0] for case in CASES])
+def test_every_read_has_one_verdict(
+    made: Callable[..., tuple[Shadow, Tally]],
+    name: str,
+    authority: Callable[[], Cell | None],
+    other: Callable[[], Cell | None],
+    expected: tuple[str, str],
+) -> None:
+    shadow, tally = made()
+    first, second = Odd(authority), Odd(other)
+    shadow.offer(latest(), authority(), first, second)
+    assert shadow.drain(10)
+
+    assert outcomes(tally) == {expected: 1}
+    assert [m.verdict.read for m in tally.mismatches()] == ([latest()] if expected[0] == "mismatch" else [])
+
+
+def test_what_is_slower_than_the_deadline_is_a_timeout(made: Callable[..., tuple[Shadow, Tally]]) -> None:
+    shadow, tally = made(deadline_seconds=0.05)
+
+    def slow() -> Cell | None:
+        time.sleep(0.06)  # the very thing that is tested
+        raise Unavailable("no answer in time")
+
+    shadow.offer(latest(), cell(), Odd(cell), Odd(slow))
+    assert shadow.drain(10)
+    assert outcomes(tally) == {("mismatch", "timeout"): 1}
+
+
+def test_a_write_between_the_two_reads_is_no_mismatch(made: Callable[..., tuple[Shadow, Tally]]) -> None:
+    """The authority went on after it had answered; the mirror has it already."""
+    shadow, tally = made()
+    shadow.offer(latest(), cell(1), Odd(lambda: cell(2)), Odd(lambda: cell(2)))
+    assert shadow.drain(10)
+    assert outcomes(tally) == {("in_flight", ""): 1}
+
+
+def test_control_without_a_recheck_healthy_traffic_has_mismatches(
+    made: Callable[..., tuple[Shadow, Tally]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from validation.compare import compare
+    from validation.verdicts import Verdict
+
+    def hasty(_self: Recheck, read: Read, authority: Any, other: Any) -> Verdict:
+        return Verdict(read, Outcome.MISMATCH, compare(read.operation, cell(1), cell(2)))
+
+    monkeypatch.setattr(Recheck, "verdict", hasty)
+    shadow, tally = made()
+    shadow.offer(latest(), cell(1), Odd(lambda: cell(2)), Odd(lambda: cell(2)))
+    assert shadow.drain(10)
+    assert outcomes(tally) == {("mismatch", "field"): 1}
+
+
+def test_a_recheck_waits_for_the_mirror() -> None:
+    arrivals = iter([False, False, True])
+
+    class Lagging:
+        def has_arrived(self, read: Read) -> bool:
+            return next(arrivals)
+
+    pauses: list[float] = []
+    recheck = Recheck(Lagging(), 1, pause=pauses.append)
+    verdict = recheck.verdict(latest(), Odd(cell), Odd(cell))
+
+    assert verdict.outcome is Outcome.IN_FLIGHT
+    assert len(pauses) == 2
+    assert pauses == sorted(pauses)
+
+
+def test_a_row_that_never_rests_is_not_compared() -> None:
+    numbers = iter(range(1, 1000))
+    recheck = Recheck(Arrived(), 1, pause=lambda _seconds: None)
+    verdict = recheck.verdict(latest(), Odd(lambda: cell(next(numbers))), Odd(lambda: cell(1)))
+
+    assert (verdict.outcome, verdict.reason) == (Outcome.NOT_COMPARED, Reason.BUSY)
+    assert next(numbers) == 2 * TRIES + 1
+
+
+def test_an_authority_that_fails_in_the_recheck_is_no_mismatch() -> None:
+    recheck = Recheck(Arrived(), 1, pause=lambda _seconds: None)
+    verdict = recheck.verdict(latest(), Odd(lambda: raising(Unavailable("gone"))), Odd(cell))
+    assert (verdict.outcome, verdict.reason) == (Outcome.NOT_COMPARED, Reason.AUTHORITY_FAILED)
+
+
+def test_a_dead_mirror_costs_a_breaker_and_never_the_caller(made: Callable[..., tuple[Shadow, Tally]]) -> None:
+    """I10: offering is immediate while the other store does not answer at all; what has no room is counted (I12)."""
+    release = threading.Event()
+
+    def stuck() -> Cell | None:
+        release.wait(30)
+        raise Unavailable("stopped")
+
+    shadow, tally = made(queue_max=5, threads=1)
+    slowest = 0.0
+    for _ in range(200):
+        begun = time.perf_counter()
+        shadow.offer(latest(), cell(), Odd(cell), Odd(stuck))
+        slowest = max(slowest, time.perf_counter() - begun)
+    release.set()
+    assert shadow.drain(20)
+
+    counts = Counter({label: count for (_outcome, label), count in outcomes(tally).items()})
+    assert sum(counts.values()) == 200
+    assert counts["queue_full"] >= 194
+    assert slowest < 0.5, f"the slowest offer took {slowest:.3f} s"
+
+
+def test_a_breaker_ends_the_questions(made: Callable[..., tuple[Shadow, Tally]]) -> None:
+    asked = []
+
+    def dead() -> Cell | None:
+        asked.append(1)
+        raise Unavailable("dead")
+
+    shadow, tally = made(threads=1)
+    for _ in range(100):
+        shadow.offer(latest(), cell(), Odd(cell), Odd(dead))
+    assert shadow.drain(10)
+    assert len(asked) < 20
+    assert outcomes(tally)["not_compared", "breaker_open"] == 100 - len(asked)
+
+
+def test_an_explained_difference_is_counted_as_that(made: Callable[..., tuple[Shadow, Tally]]) -> None:
+    rule = Ignore("rounded", "ada", date(2999, 1, 1), path="fare")
+    shadow, tally = made(ignores=[rule])
+    shadow.offer(latest(), cell(), Odd(cell), Odd(lambda: cell(body={"fare": 2})))
+    shadow.offer(latest(), cell(), Odd(cell), Odd(lambda: None))
+    assert shadow.drain(10)
+
+    assert outcomes(tally) == {("ignored", ""): 1, ("mismatch", "missing"): 1}
+    assert tally.ignored() == {rule: 1}
+
+
+def test_a_fault_of_ours_is_not_called_equal(made: Callable[..., tuple[Shadow, Tally]]) -> None:
+    shadow, tally = made()
+    shadow.offer(latest(), cell(), Odd(cell), Odd(lambda: raising(ZeroDivisionError())))
+    shadow.offer(latest(), cell(), Odd(cell), Odd(cell))
+    assert shadow.drain(10)
+    assert outcomes(tally) == {("not_compared", "broken"): 1, ("equal", ""): 1}
+
+
+def test_each_index_is_an_operation_of_its_own() -> None:
+    read = Read("query_index", {"index": "driver_partner_index", "shard_value": str(uuid4())})
+    assert read.name == "query_index:driver_partner_index"

@@ -1,0 +1,62 @@
+"""`Read`: one read of a cell store, as it was asked: another store may be asked the same."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+from uuid import UUID
+
+from schemaless_core.errors import SchemalessError
+from schemaless_core.store import CellStore
+
+#: What a store raises that says nothing of what it holds.
+Incomparable = tuple[type[BaseException], ...]
+
+#: Stores give up a little before their deadline.
+NEARLY = 0.9
+
+
+@dataclass(frozen=True, slots=True)
+class Failed:
+    """A store gave no answer."""
+
+    error: str
+    message: str
+    #: Whether the deadline had passed by then.
+    is_late: bool = False
+    #: Whether the store knows that it cannot know: its history was cut, say.
+    is_incomparable: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Read:
+    """Operation and arguments, by their names in the API."""
+
+    operation: str
+    arguments: Mapping[str, Any]
+    #: The rows that it asks about, as far as the arguments tell.
+    row_keys: tuple[UUID, ...] = field(default=())
+
+    @property
+    def name(self) -> str:
+        """The operation class: each index is one of its own."""
+        index = self.arguments.get("index")
+        return self.operation if index is None else f"{self.operation}:{index}"
+
+    def ask(
+        self,
+        store: CellStore,
+        seconds: float,
+        incomparable: Incomparable = (),
+        clock: Callable[[], float] = time.monotonic,
+    ) -> Any:
+        """The store's answer within a deadline, or `Failed`; never raises what a store raises."""
+        begun = clock()
+        try:
+            return getattr(store.using(deadline=seconds), self.operation)(**self.arguments)
+        except incomparable as error:
+            return Failed(type(error).__name__, str(error), is_incomparable=True)
+        except SchemalessError as error:
+            return Failed(type(error).__name__, str(error), is_late=clock() - begun >= seconds * NEARLY)

@@ -1,0 +1,67 @@
+"""`Recheck`: an answer that differs is suspect, no more: the two stores were asked at different moments.
+
+It waits until the mirror has what the authority had, then asks authority, mirror, authority. When the authority's two
+answers differ, the data moves: again, after a growing pause. What never rests was not compared.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol
+
+from schemaless_core.store import CellStore
+from validation.compare import Difference, compare
+from validation.reads import Failed, Incomparable, Read
+from validation.verdicts import Outcome, Reason, Verdict
+
+TRIES = 5
+FIRST_PAUSE_SECONDS = 0.02
+
+
+class Pending(Protocol):
+    """Knows what the mirror has not got yet."""
+
+    def has_arrived(self, read: Read) -> bool:
+        """Whether every change that this read could see has been delivered, and indexed."""
+        ...
+
+
+class Recheck:
+    """Judges suspects, one after the other."""
+
+    def __init__(
+        self,
+        pending: Pending,
+        seconds: float,
+        incomparable: Incomparable = (),
+        pause: Callable[[float], object] = time.sleep,
+    ) -> None:
+        self._pending = pending
+        self._seconds = seconds
+        self._incomparable = incomparable
+        self._pause = pause
+
+    def verdict(self, read: Read, authority: CellStore, other: CellStore) -> Verdict:
+        for n in range(TRIES):
+            if n:
+                self._pause(FIRST_PAUSE_SECONDS * 2**n)
+            if not self._pending.has_arrived(read):
+                continue
+            before = self._ask(read, authority)
+            given = self._ask(read, other)
+            wanted = self._ask(read, authority)
+            for answer in (before, wanted):
+                if isinstance(answer, Failed):
+                    reason = Reason.INCOMPARABLE if answer.is_incomparable else Reason.AUTHORITY_FAILED
+                    return Verdict(read, Outcome.NOT_COMPARED, reason=reason)
+            if compare(read.operation, before, wanted):
+                continue
+            if isinstance(given, Failed) and given.is_incomparable:
+                return Verdict(read, Outcome.NOT_COMPARED, reason=Reason.INCOMPARABLE)
+            differences: Sequence[Difference] = compare(read.operation, wanted, given)
+            return Verdict(read, Outcome.MISMATCH if differences else Outcome.IN_FLIGHT, differences)
+        return Verdict(read, Outcome.NOT_COMPARED, reason=Reason.BUSY)
+
+    def _ask(self, read: Read, store: CellStore) -> Any:
+        return read.ask(store, self._seconds, self._incomparable)

@@ -1,0 +1,92 @@
+"""`Sampler`: which reads are compared: a share of them, within a budget, and of each operation at least a few."""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from validation.errors import ValidationError
+
+
+class InvalidSampling(ValidationError):
+    """A share or budget that cannot be."""
+
+
+@dataclass(frozen=True, slots=True)
+class SamplingSettings:
+    """A share of 1 and a budget of infinity compare everything."""
+
+    share: float = 0.1
+    #: Reads that may be asked of the other store in a second, all operations together.
+    per_second: float = 200.0
+    #: Of each operation so many are taken whatever the share: one that is rare is not left out.
+    least_per_second: float = 1.0
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.share <= 1:
+            raise InvalidSampling(f"A share of {self.share} is none.", hint="Give one from 0 to 1: 0.1 is every tenth.")
+        if self.per_second < 0 or self.least_per_second < 0:
+            raise InvalidSampling("A budget is not negative.", hint="0 compares nothing.")
+
+
+class Sampler:
+    """Asked at every read: it must cost next to nothing. Two threads at once may take one more than there is."""
+
+    def __init__(
+        self,
+        settings: SamplingSettings,
+        clock: Callable[[], float] = time.monotonic,
+        chance: Callable[[], float] = random.random,
+    ) -> None:
+        self._settings = settings
+        self._clock = clock
+        self._chance = chance
+        self._budget = _Bucket(settings.per_second, clock())
+        self._strata: dict[str, _Bucket] = {}
+
+    def takes(self, operation: str) -> bool:
+        """Whether a read of this operation class is to be compared."""
+        settings = self._settings
+        if settings.share <= 0:
+            return False
+        now = self._clock()
+        stratum = self._strata.get(operation)
+        if stratum is None:
+            stratum = self._strata.setdefault(operation, _Bucket(settings.least_per_second, now))
+        if not (self._chance() < settings.share or stratum.has(now)):
+            return False
+        if not self._budget.take(now):
+            return False
+        stratum.take(now)
+        return True
+
+
+class _Bucket:
+    """Tokens that come at a rate; at most those of a second wait."""
+
+    __slots__ = ("_at", "_rate", "_tokens", "_tokens_max")
+
+    def __init__(self, rate: float, now: float) -> None:
+        self._rate = rate
+        self._tokens_max = max(rate, 1.0) if rate else 0.0
+        self._tokens = self._tokens_max
+        self._at = now
+
+    def has(self, now: float) -> bool:
+        self._fill(now)
+        return self._tokens >= 1
+
+    def take(self, now: float) -> bool:
+        self._fill(now)
+        if self._tokens < 1:
+            return False
+        self._tokens -= 1
+        return True
+
+    def _fill(self, now: float) -> None:
+        passed = now - self._at
+        if passed > 0:
+            self._tokens = min(self._tokens_max, self._tokens + passed * self._rate)
+            self._at = now

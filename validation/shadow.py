@@ -1,0 +1,205 @@
+"""`Shadow`: asks sampled reads of the other store and compares, on threads of its own.
+
+Nothing that happens here reaches the caller (I10): handing over a read is a look at a budget and an append to a bounded
+queue. What finds no room is counted as not compared (I12).
+"""
+
+from __future__ import annotations
+
+import logging
+import queue
+import threading
+import time
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from datetime import UTC, date, datetime
+from typing import Any, NamedTuple
+
+from schemaless_core.breaker import Breaker, BreakerConfig
+from schemaless_core.failpoints import reach
+from schemaless_core.store import CellStore
+from validation import metrics
+from validation.compare import Difference, DifferenceClass, compare
+from validation.ignores import Ignore, ignored_by
+from validation.reads import Failed, Incomparable, Read
+from validation.recheck import Pending, Recheck
+from validation.sampling import Sampler, SamplingSettings
+from validation.verdicts import Outcome, Reason, Tally, Verdict
+
+logger = logging.getLogger(__name__)
+
+_UNANSWERED = frozenset({DifferenceClass.ERROR, DifferenceClass.TIMEOUT})
+#: How long closing waits for what is under way.
+CLOSE_SECONDS = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class ShadowSettings:
+    """How much is compared, and how much that may cost."""
+
+    sampling: SamplingSettings = field(default_factory=SamplingSettings)
+    threads: int = 2
+    #: Reads that may wait; more are not compared.
+    queue_max: int = 1000
+    #: What waited longer would compare different moments.
+    age_seconds_max: float = 5.0
+    #: For one question to the other store.
+    deadline_seconds: float = 0.25
+    breaker: BreakerConfig = field(default_factory=lambda: BreakerConfig(failures=10))
+    ignores: Sequence[Ignore] = ()
+
+
+class _Sample(NamedTuple):
+    read: Read
+    answer: Any
+    authority: CellStore
+    other: CellStore
+    at: float
+
+
+class Shadow:
+    """The shadow reads of one process. Threads start with the first sample; a fork starts anew."""
+
+    def __init__(
+        self,
+        settings: ShadowSettings,
+        pending: Pending,
+        tally: Tally,
+        incomparable: Incomparable = (),
+        clock: Callable[[], float] = time.monotonic,
+        today: Callable[[], date] = lambda: datetime.now(UTC).date(),
+    ) -> None:
+        self._settings = settings
+        self._tally = tally
+        self._incomparable = incomparable
+        self._clock = clock
+        self._today = today
+        self._sampler = Sampler(settings.sampling, clock)
+        self._recheck = Recheck(pending, settings.deadline_seconds, incomparable)
+        self._is_closing = False
+        self.after_fork()
+
+    def after_fork(self) -> None:
+        """The parent's threads are the parent's, and so is what they have to do."""
+        self._lock = threading.Lock()
+        self._breaker = Breaker(self._settings.breaker, self._clock)
+        self._samples: queue.Queue[_Sample | None] = queue.Queue(self._settings.queue_max)
+        self._suspects: queue.Queue[_Sample | None] = queue.Queue(self._settings.queue_max)
+        self._threads: list[threading.Thread] = []
+        self._tally.after_fork()
+
+    def takes(self, operation: str) -> bool:
+        """Whether the facade is to hand over this read once it is answered."""
+        return not self._is_closing and self._sampler.takes(operation)
+
+    def offer(self, read: Read, answer: Any, authority: CellStore, other: CellStore) -> None:
+        """A sampled read and the authority's answer. Returns at once, and raises nothing."""
+        try:
+            self._samples.put_nowait(_Sample(read, answer, authority, other, self._clock()))
+        except queue.Full:
+            self._tally.record(_not_compared(read, Reason.QUEUE_FULL))
+            return
+        if not self._threads:
+            self._start()
+
+    def drain(self, seconds: float) -> bool:
+        """Wait until everything that was offered has a verdict; False: it took too long."""
+        until = self._clock() + seconds
+        while self._samples.unfinished_tasks or self._suspects.unfinished_tasks:
+            if self._clock() >= until:
+                return False
+            time.sleep(0.001)
+        return True
+
+    def close(self) -> None:
+        """Let go of what waits; it was not compared."""
+        self._is_closing = True
+        for thread in self._threads:
+            for waiting in (self._samples, self._suspects):
+                with suppress(queue.Full):
+                    waiting.put_nowait(None)
+            thread.join(CLOSE_SECONDS)
+
+    def _start(self) -> None:
+        with self._lock:
+            if self._threads or self._is_closing:
+                return
+            works = [self._compare] * self._settings.threads + [self._judge]
+            waiting = [self._samples] * self._settings.threads + [self._suspects]
+            for n, (work, source) in enumerate(zip(works, waiting, strict=True)):
+                thread = threading.Thread(target=self._run, args=(source, work), name=f"shadow-{n}", daemon=True)
+                with suppress(RuntimeError):  # no more threads, or the interpreter ends: the queue fills
+                    thread.start()
+                    self._threads.append(thread)
+
+    def _run(self, source: queue.Queue[_Sample | None], work: Callable[[_Sample], None]) -> None:
+        while not self._is_closing:
+            sample = source.get()
+            if sample is None:
+                return
+            try:
+                work(sample)
+            except Exception:
+                logger.exception("a shadow read failed", extra={"event": "shadow.broken", "read": sample.read.name})
+                self._tally.record(_not_compared(sample.read, Reason.BROKEN))
+            finally:
+                source.task_done()
+                metrics.shadow_waiting(self._samples.qsize() + self._suspects.qsize())
+
+    def _compare(self, sample: _Sample) -> None:
+        reach("shadow.compare")
+        read = sample.read
+        if self._clock() - sample.at > self._settings.age_seconds_max:
+            self._tally.record(_not_compared(read, Reason.TOO_OLD))
+            return
+        if not self._breaker.admits():
+            self._tally.record(_not_compared(read, Reason.BREAKER_OPEN))
+            return
+        begun = self._clock()
+        given = read.ask(sample.other, self._settings.deadline_seconds, self._incomparable, self._clock)
+        metrics.shadow_answered(read.name, self._clock() - begun)
+        if isinstance(given, Failed) and given.is_incomparable:
+            self._tally.record(_not_compared(read, Reason.INCOMPARABLE))
+            return
+        differences = compare(read.operation, sample.answer, given)
+        if differences and differences[0].kind in _UNANSWERED:
+            self._breaker.failed()
+            self._record(Verdict(read, Outcome.MISMATCH, differences))
+            return
+        self._breaker.succeeded()
+        if not differences:
+            self._tally.record(Verdict(read, Outcome.EQUAL))
+            return
+        try:
+            self._suspects.put_nowait(sample)
+        except queue.Full:
+            self._tally.record(_not_compared(read, Reason.QUEUE_FULL))
+
+    def _judge(self, sample: _Sample) -> None:
+        reach("shadow.recheck")
+        self._record(self._recheck.verdict(sample.read, sample.authority, sample.other))
+
+    def _record(self, verdict: Verdict) -> None:
+        if verdict.outcome is Outcome.MISMATCH:
+            rules = ignored_by(self._settings.ignores, verdict.read.name, verdict.differences, self._today())
+            if rules is not None:
+                self._tally.record(Verdict(verdict.read, Outcome.IGNORED, verdict.differences, ignored_by=rules))
+                return
+            self._log(verdict.read, verdict.differences)
+        self._tally.record(verdict)
+
+    def _log(self, read: Read, differences: Sequence[Difference]) -> None:
+        """Without bodies: they may hold what no log should."""
+        extra = {
+            "event": "shadow.mismatch",
+            "operation": read.name,
+            "class": str(differences[0].kind),
+            "entry": differences[0].entry,
+            "path": differences[0].path,
+        }
+        logger.warning("a shadow read differs", extra=extra)
+
+
+def _not_compared(read: Read, reason: Reason) -> Verdict:
+    return Verdict(read, Outcome.NOT_COMPARED, reason=reason)
