@@ -15,7 +15,7 @@ from tripstore.backends.postgres.wire.settings import LegacySettings
 
 
 def main(url: str, row_key: str, column: str, ref_key: str, body: str) -> None:
-    settings = LegacySettings(PATIENT.deadlines, idle_transaction_seconds=1.0)
+    settings = LegacySettings(PATIENT.deadlines, idle_transaction_seconds=0.5)
     with PostgresBackend(LegacyDatabase(url, settings), layout(), shards=SHARDS) as store:
         result = store.put_cell(UUID(row_key), column, int(ref_key), json.loads(body))
     print(result.status)

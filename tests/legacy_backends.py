@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from uuid import UUID, uuid4
 
 from schemaless_core import Json
+from schemaless_core.indexes.definition import IndexDefinition
 from tests.legacy import Legacy, layout
 from tests.legacy_databases import PATIENT
 from tripstore.backends.postgres.backend import PostgresBackend
@@ -48,7 +49,12 @@ def status(text: object) -> dict[str, Json]:
 
 @contextmanager
 def company(
-    server: PostgresServer, wanted: Layout | None = None, settings: LegacySettings = PATIENT, *, altered: str = ""
+    server: PostgresServer,
+    wanted: Layout | None = None,
+    settings: LegacySettings = PATIENT,
+    *,
+    altered: str = "",
+    indexes: Sequence[IndexDefinition] = (),
 ) -> Iterator[Company]:
     """A new company, its tables altered before capture comes."""
     wanted = wanted or layout()
@@ -56,7 +62,7 @@ def company(
     if altered:
         legacy.sql(altered)
     legacy.install(wanted)
-    with PostgresBackend(LegacyDatabase(legacy.url, settings), wanted, shards=SHARDS) as store:
+    with PostgresBackend(LegacyDatabase(legacy.url, settings), wanted, shards=SHARDS, indexes=indexes) as store:
         yield Company(legacy, store)
 
 

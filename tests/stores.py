@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import itertools
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal, cast
 
-from schemaless_core import CellStore, Datastore, MemoryStore
+from schemaless_core import CellStore, Datastore, Json, MemoryStore
+from schemaless_core.indexes.definition import load_definitions
 from tests.legacy_databases import FLAVOURS, free_backend, postgres_server
 from tripstore.backends.postgres.backend import PostgresBackend
 from tripstore.local.replication import Cluster
@@ -69,13 +70,15 @@ class Stores:
         datastore.create_schema()
         return datastore
 
-    def fresh_store(self, engine: str, *, shards: int = 8) -> CellStore:
+    def fresh_store(self, engine: str, *, shards: int = 8, indexes: Sequence[Json] = ()) -> CellStore:
         """The same, or the oracle, or one on Postgres."""
+        if engine in DATASTORE_ENGINES:
+            return self.fresh(engine, shards=shards, indexes=list(indexes))
+        definitions = load_definitions(list(indexes), self._folder, "trips")
         if engine == "memory":
-            return MemoryStore(shards=shards)
-        if engine not in FLAVOURS:
-            return self.fresh(engine, shards=shards)
-        backend = free_backend(self._servers, engine, shards)
+            return MemoryStore(shards=shards, indexes=definitions)
+        free = free_backend(self._servers, engine, shards)
+        backend = PostgresBackend(free.database, free.layout, shards=shards, indexes=definitions)
         self._open.append(backend)
         return backend
 

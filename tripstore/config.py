@@ -49,7 +49,7 @@ class LegacyLimits:
     lock_seconds: float = 1.0  #: Waiting for one lock; somebody's open transaction holds it.
     statement_seconds: float = 60.0  #: One statement, as the server counts; a call's own deadline is shorter.
     idle_transaction_seconds: float = 5.0  #: The server ends a transaction of ours whose process stopped so long.
-    log_days: int = 7  #: Delivered changes are kept so long.
+    log_days: int = 7  #: Delivered changes are kept at least so long; they go by the day.
     truncate: str = "refuse"  #: TRUNCATE of a mapped table: `refuse`, or `allow`, which breaks capture.
 
     @property

@@ -38,13 +38,14 @@ class Company:
         self.ask(ROWS)
         self.configure(document())
 
-    def configure(self, layout: dict[str, Any]) -> None:
+    def configure(self, layout: dict[str, Any], *indexes: dict[str, Any]) -> None:
         (self.shell.folder / "layout.yaml").write_text(yaml.safe_dump(layout))
         config = {
             "datastore": "trips",
             "shards": 4,
             "clusters": {"a": {"primary": "sqlite:///data/a"}},
             "legacy": {"postgres": self.url, "layout": "layout.yaml"},
+            "indexes": list(indexes),
         }
         (self.shell.folder / "tripstore.yaml").write_text(yaml.safe_dump(config))
 
@@ -157,6 +158,58 @@ def test_doctor_names_a_disabled_trigger_and_capture_counts_as_broken_until_mend
     assert machine.shell.call("doctor").code == 0
 
 
+def index(name: str, field: str, kind: str) -> dict[str, Any]:
+    fields = [{"field": field, "type": kind}, {"field": "fare", "type": "decimal"}]
+    return {"table": name, "column_defs": [{"column_key": "BASE", "fields": fields}]}
+
+
+DRIVERS, MOODS = index("by_driver", "driver_uuid", "UUID"), index("by_mood", "mood", "string")
+LACKING = 'CREATE INDEX CONCURRENTLY ON "public"."trips" ("driver_id")'
+
+
+def test_plan_advises_the_indexes_that_queries_lack_and_apply_makes_none(company: Company) -> None:
+    company.configure(document(), DRIVERS, MOODS)
+
+    planned, as_json = company.shell.call("schema", "plan"), company.shell.call("schema", "plan", "--json")
+    applied = company.shell.call("schema", "apply")
+
+    assert [planned.code, as_json.code, applied.code] == [0, 0, 0]
+    assert re.search(r"advice +trips\.driver_id +no index leads with it, so queries of by_driver", planned.stdout)
+    assert f"{LACKING};" in planned.stdout
+    missing, unsearchable = as_json.document["legacy"]["advice"]
+    assert (missing["where"], missing["statements"]) == ("trips.driver_id", [LACKING])
+    assert (unsearchable["where"], unsearchable["statements"]) == ("index by_mood", [])
+    assert "no physical column of trips holds it" in unsearchable["reason"]
+    assert "Advice for index queries: 2" in applied.stdout
+    assert company.ask("SELECT 1 FROM pg_indexes WHERE indexdef LIKE '%driver_id%'") == []
+
+    for statement in missing["statements"]:
+        company.ask(statement)
+    assert company.shell.call("schema", "plan", "--json").document["legacy"]["advice"] == [unsearchable]
+
+
+def test_doctor_notes_what_queries_lack_and_stays_content(company: Company) -> None:
+    company.configure(document(), DRIVERS)
+    assert company.shell.call("schema", "apply").code == 0
+    # The one that `schema apply` made.
+    ((made,),) = company.ask("SELECT indexname FROM pg_indexes WHERE indexdef LIKE '%trip_notes%(trip_uuid, n)'")
+    company.ask(f'DROP INDEX "{made}"')
+
+    ran, as_json = company.shell.call("doctor"), company.shell.call("doctor", "--json")
+
+    assert (ran.code, as_json.code) == (0, 0), ran.stdout
+    notes = {each["where"]: each for each in as_json.document["legacy"]["complaints"]}
+    assert {notes[where]["severity"] for where in ("trips.driver_id", "trip_notes.trip_uuid")} == {"note"}
+    assert notes["trips.driver_id"]["hint"] == f"{LACKING};"
+    assert "no index leads with it" in notes["trip_notes.trip_uuid"]["reason"]
+    assert f"→ {LACKING};" in ran.stdout
+
+    company.ask(LACKING)
+    assert company.shell.call("schema", "apply").code == 0
+    told = company.shell.call("doctor", "--json").document["legacy"]["complaints"]
+    assert not {"trips.driver_id", "trip_notes.trip_uuid"} & {each["where"] for each in told}
+
+
 def test_a_layout_that_does_not_fit_is_refused_before_anything_is_done(machine: Company) -> None:
     unfit = document()
     unfit["columns"]["NOTES"]["ref_key"]["column"] = "number"
@@ -240,3 +293,46 @@ def test_a_server_that_cannot_be_reached_is_said_without_the_password(shell: She
     assert "Postgres cannot be reached" in planned.complaint
     assert "Postgres cannot be reached" in examined.stdout
     assert "S3cr3t" not in planned.stdout + planned.stderr + examined.stdout + examined.stderr
+
+
+# What fills the UUIDs of new rows stays.
+CAPTURED = """
+SELECT t.tgname FROM pg_trigger t JOIN pg_proc p ON p.oid = t.tgfoid JOIN pg_namespace n ON n.oid = p.pronamespace
+WHERE n.nspname = 'tripstore' AND t.tgparentid = 0 AND t.tgname NOT LIKE 'zz%'
+"""
+
+
+def test_remove_takes_capture_off_and_leaves_every_row(company: Company) -> None:
+    assert company.shell.call("schema", "apply").code == 0
+    company.ask("UPDATE trips SET driver_id = 1 WHERE id <= 3")
+    before = company.ask("SELECT * FROM trips ORDER BY id")
+    dry = company.shell.call("schema", "remove", "--dry-run", "--json")
+    assert dry.document == {
+        "is_removed": False,
+        "tables": False,
+        "columns": False,
+        "undelivered": company.ask("SELECT count(*) FROM tripstore.queue")[0][0],
+        "delivered": 0,
+    }
+    refused = company.shell.call("schema", "remove", "--json")
+    assert refused.code != 0
+    assert company.ask(CAPTURED) != []
+
+    removed = company.shell.call("schema", "remove", "--yes")
+    assert removed.code == 0, removed.stderr
+    assert company.ask(CAPTURED) == []
+    assert company.ask("SELECT * FROM trips ORDER BY id") == before
+    assert company.ask("SELECT count(*) > 0 FROM tripstore.queue") == [(True,)]
+    names = "SELECT proname FROM pg_proc WHERE pronamespace = 'tripstore'::regnamespace ORDER BY 1"
+    assert [name for (name,) in company.ask(names) if "uuid" not in name] == []
+
+    assert company.shell.call("schema", "remove", "--tables", "--columns", "--yes").code == 0
+    assert company.ask("SELECT to_regclass('tripstore.queue')") == [(None,)]
+    assert company.shell.call("schema", "apply").code == 0
+
+
+def test_remove_without_a_legacy_store_says_so(shell: Shell) -> None:
+    shell.call("init")
+    refused = shell.call("schema", "remove", "--yes")
+    assert refused.code == 2
+    assert "legacy" in refused.stderr

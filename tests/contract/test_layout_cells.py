@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 from uuid import UUID, uuid4
 
@@ -29,13 +28,11 @@ from schemaless_core import (
     Row,
     SchemalessError,
 )
-from schemaless_core.indexes.definition import load_definitions
 from schemaless_core.sharding import BUCKETS_PER_SHARD
 from tests.legacy import USERS
 from tests.legacy_backends import DRIVERS, SHARDS, Company, company, status
 from tests.legacy_databases import FLAVOURS, postgres_server
 from tests.scale import scaled
-from tripstore.backends.postgres.backend import PostgresBackend
 from tripstore.backends.postgres.codec.column_types import read_column_types
 from tripstore.backends.postgres.codec.strategy import bodies
 from tripstore.backends.postgres.errors import LegacyRefused, Unrepresentable
@@ -506,26 +503,3 @@ def test_walks_and_checksums_agree_with_the_oracle(servers: LocalServers) -> Non
                 buckets = made.store.checksum(shard, columns)
                 assert buckets == oracle.checksum(shard, columns)
                 assert len(buckets) == BUCKETS_PER_SHARD
-
-
-def test_an_index_over_mapped_and_free_columns_answers(servers: LocalServers) -> None:
-    """The contract of queries has tests of its own; here they go through the store."""
-    definition: dict[str, Json] = {
-        "table": "trips_of_driver",
-        "column_defs": [
-            {"column_key": "BASE", "fields": [{"field": "driver_uuid", "type": "UUID"}]},
-            {"column_key": "NOTES", "fields": [{"field": "text", "type": "string"}]},
-        ],
-    }
-    with company(postgres_server(servers, "machine")) as made:
-        indexes = load_definitions([definition], Path.cwd(), "trips")
-        store = PostgresBackend(made.store.database, made.store.layout, shards=SHARDS, indexes=indexes)
-        row_key, other = uuid4(), uuid4()
-        store.put_cell(row_key, "BASE", 1, {"driver_uuid": DRIVERS[0]})
-        store.put_cell(row_key, "NOTES", CHILD, {"text": "found"})
-        store.put_cell(other, "BASE", 1, {"driver_uuid": DRIVERS[1]})
-
-        (entry,) = store.query_index("trips_of_driver", UUID(DRIVERS[0]), columns="*").entries
-
-        assert (entry.row_key, entry.fields["text"]) == (row_key, "found")
-        assert entry.cells == store.get_row(row_key)

@@ -9,7 +9,6 @@ import itertools
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta, timezone
 from decimal import Decimal
-from pathlib import Path
 from typing import Any
 from uuid import UUID, uuid4
 
@@ -24,13 +23,12 @@ from schemaless_core import (
     Invalid,
     InvalidRequest,
     Json,
-    MemoryStore,
     Scalar,
 )
 from schemaless_core.indexes import lookup
-from schemaless_core.indexes.definition import load_definitions
 from tests.indexing import catch_up
 from tests.stores import Stores
+from tripstore.backends.postgres.queries import queries
 
 
 def shard_index(kind: str) -> dict[str, Json]:
@@ -40,7 +38,7 @@ def shard_index(kind: str) -> dict[str, Json]:
 
 
 KINDS = ("UUID", "string", "int", "float", "decimal", "boolean", "datetime")
-DEFINITIONS: list[dict[str, Json]] = [
+DEFINITIONS: list[Json] = [
     {
         "table": "driver_partner_index",
         "column_defs": [
@@ -77,7 +75,7 @@ DEFINITIONS: list[dict[str, Json]] = [
         ],
     },
 ]
-KIND_DEFINITIONS = [shard_index(kind) for kind in KINDS]
+KIND_DEFINITIONS: list[Json] = [shard_index(kind) for kind in KINDS]
 FIELDS = [
     "driver", "city", "seats", "distance", "is_shared", "created_at", "rider", "fare", "status", "attempts",
 ]  # fmt: skip
@@ -85,55 +83,52 @@ FIELDS = [
 
 @pytest.fixture(autouse=True)
 def small_portions(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Verified queries look at so few entries at once that they must come back for more."""
+    """Queries look at so few entries, cells and rows at once that they must come back for more."""
     monkeypatch.setattr(lookup, "ENTRIES_PER_PAGE", 2)
     monkeypatch.setattr(lookup, "CELLS_PER_PAGE", 3)
+    monkeypatch.setattr(queries, "ROWS_PER_PORTION", 3)
+
+
+class Indexed(dict[str, CellStore]):
+    """One store per engine with the same indexes."""
+
+    def __init__(self, stores: Stores, definitions: Sequence[Json]) -> None:
+        self._stores = stores
+        self._definitions = definitions
+
+    def __missing__(self, engine: str) -> CellStore:
+        made = self._stores.fresh_store(engine, shards=4, indexes=self._definitions)
+        # The oracle looks at every row for each question, so each test gets an empty one.
+        return made if engine == "memory" else self.setdefault(engine, made)
 
 
 @pytest.fixture(scope="module")
-def indexed_stores(stores: Stores) -> dict[str, Datastore]:
-    """One datastore per engine with the first indexes above, for most tests of this file."""
-
-    class OnDemand(dict[str, Datastore]):
-        def __missing__(self, engine: str) -> Datastore:
-            self[engine] = stores.fresh(engine, shards=4, indexes=DEFINITIONS)
-            return self[engine]
-
-    return OnDemand()
+def indexed_stores(stores: Stores) -> Indexed:
+    """Stores with the first indexes above, for most tests of this file."""
+    return Indexed(stores, DEFINITIONS)
 
 
 def settle(store: CellStore, index: str = "trips_of_driver") -> None:
-    """Write whatever entries of an index are not written yet. The oracle has none to write."""
+    """Write whatever entries of an index are not written yet. Only a datastore has any to write."""
     if isinstance(store, Datastore):
         catch_up(store, index)
 
 
 @pytest.fixture
-def store(store_engine: str, indexed_stores: dict[str, Datastore]) -> CellStore:
-    """The oracle looks at every row for each question, so each test gets an empty one; others are shared."""
-    return oracle() if store_engine == "memory" else indexed_stores[store_engine]
+def store(cell_store: str, indexed_stores: Indexed) -> CellStore:
+    return indexed_stores[cell_store]
 
 
 @pytest.fixture(scope="module")
-def stores_of_kinds(stores: Stores) -> dict[str, Datastore]:
+def stores_of_kinds(stores: Stores) -> Indexed:
     """The same with the others: each cell that is put concerns all indexes of its store."""
-
-    class OnDemand(dict[str, Datastore]):
-        def __missing__(self, engine: str) -> Datastore:
-            self[engine] = stores.fresh(engine, shards=4, indexes=KIND_DEFINITIONS)
-            return self[engine]
-
-    return OnDemand()
+    return Indexed(stores, KIND_DEFINITIONS)
 
 
 @pytest.fixture
-def store_of_kinds(store_engine: str, stores_of_kinds: dict[str, Datastore]) -> CellStore:
+def store_of_kinds(cell_store: str, stores_of_kinds: Indexed) -> CellStore:
     """A store with an index for each type of shard field."""
-    return oracle(KIND_DEFINITIONS) if store_engine == "memory" else stores_of_kinds[store_engine]
-
-
-def oracle(definitions: list[dict[str, Json]] = DEFINITIONS) -> MemoryStore:
-    return MemoryStore(shards=8, indexes=load_definitions(definitions, Path.cwd(), "trips"))
+    return stores_of_kinds[cell_store]
 
 
 @pytest.fixture

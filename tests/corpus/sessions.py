@@ -1,6 +1,7 @@
-"""Sessions of company services whose settings would change what is captured, if capture followed them.
+"""Sessions of company services, and roles, whose settings would change what is captured, if capture followed them.
 
-No setting here changes what the corpus' expressions mean: the values are the same, only how they would be written.
+No setting of a session changes what the corpus' expressions mean: the values are the same, only how they would be
+written. Those of roles may: a store or mirror that connects as one says itself what its texts mean.
 """
 
 from __future__ import annotations
@@ -10,6 +11,8 @@ from contextlib import contextmanager
 
 import psycopg2
 from psycopg2.extensions import connection as Connection  # noqa: N812  # the driver's class has a small letter
+
+from tripstore.local.postgres import PostgresServer
 
 #: What stands in the way of names that somebody forgot to qualify.
 HOSTILE_SCHEMA = """
@@ -51,6 +54,27 @@ HOSTILE: Mapping[str, Mapping[str, str]] = {
         "synchronous_commit": "off",
     },
 }
+
+#: What roles have beside the settings of the session of their name, or instead of them.
+OF_ROLES: Mapping[str, Mapping[str, str]] = {
+    "kolkata": {"default_transaction_isolation": "repeatable read", "array_nulls": "off"},
+    "latin1": {"default_transaction_read_only": "on"},
+    "german": {"plan_cache_mode": "force_custom_plan"},
+}
+
+
+def create_roles(server: PostgresServer) -> dict[str, str]:
+    """A role for each session, with its settings and the server's password, by the session's name."""
+    roles = {name: f"corpus_{name}" for name in HOSTILE}
+    for name, role in roles.items():
+        if server.query("SELECT 1 FROM pg_roles WHERE rolname = %s", role):
+            continue
+        statements = [f"CREATE ROLE {role} SUPERUSER LOGIN PASSWORD '{server.password}'"]
+        for setting, value in {**HOSTILE[name], **OF_ROLES[name]}.items():
+            shown = value if setting == "search_path" else f"'{value}'"
+            statements.append(f"ALTER ROLE {role} SET {setting} = {shown}")
+        server.query("; ".join(statements))
+    return roles
 
 
 @contextmanager

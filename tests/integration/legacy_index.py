@@ -294,5 +294,5 @@ def company(server: PostgresServer) -> Iterator[Company]:
 
 def _our_tables() -> str:
     dialect = postgresql.dialect()  # type: ignore[no-untyped-call]  # SQLAlchemy's own
-    made = [CreateTable(table).compile(dialect=dialect) for table in (tables.cell, tables.tomb)]
+    made = [CreateTable(table).compile(dialect=dialect) for table in (tables.cell, tables.tomb, tables.pair)]
     return f"CREATE SCHEMA {tables.SCHEMA}; " + ";".join(map(str, made))

@@ -247,6 +247,7 @@ def before_insert_alone(made: list[Made]) -> list[Made]:
                 " t.row_key = NEW.trip_uuid AND t.column_name = 'BASE'), 0);\n  RETURN NEW;"
             )
             body = function.body.replace("  RETURN NEW;", "  " + look)
+            assert trigger is not None
             function, trigger = replace(function, body=body), replace(trigger, when=None)
         if function.name == "base_inserted":
             body = function.body.replace("WHERE f.floor IS NULL OR f.floor < (NEW.", "WHERE true OR 0 < (NEW.")

@@ -18,18 +18,17 @@ from tests.integration.id_company import (
     FLAVOURS,
     FULL_SPEED,
     LAYOUT,
+    ONE_FLAVOUR,
     QUICK,
-    ROWS,
-    SCHEMA,
     OldCode,
     apply,
     company_session,
-    database,
     layout,
     one,
     postgres,
     session,
     silent,
+    small_company,
     unfilled,
 )
 from tripstore.backends.postgres.cells.scan import shard_sql
@@ -55,14 +54,14 @@ def steps(of: Layout = LAYOUT) -> list[Step]:
     return id_steps(of, pace=FULL_SPEED, patience=QUICK)
 
 
-@pytest.fixture(params=FLAVOURS)
+both_versions = pytest.mark.parametrize("url", FLAVOURS, indirect=True)
+
+
+@pytest.fixture(params=ONE_FLAVOUR)
 def url(request: pytest.FixtureRequest, servers: LocalServers) -> Iterator[str]:
-    """A database with the company's tables and rows, on each version of Postgres."""
+    """A database with the company's tables and rows."""
     flavour: Flavour = request.param
-    with database(postgres(servers, flavour)) as made:
-        with company_session(made) as company:
-            rows(company, SCHEMA)
-            rows(company, ROWS.format(count=TRIP_COUNT))
+    with small_company(postgres(servers, flavour), TRIP_COUNT) as made:
         yield made
 
 
@@ -78,6 +77,7 @@ def ours(url: str) -> Iterator[Connection]:
         yield opened
 
 
+@both_versions
 def test_old_code_goes_on_after_every_step_and_after_every_step_back(company: Connection, ours: Connection) -> None:
     before = _columns(company)
     code = OldCode(company)
@@ -102,6 +102,7 @@ def test_old_code_goes_on_after_every_step_and_after_every_step_back(company: Co
     assert one(ours, "SELECT count(*) FROM pg_proc WHERE pronamespace = 'tripstore'::regnamespace") == 0
 
 
+@both_versions
 def test_keys_are_those_of_the_ids_and_nothing_else_is_written(company: Connection, ours: Connection) -> None:
     """Python and both servers compute alike; the company's triggers hear nothing of it."""
     apply(ours, steps())
@@ -137,6 +138,7 @@ SET quote_all_identifiers = on;
 SET default_transaction_isolation = serializable; SET plpgsql.variable_conflict = use_column; SET row_security = off"""
 
 
+@both_versions
 def test_a_row_has_its_key_whatever_the_session_is_set_to(url: str, company: Connection, ours: Connection) -> None:
     apply(ours, steps())
 
@@ -241,6 +243,7 @@ def test_a_back_fill_begun_again_writes_only_what_is_missing(company: Connection
     assert rows(company, "SELECT id, xmin FROM trips ORDER BY id") == before
 
 
+@both_versions
 def test_set_not_null_reads_no_row_under_its_lock(ours: Connection) -> None:
     apply(ours, steps()[:3])
     del ours.notices[:]
@@ -252,6 +255,7 @@ def test_set_not_null_reads_no_row_under_its_lock(ours: Connection) -> None:
     assert one(ours, "SELECT count(*) FROM pg_constraint WHERE conname LIKE 'tripstore%'") == 0
 
 
+@both_versions
 def test_rows_that_came_without_a_key_are_told_and_leave_no_check_behind(company: Connection, ours: Connection) -> None:
     """A partition was attached, or somebody switched our trigger off: its updates must not be refused for that."""
     apply(ours, steps()[:3])
@@ -266,6 +270,7 @@ def test_rows_that_came_without_a_key_are_told_and_leave_no_check_behind(company
     assert unfilled(company) == 0
 
 
+@both_versions
 def test_a_uuid_column_of_the_companys_is_taken_as_it_is(company: Connection, ours: Connection) -> None:
     rows(company, "ALTER TABLE trips ADD COLUMN key uuid NOT NULL UNIQUE DEFAULT gen_random_uuid()")
     before = rows(company, "SELECT id, key FROM trips ORDER BY id")
@@ -361,6 +366,7 @@ def test_a_missing_table_is_named(ours: Connection) -> None:
         steps(layout(source=TableName("archive", "trips")))[0].is_done(ours)
 
 
+@both_versions
 def test_an_owner_who_is_no_superuser_needs_nobodys_help(url: str, company: Connection) -> None:
     """Then the company's triggers hear of the back-fill, for only a superuser may keep them from it."""
     name = one(company, "SELECT current_database()")
@@ -429,6 +435,7 @@ def test_a_trigger_that_was_switched_off_or_changed_is_mended(company: Connectio
         assert filling.is_done(ours), damage
 
 
+@both_versions
 def test_partitions_are_served_whoever_is_named_and_whenever_they_come(company: Connection, ours: Connection) -> None:
     rows(company, "DROP TABLE fare_adjustments_p1_rest")
     apply(ours, steps())
@@ -446,6 +453,7 @@ def test_partitions_are_served_whoever_is_named_and_whenever_they_come(company: 
         rows(company, "INSERT INTO fare_adjustments (trip_id, n) VALUES (6, 21)")
 
 
+@both_versions
 def test_a_partition_that_is_attached_with_rows_is_refused_or_filled(company: Connection, ours: Connection) -> None:
     rows(company, "DROP TABLE fare_adjustments_p1_rest")
     table = "CREATE TABLE attached (trip_id int NOT NULL, n int NOT NULL, reason text, touched int NOT NULL DEFAULT 0"

@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from random import Random
 
 import pytest
 from psycopg2.extensions import connection as Connection  # noqa: N812
 
 from tests.companies import Companies, Company
-from tests.integration.id_company import FLAVOURS, FULL_SPEED, apply, one, postgres, session, silent
-from tripstore.backends.postgres.ids.steps import id_steps, key_columns
+from tests.integration.id_company import FLAVOURS, FULL_SPEED, apply, companies_on, postgres, session, strays
+from tripstore.backends.postgres.ids.steps import id_steps
 from tripstore.backends.postgres.layout.layout import Layout
 from tripstore.backends.postgres.layout.reading import load_layout
 from tripstore.demo.legacy import LAYOUT
-from tripstore.demo.legacy.actions import ACTIONS
-from tripstore.demo.legacy.turns import Habits
 from tripstore.demo.legacy.workload import Workload
 from tripstore.local.postgres_programs import Flavour
 from tripstore.local.servers import LocalServers
@@ -24,7 +21,7 @@ from tripstore.local.servers import LocalServers
 @pytest.fixture(scope="module", params=FLAVOURS)
 def companies(request: pytest.FixtureRequest, servers: LocalServers) -> Companies:
     flavour: Flavour = request.param
-    return Companies(postgres(servers, flavour))
+    return companies_on(postgres(servers, flavour))
 
 
 @pytest.fixture
@@ -43,17 +40,6 @@ def layout() -> Layout:
     return load_layout(LAYOUT)
 
 
-def test_every_service_goes_on_after_every_step(company: Company, ours: Connection) -> None:
-    with Workload(company.url, habits=Habits(rollback_ratio=0)) as workload:
-        for number, step in enumerate(id_steps(layout(), pace=FULL_SPEED)):
-            step.apply(ours, silent)
-            assert step.is_done(ours), step.title
-            for name in ACTIONS:
-                workload.perform(name, Random(number))
-
-    assert strays(ours) == []
-
-
 def test_the_steps_are_done_while_all_services_work(company: Company, ours: Connection) -> None:
     with Workload(company.url).running() as tally:
         apply(ours, id_steps(layout(), pace=FULL_SPEED))
@@ -61,7 +47,7 @@ def test_the_steps_are_done_while_all_services_work(company: Company, ours: Conn
     assert tally.actions > 0
     assert tally.failures == {}
     assert all(step.is_done(ours) for step in id_steps(layout()))
-    assert strays(ours) == []
+    assert strays(ours, layout()) == []
 
 
 def test_the_past_keeps_its_times(company: Company, ours: Connection) -> None:
@@ -71,8 +57,3 @@ def test_the_past_keeps_its_times(company: Company, ours: Connection) -> None:
     apply(ours, id_steps(layout()))
 
     assert company.query("SELECT id, updated_at FROM trips ORDER BY id") == before
-
-
-def strays(connection: Connection) -> list[str]:
-    """Columns in which a row has no key, or another one than its parent."""
-    return [column.title for column in key_columns(layout()) if one(connection, column.strays_sql)]

@@ -262,6 +262,39 @@ def test_types_with_a_steady_text_are_taken(
     assert errors(checked(servers, flavour, statements, on_field("odd", column="odd", **kind))) == []
 
 
+def test_texts_that_lose_their_blanks_and_arrays_without_commas_are_refused(
+    servers: LocalServers, flavour: Flavour
+) -> None:
+    """Bodies hold the text of a value: what two values share, or what cannot be taken apart, is none."""
+    lossy = {"bare": "bpchar", "bare_domain": "padded", "boxes": "box[]", "areas": "area[]"}
+    kept = {"fixed": "char(3)", "one": "char", "fixed_domain": "code", "elements": "bpchar[]", "codes": "char(3)[]"}
+    domains = "CREATE DOMAIN padded AS bpchar; CREATE DOMAIN code AS char(3); CREATE DOMAIN area AS box"
+    adds = ", ".join(f"ADD {name} {type_name}" for name, type_name in (lossy | kept).items())
+    fields = [
+        on_field(name, column=name, type="array" if type_name.endswith("[]") else "string")
+        for name, type_name in (lossy | kept).items()
+    ]
+
+    found = errors(checked(servers, flavour, f"{domains}; ALTER TABLE trips {adds}", *fields))
+
+    assert len(found) == len(lossy)
+    for name, words in {
+        "bare": "Blanks at the end of its values would be lost: make it text",
+        "bare_domain": "Blanks at the end of its values would be lost: make it text",
+        "boxes": "; is between its elements, not a comma: make it an array of text",
+        "areas": "; is between its elements, not a comma: make it an array of text",
+    }.items():
+        assert any(complaint.startswith(f"trips.{name}: ") and words in complaint for complaint in found), found
+    # Why: what these servers make of such values.
+    with connected(company_database(servers, flavour, ""), "test") as connection:
+        said = rows(
+            connection,
+            "SELECT 'ab '::bpchar::text, ARRAY['ab ']::bpchar[]::text, 'ab'::char(3)::text,"
+            " ARRAY['(1,1),(0,0)', '(1,1),(0,0)']::box[]::text",
+        )
+    assert said == [("ab", '{"ab "}', "ab", "{(1,1),(0,0);(1,1),(0,0)}")]
+
+
 def test_not_null_that_nobody_validated_is_no_not_null(servers: LocalServers) -> None:
     statements = "ALTER TABLE trip_notes ALTER n DROP NOT NULL; ALTER TABLE trip_notes ADD NOT NULL n NOT VALID"
 
@@ -320,6 +353,44 @@ def test_a_partitioned_table_whose_unique_index_needs_more_is_refused(servers: L
     found = errors(checked(servers, flavour, unfit))
 
     assert any("partitioned by at, so no unique index" in complaint for complaint in found), found
+
+
+def test_a_partitioned_table_is_told_how_its_partitions_get_an_index(servers: LocalServers, flavour: Flavour) -> None:
+    """CONCURRENTLY is refused for the whole: what a hint says must work."""
+    bare = PARTITIONED.format(unique="CHECK (n > 0)", by="HASH (trip_id)")
+
+    found = errors(checked(servers, flavour, bare))
+
+    assert any(
+        complaint.startswith("trip_notes (trip_id, n): ")
+        and "CREATE UNIQUE INDEX ON ONLY" in complaint
+        and "ATTACH PARTITION" in complaint
+        for complaint in found
+    ), found
+
+
+@pytest.mark.parametrize(
+    ("by", "words"),
+    [
+        ("RANGE (request_at)", "partitioned by request_at, so no unique index can hold id or trip_uuid to one row"),
+        ("HASH (id)", "partitioned by id, so no unique index can hold trip_uuid to one row"),
+        ("HASH (trip_uuid)", "partitioned by trip_uuid, so no unique index can hold id to one row"),
+    ],
+)
+def test_a_partitioned_table_of_the_row_key_is_refused_once_with_a_way_out(
+    servers: LocalServers, flavour: Flavour, by: str, words: str
+) -> None:
+    parent = f"""
+    ALTER TABLE billing_attempts DROP CONSTRAINT billing_attempts_trip_id_fkey;
+    ALTER TABLE trip_notes DROP CONSTRAINT trip_notes_trip_id_fkey;
+    ALTER TABLE trips ADD trip_uuid uuid NOT NULL;
+    ALTER TABLE trips RENAME TO old;
+    CREATE TABLE trips (LIKE old INCLUDING DEFAULTS) PARTITION BY {by};
+    """
+    (found,) = errors(checked(servers, flavour, parent))
+
+    assert found.startswith(f"trips: it is {words}")
+    assert "Copy its rows into a table without partitions" in found
 
 
 def test_a_partition_is_refused_for_the_whole(servers: LocalServers) -> None:

@@ -393,6 +393,9 @@ def test_forks_in_the_midst_of_calls_lose_nothing(trips: Company) -> None:
         ("history", 1),
         ("put free", 1),
         ("put next version", 2),
+        ("put first version", 2),
+        ("put new child", 2),
+        ("put new fact", 2),
     ],
 )
 def test_a_call_takes_as_few_round_trips_as_it_can(
@@ -409,6 +412,9 @@ def test_a_call_takes_as_few_round_trips_as_it_can(
         "history": lambda n: store.get_history(row_key, "BASE"),
         "put free": lambda n: store.put_cell(row_key, "FREE", n, n),
         "put next version": lambda n: store.put_cell(row_key, "BASE", n, status(n)),
+        "put first version": lambda n: store.put_cell(uuid4(), "BASE", 1, status(n)),
+        "put new child": lambda n: store.put_cell(row_key, "NOTES", n << 20, {"text": "a"}),
+        "put new fact": lambda n: store.put_cell(row_key, "STATUS", n, {"result": "a"}),
     }
     calls[call](2)  # connections and prepared statements are there
     sent: list[str] = []

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator
 from contextlib import closing
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, date, datetime, timedelta
 from uuid import UUID, uuid4
 
 import pytest
@@ -14,7 +14,10 @@ from schemaless_core import Cell, Position
 from tests.legacy_backends import SHARDS, Company, company, status
 from tests.legacy_databases import postgres_server
 from tests.scale import scaled
+from tripstore.backends.postgres.capture import log_days
+from tripstore.backends.postgres.capture.log_days import KeptLog, keep_log_days
 from tripstore.backends.postgres.cells import log
+from tripstore.backends.postgres.ddl.ddl import Patience
 from tripstore.backends.postgres.errors import LogPurged
 from tripstore.local.postgres import PostgresServer
 from tripstore.local.servers import LocalServers
@@ -179,7 +182,7 @@ def test_what_was_purged_is_said_to_be(trips: Company) -> None:
     (row_key,) = keys_of_shard(trips, 5, 1)
     for number in range(1, 6):
         trips.store.put_cell(row_key, "BASE", number, status(number))
-    trips.store.number_changes()
+    trips.store.get_cells_for_shard(5, 0, 10)
     trips.legacy.deliver()
     trips.legacy.sql("DELETE FROM tripstore.log WHERE ref_key < 4")
 
@@ -190,6 +193,122 @@ def test_what_was_purged_is_said_to_be(trips: Company) -> None:
 
     assert [cell.ref_key for cell in page.cells] == [4, 5]
     assert page.next_location == page.head == 5
+
+
+TODAY = date(2020, 5, 20)
+OLD = datetime(2020, 5, 11, 12, tzinfo=UTC)
+DAY = timedelta(days=1)
+
+
+def keep(trips: Company, today: date = TODAY) -> KeptLog:
+    with trips.legacy.ours() as connection:
+        return keep_log_days(connection, 7, today, shards=SHARDS, patience=Patience(lock_timeout_seconds=5.0))
+
+
+def deliver_as_of(trips: Company, moment: datetime) -> None:
+    """Deliver what is queued, all of it made and delivered at one moment, after capture began."""
+    trips.legacy.sql("UPDATE tripstore.capture SET since = %s", OLD - DAY)
+    trips.legacy.sql("UPDATE tripstore.queue SET at = %s", moment)
+    trips.legacy.deliver()
+    trips.legacy.sql("UPDATE tripstore.log SET delivered_at = at WHERE at = %s", moment)
+
+
+def put(trips: Company, row_key: UUID, *refs: int) -> None:
+    for ref in refs:
+        trips.store.put_cell(row_key, "BASE", ref, status(ref))
+
+
+@pytest.mark.parametrize("has_day", [True, False], ids=["a-day", "the-rest"])
+def test_a_reader_who_has_read_all_of_what_was_dropped_goes_on(trips: Company, has_day: bool) -> None:
+    (row_key,) = keys_of_shard(trips, 5, 1)
+    if has_day:
+        keep(trips, OLD.date())
+    put(trips, row_key, 1, 2)
+    deliver_as_of(trips, OLD)
+    seen = trips.store.get_cells_for_shard(5, 0, 10)
+
+    assert keep(trips).rows == 2
+    put(trips, row_key, 3)
+
+    page = trips.store.get_cells_for_shard(5, seen.position, 10)
+    assert [(cell.added_id, cell.ref_key) for cell in page.cells] == [(3, 3)]
+    with pytest.raises(LogPurged):
+        trips.store.get_cells_for_shard(5, 0, 10)
+
+
+@pytest.mark.parametrize("has_day", [True, False], ids=["a-day", "the-rest"])
+def test_a_reader_who_has_missed_what_was_dropped_is_told(trips: Company, has_day: bool) -> None:
+    """I3: nothing that a reader has not seen is skipped without a word, and no other shard's readers hear of it."""
+    (row_key,), (other,) = keys_of_shard(trips, 5, 1), keys_of_shard(trips, 6, 1)
+    if has_day:
+        keep(trips, OLD.date())
+    put(trips, row_key, 1)
+    put(trips, other, 1)
+    deliver_as_of(trips, OLD)
+    seen = {shard: trips.store.get_cells_for_shard(shard, 0, 10).position for shard in (5, 6)}
+    put(trips, row_key, 2, 3)
+    deliver_as_of(trips, OLD)
+    assert keep(trips).rows == 4
+    put(trips, row_key, 4)
+    put(trips, other, 2)
+
+    with pytest.raises(LogPurged, match="shard 5"):
+        trips.store.get_cells_for_shard(5, seen[5], 10)
+    page = trips.store.get_cells_for_shard(5, OLD + DAY, 10)
+    assert [cell.ref_key for cell in page.cells] == [4]
+    assert trips.store.get_cells_for_shard(5, page.position, 10).cells == []
+    assert [cell.ref_key for cell in trips.store.get_cells_for_shard(6, seen[6], 10).cells] == [2]
+
+
+def test_without_the_gap_he_would_skip_it_in_silence(trips: Company, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The control of the one above."""
+    monkeypatch.setattr(log_days, "leave_gaps", lambda *_arguments: None)
+    (row_key,) = keys_of_shard(trips, 5, 1)
+    put(trips, row_key, 1)
+    seen = trips.store.get_cells_for_shard(5, 0, 10).position
+    put(trips, row_key, 2, 3)
+    deliver_as_of(trips, OLD)
+    keep(trips)
+    put(trips, row_key, 4)
+
+    assert [cell.ref_key for cell in trips.store.get_cells_for_shard(5, seen, 10).cells] == [4]
+
+
+@pytest.mark.parametrize("is_read", [False, True], ids=["unread", "read"])
+def test_ids_are_kept_for_what_is_kept(trips: Company, is_read: bool) -> None:
+    """However many changes there were: one row for each shard, those of the last days, and no more."""
+    keys = [key for shard in (5, 6) for key in keys_of_shard(trips, shard, 1)]
+    for number in range(1, 4):
+        keep(trips, OLD.date() + number * DAY)
+        for key in keys:
+            put(trips, key, 2 * number - 1, 2 * number)
+        deliver_as_of(trips, OLD + number * DAY)
+        if is_read:
+            trips.store.get_cells_for_shards(dict.fromkeys((5, 6), datetime.now(UTC)), 10)
+    for number in range(1, 4):
+        assert keep(trips, TODAY + number * DAY).rows == 4
+
+    assert trips.legacy.sql("SELECT shard, count(*) FROM tripstore.numbered GROUP BY 1 ORDER BY 1") == [(5, 1), (6, 1)]
+    put(trips, keys[0], 7)
+    head = trips.store.get_cells_for_shard(5, datetime.now(UTC) - DAY, 10)
+    assert [cell.ref_key for cell in head.cells] == [7]
+    with pytest.raises(LogPurged):
+        trips.store.get_cells_for_shard(5, 0, 10)
+
+
+def test_a_change_that_is_still_there_keeps_its_id(trips: Company) -> None:
+    """I3: else it would come a second time, under a new one."""
+    (row_key,) = keys_of_shard(trips, 5, 1)
+    put(trips, row_key, 1)
+    deliver_as_of(trips, OLD)
+    put(trips, row_key, 2)
+    trips.legacy.sql("UPDATE tripstore.queue SET at = %s", OLD)
+    put(trips, row_key, 3)
+    assert [cell.ref_key for cell in logged(trips, 5)] == [1, 2, 3]
+
+    assert keep(trips).rows == 1
+
+    assert [(cell.added_id, cell.ref_key) for cell in logged(trips, 5, 1)] == [(2, 2), (3, 3)]
 
 
 def test_the_log_begins_with_capture(trips: Company) -> None:

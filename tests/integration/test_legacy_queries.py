@@ -5,9 +5,8 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from datetime import UTC, datetime
 from decimal import Decimal
-from typing import Any, get_args
+from typing import Any
 from uuid import UUID
 
 import pytest
@@ -15,34 +14,37 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from schemaless_core import Cell, IndexPage, Invalid, Json, MemoryStore
-from schemaless_core.answers import Operator
+from schemaless_core.canonical import canonical_bytes
 from schemaless_core.engine.index_sql import Clause
-from schemaless_core.indexes.definition import IndexDefinition
 from schemaless_core.indexes.query import CheckedCondition
-from schemaless_core.indexes.values import BadValue, FieldType, parse
+from schemaless_core.indexes.values import FieldType, json_form
 from tests.integration.legacy_index import DEFINITIONS, LAYOUT, USERS, Company, company
+from tests.legacy_databases import postgres_server
+from tests.questions import ask_both
 from tests.scale import scaled
 from tripstore.backends.postgres.errors import UnreadableRow
 from tripstore.backends.postgres.layout.layout import FieldType as LayoutType
-from tripstore.backends.postgres.queries import conditions, queries
+from tripstore.backends.postgres.layout.layout import TableName
+from tripstore.backends.postgres.queries import conditions, queries, sources
 from tripstore.backends.postgres.queries import rows as index_rows
 from tripstore.backends.postgres.queries.conditions import Comparison
 from tripstore.backends.postgres.queries.physical import Physical
-from tripstore.backends.postgres.queries.proposals import LiveIndexes, proposed_indexes
-from tripstore.backends.postgres.queries.sources import ChildSource, _LateralSource
+from tripstore.backends.postgres.queries.proposals import (
+    IndexProposal,
+    LiveIndexes,
+    proposed_indexes,
+    unkeyed_tables,
+)
+from tripstore.backends.postgres.queries.sources import ChildSource
 from tripstore.local.postgres_programs import Flavour
 from tripstore.local.servers import LocalServers
-
-OPERATORS = get_args(Operator)
 
 
 @pytest.fixture(scope="module", params=["machine", "wheel"])
 def flavoured(request: pytest.FixtureRequest, servers: LocalServers) -> Iterator[Company]:
     flavour: Flavour = request.param
-    server = servers.postgres(f"queries-{flavour}", flavour=flavour)
-    with company(server) as made:
+    with company(postgres_server(servers, flavour)) as made:
         yield made
-    server.stop()
 
 
 @pytest.fixture
@@ -120,16 +122,6 @@ VALUES: Mapping[str, list[str | None]] = {
         '{"tag": "a"}', '{"tag": "A", "more": [1]}', '{"tag": 5}', '{"tag": null}', '{"tag": "a\\u0000b"}', "{}",
     ],
 }  # fmt: skip
-#: Values for conditions and shard values, beside those that are there.
-OTHERS: Mapping[FieldType, list[Any]] = {
-    FieldType.UUID: [UUID(int=0), UUID(int=2**128 - 1), str(USERS[1])],
-    FieldType.STRING: ["", "a", "a\0b", "é", "~", "\0", "Aarhus", str(USERS[2])],
-    FieldType.INT: [0, 2, 2**62],
-    FieldType.FLOAT: [0, -0.0, 0.1, 1e300, 2.0**53],
-    FieldType.DECIMAL: [Decimal("1.1"), 0, "-0", "1.10", Decimal(2**53 + 1)],
-    FieldType.BOOLEAN: [True, False],
-    FieldType.DATETIME: [datetime(2026, 11, 20, 12, tzinfo=UTC), datetime(1000, 1, 1, tzinfo=UTC)],
-}
 
 
 def fill(firm: Company, choose: random.Random) -> None:
@@ -191,47 +183,9 @@ def settled(firm: Company, key: UUID) -> bool:
 # ---------------------------------------------------------------------------------------------- random questions
 
 
-def pool_of(store: MemoryStore, definition: IndexDefinition, name: str) -> list[Any]:
-    """Values that rows have, and others."""
-    field, column = definition.field(name), next(c for c in definition.columns if name in [f.name for f in c.fields])
-    there = []
-    for number in range(12):
-        cell = store.get_cell_latest(row_key(number), column.name)
-        value = cell.body.get(name) if cell is not None and isinstance(cell.body, dict) else None
-        parsed = parse(field.kind, value)
-        if not isinstance(parsed, BadValue):
-            there.append(parsed)
-    return there * 3 + OTHERS[field.kind]
-
-
-def ask_both(firm: Company, store: MemoryStore, choose: random.Random, *, turns: bool = True) -> int:
-    """One random question, asked of both for every page; the next page starts from a cursor of either."""
+def ask(firm: Company, store: MemoryStore, choose: random.Random) -> int:
     definition = choose.choice(list(DEFINITIONS.values()))
-    names = [field.name for field in definition.fields]
-    shard_value = choose.choice(pool_of(store, definition, definition.shard_field.name))
-    where = []
-    for name in choose.sample(names, choose.choice([0, 0, 1, 1, 2])):
-        operator, pool = choose.choice(OPERATORS), pool_of(store, definition, name)
-        several = {"between": 2, "in": choose.randint(0, 4)}.get(operator)
-        where.append((name, operator, choose.choice(pool) if several is None else choose.choices(pool, k=several)))
-    question: dict[str, Any] = {
-        "fields": choose.choice([None, choose.sample(names, 2 if len(names) > 1 else 1)]),
-        "order_by": choose.choice([None, *names]),
-        "descending": choose.choice([False, True]),
-        "consistency": choose.choice(["fast", "verified"]),
-    }
-    limit, cursor, found = choose.choice([1, 2, 3, 50]), None, 0
-    while True:
-        pages = [
-            backend.query_index(definition.name, shard_value, where, **question, limit=limit, cursor=cursor)
-            for backend in (store, firm)
-        ]
-        asked = (definition.name, shard_value, where, question, limit)
-        assert shown(pages[1]) == shown(pages[0]), asked
-        found += len(pages[0].entries)
-        cursor = choose.choice(pages).cursor
-        if cursor is None or not turns:
-            return found
+    return ask_both(firm, store, definition, [row_key(number) for number in range(12)], choose)
 
 
 def compare(firm: Company, *seeds: int) -> None:
@@ -241,13 +195,7 @@ def compare(firm: Company, *seeds: int) -> None:
         fill(firm, choose)
         store = firm.oracle()
         for _question in range(25):
-            ask_both(firm, store, choose)
-
-
-def shown(page: IndexPage) -> tuple[Any, ...]:
-    """All of a page, the types and signs of its values and the order of its fields included."""
-    entries = [(entry.row_key, [(name, repr(value)) for name, value in entry.fields.items()]) for entry in page.entries]
-    return entries, page.cursor, [entry.cells for entry in page.entries]
+            ask(firm, store, choose)
 
 
 @given(seed=st.integers(0, 2**32))
@@ -263,7 +211,7 @@ def test_the_random_questions_find_rows(firm: Company) -> None:
     for _round in range(6):
         fill(firm, choose)
         store = firm.oracle()
-        found += sum(ask_both(firm, store, choose) > 0 for _question in range(40))
+        found += sum(ask(firm, store, choose) > 0 for _question in range(40))
     assert found > 60
 
 
@@ -281,8 +229,11 @@ def _no_tombs(source: ChildSource, row_key: str, conditions: Sequence[CheckedCon
     return [place for place in places(source, row_key, conditions) if "tomb" not in place.text]
 
 
-def _rows_only(source: object, alias: str, conditions: Sequence[CheckedCondition]) -> Clause:
-    return Clause(f"{alias}.held" if conditions else "true", ())
+def _as_written(body: str, condition: CheckedCondition) -> Clause:
+    """Takes every value for one that is written in one way."""
+    written = canonical_bytes(json_form(condition.field.kind, condition.values[0])) if condition.values else b""
+    run = f'"{condition.field.name}":'.encode() + written
+    return Clause(f"position(%s in {body}) > 0", (run,))
 
 
 ordered, places = index_rows._order, ChildSource._places
@@ -295,8 +246,12 @@ MISTAKES: Mapping[str, Callable[[pytest.MonkeyPatch], None]] = {
     ),
     "missing values last": lambda patch: patch.setattr(index_rows, "_order", _order_with_missing_last),
     "no tombstones": lambda patch: patch.setattr(ChildSource, "_places", _no_tombs),
-    "cells of our own left out": lambda patch: patch.setattr(_LateralSource, "met", _rows_only),
+    "cells of our own as they are written": lambda patch: patch.setattr(sources, "held", _as_written),
 }
+
+
+#: Each mistake is seen with one of the first seeds at present; without them it takes longer.
+SEEDS = (3, 0, 16, 8, 10, 75, *range(100))
 
 
 @pytest.mark.parametrize("mistake", MISTAKES)
@@ -305,7 +260,7 @@ def test_each_mistake_in_sql_would_be_seen(firm: Company, mistake: str, monkeypa
     firm.forget()
 
     with pytest.raises(AssertionError, match="order_by"):
-        compare(firm, *range(100))
+        compare(firm, *SEEDS)
 
 
 # ------------------------------------------------------------------------------------------------- one by one
@@ -448,9 +403,9 @@ def test_an_index_that_postgres_lacks_is_proposed_until_it_is_there(firm: Compan
     definitions = [DEFINITIONS[name] for name in ("by_city_string", "by_driver_uuid", "by_note", "by_id")]
 
     first = proposed_indexes(LAYOUT, definitions, LiveIndexes.read(firm.connection, LAYOUT))
-    assert [(each.statement, each.needed_by) for each in first.missing] == [
-        ('CREATE INDEX CONCURRENTLY ON "public"."trips" ("city")', ("by_city_string",)),
-        ('CREATE INDEX CONCURRENTLY ON "public"."notes" ("note")', ("by_note",)),
+    assert [(each.statements, each.needed_by) for each in first.missing] == [
+        (('CREATE INDEX CONCURRENTLY ON "public"."trips" ("city")',), ("by_city_string",)),
+        (('CREATE INDEX CONCURRENTLY ON "public"."notes" ("note")',), ("by_note",)),
     ]
 
     # The control: an index that is partial, or of another collation, finds no row of a query.
@@ -459,7 +414,8 @@ def test_an_index_that_postgres_lacks_is_proposed_until_it_is_there(firm: Compan
     assert proposed_indexes(LAYOUT, definitions, LiveIndexes.read(firm.connection, LAYOUT)) == first
 
     for each in first.missing:
-        firm.execute(each.statement)
+        for statement in each.statements:
+            firm.execute(statement)
     second = proposed_indexes(LAYOUT, definitions, LiveIndexes.read(firm.connection, LAYOUT))
     firm.execute("DROP INDEX wrong_1, wrong_2, trips_city_idx, notes_note_idx")
     assert (second.missing, second.unsearchable) == ((), ())
@@ -478,11 +434,39 @@ def test_a_shard_field_that_no_index_can_find_is_named(firm: Company) -> None:
     ]
 
 
-def test_an_index_on_a_partitioned_table_is_proposed_without_concurrently(firm: Company) -> None:
-    """Postgres refuses the word there."""
-    trips = LAYOUT.row_key.table
-    live = replace(LiveIndexes.read(firm.connection, LAYOUT), partitioned=frozenset([trips]))
+def test_an_index_of_a_partitioned_table_is_built_on_its_partitions_first(firm: Company) -> None:
+    """Postgres builds none CONCURRENTLY on the table itself; it takes those that are on the partitions."""
+    firm.execute("CREATE TABLE spread (trip_uuid uuid, n int, version bigint, note text) PARTITION BY LIST (n)")
+    firm.execute("CREATE TABLE spread_1 PARTITION OF spread FOR VALUES IN (1)")
+    firm.execute("CREATE TABLE spread_2 PARTITION OF spread FOR VALUES IN (2) PARTITION BY HASH (trip_uuid)")
+    firm.execute("CREATE TABLE spread_2a PARTITION OF spread_2 FOR VALUES WITH (MODULUS 1, REMAINDER 0)")
+    notes = replace(LAYOUT.columns["NOTES"], table=TableName("public", "spread"))
+    layout = replace(LAYOUT, columns={**LAYOUT.columns, "NOTES": notes})
 
-    (proposal,) = proposed_indexes(LAYOUT, [DEFINITIONS["by_city_string"]], live).missing
+    def proposed() -> list[IndexProposal]:
+        found = proposed_indexes(layout, [DEFINITIONS["by_note"]], LiveIndexes.read(firm.connection, layout))
+        return list(found.missing)
 
-    assert proposal.statement == 'CREATE INDEX ON "public"."trips" ("city")'
+    (proposal,) = proposed()
+    for statement in proposal.statements:
+        firm.execute(statement)
+
+    assert [statement.partition(" ON ")[2] for statement in proposal.statements] == [
+        '"public"."spread_1" ("note")',
+        '"public"."spread_2a" ("note")',
+        '"public"."spread" ("note")',
+    ]
+    assert ["CONCURRENTLY" in statement for statement in proposal.statements] == [True, True, False]
+    assert proposed() == []
+    assert firm.execute("SELECT count(*) FROM pg_indexes WHERE tablename LIKE 'spread%'") == [(4,)], "none twice"
+    firm.execute("DROP TABLE spread")
+
+
+def test_a_child_table_without_an_index_on_its_row_keys_is_named(firm: Company) -> None:
+    assert unkeyed_tables(LAYOUT, LiveIndexes.read(firm.connection, LAYOUT)) == []
+
+    firm.execute("ALTER TABLE notes DROP CONSTRAINT notes_trip_uuid_n_key")
+    found = unkeyed_tables(LAYOUT, LiveIndexes.read(firm.connection, LAYOUT))
+    firm.execute("ALTER TABLE notes ADD UNIQUE (trip_uuid, n)")
+
+    assert found == [(TableName("public", "notes"), "trip_uuid")]

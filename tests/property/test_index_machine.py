@@ -21,22 +21,27 @@ from hypothesis.stateful import RuleBasedStateMachine, rule, run_state_machine_a
 
 from schemaless_core import Cell, CellStore, Condition, Datastore, Json, MemoryStore
 from schemaless_core.deadline import Deadline
+from schemaless_core.engine.index_sql import Clause
 from schemaless_core.indexes import lookup
 from schemaless_core.indexes.definition import load_definitions
 from schemaless_core.indexes.lookup import IndexQueries
+from schemaless_core.indexes.query import CheckedCondition
 from schemaless_core.indexes.rows import Rows
 from schemaless_core.indexes.writer import Plan
 from tests.indexing import catch_up, nothing_after_commit
+from tests.legacy_databases import FLAVOURS
 from tests.property.operations import answer_of
 from tests.scale import scaled
 from tests.stores import DATASTORE_ENGINES, Stores
+from tripstore.backends.postgres.queries import queries
+from tripstore.backends.postgres.queries.sources import FreeSource
 
 STEPS_PER_EXAMPLE = 30
 STEPS = scaled(6_000)
 SHARDS = 4
 ROWS = 4
 
-DEFINITIONS: list[dict[str, Json]] = [
+DEFINITIONS: list[Json] = [
     {
         "table": "by_owner",
         "column_defs": [
@@ -126,10 +131,10 @@ def pages(store: CellStore, question: Any, consistency: Any) -> list[object]:
         assert len(found) <= ROWS
 
 
-class IndexMachine(RuleBasedStateMachine):
+class QueryMachine(RuleBasedStateMachine):
     """One store and the oracle. Each example has rows of its own, and shard values of its own."""
 
-    store: ClassVar[Datastore]
+    store: ClassVar[CellStore]
     steps: ClassVar[int] = 0
 
     def __init__(self) -> None:
@@ -138,10 +143,6 @@ class IndexMachine(RuleBasedStateMachine):
         self.rows = [uuid5(UUID(int=number), str(n)) for n in range(ROWS)]
         self.prefix = f"{number}-"
         self.oracle = MemoryStore(shards=SHARDS, indexes=load_definitions(DEFINITIONS, Path.cwd(), "any"))
-        self.versions = self.store.indexes.catalogue.kept()
-        self.committed: list[Cell] = []
-        #: What somebody has read and not written yet.
-        self.plans: list[tuple[Plan, list[Cell]]] = []
 
     def own(self, body: Json) -> Json:
         """A body whose shard values no other example has."""
@@ -168,17 +169,12 @@ class IndexMachine(RuleBasedStateMachine):
 
     def put_all(self, batch: Sequence[Cell]) -> None:
         type(self).steps += 1
-        known = {cell.key for cell in self.committed}
         if len(batch) == 1:
             answers = [answer_of(lambda: store.put_cell(*batch[0].key, batch[0].body)) for store in self.both]  # noqa: B023
         else:
             answers = [answer_of(lambda: store.put_cells(batch)) for store in self.both]  # noqa: B023
         statuses = [_statuses(answer) for answer in answers]
         assert statuses[0] == statuses[1]
-        for cell in batch:
-            stored = self.oracle.get_cell(*cell.key)
-            if cell.key not in known and stored is not None:
-                self.committed.append(stored)
 
     @property
     def both(self) -> tuple[CellStore, CellStore]:
@@ -187,6 +183,56 @@ class IndexMachine(RuleBasedStateMachine):
     @rule(batch=st.lists(cells, min_size=1, max_size=4))
     def put(self, batch: list[tuple[int, str, int, Json]]) -> None:
         self.put_all([Cell(self.rows[row], column, ref, self.own(body)) for row, column, ref, body in batch])
+
+    @rule(question=questions())
+    def ask_verified(self, question: Any) -> None:
+        type(self).steps += 1
+        self.compare(question, "verified")
+
+    @rule(question=questions())
+    def ask_fast_after_the_maintainer(self, question: Any) -> None:
+        type(self).steps += 1
+        self.settle()
+        self.compare(question, "fast")
+
+    def settle(self) -> None:
+        """Nothing: a store without entries has none to write."""
+
+    def compare(self, question: Any, consistency: str) -> None:
+        asked = self.asked(question)
+        assert pages(self.store, asked, consistency) == pages(self.oracle, asked, consistency)
+
+    def compare_all(self, consistency: str) -> None:
+        for index in FIELDS:
+            for value in ("a", "b", "c"):
+                options = {"order_by": None, "descending": False, "limit": ROWS, "columns": None}
+                self.compare((index, value, [], options), consistency)
+
+    def teardown(self) -> None:
+        self.compare_all("verified")
+        self.settle()
+        self.compare_all("fast")
+
+
+class IndexMachine(QueryMachine):
+    """The same of a store whose entries anybody writes at any time."""
+
+    store: ClassVar[Datastore]
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.versions = self.store.indexes.catalogue.kept()
+        self.committed: list[Cell] = []
+        #: What somebody has read and not written yet.
+        self.plans: list[tuple[Plan, list[Cell]]] = []
+
+    def put_all(self, batch: Sequence[Cell]) -> None:
+        super().put_all(batch)
+        known = {cell.key for cell in self.committed}
+        for cell in batch:
+            stored = self.oracle.get_cell(*cell.key)
+            if cell.key not in known and stored is not None:
+                self.committed.append(stored)
 
     @rule(data=st.data())
     def somebody_reads(self, data: st.DataObject) -> None:
@@ -205,34 +251,11 @@ class IndexMachine(RuleBasedStateMachine):
             plan, some = self.plans.pop(n) if is_last else self.plans[n]
             assert self.store.indexes.writer.carry_out(plan, some, Deadline(20)) == [None] * len(some)
 
-    @rule(question=questions())
-    def ask_verified(self, question: Any) -> None:
-        type(self).steps += 1
-        self.compare(question, "verified")
-
-    @rule(question=questions())
-    def ask_fast_after_the_maintainer(self, question: Any) -> None:
-        type(self).steps += 1
-        self.settle()
-        self.compare(question, "fast")
-
     def settle(self) -> None:
         catch_up(self.store, page_cells=3)
 
-    def compare(self, question: Any, consistency: str) -> None:
-        asked = self.asked(question)
-        assert pages(self.store, asked, consistency) == pages(self.oracle, asked, consistency)
-
-    def compare_all(self, consistency: str) -> None:
-        for index in FIELDS:
-            for value in ("a", "b", "c"):
-                options = {"order_by": None, "descending": False, "limit": ROWS, "columns": None}
-                self.compare((index, value, [], options), consistency)
-
     def teardown(self) -> None:
-        self.compare_all("verified")
-        self.settle()
-        self.compare_all("fast")
+        super().teardown()
         while self.plans:  # those who come after the maintainer
             plan, some = self.plans.pop()
             self.store.indexes.writer.carry_out(plan, some, Deadline(20))
@@ -248,17 +271,19 @@ def _statuses(answer: object) -> object:
 
 @pytest.fixture(autouse=True)
 def small_portions(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Verified queries look at so few entries at once that they must come back for more."""
+    """Queries look at so few entries, cells and rows at once that they must come back for more."""
     monkeypatch.setattr(lookup, "ENTRIES_PER_PAGE", 2)
     monkeypatch.setattr(lookup, "CELLS_PER_PAGE", 3)
+    monkeypatch.setattr(queries, "ROWS_PER_PORTION", 2)
 
 
-@pytest.mark.parametrize("engine", DATASTORE_ENGINES)
+@pytest.mark.parametrize("engine", [*DATASTORE_ENGINES, *FLAVOURS])
 def test_queries_of_every_engine_equal_the_oracles_whatever_the_order_of_cells_and_writes(
     engine: str, stores: Stores
 ) -> None:
-    store = stores.fresh(engine, shards=SHARDS, indexes=DEFINITIONS)
-    machine = type("Machine", (IndexMachine,), {"store": store, "steps": 0})
+    store = stores.fresh_store(engine, shards=SHARDS, indexes=DEFINITIONS)
+    base = IndexMachine if isinstance(store, Datastore) else QueryMachine
+    machine = type("Machine", (base,), {"store": store, "steps": 0})
 
     with nothing_after_commit():
         while machine.steps < STEPS:  # type: ignore[attr-defined]  # made above
@@ -286,23 +311,31 @@ class HastyMachine(IndexMachine):
             self.store.indexes.writer.carry_out(plan, some, Deadline(20))
 
 
-WRONG: dict[str, tuple[type[Any], str, Any]] = {
-    "the version before is not looked for": (Rows, "before", lambda self, cells, deadline: ([], {})),
-    "verified looks at entries only": (IndexQueries, "_touched", lambda self, version, deadline: set()),
+def _oldest(source: FreeSource, row_key: str, conditions: Sequence[CheckedCondition]) -> list[Clause]:
+    places = super(FreeSource, source)._places(row_key, conditions)
+    return [Clause(place.text.replace("ref_key DESC", "ref_key"), place.values) for place in places]
+
+
+#: An engine, and what is replaced in it.
+WRONG: dict[str, tuple[str, type[Any], str, Any]] = {
+    "the version before is not looked for": ("sqlite", Rows, "before", lambda self, cells, deadline: ([], {})),
+    "verified looks at entries only": ("sqlite", IndexQueries, "_touched", lambda self, version, deadline: set()),
+    "the oldest cell of a free column counts": ("postgres", FreeSource, "_places", _oldest),
 }
 
 
 @pytest.mark.parametrize("wrong", [*WRONG, "rows are read before the commit"])
 def test_the_machine_catches(wrong: str, stores: Stores) -> None:
     """The controls."""
-    store = stores.fresh("sqlite", shards=SHARDS, indexes=DEFINITIONS)
-    base = IndexMachine if wrong in WRONG else HastyMachine
+    engine, *replaced = WRONG.get(wrong, ("sqlite",))
+    store = stores.fresh_store(engine, shards=SHARDS, indexes=DEFINITIONS)
+    base = {"sqlite": IndexMachine if replaced else HastyMachine, "postgres": QueryMachine}[engine]
     machine = type("Broken", (base,), {"store": store})
 
     with ExitStack() as patched:
         patched.enter_context(nothing_after_commit())
-        if wrong in WRONG:
-            patched.enter_context(patch.object(*WRONG[wrong]))
+        if replaced:
+            patched.enter_context(patch.object(*replaced))
         with pytest.raises(AssertionError):
             run_state_machine_as_test(
                 machine, settings=settings(max_examples=500, stateful_step_count=30, phases=[Phase.generate])

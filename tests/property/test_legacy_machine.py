@@ -7,9 +7,9 @@ versions and its own way from a row to a body: nothing of capture or the codec i
 from __future__ import annotations
 
 import io
-import itertools
 from collections.abc import Iterator
 from decimal import Decimal
+from itertools import count, product
 from typing import Any, ClassVar
 from uuid import UUID, uuid5
 
@@ -36,9 +36,11 @@ SHARDS = 8
 ROWS = 3
 COLUMNS = ("BASE", "NOTES", "STATUS", "FREE")
 FLAVOURS: tuple[Flavour, ...] = ("machine", "wheel")
+ISOLATIONS = ["READ COMMITTED", "REPEATABLE READ", "SERIALIZABLE"]
+UNIQUE = "23505"
 DRIVERS = {1: "11111111-1111-1111-1111-111111111111", 2: "22222222-2222-2222-2222-222222222222"}
 
-_examples = itertools.count()
+_examples = count()
 
 rows = st.integers(0, ROWS - 1)
 numbers = st.integers(1, 3)
@@ -72,13 +74,15 @@ DIRECT = {
     " WHERE trip_uuid = %(row)s ON CONFLICT DO NOTHING",
     "attempt's memo": "UPDATE attempts SET memo = %(status)s WHERE trip_uuid = %(row)s",
 }
+#: A rule of the machine and its arguments.
+Step = tuple[str, tuple[Any, ...]]
 COPY = "COPY notes (trip_id, n, text) FROM STDIN"
 
 actions = st.tuples(st.sampled_from([*DIRECT, "copy", "savepoint taken back"]), rows, numbers, values)
 transactions = st.tuples(
     st.lists(actions, min_size=1, max_size=4),
     st.booleans() | st.just(True),
-    st.sampled_from(["READ COMMITTED", "REPEATABLE READ", "SERIALIZABLE"]),
+    st.sampled_from(ISOLATIONS),
 )
 
 Tables = tuple[dict[UUID, dict[str, Json]], dict[tuple[UUID, int], str], dict[tuple[UUID, int], str]]
@@ -119,8 +123,13 @@ class Watcher:
         for key, n in after[2].keys() - before[2].keys():
             self._pending.append(Cell(key, "STATUS", n, {"result": after[2][key, n]}))
         for key in {key for key, _ in before[2].keys() - after[2].keys()}:
-            highest = max(n for each, n in before[2] if each == key)
+            highest = max(n for each, n in [*before[2], *self._put_facts(key)] if each == key)
             self._pending.append(Cell(key, "STATUS", highest + 1, None))
+
+    def _put_facts(self, key: UUID) -> Iterator[tuple[UUID, int]]:
+        """Facts that were put while there was no row of their parent: some may be in no table yet."""
+        facts = self.oracle.get_history(key, "STATUS")
+        return ((key, fact.ref_key) for fact in facts if not fact.is_tombstone)
 
     def _version(self, column: str, key: UUID, n: int, old: Json, new: Json) -> None:
         # As cells: 0.0 and -0.0 are equal in Python, and not here.
@@ -195,8 +204,8 @@ class LegacyMachine(RuleBasedStateMachine):
                 try:
                     self._perform(cursor, name, row, n, given)
                 except psycopg2.Error as refused:
-                    if not str(refused.pgcode).startswith("TS"):
-                        raise  # capture refuses only what a layout forbids, as a late fact under its tombstone
+                    if not is_refused_by_capture(refused):
+                        raise
                     cursor.execute("ROLLBACK TO statement")
                     continue
                 if name == "savepoint taken back":
@@ -238,19 +247,18 @@ class LegacyMachine(RuleBasedStateMachine):
         if self._put(Cell(key, "BASE", ref, wanted)):
             self.watcher.versions[key, 0] = max(ref, self.watcher.versions.get((key, 0), 0))
 
-    @rule(row=rows, n=numbers, text=texts, step=st.integers(-1, 2))
-    def put_note(self, row: int, n: int, text: str, step: int) -> None:
+    @rule(row=rows, n=numbers, text=st.none() | texts, step=st.integers(-1, 2))
+    def put_note(self, row: int, n: int, text: str | None, step: int) -> None:
+        """There may be no row of its parent, yet or any longer; a service may insert it later, and notes of its own."""
         key = self.keys[row]
-        if not self._has_row(key):
-            return
         version = max(0, self.watcher.versions.get((key, n), 0) + step)
-        if self._put(Cell(key, "NOTES", n << 20 | version, {"text": text})):
+        if self._put(Cell(key, "NOTES", n << 20 | version, None if text is None else {"text": text})):
             self.watcher.versions[key, n] = max(version, self.watcher.versions.get((key, n), 0))
 
     @rule(row=rows, n=st.integers(1, 6), text=texts)
     def put_attempt(self, row: int, n: int, text: str) -> None:
-        if self._has_row(self.keys[row]):
-            self._put(Cell(self.keys[row], "STATUS", n, {"result": text}))
+        """The same of facts: who inserts one of this number later is refused."""
+        self._put(Cell(self.keys[row], "STATUS", n, {"result": text}))
 
     @rule(row=rows, ref=st.integers(-1, 4), text=st.none() | texts)
     def put_free(self, row: int, ref: int, text: str | None) -> None:
@@ -268,10 +276,6 @@ class LegacyMachine(RuleBasedStateMachine):
         self.compare()
         return answers[0] == "CREATED"
 
-    def _has_row(self, key: UUID) -> bool:
-        latest = self.watcher.oracle.get_cell_latest(key, "BASE")
-        return latest is not None and latest.body is not None
-
     def compare(self) -> None:
         type(self).steps += 1
         for key in self.keys:
@@ -282,6 +286,11 @@ class LegacyMachine(RuleBasedStateMachine):
                 assert self.store.get_cell_latest(key, column) == (expected[0] if expected else None)
                 for cell in expected:
                     assert self.store.get_cell(*cell.key) == cell
+
+
+def is_refused_by_capture(error: psycopg2.Error) -> bool:
+    """What a layout forbids, as a late fact under its tombstone; and a fact that was put before its parent."""
+    return str(error.pgcode).startswith("TS") or (error.pgcode == UNIQUE and error.diag.constraint_name is None)
 
 
 def run(machine: type[LegacyMachine], steps: int, **more: Any) -> None:
@@ -306,6 +315,145 @@ def test_answers_equal_those_of_an_oracle_fed_with_committed_changes(
 
     print(f"{request.node.callspec.id}: {machine.steps:,} comparisons, {machine.changes:,} changes by direct SQL")
     assert machine.changes > machine.steps / 8
+
+
+VALUES = {"status": "requested", "fare": None, "distance": None, "driver_id": None}
+
+
+def services(*names: str) -> Step:
+    """A service's transaction, "attempt 2" with the number."""
+    work = [(name.rstrip(" 123456"), 0, int(name[-1]) if name[-1].isdigit() else 1, VALUES) for name in names]
+    return "direct", ((work, True),)
+
+
+#: A fact of a higher number than any that is in the table.
+ABOVE_THE_ROWS: list[Step] = [
+    ("put_attempt", (0, 2, "x")),
+    services("insert"),
+    services("attempt 1"),
+    services("delete"),
+]
+#: What happens to one row that is not there yet, children first.
+BEFORE_THEIR_PARENT: list[list[Step]] = [
+    [
+        ("put_attempt", (0, 2, "x")),
+        services("insert"),
+        services("attempt 2"),
+        services("attempt 3"),
+        services("delete"),
+        services("insert"),
+        services("attempt 4", "attempt 5"),
+    ],
+    [
+        ("put_attempt", (0, 5, "x")),
+        services("insert"),
+        services("delete"),
+        services("insert"),
+        services("attempt 5"),
+        services("attempt 6"),
+        services("delete"),
+    ],
+    [
+        ("put_attempt", (0, 4, "x")),
+        ("put_base", (0, VALUES, 0)),
+        services("attempt 3"),
+        services("delete"),
+        ("put_attempt", (0, 5, "y")),
+        ("put_attempt", (0, 6, "y")),
+        services("insert"),
+        services("attempt 6"),
+        services("attempt 3"),
+        services("delete"),
+    ],
+    [
+        ("put_note", (0, 1, "x", 2)),
+        services("insert"),
+        services("note"),
+        services("note deleted"),
+        services("note"),
+        services("delete"),
+        ("put_note", (0, 1, "y", 2)),
+        services("insert"),
+        services("note", "note edited"),
+    ],
+    [
+        ("put_note", (0, 1, "x", 2)),
+        services("insert"),
+        ("put_note", (0, 1, "older", -1)),
+        ("put_note", (0, 1, "z", 1)),
+        services("note edited"),
+        services("delete"),
+    ],
+    [
+        ("put_note", (0, 1, "x", 1)),
+        services("insert"),
+        ("put_note", (0, 1, "first", -1)),
+        services("note"),
+        services("note edited"),
+        services("delete"),
+    ],
+    [
+        ("put_note", (0, 1, "x", 2)),
+        ("put_note", (0, 1, None, 1)),
+        services("insert"),
+        services("note"),
+        services("note deleted"),
+        ("put_note", (0, 1, "back", 1)),
+    ],
+    [
+        ("put_note", (0, 1, "x", 2)),
+        ("put_base", (0, VALUES, 0)),
+        services("note edited"),
+        services("delete"),
+        services("insert"),
+        services("note"),
+    ],
+    [
+        ("put_note", (0, 1, "x", 2)),
+        services("insert", "note", "delete"),
+        services("insert", "note"),
+        services("delete", "insert", "note"),
+    ],
+    [
+        services("insert", "note", "attempt 1"),
+        services("delete"),
+        ("put_note", (0, 1, "y", 2)),
+        ("put_attempt", (0, 4, "f")),
+        services("insert"),
+        services("note", "attempt 4", "attempt 5"),
+        services("delete"),
+    ],
+]
+
+
+def test_children_that_came_before_their_parent_and_services_that_knew_nothing_of_them(
+    machine: type[LegacyMachine],
+) -> None:
+    """I2: what a service inserts, deletes and inserts again stands beside what was put, and under no key of it."""
+    for isolation, story in product(ISOLATIONS, BEFORE_THEIR_PARENT):
+        tell(machine, story, isolation)
+
+    assert machine.steps == len(ISOLATIONS) * sum(map(len, BEFORE_THEIR_PARENT))
+
+
+def test_the_tombstone_of_facts_stands_above_those_that_came_before_their_parent(
+    machine: type[LegacyMachine],
+) -> None:
+    """I2."""
+    for isolation in ISOLATIONS:
+        tell(machine, ABOVE_THE_ROWS, isolation)
+
+    assert machine.steps == len(ISOLATIONS) * len(ABOVE_THE_ROWS)
+
+
+def tell(machine: type[LegacyMachine], story: list[Step], isolation: str) -> None:
+    """Let a machine of its own go through a story, comparing at each step."""
+    made = machine()
+    try:
+        for name, arguments in story:
+            getattr(made, name)(*([(*arguments[0], isolation)] if name == "direct" else arguments))
+    finally:
+        made.teardown()
 
 
 def test_control_capture_that_keeps_the_writers_version_is_caught(servers: LocalServers) -> None:

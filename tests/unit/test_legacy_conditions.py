@@ -24,12 +24,18 @@ USER = Lookup(USERS, "id", "user_uuid")
 
 
 def stored(
-    physical: Physical, layout: FieldType, index: IndexType, *, column: str = "c", lookup: Lookup | None = None
+    physical: Physical,
+    layout: FieldType,
+    index: IndexType,
+    *,
+    column: str = "c",
+    lookup: Lookup | None = None,
+    key: Physical = Physical.INT,
 ) -> StoredField | None:
     """How a field called f compares whose physical column, or that of its lookup, has this type."""
     mapped = MappedColumn("BASE", TRIPS, "u", None, RefKeySource(version="v"), (Field("f", column, layout, lookup),))
     place = (TRIPS, column) if lookup is None else (lookup.table, lookup.value)
-    return stored_field(mapped, IndexField("f", index), PhysicalTypes({place: physical}))
+    return stored_field(mapped, IndexField("f", index), PhysicalTypes({(TRIPS, column): key, place: physical}))
 
 
 def condition(field: StoredField | None, index: IndexType, operator: str, *values: Scalar) -> Clause | None:
@@ -142,19 +148,49 @@ def test_names_of_the_company_are_quoted_and_their_percent_signs_are_not_places(
     assert condition(strange, IndexType.INT, "=", 1) == Clause('t."a""b %%s" = %s::bigint', ("1",))
 
 
+PRESENT = 'FROM "hr"."us""ers%%" l WHERE'
+DELETED = """FROM tripstore.pair p WHERE p.lookup = 'hr.us"ers%%.id.user_uuid' AND"""
+
+
 def test_a_looked_up_field_is_searched_by_its_keys() -> None:
     """Few keys come first, so that an index on the key's column is of use; a wide condition looks row by row."""
     driver = stored(Physical.UUID, FieldType.UUID, IndexType.UUID, lookup=USER)
     assert driver is not None
-    table, value = '"hr"."us""ers%%" l', UUID(int=1)
+    value = UUID(int=1)
+    order = (
+        f'COALESCE((SELECT l."user_uuid" {PRESENT} l."id" = t."c"), '
+        f'(SELECT p.value::uuid {DELETED} p.key = t."c"::text))'
+    )
 
     assert condition(driver, IndexType.UUID, "=", value) == Clause(
-        f't."c" = ANY (ARRAY(SELECT l."id" FROM {table} WHERE l."user_uuid" = %s::uuid))', (str(value),)
+        f't."c" = ANY (ARRAY(SELECT l."id" {PRESENT} l."user_uuid" = %s::uuid'
+        f" UNION ALL SELECT p.key::bigint {DELETED} p.value = %s::text))",
+        (str(value), str(value)),
     )
-    assert condition(driver, IndexType.UUID, ">", value) == Clause(
-        f'EXISTS (SELECT 1 FROM {table} WHERE l."id" = t."c" AND l."user_uuid" > %s::uuid)', (str(value),)
+    assert condition(driver, IndexType.UUID, ">", value) == Clause(f"{order} > %s::uuid", (str(value),))
+    assert driver.order("t") == order
+
+
+@pytest.mark.parametrize(
+    ("key", "column", "own", "of_pair"),
+    [
+        (Physical.UUID, 't."c"', 'l."id"', "p.key::uuid"),
+        (Physical.TEXT, 't."c"', 'l."id"', "p.key::text"),
+        (Physical.WORDS, 't."c"::text', 'l."id"::text', "p.key::text"),
+    ],
+)
+def test_keys_of_deleted_pairs_are_cast_so_that_an_index_finds_their_rows(
+    key: Physical, column: str, own: str, of_pair: str
+) -> None:
+    driver = stored(Physical.UUID, FieldType.UUID, IndexType.UUID, lookup=USER, key=key)
+    values = UUID(int=1), UUID(int=2)
+    bound = [str(value) for value in values]
+
+    assert condition(driver, IndexType.UUID, "in", *values) == Clause(
+        f'{column} = ANY (ARRAY(SELECT {own} {PRESENT} l."user_uuid" = ANY (%s::uuid[])'
+        f" UNION ALL SELECT {of_pair} {DELETED} p.value = ANY (%s::text[])))",
+        (bound, bound),
     )
-    assert driver.order("t") == f'(SELECT l."user_uuid" FROM {table} WHERE l."id" = t."c")'
 
 
 @pytest.mark.parametrize(

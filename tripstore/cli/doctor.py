@@ -49,7 +49,8 @@ def doctor(settings: Settings, as_json: bool) -> Exit:
     Looks at reachability, login, version, durability, sql_mode, caches, packet size, replication, clocks, and whether
     all shards are there. What is marked REFUSED keeps `schema apply` from creating shards. Of a legacy store: whether
     the layout fits the live tables, and whether capture misses nothing; a gap is written down there, so that no
-    backfill relies on it. Exit code 1 when anything is not fine; notes are only to be known.
+    backfill relies on it. Indexes that queries lack there are notes. Exit code 1 when anything is not fine; notes are
+    only to be known.
 
     \b
     Example:
@@ -59,7 +60,7 @@ def doctor(settings: Settings, as_json: bool) -> Exit:
     config = settings.load()
     with Datastore(config.core) as datastore:
         findings = Doctor(datastore.config, datastore.clusters, datastore.control).findings()
-    legacy = None if config.legacy is None else examine(config.legacy)
+    legacy = None if config.legacy is None else examine(config.legacy, config.core.indexes)
     troubles = [finding for finding in findings if not finding.fact.is_fine]
     is_fine = not troubles and (legacy is None or legacy.troubles == 0)
     if as_json:

@@ -19,6 +19,7 @@ from tripstore.backends.postgres.ids.steps import key_columns, steps_of
 from tripstore.backends.postgres.wire.connections import connected, rows
 from tripstore.cli.documents import print_document
 from tripstore.cli.exits import Exit
+from tripstore.cli.ids_revisions import revisions
 from tripstore.cli.options import Group, Settings, json_option, pass_settings
 from tripstore.cli.tables import show, table
 from tripstore.config import LegacyConfig, load_config
@@ -76,13 +77,16 @@ class ResolveDocument(msgspec.Struct, frozen=True):
 def ids() -> None:
     """Look how far the legacy tables are from ids to UUIDs, and look ids up.
 
-    `tripstore schema apply` does the steps.
+    `tripstore schema apply` does the steps; `revisions` writes them for a company's own alembic.
 
     \b
     Example:
       tripstore ids status
       tripstore ids resolve 4711
     """
+
+
+ids.add_command(revisions)
 
 
 @ids.command()

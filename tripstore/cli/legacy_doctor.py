@@ -1,4 +1,4 @@
-"""The doctor's look at the legacy store: does the layout fit the live tables, and does capture miss nothing."""
+"""The doctor's look at the legacy store: does the layout fit the tables, does capture miss nothing, what is slow."""
 
 from __future__ import annotations
 
@@ -9,11 +9,13 @@ import msgspec
 import psycopg2
 from rich.text import Text
 
+from schemaless_core.indexes.definition import IndexDefinition
 from tripstore.backends.postgres.errors import LegacyUnavailable
 from tripstore.backends.postgres.layout.check import check_layout
 from tripstore.backends.postgres.layout.complaints import Complaint, error, note
 from tripstore.backends.postgres.schema_steps import examine_capture
 from tripstore.backends.postgres.wire.connections import connected
+from tripstore.cli.legacy_advice import advice_notes
 from tripstore.cli.legacy_schema import ComplaintDocument, complaint_document, complaint_rows
 from tripstore.cli.tables import show, table
 from tripstore.config import LegacyConfig
@@ -42,7 +44,7 @@ class Examined:
         return LegacyExamined(self.postgres, self.troubles == 0, [complaint_document(each) for each in self.complaints])
 
 
-def examine(config: LegacyConfig) -> Examined:
+def examine(config: LegacyConfig, indexes: Sequence[IndexDefinition]) -> Examined:
     """Look; a server that does not answer is a finding."""
     try:
         with connected(config.postgres.text, "doctor") as connection:
@@ -53,6 +55,7 @@ def examine(config: LegacyConfig) -> Examined:
             else:
                 may_truncate = config.limits.truncate == "allow"
                 complaints += examine_capture(connection, config.layout, may_truncate=may_truncate)
+                complaints += advice_notes(connection, config.layout, indexes)
     except psycopg2.Error as refused:
         hint = "Give the role of legacy.postgres the rights of the tables' owner."
         complaints = [error("server", f"could not be examined: {str(refused).strip().splitlines()[0]}", hint)]

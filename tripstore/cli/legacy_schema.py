@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
+from datetime import UTC, datetime
 
 import click
 import msgspec
@@ -13,12 +14,15 @@ import psycopg2
 from psycopg2.extensions import connection as Connection  # noqa: N812
 from rich.text import Text
 
+from schemaless_core.indexes.definition import IndexDefinition
+from tripstore.backends.postgres.capture.log_days import keep_log_days
 from tripstore.backends.postgres.ddl.steps import Progress, Step, apply_all
 from tripstore.backends.postgres.errors import InvalidLayout, LegacyRefused
 from tripstore.backends.postgres.layout.check import check_layout
 from tripstore.backends.postgres.layout.complaints import Complaint
 from tripstore.backends.postgres.schema_steps import schema_steps
 from tripstore.backends.postgres.wire.connections import connected, rows
+from tripstore.cli.legacy_advice import AdviceDocument, advice_rows, advised
 from tripstore.cli.locked import Locked
 from tripstore.cli.progress import progress
 from tripstore.cli.tables import show, table
@@ -62,6 +66,8 @@ class LegacyPlan(msgspec.Struct, frozen=True):
     is_refused: bool
     complaints: list[ComplaintDocument]
     steps: list[StepDocument]
+    #: What index queries lack; no step does it.
+    advice: list[AdviceDocument]
     #: Titles of the steps that this run did.
     applied: list[str]
     seconds: float | None
@@ -70,18 +76,22 @@ class LegacyPlan(msgspec.Struct, frozen=True):
 class LegacySchema:
     """The company's tables, a connection to them, and the layout that they are held against."""
 
-    def __init__(self, config: LegacyConfig, connection: Connection) -> None:
+    def __init__(
+        self, config: LegacyConfig, indexes: Sequence[IndexDefinition], shards: int, connection: Connection
+    ) -> None:
         self._config = config
-        self._connection = connection
+        self._indexes = indexes
+        self._shards = shards
+        self.connection = connection
         self._complaints = check_layout(connection, config.layout)
 
     @classmethod
     @contextmanager
-    def opened(cls, config: LegacyConfig) -> Iterator[LegacySchema]:
+    def opened(cls, config: LegacyConfig, indexes: Sequence[IndexDefinition], shards: int) -> Iterator[LegacySchema]:
         """Connect, and look at the tables."""
         try:
             with connected(config.postgres.text, "schema") as connection:
-                yield cls(config, connection)
+                yield cls(config, indexes, shards, connection)
         except psycopg2.Error as error:
             reason = str(error).strip().splitlines()[0]
             hint = "The role of legacy.postgres needs the rights of the tables' owner, and CREATE on the database."
@@ -109,9 +119,9 @@ class LegacySchema:
 
     def lock(self) -> None:
         """Keep others from applying at the same time, up to the end of the connection; or raise `Locked`."""
-        if rows(self._connection, TRY_LOCK, (LOCK,))[0][0]:
+        if rows(self.connection, TRY_LOCK, (LOCK,))[0][0]:
             return
-        found = rows(self._connection, WHO_LOCKS, (LOCK,))
+        found = rows(self.connection, WHO_LOCKS, (LOCK,))
         who = "" if not found else ": {}, pid {} from {}, since {}".format(*found[0])
         hint = "Wait for it, then run the same command again."
         raise Locked(f"Somebody else is applying the schema{who}.", hint=hint)
@@ -121,6 +131,7 @@ class LegacySchema:
         started = time.perf_counter()
         steps = self._steps()
         applied = [step.title for step in steps if self._apply(step)]
+        keep_log_days(self.connection, self._config.limits.log_days, datetime.now(UTC).date(), shards=self._shards)
         done = [StepDocument(step.title, True, list(step.statements())) for step in steps]
         return self._document(done, applied=applied, seconds=time.perf_counter() - started)
 
@@ -128,7 +139,7 @@ class LegacySchema:
         """Do a step unless it is done; whether it was done now."""
         try:
             with ExitStack() as bars:
-                (applied,) = apply_all([step], self._connection, lambda step: bars.enter_context(_told(step)))
+                (applied,) = apply_all([step], self.connection, lambda step: bars.enter_context(_told(step)))
         except psycopg2.Error as error:
             reason = str(error).strip().splitlines()[0]
             hint = "Mend that, then run the same command again: what is done stays done."
@@ -139,15 +150,17 @@ class LegacySchema:
         return schema_steps(self._config.layout, may_truncate=self._config.limits.truncate == "allow")
 
     def _looked_at(self, step: Step) -> StepDocument:
-        return StepDocument(step.title, step.is_done(self._connection), list(step.statements()))
+        return StepDocument(step.title, step.is_done(self.connection), list(step.statements()))
 
     def _document(self, steps: list[StepDocument], applied: list[str], seconds: float | None) -> LegacyPlan:
+        advice = [] if self.errors else advised(self.connection, self._config.layout, self._indexes)
         return LegacyPlan(
             postgres=str(self._config.postgres),
             is_complete=not self.errors and all(step.is_done for step in steps),
             is_refused=bool(self.errors),
             complaints=[complaint_document(complaint) for complaint in self._complaints],
             steps=steps,
+            advice=advice,
             applied=applied,
             seconds=seconds,
         )
@@ -183,6 +196,9 @@ def print_legacy_plan(plan: LegacyPlan) -> None:
         click.echo(f"{waiting} of {len(plan.steps)} steps are to do; `tripstore schema apply` does them in this order.")
     else:
         click.echo("Every step is done.")
+    if plan.advice:
+        show(Text(), table(("", "", ""), [row for advice in plan.advice for row in advice_rows(advice)]), Text())
+        click.echo("Advice is yours to follow: `tripstore schema apply` makes none of these indexes.")
 
 
 def print_legacy_done(plan: LegacyPlan) -> None:
@@ -195,6 +211,8 @@ def print_legacy_done(plan: LegacyPlan) -> None:
         click.echo(f"Nothing was missing in the legacy tables: all {len(plan.steps)} steps were done.")
     if notes:
         click.echo(f"{notes} notes about the layout: see `tripstore schema plan`.")
+    if plan.advice:
+        click.echo(f"Advice for index queries: {len(plan.advice)}; see `tripstore schema plan`.")
 
 
 def complaint_rows(complaint: ComplaintDocument) -> Iterator[tuple[Text, str, str]]:

@@ -13,6 +13,7 @@ from schemaless_core.datastore import Datastore
 from schemaless_core.schema import SchemaPlan
 from tripstore.cli.documents import print_document
 from tripstore.cli.exits import Exit
+from tripstore.cli.legacy_removal import remove
 from tripstore.cli.legacy_schema import LegacyPlan, LegacySchema, print_legacy_done, print_legacy_plan
 from tripstore.cli.options import Group, Settings, json_option, pass_settings
 from tripstore.cli.progress import progress
@@ -61,7 +62,8 @@ def schema() -> None:
 def plan(settings: Settings, as_json: bool) -> Exit:
     """Show what `apply` would create. Exit code 0, whether that is something or nothing.
 
-    With a legacy store, its layout is held against the live tables first; exit code 1 when it does not fit.
+    With a legacy store, its layout is held against the live tables first; exit code 1 when it does not fit. What index
+    queries lack there is advice: `apply` makes no index for them.
 
     \b
     Example:
@@ -92,7 +94,7 @@ def apply(settings: Settings, dry_run: bool, as_json: bool) -> Exit:
     legacy = None
     with ExitStack() as opened:
         if config.legacy is not None:
-            legacy = opened.enter_context(LegacySchema.opened(config.legacy))
+            legacy = opened.enter_context(LegacySchema.opened(config.legacy, config.core.indexes, config.core.shards))
             legacy.refuse_unfit()
             legacy.lock()
         with Datastore(config.core) as datastore, progress("shards") as advance:
@@ -106,11 +108,14 @@ def apply(settings: Settings, dry_run: bool, as_json: bool) -> Exit:
     return Exit.FINE
 
 
+schema.add_command(remove)
+
+
 def _plan(settings: Settings, as_json: bool) -> Exit:
     config = settings.load()
     legacy = None
     if config.legacy is not None:
-        with LegacySchema.opened(config.legacy) as opened:
+        with LegacySchema.opened(config.legacy, config.core.indexes, config.core.shards) as opened:
             legacy = opened.plan()
     with Datastore(config.core) as datastore:
         document = _document(datastore.schema.plan(), None, legacy)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from types import TracebackType
 from typing import Any, Literal, Self
 from uuid import UUID
@@ -21,6 +21,7 @@ from schemaless_core.answers import (
 )
 from schemaless_core.canonical import Json
 from schemaless_core.cell import DEFAULT_MAX_BODY_BYTES, Cell, CellKey, ColumnKey, check_row_key
+from schemaless_core.deadline import Deadline
 from schemaless_core.habits import Habits
 from schemaless_core.indexes.definition import IndexDefinition
 from schemaless_core.sharding import shard_of
@@ -30,6 +31,7 @@ from tripstore.backends.postgres.cells.puts import Puts, Shape
 from tripstore.backends.postgres.cells.reads import Reads
 from tripstore.backends.postgres.cells.scan import Scan
 from tripstore.backends.postgres.codec.codecs import Codecs
+from tripstore.backends.postgres.ids.ids import Ids
 from tripstore.backends.postgres.layout.layout import Layout
 from tripstore.backends.postgres.queries.queries import Queries
 from tripstore.backends.postgres.wire.database import LegacyDatabase
@@ -56,7 +58,13 @@ class PostgresBackend:
         self._shape = Shape(layout.datastore, shards, max_body_bytes)
         self._codecs = Codecs(layout)
         self._places = ColumnPlaces(layout)
-        self._indexes = {definition.name: definition for definition in indexes}
+        self._queries = Queries(
+            lambda sql, parameters, deadline: database.run(lambda found: found.rows(sql, parameters), deadline),
+            layout,
+            self._codecs.lookups,
+            {definition.name: definition for definition in indexes},
+            Reads(database, self._places, self._codecs, Habits()).rows,
+        )
         self._arrange(Habits())
 
     def put_cell(
@@ -124,6 +132,7 @@ class PostgresBackend:
                 cursor=cursor,
                 consistency=consistency,
                 deadline=self._reads.deadline(),
+                scan_deadline=self._scan_deadline(),
             )
 
         return measured("query_index", ask)
@@ -142,6 +151,22 @@ class PostgresBackend:
     def checksum(self, shard: int, columns: Collection[str] | None = None) -> list[Bucket]:
         return measured("checksum", self._scan.checksum, shard, columns)
 
+    def resolve_id(self, number: int) -> UUID | None:
+        """The row key of a legacy id; None: no row ever had it, or it has no UUID yet."""
+        return measured("resolve_id", self._ids.resolve_id, number)
+
+    def resolve_ids(self, numbers: Iterable[int]) -> dict[int, UUID]:
+        """The row keys of many legacy ids; what has none is left out."""
+        return measured("resolve_ids", self._ids.resolve_ids, numbers)
+
+    def legacy_id(self, row_key: UUID) -> int | None:
+        """The legacy id of a row key; None: no row has it."""
+        return measured("legacy_id", self._ids.legacy_id, row_key)
+
+    def legacy_ids(self, row_keys: Iterable[UUID]) -> dict[UUID, int]:
+        """The legacy ids of many row keys; what has none is left out."""
+        return measured("legacy_ids", self._ids.legacy_ids, row_keys)
+
     def shard_of(self, row_key: UUID) -> int:
         check_row_key(row_key)
         return shard_of(row_key, self._shape.shards)
@@ -159,10 +184,6 @@ class PostgresBackend:
         other._arrange(self._habits.with_changes(read, deadline, include_buffered, durability))
         return other
 
-    def number_changes(self) -> None:
-        """Give added ids to all changes: before parts of the log are dropped."""
-        self._log.number()
-
     def close(self) -> None:
         """Close all connections. Stores made by `using` share them."""
         self.database.close()
@@ -175,17 +196,19 @@ class PostgresBackend:
     ) -> None:
         self.close()
 
+    def _scan_deadline(self) -> Deadline:
+        """A deadline that was asked for binds whatever the call has to read."""
+        seconds = self._habits.deadline
+        return Deadline(self.database.settings.deadlines.scan_seconds if seconds is None else seconds)
+
+    def _rows_of(self, sql: str, parameters: Any) -> list[Any]:
+        return self.database.run(lambda connection: connection.rows(sql, parameters), self._reads.deadline())
+
     def _arrange(self, habits: Habits) -> None:
         self._habits = habits
         database, shape, places, codecs = self.database, self._shape, self._places, self._codecs
         self._reads = Reads(database, places, codecs, habits)
         self._puts = Puts(database, self.layout, places, codecs, self._reads, shape, habits)
         self._log = Log(database, self._reads, shape, habits)
+        self._ids = Ids(self._rows_of, self.layout, is_captured=True)
         self._scan = Scan(database, places, codecs, shape, habits)
-        self._queries = Queries(
-            lambda sql, parameters, deadline: database.run(lambda found: found.rows(sql, parameters), deadline),
-            self.layout,
-            codecs.lookups,
-            self._indexes,
-            self._reads.rows,
-        )

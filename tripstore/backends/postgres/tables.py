@@ -60,6 +60,9 @@ tomb = sa.Table(
     sa.Column("n", sa.BigInteger, primary_key=True),
     sa.Column("ref_key", sa.BigInteger, nullable=False),
 )
+#: In `kept`: the key stands there to be met by who cannot see what was put beside it; no row starts above it.
+NO_FLOOR = -(1 << 63)
+
 #: Rows whose deletion is ignored, or that were truncated: where a next row of theirs starts. No tombstone stands there.
 kept = sa.Table(
     "kept",
@@ -76,6 +79,7 @@ pair = sa.Table(
     sa.Column("lookup", sa.Text, primary_key=True),
     sa.Column("key", sa.Text, primary_key=True),
     sa.Column("value", sa.Text, nullable=False),
+    sa.Index("pair_value", "lookup", "value"),
 )
 #: Cells that the company's tables cannot hold: free columns, children before their parent, history put late.
 cell = sa.Table(
@@ -87,6 +91,7 @@ cell = sa.Table(
     sa.Column("body", sa.LargeBinary, nullable=False),
     sa.Column("created_at", sa.DateTime(timezone=True), nullable=False),
     sa.Index("cell_column", "column_name", "row_key", "ref_key"),
+    sa.Index("cell_legacy_id", "body", postgresql_where=sa.text("column_name = '_LEGACY_ID'")),
 )
 #: Dense ids of the emulated shard log, given when a reader asks.
 numbered = sa.Table(

@@ -18,6 +18,7 @@ from tripstore.demo.legacy.workload import Workload
 @click.command()
 @click.option("--url", required=True, help="The database: postgresql://user:password@host:port/name.")
 @click.option("--create", is_flag=True, help="Create the company's tables and roles.")
+@click.option("--uuids", is_flag=True, help="Run the revisions that give trips UUIDs; `schema apply` does it as well.")
 @click.option("--seed-trips", type=click.IntRange(min=0), default=0, help="Add so many trips with their children.")
 @click.option("--run-seconds", type=click.FloatRange(min=0), help="Let the services work for so long.")
 @click.option("--run-actions", type=click.IntRange(min=1), help="Or until they did so many units of work.")
@@ -30,6 +31,7 @@ from tripstore.demo.legacy.workload import Workload
 def legacy(
     url: str,
     create: bool,
+    uuids: bool,
     seed_trips: int,
     run_seconds: float | None,
     run_actions: int | None,
@@ -54,6 +56,9 @@ def legacy(
     if create or seed_trips:
         Seeds(url, seed).plant(seed_trips)
         click.echo(f"{seed_trips:,} trips were added.", err=True)
+    if uuids:
+        CompanySchema(url).upgrade("head")
+        click.echo("The trips have UUIDs.", err=True)
     if run_seconds is None and run_actions is None:
         return 0
     with Workload(url, seed, only=only, habits=Habits(pause_seconds=pause)) as workload:

@@ -27,6 +27,9 @@ PARTITION = re.compile(r"fare_adjustments_p\d+|trip_events_\w+")
 #: What tripstore's steps add to the company's tables, by the names of `layout.yaml`.
 ADDED = frozenset({"trip_uuid", "base_version", "base_extra", "note_version", "adjustment_version"})
 
+#: The newest revision of the company's own. Those above it are tripstore's: trips get UUIDs, as `schema apply` does it.
+OWN = "0005"
+
 #: alembic keeps its state in module variables: one migration at a time in a process.
 _MIGRATING = threading.Lock()
 
@@ -37,7 +40,7 @@ class CompanySchema:
     def __init__(self, url: str) -> None:
         self._url = url
 
-    def upgrade(self, revision: str = "head") -> None:
+    def upgrade(self, revision: str = OWN) -> None:
         """Bring the tables to a revision; nothing happens when they are there."""
         with self._configured() as config:
             command.upgrade(config, revision)
@@ -68,8 +71,9 @@ class CompanySchema:
 
     @contextmanager
     def _connected(self) -> Iterator[sa.Connection]:
+        """Transactions are alembic's: some revisions do their work outside of one."""
         engine = sa.create_engine(sqlalchemy_url(self._url), poolclass=NullPool)
-        with engine.begin() as connection:
+        with engine.connect() as connection:
             yield connection
 
 

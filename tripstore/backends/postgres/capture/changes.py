@@ -4,18 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from tripstore.backends.postgres.capture.functions import PINNED, Function, settings_for
+from tripstore.backends.postgres.capture.functions import PINNED, Function, plain, refuse, settings_for
 from tripstore.backends.postgres.capture.gate import row_gate
 from tripstore.backends.postgres.capture.names import LAST, LOGGED, MOVED, function_name, literal, slug
 from tripstore.backends.postgres.capture.shape import Shape
+from tripstore.backends.postgres.capture.sqlstates import SERIALIZATION_FAILURE
 from tripstore.backends.postgres.capture.triggers import Trigger
+from tripstore.backends.postgres.layout.layout import VERSION_MAX as LAST_VERSION
 from tripstore.backends.postgres.layout.layout import DeletePolicy, Layout, MappedColumn, RefKeyKind, quoted
-from tripstore.backends.postgres.tables import ORIGIN
+from tripstore.backends.postgres.tables import NO_FLOOR, ORIGIN
 
 #: Who sends versions of his own.
 OURS = "said IN ('facade', 'reverse')"
 DECLARE_SAID = f"said text := current_setting('{ORIGIN}', true);"
-_INT8_MIN = -(1 << 63)
 
 
 class Changes:
@@ -42,12 +43,16 @@ class Changes:
         """Where a deletion is remembered; in `kept` there is no tombstone, only where a next row starts."""
         return "tripstore.kept" if self.is_ignored else "tripstore.tomb"
 
-    def key_columns(self) -> list[str]:
-        """What of a row never changes, quoted."""
+    @property
+    def keys(self) -> list[str]:
+        """The columns of a row that never change."""
         column = self.column
         first = column.parent if column.parent is not None else self.layout.row_key.id
-        keys = [first, column.uuid] + ([column.ref_key.column] if column.ref_key.column else [])
-        return [quoted(name) for name in keys]
+        return [first, column.uuid] + ([column.ref_key.column] if column.ref_key.column else [])
+
+    def key_columns(self) -> list[str]:
+        """The same, quoted."""
+        return [quoted(name) for name in self.keys]
 
     def ref_key(self, row: str) -> str:
         return self.column.ref_key_sql(row)
@@ -98,12 +103,12 @@ class Changes:
         return Trigger(f"{LOGGED}{self.part}_{verb}", "AFTER", event, function_name(self.part, verb), when)
 
     def floor(self, row: str) -> str:
-        """The ref key above which a row's life begins; NULL: it is the first."""
+        """The ref key that a row's life before this one ended with; NULL: it is the first."""
         kept = self.is_ignored or self._may_truncate
         tables = ["tripstore.tomb"] + (["tripstore.kept"] if kept else [])
         found = [
             f"(SELECT t.ref_key FROM {table} t WHERE t.row_key = {row}.{self.uuid} AND t.column_name = {self.name} "
-            f"AND t.n = {self.n(row)})"
+            f"AND t.n = {self.n(row)} AND t.ref_key > {NO_FLOOR})"
             for table in tables
         ]
         if self.may_move:
@@ -112,6 +117,42 @@ class Changes:
                 f"WHERE m[1] = {row}.{self.uuid}::text AND m[3] = '{self.part}')"
             )
         return found[0] if len(found) == 1 else f"GREATEST({', '.join(found)})"
+
+    def cells(self, row: str) -> str:
+        """The highest cell of a child that was put before its parent had a row, in the place of this row; or NULL."""
+        if not self.column.is_child:
+            return "NULL::bigint"
+        first = last = self.ref_key(row)
+        if self.column.ref_key.kind is RefKeyKind.CHILD:
+            first, last = f"{first} & ~{LAST_VERSION}::bigint", f"{last} | {LAST_VERSION}"
+        return (
+            f"(SELECT max(c.ref_key) FROM tripstore.cell c WHERE c.row_key = {row}.{self.uuid} "
+            f"AND c.column_name = {self.name} AND c.ref_key BETWEEN {first} AND {last})"
+        )
+
+    def begins_above(self, row: str) -> str:
+        """The ref key above which a row has to stand; NULL: it may have any."""
+        return f"GREATEST({self.floor(row)}, {self.cells(row)})" if self.column.is_child else self.floor(row)
+
+    def previous_of_lifted(self, before: str) -> str:
+        """What a row replaced that stood at `before`, perhaps below its floor: then nobody was told of that."""
+        begin = "GREATEST(f.floor, f.cells)" if self.column.is_child else "f.floor"
+        return f"CASE WHEN {begin} >= {before} THEN f.floor ELSE {before} END"
+
+    def refuse_unseen_cell(self) -> str:
+        """A child's cell may be put while its row is queued, by who sees no parent yet: he waits for its key."""
+        if not self.column.is_child:
+            return ""
+        refused = refuse(
+            SERIALIZATION_FAILURE,
+            f"A cell of {plain(self.column.name)} was put just now for this row of {plain(str(self.column.table))}.",
+            "Repeat the transaction.",
+        )
+        return f"""\
+  IF FOUND AND {self.cells("NEW")} >= {self.ref_key("NEW")} THEN
+    {refused}
+  END IF;
+"""
 
     @property
     def may_move(self) -> bool:
@@ -137,7 +178,13 @@ class Changes:
 
     @property
     def _above_floor(self) -> str:
-        return f"(SELECT {self.floor('NEW')}) AS f (floor) WHERE f.floor IS NULL OR f.floor < {self.ref_key('NEW')}"
+        key = self.ref_key("NEW")
+        if not self.column.is_child:
+            return f"(SELECT {self.floor('NEW')}) AS f (floor) WHERE f.floor IS NULL OR f.floor < {key}"
+        return (
+            f"(SELECT {self.floor('NEW')}, {self.cells('NEW')}) AS f (floor, cells) "
+            f"WHERE GREATEST(f.floor, f.cells, {NO_FLOOR}) < {key}"
+        )
 
     def queue_tombstone(self, ref_key: str, previous: str, on_conflict: str = "") -> str:
         values = f"OLD.{self.uuid}, {self.name}, {ref_key}, {self._number}, NULL, {previous}, NULLIF(said, '')"
@@ -163,14 +210,18 @@ class Changes:
 
         Afterwards nobody can make a tomb for it: the row is ours by its unique index.
         """
+        n = self.n("NEW")
         mark = f"""\
-    INSERT INTO {{0}} VALUES (NEW.{self.uuid}, {self.name}, {self.n("NEW")}, {_INT8_MIN}) ON CONFLICT DO NOTHING;
+    INSERT INTO {{0}} (row_key, column_name, {{1}}) VALUES (NEW.{self.uuid}, {self.name}, {{2}}) ON CONFLICT DO NOTHING;
     IF FOUND THEN
-      DELETE FROM {{0}} t WHERE t.row_key = NEW.{self.uuid} AND t.column_name = {self.name}
-        AND t.n = {self.n("NEW")} AND t.ref_key = {_INT8_MIN};
+      DELETE FROM {{0}} t WHERE (t.row_key, t.column_name, {{1}}) = (NEW.{self.uuid}, {self.name}, {{2}});
     END IF;
 """
-        marks = mark.format("tripstore.tomb") + (mark.format("tripstore.kept") if self.is_ignored else "")
+        marks = mark.format("tripstore.tomb", "n, ref_key", f"{n}, {NO_FLOOR}")
+        if self.is_ignored or self.column.ref_key.kind is RefKeyKind.CHILD:
+            marks += mark.format("tripstore.kept", "n, ref_key", f"{n}, {NO_FLOOR}")
+        if self.column.ref_key.kind is RefKeyKind.FACT:
+            marks += mark.format("tripstore.cell", "ref_key, body", f"{self.ref_key('NEW')}, ''")
         return f"""\
   IF current_setting('transaction_isolation') IN ('repeatable read', 'serializable') THEN
 {marks}  END IF;

@@ -17,11 +17,12 @@ from tripstore.backends.postgres.capture.sqlstates import (
     FACT_CHANGED,
     OUT_OF_RANGE,
     SERIALIZATION_FAILURE,
+    UNIQUE_VIOLATION,
 )
 from tripstore.backends.postgres.capture.triggers import Trigger
 from tripstore.backends.postgres.layout.layout import DeletePolicy, quoted
 
-Made = tuple[Function, Trigger]
+Made = tuple[Function, Trigger | None]
 _INT8_MAX = (1 << 63) - 1
 
 
@@ -77,14 +78,24 @@ END
             f"NEW.{self._n}",
             changes.floor("NEW"),
         )
+        is_there = refuse(
+            UNIQUE_VIOLATION,
+            f"A fact of {self._table} with number % was put before there was a row of its parent.",
+            "Take the next number, or put the fact through the facade.",
+            f"NEW.{self._n}",
+        )
         body = f"""
 DECLARE
   {DECLARE_SAID}
 BEGIN
 {changes.gate}{changes.ask_for_unseen_tombs()}{changes.queue_row("f.floor", above_floor=True)}\
   IF NOT FOUND THEN
+    IF {changes.cells("NEW")} IS NOT NULL THEN
+      {is_there}
+    END IF;
     {refused}
   END IF;
+{changes.refuse_unseen_cell()}\
   RETURN NULL;
 END
 """
@@ -103,7 +114,11 @@ END
             f"SELECT max(r.{self._n}) FROM {changes.column.table.sql} r WHERE r.{changes.uuid} = OLD.{changes.uuid}"
         )
         # A cascade also finds rows that the snapshot does not: those Postgres refuses itself, a moment later.
-        highest = f"GREATEST(OLD.{self._n}, ({remaining}))"
+        cells = (
+            f"SELECT max(c.ref_key) FROM tripstore.cell c WHERE c.row_key = OLD.{changes.uuid} "
+            f"AND c.column_name = {changes.name}"
+        )
+        highest = f"GREATEST(OLD.{self._n}, ({remaining}), ({cells}))"
         above = "" if changes.is_ignored else " + 1"
         # The same while the fact above is not delivered: here it would be known as a duplicate key.
         unseen = refuse(

@@ -47,6 +47,8 @@ class Function:
     body: str
     settings: Mapping[str, str]
     as_owner: bool = True
+    #: What it returns; one that is no trigger's may be called by everybody.
+    returns: str = "trigger"
 
     @property
     def sql(self) -> str:
@@ -57,8 +59,17 @@ class Function:
         # What follows SET is a list of names or one text, as the setting wants it.
         settings = " ".join(f"SET {name} = {_value(name, value)}" for name, value in self.settings.items())
         return (
-            f"CREATE OR REPLACE FUNCTION {self.sql}() RETURNS trigger LANGUAGE plpgsql VOLATILE "
+            f"CREATE OR REPLACE FUNCTION {self.sql}() RETURNS {self.returns} LANGUAGE plpgsql VOLATILE "
             f"{'SECURITY DEFINER' if self.as_owner else 'SECURITY INVOKER'} {settings} AS {_dollars(self.body)}"
+        )
+
+    @property
+    def statements(self) -> list[str]:
+        statements = [self.create, f"REVOKE ALL ON FUNCTION {self.sql}() FROM PUBLIC"]
+        return (
+            statements
+            if self.returns == "trigger"
+            else [*statements, f"GRANT EXECUTE ON FUNCTION {self.sql}() TO PUBLIC"]
         )
 
 

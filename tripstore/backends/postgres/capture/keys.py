@@ -10,7 +10,7 @@ from tripstore.backends.postgres.capture.triggers import Trigger
 
 def refuse_new_keys(changes: Changes) -> str:
     """Row keys are for ever, and so are the ids, parents and numbers that lead to them: no other table would follow."""
-    names = ", ".join(name.strip('"') for name in changes.key_columns())
+    names = ", ".join(changes.keys)
     refused = refuse(
         KEY_CHANGED,
         f"A row of {plain(str(changes.column.table))} may not change {plain(names)}: row keys are for ever.",

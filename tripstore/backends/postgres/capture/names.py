@@ -9,7 +9,7 @@ from tripstore.backends.postgres.tables import SCHEMA
 
 #: Set with ORIGIN by the facade and the reverse mirror before a DELETE: `<ref key> <column name>` of the tombstone.
 TOMBSTONE = "tripstore.tombstone"
-#: Set by capture itself while it lifts a row above its tombstone.
+#: Set by capture itself while rows are lifted above their tombstones: `<row key> <column> <number> <version>`, `|`, …
 LIFTING = "tripstore.lifting"
 
 #: Set by capture itself when a row left its partition: where its next version starts, `<row key> <ref key>`.

@@ -18,7 +18,7 @@ from tripstore.backends.postgres.capture.truncation import truncation
 from tripstore.backends.postgres.capture.versions import VersionedRows
 from tripstore.backends.postgres.layout.layout import Layout, RefKeyKind, TableName, quoted
 
-Made = tuple[Function, Trigger]
+Made = tuple[Function, Trigger | None]
 #: A test breaks what was made, to show that it matters.
 Saboteur = Callable[[list[Made]], list[Made]]
 
@@ -56,16 +56,19 @@ class TableCapture:
 
     @property
     def comment(self) -> str:
-        """Of each function: a table that takes the place of another has its name, not its OID."""
-        return f"tripstore: of {self.shape.table}, {self.shape.oid}"
+        return table_comment(self.shape)
 
     @property
     def statements(self) -> list[str]:
         found = []
         for function in self.functions:
-            comment = f"COMMENT ON FUNCTION {function.sql}() IS {literal(self.comment)}"
-            found += [function.create, f"REVOKE ALL ON FUNCTION {function.sql}() FROM PUBLIC", comment]
+            found += [*function.statements, f"COMMENT ON FUNCTION {function.sql}() IS {literal(self.comment)}"]
         return found + [statement for trigger in self.triggers for statement in trigger.statements]
+
+
+def table_comment(shape: Shape) -> str:
+    """Of each function: a table that takes the place of another has its name, not its OID."""
+    return f"tripstore: of {shape.table}, {shape.oid}"
 
 
 def plan_table(
@@ -78,15 +81,16 @@ def plan_table(
         if column.table == shape.table
     ]
     made = [each for change in changes for each in _kind(change).made()]
-    made += [each for lookup in layout.lookups if lookup.table == shape.table for each in Pairs(lookup).made()]
+    pairs = [Pairs(lookup) for lookup in layout.lookups if lookup.table == shape.table]
+    made += [each for pair in pairs for each in pair.made()]
     if saboteur is not None:
         made = saboteur(made)
-    triggers = [_wanted(trigger, shape.table) for _, trigger in made]
+    triggers = [_wanted(trigger, shape.table) for _, trigger in made if trigger is not None]
     functions = [function for function, _ in made]
+    truncate, statement = truncation(shape.table, changes, pairs, is_allowed=may_truncate)
+    functions.append(truncate)
+    triggers += [_wanted(statement, node.table) for node in shape.nodes]
     if changes:
-        truncate, statement = truncation(changes, is_allowed=may_truncate)
-        functions.append(truncate)
-        triggers += [_wanted(statement, node.table) for node in shape.nodes]
         triggers += _gates(layout, shape)
     return TableCapture(shape, tuple(functions), tuple(triggers))
 

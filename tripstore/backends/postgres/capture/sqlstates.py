@@ -23,6 +23,7 @@ PAIR_CHANGED = "TS009"
 #: The version did not rise with the fields: a facade's mistake, or a trigger that runs after capture's.
 VERSION_STANDS = "TS010"
 
-#: Postgres' own, for what services know already: a missing parent, and a snapshot that is too old.
+#: Postgres' own, for what services know already: a missing parent, a key that is taken, and a snapshot that is too old.
 NO_PARENT = "23503"
+UNIQUE_VIOLATION = "23505"
 SERIALIZATION_FAILURE = "40001"

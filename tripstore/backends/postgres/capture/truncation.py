@@ -1,4 +1,7 @@
-"""TRUNCATE of a mapped table: refused, or allowed at the price of capture's word that nothing is missed."""
+"""TRUNCATE of a mapped table: refused, or allowed at the price of capture's word that nothing is missed.
+
+That of a table with looked-up pairs is refused alike; where it is allowed, they are remembered as deleted ones are.
+"""
 
 from __future__ import annotations
 
@@ -7,21 +10,29 @@ from collections.abc import Sequence
 from tripstore.backends.postgres.capture.changes import Changes
 from tripstore.backends.postgres.capture.functions import PINNED, Function, plain, refuse
 from tripstore.backends.postgres.capture.names import FIRST, literal
+from tripstore.backends.postgres.capture.pairs import Pairs
 from tripstore.backends.postgres.capture.sqlstates import TRUNCATE_REFUSED
 from tripstore.backends.postgres.capture.triggers import Trigger
+from tripstore.backends.postgres.layout.layout import TableName
 
 
-def truncation(changes: Sequence[Changes], *, is_allowed: bool) -> tuple[Function, Trigger]:
-    """For all columns of one table; on every partition, since it may be truncated alone."""
-    part = changes[0].part
-    function, table = f"{part}_truncate", plain(str(changes[0].column.table))
+def truncation(
+    name: TableName, changes: Sequence[Changes], pairs: Sequence[Pairs], *, is_allowed: bool
+) -> tuple[Function, Trigger]:
+    """For all columns and pairs of one table; on every partition, since it may be truncated alone."""
+    part = (changes or pairs)[0].part
+    function, table = f"{part}_truncate", plain(str(name))
     if is_allowed:
-        body = f"\nBEGIN\n{''.join(map(_remember, changes))}{_broken(table)}  RETURN NULL;\nEND\n"
+        kept = [*map(_remember, changes), *(each.remember_all() for each in pairs)]
+        broken = _broken(table) if changes else ""
+        body = f"\nBEGIN\n{''.join(kept)}{broken}  RETURN NULL;\nEND\n"
     else:
+        why = "every row would have to become a tombstone" if changes else "cells point to its rows"
+        price = ": then the mirror needs a new backfill" if changes else ""
         refused = refuse(
             TRUNCATE_REFUSED,
-            f"{table} is not truncated: every row would have to become a tombstone.",
-            "DELETE the rows, or allow it in the configuration: then the mirror needs a new backfill.",
+            f"{table} is not truncated: {why}.",
+            f"DELETE the rows, or allow it in the configuration{price}.",
         )
         body = f"\nBEGIN\n  {refused}\nEND\n"
     trigger = Trigger(f"{FIRST}{part}_truncate", "BEFORE", "TRUNCATE", function, level="STATEMENT")

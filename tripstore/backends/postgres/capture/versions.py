@@ -2,7 +2,7 @@
 
 A version is decided last of all BEFORE triggers, and what was decided is logged first of all AFTER triggers. A row
 that comes back starts above its tombstone: AFTER INSERT looks, since a tombstone may have been committed while the
-INSERT waited, and lifts the row itself.
+INSERT waited, and the row is lifted.
 """
 
 from __future__ import annotations
@@ -10,7 +10,8 @@ from __future__ import annotations
 from tripstore.backends.postgres.capture.changes import DECLARE_SAID, OURS, Changes
 from tripstore.backends.postgres.capture.functions import PINNED, SEARCH_PATH, Function, plain, refuse
 from tripstore.backends.postgres.capture.keys import forbidden, refuse_new_keys
-from tripstore.backends.postgres.capture.names import LIFTING, MOVED, TOMBSTONE
+from tripstore.backends.postgres.capture.lifting import Lifting
+from tripstore.backends.postgres.capture.names import MOVED, TOMBSTONE
 from tripstore.backends.postgres.capture.parents import DECLARE_PARENT, fill_uuid
 from tripstore.backends.postgres.capture.sqlstates import (
     BELOW_TOMBSTONE,
@@ -21,7 +22,7 @@ from tripstore.backends.postgres.capture.triggers import Trigger
 from tripstore.backends.postgres.layout.layout import NUMBER_MAX, VERSION_BITS, VERSION_MAX, DeletePolicy, quoted
 from tripstore.backends.postgres.tables import ORIGIN
 
-Made = tuple[Function, Trigger]
+Made = tuple[Function, Trigger | None]
 
 
 class VersionedRows:
@@ -37,9 +38,11 @@ class VersionedRows:
         self._n = quoted(column.ref_key.column) if column.ref_key.column else None
         self._first = 0 if self._n else 1
         self._last = VERSION_MAX if self._n else (1 << 63) - 1
+        self._lifting = Lifting(changes)
 
     def made(self) -> list[Made]:
-        return [self.insert(), self.update(), self.inserted(), self.updated(), self.deleted()]
+        lifting = [self._lifting.lift(), (self._lifting.lifted(), None)]
+        return [self.insert(), self.update(), self.inserted(), *lifting, self.updated(), self.deleted()]
 
     def insert(self) -> Made:
         """Versions begin at the first; the facade and the reverse mirror say theirs."""
@@ -84,7 +87,7 @@ BEGIN
   ELSE
     said := pg_catalog.current_setting('{ORIGIN}', true);
     IF {new} IS NOT NULL AND (said OPERATOR(pg_catalog.=) 'facade' OR said OPERATOR(pg_catalog.=) 'reverse'
-      OR pg_catalog.current_setting('{LIFTING}', true) OPERATOR(pg_catalog.=) 'on') THEN
+      OR {self._lifting.is_lifted("NEW")}) THEN
       IF {new} OPERATOR(pg_catalog.<) {old} THEN
         {too_low}
       END IF;
@@ -106,18 +109,12 @@ END
         return changes.as_writer("update", body), changes.before("update", "UPDATE", changes.anything_moved)
 
     def inserted(self) -> Made:
-        changes, column = self._changes, self._column
+        changes = self._changes
         below = refuse(
             BELOW_TOMBSTONE,
             f"A row of {self._table} was put at ref key %, and was deleted at %.",
             "The deletion came in between: start again.",
             changes.ref_key("NEW"),
-            "floor",
-        )
-        refused = refuse(
-            BELOW_TOMBSTONE,
-            f"A row of {self._table} came back after its deletion and could not be given a version above %.",
-            "A trigger or policy of the table refuses the UPDATE of its version.",
             "floor",
         )
         first = f"(floor & {VERSION_MAX})" if self._n else "floor"
@@ -128,19 +125,16 @@ DECLARE
 BEGIN
 {changes.gate}{changes.ask_for_unseen_tombs()}{changes.queue_row("f.floor", above_floor=True)}\
   IF NOT FOUND THEN
-    floor := {changes.floor("NEW")};
+    floor := {changes.begins_above("NEW")};
     IF {OURS} THEN
       {below}
     END IF;
     IF {first} >= {self._last} THEN
       {self._out_of_versions(first)}
     END IF;
-    PERFORM set_config('{LIFTING}', 'on', true);
-    UPDATE {column.table.sql} AS r SET {self._version} = {first} + 1 WHERE {changes.is_same_row("r", "NEW")};
-    IF NOT FOUND AND EXISTS (SELECT FROM {column.table.sql} r WHERE {changes.is_same_row("r", "NEW")}) THEN
-      {refused}
-    END IF;
-    PERFORM set_config('{LIFTING}', '', true);
+    {self._lifting.said("floor")}
+  ELSE
+{changes.refuse_unseen_cell()}\
   END IF;
   RETURN NULL;
 END
@@ -173,7 +167,7 @@ BEGIN
   IF age(OLD.xmin) > 0 THEN
 {changes.queue_row(before, above_floor=False)}\
   ELSE
-{changes.queue_row(f"GREATEST(f.floor, {before})", above_floor=True)}\
+{changes.queue_row(changes.previous_of_lifted(before), above_floor=True)}{changes.refuse_unseen_cell()}\
   END IF;
   RETURN NULL;
 END

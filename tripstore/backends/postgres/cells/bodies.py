@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from typing import NamedTuple
 from uuid import UUID
 
-from schemaless_core.canonical import Json, canonical_bytes, from_canonical
+from schemaless_core.canonical import Json, from_canonical
 from schemaless_core.cell import Cell
 from tripstore.backends.postgres.cells.rows import Found
 from tripstore.backends.postgres.codec.codec import TOMBSTONE
@@ -26,7 +26,7 @@ class Stored(NamedTuple):
 
 
 class Bodies:
-    """Renders cells."""
+    """Renders cells. What a row points to is looked up on the way; for many rows at once if they are prefetched."""
 
     def __init__(self, codecs: Codecs) -> None:
         self._codecs = codecs
@@ -46,13 +46,6 @@ class Bodies:
         found = stored.found
         body = self._body(connection, stored)
         return Cell(stored.row_key, stored.column_name, found.ref_key, body, None, found.created_at)
-
-    def sought_cell(self, connection: LegacyConnection, stored: Stored) -> Cell:
-        """One cell, once what its row points to has been looked up."""
-        found = stored.found
-        if found.row is not None and found.layout is not None:
-            self._codecs.prefetch_of(connection, found.layout, stored.column_name, (found.row,))
-        return self.cell(connection, stored)
 
     def cells(self, connection: LegacyConnection, stored: list[Stored]) -> list[Cell]:
         """Many cells, with one look at each table that their rows point to."""
@@ -77,21 +70,3 @@ class Bodies:
         if found.layout is None:
             return from_canonical(found.row.encode())
         return self._codecs.of(connection, found.layout, stored.column_name).body(found.row)
-
-
-def difference(wanted: Json, held: Json, path: str = "") -> str:
-    """Where two bodies differ first, as a path of the wanted one."""
-    if isinstance(wanted, dict) and isinstance(held, dict):
-        for name in sorted(wanted.keys() | held.keys()):
-            below = f"{path}.{name}" if path else name
-            if name not in wanted or name not in held:
-                return below
-            if found := difference(wanted[name], held[name], below):
-                return found
-        return ""
-    if isinstance(wanted, list) and isinstance(held, list) and len(wanted) == len(held):
-        for position, (one, other) in enumerate(zip(wanted, held, strict=True)):
-            if found := difference(one, other, f"{path}[{position}]"):
-                return found
-        return ""
-    return "" if canonical_bytes(wanted) == canonical_bytes(held) else path or "$"

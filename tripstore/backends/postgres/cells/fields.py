@@ -15,6 +15,11 @@ JOIN pg_catalog.pg_attribute AS a ON a.attrelid = c.conrelid AND a.attnum = ANY 
 JOIN pg_catalog.pg_class AS t ON t.oid = c.conrelid
 JOIN pg_catalog.pg_namespace AS s ON s.oid = t.relnamespace
 WHERE c.conname = %s AND t.relname = %s AND s.nspname = %s ORDER BY a.attnum"""
+# Planning does not check what a domain demands: these values are cast.
+_DOMAINS = """\
+SELECT a.attname::text, pg_catalog.format_type(a.atttypid, a.atttypmod) FROM pg_catalog.pg_attribute AS a
+JOIN pg_catalog.pg_type AS t ON t.oid = a.atttypid LEFT JOIN pg_catalog.pg_type AS e ON e.oid = t.typelem
+WHERE a.attrelid = %s::pg_catalog.regclass AND a.attnum > 0 AND 'd' IN (t.typtype, e.typtype)"""
 
 
 class FieldNames:
@@ -29,7 +34,7 @@ class FieldNames:
         """The same refusal with the path of the field. Ends the transaction that it broke."""
         connection.rows("ROLLBACK")
         columns = [refused.column] if refused.column else self._constrained(connection, refused)
-        columns = columns or self._not_taken(connection, texts)
+        columns = columns or self._not_taken(connection, texts) or self._not_of_domain(connection, texts)
         return Unrepresentable(", ".join(map(self._field, columns)), refused.reason, hint=refused.hint)
 
     def _constrained(self, connection: LegacyConnection, refused: ValueRefused) -> list[str]:
@@ -47,6 +52,15 @@ class FieldNames:
                 connection.rows(f"EXPLAIN UPDATE {table} SET {column} = %s WHERE false", (value,))
             except ValueRefused:
                 return [name]
+        return []
+
+    def _not_of_domain(self, connection: LegacyConnection, texts: Mapping[str, str | None]) -> list[str]:
+        for name, domain in connection.rows(_DOMAINS, (self._column.table.sql,)):
+            if name in texts:
+                try:
+                    connection.rows(f"SELECT %s::{domain.replace('%', '%%')}", (texts[name],))
+                except ValueRefused:
+                    return [name]
         return []
 
     def _field(self, physical: str) -> str:

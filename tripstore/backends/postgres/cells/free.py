@@ -36,21 +36,23 @@ new AS (
     SELECT given.row_key, given.column_name, given.ref_key, convert_from(given.body, 'UTF8'), 'facade'
     FROM given JOIN new USING (row_key, column_name, ref_key) ORDER BY given.n
 )
-SELECT given.n, new.row_key IS NOT NULL, stored.ref_key, NULL::int, NULL::text, stored.body, stored.created_at
+SELECT given.n, new.row_key IS NOT NULL,
+    stored.ref_key, NULL::int, NULL::pg_catalog.text, stored.body, stored.created_at
 FROM given LEFT JOIN new USING (row_key, column_name, ref_key) LEFT JOIN LATERAL (
     SELECT c.ref_key, c.body, c.created_at FROM tripstore.cell AS c
     WHERE new.row_key IS NULL AND c.row_key = given.row_key AND c.column_name = given.column_name {which}
     ORDER BY c.ref_key = given.ref_key DESC, c.ref_key DESC LIMIT 1
 ) AS stored ON true ORDER BY given.n"""
-_VALUE = "({n}, %s::uuid, %s::text, %s::bigint, %s::bytea)"
+_VALUE = "({n}, %s::pg_catalog.uuid, %s::pg_catalog.text, %s::bigint, %s::pg_catalog.bytea)"
 _EXPECTED = """\
 WHERE (SELECT max(c.ref_key) FROM tripstore.cell AS c WHERE c.row_key = given.row_key
        AND c.column_name = given.column_name) IS NOT DISTINCT FROM {expected}"""
 _SAME_KEY = "AND c.ref_key = given.ref_key"
 
 _STORE = """\
-INSERT INTO tripstore.cell (row_key, column_name, ref_key, body) VALUES (%s::uuid, %s, %s, %s);
-INSERT INTO tripstore.queue (row_key, column_name, ref_key, row, origin) VALUES (%s::uuid, %s, %s, %s, 'facade')"""
+INSERT INTO tripstore.cell (row_key, column_name, ref_key, body) VALUES (%s::pg_catalog.uuid, %s, %s, %s);
+INSERT INTO tripstore.queue (row_key, column_name, ref_key, row, origin)
+VALUES (%s::pg_catalog.uuid, %s, %s, %s, 'facade')"""
 
 
 class NewCell(NamedTuple):

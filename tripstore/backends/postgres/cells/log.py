@@ -2,7 +2,11 @@
 
 A change is numbered once its transaction is below every one that is still open, in the order of transactions: one that
 commits late holds the others back, and none is ever skipped. Whoever reads waits for whoever numbers. For phase off and
-for tests: other consumers tail Schemaless. Whoever drops parts of `tripstore.log` has to number them before.
+for tests: other consumers tail Schemaless.
+
+Whoever drops parts of `tripstore.log` calls `leave_gaps` before, and `forget` afterwards. To number what nobody reads
+would cost a row for every change there ever was. Instead one id is left out in each shard that loses changes without an
+id: whoever stands before the gap hears `LogPurged`, whoever has read them all goes on.
 """
 
 from __future__ import annotations
@@ -10,6 +14,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 from uuid import UUID
+
+from psycopg2.extensions import connection as Connection  # noqa: N812
 
 from schemaless_core.answers import Location, Position, ShardPage
 from schemaless_core.cell import Cell, CellKey
@@ -20,9 +26,11 @@ from tripstore.backends.postgres.cells.puts import Shape
 from tripstore.backends.postgres.cells.reads import KEYS_PER_CALL, Reads
 from tripstore.backends.postgres.cells.scan import shard_sql
 from tripstore.backends.postgres.errors import HistoryTruncated, LogPurged
+from tripstore.backends.postgres.wire.connections import rows
 from tripstore.backends.postgres.wire.database import LegacyDatabase
 from tripstore.backends.postgres.wire.wire import LegacyConnection
 
+_WALK = "Walk the rows with scan_rows, then go on from the head."
 #: The advisory lock of whoever gives ids.
 _NUMBERING = 0x7472697073746F72
 
@@ -49,11 +57,45 @@ WINDOW log AS (PARTITION BY change.shard ORDER BY change.xid, change.id ROWS UNB
 _HEADS = """\
 SELECT wanted.shard, coalesce(max(n.added_id), 0) FROM unnest(%s::int[]) AS wanted (shard)
 LEFT JOIN tripstore.numbered AS n ON n.shard = wanted.shard GROUP BY wanted.shard"""
-_BEFORE = "SELECT count(*) FROM tripstore.numbered WHERE shard = %s AND created_at < %s"
+_BEFORE = "SELECT coalesce(max(added_id), 0) FROM tripstore.numbered WHERE shard = %s AND created_at < %s"
 _SINCE = "SELECT since FROM tripstore.capture"
 _PAGE = """\
 SELECT added_id, row_key::text, column_name, ref_key, created_at FROM tripstore.numbered
 WHERE shard = %s AND added_id > %s ORDER BY added_id LIMIT %s"""
+
+#: The last of the changes that go gets the id behind the gap, so that the log goes on where they ended.
+_GAPS = """\
+SELECT pg_catalog.pg_advisory_xact_lock({lock});
+INSERT INTO tripstore.numbered (shard, added_id, row_key, column_name, ref_key, created_at)
+SELECT gone.shard, coalesce(head.added_id, 0) + 2, row_key, column_name, ref_key, greatest(gone.at, head.created_at)
+FROM (
+    SELECT DISTINCT ON (1) {shard} AS shard, q.row_key, q.column_name, q.ref_key, q.at
+    FROM {source} AS q
+    WHERE NOT EXISTS (SELECT FROM tripstore.numbered AS n WHERE n.row_key = q.row_key
+                      AND n.column_name = q.column_name AND n.ref_key = q.ref_key)
+    ORDER BY 1, q.at DESC, q.id DESC
+) AS gone LEFT JOIN LATERAL (
+    SELECT n.added_id, n.created_at FROM tripstore.numbered AS n WHERE n.shard = gone.shard
+    ORDER BY n.added_id DESC LIMIT 1
+) AS head ON true"""
+#: A shard's last row stays: from it others count on. A change that is still there would get a second id.
+_FORGET = """\
+DELETE FROM tripstore.numbered AS n WHERE n.created_at < %s
+AND EXISTS (SELECT FROM tripstore.numbered AS later WHERE later.shard = n.shard AND later.added_id > n.added_id)
+AND NOT EXISTS (SELECT FROM tripstore.queue AS q WHERE q.row_key = n.row_key
+                AND q.column_name = n.column_name AND q.ref_key = n.ref_key)
+AND NOT EXISTS (SELECT FROM tripstore.log AS q WHERE q.row_key = n.row_key
+                AND q.column_name = n.column_name AND q.ref_key = n.ref_key)"""
+
+
+def leave_gaps(connection: Connection, source: str, shards: int) -> None:
+    """Before these changes go (`source` is a table or a query in brackets): who has not read them will be told."""
+    rows(connection, _GAPS.format(lock=_NUMBERING, shard=shard_sql("q.row_key", shards), source=source))
+
+
+def forget(connection: Connection, until: datetime) -> None:
+    """Take ids back whose change is gone, so that no more of them are kept than of changes."""
+    rows(connection, _FORGET, (until,))
 
 
 class Log:
@@ -82,12 +124,8 @@ class Log:
 
         return self._database.run(look, self._deadline()) if locations else {}
 
-    def number(self) -> None:
-        """Give ids to every change that may have one: before parts of the log are dropped."""
-        self._database.run(lambda connection: self._number(connection, None), self._deadline())
-
-    def _number(self, connection: LegacyConnection, shards: Sequence[int] | None) -> None:
-        wanted = "true" if shards is None else f"change.shard = ANY (ARRAY[{', '.join(map(str, shards))}]::int[])"
+    def _number(self, connection: LegacyConnection, shards: Sequence[int]) -> None:
+        wanted = f"change.shard = ANY (ARRAY[{', '.join(map(str, shards))}]::int[])"
         shard = shard_sql("q.row_key", self._shape.shards)
         connection.rows(_NUMBER.format(lock=_NUMBERING, shard=shard, wanted=wanted))
 
@@ -107,19 +145,22 @@ class Log:
 
     def _page(self, connection: LegacyConnection, shard: int, start: int, limit: int, head: int) -> ShardPage:
         numbered = connection.rows(_PAGE, (shard, start, limit)) if start < head else []
+        for expected, (added_id, *_rest) in enumerate(numbered, start + 1):
+            if added_id != expected:
+                raise self._purged(shard, expected)
         keys = [CellKey(UUID(row_key), name, ref_key) for _id, row_key, name, ref_key, _at in numbered]
         found = self._found(connection, keys)
         cells = []
         for (added_id, *_key, created_at), key in zip(numbered, keys, strict=True):
             cell = found.get(key)
             if cell is None:
-                raise LogPurged(
-                    f"The log of shard {shard} has no added id {added_id} any more.",
-                    hint="Walk the rows with scan_rows, then go on from the head.",
-                )
+                raise self._purged(shard, added_id)
             cells.append(Cell(cell.row_key, cell.column_name, cell.ref_key, cell.body, added_id, created_at))
         end = start + len(cells)
         return ShardPage(cells, end, Position(self._shape.store, self._shape.epoch, end), max(head, 0))
+
+    def _purged(self, shard: int, added_id: int) -> LogPurged:
+        return LogPurged(f"The log of shard {shard} has no added id {added_id} any more.", hint=_WALK)
 
     def _found(self, connection: LegacyConnection, keys: Sequence[CellKey]) -> dict[CellKey, Cell]:
         found: dict[CellKey, Cell] = {}
@@ -130,7 +171,7 @@ class Log:
             except HistoryTruncated as truncated:
                 raise LogPurged(
                     f"The log has lost cells: {truncated.message}",
-                    hint="Walk the rows with scan_rows, then go on from the head.",
+                    hint=_WALK,
                 ) from truncated
             found |= {wanted[n]: cell for n, cell in cells.items()}
         return found

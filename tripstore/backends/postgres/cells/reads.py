@@ -132,7 +132,7 @@ class Reads:
         return self._database.run(look, self.deadline())
 
     def _cell(self, connection: LegacyConnection, row_key: UUID, column_name: str, found: Found) -> Cell:
-        return self._bodies.sought_cell(connection, Stored(row_key, column_name, found))
+        return self._bodies.cell(connection, Stored(row_key, column_name, found))
 
     def _at(self, connection: LegacyConnection, row_key: UUID, column_name: str, ref_key: int) -> Found | None:
         statement = self._places.at.get(column_name)

@@ -14,26 +14,35 @@ from typing import Any, NamedTuple
 from schemaless_core.answers import ANY
 from schemaless_core.canonical import from_canonical
 from schemaless_core.cell import Cell
-from schemaless_core.errors import CellConflict
+from schemaless_core.errors import CellConflict, Conflict, Invalid
 from schemaless_core.failpoints import reach
 from tripstore.backends.postgres.cells.bodies import Bodies, Stored
 from tripstore.backends.postgres.cells.fields import FieldNames
 from tripstore.backends.postgres.cells.free import NewCell, lock_sql, store
-from tripstore.backends.postgres.cells.row_writes import CameBefore, RowWrites, came_before
-from tripstore.backends.postgres.cells.rows import CURRENT, ColumnRows, Found
-from tripstore.backends.postgres.cells.sights import Lookout, begin_sql
+from tripstore.backends.postgres.cells.row_writes import CameBefore, RowWrites, find_came_before
+from tripstore.backends.postgres.cells.rows import CURRENT, ColumnRows, Found, quoted_int, quoted_uuid
+from tripstore.backends.postgres.cells.sights import GIVE_WAY, Lookout, Sight, begin_sql
 from tripstore.backends.postgres.cells.tombstones import Tombstones
 from tripstore.backends.postgres.codec.codec import TOMBSTONE
 from tripstore.backends.postgres.codec.codecs import Codecs
-from tripstore.backends.postgres.errors import LegacyRefused, Unrepresentable
+from tripstore.backends.postgres.errors import Unrepresentable
 from tripstore.backends.postgres.layout.layout import Layout, RefKeyKind
+from tripstore.backends.postgres.tables import NO_FLOOR
 from tripstore.backends.postgres.wire.translation import Again, LockTimeout, ValueRefused
 from tripstore.backends.postgres.wire.wire import LegacyConnection
 
 # Capture queues the row anew, under the same key.
 _TAKE_OUT = """\
-DELETE FROM tripstore.cell WHERE row_key = %s::uuid AND column_name = %s AND ref_key = %s;
-DELETE FROM tripstore.queue WHERE row_key = %s::uuid AND column_name = %s AND ref_key = %s"""
+DELETE FROM tripstore.cell WHERE row_key = %s::pg_catalog.uuid AND column_name = %s AND ref_key = %s;
+DELETE FROM tripstore.queue WHERE row_key = %s::pg_catalog.uuid AND column_name = %s AND ref_key = %s"""
+
+_MEET = """\
+INSERT INTO tripstore.kept AS k (row_key, column_name, n, ref_key) VALUES ({}, {}, {}, {NO_FLOOR})
+ON CONFLICT (row_key, column_name, n) DO UPDATE SET ref_key = k.ref_key""".replace("{NO_FLOOR}", str(NO_FLOOR))
+# The queue's key is ours for a moment: whoever holds it has ended then.
+_WAIT = """\
+INSERT INTO tripstore.queue (row_key, column_name, ref_key) VALUES ({0}, {1}, {2});
+DELETE FROM tripstore.queue WHERE row_key = {0} AND column_name = {1} AND ref_key = {2}"""
 
 
 class Outcome(NamedTuple):
@@ -63,7 +72,14 @@ class RowPuts:
         """One attempt; `Again` when somebody was faster."""
         if self._kind is RefKeyKind.CHILD:
             self._column.compose(*self._column.split(new.cell.ref_key))  # refuses what no row can be
-        texts = self._texts(connection, new)
+        try:
+            texts = self._texts(connection, new)
+        except Unrepresentable:
+            # It may have been put when the tables could hold it, or beside them.
+            held = connection.rows(self.rows.at(quoted_uuid(new.cell.row_key), quoted_int(new.cell.ref_key)))
+            if not held:
+                raise
+            return self._equal(connection, new, Found(*held[0]))
         try:
             if texts is not None and self._advanced(connection, new, texts, expect_latest):
                 return self._committed(connection)
@@ -73,6 +89,10 @@ class RowPuts:
                 raise Again(timeout.message) from timeout  # it gave way
             raise
         except ValueRefused as refused:
+            if self._column.is_child and refused.is_dangling and not self._has_parent_now(connection, new.cell):
+                raise Again(refused.reason) from refused
+            if refused.is_dangling and self._codecs.forget_keys(self._column.name, new.cell.body):
+                raise Again(refused.reason) from refused
             raise self._fields.named(connection, refused, texts or {}) from refused
 
     def _adopt_children(self, connection: LegacyConnection, parent: Cell, found: Sequence[CameBefore]) -> None:
@@ -91,14 +111,13 @@ class RowPuts:
         try:
             connection.rows(_TAKE_OUT, (*key, *key))
             self._writes.insert(connection, new, self._texts(connection, new) or {})
-        except (Unrepresentable, LegacyRefused, Again):
+        except (Invalid, Conflict, Again):
             connection.rows("ROLLBACK TO adopted")
 
     def _texts(self, connection: LegacyConnection, new: NewCell) -> dict[str, str | None] | None:
         """What the captured columns would hold; None: a tombstone."""
         if new.data == TOMBSTONE:
             return None
-        self._codecs.prefetch_bodies(connection, self._column.name, [new.cell.body])
         return self._codecs.of(connection, CURRENT, self._column.name).row(new.cell.body)
 
     def _advanced(
@@ -135,8 +154,7 @@ class RowPuts:
         if expect_latest is not ANY and (seen.latest.ref_key if seen.latest else None) != expect_latest:
             stored = None if seen.latest is None else self._cell(connection, cell, seen.latest)
             raise CellConflict(cell, stored, expected=expect_latest)
-        top = seen.row.ref_key if seen.row is not None else seen.tomb
-        if top is not None and cell.ref_key <= top:  # equal: a deletion that was ignored left no tombstone
+        if seen.top is not None and cell.ref_key <= seen.top:  # equal: a deletion that was ignored left no tombstone
             store(connection, new)
         elif texts is None:
             self._tombstones.put(connection, new, seen)
@@ -144,15 +162,40 @@ class RowPuts:
             if not self._writes.update(connection, new, texts, None):
                 raise Again("the row moved")
         elif self._column.is_child and not seen.has_parent:
-            store(connection, new)
+            self._store_before_parent(connection, new, seen)
         else:
             self._writes.insert(connection, new, texts)
             if self._children:
-                statement = f"SELECT c.column_name, c.ref_key, c.body {came_before(cell, self._child_columns)}"
-                found = connection.rows(statement)
-                waiting = [CameBefore(name, ref_key, bytes(body)) for name, ref_key, body in found]
-                self._adopt_children(connection, cell, waiting)
+                self._adopt_children(connection, cell, find_came_before(connection, cell, self._child_columns))
         return self._committed(connection)
+
+    def _store_before_parent(self, connection: LegacyConnection, new: NewCell, seen: Sight) -> None:
+        """Keep a child's cell beside its table, where capture looks before it numbers a row of a service's.
+
+        A service may have inserted parent and child and not committed yet: then the key that its change stands under
+        is taken, and is waited for. One that comes later finds the cell; an old snapshot of its, the key in `kept`.
+        """
+        cell = new.cell
+        waits = [GIVE_WAY]
+        if self._kind is RefKeyKind.CHILD:
+            number, _version = self._column.split(cell.ref_key)
+            place = (quoted_uuid(cell.row_key), self.rows.name)
+            waits.append(_MEET.format(*place, number))
+            next_key = self._column.compose(number, 0) if seen.top is None else seen.top + 1
+            if next_key != cell.ref_key:
+                waits.append(_WAIT.format(*place, next_key))
+        reach("put.before_parent")
+        try:
+            connection.rows("; ".join(waits))
+            store(connection, new)
+        except LockTimeout as timeout:
+            raise Again(timeout.message) from timeout
+        if self._lookout.has_parent(connection, cell.row_key):
+            raise Again("the parent's row was inserted meanwhile")
+
+    def _has_parent_now(self, connection: LegacyConnection, cell: Cell) -> bool:
+        connection.rows("ROLLBACK")
+        return self._lookout.has_parent(connection, cell.row_key)
 
     def _equal(self, connection: LegacyConnection, new: NewCell, held: Found) -> Outcome:
         """The key is taken: by an equal cell, or in conflict."""
@@ -160,7 +203,8 @@ class RowPuts:
         self._bodies.prefetch(connection, (stored,))
         if self._bodies.data(connection, stored) != new.data:
             raise CellConflict(new.cell, self._bodies.cell(connection, stored))
-        connection.rows("ROLLBACK")
+        if not connection.is_idle:
+            connection.rows("ROLLBACK")
         return Outcome(is_created=False)
 
     def _committed(self, connection: LegacyConnection) -> Outcome:

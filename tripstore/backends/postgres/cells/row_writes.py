@@ -8,19 +8,18 @@ from typing import Any, NamedTuple
 from schemaless_core.canonical import from_canonical
 from schemaless_core.cell import Cell
 from schemaless_core.failpoints import reach
-from tripstore.backends.postgres.cells.bodies import Bodies, Stored, difference
+from tripstore.backends.postgres.cells.bodies import Bodies, Stored
 from tripstore.backends.postgres.cells.free import NewCell
-from tripstore.backends.postgres.cells.rows import ColumnRows, Found, escaped, quoted_int, quoted_uuid, text
-from tripstore.backends.postgres.errors import Unrepresentable
-from tripstore.backends.postgres.layout.layout import Layout, MappedColumn, quoted
-from tripstore.backends.postgres.wire.translation import Again
+from tripstore.backends.postgres.cells.row_statements import Place, RowStatements, literal
+from tripstore.backends.postgres.cells.rows import ColumnRows, Found, quoted_int, quoted_uuid, text
+from tripstore.backends.postgres.errors import LegacyRefused, UnreadableRow, Unrepresentable
+from tripstore.backends.postgres.layout.layout import Layout, MappedColumn
+from tripstore.backends.postgres.wire.translation import SERVER, Again
 from tripstore.backends.postgres.wire.wire import LegacyConnection
+from validation.compare import first_difference
 
 #: What the captured columns of a row are to hold.
 Texts = Mapping[str, str | None]
-
-#: A row that this very transaction wrote.
-MINE = " AND r.xmin = pg_catalog.pg_current_xact_id()::pg_catalog.xid"
 
 
 class CameBefore(NamedTuple):
@@ -43,21 +42,29 @@ def came_before(cell: Cell, children: Collection[MappedColumn]) -> str:
     )
 
 
+def find_came_before(connection: LegacyConnection, cell: Cell, children: Collection[MappedColumn]) -> list[CameBefore]:
+    """The cells of children that wait for the row of this cell."""
+    found = connection.rows(f"SELECT c.column_name, c.ref_key, c.body {came_before(cell, children)}")
+    return [CameBefore(name, ref_key, bytes(body)) for name, ref_key, body in found]
+
+
 class RowWrites:
     """Writes within the caller's transaction."""
 
     def __init__(self, layout: Layout, rows: ColumnRows, bodies: Bodies) -> None:
-        self._layout = layout
         self._rows = rows
         self._column = rows.column
+        self._statements = RowStatements(layout, rows)
         self._bodies = bodies
 
     def update(
         self, connection: LegacyConnection, new: NewCell, texts: Texts, expected: int | None, begin: str = ""
     ) -> bool:
         """Move a row to a higher version, which is the expected one if that is given; False: there is none such."""
-        update, parameters = self._update(new.cell, texts, expected)
-        found = connection.rows(escaped(begin) + update, parameters)
+        statements = self._statements
+        types = connection.call(statements.types)
+        update = connection.call(statements.update, self._arguments(new.cell, texts, expected))
+        found = connection.rows(f"{begin}{types}; {update}")
         if not found:
             return False
         reach("put.updated")
@@ -66,9 +73,11 @@ class RowWrites:
 
     def insert(self, connection: LegacyConnection, new: NewCell, texts: Texts) -> None:
         """Insert the row, and read it once more: a tombstone that came meanwhile lifts it above its ref key."""
-        insert, values = self._insert(new.cell, texts)
-        found = connection.rows(f"{insert}; {escaped(self._row(new.cell))}", values)
-        self._inserted(connection, new, [Found(*row) for row in found])
+        cell, statements = new.cell, self._statements
+        number, version = self._column.split(cell.ref_key)
+        place = Place(quoted_uuid(cell.row_key), quoted_int(number), quoted_int(version), quoted_int(cell.ref_key))
+        insert = statements.insert(place, self._values(texts))
+        self._inserted(connection, new, connection.rows(f"{insert}; {statements.row(place)}"))
 
     def insert_first(
         self, connection: LegacyConnection, new: NewCell, texts: Texts, begin: str, children: Collection[MappedColumn]
@@ -77,95 +86,63 @@ class RowWrites:
 
         Says which cells of children came before it.
         """
-        cell, rows = new.cell, self._rows
+        cell, statements = new.cell, self._statements
         number, _version = self._column.split(cell.ref_key)
-        key = quoted_uuid(cell.row_key)
-        insert, values = self._insert(cell, texts)
-        # Queue and log need not be asked: of a change that is there the row is, or what its deletion left.
-        nothing = [
-            f"SELECT FROM {rows.table} AS r WHERE {rows.is_row(key, str(number))}",
-            f"SELECT FROM ({rows.own.at(key, quoted_int(cell.ref_key))}) AS own",
-            *(
-                f"SELECT FROM {table} AS t WHERE t.row_key = {key} AND t.column_name = {rows.name}"
-                for table in ("tripstore.tomb", "tripstore.kept")
-            ),
-        ]
-        conditions = " AND ".join(f"NOT EXISTS ({each})" for each in nothing)
-        insert += f" {'AND' if self._column.is_child else 'WHERE'} {escaped(conditions)}"
-        # Its own row, not one that somebody else inserted.
-        look = f"SELECT 'row', found.* FROM ({self._row(cell, MINE)}) AS found"
-        if children:
-            waiting = (
-                f"SELECT 'child ' || c.column_name, c.ref_key, NULL, NULL, c.body, NULL {came_before(cell, children)}"
-            )
-            look += f" UNION ALL {waiting}"
-        found = connection.rows(f"{escaped(begin)}; {insert}; {escaped(look)}", values)
-        rows_found = [Found(*row) for kind, *row in found if kind == "row"]
-        if not rows_found:
+        types = connection.call(statements.types)
+        insert = connection.call(statements.insert_first, self._arguments(cell, texts, None))
+        look = connection.call(statements.look, f"'{cell.row_key}', '{number}'")
+        found = connection.rows(f"{begin}; {types}; {insert}; {look}")
+        if not found:  # not even one that somebody else inserted meanwhile: it would not be this transaction's
             return None
-        self._inserted(connection, new, rows_found)
-        return [CameBefore(kind.removeprefix("child "), row[0], bytes(row[3])) for kind, *row in found if kind != "row"]
+        *row, has_children = found[0]
+        self._inserted(connection, new, [row])
+        return find_came_before(connection, cell, children) if has_children else []
 
-    def _inserted(self, connection: LegacyConnection, new: NewCell, found: Sequence[Found]) -> None:
+    def _inserted(self, connection: LegacyConnection, new: NewCell, found: Sequence[Sequence[Any]]) -> None:
         reach("put.inserted")
-        if not found or found[0].ref_key != new.cell.ref_key:
-            raise Again("the row was deleted or lifted meanwhile")
-        self._compare(connection, new, found[0])
+        if not found:
+            raise self._kept_out(connection, new.cell)
+        row = Found(*found[0])
+        if row.ref_key != new.cell.ref_key:
+            row = self._replaced(connection, new.cell)
+        self._compare(connection, new, row)
 
-    def _row(self, cell: Cell, more: str = "") -> str:
-        rows, number = self._rows, self._column.split(cell.ref_key)[0]
-        is_row = rows.is_row(quoted_uuid(cell.row_key), str(number))
-        return f"SELECT {rows.current} FROM {rows.table} AS r WHERE {is_row}{more}"
-
-    def _insert(self, cell: Cell, texts: Texts) -> tuple[str, list[Any]]:
-        rows, column = self._rows, self._column
-        number, version = column.split(cell.ref_key)
-        values: dict[str, Any] = {quoted(name): value for name, value in texts.items() if not self._is_key(name)}
-        if rows.number is not None:
-            values[rows.number] = number
-        if rows.version is not None:
-            values[rows.version] = version
-        key = quoted_uuid(cell.row_key)
-        names = [rows.uuid, *values]
-        markers = ["%s"] * len(values)
-        source = f"SELECT {', '.join([key, *markers])}"
-        if column.parent is not None:
-            names.insert(0, quoted(column.parent))
-            parent = self._layout.row_key
-            source = (
-                f"SELECT {', '.join(['p.' + escaped(quoted(parent.id)), key, *markers])} "
-                f"FROM {escaped(parent.table.sql)} AS p WHERE p.{escaped(quoted(parent.uuid))} = {key}"
-            )
-        return f"INSERT INTO {escaped(rows.table)} ({escaped(', '.join(names))}) {source}", list(values.values())
-
-    def _update(self, cell: Cell, texts: Texts, expected: int | None) -> tuple[str, list[Any]]:
-        """Set the captured columns and the version of a row whose version is lower."""
-        rows, column = self._rows, self._column
-        number, version = column.split(cell.ref_key)
-        assert rows.version is not None  # facts are never changed
-        values = {name: value for name, value in texts.items() if not self._is_key(name)}
-        assignments = [f"{escaped(quoted(name))} = %s" for name in values] + [f"{escaped(rows.version)} = '{version}'"]
-        key = quoted_uuid(cell.row_key)
-        where = f"{rows.is_row(key, str(number))} AND r.{rows.version} < {quoted_int(version)}"
-        if expected is not None:
-            where += f" AND r.{rows.version} = {quoted_int(column.split(expected)[1])}"
-        own = rows.own.at(key, quoted_int(cell.ref_key))
-        sql = (
-            f"UPDATE {escaped(rows.table)} AS r SET {', '.join(assignments)} "
-            f"WHERE {escaped(where)} AND NOT EXISTS ({escaped(own)}) RETURNING {escaped(rows.current)}"
+    def _kept_out(self, connection: LegacyConnection, cell: Cell) -> Again | LegacyRefused:
+        """Why there is no row after its INSERT."""
+        if self._column.is_child and not connection.rows(self._statements.parent(quoted_uuid(cell.row_key))):
+            return Again("the parent's row was deleted meanwhile")
+        table = self._column.table
+        return LegacyRefused(
+            f"{SERVER} refuses the write: a trigger or policy of {table} keeps the row out.",
+            hint=f"Rows of {cell.column_name} must be what is inserted; look at the triggers of {table}.",
         )
-        return sql, list(values.values())
+
+    def _replaced(self, connection: LegacyConnection, cell: Cell) -> Found:
+        """What a row was before a trigger of the company's changed it: to capture that is another version."""
+        found = connection.rows(self._rows.at(quoted_uuid(cell.row_key), quoted_int(cell.ref_key)))
+        if not found:
+            raise Again("the row was lifted meanwhile")
+        return Found(*found[0])
+
+    def _arguments(self, cell: Cell, texts: Texts, expected: int | None) -> str:
+        """What the prepared statements take."""
+        number, version = self._column.split(cell.ref_key)
+        expected_version = "NULL" if expected is None else f"'{self._column.split(expected)[1]}'"
+        place = f"'{cell.row_key}', '{number}', '{version}', '{cell.ref_key}', {expected_version}"
+        return ", ".join([place, *self._values(texts)])
+
+    def _values(self, texts: Texts) -> list[str]:
+        return [literal(texts[name]) for name in self._statements.written]
 
     def _compare(self, connection: LegacyConnection, new: NewCell, row: Found) -> None:
-        """Refuse when the row that came of a put holds another body: whoever raises rolls back."""
+        """Refuse when the row that came of a put holds another body, or none: whoever raises rolls back."""
         stored = Stored(new.cell.row_key, new.cell.column_name, row)
-        data = self._bodies.data(connection, stored)
+        hint = "Write it as Postgres gives it back, or map it to another type."
+        reason = "Postgres gives back another value"
+        try:
+            data = self._bodies.data(connection, stored)
+        except UnreadableRow as unreadable:
+            raise Unrepresentable(unreadable.path, f"{reason}: {unreadable.reason}", hint=hint) from unreadable
         if data != new.data:
-            path = difference(new.cell.body, from_canonical(data))
-            hint = "Write it as Postgres gives it back, or map it to another type."
-            raise Unrepresentable(path, "Postgres gives back another value", hint=hint)
-
-    def _is_key(self, physical: str) -> bool:
-        """Whether a physical column is part of the row's key, and so set by it."""
-        source = self._column.ref_key
-        return physical in (self._column.uuid, self._column.parent, source.column, source.version)
+            path = first_difference(new.cell.body, from_canonical(data))
+            raise Unrepresentable(path or "", reason, hint=hint)

@@ -19,9 +19,10 @@ from tripstore.backends.postgres.layout.layout import VERSION_BITS as BITS
 CURRENT = 0
 
 FIELDS = "ref_key, layout, row, body, at"
-_CELL = "c.ref_key, NULL::int, NULL::text, c.body, c.created_at"
-_TOMB = "t.ref_key, NULL::int, NULL::text, NULL::bytea, NULL::timestamptz"
-_CHANGE = "q.ref_key, q.layout, q.row, NULL::bytea, q.at"
+_CELL = "c.ref_key, NULL::int, NULL::pg_catalog.text, c.body, c.created_at"
+_NOT_OURS = "NULL::pg_catalog.bytea, NULL::pg_catalog.timestamptz"
+_TOMB = f"t.ref_key, NULL::int, NULL::pg_catalog.text, {_NOT_OURS}"
+_CHANGE = "q.ref_key, q.layout, q.row, NULL::pg_catalog.bytea, q.at"
 #: What capture wrote: it says which ref key it replaced. Cells of our own that were queued say nothing of others.
 CAPTURED = "NOT (q.layout IS NULL AND q.row IS NOT NULL)"
 CHANGES = ("tripstore.queue", "tripstore.log")
@@ -87,7 +88,7 @@ class ColumnRows:
     def current(self) -> str:
         """What to select of `r`, a row of the table."""
         column = self.column
-        return f"{column.ref_key_sql('r')}, {CURRENT}, {column.row_sql('r')}, NULL::bytea, NULL::timestamptz"
+        return f"{column.ref_key_sql('r')}, {CURRENT}, {column.row_sql('r')}, {_NOT_OURS}"
 
     @cached_property
     def ref_key(self) -> str:
@@ -216,12 +217,12 @@ class LegacyIds:
     def current(self) -> str:
         """What to select of `r`, a row of the table."""
         body = f"""'{{"id":' || r.{self.id} || '}}'"""
-        return f"0::bigint, NULL::int, {body}, NULL::bytea, NULL::timestamptz"
+        return f"0::bigint, NULL::int, {body}, {_NOT_OURS}"
 
 
 def quoted_uuid(value: UUID) -> str:
     """A UUID as it stands in SQL."""
-    return f"'{value}'::uuid"
+    return f"'{value}'::pg_catalog.uuid"
 
 
 def quoted_int(number: int) -> str:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from typing import Any, NamedTuple
+from uuid import UUID
 
 from schemaless_core.answers import ANY
 from schemaless_core.cell import Cell
 from tripstore.backends.postgres.cells.free import lock_sql
 from tripstore.backends.postgres.cells.rows import ColumnRows, Found, quoted_int, quoted_uuid
-from tripstore.backends.postgres.layout.layout import Layout, RefKeyKind, quoted
+from tripstore.backends.postgres.layout.layout import VERSION_MAX, Layout, RefKeyKind, quoted
+from tripstore.backends.postgres.tables import NO_FLOOR
 from tripstore.backends.postgres.wire.wire import LegacyConnection
 
 _BEGIN = "BEGIN; SET LOCAL tripstore.origin = 'facade'; SET LOCAL search_path = {path}"
@@ -23,11 +25,19 @@ class Sight(NamedTuple):
     row: Found | None
     #: What holds the very key, if it is not the row.
     at: Found | None
-    #: Up to here everything is history, if there is no row.
+    #: The tombstone of the row that was here last.
     tomb: int | None
+    #: The highest cell of ours in the place of the row: a child's that came before its parent had one.
+    cell: int | None
     has_parent: bool
     #: Of the whole column; only where a put expects something of it.
     latest: Found | None
+
+    @property
+    def top(self) -> int | None:
+        """Up to here everything is history."""
+        last = self.tomb if self.row is None else self.row.ref_key
+        return max((key for key in (last, self.cell) if key is not None), default=None)
 
 
 def begin_sql(connection: LegacyConnection) -> str:
@@ -61,7 +71,8 @@ class Lookout:
         locks.append(f"SELECT 1 FROM {rows.table} AS r WHERE {rows.is_row(key, str(number))} FOR NO KEY UPDATE")
         is_row, of_child = rows.is_row(key, str(number)), number if self._kind is RefKeyKind.CHILD else 0
         tombs = " UNION ALL ".join(
-            f"SELECT ref_key FROM {table} WHERE row_key = {key} AND column_name = {rows.name} AND n = {of_child}"
+            f"SELECT ref_key FROM {table} WHERE row_key = {key} AND column_name = {rows.name} AND n = {of_child} "
+            f"AND ref_key > {NO_FLOOR}"
             for table in ("tripstore.tomb", "tripstore.kept")
         )
         parts = [
@@ -71,19 +82,24 @@ class Lookout:
         ]
         if self._column.is_child:
             parts.append(f"SELECT 'parent', 0, NULL, NULL, NULL, NULL FROM ({self._parent(key)}) AS parent")
+        if self._kind is RefKeyKind.CHILD:
+            first, last = self._column.compose(number, 0), self._column.compose(number, VERSION_MAX)
+            parts.append(
+                "SELECT 'cell', max(c.ref_key), NULL, NULL, NULL, NULL FROM tripstore.cell AS c "
+                f"WHERE c.row_key = {key} AND c.column_name = {rows.name} AND c.ref_key BETWEEN {first} AND {last} "
+                "HAVING count(*) > 0"
+            )
         if expect_latest is not ANY:
             parts.append(f"SELECT 'latest', latest.* FROM ({rows.latest(key)}) AS latest")
         seen: dict[str, Found] = {}
         for kind, *found in connection.rows("; ".join([*locks, " UNION ALL ".join(parts)])):
             seen.setdefault(kind, Found(*found))
-        tomb_found = seen.get("tomb")
-        return Sight(
-            seen.get("row"),
-            seen.get("at"),
-            None if tomb_found is None else tomb_found.ref_key,
-            "parent" in seen,
-            seen.get("latest"),
-        )
+        tomb, own = (seen[kind].ref_key if kind in seen else None for kind in ("tomb", "cell"))
+        return Sight(seen.get("row"), seen.get("at"), tomb, own, "parent" in seen, seen.get("latest"))
+
+    def has_parent(self, connection: LegacyConnection, row_key: UUID) -> bool:
+        """Look once more."""
+        return bool(connection.rows(self._parent(quoted_uuid(row_key))))
 
     def _parent(self, key: str) -> str:
         parent = self._layout.row_key

@@ -14,16 +14,18 @@ from tripstore.backends.postgres.layout.layout import RefKeyKind, TombstonePolic
 from tripstore.backends.postgres.wire.translation import Again
 from tripstore.backends.postgres.wire.wire import LegacyConnection
 
-_STORE_TOMBSTONE = "INSERT INTO tripstore.cell (row_key, column_name, ref_key, body) VALUES (%s::uuid, %s, %s, %s)"
+_STORE_TOMBSTONE = (
+    "INSERT INTO tripstore.cell (row_key, column_name, ref_key, body) VALUES (%s::pg_catalog.uuid, %s, %s, %s)"
+)
 _RAISE_TOMB = """\
-INSERT INTO tripstore.tomb AS t (row_key, column_name, n, ref_key) VALUES (%s::uuid, %s, %s, %s)
+INSERT INTO tripstore.tomb AS t (row_key, column_name, n, ref_key) VALUES (%s::pg_catalog.uuid, %s, %s, %s)
 ON CONFLICT (row_key, column_name, n) DO UPDATE SET ref_key = EXCLUDED.ref_key WHERE t.ref_key < EXCLUDED.ref_key"""
 _SAY_TOMBSTONE = "SELECT pg_catalog.set_config('tripstore.tombstone', %s, true)"
 _IS_CAPTURED = """\
-SELECT 1 FROM tripstore.tomb WHERE row_key = %s::uuid AND column_name = %s AND n = %s AND ref_key = %s"""
+SELECT 1 FROM tripstore.tomb WHERE row_key = %s::pg_catalog.uuid AND column_name = %s AND n = %s AND ref_key = %s"""
 _QUEUE_TOMBSTONE = """\
 INSERT INTO tripstore.queue (row_key, column_name, ref_key, row, origin, previous)
-VALUES (%s::uuid, %s, %s, NULL, 'facade', %s)"""
+VALUES (%s::pg_catalog.uuid, %s, %s, NULL, 'facade', %s)"""
 
 
 class Tombstones:

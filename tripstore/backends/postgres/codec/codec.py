@@ -8,13 +8,14 @@ writes compares the row that came of it, and takes it back when it is another.
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Iterable, Mapping
 from typing import Protocol
 
 import msgspec
 
 from schemaless_core import InvalidCell, Json, canonical_bytes
-from tripstore.backends.postgres.codec.lookups import LookupCache, Wanted
+from tripstore.backends.postgres.codec.lookups import LookupCache, RowsOf, Wanted
 from tripstore.backends.postgres.codec.nested import Document
 from tripstore.backends.postgres.codec.refused import Refused, joined, other_type
 from tripstore.backends.postgres.codec.values import value_of
@@ -59,11 +60,24 @@ class ColumnCodec:
 
     def __init__(self, column: MappedColumn, lookups: LookupCache) -> None:
         self.column = column
-        self._fields = tuple(_Mapped(field, lookups) for field in column.fields)
-        self._looked_up = tuple(mapped for mapped in self._fields if mapped.lookup is not None)
-        # Every row of a migration passes here: what the loop needs lies ready.
-        self._reads = tuple((each.name, each.column, each.read, each.keeps_null) for each in self._fields)
+        self._lookups = lookups
         self._captured = frozenset(column.captured)
+        self._arrange(tuple(_Mapped(field, lookups) for field in column.fields))
+
+    def asking(self, rows_of: RowsOf) -> ColumnCodec:
+        """The same codec, which asks for pairs that its cache does not have."""
+        if not self._looked_up:
+            return self
+        other = copy.copy(self)
+        lookups = self._lookups.asking(rows_of)
+        other._arrange(tuple(each if each.lookup is None else _Mapped(each.field, lookups) for each in self._fields))
+        return other
+
+    def _arrange(self, fields: tuple[_Mapped, ...]) -> None:
+        self._fields = fields
+        self._looked_up = tuple(mapped for mapped in fields if mapped.lookup is not None)
+        # Every row of a migration passes here: what the loop needs lies ready.
+        self._reads = tuple((each.name, each.column, each.read, each.keeps_null) for each in fields)
 
     def body(self, row: str) -> dict[str, Json]:
         """The body of a row, or `UnreadableRow` when there is none."""
@@ -127,6 +141,14 @@ class ColumnCodec:
                     mapped.want_value(body, wanted)
         return wanted
 
+    def values(self, body: Json) -> Wanted:
+        """All that a body points to."""
+        wanted = Wanted()
+        if isinstance(body, dict):
+            for mapped in self._looked_up:
+                mapped.want_value(body, wanted, known_too=True)
+        return wanted
+
     def _texts(self, row: str) -> Mapping[str, str | None]:
         try:
             texts = _texts_of(row)
@@ -164,6 +186,7 @@ class _Mapped:
     """One field: its value, and what that is looked up as."""
 
     def __init__(self, field: Field, lookups: LookupCache) -> None:
+        self.field = field
         self.name = field.name
         self.column = field.column
         self.keeps_null = field.keeps_null
@@ -194,12 +217,14 @@ class _Mapped:
         if self.lookup is not None and self._pairs is not None and key is not None and not self._pairs.knows_key(key):
             wanted.want_key(self.lookup, key)
 
-    def want_value(self, body: Mapping[str, Json], wanted: Wanted) -> None:
+    def want_value(self, body: Mapping[str, Json], wanted: Wanted, *, known_too: bool = False) -> None:
         try:
             text = self._value.write(body[self.name])
         except (KeyError, Refused):
             return  # `row` says so
-        if self.lookup is not None and self._pairs is not None and not self._pairs.knows_uuid(text):
+        if self.lookup is None or self._pairs is None:
+            return
+        if known_too or not self._pairs.knows_uuid(text):
             wanted.want_value(self.lookup, text)
 
     def _read_key(self, key: str) -> Json:

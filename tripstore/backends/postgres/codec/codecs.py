@@ -9,8 +9,8 @@ from collections.abc import Iterable, Sequence
 from schemaless_core.canonical import Json
 from tripstore.backends.postgres.cells.rows import CURRENT
 from tripstore.backends.postgres.codec.codec import ColumnCodec
-from tripstore.backends.postgres.codec.lookups import LookupCache
-from tripstore.backends.postgres.errors import InvalidLayout
+from tripstore.backends.postgres.codec.lookups import LookupCache, Wanted
+from tripstore.backends.postgres.errors import InvalidLayout, UnreadableRow, Unrepresentable
 from tripstore.backends.postgres.layout.layout import Layout
 from tripstore.backends.postgres.layout.reading import load_layout
 from tripstore.backends.postgres.wire.wire import LegacyConnection
@@ -27,14 +27,9 @@ class Codecs:
         self.lookups = LookupCache(layout)
         self._by_layout = {CURRENT: _of_layout(layout, self.lookups)}
 
-    def of(self, connection: LegacyConnection, layout: int, column_name: str) -> ColumnCodec:
+    def of(self, connection: LegacyConnection, layout: int, column_name: str) -> AskingCodec:
         """The codec for rows of a column that a layout of this number wrote."""
-        columns = self._columns(connection, layout)
-        if column_name not in columns:
-            raise InvalidLayout(
-                f"Layout {layout} wrote no {column_name}.", hint="Do not change rows of tripstore.layout by hand."
-            )
-        return columns[column_name].codec
+        return AskingCodec(connection, self._column(connection, layout, column_name))
 
     def prefetch(self, connection: LegacyConnection, rows: Iterable[tuple[int, str, str]]) -> None:
         """Look up, all at once, what these rows (layout, column name, row) point to."""
@@ -46,15 +41,21 @@ class Codecs:
 
     def prefetch_of(self, connection: LegacyConnection, layout: int, column_name: str, rows: Sequence[str]) -> None:
         """The same for rows of one column."""
-        column = self._columns(connection, layout).get(column_name)
-        if column is not None and (wanted := column.codec.missing(rows)):
-            column.lookups.fill(wanted, connection.rows)
+        column = self._column(connection, layout, column_name)
+        column.learn(connection, column.codec.missing(rows))
 
-    def prefetch_bodies(self, connection: LegacyConnection, column_name: str, bodies: Sequence[Json]) -> None:
-        """The same for bodies of the present layout."""
+    def forget_keys(self, column_name: str, body: Json) -> bool:
+        """Forget which rows a body points to: they may be gone, and others have their UUIDs. Whether any was known."""
         column = self._by_layout[CURRENT][column_name]
-        if wanted := column.codec.missing_of_bodies(bodies):
-            column.lookups.fill(wanted, connection.rows)
+        return column.lookups.forget_keys(column.codec.values(body))
+
+    def _column(self, connection: LegacyConnection, layout: int, column_name: str) -> _Column:
+        columns = self._columns(connection, layout)
+        if column_name not in columns:
+            raise InvalidLayout(
+                f"Layout {layout} wrote no {column_name}.", hint="Do not change rows of tripstore.layout by hand."
+            )
+        return columns[column_name]
 
     def _columns(self, connection: LegacyConnection, layout: int) -> dict[str, _Column]:
         if layout not in self._by_layout:
@@ -68,10 +69,52 @@ class Codecs:
         return self._by_layout[layout]
 
 
+class AskingCodec:
+    """The codec of a column on a connection: what its cache does not know is asked for there.
+
+    First it tries with what is known, so that a row whose pairs are known costs nothing more.
+    """
+
+    def __init__(self, connection: LegacyConnection, column: _Column) -> None:
+        self._connection = connection
+        self._column = column
+        self._codec = column.codec
+
+    def body(self, row: str) -> dict[str, Json]:
+        """The body of a row, or `UnreadableRow`."""
+        try:
+            return self._codec.body(row)
+        except UnreadableRow:  # perhaps for want of a pair that was never asked for, or that there was no room for
+            return self._asking(self._codec.missing((row,))).body(row)
+
+    def canonical(self, row: str) -> bytes:
+        """The canonical bytes of a row's body, or `UnreadableRow`."""
+        try:
+            return self._codec.canonical(row)
+        except UnreadableRow:
+            return self._asking(self._codec.missing((row,))).canonical(row)
+
+    def row(self, body: Json) -> dict[str, str | None]:
+        """Texts of all captured columns for a body, or `Unrepresentable`."""
+        try:
+            return self._codec.row(body)
+        except Unrepresentable:
+            return self._asking(self._codec.missing_of_bodies((body,))).row(body)
+
+    def _asking(self, wanted: Wanted) -> ColumnCodec:
+        self._column.learn(self._connection, wanted)
+        return self._codec.asking(self._connection.rows)
+
+
 class _Column:
     def __init__(self, codec: ColumnCodec, lookups: LookupCache) -> None:
         self.codec = codec
         self.lookups = lookups
+
+    def learn(self, connection: LegacyConnection, wanted: Wanted) -> None:
+        """Keep pairs, unless a transaction is open: a trigger of the company may have inserted rows that go with it."""
+        if wanted and connection.is_idle:
+            self.lookups.fill(wanted, connection.rows)
 
 
 def _of_layout(layout: Layout, lookups: LookupCache) -> dict[str, _Column]:

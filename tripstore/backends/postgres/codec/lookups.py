@@ -1,21 +1,36 @@
-"""`LookupCache`: pairs of key and UUID of other tables. No pair ever changes: what was read once is true for ever."""
+"""`LookupCache`: pairs of key and UUID of other tables. No pair ever changes: what was read once is true for ever.
+
+A pair that was deleted is asked for in `tripstore.pair`, and only when the company's table does not have it: pairs that
+are there cost what they did. The transaction that takes the row away leaves the pair, which stays: whoever does not
+find the one finds the other, in two statements as in one.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+import copy
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from enum import Enum
 from itertools import islice
 from typing import Any
 
+from tripstore.backends.postgres.capture.names import pair_name
 from tripstore.backends.postgres.layout.layout import Layout, Lookup, quoted
 
-#: Runs a statement with its parameters and returns its rows. Must see committed pairs only: they are kept.
+#: Runs a statement with its parameters and returns its rows.
 RowsOf = Callable[[str, Sequence[Any]], Sequence[tuple[Any, ...]]]
 
 #: Pairs of one lookup in one direction: some 60 MB.
 PAIRS_MAX = 250_000
 #: Pairs that one statement asks for.
 PAIRS_PER_STATEMENT = 1000
+
+
+class By(Enum):
+    """What is asked for; the value is its place in a pair, and its name in `tripstore.pair`."""
+
+    KEY = (0, "key")
+    VALUE = (1, "value")
 
 
 @dataclass(slots=True)
@@ -41,23 +56,32 @@ class Pairs:
     def __init__(self, lookup: Lookup, rows_of: RowsOf | None, pairs_max: int) -> None:
         self._lookup = lookup
         self._rows_of = rows_of
+        self._keeps = True
         self._uuids = _Recent(pairs_max)
         self._keys = _Recent(pairs_max)
 
     def __len__(self) -> int:
         return len(self._uuids) + len(self._keys)
 
+    def asking(self, rows_of: RowsOf) -> Pairs:
+        """The same pairs, and others by asking, which are not kept."""
+        other = copy.copy(self)
+        other._rows_of, other._keeps = rows_of, False
+        return other
+
     def uuid_of(self, key: str) -> str | None:
-        """The UUID of a key; None: there is no such row."""
+        """The UUID of a key; None: there never was such a row."""
         found = self._uuids.get(key)
-        return found if found is not None else dict(self._ask(self._lookup.key, key)).get(key)
+        return found if found is not None else self._ask(By.KEY, key)
 
     def key_of(self, uuid: str) -> str | None:
-        """The key of a UUID as text; None: there is no such row."""
+        """The key of a UUID as text; None: there never was such a row."""
         found = self._keys.get(uuid)
-        if found is None:
-            found = {value: key for key, value in self._ask(self._lookup.value, uuid)}.get(uuid)
-        return found
+        return found if found is not None else self._ask(By.VALUE, uuid)
+
+    def forget(self, uuid: str) -> bool:
+        """Forget the key of a UUID; whether it was known."""
+        return self._keys.forget(uuid)
 
     def knows_key(self, key: str) -> bool:
         return self._uuids.get(key) is not None
@@ -68,23 +92,30 @@ class Pairs:
     def fill(self, keys: Iterable[str], uuids: Iterable[str], rows_of: RowsOf) -> None:
         """Ask in batches for what is not known."""
         for part in _parts(key for key in keys if not self.knows_key(key)):
-            self._learn(rows_of(*_statement(self._lookup, self._lookup.key, part)))
+            self._found(By.KEY, part, rows_of)
         for part in _parts(uuid for uuid in uuids if not self.knows_uuid(uuid)):
-            self._learn(rows_of(*_statement(self._lookup, self._lookup.value, part)))
+            self._found(By.VALUE, part, rows_of)
 
-    def _ask(self, column: str, text: str) -> Sequence[tuple[Any, ...]]:
+    def _ask(self, by: By, text: str) -> str | None:
         """Its answer is used itself: with little room another thread may push the pair out at once."""
-        if self._rows_of is None:
-            return ()
-        pairs = self._rows_of(*_statement(self._lookup, column, [text]))
-        self._learn(pairs)
-        return pairs
+        return None if self._rows_of is None else self._found(by, [text], self._rows_of).get(text)
 
-    def _learn(self, pairs: Iterable[Sequence[Any]]) -> None:
-        for key, uuid in pairs:
-            if key is not None and uuid is not None:
+    def _found(self, by: By, texts: Sequence[str], rows_of: RowsOf) -> dict[str, str]:
+        """The other halves of pairs; of a row that is there before one that was deleted."""
+        place = by.value[0]
+        pairs = [pair for pair in rows_of(*_present(self._lookup, by, texts)) if None not in pair]
+        found: dict[str, str] = {pair[place]: pair[1 - place] for pair in pairs}
+        deleted = []
+        if missing := [text for text in texts if text not in found]:
+            deleted = list(rows_of(*_deleted(self._lookup, by, missing)))
+            found |= {pair[place]: pair[1 - place] for pair in deleted}
+        if self._keeps:
+            for key, uuid in pairs:
                 self._uuids.put(key, uuid)
                 self._keys.put(uuid, key)
+            for key, uuid in deleted:  # another row may get the UUID, but none the key
+                self._uuids.put(key, uuid)
+        return found
 
 
 class LookupCache:
@@ -105,18 +136,30 @@ class LookupCache:
     def of(self, lookup: Lookup) -> Pairs:
         return self._pairs[lookup]
 
+    def asking(self, rows_of: RowsOf) -> LookupCache:
+        """The same pairs, and an answer for all others, which is not kept: it may see what is rolled back later."""
+        other = copy.copy(self)
+        other._pairs = {lookup: pairs.asking(rows_of) for lookup, pairs in self._pairs.items()}
+        return other
+
     def uuid_of(self, lookup: Lookup, key: str | int) -> str | None:
-        """The UUID of a key; None: there is no such row."""
+        """The UUID of a key; None: there never was such a row."""
         return self._pairs[lookup].uuid_of(str(key))
 
     def key_of(self, lookup: Lookup, uuid: str) -> str | None:
-        """The key of a UUID as text; None: there is no such row."""
+        """The key of a UUID as text; None: there never was such a row."""
         return self._pairs[lookup].key_of(uuid)
+
+    def forget_keys(self, wanted: Wanted) -> bool:
+        """Forget the keys of UUIDs; whether any was known."""
+        found = [self._pairs[lookup].forget(uuid) for lookup, uuids in wanted.values.items() for uuid in uuids]
+        return any(found)
 
     def fill(self, wanted: Wanted, rows_of: RowsOf | None = None) -> None:
         """Ask for what is wanted and not known, in batches; `rows_of` runs the statements instead of the cache's own.
 
-        Before a batch of rows or bodies: what is still missing is asked for one by one, if the cache knows where.
+        Must see committed pairs only: they are kept. Before a batch of rows or bodies: what is still missing is asked
+        for one by one, if the cache knows where.
         """
         run = rows_of or self._rows_of
         if run is not None:
@@ -131,7 +174,7 @@ class _Recent:
     def __init__(self, size_max: int) -> None:
         self._half = max(1, size_max // 2)
         self._young: dict[str, str] = {}
-        self._old: Mapping[str, str] = {}
+        self._old: dict[str, str] = {}
 
     def get(self, key: str) -> str | None:
         found = self._young.get(key)
@@ -147,11 +190,15 @@ class _Recent:
             young = self._young
         young[key] = value
 
+    def forget(self, key: str) -> bool:
+        was_old = self._old.pop(key, None) is not None
+        return self._young.pop(key, None) is not None or was_old
+
     def __len__(self) -> int:
         return len(self._young) + len(self._old)
 
 
-def _statement(lookup: Lookup, column: str, texts: Sequence[str]) -> tuple[str, Sequence[Any]]:
+def _present(lookup: Lookup, by: By, texts: Sequence[str]) -> tuple[str, Sequence[Any]]:
     """Pairs whose key or value is among these texts. The array is bound as a text without a type: Postgres gives it
 
     that of the column, whichever it is, and so finds its index.
@@ -159,9 +206,19 @@ def _statement(lookup: Lookup, column: str, texts: Sequence[str]) -> tuple[str, 
     key, value = _named(lookup.key), _named(lookup.value)
     statement = (
         f"SELECT {key}::pg_catalog.text, {value}::pg_catalog.text FROM {lookup.table.sql.replace('%', '%%')}"
-        f" WHERE {_named(column)} = ANY (%s)"
+        f" WHERE {key if by is By.KEY else value} = ANY (%s)"
     )
-    return statement, ("{" + ",".join(map(_element, texts)) + "}",)
+    return statement, (_array(texts),)
+
+
+def _deleted(lookup: Lookup, by: By, texts: Sequence[str]) -> tuple[str, Sequence[Any]]:
+    """The same of rows that were deleted."""
+    statement = f"SELECT p.key, p.value FROM tripstore.pair AS p WHERE p.{by.value[1]} = ANY (%s) AND p.lookup = %s"
+    return statement, (_array(texts), pair_name(lookup))
+
+
+def _array(texts: Sequence[str]) -> str:
+    return "{" + ",".join(map(_element, texts)) + "}"
 
 
 def _element(text: str) -> str:

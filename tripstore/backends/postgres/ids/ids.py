@@ -12,9 +12,9 @@ from uuid import UUID, uuid3
 
 from psycopg2 import errors as postgres
 
-from schemaless_core import InvalidRequest, Json
+from schemaless_core import InvalidRequest, Json, canonical_bytes
 from tripstore.backends.postgres.errors import InvalidLayout
-from tripstore.backends.postgres.layout.layout import Layout, RowKeySource, quoted
+from tripstore.backends.postgres.layout.layout import LEGACY_ID, Layout, RowKeySource, quoted
 
 #: Of every UUID that stands for an id of a legacy table. Never changes: stored UUIDs hang on it.
 NAMESPACE = UUID("6f0c3c5e-0f43-4d0e-9b55-5b4d8a0c7a11")
@@ -26,6 +26,10 @@ ID_MIN, ID_MAX = -(1 << 63), (1 << 63) - 1
 #: Runs a statement and returns its rows.
 RowsOf = Callable[[str, Any], list[tuple[Any, ...]]]
 
+# What capture keeps of deleted rows.
+_DELETED = "SELECT pg_catalog.convert_from(body, 'UTF8')::json ->> 'id', row_key::text FROM tripstore.cell"
+_DELETED_UUIDS = f"{_DELETED} WHERE column_name = '{LEGACY_ID}' AND body = ANY (%s::bytea[])"
+_DELETED_IDS = f"{_DELETED} WHERE column_name = '{LEGACY_ID}' AND row_key = ANY (%s::uuid[])"
 _UUIDS = "SELECT {id}::text, {uuid}::text FROM {table} WHERE {id} = ANY (%s::bigint[]) AND {uuid} IS NOT NULL"
 _IDS = "SELECT {id}::text, {uuid}::text FROM {table} WHERE {uuid} = ANY (%s::uuid[])"
 
@@ -57,10 +61,14 @@ def legacy_id_body(number: int) -> Json:
 
 
 class Ids:
-    """Pairs of id and UUID as the legacy tables hold them. What has no pair (yet) is None or missing."""
+    """Pairs of id and UUID as the legacy tables hold them. What has no pair (yet) is None or missing.
 
-    def __init__(self, rows_of: RowsOf, layout: Layout) -> None:
+    Where capture is installed, pairs of deleted rows are known, too.
+    """
+
+    def __init__(self, rows_of: RowsOf, layout: Layout, *, is_captured: bool = False) -> None:
         self._rows_of = rows_of
+        self._is_captured = is_captured
         source = layout.row_key
         names = {"id": quoted(source.id), "uuid": quoted(source.uuid), "table": source.table.sql}
         self._names = {role: name.replace("%", "%%") for role, name in names.items()}  # the driver's own sign
@@ -75,12 +83,16 @@ class Ids:
     def resolve_ids(self, numbers: Iterable[int]) -> dict[int, UUID]:
         """The UUIDs of many ids; an id without a row, or whose row has no UUID yet, is left out."""
         wanted = dict.fromkeys(_id(number) for number in numbers)
-        return {int(number): UUID(uuid) for number, uuid in self._ask(_UUIDS, wanted)}
+        found = {int(number): UUID(uuid) for number, uuid in self._ask(_UUIDS, wanted)}
+        bodies = [canonical_bytes(legacy_id_body(number)) for number in wanted if number not in found]
+        return found | {int(number): UUID(uuid) for number, uuid in self._ask_deleted(_DELETED_UUIDS, bodies)}
 
     def legacy_ids(self, row_keys: Iterable[UUID]) -> dict[UUID, int]:
         """The ids of many UUIDs; one that no row has is left out."""
         wanted = dict.fromkeys(_uuid(row_key) for row_key in row_keys)
-        return {UUID(uuid): int(number) for number, uuid in self._ask(_IDS, wanted)}
+        found = {UUID(uuid): int(number) for number, uuid in self._ask(_IDS, wanted)}
+        deleted = [str(row_key) for row_key in wanted if row_key not in found]
+        return found | {UUID(uuid): int(number) for number, uuid in self._ask_deleted(_DELETED_IDS, deleted)}
 
     def _ask(self, question: str, wanted: Iterable[int | UUID]) -> list[tuple[Any, ...]]:
         values = "{" + ",".join(map(str, wanted)) + "}"
@@ -90,6 +102,9 @@ class Ids:
             return self._rows_of(question.format(**self._names), (values,))
         except (postgres.UndefinedTable, postgres.UndefinedColumn) as error:
             raise InvalidLayout(f"There is no {self._what}.", hint="Run `tripstore schema apply`.") from error
+
+    def _ask_deleted(self, question: str, wanted: list[Any]) -> list[tuple[Any, ...]]:
+        return self._rows_of(question, (wanted,)) if wanted and self._is_captured else []
 
 
 def _name_before_id(source: RowKeySource) -> str:

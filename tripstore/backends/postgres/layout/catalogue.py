@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from psycopg2.extensions import connection as Connection  # noqa: N812
@@ -87,7 +87,7 @@ SELECT given.oid, a.attname, a.atttypid, pg_catalog.format_type(a.atttypid, a.at
     a.attnotnull AND NOT EXISTS (
         SELECT FROM pg_catalog.pg_constraint o
         WHERE o.conrelid = a.attrelid AND o.contype = 'n' AND o.conkey = ARRAY[a.attnum] AND NOT o.convalidated),
-    a.atthasdef AND a.attgenerated = '', a.attgenerated <> '', a.attidentity
+    a.atthasdef AND a.attgenerated = '', a.attgenerated <> '', a.attidentity, a.atttypmod
 FROM given JOIN pg_catalog.pg_attribute a ON a.attrelid = given.oid
 WHERE a.attnum > 0 AND NOT a.attisdropped
 ORDER BY given.oid, a.attnum
@@ -104,7 +104,8 @@ WITH RECURSIVE given AS ({_GIVEN}), used(oid) AS (
     WHERE part.oid <> 0
 )
 SELECT t.oid, n.nspname, t.typname, t.typtype, t.typbasetype,
-    CASE WHEN t.typcategory = 'A' AND t.typlen = -1 AND t.typtype = 'b' THEN t.typelem ELSE 0 END, t.typnotnull
+    CASE WHEN t.typcategory = 'A' AND t.typlen = -1 AND t.typtype = 'b' THEN t.typelem ELSE 0 END, t.typnotnull,
+    t.typdelim, t.typtypmod
 FROM used JOIN pg_catalog.pg_type t ON t.oid = used.oid
 JOIN pg_catalog.pg_namespace n ON n.oid = t.typnamespace
 ORDER BY t.oid
@@ -215,19 +216,25 @@ class _Reader:
     def _columns(self) -> dict[int, dict[str, LiveColumn]]:
         types = self._types()
         found: dict[int, dict[str, LiveColumn]] = defaultdict(dict)
-        for oid, name, type_oid, shown, not_null, has_default, is_generated, identity in self._ask(COLUMNS):
-            found[oid][name] = LiveColumn(
-                name, types[type_oid], shown, not_null, has_default, is_generated, identity != "", identity == "a"
-            )
+        for oid, name, type_oid, shown, not_null, has_default, is_generated, identity, modifier in self._ask(COLUMNS):
+            of = replace(types[type_oid], modifier=modifier)
+            is_identity, is_always = identity != "", identity == "a"
+            found[oid][name] = LiveColumn(name, of, shown, not_null, has_default, is_generated, is_identity, is_always)
         return found
 
     def _types(self) -> dict[int, LiveType]:
         known = {row[0]: row[1:] for row in self._ask(TYPES)}
 
         def made(oid: int) -> LiveType:
-            schema, name, kind, base, element, not_null = known[oid]
+            schema, name, kind, base, element, not_null, delimiter, modifier = known[oid]
             return LiveType(
-                schema, name, TypeKind(kind), made(element) if element else None, made(base) if base else None, not_null
+                schema,
+                name,
+                TypeKind(kind),
+                made(element) if element else None,
+                replace(made(base), modifier=modifier) if base else None,
+                not_null,
+                delimiter,
             )
 
         return {oid: made(oid) for oid in known}

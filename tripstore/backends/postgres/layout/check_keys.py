@@ -14,11 +14,12 @@ _CHANGES = (Action.SET_NULL, Action.SET_DEFAULT)
 def check_unique_indexes(layout: Layout, column: MappedColumn, table: LiveTable) -> Iterator[Complaint]:
     """An immediate unique index on exactly the row key, or on parent and number: races are decided by it."""
     if column.parent is None:
+        if table.partition_key:
+            yield _partitioned(table, layout.row_key.id, column.uuid)
+            return
         yield from _check_one(table, (layout.row_key.id,))
         if column.uuid in table.columns and table.columns[column.uuid].refuses_null:
             yield from _check_one(table, (column.uuid,))
-        elif not _fits_partitions(table, (column.uuid,)):
-            yield _unfit(table, (column.uuid,))
         elif column.uuid in table.columns and table.find_unique(column.uuid) is None:
             hint = "`tripstore schema apply` makes it, CONCURRENTLY."
             yield note(f"{table.name}.{column.uuid}", "has no unique index yet", hint)
@@ -50,7 +51,7 @@ def _check_one(table: LiveTable, names: tuple[str, ...]) -> Iterator[Complaint]:
     if not set(names) <= table.columns.keys():
         return  # a complaint of its own
     shown, where = ", ".join(names), f"{table.name} ({', '.join(names)})"
-    if not _fits_partitions(table, names):
+    if not set(table.partition_key) <= set(names):
         yield _unfit(table, names)
         return
     index = table.find_unique(*names)
@@ -59,23 +60,38 @@ def _check_one(table: LiveTable, names: tuple[str, ...]) -> Iterator[Complaint]:
         why = ""
         if near:
             why = f"; {near[0].name} is {'partial' if near[0].is_partial else 'invalid'}"
-        hint = f"CREATE UNIQUE INDEX CONCURRENTLY ON {table.name.sql} ({shown})."
-        yield error(where, f"there is no unique index on exactly these columns{why}", hint)
+        yield error(where, f"there is no unique index on exactly these columns{why}", _make_unique(table, shown))
     elif not index.is_immediate:
-        hint = f"Make a second one: CREATE UNIQUE INDEX CONCURRENTLY ON {table.name.sql} ({shown})."
+        hint = f"Make a second one: {_make_unique(table, shown)}"
         yield error(where, f"the unique index {index.name} is DEFERRABLE, so two rows may race", hint)
 
 
-def _fits_partitions(table: LiveTable, names: tuple[str, ...]) -> bool:
-    """A unique index of a partitioned table holds its partition key."""
-    return set(table.partition_key) <= set(names)
+def _make_unique(table: LiveTable, columns: str) -> str:
+    if not table.partition_key:
+        return f"CREATE UNIQUE INDEX CONCURRENTLY ON {table.name.sql} ({columns})."
+    return (
+        f"CREATE UNIQUE INDEX ON ONLY {table.name.sql} ({columns}), the same CONCURRENTLY on each partition, "
+        "then ALTER INDEX … ATTACH PARTITION."
+    )
 
 
 def _unfit(table: LiveTable, names: tuple[str, ...]) -> Complaint:
-    key = ", ".join(name or "an expression" for name in table.partition_key)
+    """A unique index of a partitioned table has to hold its partition key."""
     hint = f"Partition it by {' or '.join(names)}, or leave it out of the layout."
-    reason = f"it is partitioned by {key}, so no unique index can hold {', '.join(names)} to one row"
+    reason = f"it is partitioned by {_key(table)}, so no unique index can hold {', '.join(names)} to one row"
     return error(str(table.name), reason, hint)
+
+
+def _partitioned(table: LiveTable, id_column: str, uuid_column: str) -> Complaint:
+    """Whatever it is partitioned by, one of its two keys may be in two partitions."""
+    both = [name for name in (id_column, uuid_column) if set(table.partition_key) - {name}]
+    reason = f"it is partitioned by {_key(table)}, so no unique index can hold {' or '.join(both)} to one row"
+    hint = "Copy its rows into a table without partitions. Tables of child rows may be partitioned, by their parent."
+    return error(str(table.name), reason, hint)
+
+
+def _key(table: LiveTable) -> str:
+    return ", ".join(name or "an expression" for name in table.partition_key)
 
 
 def _check_parent(layout: Layout, column: MappedColumn, key: LiveForeignKey, where: str) -> Iterator[Complaint]:

@@ -61,6 +61,9 @@ _UNSTEADY: Mapping[str, str] = {
 def find_misfit(field: Field, found: LiveType) -> str | None:
     """Why values of this type cannot be this field's; None when they can."""
     plain = found.plain
+    never = _never(plain)
+    if never is not None:
+        return never
     if field.kind is FieldType.ARRAY:
         if plain.element is None:
             return "it is no array"
@@ -73,22 +76,38 @@ def find_misfit(field: Field, found: LiveType) -> str | None:
 def proposed_type(found: LiveType) -> FieldType | None:
     """The field type for a physical type; None where there is none."""
     plain = found.plain
+    if _never(plain) is not None:
+        return None
     if plain.element is not None:
-        return FieldType.ARRAY if proposed_type(plain.element) else None
+        return FieldType.ARRAY
     for kind, held in HELD_BY.items():
         if plain.is_built_in and plain.name in held - TEXTS:
             return kind
-    return None if _misfit(FieldType.STRING, found, "type") else FieldType.STRING
+    return FieldType.STRING
 
 
-def _misfit(kind: FieldType, found: LiveType, key: str) -> str | None:
-    plain = found.plain
+def _never(plain: LiveType) -> str | None:
+    """Why no field type holds this type."""
+    if plain.is_char_without_length:
+        return "blanks at the end of its values would be lost: make it text, varchar or char with a length"
+    if plain.element is not None and plain.element.delimiter != ",":
+        return f"{plain.element.delimiter} is between its elements, not a comma: make it an array of text"
+    return _no_text(plain if plain.element is None else plain.element.plain)
+
+
+def _no_text(plain: LiveType) -> str | None:
+    """Why a type, or the elements of an array, have no text that bodies could hold."""
     if plain.kind is TypeKind.COMPOSITE:
         return "composite types are not supported: map its parts as columns, or make it json"
     if plain.kind is TypeKind.PSEUDO:
         return "it is a pseudo-type"
     if plain.is_built_in and plain.name in _UNSTEADY:
         return _UNSTEADY[plain.name]
+    return None
+
+
+def _misfit(kind: FieldType, found: LiveType, key: str) -> str | None:
+    plain = found.plain
     if kind is FieldType.STRING:
         if plain.is_built_in and plain.name in _NOT_STRINGS:
             return f"write {key}: {proposed_type(plain)}"

@@ -193,7 +193,7 @@ class MappedColumn:
         """
         pairs = ", ".join(f"{row}.{quoted(name)}::pg_catalog.text" for name in self.captured)
         names = ", ".join(quoted(name) for name in self.captured)
-        return f"(SELECT pg_catalog.row_to_json(captured)::text FROM (SELECT {pairs}) AS captured({names}))"
+        return f"(SELECT pg_catalog.row_to_json(captured)::pg_catalog.text FROM (SELECT {pairs}) AS captured({names}))"
 
 
 @dataclass(frozen=True)

@@ -55,6 +55,8 @@ class LiveType:
     element: LiveType | None = None
     base: LiveType | None = None
     is_not_null: bool = False
+    delimiter: str = ","  #: Between the elements of an array of it.
+    modifier: int | None = None  #: Of a column or a domain's base, length or precision in Postgres' form; -1: neither.
 
     @property
     def plain(self) -> LiveType:
@@ -73,6 +75,11 @@ class LiveType:
     def refuses_null(self) -> bool:
         """Whether this domain, or one below it, is NOT NULL."""
         return self.is_not_null or (self.base is not None and self.base.refuses_null)
+
+    @property
+    def is_char_without_length(self) -> bool:
+        """Whether it is `bpchar` that no length pads: blanks at its end are somebody's own, and its text has none."""
+        return self.is_built_in and self.name == "bpchar" and self.modifier == -1
 
 
 @dataclass(frozen=True, slots=True)

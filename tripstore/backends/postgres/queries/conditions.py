@@ -21,8 +21,10 @@ from schemaless_core.indexes.values import (
     json_form,
 )
 from schemaless_core.indexes.values import FieldType as IndexType
+from tripstore.backends.postgres.capture.names import literal, pair_name
 from tripstore.backends.postgres.layout.layout import FieldType, Lookup, MappedColumn, TableName, quoted
 from tripstore.backends.postgres.queries.physical import Physical, PhysicalTypes
+from tripstore.backends.postgres.tables import SCHEMA
 
 _OPERATORS = {"!=": "<>", "<": "<", "<=": "<=", ">": ">", ">=": ">="}
 _NEVER = Clause("false", ())
@@ -78,13 +80,57 @@ _COMPARISONS = {
 }
 
 
+#: What keys, which `tripstore.pair` holds as texts, are cast to, so that the company's index on them is of use.
+_KEYS = {Physical.INT: "bigint", Physical.UUID: "uuid", Physical.TEXT: "text"}
+
+
+@dataclass(frozen=True, slots=True)
+class LookedUp:
+    """Values that stand in a table which a column points to, or did before they were deleted there."""
+
+    lookup: Lookup
+    comparison: Comparison
+    key: Physical  #: The type of the column that points.
+
+    def condition(self, column: str, condition: CheckedCondition) -> Clause | None:
+        if condition.operator not in ("=", "in"):
+            return _compared(Comparison(self.comparison.type), self.value(column), condition)
+        # Few keys: looked up first, then searched for. Pairs hold the texts that values are bound as.
+        present = _compared(self.comparison, f"l.{named(self.lookup.value)}", condition)
+        deleted = _compared(Comparison("text"), "p.value", condition)
+        if present is None or deleted is None:
+            return None
+        key, type_name = f"l.{named(self.lookup.key)}", _KEYS.get(self.key)
+        if type_name is None:
+            column, key, type_name = f"{column}::text", f"{key}::text", "text"
+        keys = (
+            f"SELECT {key} FROM {named_table(self.lookup.table)} l WHERE {present.text}"
+            f" UNION ALL SELECT p.key::{type_name} FROM {self._deleted} AND {deleted.text}"
+        )
+        return Clause(f"{column} = ANY (ARRAY({keys}))", present.values + deleted.values)
+
+    def value(self, column: str) -> str:
+        """The value of the field, NULL where it is missing."""
+        present = self.comparison.exact(f"l.{named(self.lookup.value)}")
+        deleted = self.comparison.exact(f"p.value::{self.comparison.type}")
+        return (
+            f"COALESCE((SELECT {present} FROM {named_table(self.lookup.table)} l"
+            f" WHERE l.{named(self.lookup.key)} = {column}),"
+            f" (SELECT {deleted} FROM {self._deleted} AND p.key = {column}::text))"
+        )
+
+    @property
+    def _deleted(self) -> str:
+        return f"{SCHEMA}.pair p WHERE p.lookup = {literal(pair_name(self.lookup)).replace('%', '%%')}"
+
+
 @dataclass(frozen=True, slots=True)
 class StoredField:
     """A field of an index that a physical column holds, or the table that the column points to."""
 
     column: str
     comparison: Comparison
-    lookup: Lookup | None = None
+    looked_up: LookedUp | None = None
 
     @property
     def is_searchable(self) -> bool:
@@ -94,23 +140,14 @@ class StoredField:
     def condition(self, alias: str, condition: CheckedCondition) -> Clause | None:
         """What holds for every row of `alias` whose field meets the condition; None: SQL cannot say it."""
         column = f"{alias}.{named(self.column)}"
-        if self.lookup is None:
+        if self.looked_up is None:
             return _compared(self.comparison, column, condition)
-        found = _compared(self.comparison, f"l.{named(self.lookup.value)}", condition)
-        if found is None:
-            return None
-        table, key = named_table(self.lookup.table), f"l.{named(self.lookup.key)}"
-        if condition.operator in ("=", "in"):  # few keys: looked up first, then searched for
-            return Clause(f"{column} = ANY (ARRAY(SELECT {key} FROM {table} l WHERE {found.text}))", found.values)
-        return Clause(f"EXISTS (SELECT 1 FROM {table} l WHERE {key} = {column} AND {found.text})", found.values)
+        return self.looked_up.condition(column, condition)
 
     def order(self, alias: str) -> str:
         """The value of the field, NULL where it is missing: it orders as the index does."""
         column = f"{alias}.{named(self.column)}"
-        if self.lookup is None:
-            return self.comparison.exact(column)
-        table, value = named_table(self.lookup.table), self.comparison.exact(f"l.{named(self.lookup.value)}")
-        return f"(SELECT {value} FROM {table} l WHERE l.{named(self.lookup.key)} = {column})"
+        return self.comparison.exact(column) if self.looked_up is None else self.looked_up.value(column)
 
 
 def stored_field(column: MappedColumn, field: IndexField, types: PhysicalTypes) -> StoredField | None:
@@ -118,11 +155,12 @@ def stored_field(column: MappedColumn, field: IndexField, types: PhysicalTypes) 
     mapped = column.fields_by_name.get(field.name)
     if mapped is None:
         return None
-    table, name = (
-        (mapped.lookup.table, mapped.lookup.value) if mapped.lookup is not None else (column.table, mapped.column)
-    )
-    comparison = _COMPARISONS.get((types.of(table, name), mapped.kind, field.kind))
-    return None if comparison is None else StoredField(mapped.column, comparison, mapped.lookup)
+    own, lookup = types.of(column.table, mapped.column), mapped.lookup
+    physical = own if lookup is None else types.of(lookup.table, lookup.value)
+    comparison = _COMPARISONS.get((physical, mapped.kind, field.kind))
+    if comparison is None:
+        return None
+    return StoredField(mapped.column, comparison, None if lookup is None else LookedUp(lookup, comparison, own))
 
 
 def bindable(kind: IndexType, value: Scalar) -> str | None:

@@ -1,13 +1,14 @@
-"""Indexes of Postgres that index queries lack: without one a query reads a whole table. Proposed, never made.
+"""Indexes of Postgres that queries lack: without one a query reads a whole table. Proposed, never made.
 
-A query narrows by its shard field: by the physical column that holds it, or for a looked-up field by the other table's
-UUID and the column with the key. The cells of all other source columns are found by the row key's UUID.
+An index query narrows by its shard field: by the physical column that holds it, or for a looked-up field by the other
+table's UUID and the column with the key. All other cells of a row are found by its row key, in child tables by row key
+and number: the unique index that `schema apply` makes there serves for it.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -35,9 +36,20 @@ JOIN pg_catalog.pg_am m ON m.oid = x.relam AND m.amname IN ('btree', 'hash')
 WHERE i.indisvalid AND i.indisready AND i.indpred IS NULL
 ORDER BY 1, 2, 3
 """
+#: Partitioned tables, each with its lowest partitions.
 _PARTITIONED = """
-SELECT n.nspname, c.relname FROM pg_catalog.pg_class c JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
-WHERE c.relkind = 'p' ORDER BY 1, 2
+WITH RECURSIVE tree(root, oid) AS (
+    SELECT c.oid, c.oid FROM pg_catalog.pg_class c WHERE c.relkind = 'p'
+    UNION ALL
+    SELECT tree.root, i.inhrelid FROM tree JOIN pg_catalog.pg_inherits i ON i.inhparent = tree.oid
+)
+SELECT rn.nspname, r.relname,
+    pg_catalog.array_agg(ln.nspname::text ORDER BY ln.nspname, l.relname) FILTER (WHERE l.relkind = 'r'),
+    pg_catalog.array_agg(l.relname::text ORDER BY ln.nspname, l.relname) FILTER (WHERE l.relkind = 'r')
+FROM tree
+JOIN pg_catalog.pg_class r ON r.oid = tree.root JOIN pg_catalog.pg_namespace rn ON rn.oid = r.relnamespace
+JOIN pg_catalog.pg_class l ON l.oid = tree.oid JOIN pg_catalog.pg_namespace ln ON ln.oid = l.relnamespace
+GROUP BY 1, 2 ORDER BY 1, 2
 """
 
 
@@ -54,7 +66,7 @@ class LiveIndexes:
 
     types: PhysicalTypes
     leading: frozenset[Searched]  #: Columns that lead an index.
-    partitioned: frozenset[TableName]
+    partitions: Mapping[TableName, tuple[TableName, ...]]  #: The lowest ones of each partitioned table.
 
     @classmethod
     def read(cls, connection: Connection, layout: Layout) -> LiveIndexes:
@@ -64,7 +76,10 @@ class LiveIndexes:
         return cls(
             PhysicalTypes.read(run, layout, Deadline(CATALOGUE_SECONDS)),
             frozenset(Searched(TableName(schema, table), name) for schema, table, name in rows(connection, _LEADING)),
-            frozenset(TableName(*found) for found in rows(connection, _PARTITIONED)),
+            {
+                TableName(schema, name): tuple(map(TableName, schemas or (), names or ()))
+                for schema, name, schemas, names in rows(connection, _PARTITIONED)
+            },
         )
 
 
@@ -74,13 +89,16 @@ class IndexProposal:
 
     searched: Searched
     needed_by: tuple[str, ...]
-    is_partitioned: bool = False
+    partitions: tuple[TableName, ...] = ()
 
     @property
-    def statement(self) -> str:
-        """Locks nobody out, unless the table is partitioned: there Postgres has no CONCURRENTLY."""
-        how = "" if self.is_partitioned else " CONCURRENTLY"
-        return f"CREATE INDEX{how} ON {self.searched.table.sql} ({quoted(self.searched.column)})"
+    def statements(self) -> tuple[str, ...]:
+        """They lock nobody out. Of a partitioned table Postgres builds no index CONCURRENTLY, but takes what is there
+        on its partitions."""
+        table, column = self.searched
+        last = f"CREATE INDEX{'' if self.partitions else ' CONCURRENTLY'} ON {table.sql} ({quoted(column)})"
+        built = (f"CREATE INDEX CONCURRENTLY ON {each.sql} ({quoted(column)})" for each in self.partitions)
+        return (*built, last)
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,6 +106,7 @@ class Unsearchable:
     """An index whose shard field no index of Postgres can find: each query reads all cells of the column."""
 
     index: str
+    column: str
     field: str
     reason: str
 
@@ -107,27 +126,29 @@ def proposed_indexes(layout: Layout, definitions: Iterable[IndexDefinition], liv
     for definition in definitions:
         reason = _unsearchable(layout, definition, live.types)
         if reason is not None:
-            unsearchable.append(Unsearchable(definition.name, definition.shard_field.name, reason))
-        for searched in dict.fromkeys(_searched(layout, definition, live.types)):
+            column = definition.columns[0].name
+            unsearchable.append(Unsearchable(definition.name, column, definition.shard_field.name, reason))
+        for searched in _searched(layout, definition, live.types):
             if searched not in live.leading:
                 needed[searched].append(definition.name)
-    missing = [IndexProposal(each, tuple(names), each.table in live.partitioned) for each, names in needed.items()]
+    missing = [IndexProposal(each, tuple(names), live.partitions.get(each.table, ())) for each, names in needed.items()]
     return Proposals(tuple(missing), tuple(unsearchable))
 
 
+def unkeyed_tables(layout: Layout, live: LiveIndexes) -> list[Searched]:
+    """Row keys of child tables that no index leads with: `schema apply` makes one, and somebody may drop it."""
+    keys = [Searched(column.table, column.uuid) for column in layout.children]
+    return [key for key in dict.fromkeys(keys) if key not in live.leading]
+
+
 def _searched(layout: Layout, definition: IndexDefinition, types: PhysicalTypes) -> Iterator[Searched]:
-    shard = source_of(definition.columns[0], layout, types)
-    stored = shard.fields.get(definition.shard_field.name)
-    if stored is not None and stored.is_searchable and shard.mapped is not None:
-        yield Searched(shard.mapped.table, stored.column)
-        if stored.lookup is not None:
-            yield Searched(stored.lookup.table, stored.lookup.value)
-    # The cells of a parent that is searched stand beside what was found; a child's latest row must be found again.
-    others = definition.columns[1:] if shard.mapped is not None and not shard.mapped.is_child else definition.columns
-    for column in others:
-        mapped = source_of(column, layout, types).mapped
-        if mapped is not None:
-            yield Searched(mapped.table, mapped.uuid)
+    shard, name = source_of(definition.columns[0], layout, types), definition.shard_field.name
+    if shard.mapped is None or name not in shard.fields or not shard.fields[name].is_searchable:
+        return
+    field = shard.mapped.fields_by_name[name]
+    yield Searched(shard.mapped.table, field.column)
+    if field.lookup is not None:
+        yield Searched(field.lookup.table, field.lookup.value)
 
 
 def _unsearchable(layout: Layout, definition: IndexDefinition, types: PhysicalTypes) -> str | None:

@@ -6,6 +6,9 @@ values themselves come from the rows' bodies by the core's own parsing, and ever
 entry is has one definition for both backends. A portion is one statement and sees one moment; a page may need several.
 
 With `on_delete: ignore` a deleted row leaves no trace here: it has no entry, whatever the mirror keeps.
+
+One object serves all threads, and forked children: it holds what is true for ever of a layout and its tables. A column
+of the company's whose type changes asks for a restart of the process.
 """
 
 from __future__ import annotations
@@ -73,12 +76,16 @@ class Queries:
         cursor: str | None = None,
         consistency: Literal["fast", "verified"] = "fast",
         deadline: Deadline,
+        scan_deadline: Deadline | None = None,
     ) -> IndexPage:
+        """Answer by the deadline; by that of scans, if there is one, where more is read than goes into the page."""
         check_cells_asked(columns)
         check_consistency(consistency)
         definition = self._definition(index)
         query = build_query(definition, shard_value, where, fields, order_by, descending, limit, cursor)
         rows = self._rows_of(definition, deadline)
+        if scan_deadline is not None and not rows.reads_no_more(query):
+            deadline = scan_deadline
         bodies = _Bodies(self._run, self._lookups, rows, deadline)
         look = _Look(self._run, rows, bodies, query, deadline)
         found = look.ordered() if rows.is_ordered(query) else look.sorted()
@@ -119,7 +126,8 @@ class _Bodies:
         self._deadline = deadline
         self._columns = rows.definition.column_names
         mapped = [source.mapped for source in rows.sources]
-        self._codecs = [None if column is None else ColumnCodec(column, lookups) for column in mapped]
+        asking = lookups.asking(self._ask)  # for pairs that the cache has no room for
+        self._codecs = [None if column is None else ColumnCodec(column, asking) for column in mapped]
 
     def prefetch(self, rows: Sequence[FoundRow]) -> None:
         for number, codec in enumerate(self._codecs):

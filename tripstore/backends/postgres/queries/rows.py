@@ -69,6 +69,11 @@ class IndexRows:
         """Whether the statement answers in the order asked for."""
         return query.order_by is None or self.order_of(query) is not None
 
+    def reads_no_more(self, query: Query) -> bool:
+        """Whether SQL finds the rows of a shard value, and no more of them than a page needs."""
+        stored = self.sources[0].fields.get(self.definition.shard_field.name)
+        return stored is not None and stored.is_searchable and self.is_ordered(query)
+
     def start(self, query: Query) -> Place | None:
         """Where the first portion starts, None at the beginning."""
         if query.after is None or not self.is_ordered(query):

@@ -2,8 +2,8 @@
 
 Each source is one item of a FROM clause per row key, with the ref key, the captured row or the body of the latest cell.
 The latest cell of a parent is its row: what is put with a higher ref key than its tombstone's becomes a row. A child's
-may also be a tombstone, or a cell that came before its parent. Whether SQL finds a condition met is known for rows
-only; a cell of our own is always handed out.
+may also be a tombstone, or a cell that came before its parent. Whether conditions hold is looked for in the columns of
+rows, and in the bytes of cells of our own.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from schemaless_core.indexes.definition import SourceColumn
 from schemaless_core.indexes.query import CheckedCondition
 from tripstore.backends.postgres.layout.layout import LEGACY_ID, Field, FieldType, Layout, MappedColumn, RefKeySource
 from tripstore.backends.postgres.queries.conditions import StoredField, named, named_table, stored_field
+from tripstore.backends.postgres.queries.own_bodies import held
 from tripstore.backends.postgres.queries.physical import PhysicalTypes
 from tripstore.backends.postgres.tables import SCHEMA
 
@@ -119,7 +120,7 @@ class _LateralSource:
         places = [Clause(f"({place.text})", place.values) for place in self._places(row_key, conditions)]
         latest = joined_by(" UNION ALL ", places)
         text = (
-            f"LEFT JOIN LATERAL (SELECT * FROM ({latest.text}) places ORDER BY ref_key DESC, held DESC NULLS LAST"
+            f"LEFT JOIN LATERAL (SELECT * FROM ({latest.text}) places ORDER BY ref_key DESC, row IS NULL"
             f" LIMIT 1) {alias} ON true"
         )
         return Clause(text, latest.values)
@@ -128,26 +129,29 @@ class _LateralSource:
         return f"{alias}.ref_key, {alias}.row, {alias}.body"
 
     def met(self, alias: str, conditions: Sequence[CheckedCondition]) -> Clause:
-        return Clause(f"({alias}.body IS NOT NULL OR {alias}.held)", ()) if conditions else Clause("true", ())
+        return Clause(f"{alias}.held" if conditions else "true", ())
 
     def order(self, alias: str, field: str) -> str | None:
         return None  # a body of a cell of our own has no order in SQL
 
     def _row_keys(self, conditions: Sequence[CheckedCondition]) -> Clause:
-        """Every row with cells of the column, as far as they may meet the conditions."""
-        return Clause(f"SELECT DISTINCT row_key FROM {SCHEMA}.cell WHERE column_name = %s", (self._name,))
+        """A row of which one cell of our own may meet the conditions, be it not the latest."""
+        may = all_of(held("c.body", condition) for condition in conditions)
+        text = f"SELECT DISTINCT c.row_key FROM {SCHEMA}.cell c WHERE c.column_name = %s AND {may.text}"
+        return Clause(text, (self._name, *may.values))
 
     def _places(self, row_key: str, conditions: Sequence[CheckedCondition]) -> list[Clause]:
-        """The latest of each place: ref key, row, body, and whether the conditions hold."""
+        """The latest of each place: ref key, row, body, and whether the conditions may hold."""
+        may = all_of(held("c.body", condition) for condition in conditions)
         text = (
-            f"SELECT c.ref_key, NULL::text AS row, c.body, NULL::boolean AS held FROM {SCHEMA}.cell c"
+            f"SELECT c.ref_key, NULL::text AS row, c.body, {may.text} AS held FROM {SCHEMA}.cell c"
             f" WHERE c.row_key = {row_key} AND c.column_name = %s ORDER BY c.ref_key DESC LIMIT 1"
         )
-        return [Clause(text, (self._name,))]
+        return [Clause(text, (*may.values, self._name))]
 
 
 class FreeSource(_LateralSource):
-    """A column that the layout does not know. SQL never looks into its bodies."""
+    """A column that the layout does not know: all its cells are our own, and a query looks at each of them."""
 
     def __init__(self, name: str) -> None:
         super().__init__(name, None, {})

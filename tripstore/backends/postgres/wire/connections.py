@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
@@ -28,8 +28,12 @@ CONNECT_SECONDS = 5
 
 
 def options(**more: str) -> str:
-    """Settings of a session as libpq takes them; they cost no round trip."""
-    settings = RENDERING | MEANING | more
+    """Settings of a session of ours; they cost no round trip."""
+    return as_options(RENDERING | MEANING | more)
+
+
+def as_options(settings: Mapping[str, str]) -> str:
+    """Settings as libpq takes them."""
     return " ".join(f"-c {name}={value.replace(' ', chr(92) + ' ')}" for name, value in settings.items())
 
 

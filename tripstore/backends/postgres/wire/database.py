@@ -21,7 +21,7 @@ from schemaless_core.deadline import Deadline
 from schemaless_core.engine.mysql.permits import NoPermit, Permits
 from schemaless_core.errors import SchemalessError
 from tripstore.backends.postgres.errors import LegacyRefused, LegacyUnavailable
-from tripstore.backends.postgres.wire.connections import RENDERING
+from tripstore.backends.postgres.wire.connections import MEANING, RENDERING, as_options
 from tripstore.backends.postgres.wire.settings import LegacySettings
 from tripstore.backends.postgres.wire.translation import (
     SERVER,
@@ -172,7 +172,6 @@ class LegacyDatabase:
                 dsn=self._url,
                 application_name=settings.application,
                 keepalives_idle=30,
-                client_encoding="UTF8",
                 options=_options(
                     lock_timeout=_milliseconds(settings.lock_seconds),
                     statement_timeout=_milliseconds(settings.statement_seconds),
@@ -180,7 +179,6 @@ class LegacyDatabase:
                     synchronous_commit="on",
                     default_transaction_isolation="read committed",
                     default_transaction_read_only="off",
-                    standard_conforming_strings="on",
                     plan_cache_mode="force_generic_plan",
                     jit="off",
                 ),
@@ -237,9 +235,9 @@ def _refused_by(lost: Again) -> LegacyRefused:
 
 
 def _options(**more: str) -> str:
-    """Settings of a session as libpq takes them."""
-    settings = {name: value for name, value in RENDERING.items() if name != "search_path"} | more
-    return " ".join(f"-c {name}={value.replace(' ', chr(92) + ' ')}" for name, value in settings.items())
+    """The search path is that of the role until it was read."""
+    settings = RENDERING | MEANING | more
+    return as_options({name: value for name, value in settings.items() if name != "search_path"})
 
 
 def _milliseconds(seconds: float) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import psycopg2
 
 from schemaless_core.errors import InvalidServer, SchemalessError, SchemaMissing, StaleEpoch
-from tripstore.backends.postgres.capture.sqlstates import BELOW_TOMBSTONE, GATE_SHUT
+from tripstore.backends.postgres.capture.sqlstates import BELOW_TOMBSTONE, GATE_SHUT, NO_PARENT
 from tripstore.backends.postgres.errors import LegacyRefused, LegacyUnavailable, Unrepresentable
 
 SERVER = "Postgres"
@@ -36,6 +36,7 @@ _VALUES = {
     "22008": "a date or time is out of range",
     "22021": "a text holds bytes that the database's encoding does not have",
     "22023": "a value is not allowed there",
+    "22026": "a bit string has another length than its column",
     "22P02": "a value has a form that its column does not read",
     "22P05": "a character is missing in the database's encoding",
     "22P03": "a value has a form that its column does not read",
@@ -46,6 +47,8 @@ _VALUES = {
     "23514": "a CHECK constraint refuses it",
     "42804": "a value has another type than its column",
 }
+#: All of this class are about values.
+_OF_VALUES = "22"
 _DENIED = {
     "28000": "it does not let this user in",
     "28P01": "the password or user is wrong",
@@ -81,11 +84,15 @@ class ConnectionLost(LegacyUnavailable):
 class ValueRefused(Unrepresentable):
     """A column or constraint of the company's refuses a value; who knows the layout finds the field."""
 
-    def __init__(self, reason: str, table: str | None, column: str | None, constraint: str | None) -> None:
+    def __init__(
+        self, reason: str, table: str | None, column: str | None, constraint: str | None, *, is_dangling: bool = False
+    ) -> None:
         super().__init__("", reason)
         self.table = table
         self.column = column
         self.constraint = constraint
+        #: Whether it points to a row that is not there.
+        self.is_dangling = is_dangling
 
 
 def translate(error: psycopg2.Error, in_the_way: str | None) -> SchemalessError | Again:
@@ -98,9 +105,10 @@ def translate(error: psycopg2.Error, in_the_way: str | None) -> SchemalessError 
     if code == _LOCK_TIMEOUT:
         who = f", held by {in_the_way}" if in_the_way else ""
         return LockTimeout(f"{SERVER} did not give a lock in time{who}.", hint="End that transaction, or repeat.")
-    if code in _VALUES:
-        diag = error.diag
-        return ValueRefused(f"{_VALUES[code]} ({text})", diag.table_name, diag.column_name, diag.constraint_name)
+    if code in _VALUES or (code or "").startswith(_OF_VALUES):
+        diag, reason = error.diag, f"{_VALUES.get(code or '', 'a value is not taken')} ({text})"
+        place = (diag.table_name, diag.column_name, diag.constraint_name)
+        return ValueRefused(reason, *place, is_dangling=code == NO_PARENT)
     if code in _DENIED:
         return InvalidServer(SERVER, f"{_DENIED[code]} ({text})", hint="Check legacy.postgres and the user's grants.")
     if code in _MISSING:

@@ -6,12 +6,12 @@ neither a stopped server nor another user of the driver in this process holds a 
 
 from __future__ import annotations
 
-import itertools
 import math
 import os
 import select
 import time
 from collections.abc import Callable, Sequence
+from hashlib import blake2b
 from typing import Any
 
 import psycopg2
@@ -19,15 +19,20 @@ from psycopg2 import extensions
 
 from schemaless_core.deadline import Deadline
 from tripstore.backends.postgres.errors import LegacyUnavailable
-from tripstore.backends.postgres.wire.translation import SERVER, translate
+from tripstore.backends.postgres.wire.translation import SERVER, Again, translate
 
 Row = tuple[Any, ...]
 
 #: Waits of a busy call until it is asked who is in its way.
 SLOW_SECONDS = 0.3
+#: A plan is for tables as large as they were when it was made: one made for a few rows reads them all. ANALYZE ends
+#: such a plan, but may come late or never.
+PLAN_SECONDS = 10.0
 
-
-_numbers = itertools.count(1)
+_NO_SUCH_STATEMENT = "26000"
+_NOT_SUPPORTED = "0A000"
+#: The function of the server that finds a prepared statement whose answer would have other types than it had.
+_REVALIDATION = "RevalidateCachedQuery"
 
 
 class DeadlinePassed(LegacyUnavailable):
@@ -40,12 +45,16 @@ class DeadlinePassed(LegacyUnavailable):
 
 
 class Prepared:
-    """A statement that each connection plans once: a plan costs more than most reads by key."""
+    """A statement that each connection plans once: a plan costs more than most reads by key.
+
+    The types are those of its first parameters; of others Postgres finds them itself. Equal statements have one name,
+    whoever makes them: a connection has each once.
+    """
 
     def __init__(self, types: str, text: str) -> None:
-        self.name = f"tripstore_{next(_numbers)}"
-        self.types = types
+        self.head = f"({types})" if types else ""
         self.text = text
+        self.name = "tripstore_" + blake2b(f"{types} {text}".encode(), digest_size=12).hexdigest()
 
 
 class LegacyConnection:
@@ -60,6 +69,10 @@ class LegacyConnection:
         #: Who was found to hold what this call waits for.
         self.in_the_way: str | None = None
         self._prepared: set[str] = set()
+        #: Whether the server has statements that are not in `_prepared`: all go together.
+        self._has_outdated = False
+        #: When plans are old.
+        self._replan_at = time.monotonic() + PLAN_SECONDS
         self._reads = self._writes = select.poll()
         self._connection: extensions.connection = psycopg2.connect(async_=1, **arguments)
         try:
@@ -98,16 +111,31 @@ class LegacyConnection:
             self._wait()
             return self._cursor.fetchall() if self._cursor.description is not None else []
         except psycopg2.Error as error:
+            if _is_outdated(error):
+                self._prepared, self._has_outdated = set(), True
+                raise Again("a table was altered after statements were prepared") from error
             raise translate(error, self.in_the_way) from error
 
     def execute(self, statement: Prepared, arguments: str) -> list[Row]:
-        """Run a prepared statement; its first use on a connection carries its text. Arguments are SQL, quoted."""
-        name = statement.name
-        if name in self._prepared:
-            return self.rows(f"EXECUTE {name}({arguments})")
-        self.rows(f"PREPARE {name}({statement.types}) AS {statement.text}")
-        self._prepared.add(name)
-        return self.rows(f"EXECUTE {name}({arguments})")
+        """Run a prepared statement. Arguments are SQL, quoted."""
+        return self.rows(self.call(statement, arguments))
+
+    def call(self, statement: Prepared, arguments: str = "") -> str:
+        """A prepared statement's EXECUTE, to stand in a packet; its first use on a connection prepares it before."""
+        if statement.name not in self._prepared:
+            self._prepare(statement)
+        execute = f"EXECUTE {statement.name}({arguments})" if arguments else f"EXECUTE {statement.name}"
+        if (now := time.monotonic()) < self._replan_at:
+            return execute
+        self._replan_at = now + PLAN_SECONDS
+        return f"DISCARD PLANS; {execute}"
+
+    def _prepare(self, statement: Prepared) -> None:
+        if self._has_outdated:
+            self.rows("DEALLOCATE ALL")
+            self._has_outdated = False
+        self.rows(f"PREPARE {statement.name}{statement.head} AS {statement.text}")
+        self._prepared.add(statement.name)
 
     def close(self) -> None:
         self._connection.close()
@@ -158,3 +186,10 @@ class LegacyConnection:
             raise DeadlinePassed(self.in_the_way)
         seconds = min(remaining, max(until - time.monotonic(), 0.0))
         return bool(poller.poll(math.ceil(seconds * 1000)))
+
+
+def _is_outdated(error: psycopg2.Error) -> bool:
+    """Whether a prepared statement is of no more use as it is; prepared anew it may be."""
+    if error.pgcode == _NOT_SUPPORTED:  # of triggers of the company's, too
+        return error.diag.source_function == _REVALIDATION
+    return error.pgcode == _NO_SUCH_STATEMENT

@@ -1,0 +1,109 @@
+"""The processes of a cast: the production steps, and who asks for them.
+
+What an actor keeps between two rounds is nothing: a process that begins anew reads what it needs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from tests.explorer.programs import Code, Tools
+from tests.explorer.rules import Actor
+from tests.explorer.world import Get, Put, World, cell
+from tripstore.backends.postgres.capture.gate import Gate, GateState
+from tripstore.handover import backfill, relay, reverse, settle, switch
+from tripstore.handover.authority import Authority, Backend
+from tripstore.handover.call import call
+from tripstore.handover.steps import Step, Steps
+
+STATEMENT = Step("sql.statement", "a statement of somebody's own")
+COMMIT = Step("sql.commit", "commit it")
+
+
+#: The row as it is at the beginning.
+AT_POSTGRES, AT_SCHEMALESS = Authority(1, Backend.LEGACY), Authority(1, Backend.STORE)
+
+
+def put(name: str, key: int, version: int) -> Put:
+    return Put(cell(key, version, name))
+
+
+def get(key: int) -> Get:
+    return Get(key)
+
+
+def service(name: str, *operations: Put | Get, knows: Authority = AT_POSTGRES) -> Actor:
+    """A process with the facade inside. One that is killed begins anew and repeats what it had done (I4)."""
+
+    def code(tools: Tools) -> Steps[None]:
+        known = knows
+        left: tuple[Put | Get, ...] = operations
+        while left:
+            answer = yield from call(tools.ports, known, left[0])
+            known = answer.authority
+            left = left[1:]
+            del answer
+
+    return Actor(name, code, may_stop=True)
+
+
+def sql(name: str, *statements: tuple[str, int]) -> Actor:
+    """One transaction of somebody's own; who is refused begins it anew."""
+
+    def code(tools: Tools) -> Steps[None]:
+        left: Sequence[tuple[str, int]] = statements
+        while left:
+            verb, key = left[0]
+            yield STATEMENT
+            if tools.sql.statement(verb, key):
+                left = left[1:]
+            else:
+                left = statements
+        yield COMMIT
+        tools.sql.commit()
+
+    return Actor(name, code)
+
+
+def relay_(name: str = "L") -> Actor:
+    return Actor(name, lambda tools: relay.deliver(tools.ports, 1), repeats=True, carries="queue")
+
+
+def mirror(name: str, key: int) -> Actor:
+    """The reverse mirror of a shard."""
+    return Actor(name, lambda tools: reverse.mirror_back(tools.ports, key, 1), repeats=True, carries=key)
+
+
+def copier(name: str, key: int) -> Actor:
+    """A backfill of one chunk, done over until it is copied."""
+
+    def code(tools: Tools) -> Steps[None]:
+        is_copied = False
+        while not is_copied:
+            is_copied = yield from backfill.copy_chunk(tools.ports, key)
+
+    return Actor(name, code, copies=True)
+
+
+def switcher(name: str) -> Actor:
+    code: Code = lambda tools: switch.switch(tools.ports, name, 1, 1)  # noqa: E731
+    return Actor(name, code, restarts=False, may_stop=True)
+
+
+def reverser(name: str) -> Actor:
+    return Actor(name, lambda tools: switch.reverse(tools.ports, name), restarts=False, may_stop=True)
+
+
+def helper(name: str = "H") -> Actor:
+    """Any process that finds something unfinished."""
+    return Actor(name, lambda tools: settle.mend(tools.ports), repeats=True, watches=True)
+
+
+def is_troubled(w: World) -> bool:
+    """Whether there is something for a helper to do."""
+    if not w.row.is_open or w.barrier is not None:
+        return True
+    state = GateState.OPEN if w.row.backend is Backend.LEGACY else GateState.CLOSED
+    if w.gate != Gate(w.row.epoch, state):
+        return True
+    return w.row.backend is Backend.STORE and any(shard.up and shard.epoch < w.row.epoch for shard in w.shards)

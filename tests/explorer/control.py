@@ -1,0 +1,164 @@
+"""What one call does to Postgres: the queue, the barrier and the authority row."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tests.explorer.postgres import CLOSED, CLOSING, OPEN, Handler, flush, unflushed
+from tests.explorer.rules import Rules, Scenario
+from tests.explorer.world import At, Done, Outcomes, World, cell, key_of, replaced
+from tripstore.backends.postgres.capture.gate import Gate
+from tripstore.handover.authority import Authority, Backend
+from tripstore.handover.ports import Copies
+
+# ---- the queue ----------------------------------------------------------------------------------------------------
+
+
+def queued(w: World, me: int, phase: Any, arguments: tuple[Any, ...], rules: Rules, scene: Scenario) -> Outcomes:
+    counted = [change for change in w.queue if rules.counts_claimed or not change.is_claimed]
+    yield f"counts {len(counted)}", w, Done(len(counted))
+
+
+def claim(w: World, me: int, phase: Any, arguments: tuple[Any, ...], rules: Rules, scene: Scenario) -> Outcomes:
+    """Any of the changes: the lease of whoever has it may be over."""
+    _limit, from_others = (*arguments, False)[:2]
+    w = flush(w) if rules.claims_durably else w
+    for n, change in enumerate(w.queue):
+        # Remembered only where it matters.
+        claimed = (
+            w if rules.counts_claimed else w._replace(queue=replaced(w.queue, n, change._replace(is_claimed=True)))
+        )
+        body = w.tables[change.key].bodies[change.version]
+        assert body is not None
+        copies = Copies((cell(change.key, change.version, body),), w.row.epoch)
+        yield f"claims {change.key}@{change.version}", claimed, Done(copies)
+    if from_others and not w.queue:
+        yield "finds nothing to claim", w, Done(Copies((), w.row.epoch))
+
+
+def mark_delivered(
+    w: World, me: int, phase: Any, arguments: tuple[Any, ...], rules: Rules, scene: Scenario
+) -> Outcomes:
+    (cells,) = arguments
+    gone = {(key_of(each), each.ref_key) for each in cells}
+    yield "marks it", w._replace(queue=tuple(c for c in w.queue if (c.key, c.version) not in gone)), Done(None)
+
+
+def read_chunk(w: World, me: int, phase: Any, arguments: tuple[Any, ...], rules: Rules, scene: Scenario) -> Outcomes:
+    (key,) = arguments
+    table = w.tables[key]
+    version = table.version
+    body = table.bodies[version] if version else None
+    found = (cell(key, version, body),) if body is not None else ()
+    yield f"reads row {key}", w, Done(Copies(found, w.row.epoch))
+
+
+# ---- the barrier and the row --------------------------------------------------------------------------------------
+
+
+def take_barrier(w: World, me: int, phase: Any, arguments: tuple[Any, ...], rules: Rules, scene: Scenario) -> Outcomes:
+    if w.barrier is not None or (w.inside - {me} and rules.barrier_waits):
+        yield "waits for the barrier in vain", w, Done(False)
+    else:
+        yield "has the barrier", w._replace(barrier=me), Done(True)
+
+
+def authority(w: World, me: int, phase: Any, arguments: tuple[Any, ...], rules: Rules, scene: Scenario) -> Outcomes:
+    yield f"reads the row, epoch {w.row.epoch}", w, Done(w.row)
+
+
+def set_row(w: World, row: Authority, rules: Rules) -> World:
+    return (flush(w) if rules.row_is_durable else unflushed(w))._replace(row=row)
+
+
+def close(w: World, me: int, phase: Any, arguments: tuple[Any, ...], rules: Rules, scene: Scenario) -> Outcomes:
+    found, closing = arguments
+    if phase == "gate is closing":
+        yield "commits the row as closing", set_row(w, closing, rules)._replace(row_lock=None), Done(True)
+    elif w.row_lock is not None:
+        return
+    elif w.row != found:
+        yield "finds the row changed", w, Done(False)
+    elif found.backend is Backend.LEGACY:
+        begun = w._replace(gate=Gate(closing.epoch, CLOSING), row_lock=me)
+        yield "sets the gate to closing", begun, At("gate is closing")
+    else:
+        yield "sets the row to closing", set_row(w, closing, rules), Done(True)
+
+
+def shut_gate(w: World, me: int, phase: Any, arguments: tuple[Any, ...], rules: Rules, scene: Scenario) -> Outcomes:
+    (closing,) = arguments
+    if w.row_lock is not None:
+        return
+    if w.row == closing:
+        shut = flush(w)._replace(gate=Gate(closing.epoch, CLOSED)) if rules.shuts_gate else w
+        yield "shuts the gate", shut, Done(True)
+    else:
+        yield "finds the row changed", w, Done(False)
+
+
+def decide(w: World, me: int, phase: Any, arguments: tuple[Any, ...], rules: Rules, scene: Scenario) -> Outcomes:
+    closing, decided = arguments
+    if w.row_lock is not None:
+        return
+    without = w._replace(barrier=None) if w.barrier == me else w
+    has_lost = w.row != closing or (closing.backend is Backend.LEGACY and w.barrier != me)
+    if phase == "sees it closing":
+        yield "writes its decision", set_row(without, decided, rules), Done(True)
+    elif has_lost:
+        yield "finds the row changed", without, Done(False)
+    elif rules.decides_in_one_write:
+        yield "decides", set_row(without, decided, rules), Done(True)
+    else:
+        yield "sees it closing", w, At("sees it closing")
+
+
+def undo(w: World, me: int, phase: Any, arguments: tuple[Any, ...], rules: Rules, scene: Scenario) -> Outcomes:
+    closing, undone = arguments
+    if w.row_lock is not None:
+        return
+    if w.row == closing or not rules.undo_compares:
+        yield "undoes it", set_row(w, undone, rules), Done(True)
+    else:
+        yield "finds the row changed", w, Done(False)
+
+
+def obey(w: World, me: int, phase: Any, arguments: tuple[Any, ...], rules: Rules, scene: Scenario) -> Outcomes:
+    if phase is not None:
+        yield "sets the gate to what it had read", w._replace(gate=_gate(phase)), Done(phase)
+        return
+    if w.row_lock is not None:
+        return
+    if not w.row.is_open:
+        yield "leaves the hand-over alone", w, Done(w.row)
+        return
+    free = w._replace(barrier=None) if rules.ends_barrier else w
+    if not rules.gate_under_row:
+        yield "reads the row for the gate", free, At(w.row)
+    else:
+        yield "sets the gate to what the row says", flush(free)._replace(gate=_gate(w.row)), Done(w.row)
+
+
+def _gate(row: Authority) -> Gate:
+    return Gate(row.epoch, OPEN if row.is_open_for(Backend.LEGACY) else CLOSED)
+
+
+def is_overdue(w: World, me: int, phase: Any, arguments: tuple[Any, ...], rules: Rules, scene: Scenario) -> Outcomes:
+    yield "is patient", w, Done(False)
+    yield "has waited for too long", w, Done(True)
+
+
+HANDLERS: dict[str, Handler] = {
+    "legacy.take_barrier": take_barrier,
+    "legacy.queued": queued,
+    "legacy.claim": claim,
+    "legacy.mark_delivered": mark_delivered,
+    "legacy.read_chunk": read_chunk,
+    "control.authority": authority,
+    "control.close": close,
+    "control.shut_gate": shut_gate,
+    "control.decide": decide,
+    "control.undo": undo,
+    "control.obey": obey,
+    "control.is_overdue": is_overdue,
+}

@@ -1,0 +1,179 @@
+"""`Model`: what may happen next in a world, accidents included, and what must hold in every one."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from tests.explorer import control, postgres, schemaless
+from tests.explorer.actors import is_troubled
+from tests.explorer.postgres import Handler, crash, roll_back
+from tests.explorer.programs import Node, Program
+from tests.explorer.rules import Rules, Scenario
+from tests.explorer.world import KEYS, TOMBSTONE, At, Done, Place, Violation, World, first_world, replaced
+from tripstore.backends.postgres.capture.gate import Gate, GateState
+from tripstore.handover.authority import Backend
+from tripstore.handover.steps import Step
+
+HANDLERS: dict[str, Handler] = {**postgres.HANDLERS, **control.HANDLERS, **schemaless.HANDLERS}
+
+#: Who moves when no actor does: a server goes on by itself, or there is an accident.
+SERVER, ACCIDENT = -1, -2
+
+Move = tuple[int, str, World]
+
+
+class Model:
+    """One scenario under given rules."""
+
+    def __init__(self, scene: Scenario, rules: Rules | None = None, *, merges: bool = True) -> None:
+        self.scene = scene
+        self.rules = rules or Rules()
+        self._programs = [Program(actor.code, merges=merges) for actor in scene.cast]
+
+    @property
+    def may_stop(self) -> list[int]:
+        return [n for n, actor in enumerate(self.scene.cast) if actor.may_stop]
+
+    def steps_taken(self) -> set[Step]:
+        """The steps that any actor has come to so far."""
+        return {node.step for program in self._programs for node in program.nodes if node.step is not None}
+
+    def first(self) -> World:
+        return first_world(self.scene)
+
+    def moves(self, w: World) -> Iterator[Move]:
+        for me in range(len(self.scene.cast)):
+            yield from self.moves_of(w, me)
+            if w.budget.kills:
+                yield from self._kill(w, me)
+            if self.scene.cast[me].may_stop and w.places[me].phase == "written":
+                yield SERVER, f"Postgres ends {self.scene.cast[me].name}, idle in its transaction", self._dead(w, me)
+        yield from self._accidents(w)
+
+    # ---- actors ---------------------------------------------------------------------------------------------------
+
+    def node(self, w: World, me: int) -> Node:
+        """Where an actor is in its code."""
+        return self._programs[me].nodes[w.places[me].node]
+
+    def moves_of(self, w: World, me: int) -> Iterator[Move]:
+        """What an actor does next, or a server for it."""
+        place, node, actor = w.places[me], self.node(w, me), self.scene.cast[me]
+        if node.call is None or (actor.watches and place == Place(0) and not is_troubled(w)):
+            return
+        name, arguments = node.call
+        mover = SERVER if self._is_packet(name, place) else me
+        for label, after, outcome in HANDLERS[name](w, me, place.phase, arguments, self.rules, self.scene):
+            yield mover, f"{actor.name} {label}", self._at(after, me, node, outcome)
+
+    def _at(self, w: World, me: int, node: Node, outcome: Done | At) -> World:
+        if isinstance(outcome, At):
+            place = Place(node.number, outcome.phase)
+        else:
+            next_ = node.after(outcome.answer)
+            has_ended = next_.call is None and self.scene.cast[me].repeats
+            place = Place(0 if has_ended else next_.number)
+        return w._replace(places=replaced(w.places, me, place))
+
+    def _is_packet(self, name: str, place: Place) -> bool:
+        """Whether the server runs the rest of it whatever becomes of the client."""
+        return place.phase is not None and name == "control.close" and self.rules.closes_in_one_packet
+
+    # ---- accidents ------------------------------------------------------------------------------------------------
+
+    def _kill(self, w: World, me: int) -> Iterator[Move]:
+        place, node, actor = w.places[me], self.node(w, me), self.scene.cast[me]
+        is_busy = place != Place(0) and node.call is not None
+        if is_busy and not self._is_packet(node.call.name if node.call else "", place):
+            budget = w.budget._replace(kills=w.budget.kills - 1)
+            yield ACCIDENT, f"{actor.name} is killed", self._dead(w, me)._replace(budget=budget)
+
+    def _dead(self, w: World, me: int) -> World:
+        number = 0 if self.scene.cast[me].restarts else self._programs[me].gone.number
+        return roll_back(w, me)._replace(places=replaced(w.places, me, Place(number)))
+
+    def _accidents(self, w: World) -> Iterator[Move]:
+        if w.budget.crashes:
+            for loses in (False, True) if w.flushed is not None else (False,):
+                after = crash(w, loses=loses)._replace(budget=w.budget._replace(crashes=w.budget.crashes - 1))
+                for me in range(len(self.scene.cast)):
+                    if self._was_in_postgres(w, me):
+                        after = self._dead(after, me)
+                yield ACCIDENT, f"Postgres crashes{', its last commits are lost' if loses else ''}", after
+        shard = w.shards[-1]
+        if w.budget.outages and shard.up:
+            down = replaced(w.shards, -1 % len(w.shards), shard._replace(up=False))
+            yield (
+                ACCIDENT,
+                "server 1 stops answering",
+                w._replace(shards=down, budget=w.budget._replace(outages=w.budget.outages - 1)),
+            )
+        if not shard.up:
+            up = replaced(w.shards, -1 % len(w.shards), shard._replace(up=True))
+            yield ACCIDENT, "server 1 answers again", w._replace(shards=up)
+
+    def _was_in_postgres(self, w: World, me: int) -> bool:
+        """Whether its call, or its transaction, broke off. A barrier is missed when it comes to decide."""
+        call = self.node(w, me).call
+        in_call = w.places[me].phase is not None and call is not None and not call.name.startswith("store.")
+        return in_call or (me in w.inside)
+
+    # ---- what must hold -------------------------------------------------------------------------------------------
+
+    def check(self, w: World) -> None:
+        is_rw = any(shard.state == "RW" for shard in w.shards)
+        if is_rw and w.gate.state is GateState.OPEN:
+            raise Violation("I9: the gate of Postgres is open and a shard is RW")
+        if is_rw and w.writes:
+            raise Violation("I9: who has written in Postgres is not done, and a shard is RW")
+        for key, version, body in w.acknowledged:
+            if body not in (w.tables[key].bodies[version], w.cells[key][version]):
+                raise Violation(f"I1: acknowledged {key}@{version} is nowhere")
+        for key in KEYS:
+            self._check_row(w, key)
+
+    def _check_row(self, w: World, key: int) -> None:
+        table, cells = w.tables[key], w.cells[key]
+        queued = {change.version for change in w.queue if change.key == key}
+        here = {version for version, body in enumerate(table.bodies) if body}
+        there = {version for version, body in enumerate(cells) if body}
+        # What had been replaced before it was copied is not missed.
+        past = {1} if not self._is_copied(w) or (not self.scene.is_copied and max(here) > 1) else set()
+        if any(table.bodies[version] != cells[version] for version in here & there):
+            raise Violation(f"I2: two bodies under one key of row {key}: {table.bodies}, {cells}")
+        if table.version != (0 if table.bodies[max(here)] == TOMBSTONE else max(here)):
+            raise Violation(f"I4: row {key} holds version {table.version} of {table.bodies}")
+        if here - there - queued - past:
+            raise Violation(f"I8: row {key} is {table.bodies} in Postgres, {cells} in Schemaless, and not queued")
+        if not here.issuperset(w.log[key][: w.offsets[key]]):
+            raise Violation(f"I1: the reverse mirror is past what it has not written of row {key}")
+        if w.row.is_open_for(Backend.LEGACY) and there - here:
+            raise Violation(f"I1: Postgres is the authority and lacks what Schemaless has of row {key}")
+        if w.row.is_open_for(Backend.STORE) and here - there - past:
+            raise Violation(f"I8: Schemaless is the authority and lacks what Postgres has of row {key}")
+
+    def _is_copied(self, w: World) -> bool:
+        """Whether what the mirror did not have from the start has been copied."""
+        places = (self.node(w, me) for me, actor in enumerate(self.scene.cast) if actor.copies)
+        return self.scene.is_copied or all(node.call is None for node in places)
+
+    def is_good(self, w: World) -> bool:
+        """One store is open, as the row says, and nothing is on its way."""
+        legacy = w.row.is_open_for(Backend.LEGACY) and w.gate == Gate(w.row.epoch, GateState.OPEN)
+        store = w.row.is_open_for(Backend.STORE) and all(shard == (w.row.epoch, "RW", True) for shard in w.shards)
+        is_free = w.barrier is None and w.row_lock is None
+        return (legacy or store) and is_free and self._is_carried(w)
+
+    def _is_carried(self, w: World) -> bool:
+        """Whether all has arrived that somebody in the cast carries."""
+        carried = {carries for actor in self.scene.cast if (carries := actor.carries) is not None}
+        is_relayed = "queue" not in carried or not w.queue
+        return (
+            is_relayed
+            and self._is_copied(w)
+            and all(len(w.log[key]) <= w.offsets[key] for key in KEYS if key in carried)
+        )
+
+    def describe(self, w: World) -> str:
+        shards = [tuple(shard) for shard in w.shards]
+        return f"row {w.row}, gate {tuple(w.gate)}, barrier {w.barrier}, row lock {w.row_lock}, shards {shards}"

@@ -1,0 +1,176 @@
+"""`Program`: the production steps as an automaton that the explorer can enter at any point.
+
+A generator can neither be copied nor compared. So a point between two steps is known by what the code could do from
+here on: where each frame stands, and its local variables. To leave a point by an answer, the generator is run anew
+with the answers that led there, once for each point and answer; after that the explorer only follows the links.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable
+from types import GeneratorType
+from typing import Any, NamedTuple, cast
+
+from tripstore.handover.ports import ControlPort, LegacyPort, Ports, StorePort
+from tripstore.handover.steps import Step, Steps
+
+SERVERS = ("server 0", "server 1")
+
+
+class SqlPort(NamedTuple):
+    """What somebody's own SQL asks of Postgres: not ours, so in no port."""
+
+    statement: Callable[[str, int], bool]
+    commit: Callable[[], None]
+
+
+class Call(NamedTuple):
+    """One call of a port."""
+
+    name: str
+    arguments: tuple[Any, ...]
+
+
+class _Reached(BaseException):
+    """The call whose answer is not known yet."""
+
+    def __init__(self, call: Call) -> None:
+        self.call = call
+
+
+class _Port:
+    """Answers from a record; what is not in there has been reached."""
+
+    servers = SERVERS
+
+    def __init__(self, name: str, record: _Record) -> None:
+        self._name = name
+        self._record = record
+
+    def __getattr__(self, verb: str) -> Callable[..., Any]:
+        return lambda *arguments, **options: self._record.answer(
+            Call(f"{self._name}.{verb}", (*arguments, *options.values()))
+        )
+
+
+class _Record:
+    def __init__(self, answers: tuple[Any, ...]) -> None:
+        self.answers = answers
+        self.given = 0
+        self.since_yield = 1  # a call before the first step is one too many
+
+    def answer(self, call: Call) -> Any:
+        self.since_yield += 1
+        assert self.since_yield == 1, f"{call.name}: a second call in one step"
+        if self.given == len(self.answers):
+            raise _Reached(call)
+        self.given += 1
+        return self.answers[self.given - 1]
+
+
+class Node:
+    """A point between two steps."""
+
+    __slots__ = ("answers", "call", "links", "number", "program", "step", "value")
+
+    def __init__(self, program: Program, number: int, answers: tuple[Any, ...]) -> None:
+        self.program = program
+        self.number = number
+        self.answers = answers
+        self.links: dict[Hashable, Node] = {}
+        #: What comes next; None: it has ended.
+        self.step: Step | None = None
+        self.call: Call | None = None
+        #: What it returned.
+        self.value: Any = None
+
+    def after(self, answer: Hashable) -> Node:
+        """Where this answer leads."""
+        found = self.links.get(answer)
+        if found is None:
+            found = self.links[answer] = self.program.node((*self.answers, answer))
+        return found
+
+
+Code = Callable[["Tools"], Steps[Any]]
+
+
+class Tools(NamedTuple):
+    """What the code of an actor may use."""
+
+    ports: Ports
+    sql: SqlPort
+
+
+class Program:
+    """An actor's code, explored as far as it was needed."""
+
+    def __init__(self, code: Code, *, merges: bool = True) -> None:
+        self._code = code
+        self._merges = merges
+        self._known: dict[Hashable, Node] = {}
+        #: By number; the first is the beginning.
+        self.nodes: list[Node] = []
+        self._gone: Node | None = None
+        self.node(())
+
+    def node(self, answers: tuple[Any, ...]) -> Node:
+        """The point to which these answers lead; one that is known, when the code could not tell the difference."""
+        record = _Record(answers)
+        ports = [_Port(name, record) for name in ("legacy", "store", "control", "sql")]
+        tools = Tools(
+            Ports(cast(LegacyPort, ports[0]), cast(StorePort, ports[1]), cast(ControlPort, ports[2])),
+            cast(SqlPort, ports[3]),
+        )
+        steps = self._code(tools)
+        step, call, value, place = _advance(steps, record)
+        key = (step, place) if self._merges else answers
+        node = self._known.get(key)
+        if node is None:
+            node = self._known[key] = self._add(answers)
+            node.step, node.call, node.value = step, call, value
+        assert (node.step, node.call) == (step, call), "two ways to one point, and it goes on in two ways"
+        return node
+
+    @property
+    def gone(self) -> Node:
+        """Where an actor is that does not come back."""
+        if self._gone is None:
+            self._gone = self._add(())
+        return self._gone
+
+    def _add(self, answers: tuple[Any, ...]) -> Node:
+        self.nodes.append(Node(self, len(self.nodes), answers))
+        return self.nodes[-1]
+
+
+def _advance(steps: Steps[Any], record: _Record) -> tuple[Step | None, Call | None, Any, Hashable]:
+    """Run to the first call that the record has no answer to."""
+    step: Step | None = None
+    place: Hashable = None
+    while True:
+        try:
+            step = next(steps)
+        except StopIteration as end:
+            assert record.given == len(record.answers), "it ended before its answers did"
+            return None, None, end.value, ("ended", end.value)
+        except _Reached as reached:
+            return step, reached.call, None, place
+        record.since_yield = 0
+        if record.given == len(record.answers):
+            place = _place(steps)
+    # Not reached: the loop ends by returning.
+
+
+def _place(steps: object) -> Hashable:
+    """Where the code stands: every frame, innermost last, with its local variables but the ports."""
+    frames: list[Hashable] = []
+    while isinstance(steps, GeneratorType):
+        frame = steps.gi_frame
+        assert frame is not None
+        variables = tuple(
+            (name, value) for name, value in frame.f_locals.items() if not isinstance(value, _Port | Ports | Tools)
+        )
+        frames.append((frame.f_code, frame.f_lasti, variables))
+        steps = steps.gi_yieldfrom
+    return tuple(frames)

@@ -1,0 +1,87 @@
+"""What a scenario is: who takes part, which accidents may happen, and which rules hold."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from tests.explorer.programs import Code
+from tripstore.handover.authority import Backend
+
+
+@dataclass(frozen=True)
+class Rules:
+    """What the servers and the port of each kind do; each flag taken away is a control."""
+
+    #: The decision is one compare-and-set, not a look and a write.
+    decides_in_one_write: bool = True
+    #: A writer takes its lock, then looks at the gate.
+    locks_before_gate: bool = True
+    #: Changes that others have claimed are counted.
+    counts_claimed: bool = True
+    #: An undo compares, too.
+    undo_compares: bool = True
+    #: A server is opened only when its epoch is older.
+    open_compares: bool = True
+    #: A server is closed at the row's epoch, not at one more than its own.
+    closes_at_row_epoch: bool = True
+    #: Reads of Postgres look at the gate.
+    fences_reads: bool = True
+    #: A shard answers owners only while it is RW at their epoch: their reads, and their writes.
+    store_fences_reads: bool = True
+    store_fences_writes: bool = True
+    #: What reads of Postgres compare is also the gate's epoch.
+    gate_has_epoch: bool = True
+    #: The gate is set under the lock of the row.
+    gate_under_row: bool = True
+    #: Gate and row are closed by one packet.
+    closes_in_one_packet: bool = True
+    #: Whoever obeys ends who holds the barrier.
+    ends_barrier: bool = True
+    #: The gate is closed before the barrier goes.
+    shuts_gate: bool = True
+    #: The barrier waits for those inside.
+    barrier_waits: bool = True
+    #: A claim is durable before it is sent.
+    claims_durably: bool = True
+    #: So is what the reverse mirror wrote, before its offset is saved.
+    applies_durably: bool = True
+    #: So are the changes of the row.
+    row_is_durable: bool = True
+    #: A cell at or below the tomb is history.
+    obeys_tombs: bool = True
+
+
+@dataclass(frozen=True)
+class Actor:
+    """One process of a cast."""
+
+    name: str
+    code: Code
+    #: When it is through it begins anew.
+    repeats: bool = False
+    #: It begins only while something is unfinished.
+    watches: bool = False
+    #: When it is killed it begins anew, whatever was in hand.
+    restarts: bool = True
+    #: Whether all must come right, too, when it is stopped for ever.
+    may_stop: bool = False
+    #: What it alone brings to its end: the queue, or the log of a shard.
+    carries: str | int | None = None
+    #: Brings the past.
+    copies: bool = False
+
+
+@dataclass(frozen=True)
+class Scenario:
+    """A cast, where it starts, and how many accidents of each kind may happen."""
+
+    name: str
+    cast: tuple[Actor, ...]
+    start: Backend = Backend.LEGACY
+    kills: int = 0
+    crashes: int = 0
+    outages: int = 0
+    #: Whether the mirror has the past from the start.
+    is_copied: bool = True
+    #: Commits of direct SQL are not durable when they are acknowledged.
+    asynchronous: bool = False

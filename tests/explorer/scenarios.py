@@ -1,0 +1,117 @@
+"""Casts for the explorer: who takes part, and which accidents may happen."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from tests.explorer import broken
+from tests.explorer.actors import (
+    AT_SCHEMALESS,
+    copier,
+    get,
+    helper,
+    mirror,
+    put,
+    relay_,
+    reverser,
+    service,
+    sql,
+    switcher,
+)
+from tests.explorer.rules import Actor, Scenario
+from tripstore.handover.authority import Authority, Backend
+
+S, R, H, L = switcher("S"), reverser("R"), helper("H"), relay_("L")
+M0, M1 = mirror("M0", 0), mirror("M1", 1)
+#: Who is stopped goes on at last; callers alone undo what takes too long.
+PRESENT_S, PRESENT_R = replace(S, may_stop=False), replace(R, may_stop=False)
+#: Knows Postgres as the authority of an epoch that is gone.
+OUTDATED = Authority(0, Backend.LEGACY)
+
+
+def forward(name: str, *cast: Actor, **accidents: int) -> Scenario:
+    return Scenario(name, cast, **accidents)  # type: ignore[arg-type]  # mypy takes them for all fields
+
+
+def back(name: str, *cast: Actor, **accidents: int) -> Scenario:
+    return Scenario(name, cast, start=Backend.STORE, **accidents)  # type: ignore[arg-type]  # as above
+
+
+def writer(name: str, key: int) -> Actor:
+    """Puts a cell of its own, above what others put, by whichever store is the authority."""
+    return service(name, put(name, key, 3))
+
+
+def late_writer(name: str, key: int) -> Actor:
+    return service(name, put(name, key, 3), knows=AT_SCHEMALESS)
+
+
+def late_reader(name: str, key: int) -> Actor:
+    return service(name, get(key), knows=AT_SCHEMALESS)
+
+
+UPDATE_0, UPDATE_BOTH = sql("W", ("update", 0)), sql("W", ("update", 0), ("update", 1))
+DELETE_0 = sql("W", ("delete", 0))
+
+#: Walked to their ends in every run.
+SMALL = [
+    forward("forward", S, H, UPDATE_0, writer("F", 1), kills=1),
+    forward("forward, killed", S, H, UPDATE_0, L, kills=3),
+    forward("forward, one row", S, H, UPDATE_0, writer("F", 0)),
+    forward("forward, two statements", S, H, UPDATE_BOTH, L, kills=1),
+    forward("forward, reading", PRESENT_S, writer("F", 0), service("G", get(0))),
+    forward("forward, crash", S, H, UPDATE_0, L, kills=1, crashes=1),
+    forward("forward, outage", S, H, writer("F", 1), L, outages=1),
+    forward("two switchers", S, switcher("S2"), H, UPDATE_0),
+    forward("two relays", S, H, UPDATE_0, L, relay_("L2")),
+    replace(forward("asynchronous", S, H, UPDATE_0, L, crashes=1), asynchronous=True),
+    replace(forward("asynchronous, again", H, UPDATE_0, sql("V", ("update", 0)), L, crashes=1), asynchronous=True),
+    replace(forward("backfill", S, H, copier("B", 0), copier("C", 1), DELETE_0), is_copied=False),
+    replace(forward("backfill, killed", copier("B", 0), copier("C", 1), DELETE_0, L, kills=1), is_copied=False),
+    forward("deleted", M0, mirror("M", 0), L, DELETE_0, writer("F", 0), service("G", get(0))),
+    back("back", R, H, M0, L, late_writer("F", 0), UPDATE_0),
+    back("back, killed", R, H, M0, L, late_writer("F", 0), kills=1),
+    back("back, both rows", R, H, M0, M1, late_writer("F", 0), late_writer("G", 1)),
+    back("back, reading", PRESENT_R, M0, late_writer("F", 0), late_reader("G", 0)),
+    back("back, old reader", PRESENT_R, M0, late_writer("F", 0), service("G", get(0), knows=OUTDATED)),
+    back("back, outage", R, H, M1, late_writer("F", 1), kills=1, outages=1),
+    back("back, crash", R, H, M1, late_writer("F", 1), kills=1, crashes=1),
+    back("back, late backfill", R, H, M0, L, copier("B", 0), late_writer("F", 0)),
+    back("two reversers", R, reverser("R2"), H, M0),
+]
+
+#: Walked as far as the scale allows.
+LARGE = [
+    forward("large: forward", S, H, L, UPDATE_0, writer("F", 0), kills=1),
+    forward("large: two statements", S, H, UPDATE_BOTH, writer("F", 0), kills=1),
+    forward("large: forward, reading", S, H, L, writer("F", 0), service("G", get(0), get(0)), kills=1),
+    forward("large: crash", S, H, L, UPDATE_0, writer("F", 1), crashes=1),
+    forward("large: two switchers", S, switcher("S2"), H, L, UPDATE_0, kills=1),
+    back(
+        "large: back",
+        *(R, H, M0, M1, L, late_writer("F", 0)),
+        service("G", get(0), put("G", 1, 3), knows=AT_SCHEMALESS),
+        kills=1,
+    ),
+    back("large: two reversers", R, reverser("R2"), H, M0, late_writer("F", 0)),
+    forward("large: round", PRESENT_S, PRESENT_R, M0, L, service("F", put("F", 0, 2)), service("G", get(0))),
+    forward("large: late step", S, switcher("S2"), R, H),
+]
+
+SCENARIOS = {scene.name: scene for scene in [*SMALL, *LARGE]}
+
+
+def with_mistake(scene: str, actor: str) -> Scenario:
+    """A scenario in which one actor does it the wrong way."""
+    codes = {
+        "relay_that_marks_first": lambda tools: broken.relay_that_marks_first(tools.ports),
+        "mirror_that_saves_first": lambda tools: broken.mirror_that_saves_first(tools.ports, 0),
+        "switch_that_drains_first": lambda tools: broken.switch_that_drains_first(tools.ports, "S"),
+        "switch_that_opens_first": lambda tools: broken.switch_that_opens_first(tools.ports, "S"),
+        "reverse_that_counts_first": lambda tools: broken.reverse_that_counts_first(tools.ports, "R"),
+        "reverse_that_needs_no_answer": lambda tools: broken.reverse_that_needs_no_answer(tools.ports, "R"),
+    }
+    found = SCENARIOS[scene]
+    name = {"relay": "L", "mirror": "M0", "switch": "S", "reverse": "R"}[actor.partition("_")[0]]
+    cast = tuple(replace(one, code=codes[actor]) if one.name == name else one for one in found.cast)
+    return replace(found, name=f"{scene}, {actor}", cast=cast)

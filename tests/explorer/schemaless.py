@@ -1,0 +1,142 @@
+"""What one call does to Schemaless: two shards, each on a server of its own. A server that is down answers nobody."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tests.explorer.postgres import Handler
+from tests.explorer.programs import SERVERS
+from tests.explorer.rules import Rules, Scenario
+from tests.explorer.world import (
+    At,
+    Done,
+    Get,
+    Outcomes,
+    Put,
+    Shard,
+    Violation,
+    World,
+    acknowledge,
+    body_of,
+    cell,
+    check_owner,
+    key_of,
+    latest,
+    replaced,
+    told,
+)
+from tripstore.handover.authority import Backend
+from tripstore.handover.ports import REFUSED, Page
+
+
+def stored(w: World, key: int, version: int, body: str) -> World:
+    there = w.cells[key][version]
+    if there is not None:
+        if there != body:
+            raise Violation(f"I2: cell {key}@{version} is {there} and was to be {body}")
+        return w
+    cells = replaced(w.cells, key, replaced(w.cells[key], version, body))
+    return w._replace(cells=cells, log=replaced(w.log, key, (*w.log[key], version)))
+
+
+def call(w: World, me: int, phase: Any, arguments: tuple[Any, ...], rules: Rules, scene: Scenario) -> Outcomes:
+    operation, epoch = arguments
+    key = operation.key if isinstance(operation, Get) else key_of(operation.cell)
+    shard = w.shards[key]
+    if not shard.up:
+        return
+    is_fenced = rules.store_fences_reads if isinstance(operation, Get) else rules.store_fences_writes
+    if is_fenced and (shard.state != "RW" or shard.epoch != epoch):
+        yield "is refused", w, Done(REFUSED)
+    elif isinstance(operation, Get):
+        version = latest(w.cells[key])
+        yield f"is told version {version}", told(w, me, key, version, w.floor[key]), Done(version)
+    else:
+        assert isinstance(operation, Put)
+        version, body = operation.cell.ref_key, body_of(operation.cell)
+        after = check_owner(stored(w, key, version, body), Backend.STORE)
+        yield f"stores {key}@{version}", acknowledge(after, key, version, body), Done("stored")
+
+
+def copy(w: World, me: int, phase: Any, arguments: tuple[Any, ...], rules: Rules, scene: Scenario) -> Outcomes:
+    """Shard by shard: one cell at a time here."""
+    cells, epoch = arguments
+    done: tuple[int, ...] = phase or ()
+    if len(done) == len(cells):
+        yield "copied nothing", w, Done(())
+        return
+    next_ = cells[len(done)]
+    key = key_of(next_)
+    shard = w.shards[key]
+    if not shard.up:
+        return
+    is_taken = shard.state in ("RW", "COPY") and shard.epoch <= epoch
+    after = stored(w, key, next_.ref_key, body_of(next_)) if is_taken else w
+    done = (*done, int(is_taken))
+    label = f"copies {key}@{next_.ref_key}" if is_taken else "is refused as a copier"
+    if len(done) < len(cells):
+        yield label, after, At(done)
+    else:
+        yield label, after, Done(tuple(each for each, taken in zip(cells, done, strict=True) if taken))
+
+
+def open_(w: World, me: int, phase: Any, arguments: tuple[Any, ...], rules: Rules, scene: Scenario) -> Outcomes:
+    server, epoch = arguments
+    key = SERVERS.index(server)
+    shard = w.shards[key]
+    if not shard.up:
+        yield f"{server} does not answer", w, Done(False)
+        return
+    if shard.epoch < epoch or not rules.open_compares:
+        w = w._replace(shards=replaced(w.shards, key, Shard(epoch, "RW", True)))
+    yield f"opens {server} for {epoch}", w, Done(True)
+
+
+def close(w: World, me: int, phase: Any, arguments: tuple[Any, ...], rules: Rules, scene: Scenario) -> Outcomes:
+    server, epoch = arguments
+    key = SERVERS.index(server)
+    shard = w.shards[key]
+    if not shard.up:
+        yield f"{server} does not answer", w, Done(False)
+        return
+    if not rules.closes_at_row_epoch:
+        shard = Shard(shard.epoch + 1, "COPY", True)
+    elif shard.epoch < epoch:
+        shard = Shard(epoch, "COPY", True)
+    is_closed = shard.state == "COPY" and (shard.epoch == epoch or not rules.closes_at_row_epoch)
+    yield f"closes {server} at {epoch}", w._replace(shards=replaced(w.shards, key, shard)), Done(is_closed)
+
+
+def unmirrored(w: World, me: int, phase: Any, arguments: tuple[Any, ...], rules: Rules, scene: Scenario) -> Outcomes:
+    (server,) = arguments
+    key = SERVERS.index(server)
+    if w.shards[key].up:
+        count = len(w.log[key]) - w.offsets[key]
+        yield f"counts {count} cells to mirror back", w, Done(count)
+
+
+def read_log(w: World, me: int, phase: Any, arguments: tuple[Any, ...], rules: Rules, scene: Scenario) -> Outcomes:
+    key, limit = arguments
+    position = w.offsets[key]
+    versions = w.log[key][position : position + limit]
+    if w.shards[key].up and versions:
+        found = tuple(cell(key, version, str(w.cells[key][version])) for version in versions)
+        yield f"reads {len(found)} of shard {key}", w, Done(Page(found, position + len(found)))
+
+
+def save_offset(w: World, me: int, phase: Any, arguments: tuple[Any, ...], rules: Rules, scene: Scenario) -> Outcomes:
+    key, position = arguments
+    if w.shards[key].up:
+        offsets = replaced(w.offsets, key, max(w.offsets[key], position))
+        yield f"saves offset {position} of shard {key}", w._replace(offsets=offsets), Done(None)
+
+
+HANDLERS: dict[str, Handler] = {
+    "store.call": call,
+    "store.copy": copy,
+    "store.open": open_,
+    "store.close": close,
+    "store.unmirrored": unmirrored,
+    "store.read_log": read_log,
+    "store.save_offset": save_offset,
+}

@@ -1,0 +1,195 @@
+"""`World`: all that two stores, the authority row and some processes are at one moment, as one value."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterator
+from dataclasses import dataclass
+from functools import cache
+from typing import Any, NamedTuple
+from uuid import UUID
+
+from schemaless_core.cell import Cell
+from tests.explorer.rules import Scenario
+from tripstore.backends.postgres.capture.gate import Gate, GateState
+from tripstore.handover.authority import Authority, Backend
+
+#: Two rows, each in a shard and on a server of its own.
+KEYS = (0, 1)
+ROWS = (UUID(int=1), UUID(int=2))
+COLUMN = "STATUS"
+#: Ref keys are 1 … VERSIONS - 1.
+VERSIONS = 6
+TOMBSTONE = "(deleted)"
+OLD = "old"
+
+Bodies = tuple[str | None, ...]
+Change = tuple[int, int]  # key and version
+
+
+class Violation(Exception):
+    """An invariant does not hold."""
+
+
+@dataclass(frozen=True)
+class Put:
+    """An owner's write of one cell."""
+
+    cell: Cell
+
+    def __call__(self, store: object) -> Any:
+        raise NotImplementedError("the world looks at it")
+
+
+@dataclass(frozen=True)
+class Get:
+    """A caller's read of the latest version of a row."""
+
+    key: int
+
+    def __call__(self, store: object) -> Any:
+        raise NotImplementedError("the world looks at it")
+
+
+class Shard(NamedTuple):
+    epoch: int
+    state: str
+    up: bool
+
+
+class Table(NamedTuple):
+    """What Postgres has of one row: every version there ever was, and which one the row holds (0: there is no row)."""
+
+    bodies: Bodies
+    version: int
+
+
+class Queued(NamedTuple):
+    key: int
+    version: int
+    is_claimed: bool
+
+
+class Write(NamedTuple):
+    """A statement that is not committed."""
+
+    actor: int
+    key: int
+    version: int
+    body: str
+
+
+class Budget(NamedTuple):
+    """Accidents that may still happen."""
+
+    kills: int
+    crashes: int
+    outages: int
+
+
+class Place(NamedTuple):
+    """Where an actor is: a point of its program, and how far the server is with the call that comes next."""
+
+    node: int
+    phase: Hashable = None
+
+
+class World(NamedTuple):
+    row: Authority
+    row_lock: int | None
+    gate: Gate
+    barrier: int | None
+    inside: frozenset[int]
+    writes: tuple[Write, ...]
+    tables: tuple[Table, ...]
+    queue: tuple[Queued, ...]
+    #: Postgres as it was at its last flush, when something is committed that it has not flushed.
+    flushed: tuple[Any, ...] | None
+    shards: tuple[Shard, ...]
+    cells: tuple[Bodies, ...]
+    log: tuple[tuple[int, ...], ...]
+    offsets: tuple[int, ...]
+    #: The latest version of each row that somebody was told of.
+    floor: tuple[int, ...]
+    acknowledged: frozenset[tuple[int, int, str]]
+    budget: Budget
+    places: tuple[Place, ...]
+
+
+class Done(NamedTuple):
+    """The server has answered."""
+
+    answer: Hashable
+
+
+class At(NamedTuple):
+    """The server is in the middle of it."""
+
+    phase: Hashable
+
+
+Outcomes = Iterator[tuple[str, World, Done | At]]
+
+
+def replaced(sequence: tuple[Any, ...], index: int, value: Any) -> tuple[Any, ...]:
+    return (*sequence[:index], value, *sequence[index + 1 :])
+
+
+@cache
+def cell(key: int, version: int, body: str) -> Cell:
+    return Cell(ROWS[key], COLUMN, version, None if body == TOMBSTONE else body)
+
+
+def key_of(of: Cell) -> int:
+    return ROWS.index(of.row_key)
+
+
+def body_of(of: Cell) -> str:
+    return TOMBSTONE if of.body is None else str(of.body)
+
+
+def latest(bodies: Bodies) -> int:
+    return max((version for version, body in enumerate(bodies) if body), default=0)
+
+
+def acknowledge(w: World, key: int, version: int, body: str) -> World:
+    floor = replaced(w.floor, key, max(w.floor[key], version))
+    return w._replace(acknowledged=w.acknowledged | {(key, version, body)}, floor=floor)
+
+
+def told(w: World, who: int, key: int, version: int, floor: int) -> World:
+    """A caller is given an answer, `floor` having been acknowledged when it was asked for."""
+    if version < floor:
+        raise Violation(f"I9: actor {who} was answered version {version} of row {key}, {floor} was there before")
+    return w._replace(floor=replaced(w.floor, key, max(version, w.floor[key])))
+
+
+def check_owner(w: World, backend: Backend) -> World:
+    """A backend has taken an owner's write."""
+    if w.row.backend is not backend:
+        raise Violation(f"I9: {backend.value} took an owner's write, and the authority is {w.row.backend.value}")
+    return w
+
+
+def first_world(scene: Scenario) -> World:
+    old: Bodies = replaced((None,) * VERSIONS, 1, OLD)
+    is_legacy = scene.start is Backend.LEGACY
+    copied = old if scene.is_copied else (None,) * VERSIONS
+    return World(
+        row=Authority(1, scene.start),
+        row_lock=None,
+        gate=Gate(1, GateState.OPEN if is_legacy else GateState.CLOSED),
+        barrier=None,
+        inside=frozenset(),
+        writes=(),
+        tables=(Table(old, 1),) * len(KEYS),
+        queue=(),
+        flushed=None,
+        shards=(Shard(1, "COPY" if is_legacy else "RW", True),) * len(KEYS),
+        cells=(copied,) * len(KEYS),
+        log=((1,) if scene.is_copied else (),) * len(KEYS),
+        offsets=(1 if scene.is_copied else 0,) * len(KEYS),
+        floor=(1,) * len(KEYS),
+        acknowledged=frozenset(),
+        budget=Budget(scene.kills, scene.crashes, scene.outages),
+        places=(Place(0),) * len(scene.cast),
+    )

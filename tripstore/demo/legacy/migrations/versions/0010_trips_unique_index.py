@@ -1,0 +1,38 @@
+"""trips: unique index on (trip_uuid).
+
+    CREATE UNIQUE INDEX CONCURRENTLY "tripstore_trips_trip_uuid" ON "public"."trips" ("trip_uuid");
+
+Nobody is blocked. Of a table with partitions one after the other, then they are attached.
+Written by `tripstore ids revisions`. What is done is passed over: killed anywhere, it is run again.
+"""
+
+from __future__ import annotations
+
+from alembic import op
+
+from tripstore.backends.postgres.ids.id_step import IdStep
+
+revision = "0010"
+down_revision = "0009"
+branch_labels = None
+depends_on = None
+
+STEP = IdStep(
+    kind="UniqueIndex",
+    table=("public", "trips"),
+    uuid="trip_uuid",
+    id="id",
+    parent=("public", "trips"),
+    parent_id="id",
+    parent_uuid="trip_uuid",
+)
+
+
+def upgrade() -> None:
+    with op.get_context().autocommit_block():
+        STEP.apply(op.get_bind())
+
+
+def downgrade() -> None:
+    with op.get_context().autocommit_block():
+        STEP.revert(op.get_bind())

@@ -1,0 +1,41 @@
+"""billing_attempts.trip_uuid: add the column.
+
+    ALTER TABLE "public"."billing_attempts" ADD COLUMN "trip_uuid" uuid;
+    COMMENT ON COLUMN "public"."billing_attempts"."trip_uuid" IS 'Added by tripstore: the row key.';
+
+No lock is waited for longer than 0.3 s; then everybody passes, and it is tried again.
+Whoever is in the way after all is named.
+Written by `tripstore ids revisions`. What is done is passed over: killed anywhere, it is run again.
+"""
+
+from __future__ import annotations
+
+from alembic import op
+
+from tripstore.backends.postgres.ids.id_step import IdStep
+
+revision = "0011"
+down_revision = "0010"
+branch_labels = None
+depends_on = None
+
+STEP = IdStep(
+    kind="AddColumn",
+    table=("public", "billing_attempts"),
+    uuid="trip_uuid",
+    id="trip_id",
+    number="attempt_no",
+    parent=("public", "trips"),
+    parent_id="id",
+    parent_uuid="trip_uuid",
+)
+
+
+def upgrade() -> None:
+    with op.get_context().autocommit_block():
+        STEP.apply(op.get_bind())
+
+
+def downgrade() -> None:
+    with op.get_context().autocommit_block():
+        STEP.revert(op.get_bind())

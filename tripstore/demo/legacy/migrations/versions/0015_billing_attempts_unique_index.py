@@ -1,0 +1,40 @@
+"""billing_attempts: unique index on (trip_uuid, attempt_no).
+
+    CREATE UNIQUE INDEX CONCURRENTLY "tripstore_billing_attempts_trip_uuid_attempt_no" ON
+      "public"."billing_attempts" ("trip_uuid", "attempt_no");
+
+Nobody is blocked. Of a table with partitions one after the other, then they are attached.
+Written by `tripstore ids revisions`. What is done is passed over: killed anywhere, it is run again.
+"""
+
+from __future__ import annotations
+
+from alembic import op
+
+from tripstore.backends.postgres.ids.id_step import IdStep
+
+revision = "0015"
+down_revision = "0014"
+branch_labels = None
+depends_on = None
+
+STEP = IdStep(
+    kind="UniqueIndex",
+    table=("public", "billing_attempts"),
+    uuid="trip_uuid",
+    id="trip_id",
+    number="attempt_no",
+    parent=("public", "trips"),
+    parent_id="id",
+    parent_uuid="trip_uuid",
+)
+
+
+def upgrade() -> None:
+    with op.get_context().autocommit_block():
+        STEP.apply(op.get_bind())
+
+
+def downgrade() -> None:
+    with op.get_context().autocommit_block():
+        STEP.revert(op.get_bind())

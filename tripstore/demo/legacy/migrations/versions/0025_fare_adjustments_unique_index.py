@@ -1,0 +1,40 @@
+"""fare_adjustments: unique index on (trip_uuid, n).
+
+    CREATE UNIQUE INDEX CONCURRENTLY "tripstore_fare_adjustments_trip_uuid_n" ON "public"."fare_adjustments"
+      ("trip_uuid", "n");
+
+Nobody is blocked. Of a table with partitions one after the other, then they are attached.
+Written by `tripstore ids revisions`. What is done is passed over: killed anywhere, it is run again.
+"""
+
+from __future__ import annotations
+
+from alembic import op
+
+from tripstore.backends.postgres.ids.id_step import IdStep
+
+revision = "0025"
+down_revision = "0024"
+branch_labels = None
+depends_on = None
+
+STEP = IdStep(
+    kind="UniqueIndex",
+    table=("public", "fare_adjustments"),
+    uuid="trip_uuid",
+    id="trip_id",
+    number="n",
+    parent=("public", "trips"),
+    parent_id="id",
+    parent_uuid="trip_uuid",
+)
+
+
+def upgrade() -> None:
+    with op.get_context().autocommit_block():
+        STEP.apply(op.get_bind())
+
+
+def downgrade() -> None:
+    with op.get_context().autocommit_block():
+        STEP.revert(op.get_bind())

@@ -1,0 +1,180 @@
+"""What the hand-over asks of the two stores and of the authority row, each in one go.
+
+Nothing here may be done by two statements that somebody could come between, unless it says so. A port raises the
+errors of its store when that cannot be reached; whoever is alive then undoes or finishes what was begun.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from enum import Enum
+from typing import Literal, NamedTuple, Protocol, TypeVar
+
+from schemaless_core.cell import Cell
+from schemaless_core.store import CellStore
+from tripstore.handover.authority import Authority
+
+T = TypeVar("T")
+
+#: What a caller wants of whichever store is the authority.
+Operation = Callable[[CellStore], T]
+
+
+class Refusal(Enum):
+    """A store that is not open for the epoch of whoever asks."""
+
+    REFUSED = "refused"
+
+
+REFUSED = Refusal.REFUSED
+Refused = Literal[Refusal.REFUSED]
+
+
+class Copies(NamedTuple):
+    """Cells to be carried to the other store."""
+
+    cells: tuple[Cell, ...]
+    #: Of the authority row, read no later than the cells.
+    epoch: int
+
+
+class Page(NamedTuple):
+    """Cells of a shard's log, and where the log goes on."""
+
+    cells: tuple[Cell, ...]
+    position: int
+
+
+class LegacyPort(Protocol):
+    """Postgres: the mapped tables, their gate and their queue."""
+
+    def call(self, operation: Operation[T], epoch: int) -> T | Refused:
+        """Read or write as the authority of this epoch.
+
+        A write passes the gate and commits durably. A read counts only if the gate, looked at after its last snapshot,
+        is open at this epoch, or closing at the next: it is shut before anybody decides. Who has waited at the door
+        for too long is refused.
+        """
+        ...
+
+    def take_barrier(self) -> bool:
+        """Wait, not for long, until no writer is inside, and let nobody in from then on; False: somebody stays inside.
+
+        Held by a connection of its own, in a transaction, until `decide` commits it, somebody ends it, or whoever runs
+        the steps is through with them and closes it.
+        """
+        ...
+
+    def queued(self) -> int:
+        """Count the changes that are not delivered, whoever has claimed or locked them."""
+        ...
+
+    def claim(self, limit: int, *, from_others: bool = False) -> Copies:
+        """Claim changes that are free or one's own, or those of others, too; none when there are none.
+
+        Committed durably before it answers: what a crash of the server could take back must not be sent.
+        """
+        ...
+
+    def mark_delivered(self, cells: Sequence[Cell]) -> None:
+        """Move changes from the queue to the log, in one transaction; those that somebody else moved are no error."""
+        ...
+
+    def apply(self, cells: Sequence[Cell]) -> None:
+        """Write what the other store has: forward only, durably, never into the queue; the gate lets it pass.
+
+        It waits for the barrier like every writer.
+        """
+        ...
+
+    def read_chunk(self, chunk: int) -> Copies:
+        """Return the latest cells of a chunk of rows as of one snapshot, and an epoch no younger than that."""
+        ...
+
+
+class StorePort(Protocol):
+    """Schemaless: shards on several servers."""
+
+    #: The current primaries.
+    servers: tuple[str, ...]
+
+    def call(self, operation: Operation[T], epoch: int) -> T | Refused:
+        """Read or write as an owner: each shard answers only while it is RW at exactly this epoch."""
+        ...
+
+    def copy(self, cells: Sequence[Cell], epoch: int) -> tuple[Cell, ...]:
+        """Put cells as a copier, shard by shard; return those that are there now, created or equal.
+
+        A shard of a younger epoch takes none. Whatever is in conflict goes to the ledger.
+        """
+        ...
+
+    def open(self, server: str, epoch: int) -> bool:
+        """Open the shards of a server whose epoch is older, and only those; False: it did not answer."""
+        ...
+
+    def close(self, server: str, epoch: int) -> bool:
+        """Close the shards of a server to owners; whether all of them are closed now, at exactly this epoch."""
+        ...
+
+    def unmirrored(self, server: str) -> int:
+        """Count the cells of a server's shards that the reverse mirror has not passed."""
+        ...
+
+    def read_log(self, shard: int, limit: int) -> Page:
+        """Return what follows the reverse mirror's offset."""
+        ...
+
+    def save_offset(self, shard: int, position: int) -> None:
+        """Move the reverse mirror's offset forward, never back."""
+        ...
+
+
+class ControlPort(Protocol):
+    """The authority row, and the gate that follows it. Every change is one packet, durable when it answers.
+
+    A packet locks the row first, so that none comes between its look and its change, and the server runs it to its
+    end whatever becomes of the client.
+    """
+
+    def authority(self) -> Authority:
+        """Return the row as it is committed."""
+        ...
+
+    def close(self, found: Authority, closing: Authority) -> bool:
+        """Begin a hand-over if the row is as it was found. When Postgres is to close, its gate is closing before."""
+        ...
+
+    def shut_gate(self, closing: Authority) -> bool:
+        """Close the gate of Postgres for good, if the row still says so."""
+        ...
+
+    def decide(self, closing: Authority, decided: Authority) -> bool:
+        """Change the row if it is still this one: the decision.
+
+        Who holds the barrier does it in that transaction, and can do it in no other: with it the barrier goes, too.
+        """
+        ...
+
+    def undo(self, closing: Authority, undone: Authority) -> bool:
+        """Change the row back if it is still this one."""
+        ...
+
+    def obey(self) -> Authority:
+        """Make Postgres what an open row says: end whoever holds the barrier, then set the gate. Return the row.
+
+        While a hand-over goes on it touches nothing.
+        """
+        ...
+
+    def is_overdue(self, closing: Authority) -> bool:
+        """Whether this process has waited for a hand-over for longer than `max_pause`, by its own clock."""
+        ...
+
+
+class Ports(NamedTuple):
+    """Everything a procedure may touch."""
+
+    legacy: LegacyPort
+    store: StorePort
+    control: ControlPort

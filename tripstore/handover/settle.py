@@ -1,0 +1,59 @@
+"""What anybody does who finds a hand-over unfinished: undo it before its decision, finish it after.
+
+The row decides, and who loses a compare-and-set obeys the row like everybody else. All of this may be done by many at
+once and as often as wanted; a process that was stopped in the middle does no harm when it goes on.
+"""
+
+from __future__ import annotations
+
+from tripstore.handover.authority import Authority, Backend
+from tripstore.handover.ports import Ports
+from tripstore.handover.steps import Step, Steps
+
+LOOK = Step("settle.look", "read the authority row")
+WAIT = Step("settle.wait", "wait for the hand-over to end", pause_seconds=0.005)
+UNDO = Step("settle.undo", "reopen the old authority, if nobody has decided yet")
+OBEY = Step("settle.obey", "end whoever holds the barrier, set the gate of Postgres to what the row says")
+OPEN = Step("settle.open", "open the shards of each server at the row's epoch")
+
+
+def settle(ports: Ports) -> Steps[Authority]:
+    """Make both stores what the row says, if it is open; return the row."""
+    yield OBEY
+    row = ports.control.obey()
+    if row.is_open_for(Backend.STORE):
+        servers = ports.store.servers
+        for server in servers:
+            yield OPEN
+            ports.store.open(server, row.epoch)  # one that does not answer is opened by whoever finds it behind
+    return row
+
+
+def undo(ports: Ports, closing: Authority) -> Steps[Authority]:
+    """Before the decision anybody may. Won or lost, the row says what to do next."""
+    yield UNDO
+    ports.control.undo(closing, closing.undone())
+    return (yield from settle(ports))
+
+
+def mend(ports: Ports) -> Steps[Authority]:
+    """Leave no hand-over behind that nobody finishes."""
+    yield LOOK
+    row = ports.control.authority()
+    if row.is_open:
+        return (yield from settle(ports))
+    return (yield from undo(ports, row))
+
+
+def follow(ports: Ports, known: Authority) -> Steps[Authority]:
+    """Return the row to go by after a store refused the one that was known."""
+    while True:
+        yield LOOK
+        row = ports.control.authority()
+        if row.is_open and row != known:
+            return row
+        if row.is_open:  # it should be open, and says that it is not: somebody did not come to tell it
+            return (yield from settle(ports))
+        yield WAIT
+        if ports.control.is_overdue(row):
+            return (yield from undo(ports, row))

@@ -1,0 +1,123 @@
+"""The hand-over itself: forward to Schemaless, and back. One compare-and-set on the authority row is the decision.
+
+Whoever runs this may die or be stopped at any step: before the decision anybody undoes it, after it anybody finishes
+it (`settle`). Who loses a compare-and-set obeys. There is no clock here: whoever runs the steps stops at `max_pause`.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from tripstore.handover import relay, settle
+from tripstore.handover.authority import Authority, Backend
+from tripstore.handover.ports import Ports
+from tripstore.handover.steps import Step, Steps
+
+LOOK = Step("switch.look", "read the authority row")
+CLOSE = Step("switch.close", "set the gate of Postgres and the row to closing: who is not inside waits at the door")
+BARRIER = Step("switch.barrier", "wait for the writers inside, let nobody in", pause_seconds=0.05)
+SHUT = Step("switch.shut", "close the gate of Postgres")
+DECIDE = Step("switch.decide", "decide: Schemaless is the authority; the barrier goes")
+
+BACK_LOOK = Step("back.look", "read the authority row")
+BACK_CLOSE = Step("back.close", "set the row to closing")
+BACK_SHUT = Step("back.shut", "close the shards of each server to owners; each acknowledges")
+BACK_COUNT = Step("back.count", "wait until the reverse mirror has passed every cell", pause_seconds=0.005)
+BACK_DECIDE = Step("back.decide", "decide: Postgres is the authority")
+
+#: In order, as a plan shows them.
+FORWARD = (
+    LOOK,
+    CLOSE,
+    BARRIER,
+    SHUT,
+    relay.COUNT,
+    relay.CLAIM,
+    relay.SEND,
+    relay.MARK,
+    DECIDE,
+    settle.OBEY,
+    settle.OPEN,
+)
+BACK = (BACK_LOOK, BACK_CLOSE, BACK_SHUT, BACK_COUNT, BACK_DECIDE, settle.OBEY)
+
+BARRIER_TRIES = 3
+
+
+class Outcome(NamedTuple):
+    """What became of a hand-over."""
+
+    is_decided: bool
+    #: As it is now.
+    authority: Authority
+    #: Why it was not decided.
+    reason: str = ""
+
+
+def switch(
+    ports: Ports, switch_id: str, tries: int = BARRIER_TRIES, limit: int = relay.CHANGES_PER_CLAIM
+) -> Steps[Outcome]:
+    """Postgres → Schemaless."""
+    yield LOOK
+    found = ports.control.authority()
+    if not found.is_open_for(Backend.LEGACY):
+        return Outcome(False, found, "Postgres is not the open authority")
+    closing = found.closing(switch_id)
+    yield CLOSE
+    if not ports.control.close(found, closing):
+        return (yield from _lost(ports))
+    yield BARRIER
+    while not ports.legacy.take_barrier():
+        tries -= 1
+        if not tries:
+            return (yield from _undone(ports, closing, "writers stay inside"))
+        yield BARRIER
+    yield SHUT
+    if not ports.control.shut_gate(closing):
+        return (yield from _lost(ports))
+    is_drained = yield from relay.drain(ports, limit)
+    if not is_drained:
+        return (yield from _undone(ports, closing, "a change cannot be delivered"))
+    yield DECIDE
+    if not ports.control.decide(closing, closing.decided()):
+        return (yield from _lost(ports))
+    row = yield from settle.settle(ports)
+    return Outcome(True, row)
+
+
+def reverse(ports: Ports, switch_id: str) -> Steps[Outcome]:
+    """Schemaless → Postgres."""
+    yield BACK_LOOK
+    found = ports.control.authority()
+    if not found.is_open_for(Backend.STORE):
+        return Outcome(False, found, "Schemaless is not the open authority")
+    closing = found.closing(switch_id)
+    yield BACK_CLOSE
+    if not ports.control.close(found, closing):
+        return (yield from _lost(ports))
+    servers = ports.store.servers
+    for server in servers:
+        yield BACK_SHUT
+        if not ports.store.close(server, closing.epoch):
+            return (yield from _undone(ports, closing, f"{server} did not acknowledge"))
+    # Only after all have: what an open shard takes in the meantime would not be counted.
+    for server in servers:
+        yield BACK_COUNT
+        while ports.store.unmirrored(server):
+            yield BACK_COUNT
+    yield BACK_DECIDE
+    if not ports.control.decide(closing, closing.decided()):
+        return (yield from _lost(ports))
+    row = yield from settle.settle(ports)
+    return Outcome(True, row)
+
+
+def _lost(ports: Ports) -> Steps[Outcome]:
+    """Somebody else changed the row first: do what it says."""
+    row = yield from settle.settle(ports)
+    return Outcome(False, row, "somebody else was faster")
+
+
+def _undone(ports: Ports, closing: Authority, reason: str) -> Steps[Outcome]:
+    row = yield from settle.undo(ports, closing)
+    return Outcome(False, row, reason)
