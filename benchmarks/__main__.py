@@ -12,7 +12,7 @@ from typing import cast
 
 import click
 
-from benchmarks import cells, indexes, legacy, triggers
+from benchmarks import audit, cells, indexes, legacy, triggers
 from benchmarks.timing import Comparison, middle_of
 from schemaless_core import Datastore
 from tripstore.local.replication import Cluster
@@ -44,6 +44,7 @@ def _legacy(quick: bool) -> Iterator[Comparison]:
         server = servers.postgres()
         click.echo(f"  {server.version}")
         yield from legacy.measure(server, server.program("pgbench"), quick=quick)
+    yield from audit.measure(quick=quick)
 
 
 def _measure(engine: Engine, quick: bool, shards: int) -> Iterator[Comparison]:

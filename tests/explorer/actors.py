@@ -65,8 +65,8 @@ def sql(name: str, *statements: tuple[str, int]) -> Actor:
     return Actor(name, code)
 
 
-def relay_(name: str = "L") -> Actor:
-    return Actor(name, lambda tools: relay.deliver(tools.ports, 1), repeats=True, carries="queue")
+def relay_(name: str = "L", limit: int = 1) -> Actor:
+    return Actor(name, lambda tools: relay.deliver(tools.ports, limit), repeats=True, carries="queue")
 
 
 def mirror(name: str, key: int) -> Actor:

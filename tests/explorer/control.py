@@ -6,7 +6,7 @@ from typing import Any
 
 from tests.explorer.postgres import CLOSED, CLOSING, OPEN, Handler, flush, unflushed
 from tests.explorer.rules import Rules, Scenario
-from tests.explorer.world import At, Done, Outcomes, World, cell, key_of, replaced
+from tests.explorer.world import At, Done, Outcomes, Queued, World, cell, key_of
 from tripstore.backends.postgres.capture.gate import Gate
 from tripstore.handover.authority import Authority, Backend
 from tripstore.handover.ports import Copies
@@ -19,19 +19,22 @@ def queued(w: World, me: int, phase: Any, arguments: tuple[Any, ...], rules: Rul
     yield f"counts {len(counted)}", w, Done(len(counted))
 
 
+def _claims(queue: tuple[Queued, ...], limit: int) -> list[tuple[Queued, ...]]:
+    singly: list[tuple[Queued, ...]] = [(change,) for change in queue]
+    return [*singly, queue] if 1 < len(queue) <= limit else singly
+
+
 def claim(w: World, me: int, phase: Any, arguments: tuple[Any, ...], rules: Rules, scene: Scenario) -> Outcomes:
-    """Any of the changes: the lease of whoever has it may be over."""
-    _limit, from_others = (*arguments, False)[:2]
+    """Any of the changes, or as many as may be: the lease of whoever has them may be over."""
+    limit, from_others = (*arguments, False)[:2]
     w = flush(w) if rules.claims_durably else w
-    for n, change in enumerate(w.queue):
+    for changes in _claims(w.queue, limit):
         # Remembered only where it matters.
-        claimed = (
-            w if rules.counts_claimed else w._replace(queue=replaced(w.queue, n, change._replace(is_claimed=True)))
-        )
-        body = w.tables[change.key].bodies[change.version]
-        assert body is not None
-        copies = Copies((cell(change.key, change.version, body),), w.row.epoch)
-        yield f"claims {change.key}@{change.version}", claimed, Done(copies)
+        queue = tuple(change._replace(is_claimed=change.is_claimed or change in changes) for change in w.queue)
+        claimed = w if rules.counts_claimed else w._replace(queue=queue)
+        cells = tuple(cell(key, version, str(w.tables[key].bodies[version])) for key, version, _ in changes)
+        names = ", ".join(f"{key}@{version}" for key, version, _ in changes)
+        yield f"claims {names}", claimed, Done(Copies(cells, w.row.epoch))
     if from_others and not w.queue:
         yield "finds nothing to claim", w, Done(Copies((), w.row.epoch))
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Hashable, Iterator, Sequence
+from functools import cached_property
 from typing import Any, NamedTuple, Protocol
 
 
@@ -45,7 +46,7 @@ def explore(model: Explorable, violations: type[Exception], limit: int, *, has_e
         try:
             walk.visit(n)
         except violations as broken:
-            return Found(len(walk.worlds), len(walk.movers), False, str(broken), walk.schedule(n, walk.last))
+            return Found(len(walk.worlds), len(walk.movers), False, str(broken), walk.schedule(n))
         n += 1
     is_complete = n == len(walk.worlds)
     found = Found(len(walk.worlds), len(walk.movers), is_complete)
@@ -67,12 +68,9 @@ class _Walk:
         self._numbers: dict[Hashable, int] = {first: 0}
         self._parents: list[tuple[int, str]] = [(-1, "")]
         self._sources, self._targets, self.movers = array("I"), array("I"), array("b")
-        #: The move that was looked at last.
-        self.last = ""
 
     def visit(self, n: int) -> None:
         world = self.worlds[n]
-        self.last = ""
         self._model.check(world)
         numbers, sources, targets, movers = self._numbers, self._sources, self._targets, self.movers
         for mover, label, after in self._model.moves(world):
@@ -85,11 +83,10 @@ class _Walk:
                 sources.append(n)
                 targets.append(m)
                 movers.append(mover)
-            self.last = label
 
-    def schedule(self, n: int, last: str = "") -> tuple[str, ...]:
-        """How a world came about, and after which of its moves something was found."""
-        labels = [f"(after {last})"] if last else []
+    def schedule(self, n: int) -> tuple[str, ...]:
+        """How a world came about."""
+        labels = []
         while n > 0:
             n, label = self._parents[n]
             labels.append(label)
@@ -97,14 +94,14 @@ class _Walk:
 
     def first_stuck(self, who: int) -> int | None:
         """The first world that leads to no good one without a step of `who`."""
-        heads = self._heads()
+        starts, edges = self._incoming
         reached = bytearray(len(self.worlds))
-        todo = [n for n, world in enumerate(self.worlds) if self._model.is_good(world)]
+        todo = list(self._good)
         for n in todo:
             reached[n] = 1
         while todo:
             m = todo.pop()
-            for edge in heads[1][heads[0][m] : heads[0][m + 1]]:
+            for edge in edges[starts[m] : starts[m + 1]]:
                 source = self._sources[edge]
                 if self.movers[edge] != who and not reached[source]:
                     reached[source] = 1
@@ -112,7 +109,12 @@ class _Walk:
         n = reached.find(0)
         return None if n < 0 else n
 
-    def _heads(self) -> tuple[array[int], array[int]]:
+    @cached_property
+    def _good(self) -> list[int]:
+        return [n for n, world in enumerate(self.worlds) if self._model.is_good(world)]
+
+    @cached_property
+    def _incoming(self) -> tuple[array[int], array[int]]:
         """For each world where its incoming moves begin, and the moves sorted by where they lead."""
         starts = array("I", bytes(4 * (len(self.worlds) + 1)))
         for m in self._targets:

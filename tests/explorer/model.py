@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 from tests.explorer import control, postgres, schemaless
 from tests.explorer.actors import is_troubled
@@ -38,6 +39,10 @@ class Model:
         """The steps that any actor has come to so far."""
         return {node.step for program in self._programs for node in program.nodes if node.step is not None}
 
+    def values(self) -> set[Any]:
+        """What the programs of the actors have returned so far."""
+        return {node.value for program in self._programs for node in program.nodes}
+
     def first(self) -> World:
         return first_world(self.scene)
 
@@ -63,8 +68,11 @@ class Model:
             return
         name, arguments = node.call
         mover = SERVER if self._is_packet(name, place) else me
-        for label, after, outcome in HANDLERS[name](w, me, place.phase, arguments, self.rules, self.scene):
-            yield mover, f"{actor.name} {label}", self._at(after, me, node, outcome)
+        try:
+            for label, after, outcome in HANDLERS[name](w, me, place.phase, arguments, self.rules, self.scene):
+                yield mover, f"{actor.name} {label}", self._at(after, me, node, outcome)
+        except Violation as broken:
+            raise Violation(f"{broken} (then {actor.name}: {name})") from broken
 
     def _at(self, w: World, me: int, node: Node, outcome: Done | At) -> World:
         if isinstance(outcome, At):

@@ -159,7 +159,6 @@ def _advance(steps: Steps[Any], record: _Record) -> tuple[Step | None, Call | No
         record.since_yield = 0
         if record.given == len(record.answers):
             place = _place(steps)
-    # Not reached: the loop ends by returning.
 
 
 def _place(steps: object) -> Hashable:

@@ -29,12 +29,12 @@ PRESENT_S, PRESENT_R = replace(S, may_stop=False), replace(R, may_stop=False)
 OUTDATED = Authority(0, Backend.LEGACY)
 
 
-def forward(name: str, *cast: Actor, **accidents: int) -> Scenario:
-    return Scenario(name, cast, **accidents)  # type: ignore[arg-type]  # mypy takes them for all fields
+def forward(name: str, *cast: Actor, kills: int = 0, crashes: int = 0, outages: int = 0) -> Scenario:
+    return Scenario(name, cast, Backend.LEGACY, kills, crashes, outages)
 
 
-def back(name: str, *cast: Actor, **accidents: int) -> Scenario:
-    return Scenario(name, cast, start=Backend.STORE, **accidents)  # type: ignore[arg-type]  # as above
+def back(name: str, *cast: Actor, kills: int = 0, crashes: int = 0, outages: int = 0) -> Scenario:
+    return Scenario(name, cast, Backend.STORE, kills, crashes, outages)
 
 
 def writer(name: str, key: int) -> Actor:
@@ -58,12 +58,12 @@ SMALL = [
     forward("forward", S, H, UPDATE_0, writer("F", 1), kills=1),
     forward("forward, killed", S, H, UPDATE_0, L, kills=3),
     forward("forward, one row", S, H, UPDATE_0, writer("F", 0)),
-    forward("forward, two statements", S, H, UPDATE_BOTH, L, kills=1),
     forward("forward, reading", PRESENT_S, writer("F", 0), service("G", get(0))),
     forward("forward, crash", S, H, UPDATE_0, L, kills=1, crashes=1),
     forward("forward, outage", S, H, writer("F", 1), L, outages=1),
     forward("two switchers", S, switcher("S2"), H, UPDATE_0),
     forward("two relays", S, H, UPDATE_0, L, relay_("L2")),
+    forward("batches", S, H, UPDATE_BOTH, relay_("L", 2), outages=1),
     replace(forward("asynchronous", S, H, UPDATE_0, L, crashes=1), asynchronous=True),
     replace(forward("asynchronous, again", H, UPDATE_0, sql("V", ("update", 0)), L, crashes=1), asynchronous=True),
     replace(forward("backfill", S, H, copier("B", 0), copier("C", 1), DELETE_0), is_copied=False),

@@ -23,7 +23,6 @@ TOMBSTONE = "(deleted)"
 OLD = "old"
 
 Bodies = tuple[str | None, ...]
-Change = tuple[int, int]  # key and version
 
 
 class Violation(Exception):

@@ -10,8 +10,8 @@ from tripstore.backends.postgres.capture.names import LAST, LOGGED, MOVED, funct
 from tripstore.backends.postgres.capture.shape import Shape
 from tripstore.backends.postgres.capture.sqlstates import SERIALIZATION_FAILURE
 from tripstore.backends.postgres.capture.triggers import Trigger
+from tripstore.backends.postgres.layout.layout import LEGACY_ID, DeletePolicy, Layout, MappedColumn, RefKeyKind, quoted
 from tripstore.backends.postgres.layout.layout import VERSION_MAX as LAST_VERSION
-from tripstore.backends.postgres.layout.layout import DeletePolicy, Layout, MappedColumn, RefKeyKind, quoted
 from tripstore.backends.postgres.tables import NO_FLOOR, ORIGIN
 
 #: Who sends versions of his own.
@@ -37,6 +37,10 @@ class Changes:
     def is_ignored(self) -> bool:
         """Whether deletions are nobody's business but the row's next life's."""
         return self.column.on_delete is DeletePolicy.IGNORE
+
+    @property
+    def is_parent(self) -> bool:
+        return self.column.name == self.layout.parent.name
 
     @property
     def tombs(self) -> str:
@@ -158,6 +162,18 @@ class Changes:
     def may_move(self) -> bool:
         """Whether an UPDATE may be a DELETE in one partition and an INSERT in another."""
         return self.shape.is_partitioned and self.column.ref_key.kind is not RefKeyKind.FACT
+
+    def keep_legacy_id(self) -> str:
+        """The pair of a row that goes, as a cell: its id is resolved for ever, and a relay finds it with the first
+        change of the row, from which `_LEGACY_ID` follows. No change is queued for it.
+        """
+        if not self.is_parent:
+            return ""
+        body = f"""convert_to('{{"id":' || OLD.{quoted(self.layout.row_key.id)} || '}}', 'UTF8')"""
+        return f"""\
+  INSERT INTO tripstore.cell (row_key, column_name, ref_key, body)
+  VALUES (OLD.{self.uuid}, '{LEGACY_ID}', 0, {body}) ON CONFLICT DO NOTHING;
+"""
 
     def queue_row(self, previous: str, *, above_floor: bool) -> str:
         """Queues NEW; `above_floor`: unless it stands at or below its floor, and then nothing is found."""

@@ -198,7 +198,7 @@ DECLARE
   tombstone_key bigint;
   tombstone text;
 BEGIN
-{changes.gate}{self._deleted_by_moving()}{last}{changes.raise_tomb("tombstone_key")}{queue}\
+{changes.gate}{self._deleted_by_moving()}{last}{changes.keep_legacy_id()}{changes.raise_tomb("tombstone_key")}{queue}\
   RETURN NULL;
 END
 """
