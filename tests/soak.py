@@ -33,6 +33,8 @@ PARTS: dict[str, list[str]] = {
     "trigger workers": [*TESTS, "tests/chaos/test_trigger_workers.py"],
     "legacy machine": [*TESTS, "tests/property/test_legacy_machine.py"],
     "capture under load": [*TESTS, "tests/chaos/test_capture_load.py"],
+    "value corpus": [*TESTS, "tests/integration/test_value_corpus.py"],
+    "explorer": [*TESTS, "tests/explorer"],
     "4096 shards": [*TESTS, "tests/integration/test_many_shards.py"],
     "everything else": [
         *TESTS,

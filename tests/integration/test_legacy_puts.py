@@ -400,6 +400,7 @@ def test_a_layout_may_say_that_a_tombstone_takes_the_others_with_it(server: Post
             "BASE": None,
             "NOTES": None,
             "STATUS": None,
+            "_LEGACY_ID": {"id": 1},  # for ever
         }
         assert made.versions(row_key) == [5, 1]
         assert made.versions(row_key, "NOTES") == [2 * CHILD + 1, 2 * CHILD, CHILD + 1, CHILD]
