@@ -39,6 +39,8 @@ from tripstore.local.postgres_programs import Flavour
 from tripstore.local.servers import LocalServers
 
 _NUMBERS = count(1)
+#: Names of databases that are copied, by server and layout.
+_TEMPLATES: dict[tuple[str, str], str] = {}
 FLAVOURS: tuple[Flavour, ...] = ("machine", "wheel")
 
 TABLES = """
@@ -145,12 +147,13 @@ class Change(NamedTuple):
 class Legacy:
     """A database on a running server."""
 
-    def __init__(self, server: PostgresServer, *, tables: str = TABLES) -> None:
+    def __init__(self, server: PostgresServer, *, tables: str = TABLES, template: str = "template1") -> None:
         self.server = server
         self.name = f"legacy{next(_NUMBERS)}"
-        server.query(f"CREATE DATABASE {self.name}")
+        server.query(f"CREATE DATABASE {self.name} TEMPLATE {template}")
         self.url = f"{server.url}/{self.name}"
-        self.sql(tables)
+        if template == "template1":
+            self.sql(tables)
 
     def connect(self, *, isolation: str | None = None, autocommit: bool = False) -> Connection:
         """A service's connection, with the settings that the server gives to anybody."""
@@ -223,6 +226,17 @@ def apply(steps: Sequence[Step], connection: Connection) -> list[bool]:
             step.apply(connection, lambda _done, _total: None)
             assert step.is_done(connection), step.title
     return found
+
+
+def captured(server: PostgresServer, wanted: Layout | None = None) -> Legacy:
+    """A company with capture installed: a copy of the first one of its layout."""
+    wanted = wanted or layout()
+    key = (server.url, wanted.digest)
+    if key not in _TEMPLATES:
+        first = Legacy(server)
+        first.install(wanted)
+        _TEMPLATES[key] = first.name
+    return Legacy(server, template=_TEMPLATES[key])
 
 
 def legacy_server(servers: LocalServers, flavour: Flavour) -> PostgresServer:

@@ -9,7 +9,7 @@ from uuid import UUID, uuid4
 
 from schemaless_core import Json
 from schemaless_core.indexes.definition import IndexDefinition
-from tests.legacy import Legacy, layout
+from tests.legacy import Legacy, captured, layout
 from tests.legacy_databases import PATIENT
 from tripstore.backends.postgres.backend import PostgresBackend
 from tripstore.backends.postgres.layout.layout import Layout, TombstonePolicy
@@ -58,10 +58,12 @@ def company(
 ) -> Iterator[Company]:
     """A new company, its tables altered before capture comes."""
     wanted = wanted or layout()
-    legacy = Legacy(server)
     if altered:
+        legacy = Legacy(server)
         legacy.sql(altered)
-    legacy.install(wanted)
+        legacy.install(wanted)
+    else:
+        legacy = captured(server, wanted)
     with PostgresBackend(LegacyDatabase(legacy.url, settings), wanted, shards=SHARDS, indexes=indexes) as store:
         yield Company(legacy, store)
 

@@ -20,6 +20,7 @@ from validation.reads import Failed
 DIFFERENCES_MAX = 20
 #: The path of a whole body.
 WHOLE = "$"
+_CELLS = "cells."
 #: Operations that answer a list of questions, each in its place.
 _BY_PLACE = frozenset({"get_cells", "get_cells_latest"})
 
@@ -54,11 +55,14 @@ class _Entry(NamedTuple):
 
 
 def compare(operation: str, wanted: Any, given: Any) -> list[Difference]:
-    """How `given` differs from `wanted`, the authority's answer; the first differences only. Empty: they are equal."""
+    """How `given` differs from `wanted`, the authority's answer; none: they are equal.
+
+    With more than `DIFFERENCES_MAX` of them there may be others.
+    """
     if isinstance(given, Failed):
         kind = DifferenceClass.TIMEOUT if given.is_late else DifferenceClass.ERROR
         return [Difference(kind, given.error, given.message)]
-    return list(islice(_differences(operation, wanted, given), DIFFERENCES_MAX))
+    return list(islice(_differences(operation, wanted, given), DIFFERENCES_MAX + 1))
 
 
 def first_difference(wanted: Json, held: Json, path: str = "") -> str | None:
@@ -102,17 +106,31 @@ def _differences(operation: str, wanted: Any, given: Any) -> Iterator[Difference
 
 def _in_order(wanted: Sequence[_Entry | None], given: Sequence[_Entry | None]) -> Iterator[Difference]:
     """Entries that are told apart by their names: which are missing, which are there too many, which are others."""
-    ours = {entry.name: entry.value for entry in wanted if entry is not None}
-    theirs = {entry.name: entry.value for entry in given if entry is not None}
-    for name in ours.keys() - theirs.keys():
-        yield Difference(DifferenceClass.MISSING, name)
-    for name in theirs.keys() - ours.keys():
-        yield Difference(DifferenceClass.EXTRA, name)
+    ours, theirs = _by_name(wanted), _by_name(given)
+    for name in ours:
+        if name not in theirs:
+            yield Difference(DifferenceClass.MISSING, name)
+    for name in theirs:
+        if name not in ours:
+            yield Difference(DifferenceClass.EXTRA, name)
     both = [name for name in ours if name in theirs]
     for name in both:
         yield from _of_entry(name, ours[name], theirs[name])
     if both != [name for name in theirs if name in ours]:
         yield Difference(DifferenceClass.ORDER, "the page")
+
+
+def _by_name(answer: Sequence[_Entry | None]) -> dict[str, Any]:
+    """Entries by name; one that is there again has a name of its own, which the other answer has only if it repeats."""
+    found: dict[str, Any] = {}
+    for entry in answer:
+        if entry is not None:
+            name, times = entry.name, 1
+            while name in found:
+                times += 1
+                name = f"{entry.name} ({times})"
+            found[name] = entry.value
+    return found
 
 
 def _by_place(wanted: Sequence[_Entry | None], given: Sequence[_Entry | None]) -> Iterator[Difference]:
@@ -137,7 +155,8 @@ def _of_entry(name: str, ours: Any, theirs: Any) -> Iterator[Difference]:
             elif part not in ours:
                 yield Difference(DifferenceClass.EXTRA, name, part)
             elif (path := first_difference(ours[part], theirs[part])) is not None:
-                yield Difference(DifferenceClass.FIELD, name, part if path == WHOLE else f"{part}.{path}")
+                is_cell = part.startswith(_CELLS)
+                yield Difference(DifferenceClass.FIELD, name, f"{part}.{path}" if is_cell and path != WHOLE else part)
     elif (path := first_difference(ours, theirs)) is not None:
         yield Difference(DifferenceClass.FIELD, name, path)
 
@@ -159,7 +178,9 @@ def _cell(cell: Cell) -> _Entry:
 
 
 def _index_entry(entry: IndexEntry) -> _Entry:
-    fields = {name: None if value is None else str(value) for name, value in entry.fields.items()}
+    fields: dict[str, Json] = {
+        name: None if value is None else [type(value).__name__, str(value)] for name, value in entry.fields.items()
+    }
     return _Entry(f"entry of {entry.row_key}", _Parts({**fields, **_cells(entry.cells or {})}))
 
 
@@ -168,7 +189,7 @@ def _row(row: Row) -> _Entry:
 
 
 def _cells(cells: Mapping[str, Cell]) -> _Parts:
-    return _Parts({f"cells.{name}": [cell.ref_key, cell.body] for name, cell in cells.items()})
+    return _Parts({f"{_CELLS}{name}": [cell.ref_key, cell.body] for name, cell in cells.items()})
 
 
 def _bucket(bucket: Bucket) -> _Entry:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import date
 from fnmatch import fnmatchcase
 
-from validation.compare import Difference, DifferenceClass
+from validation.compare import DIFFERENCES_MAX, Difference, DifferenceClass
 from validation.errors import ValidationError
 
 
@@ -51,6 +51,8 @@ def ignored_by(
     rules: Sequence[Ignore], operation: str, differences: Sequence[Difference], today: date
 ) -> list[Ignore] | None:
     """The rules that explain all of these differences; None: one of them is not explained."""
+    if len(differences) > DIFFERENCES_MAX:  # nobody has seen them all
+        return None
     found: list[Ignore] = []
     for difference in differences:
         rule = next((rule for rule in rules if rule.matches(operation, difference, today)), None)

@@ -1,7 +1,7 @@
 """`Recheck`: an answer that differs is suspect, no more: the two stores were asked at different moments.
 
-It waits until the mirror has what the authority had, then asks authority, mirror, authority. When the authority's two
-answers differ, the data moves: again, after a growing pause. What never rests was not compared.
+It asks the authority, waits until the mirror has what the authority had by then, and asks mirror and authority. When
+the authority's two answers differ, the data moves: again, after a growing pause. What never rests was not compared.
 """
 
 from __future__ import annotations
@@ -46,9 +46,9 @@ class Recheck:
         for n in range(TRIES):
             if n:
                 self._pause(FIRST_PAUSE_SECONDS * 2**n)
-            if not self._pending.has_arrived(read):
-                continue
             before = self._ask(read, authority)
+            if not self._pending.has_arrived(read):  # looked at earlier, it would say nothing of what came in between
+                continue
             given = self._ask(read, other)
             wanted = self._ask(read, authority)
             for answer in (before, wanted):

@@ -55,12 +55,10 @@ class Sampler:
         stratum = self._strata.get(operation)
         if stratum is None:
             stratum = self._strata.setdefault(operation, _Bucket(settings.least_per_second, now))
-        if not (self._chance() < settings.share or stratum.has(now)):
-            return False
-        if not self._budget.take(now):
-            return False
-        stratum.take(now)
-        return True
+        if stratum.take(now):  # whatever the others have left of the budget: it is charged, and they get less
+            self._budget.charge(now)
+            return settings.per_second > 0
+        return self._chance() < settings.share and self._budget.take(now)
 
 
 class _Bucket:
@@ -74,9 +72,10 @@ class _Bucket:
         self._tokens = self._tokens_max
         self._at = now
 
-    def has(self, now: float) -> bool:
+    def charge(self, now: float) -> None:
+        """Take one that is perhaps not there yet."""
         self._fill(now)
-        return self._tokens >= 1
+        self._tokens -= 1
 
     def take(self, now: float) -> bool:
         self._fill(now)

@@ -78,16 +78,19 @@ class Shadow:
         self._sampler = Sampler(settings.sampling, clock)
         self._recheck = Recheck(pending, settings.deadline_seconds, incomparable)
         self._is_closing = False
-        self.after_fork()
+        self._begin()
 
     def after_fork(self) -> None:
-        """The parent's threads are the parent's, and so is what they have to do."""
+        """The parent's threads are the parent's, and so is what they have to do, and what they counted."""
+        self._begin()
+        self._tally.after_fork()
+
+    def _begin(self) -> None:
         self._lock = threading.Lock()
         self._breaker = Breaker(self._settings.breaker, self._clock)
         self._samples: queue.Queue[_Sample | None] = queue.Queue(self._settings.queue_max)
         self._suspects: queue.Queue[_Sample | None] = queue.Queue(self._settings.queue_max)
         self._threads: list[threading.Thread] = []
-        self._tally.after_fork()
 
     def takes(self, operation: str) -> bool:
         """Whether the facade is to hand over this read once it is answered."""
@@ -120,6 +123,13 @@ class Shadow:
                 with suppress(queue.Full):
                     waiting.put_nowait(None)
             thread.join(CLOSE_SECONDS)
+        for waiting in (self._samples, self._suspects):
+            with suppress(queue.Empty):
+                while True:
+                    sample = waiting.get_nowait()
+                    if sample is not None:
+                        self._tally.record(_not_compared(sample.read, Reason.CLOSED))
+                    waiting.task_done()
 
     def _start(self) -> None:
         with self._lock:
@@ -137,6 +147,7 @@ class Shadow:
         while not self._is_closing:
             sample = source.get()
             if sample is None:
+                source.task_done()
                 return
             try:
                 work(sample)

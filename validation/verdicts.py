@@ -40,6 +40,7 @@ class Reason(StrEnum):
     AUTHORITY_FAILED = "authority_failed"
     INCOMPARABLE = "incomparable"  #: A store knows that it cannot know.
     BUSY = "busy"  #: The row never rested.
+    CLOSED = "closed"  #: The process ended first.
     BROKEN = "broken"  #: A fault of ours.
 
 

@@ -331,6 +331,22 @@ def test_remove_takes_capture_off_and_leaves_every_row(company: Company) -> None
     assert company.shell.call("schema", "apply").code == 0
 
 
+@pytest.mark.parametrize(
+    ("arguments", "gate", "reason"),
+    [(["--columns"], 1, "begin anew"), ([], 4 * 3, "closed at epoch 3"), ([], 4 * 3 + 2, "closing at epoch 3")],
+)
+def test_remove_is_refused_where_it_would_do_harm(
+    machine: Company, arguments: list[str], gate: int, reason: str
+) -> None:
+    assert machine.shell.call("schema", "apply").code == 0
+    machine.ask(f"SELECT setval('tripstore.gate', {gate})")
+    refused = machine.shell.call("schema", "remove", "--yes", *arguments)
+
+    assert refused.code != 0
+    assert reason in refused.stderr
+    assert machine.ask(CAPTURED) != []
+
+
 def test_remove_without_a_legacy_store_says_so(shell: Shell) -> None:
     shell.call("init")
     refused = shell.call("schema", "remove", "--yes")

@@ -8,7 +8,7 @@ from uuid import UUID, uuid4
 
 import pytest
 
-from tests.legacy import FLAVOURS, Legacy, base, layout, legacy_server, refused
+from tests.legacy import FLAVOURS, Legacy, base, captured, layout, legacy_server, refused
 from tripstore.backends.postgres.capture import sqlstates
 from tripstore.backends.postgres.layout.layout import (
     DeletePolicy,
@@ -51,11 +51,9 @@ def make(request: pytest.FixtureRequest, servers: LocalServers) -> Callable[...,
     return lambda **options: Legacy(legacy_server(servers, flavour), **options)
 
 
-@pytest.fixture
-def legacy(make: Callable[..., Legacy]) -> Legacy:
-    made = make()
-    made.install(layout())
-    return made
+@pytest.fixture(params=FLAVOURS)
+def legacy(request: pytest.FixtureRequest, servers: LocalServers) -> Legacy:
+    return captured(legacy_server(servers, request.param))
 
 
 @pytest.mark.parametrize("settings", HOSTILE, ids=["digits", "styles", "path"])

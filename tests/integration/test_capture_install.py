@@ -11,6 +11,7 @@ import pytest
 
 from schemaless_core.failpoints import FailpointReached, use_folder
 from tests.legacy import FLAVOURS, Legacy, apply, attempts, base, layout, legacy_server, notes
+from tests.scale import SCALE
 from tripstore.backends.postgres.capture import capture_steps, migrate, note_gap, read_state, remove, verify
 from tripstore.backends.postgres.ddl.ddl import Patience
 from tripstore.backends.postgres.errors import LegacyUnavailable
@@ -27,7 +28,7 @@ POINTS = [
 HASTE = Patience(lock_timeout_seconds=0.05, pause_seconds=0.0, give_up_seconds=0.0)
 
 
-@pytest.fixture(params=FLAVOURS)
+@pytest.fixture(params=FLAVOURS if SCALE >= 1 else FLAVOURS[:1])
 def legacy(request: pytest.FixtureRequest, servers: LocalServers) -> Legacy:
     """Without capture."""
     flavour: Flavour = request.param

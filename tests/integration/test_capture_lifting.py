@@ -91,6 +91,64 @@ def test_who_may_not_update_the_version_may_insert_the_row_again(make: Callable[
     assert legacy.versions(key) == [(1, "a"), (2, None), (3, "b")]
 
 
+def test_who_writes_through_a_view_needs_no_right_on_the_schema_behind_it(make: Callable[..., Legacy]) -> None:
+    legacy = make()
+    legacy.sql("CREATE SCHEMA front; CREATE VIEW front.trips AS SELECT id, trip_uuid, status FROM public.trips")
+    legacy.install(layout())
+    key = uuid4()
+    grants = (
+        "REVOKE ALL ON SCHEMA public FROM PUBLIC; GRANT USAGE ON SCHEMA front TO {role};"
+        "GRANT USAGE ON ALL SEQUENCES IN SCHEMA public TO {role};"
+        "GRANT SELECT, INSERT, DELETE ON front.trips TO {role}"
+    )
+    with writer(legacy, grants) as (_role, connection):
+        rows(connection, "SET search_path = front")
+        come_back(connection, key)
+
+    assert legacy.versions(key) == [(1, "a"), (2, None), (3, "b")]
+
+
+def test_a_policy_that_refuses_updates_does_not_keep_out_what_it_lets_in(make: Callable[..., Legacy]) -> None:
+    legacy = make()
+    legacy.sql(
+        "ALTER TABLE trips ENABLE ROW LEVEL SECURITY;"
+        "CREATE POLICY seen ON trips FOR SELECT USING (true);"
+        "CREATE POLICY gone ON trips FOR DELETE USING (true);"
+        "CREATE POLICY made ON trips FOR INSERT WITH CHECK (true);"
+        "CREATE POLICY moved ON trips FOR UPDATE USING (true) WITH CHECK (status = 'never')"
+    )
+    legacy.install(layout())
+    key = uuid4()
+    with writer(legacy, GRANTS + ", UPDATE ON trips TO {role}") as (_role, connection):
+        come_back(connection, key)
+
+    assert legacy.versions(key) == [(1, "a"), (2, None), (3, "b")]
+
+
+def test_a_row_that_a_trigger_has_moved_before_it_was_lifted_is_left_there(make: Callable[..., Legacy]) -> None:
+    """Rows of one INSERT that all come back; each one's trigger changes the others."""
+    legacy = make()
+    legacy.install(layout())
+    id_, key = legacy.trip()
+    insert = "INSERT INTO notes (trip_id, n, text) SELECT %s, n, 'x' FROM generate_series(1, 5) AS n"
+    legacy.sql(insert, id_)
+    legacy.sql("DELETE FROM notes")
+    legacy.sql(
+        "CREATE FUNCTION others() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN "
+        "UPDATE public.notes SET text = text || NEW.n WHERE trip_id = NEW.trip_id AND n <> NEW.n; RETURN NULL; END $$;"
+        "CREATE TRIGGER others AFTER INSERT ON notes FOR EACH ROW EXECUTE FUNCTION others()"
+    )
+    legacy.sql(insert, id_)
+
+    changes = legacy.changes(key, "NOTES")
+    assert len({change.ref_key for change in changes}) == len(changes)
+    for n, version, text in legacy.sql("SELECT n, note_version, text FROM notes ORDER BY n"):
+        of_note = [change for change in changes if change.ref_key >> 20 == n]
+        assert of_note[-1].ref_key == n << 20 | version
+        assert of_note[-1].row is not None
+        assert of_note[-1].row["text"] == text
+
+
 def test_who_sees_no_row_may_insert_it_again(make: Callable[..., Legacy]) -> None:
     legacy = make()
     legacy.sql(

@@ -17,6 +17,7 @@ from tests.legacy import (
     Legacy,
     attempts,
     base,
+    captured,
     layout,
     legacy_server,
     moving_layout,
@@ -38,11 +39,10 @@ def make(request: pytest.FixtureRequest, servers: LocalServers) -> Callable[...,
     return lambda **options: Legacy(legacy_server(servers, flavour), **options)
 
 
-@pytest.fixture
-def legacy(make: Callable[..., Legacy]) -> Legacy:
-    made = make()
-    made.install(layout())
-    return made
+@pytest.fixture(params=FLAVOURS)
+def legacy(request: pytest.FixtureRequest, servers: LocalServers) -> Legacy:
+    flavour: Flavour = request.param
+    return captured(legacy_server(servers, flavour))
 
 
 def note(n: int, version: int) -> int:

@@ -9,7 +9,7 @@ import pytest
 from psycopg2 import errors
 from psycopg2.extensions import connection as Connection  # noqa: N812
 
-from tests.legacy import FLAVOURS, Blocked, Legacy, layout, legacy_server, refused
+from tests.legacy import FLAVOURS, Blocked, Legacy, captured, layout, legacy_server, refused
 from tripstore.backends.postgres.capture import sqlstates
 from tripstore.backends.postgres.capture.gate import BARRIER, DOOR, Gate, GateState, lock_class, read_gate, set_gate
 from tripstore.backends.postgres.wire.connections import rows
@@ -36,8 +36,7 @@ WRITES = {
 @pytest.fixture(params=FLAVOURS)
 def legacy(request: pytest.FixtureRequest, servers: LocalServers) -> Legacy:
     flavour: Flavour = request.param
-    made = Legacy(legacy_server(servers, flavour))
-    made.install(layout())
+    made = captured(legacy_server(servers, flavour))
     id_, _ = made.trip("before")
     made.sql("INSERT INTO notes (trip_id, n, text) VALUES (%s, 1, 'before')", id_)
     return made

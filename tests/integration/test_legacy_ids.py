@@ -11,6 +11,7 @@ from schemaless_core import Cell, InvalidRequest
 from tests.legacy import FLAVOURS
 from tests.legacy_backends import Company, company
 from tests.legacy_databases import postgres_server
+from tripstore.backends.postgres.errors import LegacyRefused
 from tripstore.backends.postgres.layout.layout import LEGACY_ID
 from tripstore.local.servers import LocalServers
 
@@ -53,6 +54,28 @@ def test_an_id_that_was_given_again_is_that_of_the_row_that_has_it(trips: Compan
     trips.legacy.sql("INSERT INTO trips (id, trip_uuid) VALUES (%s, %s)", id_, str(now))
 
     assert trips.store.resolve_id(id_) == now
+
+
+def test_a_deleted_row_that_is_put_again_has_its_id_again(trips: Company) -> None:
+    """I2: the one cell of `_LEGACY_ID` never says another id."""
+    row_key = trips.base(1)
+    pair = trips.store.get_cell_latest(row_key, LEGACY_ID)
+    trips.store.put_cell(row_key, "BASE", 2, None)
+    assert trips.store.get_cell_latest(row_key, LEGACY_ID) == pair
+    trips.base(3, row_key=row_key)
+    assert trips.store.get_cell_latest(row_key, LEGACY_ID) == pair
+    assert pair is not None
+    ((id_,),) = trips.legacy.sql("SELECT id FROM trips WHERE trip_uuid = %s", str(row_key))
+    assert pair.body == {"id": id_}
+
+
+def test_an_id_that_another_row_has_by_now_is_not_taken_from_it(trips: Company) -> None:
+    row_key = trips.base(1)
+    ((id_,),) = trips.legacy.sql("SELECT id FROM trips WHERE trip_uuid = %s", str(row_key))
+    trips.store.put_cell(row_key, "BASE", 2, None)
+    trips.legacy.sql("INSERT INTO trips (id, trip_uuid) VALUES (%s, %s)", id_, str(uuid4()))
+    with pytest.raises(LegacyRefused):
+        trips.store.put_cell(row_key, "BASE", 3, {})
 
 
 @pytest.mark.parametrize("wrong", [True, "1", 2**63])

@@ -20,6 +20,7 @@ from schemaless_core.failpoints import FailpointReached, use_folder
 from tests.chaos.actors import SPAWN, wait_until, with_failpoints
 from tests.legacy_backends import SHARDS, company
 from tests.legacy_databases import FLAVOURS, new_database, postgres_server, run
+from tests.scale import SCALE
 from tripstore.backends.postgres.capture import log_days
 from tripstore.backends.postgres.capture.log_days import KeptLog, keep_log_days
 from tripstore.backends.postgres.ddl.ddl import Patience
@@ -41,7 +42,7 @@ AGAIN_AND_AGAIN = Patience(lock_timeout_seconds=0.5, pause_seconds=0.0, old_seco
 POINTS = ("log.day_made", "log.gaps_left", "log.day_dropped", "log.rows_deleted")
 
 
-@pytest.fixture(params=FLAVOURS)
+@pytest.fixture(params=FLAVOURS if SCALE >= 1 else ["postgres18"])
 def url(request: pytest.FixtureRequest, servers: LocalServers) -> str:
     """A database with our tables, and nothing in them."""
     return new_database(servers, FLAVOURS[request.param])

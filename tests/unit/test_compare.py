@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import UTC, date, datetime
 from decimal import Decimal
 from typing import Any
@@ -42,6 +43,7 @@ EQUAL: list[tuple[str, Any, Any]] = [
 ]
 
 BASE_1 = f"BASE@1 of {A}"
+TWICE = [("extra", f"entry of {A} (2)", "")]
 DIFFERENT: list[tuple[str, Any, Any, list[tuple[str, str, str]]]] = [
     ("get_cell", cell(), None, [("missing", BASE_1, "")]),
     ("get_cell", None, cell(), [("extra", BASE_1, "")]),
@@ -85,6 +87,13 @@ DIFFERENT: list[tuple[str, Any, Any, list[tuple[str, str, str]]]] = [
         RowPage([Row(A, {"BASE": cell(1)})], None),
         [("field", f"row {A}", "cells.BASE.[0]")],
     ),
+    ("query_index", IndexPage([entry(A)], None), IndexPage([entry(A), entry(A)], None), TWICE),
+    (
+        "query_index",
+        IndexPage([IndexEntry(A, {"n": 1})], None),
+        IndexPage([IndexEntry(A, {"n": "1"})], None),
+        [("field", f"entry of {A}", "n")],
+    ),
     ("scan_rows", RowPage([], B), RowPage([], None), [("field", "the page", "after")]),
     ("checksum", [Bucket(1, 2, 3, 4)], [Bucket(1, 2, 3, 5)], [("field", "bucket 2 of shard 1", "[1]")]),
     ("get_cell", cell(), Failed("Unavailable", "gone"), [("error", "Unavailable", "gone")]),
@@ -108,7 +117,10 @@ def test_differences_have_class_entry_and_path(
 
 def test_an_answer_that_differs_everywhere_is_told_in_part() -> None:
     page = [cell(number) for number in range(1, 100)]
-    assert len(compare("get_history", page, [])) == DIFFERENCES_MAX
+    found = compare("get_history", page, [])
+    assert len(found) == DIFFERENCES_MAX + 1
+    assert ignored_by([replace(RULE, path="*")], "get_history", found, TODAY) is None
+    assert ignored_by([replace(RULE, path="*")], "get_history", found[1:], TODAY) is not None
 
 
 _JSON = st.recursive(

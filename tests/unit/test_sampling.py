@@ -52,6 +52,14 @@ def test_a_rare_operation_is_not_left_out() -> None:
     assert without["history"] < 5
 
 
+def test_a_rare_operation_has_its_share_of_a_budget_that_others_want() -> None:
+    """At 10,000 reads a second, the budget is always spent."""
+    settings = SamplingSettings(share=0.1, per_second=200, least_per_second=1)
+    counts = taken(settings, 300_000, 30, {"get": 0.9999, "history": 0.0001})
+    assert counts["history"] > 12
+    assert counts["get"] < 200 * 31
+
+
 def test_everything_is_taken_without_bounds() -> None:
     settings = SamplingSettings(share=1, per_second=float("inf"))
     assert taken(settings, 1_000, 0.001, {"get": 1}) == {"get": 1_000}

@@ -14,12 +14,13 @@ import pytest
 
 from schemaless_core import Cell, MemoryStore
 from schemaless_core.errors import Unavailable
+from validation.compare import compare
 from validation.ignores import Ignore
 from validation.reads import Read
 from validation.recheck import TRIES, Recheck
 from validation.sampling import SamplingSettings
 from validation.shadow import Shadow, ShadowSettings
-from validation.verdicts import Outcome, Reason, Tally
+from validation.verdicts import Outcome, Reason, Tally, Verdict
 
 ROW = UUID(int=7)
 ALL = SamplingSettings(share=1, per_second=float("inf"))
@@ -131,9 +132,6 @@ def test_a_write_between_the_two_reads_is_no_mismatch(made: Callable[..., tuple[
 def test_control_without_a_recheck_healthy_traffic_has_mismatches(
     made: Callable[..., tuple[Shadow, Tally]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from validation.compare import compare
-    from validation.verdicts import Verdict
-
     def hasty(_self: Recheck, read: Read, authority: Any, other: Any) -> Verdict:
         return Verdict(read, Outcome.MISMATCH, compare(read.operation, cell(1), cell(2)))
 
@@ -158,6 +156,24 @@ def test_a_recheck_waits_for_the_mirror() -> None:
     assert verdict.outcome is Outcome.IN_FLIGHT
     assert len(pauses) == 2
     assert pauses == sorted(pauses)
+
+
+def test_what_the_authority_took_after_the_look_at_the_mirror_is_no_mismatch() -> None:
+    """Everything had arrived; then a service commits, and the relay has not come round yet."""
+    authority, mirror = [cell(1)], [cell(1)]
+
+    class Arriving:
+        def has_arrived(self, read: Read) -> bool:
+            arrived = authority[0] == mirror[0]
+            if arrived:
+                authority[0] = cell(2)
+            else:
+                mirror[0] = authority[0]
+            return arrived
+
+    recheck = Recheck(Arriving(), 1, pause=lambda _seconds: None)
+    verdict = recheck.verdict(latest(), Odd(lambda: authority[0]), Odd(lambda: mirror[0]))
+    assert verdict.outcome is not Outcome.MISMATCH
 
 
 def test_a_row_that_never_rests_is_not_compared() -> None:
@@ -230,6 +246,29 @@ def test_a_fault_of_ours_is_not_called_equal(made: Callable[..., tuple[Shadow, T
     shadow.offer(latest(), cell(), Odd(cell), Odd(cell))
     assert shadow.drain(10)
     assert outcomes(tally) == {("not_compared", "broken"): 1, ("equal", ""): 1}
+
+
+def test_what_waits_when_the_process_ends_was_not_compared(made: Callable[..., tuple[Shadow, Tally]]) -> None:
+    release = threading.Event()
+
+    def stuck() -> Cell | None:
+        release.wait(30)
+        return cell()
+
+    shadow, tally = made(threads=1)
+    for _ in range(5):
+        shadow.offer(latest(), cell(), Odd(cell), Odd(stuck))
+    release.set()
+    shadow.close()
+    assert shadow.drain(10)
+    assert sum(outcomes(tally).values()) == 5
+
+
+def test_a_new_shadow_keeps_what_was_counted() -> None:
+    tally = Tally()
+    tally.record(Verdict(latest(), Outcome.EQUAL))
+    Shadow(ShadowSettings(), Arrived(), tally).close()
+    assert tally.total() == 1
 
 
 def test_each_index_is_an_operation_of_its_own() -> None:

@@ -12,6 +12,7 @@ import msgspec
 from psycopg2.extensions import connection as Connection  # noqa: N812
 
 from schemaless_core.errors import InvalidConfig, InvalidRequest
+from tripstore.backends.postgres.capture.migrate import revision
 from tripstore.backends.postgres.ddl.relations import leaves
 from tripstore.backends.postgres.ids.ids import Ids
 from tripstore.backends.postgres.ids.key_columns import OURS, KeyColumn
@@ -131,7 +132,9 @@ def resolve(settings: Settings, values: tuple[str, ...], as_json: bool) -> Exit:
     wanted = [_parsed(value) for value in values]
     legacy = _legacy(settings)
     with connected(legacy.postgres.text, "ids resolve") as connection:
-        pairs = _pairs(Ids(partial(rows, connection), legacy.layout), wanted)
+        pairs = _pairs(
+            Ids(partial(rows, connection), legacy.layout, is_captured=revision(connection) is not None), wanted
+        )
     if as_json:
         print_document(ResolveDocument(pairs))
     else:

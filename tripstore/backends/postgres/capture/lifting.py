@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from tripstore.backends.postgres.capture.changes import Changes
 from tripstore.backends.postgres.capture.functions import PINNED, Function, plain, refuse
-from tripstore.backends.postgres.capture.names import LIFTING, function_name, in_schema, literal
+from tripstore.backends.postgres.capture.names import LIFTING, function_name, in_schema
 from tripstore.backends.postgres.capture.sqlstates import BELOW_TOMBSTONE
 from tripstore.backends.postgres.capture.triggers import Trigger
 from tripstore.backends.postgres.layout.layout import VERSION_BITS, VERSION_MAX, quoted
@@ -44,12 +44,6 @@ class Lifting:
     def lift(self) -> tuple[Function, Trigger]:
         """Runs as the writer, with whatever search_path he has."""
         changes = self._changes
-        table = literal(self._table.sql)
-        version = str(changes.column.ref_key.version)
-        rights = [(name, "SELECT") for name in (*changes.keys, version)] + [(version, "UPDATE")]
-        may_lift = " AND ".join(
-            f"pg_catalog.has_column_privilege({table}, {literal(name)}, '{right}')" for name, right in rights
-        )
         same = " AND ".join(f"r.{name} OPERATOR(pg_catalog.=) NEW.{name}" for name in changes.key_columns())
         body = f"""
 DECLARE
@@ -62,9 +56,12 @@ BEGIN
     RETURN NULL;
   END IF;
   target := pg_catalog.split_part({_FIRST}, ' ', 4)::pg_catalog.int8;
-  IF {may_lift} THEN
-    UPDATE {self._table.sql} AS r SET {self._version} = target WHERE {same} RETURNING r.{self._version} INTO reached;
-  END IF;
+  BEGIN
+    UPDATE {self._table.sql} AS r SET {self._version} = target
+    WHERE {same} AND r.{self._version} OPERATOR(pg_catalog.<) target RETURNING r.{self._version} INTO reached;
+  EXCEPTION WHEN insufficient_privilege THEN
+    reached := NULL;
+  END;
   IF reached IS NULL OR reached OPERATOR(pg_catalog.<) target THEN
     PERFORM {in_schema(self._lifted)}();
   END IF;

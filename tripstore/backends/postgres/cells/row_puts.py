@@ -21,7 +21,7 @@ from tripstore.backends.postgres.cells.fields import FieldNames
 from tripstore.backends.postgres.cells.free import NewCell, lock_sql, store
 from tripstore.backends.postgres.cells.row_writes import CameBefore, RowWrites, find_came_before
 from tripstore.backends.postgres.cells.rows import CURRENT, ColumnRows, Found, quoted_int, quoted_uuid
-from tripstore.backends.postgres.cells.sights import GIVE_WAY, Lookout, Sight, begin_sql
+from tripstore.backends.postgres.cells.sights import GIVE_WAY, GIVE_WAY_PAUSE_SECONDS, Lookout, Sight, begin_sql
 from tripstore.backends.postgres.cells.tombstones import Tombstones
 from tripstore.backends.postgres.codec.codec import TOMBSTONE
 from tripstore.backends.postgres.codec.codecs import Codecs
@@ -86,7 +86,7 @@ class RowPuts:
             return self._settled(connection, new, texts, expect_latest)
         except LockTimeout as timeout:
             if texts is None or (self._column.is_child and expect_latest is not ANY):
-                raise Again(timeout.message) from timeout  # it gave way
+                raise Again(timeout.message, pause_seconds=GIVE_WAY_PAUSE_SECONDS) from timeout  # it gave way
             raise
         except ValueRefused as refused:
             if self._column.is_child and refused.is_dangling and not self._has_parent_now(connection, new.cell):
@@ -189,7 +189,7 @@ class RowPuts:
             connection.rows("; ".join(waits))
             store(connection, new)
         except LockTimeout as timeout:
-            raise Again(timeout.message) from timeout
+            raise Again(timeout.message, pause_seconds=GIVE_WAY_PAUSE_SECONDS) from timeout
         if self._lookout.has_parent(connection, cell.row_key):
             raise Again("the parent's row was inserted meanwhile")
 

@@ -13,6 +13,7 @@ from typing import NamedTuple
 
 from tripstore.backends.postgres.cells.rows import ColumnRows, text
 from tripstore.backends.postgres.layout.layout import (
+    LEGACY_ID,
     VERSION_BITS,
     VERSION_MAX,
     Layout,
@@ -51,8 +52,8 @@ class RowStatements:
         #: The captured columns that values are written to; those of the row's key get theirs from it.
         self.written = tuple(name for name in rows.column.captured if not _is_key(rows.column, name))
 
-    def insert(self, place: Place, values: Sequence[str]) -> str:
-        """An INSERT of one row; more conditions may be added with AND."""
+    def insert(self, place: Place, values: Sequence[str], legacy_id: int | None = None) -> str:
+        """An INSERT of one row, with the legacy id of an earlier life; more conditions may be added with AND."""
         column, rows = self._column, self._rows
         names, sources = [rows.uuid], [place.key]
         for name, source in ((rows.number, place.number), (rows.version, place.version)):
@@ -66,7 +67,22 @@ class RowStatements:
             names.append(quoted(column.parent))
             sources.append(f"p.{quoted(self._row_key.id)}")
             found = self._from_parent(place.key)
-        return f"INSERT INTO {rows.table} ({', '.join(names)}) SELECT {', '.join(sources)} {found}"
+        overriding = ""
+        if legacy_id is not None and self._row_key.id not in self.written:
+            names.append(quoted(self._row_key.id))
+            sources.append(f"'{legacy_id}'")
+            overriding = "OVERRIDING SYSTEM VALUE "
+        return f"INSERT INTO {rows.table} ({', '.join(names)}) {overriding}SELECT {', '.join(sources)} {found}"
+
+    def legacy_id(self, key: str) -> str | None:
+        """The legacy id that a row had before it was deleted; children have none."""
+        if self._column.is_child:
+            return None
+        body = "pg_catalog.convert_from(c.body, 'UTF8')::pg_catalog.json"
+        return (
+            f"SELECT pg_catalog.json_extract_path_text({body}, 'id')::bigint FROM tripstore.cell AS c "
+            f"WHERE c.row_key = {key} AND c.column_name = '{LEGACY_ID}'"
+        )
 
     def row(self, place: Place) -> str:
         return f"SELECT {self._rows.current} FROM {self._rows.table} AS r WHERE {self._is_row(place)}"

@@ -76,7 +76,9 @@ class RowWrites:
         cell, statements = new.cell, self._statements
         number, version = self._column.split(cell.ref_key)
         place = Place(quoted_uuid(cell.row_key), quoted_int(number), quoted_int(version), quoted_int(cell.ref_key))
-        insert = statements.insert(place, self._values(texts))
+        earlier = statements.legacy_id(place.key)
+        found = connection.rows(earlier) if earlier else []
+        insert = statements.insert(place, self._values(texts), found[0][0] if found else None)
         self._inserted(connection, new, connection.rows(f"{insert}; {statements.row(place)}"))
 
     def insert_first(

@@ -17,6 +17,8 @@ _BEGIN = "BEGIN; SET LOCAL tripstore.origin = 'facade'; SET LOCAL search_path = 
 #: Who holds one thing and waits for another may stand in a circle with a service, and must be the one who gives way:
 #: long before deadlock_timeout, after which Postgres might choose the service.
 GIVE_WAY = "SET LOCAL lock_timeout = '100ms'"
+#: After that he leaves those alone who queued behind him.
+GIVE_WAY_PAUSE_SECONDS = 0.15
 
 
 class Sight(NamedTuple):

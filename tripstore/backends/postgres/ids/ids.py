@@ -28,7 +28,7 @@ RowsOf = Callable[[str, Any], list[tuple[Any, ...]]]
 
 # What capture keeps of deleted rows.
 _DELETED = "SELECT pg_catalog.convert_from(body, 'UTF8')::json ->> 'id', row_key::text FROM tripstore.cell"
-_DELETED_UUIDS = f"{_DELETED} WHERE column_name = '{LEGACY_ID}' AND body = ANY (%s::bytea[])"
+_DELETED_UUIDS = f"{_DELETED} WHERE column_name = '{LEGACY_ID}' AND body = ANY (%s::bytea[]) ORDER BY created_at"
 _DELETED_IDS = f"{_DELETED} WHERE column_name = '{LEGACY_ID}' AND row_key = ANY (%s::uuid[])"
 _UUIDS = "SELECT {id}::text, {uuid}::text FROM {table} WHERE {id} = ANY (%s::bigint[]) AND {uuid} IS NOT NULL"
 _IDS = "SELECT {id}::text, {uuid}::text FROM {table} WHERE {uuid} = ANY (%s::uuid[])"

@@ -82,10 +82,10 @@ class LegacyDatabase:
                     raise _refused_by(lost) from lost
                 refused_by = lost.constraint
                 metrics.call_repeated("transaction_lost")
-                if deadline.remaining_seconds() <= AGAIN_PAUSE_SECONDS:
+                if deadline.remaining_seconds() <= AGAIN_PAUSE_SECONDS + lost.pause_seconds:
                     hint = "Repeat the call, or give it a longer deadline with using(deadline=…)."
                     raise LegacyUnavailable(f"Others changed the same row all the time ({lost}).", hint=hint) from lost
-                time.sleep(random.uniform(0, AGAIN_PAUSE_SECONDS))
+                time.sleep(lost.pause_seconds + random.uniform(0, AGAIN_PAUSE_SECONDS))
 
     def close(self) -> None:
         """Close what is not lent, and the rest when it comes back."""

@@ -66,9 +66,11 @@ _OWN_RULES = "TS"
 class Again(Exception):
     """What was read is out of date: the verb starts anew. Never leaves the backend."""
 
-    def __init__(self, reason: str, constraint: str | None = None) -> None:
+    def __init__(self, reason: str, constraint: str | None = None, *, pause_seconds: float = 0.0) -> None:
         super().__init__(reason)
         self.reason = reason
+        #: At least so long others are to be left in peace.
+        self.pause_seconds = pause_seconds
         #: The unique constraint that somebody else's row met.
         self.constraint = constraint
 
