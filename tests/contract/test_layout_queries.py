@@ -192,6 +192,14 @@ def test_the_pair_of_a_row_is_found_by_its_id_with_all_cells_of_the_row(trips: C
     assert entry.cells == trips.store.get_row(row_key)
     assert set(entry.cells or ()) == {"BASE", "FREE", LEGACY_ID}
 
+    trips.store.put_cell(row_key, "BASE", 2, None)
+    (entry,) = trips.store.query_index("by_id", number, columns="*").entries
+    assert (entry.row_key, entry.fields) == (row_key, {"id": number, "status": None})
+    assert entry.cells == trips.store.get_row(row_key)
+    trips.base(3, row_key=row_key)
+    (entry,) = trips.store.query_index("by_id", number).entries
+    assert (entry.row_key, entry.fields) == (row_key, {"id": number, "status": "3"})
+
 
 # ------------------------------------------------------------------------------------------------- one for all habits
 

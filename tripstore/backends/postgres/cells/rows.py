@@ -199,19 +199,13 @@ class LegacyIds:
         self.table, self.uuid, self.id = source.table.sql, quoted(source.uuid), quoted(source.id)
 
     def latest(self, key: str) -> str:
-        """Of a deleted row the pair is known as long as its change is."""
-        changes = " UNION ALL ".join(
-            f"SELECT {_CHANGE} FROM {table} AS q WHERE q.row_key = {key} AND q.column_name = {self.name}"
-            for table in CHANGES
-        )
-        own = OwnCells(self.name).latest(key)
-        return f"SELECT {FIELDS} FROM ({self.row(key)} UNION ALL {changes} UNION ALL {own}) AS cells ({FIELDS}) LIMIT 1"
+        """Of a deleted row the pair is a cell of our own; a row that is there says its id itself."""
+        parts = [self.row(key), OwnCells(self.name).latest(key)]
+        ranked = " UNION ALL ".join(f"SELECT {rank}, part.* FROM ({part}) AS part" for rank, part in enumerate(parts))
+        return f"SELECT {FIELDS} FROM ({ranked}) AS cells (rank, {FIELDS}) ORDER BY rank LIMIT 1"
 
     def row(self, key: str) -> str:
         return f"SELECT {self.current} FROM {self.table} AS r WHERE r.{self.uuid} = {key}"
-
-    #: What to select of `q`, a change.
-    change = _CHANGE
 
     @property
     def current(self) -> str:

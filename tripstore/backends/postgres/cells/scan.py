@@ -19,7 +19,7 @@ from schemaless_core.sharding import BUCKETS_PER_SHARD, bucket_of, cell_hash
 from tripstore.backends.postgres.cells.bodies import Bodies, Stored
 from tripstore.backends.postgres.cells.places import ColumnPlaces
 from tripstore.backends.postgres.cells.puts import Shape
-from tripstore.backends.postgres.cells.rows import CHANGES, ColumnRows, Found, LegacyIds, quoted_uuid, text
+from tripstore.backends.postgres.cells.rows import ColumnRows, Found, LegacyIds, quoted_uuid, text
 from tripstore.backends.postgres.codec.codecs import Codecs
 from tripstore.backends.postgres.wire.database import LegacyDatabase
 from tripstore.backends.postgres.wire.wire import LegacyConnection
@@ -178,12 +178,7 @@ def _sources(places: ColumnPlaces, columns: Collection[str] | None) -> Iterator[
         if columns is not None and name not in columns:
             continue
         yield _of_table(rows)
-        if isinstance(rows, LegacyIds):
-            yield from (
-                _Source(f"{table} AS q", "q.row_key", rows.name, rows.change, f"q.column_name = {rows.name}")
-                for table in CHANGES
-            )
-        else:
+        if isinstance(rows, ColumnRows):
             found = f"t.ref_key, {nothing}, NULL::bytea, NULL::timestamptz"
             where = f"t.column_name = {rows.name}"
             yield _Source("tripstore.tomb AS t", "t.row_key", rows.name, found, where, "t.ref_key")

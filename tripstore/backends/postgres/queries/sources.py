@@ -67,10 +67,9 @@ class Source(Protocol):
 class ParentSource:
     """The column of the table whose rows are the rows of the datastore."""
 
-    def __init__(self, mapped: MappedColumn, fields: Mapping[str, StoredField], ref_key: str | None = None) -> None:
+    def __init__(self, mapped: MappedColumn, fields: Mapping[str, StoredField]) -> None:
         self.mapped = mapped
         self.fields = fields
-        self._ref_key = ref_key
 
     def first(self, alias: str, conditions: Sequence[CheckedCondition]) -> First:
         table, row_key = named_table(self.mapped.table), f"{alias}.{named(self.mapped.uuid)}"
@@ -86,7 +85,7 @@ class ParentSource:
         return Clause(f"LEFT JOIN {table} {alias} ON {uuid} = {row_key}", ())
 
     def cell(self, alias: str) -> str:
-        ref_key = self._ref_key or escaped(self.mapped.ref_key_sql(alias))
+        ref_key = escaped(self.mapped.ref_key_sql(alias))
         uuid = f"{alias}.{named(self.mapped.uuid)}"
         return f"{ref_key}, CASE WHEN {uuid} IS NOT NULL THEN {row_of(self.mapped, alias)} END, NULL::bytea"
 
@@ -190,11 +189,24 @@ class ChildSource(_LateralSource):
         return [Clause(live, met.values), Clause(tomb, (self._name,)), *super()._places(row_key, conditions)]
 
 
+class LegacyIdSource(ChildSource):
+    """The legacy ids of rows; of one that was deleted its pair is a cell of our own."""
+
+    def _places(self, row_key: str, conditions: Sequence[CheckedCondition]) -> list[Clause]:
+        met = all_of(_conditions(self.fields, "t", conditions))
+        live = (
+            f"SELECT 0::bigint AS ref_key, {row_of(self._child, 't')} AS row, NULL::bytea AS body,"
+            f" COALESCE({met.text}, false) AS held FROM {named_table(self._child.table)} t"
+            f" WHERE t.{named(self._child.uuid)} = {row_key}"
+        )
+        return [Clause(live, met.values), *_LateralSource._places(self, row_key, conditions)]
+
+
 def source_of(column: SourceColumn, layout: Layout, types: PhysicalTypes) -> Source:
     """Where the cells of a source column stand, with no more of its fields than the index needs."""
     if column.name == LEGACY_ID:
         mapped = _legacy_id(layout)
-        return ParentSource(mapped, _stored(mapped, column, types), "0::bigint")
+        return LegacyIdSource(mapped, _stored(mapped, column, types))
     if column.name not in layout.columns:
         return FreeSource(column.name)
     whole = layout.columns[column.name]
