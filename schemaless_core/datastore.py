@@ -24,6 +24,7 @@ from schemaless_core.answers import (
     Scalar,
     ShardPage,
 )
+from schemaless_core.authority import ShardAuthority
 from schemaless_core.canonical import Json
 from schemaless_core.cell import Cell, CellKey, ColumnKey, check_row_key
 from schemaless_core.clusters import Cluster
@@ -62,6 +63,10 @@ T = TypeVar("T")
 class Datastore:
     """Cells on MySQL, MariaDB or SQLite. A context manager; safe to share by threads and to inherit by forks."""
 
+    # Made at first use: most stores of other habits are for a few calls, and have no use for them.
+    _triggers: Triggers | None
+    _indexes: Indexes | None
+
     def __init__(self, config: DatastoreConfig) -> None:
         self.config = config
         self.clusters = {cluster.name: Cluster(cluster, config) for cluster in config.clusters}
@@ -70,6 +75,7 @@ class Datastore:
         self._places = Places(config.shards, self.clusters, self.control, config.deadlines.connect_seconds)
         self._fanout = FanOut(2 * len(self.clusters))
         self._router = Router(self.clusters, self._places, self._fanout)
+        self.authority = ShardAuthority(self.clusters, self._router, self._fanout)
         self._index_parts = IndexParts(config, self.clusters, self._router, self.control)
         self._arrange(Habits(), Standing())
         _ALL.add(self)
@@ -79,6 +85,23 @@ class Datastore:
         """Open a datastore from a configuration file or mapping. It connects when it is first used."""
         document, folder = load_document(source)
         return cls(parse_config(document, folder))
+
+    @property
+    def triggers(self) -> Triggers:
+        """Groups, workers, and what the person on call asks of them."""
+        if self._triggers is None:
+            self._triggers = self._new_triggers()
+        return self._triggers
+
+    @property
+    def indexes(self) -> Indexes:
+        """The indexes, but for their queries."""
+        if self._indexes is None:
+            triggers = self.triggers
+            self._indexes = Indexes(
+                self._index_parts, self.config, self.clusters, self._router, triggers, triggers.offsets
+            )
+        return self._indexes
 
     def create_schema(
         self, *, status: ShardStatus = ShardStatus.RW, progress: Progress = lambda done, total: None
@@ -211,18 +234,19 @@ class Datastore:
         self._log = ShardLog(self._router, self.config, habits, standing)
         self._walks = Walks(self._router, self.config, habits, standing)
         self._queries = IndexQueries(self._router, self.config, parts.catalogue, habits, standing, self._lookups)
-        self.triggers = self._new_triggers(at_primary)
-        self.indexes = Indexes(parts, self.config, self.clusters, self._router, self.triggers, self.triggers.offsets)
+        self._triggers = None
+        self._indexes = None
 
-    def _new_triggers(self, at_primary: Lookups) -> Triggers:
+    def _new_triggers(self) -> Triggers:
         def log_of(read_from: ReadFrom) -> ShardLog:
             return ShardLog(self._router, self.config, Habits(read=read_from), Standing(Kind.COPIER))
 
         offsets = Offsets(self._router, log_of("primary"), self.config)
         parking = Parking(self._router)
         joined = Joined(self._router, self, self.config.max_body_bytes, self._index_parts.after_commit)
+        lookups = Lookups(self._router, self.config, replace(self._habits, read="primary_only"), self._standing)
         return Triggers(
-            self, self.config, self.clusters, Leases(self.control), offsets, parking, joined, at_primary, log_of
+            self, self.config, self.clusters, Leases(self.control), offsets, parking, joined, lookups, log_of
         )
 
     def _after_fork(self) -> None:

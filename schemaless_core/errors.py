@@ -8,7 +8,7 @@ Each carries its facts as attributes, and a hint when a person can act.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:  # errors are the ground: values import them, they only talk about values
@@ -164,12 +164,16 @@ class IndexMissing(SchemaMissing):
 class StaleEpoch(SchemalessError):
     """The shard is not open for this caller: another cluster owns it, or another backend is the authority."""
 
-    def __init__(self, shard: int, status: str, reason: str, *, hint: str | None = None) -> None:
+    def __init__(
+        self, shard: int, status: str, reason: str, *, hint: str | None = None, is_of_authority: bool = False
+    ) -> None:
         super().__init__(f"Shard {shard} refuses: {reason}.", hint=hint)
         self.shard = shard
         #: RW, COPY, RO or MOVED, as the shard said.
         self.status = status
         self.reason = reason
+        #: Whether it is where the caller looked, and another authority's: to look for it elsewhere cannot help.
+        self.is_of_authority = is_of_authority
 
 
 class LogHole(SchemalessError):
@@ -196,6 +200,13 @@ class BatchFailed(SchemalessError):
             hint="`results` says it of each cell; what was unavailable may be put again.",
         )
         self.results = list(results)
+
+
+def first_error(answers: Iterable[object]) -> SchemalessError | None:
+    """The error to raise of many answers: who is not the authority's caller any more is told before all else."""
+    errors = [answer for answer in answers if isinstance(answer, SchemalessError)]
+    refusals = (error for error in errors if isinstance(error, StaleEpoch) and error.is_of_authority)
+    return next(refusals, errors[0] if errors else None)
 
 
 def missing_shard(shard: int) -> SchemaMissing:

@@ -16,7 +16,7 @@ from schemaless_core.clusters import Cluster
 from schemaless_core.deadline import Deadline
 from schemaless_core.engine.base import Batch, BatchAnswer, Node
 from schemaless_core.engine.cells import NewCell
-from schemaless_core.errors import SchemalessError, SchemaMissing, StaleEpoch, Unavailable
+from schemaless_core.errors import SchemalessError, SchemaMissing, StaleEpoch, Unavailable, first_error
 from schemaless_core.fanout import FanOut
 from schemaless_core.habits import ReadFrom
 from schemaless_core.places import Places
@@ -67,6 +67,8 @@ class Router:
             try:
                 return cluster.write(lambda node: verb(node, gate)), gate.epoch  # noqa: B023  # called at once
             except (StaleEpoch, SchemaMissing) as refusal:
+                if _is_final(refusal, standing):
+                    raise
                 self._learn_or_raise(shard, refusal, deadline)
 
     def read(
@@ -80,6 +82,8 @@ class Router:
                 gate.check_read(answer.state)
                 return answer
             except (StaleEpoch, SchemaMissing) as refusal:
+                if _is_final(refusal, standing):
+                    raise
                 if read_from == "replica":
                     read_from = "primary"  # the replica may only be behind
                 else:
@@ -94,12 +98,10 @@ class Router:
         deadline: Deadline,
     ) -> dict[int, A]:
         """Run a read over many shards and return all answers, or raise why there is one less."""
-        answers: dict[int, A] = {}
-        for shard, answer in self.read_each(wanted, verb, standing, read_from, deadline).items():
-            if isinstance(answer, SchemalessError):
-                raise answer
-            answers[shard] = answer
-        return answers
+        answers = self.read_each(wanted, verb, standing, read_from, deadline)
+        if (error := first_error(answers.values())) is not None:
+            raise error
+        return {shard: answer for shard, answer in answers.items() if not isinstance(answer, SchemalessError)}
 
     def read_each(
         self,
@@ -142,6 +144,7 @@ class Router:
                         answers[shard] = outcome[shard]
                     except StaleEpoch as refusal:
                         refused[shard] = refusal
+            answers.update(_taken_final(refused, standing))
             if read_from == "replica":
                 read_from = "primary"  # the replica may only be behind
             elif refused:
@@ -182,6 +185,7 @@ class Router:
                     answers[gate.shard] = outcome
                 else:
                     answers[gate.shard] = outcome, gate.epoch
+            answers.update(_taken_final(refused, standing))
             final = self._learn(refused, deadline) if refused else {}
             answers.update(final)
             pending = {shard: cells[shard] for shard in refused if shard not in final}
@@ -271,6 +275,19 @@ class Router:
         if len(final) < len(refusals):
             self._sleep(PAUSE_SECONDS)
         return final
+
+
+def _is_final(refusal: Refusal, standing: Standing) -> bool:
+    """Whether a caller of one authority's is refused as such: who is the authority no look at places tells it."""
+    return standing.authority_epoch is not None and isinstance(refusal, StaleEpoch) and refusal.is_of_authority
+
+
+def _taken_final(refused: dict[int, Refusal], standing: Standing) -> dict[int, Refusal]:
+    """Take those refusals out that are final."""
+    final = {shard: refusal for shard, refusal in refused.items() if _is_final(refusal, standing)}
+    for shard in final:
+        del refused[shard]
+    return final
 
 
 def _is_handed_over(refusal: Refusal) -> bool:

@@ -37,10 +37,12 @@ class SchemaPlan:
     is_new_topology: bool
     control_version: str | None
     missing: Mapping[str, list[int]]
+    #: Tables that servers of an earlier version lack beside their shards.
+    missing_tables: Mapping[str, list[str]]
 
     @property
     def is_done(self) -> bool:
-        return not self.is_new_topology and not any(self.missing.values())
+        return not self.is_new_topology and not any(self.missing.values()) and not any(self.missing_tables.values())
 
 
 class Schema:
@@ -63,7 +65,8 @@ class Schema:
         missing = {name: self._missing(name, topology) for name in topology.clusters}
         if known is None:
             self._refuse_another_placement(topology)
-        return SchemaPlan(topology, known is None, self._control.version(), missing)
+        tables = {name: self._clusters[name].primary.node.tables_missing() for name in topology.clusters}
+        return SchemaPlan(topology, known is None, self._control.version(), missing, tables)
 
     def _refuse_another_placement(self, topology: Topology) -> None:
         """A control database that lost its topology must not place shards anew that servers hold already."""
@@ -84,7 +87,8 @@ class Schema:
         if plan.is_new_topology:
             self._record_topology(plan.topology)
         elif not plan.is_done:
-            AuditLog(self._control).add("schema.complete", {name: len(shards) for name, shards in plan.missing.items()})
+            lacking = {name: len(shards) for name, shards in plan.missing.items()}
+            AuditLog(self._control).add("schema.complete", {**lacking, "tables": dict(plan.missing_tables)})
         self._create_all(plan, status, progress)
         return plan
 

@@ -16,7 +16,7 @@ from schemaless_core.answers import Location, Position, ShardPage
 from schemaless_core.config import DatastoreConfig
 from schemaless_core.deadline import Deadline
 from schemaless_core.engine.base import LogSlice, Node
-from schemaless_core.errors import LogHole, SchemalessError, missing_shard
+from schemaless_core.errors import LogHole, SchemalessError, first_error, missing_shard
 from schemaless_core.habits import Habits, ReadFrom
 from schemaless_core.lookups import to_cell
 from schemaless_core.requests import check_limit, check_location, check_shard
@@ -49,12 +49,10 @@ class ShardLog:
 
     def pages(self, locations: Mapping[int, Location], limit: int) -> dict[int, ShardPage]:
         """The next pages of all these shards, or the error of one."""
-        pages: dict[int, ShardPage] = {}
-        for shard, page in self.pages_each(locations, limit).items():
-            if isinstance(page, SchemalessError):
-                raise page
-            pages[shard] = page
-        return pages
+        pages = self.pages_each(locations, limit)
+        if (error := first_error(pages.values())) is not None:
+            raise error
+        return {shard: page for shard, page in pages.items() if isinstance(page, ShardPage)}
 
     def pages_each(self, locations: Mapping[int, Location], limit: int) -> dict[int, ShardPage | SchemalessError]:
         """The next page of each of these shards, or its error."""

@@ -76,16 +76,18 @@ class Gate(NamedTuple):
         self._check_epoch(state)
         if self.kind is Kind.OWNER:
             if state.status != ShardStatus.RW.value:
-                raise self._refusal(state, f"it is {state.status} and takes no owner's writes")
+                is_mirror = state.status == ShardStatus.COPY.value
+                reason = f"it is {state.status} and takes no owner's writes"
+                raise self._refusal(state, reason, is_of_authority=is_mirror)
             if state.authority_epoch != self.authority_epoch:
-                raise self._refusal(state, f"authority epoch {self.authority_epoch} is not its {state.authority_epoch}")
+                reason = f"authority epoch {self.authority_epoch} is not its {state.authority_epoch}"
+                raise self._refusal(state, reason, is_of_authority=True)
         else:
             if state.status not in (ShardStatus.RW.value, ShardStatus.COPY.value):
                 raise self._refusal(state, f"it is {state.status} and takes no writes")
             if state.authority_epoch > self.authority_epoch:
-                raise self._refusal(
-                    state, f"authority epoch {self.authority_epoch} is older than its {state.authority_epoch}"
-                )
+                reason = f"authority epoch {self.authority_epoch} is older than its {state.authority_epoch}"
+                raise self._refusal(state, reason, is_of_authority=True)
 
     def check_read(self, state: ShardState) -> None:
         """Raise `StaleEpoch` unless the answer counts for this reader."""
@@ -99,10 +101,11 @@ class Gate(NamedTuple):
         if state.epoch != self.epoch:
             raise self._refusal(state, f"epoch {self.epoch} is not its {state.epoch}")
 
-    def _refusal(self, state: ShardState, reason: str) -> StaleEpoch:
+    def _refusal(self, state: ShardState, reason: str, *, is_of_authority: bool = False) -> StaleEpoch:
         return StaleEpoch(
             self.shard,
             state.status,
             reason,
             hint="Ask again; `tripstore status` shows who owns the shard and who is the authority.",
+            is_of_authority=is_of_authority,
         )

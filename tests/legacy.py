@@ -22,6 +22,7 @@ from tests.legacy_databases import postgres_server
 from tripstore.backends.postgres.capture import capture_steps, verify
 from tripstore.backends.postgres.capture.plan import Saboteur
 from tripstore.backends.postgres.ddl.steps import Step
+from tripstore.backends.postgres.handover.queue import COLUMNS
 from tripstore.backends.postgres.layout.layout import (
     DeletePolicy,
     Field,
@@ -133,6 +134,13 @@ def moving_layout() -> Layout:
     return layout(MappedColumn("BASE", PARENT.table, "trip_uuid", None, source, fields))
 
 
+#: All that is queued is delivered, as far as Postgres knows.
+DELIVER = (
+    f"WITH gone AS (DELETE FROM tripstore.queue RETURNING *) INSERT INTO tripstore.log ({COLUMNS}, delivered_at)"
+    f" SELECT {COLUMNS}, clock_timestamp() FROM gone"
+)
+
+
 class Change(NamedTuple):
     """A row of queue or log; `row` is None for a tombstone."""
 
@@ -211,10 +219,7 @@ class Legacy:
 
     def deliver(self) -> None:
         """What a relay does with the queue."""
-        self.sql(
-            "WITH gone AS (DELETE FROM tripstore.queue RETURNING *) INSERT INTO tripstore.log"
-            " SELECT *, clock_timestamp() FROM gone"
-        )
+        self.sql(DELIVER)
 
 
 def apply(steps: Sequence[Step], connection: Connection) -> list[bool]:

@@ -5,12 +5,14 @@ from __future__ import annotations
 import itertools
 import os
 from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, Literal, cast
 
 from schemaless_core import CellStore, Datastore, Json, MemoryStore
 from schemaless_core.indexes.definition import load_definitions
-from tests.legacy_databases import FLAVOURS, free_backend, postgres_server
+from tests.facades import FACADES, as_cell_store, migration
+from tests.legacy_databases import FLAVOURS, UNUSED_TABLE, free_backend, postgres_server, unused_layout
 from tripstore.backends.postgres.backend import PostgresBackend
 from tripstore.local.replication import Cluster
 from tripstore.local.servers import LocalServers
@@ -20,7 +22,7 @@ SERVER_ENGINES: tuple[ServerEngine, ...] = ("mariadb", "mysql")
 DATASTORE_ENGINES = ("sqlite", *SERVER_ENGINES)
 STORE_ENGINES = ("memory", *DATASTORE_ENGINES)
 #: Whatever shows the cell store; on Postgres with free columns.
-CELL_STORES = (*STORE_ENGINES, *FLAVOURS)
+CELL_STORES = (*STORE_ENGINES, *FLAVOURS, *FACADES)
 
 #: Two cores carry the servers, their replicas and the tests: what is not about deadlines gets generous ones.
 PATIENT = {
@@ -42,6 +44,7 @@ class Stores:
         self._folder = folder
         self._clusters: dict[str, list[Cluster]] = {}
         self._open: list[Datastore | PostgresBackend] = []
+        self._exits = ExitStack()
 
     def clusters(self, engine: ServerEngine) -> list[Cluster]:
         """Two clusters of a primary and a replica, the same for the whole run."""
@@ -74,6 +77,11 @@ class Stores:
         """The same, or the oracle, or one on Postgres."""
         if engine in DATASTORE_ENGINES:
             return self.fresh(engine, shards=shards, indexes=list(indexes))
+        if engine in FACADES:
+            made = migration(
+                self._servers, self, wanted=unused_layout(), tables=UNUSED_TABLE, shards=shards, indexes=indexes
+            )
+            return as_cell_store(self._exits.enter_context(made), engine)
         definitions = load_definitions(list(indexes), self._folder, "trips")
         if engine == "memory":
             return MemoryStore(shards=shards, indexes=definitions)
@@ -87,5 +95,6 @@ class Stores:
         postgres_server(self._servers, FLAVOURS[engine])
 
     def close(self) -> None:
+        self._exits.close()
         for datastore in self._open:
             datastore.close()

@@ -1,5 +1,7 @@
-"""Move trips, live, from one overloaded Postgres to Schemaless."""
+"""Move trips, live, from one overloaded Postgres to Schemaless: one API over both."""
 
 from tripstore.errors import TripstoreError
+from tripstore.store import TripStore
+from tripstore.wiring import connect
 
-__all__ = ["TripstoreError"]
+__all__ = ["TripStore", "TripstoreError", "connect"]

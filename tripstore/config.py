@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields, replace
+from datetime import date
 from pathlib import Path
 from typing import Any
 
@@ -24,8 +25,11 @@ from schemaless_core.config import (
 )
 from schemaless_core.errors import InvalidConfig
 from schemaless_core.urls import shown_setting
+from tripstore.backends.postgres.ids.index import LEGACY_ID_INDEX, legacy_id_index
 from tripstore.backends.postgres.layout.layout import Layout
 from tripstore.backends.postgres.layout.reading import load_layout
+from validation.compare import DifferenceClass
+from validation.ignores import Ignore, InvalidIgnore
 
 DEFAULT_FILE = Path("tripstore.yaml")
 ENVIRONMENT_VARIABLE = "TRIPSTORE_CONFIG"
@@ -86,7 +90,34 @@ class LegacyConfig:
     limits: LegacyLimits
 
 
+@dataclass(frozen=True, slots=True)
+class MirrorConfig:
+    """How close the mirror must be for reads of a cohort, and how relays carry."""
+
+    max_lag_seconds: float = 0.05  #: A cohort's reads go to the authority while the mirror is further behind.
+    cohort_seconds: float = 0.25  #: A cohort's read may take so long; then the authority is asked.
+    max_pause_seconds: float = 2.0  #: A hand-over that takes longer is undone by whoever is alive.
+
+
+@dataclass(frozen=True, slots=True)
+class ShadowConfig:
+    """How many reads are replayed against the other backend, and what that may cost."""
+
+    share: float = 0.1  #: Of all reads.
+    per_second: float = 200.0  #: Reads that one process replays in a second, all operations together.
+    least_per_second: float = 1.0  #: Of each operation so many are taken whatever the share.
+    threads: int = 2  #: Threads that compare, and connections that they use.
+    queue_max: int = 1000  #: Reads that may wait; more are not compared.
+    age_seconds_max: float = 5.0  #: Reads that waited longer are not compared.
+    deadline_seconds: float = 0.25  #: For one question to the other backend.
+
+
 LEGACY_KEYS = ("postgres", "layout", *(entry.name for entry in fields(LegacyLimits)))
+
+
+FACADE_KEYS = ("legacy", "mirror", "shadow")
+_IGNORE_KEYS = ("reason", "owner", "until", "operation", "entry", "path", "class")
+_IGNORE = "Write ignores: [{reason: …, owner: …, until: 2027-03-31, operation: get_row, path: updated_at}]."
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,15 +126,29 @@ class TripstoreConfig:
 
     core: DatastoreConfig
     legacy: LegacyConfig | None = None
+    mirror: MirrorConfig = field(default_factory=MirrorConfig)
+    shadow: ShadowConfig = field(default_factory=ShadowConfig)
+    ignores: tuple[Ignore, ...] = ()
 
 
 def load_config(source: str | os.PathLike[str] | Mapping[str, Any]) -> TripstoreConfig:
     """Read and check a configuration in full, or raise `InvalidConfig` naming the key, the value and a fix."""
     document, folder = load_document(source)
-    refuse_unknown("", document, (*KEYS, "legacy"))
-    legacy = document.pop("legacy", None)
+    refuse_unknown("", document, (*KEYS, *FACADE_KEYS))
+    legacy, mirror, shadow = (document.pop(key, None) for key in FACADE_KEYS)
     core = parse_config(document, folder)
-    return TripstoreConfig(core, None if legacy is None else _legacy(legacy, folder, core.datastore))
+    if legacy is None:
+        for key, value in (("mirror", mirror), ("shadow", shadow)):
+            if value is not None:
+                raise InvalidConfig(key, "is about two stores, and there is no legacy", hint="Add legacy, or drop it.")
+        return TripstoreConfig(core)
+    if any(definition.name == LEGACY_ID_INDEX for definition in core.indexes):
+        hint = "Give it another name; this one is made by itself, for legacy ids."
+        raise InvalidConfig("indexes", f"defines {LEGACY_ID_INDEX}", hint=hint)
+    core = replace(core, indexes=(*core.indexes, legacy_id_index(core.datastore)))
+    settings, ignores = _shadow(shadow)
+    legacy_config = _legacy(legacy, folder, core.datastore)
+    return TripstoreConfig(core, legacy_config, section("mirror", MirrorConfig, mirror), settings, ignores)
 
 
 def parse_postgres_url(key: str, text: object) -> PostgresUrl:
@@ -121,6 +166,43 @@ def parse_postgres_url(key: str, text: object) -> PostgresUrl:
     if "options" in parts:
         raise InvalidConfig(key, f"{shown_setting(text)} sets options", hint="Leave them out: ours would be lost.")
     return PostgresUrl(text)
+
+
+def _shadow(value: object) -> tuple[ShadowConfig, tuple[Ignore, ...]]:
+    if value is not None and not isinstance(value, dict):
+        raise InvalidConfig("shadow", f"{shown_setting(value)} is no mapping", hint="Write shadow: {share: 0.1}.")
+    given = dict(value or {})
+    ignores = given.pop("ignores", None) or []
+    share = given.get("share")
+    if share is not None and not (isinstance(share, int | float) and type(share) is not bool and 0 < share <= 1):
+        hint = "Write a number up to 1: 0.1 is every tenth. `tripstore shadow set --share 0` compares nothing."
+        raise InvalidConfig("shadow.share", f"{shown_setting(share)} is no share", hint=hint)
+    if not isinstance(ignores, list):
+        raise InvalidConfig("shadow.ignores", f"{shown_setting(ignores)} is no list", hint=_IGNORE)
+    return section("shadow", ShadowConfig, given), tuple(_ignore(n, rule) for n, rule in enumerate(ignores))
+
+
+def _ignore(n: int, rule: object) -> Ignore:
+    key = f"shadow.ignores[{n}]"
+    if not isinstance(rule, dict):
+        raise InvalidConfig(key, f"{shown_setting(rule)} is no mapping", hint=_IGNORE)
+    refuse_unknown(f"{key}.", rule, _IGNORE_KEYS)
+    for name in ("reason", "owner", "until"):
+        if name not in rule:
+            raise InvalidConfig(f"{key}.{name}", "is missing", hint=_IGNORE)
+    given = dict(rule)
+    kind = given.pop("class", None)
+    if kind is not None and kind not in list(DifferenceClass):
+        raise InvalidConfig(f"{key}.class", f"{shown_setting(kind)} is no class", hint=", ".join(DifferenceClass))
+    if type(given["until"]) is not date:
+        raise InvalidConfig(f"{key}.until", f"{shown_setting(given['until'])} is no day", hint="Write 2027-03-31.")
+    for name, text in given.items():
+        if name != "until" and not isinstance(text, str):
+            raise InvalidConfig(f"{key}.{name}", f"{shown_setting(text)} is no text", hint=_IGNORE)
+    try:
+        return Ignore(**given, kind=None if kind is None else DifferenceClass(kind))
+    except InvalidIgnore as error:
+        raise InvalidConfig(key, error.message.rstrip("."), hint=error.hint) from error
 
 
 def _legacy(value: object, folder: Path, datastore: str) -> LegacyConfig:

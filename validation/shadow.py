@@ -55,6 +55,8 @@ class _Sample(NamedTuple):
     answer: Any
     authority: CellStore
     other: CellStore
+    #: Whether the caller got it from the other store: then the authority is asked.
+    is_of_other: bool
     at: float
 
 
@@ -96,10 +98,19 @@ class Shadow:
         """Whether the facade is to hand over this read once it is answered."""
         return not self._is_closing and self._sampler.takes(operation)
 
-    def offer(self, read: Read, answer: Any, authority: CellStore, other: CellStore) -> None:
-        """A sampled read and the authority's answer. Returns at once, and raises nothing."""
+    def resample(self, settings: SamplingSettings) -> None:
+        """Take another share from now on."""
+        self._sampler = Sampler(settings, self._clock)
+
+    def offer(
+        self, read: Read, answer: Any, authority: CellStore, other: CellStore, *, is_of_other: bool = False
+    ) -> None:
+        """A sampled read and the answer that its caller got, the authority's if nothing else is said.
+
+        Returns at once, and raises nothing.
+        """
         try:
-            self._samples.put_nowait(_Sample(read, answer, authority, other, self._clock()))
+            self._samples.put_nowait(_Sample(read, answer, authority, other, is_of_other, self._clock()))
         except queue.Full:
             self._tally.record(_not_compared(read, Reason.QUEUE_FULL))
             return
@@ -168,10 +179,12 @@ class Shadow:
             self._tally.record(_not_compared(read, Reason.BREAKER_OPEN))
             return
         begun = self._clock()
-        given = read.ask(sample.other, self._settings.deadline_seconds, self._incomparable, self._clock)
+        asked = sample.authority if sample.is_of_other else sample.other
+        given = read.ask(asked, self._settings.deadline_seconds, self._incomparable, self._clock)
         metrics.shadow_answered(read.name, self._clock() - begun)
-        if isinstance(given, Failed) and given.is_incomparable:
-            self._tally.record(_not_compared(read, Reason.INCOMPARABLE))
+        if isinstance(given, Failed) and (given.is_incomparable or sample.is_of_other):
+            reason = Reason.INCOMPARABLE if given.is_incomparable else Reason.AUTHORITY_FAILED
+            self._tally.record(_not_compared(read, reason))
             return
         differences = compare(read.operation, sample.answer, given)
         if differences and differences[0].kind in _UNANSWERED:

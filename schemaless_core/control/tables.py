@@ -77,3 +77,30 @@ trigger_leader = sa.Table(
     sa.Column("term", sa.BigInteger, nullable=False),
     sa.Column("counter", sa.BigInteger, nullable=False),
 )
+
+ledger_count = sa.Table(
+    "ledger_count",
+    metadata,
+    sa.Column("ledger", sa.String(64), primary_key=True),
+    sa.Column("name", sa.String(190), primary_key=True),
+    sa.Column("hour", sa.String(16), primary_key=True),
+    sa.Column("total", sa.BigInteger, nullable=False),
+)
+
+ledger_note = sa.Table(
+    "ledger_note",
+    metadata,
+    sa.Column("id", sa.Integer, primary_key=True, autoincrement=True),
+    sa.Column("ledger", sa.String(64), nullable=False),
+    sa.Column("at", sa.String(32), nullable=False),
+    sa.Column("body", sa.Text, nullable=False),
+    sa.Index("ledger_note_ledger", "ledger", "id"),
+)
+
+ledger_writer = sa.Table(
+    "ledger_writer",
+    metadata,
+    sa.Column("writer", sa.String(64), primary_key=True),
+    sa.Column("batch", sa.BigInteger, nullable=False),
+    sa.Column("at", sa.String(32), nullable=False),
+)

@@ -74,6 +74,15 @@ class EpochOpening(NamedTuple):
     why: str
 
 
+class AuthorityChange(NamedTuple):
+    """One line of a shard's history: from which added id on it was given under an authority epoch, and its state."""
+
+    authority_epoch: int
+    state: str
+    first_added_id: int
+    at: datetime
+
+
 class IndexTable(NamedTuple):
     """What the table of an index version holds."""
 
@@ -252,6 +261,22 @@ class Node(Protocol):
         """Return the history of a shard, oldest first."""
         ...
 
+    def open_to_owners(self, authority_epoch: int, deadline: Deadline) -> None:
+        """Raise the shards here to this authority epoch and make COPY RW, of those whose epoch is older, at once."""
+        ...
+
+    def close_to_owners(self, authority_epoch: int, deadline: Deadline) -> bool:
+        """The same, and make RW COPY. Whether all shards that have not moved are at exactly this epoch, and none RW."""
+        ...
+
+    def make_copies(self, deadline: Deadline) -> int:
+        """Make COPY of what is RW here at authority epoch 0, where no hand-over ever was; return how many were."""
+        ...
+
+    def authority_history(self, shard: int, deadline: Deadline) -> list[AuthorityChange]:
+        """Return under which authority epochs and states a shard gave added ids, oldest first."""
+        ...
+
     def scan(
         self, shard: int, after: bytes | None, limit: int, columns: Sequence[bytes] | None, deadline: Deadline
     ) -> Sighting:
@@ -344,6 +369,10 @@ class Node(Protocol):
 
     def shards_present(self) -> set[int]:
         """Return the shards that are complete here; empty when nothing was ever created."""
+        ...
+
+    def tables_missing(self) -> list[str]:
+        """Return the tables that a server of an earlier version lacks; none when nothing was ever created here."""
         ...
 
     def facts(self, *, is_replica: bool, shards: int) -> list[Fact]:

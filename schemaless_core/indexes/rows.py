@@ -12,7 +12,7 @@ from typing import NamedTuple, TypeVar
 from schemaless_core.cell import Cell
 from schemaless_core.deadline import Deadline
 from schemaless_core.engine.base import Node, Sighting
-from schemaless_core.errors import SchemalessError, missing_shard
+from schemaless_core.errors import SchemalessError, first_error, missing_shard
 from schemaless_core.lookups import KEYS_PER_CALL, to_cell
 from schemaless_core.routing import Router
 from schemaless_core.sharding import shard_of_bytes
@@ -35,7 +35,7 @@ class RowsRead(NamedTuple):
 
     def raise_first(self) -> None:
         """For those to whom a part is nothing."""
-        for error in self.errors.values():
+        if (error := first_error(self.errors.values())) is not None:
             raise error
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Iterable, Mapping
 
 from schemaless_core.datastore import Datastore
 from schemaless_core.errors import SchemalessError
@@ -20,12 +20,13 @@ logger = logging.getLogger(__name__)
 LOOK_SECONDS = 2.0
 
 
-def _index_groups(datastore: Datastore) -> Iterable[Group]:
-    return datastore.indexes.groups()
+#: Lists the groups of one kind of built-in work, as they are now.
+Source = Callable[[], Iterable[Group]]
 
 
-#: Each kind of built-in work, and who lists its groups.
-KINDS: dict[str, Callable[[Datastore], Iterable[Group]]] = {"index": _index_groups}
+def sources(datastore: Datastore) -> dict[str, Source]:
+    """The kinds of built-in work that a datastore has by itself. Who stands above it may have more."""
+    return {"index": lambda: datastore.indexes.groups()}
 
 
 class BuiltInGroups:
@@ -33,24 +34,24 @@ class BuiltInGroups:
 
     def __init__(
         self,
-        datastore: Datastore,
-        kinds: Collection[str],
+        kinds: Mapping[str, Source],
         changed: Callable[[list[str]], None] = lambda names: None,
         *,
         look_seconds: float = LOOK_SECONDS,
     ) -> None:
-        self._datastore = datastore
         self._kinds = kinds
         self._changed = changed
         self._look_seconds = look_seconds
-        self._groups: tuple[Group, ...] = ()
+        #: By kind: one that cannot be looked at stays as it was, and hides no other.
+        self._groups: dict[str, tuple[Group, ...]] = {}
+        self._silent: set[str] = set()
         self._names: list[str] | None = None
         self._ended = threading.Event()
         self._thread = threading.Thread(target=self._look_for_ever, name="built-in-groups", daemon=True)
 
     def __call__(self) -> list[Group]:
         """The groups as they were seen last."""
-        return list(self._groups)
+        return [group for groups in list(self._groups.values()) for group in groups]
 
     def __enter__(self) -> BuiltInGroups:
         self._thread.start()
@@ -61,22 +62,25 @@ class BuiltInGroups:
         self._thread.join()
 
     def look(self) -> None:
-        """Look once, and tell of a change; the first look is one."""
-        self._groups = tuple(group for kind in self._kinds for group in KINDS[kind](self._datastore))
-        names = sorted(group.name for group in self._groups)
-        if names != self._names:
+        """Look once, and tell of a change; the first look that finds out about anything is one."""
+        for kind, source in self._kinds.items():
+            try:
+                self._groups[kind] = tuple(source())
+                self._silent.discard(kind)
+            except SchemalessError as error:
+                self._note_silence(kind, error)
+        names = sorted(group.name for group in self())
+        if names != self._names and self._groups:
             self._names = names
             self._changed(names)
 
+    def _note_silence(self, kind: str, error: SchemalessError) -> None:
+        if kind not in self._silent:  # the others of a row are no news
+            self._silent.add(kind)
+            extra = {"event": "triggers.built_in_unknown", "kind": kind, "error": error.message}
+            logger.warning("which built-in groups there are is not known; those known go on", extra=extra)
+
     def _look_for_ever(self) -> None:
-        failures = 0
         while not self._ended.is_set():
-            try:
-                self.look()
-                failures = 0
-            except SchemalessError as error:
-                failures += 1
-                if failures == 1:  # the others of a row are no news
-                    extra = {"event": "triggers.built_in_unknown", "error": error.message}
-                    logger.warning("which built-in groups there are is not known; those known go on", extra=extra)
+            self.look()
             self._ended.wait(self._look_seconds)

@@ -77,6 +77,7 @@ class Consumer:
         self._active: dict[int, Held] = {}
         self._saved_at = clock()
         self._due_at = clock()
+        self._is_waiting = False
 
     @property
     def shards(self) -> frozenset[int]:
@@ -161,11 +162,25 @@ class Consumer:
         for shard, head in heads.items():
             if (held := self._held.get(shard)) is None:
                 continue
+            held.status = head.state.status
             if head.state.epoch > held.shard_epoch and held.in_flight is None:
                 self._claim_anew(held)
             else:
                 held.head = head.head
                 self._activate(held)
+        self._tell_waiting()
+
+    def _is_closed(self, held: Held) -> bool:
+        """Whether puts that join the offset's commit cannot be made there: nothing is delivered until they can."""
+        return self.group.is_transactional and not held.is_open
+
+    def _tell_waiting(self) -> None:
+        closed = sum(self._is_closed(held) and held.has_more for held in self._active.values())
+        if bool(closed) != self._is_waiting:
+            self._is_waiting = bool(closed)
+            extra = {"event": "triggers.waits_for_authority", "group": self.group.name, "shards": closed}
+            said = "waits until this store is the authority" if closed else "goes on: this store is the authority"
+            logger.info("a transactional trigger %s", said, extra=extra)
 
     def _claim_anew(self, held: Held) -> None:
         """The shard has another server, which may know less than we told the former: of offsets, of parked cells."""
@@ -182,7 +197,8 @@ class Consumer:
                 self.outfenced[shard] = answer.offset.fence  # a newer lease, or a coordinator that forgot
                 continue
             epoch, added_id, _fence = answer.offset
-            held = Held(new[shard], answer.state.epoch, epoch, added_id, (epoch, added_id), answer.head)
+            status = answer.state.status
+            held = Held(new[shard], answer.state.epoch, epoch, added_id, (epoch, added_id), answer.head, status)
             claimed[shard] = held
         rows = self._parking.rows_of(self.group.name, list(claimed)) if claimed else {}
         for shard, held in claimed.items():
@@ -216,7 +232,11 @@ class Consumer:
         ready = [
             held
             for held in self._active.values()
-            if held.has_more and held.in_flight is None and not held.is_leaving and held.not_before <= now
+            if held.has_more
+            and held.in_flight is None
+            and not held.is_leaving
+            and held.not_before <= now
+            and not self._is_closed(held)
         ]
         in_flight = sum(held.in_flight is not None for held in self._active.values())
         ready.sort(key=lambda held: held.served_at)
@@ -311,6 +331,8 @@ class Consumer:
     # Failures.
 
     def _failed(self, held: Held, cell: Cell, error: Exception) -> None:
+        if isinstance(error, StaleEpoch) and error.shard == held.lease.shard:
+            held.status = error.status
         held.attempts += 1
         metrics.delivery_failed(self.group.name)
         if held.attempts < self._config.attempts or self.group.parking == "never" or _is_passing(error):
@@ -358,7 +380,7 @@ class Consumer:
         self._due_at = self._clock()
         for shard in self._parking.due(self.group.name):
             held = self._held.get(shard)
-            if held is None or held.in_flight is not None or held.is_leaving:
+            if held is None or held.in_flight is not None or held.is_leaving or self._is_closed(held):
                 continue
             if held.parking:  # a row's waiting cells are to be there when its first is delivered
                 self._advance({shard: held.step()})

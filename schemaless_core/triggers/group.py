@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
 from typing import Any, Literal, NamedTuple, Protocol
 
 from schemaless_core.cell import Cell
@@ -35,7 +35,7 @@ class Group(Protocol):
     def name(self) -> str: ...
 
     @property
-    def columns(self) -> Collection[str]: ...
+    def columns(self) -> Container[str]: ...
 
     @property
     def parking(self) -> Parking: ...

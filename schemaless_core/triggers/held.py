@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 from schemaless_core.cell import Cell
 from schemaless_core.engine.groups import ParkedCell, Step
+from schemaless_core.standing import ShardStatus
 from schemaless_core.triggers.coordinator import Lease
 
 
@@ -26,6 +27,8 @@ class Held:
     #: The offset as the shard's server has it: epoch and added id.
     saved: tuple[int, int]
     head: int = 0
+    #: RW, COPY, RO or MOVED, as the shard said last.
+    status: str = ShardStatus.RW.value
     attempts: int = 0
     not_before: float = 0.0
     #: After a saving that failed.
@@ -40,6 +43,11 @@ class Held:
     def step(self) -> Step:
         """What is to be saved of it now."""
         return Step(self.lease.fence, self.epoch, self.reached, self.shard_epoch, tuple(self.parking))
+
+    @property
+    def is_open(self) -> bool:
+        """Whether its store takes owners' puts."""
+        return self.status == ShardStatus.RW.value
 
     @property
     def is_leaving(self) -> bool:

@@ -38,6 +38,10 @@ class Joined:
         self._max_body_bytes = max_body_bytes
         self._after_commit = after_commit
 
+    def with_store(self, store: CellStore) -> Joined:
+        """The same for functions that are given another store; what joins the commit is put here all the same."""
+        return Joined(self._router, store, self._max_body_bytes, self._after_commit)
+
     def staging(self, row_key: UUID) -> StagedStore:
         """A store for one call of a function: puts of this row wait, all others go through."""
         return StagedStore(self._store, row_key, self._max_body_bytes)

@@ -44,6 +44,8 @@ class ShardOfGroup:
     head: int | None
     lag_cells: int | None
     lag_seconds: float | None  #: Age of the first cell that is not delivered; None when there is none.
+    #: RW, COPY, RO or MOVED: transactional triggers are served only where it is RW.
+    state: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,27 +128,31 @@ class Triggers:
         threads: int = 1,
         read: Literal["primary", "replica"] = "primary",
         name: str | None = None,
+        store: CellStore | None = None,
     ) -> Worker:
         """A worker for these triggers, whose groups it registers, or for whatever groups a function lists.
 
-        `read` says where it tails the log; a replica that is behind or down is made up for by its primary.
+        `read` says where it tails the log; a replica that is behind or down is made up for by its primary. `store` is
+        handed to the triggers' functions in place of this datastore. Transactional triggers are served only where
+        this datastore is the authority: what they put commits here.
         """
+        given, joined = (self._store, self.joined) if store is None else (store, self.joined.with_store(store))
         if callable(groups):
             listed = groups
         else:
             for trigger in groups:
                 self.register(trigger)
-            fixed = [TriggerGroup(trigger, self._store) for trigger in groups]
+            fixed = [TriggerGroup(trigger, given) for trigger in groups]
 
             def listed() -> list[Group]:
                 return list(fixed)
 
         config = self._config.triggers
         log = self._log_of(read)
-        retries = Retries(self.parking, self.joined, self._lookups, self._config.triggers)
+        retries = Retries(self.parking, joined, self._lookups, self._config.triggers)
 
         def consumer_of(group: Group, pool: Threads | None, stopping: threading.Event) -> Consumer:
-            delivery = Delivery(group, self.joined, self._config.triggers.checkpoint_seconds, stopping, pool)
+            delivery = Delivery(group, joined, self._config.triggers.checkpoint_seconds, stopping, pool)
             return Consumer(group, delivery, self.offsets, self.parking, retries, log, self._config)
 
         watch = Watch(self._clusters, read)
@@ -245,8 +251,9 @@ def _shard(
         return ShardOfGroup(shard, owner, heir, None, None, None, None, None)
     epoch, added_id, _fence = seen.offset
     if behind is None:
-        return ShardOfGroup(shard, owner, heir, epoch, added_id, seen.head, max(0, seen.head - added_id), None)
+        lag = max(0, seen.head - added_id)
+        return ShardOfGroup(shard, owner, heir, epoch, added_id, seen.head, lag, None, seen.state.status)
     lag = behind.head - behind.next_location + len(behind.cells)
     first = behind.cells[0].created_at if behind.cells else None
     seconds = None if first is None else max(0.0, (datetime.now(UTC) - first).total_seconds())
-    return ShardOfGroup(shard, owner, heir, epoch, added_id, behind.head, lag, seconds)
+    return ShardOfGroup(shard, owner, heir, epoch, added_id, behind.head, lag, seconds, seen.state.status)

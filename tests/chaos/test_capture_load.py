@@ -21,7 +21,7 @@ from tests.chaos.actors import end, running
 from tests.chaos.capture_actors import WITNESS, errors_in, seeds, writer
 from tests.chaos.capture_rules import VIEW, check, wrong
 from tests.integration.test_capture_versions import before_insert_alone
-from tests.legacy import FLAVOURS, Legacy, layout, legacy_server
+from tests.legacy import DELIVER, FLAVOURS, Legacy, layout, legacy_server
 from tests.scale import scaled
 from tripstore.backends.postgres.capture.sqlstates import BELOW_TOMBSTONE, NO_PARENT
 from tripstore.backends.postgres.wire.connections import rows
@@ -44,10 +44,6 @@ ALLOWED = {DEADLOCK, "trips_trip_uuid_key", "notes_pkey", "attempts", NO_PARENT,
 COMMITTED = "SELECT count(*) FROM changes"
 BACKENDS = "pg_stat_activity WHERE application_name = 'writer' AND datname = current_database()"
 PACE_SECONDS = 0.05
-DELIVER = """
-WITH gone AS (DELETE FROM tripstore.queue RETURNING *)
-INSERT INTO tripstore.log SELECT *, clock_timestamp() FROM gone
-"""
 
 
 def load(legacy: Legacy, folder: Path, changes: int, is_enough: Callable[[], bool] = lambda: False) -> Counter[str]:

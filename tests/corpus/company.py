@@ -16,6 +16,7 @@ from psycopg2.extensions import connection as Connection  # noqa: N812  # the dr
 
 from tests.corpus import Case
 from tests.corpus.sessions import HOSTILE, HOSTILE_SCHEMA, create_roles, hostile_session
+from tests.legacy import DELIVER
 from tests.legacy_databases import PATIENT, new_database, postgres_server
 from tripstore.backends.postgres.backend import PostgresBackend
 from tripstore.backends.postgres.capture import capture_steps
@@ -45,10 +46,6 @@ PARENTS = """
 CREATE SCHEMA corpus;
 CREATE TABLE corpus.parents (id bigserial PRIMARY KEY, uuid uuid NOT NULL UNIQUE, version bigint NOT NULL DEFAULT 1,
     label text)
-"""
-DELIVER = """
-WITH gone AS (DELETE FROM tripstore.queue RETURNING *)
-INSERT INTO tripstore.log SELECT *, clock_timestamp() FROM gone
 """
 
 _SPACE = UUID(int=1)

@@ -6,9 +6,9 @@ import os
 import socket
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass
-from typing import Any, Literal, Protocol
+from typing import Any, Literal, NamedTuple, Protocol
 
 import click
 import msgspec
@@ -16,7 +16,8 @@ from prometheus_client import start_http_server
 
 from schemaless_core.datastore import Datastore
 from schemaless_core.errors import InvalidRequest, SchemalessError
-from schemaless_core.triggers.builtin import BuiltInGroups
+from schemaless_core.store import CellStore
+from schemaless_core.triggers.builtin import BuiltInGroups, Source, sources
 from schemaless_core.triggers.fleet import Fleet
 from schemaless_core.triggers.registry import Trigger, load_triggers
 from schemaless_core.triggers.seat import Seat
@@ -25,6 +26,8 @@ from tripstore.cli.documents import print_document
 from tripstore.cli.exits import Exit
 from tripstore.cli.logs import show_logs
 from tripstore.cli.options import Decorated, Settings
+from tripstore.facade.facade import Facade
+from tripstore.mirror.mirror import Mirror
 
 PORT_MAX = 65535
 
@@ -61,10 +64,33 @@ class Size:
         return range(0) if first is None else range(first, first + self.workers)
 
 
+class Opened(NamedTuple):
+    """What a process of a fleet works with."""
+
+    #: Schemaless itself.
+    datastore: Datastore
+    #: What functions are handed; with a legacy store that is the facade.
+    store: CellStore
+    #: None: there is no legacy store.
+    facade: Facade | None
+
+
+@contextmanager
+def opened(settings: Settings) -> Iterator[Opened]:
+    """The stores of the configuration."""
+    if settings.load().legacy is None:
+        with settings.open() as datastore:
+            yield Opened(datastore, datastore, None)
+        return
+    with settings.connect() as store:
+        store.facade.begin()
+        yield Opened(store.facade.store, store, store.facade)
+
+
 class Served(Protocol):
     """Makes the worker of one process; both go to their process by pickle."""
 
-    def __call__(self, datastore: Datastore, name: str, threads: int) -> AbstractContextManager[Worker]: ...
+    def __call__(self, opened: Opened, name: str, threads: int) -> AbstractContextManager[Worker]: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +114,7 @@ class Duty:
     def _serve(self, seat: Seat) -> None:
         if self.size.metrics_port is not None:
             start_http_server(self.size.metrics_port + seat.number, self.size.metrics_host)
-        with self.settings.open() as datastore, self.served(datastore, seat.name, self.size.threads) as worker:
+        with opened(self.settings) as stores, self.served(stores, seat.name, self.size.threads) as worker:
             seat.at_end(worker.stop)
             worker.run()
         click.echo(f"{seat.name} ended; what it held was given back", err=True)
@@ -102,27 +128,40 @@ class ServedTriggers:
     read: ReadLog = "primary"
 
     @contextmanager
-    def __call__(self, datastore: Datastore, name: str, threads: int) -> Iterator[Worker]:
+    def __call__(self, opened: Opened, name: str, threads: int) -> Iterator[Worker]:
         triggers = imported(self.target)
-        yield datastore.triggers.worker(triggers, threads=threads, read=self.read, name=name)
+        serve = opened.datastore.triggers.worker
+        yield serve(triggers, threads=threads, read=self.read, name=name, store=opened.store)
 
 
 @dataclass(frozen=True, slots=True)
 class ServedBuiltIns:
-    """Serves the built-in groups of these kinds, those that come later too."""
+    """Serves the built-in work of these kinds, groups that come later too."""
 
     kinds: tuple[str, ...]
     read: ReadLog = "primary"
 
     @contextmanager
-    def __call__(self, datastore: Datastore, name: str, threads: int) -> Iterator[Worker]:
+    def __call__(self, opened: Opened, name: str, threads: int) -> Iterator[Worker]:
         def tell(names: Sequence[str]) -> None:
             waits = f"has nothing to serve yet and waits: no {', no '.join(self.kinds)}"
-            what = f"serves {', '.join(names)}" if names else waits
+            work = ["a relay", *names] if "mirror" in self.kinds else names
+            what = f"serves {', '.join(work)}" if work else waits
             click.echo(f"{name} {what}", err=True)
 
-        with BuiltInGroups(datastore, self.kinds, tell) as groups:
-            yield datastore.triggers.worker(groups, threads=threads, read=self.read, name=name)
+        with ExitStack() as running:
+            groups = running.enter_context(BuiltInGroups(self._sources(opened, running, name), tell))
+            yield opened.datastore.triggers.worker(groups, threads=threads, read=self.read, name=name)
+
+    def _sources(self, opened: Opened, running: ExitStack, name: str) -> dict[str, Source]:
+        """Who lists the groups of each kind. With the mirror a relay begins, which belongs to no group."""
+        known = sources(opened.datastore)
+        if "mirror" in self.kinds and opened.facade is not None:
+            mirror = Mirror(opened.facade, name)
+            running.enter_context(mirror.log_keeper())
+            running.enter_context(mirror.relay())
+            known["mirror"] = mirror.groups()
+        return {kind: known[kind] for kind in self.kinds}
 
 
 def run_fleet(duty: Duty, *, as_json: bool) -> Exit:

@@ -11,6 +11,7 @@ import msgspec
 from schemaless_core.control.database import newest_version
 from schemaless_core.datastore import Datastore
 from schemaless_core.schema import SchemaPlan
+from schemaless_core.standing import ShardStatus
 from tripstore.cli.documents import print_document
 from tripstore.cli.exits import Exit
 from tripstore.cli.legacy_removal import remove
@@ -18,6 +19,9 @@ from tripstore.cli.legacy_schema import LegacyPlan, LegacySchema, print_legacy_d
 from tripstore.cli.options import Group, Settings, json_option, pass_settings
 from tripstore.cli.progress import progress
 from tripstore.cli.tables import show, table
+from tripstore.config import TripstoreConfig
+
+_AUTHORITY = "the legacy store is the authority until `tripstore cutover switch`."
 
 
 class ClusterPlan(msgspec.Struct, frozen=True):
@@ -27,6 +31,8 @@ class ClusterPlan(msgspec.Struct, frozen=True):
     shards: int
     missing: int
     missing_runs: list[str]
+    #: Tables of this version that its server lacks beside its shards.
+    missing_tables: list[str]
 
 
 class PlanDocument(msgspec.Struct, frozen=True):
@@ -41,6 +47,10 @@ class PlanDocument(msgspec.Struct, frozen=True):
     control_revision: str | None
     newest_revision: str | None
     clusters: list[ClusterPlan]
+    #: What new shards are: RW, or COPY below a legacy store, which is the authority until a switch.
+    state: str
+    #: Shards that take owners' writes although no switch opened them, and that become copies.
+    open_shards: int
     seconds: float | None
     legacy: LegacyPlan | None
 
@@ -98,9 +108,11 @@ def apply(settings: Settings, dry_run: bool, as_json: bool) -> Exit:
             legacy.refuse_unfit()
             legacy.lock()
         with Datastore(config.core) as datastore, progress("shards") as advance:
-            done = datastore.create_schema(progress=advance)
+            status = _status_of(config)
+            done = datastore.create_schema(status=status, progress=advance)
+            copies = datastore.authority.make_copies() if status is ShardStatus.COPY else 0
         legacy_plan = None if legacy is None else legacy.apply()
-    document = _document(done, time.perf_counter() - started, legacy_plan)
+    document = _document(done, status, copies, time.perf_counter() - started, legacy_plan)
     if as_json:
         print_document(document)
     else:
@@ -118,12 +130,26 @@ def _plan(settings: Settings, as_json: bool) -> Exit:
         with LegacySchema.opened(config.legacy, config.core.indexes, config.core.shards) as opened:
             legacy = opened.plan()
     with Datastore(config.core) as datastore:
-        document = _document(datastore.schema.plan(), None, legacy)
+        status = _status_of(config)
+        document = _document(datastore.schema.plan(), status, _open_shards(datastore, status), None, legacy)
     if as_json:
         print_document(document)
     else:
         _print(document)
     return Exit.FAILED if legacy is not None and legacy.is_refused else Exit.FINE
+
+
+def _status_of(config: TripstoreConfig) -> ShardStatus:
+    """What new shards are: below a legacy store they are its mirror, and no owner's until a switch opens them."""
+    return ShardStatus.RW if config.legacy is None else ShardStatus.COPY
+
+
+def _open_shards(datastore: Datastore, status: ShardStatus) -> int:
+    """Shards that are open although they should be copies, made before the legacy store was configured."""
+    if status is ShardStatus.RW:
+        return 0
+    seen = datastore.authority.find()
+    return 0 if seen is None or seen.epoch else seen.shards_open
 
 
 def _print_done(document: PlanDocument, shards: int) -> None:
@@ -132,6 +158,8 @@ def _print_done(document: PlanDocument, shards: int) -> None:
         click.echo(f"Created {created} of {shards} shards in {document.seconds:.1f} s; none is missing now.")
     else:
         click.echo(f"Nothing was missing: all {shards} shards are there.")
+    if document.open_shards:
+        click.echo(f"{document.open_shards} shards were open to owners, and are copies now: {_AUTHORITY}")
     if document.legacy is not None:
         print_legacy_done(document.legacy)
 
@@ -143,6 +171,8 @@ def _print(document: PlanDocument) -> None:
 
 
 def _print_shards(document: PlanDocument) -> None:
+    if document.open_shards:
+        click.echo(f"{document.open_shards} shards are open to owners; `apply` makes them copies: {_AUTHORITY}")
     if document.is_complete:
         click.echo("Nothing is missing.")
         return
@@ -156,22 +186,31 @@ def _print_shards(document: PlanDocument) -> None:
         for cluster in document.clusters
     ]
     show(table(("cluster", "shards", "missing", "to create"), rows))
+    for cluster in document.clusters:
+        if cluster.missing_tables:
+            click.echo(f"{cluster.cluster} lacks tables of this version: {', '.join(cluster.missing_tables)}.")
+    if document.state == ShardStatus.COPY.value and any(cluster.missing for cluster in document.clusters):
+        click.echo(f"New shards are copies: {_AUTHORITY}")
     click.echo("Something is missing; `tripstore schema apply` creates it.")
 
 
-def _document(found: SchemaPlan, seconds: float | None, legacy: LegacyPlan | None) -> PlanDocument:
+def _document(
+    found: SchemaPlan, status: ShardStatus, open_shards: int, seconds: float | None, legacy: LegacyPlan | None
+) -> PlanDocument:
     clusters = [
-        ClusterPlan(name, len(found.topology.shards_of(name)), len(missing), _runs(missing))
+        ClusterPlan(name, len(found.topology.shards_of(name)), len(missing), _runs(missing), found.missing_tables[name])
         for name, missing in found.missing.items()
     ]
     newest = newest_version()
     return PlanDocument(
-        found.is_done and found.control_version == newest,
+        found.is_done and found.control_version == newest and not open_shards,
         found.is_new_topology,
         found.topology.version,
         found.control_version,
         newest,
         clusters,
+        status.value,
+        open_shards,
         seconds,
         legacy,
     )

@@ -4,10 +4,15 @@ from __future__ import annotations
 
 import click
 
-from schemaless_core.triggers.builtin import KINDS
 from tripstore.cli.duty import Duty, ReadLog, ServedBuiltIns, Size, read_log_option, run_fleet, size_options
 from tripstore.cli.exits import Exit
 from tripstore.cli.options import Group, Settings, json_option, pass_settings
+
+#: Kinds of built-in work, and what each does.
+KINDS = {
+    "index": "keep the indexes",
+    "mirror": "carry changes between the legacy store and Schemaless, in the direction of the phase",
+}
 
 
 class Kinds(click.ParamType["tuple[str, ...]"]):
@@ -27,7 +32,7 @@ class Kinds(click.ParamType["tuple[str, ...]"]):
 
 @click.group(cls=Group)
 def worker() -> None:
-    """Do what the store itself needs done: keep its indexes.
+    """Do what the store itself needs done: keep its indexes, carry changes to the mirror.
 
     \b
     Example:
@@ -39,7 +44,7 @@ def worker() -> None:
 @click.option(
     "--only",
     type=Kinds(),
-    default=tuple(KINDS),
+    default=None,
     show_default=",".join(KINDS),
     metavar="KINDS",
     help="This built-in work alone.",
@@ -50,7 +55,7 @@ def worker() -> None:
 @pass_settings
 def run(
     settings: Settings,
-    only: tuple[str, ...],
+    only: tuple[str, ...] | None,
     workers: int,
     threads: int,
     metrics_port: int | None,
@@ -58,16 +63,29 @@ def run(
     read: ReadLog,
     as_json: bool,
 ) -> Exit:
-    """Serve all built-in groups, in as many processes on as many hosts as you like, until Ctrl-C.
+    """Do all built-in work, in as many processes on as many hosts as you like, until Ctrl-C.
 
-    A process that dies is started again. Without a group there is nothing to do: it waits and says so.
+    `index` keeps the indexes. `mirror`, with a legacy store, carries captured changes to Schemaless and writes what
+    Schemaless has back into the legacy tables, as the phase wants it, and keeps the days of the log.
+
+    A process that dies is started again. Without anything to do it waits and says so.
 
     \b
     Example:
       tripstore worker run
       tripstore worker run --only index --workers 4 --metrics-port 9200
     """
-    duty = Duty(settings, Size(workers, threads, metrics_port, metrics_host), ServedBuiltIns(only, read))
+    return serve_built_ins(settings, only, Size(workers, threads, metrics_port, metrics_host), read, as_json=as_json)
+
+
+def serve_built_ins(
+    settings: Settings, only: tuple[str, ...] | None, size: Size, read: ReadLog, *, as_json: bool
+) -> Exit:
+    """Serve these kinds of built-in work, by default all that the configuration has a use for."""
+    has_legacy = settings.load().legacy is not None
+    kinds = only or tuple(kind for kind in KINDS if kind != "mirror" or has_legacy)
+    if "mirror" in kinds and not has_legacy:
+        raise click.UsageError("There is nothing to mirror: the configuration has no `legacy:`.")
     with settings.open() as datastore:
         datastore.triggers.coordinator.groups()  # without its tables every process would die, again and again
-    return run_fleet(duty, as_json=as_json)
+    return run_fleet(Duty(settings, size, ServedBuiltIns(kinds, read)), as_json=as_json)

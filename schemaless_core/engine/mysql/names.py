@@ -29,6 +29,10 @@ class Names:
         return f"{self.meta}.shard_epoch"
 
     @property
+    def shard_authority(self) -> str:
+        return f"{self.meta}.shard_authority"
+
+    @property
     def index_error(self) -> str:
         return f"{self.meta}.index_error"
 
@@ -49,7 +53,10 @@ class Names:
     def meta_sql(self, template: str) -> str:
         """A statement with the tables that a server has once filled in; its values stay to be bound."""
         return template.format(
-            state=self.shard_state, offset=f"{self.meta}.trigger_offset", parked=f"{self.meta}.trigger_parked"
+            state=self.shard_state,
+            authority=self.shard_authority,
+            offset=f"{self.meta}.trigger_offset",
+            parked=f"{self.meta}.trigger_parked",
         )
 
     def sql(self, template: str, shard: int) -> str:

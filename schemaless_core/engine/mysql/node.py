@@ -12,6 +12,7 @@ from schemaless_core.answers import Scalar
 from schemaless_core.config import DatastoreConfig
 from schemaless_core.deadline import Deadline
 from schemaless_core.engine.base import (
+    AuthorityChange,
     Batch,
     BatchAnswer,
     BucketSum,
@@ -30,7 +31,18 @@ from schemaless_core.engine.base import (
 )
 from schemaless_core.engine.cells import NewCell
 from schemaless_core.engine.groups import GroupTables
-from schemaless_core.engine.mysql import documents, facts, index_errors, index_tables, log, reads, scan, schema, writes
+from schemaless_core.engine.mysql import (
+    authority,
+    documents,
+    facts,
+    index_errors,
+    index_tables,
+    log,
+    reads,
+    scan,
+    schema,
+    writes,
+)
 from schemaless_core.engine.mysql import entries as index_entries
 from schemaless_core.engine.mysql.batches import put_many
 from schemaless_core.engine.mysql.connection import Login
@@ -128,6 +140,22 @@ class MySQLNode:
 
     def epochs(self, shard: int, deadline: Deadline) -> list[EpochOpening]:
         return self._sessions.run(lambda connection: log.epochs(connection, self._names, shard), deadline)
+
+    def open_to_owners(self, authority_epoch: int, deadline: Deadline) -> None:
+        self._sessions.run(
+            lambda connection: authority.open_to_owners(connection, self._names, authority_epoch, deadline), deadline
+        )
+
+    def close_to_owners(self, authority_epoch: int, deadline: Deadline) -> bool:
+        return self._sessions.run(
+            lambda connection: authority.close_to_owners(connection, self._names, authority_epoch, deadline), deadline
+        )
+
+    def make_copies(self, deadline: Deadline) -> int:
+        return self._sessions.run(lambda connection: authority.make_copies(connection, self._names, deadline), deadline)
+
+    def authority_history(self, shard: int, deadline: Deadline) -> list[AuthorityChange]:
+        return self._sessions.run(lambda connection: authority.history(connection, self._names, shard), deadline)
 
     def scan(
         self, shard: int, after: bytes | None, limit: int, columns: Sequence[bytes] | None, deadline: Deadline
@@ -234,6 +262,7 @@ class MySQLNode:
     def record_shard_count(self, count: int) -> int:
         deadline = Deadline(ADMIN_SECONDS)
         self._sessions.run(lambda connection: schema.create_meta(connection, self._names), deadline)
+        self._sessions.run(lambda connection: authority.begin_history(connection, self._names), deadline)
         return self._sessions.run(
             lambda connection: schema.record_shard_count(connection, self._names, count), deadline
         )
@@ -244,6 +273,11 @@ class MySQLNode:
     def shards_present(self) -> set[int]:
         return self._sessions.run(
             lambda connection: schema.shards_present(connection, self._names), Deadline(LOOK_SECONDS)
+        )
+
+    def tables_missing(self) -> list[str]:
+        return self._sessions.run(
+            lambda connection: schema.tables_missing(connection, self._names), Deadline(LOOK_SECONDS)
         )
 
     def facts(self, *, is_replica: bool, shards: int) -> list[Fact]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from importlib.resources import files
 
@@ -13,6 +14,7 @@ from schemaless_core.standing import ShardStatus
 FORMAT = 1
 
 TABLES = "SELECT COUNT(*) FROM information_schema.tables WHERE table_schema = %s AND table_name = %s"
+ALL_TABLES = "SELECT table_name FROM information_schema.tables WHERE table_schema = %s"
 PRESENT = "SELECT shard FROM {state}"
 COUNT = "SELECT shards FROM {meta}.datastore WHERE one = 1"
 RECORD = "INSERT INTO {meta}.datastore (one, shards, format) VALUES (1, %s, %s) ON DUPLICATE KEY UPDATE one = one"
@@ -23,6 +25,11 @@ OPEN_STATE = """\
 INSERT INTO {state} (shard, epoch, authority_epoch, state, next_added_id, last_created_at)
  SELECT %s, 1, 0, %s, COALESCE(MAX(added_id), 0) + 1, COALESCE(MAX(created_at), UTC_TIMESTAMP(6)) FROM {cell}
  ON DUPLICATE KEY UPDATE shard = VALUES(shard)"""
+
+OPEN_AUTHORITY = """\
+INSERT INTO {authority} (shard, authority_epoch, state, first_added_id, at)
+ SELECT shard, authority_epoch, state, 1, UTC_TIMESTAMP(6) FROM {state} WHERE shard = %s
+ ON DUPLICATE KEY UPDATE at = {authority}.at"""
 
 #: Shards per packet of DDL: what a kill can leave half-made, and one look of the progress.
 SHARDS_PER_PACKET = 32
@@ -42,6 +49,7 @@ def create_shards(connection: DeadlineConnection, names: Names, shards: Sequence
         for shard in shards:
             cursor.execute(names.sql(OPEN_EPOCH, shard), (shard,))
             cursor.execute(names.sql(OPEN_STATE, shard), (shard, status.value))
+            cursor.execute(names.meta_sql(OPEN_AUTHORITY), (shard,))
         connection.commit()
     reach("schema.shards_opened")
 
@@ -52,6 +60,14 @@ def shards_present(connection: DeadlineConnection, names: Names) -> set[int]:
     with connection.cursor() as cursor:
         cursor.execute(PRESENT.format(state=names.shard_state))
         return {shard for (shard,) in cursor.fetchall()}
+
+
+def tables_missing(connection: DeadlineConnection, names: Names) -> list[str]:
+    with connection.cursor() as cursor:
+        cursor.execute(ALL_TABLES, (f"{names.datastore}_meta",))
+        there = {name for (name,) in cursor.fetchall()}
+    wanted = re.findall(r"CREATE TABLE IF NOT EXISTS {meta}\.(\w+)", _ddl("meta.sql"))
+    return [name for name in wanted if name not in there] if there else []
 
 
 def shard_count(connection: DeadlineConnection, names: Names) -> int | None:

@@ -52,6 +52,7 @@ _REFUSED = {
 }
 _MISSING = frozenset({1049, 1146})
 _DEADLOCK = 1213
+_LOCK_WAIT = 1205
 
 
 def translate(error: Exception, node: str, deadline: Deadline | None) -> SchemalessError:
@@ -88,6 +89,11 @@ def is_missing(error: err.Error) -> bool:
 def is_deadlock(error: err.Error) -> bool:
     """Whether the transaction was rolled back so that another could go on."""
     return bool(error.args) and error.args[0] == _DEADLOCK
+
+
+def is_lock_wait(error: err.Error) -> bool:
+    """Whether a lock was not free in time; the transaction is still open."""
+    return bool(error.args) and error.args[0] == _LOCK_WAIT
 
 
 def translate_connect(error: Exception, node: str, deadline: Deadline) -> SchemalessError:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sqlite3
 import threading
 import weakref
@@ -48,15 +49,21 @@ class SQLiteFile:
         except OSError as error:
             reason = f"its folder cannot be made ({error.strerror})"
             raise InvalidServer(self._node, reason, hint="Mend the path or its rights.") from error
-        script = files("schemaless_core.engine.sqlite").joinpath("sql", "store.sql").read_text()
         with unforked():
             connection = self._connect()
             try:
-                connection.executescript(script)
+                connection.executescript(_script())
             except sqlite3.Error as error:
                 raise self._translated(error) from error
             finally:
                 connection.close()
+
+    def tables_missing(self, deadline: Deadline) -> list[str]:
+        """The tables that a file of an earlier version lacks; none when it has none at all."""
+        with self.read(deadline) as connection:
+            there = {name for (name,) in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
+        wanted = re.findall(r"CREATE TABLE IF NOT EXISTS (\w+)", _script())
+        return [name for name in wanted if name not in there] if there else []
 
     @property
     def exists(self) -> bool:
@@ -122,6 +129,10 @@ class SQLiteFile:
         if "not a database" in text:
             return InvalidServer(self._node, f"its file holds something else ({text})", hint="Name another folder.")
         return NodeUnavailable(self._node, text, hint="Check the folder, its rights and its disk.")
+
+
+def _script() -> str:
+    return files("schemaless_core.engine.sqlite").joinpath("sql", "store.sql").read_text()
 
 
 class _SumText:

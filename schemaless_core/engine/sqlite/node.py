@@ -13,6 +13,7 @@ from schemaless_core.answers import ANY, Scalar
 from schemaless_core.config import DatastoreConfig
 from schemaless_core.deadline import Deadline
 from schemaless_core.engine.base import (
+    AuthorityChange,
     Batch,
     BatchAnswer,
     BucketSum,
@@ -31,7 +32,7 @@ from schemaless_core.engine.base import (
 )
 from schemaless_core.engine.cells import NewCell, StoredCell
 from schemaless_core.engine.groups import GroupTables
-from schemaless_core.engine.sqlite import documents, index_errors, reads, writes
+from schemaless_core.engine.sqlite import authority, documents, index_errors, reads, writes
 from schemaless_core.engine.sqlite import entries as index_entries
 from schemaless_core.engine.sqlite.file import SQLiteFile, to_microseconds
 from schemaless_core.engine.sqlite.groups import SQLiteGroups
@@ -169,6 +170,27 @@ class SQLiteNode:
         with self._file.read(deadline) as connection:
             return reads.epochs(connection, shard)
 
+    def open_to_owners(self, authority_epoch: int, deadline: Deadline) -> None:
+        reach("authority.before_send")
+        with self._file.write(deadline) as connection:
+            authority.open_to_owners(connection, authority_epoch, to_microseconds(self._clock()))
+        reach("authority.answered")
+
+    def close_to_owners(self, authority_epoch: int, deadline: Deadline) -> bool:
+        reach("authority.before_send")
+        with self._file.write(deadline) as connection:
+            is_closed = authority.close_to_owners(connection, authority_epoch, to_microseconds(self._clock()))
+        reach("authority.answered")
+        return is_closed
+
+    def make_copies(self, deadline: Deadline) -> int:
+        with self._file.write(deadline) as connection:
+            return authority.make_copies(connection, to_microseconds(self._clock()))
+
+    def authority_history(self, shard: int, deadline: Deadline) -> list[AuthorityChange]:
+        with self._file.read(deadline) as connection:
+            return authority.history(connection, shard)
+
     def scan(
         self, shard: int, after: bytes | None, limit: int, columns: Sequence[bytes] | None, deadline: Deadline
     ) -> Sighting:
@@ -267,6 +289,7 @@ class SQLiteNode:
             missing = sorted(set(shards) - {shard for (shard,) in connection.execute(PRESENT)})
             connection.executemany(OPEN_EPOCH, [(shard, now) for shard in missing])
             connection.executemany(OPEN_STATE, [(shard, status.value, now) for shard in missing])
+            authority.begin_history(connection, now)
         reach("schema.shards_opened")
         metrics.shards_created(len(missing))
         return len(missing)
@@ -275,6 +298,7 @@ class SQLiteNode:
         self._file.create()
         with self._file.write(Deadline(LOOK_SECONDS)) as connection:
             connection.execute(RECORD, (count,))
+            authority.begin_history(connection, to_microseconds(self._clock()))
             (known,) = connection.execute(COUNT).fetchone()
             return int(known)
 
@@ -293,6 +317,9 @@ class SQLiteNode:
             return set()
         with self._file.read(Deadline(LOOK_SECONDS)) as connection:
             return {shard for (shard,) in connection.execute(PRESENT)}
+
+    def tables_missing(self) -> list[str]:
+        return self._file.tables_missing(Deadline(LOOK_SECONDS)) if self._file.exists else []
 
     def facts(self, *, is_replica: bool, shards: int) -> list[Fact]:
         version = sqlite3.sqlite_version

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from types import TracebackType
-from typing import Any, Literal, Self
+from typing import Any, Literal, ParamSpec, Self, TypeVar
 from uuid import UUID
 
 from schemaless_core.answers import (
@@ -25,6 +25,7 @@ from schemaless_core.deadline import Deadline
 from schemaless_core.habits import Habits
 from schemaless_core.indexes.definition import IndexDefinition
 from schemaless_core.sharding import shard_of
+from tripstore.backends.postgres.cells.fence import NOBODY, Mirror, Owner, Standing
 from tripstore.backends.postgres.cells.log import Log
 from tripstore.backends.postgres.cells.places import ColumnPlaces
 from tripstore.backends.postgres.cells.puts import Puts, Shape
@@ -36,6 +37,9 @@ from tripstore.backends.postgres.layout.layout import Layout
 from tripstore.backends.postgres.queries.queries import Queries
 from tripstore.backends.postgres.wire.database import LegacyDatabase
 from tripstore.backends.postgres.wire.measured import measured
+
+P = ParamSpec("P")
+T = TypeVar("T")
 
 
 class PostgresBackend:
@@ -65,7 +69,22 @@ class PostgresBackend:
             {definition.name: definition for definition in indexes},
             Reads(database, self._places, self._codecs, Habits()).rows,
         )
+        self._standing = NOBODY
         self._arrange(Habits())
+
+    def as_owner(self, epoch: int) -> Self:
+        """The same store as the authority at this epoch; when it is not, or not any more, calls raise `StaleEpoch`.
+
+        They find out themselves: a put within its first packet, a read of one cell within its statement.
+        """
+        return self._as(Owner(self.layout.datastore, epoch))
+
+    def as_mirror(self) -> Self:
+        """The same store for the reverse mirror: puts pass a shut gate, but not its barrier, and are mirrored no more.
+
+        A row that is not exactly what was put, when all triggers have run, is taken back: `Unrepresentable`.
+        """
+        return self._as(Mirror(self.layout.datastore))
 
     def put_cell(
         self,
@@ -92,18 +111,18 @@ class PostgresBackend:
         return measured("get_cell_latest", self._reads.latest, row_key, column_name)
 
     def get_cells(self, keys: Sequence[CellKey]) -> list[Cell | None]:
-        return measured("get_cells", self._reads.cells, keys)
+        return self._read("get_cells", self._reads.cells, keys)
 
     def get_cells_latest(self, columns: Sequence[ColumnKey]) -> list[Cell | None]:
-        return measured("get_cells_latest", self._reads.latest_cells, columns)
+        return self._read("get_cells_latest", self._reads.latest_cells, columns)
 
     def get_row(self, row_key: UUID, columns: Collection[str] | None = None) -> dict[str, Cell]:
-        return measured("get_row", self._reads.row, row_key, columns)
+        return self._read("get_row", self._reads.row, row_key, columns)
 
     def get_history(
         self, row_key: UUID, column_name: str, *, before: int | None = None, limit: int = 100
     ) -> list[Cell]:
-        return measured("get_history", self._reads.history, row_key, column_name, before, limit)
+        return self._read("get_history", self._reads.history, row_key, column_name, before, limit)
 
     def query_index(
         self,
@@ -135,37 +154,37 @@ class PostgresBackend:
                 scan_deadline=self._scan_deadline(),
             )
 
-        return measured("query_index", ask)
+        return self._read("query_index", ask)
 
     def get_cells_for_shard(self, shard: int, location: Location, limit: int) -> ShardPage:
-        return measured("get_cells_for_shard", self._log.pages, {shard: location}, limit)[shard]
+        return self._read("get_cells_for_shard", self._log.pages, {shard: location}, limit)[shard]
 
     def get_cells_for_shards(self, locations: Mapping[int, Location], limit: int) -> dict[int, ShardPage]:
-        return measured("get_cells_for_shards", self._log.pages, locations, limit)
+        return self._read("get_cells_for_shards", self._log.pages, locations, limit)
 
     def scan_rows(
         self, shard: int, after: UUID | None = None, limit: int = 1000, columns: Collection[str] | None = None
     ) -> RowPage:
-        return measured("scan_rows", self._scan.rows, shard, after, limit, columns)
+        return self._read("scan_rows", self._scan.rows, shard, after, limit, columns)
 
     def checksum(self, shard: int, columns: Collection[str] | None = None) -> list[Bucket]:
-        return measured("checksum", self._scan.checksum, shard, columns)
+        return self._read("checksum", self._scan.checksum, shard, columns)
 
     def resolve_id(self, number: int) -> UUID | None:
         """The row key of a legacy id; None: no row ever had it, or it has no UUID yet."""
-        return measured("resolve_id", self._ids.resolve_id, number)
+        return self._read("resolve_id", self._ids.resolve_id, number)
 
     def resolve_ids(self, numbers: Iterable[int]) -> dict[int, UUID]:
         """The row keys of many legacy ids; what has none is left out."""
-        return measured("resolve_ids", self._ids.resolve_ids, numbers)
+        return self._read("resolve_ids", self._ids.resolve_ids, numbers)
 
     def legacy_id(self, row_key: UUID) -> int | None:
         """The legacy id of a row key; None: no row has it."""
-        return measured("legacy_id", self._ids.legacy_id, row_key)
+        return self._read("legacy_id", self._ids.legacy_id, row_key)
 
     def legacy_ids(self, row_keys: Iterable[UUID]) -> dict[UUID, int]:
         """The legacy ids of many row keys; what has none is left out."""
-        return measured("legacy_ids", self._ids.legacy_ids, row_keys)
+        return self._read("legacy_ids", self._ids.legacy_ids, row_keys)
 
     def shard_of(self, row_key: UUID) -> int:
         check_row_key(row_key)
@@ -196,6 +215,23 @@ class PostgresBackend:
     ) -> None:
         self.close()
 
+    def _as(self, standing: Standing) -> Self:
+        other = copy.copy(self)
+        other._standing = standing
+        other._arrange(self._habits)
+        return other
+
+    def _read(self, operation: str, part: Callable[P, T], *arguments: P.args, **options: P.kwargs) -> T:
+        """An owner's answer counts only when the gate, looked at afterwards, says so."""
+        if not self._standing.is_fenced:
+            return measured(operation, part, *arguments, **options)
+        asked = None if self._habits.deadline is None else self._reads.deadline()
+
+        def look() -> None:
+            self.database.run(self._standing.look, asked or self._reads.deadline())
+
+        return measured(operation, lambda: self._standing.fenced(look, lambda: part(*arguments, **options)))
+
     def _scan_deadline(self) -> Deadline:
         """A deadline that was asked for binds whatever the call has to read."""
         seconds = self._habits.deadline
@@ -207,8 +243,8 @@ class PostgresBackend:
     def _arrange(self, habits: Habits) -> None:
         self._habits = habits
         database, shape, places, codecs = self.database, self._shape, self._places, self._codecs
-        self._reads = Reads(database, places, codecs, habits)
-        self._puts = Puts(database, self.layout, places, codecs, self._reads, shape, habits)
+        self._reads = Reads(database, places, codecs, habits, self._standing)
+        self._puts = Puts(database, self.layout, places, codecs, self._reads, shape, habits, self._standing)
         self._log = Log(database, self._reads, shape, habits)
         self._ids = Ids(self._rows_of, self.layout, is_captured=True)
         self._scan = Scan(database, places, codecs, shape, habits)

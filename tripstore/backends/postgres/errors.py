@@ -40,5 +40,17 @@ class InvalidLayout(Invalid, TripstoreError):
     """A layout that cannot be used, or that does not fit the live database."""
 
 
+class ChangesParked(Conflict, TripstoreError):
+    """Nothing is left in the queue but changes that were set aside: the mirror does not get whole by itself."""
+
+    def __init__(self, changes: int) -> None:
+        what = "1 change is" if changes == 1 else f"{changes} changes are"
+        super().__init__(
+            f"{what} parked and not in Schemaless.",
+            hint="`tripstore mirror parked` lists them; `tripstore mirror retry` tries again.",
+        )
+        self.changes = changes
+
+
 class LegacyRefused(Conflict, TripstoreError):
     """Postgres refuses the write: a constraint of the company's, or capture's own rules."""

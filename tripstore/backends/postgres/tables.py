@@ -48,9 +48,27 @@ class _XID8(sa.types.UserDefinedType[str]):
 
 
 #: Changes that no relay has delivered yet. The primary key is I2: one change per key.
-queue = sa.Table("queue", metadata, *_change_columns(), sa.PrimaryKeyConstraint("row_key", "column_name", "ref_key"))
+queue = sa.Table(
+    "queue",
+    metadata,
+    *_change_columns(),
+    sa.Column("claimed_by", sa.Text),
+    sa.Column("claimed_until", sa.DateTime(timezone=True)),
+    sa.Column("attempts", sa.Integer, nullable=False),
+    sa.Column("parked", sa.Text),  # set aside, and why; NULL: to be delivered
+    sa.Column("because", sa.Text),
+    sa.Column("epoch", sa.BigInteger),  # of the authority, as the gate said when the change was made
+    sa.PrimaryKeyConstraint("row_key", "column_name", "ref_key"),
+    sa.Index("queue_id", "id"),
+)
 #: Delivered changes, partitioned by day.
-log = sa.Table("log", metadata, *_change_columns(), sa.Column("delivered_at", sa.DateTime(timezone=True)))
+log = sa.Table(
+    "log",
+    metadata,
+    *_change_columns(),
+    sa.Column("delivered_at", sa.DateTime(timezone=True)),
+    sa.Column("epoch", sa.BigInteger),
+)
 #: The ref key of every deleted row's tombstone, for ever. `n` is 0 unless child rows change.
 tomb = sa.Table(
     "tomb",
@@ -112,4 +130,22 @@ capture = sa.Table(
     sa.Column("since", sa.DateTime(timezone=True)),
     sa.Column("layout", sa.Integer),
     sa.Column("broken", sa.Text),
+)
+
+
+def _authority_columns() -> list[sa.Column[object]]:
+    return [
+        sa.Column("backend", sa.Text, nullable=False),
+        sa.Column("target", sa.Text),  # where a hand-over leads; NULL: the backend is open
+        sa.Column("switch_id", sa.Text, nullable=False),
+        sa.Column("since", sa.DateTime(timezone=True), nullable=False),
+        sa.Column("who", sa.Text, nullable=False),
+    ]
+
+
+#: The one row that decides which backend is the authority.
+authority = sa.Table("authority", metadata, sa.Column("epoch", sa.BigInteger, nullable=False), *_authority_columns())
+#: What it was, at every epoch.
+authority_history = sa.Table(
+    "authority_history", metadata, sa.Column("epoch", sa.BigInteger, primary_key=True), *_authority_columns()
 )

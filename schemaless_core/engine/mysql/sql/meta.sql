@@ -28,6 +28,16 @@ CREATE TABLE IF NOT EXISTS {meta}.shard_epoch (
   PRIMARY KEY (shard, epoch)
 ) ENGINE=InnoDB;
 
+-- Which authority epochs it had, as what, and from which added id on.
+CREATE TABLE IF NOT EXISTS {meta}.shard_authority (
+  shard INT UNSIGNED NOT NULL,
+  authority_epoch BIGINT UNSIGNED NOT NULL,
+  state VARCHAR(5) NOT NULL,
+  first_added_id BIGINT UNSIGNED NOT NULL,
+  at DATETIME(6) NOT NULL,
+  PRIMARY KEY (shard, authority_epoch, state)
+) ENGINE=InnoDB;
+
 -- How far each group (a trigger, an index) has come in each shard; moved only under the newest fence.
 CREATE TABLE IF NOT EXISTS {meta}.trigger_offset (
   group_name VARBINARY(128) NOT NULL,

@@ -23,6 +23,15 @@ CREATE TABLE IF NOT EXISTS shard_epoch (
   PRIMARY KEY (shard, epoch)
 );
 
+CREATE TABLE IF NOT EXISTS shard_authority (
+  shard INTEGER NOT NULL,
+  authority_epoch INTEGER NOT NULL,
+  state TEXT NOT NULL,
+  first_added_id INTEGER NOT NULL,
+  at INTEGER NOT NULL,
+  PRIMARY KEY (shard, authority_epoch, state)
+);
+
 CREATE TABLE IF NOT EXISTS trigger_offset (
   group_name TEXT NOT NULL,
   shard INTEGER NOT NULL,

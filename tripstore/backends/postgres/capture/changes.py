@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from tripstore.backends.postgres.capture.functions import PINNED, Function, plain, refuse, settings_for
-from tripstore.backends.postgres.capture.gate import row_gate
+from tripstore.backends.postgres.capture.gate import IS_MIRROR, row_gate
 from tripstore.backends.postgres.capture.names import LAST, LOGGED, MOVED, function_name, literal, slug
 from tripstore.backends.postgres.capture.shape import Shape
 from tripstore.backends.postgres.capture.sqlstates import SERIALIZATION_FAILURE
@@ -183,7 +183,7 @@ class Changes:
             f"NEW.{self.uuid}, {self.name}, {self.ref_key('NEW')}, {self._number}, {row}, {previous}, NULLIF(said, '')"
         )
         return f"""\
-  IF said = 'reverse' THEN
+  IF {IS_MIRROR} THEN
     INSERT INTO tripstore.log ({_COLUMNS}, id, delivered_at)
     SELECT {values}, nextval('tripstore.queue_id_seq'), clock_timestamp(){source};
   ELSE
@@ -205,7 +205,7 @@ class Changes:
     def queue_tombstone(self, ref_key: str, previous: str, on_conflict: str = "") -> str:
         values = f"OLD.{self.uuid}, {self.name}, {ref_key}, {self._number}, NULL, {previous}, NULLIF(said, '')"
         return f"""\
-  IF said = 'reverse' THEN
+  IF {IS_MIRROR} THEN
     INSERT INTO tripstore.log ({_COLUMNS}, id, delivered_at)
     VALUES ({values}, nextval('tripstore.queue_id_seq'), clock_timestamp());
   ELSE

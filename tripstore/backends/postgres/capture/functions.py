@@ -49,27 +49,30 @@ class Function:
     as_owner: bool = True
     #: What it returns; one that is no trigger's may be called by everybody.
     returns: str = "trigger"
+    #: Names and types, as Postgres itself writes them.
+    arguments: str = ""
 
     @property
     def sql(self) -> str:
-        return in_schema(self.name)
+        """Its name and arguments."""
+        return f"{in_schema(self.name)}({self.arguments})"
 
     @property
     def create(self) -> str:
         # What follows SET is a list of names or one text, as the setting wants it.
         settings = " ".join(f"SET {name} = {_value(name, value)}" for name, value in self.settings.items())
         return (
-            f"CREATE OR REPLACE FUNCTION {self.sql}() RETURNS {self.returns} LANGUAGE plpgsql VOLATILE "
+            f"CREATE OR REPLACE FUNCTION {self.sql} RETURNS {self.returns} LANGUAGE plpgsql VOLATILE "
             f"{'SECURITY DEFINER' if self.as_owner else 'SECURITY INVOKER'} {settings} AS {_dollars(self.body)}"
         )
 
     @property
     def statements(self) -> list[str]:
-        statements = [self.create, f"REVOKE ALL ON FUNCTION {self.sql}() FROM PUBLIC"]
+        statements = [self.create, f"REVOKE ALL ON FUNCTION {self.sql} FROM PUBLIC"]
         return (
             statements
             if self.returns == "trigger"
-            else [*statements, f"GRANT EXECUTE ON FUNCTION {self.sql}() TO PUBLIC"]
+            else [*statements, f"GRANT EXECUTE ON FUNCTION {self.sql} TO PUBLIC"]
         )
 
 

@@ -16,18 +16,25 @@ from typing import NamedTuple
 from psycopg2.extensions import connection as Connection  # noqa: N812
 
 from tripstore.backends.postgres.capture.functions import SEARCH_PATH, Function, refuse
-from tripstore.backends.postgres.capture.names import GATE_FUNCTION, GATE_TRIGGER, in_schema
+from tripstore.backends.postgres.capture.names import ENTER_FUNCTION, GATE_FUNCTION, GATE_TRIGGER, in_schema
 from tripstore.backends.postgres.capture.sqlstates import GATE_SHUT
 from tripstore.backends.postgres.layout.layout import TableName, quoted
-from tripstore.backends.postgres.tables import SCHEMA
+from tripstore.backends.postgres.tables import ORIGIN, SCHEMA
 from tripstore.backends.postgres.wire.connections import rows
 
 SEQUENCE = f"{SCHEMA}.gate"
 #: The second key of the advisory locks; the first is the class of the datastore.
 BARRIER, DOOR, DDL = 1, 2, 3
 
-_STATE = f"pg_catalog.pg_sequence_last_value('{SEQUENCE}'::pg_catalog.regclass)"
-_NOT_OPEN = f"{_STATE} % 4 IS DISTINCT FROM 1"
+#: What the sequence says.
+GATE = f"pg_catalog.pg_sequence_last_value('{SEQUENCE}'::pg_catalog.regclass)"
+_NOT_OPEN = f"{GATE} % 4 IS DISTINCT FROM 1"
+#: What it says at an epoch e, as 4·e + offset: open; closing at e + 1; shut at e + 1.
+OPEN, CLOSING, SHUT = 1, 6, 4
+#: In a function of ours, which runs as its owner: whether the session is ours, whatever it says of itself.
+IS_OURS = "pg_has_role(session_user, current_user, 'MEMBER')"
+#: The same with what was said, in row capture: whether this is the reverse mirror.
+IS_MIRROR = f"said = 'reverse' AND {IS_OURS}"
 _MESSAGE = "Writes to % are shut off: this database is not the authority now."
 _HINT = "Write through tripstore. A transaction that is refused during a switch may be repeated."
 
@@ -52,7 +59,7 @@ def lock_class(datastore: str) -> int:
 
 
 def read_gate(connection: Connection) -> Gate:
-    epoch, state = divmod(rows(connection, f"SELECT {_STATE}")[0][0], 4)
+    epoch, state = divmod(rows(connection, f"SELECT {GATE}")[0][0], 4)
     return Gate(epoch, GateState(state))
 
 
@@ -65,18 +72,17 @@ def set_gate(connection: Connection, gate: Gate) -> None:
 def gate_function(datastore: str) -> Function:
     """Runs when the WHEN of the trigger holds.
 
-    Whoever has the lock is waited for by the barrier, when he took it a moment ago as well: he may go on.
+    Whoever has the lock is waited for by the barrier, when he took it a moment ago as well: he may go on. The reverse
+    mirror writes behind a shut gate, but not behind the barrier.
     """
     k = lock_class(datastore)
     body = f"""
-DECLARE
-  is_inside boolean := EXISTS (
-    SELECT FROM pg_locks
-    WHERE locktype = 'advisory' AND database = (SELECT oid FROM pg_database WHERE datname = current_database())
-      AND classid = {k & 0xFFFFFFFF}::oid AND objid = {BARRIER} AND objsubid = 2
-      AND pid = pg_backend_pid() AND granted);
 BEGIN
-  IF is_inside AND {_STATE} % 4 IN (1, 2) THEN
+  IF current_setting('{ORIGIN}', true) = 'reverse' AND {IS_OURS} THEN
+    PERFORM pg_advisory_xact_lock_shared({k}, {BARRIER});
+    RETURN NULL;
+  END IF;
+  IF {_is_inside(k)} AND {GATE} % 4 IN (1, 2) THEN
     RETURN NULL;
   END IF;
   PERFORM pg_advisory_xact_lock_shared({k}, {DOOR});
@@ -90,13 +96,69 @@ END
     return Function(GATE_FUNCTION, body, SEARCH_PATH)
 
 
+def gate_functions(datastore: str) -> list[Function]:
+    """All that the gate is made of, beside its triggers."""
+    return [gate_function(datastore), enter_function(datastore)]
+
+
+def enter_function(datastore: str) -> Function:
+    """Runs when a put does not plainly enter at its epoch: who is inside goes on while the gate is closing.
+
+    Others wait at the door as long as their epoch is not over. Who has waited there for too long is refused like those
+    who come too late: he looks who is the authority now.
+    """
+    k = lock_class(datastore)
+    body = f"""
+DECLARE
+  gate bigint := {GATE};
+BEGIN
+  IF {_is_inside(k)} AND gate IN ({_values("epoch", OPEN, CLOSING)}) THEN
+    RETURN true;
+  END IF;
+  IF gate IN ({_values("epoch", OPEN, CLOSING, SHUT)}) THEN
+    BEGIN
+      PERFORM pg_advisory_xact_lock_shared({k}, {DOOR});
+      PERFORM pg_advisory_xact_lock_shared({k}, {BARRIER});
+      IF {GATE} = {_values("epoch", OPEN)} THEN
+        RETURN true;
+      END IF;
+    EXCEPTION WHEN lock_not_available THEN
+      NULL;
+    END;
+  END IF;
+  {refuse(GATE_SHUT, "This database is not the authority at epoch %.", _HINT, "epoch")}
+END
+"""
+    return Function(ENTER_FUNCTION, body, SEARCH_PATH, returns="boolean", arguments="epoch bigint")
+
+
+def admission(datastore: str) -> str:
+    """What a put at epoch $1 begins with. First the lock, then the look: in between nobody can shut the gate."""
+    enter = f"{in_schema(ENTER_FUNCTION)}($1)"
+    return (
+        f"SELECT CASE WHEN NOT {_taken(lock_class(datastore))} THEN {enter} "
+        f"WHEN {GATE} IS DISTINCT FROM {_values('$1', OPEN)} THEN {enter} END"
+    )
+
+
+def mirror_admission(datastore: str) -> str:
+    """What a put of the reverse mirror begins with: it says who it is, and waits for the barrier."""
+    return (
+        f"SELECT pg_catalog.set_config('{ORIGIN}', 'reverse', true), "
+        f"pg_catalog.pg_advisory_xact_lock_shared({lock_class(datastore)}, {BARRIER})"
+    )
+
+
+def counts(value: int | None, epoch: int) -> bool:
+    """Whether what an owner read before the gate had this value is the authority's answer."""
+    return value in (4 * epoch + OPEN, 4 * epoch + CLOSING)
+
+
 def gate_trigger(table: TableName, datastore: str) -> str:
     """Runs as the writer: an OID stands for the sequence, so that no right on our schema is needed."""
-    k = lock_class(datastore)
-    taken = f"pg_catalog.pg_try_advisory_xact_lock_shared({k}, {BARRIER})"
     return (
         f"CREATE OR REPLACE TRIGGER {quoted(GATE_TRIGGER)} BEFORE INSERT OR UPDATE OR DELETE OR TRUNCATE "
-        f"ON {table.sql} FOR EACH STATEMENT WHEN ({_NOT_OPEN} OR NOT {taken} OR {_NOT_OPEN}) "
+        f"ON {table.sql} FOR EACH STATEMENT WHEN ({_NOT_OPEN} OR NOT {_taken(lock_class(datastore))} OR {_NOT_OPEN}) "
         f"EXECUTE FUNCTION {in_schema(GATE_FUNCTION)}()"
     )
 
@@ -105,7 +167,24 @@ def row_gate(datastore: str) -> str:
     """What row capture does first."""
     return f"""\
   IF NOT pg_try_advisory_xact_lock_shared({lock_class(datastore)}, {BARRIER})
-    OR ({_STATE} % 4 IN (1, 2)) IS NOT TRUE THEN
+    OR ({GATE} % 4 IN (1, 2)) IS NOT TRUE AND ({IS_MIRROR}) IS NOT TRUE THEN
     {refuse(GATE_SHUT, _MESSAGE, _HINT, "TG_TABLE_NAME")}
   END IF;
 """
+
+
+def _is_inside(k: int) -> str:
+    """Whether this transaction holds the lock."""
+    return f"""EXISTS (
+    SELECT FROM pg_locks
+    WHERE locktype = 'advisory' AND database = (SELECT oid FROM pg_database WHERE datname = current_database())
+      AND classid = {k & 0xFFFFFFFF}::oid AND objid = {BARRIER} AND objsubid = 2
+      AND pid = pg_backend_pid() AND granted)"""
+
+
+def _taken(k: int) -> str:
+    return f"pg_catalog.pg_try_advisory_xact_lock_shared({k}, {BARRIER})"
+
+
+def _values(epoch: str, *offsets: int) -> str:
+    return ", ".join(f"4 * {epoch} + {offset}" for offset in offsets)

@@ -14,12 +14,17 @@ from psycopg2.extensions import connection as Connection  # noqa: N812
 from schemaless_core.failpoints import reach
 from tripstore.backends.postgres.capture import state
 from tripstore.backends.postgres.capture.columns import added_columns
-from tripstore.backends.postgres.capture.gate import DDL, gate_function, lock_class
+from tripstore.backends.postgres.capture.gate import DDL, gate_functions, gate_trigger, lock_class
 from tripstore.backends.postgres.capture.migrate import is_newest, migrate, unmigrate
-from tripstore.backends.postgres.capture.plan import Saboteur, TableCapture, plan_table
+from tripstore.backends.postgres.capture.plan import CELLS, Saboteur, TableCapture, plan_cells, plan_table
 from tripstore.backends.postgres.capture.remove import drop_function, drop_table_capture
 from tripstore.backends.postgres.capture.shape import Shape
-from tripstore.backends.postgres.capture.verify import captured_tables, gate_complaints, table_complaints
+from tripstore.backends.postgres.capture.verify import (
+    captured_tables,
+    cells_complaints,
+    gate_complaints,
+    table_complaints,
+)
 from tripstore.backends.postgres.ddl.ddl import PATIENT, Patience, under_lock
 from tripstore.backends.postgres.ddl.steps import Progress, Step
 from tripstore.backends.postgres.layout.layout import Layout, TableName
@@ -32,7 +37,14 @@ def capture_steps(
 ) -> list[Step]:
     """To be done after the steps of the ids: every table has its UUID column then."""
     tables = [TableTriggers(layout, table, may_truncate, patience, saboteur) for table in captured_tables(layout)]
-    return [*added_columns(layout, patience), OwnTables(), GateFunction(layout), *tables, Since(layout)]
+    return [
+        *added_columns(layout, patience),
+        OwnTables(),
+        GateFunctions(layout),
+        CellGate(layout, patience),
+        *tables,
+        Since(layout),
+    ]
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,21 +70,21 @@ class OwnTables:
 
 
 @dataclass(frozen=True, slots=True)
-class GateFunction:
+class GateFunctions:
     """What runs when the gate is not plainly open; and the number of the layout."""
 
     layout: Layout
 
     @property
     def title(self) -> str:
-        return "the function of the gate"
+        return "the functions of the gate"
 
     def is_done(self, connection: Connection) -> bool:
         registered = state.find_number(connection, self.layout) is not None
         return registered and not list(gate_complaints(connection, self.layout))
 
     def statements(self) -> Sequence[str]:
-        return [gate_function(self.layout.datastore).create]
+        return [function.create for function in gate_functions(self.layout.datastore)]
 
     def apply(self, connection: Connection, progress: Progress) -> None:
         rows(connection, "; ".join([_one_at_a_time(self.layout), *self.statements()]))
@@ -81,7 +93,37 @@ class GateFunction:
         progress(1, 1)
 
     def revert(self, connection: Connection) -> None:
-        drop_function(connection, gate_function(self.layout.datastore).name)
+        for function in gate_functions(self.layout.datastore):
+            drop_function(connection, function.name, function.arguments)
+
+
+@dataclass(frozen=True, slots=True)
+class CellGate:
+    """The gate before cells of our own."""
+
+    layout: Layout
+    patience: Patience
+
+    @property
+    def title(self) -> str:
+        return f"the gate of {CELLS}"
+
+    def is_done(self, connection: Connection) -> bool:
+        return not list(cells_complaints(connection, self.layout))
+
+    def statements(self) -> Sequence[str]:
+        return [gate_trigger(CELLS, self.layout.datastore)]
+
+    def apply(self, connection: Connection, progress: Progress) -> None:
+        plan = plan_cells(self.layout, Shape.read(connection, CELLS))
+        statements = [_one_at_a_time(self.layout), *plan.statements]
+        under_lock(connection, CELLS, "SHARE ROW EXCLUSIVE", statements, self.patience)
+        progress(1, 1)
+
+    def revert(self, connection: Connection) -> None:
+        shape = Shape.find(connection, CELLS)
+        if shape is not None:
+            drop_table_capture(connection, shape, self.patience)
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,6 +24,7 @@ LOGGED = "S_tripstore_"
 LAST = "~tripstore_"
 GATE_TRIGGER = f"{FIRST}gate"
 GATE_FUNCTION = "gate_slow"
+ENTER_FUNCTION = "enter"
 
 _PLAIN = frozenset("abcdefghijklmnopqrstuvwxyz0123456789_")
 _SLUG_LENGTH = 32

@@ -10,15 +10,18 @@ from tripstore.backends.postgres.capture.changes import Changes
 from tripstore.backends.postgres.capture.facts import Facts
 from tripstore.backends.postgres.capture.functions import Function
 from tripstore.backends.postgres.capture.gate import gate_trigger
-from tripstore.backends.postgres.capture.names import GATE_TRIGGER, literal
+from tripstore.backends.postgres.capture.names import GATE_FUNCTION, GATE_TRIGGER, literal
 from tripstore.backends.postgres.capture.pairs import Pairs
 from tripstore.backends.postgres.capture.shape import Shape
 from tripstore.backends.postgres.capture.triggers import Trigger, enable_always
 from tripstore.backends.postgres.capture.truncation import truncation
 from tripstore.backends.postgres.capture.versions import VersionedRows
 from tripstore.backends.postgres.layout.layout import Layout, RefKeyKind, TableName, quoted
+from tripstore.backends.postgres.tables import SCHEMA
 
 Made = tuple[Function, Trigger | None]
+#: Our own cells: free columns, and what the company's tables cannot hold.
+CELLS = TableName(SCHEMA, "cell")
 #: A test breaks what was made, to show that it matters.
 Saboteur = Callable[[list[Made]], list[Made]]
 
@@ -62,7 +65,7 @@ class TableCapture:
     def statements(self) -> list[str]:
         found = []
         for function in self.functions:
-            found += [*function.statements, f"COMMENT ON FUNCTION {function.sql}() IS {literal(self.comment)}"]
+            found += [*function.statements, f"COMMENT ON FUNCTION {function.sql} IS {literal(self.comment)}"]
         return found + [statement for trigger in self.triggers for statement in trigger.statements]
 
 
@@ -95,6 +98,11 @@ def plan_table(
     return TableCapture(shape, tuple(functions), tuple(triggers))
 
 
+def plan_cells(layout: Layout, shape: Shape) -> TableCapture:
+    """Our own cells: nobody captures them, but they are behind the gate."""
+    return TableCapture(shape, (), tuple(_gates(layout, shape)))
+
+
 def _kind(changes: Changes) -> Facts | VersionedRows:
     return Facts(changes) if changes.column.ref_key.kind is RefKeyKind.FACT else VersionedRows(changes)
 
@@ -105,6 +113,6 @@ def _wanted(trigger: Trigger, table: TableName) -> WantedTrigger:
 
 def _gates(layout: Layout, shape: Shape) -> Sequence[WantedTrigger]:
     return [
-        WantedTrigger(GATE_TRIGGER, node.table, gate_trigger(node.table, layout.datastore), "gate_slow")
+        WantedTrigger(GATE_TRIGGER, node.table, gate_trigger(node.table, layout.datastore), GATE_FUNCTION)
         for node in shape.nodes
     ]

@@ -45,7 +45,7 @@ def drop_table_capture(connection: Connection, shape: Shape, patience: Patience 
         drop_function(connection, function)
 
 
-def drop_function(connection: Connection, name: str) -> None:
+def drop_function(connection: Connection, name: str, arguments: str = "") -> None:
     """Others may still call it: the gate of the next table."""
     if not rows(connection, STILL_USED, (SCHEMA, name))[0][0]:
-        rows(connection, f"DROP FUNCTION IF EXISTS {in_schema(name)}()")
+        rows(connection, f"DROP FUNCTION IF EXISTS {in_schema(name)}({arguments})")

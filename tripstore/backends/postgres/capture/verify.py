@@ -8,9 +8,9 @@ from typing import NamedTuple
 from psycopg2.extensions import connection as Connection  # noqa: N812
 
 from tripstore.backends.postgres.capture.functions import Function
-from tripstore.backends.postgres.capture.gate import SEQUENCE, gate_function
+from tripstore.backends.postgres.capture.gate import SEQUENCE, gate_functions
 from tripstore.backends.postgres.capture.names import GATE_TRIGGER, LAST
-from tripstore.backends.postgres.capture.plan import TableCapture, WantedTrigger, plan_table
+from tripstore.backends.postgres.capture.plan import CELLS, TableCapture, WantedTrigger, plan_cells, plan_table
 from tripstore.backends.postgres.capture.shape import Node, Shape
 from tripstore.backends.postgres.capture.state import find_number
 from tripstore.backends.postgres.layout.complaints import Complaint, error, note
@@ -24,7 +24,7 @@ APPLY_AND_COPY = "Run `tripstore schema apply`, then a backfill."
 FUNCTION = """
 SELECT p.prosrc, p.prosecdef, COALESCE(p.proconfig, '{}'), pg_catalog.obj_description(p.oid, 'pg_proc')
 FROM pg_catalog.pg_proc p JOIN pg_catalog.pg_namespace s ON s.oid = p.pronamespace
-WHERE s.nspname = %s AND p.proname = %s AND p.pronargs = 0
+WHERE s.nspname = %s AND p.proname = %s AND pg_catalog.pg_get_function_identity_arguments(p.oid) = %s
 """
 TRIGGERS = """
 SELECT t.tgrelid::bigint, t.tgname, t.tgenabled::text, p.proname, pg_catalog.obj_description(t.oid, 'pg_trigger'),
@@ -74,7 +74,7 @@ def verify(connection: Connection, layout: Layout, *, may_truncate: bool = False
     number = find_number(connection, layout)
     if number is None:
         return [error(layout.datastore, "capture is not installed by this layout", APPLY_AND_COPY)]
-    found = list(gate_complaints(connection, layout))
+    found = [*gate_complaints(connection, layout), *cells_complaints(connection, layout)]
     for table in captured_tables(layout):
         shape = Shape.find(connection, table)
         if shape is None:
@@ -95,7 +95,17 @@ def captured_tables(layout: Layout) -> list[TableName]:
 def gate_complaints(connection: Connection, layout: Layout) -> Iterator[Complaint]:
     if rows(connection, "SELECT pg_catalog.to_regclass(%s) IS NULL", (SEQUENCE,))[0][0]:
         yield error("gate", "its sequence is missing", APPLY_AND_COPY)
-    yield from _function_complaints(connection, "gate", gate_function(layout.datastore), None)
+    for function in gate_functions(layout.datastore):
+        yield from _function_complaints(connection, "gate", function, None)
+
+
+def cells_complaints(connection: Connection, layout: Layout) -> Iterator[Complaint]:
+    """Whether cells of our own are behind the gate."""
+    shape = Shape.find(connection, CELLS)
+    if shape is None:
+        yield error(str(CELLS), "there is no such table", APPLY_AND_COPY)
+    else:
+        yield from table_complaints(connection, plan_cells(layout, shape))
 
 
 def table_complaints(connection: Connection, wanted: TableCapture) -> Iterator[Complaint]:
@@ -117,7 +127,7 @@ def table_complaints(connection: Connection, wanted: TableCapture) -> Iterator[C
 def _function_complaints(
     connection: Connection, where: str, function: Function, comment: str | None
 ) -> Iterator[Complaint]:
-    found = rows(connection, FUNCTION, (SCHEMA, function.name))
+    found = rows(connection, FUNCTION, (SCHEMA, function.name, function.arguments))
     if not found:
         yield error(where, f"function {function.name} is missing", APPLY_AND_COPY)
         return

@@ -15,6 +15,7 @@ from uuid import UUID
 from schemaless_core.answers import ANY
 from schemaless_core.cell import Cell
 from schemaless_core.failpoints import reach
+from tripstore.backends.postgres.cells.fence import NOBODY, Standing
 from tripstore.backends.postgres.cells.rows import Found
 from tripstore.backends.postgres.wire.wire import LegacyConnection
 
@@ -32,8 +33,8 @@ new AS (
     SELECT row_key, column_name, ref_key, body FROM given {condition} ORDER BY n
     ON CONFLICT DO NOTHING RETURNING row_key, column_name, ref_key
 ), queued AS (
-    INSERT INTO tripstore.queue (row_key, column_name, ref_key, row, origin)
-    SELECT given.row_key, given.column_name, given.ref_key, convert_from(given.body, 'UTF8'), 'facade'
+    INSERT INTO {changes.table} (row_key, column_name, ref_key, row, {changes.columns})
+    SELECT given.row_key, given.column_name, given.ref_key, convert_from(given.body, 'UTF8'), {changes.values}
     FROM given JOIN new USING (row_key, column_name, ref_key) ORDER BY given.n
 )
 SELECT given.n, new.row_key IS NOT NULL,
@@ -51,8 +52,8 @@ _SAME_KEY = "AND c.ref_key = given.ref_key"
 
 _STORE = """\
 INSERT INTO tripstore.cell (row_key, column_name, ref_key, body) VALUES (%s::pg_catalog.uuid, %s, %s, %s);
-INSERT INTO tripstore.queue (row_key, column_name, ref_key, row, origin)
-VALUES (%s::pg_catalog.uuid, %s, %s, %s, 'facade')"""
+INSERT INTO {changes.table} (row_key, column_name, ref_key, row, {changes.columns})
+VALUES (%s::pg_catalog.uuid, %s, %s, %s, {changes.values})"""
 
 
 class NewCell(NamedTuple):
@@ -69,25 +70,25 @@ class Put(NamedTuple):
     found: Found | None
 
 
-def put(connection: LegacyConnection, new: NewCell, expect_latest: Any) -> Put:
+def put(connection: LegacyConnection, new: NewCell, standing: Standing, expect_latest: Any) -> Put:
     """Store a cell unless its key is taken or the column's latest cell is not the expected one."""
     condition, which = "", _SAME_KEY
     if expect_latest is not ANY:
         expected = "NULL" if expect_latest is None else f"'{expect_latest}'"
         condition, which = _EXPECTED.format(expected=f"{expected}::bigint"), ""
-    return _put(connection, [new], condition, which)[0]
+    return _put(connection, [new], standing, condition, which)[0]
 
 
-def put_many(connection: LegacyConnection, cells: Sequence[NewCell]) -> list[Put]:
+def put_many(connection: LegacyConnection, cells: Sequence[NewCell], standing: Standing) -> list[Put]:
     """Store cells of different keys as one transaction, in order."""
-    return _put(connection, cells, "", _SAME_KEY)
+    return _put(connection, cells, standing, "", _SAME_KEY)
 
 
-def store(connection: LegacyConnection, new: NewCell) -> None:
+def store(connection: LegacyConnection, new: NewCell, standing: Standing = NOBODY) -> None:
     """Store a cell of a mapped column beside its table, within the caller's transaction, who knows its key is free."""
     cell, data = new
     key = (str(cell.row_key), cell.column_name, cell.ref_key)
-    connection.rows(_STORE, (*key, data, *key, data.decode()))
+    connection.rows(_STORE.format(changes=standing.changes), (*key, data, *key, data.decode()))
     reach("put.stored")
 
 
@@ -96,16 +97,17 @@ def lock_sql(row_key: UUID, column_name: str = "") -> str:
     return _LOCK.format(key=_lock_key(row_key, column_name))
 
 
-def _put(connection: LegacyConnection, cells: Sequence[NewCell], condition: str, which: str) -> list[Put]:
+def _put(
+    connection: LegacyConnection, cells: Sequence[NewCell], standing: Standing, condition: str, which: str
+) -> list[Put]:
     # In one order for everybody: two batches never wait for each other.
     keys = sorted({_lock_key(new.cell.row_key, new.cell.column_name) for new in cells})
     values = ", ".join(_VALUE.format(n=n) for n in range(len(cells)))
     parameters: list[Any] = []
     for cell, data in cells:
         parameters += (str(cell.row_key), cell.column_name, str(cell.ref_key), data)
-    statements = [_LOCK.format(key=key) for key in keys] + [
-        _PUT.format(values=values, condition=condition, which=which)
-    ]
+    put = _PUT.format(values=values, condition=condition, which=which, changes=standing.changes)
+    statements = [*standing.enter(connection), *(_LOCK.format(key=key) for key in keys), put]
     return [
         Put(is_created, None if found[0] is None else Found(*found))
         for _n, is_created, *found in connection.rows("; ".join(statements), parameters)

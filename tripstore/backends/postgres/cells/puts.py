@@ -29,6 +29,7 @@ from schemaless_core.habits import Habits
 from schemaless_core.sharding import shard_of
 from tripstore.backends.postgres.cells import free
 from tripstore.backends.postgres.cells.bodies import Bodies, Stored
+from tripstore.backends.postgres.cells.fence import Standing
 from tripstore.backends.postgres.cells.free import NewCell
 from tripstore.backends.postgres.cells.places import ColumnPlaces
 from tripstore.backends.postgres.cells.reads import Reads
@@ -65,15 +66,20 @@ class Puts:
         reads: Reads,
         shape: Shape,
         habits: Habits,
+        standing: Standing,
     ) -> None:
+        self._standing = standing
         self._database = database
         self._layout = layout
         self._bodies = Bodies(codecs)
         self._reads = reads
         self._shape = shape
         self._habits = habits
-        children = {column.name: RowPuts(layout, places.columns[column.name], {}, codecs) for column in layout.children}
-        parent = RowPuts(layout, places.columns[layout.parent.name], children, codecs)
+        children = {
+            column.name: RowPuts(layout, places.columns[column.name], {}, codecs, standing)
+            for column in layout.children
+        }
+        parent = RowPuts(layout, places.columns[layout.parent.name], children, codecs, standing)
         self._mapped = {**children, layout.parent.name: parent}
 
     def put(self, cell: Cell, expect_latest: Any) -> PutResult:
@@ -132,7 +138,8 @@ class Puts:
             return self._database.run(lambda connection: puts.put(connection, new, expect_latest), deadline).is_created
 
         def put(connection: LegacyConnection) -> bool:
-            outcome = self._free_outcome(connection, new, free.put(connection, new, expect_latest), expect_latest)
+            put = free.put(connection, new, self._standing, expect_latest)
+            outcome = self._free_outcome(connection, new, put, expect_latest)
             if isinstance(outcome, SchemalessError):
                 raise outcome
             return outcome
@@ -150,7 +157,7 @@ class Puts:
 
     def _put_free(self, connection: LegacyConnection, part: Sequence[NewCell]) -> list[PutResult | SchemalessError]:
         outcomes: list[PutResult | SchemalessError] = []
-        for new, put in zip(part, free.put_many(connection, part), strict=True):
+        for new, put in zip(part, free.put_many(connection, part, self._standing), strict=True):
             outcome = self._free_outcome(connection, new, put, ANY)
             outcomes.append(outcome if isinstance(outcome, SchemalessError) else self._result(new.cell, outcome))
         return outcomes
@@ -192,7 +199,7 @@ class Puts:
     def _result(self, cell: Cell, is_created: bool) -> PutResult:
         status = PutStatus.CREATED if is_created else PutStatus.EXISTS
         shard = shard_of(cell.row_key, self._shape.shards)
-        return PutResult(status, True, shard, cell.ref_key, self._shape.epoch, None)
+        return PutResult(status, True, shard, cell.ref_key, self._standing.epoch, None)
 
     def _deadline(self, cells: int) -> Deadline:
         if self._habits.deadline is not None:

@@ -1,4 +1,8 @@
-"""`Reads`: cells by key, latest cells, rows, versions. One statement and one round trip each, whatever the columns."""
+"""`Reads`: cells by key, latest cells, rows, versions. One statement and one round trip each, whatever the columns.
+
+Of an owner's, one cell counts when it is returned: its statement reads the gate as well. For all others somebody looks
+at the gate afterwards.
+"""
 
 from __future__ import annotations
 
@@ -12,6 +16,7 @@ from schemaless_core.deadline import Deadline
 from schemaless_core.habits import Habits
 from schemaless_core.requests import check_columns, check_limit
 from tripstore.backends.postgres.cells.bodies import Bodies, Stored
+from tripstore.backends.postgres.cells.fence import NOBODY, Standing
 from tripstore.backends.postgres.cells.places import ColumnPlaces
 from tripstore.backends.postgres.cells.rows import FIELDS, Found, OwnCells, text
 from tripstore.backends.postgres.codec.codecs import Codecs
@@ -35,8 +40,16 @@ _FREE_BELOW = Prepared("uuid, text, bigint, bigint", _FREE.below("$1", "$3", "$4
 class Reads:
     """The reading half of the legacy store, by key."""
 
-    def __init__(self, database: LegacyDatabase, places: ColumnPlaces, codecs: Codecs, habits: Habits) -> None:
+    def __init__(
+        self,
+        database: LegacyDatabase,
+        places: ColumnPlaces,
+        codecs: Codecs,
+        habits: Habits,
+        standing: Standing = NOBODY,
+    ) -> None:
         self._database = database
+        self._standing = standing
         self._places = places
         self._bodies = Bodies(codecs)
         self._habits = habits
@@ -49,7 +62,10 @@ class Reads:
         """The cell under a key; `HistoryTruncated` when it may have been there and nobody knows."""
         found = self._at(connection, row_key, column_name, ref_key)
         if found is None and column_name in self._places.histories:
-            found = self._sought(connection, row_key, column_name, ref_key)
+            found = self._standing.fenced(
+                lambda: self._standing.look(connection),
+                lambda: self._sought(connection, row_key, column_name, ref_key),
+            )
         return None if found is None else self._cell(connection, row_key, column_name, found)
 
     def latest(self, row_key: UUID, column_name: str) -> Cell | None:
@@ -60,12 +76,12 @@ class Reads:
     def find_latest(self, connection: LegacyConnection, row_key: UUID, column_name: str) -> Cell | None:
         rows: list[Any] = []
         if column_name in self._places.current:
-            rows = connection.execute(self._places.current[column_name], f"'{row_key}'")
+            rows = self._standing.execute(connection, self._places.current[column_name], f"'{row_key}'")
         statement = self._places.latest.get(column_name)
         if statement is not None:
-            rows = rows or connection.execute(statement, f"'{row_key}'")
+            rows = rows or self._standing.execute(connection, statement, f"'{row_key}'")
         else:
-            rows = connection.execute(_FREE_LATEST, f"'{row_key}', {text(column_name)}")
+            rows = self._standing.execute(connection, _FREE_LATEST, f"'{row_key}', {text(column_name)}")
         return self._cell(connection, row_key, column_name, Found(*rows[0])) if rows else None
 
     def cells(self, keys: Sequence[CellKey]) -> list[Cell | None]:
@@ -89,7 +105,7 @@ class Reads:
 
         def look(connection: LegacyConnection) -> dict[str, Cell]:
             if columns is None:
-                found = connection.execute(self._places.row, f"'{row_key}'")
+                found = self._standing.execute(connection, self._places.row, f"'{row_key}'")
             else:
                 found = connection.rows(self._places.of_row(f"'{row_key}'::uuid", list(dict.fromkeys(columns))))
             stored = [Stored(row_key, name, Found(*of_column)) for name, *of_column in found]
@@ -137,12 +153,12 @@ class Reads:
     def _at(self, connection: LegacyConnection, row_key: UUID, column_name: str, ref_key: int) -> Found | None:
         statement = self._places.at.get(column_name)
         if statement is not None:
-            rows = connection.execute(statement, f"'{row_key}', {ref_key}")
+            rows = self._standing.execute(connection, statement, f"'{row_key}', {ref_key}")
         elif column_name == LEGACY_ID:
-            latest = connection.execute(self._places.latest[LEGACY_ID], f"'{row_key}'")
+            latest = self._standing.execute(connection, self._places.latest[LEGACY_ID], f"'{row_key}'")
             rows = [row for row in latest if row[0] == ref_key]
         else:
-            rows = connection.execute(_FREE_AT, f"'{row_key}', {text(column_name)}, {ref_key}")
+            rows = self._standing.execute(connection, _FREE_AT, f"'{row_key}', {text(column_name)}, {ref_key}")
         return Found(*rows[0]) if rows else None
 
     def _sought(self, connection: LegacyConnection, row_key: UUID, column_name: str, ref_key: int) -> Found | None:
@@ -165,7 +181,7 @@ class Reads:
             found = self._at(connection, row_key, column_name, 0)
             return [] if found is None or (before is not None and before <= 0) else [found]
         asked = "NULL" if before is None else before
-        rows = connection.execute(_FREE_BELOW, f"'{row_key}', {text(column_name)}, {asked}, {limit}")
+        rows = self._standing.execute(connection, _FREE_BELOW, f"'{row_key}', {text(column_name)}, {asked}, {limit}")
         return [Found(*row) for row in rows]
 
     def _run_portions(

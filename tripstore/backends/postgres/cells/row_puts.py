@@ -17,6 +17,7 @@ from schemaless_core.cell import Cell
 from schemaless_core.errors import CellConflict, Conflict, Invalid
 from schemaless_core.failpoints import reach
 from tripstore.backends.postgres.cells.bodies import Bodies, Stored
+from tripstore.backends.postgres.cells.fence import QUEUED, Standing
 from tripstore.backends.postgres.cells.fields import FieldNames
 from tripstore.backends.postgres.cells.free import NewCell, lock_sql, store
 from tripstore.backends.postgres.cells.row_writes import CameBefore, RowWrites, find_came_before
@@ -31,9 +32,9 @@ from tripstore.backends.postgres.tables import NO_FLOOR
 from tripstore.backends.postgres.wire.translation import Again, LockTimeout, ValueRefused
 from tripstore.backends.postgres.wire.wire import LegacyConnection
 
+_TAKE_OUT = "DELETE FROM tripstore.cell WHERE row_key = %s::pg_catalog.uuid AND column_name = %s AND ref_key = %s"
 # Capture queues the row anew, under the same key.
-_TAKE_OUT = """\
-DELETE FROM tripstore.cell WHERE row_key = %s::pg_catalog.uuid AND column_name = %s AND ref_key = %s;
+_TAKE_OUT_CHANGE = """\
 DELETE FROM tripstore.queue WHERE row_key = %s::pg_catalog.uuid AND column_name = %s AND ref_key = %s"""
 
 _MEET = """\
@@ -54,8 +55,11 @@ class Outcome(NamedTuple):
 class RowPuts:
     """Puts of one mapped column."""
 
-    def __init__(self, layout: Layout, rows: ColumnRows, children: Mapping[str, RowPuts], codecs: Codecs) -> None:
+    def __init__(
+        self, layout: Layout, rows: ColumnRows, children: Mapping[str, RowPuts], codecs: Codecs, standing: Standing
+    ) -> None:
         self.rows = rows
+        self._standing = standing
         self._column = rows.column
         self._kind = rows.column.ref_key.kind
         #: Of the parent column: the children, which go with it and may have come before it.
@@ -64,9 +68,9 @@ class RowPuts:
         self._codecs = codecs
         self._bodies = Bodies(codecs)
         self._fields = FieldNames(rows.column)
-        self._lookout = Lookout(layout, rows)
-        self._writes = RowWrites(layout, rows, self._bodies)
-        self._tombstones = Tombstones(rows, [child.rows for child in children.values()])
+        self._lookout = Lookout(layout, rows, standing)
+        self._writes = RowWrites(layout, rows, self._bodies, is_exact=standing.is_exact)
+        self._tombstones = Tombstones(rows, [child.rows for child in children.values()], standing)
 
     def put(self, connection: LegacyConnection, new: NewCell, expect_latest: Any) -> Outcome:
         """One attempt; `Again` when somebody was faster."""
@@ -77,6 +81,7 @@ class RowPuts:
         except Unrepresentable:
             # It may have been put when the tables could hold it, or beside them.
             held = connection.rows(self.rows.at(quoted_uuid(new.cell.row_key), quoted_int(new.cell.ref_key)))
+            self._standing.look(connection)  # this put never entered
             if not held:
                 raise
             return self._equal(connection, new, Found(*held[0]))
@@ -109,7 +114,9 @@ class RowPuts:
         connection.rows("SAVEPOINT adopted")
         key = (str(new.cell.row_key), new.cell.column_name, new.cell.ref_key)
         try:
-            connection.rows(_TAKE_OUT, (*key, *key))
+            connection.rows(_TAKE_OUT, key)
+            if self._standing.changes is QUEUED:
+                connection.rows(_TAKE_OUT_CHANGE, key)
             self._writes.insert(connection, new, self._texts(connection, new) or {})
         except (Invalid, Conflict, Again):
             connection.rows("ROLLBACK TO adopted")
@@ -126,7 +133,7 @@ class RowPuts:
         """Insert the row, or move it, in the packet that begins the transaction; False: it cannot be that simple."""
         is_conditional = expect_latest is not ANY
         if not is_conditional and self._is_first(new.cell):
-            begin = f"{begin_sql(connection)}; {lock_sql(new.cell.row_key)}"
+            begin = f"{begin_sql(connection, self._standing)}; {lock_sql(new.cell.row_key)}"
             waiting = self._writes.insert_first(connection, new, texts, begin, self._child_columns)
             if waiting is None:
                 return False
@@ -135,7 +142,7 @@ class RowPuts:
         if self._kind is RefKeyKind.FACT or expect_latest is None or (is_conditional and self._column.is_child):
             return False
         expected = expect_latest if is_conditional else None
-        return self._writes.update(connection, new, texts, expected, f"{begin_sql(connection)}; ")
+        return self._writes.update(connection, new, texts, expected, f"{begin_sql(connection, self._standing)}; ")
 
     def _is_first(self, cell: Cell) -> bool:
         """Whether a ref key is that of a row that nobody has changed yet: most likely there is none."""
@@ -155,7 +162,7 @@ class RowPuts:
             stored = None if seen.latest is None else self._cell(connection, cell, seen.latest)
             raise CellConflict(cell, stored, expected=expect_latest)
         if seen.top is not None and cell.ref_key <= seen.top:  # equal: a deletion that was ignored left no tombstone
-            store(connection, new)
+            store(connection, new, self._standing)
         elif texts is None:
             self._tombstones.put(connection, new, seen)
         elif seen.row is not None:
@@ -187,7 +194,7 @@ class RowPuts:
         reach("put.before_parent")
         try:
             connection.rows("; ".join(waits))
-            store(connection, new)
+            store(connection, new, self._standing)
         except LockTimeout as timeout:
             raise Again(timeout.message, pause_seconds=GIVE_WAY_PAUSE_SECONDS) from timeout
         if self._lookout.has_parent(connection, cell.row_key):

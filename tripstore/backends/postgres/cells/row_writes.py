@@ -51,8 +51,9 @@ def find_came_before(connection: LegacyConnection, cell: Cell, children: Collect
 class RowWrites:
     """Writes within the caller's transaction."""
 
-    def __init__(self, layout: Layout, rows: ColumnRows, bodies: Bodies) -> None:
+    def __init__(self, layout: Layout, rows: ColumnRows, bodies: Bodies, *, is_exact: bool) -> None:
         self._rows = rows
+        self._is_exact = is_exact
         self._column = rows.column
         self._statements = RowStatements(layout, rows)
         self._bodies = bodies
@@ -69,13 +70,13 @@ class RowWrites:
             return False
         reach("put.updated")
         self._compare(connection, new, Found(*found[0]))
+        if self._is_exact:
+            self._look_again(connection, new.cell)
         return True
 
     def insert(self, connection: LegacyConnection, new: NewCell, texts: Texts) -> None:
         """Insert the row, and read it once more: a tombstone that came meanwhile lifts it above its ref key."""
-        cell, statements = new.cell, self._statements
-        number, version = self._column.split(cell.ref_key)
-        place = Place(quoted_uuid(cell.row_key), quoted_int(number), quoted_int(version), quoted_int(cell.ref_key))
+        statements, place = self._statements, self._place(new.cell)
         earlier = statements.legacy_id(place.key)
         found = connection.rows(earlier) if earlier else []
         insert = statements.insert(place, self._values(texts), found[0][0] if found else None)
@@ -107,7 +108,23 @@ class RowWrites:
         row = Found(*found[0])
         if row.ref_key != new.cell.ref_key:
             row = self._replaced(connection, new.cell)
+            if self._is_exact:
+                raise self._changed_again()
         self._compare(connection, new, row)
+
+    def _look_again(self, connection: LegacyConnection, cell: Cell) -> None:
+        """An UPDATE says what the row was before triggers that run after it."""
+        found = connection.rows(self._statements.row(self._place(cell)))
+        if not found or Found(*found[0]).ref_key != cell.ref_key:
+            raise self._changed_again()
+
+    def _changed_again(self) -> Unrepresentable:
+        hint = "The mirror would not be what it mirrors: let the trigger leave rows alone that tripstore writes."
+        return Unrepresentable("", f"a trigger of {self._column.table} changes the row once more", hint=hint)
+
+    def _place(self, cell: Cell) -> Place:
+        number, version = self._column.split(cell.ref_key)
+        return Place(quoted_uuid(cell.row_key), quoted_int(number), quoted_int(version), quoted_int(cell.ref_key))
 
     def _kept_out(self, connection: LegacyConnection, cell: Cell) -> Again | LegacyRefused:
         """Why there is no row after its INSERT."""

@@ -7,13 +7,14 @@ from uuid import UUID
 
 from schemaless_core.answers import ANY
 from schemaless_core.cell import Cell
+from tripstore.backends.postgres.cells.fence import NOBODY, Standing
 from tripstore.backends.postgres.cells.free import lock_sql
 from tripstore.backends.postgres.cells.rows import ColumnRows, Found, quoted_int, quoted_uuid
 from tripstore.backends.postgres.layout.layout import VERSION_MAX, Layout, RefKeyKind, quoted
 from tripstore.backends.postgres.tables import NO_FLOOR
 from tripstore.backends.postgres.wire.wire import LegacyConnection
 
-_BEGIN = "BEGIN; SET LOCAL tripstore.origin = 'facade'; SET LOCAL search_path = {path}"
+_SAY = "SET LOCAL tripstore.origin = '{origin}'; SET LOCAL search_path = {path}"
 #: Who holds one thing and waits for another may stand in a circle with a service, and must be the one who gives way:
 #: long before deadlock_timeout, after which Postgres might choose the service.
 GIVE_WAY = "SET LOCAL lock_timeout = '100ms'"
@@ -42,16 +43,18 @@ class Sight(NamedTuple):
         return max((key for key in (last, self.cell) if key is not None), default=None)
 
 
-def begin_sql(connection: LegacyConnection) -> str:
+def begin_sql(connection: LegacyConnection, standing: Standing = NOBODY) -> str:
     """Begin a put. Triggers of the company's find their tables as in its own sessions."""
-    return _BEGIN.format(path=connection.search_path or "''")
+    said = _SAY.format(origin=standing.origin, path=connection.search_path or "''")
+    return "; ".join(["BEGIN", *standing.enter(connection), said])
 
 
 class Lookout:
     """Looks at the keys of one mapped column."""
 
-    def __init__(self, layout: Layout, rows: ColumnRows) -> None:
+    def __init__(self, layout: Layout, rows: ColumnRows, standing: Standing) -> None:
         self._layout = layout
+        self._standing = standing
         self._rows = rows
         self._column = rows.column
         self._kind = rows.column.ref_key.kind
@@ -61,7 +64,7 @@ class Lookout:
         rows, key = self._rows, quoted_uuid(cell.row_key)
         number, _version = self._column.split(cell.ref_key)
         # An UPDATE that found no row may have locked one all the same: the locks are taken in one order by everybody.
-        locks = [begin_sql(connection)] if connection.is_idle else ["ROLLBACK", begin_sql(connection)]
+        locks = [*([] if connection.is_idle else ["ROLLBACK"]), begin_sql(connection, self._standing)]
         locks.append(lock_sql(cell.row_key))  # a parent and the children that come before it take turns
         if self._column.is_child and expect_latest is not ANY:
             locks.append(GIVE_WAY)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from schemaless_core.failpoints import reach
+from tripstore.backends.postgres.cells.fence import Standing
 from tripstore.backends.postgres.cells.free import NewCell, store
 from tripstore.backends.postgres.cells.rows import ColumnRows, Found, quoted_uuid
 from tripstore.backends.postgres.cells.sights import GIVE_WAY, Sight
@@ -23,19 +24,21 @@ ON CONFLICT (row_key, column_name, n) DO UPDATE SET ref_key = EXCLUDED.ref_key W
 _SAY_TOMBSTONE = "SELECT pg_catalog.set_config('tripstore.tombstone', %s, true)"
 _IS_CAPTURED = """\
 SELECT 1 FROM tripstore.tomb WHERE row_key = %s::pg_catalog.uuid AND column_name = %s AND n = %s AND ref_key = %s"""
-_QUEUE_TOMBSTONE = """\
-INSERT INTO tripstore.queue (row_key, column_name, ref_key, row, origin, previous)
-VALUES (%s::pg_catalog.uuid, %s, %s, NULL, 'facade', %s)"""
+_TOMBSTONE_CHANGE = """\
+INSERT INTO {changes.table} (row_key, column_name, ref_key, row, previous, {changes.columns})
+VALUES (%s::pg_catalog.uuid, %s, %s, NULL, %s, {changes.values})"""
 
 
 class Tombstones:
     """Tombstones of one mapped column, within the caller's transaction."""
 
-    def __init__(self, rows: ColumnRows, children: Sequence[ColumnRows]) -> None:
+    def __init__(self, rows: ColumnRows, children: Sequence[ColumnRows], standing: Standing) -> None:
         self._rows = rows
+        self._standing = standing
         self._column = rows.column
         self._kind = rows.column.ref_key.kind
         self._children = children
+        self._change = _TOMBSTONE_CHANGE.format(changes=standing.changes)
 
     def put(self, connection: LegacyConnection, new: NewCell, seen: Sight) -> None:
         """A tombstone above everything: the row goes, and its tomb has this ref key."""
@@ -49,7 +52,7 @@ class Tombstones:
         if self._kind is RefKeyKind.FACT:
             facts = connection.rows(self._rows.latest_row(key))
             if facts and cell.ref_key < facts[0][0]:
-                store(connection, new)
+                store(connection, new, self._standing)
                 return
             if facts:
                 hint = "Delete the parent, or map the column with a version."
@@ -58,7 +61,7 @@ class Tombstones:
         row_key, name, ref_key = str(cell.row_key), cell.column_name, cell.ref_key
         connection.rows(_RAISE_TOMB, (row_key, name, number if self._kind is RefKeyKind.CHILD else 0, ref_key))
         connection.rows(_STORE_TOMBSTONE, (row_key, name, ref_key, TOMBSTONE))
-        connection.rows(_QUEUE_TOMBSTONE, (row_key, name, ref_key, seen.tomb))
+        connection.rows(self._change, (row_key, name, ref_key, seen.tomb))
 
     def _wait_for_writers(self, connection: LegacyConnection, new: NewCell) -> None:
         """Where no row is, no lock of a row keeps others out: an INSERT under way has not seen this tomb, and its row
@@ -80,13 +83,17 @@ class Tombstones:
             self._clear(connection, child, key)
         row_key, name = str(cell.row_key), cell.column_name
         connection.rows(_SAY_TOMBSTONE, (f"{cell.ref_key} {name}",))
-        connection.rows(f"DELETE FROM {rows.table} AS r WHERE {rows.is_row(key, str(number))}")
+        if not connection.rows(f"DELETE FROM {rows.table} AS r WHERE {rows.is_row(key, str(number))} RETURNING 1"):
+            hint = f"A deleted row must go; look at the triggers of {self._column.table}."
+            raise LegacyRefused(
+                f"A trigger or policy of {self._column.table} keeps the row that is deleted.", hint=hint
+            )
         reach("put.deleted")
         of_child = number if self._kind is RefKeyKind.CHILD else 0
         if not connection.rows(_IS_CAPTURED, (row_key, name, of_child, cell.ref_key)):
             # The layout ignores deletions; but this one was put.
             connection.rows(_RAISE_TOMB, (row_key, name, of_child, cell.ref_key))
-            connection.rows(_QUEUE_TOMBSTONE, (row_key, name, cell.ref_key, row.ref_key))
+            connection.rows(self._change, (row_key, name, cell.ref_key, row.ref_key))
 
     def _clear(self, connection: LegacyConnection, child: ColumnRows, key: str) -> None:
         """Rows of another column stand in the way of the parent's tombstone, unless the layout says to delete them."""

@@ -87,6 +87,17 @@ class LegacyDatabase:
                     raise LegacyUnavailable(f"Others changed the same row all the time ({lost}).", hint=hint) from lost
                 time.sleep(lost.pause_seconds + random.uniform(0, AGAIN_PAUSE_SECONDS))
 
+    def connect_apart(self, application: str, **settings: str) -> LegacyConnection:
+        """A connection beside the pool, for whoever holds a lock for longer than a call. He gives it to `part_with`."""
+        connection = self._opened(Deadline(self.settings.deadlines.connect_seconds), application, **settings)
+        connection.deadline = Deadline(self.settings.deadlines.put_seconds)
+        self._open.add(connection)
+        return connection
+
+    def part_with(self, connection: LegacyConnection) -> None:
+        """Close it, and so let go of what it holds."""
+        self._drop(connection)
+
     def close(self) -> None:
         """Close what is not lent, and the rest when it comes back."""
         self._is_closed = True
@@ -164,23 +175,26 @@ class LegacyDatabase:
         self._open.add(connection)
         return connection
 
-    def _opened(self, limit: Deadline) -> LegacyConnection:
+    def _opened(self, limit: Deadline, application: str = "", **more: str) -> LegacyConnection:
         settings = self.settings
         try:
             connection = LegacyConnection(
                 limit,
                 dsn=self._url,
-                application_name=settings.application,
+                application_name=application or settings.application,
                 keepalives_idle=30,
                 options=_options(
-                    lock_timeout=_milliseconds(settings.lock_seconds),
-                    statement_timeout=_milliseconds(settings.statement_seconds),
-                    idle_in_transaction_session_timeout=_milliseconds(settings.idle_transaction_seconds),
-                    synchronous_commit="on",
-                    default_transaction_isolation="read committed",
-                    default_transaction_read_only="off",
-                    plan_cache_mode="force_generic_plan",
-                    jit="off",
+                    **{
+                        "lock_timeout": _milliseconds(settings.lock_seconds),
+                        "statement_timeout": _milliseconds(settings.statement_seconds),
+                        "idle_in_transaction_session_timeout": _milliseconds(settings.idle_transaction_seconds),
+                        "synchronous_commit": "on",
+                        "default_transaction_isolation": "read committed",
+                        "default_transaction_read_only": "off",
+                        "plan_cache_mode": "force_generic_plan",
+                        "jit": "off",
+                        **more,
+                    }
                 ),
             )
         except DeadlinePassed as passed:

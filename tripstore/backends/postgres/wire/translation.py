@@ -125,7 +125,7 @@ def _of_the_server(error: psycopg2.Error, code: str | None, text: str) -> Schema
         hint = _WAYS_OUT.get(code, _REPEAT)
         return LegacyUnavailable(f"{SERVER} is unavailable: {_BUSY[code]} ({text}).", hint=hint)
     if code == GATE_SHUT:
-        return StaleEpoch(-1, "CLOSED", text, hint="Another backend is the authority, or a switch is under way.")
+        return not_the_authority(text)
     if code is not None and (code.startswith((_OWN_RULES, "P0")) or code in ("23P01", "23000", "23001", "44000")):
         return LegacyRefused(f"{SERVER} refuses the write: {text}.", hint=error.diag.message_hint or None)
     if code is None and isinstance(error, psycopg2.OperationalError | psycopg2.InterfaceError | psycopg2.DatabaseError):
@@ -133,6 +133,12 @@ def _of_the_server(error: psycopg2.Error, code: str | None, text: str) -> Schema
     if isinstance(error, psycopg2.OperationalError):
         return LegacyUnavailable(f"{SERVER} is unavailable: {code}: {text}.", hint=_REPEAT)
     return SchemalessError(f"{SERVER} refused a statement ({code}: {text}).", hint="This is a bug of ours; report it.")
+
+
+def not_the_authority(reason: str) -> StaleEpoch:
+    """Postgres refuses as a whole, not by its shards."""
+    hint = "Another backend is the authority, or a switch is under way."
+    return StaleEpoch(-1, "CLOSED", reason.rstrip("."), hint=hint, is_of_authority=True)
 
 
 def translate_connect(error: psycopg2.Error) -> SchemalessError:

@@ -52,7 +52,7 @@ class Prepared:
     """
 
     def __init__(self, types: str, text: str) -> None:
-        self.head = f"({types})" if types else ""
+        self.types = types
         self.text = text
         self.name = "tripstore_" + blake2b(f"{types} {text}".encode(), digest_size=12).hexdigest()
 
@@ -134,7 +134,8 @@ class LegacyConnection:
         if self._has_outdated:
             self.rows("DEALLOCATE ALL")
             self._has_outdated = False
-        self.rows(f"PREPARE {statement.name}{statement.head} AS {statement.text}")
+        head = f"({statement.types})" if statement.types else ""
+        self.rows(f"PREPARE {statement.name}{head} AS {statement.text}")
         self._prepared.add(statement.name)
 
     def close(self) -> None:

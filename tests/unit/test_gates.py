@@ -1,0 +1,219 @@
+"""Each gate refuses alone: from facts with which every gate is content, one is taken away."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from tripstore.cutover.facts import (
+    CaptureFacts,
+    Facts,
+    IndexFacts,
+    JobFacts,
+    MirrorFacts,
+    OperationFacts,
+    ReverseFacts,
+    ServerFacts,
+    Unknown,
+    WriterFacts,
+)
+from tripstore.cutover.gates import GateVerdict, refusals
+from tripstore.cutover.plan import Direction, plan
+from tripstore.cutover.settings import CutoverSettings
+from tripstore.handover import switch
+from tripstore.handover.authority import Authority, Backend
+from tripstore.phase import Phase
+
+NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)
+SETTINGS = CutoverSettings()
+SILENT = Unknown("it does not answer")
+REVERSE = ReverseFacts(True, 64, unserved=0, unknown=0, lag_cells=3, lag_seconds=0.1, parked=0, passed=5000)
+INDEX = IndexFacts("driver_partner_index", 1, NOW - timedelta(hours=1))
+OPERATION = OperationFacts("get_cell_latest", 5000, 0, 12, 40.0)
+JOB = JobFacts(NOW - timedelta(hours=2), True, 1_000_000)
+
+FINE = Facts(
+    at=NOW,
+    authority=Authority(4, Backend.LEGACY),
+    phase=Phase.SHADOW,
+    capture=CaptureFacts(NOW - timedelta(days=1)),
+    backfill=JOB,
+    diff=JOB,
+    mirror=MirrorFacts(queued=2, parked=0, oldest_seconds=0.01),
+    reverse=REVERSE,
+    buffered=0,
+    indexes=(INDEX,),
+    operations=(OPERATION,),
+    servers=(ServerFacts("postgres"), ServerFacts("a:3306")),
+    writers=(WriterFacts(7, 0.02),),
+)
+FINE_BACK = replace(FINE, authority=Authority(6, Backend.STORE), phase=Phase.LIVE)
+
+
+def judged(facts: Facts, direction: Direction = Direction.FORWARD) -> list[GateVerdict]:
+    return refusals(list(plan(direction, facts, SETTINGS).verdicts))
+
+
+def test_with_everything_in_order_no_gate_refuses() -> None:
+    assert judged(FINE) == []
+    assert judged(FINE_BACK, Direction.BACK) == []
+
+
+FORWARD: dict[str, list[dict[str, object]]] = {
+    "authority": [
+        {"authority": Authority(5, Backend.LEGACY, Backend.STORE, "x")},
+        {"authority": Authority(6, Backend.STORE)},
+        {"authority": SILENT},
+    ],
+    "phase": [{"phase": Phase.DUALWRITE}, {"phase": Phase.OFF}, {"phase": SILENT}],
+    "servers": [
+        {"servers": (ServerFacts("postgres"), ServerFacts("a:3306", "connection refused"))},
+        {"servers": (ServerFacts("a:3306", shards_missing=3),)},
+    ],
+    "capture": [
+        {"capture": CaptureFacts(None)},
+        {"capture": CaptureFacts(None, "public.trips was truncated")},
+        {"capture": CaptureFacts(NOW - timedelta(days=1), None, ("trips: trigger x is missing",))},
+        {"capture": SILENT},
+    ],
+    "backfill": [
+        {"backfill": None},
+        {"backfill": replace(JOB, is_complete=False)},
+        {"backfill": replace(JOB, open=1)},
+        {"backfill": replace(JOB, begun_at=NOW - timedelta(days=2))},
+        {"backfill": SILENT},
+    ],
+    "diff": [
+        {"diff": None},
+        {"diff": replace(JOB, is_complete=False)},
+        {"diff": replace(JOB, open=1)},
+        {"diff": replace(JOB, not_compared=1)},
+        {"diff": replace(JOB, begun_at=NOW - timedelta(days=2))},
+        {"diff": SILENT},
+    ],
+    "mirror lag": [
+        {"mirror": MirrorFacts(501, 0, 0.5)},
+        {"mirror": MirrorFacts(1, 0, 1.5)},
+    ],
+    "parked changes": [{"mirror": MirrorFacts(1, 1, 0.0)}],
+    "buffered cells": [{"buffered": 1}, {"buffered": SILENT}],
+    "index driver_partner_index": [
+        {"indexes": (replace(INDEX, version=None),)},
+        {"indexes": (replace(INDEX, verified_at=None),)},
+        {"indexes": (replace(INDEX, verified_at=NOW - timedelta(days=8)),)},
+        {"indexes": (replace(INDEX, differences=1),)},
+        {"indexes": (replace(INDEX, not_compared=1),)},
+        {"indexes": (replace(INDEX, lag_cells=501),)},
+    ],
+    "indexes": [{"indexes": SILENT}],
+    "rehearsal": [
+        {"reverse": None},
+        {"reverse": replace(REVERSE, is_running=False)},
+        {"reverse": replace(REVERSE, unserved=1)},
+        {"reverse": replace(REVERSE, unknown=1)},
+        {"reverse": replace(REVERSE, lag_cells=501)},
+        {"reverse": replace(REVERSE, lag_seconds=1.5)},
+        {"reverse": replace(REVERSE, passed=99)},
+    ],
+    "parked cells": [{"reverse": replace(REVERSE, parked=1)}],
+    "comparisons": [{"operations": ()}, {"operations": SILENT}],
+    "comparisons of get_cell_latest": [
+        {"operations": (replace(OPERATION, compared=0),)},
+        {"operations": (replace(OPERATION, compared=2994),)},
+        {"operations": (replace(OPERATION, mismatches=2),)},
+        {"operations": (replace(OPERATION, operation="get_row"), replace(OPERATION, mismatches=5))},
+    ],
+    "writers": [{"writers": (WriterFacts(7, 0.1), WriterFacts(8, 1.5, "billing"))}, {"writers": SILENT}],
+}
+CASES = [(name, changed) for name, all_changed in FORWARD.items() for changed in all_changed]
+
+
+@pytest.mark.parametrize(("name", "changed"), CASES, ids=[f"{name}-{n}" for n, (name, _) in enumerate(CASES)])
+def test_one_gate_refuses_a_switch_and_says_what_to_do(name: str, changed: dict[str, object]) -> None:
+    (refused,) = judged(replace(FINE, **changed))  # type: ignore[arg-type]  # a fact each
+
+    assert refused.name == name
+    assert refused.said
+    assert refused.wanted
+    assert refused.hint
+
+
+def test_every_gate_of_a_switch_has_its_case() -> None:
+    names = {verdict.name for verdict in plan(Direction.FORWARD, FINE, SETTINGS).verdicts}
+
+    assert names | {"indexes", "comparisons"} == set(FORWARD)
+
+
+BACK = [
+    ("authority", {"authority": Authority(4, Backend.LEGACY)}),
+    ("phase", {"phase": Phase.COMPLETE}),
+    ("servers", {"servers": (ServerFacts("postgres", "connection refused"),)}),
+    ("capture", {"capture": CaptureFacts(None)}),
+    ("reverse mirror", {"reverse": None}),
+    ("reverse mirror", {"reverse": replace(REVERSE, unserved=64)}),
+    ("reverse mirror", {"reverse": replace(REVERSE, lag_cells=501)}),
+    ("parked cells", {"reverse": replace(REVERSE, parked=1)}),
+    ("buffered cells", {"buffered": 2}),
+]
+
+
+@pytest.mark.parametrize(("name", "changed"), BACK)
+def test_one_gate_refuses_the_way_back(name: str, changed: dict[str, object]) -> None:
+    (refused,) = judged(replace(FINE_BACK, **changed), Direction.BACK)  # type: ignore[arg-type]  # a fact each
+
+    assert refused.name == name
+    assert refused.hint
+
+
+def test_every_gate_of_the_way_back_has_its_case() -> None:
+    assert {verdict.name for verdict in plan(Direction.BACK, FINE_BACK, SETTINGS).verdicts} == {
+        name for name, _ in BACK
+    }
+
+
+def test_what_nobody_knows_is_refused_by_everybody_who_asks_for_it() -> None:
+    """I12: the lag of a mirror that does not answer is none that is small."""
+    assert {each.name for each in judged(replace(FINE, mirror=SILENT))} == {"mirror lag", "parked changes"}
+    assert {each.name for each in judged(replace(FINE, reverse=SILENT))} == {"rehearsal", "parked cells"}
+
+
+def test_the_refusal_says_how_many_more_comparisons_and_how_long_they_take() -> None:
+    facts = replace(FINE, operations=(replace(OPERATION, compared=995, per_second=2.0),))
+
+    (refused,) = judged(facts)
+
+    assert "2,000 more" in refused.hint
+    assert "0:16:40 at 2 a second" in refused.hint
+
+
+def test_where_nothing_is_compared_nobody_says_when() -> None:
+    (refused,) = judged(replace(FINE, operations=(replace(OPERATION, compared=995, per_second=0.0),)))
+
+    assert "nobody can say when" in refused.hint
+
+
+def test_reads_that_were_not_compared_are_none_that_are_equal() -> None:
+    """I12."""
+    (refused,) = judged(replace(FINE, operations=(replace(OPERATION, compared=10, not_compared=1_000_000),)))
+
+    assert "1,000,000 not compared" in refused.said
+
+
+def test_enough_comparisons_are_wanted_whatever_the_bound_says() -> None:
+    settings = CutoverSettings(mismatch_rate_max=0.5)
+    facts = replace(FINE, operations=(replace(OPERATION, compared=999),))
+
+    (refused,) = plan(Direction.FORWARD, facts, settings).refusals
+
+    assert refused.hint.startswith("1 more")
+
+
+def test_no_index_is_no_trouble() -> None:
+    assert judged(replace(FINE, indexes=())) == []
+
+
+def test_a_plan_shows_the_steps_that_are_done() -> None:
+    assert plan(Direction.FORWARD, FINE, SETTINGS).steps == switch.FORWARD
+    assert plan(Direction.BACK, FINE_BACK, SETTINGS).steps == switch.BACK

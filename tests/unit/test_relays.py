@@ -1,0 +1,137 @@
+"""How a relay paces itself, and what the mirror's status says is wrong."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tripstore.handover.authority import Authority, Backend
+from tripstore.handover.relay import CHANGES_PER_CLAIM
+from tripstore.mirror.pace import (
+    FIRST_LIMIT,
+    LIMIT_MIN,
+    POLL_SECONDS,
+    QUICK_SECONDS,
+    REST_SECONDS_MAX,
+    SLOW_SECONDS,
+    Carried,
+    Pace,
+)
+from tripstore.mirror.status import LATE_SECONDS, Forward, MirrorStatus, Reverse
+from tripstore.phase import Phase
+
+QUICK, SLOW = QUICK_SECONDS / 2, SLOW_SECONDS * 2
+NOTHING = Carried(0, 0, 0)
+STUCK = Carried(7, 0, 0)
+
+
+def full(pace: Pace) -> Carried:
+    return Carried(pace.limit, pace.limit, 0)
+
+
+def test_a_full_claim_is_followed_at_once_by_a_larger_one() -> None:
+    pace = Pace()
+
+    rests = [pace.after(full(pace), QUICK) for _ in range(10)]
+
+    assert set(rests) == {0.0}
+    assert pace.limit == CHANGES_PER_CLAIM
+
+
+def test_an_empty_queue_is_polled() -> None:
+    pace = Pace()
+
+    assert pace.after(NOTHING, QUICK) == POLL_SECONDS
+    assert pace.after(Carried(3, 3, 0), QUICK) == POLL_SECONDS
+    assert pace.limit == FIRST_LIMIT
+
+
+def test_a_slow_mirror_is_asked_for_less_but_never_for_nothing() -> None:
+    pace = Pace()
+
+    rests = [pace.after(full(pace), SLOW) for _ in range(10)]
+
+    assert set(rests) == {0.0}
+    assert pace.limit == LIMIT_MIN
+
+
+def test_rests_grow_while_nothing_is_taken_and_end_with_the_first_cell_that_is() -> None:
+    pace = Pace()
+
+    rests = [pace.after(STUCK, QUICK) for _ in range(12)]
+
+    assert rests[0] == POLL_SECONDS
+    assert rests == sorted(rests)
+    assert rests[-1] == REST_SECONDS_MAX
+    assert pace.after(Carried(7, 1, 0), QUICK) == POLL_SECONDS
+    assert pace.after(STUCK, QUICK) == POLL_SECONDS
+
+
+@pytest.mark.parametrize(
+    ("carried", "is_stuck"),
+    [(NOTHING, False), (STUCK, True), (Carried(7, 0, 7), False), (Carried(7, 0, 1), False), (Carried(7, 7, 0), False)],
+)
+def test_what_was_set_aside_is_no_standstill(carried: Carried, is_stuck: bool) -> None:
+    assert carried.is_stuck is is_stuck
+
+
+FINE = Reverse(0, 0.0, 0, "", 0, 0)
+LEGACY, STORE = Authority(4, Backend.LEGACY), Authority(6, Backend.STORE)
+
+
+def status(phase: Phase, **parts: Any) -> MirrorStatus:
+    row = LEGACY if phase.authority is Backend.LEGACY else STORE
+    return MirrorStatus(phase, row, **({"forward": Forward(0, 0.0, 0), "reverse": FINE, "problems": ()} | parts))
+
+
+@pytest.mark.parametrize(
+    ("phase", "direction"),
+    [
+        (Phase.OFF, None),
+        (Phase.DUALWRITE, "forward"),
+        (Phase.SHADOW, "forward"),
+        (Phase.LIVE, "reverse"),
+        (Phase.RAMPDOWN, "reverse"),
+        (Phase.COMPLETE, None),
+    ],
+)
+def test_the_direction_is_that_of_the_phase(phase: Phase, direction: str | None) -> None:
+    assert status(phase).direction == direction
+
+
+@pytest.mark.parametrize(
+    ("parts", "said"),
+    [
+        ({"forward": Forward(3, LATE_SECONDS + 1, 0)}, "tripstore worker run"),
+        ({"forward": Forward(0, 0.0, 2)}, "2 changes are parked; `tripstore mirror parked`"),
+        ({"reverse": None}, "tripstore schema apply"),
+        ({"reverse": FINE._replace(halted="too many")}, "HALTED: too many"),
+        ({"reverse": FINE._replace(unserved=4)}, "nobody serves 4 shards"),
+        ({"reverse": FINE._replace(unknown=4)}, "the servers of 4 shards do not answer"),
+        ({"reverse": FINE._replace(parked=1)}, "tripstore mirror parked --reverse"),
+        ({"problems": ("the control database is down",), "reverse": None}, "the control database is down"),
+    ],
+)
+def test_whatever_is_wrong_is_said_with_its_way_out(parts: dict[str, Any], said: str) -> None:
+    seen = status(Phase.SHADOW, **parts)
+
+    [advice] = seen.advice()
+
+    assert said in advice
+    assert not seen.is_fine
+
+
+@pytest.mark.parametrize("phase", Phase)
+def test_a_mirror_that_keeps_up_is_fine(phase: Phase) -> None:
+    assert status(phase, forward=Forward(12, 0.02, 0)).is_fine
+
+
+@pytest.mark.parametrize("phase", [Phase.OFF, Phase.COMPLETE])
+def test_where_nothing_is_mirrored_nothing_is_missed(phase: Phase) -> None:
+    assert status(phase, forward=Forward(9, 1e6, 1), reverse=None).is_fine
+
+
+@pytest.mark.parametrize("phase", [Phase.LIVE, Phase.RAMPDOWN])
+def test_backwards_the_queue_of_postgres_says_nothing(phase: Phase) -> None:
+    assert status(phase, forward=Forward(9, 1e6, 0)).is_fine

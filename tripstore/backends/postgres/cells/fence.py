@@ -1,0 +1,133 @@
+"""`Standing`: as whom the store is used, and what that asks of every call.
+
+Nobody in particular: outside of hand-overs. An owner: only while Postgres is the authority at his epoch, and its gate
+says so. The reverse mirror: past a shut gate, and nothing that it writes is mirrored again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import lru_cache
+from typing import NamedTuple, TypeVar
+
+from schemaless_core.errors import SchemalessError
+from schemaless_core.failpoints import reach
+from tripstore.backends.postgres.capture.gate import GATE, admission, counts, mirror_admission
+from tripstore.backends.postgres.wire.translation import SERVER, ConnectionLost, not_the_authority
+from tripstore.backends.postgres.wire.wire import DeadlinePassed, LegacyConnection, Prepared, Row
+
+T = TypeVar("T")
+
+_LOOK = Prepared("", f"SELECT {GATE}")
+
+
+class Changes(NamedTuple):
+    """Where changes are written that capture does not see: table, and what is said of them beside the cell."""
+
+    table: str
+    columns: str
+    values: str
+
+
+#: They are to be mirrored.
+QUEUED = Changes("tripstore.queue", "origin", "'facade'")
+#: They come from the mirror.
+LOGGED = Changes(
+    "tripstore.log",
+    "origin, id, delivered_at",
+    "'reverse', pg_catalog.nextval('tripstore.queue_id_seq'), pg_catalog.clock_timestamp()",
+)
+
+
+class Standing:
+    """Nobody in particular. The gate's triggers keep him out like everybody, and whatever he reads counts."""
+
+    epoch = 0
+    origin = "facade"
+    changes = QUEUED
+    #: Whether what is read counts only while a gate is open.
+    is_fenced = False
+    #: Whether a row must be what was put even after all triggers have run.
+    is_exact = False
+
+    def enter(self, connection: LegacyConnection) -> list[str]:
+        """What a put's transaction begins with."""
+        return []
+
+    def execute(self, connection: LegacyConnection, statement: Prepared, arguments: str) -> list[Row]:
+        """A read of one prepared statement, whose first column is never NULL."""
+        return connection.execute(statement, arguments)
+
+    def look(self, connection: LegacyConnection) -> None:
+        """After the last snapshot of a read: raise `StaleEpoch` unless it counts."""
+
+    def fenced(self, look: Callable[[], None], part: Callable[[], T]) -> T:
+        """A part of a read, and the look after it."""
+        return part()
+
+
+class Owner(Standing):
+    """Whoever knows that Postgres is the authority at this epoch.
+
+    A put is inside from its first statement on: the gate is not shut before it ends, and what it answers counts.
+    """
+
+    is_fenced = True
+
+    def __init__(self, datastore: str, epoch: int) -> None:
+        self.epoch = epoch
+        self._admission = Prepared("bigint", admission(datastore))
+
+    def enter(self, connection: LegacyConnection) -> list[str]:
+        return [connection.call(self._admission, f"'{self.epoch}'")]
+
+    def execute(self, connection: LegacyConnection, statement: Prepared, arguments: str) -> list[Row]:
+        """The gate is read by the same statement: so after its snapshot."""
+        found = connection.execute(_with_gate(statement), arguments)
+        self._check(found[0][0])
+        return [row[1:] for row in found if row[1] is not None]
+
+    def look(self, connection: LegacyConnection) -> None:
+        reach("read.before_gate")
+        self._check(connection.execute(_LOOK, "")[0][0])
+
+    def fenced(self, look: Callable[[], None], part: Callable[[], T]) -> T:
+        """A refusal is an answer, too."""
+        try:
+            answer = part()
+        except (ConnectionLost, DeadlinePassed):
+            raise
+        except SchemalessError:
+            look()
+            raise
+        look()
+        return answer
+
+    def _check(self, value: int | None) -> None:
+        if not counts(value, self.epoch):
+            raise not_the_authority(f"{SERVER} is not the authority at epoch {self.epoch}")
+
+
+class Mirror(Standing):
+    """The reverse mirror: forward only, like every put; nobody is told of what it writes."""
+
+    origin = "reverse"
+    changes = LOGGED
+    is_exact = True
+
+    def __init__(self, datastore: str) -> None:
+        self._admission = Prepared("", mirror_admission(datastore))
+
+    def enter(self, connection: LegacyConnection) -> list[str]:
+        return [connection.call(self._admission)]
+
+
+NOBODY = Standing()
+
+
+@lru_cache(maxsize=1024)
+def _with_gate(statement: Prepared) -> Prepared:
+    """The same rows with what the gate says in front, and one of nothing else when there are none."""
+    gate = f"SELECT {GATE} AS value"
+    text = f"SELECT gate.value, found.* FROM ({gate}) AS gate LEFT JOIN ({statement.text}) AS found ON true"
+    return Prepared(statement.types, text)

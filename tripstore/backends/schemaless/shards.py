@@ -1,0 +1,108 @@
+"""The shards of a cluster as the hand-over sees them: opened, closed, and what the reverse mirror has yet to do."""
+
+from __future__ import annotations
+
+import logging
+
+from schemaless_core import Datastore, Position, SchemalessError
+from schemaless_core.deadline import Deadline
+from schemaless_core.engine.base import Node
+from schemaless_core.engine.groups import OffsetSeen, Step
+from schemaless_core.errors import InvalidRequest, SchemaMissing
+from schemaless_core.standing import ShardStatus
+
+logger = logging.getLogger(__name__)
+
+#: The built-in group that writes cells into the legacy tables.
+REVERSE_GROUP = "mirror:reverse"
+
+COUNT_SECONDS = 2.0
+
+
+class Shards:
+    """The shards of a datastore, cluster by cluster."""
+
+    def __init__(self, datastore: Datastore) -> None:
+        self._datastore = datastore
+
+    def open(self, cluster: str, epoch: int) -> bool:
+        """Open them to owners of this authority epoch; False: the server did not answer, or cannot do it."""
+        try:
+            self._datastore.authority.open(cluster, epoch)
+        except SchemalessError as error:
+            _warn("shards.not_opened", cluster, error)
+            return False
+        return True
+
+    def close(self, cluster: str, epoch: int) -> bool:
+        """Close them to owners; whether the server said that all of them are closed at exactly this epoch."""
+        try:
+            return self._datastore.authority.close(cluster, epoch)
+        except SchemalessError as error:
+            _warn("shards.not_closed", cluster, error)
+            return False
+
+    def unmirrored(self, cluster: str) -> int:
+        """Count the cells of a cluster's shards that the reverse mirror has not passed, or has set aside.
+
+        A shard without an offset counts as a whole. A server that does not answer raises: nobody knows then.
+        """
+        deadline = Deadline(COUNT_SECONDS)
+
+        def count(node: Node) -> int:
+            heads = node.heads(None, deadline)
+            shards = [shard for shard, head in heads.items() if head.state.status != ShardStatus.MOVED.value]
+            seen = node.groups.find(REVERSE_GROUP, shards, deadline)
+            behind = sum(_behind(node, shard, each, deadline) for shard, each in seen.items())
+            return behind + node.groups.count_parked(REVERSE_GROUP, deadline)
+
+        try:
+            return self._datastore.clusters[cluster].primary.ask(count)
+        except SchemaMissing:
+            if self._datastore.authority.holds_shards(cluster):
+                raise
+            return 0
+
+    def start_of(self, shard: int) -> Position:
+        """Where the reverse mirror goes on in a shard."""
+        seen = self._seen(shard)
+        if seen.offset is None:
+            return Position(self._datastore.config.datastore, seen.state.epoch, 0)
+        return Position(self._datastore.config.datastore, seen.offset.epoch, seen.offset.added_id)
+
+    def save(self, shard: int, added_id: int) -> None:
+        """Move the reverse mirror's offset forward, whoever else moves it at the same time."""
+        seen = self._seen(shard)
+        if seen.offset is None:
+            raise InvalidRequest(
+                "The reverse mirror has no offsets yet.", hint="Run `tripstore schema apply`, which registers it."
+            )
+        step = Step(seen.offset.fence, seen.state.epoch, added_id, seen.state.epoch)
+        answer = self._datastore.triggers.offsets.advance(REVERSE_GROUP, {shard: step})[shard]
+        if isinstance(answer, SchemalessError):
+            raise answer
+
+    def _seen(self, shard: int) -> OffsetSeen:
+        seen = self._datastore.triggers.offsets.find(REVERSE_GROUP, [shard])[shard]
+        if isinstance(seen, SchemalessError):
+            raise seen
+        return seen
+
+
+def _behind(node: Node, shard: int, seen: OffsetSeen, deadline: Deadline) -> int:
+    """The cells after an offset; one from before a promotion says nothing of what lies above its fork."""
+    if seen.offset is None:
+        return seen.head
+    added_id = seen.offset.added_id
+    if seen.offset.epoch != seen.state.epoch:
+        for opening in node.epochs(shard, deadline):
+            if seen.offset.epoch < opening.epoch <= seen.state.epoch:
+                added_id = min(added_id, opening.first_added_id - 1)
+    return max(0, seen.head - added_id)
+
+
+def _warn(event: str, cluster: str, error: SchemalessError) -> None:
+    logger.warning(
+        "the shards of a cluster stay as they are",
+        extra={"event": event, "cluster": cluster, "reason": error.message},
+    )

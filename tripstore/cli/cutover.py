@@ -1,0 +1,270 @@
+"""`tripstore cutover`: whether authority may move to the other store, with numbers; moving it; and the end."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import replace
+from datetime import UTC, datetime
+from pathlib import Path
+
+import click
+
+from schemaless_core.control.audit import AuditLog
+from schemaless_core.errors import InvalidRequest
+from tripstore.cli.both import Both, both, gate_documents, gates_screen, why_option
+from tripstore.cli.cutover_documents import (
+    CompletionDocument,
+    CutoverDocument,
+    PlanDocument,
+    completion_document,
+    cutover_document,
+    plan_document,
+    print_completion,
+    print_cutover,
+    print_plan,
+)
+from tripstore.cli.cutover_status import status
+from tripstore.cli.documents import print_document
+from tripstore.cli.exits import Exit
+from tripstore.cli.options import Group, Settings, json_option, pass_settings
+from tripstore.cli.progress import waiting
+from tripstore.cli.questions import Refused, ask, yes_option
+from tripstore.cli.tables import show
+from tripstore.cutover.complete import Completion
+from tripstore.cutover.evidence import Evidence, gather
+from tripstore.cutover.gates import complete_verdicts, refusals
+from tripstore.cutover.perform import Order, perform
+from tripstore.cutover.plan import CutoverPlan, Direction, plan
+from tripstore.handover.authority import Backend
+from tripstore.phase import Phase
+from tripstore.ports.control import RealControlPort
+from tripstore.ports.legacy import RealLegacyPort
+
+#: Lines of the authority row's history in the evidence.
+HISTORY_MAX = 10_000
+
+force_option = click.option("--force", is_flag=True, help="Even if gates refuse; they are written down, with --why.")
+dry_run_option = click.option("--dry-run", is_flag=True, help="Show gates and steps and change nothing.")
+
+
+@click.group(cls=Group)
+def cutover() -> None:
+    """Move authority between Postgres and Schemaless, forwards and back, and end the migration.
+
+    \b
+    Example:
+      tripstore cutover plan
+      tripstore cutover switch --why "all gates pass"
+    """
+
+
+cutover.add_command(status)
+
+
+@cutover.command("plan")
+@click.option(
+    "--direction",
+    type=click.Choice([each.value for each in Direction]),
+    help="Else the one that leads away from where authority is.",
+)
+@json_option
+@pass_settings
+def show_plan(settings: Settings, direction: str | None, as_json: bool) -> Exit:
+    """Show what each gate says, with its numbers, and the steps of the hand-over in order. Changes nothing.
+
+    Exit code 4 when a gate refuses.
+
+    \b
+    Example:
+      tripstore cutover plan
+      tripstore cutover plan --direction reverse --json
+    """
+    with both(settings) as stores:
+        chosen = _away(stores) if direction is None else Direction(direction)
+        planned = _planned(stores, chosen)
+    return _show_plan(plan_document(planned), as_json=as_json)
+
+
+@cutover.command()
+@force_option
+@why_option
+@dry_run_option
+@yes_option
+@json_option
+@pass_settings
+def switch(settings: Settings, force: bool, why: str, dry_run: bool, yes: bool, as_json: bool) -> Exit:
+    """Make Schemaless the authority. Callers wait meanwhile, less than a second; then it can be taken back.
+
+    Refused (exit code 4) unless every gate passes. Undone at once when it takes longer than mirror.max_pause_seconds,
+    or when anything fails before the decision: exit code 1, and nothing has changed.
+
+    \b
+    Example:
+      tripstore cutover switch --dry-run
+      tripstore cutover switch --why "all gates pass since Monday"
+    """
+    return _hand_over(settings, Direction.FORWARD, force, why, dry_run, yes, as_json)
+
+
+@cutover.command()
+@force_option
+@why_option
+@dry_run_option
+@yes_option
+@json_option
+@pass_settings
+def reverse(settings: Settings, force: bool, why: str, dry_run: bool, yes: bool, as_json: bool) -> Exit:
+    """Make Postgres the authority again: with everything that was written since, and capture going on.
+
+    Refused (exit code 4) unless every gate passes; what --force cannot overrule is a migration that is complete.
+
+    \b
+    Example:
+      tripstore cutover reverse --dry-run
+      tripstore cutover reverse --why "queries are slow"
+    """
+    return _hand_over(settings, Direction.BACK, force, why, dry_run, yes, as_json)
+
+
+@cutover.command()
+@click.option("--datastore", metavar="NAME", help="The datastore's name, typed by whoever means it.")
+@click.option(
+    "--evidence",
+    "file",
+    type=click.Path(dir_okay=False, path_type=Path),
+    help="Where to write the evidence; else a new file here.",
+)
+@why_option
+@dry_run_option
+@json_option
+@pass_settings
+def complete(
+    settings: Settings, datastore: str | None, file: Path | None, why: str, dry_run: bool, as_json: bool
+) -> Exit:
+    """End the migration: there is no way back afterwards. Nothing of the company's is dropped.
+
+    Exports the evidence, stops the reverse mirror, closes the mapped tables to every writer, takes capture and gate
+    off. Asks for the datastore's name. Killed half-way, run it again.
+
+    \b
+    Example:
+      tripstore cutover complete --dry-run
+      tripstore cutover complete --datastore trips --why "a month without a mismatch"
+    """
+    with both(settings) as stores:
+        name = stores.facade.config.core.datastore
+        with waiting("looking at both stores"):
+            facts = stores.looker.facts()
+        verdicts = complete_verdicts(facts, stores.facade.config.cutover)
+        target = file or Path(f"tripstore-evidence-{name}-{datetime.now(UTC):%Y%m%dT%H%M%SZ}.json")
+        if target.exists():
+            raise InvalidRequest(f"{target} is there already.", hint="Name another file: evidence is not overwritten.")
+        completion = Completion(
+            stores.legacy, stores.facade.store, stores.facade.flags, why, lambda: _evidence(stores), target
+        )
+        document = completion_document(name, completion, gate_documents(verdicts), str(target))
+        if refusals(verdicts):
+            return _refused(document, as_json=as_json)
+        if not dry_run:
+            _ask_for_name(name, datastore)
+            for step in completion.perform():
+                click.echo(f"done: {step.sentence}", err=True)
+            document = completion_document(name, completion, gate_documents(verdicts), str(target), is_done=True)
+    if as_json:
+        print_document(document)
+    else:
+        print_completion(document)
+    return Exit.FINE
+
+
+def _hand_over(
+    settings: Settings, direction: Direction, force: bool, why: str, dry_run: bool, yes: bool, as_json: bool
+) -> Exit:
+    if force and not why:
+        raise click.UsageError("--force wants --why: somebody will ask.")
+    with both(settings) as stores:
+        planned = _planned(stores, direction)
+        _refuse_complete(planned, stores)
+        document = plan_document(planned)
+        if dry_run or (planned.refusals and not force):
+            return _show_plan(document, as_json=as_json)
+        forced = [verdict.name for verdict in planned.refusals]
+        if forced:
+            show(*gates_screen([gate for gate in document.gates if not gate.is_passed])) if not as_json else None
+            click.echo(f"FORCED, though {len(forced)} gates refuse: {', '.join(forced)}.", err=True)
+        seconds = stores.facade.config.mirror.max_pause_seconds
+        ask(f"Make {direction.target.value} the authority? Callers wait for {seconds:g} s at most.", is_answered=yes)
+        done = _performed(stores, Order(direction, why, forced))
+    if as_json:
+        print_document(done)
+    else:
+        print_cutover(done)
+    return Exit.FINE if done.is_decided else Exit.FAILED
+
+
+def _performed(stores: Both, order: Order) -> CutoverDocument:
+    facade, ports = stores.facade, stores.duo.ports
+    legacy = ports.legacy
+    assert isinstance(legacy, RealLegacyPort)
+    try:
+        performed = perform(
+            ports,
+            order,
+            flags=facade.flags,
+            audit=AuditLog(facade.store.control),
+            max_pause_seconds=facade.config.mirror.max_pause_seconds,
+            in_the_way=lambda: legacy.in_the_way,
+        )
+    finally:
+        legacy.close()
+    return cutover_document(performed, order)
+
+
+def _planned(stores: Both, direction: Direction) -> CutoverPlan:
+    with waiting("looking at both stores"):
+        return plan(direction, stores.looker.facts(), stores.facade.config.cutover)
+
+
+def _away(stores: Both) -> Direction:
+    row = stores.duo.ports.control.authority()
+    return Direction.FORWARD if row.backend is Backend.LEGACY else Direction.BACK
+
+
+def _refuse_complete(planned: CutoverPlan, stores: Both) -> None:
+    """Capture is gone and the tables are closed: whatever is forced, Postgres cannot be the authority."""
+    if stores.facade.flags.find().store_phase is Phase.COMPLETE:
+        raise Refused("The migration is complete: there is no way back.", hint="Postgres has missed writes since then.")
+
+
+def _show_plan(document: PlanDocument, *, as_json: bool) -> Exit:
+    if as_json:
+        print_document(document)
+    else:
+        print_plan(document)
+    return Exit.FINE if document.is_allowed else Exit.REFUSED
+
+
+def _refused(document: CompletionDocument, *, as_json: bool) -> Exit:
+    if as_json:
+        print_document(document)
+    else:
+        print_completion(document)
+    return Exit.REFUSED
+
+
+def _ask_for_name(name: str, typed: str | None) -> None:
+    hint = f"There is no way back: say --datastore {name}."
+    if typed is None:
+        if not sys.stdin.isatty():
+            raise Refused("Nobody typed the datastore's name, so nothing was changed.", hint=hint)
+        typed = click.prompt(f"There is no way back. Type the datastore's name ({name})", err=True)
+    if typed != name:
+        raise Refused(f"The datastore is not called {typed}; nothing was changed.", hint=hint)
+
+
+def _evidence(stores: Both) -> Evidence:
+    facade, control = stores.facade, stores.duo.ports.control
+    assert isinstance(control, RealControlPort)
+    facts = replace(stores.looker.facts(), at=datetime.now(UTC))
+    name = facade.config.core.datastore
+    return gather(name, facts, facade.config.cutover, facade.store.control, control.history(HISTORY_MAX))

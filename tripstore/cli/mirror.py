@@ -1,0 +1,435 @@
+"""`tripstore mirror`: how far the other backend is behind, carrying, and the changes that were set aside."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from datetime import datetime
+from uuid import UUID
+
+import click
+import msgspec
+from rich.console import Group as Parts
+from rich.console import RenderableType
+from rich.live import Live
+from rich.text import Text
+
+from schemaless_core.canonical import canonical_bytes
+from schemaless_core.cell import Cell, CellKey
+from schemaless_core.errors import InvalidRequest, SchemalessError
+from tripstore.cli.documents import CellDocument, cell_document, print_document
+from tripstore.cli.duty import ReadLog, Size, read_log_option, size_options
+from tripstore.cli.exits import Exit
+from tripstore.cli.mirror_keys import KeyOrRow, WholeKey, key_text
+from tripstore.cli.options import Group, Settings, json_option, pass_settings
+from tripstore.cli.progress import progress
+from tripstore.cli.tables import console, show, table
+from tripstore.cli.worker import serve_built_ins
+from tripstore.mirror.draining import Drained
+from tripstore.mirror.mirror import Mirror
+from tripstore.mirror.parked import Parked
+from tripstore.mirror.status import MirrorStatus
+
+DEFAULT_LIMIT = 100
+PARKED_MAX = 100_000
+#: How long `drain` goes on while nothing moves.
+PATIENCE_SECONDS = 15.0
+
+reverse_option = click.option("--reverse", "is_reverse", is_flag=True, help="Of the reverse mirror.")
+
+
+class ForwardDocument(msgspec.Struct, frozen=True):
+    """The queue of Postgres: changes that wait, the age of the oldest, those that were set aside."""
+
+    changes: int
+    seconds: float
+    parked: int
+
+
+class ReverseDocument(msgspec.Struct, frozen=True):
+    """The reverse mirror. While Postgres is the authority it rehearses: it compares, and writes nothing."""
+
+    is_rehearsal: bool
+    cells: int
+    seconds: float
+    parked: int
+    halted: str
+    unserved: int
+    unknown: int
+
+
+class StatusDocument(msgspec.Struct, frozen=True):
+    """The JSON document of `status`; what nobody could say is null."""
+
+    phase: str
+    authority: str
+    epoch: int
+    direction: str | None
+    is_fine: bool
+    forward: ForwardDocument | None
+    reverse: ReverseDocument | None
+    advice: list[str]
+
+
+class DrainDocument(msgspec.Struct, frozen=True):
+    """The JSON document of `drain`; `reason` says what is in the way, empty when nothing is left."""
+
+    direction: str
+    is_empty: bool
+    carried: int
+    left: int
+    parked: int
+    reason: str
+
+
+class ParkedDocument(msgspec.Struct, frozen=True):
+    """A change that was set aside."""
+
+    key: str
+    row_key: UUID
+    column_name: str
+    ref_key: int
+    kind: str
+    because: str
+    attempts: int
+    at: datetime
+
+
+class ParkedList(msgspec.Struct, frozen=True):
+    """The JSON document of `parked`."""
+
+    direction: str
+    parked: list[ParkedDocument]
+    is_complete: bool
+
+
+class SideDocument(msgspec.Struct, frozen=True):
+    """What one backend has under a key; `trouble` when it cannot say."""
+
+    cell: CellDocument | None
+    trouble: str | None
+
+
+class ShowDocument(msgspec.Struct, frozen=True):
+    """The JSON document of `show`; not parked in a direction is null."""
+
+    key: str
+    is_equal: bool | None
+    postgres: SideDocument
+    schemaless: SideDocument
+    forward: ParkedDocument | None
+    reverse: ParkedDocument | None
+
+
+class RetryDocument(msgspec.Struct, frozen=True):
+    """The JSON document of `retry`: how many changes are due now."""
+
+    direction: str
+    count: int
+
+
+@click.group(cls=Group)
+def mirror() -> None:
+    """Carry what the authority has to the other backend, and look after what cannot be carried.
+
+    Forward, to Schemaless, changes are carried by relays; back, into the legacy tables, by a group of the trigger
+    workers. Both are done by `tripstore worker run`.
+
+    \b
+    Example:
+      tripstore mirror status
+      tripstore mirror parked
+    """
+
+
+@mirror.command()
+@size_options
+@read_log_option
+@json_option
+@pass_settings
+def run(
+    settings: Settings,
+    workers: int,
+    threads: int,
+    metrics_port: int | None,
+    metrics_host: str,
+    read: ReadLog,
+    as_json: bool,
+) -> Exit:
+    """Carry until Ctrl-C: the same as `tripstore worker run --only mirror`.
+
+    \b
+    Example:
+      tripstore mirror run --workers 2
+    """
+    size = Size(workers, threads, metrics_port, metrics_host)
+    return serve_built_ins(settings, ("mirror",), size, read, as_json=as_json)
+
+
+@mirror.command()
+@click.option("--watch", is_flag=True, help="Look again and again, until Ctrl-C.")
+@click.option("--interval", type=click.FloatRange(min=0.1), default=1.0, show_default=True, metavar="SECONDS")
+@json_option
+@pass_settings
+def status(settings: Settings, watch: bool, interval: float, as_json: bool) -> Exit:
+    """Show in which direction is carried, how far the other backend is behind, and what is set aside.
+
+    Exit code 1 when changes are parked, when nobody carries, or when a server does not answer.
+
+    \b
+    Example:
+      tripstore mirror status
+      tripstore mirror status --watch
+    """
+    if watch and as_json:
+        raise click.UsageError("--watch has no end, and --json is one document: leave one of them out.")
+    with _opened(settings) as found:
+        if watch:
+            return _watch(found.status, interval)
+        seen = found.status()
+    if as_json:
+        print_document(_status_document(seen))
+    else:
+        show(*_screen(seen))
+    return Exit.FINE if seen.is_fine else Exit.FAILED
+
+
+@mirror.command()
+@click.option(
+    "--patience",
+    type=click.FloatRange(min=0),
+    default=PATIENCE_SECONDS,
+    show_default=True,
+    metavar="SECONDS",
+    help="Give up when nothing moves for so long.",
+)
+@json_option
+@pass_settings
+def drain(settings: Settings, patience: float, as_json: bool) -> Exit:
+    """Carry everything, in the direction of the phase, and end when nothing is left.
+
+    Others may carry meanwhile. Exit code 1 when something cannot be carried or is set aside; it says what.
+
+    \b
+    Example:
+      tripstore mirror drain
+    """
+    with _opened(settings) as found, progress("carried") as advance:
+        seen = found.status()
+        if seen.direction is None:
+            hint = "`tripstore phase set dualwrite` begins to." if seen.is_rehearsal else "The migration is complete."
+            raise InvalidRequest(f"In the phase {seen.phase} nothing is mirrored.", hint=hint)
+        direction = seen.direction
+        drained = found.drain(direction, patience, lambda carried, left: advance(carried, carried + left))
+    if as_json:
+        left = (drained.carried, drained.left, drained.parked, drained.reason)
+        print_document(DrainDocument(direction, drained.is_empty, *left))
+    else:
+        _print_drained(direction, drained)
+    return Exit.FINE if drained.is_empty else Exit.FAILED
+
+
+@mirror.command("parked")
+@reverse_option
+@click.option("--limit", type=click.IntRange(1, PARKED_MAX), default=DEFAULT_LIMIT, show_default=True)
+@json_option
+@pass_settings
+def parked_(settings: Settings, is_reverse: bool, limit: int, as_json: bool) -> None:
+    """List changes that were set aside, oldest first, and why.
+
+    Schemaless will not take them (`conflict`: it holds another body under the key; `refused`: no cell can be like
+    this), or no cell can be made of their row (`unreadable`). They stay in the queue and close the way to a switch.
+    With --reverse: cells that the legacy tables cannot hold, and those of their rows that wait behind them.
+
+    \b
+    Example:
+      tripstore mirror parked
+      tripstore mirror parked --reverse --limit 1000
+    """
+    with _opened(settings) as found:
+        listed = found.parked(is_reverse=is_reverse).listed(limit + 1)
+    is_complete, listed = len(listed) <= limit, listed[:limit]
+    if as_json:
+        print_document(ParkedList(_direction(is_reverse), [_parked_document(each) for each in listed], is_complete))
+    elif listed:
+        show(table(("change", "kind", "why", "attempts"), map(_parked_row, listed)))
+        if not is_complete:
+            click.echo(f"These are the first {limit}; --limit shows more.", err=True)
+        click.echo("`tripstore mirror show CHANGE` shows one as both backends have it.", err=True)
+    else:
+        click.echo("Nothing is parked.")
+
+
+@mirror.command("show")
+@click.argument("key", type=WholeKey(), metavar="ROW_KEY/COLUMN/REF_KEY")
+@json_option
+@pass_settings
+def show_(settings: Settings, key: CellKey, as_json: bool) -> Exit:
+    """Show what both backends have under a key, and why its change is parked. Exit code 1 when they differ.
+
+    \b
+    Example:
+      tripstore mirror show 7d4bf1a0-92c5-4bf6-8d0c-8f8f3c1c9a11/BASE/3
+    """
+    with _opened(settings) as found:
+        postgres, schemaless = _side(found.at_postgres, key), _side(found.at_schemaless, key)
+        forward, reverse = (found.parked(is_reverse=each).find(key) for each in (False, True))
+    is_equal = None if postgres[1] or schemaless[1] else postgres[0] == schemaless[0]
+    if as_json:
+        parked = (None if each is None else _parked_document(each) for each in (forward, reverse))
+        sides = (_side_document(*postgres), _side_document(*schemaless))
+        print_document(ShowDocument(key_text(key), is_equal, *sides, *parked))
+    else:
+        _print_sides(key, postgres, schemaless, forward, reverse)
+    return Exit.FAILED if is_equal is False else Exit.FINE
+
+
+@mirror.command()
+@click.argument("keys", type=KeyOrRow(), nargs=-1, metavar="[ROW_KEY[/COLUMN/REF_KEY]]...")
+@click.option("--all", "is_all", is_flag=True, help="Everything that is parked in this direction.")
+@reverse_option
+@json_option
+@pass_settings
+def retry(settings: Settings, keys: tuple[CellKey | UUID, ...], is_all: bool, is_reverse: bool, as_json: bool) -> None:
+    """Have parked changes carried again, by whoever carries. A row key alone means all changes of that row.
+
+    \b
+    Example:
+      tripstore mirror retry 7d4bf1a0-92c5-4bf6-8d0c-8f8f3c1c9a11/BASE/3
+      tripstore mirror retry --reverse --all
+    """
+    if is_all == bool(keys):
+        raise click.UsageError("Say which: keys as `tripstore mirror parked` shows them, or --all.")
+    wanted = set(keys)
+
+    def is_wanted(key: CellKey) -> bool:
+        return key in wanted or key.row_key in wanted
+
+    with _opened(settings) as found:
+        count = found.parked(is_reverse=is_reverse).retry(None if is_all else is_wanted)
+    if as_json:
+        print_document(RetryDocument(_direction(is_reverse), count))
+    elif count:
+        what = "cell is" if count == 1 else "cells are"
+        way = " --reverse" if is_reverse else ""
+        click.echo(f"{count:,} parked {what} due now; `tripstore mirror parked{way}` shows what comes back.")
+    else:
+        click.echo("No such change is parked.")
+
+
+@contextmanager
+def _opened(settings: Settings) -> Iterator[Mirror]:
+    if settings.load().legacy is None:
+        raise InvalidRequest("There is nothing to mirror: the configuration has no `legacy:`.", hint="Add it.")
+    with settings.connect() as store:
+        yield Mirror(store.facade)
+
+
+def _side(look: Callable[[CellKey], Cell | None], key: CellKey) -> tuple[Cell | None, str | None]:
+    """What a backend has, or why it cannot say."""
+    try:
+        return look(key), None
+    except SchemalessError as error:
+        return None, error.message
+
+
+def _watch(look: Callable[[], MirrorStatus], interval: float) -> Exit:
+    """Ctrl-C is the way out, so it is no failure."""
+    try:
+        if sys.stdout.isatty():
+            with Live(console=console(), auto_refresh=False, screen=True) as live:
+                while True:
+                    live.update(Parts(*_screen(look())), refresh=True)
+                    time.sleep(interval)
+        while True:
+            show(*_screen(look()))
+            time.sleep(interval)
+    except KeyboardInterrupt:
+        return Exit.FINE
+
+
+def _status_document(seen: MirrorStatus) -> StatusDocument:
+    forward, reverse, row = seen.forward, seen.reverse, seen.authority
+    return StatusDocument(
+        phase=str(seen.phase),
+        authority=row.backend.value,
+        epoch=row.epoch,
+        direction=seen.direction,
+        is_fine=seen.is_fine,
+        forward=None if forward is None else ForwardDocument(*forward),
+        reverse=None if reverse is None else ReverseDocument(seen.is_rehearsal, *reverse),
+        advice=list(seen.advice()),
+    )
+
+
+def _screen(seen: MirrorStatus) -> Iterator[RenderableType]:
+    """Yield what is carried where, and below it what is wrong."""
+    row = seen.authority
+    what = "nothing is mirrored" if seen.direction is None else f"changes are carried {seen.direction}"
+    closing = "" if row.is_open else ", and is being handed over"
+    yield Text(f"phase {seen.phase}: {what}; {row.backend.value} is the authority (epoch {row.epoch}){closing}")
+    yield table(("direction", "behind", "oldest", "parked", ""), _lines(seen))
+    yield from (Text(advice, style="bold red") for advice in seen.advice())
+
+
+def _lines(seen: MirrorStatus) -> Iterator[tuple[str, ...]]:
+    if seen.forward is None:
+        yield "forward", "unknown", "", "", ""
+    else:
+        changes, seconds, parked = seen.forward
+        yield "forward", f"{changes:,} changes", f"{seconds:.1f} s", f"{parked:,}", ""
+    if seen.reverse is None:
+        yield "reverse", "unknown" if seen.problems else "not created", "", "", ""
+    else:
+        cells, seconds, parked, *_rest = seen.reverse
+        note = "rehearses: compares only" if seen.is_rehearsal else ""
+        yield "reverse", f"{cells:,} cells", f"{seconds:.1f} s", f"{parked:,}", note
+
+
+def _print_drained(direction: str, drained: Drained) -> None:
+    if drained.is_empty:
+        click.echo(f"Carried {drained.carried:,} {direction}; nothing is left.")
+        return
+    way = " --reverse" if direction == "reverse" else ""
+    what = f"{drained.left:,} are left" if drained.left else f"{drained.parked:,} are parked"
+    advice = f"`tripstore mirror parked{way}` shows them" if drained.parked else "`tripstore status` shows the servers"
+    click.echo(f"Carried {drained.carried:,} {direction}, {what}: {drained.reason}; {advice}.")
+
+
+def _print_sides(
+    key: CellKey,
+    postgres: tuple[Cell | None, str | None],
+    schemaless: tuple[Cell | None, str | None],
+    forward: Parked | None,
+    reverse: Parked | None,
+) -> None:
+    rows = [("change", key_text(key)), ("postgres", _body(*postgres)), ("schemaless", _body(*schemaless))]
+    for direction, parked in (("forward", forward), ("reverse", reverse)):
+        if parked is not None:
+            rows.append((f"parked {direction}", f"{parked.kind}, {parked.attempts} attempts: {parked.because}"))
+    show(table(("", ""), rows))
+
+
+def _body(cell: Cell | None, trouble: str | None) -> str:
+    if trouble is not None:
+        return f"cannot say: {trouble}"
+    return "nothing" if cell is None else canonical_bytes(cell.body).decode()
+
+
+def _side_document(cell: Cell | None, trouble: str | None) -> SideDocument:
+    return SideDocument(None if cell is None else cell_document(cell), trouble)
+
+
+def _parked_document(parked: Parked) -> ParkedDocument:
+    key = parked.key
+    return ParkedDocument(key_text(key), *key, parked.kind, parked.because, parked.attempts, parked.at)
+
+
+def _parked_row(parked: Parked) -> tuple[str, ...]:
+    return key_text(parked.key), parked.kind, parked.because, str(parked.attempts)
+
+
+def _direction(is_reverse: bool) -> str:
+    return "reverse" if is_reverse else "forward"

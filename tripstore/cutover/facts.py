@@ -1,0 +1,129 @@
+"""`Facts`: everything that the gates look at, as numbers of one moment. `Unknown` is what nobody could say."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+
+from tripstore.handover.authority import Authority
+from tripstore.phase import Phase
+
+
+@dataclass(frozen=True, slots=True)
+class Unknown:
+    """Whoever knows it did not answer."""
+
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class CaptureFacts:
+    """Whether the legacy store misses nothing."""
+
+    since: datetime | None
+    broken: str | None = None
+    #: What is not as `schema apply` leaves it.
+    complaints: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class JobFacts:
+    """The last backfill or diff."""
+
+    begun_at: datetime
+    is_complete: bool
+    rows: int
+    #: Quarantined, or different.
+    open: int = 0
+    not_compared: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class MirrorFacts:
+    """The queue of the legacy store."""
+
+    queued: int
+    parked: int
+    #: Age of the oldest change that is not parked.
+    oldest_seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class ReverseFacts:
+    """The group that carries what Schemaless has back into the legacy tables, or compares it with them."""
+
+    is_running: bool
+    shards: int
+    unserved: int
+    #: Shards whose servers did not answer.
+    unknown: int
+    lag_cells: int
+    lag_seconds: float
+    parked: int
+    #: Cells that it is done with: in the phase shadow it compares each with what the legacy store has.
+    passed: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class IndexFacts:
+    """An index of the configuration, and the version that answers its queries."""
+
+    name: str
+    version: int | None
+    verified_at: datetime | None = None
+    differences: int = 0
+    not_compared: int = 0
+    lag_cells: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class OperationFacts:
+    """What was compared of an operation class."""
+
+    operation: str
+    compared: int
+    mismatches: int
+    not_compared: int = 0
+    #: Comparisons, lately.
+    per_second: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class ServerFacts:
+    """A server that a hand-over needs."""
+
+    name: str
+    #: None: it answers.
+    trouble: str | None = None
+    #: Shards that a primary does not have, or that are in another state than they should be.
+    shards_missing: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class WriterFacts:
+    """Somebody who has written mapped tables and has not ended his transaction."""
+
+    pid: int
+    seconds: float
+    application: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """All of it."""
+
+    at: datetime
+    authority: Authority | Unknown
+    phase: Phase | Unknown
+    capture: CaptureFacts | Unknown
+    #: None: none was recorded.
+    backfill: JobFacts | None | Unknown
+    diff: JobFacts | None | Unknown
+    mirror: MirrorFacts | Unknown
+    #: None: there is no such group.
+    reverse: ReverseFacts | None | Unknown
+    buffered: int | Unknown
+    indexes: tuple[IndexFacts, ...] | Unknown
+    operations: tuple[OperationFacts, ...] | Unknown
+    servers: tuple[ServerFacts, ...]
+    writers: tuple[WriterFacts, ...] | Unknown

@@ -1,0 +1,247 @@
+"""`look`: asks both stores and the control database for the facts, all at once; changes nothing.
+
+Whoever does not answer is a fact as well.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
+from datetime import UTC, datetime, timedelta
+from typing import TypeVar
+
+import psycopg2
+
+from schemaless_core.control.ledgers import Ledgers
+from schemaless_core.datastore import Datastore
+from schemaless_core.deadline import Deadline
+from schemaless_core.errors import SchemalessError
+from schemaless_core.indexes.versions import IndexStatus
+from schemaless_core.triggers.coordinator import GroupState
+from schemaless_core.triggers.pulse import living_workers
+from tripstore.backends.postgres.backend import PostgresBackend
+from tripstore.backends.postgres.capture import read_state, verify
+from tripstore.backends.postgres.capture.gate import BARRIER, lock_class
+from tripstore.backends.postgres.handover.queue import Queue
+from tripstore.backends.postgres.wire.connections import connected
+from tripstore.config import LegacyConfig
+from tripstore.cutover.facts import (
+    CaptureFacts,
+    Facts,
+    IndexFacts,
+    JobFacts,
+    MirrorFacts,
+    OperationFacts,
+    ReverseFacts,
+    ServerFacts,
+    Unknown,
+    WriterFacts,
+)
+from tripstore.cutover.settings import CutoverSettings
+from tripstore.errors import TripstoreError
+from tripstore.facade.flags import FlagBook, Flags
+from tripstore.handover.authority import Authority
+from tripstore.handover.ports import ControlPort
+from tripstore.mirror.reverse import GROUP
+from tripstore.phase import Phase
+from validation.ledger import OperationCounts, ShadowLedger
+
+T = TypeVar("T")
+
+LOOK_SECONDS = 5.0
+#: The rate of comparisons is that of the hours that began within this time.
+RATE_HOURS = 1
+#: Until something copies and compares whole stores, nobody writes in these ledgers.
+BACKFILL, DIFF = "backfill", "diff"
+
+# Who has written a mapped table holds the barrier's lock, shared, to the end of the transaction.
+_WRITERS = f"""\
+SELECT a.pid, COALESCE(pg_catalog.date_part('epoch', pg_catalog.clock_timestamp() - a.xact_start), 0),
+    COALESCE(a.application_name, '')
+FROM pg_catalog.pg_locks AS l JOIN pg_catalog.pg_stat_activity AS a USING (pid)
+WHERE l.locktype = 'advisory' AND l.granted AND l.objsubid = 2 AND l.objid = {BARRIER} AND l.classid = %s::oid
+AND l.database = (SELECT oid FROM pg_catalog.pg_database WHERE datname = pg_catalog.current_database())
+ORDER BY a.xact_start"""
+
+
+class Looker:
+    """Knows whom to ask."""
+
+    def __init__(
+        self,
+        legacy_config: LegacyConfig,
+        legacy: PostgresBackend,
+        store: Datastore,
+        control: ControlPort,
+        flags: FlagBook,
+        settings: CutoverSettings,
+        now: Callable[[], datetime] = lambda: datetime.now(UTC),
+    ) -> None:
+        self._legacy_config = legacy_config
+        self._legacy = legacy
+        self._store = store
+        self._control = control
+        self._flags = flags
+        self._settings = settings
+        self._now = now
+
+    def facts(self) -> Facts:
+        """Everything, as it is now."""
+        with ThreadPoolExecutor(10, thread_name_prefix="look") as pool:
+            begin = _Beginning(pool)
+            authority = begin(self._control.authority)
+            flags = begin(self._flags.find)
+            capture = begin(self._capture)
+            mirror = begin(self._mirror)
+            writers = begin(self._writers)
+            reverse = begin(self._reverse)
+            indexes = begin(self._indexes)
+            operations = begin(self._operations)
+            backfill = begin(lambda: self._job(BACKFILL))
+            diff = begin(lambda: self._job(DIFF))
+            servers = begin(self._servers)
+        found = authority.result()
+        return Facts(
+            at=self._now(),
+            authority=found,
+            phase=_phase(found, flags.result()),
+            capture=capture.result(),
+            backfill=backfill.result(),
+            diff=diff.result(),
+            mirror=mirror.result(),
+            reverse=reverse.result(),
+            buffered=0,  # there are no buffers yet
+            indexes=indexes.result(),
+            operations=_unless_against_itself(operations.result(), flags.result()),
+            servers=(self._postgres(found), *_all(servers.result())),
+            writers=writers.result(),
+        )
+
+    def _capture(self) -> CaptureFacts:
+        config = self._legacy_config
+        with connected(config.postgres.text, "cutover") as connection:
+            may_truncate = config.limits.truncate == "allow"
+            found = verify(connection, config.layout, may_truncate=may_truncate)
+            state = read_state(connection)
+        complaints = tuple(f"{each.where}: {each.reason}" for each in found if each.is_error)
+        return CaptureFacts(state.since, state.broken, complaints)
+
+    def _mirror(self) -> MirrorFacts:
+        queue = Queue(self._legacy.layout)
+        look = self._legacy.database.run(queue.look, Deadline(LOOK_SECONDS))
+        return MirrorFacts(look.queued, look.parked, look.seconds)
+
+    def _writers(self) -> tuple[WriterFacts, ...]:
+        key = lock_class(self._legacy.layout.datastore) & 0xFFFFFFFF
+        rows = self._legacy.database.run(lambda found: found.rows(_WRITERS, (key,)), Deadline(LOOK_SECONDS))
+        return tuple(WriterFacts(*row) for row in rows)
+
+    def _reverse(self) -> ReverseFacts | None:
+        triggers = self._store.triggers
+        if triggers.coordinator.find_group(GROUP) is None:
+            return None
+        living = living_workers(triggers.coordinator, self._store.config.triggers.lease_seconds)
+        (status,) = triggers.status(GROUP)
+        return ReverseFacts(
+            is_running=status.record.state is not GroupState.HALTED,
+            shards=len(status.shards),
+            unserved=sum(shard.owner not in living for shard in status.shards),
+            unknown=status.unknown,
+            lag_cells=status.lag_cells,
+            lag_seconds=status.lag_seconds,
+            parked=status.parked,
+            passed=sum(shard.added_id or 0 for shard in status.shards),
+        )
+
+    def _indexes(self) -> tuple[IndexFacts, ...]:
+        configured = {definition.name for definition in self._store.config.indexes}
+        return tuple(_index(status) for status in self._store.indexes.status() if status.name in configured)
+
+    def _operations(self) -> tuple[OperationFacts, ...]:
+        ledger, now = ShadowLedger(Ledgers(self._store.control)), self._now()
+        found = ledger.operations(now - timedelta(hours=self._settings.evidence_hours))
+        lately_from = (now - timedelta(hours=RATE_HOURS)).replace(minute=0, second=0, microsecond=0)
+        lately = {each.operation: each.compared for each in ledger.operations(lately_from)}
+        seconds = (now - lately_from).total_seconds()
+        return tuple(_operation(each, lately.get(each.operation, 0) / seconds) for each in found)
+
+    def _job(self, ledger: str) -> JobFacts | None:
+        """The last of its kind. Whoever copies or compares leaves a note with these names."""
+        for note in Ledgers(self._store.control).notes(ledger, 1):
+            body = note.body
+            return JobFacts(
+                datetime.fromisoformat(str(body["begun_at"])),
+                bool(body["is_complete"]),
+                *(int(str(body[name])) for name in ("rows", "open", "not_compared")),
+            )
+        return None
+
+    def _servers(self) -> tuple[ServerFacts, ...]:
+        seen = self._store.authority.find()
+        silent = set(self._store.clusters) if seen is None else set(seen.silent)
+        missing = 0 if seen is None or seen.silent else self._store.config.shards - seen.shards_seen
+        servers = [
+            ServerFacts(name, "does not answer, or has no shards" if name in silent else None)
+            for name in sorted(self._store.clusters)
+        ]
+        if missing:
+            servers.append(ServerFacts("all clusters together", shards_missing=missing))
+        return tuple(servers)
+
+    def _postgres(self, authority: Authority | Unknown) -> ServerFacts:
+        trouble = authority.reason if isinstance(authority, Unknown) else None
+        return ServerFacts(f"Postgres ({self._legacy_config.postgres})", trouble)
+
+
+class _Beginning:
+    """Begins looks; what they raise is what nobody knows."""
+
+    def __init__(self, pool: ThreadPoolExecutor) -> None:
+        self._pool = pool
+
+    def __call__(self, look: Callable[[], T]) -> Future[T | Unknown]:
+        return self._pool.submit(_known, look)
+
+
+def _known(look: Callable[[], T]) -> T | Unknown:
+    try:
+        return look()
+    except (SchemalessError, TripstoreError) as error:
+        return Unknown(error.message.rstrip("."))
+    except psycopg2.Error as error:
+        return Unknown(str(error).strip().splitlines()[0])
+
+
+def _phase(authority: Authority | Unknown, flags: Flags | Unknown) -> Phase | Unknown:
+    if isinstance(authority, Unknown):
+        return authority
+    return flags if isinstance(flags, Unknown) else flags.phase(authority)
+
+
+def _all(found: tuple[ServerFacts, ...] | Unknown) -> tuple[ServerFacts, ...]:
+    return (ServerFacts("Schemaless", found.reason),) if isinstance(found, Unknown) else found
+
+
+def _unless_against_itself(
+    found: tuple[OperationFacts, ...] | Unknown, flags: Flags | Unknown
+) -> tuple[OperationFacts, ...] | Unknown:
+    """What is compared with itself says nothing of the other store."""
+    if not isinstance(flags, Unknown) and flags.comparing.is_against_itself:
+        return Unknown("the authority is compared with itself at the moment")
+    return found
+
+
+def _index(status: IndexStatus) -> IndexFacts:
+    current = next((version for version in status.versions if version.is_current), None)
+    if current is None:
+        return IndexFacts(status.name, None)
+    number, verified = current.record.version.number, current.record.verified
+    lag = current.lag_cells
+    if verified is None:
+        return IndexFacts(status.name, number, lag_cells=lag)
+    at = datetime.fromisoformat(verified.at)
+    return IndexFacts(status.name, number, at, verified.differences, verified.not_compared, lag)
+
+
+def _operation(found: OperationCounts, per_second: float) -> OperationFacts:
+    return OperationFacts(found.operation, found.compared, found.mismatches, found.not_compared, per_second)

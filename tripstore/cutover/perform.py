@@ -1,0 +1,223 @@
+"""`perform`: one hand-over, timed, written down before and after, and undone at once when anything goes wrong.
+
+The steps are `handover.switch`'s. Whoever dies in the middle needs nothing of this: every process undoes a hand-over
+that takes too long.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from uuid import uuid4
+
+from schemaless_core.control.audit import AuditLog
+from schemaless_core.errors import SchemalessError
+from schemaless_core.failpoints import reach
+from tripstore.cutover.errors import CutoverUnsettled
+from tripstore.cutover.plan import CLOSES, DECIDES, Direction
+from tripstore.errors import TripstoreError
+from tripstore.facade.flags import FlagBook, Flags
+from tripstore.handover import settle, switch
+from tripstore.handover.authority import Authority
+from tripstore.handover.ports import Ports
+from tripstore.handover.steps import Step, run
+from tripstore.handover.switch import Outcome
+from tripstore.phase import Phase
+
+logger = logging.getLogger(__name__)
+
+#: How often, and after which pause, a hand-over is settled whose stores do not answer.
+SETTLE_TRIES = 5
+SETTLE_PAUSE_SECONDS = 0.2
+
+Hear = Callable[[Step], None]
+
+
+class TookTooLong(TripstoreError):
+    """The pause was over before the decision."""
+
+
+@dataclass(slots=True)
+class StepTime:
+    """How often a step was done, and how long that took in all."""
+
+    step: Step
+    times: int = 0
+    seconds: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Order:
+    """What somebody wants done, and the gates that refused it and were overruled."""
+
+    direction: Direction
+    why: str
+    forced: Sequence[str] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Performed:
+    """What became of a hand-over."""
+
+    direction: Direction
+    switch_id: str
+    is_decided: bool
+    #: As it is now.
+    authority: Authority
+    #: Why it was not decided.
+    reason: str
+    #: From when callers had to wait up to the end; None: they never had to.
+    pause_seconds: float | None
+    steps: Sequence[StepTime]
+
+
+def perform(
+    ports: Ports,
+    order: Order,
+    *,
+    flags: FlagBook,
+    audit: AuditLog,
+    max_pause_seconds: float,
+    in_the_way: Callable[[], str] = str,
+    hear: Hear = lambda step: None,
+    clock: Callable[[], float] = time.monotonic,
+    sleep: Callable[[float], None] = time.sleep,
+) -> Performed:
+    """Hand authority over, or leave it where it was. `CutoverUnsettled`: it may be either, and others settle it.
+
+    `in_the_way` says who kept the barrier from being taken, if somebody did.
+    """
+    switch_id = uuid4().hex
+    _prepare(order, flags)
+    detail: dict[str, object] = {"switch_id": switch_id, "why": order.why, "forced": list(order.forced)}
+    audit.add(f"cutover.{order.direction.value}.begin", detail)
+    _log_cutover("cutover.begun", order, detail)
+    reach("cutover.begun")
+    ear = _Ear(max_pause_seconds, hear, clock)
+    try:
+        outcome, fault = _handed_over(ports, order.direction, switch_id, ear, sleep)
+    except CutoverUnsettled:
+        _ended(audit, order, ear, detail, "unknown")
+        raise
+    reason = ", ".join(filter(None, (outcome.reason, "" if outcome.is_decided else in_the_way())))
+    told = "decided" if outcome.is_decided else f"undone: {reason}"
+    _ended(audit, order, ear, detail, told)
+    if fault is not None:
+        raise fault
+    times = list(ear.times.values())
+    return Performed(
+        order.direction, switch_id, outcome.is_decided, outcome.authority, reason, ear.pause_seconds, times
+    )
+
+
+def _prepare(order: Order, flags: FlagBook) -> None:
+    """The phase that the other authority begins with: the row alone changes it later."""
+    if order.direction is Direction.FORWARD:
+        flags.change(lambda known: replace(known, store_phase=Phase.LIVE), "cutover.phase", order.why)
+    else:
+        flags.change(_mirrored_again, "cutover.phase", order.why)
+
+
+def _mirrored_again(known: Flags) -> Flags:
+    """In phase off nobody would carry what is written after the way back."""
+    return replace(known, legacy_phase=Phase.DUALWRITE) if known.legacy_phase is Phase.OFF else known
+
+
+def _handed_over(
+    ports: Ports, direction: Direction, switch_id: str, ear: _Ear, sleep: Callable[[float], None]
+) -> tuple[Outcome, BaseException | None]:
+    """What became of it; and what has to be raised when that is written down."""
+    procedure = switch.switch if direction is Direction.FORWARD else switch.reverse
+    try:
+        return run(procedure(ports, switch_id), ear.hear, sleep), None
+    except (SchemalessError, TripstoreError) as error:
+        return _settled(ports, direction, switch_id, str(error), sleep), None
+    # Ctrl-C or a bug: nobody is to wait longer for that. It is raised again by whoever wrote it down.
+    except BaseException as error:  # noqa: BLE001
+        return _settled(ports, direction, switch_id, type(error).__name__, sleep), error
+
+
+def _settled(
+    ports: Ports, direction: Direction, switch_id: str, reason: str, sleep: Callable[[float], None]
+) -> Outcome:
+    """Undo it unless it was decided, which the row says; then nothing is left but to finish it."""
+    for _attempt in range(SETTLE_TRIES - 1):
+        try:
+            return _settled_once(ports, direction, switch_id, reason)
+        except (SchemalessError, TripstoreError):
+            sleep(SETTLE_PAUSE_SECONDS)
+    try:
+        return _settled_once(ports, direction, switch_id, reason)
+    except (SchemalessError, TripstoreError) as error:
+        hint = "Every process undoes or finishes it when it can; `tripstore cutover status` says what became of it."
+        raise CutoverUnsettled(f"The hand-over could not be settled ({reason} {error}).", hint=hint) from error
+
+
+def _settled_once(ports: Ports, direction: Direction, switch_id: str, reason: str) -> Outcome:
+    row = ports.control.authority()
+    if not row.is_open and row.switch_id == switch_id:
+        row = run(settle.undo(ports, row))
+    elif row.is_open:
+        row = run(settle.settle(ports))
+    is_decided = row.switch_id == switch_id and row.is_open_for(direction.target)
+    return Outcome(is_decided, row, "" if is_decided else reason)
+
+
+def _ended(audit: AuditLog, order: Order, ear: _Ear, detail: dict[str, object], outcome: str) -> None:
+    """Write down what became of it. A control database that is down takes nothing back."""
+    ear.end()
+    detail = {**detail, "outcome": outcome, "pause_seconds": ear.pause_seconds}
+    _log_cutover("cutover.ended", order, detail)
+    try:
+        audit.add(f"cutover.{order.direction.value}.end", detail)
+    except SchemalessError as error:
+        extra = {"event": "cutover.not_written", **detail}
+        logger.error("the audit log lacks the end of a hand-over: %s", error.message, extra=extra)
+
+
+def _log_cutover(event: str, order: Order, detail: dict[str, object]) -> None:
+    logger.warning("a hand-over, %s", order.direction.value, extra={"event": event, **detail})
+
+
+@dataclass(slots=True)
+class _Ear:
+    """Hears each step before it is done: takes the time, and ends a run whose pause is over."""
+
+    max_pause_seconds: float
+    tell: Hear
+    clock: Callable[[], float]
+    times: dict[Step, StepTime] = field(default_factory=dict)
+    pause_seconds: float | None = None
+    _closed_at: float | None = None
+    _is_final: bool = False
+    _current: Step | None = None
+    _since: float = 0.0
+
+    def hear(self, step: Step) -> None:
+        now = self._turn(step)
+        if step in CLOSES and self._closed_at is None:
+            self._closed_at = now
+        if step is settle.UNDO:
+            self._is_final = True
+        if not self._is_final and self._closed_at is not None and now - self._closed_at > self.max_pause_seconds:
+            raise TookTooLong(f"It took longer than {self.max_pause_seconds:g} s.")
+        if step in DECIDES:
+            self._is_final = True
+        logger.info(step.sentence, extra={"event": "cutover.step", "step": step.name})
+        self.tell(step)
+
+    def end(self) -> None:
+        now = self._turn(None)
+        if self._closed_at is not None:
+            self.pause_seconds = now - self._closed_at
+
+    def _turn(self, step: Step | None) -> float:
+        now = self.clock()
+        if self._current is not None:
+            time_of = self.times.setdefault(self._current, StepTime(self._current))
+            time_of.times += 1
+            time_of.seconds += now - self._since
+        self._current, self._since = step, now
+        return now

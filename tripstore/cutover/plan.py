@@ -1,0 +1,53 @@
+"""`CutoverPlan`: what a hand-over does, step by step, and what the gates say of it now. Changes nothing."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+
+from tripstore.cutover.facts import Facts
+from tripstore.cutover.gates import GateVerdict, back_verdicts, forward_verdicts, refusals
+from tripstore.cutover.settings import CutoverSettings
+from tripstore.handover import switch
+from tripstore.handover.authority import Backend
+from tripstore.handover.steps import Step
+
+
+class Direction(Enum):
+    """Where authority goes."""
+
+    FORWARD = "switch"  #: To Schemaless.
+    BACK = "reverse"  #: To Postgres.
+
+    @property
+    def target(self) -> Backend:
+        return Backend.STORE if self is Direction.FORWARD else Backend.LEGACY
+
+    @property
+    def steps(self) -> tuple[Step, ...]:
+        """In order; some are done again and again until there is nothing left to do."""
+        return switch.FORWARD if self is Direction.FORWARD else switch.BACK
+
+
+#: From here on callers wait.
+CLOSES = frozenset({switch.CLOSE, switch.BACK_CLOSE})
+#: From here on nothing may end the run: it is decided, or is being undone.
+DECIDES = frozenset({switch.DECIDE, switch.BACK_DECIDE})
+
+
+@dataclass(frozen=True, slots=True)
+class CutoverPlan:
+    """A hand-over that may be done."""
+
+    direction: Direction
+    verdicts: tuple[GateVerdict, ...]
+    steps: tuple[Step, ...]
+
+    @property
+    def refusals(self) -> list[GateVerdict]:
+        return refusals(list(self.verdicts))
+
+
+def plan(direction: Direction, facts: Facts, settings: CutoverSettings) -> CutoverPlan:
+    judge = forward_verdicts if direction is Direction.FORWARD else back_verdicts
+    return CutoverPlan(direction, tuple(judge(facts, settings)), direction.steps)

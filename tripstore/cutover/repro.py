@@ -1,0 +1,68 @@
+"""The command with which a person repeats a read: on one line, whatever its arguments are."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from validation.reads import Read
+
+
+def command(read: Read) -> str:
+    """How to ask the same from a shell; what has no command is told as a call."""
+    make = _COMMANDS.get(read.operation)
+    if make is None:
+        said = ", ".join(f"{name}={value!r}" for name, value in read.arguments.items() if value is not None)
+        return f"{read.operation}({said})"
+    return shlex.join(["tripstore", *(str(word) for word in make(read.arguments))])
+
+
+def _get(asked: Mapping[str, Any]) -> Iterator[object]:
+    yield from ("cell", "get", asked["row_key"], asked["column_name"])
+    if "ref_key" in asked:
+        yield asked["ref_key"]
+
+
+def _row(asked: Mapping[str, Any]) -> Iterator[object]:
+    yield from ("cell", "row", asked["row_key"], *(asked.get("columns") or ()))
+
+
+def _history(asked: Mapping[str, Any]) -> Iterator[object]:
+    yield from ("cell", "history", asked["row_key"], asked["column_name"])
+    if asked.get("before") is not None:
+        yield from ("--before", asked["before"])
+    yield from ("--limit", asked.get("limit", 100))
+
+
+def _query(asked: Mapping[str, Any]) -> Iterator[object]:
+    yield from ("index", "query", asked["index"], asked["shard_value"])
+    for field, operator, value in asked.get("where") or ():
+        yield from ("--where", f"{field} {operator} {_value(operator, value)}")
+    if asked.get("order_by") is not None:
+        yield from ("--order-by", asked["order_by"])
+    if asked.get("descending"):
+        yield "--desc"
+    columns = asked.get("columns")
+    if columns is not None:
+        yield from ("--columns", columns if columns == "*" else ",".join(columns))
+    if asked.get("cursor") is not None:
+        yield from ("--cursor", asked["cursor"])
+    if asked.get("consistency") == "verified":
+        yield "--verified"
+    yield from ("--limit", asked.get("limit", 100))
+
+
+def _value(operator: str, value: Any) -> str:
+    if operator == "between":
+        return " and ".join(map(str, value))
+    return ",".join(map(str, value)) if operator == "in" else str(value)
+
+
+_COMMANDS = {
+    "get_cell": _get,
+    "get_cell_latest": _get,
+    "get_row": _row,
+    "get_history": _history,
+    "query_index": _query,
+}

@@ -1,0 +1,138 @@
+"""`Arrivals`: what has reached the mirror, asked of the stores: for cohorts (how far behind) and for rechecks.
+
+Forward the queue says it, backwards the offsets of the reverse mirror; an index has entries up to its group's offsets.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Collection, Mapping
+from datetime import UTC, datetime
+from typing import NamedTuple
+from uuid import UUID
+
+from schemaless_core.answers import Position
+from schemaless_core.datastore import Datastore
+from schemaless_core.engine.groups import Offset, OffsetSeen
+from schemaless_core.errors import SchemalessError, Unavailable
+from tripstore.backends.postgres.handover.undelivered import Undelivered
+from tripstore.backends.schemaless.shards import REVERSE_GROUP
+from tripstore.facade.known import Known
+from tripstore.handover.authority import Backend
+from validation.reads import Read
+
+#: How long one recheck waits for the mirror; it tries several times.
+WAIT_SECONDS = 0.5
+PAUSE_SECONDS = 0.005
+
+#: Of a group that is not in a shard yet.
+_BEGINNING = Offset(1, 0, 0)
+
+
+class Behind(NamedTuple):
+    """How far the mirror is behind, and which of the rows that were asked for it lacks."""
+
+    seconds: float
+    missing: Collection[UUID]
+
+
+class Arrivals:
+    """Of one process."""
+
+    def __init__(
+        self,
+        known: Known,
+        undelivered: Undelivered,
+        datastore: Datastore,
+        clock: Callable[[], float] = time.monotonic,
+        sleep: Callable[[float], object] = time.sleep,
+    ) -> None:
+        self._known = known
+        self._undelivered = undelivered
+        self._datastore = datastore
+        self._clock = clock
+        self._sleep = sleep
+
+    def behind(self, authority: Backend, rows: Collection[UUID]) -> Behind:
+        """Look at the mirror now."""
+        if authority is Backend.LEGACY:
+            return Behind(self._undelivered.oldest_seconds(), self._undelivered.of_rows(rows))
+        late = self._late(REVERSE_GROUP)
+        return Behind(self._age(late), [row for row in rows if self._datastore.shard_of(row) in late])
+
+    def has_arrived(self, read: Read) -> bool:
+        """For rechecks: whether all that this read could see by now is in the mirror, and indexed."""
+        sight = self._known.sight
+        if sight is None:
+            return False
+        if sight.flags.comparing.is_against_itself:
+            return True
+        until = self._clock() + WAIT_SECONDS
+        try:
+            return self._is_carried(sight.authority.backend, read, until) and self._is_indexed(read, until)
+        except SchemalessError:
+            return False  # nobody can say
+
+    def _is_carried(self, authority: Backend, read: Read, until: float) -> bool:
+        if authority is Backend.STORE:
+            shards = {self._datastore.shard_of(row) for row in read.row_keys}
+            return self._has_passed(REVERSE_GROUP, shards or range(self._datastore.config.shards), until)
+        if read.row_keys:
+            return not self._undelivered.of_rows(read.row_keys)
+        mark = self._undelivered.mark()
+        return self._wait(lambda: self._undelivered.is_empty_up_to(mark), until)
+
+    def _is_indexed(self, read: Read, until: float) -> bool:
+        """Every version's group, the one that answers included."""
+        name = read.arguments.get("index")
+        if name is None:
+            return True
+        versions = self._datastore.indexes.catalogue.kept()
+        groups = [version.group_name for version in versions if version.name == name]
+        return all(self._has_passed(group, range(self._datastore.config.shards), until) for group in groups)
+
+    def _has_passed(self, group: str, shards: Collection[int], until: float) -> bool:
+        """Whether a group comes to where the shards' heads are now."""
+        heads = {shard: seen.head for shard, seen in self._seen(group, shards).items()}
+
+        def is_past() -> bool:
+            found = self._seen(group, heads)
+            return all(
+                seen.offset is not None and seen.offset.added_id >= heads[shard] for shard, seen in found.items()
+            )
+
+        return self._wait(is_past, until)
+
+    def _wait(self, is_done: Callable[[], bool], until: float) -> bool:
+        while not is_done():
+            if self._clock() >= until:
+                return False
+            self._sleep(PAUSE_SECONDS)
+        return True
+
+    def _late(self, group: str) -> dict[int, Position]:
+        """The shards whose head the group has not reached, and where it is there."""
+        seen = self._seen(group, range(self._datastore.config.shards))
+        offsets = {shard: each.offset or _BEGINNING for shard, each in seen.items()}
+        name = self._datastore.config.datastore
+        return {
+            shard: Position(name, offset.epoch, offset.added_id)
+            for shard, offset in offsets.items()
+            if offset.added_id < seen[shard].head
+        }
+
+    def _age(self, late: Mapping[int, Position]) -> float:
+        """How long the oldest cell that a group has not passed has been there."""
+        if not late:
+            return 0.0
+        pages = self._datastore.as_copier().get_cells_for_shards(late, 1)
+        firsts = [cell.created_at for page in pages.values() for cell in page.cells if cell.created_at is not None]
+        return max(0.0, (datetime.now(UTC) - min(firsts)).total_seconds()) if firsts else 0.0
+
+    def _seen(self, group: str, shards: Collection[int]) -> dict[int, OffsetSeen]:
+        found: dict[int, OffsetSeen] = {}
+        for shard, seen in self._datastore.triggers.offsets.find(group, list(shards)).items():
+            if isinstance(seen, SchemalessError):
+                raise Unavailable(f"Nobody can say how far {group} is.", hint="Look at the servers.") from seen
+            found[shard] = seen
+        return found

@@ -1,0 +1,115 @@
+"""`Calls`: brings a caller's operation to the authority, by the explored steps of `tripstore.handover.call`."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Protocol, TypeVar
+
+from schemaless_core.errors import BatchFailed, Conflict, Invalid, SchemalessError, StaleEpoch, Unavailable
+from schemaless_core.store import CellStore
+from tripstore import metrics
+from tripstore.backends.postgres.errors import LegacyUnavailable
+from tripstore.facade.known import Known, Sight
+from tripstore.handover.authority import Authority
+from tripstore.handover.call import ASK, call
+from tripstore.handover.ports import Operation, Ports
+from tripstore.handover.steps import Step, run
+
+T = TypeVar("T")
+
+_OUTCOMES: dict[type[SchemalessError], str] = {
+    Unavailable: "unavailable",
+    Conflict: "conflict",
+    Invalid: "invalid",
+    StaleEpoch: "stale_epoch",
+    BatchFailed: "batch_failed",
+}
+
+
+#: On top of what a hand-over may take.
+PATIENCE_SECONDS = 3.0
+
+
+class Calls(Protocol):
+    """Whoever can bring an operation to the authority."""
+
+    def ask(self, operation: str, work: Operation[T]) -> T:
+        """Do it there; raises what the authority raises."""
+        ...
+
+
+class AuthorityCalls:
+    """With two stores."""
+
+    def __init__(
+        self, ports: Ports, known: Known, first_look: Callable[[], Authority], patience_seconds: float
+    ) -> None:
+        self._ports = ports
+        self._known = known
+        self._first_look = first_look
+        self._patience_seconds = patience_seconds
+
+    def sight(self) -> Sight:
+        """What to go by; asked of the stores when nothing is known yet."""
+        return self._known.sight or self._known.learn_authority(self._look())
+
+    def ask(self, operation: str, work: Operation[T]) -> T:
+        sight = self.sight()
+        begun = time.perf_counter()
+        outcome = "ok"
+        try:
+            answer = run(call(self._ports, sight.authority, work), _Patience(self._patience_seconds))
+        except SchemalessError as error:
+            outcome = outcome_of(error)
+            raise
+        except BaseException:
+            outcome = "bug"
+            raise
+        finally:
+            seconds = time.perf_counter() - begun
+            metrics.call_finished(sight.phase, operation, sight.authority.backend.value, outcome, seconds)
+        if answer.authority is not sight.authority:
+            self._known.learn_authority(answer.authority)
+            metrics.caller_paused(operation, time.perf_counter() - begun)
+        return answer.value
+
+    def _look(self) -> Authority:
+        try:
+            return self._ports.control.authority()
+        except LegacyUnavailable:
+            return self._first_look()
+
+
+class _Patience:
+    """Ends a call that no store takes: a hand-over is over, or undone, long before."""
+
+    def __init__(self, seconds: float) -> None:
+        self._seconds = seconds
+        self._until: float | None = None
+
+    def __call__(self, step: Step) -> None:
+        if step is ASK and self._until is None:
+            return
+        now = time.monotonic()
+        if self._until is None:
+            self._until = now + self._seconds
+        elif now > self._until:
+            raise Unavailable(
+                "Neither backend takes the call: the authority does not open.",
+                hint="`tripstore cutover status` says who is to open it, and what is in the way.",
+            )
+
+
+class SingleCalls:
+    """With one store: there is no legacy store in the configuration, any more or yet."""
+
+    def __init__(self, store: CellStore) -> None:
+        self._store = store
+
+    def ask(self, operation: str, work: Operation[T]) -> T:
+        return work(self._store)
+
+
+def outcome_of(error: SchemalessError) -> str:
+    return next((name for kind, name in _OUTCOMES.items() if isinstance(error, kind)), "failed")

@@ -1,0 +1,55 @@
+"""`Cohorts`: which reads the mirror may answer: a percentage per operation class, the same rows whoever asks.
+
+A cohort read is a favour. It may be as old as the mirror's lag, never older than `max_lag`; whenever something speaks
+against it, or it fails, the authority is asked as if nobody had tried.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from uuid import UUID
+from zlib import crc32
+
+from schemaless_core.answers import Scalar
+from schemaless_core.breaker import Breaker, BreakerConfig
+from tripstore.facade.flags import EVERY
+from tripstore.facade.lag import Lag
+
+_WHOLE = 1 << 32
+
+
+class Cohorts:
+    """Decides for each read."""
+
+    def __init__(self, lag: Lag, breaker: BreakerConfig) -> None:
+        self._lag = lag
+        self._breaker_config = breaker
+        self._breaker = Breaker(breaker)
+
+    def takes(self, percents: Mapping[str, float], operation: str, keys: tuple[UUID | Scalar, ...]) -> bool:
+        """Whether the mirror is to answer: all rows (or the shard value) are in the cohort, and nothing is against it.
+
+        Row keys name the rows that are read; a shard value stands for rows that nobody knows yet.
+        """
+        percent = percents.get(operation, percents.get(EVERY, 0.0))
+        if not percent or not keys:
+            return False
+        bound = percent * _WHOLE / 100
+        if not all(_place(key) < bound for key in keys):
+            return False
+        rows = keys if not operation.startswith("query_index") else ()
+        return self._lag.allows(rows) and self._breaker.admits()
+
+    def answered(self) -> None:
+        self._breaker.succeeded()
+
+    def failed(self) -> None:
+        self._breaker.failed()
+
+    def after_fork(self) -> None:
+        self._breaker = Breaker(self._breaker_config)
+
+
+def _place(key: UUID | Scalar) -> int:
+    """Where a key stands between 0 and 2³²: a higher percentage takes whoever a lower one took."""
+    return crc32(key.bytes if isinstance(key, UUID) else str(key).encode())

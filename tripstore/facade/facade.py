@@ -1,0 +1,108 @@
+"""`Facade`: the parts behind a `TripStore`, put together by `tripstore.wiring`. One per process and configuration."""
+
+from __future__ import annotations
+
+import os
+import weakref
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from schemaless_core.datastore import Datastore
+from schemaless_core.store import CellStore
+from tripstore.backends.postgres.backend import PostgresBackend
+from tripstore.config import TripstoreConfig
+from tripstore.facade.calls import Calls
+from tripstore.facade.cohorts import Cohorts
+from tripstore.facade.flags import FlagBook
+from tripstore.facade.ids import IdCalls
+from tripstore.facade.known import Known
+from tripstore.facade.lag import Lag
+from tripstore.facade.reads import ReadCalls
+from tripstore.facade.watch import Watch
+from tripstore.facade.writes import Writes
+from tripstore.handover.ports import Ports
+from validation.ledger import Flushing
+from validation.shadow import Shadow
+from validation.verdicts import Tally
+
+
+@dataclass(frozen=True)
+class Duo:
+    """What there is only with two stores."""
+
+    legacy: PostgresBackend
+    #: What is asked for shadow reads and cohorts, over connections of its own.
+    legacy_mirror: PostgresBackend
+    ports: Ports
+    known: Known
+    watch: Watch
+    lag: Lag
+    cohorts: Cohorts
+    shadow: Shadow
+    tally: Tally
+    flushing: Flushing
+
+
+class Facade:
+    """Begins with the first call; a fork begins anew."""
+
+    def __init__(
+        self,
+        config: TripstoreConfig,
+        store: Datastore,
+        flags: FlagBook,
+        calls: Calls,
+        reads: ReadCalls,
+        writes: Writes,
+        log_of: Callable[[str], CellStore],
+        duo: Duo | None = None,
+    ) -> None:
+        self.config = config
+        #: Schemaless itself.
+        self.store = store
+        self.flags = flags
+        self.calls = calls
+        self.reads = reads
+        self.writes = writes
+        self.ids = IdCalls(calls)
+        #: Whose shard log is the datastore's, for an operation.
+        self.log_store = log_of
+        self.duo = duo
+        _ALL.add(self)
+
+    def begin(self) -> None:
+        duo = self.duo
+        if duo is not None and not duo.watch.is_running:
+            duo.watch.start()
+            duo.flushing.start()
+
+    def close(self) -> None:
+        duo = self.duo
+        if duo is not None:
+            duo.watch.close()
+            duo.shadow.close()
+            duo.flushing.close()
+            duo.legacy_mirror.close()
+            duo.legacy.close()
+        self.store.close()
+
+    def _after_fork(self) -> None:
+        duo = self.duo
+        if duo is not None:
+            duo.known.after_fork()
+            duo.watch.after_fork()
+            duo.lag.after_fork()
+            duo.cohorts.after_fork()
+            duo.shadow.after_fork()
+            duo.flushing.after_fork()
+
+
+_ALL: weakref.WeakSet[Facade] = weakref.WeakSet()
+
+
+def _after_fork() -> None:
+    for facade in list(_ALL):
+        facade._after_fork()
+
+
+os.register_at_fork(after_in_child=_after_fork)

@@ -1,0 +1,57 @@
+"""`Known`: what this process goes by: the authority row and the flags, as it saw them last.
+
+Both may be of yesterday. The stores refuse whoever comes with a row of yesterday, so that what is known here only
+decides whom to ask first.
+"""
+
+from __future__ import annotations
+
+import threading
+from typing import NamedTuple
+
+from tripstore.facade.flags import Flags
+from tripstore.handover.authority import Authority
+from tripstore.phase import Phase
+
+
+class Sight(NamedTuple):
+    """Row and flags together: a call looks once."""
+
+    authority: Authority
+    flags: Flags
+    phase: Phase
+
+
+class Known:
+    """Changed by whoever learns something, read by every call."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._flags = Flags()
+        #: None: nothing is known of the authority yet.
+        self.sight: Sight | None = None
+
+    @property
+    def flags(self) -> Flags:
+        return self._flags
+
+    def learn_authority(self, row: Authority) -> Sight:
+        """Go by this row, unless a younger one is known."""
+        with self._lock:
+            known = self.sight
+            if known is None or row.epoch > known.authority.epoch:
+                known = self.sight = Sight(row, self._flags, self._flags.phase(row))
+            return known
+
+    def learn_flags(self, flags: Flags) -> None:
+        with self._lock:
+            if flags.version < self._flags.version:
+                return
+            self._flags = flags
+            if self.sight is not None:
+                row = self.sight.authority
+                self.sight = Sight(row, flags, flags.phase(row))
+
+    def after_fork(self) -> None:
+        """A lock that another thread of the parent held would never be released here."""
+        self._lock = threading.Lock()

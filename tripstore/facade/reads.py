@@ -1,0 +1,92 @@
+"""`Reads`: brings a read to the authority, or to the mirror for a cohort, and hands some of them to the shadow."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Protocol
+from uuid import UUID
+
+from schemaless_core.answers import Scalar
+from schemaless_core.errors import Invalid, SchemalessError
+from schemaless_core.store import CellStore
+from tripstore import metrics
+from tripstore.facade.calls import AuthorityCalls
+from tripstore.facade.cohorts import Cohorts
+from tripstore.facade.known import Sight
+from tripstore.facade.shadowing import Shadowing
+from tripstore.handover.authority import Backend
+from validation.reads import Read
+
+#: A store with its caller's habits.
+Using = Callable[[CellStore], CellStore]
+
+
+class ReadCalls(Protocol):
+    """Whoever answers reads."""
+
+    def read(self, operation: str, keys: tuple[UUID | Scalar, ...], using: Using, arguments: dict[str, Any]) -> Any:
+        """Answer a read of these rows, or of a shard value, with the arguments of the API by name."""
+        ...
+
+
+class Reads:
+    """With two stores."""
+
+    def __init__(
+        self, calls: AuthorityCalls, cohorts: Cohorts, shadowing: Shadowing, cohort_of: Callable[[Backend], CellStore]
+    ) -> None:
+        self._calls = calls
+        self._cohorts = cohorts
+        self._shadowing = shadowing
+        self._cohort_of = cohort_of
+
+    def read(self, operation: str, keys: tuple[UUID | Scalar, ...], using: Using, arguments: dict[str, Any]) -> Any:
+        sight = self._calls.sight()
+        if not sight.phase.route.asks_other:
+            return self._ask_authority(operation, using, arguments)
+        index = arguments.get("index")
+        name = operation if index is None else f"{operation}:{index}"
+        is_verified = arguments.get("consistency") == "verified"
+        percents = sight.flags.cohorts(sight.authority.backend)
+        is_of_mirror = False
+        answer: Any = None
+        if percents and not is_verified and self._cohorts.takes(percents, name, keys):
+            answer, is_of_mirror = self._ask_mirror(sight, name, operation, using, arguments)
+        if not is_of_mirror:
+            answer = self._ask_authority(operation, using, arguments)
+        if self._shadowing.takes(sight, name):
+            rows = tuple(key for key in keys if isinstance(key, UUID)) if index is None else ()
+            # By the row that answered it: the hand-over may have been in between.
+            self._shadowing.offer(
+                self._calls.sight(), Read(operation, arguments, rows), answer, is_of_mirror=is_of_mirror
+            )
+        return answer
+
+    def _ask_authority(self, operation: str, using: Using, arguments: dict[str, Any]) -> Any:
+        return self._calls.ask(operation, lambda store: getattr(using(store), operation)(**arguments))
+
+    def _ask_mirror(
+        self, sight: Sight, name: str, operation: str, using: Using, arguments: dict[str, Any]
+    ) -> tuple[Any, bool]:
+        """The mirror's answer and True; False: the authority is to be asked."""
+        try:
+            answer = getattr(using(self._cohort_of(sight.authority.backend)), operation)(**arguments)
+        except Invalid:
+            return None, False  # the call is wrong, and the authority says so
+        except SchemalessError:
+            self._cohorts.failed()
+            metrics.cohort_read(name, "failed")
+            return None, False
+        self._cohorts.answered()
+        metrics.cohort_read(name, "answered")
+        return answer, True
+
+
+class SingleReads:
+    """With one store."""
+
+    def __init__(self, store: CellStore) -> None:
+        self._store = store
+
+    def read(self, operation: str, keys: tuple[UUID | Scalar, ...], using: Using, arguments: dict[str, Any]) -> Any:
+        return getattr(using(self._store), operation)(**arguments)

@@ -1,0 +1,61 @@
+"""`Shadowing`: hands sampled reads to the shadow, with the two stores that hold them against each other.
+
+The other store is asked over connections of its own, so that a slow one takes none from callers (I10).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+from schemaless_core.store import CellStore
+from tripstore.facade.flags import Comparing
+from tripstore.facade.known import Sight
+from tripstore.handover.authority import Backend
+from validation.reads import Read
+from validation.sampling import SamplingSettings
+from validation.shadow import Shadow
+
+
+class Shadowing:
+    """Of one process."""
+
+    def __init__(
+        self,
+        shadow: Shadow,
+        configured: SamplingSettings,
+        owner_of: Callable[[Backend, int], CellStore],
+        mirror_of: Callable[[Backend], CellStore],
+    ) -> None:
+        self._shadow = shadow
+        self._configured = configured
+        self._owner_of = owner_of
+        self._mirror_of = mirror_of
+        self._comparing = Comparing()
+
+    def takes(self, sight: Sight, operation: str) -> bool:
+        """Whether this read is to be offered."""
+        if not sight.phase.route.asks_other:
+            return False
+        if sight.flags.comparing != self._comparing:
+            self._resample(sight.flags.comparing)
+        return self._shadow.takes(operation)
+
+    def offer(self, sight: Sight, read: Read, answer: Any, *, is_of_mirror: bool = False) -> None:
+        """A sampled read and what its caller got. Raises nothing."""
+        backend = sight.authority.backend
+        authority = self._owner_of(backend, sight.authority.epoch)
+        if sight.flags.comparing.is_against_itself:
+            self._shadow.offer(read, answer, authority, self._mirror_of(backend.other) if is_of_mirror else authority)
+            return
+        self._shadow.offer(read, answer, authority, self._mirror_of(backend), is_of_other=is_of_mirror)
+
+    def _resample(self, comparing: Comparing) -> None:
+        self._comparing = comparing
+        settings = self._configured
+        if comparing.share is not None:
+            settings = replace(settings, share=comparing.share)
+        if comparing.per_second is not None:
+            settings = replace(settings, per_second=comparing.per_second)
+        self._shadow.resample(settings)

@@ -1,0 +1,37 @@
+"""`UsingHabits`: the stores behind the facade with the habits of one caller."""
+
+from __future__ import annotations
+
+from dataclasses import fields
+from typing import Any
+
+from schemaless_core.habits import Habits
+from schemaless_core.store import CellStore
+
+#: Stores behind a facade: two backends, at an epoch each, and as mirrors.
+KEPT_MAX = 16
+
+
+class UsingHabits:
+    """Makes each store once. Threads share it: what two of them make at once is the same."""
+
+    def __init__(self, habits: Habits) -> None:
+        default = Habits()
+        self._changes: dict[str, Any] = {
+            entry.name: value
+            for entry in fields(Habits)
+            if (value := getattr(habits, entry.name)) != getattr(default, entry.name)
+        }
+        self._made: dict[int, tuple[CellStore, CellStore]] = {}
+
+    def __call__(self, store: CellStore) -> CellStore:
+        if not self._changes:
+            return store
+        found = self._made.get(id(store))
+        if found is not None and found[0] is store:
+            return found[1]
+        made = store.using(**self._changes)
+        if len(self._made) >= KEPT_MAX:
+            self._made.clear()
+        self._made[id(store)] = (store, made)
+        return made

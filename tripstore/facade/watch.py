@@ -1,0 +1,156 @@
+"""`Watch`: one thread per process that keeps what is known fresh, and leaves no hand-over behind that nobody finishes.
+
+Twice a second it reads the authority row and the flags. A store that is not what an open row says is mended, a
+hand-over that takes too long is undone: whoever is alive does it, and all may at once (`tripstore.handover.settle`).
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+import threading
+import time
+from collections.abc import Callable
+
+from schemaless_core.errors import SchemalessError
+from tripstore import metrics
+from tripstore.facade.arrivals import Arrivals
+from tripstore.facade.flags import FlagBook
+from tripstore.facade.known import Known
+from tripstore.facade.lag import Lag
+from tripstore.handover.authority import Backend
+from tripstore.handover.ports import Ports
+from tripstore.handover.settle import settle, undo
+from tripstore.handover.steps import run
+
+logger = logging.getLogger(__name__)
+
+LOOK_SECONDS = 0.5
+#: While a cohort reads from the mirror.
+LAG_SECONDS = 0.1
+#: Whether all servers of Schemaless are open, while it is the authority.
+SERVERS_SECONDS = 2.0
+
+
+class Watch:
+    """Of one process. A fork starts its own with its first call."""
+
+    def __init__(
+        self,
+        ports: Ports,
+        known: Known,
+        flags: FlagBook,
+        lag: Lag,
+        arrivals: Arrivals,
+        is_open_at: Callable[[int], bool],
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._ports = ports
+        self._known = known
+        self._flags = flags
+        self._lag = lag
+        self._arrivals = arrivals
+        self._is_open_at = is_open_at
+        self._look_at_servers = -math.inf
+        self._clock = clock
+        self._failing: set[str] = set()
+        self._begin()
+
+    def _begin(self) -> None:
+        self._ended = threading.Event()
+        self._lock = threading.Lock()
+        self._thread: threading.Thread | None = None
+        #: Asked by every call.
+        self.is_running = False
+
+    def after_fork(self) -> None:
+        self._begin()
+
+    def start(self) -> None:
+        """Begin; a second start does nothing. Flags are known afterwards, if anybody can tell them."""
+        with self._lock:
+            if self._thread is not None or self._ended.is_set():
+                return
+            self._try("flags", self._look_at_flags)
+            self._thread = threading.Thread(target=self._run, name="facade-watch", daemon=True)
+            self._thread.start()
+            self.is_running = True
+
+    def close(self) -> None:
+        self._ended.set()
+        if self._thread is not None:
+            self._thread.join()
+
+    def look(self) -> None:
+        """One turn. What cannot be seen stays as it was."""
+        self._try("authority", self._look_at_authority)
+        self._try("flags", self._look_at_flags)
+        self._try("lag", self._look_at_lag)
+
+    def _run(self) -> None:
+        look_at = self._clock()
+        while not self._ended.is_set():
+            if self._clock() >= look_at:
+                look_at = self._clock() + LOOK_SECONDS
+                self.look()
+            else:
+                self._try("lag", self._look_at_lag)
+            self._ended.wait(LAG_SECONDS if self._has_cohort else max(look_at - self._clock(), 0.0))
+
+    @property
+    def _has_cohort(self) -> bool:
+        sight = self._known.sight
+        return sight is not None and sight.phase.route.asks_other and bool(sight.flags.cohorts(sight.authority.backend))
+
+    def _look_at_authority(self) -> None:
+        control = self._ports.control
+        row = control.authority()
+        if not row.is_open:
+            if control.is_overdue(row):
+                logger.warning(
+                    "a hand-over took too long and is undone",
+                    extra={"event": "cutover.overdue", "switch_id": row.switch_id, "epoch": row.epoch},
+                )
+                row = run(undo(self._ports, row))
+        elif row.backend is Backend.LEGACY:
+            row = control.obey()  # a look, and no more where it is obeyed
+        elif self._clock() >= self._look_at_servers:
+            self._look_at_servers = self._clock() + SERVERS_SECONDS
+            if not self._is_open_at(row.epoch):
+                logger.info("a server is not what the authority row says", extra={"event": "cutover.mended"})
+                row = run(settle(self._ports))
+            else:
+                row = control.obey()
+        if row.is_open:
+            sight = self._known.learn_authority(row)
+            metrics.authority_seen(row.epoch, row.backend.value)
+            metrics.phase_seen(sight.phase)
+
+    def _look_at_flags(self) -> None:
+        self._known.learn_flags(self._flags.find())
+        self._lag.watch(is_watched=self._has_cohort)
+
+    def _look_at_lag(self) -> None:
+        sight = self._known.sight
+        if sight is None or not self._has_cohort:
+            return
+        self._lag.watch(is_watched=True)
+        begun = self._clock()
+        pending = self._lag.pending()
+        behind = self._arrivals.behind(sight.authority.backend, list(pending))
+        self._lag.looked(begun, behind.seconds, pending, behind.missing)
+
+    def _try(self, what: str, look: Callable[[], None]) -> None:
+        """A look that fails is told of once, until it works again."""
+        try:
+            look()
+        except SchemalessError as error:
+            if what not in self._failing:
+                self._failing.add(what)
+                extra = {"event": "facade.not_seen", "what": what, "reason": error.message}
+                logger.warning("a process goes by what it knew", extra=extra)
+        except Exception:
+            # This thread undoes what others leave behind: it must not end.
+            logger.exception("a look failed", extra={"event": "facade.look_broken", "what": what})
+        else:
+            self._failing.discard(what)

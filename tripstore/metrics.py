@@ -1,0 +1,180 @@
+"""Every metric of the facade, as pure emit functions. Names and labels use the words of the glossary.
+
+Directions are `forward` (to Schemaless) and `reverse` (into the legacy tables); backends `postgres` and `schemaless`.
+"""
+
+from __future__ import annotations
+
+import os
+from functools import lru_cache
+
+from prometheus_client import Counter, Gauge, Histogram
+from prometheus_client.metrics import MetricWrapperBase
+
+from schemaless_core.metrics import renew_locks
+
+_SECONDS = (0.0002, 0.0005, 0.001, 0.002, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5)
+_PAUSE_SECONDS = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 0.75, 1.0, 1.5, 2.0, 3.0, 5.0)
+
+# The facade.
+
+CALL_SECONDS = Histogram(
+    "tripstore_call_seconds",
+    "Duration of a call of the facade, by phase, operation, backend that answered, and outcome.",
+    ["phase", "operation", "backend", "outcome"],
+    buckets=_SECONDS,
+)
+REFUSALS = Counter(
+    "tripstore_refusals_total",
+    "Calls that a backend refused because this process went by an old authority row; they were repeated.",
+    ["backend"],
+)
+COHORT_READS = Counter(
+    "tripstore_cohort_reads_total",
+    "Reads of a cohort, by operation and why they went where: `answered`, or the reason they went to the authority.",
+    ["operation", "reason"],
+)
+AUTHORITY_EPOCH = Gauge("tripstore_authority_epoch", "Epoch of the authority row, as this process knows it.")
+AUTHORITY = Gauge(
+    "tripstore_authority", "1 for the backend that is the authority, as this process knows it.", ["backend"]
+)
+PHASE = Gauge("tripstore_phase", "1 for the phase that this process goes by.", ["phase"])
+
+# The mirror.
+
+MIRROR_LAG_CHANGES = Gauge(
+    "tripstore_mirror_lag_changes", "Changes that the other backend lacks, parked ones excepted.", ["direction"]
+)
+MIRROR_LAG_SECONDS = Gauge(
+    "tripstore_mirror_lag_seconds", "Age of the oldest of them; 0 when there is none.", ["direction"]
+)
+MIRROR_PARKED = Gauge("tripstore_mirror_parked", "Changes that were set aside.", ["direction"])
+RELAY_CHANGES = Counter(
+    "tripstore_relay_changes_total",
+    "Claimed changes by what became of them: delivered, waiting (its server did not take it), parked.",
+    ["outcome"],
+)
+RELAY_SECONDS = Histogram(
+    "tripstore_relay_seconds", "Claim, send and mark of one batch.", buckets=(*_SECONDS, 5.0, 10.0)
+)
+RELAY_BATCH = Gauge("tripstore_relay_batch_changes", "Changes that this process claims at once.")
+RELAY_FAILURES = Counter(
+    "tripstore_relay_failures_total", "Batches of which nothing was delivered, by cause.", ["cause"]
+)
+UNDELIVERABLE = Counter(
+    "tripstore_undeliverable_total",
+    "Changes that will never be delivered as they are, by direction and cause: conflict, refused, unreadable.",
+    ["direction", "cause"],
+)
+REVERSE_CELLS = Counter(
+    "tripstore_reverse_cells_total",
+    "Cells that the reverse mirror looked at, by mode (rehearsal, mirror) and outcome: equal, stored, different,"
+    " absent, not_compared, refused.",
+    ["mode", "outcome"],
+)
+REVERSE_LEGACY_IDS = Counter(
+    "tripstore_reverse_legacy_ids_total", "Legacy ids that Postgres gave to rows made in Schemaless."
+)
+
+# The hand-over.
+
+HANDOVERS = Counter("tripstore_handovers_total", "Hand-overs by direction and outcome.", ["direction", "outcome"])
+HANDOVER_SECONDS = Histogram(
+    "tripstore_handover_pause_seconds",
+    "How long no backend took writes during a hand-over.",
+    ["direction"],
+    buckets=_PAUSE_SECONDS,
+)
+CALLER_PAUSE_SECONDS = Histogram(
+    "tripstore_caller_pause_seconds",
+    "How long a call waited for a hand-over to end.",
+    ["operation"],
+    buckets=_PAUSE_SECONDS,
+)
+
+# labels() looks its child up under a lock; the hot path keeps the children.
+_call_child = lru_cache(maxsize=1024)(CALL_SECONDS.labels)
+_cohort_child = lru_cache(maxsize=256)(COHORT_READS.labels)
+_relay_child = lru_cache(maxsize=16)(RELAY_CHANGES.labels)
+_reverse_child = lru_cache(maxsize=32)(REVERSE_CELLS.labels)
+
+_BACKENDS = ("postgres", "schemaless")
+_PHASES = ("off", "dualwrite", "shadow", "live", "rampdown", "complete")
+
+
+def call_finished(phase: str, operation: str, backend: str, outcome: str, seconds: float) -> None:
+    _call_child(phase, operation, backend, outcome).observe(seconds)
+
+
+def call_refused(backend: str) -> None:
+    REFUSALS.labels(backend).inc()
+
+
+def cohort_read(operation: str, reason: str) -> None:
+    _cohort_child(operation, reason).inc()
+
+
+def authority_seen(epoch: int, backend: str) -> None:
+    AUTHORITY_EPOCH.set(epoch)
+    for each in _BACKENDS:
+        AUTHORITY.labels(each).set(each == backend)
+
+
+def phase_seen(phase: str) -> None:
+    for each in _PHASES:
+        PHASE.labels(each).set(each == phase)
+
+
+def mirror_seen(direction: str, changes: int, seconds: float, parked: int) -> None:
+    """The mirror's lag, as somebody has just looked at it."""
+    MIRROR_LAG_CHANGES.labels(direction).set(changes)
+    MIRROR_LAG_SECONDS.labels(direction).set(seconds)
+    MIRROR_PARKED.labels(direction).set(parked)
+
+
+def mirror_idle(direction: str) -> None:
+    """Nobody is to carry in this direction now: what stood here would be old news for ever."""
+    mirror_seen(direction, 0, 0.0, 0)
+
+
+def changes_relayed(outcome: str, count: int) -> None:
+    if count:
+        _relay_child(outcome).inc(count)
+
+
+def relay_turned(seconds: float, batch: int) -> None:
+    RELAY_SECONDS.observe(seconds)
+    RELAY_BATCH.set(batch)
+
+
+def relay_failed(cause: str) -> None:
+    RELAY_FAILURES.labels(cause).inc()
+
+
+def change_undeliverable(direction: str, cause: str, count: int = 1) -> None:
+    UNDELIVERABLE.labels(direction, cause).inc(count)
+
+
+def cells_reversed(mode: str, outcome: str, count: int = 1) -> None:
+    if count:
+        _reverse_child(mode, outcome).inc(count)
+
+
+def legacy_ids_given(count: int) -> None:
+    REVERSE_LEGACY_IDS.inc(count)
+
+
+def handover_ended(direction: str, outcome: str, pause_seconds: float) -> None:
+    HANDOVERS.labels(direction, outcome).inc()
+    HANDOVER_SECONDS.labels(direction).observe(pause_seconds)
+
+
+def caller_paused(operation: str, seconds: float) -> None:
+    CALLER_PAUSE_SECONDS.labels(operation).observe(seconds)
+
+
+def _after_fork() -> None:
+    renew_locks([metric for metric in globals().values() if isinstance(metric, MetricWrapperBase)])
+
+
+os.register_at_fork(after_in_child=_after_fork)

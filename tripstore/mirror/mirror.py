@@ -1,0 +1,115 @@
+"""`Mirror`: the parts of the mirror in one process, made from its facade."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+
+from schemaless_core.cell import Cell, CellKey
+from schemaless_core.triggers.group import Group
+from tripstore.facade.facade import Facade
+from tripstore.handover.authority import Authority, Backend
+from tripstore.handover.ports import StorePort
+from tripstore.mirror.carrier import Carrier, Refused
+from tripstore.mirror.draining import Drained, drain_forward, drain_reverse
+from tripstore.mirror.log_keeper import LogKeeper, days_keeper
+from tripstore.mirror.parked import ForwardParked, ParkedChanges, ReverseParked
+from tripstore.mirror.relays import Relay
+from tripstore.mirror.reverse import ReverseMirror, register_reverse
+from tripstore.mirror.row_ids import RowIds
+from tripstore.mirror.status import MirrorStatus, Reverse, find_reverse, mirror_status
+from tripstore.phase import Phase
+from tripstore.ports.legacy import RealLegacyPort
+from tripstore.ports.store import SchemalessPort
+
+
+class Mirror:
+    """Needs a legacy store. Changes are claimed in its name."""
+
+    def __init__(self, facade: Facade, name: str | None = None) -> None:
+        assert facade.duo is not None
+        assert facade.config.legacy is not None
+        self._facade = facade
+        self._duo = facade.duo
+        self._config = facade.config.legacy
+        self._queue = RealLegacyPort(self._duo.legacy, claimed_by=name or "")
+
+    def carrier(self) -> Carrier:
+        return Carrier(self._queue, self._store_of, self._duo.ports.control)
+
+    def relay(self) -> Relay:
+        return Relay(self.carrier(), self._queue.oldest, self._may_carry)
+
+    def log_keeper(self) -> LogKeeper:
+        return LogKeeper(days_keeper(self._config, self._facade.config.core.shards))
+
+    def reverse(self) -> ReverseMirror:
+        legacy = self._duo.legacy
+        return ReverseMirror(
+            self._duo.ports.control.authority,
+            legacy.as_mirror(),
+            self._config.layout.parent.name,
+            RowIds(legacy.legacy_ids, self._facade.store, self._store_of),
+        )
+
+    def groups(self) -> Callable[[], Sequence[Group]]:
+        """Lists the reverse mirror in every phase that has one: it rehearses before it is needed."""
+        group = self.reverse()
+
+        def listed() -> Sequence[Group]:
+            sight = self._duo.known.sight
+            return [group] if sight is not None and sight.phase.route.is_mirrored else []
+
+        return listed
+
+    def status(self) -> MirrorStatus:
+        return mirror_status(self._phase, self._duo.ports.control.authority, self._queue.oldest, self._facade.store)
+
+    def parked(self, *, is_reverse: bool) -> ParkedChanges:
+        return ReverseParked(self._facade.store) if is_reverse else ForwardParked(self._queue)
+
+    def drain(self, direction: str, patience_seconds: float, tell: Callable[[int, int], None]) -> Drained:
+        """Carry all there is in a direction."""
+        if direction == "forward":
+            return drain_forward(self.carrier(), self._queue.oldest, patience_seconds, tell=tell)
+        with self._serving():
+            return drain_reverse(self._find_reverse, patience_seconds, tell=tell)
+
+    def at_postgres(self, key: CellKey) -> Cell | None:
+        return self._duo.legacy.get_cell(*key)
+
+    def at_schemaless(self, key: CellKey) -> Cell | None:
+        return self._facade.store.get_cell(*key)
+
+    @contextmanager
+    def _serving(self) -> Iterator[None]:
+        """The reverse mirror served by this process, beside whoever else does."""
+        group = self.reverse()
+        worker = self._facade.store.triggers.worker(lambda: [group])
+        thread = threading.Thread(target=worker.run, name="reverse-mirror", daemon=True)
+        thread.start()
+        try:
+            yield
+        finally:
+            worker.stop()
+            thread.join()
+
+    def _find_reverse(self) -> Reverse:
+        register_reverse(self._facade.store)
+        found = find_reverse(self._facade.store)
+        assert found is not None
+        return found
+
+    def _phase(self, row: Authority) -> Phase:
+        return self._facade.flags.find().phase(row)
+
+    def _may_carry(self) -> bool:
+        """Also while a hand-over closes Postgres: what is delivered then the switcher need not deliver."""
+        sight = self._duo.known.sight
+        if sight is None:
+            return False
+        return sight.authority.backend is Backend.LEGACY and sight.phase.route.is_mirrored
+
+    def _store_of(self, refused: Refused) -> StorePort:
+        return SchemalessPort(self._facade.store, refused)

@@ -1,0 +1,60 @@
+"""`Pace`: how much a relay claims at once, and how long it rests before the next claim."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from tripstore.handover.relay import CHANGES_PER_CLAIM
+
+#: Between two looks at an empty queue.
+POLL_SECONDS = 0.01
+#: The longest rest while nothing can be delivered.
+REST_SECONDS_MAX = 1.0
+FIRST_LIMIT = 100
+LIMIT_MIN = 10
+#: A delivery that takes longer is the mirror's way of asking for less; far below a claim's lease.
+SLOW_SECONDS = 0.5
+QUICK_SECONDS = 0.1
+
+
+class Carried(NamedTuple):
+    """What became of one claim: cells that were claimed, that the mirror has now, and that were set aside."""
+
+    claimed: int
+    delivered: int
+    parked: int
+
+    @property
+    def waiting(self) -> int:
+        return self.claimed - self.delivered - self.parked
+
+    @property
+    def is_stuck(self) -> bool:
+        """Whether there was something and nothing of it could be settled."""
+        return self.claimed > 0 and self.waiting == self.claimed
+
+
+class Pace:
+    """Of one relay."""
+
+    def __init__(self) -> None:
+        self.limit = FIRST_LIMIT
+        self._rest_seconds = 0.0
+
+    def after(self, carried: Carried, seconds: float) -> float:
+        """Learn from a claim that took so long; how long to rest now."""
+        if carried.is_stuck:
+            return self.after_failure()
+        self._rest_seconds = 0.0
+        is_full = carried.claimed >= self.limit
+        if seconds > SLOW_SECONDS:
+            self.limit = max(self.limit // 2, LIMIT_MIN)
+        elif is_full and seconds < QUICK_SECONDS:
+            self.limit = min(self.limit * 2, CHANGES_PER_CLAIM)
+        return 0.0 if is_full else POLL_SECONDS
+
+    def after_failure(self) -> float:
+        """The mirror, or Postgres, does not answer: ask less and less often."""
+        self._rest_seconds = min(max(2 * self._rest_seconds, POLL_SECONDS), REST_SECONDS_MAX)
+        self.limit = max(self.limit // 2, LIMIT_MIN)
+        return self._rest_seconds

@@ -1,0 +1,197 @@
+"""`ReverseMirror`: the built-in group that writes Schemaless' cells into the legacy tables, and rehearses it before.
+
+It is handed cells of the shards' logs and looks at the authority row after that: what is in the log by then was put
+while the row said the same, or before. While Postgres is the authority every cell came from there: it is compared with
+what stands there, and nothing is written. While Schemaless is, what Postgres lacks is put: as the mirror, forward only,
+in the order of the log within a row. What fails again and again the trigger workers set aside, with its row.
+"""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from uuid import UUID
+
+from schemaless_core.cell import Cell
+from schemaless_core.datastore import Datastore
+from schemaless_core.errors import Conflict, SchemalessError, Unavailable
+from schemaless_core.failpoints import reach
+from schemaless_core.store import CellStore
+from schemaless_core.triggers.coordinator import GroupRecord
+from schemaless_core.triggers.group import Outcome, Parking, never
+from tripstore import metrics
+from tripstore.backends.postgres.errors import HistoryTruncated
+from tripstore.errors import TripstoreError
+from tripstore.handover.authority import Authority, Backend
+from tripstore.mirror.look import Held, Look
+from tripstore.mirror.row_ids import RowIds
+
+GROUP = "mirror:reverse"
+#: Puts at the same time; a commit is mostly waiting for a disk.
+THREADS = 4
+#: Others are served by the same loop: puts begin for so long, and the rest is fetched again.
+BUDGET_SECONDS = 0.2
+
+Runs = Mapping[int, Sequence[Cell]]
+Outcomes = dict[int, Outcome]
+
+
+class EveryColumn:
+    """All columns, those that nobody knows yet, too."""
+
+    def __contains__(self, _name: object) -> bool:
+        return True
+
+
+class RehearsalFailed(Conflict, TripstoreError):
+    """A cell of Schemaless that Postgres, the authority, does not have like this."""
+
+    def __init__(self, cell: Cell, held: Held) -> None:
+        key = f"({cell.row_key}, {cell.column_name}, {cell.ref_key})"
+        self.is_absent = held.cell is None and held.problem is None
+        what = "does not have it" if self.is_absent else "has another body under this key"
+        if held.problem is not None:
+            what = f"cannot say what it has there: {held.problem}"
+        super().__init__(f"Schemaless holds {key}, and Postgres, the authority, {what}.", hint="See `mirror show`.")
+
+
+class LookFailed(Unavailable, TripstoreError):
+    """What has to be known before could not be: says nothing of the cells, and they wait."""
+
+
+def register_reverse(datastore: Datastore) -> GroupRecord:
+    """Create the group, from now on, unless it is there."""
+    known = datastore.triggers.coordinator.find_group(GROUP)
+    return known or datastore.triggers.register_group(GROUP, "now")
+
+
+class ReverseMirror:
+    """A group for the trigger workers; used by one thread."""
+
+    name = GROUP
+    columns = EveryColumn()
+    parking: Parking = "row"
+    is_transactional = False
+    is_bundled = True  #: One look for the cells of all shards.
+
+    def __init__(
+        self,
+        authority: Callable[[], Authority],
+        legacy: CellStore,
+        parent_column: str,
+        row_ids: RowIds,
+        *,
+        threads: int = THREADS,
+        budget_seconds: float = BUDGET_SECONDS,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._authority = authority
+        self._legacy = legacy
+        self._look = Look(legacy)
+        self._parent_column = parent_column
+        self._row_ids = row_ids
+        self._threads = ThreadPoolExecutor(threads, thread_name_prefix="reverse")
+        self._budget_seconds = budget_seconds
+        self._clock = clock
+
+    def deliver(
+        self, runs: Runs, store: CellStore | None = None, is_over: Callable[[], bool] = never
+    ) -> Mapping[int, Outcome]:
+        try:
+            return self._delivered(runs)
+        except Unavailable as error:
+            return _none_delivered(runs, error)
+        except SchemalessError as error:
+            return _none_delivered(runs, LookFailed(error.message, hint=error.hint))
+
+    def _delivered(self, runs: Runs) -> Outcomes:
+        row = self._authority()
+        reach("reverse.looked")
+        held = self._held(runs)
+        if row.backend is Backend.STORE:
+            return self._mirrored(runs, held, row.epoch)
+        outcomes = {shard: _rehearsed(cells, held[shard]) for shard, cells in runs.items()}
+        if any(outcome.error for outcome in outcomes.values()) and self._authority() != row:
+            return _none_delivered(runs, LookFailed("The authority moved meanwhile."))
+        for shard, outcome in outcomes.items():
+            _count_rehearsal(held[shard], outcome)
+        return outcomes
+
+    def _held(self, runs: Runs) -> dict[int, list[Held]]:
+        """What Postgres has of each shard's cells: one look for all of them."""
+        found = iter(self._look.at([cell for cells in runs.values() for cell in cells]))
+        return {shard: [next(found) for _cell in cells] for shard, cells in runs.items()}
+
+    def _mirrored(self, runs: Runs, held: Mapping[int, Sequence[Held]], epoch: int) -> Outcomes:
+        """Put what Postgres lacks. The shards take turns in no order: the time is over before all of it is put."""
+        until = self._clock() + self._budget_seconds
+        shards = random.sample(list(runs), len(runs))
+        done = self._threads.map(lambda shard: self._put(runs[shard], held[shard], until), shards)
+        outcomes = dict(zip(shards, done, strict=True))
+        reach("reverse.applied")
+        return self._with_legacy_ids(runs, outcomes, epoch)
+
+    def _put(self, cells: Sequence[Cell], held: Sequence[Held], until: float) -> Outcome:
+        stored = 0
+        try:
+            for done, (cell, there) in enumerate(zip(cells, held, strict=True)):
+                if there.cell == cell:
+                    continue
+                if self._clock() >= until:
+                    return Outcome(done, None)
+                try:
+                    self._legacy.put_cell(cell.row_key, cell.column_name, cell.ref_key, cell.body)
+                except SchemalessError as error:
+                    _count_refusal(error)
+                    return Outcome(done, error)
+                stored += 1
+            return Outcome(len(cells), None)
+        finally:
+            metrics.cells_reversed("mirror", "stored", stored)
+
+    def _with_legacy_ids(self, runs: Runs, outcomes: Outcomes, epoch: int) -> Outcomes:
+        """A row that Postgres has now is delivered when Schemaless knows the legacy id that it was given."""
+        rows = {
+            cell.row_key
+            for shard, cells in runs.items()
+            for cell in cells[: outcomes[shard].done]
+            if cell.column_name == self._parent_column
+        }
+        failures = self._row_ids.carry(rows, epoch) if rows else {}
+        return {shard: _until(cells, outcomes[shard], failures) for shard, cells in runs.items()}
+
+
+def _rehearsed(cells: Sequence[Cell], held: Sequence[Held]) -> Outcome:
+    """Compare up to the first that differs. What nobody can know any more is passed, and not counted as equal."""
+    for done, (cell, there) in enumerate(zip(cells, held, strict=True)):
+        if there.cell != cell and not isinstance(there.problem, HistoryTruncated):
+            return Outcome(done, RehearsalFailed(cell, there))
+    return Outcome(len(cells), None)
+
+
+def _count_rehearsal(held: Sequence[Held], outcome: Outcome) -> None:
+    unknown = sum(there.problem is not None for there in held[: outcome.done])
+    metrics.cells_reversed("rehearsal", "not_compared", unknown)
+    metrics.cells_reversed("rehearsal", "equal", outcome.done - unknown)
+    if isinstance(outcome.error, RehearsalFailed):
+        metrics.cells_reversed("rehearsal", "absent" if outcome.error.is_absent else "different")
+
+
+def _count_refusal(error: SchemalessError) -> None:
+    if not isinstance(error, Unavailable):
+        metrics.cells_reversed("mirror", "refused")
+        metrics.change_undeliverable("reverse", "conflict" if isinstance(error, Conflict) else "refused")
+
+
+def _until(cells: Sequence[Cell], outcome: Outcome, failures: Mapping[UUID, SchemalessError]) -> Outcome:
+    """The same, but no further than the first cell of a row that failed afterwards."""
+    for done, cell in enumerate(cells[: outcome.done] if failures else ()):
+        if cell.row_key in failures:
+            return Outcome(done, failures[cell.row_key])
+    return outcome
+
+
+def _none_delivered(runs: Runs, error: SchemalessError) -> Outcomes:
+    return {shard: Outcome(0, error) for shard in runs}

@@ -1,0 +1,112 @@
+"""`RealControlPort`: the authority row in Postgres, and the gate that follows it. Threads share it."""
+
+from __future__ import annotations
+
+import getpass
+import os
+import socket
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from typing import TypeVar
+
+from schemaless_core.deadline import Deadline
+from tripstore.backends.postgres.handover.authority import AuthorityRow
+from tripstore.backends.postgres.handover.barrier import barrier_of
+from tripstore.backends.postgres.wire.database import LegacyDatabase
+from tripstore.backends.postgres.wire.wire import LegacyConnection
+from tripstore.handover.authority import Authority, Backend
+
+T = TypeVar("T")
+
+MAX_PAUSE_SECONDS = 2.0
+#: Hand-overs that this process remembers the beginning of.
+_REMEMBERED = 8
+
+
+class RealControlPort:
+    """A `ControlPort` on the database of the legacy store."""
+
+    def __init__(
+        self,
+        database: LegacyDatabase,
+        datastore: str,
+        max_pause_seconds: float = MAX_PAUSE_SECONDS,
+        *,
+        who: str = "",
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._database = database
+        self._row = AuthorityRow(datastore)
+        self._barrier = barrier_of(database, datastore)
+        self._barrier.max_pause_seconds = max_pause_seconds
+        self._max_pause_seconds = max_pause_seconds
+        self._who = who
+        self._clock = clock
+        self._first_seen: dict[int, float] = {}
+        self._lock = threading.Lock()
+
+    def authority(self) -> Authority:
+        row = self._run(self._row.find)
+        if not row.is_open:
+            self.pause_of(row)
+        return row
+
+    def history(self, limit: int) -> list[Authority]:
+        """What the row was at each epoch, the latest first."""
+        return self._run(lambda connection: self._row.history(connection, limit))
+
+    def close(self, found: Authority, closing: Authority) -> bool:
+        return self._change(self._row.close, found, closing)
+
+    def shut_gate(self, closing: Authority) -> bool:
+        return self._run(lambda connection: self._row.shut_gate(connection, closing))
+
+    def decide(self, closing: Authority, decided: Authority) -> bool:
+        """Forward only where this thread holds the barrier: one that was lost has lost the hand-over."""
+        if closing.backend is Backend.LEGACY:
+            return self._barrier.decide(closing, self._signed(decided))
+        return self._change(self._row.change, closing, decided)
+
+    def undo(self, closing: Authority, undone: Authority) -> bool:
+        return self._change(self._row.change, closing, undone)
+
+    def obey(self) -> Authority:
+        return self._run(self._row.obey)
+
+    def is_overdue(self, closing: Authority) -> bool:
+        return self.pause_of(closing) > self._max_pause_seconds
+
+    def pause_of(self, closing: Authority) -> float:
+        """For how many seconds this process has known of a hand-over."""
+        now = self._clock()
+        with self._lock:
+            since = self._first_seen.setdefault(closing.epoch, now)
+            if len(self._first_seen) > _REMEMBERED:
+                del self._first_seen[min(self._first_seen)]
+        return now - since
+
+    def _change(
+        self, packet: Callable[[LegacyConnection, Authority, Authority], bool], found: Authority, wanted: Authority
+    ) -> bool:
+        """A packet whose answer was lost is sent again, and finds what it did."""
+        wanted, is_again = self._signed(wanted), False
+
+        def change(connection: LegacyConnection) -> bool:
+            nonlocal is_again
+            was_sent, is_again = is_again, True
+            return packet(connection, found, wanted) or (was_sent and self._row.was(connection, wanted))
+
+        return self._run(change)
+
+    def _signed(self, row: Authority) -> Authority:
+        return row if row.who else replace(row, who=self._who or _process())
+
+    def _run(self, verb: Callable[[LegacyConnection], T]) -> T:
+        return self._database.run(verb, Deadline(self._database.settings.deadlines.put_seconds))
+
+
+def _process() -> str:
+    """Who changes the row, for whoever reads the history."""
+    return f"{getpass.getuser()}@{socket.gethostname()}:{os.getpid()}"

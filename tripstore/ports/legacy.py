@@ -1,0 +1,140 @@
+"""`RealLegacyPort`: what the hand-over asks of Postgres, on a backend. Threads share it, forks inherit it."""
+
+from __future__ import annotations
+
+import os
+import socket
+import threading
+from collections.abc import Callable, Sequence
+from typing import TypeVar
+from uuid import UUID
+
+from schemaless_core.cell import Cell, CellKey
+from schemaless_core.deadline import Deadline
+from schemaless_core.errors import BatchFailed, StaleEpoch
+from tripstore.backends.postgres.backend import PostgresBackend
+from tripstore.backends.postgres.errors import ChangesParked
+from tripstore.backends.postgres.handover.authority import AuthorityRow
+from tripstore.backends.postgres.handover.barrier import barrier_of
+from tripstore.backends.postgres.handover.queue import Claim, Claimant, ParkedChange, Queue, QueueLook
+from tripstore.backends.postgres.wire.wire import LegacyConnection
+from tripstore.handover.ports import REFUSED, Copies, Operation, Refused
+
+T = TypeVar("T")
+
+#: A relay that is killed keeps what it had claimed from the others for so long.
+LEASE_SECONDS = 2.0
+_ROWS_PER_PAGE = 1000
+
+
+class RealLegacyPort:
+    """A `LegacyPort` on a backend. Each thread claims for itself."""
+
+    def __init__(self, backend: PostgresBackend, *, claimed_by: str = "", lease_seconds: float = LEASE_SECONDS) -> None:
+        self._backend = backend
+        self._database = backend.database
+        self._row = AuthorityRow(backend.layout.datastore)
+        self._queue = Queue(backend.layout)
+        self._barrier = barrier_of(backend.database, backend.layout.datastore)
+        self._claimed_by = claimed_by or socket.gethostname()
+        self._lease_seconds = lease_seconds
+        self._mine = threading.local()
+
+    def call(self, operation: Operation[T], epoch: int) -> T | Refused:
+        """Do it as the authority of this epoch. Of a batch, a part may have been stored before it was refused."""
+        try:
+            return operation(self._backend.as_owner(epoch))
+        except StaleEpoch:
+            return REFUSED
+        except BatchFailed as failed:
+            # Whoever repeats the batch at the authority finds there what was stored here.
+            if any(isinstance(result, StaleEpoch) for result in failed.results):
+                return REFUSED
+            raise
+
+    def take_barrier(self) -> bool:
+        """Wait for the writers inside, not for long; `in_the_way` says who stays."""
+        return self._barrier.take()
+
+    @property
+    def in_the_way(self) -> str:
+        """Why this thread did not get the barrier."""
+        return self._barrier.in_the_way
+
+    def queued(self) -> int:
+        return self._run(self._queue.count)
+
+    def claim(self, limit: int, *, from_others: bool = False) -> Copies:
+        """Claim changes. `ChangesParked`: those of others were asked for, too, and only parked ones are left."""
+
+        # Of this thread alone: what others of us are sending just now is not ours.
+        name = f"{self._claimed_by}/{os.getpid()}.{threading.get_native_id()}"
+        claimant, with_own = Claimant(name, self._lease_seconds), bool(self._undelivered)
+
+        def claim(connection: LegacyConnection) -> Claim:
+            claimed = self._queue.claim(connection, claimant, limit, from_others=from_others, with_own=with_own)
+            if from_others and not claimed.cells:
+                look = self._queue.look(connection)
+                if 0 < look.queued == look.parked:
+                    raise ChangesParked(look.parked)
+            return claimed
+
+        claimed = self._run(claim, limit)
+        self._mine.without_id = claimed.without_id
+        has_all = with_own and len(claimed.cells) < limit
+        self._mine.undelivered = {cell.key for cell in claimed.cells} | (set() if has_all else self._undelivered)
+        return Copies(claimed.cells, claimed.epoch)
+
+    def mark_delivered(self, cells: Sequence[Cell]) -> None:
+        """Move changes to the log. The first change of a row goes with its `_LEGACY_ID`, if it has one, or stays."""
+        without_id: frozenset[UUID] = getattr(self._mine, "without_id", frozenset())
+        self._run(lambda connection: self._queue.mark_delivered(connection, cells, without_id), len(cells))
+        self._undelivered.difference_update(cell.key for cell in cells)
+
+    def apply(self, cells: Sequence[Cell]) -> None:
+        self._backend.as_mirror().put_cells(cells)
+
+    def read_chunk(self, chunk: int) -> Copies:
+        """The rows of a shard, page by page: each as of its own snapshot, the epoch before the first."""
+        epoch = self._run(self._row.find).epoch
+        cells, after = list[Cell](), None
+        while True:
+            page = self._backend.scan_rows(chunk, after, _ROWS_PER_PAGE)
+            cells += [cell for row in page.rows for cell in row.cells.values()]
+            if page.after is None:
+                return Copies(tuple(cells), epoch)
+            after = page.after
+
+    def oldest(self) -> QueueLook:
+        """How much is queued and parked, and how old the oldest change is that is not parked."""
+        return self._run(self._queue.look)
+
+    def park(self, cells: Sequence[Cell], kind: str, because: str) -> None:
+        """Set the changes of these cells aside, and say why."""
+        keys = [cell.key for cell in cells]
+        self._run(lambda connection: self._queue.park(connection, keys, kind, because))
+
+    def unpark(self, keys: Sequence[CellKey] | None = None) -> int:
+        """Let relays try these again, or all; return how many were parked."""
+        return self._run(lambda connection: self._queue.unpark(connection, keys))
+
+    def parked(self, limit: int) -> list[ParkedChange]:
+        """The oldest parked changes."""
+        return self._run(lambda connection: self._queue.parked(connection, limit))
+
+    def find_parked(self, key: CellKey) -> ParkedChange | None:
+        return self._run(lambda connection: self._queue.find_parked(connection, key))
+
+    def close(self) -> None:
+        """Let go of this thread's barrier."""
+        self._barrier.release()
+
+    def _run(self, verb: Callable[[LegacyConnection], T], changes: int = 0) -> T:
+        deadlines = self._database.settings.deadlines
+        return self._database.run(verb, Deadline(deadlines.put_seconds + changes * deadlines.batch_cell_seconds))
+
+    @property
+    def _undelivered(self) -> set[CellKey]:
+        """What this thread has claimed and not marked: it is claimed again."""
+        undelivered: set[CellKey] = getattr(self._mine, "undelivered", set())
+        return undelivered

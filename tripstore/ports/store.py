@@ -1,0 +1,115 @@
+"""`SchemalessPort`: what the hand-over asks of Schemaless, on a datastore."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Sequence
+from typing import TypeVar
+
+from schemaless_core import BatchFailed, Cell, CellConflict, Datastore, InvalidCell, SchemalessError, StaleEpoch
+from schemaless_core.answers import PutResult
+from schemaless_core.cell import checked_bytes
+from tripstore.backends.schemaless.shards import Shards
+from tripstore.handover.ports import REFUSED, Operation, Page, Refused
+
+T = TypeVar("T")
+
+logger = logging.getLogger(__name__)
+
+#: Hears of a cell that Schemaless will never take, and why.
+RefusedCell = Callable[[Cell, SchemalessError], None]
+
+
+class SchemalessPort:
+    """A `StorePort` on a datastore."""
+
+    def __init__(self, datastore: Datastore, refused: RefusedCell) -> None:
+        #: All that are configured: one that holds no shards says so.
+        self.servers = tuple(datastore.clusters)
+        self._datastore = datastore
+        self._shards = Shards(datastore)
+        self._refused = refused
+        self._log = datastore.as_copier()
+        self._owner: tuple[int, Datastore] = (0, datastore.as_owner(0))
+        self._copier: tuple[int, Datastore] = (0, datastore.as_copier(0))
+
+    def call(self, operation: Operation[T], epoch: int) -> T | Refused:
+        """Do it as an owner. A batch that was refused in part raises `BatchFailed`: some of it may be stored."""
+        try:
+            return operation(self._as_owner(epoch))
+        except StaleEpoch as refusal:
+            if refusal.is_of_authority:
+                return REFUSED
+            raise  # it is the authority's, but moves to another cluster for longer than the call could wait
+
+    def copy(self, cells: Sequence[Cell], epoch: int) -> tuple[Cell, ...]:
+        """Put cells as a copier; return those that are there now. Some may come later, of others `refused` hears."""
+        takeable = [cell for cell in cells if self._is_takeable(cell)]
+        if not takeable:
+            return ()
+        outcomes: Sequence[PutResult | SchemalessError]
+        try:
+            outcomes = self._as_copier(epoch).put_cells(takeable)
+        except BatchFailed as failed:
+            outcomes = failed.results
+        there = []
+        for cell, outcome in zip(takeable, outcomes, strict=True):
+            if isinstance(outcome, PutResult):
+                there.append(cell)
+            elif isinstance(outcome, CellConflict):
+                self._refused(cell, outcome)
+        _warn_of(outcomes)
+        return tuple(there)
+
+    def open(self, server: str, epoch: int) -> bool:
+        """Open the shards of a cluster whose authority epoch is older; False: it did not answer."""
+        return self._shards.open(server, epoch)
+
+    def close(self, server: str, epoch: int) -> bool:
+        """Close the shards of a cluster to owners; whether it acknowledged that all are closed at this epoch."""
+        return self._shards.close(server, epoch)
+
+    def unmirrored(self, server: str) -> int:
+        """Count the cells of a cluster that the reverse mirror has not passed or has parked."""
+        return self._shards.unmirrored(server)
+
+    def read_log(self, shard: int, limit: int) -> Page:
+        """Return what follows the reverse mirror's offset."""
+        page = self._log.get_cells_for_shard(shard, self._shards.start_of(shard), limit)
+        return Page(tuple(page.cells), page.next_location)
+
+    def save_offset(self, shard: int, position: int) -> None:
+        """Move the reverse mirror's offset forward."""
+        self._shards.save(shard, position)
+
+    def _is_takeable(self, cell: Cell) -> bool:
+        """One cell that no store may hold would refuse the whole batch."""
+        try:
+            checked_bytes(cell, self._datastore.config.max_body_bytes)
+        except InvalidCell as error:
+            self._refused(cell, error)
+            return False
+        return True
+
+    def _as_owner(self, epoch: int) -> Datastore:
+        """The store of an epoch: made once for all its calls. Whoever races here makes it twice."""
+        known, store = self._owner
+        if known != epoch:
+            store = self._datastore.as_owner(epoch)
+            self._owner = (epoch, store)
+        return store
+
+    def _as_copier(self, epoch: int) -> Datastore:
+        known, store = self._copier
+        if known != epoch:
+            store = self._datastore.as_copier(epoch)
+            self._copier = (epoch, store)
+        return store
+
+
+def _warn_of(outcomes: Sequence[PutResult | SchemalessError]) -> None:
+    """Say once per batch why some of it has to come later."""
+    late = [each for each in outcomes if isinstance(each, SchemalessError) and not isinstance(each, CellConflict)]
+    if late:
+        extra = {"event": "mirror.not_taken", "cells": len(late), "reason": late[0].message}
+        logger.warning("the mirror did not take some cells now", extra=extra)

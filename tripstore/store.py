@@ -1,0 +1,188 @@
+"""`TripStore`: the Schemaless API over both databases. Routes each call to the part that does it."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from types import TracebackType
+from typing import Any, Literal, Self, cast
+from uuid import UUID
+
+from schemaless_core.answers import (
+    ANY,
+    Bucket,
+    Condition,
+    IndexPage,
+    Location,
+    PutResult,
+    RowPage,
+    Scalar,
+    ShardPage,
+)
+from schemaless_core.canonical import Json
+from schemaless_core.cell import Cell, CellKey, ColumnKey, check_row_key
+from schemaless_core.habits import Habits
+from schemaless_core.sharding import shard_of
+from schemaless_core.store import CellStore
+from tripstore.facade.facade import Facade
+from tripstore.facade.using import UsingHabits
+
+
+class TripStore:
+    """What `tripstore.connect` gives. A context manager; safe to share by threads and to inherit by forks."""
+
+    def __init__(self, facade: Facade) -> None:
+        self.facade = facade
+        self._arrange(Habits())
+
+    def put_cell(
+        self,
+        row_key: UUID,
+        column_name: str,
+        ref_key: int,
+        body: Json,
+        *,
+        expect_latest: int | None | Any = ANY,
+    ) -> PutResult:
+        return self._begun.writes.put(self._using, row_key, column_name, ref_key, body, expect_latest)
+
+    def put_cells(self, cells: Sequence[Cell]) -> list[PutResult]:
+        return self._begun.writes.put_many(self._using, cells)
+
+    def append_cell(self, row_key: UUID, column_name: str, body: Json) -> PutResult:
+        return self._begun.writes.append(self._using, row_key, column_name, body)
+
+    def get_cell(self, row_key: UUID, column_name: str, ref_key: int) -> Cell | None:
+        asked = {"row_key": row_key, "column_name": column_name, "ref_key": ref_key}
+        return cast("Cell | None", self._read("get_cell", (row_key,), asked))
+
+    def get_cell_latest(self, row_key: UUID, column_name: str) -> Cell | None:
+        asked = {"row_key": row_key, "column_name": column_name}
+        return cast("Cell | None", self._read("get_cell_latest", (row_key,), asked))
+
+    def get_cells(self, keys: Sequence[CellKey]) -> list[Cell | None]:
+        keys = list(keys)
+        return cast("list[Cell | None]", self._read("get_cells", tuple(key[0] for key in keys), {"keys": keys}))
+
+    def get_cells_latest(self, columns: Sequence[ColumnKey]) -> list[Cell | None]:
+        columns = list(columns)
+        rows = tuple(column[0] for column in columns)
+        return cast("list[Cell | None]", self._read("get_cells_latest", rows, {"columns": columns}))
+
+    def get_row(self, row_key: UUID, columns: Collection[str] | None = None) -> dict[str, Cell]:
+        asked = {"row_key": row_key, "columns": _kept(columns)}
+        return cast("dict[str, Cell]", self._read("get_row", (row_key,), asked))
+
+    def get_history(
+        self, row_key: UUID, column_name: str, *, before: int | None = None, limit: int = 100
+    ) -> list[Cell]:
+        asked = {"row_key": row_key, "column_name": column_name, "before": before, "limit": limit}
+        return cast("list[Cell]", self._read("get_history", (row_key,), asked))
+
+    def query_index(
+        self,
+        index: str,
+        shard_value: Scalar,
+        where: Sequence[Condition] = (),
+        *,
+        fields: Sequence[str] | None = None,
+        columns: Sequence[str] | Literal["*"] | None = None,
+        order_by: str | None = None,
+        descending: bool = False,
+        limit: int = 100,
+        cursor: str | None = None,
+        consistency: Literal["fast", "verified"] = "fast",
+    ) -> IndexPage:
+        asked = {
+            "index": index,
+            "shard_value": shard_value,
+            "where": _kept(where),
+            "fields": _kept(fields),
+            "columns": _kept(columns),
+            "order_by": order_by,
+            "descending": descending,
+            "limit": limit,
+            "cursor": cursor,
+            "consistency": consistency,
+        }
+        return cast(IndexPage, self._read("query_index", (shard_value,), asked))
+
+    def get_cells_for_shard(self, shard: int, location: Location, limit: int) -> ShardPage:
+        return self._log("get_cells_for_shard").get_cells_for_shard(shard, location, limit)
+
+    def get_cells_for_shards(self, locations: Mapping[int, Location], limit: int) -> dict[int, ShardPage]:
+        return self._log("get_cells_for_shards").get_cells_for_shards(locations, limit)
+
+    def scan_rows(
+        self, shard: int, after: UUID | None = None, limit: int = 1000, columns: Collection[str] | None = None
+    ) -> RowPage:
+        asked = {"shard": shard, "after": after, "limit": limit, "columns": _kept(columns)}
+        return cast(RowPage, self._read("scan_rows", (), asked))
+
+    def checksum(self, shard: int, columns: Collection[str] | None = None) -> list[Bucket]:
+        return self._begun.calls.ask("checksum", lambda store: self._using(store).checksum(shard, columns))
+
+    def resolve_id(self, number: int) -> UUID | None:
+        """The row key of a legacy id, in every phase; None: no row ever had it."""
+        return self._begun.ids.resolve_ids([number], self._using).get(number)
+
+    def resolve_ids(self, numbers: Iterable[int]) -> dict[int, UUID]:
+        """The row keys of many legacy ids; what has none is left out."""
+        return self._begun.ids.resolve_ids(list(numbers), self._using)
+
+    def legacy_id(self, row_key: UUID) -> int | None:
+        """The legacy id of a row key; None: it never had one."""
+        return self._begun.ids.legacy_ids([row_key], self._using).get(row_key)
+
+    def legacy_ids(self, row_keys: Iterable[UUID]) -> dict[UUID, int]:
+        """The legacy ids of many row keys; what has none is left out."""
+        return self._begun.ids.legacy_ids(list(row_keys), self._using)
+
+    def shard_of(self, row_key: UUID) -> int:
+        check_row_key(row_key)
+        return shard_of(row_key, self.facade.config.core.shards)
+
+    def using(
+        self,
+        *,
+        read: Literal["primary", "replica"] | None = None,
+        deadline: float | None = None,
+        include_buffered: bool | None = None,
+        durability: Literal["single", "double"] | None = None,
+    ) -> Self:
+        """Return the same store with other habits; what is not named stays as it was."""
+        other = copy.copy(self)
+        other._arrange(self._habits.with_changes(read, deadline, include_buffered, durability))
+        return other
+
+    def close(self) -> None:
+        """Close all connections. Stores made by `using` share them."""
+        self.facade.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    @property
+    def _begun(self) -> Facade:
+        self.facade.begin()
+        return self.facade
+
+    def _read(self, operation: str, keys: tuple[Any, ...], arguments: dict[str, Any]) -> Any:
+        return self._begun.reads.read(operation, keys, self._using, arguments)
+
+    def _log(self, operation: str) -> CellStore:
+        return self._using(self._begun.log_store(operation))
+
+    def _arrange(self, habits: Habits) -> None:
+        self._habits = habits
+        self._using = UsingHabits(habits)
+
+
+def _kept(given: Any) -> Any:
+    """A list of the caller's as it is now: it may be looked at later."""
+    return tuple(given) if isinstance(given, Sequence) and not isinstance(given, str) else given

@@ -1,0 +1,163 @@
+"""`connect`: the configuration becomes a `TripStore`. The one place that knows which part needs which."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping
+from functools import lru_cache
+from typing import Any
+
+from schemaless_core.breaker import BreakerConfig
+from schemaless_core.cell import Cell
+from schemaless_core.config import PoolConfig
+from schemaless_core.control.ledgers import Ledgers
+from schemaless_core.datastore import Datastore
+from schemaless_core.errors import SchemalessError
+from schemaless_core.store import CellStore
+from tripstore.backends.postgres.backend import PostgresBackend
+from tripstore.backends.postgres.errors import HistoryTruncated, LegacyUnavailable
+from tripstore.backends.postgres.handover.undelivered import Undelivered
+from tripstore.backends.postgres.wire.database import LegacyDatabase
+from tripstore.backends.postgres.wire.settings import LegacySettings
+from tripstore.config import LegacyConfig, TripstoreConfig, load_config
+from tripstore.facade.arrivals import Arrivals
+from tripstore.facade.calls import PATIENCE_SECONDS, AuthorityCalls, SingleCalls
+from tripstore.facade.cohorts import Cohorts
+from tripstore.facade.facade import Duo, Facade
+from tripstore.facade.flags import FlagBook
+from tripstore.facade.known import Known
+from tripstore.facade.lag import Lag
+from tripstore.facade.reads import Reads, SingleReads
+from tripstore.facade.shadowing import Shadowing
+from tripstore.facade.watch import Watch
+from tripstore.facade.writes import Writes
+from tripstore.handover.authority import Authority, Backend
+from tripstore.handover.ports import Ports
+from tripstore.phase import Phase
+from tripstore.ports.control import RealControlPort
+from tripstore.ports.legacy import RealLegacyPort
+from tripstore.ports.store import SchemalessPort
+from tripstore.store import TripStore
+from validation.ledger import Flushing, ShadowLedger
+from validation.sampling import SamplingSettings
+from validation.shadow import Shadow, ShadowSettings
+from validation.verdicts import Tally
+
+#: A look at the queue for a cohort's or a recheck's sake.
+LOOK_SECONDS = 0.5
+#: Threads that recheck, and one that looks at the queue, beside those that compare.
+MORE_CONNECTIONS = 2
+
+
+def connect(source: str | os.PathLike[str] | Mapping[str, Any]) -> TripStore:
+    """Open the stores of a configuration file or mapping behind one API. It connects when it is first used."""
+    return TripStore(build(load_config(source)))
+
+
+def build(config: TripstoreConfig) -> Facade:
+    """The parts behind a `TripStore`; without a legacy store it is Schemaless alone."""
+    store = Datastore(config.core)
+    flags = FlagBook(store.control)
+    if config.legacy is None:
+        calls = SingleCalls(store)
+        lag = Lag(config.mirror.max_lag_seconds)
+        return Facade(config, store, flags, calls, SingleReads(store), Writes(calls, lag), lambda _operation: store)
+    return _with_legacy(config, config.legacy, store, flags)
+
+
+def open_legacy(config: TripstoreConfig, legacy: LegacyConfig, *, pool: PoolConfig | None = None) -> PostgresBackend:
+    """The legacy store of a configuration, over connections of its own."""
+    limits = legacy.limits
+    settings = LegacySettings(
+        limits.deadlines,
+        pool or limits.pool,
+        limits.lock_seconds,
+        limits.statement_seconds,
+        limits.idle_transaction_seconds,
+    )
+    core = config.core
+    return PostgresBackend(
+        LegacyDatabase(legacy.postgres.text, settings),
+        legacy.layout,
+        shards=core.shards,
+        indexes=core.indexes,
+        max_body_bytes=core.max_body_bytes,
+    )
+
+
+def open_ports(
+    config: TripstoreConfig,
+    legacy: PostgresBackend,
+    store: Datastore,
+    refused: Callable[[Cell, SchemalessError], None] = lambda cell, error: None,
+) -> Ports:
+    """The real ports of the hand-over."""
+    control = RealControlPort(legacy.database, config.core.datastore, config.mirror.max_pause_seconds)
+    return Ports(RealLegacyPort(legacy), SchemalessPort(store, refused), control)
+
+
+def _with_legacy(config: TripstoreConfig, legacy_config: LegacyConfig, store: Datastore, flags: FlagBook) -> Facade:
+    legacy = open_legacy(config, legacy_config)
+    apart = PoolConfig(config.shadow.threads + MORE_CONNECTIONS, 4)
+    legacy_mirror = open_legacy(config, legacy_config, pool=apart)
+    ports = open_ports(config, legacy, store)
+    known = Known()
+    lag = Lag(config.mirror.max_lag_seconds)
+    arrivals = Arrivals(known, Undelivered(legacy_mirror.database, LOOK_SECONDS), store)
+    copier = store.as_copier()
+
+    def mirror_of(authority: Backend) -> CellStore:
+        return copier if authority is Backend.LEGACY else legacy_mirror
+
+    @lru_cache(maxsize=8)
+    def owner_of(backend: Backend, epoch: int) -> CellStore:
+        return legacy.as_owner(epoch) if backend is Backend.LEGACY else store.as_owner(epoch)
+
+    seconds = config.mirror.cohort_seconds
+    cohorts_of = {backend: mirror_of(backend).using(deadline=seconds) for backend in Backend}
+    calls = AuthorityCalls(
+        ports, known, lambda: _seen_authority(store), config.mirror.max_pause_seconds + PATIENCE_SECONDS
+    )
+    cohorts = Cohorts(lag, BreakerConfig())
+    tally = Tally()
+    sampling, shadow = _shadow(config, arrivals, tally)
+    shadowing = Shadowing(shadow, sampling, owner_of, mirror_of)
+    reads = Reads(calls, cohorts, shadowing, cohorts_of.__getitem__)
+
+    def log_of(operation: str) -> CellStore:
+        sight = calls.sight()
+        return owner_of(Backend.LEGACY, sight.authority.epoch) if sight.phase is Phase.OFF else copier
+
+    def is_open_at(epoch: int) -> bool:
+        seen = store.authority.find()
+        return seen is None or (seen.epoch == epoch and seen.shards_open == seen.shards_seen)
+
+    watch = Watch(ports, known, flags, lag, arrivals, is_open_at)
+    flushing = Flushing(ShadowLedger(Ledgers(store.control)), tally)
+    duo = Duo(legacy, legacy_mirror, ports, known, watch, lag, cohorts, shadow, tally, flushing)
+    return Facade(config, store, flags, calls, reads, Writes(calls, lag), log_of, duo)
+
+
+def _shadow(config: TripstoreConfig, arrivals: Arrivals, tally: Tally) -> tuple[SamplingSettings, Shadow]:
+    said = config.shadow
+    sampling = SamplingSettings(said.share, said.per_second, said.least_per_second)
+    settings = ShadowSettings(
+        sampling=sampling,
+        threads=said.threads,
+        queue_max=said.queue_max,
+        age_seconds_max=said.age_seconds_max,
+        deadline_seconds=said.deadline_seconds,
+        ignores=config.ignores,
+    )
+    return sampling, Shadow(settings, arrivals, tally, (HistoryTruncated,))
+
+
+def _seen_authority(store: Datastore) -> Authority:
+    """The authority as Schemaless itself knows it, for whoever cannot ask Postgres: open it is by what it says."""
+    seen = store.authority.find()
+    if seen is None or not seen.is_open:
+        raise LegacyUnavailable(
+            "Postgres, which says who the authority is, cannot be reached, and Schemaless is not open.",
+            hint="Check legacy.postgres; reads and writes go on when it answers.",
+        )
+    return Authority(seen.epoch, Backend.STORE)
