@@ -178,7 +178,7 @@ def _with_pgbench(program: Path, name: str, script: str, plain: str, captured: s
 
 
 @dataclass(frozen=True)
-class _People:
+class People:
     riders: Sequence[str]
     drivers: Sequence[str]
     cities: Sequence[str]
@@ -202,19 +202,20 @@ class _People:
         }
 
 
+def known_people(url: str) -> People:
+    statements = (
+        "SELECT user_uuid::text FROM public.users WHERE role = 'rider'",
+        "SELECT user_uuid::text FROM public.users WHERE role = 'driver'",
+        "SELECT city_uuid::text FROM public.cities",
+    )
+    with connected(url, "benchmark") as connection:
+        return People(*([text for (text,) in rows(connection, statement)] for statement in statements))
+
+
 def _calls(url: str, layout: Layout, calls: int, pairs: int) -> Iterator[Comparison]:
     with connected(url, "benchmark") as connection:
         keys = [UUID(key) for (key,) in rows(connection, "SELECT trip_uuid FROM public.trips LIMIT 500")]
-        people = _People(
-            *(
-                [text for (text,) in rows(connection, statement)]
-                for statement in (
-                    "SELECT user_uuid::text FROM public.users WHERE role = 'rider'",
-                    "SELECT user_uuid::text FROM public.users WHERE role = 'driver'",
-                    "SELECT city_uuid::text FROM public.cities",
-                )
-            )
-        )
+    people = known_people(url)
     with (
         PostgresBackend(LegacyDatabase(url), layout, shards=SHARDS) as store,
         closing(psycopg2.connect(url)) as reader,
@@ -248,7 +249,7 @@ def _hand_written_read(connection: psycopg2.extensions.connection, row_key: UUID
 def _puts(
     store: PostgresBackend,
     connection: psycopg2.extensions.connection,
-    people: _People,
+    people: People,
     random: Random,
     keys: Sequence[UUID] | None,
     versions: Iterator[int],

@@ -1,4 +1,4 @@
-"""The mirror at work in tests: relays and reverse mirrors in threads and in processes, and a look at what came of it."""
+"""The mirror at work in tests: relays and reverse mirrors in threads and in processes, and what came of it."""
 
 from __future__ import annotations
 

@@ -28,6 +28,7 @@ from schemaless_core.urls import shown_setting
 from tripstore.backends.postgres.ids.index import LEGACY_ID_INDEX, legacy_id_index
 from tripstore.backends.postgres.layout.layout import Layout
 from tripstore.backends.postgres.layout.reading import load_layout
+from tripstore.cutover.settings import CutoverSettings
 from validation.compare import DifferenceClass
 from validation.ignores import Ignore, InvalidIgnore
 
@@ -115,7 +116,7 @@ class ShadowConfig:
 LEGACY_KEYS = ("postgres", "layout", *(entry.name for entry in fields(LegacyLimits)))
 
 
-FACADE_KEYS = ("legacy", "mirror", "shadow")
+FACADE_KEYS = ("legacy", "mirror", "shadow", "cutover")
 _IGNORE_KEYS = ("reason", "owner", "until", "operation", "entry", "path", "class")
 _IGNORE = "Write ignores: [{reason: …, owner: …, until: 2027-03-31, operation: get_row, path: updated_at}]."
 
@@ -129,16 +130,17 @@ class TripstoreConfig:
     mirror: MirrorConfig = field(default_factory=MirrorConfig)
     shadow: ShadowConfig = field(default_factory=ShadowConfig)
     ignores: tuple[Ignore, ...] = ()
+    cutover: CutoverSettings = field(default_factory=CutoverSettings)
 
 
 def load_config(source: str | os.PathLike[str] | Mapping[str, Any]) -> TripstoreConfig:
     """Read and check a configuration in full, or raise `InvalidConfig` naming the key, the value and a fix."""
     document, folder = load_document(source)
     refuse_unknown("", document, (*KEYS, *FACADE_KEYS))
-    legacy, mirror, shadow = (document.pop(key, None) for key in FACADE_KEYS)
+    legacy, mirror, shadow, cutover = (document.pop(key, None) for key in FACADE_KEYS)
     core = parse_config(document, folder)
     if legacy is None:
-        for key, value in (("mirror", mirror), ("shadow", shadow)):
+        for key, value in (("mirror", mirror), ("shadow", shadow), ("cutover", cutover)):
             if value is not None:
                 raise InvalidConfig(key, "is about two stores, and there is no legacy", hint="Add legacy, or drop it.")
         return TripstoreConfig(core)
@@ -148,7 +150,9 @@ def load_config(source: str | os.PathLike[str] | Mapping[str, Any]) -> Tripstore
     core = replace(core, indexes=(*core.indexes, legacy_id_index(core.datastore)))
     settings, ignores = _shadow(shadow)
     legacy_config = _legacy(legacy, folder, core.datastore)
-    return TripstoreConfig(core, legacy_config, section("mirror", MirrorConfig, mirror), settings, ignores)
+    mirror_config = section("mirror", MirrorConfig, mirror)
+    cutover_settings = section("cutover", CutoverSettings, cutover)
+    return TripstoreConfig(core, legacy_config, mirror_config, settings, ignores, cutover_settings)
 
 
 def parse_postgres_url(key: str, text: object) -> PostgresUrl:

@@ -1,281 +1,536 @@
-"""Opening and closing shards to owners, server by server: at absolute epochs, all at once, with a history (I9)."""
+"""The row that decides, the gate that follows it, and the barrier, on real Postgres (I9)."""
 
 from __future__ import annotations
 
-import sqlite3
+import os
+import signal
 import threading
-from collections.abc import Callable, Collection, Iterator
+import time
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from typing import NamedTuple
-from uuid import uuid4
+from contextlib import closing, contextmanager
+from dataclasses import replace
+from functools import partial
 
+import psycopg2
 import pytest
+from psycopg2.extensions import connection as Connection  # noqa: N812
 
-from schemaless_core import BatchFailed, Cell, Datastore, PutResult, SchemaMissing, ShardStatus, StaleEpoch
-from schemaless_core.authority import AuthoritySeen
-from schemaless_core.deadline import Deadline
-from schemaless_core.engine.base import AuthorityChange
-from tests.stores import Stores
+from schemaless_core.errors import InvalidServer, SchemalessError
+from tests.chaos.actors import wait_until
+from tests.handovers import gate, refreshed
+from tests.legacy import FLAVOURS, Blocked, legacy_server
+from tests.legacy_backends import Company, company
+from tests.legacy_databases import PATIENT
+from tripstore.backends.postgres.capture.gate import BARRIER, Gate, GateState, lock_class
+from tripstore.backends.postgres.handover import authority as authority_sql
+from tripstore.backends.postgres.handover import barrier as barriers
+from tripstore.backends.postgres.handover.authority import gate_of
+from tripstore.backends.postgres.wire.connections import rows
+from tripstore.backends.postgres.wire.database import LegacyDatabase
+from tripstore.handover.authority import Authority, Backend
+from tripstore.local.postgres_programs import Flavour
+from tripstore.local.servers import LocalServers
+from tripstore.ports.control import RealControlPort
 
-SHARDS = 8
-#: Under which the shards are open, one after the other.
-EPOCHS = (2, 4, 6, 8)
-
-
-class Rows:
-    """The rows of a datastore's shards, and a way round everything that guards them."""
-
-    def __init__(self, engine: str, stores: Stores, store: Datastore) -> None:
-        self._engine = engine
-        self._stores = stores
-        self._store = store
-
-    def states(self) -> dict[int, tuple[int, str]]:
-        found: dict[int, tuple[int, str]] = {}
-        for cluster in self._store.clusters.values():
-            heads = cluster.primary.node.heads(None, Deadline(5))
-            found |= {shard: (head.state.authority_epoch, head.state.status) for shard, head in heads.items()}
-        return found
-
-    def history(self, shard: int) -> list[tuple[int, str, int]]:
-        return [change[:3] for change in changes_of(self._store, shard)]
-
-    def run(self, statement: str) -> None:
-        """Run a statement on all servers; STATE and HISTORY are the tables."""
-        for name, cluster in self._store.clusters.items():
-            if self._engine == "sqlite":
-                file = cluster.primary.node.name.removeprefix("sqlite:///") + f"/{self._store.config.datastore}.db"
-                statement = statement.replace("STATE", "shard_state").replace("HISTORY", "shard_authority")
-                with sqlite3.connect(file) as connection:
-                    connection.execute(statement)
-                connection.close()
-            else:
-                assert self._engine in ("mariadb", "mysql")
-                meta = f"{self._store.config.datastore}_meta"
-                filled = statement.replace("STATE", f"{meta}.shard_state").replace("HISTORY", f"{meta}.shard_authority")
-                servers = self._stores.clusters("mariadb" if self._engine == "mariadb" else "mysql")
-                servers["ab".index(name)].primary.query(filled)
+K = lock_class("trips")
+FIRST = Authority(0, Backend.LEGACY)
+BARRIER_HOLDERS = (
+    f"SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND classid = {K & 0xFFFFFFFF}::oid AND objid = {BARRIER}"
+    " AND mode = 'ExclusiveLock' AND granted AND database = (SELECT oid FROM pg_database WHERE datname = current_database())"
+)
 
 
-def changes_of(store: Datastore, shard: int) -> list[AuthorityChange]:
-    (found,) = (
-        history
-        for cluster in store.clusters.values()
-        if (history := cluster.primary.node.authority_history(shard, Deadline(5)))
-    )
-    return found
+@pytest.fixture(params=FLAVOURS, scope="module")
+def shared(request: pytest.FixtureRequest, servers: LocalServers) -> Iterator[Company]:
+    flavour: Flavour = request.param
+    with company(legacy_server(servers, flavour)) as made:
+        yield made
 
 
 @pytest.fixture
-def store(datastore_engine: str, stores: Stores) -> Iterator[Datastore]:
-    with Datastore.open(stores.config(datastore_engine, shards=SHARDS)) as datastore:
-        datastore.create_schema(status=ShardStatus.COPY)
-        yield datastore
+def trips(shared: Company) -> Iterator[Company]:
+    yield refreshed(shared)
+    barriers.barrier_of(shared.store.database, "trips").release()
 
 
 @pytest.fixture
-def rows(datastore_engine: str, stores: Stores, store: Datastore) -> Rows:
-    return Rows(datastore_engine, stores, store)
+def control(trips: Company) -> RealControlPort:
+    return RealControlPort(trips.store.database, "trips")
 
 
-def open_all(store: Datastore, epoch: int) -> None:
-    for name in store.clusters:
-        store.authority.open(name, epoch)
+@pytest.fixture
+def barrier(trips: Company, control: RealControlPort) -> barriers.Barrier:
+    """Of this thread; the port decides on it."""
+    return barriers.barrier_of(trips.store.database, "trips")
 
 
-def close_all(store: Datastore, epoch: int) -> list[bool]:
-    return [store.authority.close(name, epoch) for name in store.clusters]
+def history(trips: Company) -> list[tuple[int, str, str | None, str]]:
+    found = trips.legacy.sql("SELECT epoch, backend, target, switch_id FROM tripstore.authority_history ORDER BY epoch")
+    return [(epoch, backend, target, switch_id) for epoch, backend, target, switch_id in found]
 
 
-def everywhere(epoch: int, state: str) -> dict[int, tuple[int, str]]:
-    return dict.fromkeys(range(SHARDS), (epoch, state))
+def held(trips: Company) -> int:
+    """How many hold the barrier."""
+    return int(trips.legacy.sql(BARRIER_HOLDERS)[0][0])
 
 
-def test_a_server_is_opened_and_closed_as_a_whole(store: Datastore, rows: Rows) -> None:
-    store.authority.open("a", 2)
-
-    assert sorted(rows.states().values()) == [(0, "COPY")] * 4 + [(2, "RW")] * 4
-    store.authority.open("b", 2)
-    assert rows.states() == everywhere(2, "RW")
-    assert close_all(store, 3) == [True, True]
-    assert rows.states() == everywhere(3, "COPY")
-
-
-def test_who_comes_late_or_again_changes_nothing(store: Datastore, rows: Rows) -> None:
-    open_all(store, 6)
-
-    open_all(store, 6)
-    open_all(store, 4)
-    assert close_all(store, 5) == [False, False]
-    assert close_all(store, 6) == [False, False]
-    assert rows.states() == everywhere(6, "RW")
-
-    assert close_all(store, 7) == [True, True]
-    assert close_all(store, 7) == [True, True]
-    open_all(store, 7)
-    assert rows.states() == everywhere(7, "COPY")
-    assert rows.history(0) == [(0, "COPY", 1), (6, "RW", 1), (7, "COPY", 1)]
-
-
-def test_a_shard_of_a_later_epoch_is_not_taken_for_closed(store: Datastore, rows: Rows) -> None:
-    rows.run("UPDATE STATE SET authority_epoch = 9 WHERE shard = 0")
-
-    assert close_all(store, 3) == [False, True]
-    assert rows.states()[0] == (9, "COPY")
-    assert rows.states()[1] == (3, "COPY")
-
-
-def test_shards_that_are_handed_over_or_have_moved_stay_so(store: Datastore, rows: Rows) -> None:
-    rows.run("UPDATE STATE SET state = 'MOVED' WHERE shard = 0")
-    rows.run("UPDATE STATE SET state = 'RO' WHERE shard = 1")
-
-    open_all(store, 2)
-    assert [rows.states()[shard][1] for shard in (0, 1, 2)] == ["MOVED", "RO", "RW"]
-
-    rows.run("UPDATE STATE SET authority_epoch = 1 WHERE shard = 0")
-    assert close_all(store, 3) == [True, True]
-    assert [rows.states()[shard][1] for shard in (0, 1, 2)] == ["MOVED", "RO", "COPY"]
-
-
-class Written(NamedTuple):
-    """An acknowledged cell: where it is, and as whose."""
-
-    shard: int
-    added_id: int
-    is_owners: bool
-    epoch: int
-
-
-def misplaced(store: Datastore, written: Collection[Written]) -> list[Written]:
-    """Those whose added ids were given under another epoch or state than they were written for."""
-    history = {shard: changes_of(store, shard) for shard in range(store.config.shards)}
-
-    def is_right(one: Written) -> bool:
-        at = [change for change in history[one.shard] if change.first_added_id <= one.added_id][-1]
-        if one.is_owners:
-            return (at.authority_epoch, at.state) == (one.epoch, "RW")
-        return at.authority_epoch <= one.epoch
-
-    return [one for one in written if not is_right(one)]
-
-
-def stored(user: Datastore, cells: list[Cell]) -> list[PutResult]:
-    """What was stored of these; whatever was not was refused, and not for want of a lock."""
+def is_writable(trips: Company) -> bool:
+    """Whether somebody's own SQL is let in; one who has to wait is not."""
     try:
-        return user.put_cells(cells) if len(cells) > 1 else [user.put_cell(*cells[0].key, cells[0].body)]
-    except StaleEpoch:
-        return []
-    except BatchFailed as failed:
-        for each in failed.results:
-            if not isinstance(each, PutResult | StaleEpoch):
-                raise each from failed
-        return [each for each in failed.results if isinstance(each, PutResult)]
+        trips.legacy.sql("SET lock_timeout = '50ms'; INSERT INTO trips (status) VALUES ('x')")
+    except psycopg2.Error:
+        return False
+    return True
 
 
-def write_beside_hand_overs(store: Datastore, owner: Callable[[int], Datastore]) -> list[Written]:
-    """Put batches over all shards, as owners and as copiers, while the shards are opened and closed beneath them."""
-    epochs, is_over, written = [2], threading.Event(), list[Written]()
+@contextmanager
+def session(trips: Company) -> Iterator[Connection]:
+    with closing(trips.legacy.connect()) as connection:
+        yield connection
 
-    def write(n: int) -> None:
-        while not is_over.is_set():
-            epoch, is_owners = epochs[0], n % 2 == 0
-            user = owner(epoch) if is_owners else store.as_copier(epoch)
-            cells = [Cell(uuid4(), "BASE", 1, n) for _ in range(3 * SHARDS if n < 2 else 1)]
-            written.extend(Written(each.shard, each.added_id or 0, is_owners, epoch) for each in stored(user, cells))
 
-    def hand_over() -> None:
+def in_child(work: Callable[[], object]) -> int:
+    """A process that does this and ends."""
+    pid = os.fork()
+    if not pid:
         try:
-            for epoch in EPOCHS:
-                seen, epochs[0] = len(written), epoch
-                open_all(store, epoch)
-                while sum(one[2:] == (True, epoch) for one in written[seen:]) < SHARDS:
-                    is_over.wait(0.001)
-                assert close_all(store, epoch + 1) == [True, True]
+            work()
         finally:
-            is_over.set()
-
-    with ThreadPoolExecutor(5) as threads:
-        writers = [threads.submit(write, n) for n in range(4)]
-        threads.submit(hand_over).result()
-        for writer in writers:
-            writer.result()
-    return written
+            os._exit(1)
+    return pid
 
 
-def test_every_added_id_was_given_under_the_epoch_and_state_that_history_says(store: Datastore) -> None:
-    """Beside puts of many shards, which are refused or stored, and never lock anybody out."""
-    written = write_beside_hand_overs(store, store.as_owner)
-
-    assert misplaced(store, written) == []
-    owners = {one.epoch for one in written if one.is_owners}
-    assert owners == set(EPOCHS)
+def killed(pid: int) -> None:
+    os.kill(pid, signal.SIGKILL)
+    os.waitpid(pid, 0)
 
 
-@pytest.mark.parametrize("datastore_engine", ["sqlite"], indirect=True)
-def test_the_check_finds_an_owner_who_shows_no_epoch(store: Datastore) -> None:
-    """The control: without a facade's epoch an owner writes whenever the shard is open, whoever opened it."""
-    open_all(store, 2)
-    first = store.put_cell(uuid4(), "BASE", 1, "in time")
-    close_all(store, 3)
-    open_all(store, 4)
-    late = store.put_cell(uuid4(), "BASE", 1, "of epoch 2, and late")
-
-    ours = [Written(result.shard, result.added_id or 0, True, 2) for result in (first, late)]
-    assert misplaced(store, ours) == ours[1:]
-    with pytest.raises(StaleEpoch):
-        store.as_owner(2).put_cell(uuid4(), "BASE", 1, "of epoch 2, and late")
+# ------------------------------------------------------------------------------------------------------------ the row
 
 
-def test_the_servers_say_who_is_the_authority(store: Datastore, rows: Rows) -> None:
-    """For a process that starts while nobody else can say it."""
-    seen: list[AuthoritySeen | None] = [store.authority.find()]
-    store.authority.open("a", 2)
-    seen.append(store.authority.find())
-    open_all(store, 2)
-    seen.append(store.authority.find())
-    store.authority.close("a", 3)
-    seen.append(store.authority.find())
+def test_in_the_beginning_postgres_is_the_authority_at_the_epoch_of_the_gate(
+    servers: LocalServers, trips: Company, control: RealControlPort
+) -> None:
+    assert control.authority() == FIRST
+    assert control.obey() == FIRST
+    assert gate(trips) == gate_of(FIRST) == Gate(0, GateState.OPEN)
 
-    assert seen == [
-        AuthoritySeen(0, 0, SHARDS, ()),
-        AuthoritySeen(2, 4, SHARDS, ()),
-        AuthoritySeen(2, SHARDS, SHARDS, ()),
-        AuthoritySeen(3, 0, SHARDS, ()),
+
+def test_a_hand_over_and_the_way_back_are_written_down_change_by_change(
+    trips: Company, control: RealControlPort, barrier: barriers.Barrier
+) -> None:
+    forward = FIRST.closing("forward", "me")
+    assert control.close(FIRST, forward)
+    assert gate(trips) == Gate(1, GateState.CLOSING)
+    assert barrier.take()
+    assert control.shut_gate(forward)
+    assert gate(trips) == Gate(1, GateState.CLOSED)
+    assert control.decide(forward, forward.decided())
+    assert held(trips) == 0
+    store = control.obey()
+    assert (store, gate(trips)) == (forward.decided(), Gate(2, GateState.CLOSED))
+    assert not is_writable(trips)
+
+    back = store.closing("back")
+    assert control.close(store, back)
+    assert (control.obey(), gate(trips)) == (back, Gate(2, GateState.CLOSED))
+    assert control.decide(back, back.decided())
+    assert control.obey() == back.decided()
+    assert gate(trips) == Gate(4, GateState.OPEN)
+    assert is_writable(trips)
+    assert history(trips) == [
+        (0, "postgres", None, ""),
+        (1, "postgres", "schemaless", "forward"),
+        (2, "schemaless", None, "forward"),
+        (3, "schemaless", "postgres", "back"),
+        (4, "postgres", None, "back"),
     ]
-    # One that is open was opened after a decision; at epoch 0 nobody has decided anything.
-    assert [each is not None and each.is_open for each in seen] == [False, True, True, False]
-    rows.run("UPDATE STATE SET authority_epoch = 0, state = 'RW'")
-    assert store.authority.find() == AuthoritySeen(0, SHARDS, SHARDS, ())
-    assert not AuthoritySeen(0, SHARDS, SHARDS, ()).is_open
+    said = control.history(10)
+    assert [row.epoch for row in said] == [4, 3, 2, 1, 0]
+    assert said[3].who == "me"
+    assert said[0].since is not None
+    assert said[1].since is not None
+    assert said[1].since <= said[0].since
 
 
-def test_shards_made_without_a_legacy_store_become_copies(datastore: Datastore, stores: Stores) -> None:
-    datastore.put_cells([Cell(uuid4(), "BASE", 1, n) for n in range(100)])
+def test_of_all_who_change_the_row_at_once_one_wins_each_epoch(trips: Company) -> None:
+    """I9: the history has every epoch once, and each change in it was somebody's only one."""
+    ports = [RealControlPort(trips.store.database, "trips", who=str(n)) for n in range(8)]
+    with ThreadPoolExecutor(len(ports)) as pool:
+        for turn in range(10):
+            found = ports[0].authority()
+            closings = [found.closing(f"{turn}.{n}") for n in range(len(ports))]
+            closed = list(pool.map(lambda n: ports[n].close(found, closings[n]), range(len(ports))))
+            assert closed.count(True) == 1
+            closing_ = closings[closed.index(True)]
+            assert ports[0].authority() == closing_
+            undone = list(pool.map(lambda port: port.undo(closing_, closing_.undone()), ports))
+            assert undone.count(True) == 1
+            list(pool.map(lambda port: port.obey(), ports))
 
-    assert datastore.authority.make_copies() == datastore.config.shards
-    assert datastore.authority.make_copies() == 0
-    with pytest.raises(StaleEpoch, match="COPY"):
-        datastore.put_cell(uuid4(), "BASE", 1, "an owner's")
-    head = datastore.get_cells_for_shard(0, 0, 1).head
-    assert [change[:3] for change in changes_of(datastore, 0)] == [(0, "RW", 1), (0, "COPY", head + 1)]
-    open_all(datastore, 2)
-    assert datastore.authority.make_copies() == 0
+            assert gate(trips) == gate_of(ports[0].authority()) == Gate(found.epoch + 2, GateState.OPEN)
+
+    assert [epoch for epoch, *_ in history(trips)] == list(range(21))
 
 
-def test_a_datastore_of_before_the_history_is_noticed_and_upgraded(store: Datastore, rows: Rows) -> None:
-    rows.run("DROP TABLE HISTORY")
-    copied = store.as_copier(0).put_cell(uuid4(), "BASE", 1, "cells need no history")
+def test_control_a_change_that_compares_nothing_is_won_by_many(trips: Company, monkeypatch: pytest.MonkeyPatch) -> None:
+    careless = authority_sql._CHANGE.replace(authority_sql._IS_FOUND, "(true OR (%s, %s, %s, %s) IS NULL)")
+    careless = careless.replace("INSERT INTO tripstore.authority_history", "INSERT INTO tripstore.careless")
+    trips.legacy.sql("CREATE TABLE tripstore.careless (LIKE tripstore.authority)")
+    monkeypatch.setattr(authority_sql, "_CHANGE", careless)
+    ports = [RealControlPort(trips.store.database, "trips", who=str(n)) for n in range(4)]
+    try:
+        assert [port.close(FIRST, FIRST.closing(port.authority().switch_id + "x")) for port in ports][1:] != [False] * 3
+    finally:
+        trips.legacy.sql("DROP TABLE tripstore.careless")
 
-    plan = store.schema.plan()
-    assert copied.status == "CREATED"
-    assert not plan.is_done
-    assert plan.missing_tables == {"a": ["shard_authority"], "b": ["shard_authority"]}
-    with pytest.raises(SchemaMissing):
-        store.authority.open("a", 2)
-    assert rows.states() == everywhere(0, "COPY")
 
-    store.create_schema(status=ShardStatus.COPY)
-    assert store.schema.plan().is_done
-    assert rows.history(0) == [(0, "COPY", 1)]
-    open_all(store, 2)
-    assert rows.states() == everywhere(2, "RW")
+@pytest.mark.parametrize(
+    "other",
+    [
+        replace(FIRST, epoch=1),
+        replace(FIRST, backend=Backend.STORE),
+        replace(FIRST, target=Backend.STORE),
+        replace(FIRST, switch_id="other"),
+    ],
+)
+def test_each_part_of_the_row_is_compared(trips: Company, control: RealControlPort, other: Authority) -> None:
+    wanted = FIRST.closing("x")
+
+    assert not control.undo(other, wanted)
+    assert not control.close(other, wanted)
+    assert not control.shut_gate(other)
+
+    assert control.authority() == FIRST
+    assert gate(trips) == gate_of(FIRST)
+    assert len(history(trips)) == 1
+
+
+def test_an_answer_that_was_lost_is_found_in_the_history(
+    trips: Company, control: RealControlPort, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The connection breaks after the packet was done and before its answer is read."""
+    change, tries = control._row.close, []
+
+    def lost(connection: object, found: Authority, wanted: Authority) -> bool:
+        is_changed = change(connection, found, wanted)  # type: ignore[arg-type]  # handed on as it is
+        tries.append(is_changed)
+        if len(tries) == 1:
+            trips.legacy.sql("SELECT pg_terminate_backend(%s)", connection.pid)  # type: ignore[attr-defined]
+            connection.rows("SELECT 1")  # type: ignore[attr-defined]
+        return is_changed
+
+    monkeypatch.setattr(control._row, "close", lost)
+
+    assert control.close(FIRST, FIRST.closing("lost"))
+    assert tries == [True, False]
+    assert not control.close(FIRST, FIRST.closing("another"))
+
+
+def test_a_pause_is_counted_from_when_this_process_first_saw_it(trips: Company) -> None:
+    now = [5.0]
+    control = RealControlPort(trips.store.database, "trips", 2.0, clock=lambda: now[0])
+    row = FIRST.closing("slow")
+    control.close(FIRST, row)
+    assert control.authority() == row
+    now[0] += 2.0
+    assert not control.is_overdue(row)
+    now[0] += 0.5
+    assert control.is_overdue(row)
+    assert control.pause_of(row) == 2.5
+
+    for epoch in range(3, 40, 2):
+        assert not control.is_overdue(replace(row, epoch=epoch))
+    assert len(control._first_seen) < 20
+
+
+# ---------------------------------------------------------------------------------------------------------- accidents
+
+
+def test_a_packet_that_the_server_breaks_off_leaves_nothing_that_obeying_does_not_mend(
+    trips: Company, control: RealControlPort
+) -> None:
+    """The gate has moved and the row has not: a sequence takes no part in transactions."""
+    closing_ = FIRST.closing("broken")
+    with session(trips) as blocker, ThreadPoolExecutor(1) as pool:
+        rows(blocker, "LOCK TABLE tripstore.authority_history IN ACCESS EXCLUSIVE MODE")
+        closed = pool.submit(control.close, FIRST, closing_)
+        wait_until("the gate moves", lambda: gate(trips) == Gate(1, GateState.CLOSING))
+        assert control.authority() == FIRST
+        waiting = "SELECT pid FROM pg_locks WHERE relation = 'tripstore.authority_history'::regclass AND NOT granted"
+        ((pid,),) = trips.legacy.sql(waiting)
+        rows(blocker, "SELECT pg_cancel_backend(%s)", (pid,))
+        with pytest.raises(SchemalessError):
+            closed.result()
+        blocker.rollback()
+
+    assert gate(trips) == Gate(1, GateState.CLOSING)
+    assert control.obey() == FIRST
+    assert gate(trips) == gate_of(FIRST)
+    assert is_writable(trips)
+
+
+@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGSTOP])
+def test_a_packet_goes_on_without_its_client_or_was_never_there(
+    trips: Company, control: RealControlPort, how: signal.Signals
+) -> None:
+    """A stopped client holds up nobody: no lock of the row waits for him."""
+    closing_ = FIRST.closing("gone")
+    url = trips.legacy.url
+    with session(trips) as blocker:
+        rows(blocker, "LOCK TABLE tripstore.authority_history IN ACCESS EXCLUSIVE MODE")
+        pid = in_child(lambda: RealControlPort(LegacyDatabase(url, PATIENT), "trips").close(FIRST, closing_))
+        wait_until("the gate moves", lambda: gate(trips) == Gate(1, GateState.CLOSING))
+        os.kill(pid, how)
+        blocker.rollback()
+    try:
+        wait_until(
+            "the packet is through",
+            lambda: (
+                not trips.legacy.sql(
+                    "SELECT 1 FROM pg_locks WHERE relation = 'tripstore.authority'::regclass AND mode LIKE 'Row%%'"
+                )
+            ),
+        )
+        assert control.authority() == closing_
+        assert control.undo(closing_, closing_.undone())
+        assert control.obey() == closing_.undone()
+        assert gate(trips) == Gate(2, GateState.OPEN)
+    finally:
+        killed(pid)
+
+
+# -------------------------------------------------------------------------------------------------------- the barrier
+
+
+def test_the_barrier_waits_for_who_is_inside_and_names_him_in_the_end(
+    trips: Company, control: RealControlPort, barrier: barriers.Barrier
+) -> None:
+    with session(trips) as writer:
+        rows(writer, "INSERT INTO trips (status) VALUES ('inside')")
+        assert control.close(FIRST, FIRST.closing("x"))
+
+        assert not barrier.take()
+
+        assert f"pid {writer.info.backend_pid} (no name, idle in transaction, for " in barrier.in_the_way
+        assert not barrier.is_held
+        writer.commit()
+    assert barrier.take()
+    assert barrier.in_the_way == ""
+    assert held(trips) == 1
+    assert not is_writable(trips)
+    barrier.release()
+    assert held(trips) == 0
+
+
+def test_the_barrier_lets_nobody_wait_behind_a_writer_who_is_old(
+    trips: Company, barrier: barriers.Barrier, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It does not even take the door: others come and go."""
+    monkeypatch.setattr(barriers, "OLD_SECONDS", 0.0)
+    taken: list[str] = []
+    monkeypatch.setattr(barrier, "_take", property(taken.append))
+    with session(trips) as writer:
+        rows(writer, "INSERT INTO trips (status) VALUES ('inside')")
+
+        assert not barrier.take()
+
+        assert f"pid {writer.info.backend_pid} " in barrier.in_the_way
+        assert is_writable(trips)
+
+
+def test_a_prepared_transaction_is_inside(trips: Company, barrier: barriers.Barrier) -> None:
+    if trips.legacy.sql("SHOW max_prepared_transactions") == [("0",)]:
+        trips.legacy.sql("SELECT pg_advisory_lock_shared(1, 1)")
+        assert barriers._name(None, "no name", "unknown", None) == "a prepared transaction"
+    else:
+        with session(trips) as writer:
+            rows(writer, "INSERT INTO trips (status) VALUES ('inside'); PREPARE TRANSACTION 'x'")
+        assert not barrier.take()
+        assert barrier.in_the_way == "a prepared transaction"
+        trips.legacy.sql("ROLLBACK PREPARED 'x'")
+
+
+def test_threads_have_barriers_of_their_own(trips: Company, barrier: barriers.Barrier) -> None:
+    assert barrier.take()
+    found: list[object] = []
+    thread = threading.Thread(target=lambda: found.extend([barrier.is_held, barrier.take(), barrier.in_the_way]))
+    thread.start()
+    thread.join(30)
+
+    assert found[:2] == [False, False]
+    assert "barrier, idle in transaction" in str(found[2])
+    assert barrier.is_held
+
+
+def test_who_has_lost_the_barrier_has_lost_the_hand_over(
+    trips: Company, control: RealControlPort, barrier: barriers.Barrier
+) -> None:
+    closing_ = FIRST.closing("lost")
+    assert not control.decide(closing_, closing_.decided())
+    assert control.close(FIRST, closing_)
+    assert not control.decide(closing_, closing_.decided())
+    assert barrier.take()
+    trips.legacy.sql(BARRIER_HOLDERS.replace("count(*)", "pg_terminate_backend(pid)"))
+
+    assert not control.decide(closing_, closing_.decided())
+
+    assert control.authority() == closing_
+    assert not barrier.is_held
+
+
+def test_a_decision_whose_answer_was_lost_is_a_decision(
+    trips: Company, control: RealControlPort, barrier: barriers.Barrier, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    closing_ = FIRST.closing("lost")
+    assert control.close(FIRST, closing_)
+    assert barrier.take()
+    broken = authority_sql._WAS + "; SELECT pg_terminate_backend(pg_backend_pid())"
+    decide = partial(barrier._row.decide)
+
+    def lost(connection: object, found: Authority, wanted: Authority) -> bool:
+        with monkeypatch.context() as patch:
+            patch.setattr(authority_sql, "_WAS", broken)
+            return decide(connection, found, wanted)  # type: ignore[arg-type]  # handed on as it is
+
+    monkeypatch.setattr(barrier._row, "decide", lost)
+
+    assert control.decide(closing_, closing_.decided())
+    assert control.authority() == closing_.decided()
+
+
+def test_a_barrier_that_was_undone_decides_nothing_and_goes(
+    trips: Company, control: RealControlPort, barrier: barriers.Barrier
+) -> None:
+    closing_ = FIRST.closing("undone")
+    assert control.close(FIRST, closing_)
+    assert barrier.take()
+    assert control.undo(closing_, closing_.undone())
+
+    assert not control.decide(closing_, closing_.decided())
+
+    assert held(trips) == 0
+    assert control.authority() == closing_.undone()
+
+
+def test_whoever_obeys_an_open_row_ends_a_stopped_holder_of_the_barrier(
+    trips: Company, control: RealControlPort
+) -> None:
+    """The decided row, and the undone one: a stopped switcher must not hold up writers or the reverse mirror."""
+    url = trips.legacy.url
+    closing_ = FIRST.closing("stopped")
+    assert control.close(FIRST, closing_)
+
+    def hold() -> None:
+        assert barriers.Barrier(LegacyDatabase(url, PATIENT), "trips").take()
+        os.kill(os.getpid(), signal.SIGSTOP)
+
+    pid = in_child(hold)
+    try:
+        wait_until("the barrier is held", lambda: held(trips) == 1)
+        assert control.obey() == closing_  # a hand-over goes on: nobody is ended
+        assert held(trips) == 1
+        assert control.undo(closing_, closing_.undone())
+        assert not is_writable(trips)
+
+        assert control.obey() == closing_.undone()
+
+        wait_until("the barrier is gone", lambda: held(trips) == 0)
+        assert is_writable(trips)
+    finally:
+        killed(pid)
+
+
+def test_the_server_ends_a_holder_who_does_nothing_for_too_long(
+    trips: Company, control: RealControlPort, barrier: barriers.Barrier, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    closing_ = FIRST.closing("idle")
+    assert control.close(FIRST, closing_)
+    barrier.max_pause_seconds = 0.1 - PATIENT.idle_transaction_seconds
+    assert barrier.take()
+
+    wait_until("the barrier is gone", lambda: held(trips) == 0)
+
+    assert not control.decide(closing_, closing_.decided())
+
+
+def test_a_forked_child_leaves_the_barrier_to_its_parent(
+    trips: Company, control: RealControlPort, barrier: barriers.Barrier
+) -> None:
+    closing_ = FIRST.closing("fork")
+    assert control.close(FIRST, closing_)
+    assert barrier.take()
+
+    def child() -> None:
+        assert not control.decide(closing_, closing_.decided())
+        barrier.release()
+        os._exit(0)
+
+    assert os.waitpid(in_child(child), 0)[1] == 0
+    assert held(trips) == 1
+    assert control.decide(closing_, closing_.decided())
+
+
+def test_a_user_who_may_not_end_the_holder_hears_which_right_is_missing(
+    trips: Company, control: RealControlPort, barrier: barriers.Barrier
+) -> None:
+    trips.legacy.sql(
+        "DROP OWNED BY weak; DROP ROLE weak"
+        if trips.legacy.sql("SELECT 1 FROM pg_roles WHERE rolname = 'weak'")
+        else "SELECT 1"
+    )
+    trips.legacy.sql(
+        "CREATE ROLE weak LOGIN PASSWORD 'weak'; GRANT ALL ON ALL TABLES IN SCHEMA tripstore TO weak;"
+        "GRANT ALL ON SEQUENCE tripstore.gate TO weak"
+    )
+    assert barrier.take()
+    url = trips.legacy.url.replace(trips.legacy.url.split("//")[1].split("@")[0], "weak:weak")
+    weak = RealControlPort(LegacyDatabase(url, PATIENT), "trips")
+
+    with pytest.raises(InvalidServer, match=r"cannot be ended .*pg_signal_backend"):
+        weak.obey()
+
+    assert held(trips) == 1
+
+
+def test_obeying_what_is_so_already_locks_nothing(trips: Company, control: RealControlPort) -> None:
+    with session(trips) as locker:
+        rows(locker, "SELECT 1 FROM tripstore.authority FOR UPDATE")
+
+        started = time.monotonic()
+        assert control.obey() == FIRST
+        assert time.monotonic() - started < 0.9
+
+
+def test_whoever_sets_the_gate_waits_for_who_is_changing_the_row(trips: Company, control: RealControlPort) -> None:
+    """Else it would open what closes just then."""
+    with session(trips) as other:
+        rows(other, "SELECT 1 FROM tripstore.authority FOR UPDATE")
+        rows(other, "SELECT setval('tripstore.gate', 6)")
+        with ThreadPoolExecutor(1) as pool:
+            obeyed = pool.submit(control.obey)
+            waits = "SELECT EXISTS (SELECT FROM pg_locks WHERE NOT granted AND locktype IN ('transactionid', 'tuple'))"
+            wait_until("it waits", lambda: trips.legacy.sql(waits) == [(True,)])
+            rows(other, "UPDATE tripstore.authority SET epoch = 1, target = 'schemaless', switch_id = 'other'")
+            other.commit()
+
+            assert obeyed.result() == FIRST.closing("other")
+    assert gate(trips) == Gate(1, GateState.CLOSING)
+
+
+def test_writers_who_wait_at_the_door_go_on_when_it_is_undone(
+    trips: Company, control: RealControlPort, barrier: barriers.Barrier
+) -> None:
+    closing_ = FIRST.closing("undone")
+    assert control.close(FIRST, closing_)
+    assert barrier.take()
+    with session(trips) as writer:
+        waiting = Blocked(trips.legacy, writer, "INSERT INTO trips (status) VALUES ('waits') RETURNING status")
+        waiting.wait_until_it_waits()
+        assert control.shut_gate(closing_)
+        assert control.undo(closing_, closing_.undone())
+        assert control.obey() == closing_.undone()
+
+        assert waiting.result() == [("waits",)]
+        writer.commit()

@@ -104,6 +104,33 @@ def test_an_owner_of_an_old_authority_epoch_neither_writes_nor_reads(shard_zero:
     assert shard_zero.store.put_cell(shard_zero.new_row(), "BASE", 1, "plain").status == "CREATED"
 
 
+def test_an_owner_of_the_authority_follows_its_shard(shard_zero: ShardZero) -> None:
+    """Where a shard is, and who is the authority, are two questions: only the first is asked of places."""
+    owner = shard_zero.store.as_owner(0)
+    shard_zero.set("epoch = 7")
+
+    assert owner.put_cell(shard_zero.new_row(), "BASE", 1, "followed").epoch == 7
+    assert owner.get_cell_latest(shard_zero.rows[0], "BASE") is not None
+
+    # A promoted server may also be another authority's.
+    shard_zero.set("epoch = 8, authority_epoch = 2")
+    with pytest.raises(StaleEpoch) as refused:
+        owner.put_cell(shard_zero.new_row(), "BASE", 1, "refused")
+    assert refused.value.is_of_authority
+    assert shard_zero.store.as_owner(2).put_cell(shard_zero.new_row(), "BASE", 1, "taken").epoch == 8
+
+
+def test_an_owner_of_the_authority_waits_for_a_shard_that_is_handed_over(shard_zero: ShardZero) -> None:
+    shard_zero.set("state = 'RO', epoch = 2")
+    reopen = threading.Timer(0.3, lambda: shard_zero.set("state = 'RW', epoch = 3"))
+    reopen.start()
+
+    result = shard_zero.store.as_owner(0).put_cell(shard_zero.new_row(), "BASE", 1, "patient")
+
+    reopen.join()
+    assert (result.status, result.epoch) == ("CREATED", 3)
+
+
 def test_a_handed_over_shard_is_waited_for(shard_zero: ShardZero) -> None:
     shard_zero.set("state = 'RO', epoch = 2")
     reopen = threading.Timer(0.3, lambda: shard_zero.set("state = 'RW', epoch = 3"))

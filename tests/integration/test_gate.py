@@ -10,13 +10,14 @@ from psycopg2 import errors
 from psycopg2.extensions import connection as Connection  # noqa: N812
 
 from tests.legacy import FLAVOURS, Blocked, Legacy, captured, layout, legacy_server, refused
-from tripstore.backends.postgres.capture import sqlstates
+from tripstore.backends.postgres.capture import sqlstates, verify
 from tripstore.backends.postgres.capture.gate import BARRIER, DOOR, Gate, GateState, lock_class, read_gate, set_gate
 from tripstore.backends.postgres.wire.connections import rows
 from tripstore.local.postgres_programs import Flavour
 from tripstore.local.servers import LocalServers
 
 K = lock_class("trips")
+UUID_0 = "00000000-0000-0000-0000-000000000000"
 ISOLATIONS = ["READ COMMITTED", "REPEATABLE READ", "SERIALIZABLE"]
 WRITES = {
     "insert": "INSERT INTO trips (status) VALUES ('x')",
@@ -195,6 +196,28 @@ def test_a_partition_made_later_is_behind_the_gate(legacy: Legacy) -> None:
     assert sqlstates.GATE_SHUT in codes
     assert codes <= {sqlstates.GATE_SHUT} | elsewhere
     assert legacy.sql("SELECT count(*) FROM notes_x") == [(0,)]
+
+
+def test_the_functions_of_the_gate_are_looked_after(legacy: Legacy) -> None:
+    legacy.sql("ALTER FUNCTION tripstore.enter(bigint) RESET ALL")
+    with legacy.ours() as connection:
+        faults = [each.reason for each in verify(connection, layout()) if each.is_error]
+    legacy.install(layout())
+
+    assert faults == ["function enter is not what this layout and version make of it"]
+
+
+@pytest.mark.parametrize("how", ["DROP TRIGGER {} ON tripstore.cell", "ALTER TABLE tripstore.cell DISABLE TRIGGER {}"])
+def test_our_own_cells_are_behind_the_gate_and_verify_looks(legacy: Legacy, how: str) -> None:
+    legacy.sql(how.format('"0_tripstore_gate"'))
+    with legacy.ours() as connection:
+        faults = [each for each in verify(connection, layout()) if each.is_error]
+    legacy.install(layout())
+    set_to(legacy, GateState.CLOSED)
+
+    assert [str(fault.where) for fault in faults] == ["tripstore.cell"]
+    with refused(sqlstates.GATE_SHUT):
+        legacy.sql("INSERT INTO tripstore.cell (row_key, column_name, ref_key, body) VALUES (%s, 'F', 1, '1')", UUID_0)
 
 
 def test_the_lock_of_a_datastore_is_its_own() -> None:

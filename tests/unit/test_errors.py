@@ -27,7 +27,7 @@ from schemaless_core import (
     TopologyConflict,
     Unavailable,
 )
-from schemaless_core.errors import ConnectionBroken, shown
+from schemaless_core.errors import ConnectionBroken, first_error, shown
 
 #: Python refuses to write it in digits.
 HUGE = pytest.param(10**5_000, id="huge")
@@ -125,6 +125,16 @@ def test_errors_carry_their_facts() -> None:
     assert (stale.shard, stale.status, stale.reason) == (3, "RO", "it is being handed over")
     assert (hole.shard, hole.missing, hole.head) == (3, 8, 10)
     assert hole.hint
+
+
+def test_of_many_errors_the_authoritys_refusal_is_told_first() -> None:
+    down, moved = NodeUnavailable("a", "it is down"), StaleEpoch(1, "MOVED", "it has moved")
+    refused = StaleEpoch(2, "COPY", "it is a mirror", is_of_authority=True)
+
+    assert first_error([1, down, moved, refused, 2]) is refused
+    assert first_error([1, moved, down]) is moved
+    assert first_error([1, None, "x"]) is None
+    assert not moved.is_of_authority
 
 
 @pytest.mark.parametrize("value", ["x" * 10_000, HUGE, [10**5_000], list(range(10_000)), "\ud800"])

@@ -15,6 +15,7 @@ from tripstore.mirror.pace import (
     QUICK_SECONDS,
     REST_SECONDS_MAX,
     SLOW_SECONDS,
+    WAITING_SECONDS,
     Carried,
     Pace,
 )
@@ -56,6 +57,23 @@ def test_a_slow_mirror_is_asked_for_less_but_never_for_nothing() -> None:
     assert pace.limit == LIMIT_MIN
 
 
+def test_behind_changes_that_nobody_takes_others_are_sought() -> None:
+    pace = Pace()
+
+    for _ in range(10):
+        pace.after(Carried(pace.limit, 0, 0), QUICK)
+
+    assert pace.limit == CHANGES_PER_CLAIM
+
+
+def test_where_nothing_is_known_less_is_asked_for() -> None:
+    pace = Pace()
+
+    rests = [pace.after_failure() for _ in range(12)]
+
+    assert (rests[0], rests[-1], pace.limit) == (POLL_SECONDS, REST_SECONDS_MAX, LIMIT_MIN)
+
+
 def test_rests_grow_while_nothing_is_taken_and_end_with_the_first_cell_that_is() -> None:
     pace = Pace()
 
@@ -64,7 +82,8 @@ def test_rests_grow_while_nothing_is_taken_and_end_with_the_first_cell_that_is()
     assert rests[0] == POLL_SECONDS
     assert rests == sorted(rests)
     assert rests[-1] == REST_SECONDS_MAX
-    assert pace.after(Carried(7, 1, 0), QUICK) == POLL_SECONDS
+    assert pace.after(Carried(7, 1, 0), QUICK) == WAITING_SECONDS
+    assert pace.after(Carried(7, 6, 0), QUICK) == POLL_SECONDS
     assert pace.after(STUCK, QUICK) == POLL_SECONDS
 
 

@@ -84,6 +84,25 @@ def test_a_refusal_says_the_shard_its_state_the_reason_and_a_way_out() -> None:
 
 
 @pytest.mark.parametrize(
+    ("gate", "state", "is_of_authority"),
+    [
+        (Gate(7, 5, Kind.OWNER, 3), ShardState(5, 4, "RW"), True),
+        (Gate(7, 5, Kind.OWNER, 3), ShardState(5, 3, "COPY"), True),
+        (Gate(7, 5, Kind.COPIER, 3), ShardState(5, 4, "COPY"), True),
+        (Gate(7, 5, Kind.OWNER, 3), ShardState(6, 4, "COPY"), False),  # first of all it is another cluster's
+        (Gate(7, 5, Kind.OWNER, 3), ShardState(5, 3, "RO"), False),
+        (Gate(7, 5, Kind.OWNER, 3), ShardState(5, 3, "MOVED"), False),
+        (Gate(7, 5, Kind.COPIER, 3), ShardState(5, 4, "RO"), False),
+    ],
+)
+def test_a_refusal_says_whether_it_is_of_the_authority(gate: Gate, state: ShardState, is_of_authority: bool) -> None:
+    with pytest.raises(StaleEpoch) as refused:
+        gate.check_write(state)
+
+    assert refused.value.is_of_authority is is_of_authority
+
+
+@pytest.mark.parametrize(
     ("standing", "is_fenced"),
     [
         (Standing(), False),

@@ -12,7 +12,7 @@ import msgspec
 from schemaless_core.answers import ANY, PutResult
 from schemaless_core.canonical import canonical_bytes
 from schemaless_core.cell import Cell
-from schemaless_core.datastore import Datastore
+from schemaless_core.store import CellStore
 from tripstore.cli.arguments import ExpectedLatest, RowKey
 from tripstore.cli.bodies import parse_body
 from tripstore.cli.cell_log import log
@@ -76,8 +76,8 @@ def get(
       tripstore cell get 7d4bf1a0-92c5-4bf6-8d0c-8f8f3c1c9a11 STATUS
       tripstore cell get 7d4bf1a0-92c5-4bf6-8d0c-8f8f3c1c9a11 STATUS 2 --read replica
     """
-    with settings.open() as datastore:
-        store = datastore.using(read=read, deadline=deadline)
+    with settings.connect() as connected:
+        store = connected.using(read=read, deadline=deadline)
         found = (
             store.get_cell_latest(row_key, column_name)
             if ref_key is None
@@ -130,8 +130,8 @@ def put(
       tripstore cell put 7d4bf1a0-92c5-4bf6-8d0c-8f8f3c1c9a11 STATUS 2 - --expect-latest 1 < status.json
     """
     value = parse_body(_text(body))
-    with settings.open() as datastore:
-        result = datastore.using(deadline=deadline).put_cell(
+    with settings.connect() as connected:
+        result = connected.using(deadline=deadline).put_cell(
             row_key, column_name, ref_key, value, expect_latest=expect_latest
         )
     _print_result(PutDocument(row_key, column_name, result), as_json)
@@ -154,8 +154,8 @@ def append(
       tripstore cell append 7d4bf1a0-92c5-4bf6-8d0c-8f8f3c1c9a11 NOTES '{"event": 77, "text": "left a bag"}'
     """
     value = parse_body(_text(body))
-    with settings.open() as datastore:
-        result = datastore.using(deadline=deadline).append_cell(row_key, column_name, value)
+    with settings.connect() as connected:
+        result = connected.using(deadline=deadline).append_cell(row_key, column_name, value)
     _print_result(PutDocument(row_key, column_name, result), as_json)
 
 
@@ -184,8 +184,8 @@ def history(
     Example:
       tripstore cell history 7d4bf1a0-92c5-4bf6-8d0c-8f8f3c1c9a11 STATUS --limit 10
     """
-    with settings.open() as datastore:
-        store = datastore.using(read=read, deadline=deadline)
+    with settings.connect() as connected:
+        store = connected.using(read=read, deadline=deadline)
         found = store.get_history(row_key, column_name, before=before, limit=limit)
     _print_cells(found, as_json)
 
@@ -211,15 +211,15 @@ def row(
     Example:
       tripstore cell row 7d4bf1a0-92c5-4bf6-8d0c-8f8f3c1c9a11
     """
-    with settings.open() as datastore:
-        found = _row(datastore.using(read=read, deadline=deadline), row_key, columns)
+    with settings.connect() as connected:
+        found = _row(connected.using(read=read, deadline=deadline), row_key, columns)
     _print_cells(found, as_json)
 
 
 cell.add_command(log)
 
 
-def _row(store: Datastore, row_key: UUID, columns: tuple[str, ...]) -> list[Cell]:
+def _row(store: CellStore, row_key: UUID, columns: tuple[str, ...]) -> list[Cell]:
     found = store.get_row(row_key, columns or None)
     return [found[name] for name in sorted(found)]
 

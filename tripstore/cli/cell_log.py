@@ -12,7 +12,7 @@ import msgspec
 
 from schemaless_core.answers import Location, Position, ShardPage
 from schemaless_core.canonical import canonical_bytes
-from schemaless_core.datastore import Datastore
+from schemaless_core.store import CellStore
 from tripstore.cli.arguments import PlaceInLog, located
 from tripstore.cli.documents import CellDocument, cell_document, print_document
 from tripstore.cli.options import Command, Settings, deadline_option, json_option, pass_settings, read_option
@@ -66,9 +66,9 @@ def log(
     """
     if follow and as_json:
         raise click.UsageError("--follow has no end, and --json is one document: leave one of them out.")
-    with settings.open() as datastore:
-        store = datastore.using(read=read, deadline=deadline)
-        start = located(store.config.datastore, place)
+    with settings.connect() as connected:
+        store = connected.using(read=read, deadline=deadline)
+        start = located(connected.facade.config.core.datastore, place)
         wanted = DEFAULT_LIMIT if limit is None and not follow else limit
         pages = _pages(store, shard, start, wanted, follow)
         if as_json:
@@ -78,7 +78,7 @@ def log(
                 _print_page(page, is_quiet=follow)
 
 
-def _pages(store: Datastore, shard: int, start: Location, limit: int | None, follow: bool) -> Iterator[ShardPage]:
+def _pages(store: CellStore, shard: int, start: Location, limit: int | None, follow: bool) -> Iterator[ShardPage]:
     """Yield pages until the limit or, unless followed, the head is reached; at least one."""
     left = limit
     while True:

@@ -36,6 +36,8 @@ from tripstore.cutover.gates import complete_verdicts, refusals
 from tripstore.cutover.perform import Order, perform
 from tripstore.cutover.plan import CutoverPlan, Direction, plan
 from tripstore.handover.authority import Backend
+from tripstore.handover.settle import follow, settle
+from tripstore.handover.steps import run
 from tripstore.phase import Phase
 from tripstore.ports.control import RealControlPort
 from tripstore.ports.legacy import RealLegacyPort
@@ -183,14 +185,17 @@ def _hand_over(
     if force and not why:
         raise click.UsageError("--force wants --why: somebody will ask.")
     with both(settings) as stores:
+        _refuse_complete(stores)
+        if not dry_run:
+            _settle(stores)
         planned = _planned(stores, direction)
-        _refuse_complete(planned, stores)
         document = plan_document(planned)
         if dry_run or (planned.refusals and not force):
             return _show_plan(document, as_json=as_json)
         forced = [verdict.name for verdict in planned.refusals]
         if forced:
-            show(*gates_screen([gate for gate in document.gates if not gate.is_passed])) if not as_json else None
+            if not as_json:
+                show(*gates_screen([gate for gate in document.gates if not gate.is_passed]))
             click.echo(f"FORCED, though {len(forced)} gates refuse: {', '.join(forced)}.", err=True)
         seconds = stores.facade.config.mirror.max_pause_seconds
         ask(f"Make {direction.target.value} the authority? Callers wait for {seconds:g} s at most.", is_answered=yes)
@@ -230,7 +235,18 @@ def _away(stores: Both) -> Direction:
     return Direction.FORWARD if row.backend is Backend.LEGACY else Direction.BACK
 
 
-def _refuse_complete(planned: CutoverPlan, stores: Both) -> None:
+def _settle(stores: Both) -> None:
+    """Finish what somebody began who was killed: a hand-over is waited for, and undone when it takes too long."""
+    ports = stores.duo.ports
+    row = ports.control.authority()
+    if row.is_open:
+        run(settle(ports))
+    else:
+        with waiting(f"waiting for hand-over {row.switch_id} to end"):
+            run(follow(ports, row))
+
+
+def _refuse_complete(stores: Both) -> None:
     """Capture is gone and the tables are closed: whatever is forced, Postgres cannot be the authority."""
     if stores.facade.flags.find().store_phase is Phase.COMPLETE:
         raise Refused("The migration is complete: there is no way back.", hint="Postgres has missed writes since then.")

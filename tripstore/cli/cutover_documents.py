@@ -94,7 +94,9 @@ def cutover_document(performed: Performed, order: Order) -> CutoverDocument:
 
 
 def print_cutover(document: CutoverDocument) -> None:
-    rows = [(step.name, step.sentence, f"{step.times}x", f"{1000 * (step.seconds or 0):.1f} ms") for step in document.steps]
+    rows = [
+        (step.name, step.sentence, f"{step.times}x", f"{1000 * (step.seconds or 0):.1f} ms") for step in document.steps
+    ]
     show(table(("step", "", "", ""), rows), Text())
     waited = "nobody waited" if document.pause_seconds is None else f"callers waited for {document.pause_seconds:.3f} s"
     where = f"{document.authority} is the authority at epoch {document.epoch}"

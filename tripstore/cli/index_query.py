@@ -78,11 +78,11 @@ def query(
       tripstore index query driver_partner_index 4b1e2f6c-6a2b-4f0e-9d7c-0d6a3c1f9b55 \\
         --where 'trip_created_at between 2026-03-01T00:00:00Z and 2026-04-01T00:00:00Z' --order-by trip_created_at
     """
-    with settings.open() as datastore:
-        definition = _definition(datastore, name)
+    with settings.connect() as store:
+        definition = _definition(store.facade.store, name)
         value = shard_value if definition is None else typed(definition.shard_field, shard_value)
         where = [parse_condition(definition, text) for text in conditions]
-        page = datastore.using(read=read, deadline=deadline).query_index(
+        page = store.using(read=read, deadline=deadline).query_index(
             name,
             value,
             where,

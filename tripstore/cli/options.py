@@ -16,6 +16,8 @@ import click
 from schemaless_core.datastore import Datastore
 from tripstore.cli.logs import show_logs
 from tripstore.config import DEFAULT_FILE, ENVIRONMENT_VARIABLE, TripstoreConfig, load_config
+from tripstore.store import TripStore
+from tripstore.wiring import build
 
 Decorated = TypeVar("Decorated", bound=Callable[..., Any])
 
@@ -33,6 +35,10 @@ class Settings:
     def load(self) -> TripstoreConfig:
         """Read the configuration file."""
         return load_config(self.config)
+
+    def connect(self) -> TripStore:
+        """Open both stores of the configuration file behind one API."""
+        return TripStore(build(self.load()))
 
     def open(self) -> Datastore:
         """Open the datastore of the configuration file."""

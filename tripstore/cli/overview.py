@@ -20,6 +20,8 @@ from schemaless_core.deadline import Deadline
 from schemaless_core.errors import ControlUnavailable, InvalidServer, SchemalessError, SchemaMissing, Unavailable
 from schemaless_core.standing import ShardHead, ShardStatus
 from tripstore.cli.groups import GroupView, look_at_groups, unmaintained
+from tripstore.cli.migration_view import MigrationView, look_at_migration
+from tripstore.facade.facade import Facade
 
 LOOK_SECONDS = 2.0
 AUDIT_ENTRIES = 5
@@ -71,6 +73,8 @@ class Overview(msgspec.Struct, frozen=True):
     control: ControlView
     groups: list[GroupView]
     unmaintained: list[str]
+    #: Null where there is one store.
+    migration: MigrationView | None
 
 
 class _Look(msgspec.Struct):
@@ -80,10 +84,12 @@ class _Look(msgspec.Struct):
     trouble: str | None
 
 
-def overview(datastore: Datastore) -> Overview:
+def overview(facade: Facade) -> Overview:
     """Look at everything once."""
+    datastore = facade.store
     nodes = [guarded for cluster in datastore.clusters.values() for guarded in cluster.nodes]
-    with ThreadPoolExecutor(len(nodes) + 2) as executor:
+    with ThreadPoolExecutor(len(nodes) + 3) as executor:
+        migration = executor.submit(look_at_migration, facade)
         control = executor.submit(_control, datastore)
         groups = executor.submit(_groups, datastore)
         looks = dict(zip(map(id, nodes), executor.map(_look, nodes), strict=True))
@@ -97,6 +103,7 @@ def overview(datastore: Datastore) -> Overview:
         and all(server.is_up for cluster in clusters for server in cluster.servers)
         and len(heads) == datastore.config.shards
         and all(view.is_fine for view in groups.result())
+        and ((seen := migration.result()) is None or seen.is_fine)
     )
     config = datastore.config
     return Overview(
@@ -109,6 +116,7 @@ def overview(datastore: Datastore) -> Overview:
         control.result(),
         groups.result(),
         unmaintained(datastore, groups.result()) if control.result().is_up else [],
+        migration.result(),
     )
 
 

@@ -8,12 +8,15 @@ import click
 
 from tripstore.cli.audit import audit
 from tripstore.cli.cell import cell
+from tripstore.cli.cutover import cutover
 from tripstore.cli.dev import dev
 from tripstore.cli.doctor import doctor
 from tripstore.cli.ids import ids
 from tripstore.cli.index import index
 from tripstore.cli.init import init
+from tripstore.cli.mirror import mirror
 from tripstore.cli.options import Command, Group, global_options
+from tripstore.cli.phase import phase
 from tripstore.cli.schema import schema
 from tripstore.cli.status import status
 from tripstore.cli.triggers import triggers
@@ -24,7 +27,7 @@ from tripstore.demo.command import demo
 @click.group(cls=Group, params=global_options(hidden=False))
 @click.version_option(version("tripstore"), prog_name="tripstore")
 def root() -> None:
-    """Keep cells in sharded MySQL, MariaDB or SQLite, and look after them.
+    """Keep cells in sharded MySQL, MariaDB or SQLite, move them there from Postgres, and look after them.
 
     Global options may stand before the command's name or after it. Exit codes: 0 fine, 1 differences found or failed,
     2 wrong call or configuration, 3 not verified enough, 4 refused by a gate, 5 interrupted and resumable,
@@ -45,6 +48,22 @@ def _take_global_options(command: click.Command) -> None:
         command.params.extend(global_options(hidden=True))
 
 
-for command in (init, doctor, status, demo, dev, schema, cell, index, triggers, worker, audit, ids):
+for command in (
+    init,
+    doctor,
+    status,
+    demo,
+    dev,
+    schema,
+    cell,
+    index,
+    triggers,
+    worker,
+    audit,
+    ids,
+    phase,
+    mirror,
+    cutover,
+):
     _take_global_options(command)
     root.add_command(command)

@@ -20,6 +20,7 @@ from tripstore.cli.options import Group, Settings, json_option, pass_settings
 from tripstore.cli.progress import progress
 from tripstore.cli.tables import show, table
 from tripstore.config import TripstoreConfig
+from tripstore.mirror.reverse import register_reverse
 
 _AUTHORITY = "the legacy store is the authority until `tripstore cutover switch`."
 
@@ -111,6 +112,8 @@ def apply(settings: Settings, dry_run: bool, as_json: bool) -> Exit:
             status = _status_of(config)
             done = datastore.create_schema(status=status, progress=advance)
             copies = datastore.authority.make_copies() if status is ShardStatus.COPY else 0
+            if status is ShardStatus.COPY:
+                register_reverse(datastore)
         legacy_plan = None if legacy is None else legacy.apply()
     document = _document(done, status, copies, time.perf_counter() - started, legacy_plan)
     if as_json:

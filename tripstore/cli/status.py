@@ -12,13 +12,14 @@ from rich.console import Group, RenderableType
 from rich.live import Live
 from rich.text import Text
 
-from schemaless_core.datastore import Datastore
 from tripstore.cli.documents import print_document
 from tripstore.cli.exits import Exit
 from tripstore.cli.groups import screen
+from tripstore.cli.migration_view import migration_screen
 from tripstore.cli.options import Command, Settings, json_option, pass_settings
 from tripstore.cli.overview import ClusterView, Overview, ServerView, overview
 from tripstore.cli.tables import console, show, table
+from tripstore.facade.facade import Facade
 
 
 @click.command(cls=Command)
@@ -29,8 +30,11 @@ from tripstore.cli.tables import console, show, table
 def status(settings: Settings, watch: bool, interval: float, as_json: bool) -> Exit:
     """Show servers, shards by state, cells, how far replicas are behind, the last changes, and groups of triggers.
 
-    Exit code 1 when a server does not answer, a shard is missing, or a group is halted or not served. Where there are
-    groups a look takes some seconds: who serves them is seen by a heartbeat.
+    With a legacy store: the phase, the authority, how far the mirror is behind, and what was compared.
+
+    Exit code 1 when a server does not answer, a shard is missing, a group is halted or not served, the mirror is late
+    or has set something aside, or a comparison failed. Where there are groups a look takes some seconds: who serves
+    them is seen by a heartbeat.
 
     \b
     Example:
@@ -39,10 +43,10 @@ def status(settings: Settings, watch: bool, interval: float, as_json: bool) -> E
     """
     if watch and as_json:
         raise click.UsageError("--watch has no end, and --json is one document: leave one of them out.")
-    with settings.open() as datastore:
+    with settings.connect() as store:
         if watch:
-            return _watch(datastore, interval)
-        seen = overview(datastore)
+            return _watch(store.facade, interval)
+        seen = overview(store.facade)
     if as_json:
         print_document(seen)
     else:
@@ -50,16 +54,16 @@ def status(settings: Settings, watch: bool, interval: float, as_json: bool) -> E
     return Exit.FINE if seen.is_fine else Exit.FAILED
 
 
-def _watch(datastore: Datastore, interval: float) -> Exit:
+def _watch(facade: Facade, interval: float) -> Exit:
     """Ctrl-C is the way out, so it is no failure."""
     try:
         if sys.stdout.isatty():
             with Live(console=console(), auto_refresh=False, screen=True) as live:
                 while True:
-                    live.update(_screen(overview(datastore)), refresh=True)
+                    live.update(_screen(overview(facade)), refresh=True)
                     time.sleep(interval)
         while True:
-            show(_screen(overview(datastore)))
+            show(_screen(overview(facade)))
             time.sleep(interval)
     except KeyboardInterrupt:
         return Exit.FINE
@@ -72,6 +76,7 @@ def _screen(seen: Overview) -> RenderableType:
         Text(),
         table(("cluster", "role", "server", "behind", "shards", ""), _servers(seen)),
         Text(),
+        *([] if seen.migration is None else [*migration_screen(seen.migration), Text()]),
         *_control(seen),
         *_groups(seen),
     )

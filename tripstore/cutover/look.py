@@ -91,7 +91,7 @@ class Looker:
             begin = _Beginning(pool)
             authority = begin(self._control.authority)
             flags = begin(self._flags.find)
-            capture = begin(self._capture)
+            capture = begin(self.capture)
             mirror = begin(self._mirror)
             writers = begin(self._writers)
             reverse = begin(self._reverse)
@@ -117,7 +117,8 @@ class Looker:
             writers=writers.result(),
         )
 
-    def _capture(self) -> CaptureFacts:
+    def capture(self) -> CaptureFacts:
+        """Whether capture stands; raises what the database raises."""
         config = self._legacy_config
         with connected(config.postgres.text, "cutover") as connection:
             may_truncate = config.limits.truncate == "allow"
@@ -200,10 +201,11 @@ class _Beginning:
         self._pool = pool
 
     def __call__(self, look: Callable[[], T]) -> Future[T | Unknown]:
-        return self._pool.submit(_known, look)
+        return self._pool.submit(known, look)
 
 
-def _known(look: Callable[[], T]) -> T | Unknown:
+def known(look: Callable[[], T]) -> T | Unknown:
+    """What a look finds, or why nobody can say."""
     try:
         return look()
     except (SchemalessError, TripstoreError) as error:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from schemaless_core.errors import InvalidConfig
+
 
 @dataclass(frozen=True, slots=True)
 class CutoverSettings:
@@ -19,3 +21,9 @@ class CutoverSettings:
     confidence: float = 0.95  #: How sure the bound is.
     comparisons_min: int = 1000  #: Of each operation class so many are compared, whatever the bound says.
     evidence_hours: int = 168  #: Comparisons, diffs and verifications that are older say nothing.
+
+    def __post_init__(self) -> None:
+        for name in ("mismatch_rate_max", "confidence"):
+            value = getattr(self, name)
+            if not 0 < value < 1:
+                raise InvalidConfig(f"cutover.{name}", f"{value} is not between 0 and 1", hint="0.95 is 95 %.")

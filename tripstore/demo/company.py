@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from uuid import UUID
 
 from schemaless_core import CellKey
@@ -30,8 +32,9 @@ _CAPTURED = "SELECT row_key::text, column_name, ref_key, row IS NULL FROM tripst
 _FARE = "SELECT fare_amount::text, base_version FROM public.trips WHERE trip_uuid = %s"
 
 
-def show_the_company(step: Step) -> None:
-    """Install everything while services write; then hold what was captured against what the store answers."""
+@contextmanager
+def running_company() -> Iterator[str]:
+    """A Postgres with the company's tables, some trips, and rights for its services; its URL."""
     with LocalServers() as servers:
         server = servers.postgres("company")
         server.query("CREATE DATABASE company")
@@ -39,13 +42,20 @@ def show_the_company(step: Step) -> None:
         CompanySchema(url).upgrade()
         create_roles(url)
         Seeds(url).plant(TRIPS)
-        step.say(f"Postgres {server.version} with {TRIPS} trips of integer ids, and services that write to them")
-        layout = load_layout(LAYOUT)
-        _install(step, url, layout)
-        _work(step, url)
-        with PostgresBackend(LegacyDatabase(url), layout, shards=SHARDS) as store:
-            _hold_against(step, url, store)
-            _put(step, url, store)
+        yield url
+
+
+def show_the_company(step: Step, url: str) -> None:
+    """Install everything while services write; then hold what was captured against what the store answers."""
+    with connected(url, "demo") as connection:
+        ((version,),) = rows(connection, "SHOW server_version")
+    step.say(f"Postgres {version} with {TRIPS} trips of integer ids, and services that write to them")
+    layout = load_layout(LAYOUT)
+    _install(step, url, layout)
+    _work(step, url)
+    with PostgresBackend(LegacyDatabase(url), layout, shards=SHARDS) as store:
+        _hold_against(step, url, store)
+        _put(step, url, store)
 
 
 def _install(step: Step, url: str, layout: Layout) -> None:

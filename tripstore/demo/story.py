@@ -14,9 +14,10 @@ from schemaless_core.datastore import Datastore
 from tripstore.config import load_config
 from tripstore.demo import accidents, drivers, riders
 from tripstore.demo.billing import BOOKS
-from tripstore.demo.company import show_the_company
+from tripstore.demo.company import running_company, show_the_company
 from tripstore.demo.crew import Crew
 from tripstore.demo.journal import Acknowledged, digest
+from tripstore.demo.migration import COMMAND, move_the_company
 from tripstore.demo.playground import SHARDS, Engine, Playground, playground
 from tripstore.demo.report import DemoReport, Narrator, Step, Sums
 from tripstore.demo.workers import Workers
@@ -118,9 +119,13 @@ class Story:
             self._promises += drivers.find_drives(step, workers, self._place.config)
 
     def _company(self) -> None:
-        title = "Show a company's own Postgres through the same API, while its services write"
-        with self._narrator.step(title, "tripstore init --from postgresql://… && tripstore schema apply") as step:
-            show_the_company(step)
+        with running_company() as url:
+            title = "Show a company's own Postgres through the same API, while its services write"
+            with self._narrator.step(title, "tripstore init --from postgresql://… && tripstore schema apply") as step:
+                show_the_company(step, url)
+            title = "Move its trips to Schemaless, switch while a service writes, go back, and switch again"
+            with self._narrator.step(title, COMMAND) as step:
+                move_the_company(step, url, self._scratch / "migration")
 
     def _tail(self, store: Datastore) -> dict[CellKey, Cell]:
         with self._narrator.step("Tail the log of all shards to its end", "store.get_cells_for_shards({…})") as step:

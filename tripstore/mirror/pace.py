@@ -8,6 +8,8 @@ from tripstore.handover.relay import CHANGES_PER_CLAIM
 
 #: Between two looks at an empty queue.
 POLL_SECONDS = 0.01
+#: While most of what is claimed waits for a server: it is claimed again and again.
+WAITING_SECONDS = 0.1
 #: The longest rest while nothing can be delivered.
 REST_SECONDS_MAX = 1.0
 FIRST_LIMIT = 100
@@ -43,18 +45,24 @@ class Pace:
 
     def after(self, carried: Carried, seconds: float) -> float:
         """Learn from a claim that took so long; how long to rest now."""
-        if carried.is_stuck:
-            return self.after_failure()
-        self._rest_seconds = 0.0
         is_full = carried.claimed >= self.limit
         if seconds > SLOW_SECONDS:
             self.limit = max(self.limit // 2, LIMIT_MIN)
         elif is_full and seconds < QUICK_SECONDS:
+            # Also when nothing of it was taken: behind the changes of a server that is down are those of others.
             self.limit = min(self.limit * 2, CHANGES_PER_CLAIM)
+        if carried.is_stuck:
+            return self._longer()
+        self._rest_seconds = 0.0
+        if carried.waiting > carried.delivered:
+            return WAITING_SECONDS
         return 0.0 if is_full else POLL_SECONDS
 
     def after_failure(self) -> float:
-        """The mirror, or Postgres, does not answer: ask less and less often."""
-        self._rest_seconds = min(max(2 * self._rest_seconds, POLL_SECONDS), REST_SECONDS_MAX)
+        """Postgres did not answer, or nobody knows what is wrong: ask for less and less often."""
         self.limit = max(self.limit // 2, LIMIT_MIN)
+        return self._longer()
+
+    def _longer(self) -> float:
+        self._rest_seconds = min(max(2 * self._rest_seconds, POLL_SECONDS), REST_SECONDS_MAX)
         return self._rest_seconds

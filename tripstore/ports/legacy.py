@@ -39,11 +39,12 @@ class RealLegacyPort:
         self._claimed_by = claimed_by or socket.gethostname()
         self._lease_seconds = lease_seconds
         self._mine = threading.local()
+        self._owner = (0, backend.as_owner(0))
 
     def call(self, operation: Operation[T], epoch: int) -> T | Refused:
         """Do it as the authority of this epoch. Of a batch, a part may have been stored before it was refused."""
         try:
-            return operation(self._backend.as_owner(epoch))
+            return operation(self._as_owner(epoch))
         except StaleEpoch:
             return REFUSED
         except BatchFailed as failed:
@@ -128,6 +129,14 @@ class RealLegacyPort:
     def close(self) -> None:
         """Let go of this thread's barrier."""
         self._barrier.release()
+
+    def _as_owner(self, epoch: int) -> PostgresBackend:
+        """The store of an epoch: made once for all its calls. Whoever races here makes it twice."""
+        known, store = self._owner
+        if known != epoch:
+            store = self._backend.as_owner(epoch)
+            self._owner = (epoch, store)
+        return store
 
     def _run(self, verb: Callable[[LegacyConnection], T], changes: int = 0) -> T:
         deadlines = self._database.settings.deadlines

@@ -98,6 +98,7 @@ def _transact(connection: DeadlineConnection, statements: list[bytes], deadline:
         except err.Error as error:
             if not is_lock_wait(error) or deadline.is_over:
                 raise
+            reach("authority.lock_waited")
             connection.rollback()
         else:
             return

@@ -1,0 +1,350 @@
+"""The reverse mirror: rehearses while Postgres is the authority, writes into the legacy tables while Schemaless is."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+from uuid import UUID, uuid4
+
+import pytest
+
+from schemaless_core import Cell, CellKey, Json
+from schemaless_core.errors import Unavailable
+from tests.chaos.actors import running, wait_until
+from tests.facades import Migration, migration
+from tests.mirrors import (
+    QUICK,
+    counted,
+    different,
+    log_of,
+    process,
+    relaying,
+    reverse_for_ever,
+    reversing,
+    rows_of,
+    wait_until_delivered,
+    wait_until_mirrored_back,
+)
+from tests.scale import SCALE
+from tests.stores import Stores
+from tripstore.backends.postgres.errors import LegacyUnavailable
+from tripstore.backends.postgres.layout.layout import LEGACY_ID
+from tripstore.handover.authority import Authority, Backend
+from tripstore.handover.steps import run
+from tripstore.handover.switch import reverse, switch
+from tripstore.local.servers import LocalServers
+from tripstore.mirror.mirror import Mirror
+from tripstore.mirror.reverse import GROUP
+from tripstore.phase import Phase
+
+ENGINES = [("postgres", "sqlite"), ("postgres18", "mariadb"), ("postgres", "mysql")]
+CI_ENGINES = ENGINES if SCALE >= 1 else ENGINES[:2]
+DRIVER = "11111111-1111-1111-1111-111111111111"
+
+
+@pytest.fixture
+def moving(servers: LocalServers, stores: Stores) -> Iterator[Migration]:
+    """In the phase shadow: Postgres is the authority."""
+    with migration(servers, stores, **QUICK) as made:
+        made.phase(Phase.SHADOW)
+        yield made
+
+
+@pytest.fixture
+def live(moving: Migration) -> Migration:
+    """Schemaless is the authority."""
+    moving.phase(Phase.LIVE)
+    return moving
+
+
+@pytest.fixture(params=CI_ENGINES, ids=["-".join(pair) for pair in CI_ENGINES])
+def live_everywhere(request: pytest.FixtureRequest, servers: LocalServers, stores: Stores) -> Iterator[Migration]:
+    postgres, engine = request.param
+    with migration(servers, stores, postgres=postgres, engine=engine, **QUICK) as made:
+        made.phase(Phase.SHADOW)
+        made.phase(Phase.LIVE)
+        yield made
+
+
+def parked(moving: Migration) -> list[tuple[tuple[Any, ...], str]]:
+    return [(tuple(each.key), each.kind) for each in Mirror(moving.facade).parked(is_reverse=True).listed(100)]
+
+
+def outcomes(mode: str) -> dict[str, float]:
+    names = ("equal", "stored", "different", "absent", "not_compared", "refused")
+    return {name: counted("tripstore_reverse_cells_total", mode=mode, outcome=name) for name in names}
+
+
+def since(before: dict[str, float], mode: str) -> dict[str, float]:
+    """What was counted since, without what was not."""
+    return {name: count - before[name] for name, count in outcomes(mode).items() if count > before[name]}
+
+
+def put_foreign(moving: Migration, key: UUID, ref_key: int = 1, body: Json = "foreign", column: str = "BASE") -> None:
+    moving.facade.store.as_copier().put_cell(key, column, ref_key, body)
+
+
+# The rehearsal.
+
+
+def test_cells_that_came_from_postgres_are_counted_as_equal_and_nothing_is_written(moving: Migration) -> None:
+    id_, _key = moving.legacy.trip()
+    moving.legacy.sql("UPDATE trips SET status = 'completed' WHERE id = %s", id_)
+    moving.store.put_cell(uuid4(), "FREE", 1, {"no": "table"})
+    before, changes = outcomes("rehearsal"), moving.legacy.changes()
+    with relaying(moving), reversing(moving):
+        wait_until_delivered(moving)
+        wait_until_mirrored_back(moving)
+
+    assert since(before, "rehearsal") == {"equal": 4.0}
+    assert moving.legacy.changes() == changes
+    assert parked(moving) == []
+
+
+def test_i12_what_nobody_knows_any_more_is_passed_and_not_counted_as_equal(moving: Migration) -> None:
+    id_, key = moving.legacy.trip()
+    moving.legacy.sql("UPDATE trips SET status = 'completed' WHERE id = %s", id_)
+    with relaying(moving):
+        wait_until_delivered(moving)
+    moving.legacy.sql("DELETE FROM tripstore.log WHERE row_key = %s", str(key))
+    before = outcomes("rehearsal")
+    with reversing(moving):
+        wait_until_mirrored_back(moving)
+
+    assert since(before, "rehearsal") == {"not_compared": 1.0, "equal": 2.0}
+    assert parked(moving) == []
+
+
+def test_a_cell_that_postgres_does_not_have_is_parked_with_its_row_and_passed_after_mending(moving: Migration) -> None:
+    key, other = uuid4(), uuid4()
+    put_foreign(moving, key, body={"status": "foreign"})
+    put_foreign(moving, key, 2, {"status": "its successor"})
+    before = outcomes("rehearsal")
+    with relaying(moving), reversing(moving):
+        wait_until("it is parked", lambda: len(parked(moving)) == 2)
+        moving.legacy.trip(row_key=other)
+        wait_until_delivered(moving)
+        wait_until_mirrored_back(moving)
+
+        assert parked(moving) == [((key, "BASE", 1), "failed"), ((key, "BASE", 2), "waiting")]
+        assert since(before, "rehearsal")["absent"] >= 3
+
+        moving.store.put_cell(key, "BASE", 1, {"status": "foreign"})
+        moving.store.put_cell(key, "BASE", 2, {"status": "its successor"})
+        assert Mirror(moving.facade).parked(is_reverse=True).retry(lambda change: change == (key, "BASE", 2)) == 2
+        wait_until("both went", lambda: parked(moving) == [])
+
+
+def test_i2_another_body_in_postgres_is_parked_and_names_no_body(moving: Migration) -> None:
+    key = uuid4()
+    put_foreign(moving, key, body={"status": "of schemaless"})
+    moving.store.put_cell(key, "BASE", 1, {"status": "of postgres"})
+    before = outcomes("rehearsal")
+    with reversing(moving):
+        wait_until("it is parked", lambda: len(parked(moving)) == 1)
+
+    [found] = Mirror(moving.facade).parked(is_reverse=True).listed(10)
+    assert "has another body under this key" in found.because
+    assert "of schemaless" not in found.because
+    assert since(before, "rehearsal")["different"] >= 3
+
+
+# The mirror.
+
+
+def test_whatever_is_put_into_schemaless_arrives_in_the_tables_and_nothing_comes_back(
+    live_everywhere: Migration,
+) -> None:
+    live, trip, early = live_everywhere, uuid4(), uuid4()
+    store = live.store
+    store.put_cell(trip, "BASE", 1, {"status": "requested", "driver_uuid": DRIVER, "extra": [1, 2]})
+    store.put_cell(trip, "STATUS", 1, {"result": "declined"})
+    store.put_cell(trip, "NOTES", 1 << 20, {"text": "hello"})
+    store.put_cell(early, "STATUS", 1, {"result": "before its parent"})
+    store.put_cell(trip, "BASE", 5, {"status": "completed", "fare": "12.5"})
+    store.put_cell(trip, "BASE", 3, {"status": "late"})
+    store.put_cell(trip, "NOTES", (1 << 20) + 1, None)
+    store.put_cell(early, "BASE", 1, {"status": "parent"})
+    store.put_cell(early, "FREE", 1, ["no table"])
+    with reversing(live), relaying(live):
+        wait_until_mirrored_back(live)
+
+    assert rows_of(live, trip) == [("completed", 5)]
+    assert rows_of(live, trip, "attempts") == [("declined", 1)]
+    assert rows_of(live, trip, "notes") == []
+    assert rows_of(live, early, "attempts") == [("before its parent", 1)]
+    assert different(live) == []
+    assert live.legacy.sql("SELECT count(*) FROM tripstore.queue") == [(0,)]
+    assert {change.origin for change in live.legacy.changes()} == {"reverse"}
+
+
+def test_a_row_made_in_schemaless_gets_its_legacy_id(live: Migration) -> None:
+    key = uuid4()
+    live.store.put_cell(key, "BASE", 1, {"status": "requested"})
+    assert live.store.legacy_id(key) is None
+    with reversing(live):
+        wait_until_mirrored_back(live)
+        wait_until("its id came", lambda: live.facade.store.get_cell(key, LEGACY_ID, 0) is not None)
+        wait_until_mirrored_back(live)
+
+    ((id_,),) = live.legacy.sql("SELECT id FROM trips WHERE trip_uuid = %s", str(key))
+    assert live.store.legacy_id(key) == id_
+    assert different(live) == []
+
+
+def test_a_trip_that_is_deleted_goes_from_the_tables_and_stays_away(live: Migration) -> None:
+    key = uuid4()
+    live.store.put_cell(key, "BASE", 1, {"status": "requested"})
+    with reversing(live):
+        wait_until_mirrored_back(live)
+        assert rows_of(live, key) == [("requested", 1)]
+        live.store.put_cell(key, "BASE", 2, None)
+        live.store.put_cell(key, "BASE", 1, {"status": "requested"})
+        wait_until_mirrored_back(live)
+
+    assert rows_of(live, key) == []
+    assert different(live) == []
+
+
+def test_what_the_tables_cannot_hold_is_parked_with_its_row_in_order_and_carried_after_mending(
+    live: Migration,
+) -> None:
+    live.legacy.sql("ALTER TABLE trips ADD CONSTRAINT short CHECK (length(status) < 10)")
+    owner = live.facade.store.as_owner(live.duo.ports.control.authority().epoch)
+    key, other = uuid4(), uuid4()
+    owner.put_cell(key, "BASE", 1, {"status": "much too long"})
+    owner.put_cell(key, "BASE", 2, {"status": "short"})
+    owner.put_cell(other, "BASE", 1, {"status": "short"})
+    with reversing(live):
+        wait_until("they are parked", lambda: len(parked(live)) == 2)
+        wait_until_mirrored_back(live)
+        assert parked(live) == [((key, "BASE", 1), "failed"), ((key, "BASE", 2), "waiting")]
+        assert (rows_of(live, key), rows_of(live, other)) == ([], [("short", 1)])
+
+        live.legacy.sql("ALTER TABLE trips DROP CONSTRAINT short")
+        assert Mirror(live.facade).parked(is_reverse=True).retry(None) == 2
+        wait_until("both went", lambda: parked(live) == [])
+
+    assert rows_of(live, key) == [("short", 2)]
+    assert live.duo.legacy.get_cell(key, "BASE", 1) == Cell(key, "BASE", 1, {"status": "much too long"})
+
+
+def test_a_parked_cell_closes_the_way_back(live: Migration) -> None:
+    live.legacy.sql("ALTER TABLE trips ADD CONSTRAINT short CHECK (length(status) < 10)")
+    epoch = live.duo.ports.control.authority().epoch
+    live.facade.store.as_owner(epoch).put_cell(uuid4(), "BASE", 1, {"status": "much too long"})
+    with reversing(live):
+        wait_until("it is parked", lambda: len(parked(live)) == 1)
+        wait_until_mirrored_back(live)
+
+    assert sum(live.duo.ports.store.unmirrored(server) for server in live.duo.ports.store.servers) > 0
+
+
+def test_cells_wait_while_postgres_is_away_and_none_is_parked(live: Migration) -> None:
+    key = uuid4()
+    live.store.put_cell(key, "BASE", 1, {"status": "requested"})
+    group = Mirror(live.facade).reverse()
+    cell = live.facade.store.get_cell(key, "BASE", 1)
+    assert cell is not None
+
+    def away() -> Authority:
+        raise LegacyUnavailable("Postgres is away.")
+
+    group._authority = away
+    outcome = group.deliver({0: [cell]})[0]
+
+    assert outcome.done == 0
+    assert isinstance(outcome.error, Unavailable)
+
+
+POINTS = ["reverse.looked", "put.before_commit", "reverse.applied", "triggers.before_advance"]
+
+
+@pytest.mark.parametrize("point", POINTS)
+def test_i1_a_reverse_mirror_that_is_killed_loses_nothing_and_another_takes_over(
+    live: Migration, failpoints: Path, point: str
+) -> None:
+    (failpoints / point).write_text("kill")
+    keys = [uuid4() for _ in range(20)]
+    for key in keys:
+        live.store.put_cell(key, "BASE", 1, {"status": "requested"})
+    with running([process(reverse_for_ever, live, failpoints)]):
+        wait_until(f"it died at {point}", (failpoints / f"{point}.hit").exists)
+        with reversing(live):
+            wait_until_mirrored_back(live)
+            wait_until("ids came", lambda: len(log_of(live)) == 40)
+            wait_until_mirrored_back(live)
+
+    assert [rows_of(live, key) for key in keys] == [[("requested", 1)]] * 20
+    assert different(live) == []
+
+
+def test_the_authority_row_is_read_after_the_cells(moving: Migration) -> None:
+    """A row that was read before them calls what an owner put since a rehearsal, and finds that Postgres lacks it."""
+    old = moving.duo.ports.control.authority()
+    moving.phase(Phase.LIVE)
+    key = uuid4()
+    moving.store.put_cell(key, "BASE", 1, {"status": "requested"})
+    cell = moving.facade.store.get_cell(key, "BASE", 1)
+    assert cell is not None
+    shard = moving.facade.store.shard_of(key)
+
+    assert Mirror(moving.facade).reverse().deliver({shard: [cell]})[shard].error is None
+    assert rows_of(moving, key) == [("requested", 1)]
+
+    # The control: as if the row had been read first. A second look at it keeps the cell from being set aside.
+    other = moving.store.put_cell(uuid4(), "BASE", 1, {"status": "requested"})
+    assert other.added_id is not None
+    late = moving.facade.store.get_cells_for_shard(other.shard, other.added_id - 1, 1).cells[0]
+    for rows, passes in (([old, old], False), ([old, moving.duo.ports.control.authority()], True)):
+        group = Mirror(moving.facade).reverse()
+        answers = iter(rows)
+        group._authority = lambda answers=answers: next(answers)
+        error = group.deliver({other.shard: [late]})[other.shard].error
+        assert isinstance(error, Unavailable) is passes
+        assert error is not None
+
+
+def test_a_whole_migration_forth_and_back_under_writes_leaves_both_stores_equal(moving: Migration) -> None:
+    """I1, I8, I9: a facade writes all the time, in whichever phase; relays and the reverse mirror carry."""
+    ended, keys, failures = threading.Event(), list[UUID](), list[BaseException]()
+
+    def write() -> None:
+        try:
+            while not ended.is_set():
+                keys.append(uuid4())
+                moving.store.put_cell(keys[-1], "BASE", 1, {"status": "requested"})
+                moving.store.put_cell(keys[-1], "STATUS", 1, {"result": "captured"})
+                moving.store.put_cell(keys[-1], "BASE", 2, {"status": "completed"})
+        except BaseException as error:  # noqa: BLE001  # raised by the test below
+            failures.append(error)
+
+    writer = threading.Thread(target=write)
+    with relaying(moving), reversing(moving):
+        writer.start()
+        for name, step in (("forth", switch), ("back", reverse), ("forth again", switch)):
+            count = len(keys)
+            wait_until("writes go on", lambda count=count: len(keys) > count + 20 or failures)  # type: ignore[misc]  # mypy knows no default of a lambda
+            outcome = run(step(moving.duo.ports, name))
+            assert outcome.is_decided, outcome.reason
+        count = len(keys)
+        wait_until("writes go on", lambda: len(keys) > count + 20 or failures)
+        ended.set()
+        writer.join(60)
+        wait_until_mirrored_back(moving)
+        wait_until_delivered(moving)
+
+    assert failures == []
+    assert moving.duo.ports.control.authority().is_open_for(Backend.STORE)
+    wanted = [CellKey(key, column, ref) for key in keys for column, ref in (("BASE", 1), ("STATUS", 1), ("BASE", 2))]
+    assert None not in moving.facade.store.get_cells(wanted)
+    assert different(moving) == []
+
+
+def test_the_group_is_created_once_and_begins_at_now(moving: Migration) -> None:
+    record = moving.facade.store.triggers.coordinator.find_group(GROUP)
+
+    assert record is not None
+    assert record.start == "now"

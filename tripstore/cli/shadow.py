@@ -1,0 +1,253 @@
+"""`tripstore shadow`: how many reads are compared, and what came of it, per operation and with its bound."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from datetime import UTC, date, datetime, timedelta
+
+import click
+import msgspec
+from rich.console import RenderableType
+from rich.text import Text
+
+from schemaless_core.control.ledgers import Ledgers
+from tripstore.cli.both import Both, both, why_option
+from tripstore.cli.documents import print_document
+from tripstore.cli.exits import Exit
+from tripstore.cli.options import Group, Settings, json_option, pass_settings
+from tripstore.cli.tables import show, table
+from tripstore.config import TripstoreConfig
+from tripstore.cutover.settings import CutoverSettings
+from tripstore.facade.flags import Comparing, Flags
+from validation.confidence import comparisons_missing, upper_bound
+from validation.ledger import KnownMismatch, OperationCounts, ShadowLedger
+from validation.sampling import SamplingSettings
+
+
+class ComparingDocument(msgspec.Struct, frozen=True):
+    """How much is compared: the JSON document of `set`. Null in `set_…`: what the configuration says holds."""
+
+    phase: str
+    is_comparing: bool
+    share: float
+    per_second: float
+    set_share: float | None
+    set_per_second: float | None
+    #: Rules of the configuration that hold today, and those that have ended.
+    ignores: int
+    ignores_ended: int
+
+
+class OperationDocument(msgspec.Struct, frozen=True):
+    """An operation class. `rate_below` is the upper end of its mismatch rate; `missing` comparisons are too few."""
+
+    operation: str
+    compared: int
+    equal: int
+    in_flight: int
+    ignored: int
+    mismatches: int
+    by_class: dict[str, int]
+    not_compared: int
+    by_reason: dict[str, int]
+    rate_below: float
+    missing: int
+
+
+class ShadowDocument(msgspec.Struct, frozen=True):
+    """The JSON document of `status`."""
+
+    comparing: ComparingDocument
+    since: datetime
+    confidence: float
+    rate_wanted: float
+    operations: list[OperationDocument]
+    mismatches: list[KnownMismatch]
+
+
+@click.group(cls=Group)
+def shadow() -> None:
+    """Reads that are replayed against the other store and compared, in the phases shadow and live.
+
+    \b
+    Example:
+      tripstore shadow set --share 0.05
+      tripstore shadow status
+    """
+
+
+@shadow.command("set")
+@click.option("--share", type=click.FloatRange(0, 1), help="Of all reads: 0.1 is every tenth, 0 none.")
+@click.option("--per-second", type=click.FloatRange(0), help="So many at most, in each process.")
+@click.option("--reset", is_flag=True, help="What is not given goes back to what the configuration says.")
+@why_option
+@click.option("--dry-run", is_flag=True, help="Say what would be compared and change nothing.")
+@json_option
+@pass_settings
+def set_shadow(
+    settings: Settings,
+    share: float | None,
+    per_second: float | None,
+    reset: bool,
+    why: str,
+    dry_run: bool,
+    as_json: bool,
+) -> None:
+    """Compare more reads, or fewer, from now on. Every process follows within a second.
+
+    \b
+    Example:
+      tripstore shadow set --share 1 --per-second 50 --why "before the switch"
+    """
+    if share is None and per_second is None and not reset:
+        raise click.UsageError("Give --share, --per-second, or --reset.")
+    with both(settings) as stores:
+
+        def change(flags: Flags) -> Flags:
+            known = (
+                replace(Comparing(), is_against_itself=flags.comparing.is_against_itself) if reset else flags.comparing
+            )
+            wanted = replace(
+                known,
+                share=known.share if share is None else share,
+                per_second=known.per_second if per_second is None else per_second,
+            )
+            return replace(flags, comparing=wanted)
+
+        book = stores.facade.flags
+        flags = change(book.find()) if dry_run else book.change(change, "shadow.set", why)
+        document = _comparing(stores, flags)
+    if as_json:
+        print_document(document)
+    else:
+        show(*_comparing_screen(document))
+        click.echo("Nothing was changed." if dry_run else "Every process follows within a second.")
+
+
+@shadow.command("status")
+@click.option("--hours", type=click.IntRange(1), metavar="N", help="Of so many hours; else cutover.evidence_hours.")
+@click.option("--mismatches", "shown", type=click.IntRange(0, 1000), default=10, show_default=True, metavar="N")
+@json_option
+@pass_settings
+def status(settings: Settings, hours: int | None, shown: int, as_json: bool) -> Exit:
+    """Show what was compared of each operation, how high its mismatch rate may be, and the last mismatches.
+
+    Processes write their counts every few seconds. Exit code 1 when something differs, 3 when too little was compared
+    to say that the rate is small enough.
+
+    \b
+    Example:
+      tripstore shadow status --hours 24
+      tripstore shadow status --json | jq '.operations[] | select(.missing > 0)'
+    """
+    with both(settings) as stores:
+        document = _status(stores, hours, shown)
+    if as_json:
+        print_document(document)
+    else:
+        show(*_screen(document))
+    if any(each.mismatches for each in document.operations):
+        return Exit.FAILED
+    is_enough = document.operations and not any(each.missing for each in document.operations)
+    return Exit.FINE if is_enough else Exit.NOT_VERIFIED
+
+
+def _status(stores: Both, hours: int | None, shown: int) -> ShadowDocument:
+    facade, settings = stores.facade, stores.facade.config.cutover
+    since = datetime.now(UTC) - timedelta(hours=hours or settings.evidence_hours)
+    ledger = ShadowLedger(Ledgers(facade.store.control))
+    return ShadowDocument(
+        _comparing(stores, facade.flags.find()),
+        since,
+        settings.confidence,
+        settings.mismatch_rate_max,
+        [_operation(found, settings) for found in ledger.operations(since)],
+        ledger.mismatches(shown) if shown else [],
+    )
+
+
+def _operation(found: OperationCounts, settings: CutoverSettings) -> OperationDocument:
+    mismatches, compared = found.mismatches, found.compared
+    missing = comparisons_missing(mismatches, compared, settings.mismatch_rate_max, settings.confidence)
+    return OperationDocument(
+        found.operation,
+        compared,
+        found.equal,
+        found.in_flight,
+        found.ignored,
+        mismatches,
+        dict(found.by_class),
+        found.not_compared,
+        dict(found.by_reason),
+        upper_bound(mismatches, compared, settings.confidence),
+        max(missing, settings.comparisons_min - compared, 0),
+    )
+
+
+def _comparing(stores: Both, flags: Flags) -> ComparingDocument:
+    row = stores.duo.ports.control.authority()
+    config, said = stores.facade.config, flags.comparing
+    sampling = _configured(config)
+    today = datetime.now(UTC).date()
+    return ComparingDocument(
+        flags.phase(row),
+        flags.phase(row).route.asks_other,
+        sampling.share if said.share is None else said.share,
+        sampling.per_second if said.per_second is None else said.per_second,
+        said.share,
+        said.per_second,
+        _ignores(config, today),
+        len(config.ignores) - _ignores(config, today),
+    )
+
+
+def _configured(config: TripstoreConfig) -> SamplingSettings:
+    return SamplingSettings(config.shadow.share, config.shadow.per_second)
+
+
+def _ignores(config: TripstoreConfig, today: date) -> int:
+    return sum(today < rule.until for rule in config.ignores)
+
+
+def _comparing_screen(document: ComparingDocument) -> Iterator[RenderableType]:
+    said = f"{100 * document.share:g} % of the reads, at most {document.per_second:g} a second in each process"
+    if not document.is_comparing:
+        said = f"nothing, in phase {document.phase}; in shadow and live {said}"
+    yield Text(f"compared: {said}", style="bold")
+    ended = f", {document.ignores_ended} more have ended" if document.ignores_ended else ""
+    yield Text(f"{document.ignores} rules say what is ignored{ended}")
+
+
+def _screen(document: ShadowDocument) -> Iterator[RenderableType]:
+    yield from _comparing_screen(document.comparing)
+    yield Text()
+    if not document.operations:
+        yield Text(f"Nothing was compared since {document.since:%Y-%m-%d %H:%M}.", style="yellow")
+        return
+    wanted = f"rate, {document.confidence:.0%} sure"
+    headings = ("operation", "compared", "in flight", "ignored", "mismatches", wanted, "missing", "not compared")
+    yield table(headings, [_row(each) for each in document.operations])
+    yield Text(f"wanted: a rate below {100 * document.rate_wanted:.4g} % of each operation", style="dim")
+    if document.mismatches:
+        yield Text()
+        rows = [
+            (str(each.at)[:19], each.operation, each.kind, each.entry, each.path, each.command)
+            for each in document.mismatches
+        ]
+        yield table(("mismatch", "operation", "class", "entry", "path", "look at it"), rows)
+
+
+def _row(each: OperationDocument) -> tuple[str | Text, ...]:
+    classes = ", ".join(f"{count:,} {kind}" for kind, count in each.by_class.items())
+    reasons = ", ".join(f"{count:,} {reason}" for reason, count in each.by_reason.items())
+    return (
+        each.operation,
+        f"{each.compared:,}",
+        f"{each.in_flight:,}",
+        f"{each.ignored:,}",
+        Text(classes or "0", style="bold red" if each.mismatches else "green"),
+        f"below {100 * each.rate_below:.4g} %",
+        Text(f"{each.missing:,}", style="yellow" if each.missing else "green"),
+        reasons or "0",
+    )
