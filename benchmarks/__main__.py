@@ -12,13 +12,14 @@ from typing import cast
 
 import click
 
-from benchmarks import audit, cells, indexes, legacy, triggers
+from benchmarks import audit, cells, facade, indexes, legacy, triggers
 from benchmarks.timing import Comparison, middle_of
 from schemaless_core import Datastore
 from tripstore.local.replication import Cluster
 from tripstore.local.servers import Engine, LocalServers
 
-ENGINES = ("mariadb", "mysql", "postgres")
+#: The last one is a migration from one to the other.
+ENGINES = ("mariadb", "mysql", "postgres", "facade")
 
 
 @click.command()
@@ -31,7 +32,10 @@ def main(engines: tuple[str, ...], quick: bool, shards: int) -> None:
     missed = 0
     for engine in engines or ENGINES:
         click.echo(f"\n{engine}: ours against the same statements by hand")
-        lines = _legacy(quick) if engine == "postgres" else _measure(cast(Engine, engine), quick, shards)
+        if engine == "facade":
+            lines = _facade(quick)
+        else:
+            lines = _legacy(quick) if engine == "postgres" else _measure(cast(Engine, engine), quick, shards)
         for line in lines:
             click.echo(_formatted(line))
             missed += line.is_kept is False
@@ -45,6 +49,20 @@ def _legacy(quick: bool) -> Iterator[Comparison]:
         click.echo(f"  {server.version}")
         yield from legacy.measure(server, server.program("pgbench"), quick=quick)
     yield from audit.measure(quick=quick)
+
+
+def _facade(quick: bool) -> Iterator[Comparison]:
+    """In blocks as long as TRIPSTORE_SCALE says."""
+    scale = 0.05 if quick else float(os.environ.get("TRIPSTORE_SCALE", "1"))
+    calls, pairs = (40, 3) if quick else (100, 31)
+    with LocalServers() as servers:
+        postgres = servers.postgres()
+        mirrors = {engine: servers.clusters(engine, [engine], replicas=0)[0] for engine in facade.MIRRORS}
+        for engine, mirror in mirrors.items():
+            click.echo(f"  {postgres.version}, {mirror.primary.version}")
+            yield from facade.single_calls(postgres, mirror, calls=calls, pairs=pairs)
+            yield from facade.mirror_lag(postgres, mirror, seconds=max(20 * scale, 1.0), runs=1 if quick else 3)
+        yield from facade.under_load(postgres, mirrors["mariadb"], scale=scale)
 
 
 def _measure(engine: Engine, quick: bool, shards: int) -> Iterator[Comparison]:

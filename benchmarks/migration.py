@@ -35,7 +35,6 @@ SHARDS = 64
 CELLS_PER_PUT = 250
 WAIT_SECONDS = 120.0
 _QUEUED = "SELECT count(*) FROM tripstore.queue"
-_EMPTY = "TRUNCATE tripstore.log"
 
 
 @dataclass(frozen=True)
@@ -64,9 +63,15 @@ class Migration:
         """Return when the mirror has everything. Somebody carries."""
         wait(lambda: not self.ask(_QUEUED)[0][0])
 
-    def forget_log(self) -> None:
-        """What was delivered before is not measured."""
-        self.ask(f"{_EMPTY}; SELECT 1")
+    @contextmanager
+    def stopped_dead(self) -> Iterator[None]:
+        """The mirror as SIGSTOP leaves it: connections stay, and nobody answers."""
+        self.server.pause()
+        try:
+            yield
+        finally:
+            self.server.resume()
+            self.server.wait_until_ready()
 
     def ask(self, sql: str) -> list[tuple[Any, ...]]:
         with connected(self.config["legacy"]["postgres"], "benchmark") as connection:

@@ -7,11 +7,11 @@ from tripstore.backends.postgres.capture.gate import Gate, GateState
 
 #: Rows of the company's stay: nobody asks for those of another test.
 _FRESH = """
+SELECT setval('tripstore.gate', 1);
 DELETE FROM tripstore.queue; DELETE FROM tripstore.log; DELETE FROM tripstore.cell;
 DELETE FROM tripstore.authority_history; DELETE FROM tripstore.authority;
 INSERT INTO tripstore.authority (epoch, backend, switch_id, who) VALUES (0, 'postgres', '', 'test');
-INSERT INTO tripstore.authority_history SELECT * FROM tripstore.authority;
-SELECT setval('tripstore.gate', 1)
+INSERT INTO tripstore.authority_history SELECT * FROM tripstore.authority
 """
 
 

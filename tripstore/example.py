@@ -91,6 +91,29 @@ clusters:
 #   idle_transaction_seconds: 5.0  # the server ends a transaction of ours whose process stopped so long
 #   log_days: 7                 # delivered changes are kept so long
 #   truncate: refuse            # TRUNCATE of a mapped table: refuse, or allow, which breaks capture
+
+# With a legacy store: how close the mirror must be, how many reads are compared, from when on a switch is safe.
+# mirror:
+#   max_lag_seconds: 0.05       # a cohort's reads go to the authority while the mirror is further behind
+#   cohort_seconds: 0.25        # a cohort's read may take so long; then the authority is asked
+#   max_pause_seconds: 2.0      # a hand-over that takes longer is undone
+# shadow:
+#   share: 0.1                  # of all reads; `tripstore shadow set` changes it while everything runs
+#   per_second: 200.0           # reads that one process replays in a second
+#   least_per_second: 1.0       # of each operation so many, whatever the share
+#   threads: 2                  # that compare
+#   queue_max: 1000             # reads that may wait; more are not compared
+#   age_seconds_max: 5.0        # reads that waited longer are not compared
+#   deadline_seconds: 0.25      # for one question to the other backend
+# cutover:
+#   lag_seconds_max: 1.0        # how old the oldest change that the mirror lacks may be
+#   lag_changes_max: 500        # how many changes it may lack
+#   writer_seconds_max: 1.0     # who has written and stays in his transaction for longer is waited for
+#   rehearsed_cells_min: 100    # cells that the reverse mirror must have compared
+#   mismatch_rate_max: 0.001    # the bound of the mismatch rate of each operation class must lie below
+#   confidence: 0.95            # how sure the bound is
+#   comparisons_min: 1000       # of each operation class so many are compared
+#   evidence_hours: 168         # what is older says nothing
 """
 
 _LEGACY_COMMENT = """\

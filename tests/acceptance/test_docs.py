@@ -26,7 +26,8 @@ from tests.chaos.actors import wait_until
 from tests.layouts import company_database
 from tripstore.cli.reference import commands
 from tripstore.cli.root import root
-from tripstore.config import LegacyLimits
+from tripstore.config import LegacyLimits, MirrorConfig, ShadowConfig
+from tripstore.cutover.settings import CutoverSettings
 from tripstore.errors import TripstoreError
 from tripstore.local.servers import LocalServers
 from validation.errors import ValidationError
@@ -316,6 +317,10 @@ def facade_keys() -> Iterator[tuple[str, object]]:
     """The keys that the core does not know."""
     yield from (("legacy", ...), ("legacy.postgres", ...), ("legacy.layout", ...))
     yield from config_keys(LegacyLimits, "legacy.")
+    for section, struct in (("mirror", MirrorConfig), ("shadow", ShadowConfig), ("cutover", CutoverSettings)):
+        yield section, ...
+        yield from config_keys(struct, f"{section}.")
+    yield "shadow.ignores", ...
 
 
 CONFIG_KEYS = [*config_keys(), *facade_keys()]

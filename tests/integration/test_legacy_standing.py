@@ -76,7 +76,8 @@ READS: dict[str, Call] = {
     "get_cell_latest, free": lambda store, key: store.get_cell_latest(key, "FREE"),
     "get_cell_latest, legacy id": lambda store, key: store.get_cell_latest(key, "_LEGACY_ID"),
     "get_cell_latest, no row": lambda store, _key: store.get_cell_latest(UUID(int=1), "BASE"),
-    "get_cells": lambda store, key: store.get_cells([CellKey(key, "BASE", 1), CellKey(key, "FREE", 9)]),
+    "get_cells": lambda store, key: store.get_cells([CellKey(key, "BASE", 1), CellKey(key, "BASE", 9)]),
+    "get_cells, all there": lambda store, key: store.get_cells([CellKey(key, "BASE", 1), CellKey(key, "FREE", 9)]),
     "get_cells_latest": lambda store, key: store.get_cells_latest([(key, "BASE"), (key, "FREE")]),
     "get_row": lambda store, key: store.get_row(key),
     "get_row, columns": lambda store, key: store.get_row(key, ["BASE", "FREE"]),
@@ -91,11 +92,12 @@ READS: dict[str, Call] = {
     "legacy_id": lambda store, key: store.legacy_id(key),
     "legacy_ids": lambda store, key: store.legacy_ids([key]),
 }
-#: These read the gate as well; all others look at it afterwards.
-ONE_STATEMENT = {
-    *("get_cell", "get_cell, history", "get_cell, free", "get_cell, legacy id", "get_cell_latest"),
-    *(f"get_cell_latest, {what}" for what in ("child", "fact", "free", "legacy id", "no row")),
-}
+#: Of several statements, after which the gate is looked at. All others read it as well.
+SEVERAL = [
+    *("get_cell, never was", "get_cell, no row", "get_cells", "get_history", "query_index", "get_cells_for_shard"),
+    *("get_cells_for_shards", "scan_rows", "checksum", "resolve_id", "resolve_ids", "legacy_id", "legacy_ids"),
+]
+SINGLE = sorted(READS.keys() - SEVERAL)
 
 #: Each writes, or finds what is there; `key` has BASE 1 and 2, NOTES and STATUS 1, FREE 1.
 PUTS: dict[str, Call] = {
@@ -352,7 +354,7 @@ def test_who_comes_too_late_does_not_wait(trips: Company) -> None:
             trips.store.as_owner(EPOCH).put_cell(key, "BASE", 3, status(3))
 
 
-@pytest.mark.parametrize("name", sorted(READS.keys() - ONE_STATEMENT))
+@pytest.mark.parametrize("name", SEVERAL)
 def test_a_read_is_dropped_when_the_gate_is_shut_before_it_returns(trips: Company, name: str, tmp_path: Path) -> None:
     """I9: what it read may be old by the time it is told."""
     key, owner = trip(trips), trips.store.as_owner(EPOCH)
@@ -380,7 +382,9 @@ def read_across_a_switch(trips: Company, read: Call) -> object:
             return answer.exception(30) or answer.result()
 
 
-@pytest.mark.parametrize("name", ["get_cell", "get_cell_latest", "get_cell_latest, no row"])
+@pytest.mark.parametrize(
+    "name", [name for name in SINGLE if "free" not in name and not name.endswith(("child", "fact"))]
+)
 def test_one_statement_reads_the_gate_after_its_snapshot(trips: Company, name: str) -> None:
     """I9."""
     assert isinstance(read_across_a_switch(trips, READS[name]), StaleEpoch)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from math import inf
 
 import pytest
 
@@ -125,7 +126,11 @@ FORWARD: dict[str, list[dict[str, object]]] = {
         {"operations": (replace(OPERATION, mismatches=2),)},
         {"operations": (replace(OPERATION, operation="get_row"), replace(OPERATION, mismatches=5))},
     ],
-    "writers": [{"writers": (WriterFacts(7, 0.1), WriterFacts(8, 1.5, "billing"))}, {"writers": SILENT}],
+    "writers": [
+        {"writers": (WriterFacts(7, 0.1), WriterFacts(8, 1.5, "billing"))},
+        {"writers": (WriterFacts(None, inf),)},
+        {"writers": SILENT},
+    ],
 }
 CASES = [(name, changed) for name, all_changed in FORWARD.items() for changed in all_changed]
 

@@ -18,6 +18,7 @@ from tripstore.cli.tables import table
 
 #: Groups of the store itself are called <kind>:<what>.
 _INDEX = "index:"
+_BUILT_IN = (_INDEX, "mirror:")
 #: Parked cells counted per shard; a group halts long before.
 PARKED_MAX = 100_000
 
@@ -123,7 +124,7 @@ def _view(status: GroupStatus, living: set[str]) -> GroupView:
 def _advice(status: GroupStatus, unserved: int, is_halted: bool) -> Iterator[str]:
     name = status.record.name
     if unserved:
-        command = "tripstore worker run" if name.startswith(_INDEX) else "tripstore triggers run MODULE"
+        command = "tripstore worker run" if name.startswith(_BUILT_IN) else "tripstore triggers run MODULE"
         yield f"nobody serves {_of(unserved, len(status.shards))}; `{command}` does"
     if is_halted:
         yield f"HALTED: {status.record.reason}; mend it, then `tripstore triggers resume {name}`"

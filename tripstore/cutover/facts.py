@@ -103,7 +103,8 @@ class ServerFacts:
 class WriterFacts:
     """Somebody who has written mapped tables and has not ended his transaction."""
 
-    pid: int
+    #: None: it is prepared, and has no session.
+    pid: int | None
     seconds: float
     application: str = ""
 

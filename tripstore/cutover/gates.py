@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from datetime import timedelta
 
-from tripstore.cutover.facts import Facts, IndexFacts, JobFacts, OperationFacts, Unknown
+from tripstore.cutover.facts import Facts, IndexFacts, JobFacts, OperationFacts, Unknown, WriterFacts
 from tripstore.cutover.settings import CutoverSettings
 from tripstore.handover.authority import Backend
 from tripstore.phase import Phase
@@ -232,8 +232,8 @@ def writers(facts: Facts, settings: CutoverSettings) -> Iterator[GateVerdict]:
         yield _unknown("writers", facts.writers, wanted)
         return
     old = [writer for writer in facts.writers if writer.seconds > settings.writer_seconds_max]
-    names = ", ".join(f"pid {each.pid} ({each.application or 'no name'}, {each.seconds:.1f} s)" for each in old)
-    hint = "Wait for them, or end them: SELECT pg_terminate_backend(pid)."
+    names = ", ".join(map(_writer, old))
+    hint = "Wait for them, or end them: SELECT pg_terminate_backend(pid); ROLLBACK PREPARED for a prepared one."
     yield _verdict("writers", not old, names or "nobody", wanted, hint)
 
 
@@ -354,6 +354,12 @@ def _reverse_trouble(facts: Facts, settings: CutoverSettings) -> str:
 
 def _reverse_lag(cells: int, seconds: float) -> str:
     return f"{cells:,} cells behind, the oldest for {seconds:.1f} s"
+
+
+def _writer(found: WriterFacts) -> str:
+    if found.pid is None:
+        return "a prepared transaction"
+    return f"pid {found.pid} ({found.application or 'no name'}, {found.seconds:.1f} s)"
 
 
 def _rate(rate: float) -> str:

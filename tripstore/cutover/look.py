@@ -54,11 +54,13 @@ RATE_HOURS = 1
 #: Until something copies and compares whole stores, nobody writes in these ledgers.
 BACKFILL, DIFF = "backfill", "diff"
 
-# Who has written a mapped table holds the barrier's lock, shared, to the end of the transaction.
+# Who has written a mapped table holds the barrier's lock, shared, to the end of the transaction; one that is prepared
+# has no session any more, and ends when somebody ends it.
 _WRITERS = f"""\
-SELECT a.pid, COALESCE(pg_catalog.date_part('epoch', pg_catalog.clock_timestamp() - a.xact_start), 0),
+SELECT l.pid, CASE WHEN l.pid IS NULL THEN 'Infinity'::float8
+    ELSE COALESCE(pg_catalog.date_part('epoch', pg_catalog.clock_timestamp() - a.xact_start), 0) END,
     COALESCE(a.application_name, '')
-FROM pg_catalog.pg_locks AS l JOIN pg_catalog.pg_stat_activity AS a USING (pid)
+FROM pg_catalog.pg_locks AS l LEFT JOIN pg_catalog.pg_stat_activity AS a USING (pid)
 WHERE l.locktype = 'advisory' AND l.granted AND l.objsubid = 2 AND l.objid = {BARRIER} AND l.classid = %s::oid
 AND l.database = (SELECT oid FROM pg_catalog.pg_database WHERE datname = pg_catalog.current_database())
 ORDER BY a.xact_start"""

@@ -13,7 +13,7 @@ from tripstore.backends.postgres.ids.ids import ID_MAX, ID_MIN, LEGACY_ID_REF_KE
 from tripstore.backends.postgres.ids.index import ID_FIELD, LEGACY_ID_INDEX
 from tripstore.backends.postgres.layout.layout import LEGACY_ID
 from tripstore.facade.calls import Calls
-from tripstore.facade.reads import Using
+from tripstore.facade.using import Using
 
 
 class IdCalls:

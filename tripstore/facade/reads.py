@@ -14,11 +14,9 @@ from tripstore.facade.calls import AuthorityCalls
 from tripstore.facade.cohorts import Cohorts
 from tripstore.facade.known import Sight
 from tripstore.facade.shadowing import Shadowing
+from tripstore.facade.using import Using
 from tripstore.handover.authority import Backend
 from validation.reads import Read
-
-#: A store with its caller's habits.
-Using = Callable[[CellStore], CellStore]
 
 
 class ReadCalls(Protocol):

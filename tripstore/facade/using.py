@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import fields
 from typing import Any
 
 from schemaless_core.habits import Habits
 from schemaless_core.store import CellStore
+
+#: A store with its caller's habits.
+Using = Callable[[CellStore], CellStore]
 
 #: Stores behind a facade: two backends, at an epoch each, and as mirrors.
 KEPT_MAX = 16

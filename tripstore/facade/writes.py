@@ -13,7 +13,7 @@ from schemaless_core.errors import BatchFailed, SchemalessError, StaleEpoch
 from schemaless_core.store import CellStore
 from tripstore.facade.calls import Calls
 from tripstore.facade.lag import Lag
-from tripstore.facade.reads import Using
+from tripstore.facade.using import Using
 
 
 class Writes:

@@ -54,12 +54,12 @@ class Mirror:
         )
 
     def groups(self) -> Callable[[], Sequence[Group]]:
-        """Lists the reverse mirror in every phase that has one: it rehearses before it is needed."""
+        """Lists the reverse mirror, until the migration is complete: it rehearses long before it is needed."""
         group = self.reverse()
 
         def listed() -> Sequence[Group]:
             sight = self._duo.known.sight
-            return [group] if sight is not None and sight.phase.route.is_mirrored else []
+            return [] if sight is None or sight.phase is Phase.COMPLETE else [group]
 
         return listed
 

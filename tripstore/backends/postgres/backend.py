@@ -75,7 +75,7 @@ class PostgresBackend:
     def as_owner(self, epoch: int) -> Self:
         """The same store as the authority at this epoch; when it is not, or not any more, calls raise `StaleEpoch`.
 
-        They find out themselves: a put within its first packet, a read of one cell within its statement.
+        They find out themselves: a put within its first packet, reads by key within their statement.
         """
         return self._as(Owner(self.layout.datastore, epoch))
 
@@ -111,13 +111,13 @@ class PostgresBackend:
         return measured("get_cell_latest", self._reads.latest, row_key, column_name)
 
     def get_cells(self, keys: Sequence[CellKey]) -> list[Cell | None]:
-        return self._read("get_cells", self._reads.cells, keys)
+        return measured("get_cells", self._reads.cells, keys)
 
     def get_cells_latest(self, columns: Sequence[ColumnKey]) -> list[Cell | None]:
-        return self._read("get_cells_latest", self._reads.latest_cells, columns)
+        return measured("get_cells_latest", self._reads.latest_cells, columns)
 
     def get_row(self, row_key: UUID, columns: Collection[str] | None = None) -> dict[str, Cell]:
-        return self._read("get_row", self._reads.row, row_key, columns)
+        return measured("get_row", self._reads.row, row_key, columns)
 
     def get_history(
         self, row_key: UUID, column_name: str, *, before: int | None = None, limit: int = 100

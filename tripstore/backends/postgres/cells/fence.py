@@ -6,9 +6,9 @@ says so. The reverse mirror: past a shut gate, and nothing that it writes is mir
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import lru_cache
-from typing import NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from schemaless_core.errors import SchemalessError
 from schemaless_core.failpoints import reach
@@ -58,6 +58,10 @@ class Standing:
         """A read of one prepared statement, whose first column is never NULL."""
         return connection.execute(statement, arguments)
 
+    def rows(self, connection: LegacyConnection, sql: str, parameters: Sequence[Any] | None = None) -> list[Row]:
+        """The same of a SELECT that is not prepared."""
+        return connection.rows(sql, parameters)
+
     def look(self, connection: LegacyConnection) -> None:
         """After the last snapshot of a read: raise `StaleEpoch` unless it counts."""
 
@@ -83,9 +87,10 @@ class Owner(Standing):
 
     def execute(self, connection: LegacyConnection, statement: Prepared, arguments: str) -> list[Row]:
         """The gate is read by the same statement: so after its snapshot."""
-        found = connection.execute(_with_gate(statement), arguments)
-        self._check(found[0][0])
-        return [row[1:] for row in found if row[1] is not None]
+        return self._counting(connection.execute(_prepared_with_gate(statement), arguments))
+
+    def rows(self, connection: LegacyConnection, sql: str, parameters: Sequence[Any] | None = None) -> list[Row]:
+        return self._counting(connection.rows(_with_gate(sql), parameters))
 
     def look(self, connection: LegacyConnection) -> None:
         reach("read.before_gate")
@@ -102,6 +107,10 @@ class Owner(Standing):
             raise
         look()
         return answer
+
+    def _counting(self, found: list[Row]) -> list[Row]:
+        self._check(found[0][0])
+        return [row[1:] for row in found if row[1] is not None]
 
     def _check(self, value: int | None) -> None:
         if not counts(value, self.epoch):
@@ -125,9 +134,11 @@ class Mirror(Standing):
 NOBODY = Standing()
 
 
+def _with_gate(sql: str) -> str:
+    """The same rows in whatever order, with what the gate says in front; one of nothing else when there are none."""
+    return f"SELECT gate.value, found.* FROM (SELECT {GATE} AS value) AS gate LEFT JOIN ({sql}) AS found ON true"
+
+
 @lru_cache(maxsize=1024)
-def _with_gate(statement: Prepared) -> Prepared:
-    """The same rows with what the gate says in front, and one of nothing else when there are none."""
-    gate = f"SELECT {GATE} AS value"
-    text = f"SELECT gate.value, found.* FROM ({gate}) AS gate LEFT JOIN ({statement.text}) AS found ON true"
-    return Prepared(statement.types, text)
+def _prepared_with_gate(statement: Prepared) -> Prepared:
+    return Prepared(statement.types, _with_gate(statement.text))

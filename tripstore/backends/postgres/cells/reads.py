@@ -1,7 +1,7 @@
 """`Reads`: cells by key, latest cells, rows, versions. One statement and one round trip each, whatever the columns.
 
-Of an owner's, one cell counts when it is returned: its statement reads the gate as well. For all others somebody looks
-at the gate afterwards.
+Of an owner's they count when they are returned, since the statement reads the gate as well. Of versions they do not:
+somebody has to look at the gate afterwards.
 """
 
 from __future__ import annotations
@@ -62,10 +62,7 @@ class Reads:
         """The cell under a key; `HistoryTruncated` when it may have been there and nobody knows."""
         found = self._at(connection, row_key, column_name, ref_key)
         if found is None and column_name in self._places.histories:
-            found = self._standing.fenced(
-                lambda: self._standing.look(connection),
-                lambda: self._sought(connection, row_key, column_name, ref_key),
-            )
+            found = self._looked_after(connection, lambda: self._sought(connection, row_key, column_name, ref_key))
         return None if found is None else self._cell(connection, row_key, column_name, found)
 
     def latest(self, row_key: UUID, column_name: str) -> Cell | None:
@@ -107,7 +104,9 @@ class Reads:
             if columns is None:
                 found = self._standing.execute(connection, self._places.row, f"'{row_key}'")
             else:
-                found = connection.rows(self._places.of_row(f"'{row_key}'::uuid", list(dict.fromkeys(columns))))
+                found = self._standing.rows(
+                    connection, self._places.of_row(f"'{row_key}'::uuid", list(dict.fromkeys(columns)))
+                )
             stored = [Stored(row_key, name, Found(*of_column)) for name, *of_column in found]
             return {cell.column_name: cell for cell in self._bodies.cells(connection, stored)}
 
@@ -161,6 +160,10 @@ class Reads:
             rows = self._standing.execute(connection, _FREE_AT, f"'{row_key}', {text(column_name)}, {ref_key}")
         return Found(*rows[0]) if rows else None
 
+    def _looked_after(self, connection: LegacyConnection, part: Callable[[], T]) -> T:
+        """Several statements: the gate is looked at when the last one has its snapshot."""
+        return self._standing.fenced(lambda: self._standing.look(connection), part)
+
     def _sought(self, connection: LegacyConnection, row_key: UUID, column_name: str, ref_key: int) -> Found | None:
         """A version that nothing held a moment ago: it never was, or it was replaced meanwhile, or nobody knows."""
         history = self._places.histories[column_name]
@@ -209,7 +212,9 @@ class Reads:
                 latest = OwnCells("k.name").latest("k.row_key")
                 parts.add("n, row_key, name", "%s::int[], %s::uuid[], %s::text[]", latest)
                 parameters += [numbers, row_keys, [key[1] for key in keys.values()]]
-        return self._cells_of(connection, wanted, connection.rows(parts.sql, parameters) if wanted else [])
+        return self._cells_of(
+            connection, wanted, self._standing.rows(connection, parts.sql, parameters) if wanted else []
+        )
 
     def find_many(self, connection: LegacyConnection, wanted: dict[int, CellKey]) -> dict[int, Cell]:
         by_column: defaultdict[str, dict[int, CellKey]] = defaultdict(dict)
@@ -231,12 +236,20 @@ class Reads:
                 at = OwnCells("k.name").at("k.row_key", "k.ref")
                 parts.add("n, row_key, ref, name", "%s::int[], %s::uuid[], %s::bigint[], %s::text[]", at)
                 parameters += [numbers, row_keys, refs, [key[1] for key in keys.values()]]
-        found = self._cells_of(connection, wanted, connection.rows(parts.sql, parameters) if wanted else [])
-        for n, (row_key, column_name, ref_key) in wanted.items():
-            if n not in found and column_name in self._places.histories:
-                sought = self._sought(connection, row_key, column_name, ref_key)
-                if sought is not None:
-                    found[n] = self._cell(connection, row_key, column_name, sought)
+        found = self._cells_of(
+            connection, wanted, self._standing.rows(connection, parts.sql, parameters) if wanted else []
+        )
+        missing = {n: key for n, key in wanted.items() if n not in found and key[1] in self._places.histories}
+        return (
+            found | self._looked_after(connection, lambda: self._sought_many(connection, missing)) if missing else found
+        )
+
+    def _sought_many(self, connection: LegacyConnection, missing: dict[int, CellKey]) -> dict[int, Cell]:
+        found = {}
+        for n, (row_key, column_name, ref_key) in missing.items():
+            sought = self._sought(connection, row_key, column_name, ref_key)
+            if sought is not None:
+                found[n] = self._cell(connection, row_key, column_name, sought)
         return found
 
     def _cells_of(

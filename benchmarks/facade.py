@@ -1,0 +1,196 @@
+"""The facade: how far the mirror is behind, what mirroring and comparing cost callers, what the facade itself costs."""
+
+from __future__ import annotations
+
+import math
+import statistics
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import nullcontext
+from itertools import count
+from random import Random
+from typing import NamedTuple
+
+from benchmarks.cells import config_of
+from benchmarks.load import Clients, Reader, Work, clients
+from benchmarks.migration import SHARDS, Migration, migrated
+from benchmarks.timing import Comparison, compare
+from benchmarks.triggers import PUTS_PER_SECOND
+from schemaless_core import Cell, CellStore, Datastore
+from tripstore.handover.steps import run
+from tripstore.handover.switch import switch
+from tripstore.local.postgres import PostgresServer
+from tripstore.local.replication import Cluster
+from tripstore.local.servers import Engine
+from tripstore.phase import Phase
+
+MIRRORS: tuple[Engine, ...] = ("mariadb", "mysql")
+TRIPS = 2_000
+LAG_SECONDS = 0.05
+#: Of what clients without pauses reach in phase off.
+LOAD = 0.2
+PUT_SHARE = 0.2
+BLOCK_SECONDS = 30.0
+ROUNDS = 10
+
+# From the change, which is before its commit, to the mark, which is after the mirror's: no reader waits for longer.
+_LAGS = """
+SELECT extract(epoch FROM delivered_at - at)::float8 FROM tripstore.log
+WHERE at > (SELECT max(at) FROM tripstore.log) - {seconds} * interval '1 s' ORDER BY 1
+"""
+
+
+class Arm(NamedTuple):
+    """One way in which the same load is served."""
+
+    phase: Phase
+    reader: Reader = "facade"
+    is_stopped: bool = False  #: The mirror, dead.
+    share: float = 1.0  #: Of a block's seconds.
+
+
+OFF = Arm(Phase.OFF)
+DUALWRITE = Arm(Phase.DUALWRITE)
+SHADOW = Arm(Phase.SHADOW)
+STOPPED = Arm(Phase.SHADOW, is_stopped=True)
+TENTH = Arm(Phase.DUALWRITE, "laboratory, every tenth", share=0.3)
+LABORATORY = Arm(Phase.DUALWRITE, "laboratory", share=0.3)
+ARMS = (OFF, DUALWRITE, SHADOW, STOPPED, TENTH, LABORATORY)
+
+#: What is told of an arm against off: the operation, and the bounds of its median and its 99th percentile.
+_LINES = (
+    ("put in dualwrite / off", DUALWRITE, "put", (1.15, 1.5)),
+    ("read in shadow, a tenth compared / off", SHADOW, "read", (1.05, 1.3)),
+    ("read in shadow, mirror stopped dead / off", STOPPED, "read", (1.05, 1.3)),
+    ("  laboratory, a tenth compared / off", TENTH, "read", None),
+    ("  laboratory, all compared / off", LABORATORY, "read", None),
+)
+
+#: By operation and percentile, in microseconds.
+Figures = dict[tuple[str, int], float]
+
+
+def mirror_lag(postgres: PostgresServer, mirror: Cluster, *, seconds: float, runs: int) -> Iterator[Comparison]:
+    """Puts at a steady rate in dualwrite, a relay in a process of its own: the middle one of several runs."""
+    with migrated(postgres, mirror.primary, f"lag_{mirror.name}", TRIPS) as migration, migration.relayed():
+        migration.phase(Phase.DUALWRITE)
+        migration.drained()
+        with clients(migration) as all_clients:
+            lags = sorted(
+                (_lags(migration, all_clients, seconds) for _ in range(runs)), key=lambda lags: _percentile(lags, 99)
+            )
+    lag = lags[runs // 2]
+    rate = len(lag) / seconds
+    yield _lag_line(f"mirror lag p50 at {rate:.0f} puts/s (ms)", lag, 50, None)
+    yield _lag_line(f"mirror lag p99 at {rate:.0f} puts/s (ms)", lag, 99, ("<=", 1.0))
+
+
+def under_load(postgres: PostgresServer, mirror: Cluster, *, scale: float) -> Iterator[Comparison]:
+    """The same load in every phase, in alternating blocks."""
+    seconds, rounds = max(BLOCK_SECONDS * scale, 1.0), max(round(ROUNDS * scale), 2)
+    with migrated(postgres, mirror.primary, "loaded", TRIPS) as migration, migration.relayed():
+        with clients(migration) as all_clients:
+            saturation = _saturation(migration, all_clients, seconds)
+            blocks: dict[Arm, list[Figures]] = {arm: [] for arm in ARMS}
+            for number in range(rounds):
+                for arm in ARMS if number % 2 else ARMS[::-1]:
+                    blocks[arm].append(_block(migration, all_clients, arm, seconds, LOAD * saturation))
+    yield Comparison(
+        f"load, {LOAD:.0%} of off's saturation (calls/s)", LOAD * saturation, saturation, LOAD, (LOAD, LOAD), "/s"
+    )
+    for name, arm, operation, bounds in _LINES:
+        for percent, bound in zip((50, 99), bounds or (None, None), strict=True):
+            ours, theirs = ([figures[operation, percent] for figures in blocks[each]] for each in (arm, OFF))
+            yield _against(f"{name}, p{percent}", ours, theirs, None if bound is None else ("<=", bound))
+
+
+def single_calls(postgres: PostgresServer, mirror: Cluster, *, calls: int, pairs: int) -> Iterator[Comparison]:
+    """A call through the facade against the same call of the backend that answers it, and what of it is the fence."""
+    with migrated(postgres, mirror.primary, "called", TRIPS) as migration:
+        duo, random = migration.duo, Random(3)
+        migration.phase(Phase.OFF)
+        owner = duo.legacy.as_owner(duo.ports.control.authority().epoch)
+        yield from _calls(migration, "off: {}, facade / PostgresBackend", migration.store, duo.legacy, calls, pairs)
+        yield from _calls(migration, "  {}, the fence / none", owner, duo.legacy, calls, pairs, is_bound=False)
+        outcome = run(switch(duo.ports, "bench"))
+        assert outcome.is_decided, outcome.reason
+        migration.phase(Phase.LIVE, share=0.0)
+        with Datastore.open(config_of("plain", SHARDS, [mirror])) as plain:
+            plain.create_schema()
+            plain.put_cells([Cell(key, "BASE", 1, migration.people.body(random)) for key in migration.row_keys])
+            yield from _calls(migration, "live: {}, facade / Datastore", migration.store, plain, calls, pairs)
+
+
+def _calls(
+    migration: Migration,
+    name: str,
+    ours: CellStore,
+    theirs: CellStore,
+    calls: int,
+    pairs: int,
+    *,
+    is_bound: bool = True,
+) -> Iterator[Comparison]:
+    random, versions = Random(11), count(time.time_ns() // 1000)
+    bodies = [migration.people.body(random) for _ in range(100)]
+
+    def read(store: CellStore) -> Callable[[], object]:
+        return lambda: store.get_cell_latest(random.choice(migration.row_keys), "BASE")
+
+    def put(store: CellStore) -> Callable[[], object]:
+        return lambda: store.put_cell(random.choice(migration.row_keys), "BASE", next(versions), random.choice(bodies))
+
+    for operation, call, limit in (("get_cell_latest", read, 1.1), ("put_cell", put, 1.05)):
+        yield compare(
+            name.format(operation),
+            call(ours),
+            call(theirs),
+            calls=calls,
+            pairs=pairs,
+            bound=("<=", limit) if is_bound else None,
+        )
+
+
+def _lags(migration: Migration, all_clients: Clients, seconds: float) -> list[float]:
+    all_clients.run(Work(Phase.DUALWRITE, seconds, PUTS_PER_SECOND, put_share=1.0))
+    migration.drained()
+    return [lag for (lag,) in migration.ask(_LAGS.format(seconds=seconds))]
+
+
+def _lag_line(name: str, lags: Sequence[float], percent: int, bound: tuple[str, float] | None) -> Comparison:
+    """Against the limit; the spread is that of the median and the longest."""
+    lag, middle, longest = (_percentile(lags, each) / LAG_SECONDS for each in (percent, 50, 100))
+    return Comparison(name, lag * LAG_SECONDS * 1e3, LAG_SECONDS * 1e3, lag, (middle, longest), "ms", bound)
+
+
+def _saturation(migration: Migration, all_clients: Clients, seconds: float) -> float:
+    """Calls a second in phase off, of clients that never pause."""
+    migration.phase(Phase.OFF)
+    done = all_clients.run(Work(Phase.OFF, seconds, math.inf, PUT_SHARE))
+    return (len(done.puts) + len(done.reads)) / seconds
+
+
+def _block(migration: Migration, all_clients: Clients, arm: Arm, seconds: float, per_second: float) -> Figures:
+    migration.phase(arm.phase)
+    if arm.phase is not Phase.OFF:
+        migration.drained()  # of what was put in phase off
+    with migration.stopped_dead() if arm.is_stopped else nullcontext():
+        done = all_clients.run(Work(arm.phase, seconds * arm.share, per_second, PUT_SHARE, arm.reader))
+    assert done.compared or arm is not SHADOW
+    return {
+        (operation, percent): _percentile(sorted(durations), percent) * 1e6
+        for operation, durations in (("put", done.puts), ("read", done.reads))
+        for percent in (50, 99)
+    }
+
+
+def _against(name: str, ours: Sequence[float], theirs: Sequence[float], bound: tuple[str, float] | None) -> Comparison:
+    """Medians over blocks, and of their ratios round by round."""
+    ratios = [a / b for a, b in zip(ours, theirs, strict=True)]
+    middle = statistics.median
+    spread = min(ratios), max(ratios)
+    return Comparison(name, middle(ours), middle(theirs), middle(ratios), spread, bound=bound)
+
+
+def _percentile(ordered: Sequence[float], percent: int) -> float:
+    return ordered[min(len(ordered) * percent // 100, len(ordered) - 1)]
