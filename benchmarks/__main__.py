@@ -54,15 +54,11 @@ def _legacy(quick: bool) -> Iterator[Comparison]:
 def _facade(quick: bool) -> Iterator[Comparison]:
     """In blocks as long as TRIPSTORE_SCALE says."""
     scale = 0.05 if quick else float(os.environ.get("TRIPSTORE_SCALE", "1"))
-    calls, pairs = (40, 3) if quick else (100, 31)
     with LocalServers() as servers:
         postgres = servers.postgres()
-        mirrors = {engine: servers.clusters(engine, [engine], replicas=0)[0] for engine in facade.MIRRORS}
-        for engine, mirror in mirrors.items():
-            click.echo(f"  {postgres.version}, {mirror.primary.version}")
-            yield from facade.single_calls(postgres, mirror, calls=calls, pairs=pairs)
-            yield from facade.mirror_lag(postgres, mirror, seconds=max(20 * scale, 1.0), runs=1 if quick else 3)
-        yield from facade.under_load(postgres, mirrors["mariadb"], scale=scale)
+        mirrors = [servers.cluster(engine, engine, replicas=0) for engine in facade.MIRRORS]
+        click.echo(f"  {postgres.version}, {', '.join(mirror.primary.version for mirror in mirrors)}")
+        yield from facade.measure(postgres, mirrors, scale=scale)
 
 
 def _measure(engine: Engine, quick: bool, shards: int) -> Iterator[Comparison]:

@@ -70,55 +70,59 @@ _LINES = (
 Figures = dict[tuple[str, int], float]
 
 
-def mirror_lag(postgres: PostgresServer, mirror: Cluster, *, seconds: float, runs: int) -> Iterator[Comparison]:
-    """Puts at a steady rate in dualwrite, a relay in a process of its own: the middle one of several runs."""
-    with migrated(postgres, mirror.primary, f"lag_{mirror.name}", TRIPS) as migration, migration.relayed():
-        migration.phase(Phase.DUALWRITE)
-        migration.drained()
-        with clients(migration) as all_clients:
-            lags = sorted(
-                (_lags(migration, all_clients, seconds) for _ in range(runs)), key=lambda lags: _percentile(lags, 99)
-            )
+def measure(postgres: PostgresServer, mirrors: Sequence[Cluster], *, scale: float) -> Iterator[Comparison]:
+    """A migration to each of the mirrors; the load in all phases with the first of them."""
+    for mirror in mirrors:
+        with migrated(postgres, mirror.primary, mirror.name, TRIPS) as migration:
+            with migration.relayed(), clients(migration) as all_clients:
+                yield from mirror_lag(migration, all_clients, max(20 * scale, 1.0), 3 if scale >= 1 else 1)
+                if mirror is mirrors[0]:
+                    yield from under_load(
+                        migration, all_clients, max(BLOCK_SECONDS * scale, 1.0), max(round(ROUNDS * scale), 2)
+                    )
+            with Datastore.open(config_of("plain", SHARDS, [mirror])) as plain:
+                yield from single_calls(migration, plain, *((100, 31) if scale >= 1 else (40, 3)))
+
+
+def mirror_lag(migration: Migration, all_clients: Clients, seconds: float, runs: int) -> Iterator[Comparison]:
+    """Puts at a steady rate in dualwrite: the middle one of several runs."""
+    migration.phase(Phase.DUALWRITE)
+    migration.drained()
+    lags = sorted((_lags(migration, all_clients, seconds) for _ in range(runs)), key=lambda lags: _percentile(lags, 99))
     lag = lags[runs // 2]
     rate = len(lag) / seconds
     yield _lag_line(f"mirror lag p50 at {rate:.0f} puts/s (ms)", lag, 50, None)
     yield _lag_line(f"mirror lag p99 at {rate:.0f} puts/s (ms)", lag, 99, ("<=", 1.0))
 
 
-def under_load(postgres: PostgresServer, mirror: Cluster, *, scale: float) -> Iterator[Comparison]:
+def under_load(migration: Migration, all_clients: Clients, seconds: float, rounds: int) -> Iterator[Comparison]:
     """The same load in every phase, in alternating blocks."""
-    seconds, rounds = max(BLOCK_SECONDS * scale, 1.0), max(round(ROUNDS * scale), 2)
-    with migrated(postgres, mirror.primary, "loaded", TRIPS) as migration, migration.relayed():
-        with clients(migration) as all_clients:
-            saturation = _saturation(migration, all_clients, seconds)
-            blocks: dict[Arm, list[Figures]] = {arm: [] for arm in ARMS}
-            for number in range(rounds):
-                for arm in ARMS if number % 2 else ARMS[::-1]:
-                    blocks[arm].append(_block(migration, all_clients, arm, seconds, LOAD * saturation))
-    yield Comparison(
-        f"load, {LOAD:.0%} of off's saturation (calls/s)", LOAD * saturation, saturation, LOAD, (LOAD, LOAD), "/s"
-    )
+    saturation = _saturation(migration, all_clients, seconds)
+    blocks: dict[Arm, list[Figures]] = {arm: [] for arm in ARMS}
+    for number in range(rounds):
+        for arm in ARMS if number % 2 else ARMS[::-1]:
+            blocks[arm].append(_block(migration, all_clients, arm, seconds, LOAD * saturation))
+    name = f"load, {LOAD:.0%} of off's saturation (calls/s)"
+    yield Comparison(name, LOAD * saturation, saturation, LOAD, (LOAD, LOAD), "/s")
     for name, arm, operation, bounds in _LINES:
-        for percent, bound in zip((50, 99), bounds or (None, None), strict=True):
+        for percent, limit in zip((50, 99), bounds or (None, None), strict=True):
             ours, theirs = ([figures[operation, percent] for figures in blocks[each]] for each in (arm, OFF))
-            yield _against(f"{name}, p{percent}", ours, theirs, None if bound is None else ("<=", bound))
+            yield _against(f"{name}, p{percent}", ours, theirs, None if limit is None else ("<=", limit))
 
 
-def single_calls(postgres: PostgresServer, mirror: Cluster, *, calls: int, pairs: int) -> Iterator[Comparison]:
+def single_calls(migration: Migration, plain: Datastore, calls: int, pairs: int) -> Iterator[Comparison]:
     """A call through the facade against the same call of the backend that answers it, and what of it is the fence."""
-    with migrated(postgres, mirror.primary, "called", TRIPS) as migration:
-        duo, random = migration.duo, Random(3)
-        migration.phase(Phase.OFF)
-        owner = duo.legacy.as_owner(duo.ports.control.authority().epoch)
-        yield from _calls(migration, "off: {}, facade / PostgresBackend", migration.store, duo.legacy, calls, pairs)
-        yield from _calls(migration, "  {}, the fence / none", owner, duo.legacy, calls, pairs, is_bound=False)
-        outcome = run(switch(duo.ports, "bench"))
-        assert outcome.is_decided, outcome.reason
-        migration.phase(Phase.LIVE, share=0.0)
-        with Datastore.open(config_of("plain", SHARDS, [mirror])) as plain:
-            plain.create_schema()
-            plain.put_cells([Cell(key, "BASE", 1, migration.people.body(random)) for key in migration.row_keys])
-            yield from _calls(migration, "live: {}, facade / Datastore", migration.store, plain, calls, pairs)
+    duo, random = migration.duo, Random(3)
+    migration.phase(Phase.OFF)
+    owner = duo.legacy.as_owner(duo.ports.control.authority().epoch)
+    yield from _calls(migration, "off: {}, facade / PostgresBackend", migration.store, duo.legacy, calls, pairs)
+    yield from _calls(migration, "  {}, the fence / none", owner, duo.legacy, calls, pairs, is_bound=False)
+    outcome = run(switch(duo.ports, "bench"))
+    assert outcome.is_decided, outcome.reason
+    migration.phase(Phase.LIVE, share=0.0)
+    plain.create_schema()
+    plain.put_cells([Cell(key, "BASE", 1, migration.people.body(random)) for key in migration.row_keys])
+    yield from _calls(migration, "live: {}, facade / Datastore", migration.store, plain, calls, pairs)
 
 
 def _calls(

@@ -69,7 +69,8 @@ class Clients:
         for channel in self._channels:
             channel.send(of_each)
         done: list[Done] = [channel.recv() for channel in self._channels]
-        puts, reads = ([duration for each in done for duration in each[n]] for n in range(2))
+        puts = [duration for each in done for duration in each.puts]
+        reads = [duration for each in done for duration in each.reads]
         return Done(puts, reads, sum(each.compared for each in done))
 
 

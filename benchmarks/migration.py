@@ -15,6 +15,7 @@ from benchmarks.cells import SPAWN, Config
 from benchmarks.legacy import People, known_people
 from schemaless_core import Cell, ShardStatus
 from tripstore.backends.postgres.ddl.steps import apply_all
+from tripstore.backends.postgres.layout.layout import Layout
 from tripstore.backends.postgres.layout.reading import load_layout
 from tripstore.backends.postgres.schema_steps import schema_steps
 from tripstore.backends.postgres.wire.connections import connected, rows
@@ -93,7 +94,7 @@ class Migration:
 
 @contextmanager
 def migrated(postgres: PostgresServer, mirror: BinlogServer, name: str, trips: int) -> Iterator[Migration]:
-    """A company of so many trips with capture and gate, and a mirror that has all of them."""
+    """Named like its datastore: a company of so many trips with capture and gate, and a mirror that has all of them."""
     config = _company(postgres, mirror, name)
     with connect(config) as store:
         store.facade.store.create_schema(status=ShardStatus.COPY)
@@ -127,12 +128,13 @@ def _company(postgres: PostgresServer, mirror: BinlogServer, name: str) -> Confi
     url = f"{postgres.url}/{name}"
     CompanySchema(url).upgrade()
     Seeds(url).plant(0)
-    layout = load_layout(legacy.LAYOUT)
+    known = load_layout(legacy.LAYOUT)
+    layout = Layout(name, known.row_key, known.columns)
     with connected(url, "benchmark") as connection:
         for _ in apply_all(schema_steps(layout), connection, lambda _step: lambda _done, _all: None):
             pass
     return {
-        "datastore": layout.datastore,
+        "datastore": name,
         "shards": SHARDS,
         "clusters": {"a": {"primary": mirror.url}},
         "legacy": {"postgres": url, "layout": layout.to_document()},

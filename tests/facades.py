@@ -2,20 +2,26 @@
 
 from __future__ import annotations
 
+import shutil
+import time
+from collections import defaultdict
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, cast
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 from schemaless_core.canonical import Json
 from schemaless_core.standing import ShardStatus
 from schemaless_core.store import CellStore
 from tests.indexing import catch_up
 from tests.legacy import TABLES, Legacy, captured, layout
-from tests.legacy_databases import FLAVOURS, postgres_server
+from tests.legacy_databases import FLAVOURS, UNUSED_TABLE, postgres_server, unused_layout
+from tests.scale import SCALE
 from tripstore.backends.postgres.layout.layout import Layout
 from tripstore.config import load_config
 from tripstore.facade.facade import Duo, Facade
+from tripstore.facade.lag import BELIEVED_SECONDS
 from tripstore.handover.authority import Backend
 from tripstore.handover.relay import drain
 from tripstore.handover.reverse import mirror_back
@@ -30,6 +36,8 @@ from tripstore.wiring import build
 if TYPE_CHECKING:
     from tests.stores import Stores
 
+#: Folders of datastores with their schema that are copied, by shards and indexes.
+_TEMPLATES: dict[str, Path] = {}
 #: Two cores carry everything.
 PATIENT_LEGACY = {"put_seconds": 20, "read_seconds": 20, "pool_seconds": 20, "connect_seconds": 10, "lock_seconds": 10}
 
@@ -105,57 +113,215 @@ def migration(
     wanted = wanted or layout()
     server = postgres_server(servers, FLAVOURS[postgres])
     core = stores.config(engine, shards=shards, indexes=list(indexes))
+    is_copied = engine == "sqlite" and "clusters" not in options
     if engine == "sqlite":
         core["datastore"] = wanted.datastore  # its files are its own
     wanted = Layout(core["datastore"], wanted.row_key, wanted.columns)
-    if tables is None and engine == "sqlite":
-        legacy = captured(server, wanted)
+    if engine == "sqlite":
+        legacy = captured(server, wanted, tables or TABLES)
     else:
         legacy = Legacy(server, tables=tables or TABLES)
         legacy.install(wanted)
     legacy_options = {"postgres": legacy.url, "layout": wanted.to_document(), **PATIENT_LEGACY}
     document = {**core, "legacy": legacy_options, **options}
+    if is_copied:
+        _copy_template(core, legacy_options)
     store = TripStore(build(load_config(document)))
     try:
-        store.facade.store.create_schema(status=ShardStatus.COPY)
-        register_reverse(store.facade.store)
+        if not is_copied:
+            _create_schema(store)
         yield Migration(store, legacy, document)
     finally:
         store.close()
 
 
-class Carrying:
-    """A cell store whose mirror has what is read there: all that was put is carried before such a read."""
+def folder_of(document: Mapping[str, Any]) -> Path:
+    """Where the clusters' files of an embedded datastore are."""
+    return Path(document["clusters"]["a"]["primary"].removeprefix("sqlite:///")).parent
 
-    def __init__(self, migration: Migration, before: Collection[str], store: TripStore | None = None) -> None:
-        self._migration = migration
+
+def _copy_template(core: Mapping[str, Any], legacy: Mapping[str, Any]) -> None:
+    """A datastore with its schema: the files of the first one like it."""
+    folder, key = folder_of(core), repr((core["datastore"], core["shards"], core["indexes"]))
+    if key not in _TEMPLATES:
+        first = folder.with_name(f"{folder.name}_template")
+        clusters = {name: {"primary": f"sqlite:///{first / name}"} for name in core["clusters"]}
+        store = TripStore(build(load_config({**core, "clusters": clusters, "legacy": legacy})))
+        _create_schema(store)
+        store.close()
+        _TEMPLATES[key] = first
+    shutil.copytree(_TEMPLATES[key], folder)
+
+
+def _create_schema(store: TripStore) -> None:
+    store.facade.store.create_schema(status=ShardStatus.COPY)
+    register_reverse(store.facade.store)
+
+
+@dataclass
+class _Carried:
+    """What a test has put since all was carried, and when the mirror was looked at last."""
+
+    is_all: bool = False
+    looked_at: float = field(default_factory=time.monotonic)
+
+
+class Carrying:
+    """A cell store whose mirror has what is read there: all that was put is carried before such a read.
+
+    There is no thread that watches: a test that reads looks.
+    """
+
+    def __init__(
+        self,
+        migration: Migration,
+        before: Collection[str],
+        store: TripStore | None = None,
+        carried: _Carried | None = None,
+    ) -> None:
+        self.migration = migration
         self._before = before
         self._store = store or migration.store
+        self._carried = carried or _Carried()
 
     def using(self, **habits: Any) -> Carrying:
-        return Carrying(self._migration, self._before, self._store.using(**habits))
+        return Carrying(self.migration, self._before, self._store.using(**habits), self._carried)
+
+    def settle(self) -> None:
+        """All that was put is carried, and indexed."""
+        if not self._carried.is_all:
+            self.migration.carry()
+            catch_up(self.migration.facade.store)
+            self._look()
+            self._carried.is_all = True
 
     def __getattr__(self, name: str) -> Any:
         method = getattr(self._store, name)
-        if name in self._before:
-            self._migration.carry()
-            self._migration.duo.watch.look()
-            catch_up(self._migration.facade.store)
+        if name in WRITES:
+            self._carried.is_all = False
+        elif name in self._before:
+            self.settle()
+            if time.monotonic() - self._carried.looked_at > BELIEVED_SECONDS / 2:
+                self._look()
         return method
 
+    def _look(self) -> None:
+        self.migration.duo.watch.look()
+        self._carried.looked_at = time.monotonic()
 
+
+WRITES = ("put_cell", "put_cells", "append_cell")
 LOG_READS = ("get_cells_for_shard", "get_cells_for_shards")
 READS = (*LOG_READS, "query_index", "get_cell", "get_cell_latest", "get_cells", "get_cells_latest", "get_row")
-#: Facades of the contract suite: the phase, and of the reads how many per cent go to the mirror.
-FACADES = {f"facade {phase}": (phase, 0.0) for phase in Phase if phase is not Phase.COMPLETE} | {
-    f"facade {phase} cohort": (phase, 100.0) for phase in (Phase.SHADOW, Phase.LIVE)
-}
 
 
-def as_cell_store(migration: Migration, facade: str) -> CellStore:
-    """The migration's store in a phase of `FACADES`. Shard logs are Schemaless' own; a cohort's reads as well."""
-    phase, cohort = FACADES[facade]
-    migration.phase(phase, cohort)
-    if phase is Phase.OFF:
+class Kind(NamedTuple):
+    """A facade of the contract suite: its phase, how many per cent of the reads go to the mirror, and on what."""
+
+    phase: Phase
+    cohort: float = 0.0
+    engine: str = "sqlite"
+    postgres: str = "postgres"
+
+    @property
+    def name(self) -> str:
+        servers = [server for server in (self.engine, self.postgres) if server not in ("sqlite", "postgres")]
+        return " ".join(["facade", self.phase, *(["cohort"] if self.cohort else []), *servers])
+
+
+_COHORTS = (Kind(Phase.SHADOW, 100.0), Kind(Phase.LIVE, 100.0))
+#: What the servers do differently shows at full scale.
+_SERVERS = [
+    kind._replace(engine=engine, postgres=postgres)
+    for engine, postgres in (("mariadb", "postgres18"), ("mysql", "postgres"))
+    for kind in (Kind(Phase.SHADOW), Kind(Phase.LIVE), *_COHORTS)
+]
+FACADES = {kind.name: kind for kind in [*map(Kind, Phase), *_COHORTS, *(_SERVERS if SCALE >= 1 else [])]}
+#: Each backend as the authority and as the mirror: the other phases call the same ones.
+FACADES_IN_SHORT = tuple(FACADES) if SCALE >= 1 else ("facade off", "facade live", *(kind.name for kind in _COHORTS))
+
+
+def as_cell_store(migration: Migration, kind: Kind) -> CellStore:
+    """The migration's store in a phase. Shard logs are Schemaless' own; a cohort's reads as well."""
+    migration.phase(kind.phase, kind.cohort)
+    migration.facade.begin()
+    migration.duo.watch.close()
+    if kind.phase is Phase.OFF:
         return migration.store
-    return cast(CellStore, Carrying(migration, (*READS, "get_history") if cohort else LOG_READS))
+    before = (*READS, "get_history") if kind.cohort else LOG_READS
+    return cast(CellStore, Carrying(migration, before))
+
+
+class Facades:
+    """Facades of cells that no table holds. An embedded one that was lent is emptied, and lent again."""
+
+    def __init__(self, servers: LocalServers, stores: Stores) -> None:
+        self._servers = servers
+        self._stores = stores
+        self._exits = ExitStack()
+        self._spare: dict[str, list[_Emptied]] = defaultdict(list)
+
+    def fresh(self, name: str, shards: int, indexes: Sequence[Json] = ()) -> CellStore:
+        """One that is there until the end of the run."""
+        return self._exits.enter_context(self._made(FACADES[name], shards, indexes))
+
+    @contextmanager
+    def lent(self, name: str, shards: int) -> Iterator[CellStore]:
+        """One for a test."""
+        kind = FACADES[name]
+        if kind.engine != "sqlite":
+            with self._made(kind, shards) as store:
+                yield store
+            return
+        spare = self._spare[name]
+        emptied = spare.pop() if spare else self._emptied(kind, shards)
+        with emptied.opened() as migration:
+            yield as_cell_store(migration, kind)
+        spare.append(emptied)
+
+    def close(self) -> None:
+        self._exits.close()
+
+    @contextmanager
+    def _made(self, kind: Kind, shards: int, indexes: Sequence[Json] = ()) -> Iterator[CellStore]:
+        with migration(
+            self._servers,
+            self._stores,
+            postgres=kind.postgres,
+            engine=kind.engine,
+            wanted=unused_layout(),
+            tables=UNUSED_TABLE,
+            shards=shards,
+            indexes=indexes,
+        ) as made:
+            yield as_cell_store(made, kind)
+
+    def _emptied(self, kind: Kind, shards: int) -> _Emptied:
+        options: dict[str, Any] = {"wanted": unused_layout(), "tables": UNUSED_TABLE, "shards": shards}
+        with migration(self._servers, self._stores, postgres=kind.postgres, **options) as made:
+            made.phase(kind.phase, kind.cohort)
+        return _Emptied(made)
+
+
+_EMPTY = """
+SET tripstore.origin = 'reverse';
+DELETE FROM tripstore.cell; DELETE FROM tripstore.queue; DELETE FROM tripstore.log; DELETE FROM tripstore.numbered
+"""
+
+
+class _Emptied:
+    """Databases without a cell: Postgres' is emptied before each use, Schemaless' files are copied."""
+
+    def __init__(self, made: Migration) -> None:
+        self._made = made
+        self._folder = folder_of(made.document)
+        self._kept = self._folder.with_name(f"{self._folder.name}_kept")
+        shutil.copytree(self._folder, self._kept)
+
+    @contextmanager
+    def opened(self) -> Iterator[Migration]:
+        self._made.legacy.sql(_EMPTY)
+        shutil.rmtree(self._folder)
+        shutil.copytree(self._kept, self._folder)
+        with self._made.connect() as store:
+            yield replace(self._made, store=store)

@@ -40,8 +40,8 @@ from tripstore.local.postgres_programs import Flavour
 from tripstore.local.servers import LocalServers
 
 _NUMBERS = count(1)
-#: Names of databases that are copied, by server and layout.
-_TEMPLATES: dict[tuple[str, str], str] = {}
+#: Names of databases that are copied, by server, layout and tables.
+_TEMPLATES: dict[tuple[str, str, str], str] = {}
 FLAVOURS: tuple[Flavour, ...] = ("machine", "wheel")
 
 TABLES = """
@@ -233,12 +233,12 @@ def apply(steps: Sequence[Step], connection: Connection) -> list[bool]:
     return found
 
 
-def captured(server: PostgresServer, wanted: Layout | None = None) -> Legacy:
-    """A company with capture installed: a copy of the first one of its layout."""
+def captured(server: PostgresServer, wanted: Layout | None = None, tables: str = TABLES) -> Legacy:
+    """A company with capture installed: a copy of the first one of its layout and tables."""
     wanted = wanted or layout()
-    key = (server.url, wanted.digest)
+    key = (server.url, wanted.digest, tables)
     if key not in _TEMPLATES:
-        first = Legacy(server)
+        first = Legacy(server, tables=tables)
         first.install(wanted)
         _TEMPLATES[key] = first.name
     return Legacy(server, template=_TEMPLATES[key])

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import itertools
 import os
-from collections.abc import Mapping, Sequence
-from contextlib import ExitStack
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Literal, cast
 
 from schemaless_core import CellStore, Datastore, Json, MemoryStore
 from schemaless_core.indexes.definition import load_definitions
-from tests.facades import FACADES, as_cell_store, migration
-from tests.legacy_databases import FLAVOURS, UNUSED_TABLE, free_backend, postgres_server, unused_layout
+from tests.facades import FACADES, Facades
+from tests.legacy_databases import FLAVOURS, free_backend, postgres_server
 from tripstore.backends.postgres.backend import PostgresBackend
 from tripstore.local.replication import Cluster
 from tripstore.local.servers import LocalServers
@@ -44,7 +44,7 @@ class Stores:
         self._folder = folder
         self._clusters: dict[str, list[Cluster]] = {}
         self._open: list[Datastore | PostgresBackend] = []
-        self._exits = ExitStack()
+        self._facades = Facades(servers, self)
 
     def clusters(self, engine: ServerEngine) -> list[Cluster]:
         """Two clusters of a primary and a replica, the same for the whole run."""
@@ -78,10 +78,7 @@ class Stores:
         if engine in DATASTORE_ENGINES:
             return self.fresh(engine, shards=shards, indexes=list(indexes))
         if engine in FACADES:
-            made = migration(
-                self._servers, self, wanted=unused_layout(), tables=UNUSED_TABLE, shards=shards, indexes=indexes
-            )
-            return as_cell_store(self._exits.enter_context(made), engine)
+            return self._facades.fresh(engine, shards, indexes)
         definitions = load_definitions(list(indexes), self._folder, "trips")
         if engine == "memory":
             return MemoryStore(shards=shards, indexes=definitions)
@@ -90,11 +87,20 @@ class Stores:
         self._open.append(backend)
         return backend
 
+    @contextmanager
+    def lent(self, engine: str, *, shards: int = 8) -> Iterator[CellStore]:
+        """A fresh one for a test; facades are closed afterwards."""
+        if engine in FACADES:
+            with self._facades.lent(engine, shards) as store:
+                yield store
+        else:
+            yield self.fresh_store(engine, shards=shards)
+
     def start_postgres(self, engine: str) -> None:
         """Raise `LocalServerError` when there is none of this flavour."""
         postgres_server(self._servers, FLAVOURS[engine])
 
     def close(self) -> None:
-        self._exits.close()
+        self._facades.close()
         for datastore in self._open:
             datastore.close()

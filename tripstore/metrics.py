@@ -43,10 +43,13 @@ PHASE = Gauge("tripstore_phase", "1 for the phase that this process goes by.", [
 # The mirror.
 
 MIRROR_LAG_CHANGES = Gauge(
-    "tripstore_mirror_lag_changes", "Changes that the other backend lacks, parked ones excepted.", ["direction"]
+    "tripstore_mirror_lag_changes", "Changes in the queue of Postgres, parked ones excepted.", ["direction"]
 )
 MIRROR_LAG_SECONDS = Gauge(
-    "tripstore_mirror_lag_seconds", "Age of the oldest of them; 0 when there is none.", ["direction"]
+    "tripstore_mirror_lag_seconds",
+    "Age of the oldest change that is not carried, 0 when there is none; reverse: of the oldest cell that this process"
+    " was handed last.",
+    ["direction"],
 )
 MIRROR_PARKED = Gauge("tripstore_mirror_parked", "Changes that were set aside.", ["direction"])
 RELAY_CHANGES = Counter(
@@ -130,6 +133,11 @@ def mirror_seen(direction: str, changes: int, seconds: float, parked: int) -> No
     MIRROR_LAG_CHANGES.labels(direction).set(changes)
     MIRROR_LAG_SECONDS.labels(direction).set(seconds)
     MIRROR_PARKED.labels(direction).set(parked)
+
+
+def mirror_late(direction: str, seconds: float) -> None:
+    """The age of what was carried, or could not be, just now."""
+    MIRROR_LAG_SECONDS.labels(direction).set(seconds)
 
 
 def mirror_idle(direction: str) -> None:

@@ -27,6 +27,7 @@ from tripstore.facade.facade import Duo, Facade
 from tripstore.facade.flags import FlagBook
 from tripstore.facade.known import Known
 from tripstore.facade.lag import Lag
+from tripstore.facade.layout_rules import LayoutRules
 from tripstore.facade.reads import Reads, SingleReads
 from tripstore.facade.shadowing import Shadowing
 from tripstore.facade.watch import Watch
@@ -61,7 +62,15 @@ def build(config: TripstoreConfig) -> Facade:
     if config.legacy is None:
         calls = SingleCalls(store)
         lag = Lag(config.mirror.max_lag_seconds)
-        return Facade(config, store, flags, calls, SingleReads(store), Writes(calls, lag), lambda _operation: store)
+        return Facade(
+            config,
+            store,
+            flags,
+            calls,
+            SingleReads(store),
+            Writes(calls, lag, config.core.max_body_bytes),
+            lambda _operation: store,
+        )
     return _with_legacy(config, config.legacy, store, flags)
 
 
@@ -135,7 +144,9 @@ def _with_legacy(config: TripstoreConfig, legacy_config: LegacyConfig, store: Da
     watch = Watch(ports, known, flags, lag, arrivals, is_open_at)
     flushing = Flushing(ShadowLedger(Ledgers(store.control)), tally)
     duo = Duo(legacy, legacy_mirror, ports, known, watch, lag, cohorts, shadow, tally, flushing)
-    return Facade(config, store, flags, calls, reads, Writes(calls, lag), log_of, duo)
+    rules = LayoutRules(legacy_config.layout, lambda: calls.sight().phase.route.is_mirrored)
+    writes = Writes(calls, lag, config.core.max_body_bytes, rules)
+    return Facade(config, store, flags, calls, reads, writes, log_of, duo)
 
 
 def _shadow(config: TripstoreConfig, arrivals: Arrivals, tally: Tally) -> tuple[SamplingSettings, Shadow]:

@@ -129,11 +129,13 @@ class Shadow:
     def close(self) -> None:
         """Let go of what waits; it was not compared."""
         self._is_closing = True
-        for thread in self._threads:
+        for _ in self._threads:  # whoever waits takes one: all are told before any is waited for
             for waiting in (self._samples, self._suspects):
                 with suppress(queue.Full):
                     waiting.put_nowait(None)
-            thread.join(CLOSE_SECONDS)
+        until = self._clock() + CLOSE_SECONDS
+        for thread in self._threads:
+            thread.join(max(0.0, until - self._clock()))
         for waiting in (self._samples, self._suspects):
             with suppress(queue.Empty):
                 while True:

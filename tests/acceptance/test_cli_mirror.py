@@ -28,7 +28,7 @@ SHARDS = 4
 @pytest.fixture
 def moving(servers: LocalServers, stores: Stores) -> Iterator[Migration]:
     """In the phase dualwrite; nobody carries."""
-    with migration(servers, stores, shards=SHARDS, **QUICK) as made:
+    with migration(servers, stores, shards=SHARDS, triggers=QUICK) as made:
         made.phase(Phase.DUALWRITE)
         yield made
 

@@ -1,24 +1,37 @@
 """Processes around a hand-over: services that use the facade, services that write the tables, whoever switches.
 
-Each service keeps a journal of what it was told is stored. Sabotages are named, and undone by the end of the process.
+Each service keeps a journal of what it was told is stored. A sabotage is what one process does wrong.
 """
 
 from __future__ import annotations
 
+import json
 import os
+import random
 import signal
+import time
 import traceback
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from multiprocessing.connection import Connection
 from multiprocessing.process import BaseProcess
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
+from uuid import UUID, uuid4
 
+import psycopg2
+from psycopg2.extensions import connection as PgConnection  # noqa: N812
+
+from schemaless_core import BatchFailed, Cell, PutResult, SchemalessError, Unavailable
+from schemaless_core.control.audit import AuditLog
 from schemaless_core.failpoints import use_folder
 from tests.chaos.actors import end, wait_until
+from tests.chaos.capture_actors import KEYS, Writer
 from tests.integration.creation import FORK_SERVER
 from tripstore.backends.postgres.cells import fence
+from tripstore.backends.postgres.layout.layout import VERSION_BITS
+from tripstore.cutover.perform import Order, perform
+from tripstore.cutover.plan import Direction
 from tripstore.handover.ports import Operation
 from tripstore.ports.legacy import RealLegacyPort
 from tripstore.ports.store import SchemalessPort
@@ -26,6 +39,11 @@ from tripstore.store import TripStore
 from tripstore.wiring import connect
 
 FORK_SERVER.set_forkserver_preload(["__main__", "tests.integration.creation", __name__])
+
+#: Where the token of a write stands in a body; those of other columns are a list of it.
+MEANT = {"BASE": "status", "STATUS": "result", "NOTES": "text"}
+#: What a service of the facade keeps writing to.
+OWN_ROWS = 30
 
 
 def without_fences() -> None:
@@ -129,3 +147,322 @@ def _answer(store: TripStore, operation: str, arguments: Any, options: Any) -> t
         return "answered", getattr(store, operation)(*arguments, **options)
     except Exception as error:  # noqa: BLE001  # the test's own process hears of it
         return "raised", (type(error).__name__, "".join(traceback.format_exception(error)))
+
+
+class Stored(NamedTuple):
+    """A cell that a service was told is stored."""
+
+    row_key: str
+    column_name: str
+    ref_key: int
+    body: Any
+    status: str
+    epoch: int
+    added_id: int | None
+    shard: int
+
+    @property
+    def cell(self) -> Cell:
+        return Cell(UUID(self.row_key), self.column_name, self.ref_key, self.body)
+
+
+class Line(NamedTuple):
+    """One line of a service's journal, by the one clock of this machine."""
+
+    pid: int
+    begun: float
+    ended: float
+    operation: str
+    #: stored, read, refused (a rival was first), failed (nobody knows), wrong (what must not be).
+    event: str
+    detail: str
+    stored: tuple[Stored, ...]
+
+
+def journal(folder: Path) -> Iterator[Line]:
+    """What services were told so far. The last line of one that was killed may be torn."""
+    for path in sorted(folder.glob("*.lines")):
+        with path.open() as file:
+            for text in file:
+                if text.endswith("\n"):
+                    *line, stored = json.loads(text)
+                    yield Line(*line, tuple(Stored(*cell) for cell in stored))
+
+
+class Wrong(Exception):
+    """What a service must never meet."""
+
+
+class Own(NamedTuple):
+    """A row that one service writes and nobody else: the latest ref key and body of each column."""
+
+    latest: dict[str, tuple[int, Any]]
+    has_children: bool
+
+
+class FacadeWriter:
+    """Writes through the facade, at a pace, whatever comes, and reads what it wrote."""
+
+    def __init__(self, store: TripStore, folder: Path, per_second: float) -> None:
+        self._store = store
+        self._pace_seconds = 1 / per_second
+        self._choose = random.Random()
+        self._file = (folder / f"{os.getpid()}.lines").open("a", buffering=1)
+        self._rows: dict[UUID, Own] = {}
+        self._number = 0
+        often = [self._create, self._next, self._next, self._put_free, self._shared, self._read]
+        self._operations = [*often, *often, self._append, self._fact, self._note, self._note, self._batch, self._delete]
+
+    def write_for_ever(self) -> None:
+        due = time.monotonic()
+        while True:
+            self._operate()
+            due = max(due + self._pace_seconds, time.monotonic() - self._pace_seconds)
+            time.sleep(max(0.0, due - time.monotonic()))
+
+    def _operate(self) -> None:
+        operation = self._choose.choice(self._operations) if self._rows else self._create
+        name, begun = operation.__name__.strip("_"), time.monotonic()
+        event, detail, stored = "stored", "", list[Stored]()
+        try:
+            stored = operation()
+            event = "stored" if stored else "read"
+        except Wrong as error:
+            event, detail = "wrong", str(error)
+        except Unavailable as error:
+            event, detail = "failed", f"{type(error).__name__}: {error.message}"
+        except SchemalessError as error:
+            event = "refused" if operation == self._shared else "wrong"
+            detail = f"{type(error).__name__}: {error.message}"
+        self._write(begun, name, event, detail, stored)
+
+    def _write(self, begun: float, name: str, event: str, detail: str, stored: Sequence[Stored] = ()) -> None:
+        line = Line(os.getpid(), begun, time.monotonic(), name, event, detail, tuple(stored))
+        self._file.write(json.dumps(line) + "\n")
+
+    def _body(self, column_name: str) -> Any:
+        self._number += 1
+        token = f"f{os.getpid()}-{self._number}"
+        return {MEANT[column_name]: token} if column_name in MEANT else [token]
+
+    def _own(self) -> tuple[UUID, Own]:
+        return self._choose.choice(list(self._rows.items()))
+
+    def _new(self) -> UUID:
+        if len(self._rows) >= OWN_ROWS:
+            del self._rows[self._choose.choice(list(self._rows))]
+        row_key = uuid4()
+        self._rows[row_key] = Own({}, self._choose.random() < 0.5)
+        return row_key
+
+    def _put(self, row_key: UUID, column_name: str, ref_key: int, body: Any, **options: Any) -> list[Stored]:
+        """Again until it is answered, as a service does: the outcome of one that failed is not known."""
+        while True:
+            begun = time.monotonic()
+            try:
+                result = self._store.put_cell(row_key, column_name, ref_key, body, **options)
+            except Unavailable as error:
+                self._write(begun, "again", "failed", f"{type(error).__name__}: {error.message}")
+            else:
+                self._rows[row_key].latest[column_name] = (ref_key, body)
+                return [_stored(Cell(row_key, column_name, ref_key, body), result)]
+
+    def _create(self) -> list[Stored]:
+        return self._put(self._new(), "BASE", 1, self._body("BASE"))
+
+    def _next(self) -> list[Stored]:
+        row_key, own = self._own()
+        version, _body = own.latest.get("BASE", (0, None))
+        options = {"expect_latest": version or None} if self._choose.random() < 0.5 else {}
+        return self._put(row_key, "BASE", version + 1, self._body("BASE"), **options)
+
+    def _put_free(self) -> list[Stored]:
+        row_key, own = self._own()
+        version, _body = own.latest.get("FREE", (0, None))
+        body = None if self._choose.random() < 0.1 else self._body("FREE")
+        return self._put(row_key, "FREE", version + 1, body)
+
+    def _note(self) -> list[Stored]:
+        """A new one, the next version of the last one, or its end."""
+        row_key, own = self._own()
+        if not own.has_children:
+            return []
+        ref_key, body = own.latest.get("NOTES", (0, None))
+        if body is None or self._choose.random() < 0.3:
+            return self._put(row_key, "NOTES", ((ref_key >> VERSION_BITS) + 1) << VERSION_BITS, self._body("NOTES"))
+        return self._put(row_key, "NOTES", ref_key + 1, self._choose.choice([None, self._body("NOTES")]))
+
+    def _append(self) -> list[Stored]:
+        return self._appended("LINES")
+
+    def _fact(self) -> list[Stored]:
+        return self._appended("STATUS")
+
+    def _appended(self, column_name: str) -> list[Stored]:
+        """One that nobody has answered may be there, and once more if it were repeated: such a row is left alone."""
+        row_key, own = self._own()
+        if column_name == "STATUS" and not own.has_children:
+            return []
+        body = self._body(column_name)
+        try:
+            result = self._store.append_cell(row_key, column_name, body)
+        except Unavailable:
+            del self._rows[row_key]
+            raise
+        own.latest[column_name] = (result.ref_key, body)
+        return [_stored(Cell(row_key, column_name, result.ref_key, body), result)]
+
+    def _batch(self) -> list[Stored]:
+        cells = [Cell(self._new(), name, 1, self._body(name)) for name in ("BASE", "BASE", "FREE")]
+        found: list[Stored] = []
+        while cells:
+            results: Sequence[PutResult | SchemalessError]
+            begun = time.monotonic()
+            try:
+                results = self._store.put_cells(cells)
+            except BatchFailed as failed:
+                results = failed.results
+                self._write(begun, "again", "failed", failed.message)
+            found += [_stored(cell, each) for cell, each in zip(cells, results, strict=True) if _is_stored(each)]
+            cells = [cell for cell, each in zip(cells, results, strict=True) if not _is_stored(each)]
+        for each in found:
+            self._rows[UUID(each.row_key)].latest[each.column_name] = (each.ref_key, each.body)
+        return found
+
+    def _shared(self) -> list[Stored]:
+        """A row that everybody writes, and where others may be faster."""
+        row_key = self._choose.choice(KEYS)
+        latest = self._store.get_cell_latest(row_key, "BASE")
+        version = None if latest is None else latest.ref_key
+        cell = Cell(row_key, "BASE", (version or 0) + 1, self._body("BASE"))
+        return [_stored(cell, self._store.put_cell(*cell.key, cell.body, expect_latest=version))]
+
+    def _delete(self) -> list[Stored]:
+        row_key, own = self._own()
+        if own.has_children or "BASE" not in own.latest:
+            return []
+        stored = self._put(row_key, "BASE", own.latest["BASE"][0] + 1, None)
+        del self._rows[row_key]
+        return stored
+
+    def _read(self) -> list[Stored]:
+        row_key, own = self._own()
+        if self._choose.random() < 0.5:
+            row = self._store.get_row(row_key)
+            found = {name: (cell.ref_key, cell.body) for name, cell in row.items() if name in own.latest}
+            expected = dict(own.latest)
+        else:
+            name = self._choose.choice(list(own.latest))
+            cell = self._store.get_cell_latest(row_key, name)
+            found = {} if cell is None else {name: (cell.ref_key, cell.body)}
+            expected = {name: own.latest[name]}
+        if found != expected:
+            raise Wrong(f"{row_key}: {expected} was stored, {found} is read")
+        return []
+
+
+def _is_stored(result: PutResult | SchemalessError) -> bool:
+    if isinstance(result, PutResult):
+        return True
+    if isinstance(result, Unavailable):
+        return False
+    raise result
+
+
+def _stored(cell: Cell, result: PutResult | SchemalessError) -> Stored:
+    assert isinstance(result, PutResult)
+    key = (str(cell.row_key), cell.column_name, cell.ref_key)
+    return Stored(*key, cell.body, result.status, result.epoch, result.added_id, result.shard)
+
+
+class SqlWriter(Writer):
+    """A service with its own SQL, at a pace. Refused it is while the other store is the authority."""
+
+    def __init__(self, url: str, folder: Path, seed: str, per_second: float) -> None:
+        super().__init__(url, folder, seed)
+        self._pace_seconds = 1 / per_second
+
+    def write_for_ever(self) -> None:
+        while True:
+            with suppress(psycopg2.OperationalError, psycopg2.InterfaceError):  # the server is down, or has ended us
+                connection = psycopg2.connect(self._url, application_name="writer")
+                self._journal.pid = connection.info.backend_pid
+                while True:
+                    self._transaction(connection)
+            time.sleep(self._pace_seconds)
+
+    def _transaction(self, connection: PgConnection) -> None:
+        super()._transaction(connection)
+        time.sleep(self._pace_seconds)
+
+
+class Attempt(NamedTuple):
+    """A hand-over that somebody attempted and lived to tell of."""
+
+    begun: float
+    ended: float
+    is_decided: bool
+    reason: str
+    pause_seconds: float | None
+
+
+def facade_writer(document: Mapping[str, Any], folder: Path, failpoints: Path, per_second: float) -> BaseProcess:
+    """A process, not started."""
+    return _process(_write_through_facade, dict(document), str(folder), str(failpoints), per_second)
+
+
+def sql_writer(url: str, folder: Path, seed: str, per_second: float) -> BaseProcess:
+    return _process(_write_tables, url, str(folder), seed, per_second)
+
+
+class Switcher:
+    """One attempt in a process of its own."""
+
+    def __init__(self, document: Mapping[str, Any], failpoints: Path, direction: Direction) -> None:
+        self._pipe, theirs = FORK_SERVER.Pipe()
+        self.process = _process(_switch, theirs, dict(document), str(failpoints), direction)
+        self.process.start()
+        theirs.close()
+
+    def outcome(self, seconds: float = 60) -> Attempt | None:
+        """None: it died."""
+        self.process.join(seconds)
+        assert self.process.exitcode is not None, "it neither ends nor dies"
+        try:
+            return Attempt(*self._pipe.recv()) if self._pipe.poll() else None
+        except EOFError:
+            return None
+        finally:
+            self._pipe.close()
+
+
+def _process(work: Callable[..., None], *arguments: Any) -> BaseProcess:
+    process: BaseProcess = FORK_SERVER.Process(target=work, args=arguments, daemon=True)
+    return process
+
+
+def _write_through_facade(document: Mapping[str, Any], folder: str, failpoints: str, per_second: float) -> None:
+    use_folder(Path(failpoints))
+    with connect(document) as store:
+        FacadeWriter(store, Path(folder), per_second).write_for_ever()
+
+
+def _write_tables(url: str, folder: str, seed: str, per_second: float) -> None:
+    SqlWriter(url, Path(folder), seed, per_second).write_for_ever()
+
+
+def _switch(pipe: Connection, document: Mapping[str, Any], failpoints: str, direction: Direction) -> None:
+    """What `cutover switch --force` does."""
+    use_folder(Path(failpoints))
+    with connect(document) as store:
+        facade = store.facade
+        assert facade.duo is not None
+        begun = time.monotonic()
+        done = perform(
+            facade.duo.ports,
+            Order(direction, "a test"),
+            flags=facade.flags,
+            audit=AuditLog(facade.store.control),
+            max_pause_seconds=facade.config.mirror.max_pause_seconds,
+        )
+        pipe.send((begun, time.monotonic(), done.is_decided, done.reason, done.pause_seconds))

@@ -11,6 +11,8 @@ from schemaless_core import Cell, CellStore, InvalidRequest, MemoryStore, Positi
 from schemaless_core.sharding import BUCKETS_PER_SHARD
 from tests.factories import make_cell, make_trip
 from tests.stores import Stores
+from tripstore.backends.postgres.errors import LogPurged
+from tripstore.store import TripStore
 
 SHARDS = 8
 
@@ -92,7 +94,12 @@ def test_a_time_means_from_the_first_cell_created_then(fresh_store: CellStore) -
     first = next(n for n, cell in enumerate(stored) if cell.created_at == third)
     assert page.cells == stored[first:]
     assert fresh_store.get_cells_for_shard(shard, third + timedelta(hours=1), 10).cells == []
-    assert fresh_store.get_cells_for_shard(shard, datetime(2000, 1, 1, tzinfo=UTC), 100).cells == stored
+    long_ago = datetime(2000, 1, 1, tzinfo=UTC)
+    if isinstance(fresh_store, TripStore):  # in phase off: nobody knows what happened before capture began
+        with pytest.raises(LogPurged):
+            fresh_store.get_cells_for_shard(shard, long_ago, 100)
+    else:
+        assert fresh_store.get_cells_for_shard(shard, long_ago, 100).cells == stored
 
 
 def test_a_time_after_the_last_cell_waits_for_the_next_one(fresh_store: CellStore) -> None:

@@ -26,8 +26,10 @@ from schemaless_core import (
     Scalar,
 )
 from schemaless_core.indexes import lookup
+from tests.facades import FACADES_IN_SHORT, Carrying
 from tests.indexing import catch_up
-from tests.stores import Stores
+from tests.legacy_databases import FLAVOURS
+from tests.stores import STORE_ENGINES, Stores
 from tripstore.backends.postgres.queries import queries
 
 
@@ -36,6 +38,8 @@ def shard_index(kind: str) -> dict[str, Json]:
     fields: list[Json] = [{"field": f"{kind.lower()}_value", "type": kind}, {"field": "test", "type": "string"}]
     return {"table": f"by_{kind.lower()}", "column_defs": [{"column_key": "BASE", "fields": fields}]}
 
+
+pytestmark = pytest.mark.parametrize("cell_store", [*STORE_ENGINES, *FLAVOURS, *FACADES_IN_SHORT], indirect=True)
 
 KINDS = ("UUID", "string", "int", "float", "decimal", "boolean", "datetime")
 DEFINITIONS: list[Json] = [
@@ -109,9 +113,11 @@ def indexed_stores(stores: Stores) -> Indexed:
 
 
 def settle(store: CellStore, index: str = "trips_of_driver") -> None:
-    """Write whatever entries of an index are not written yet. Only a datastore has any to write."""
+    """Write whatever entries of an index are not written yet. Only a datastore has any to write, or a facade's."""
     if isinstance(store, Datastore):
         catch_up(store, index)
+    elif isinstance(store, Carrying):
+        store.settle()
 
 
 @pytest.fixture

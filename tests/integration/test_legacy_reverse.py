@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, contextmanager
 from dataclasses import replace
@@ -26,11 +26,12 @@ from tripstore.local.postgres import PostgresServer
 from tripstore.local.servers import LocalServers
 
 K = lock_class("trips")
+EARLY, GOING = UUID(int=7), UUID(int=8)
 CHILD = 1 << 20
 SHUT = Gate(6, GateState.CLOSED)
 
 #: By what a cell of the row `key` does in the legacy tables; the row has BASE 2 (history: 1), NOTES and STATUS 1.
-CELLS = {
+CELLS: dict[str, Callable[[UUID], list[Cell]]] = {
     "a new row": lambda _key: [Cell(uuid4(), "BASE", 1, status("new"))],
     "a new row, later": lambda _key: [Cell(uuid4(), "BASE", 7, status("new"))],
     "versions": lambda key: [Cell(key, "BASE", n, status(n)) for n in (3, 4, 9)],
@@ -51,7 +52,6 @@ CELLS = {
     "free": lambda key: [Cell(key, "FREE", 7, {"x": 7})],
     "free, many": lambda key: [Cell(key, "FREE", n, {"x": n}) for n in range(11, 15)],
 }
-EARLY, GOING = UUID(int=7), UUID(int=8)
 
 
 @pytest.fixture(scope="module", params=FLAVOURS)
@@ -81,7 +81,7 @@ def set_to(legacy: Legacy, wanted: Gate) -> None:
         set_gate(connection, wanted)
 
 
-def queued(legacy: Legacy) -> list[object]:
+def queued(legacy: Legacy) -> Sequence[object]:
     return legacy.sql("SELECT row_key, column_name, ref_key FROM tripstore.queue ORDER BY 1, 2, 3")
 
 

@@ -12,7 +12,7 @@ from uuid import UUID, uuid4
 
 import pytest
 
-from schemaless_core import BatchFailed, Cell, CellConflict, CellKey, SchemalessError, StaleEpoch
+from schemaless_core import BatchFailed, Cell, CellConflict, CellKey, ColumnKey, SchemalessError, StaleEpoch
 from schemaless_core.failpoints import use_folder
 from schemaless_core.indexes.definition import load_definitions
 from tests.chaos.actors import wait_until
@@ -78,7 +78,7 @@ READS: dict[str, Call] = {
     "get_cell_latest, no row": lambda store, _key: store.get_cell_latest(UUID(int=1), "BASE"),
     "get_cells": lambda store, key: store.get_cells([CellKey(key, "BASE", 1), CellKey(key, "BASE", 9)]),
     "get_cells, all there": lambda store, key: store.get_cells([CellKey(key, "BASE", 1), CellKey(key, "FREE", 9)]),
-    "get_cells_latest": lambda store, key: store.get_cells_latest([(key, "BASE"), (key, "FREE")]),
+    "get_cells_latest": lambda store, key: store.get_cells_latest([ColumnKey(key, "BASE"), ColumnKey(key, "FREE")]),
     "get_row": lambda store, key: store.get_row(key),
     "get_row, columns": lambda store, key: store.get_row(key, ["BASE", "FREE"]),
     "get_history": lambda store, key: store.get_history(key, "BASE"),
@@ -217,7 +217,7 @@ def test_an_owner_of_the_open_epoch_puts(trips: Company, name: str, gate: Gate) 
     set_to(trips, gate)
     answer = PUTS[name](trips.store.as_owner(EPOCH), key)
 
-    results = answer if isinstance(answer, list) else [answer]
+    results: list[Any] = answer if isinstance(answer, list) else [answer]
     assert {result.epoch for result in results} == {EPOCH}
     assert [result.status for result in results][-1] == ("EXISTS" if name.endswith(("again", "id")) else "CREATED")
 

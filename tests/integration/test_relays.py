@@ -125,6 +125,15 @@ def test_a_relay_rests_while_schemaless_is_the_authority(moving: Migration) -> N
     assert counted("tripstore_mirror_lag_changes", direction="forward") == 0
 
 
+def test_control_a_change_that_is_marked_and_not_sent_is_missed(moving: Migration) -> None:
+    _id, key = moving.legacy.trip()
+    queue = moving.duo.ports.legacy
+
+    queue.mark_delivered(queue.claim(10).cells)
+
+    assert missing(moving) == [(key, "BASE", 1), (key, LEGACY_ID, 0)]
+
+
 POINTS = ["relay.claim", "relay.send", "relay.mark"]
 
 

@@ -11,7 +11,7 @@ from uuid import UUID, uuid4
 import pytest
 
 from schemaless_core import Cell, CellKey, Json
-from schemaless_core.errors import Unavailable
+from schemaless_core.errors import Conflict, Unavailable
 from tests.chaos.actors import running, wait_until
 from tests.facades import Migration, migration
 from tests.mirrors import (
@@ -36,7 +36,7 @@ from tripstore.handover.steps import run
 from tripstore.handover.switch import reverse, switch
 from tripstore.local.servers import LocalServers
 from tripstore.mirror.mirror import Mirror
-from tripstore.mirror.reverse import GROUP
+from tripstore.mirror.reverse import GROUP, ReverseMirror
 from tripstore.phase import Phase
 
 ENGINES = [("postgres", "sqlite"), ("postgres18", "mariadb"), ("postgres", "mysql")]
@@ -47,7 +47,7 @@ DRIVER = "11111111-1111-1111-1111-111111111111"
 @pytest.fixture
 def moving(servers: LocalServers, stores: Stores) -> Iterator[Migration]:
     """In the phase shadow: Postgres is the authority."""
-    with migration(servers, stores, **QUICK) as made:
+    with migration(servers, stores, triggers=QUICK) as made:
         made.phase(Phase.SHADOW)
         yield made
 
@@ -62,7 +62,7 @@ def live(moving: Migration) -> Migration:
 @pytest.fixture(params=CI_ENGINES, ids=["-".join(pair) for pair in CI_ENGINES])
 def live_everywhere(request: pytest.FixtureRequest, servers: LocalServers, stores: Stores) -> Iterator[Migration]:
     postgres, engine = request.param
-    with migration(servers, stores, postgres=postgres, engine=engine, **QUICK) as made:
+    with migration(servers, stores, postgres=postgres, engine=engine, triggers=QUICK) as made:
         made.phase(Phase.SHADOW)
         made.phase(Phase.LIVE)
         yield made
@@ -246,17 +246,24 @@ def test_cells_wait_while_postgres_is_away_and_none_is_parked(live: Migration) -
     key = uuid4()
     live.store.put_cell(key, "BASE", 1, {"status": "requested"})
     group = Mirror(live.facade).reverse()
-    cell = live.facade.store.get_cell(key, "BASE", 1)
-    assert cell is not None
 
     def away() -> Authority:
         raise LegacyUnavailable("Postgres is away.")
 
     group._authority = away
-    outcome = group.deliver({0: [cell]})[0]
 
-    assert outcome.done == 0
-    assert isinstance(outcome.error, Unavailable)
+    assert isinstance(delivered(live, group, key), Unavailable)
+    assert rows_of(live, key) == []
+
+
+def test_i2_another_legacy_id_in_schemaless_is_parked_with_the_row_that_has_it(live: Migration) -> None:
+    key = uuid4()
+    put_foreign(live, key, 0, {"id": -1}, LEGACY_ID)
+    live.store.put_cell(key, "BASE", 1, {"status": "requested"})
+    with reversing(live):
+        wait_until("they are parked", lambda: len(parked(live)) == 2)
+
+    assert {kind for _key, kind in parked(live)} == {"failed", "waiting"}
 
 
 POINTS = ["reverse.looked", "put.before_commit", "reverse.applied", "triggers.before_advance"]
@@ -281,30 +288,43 @@ def test_i1_a_reverse_mirror_that_is_killed_loses_nothing_and_another_takes_over
     assert different(live) == []
 
 
-def test_the_authority_row_is_read_after_the_cells(moving: Migration) -> None:
-    """A row that was read before them calls what an owner put since a rehearsal, and finds that Postgres lacks it."""
-    old = moving.duo.ports.control.authority()
+def test_a_group_that_rehearsed_a_moment_ago_mirrors_as_soon_as_schemaless_is_the_authority(
+    moving: Migration,
+) -> None:
+    group = Mirror(moving.facade).reverse()
+    _id, before = moving.legacy.trip()
+    moving.carry()
+    assert delivered(moving, group, before) is None
     moving.phase(Phase.LIVE)
     key = uuid4()
     moving.store.put_cell(key, "BASE", 1, {"status": "requested"})
+
+    assert delivered(moving, group, key) is None
+    assert rows_of(moving, key) == [("requested", 1)]
+
+
+def delivered(moving: Migration, group: ReverseMirror, key: UUID) -> Exception | None:
+    """Hand the first cell of a row to the group; what came of it."""
     cell = moving.facade.store.get_cell(key, "BASE", 1)
     assert cell is not None
     shard = moving.facade.store.shard_of(key)
+    return group.deliver({shard: [cell]})[shard].error
 
-    assert Mirror(moving.facade).reverse().deliver({shard: [cell]})[shard].error is None
-    assert rows_of(moving, key) == [("requested", 1)]
 
-    # The control: as if the row had been read first. A second look at it keeps the cell from being set aside.
-    other = moving.store.put_cell(uuid4(), "BASE", 1, {"status": "requested"})
-    assert other.added_id is not None
-    late = moving.facade.store.get_cells_for_shard(other.shard, other.added_id - 1, 1).cells[0]
-    for rows, passes in (([old, old], False), ([old, moving.duo.ports.control.authority()], True)):
-        group = Mirror(moving.facade).reverse()
-        answers = iter(rows)
-        group._authority = lambda answers=answers: next(answers)
-        error = group.deliver({other.shard: [late]})[other.shard].error
-        assert isinstance(error, Unavailable) is passes
-        assert error is not None
+@pytest.mark.parametrize("is_looked_at_again", [True, False], ids=["again", "control"])
+def test_a_row_that_was_read_too_early_sets_no_cell_aside(moving: Migration, is_looked_at_again: bool) -> None:
+    old = moving.duo.ports.control.authority()
+    moving.phase(Phase.LIVE)
+    rows = [old, moving.duo.ports.control.authority() if is_looked_at_again else old]
+    put = moving.store.put_cell(uuid4(), "BASE", 1, {"status": "requested"})
+    assert put.added_id is not None
+    cells = moving.facade.store.get_cells_for_shard(put.shard, put.added_id - 1, 1).cells
+    group = Mirror(moving.facade).reverse()
+    group._authority = lambda: rows.pop(0)
+
+    error = group.deliver({put.shard: cells})[put.shard].error
+
+    assert isinstance(error, Unavailable if is_looked_at_again else Conflict)
 
 
 def test_a_whole_migration_forth_and_back_under_writes_leaves_both_stores_equal(moving: Migration) -> None:
@@ -321,16 +341,18 @@ def test_a_whole_migration_forth_and_back_under_writes_leaves_both_stores_equal(
         except BaseException as error:  # noqa: BLE001  # raised by the test below
             failures.append(error)
 
+    def wait_for_writes(number: int) -> None:
+        wanted = len(keys) + number
+        wait_until("writes go on", lambda: len(keys) >= wanted or failures)
+
     writer = threading.Thread(target=write)
     with relaying(moving), reversing(moving):
         writer.start()
         for name, step in (("forth", switch), ("back", reverse), ("forth again", switch)):
-            count = len(keys)
-            wait_until("writes go on", lambda count=count: len(keys) > count + 20 or failures)  # type: ignore[misc]  # mypy knows no default of a lambda
+            wait_for_writes(20)
             outcome = run(step(moving.duo.ports, name))
             assert outcome.is_decided, outcome.reason
-        count = len(keys)
-        wait_until("writes go on", lambda: len(keys) > count + 20 or failures)
+        wait_for_writes(20)
         ended.set()
         writer.join(60)
         wait_until_mirrored_back(moving)

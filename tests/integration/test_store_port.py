@@ -27,6 +27,7 @@ from schemaless_core import (
     StaleEpoch,
 )
 from schemaless_core.engine.groups import ParkedCell, Step
+from tests.chaos.actors import wait_until
 from tests.indexing import catch_up
 from tests.stores import Stores
 from tripstore.backends.schemaless.shards import REVERSE_GROUP
@@ -164,6 +165,20 @@ def test_an_index_query_counts_only_if_all_its_parts_do(
     asked = port.call(lambda s: s.query_index("by_city", CITY, columns=["BASE"], consistency=consistency), 2)
 
     assert asked is REFUSED
+
+
+def test_entries_are_written_right_after_the_commit_whoever_puts(store: Datastore, port: StorePort) -> None:
+    """Nobody serves the index's group here."""
+
+    def rows(epoch: int) -> set[UUID]:
+        return {entry.row_key for entry in store.as_copier(epoch).query_index("by_city", CITY, limit=100).entries}
+
+    copied, owned = one_of_each(store), one_of_each(store)
+    port.copy(copied, 0)
+    wait_until("the copies' entries are there", lambda: rows(0) == {cell.row_key for cell in copied})
+    open_all(port, 2)
+    port.call(lambda s: s.put_cells(owned), 2)
+    wait_until("the owner's, too", lambda: rows(2) == {cell.row_key for cell in copied + owned})
 
 
 def test_a_refusal_is_told_at_once_and_without_a_repeat(store: Datastore, port: StorePort) -> None:

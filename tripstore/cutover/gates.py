@@ -136,7 +136,7 @@ def parked(facts: Facts, settings: CutoverSettings) -> Iterator[GateVerdict]:
     if isinstance(found, Unknown):
         yield _unknown("parked changes", found, "0")
         return
-    hint = "`tripstore mirror parked` lists them; mend the rows, then `tripstore mirror retry`."
+    hint = "`tripstore mirror parked` lists them; mend the rows, then `tripstore mirror retry --all`."
     yield _verdict("parked changes", not found.parked, f"{found.parked:,}", "0", hint)
 
 
@@ -193,7 +193,7 @@ def reverse_parked(facts: Facts, settings: CutoverSettings) -> Iterator[GateVerd
         yield _unknown("parked cells", found, "0")
         return
     count = 0 if found is None else found.parked
-    hint = "`tripstore mirror parked` lists them; mend what refuses them, then `tripstore mirror retry`."
+    hint = "`tripstore mirror parked --reverse` lists them; mend why, then `tripstore mirror retry --all --reverse`."
     yield _verdict("parked cells", not count, f"{count:,}", "0", hint)
 
 

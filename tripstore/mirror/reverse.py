@@ -12,6 +12,7 @@ import random
 import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from datetime import UTC, datetime
 from uuid import UUID
 
 from schemaless_core.cell import Cell
@@ -31,8 +32,10 @@ from tripstore.mirror.row_ids import RowIds
 GROUP = "mirror:reverse"
 #: Puts at the same time; a commit is mostly waiting for a disk.
 THREADS = 4
-#: Others are served by the same loop: puts begin for so long, and the rest is fetched again.
-BUDGET_SECONDS = 0.2
+#: Others are served by the same loop: slices are put for so long, and the rest is fetched again.
+BUDGET_SECONDS = 1.0
+#: Of all shards together, between two looks at the clock.
+SLICE_CELLS = 100
 
 Runs = Mapping[int, Sequence[Cell]]
 Outcomes = dict[int, Outcome]
@@ -105,51 +108,42 @@ class ReverseMirror:
             return _none_delivered(runs, error)
         except SchemalessError as error:
             return _none_delivered(runs, LookFailed(error.message, hint=error.hint))
+        finally:
+            metrics.mirror_late("reverse", _age_seconds(runs))
 
     def _delivered(self, runs: Runs) -> Outcomes:
         row = self._authority()
         reach("reverse.looked")
-        held = self._held(runs)
         if row.backend is Backend.STORE:
-            return self._mirrored(runs, held, row.epoch)
-        outcomes = {shard: _rehearsed(cells, held[shard]) for shard, cells in runs.items()}
+            return self._mirrored(runs, row.epoch)
+        return self._rehearsed(runs, row)
+
+    def _rehearsed(self, runs: Runs, row: Authority) -> Outcomes:
+        """Compare. What does not fit is told only if it is still the same authority that it does not fit."""
+        held = self._held(runs)
+        outcomes = {shard: _compared(cells, held[shard]) for shard, cells in runs.items()}
         if any(outcome.error for outcome in outcomes.values()) and self._authority() != row:
             return _none_delivered(runs, LookFailed("The authority moved meanwhile."))
         for shard, outcome in outcomes.items():
             _count_rehearsal(held[shard], outcome)
         return outcomes
 
+    def _mirrored(self, runs: Runs, epoch: int) -> Outcomes:
+        """Put what Postgres lacks, a slice of each shard after the other, until the time is over."""
+        until = self._clock() + self._budget_seconds
+        outcomes = {shard: Outcome(0, None) for shard in runs}
+        while (slices := _next_slices(runs, outcomes)) and self._clock() < until:
+            held = self._held(slices)
+            put = self._threads.map(lambda shard, s=slices, h=held: _put(self._legacy, s[shard], h[shard]), slices)
+            for shard, part in zip(slices, put, strict=True):
+                outcomes[shard] = Outcome(outcomes[shard].done + part.done, part.error)
+        reach("reverse.applied")
+        return self._with_legacy_ids(runs, outcomes, epoch)
+
     def _held(self, runs: Runs) -> dict[int, list[Held]]:
         """What Postgres has of each shard's cells: one look for all of them."""
         found = iter(self._look.at([cell for cells in runs.values() for cell in cells]))
         return {shard: [next(found) for _cell in cells] for shard, cells in runs.items()}
-
-    def _mirrored(self, runs: Runs, held: Mapping[int, Sequence[Held]], epoch: int) -> Outcomes:
-        """Put what Postgres lacks. The shards take turns in no order: the time is over before all of it is put."""
-        until = self._clock() + self._budget_seconds
-        shards = random.sample(list(runs), len(runs))
-        done = self._threads.map(lambda shard: self._put(runs[shard], held[shard], until), shards)
-        outcomes = dict(zip(shards, done, strict=True))
-        reach("reverse.applied")
-        return self._with_legacy_ids(runs, outcomes, epoch)
-
-    def _put(self, cells: Sequence[Cell], held: Sequence[Held], until: float) -> Outcome:
-        stored = 0
-        try:
-            for done, (cell, there) in enumerate(zip(cells, held, strict=True)):
-                if there.cell == cell:
-                    continue
-                if self._clock() >= until:
-                    return Outcome(done, None)
-                try:
-                    self._legacy.put_cell(cell.row_key, cell.column_name, cell.ref_key, cell.body)
-                except SchemalessError as error:
-                    _count_refusal(error)
-                    return Outcome(done, error)
-                stored += 1
-            return Outcome(len(cells), None)
-        finally:
-            metrics.cells_reversed("mirror", "stored", stored)
 
     def _with_legacy_ids(self, runs: Runs, outcomes: Outcomes, epoch: int) -> Outcomes:
         """A row that Postgres has now is delivered when Schemaless knows the legacy id that it was given."""
@@ -163,7 +157,33 @@ class ReverseMirror:
         return {shard: _until(cells, outcomes[shard], failures) for shard, cells in runs.items()}
 
 
-def _rehearsed(cells: Sequence[Cell], held: Sequence[Held]) -> Outcome:
+def _next_slices(runs: Runs, outcomes: Outcomes) -> dict[int, Sequence[Cell]]:
+    """The next cells of shards that have some left and nothing in the way; all of them no more than can be put soon."""
+    left = [shard for shard, cells in runs.items() if outcomes[shard].done < len(cells) and not outcomes[shard].error]
+    chosen = random.sample(left, min(len(left), SLICE_CELLS))
+    count = SLICE_CELLS // max(len(chosen), 1)
+    return {shard: runs[shard][outcomes[shard].done : outcomes[shard].done + count] for shard in chosen}
+
+
+def _put(legacy: CellStore, cells: Sequence[Cell], held: Sequence[Held]) -> Outcome:
+    """Put what is lacking, in order, up to the first that fails."""
+    stored = 0
+    try:
+        for done, (cell, there) in enumerate(zip(cells, held, strict=True)):
+            if there.cell == cell:
+                continue
+            try:
+                legacy.put_cell(cell.row_key, cell.column_name, cell.ref_key, cell.body)
+            except SchemalessError as error:
+                _count_refusal(error)
+                return Outcome(done, error)
+            stored += 1
+        return Outcome(len(cells), None)
+    finally:
+        metrics.cells_reversed("mirror", "stored", stored)
+
+
+def _compared(cells: Sequence[Cell], held: Sequence[Held]) -> Outcome:
     """Compare up to the first that differs. What nobody can know any more is passed, and not counted as equal."""
     for done, (cell, there) in enumerate(zip(cells, held, strict=True)):
         if there.cell != cell and not isinstance(there.problem, HistoryTruncated):
@@ -191,6 +211,12 @@ def _until(cells: Sequence[Cell], outcome: Outcome, failures: Mapping[UUID, Sche
         if cell.row_key in failures:
             return Outcome(done, failures[cell.row_key])
     return outcome
+
+
+def _age_seconds(runs: Runs) -> float:
+    """Of the oldest cell, by this process's clock."""
+    first = min((cells[0].created_at for cells in runs.values() if cells and cells[0].created_at), default=None)
+    return 0.0 if first is None else max((datetime.now(UTC) - first).total_seconds(), 0.0)
 
 
 def _none_delivered(runs: Runs, error: SchemalessError) -> Outcomes:

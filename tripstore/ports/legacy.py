@@ -42,14 +42,13 @@ class RealLegacyPort:
         self._owner = (0, backend.as_owner(0))
 
     def call(self, operation: Operation[T], epoch: int) -> T | Refused:
-        """Do it as the authority of this epoch. Of a batch, a part may have been stored before it was refused."""
+        """Do it as the authority of this epoch. A batch that was refused in part raises `BatchFailed`."""
         try:
             return operation(self._as_owner(epoch))
         except StaleEpoch:
             return REFUSED
         except BatchFailed as failed:
-            # Whoever repeats the batch at the authority finds there what was stored here.
-            if any(isinstance(result, StaleEpoch) for result in failed.results):
+            if all(isinstance(result, StaleEpoch) for result in failed.results):
                 return REFUSED
             raise
 

@@ -10,11 +10,12 @@ from collections.abc import Callable, Sequence
 from functools import lru_cache
 from typing import Any, NamedTuple, TypeVar
 
-from schemaless_core.errors import SchemalessError
+from schemaless_core.errors import SchemalessError, StaleEpoch, Unavailable
 from schemaless_core.failpoints import reach
 from tripstore.backends.postgres.capture.gate import GATE, admission, counts, mirror_admission
-from tripstore.backends.postgres.wire.translation import SERVER, ConnectionLost, not_the_authority
-from tripstore.backends.postgres.wire.wire import DeadlinePassed, LegacyConnection, Prepared, Row
+from tripstore.backends.postgres.errors import HistoryTruncated
+from tripstore.backends.postgres.wire.translation import SERVER, not_the_authority
+from tripstore.backends.postgres.wire.wire import LegacyConnection, Prepared, Row
 
 T = TypeVar("T")
 
@@ -97,13 +98,12 @@ class Owner(Standing):
         self._check(connection.execute(_LOOK, "")[0][0])
 
     def fenced(self, look: Callable[[], None], part: Callable[[], T]) -> T:
-        """A refusal is an answer, too."""
+        """A refusal is an answer, too; that nobody answered is none."""
         try:
             answer = part()
-        except (ConnectionLost, DeadlinePassed):
-            raise
-        except SchemalessError:
-            look()
+        except SchemalessError as error:
+            if isinstance(error, HistoryTruncated) or not isinstance(error, StaleEpoch | Unavailable):
+                look()
             raise
         look()
         return answer

@@ -17,6 +17,7 @@ from tripstore.backends.postgres.capture.shape import Shape
 from tripstore.backends.postgres.capture.sqlstates import GATE_SHUT
 from tripstore.backends.postgres.capture.triggers import Trigger, enable_always
 from tripstore.backends.postgres.ddl.ddl import PATIENT, Patience, under_lock
+from tripstore.backends.postgres.errors import LegacyRefused
 from tripstore.backends.postgres.layout.layout import Layout, TableName
 from tripstore.backends.postgres.tables import SCHEMA
 from tripstore.backends.postgres.wire.connections import rows
@@ -60,7 +61,8 @@ def are_closed(connection: Connection, layout: Layout) -> bool:
 
 def remove_capture(connection: Connection, layout: Layout, patience: Patience = PATIENT) -> None:
     """Take triggers, gate and functions off tables that are closed."""
-    assert are_closed(connection, layout), "first the tables are closed"
+    if not are_closed(connection, layout):
+        raise LegacyRefused("The mapped tables are not all closed.", hint="Without the gate anybody could write them.")
     for step in reversed(capture_steps(layout, patience=patience)):
         if not isinstance(step, OwnTables | AddedColumn):
             step.revert(connection)

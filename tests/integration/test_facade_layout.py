@@ -1,0 +1,149 @@
+"""The layout's columns through the facade, while either backend is the authority: the same answers, refusals included."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from uuid import UUID, uuid4
+
+import pytest
+
+from schemaless_core.cell import Cell, CellKey
+from schemaless_core.errors import BatchFailed, SchemalessError
+from tests.facades import Migration, migration
+from tests.indexing import catch_up
+from tests.legacy_backends import DRIVERS, deleting_layout, status
+from tests.stores import Stores
+from tripstore.backends.postgres.errors import LegacyRefused, Unrepresentable
+from tripstore.backends.postgres.layout.layout import LEGACY_ID
+from tripstore.local.servers import LocalServers
+from tripstore.phase import Phase
+from tripstore.store import TripStore
+
+PHASES = (Phase.DUALWRITE, Phase.LIVE)
+
+
+@pytest.fixture(scope="module", params=PHASES)
+def moved(request: pytest.FixtureRequest, servers: LocalServers, stores: Stores) -> Iterator[Migration]:
+    with migration(servers, stores) as made:
+        made.phase(request.param)
+        yield made
+
+
+@pytest.fixture(scope="module", params=PHASES)
+def deleting(request: pytest.FixtureRequest, servers: LocalServers, stores: Stores) -> Iterator[Migration]:
+    with migration(servers, stores, wanted=deleting_layout()) as made:
+        made.phase(request.param)
+        yield made
+
+
+def trip(store: TripStore) -> UUID:
+    row_key = uuid4()
+    store.put_cell(row_key, "BASE", 1, {**status("a"), "driver_uuid": DRIVERS[0]})
+    return row_key
+
+
+def settled(made: Migration, row_key: UUID) -> dict[CellKey, object]:
+    """What both stores hold of a row's columns, which must be the same."""
+    made.carry()
+    sides = []
+    for store in (made.duo.legacy_mirror, made.facade.store):
+        found: dict[CellKey, object] = {}
+        for column in ("BASE", "STATUS", "NOTES", "FREE"):
+            found |= {cell.key: cell.body for cell in store.get_history(row_key, column)}
+        sides.append(found)
+    assert sides[0] == sides[1]
+    return sides[0]
+
+
+@pytest.mark.parametrize(
+    ("column", "ref_key", "body", "path"),
+    [
+        ("BASE", 2, {"status": 5}, "status"),
+        ("BASE", 2, {"driver_uuid": "nobody"}, "driver_uuid"),
+        ("BASE", 2, "a text", ""),
+        ("STATUS", 1, {"result": "ok", "more": 1}, "more"),
+    ],
+)
+def test_what_no_row_can_hold_is_refused_by_name(
+    moved: Migration, column: str, ref_key: int, body: object, path: str
+) -> None:
+    row_key = trip(moved.store)
+    with pytest.raises(Unrepresentable) as raised:
+        moved.store.put_cell(row_key, column, ref_key, body)  # type: ignore[arg-type]  # any JSON
+    assert raised.value.path == path
+    assert (column, ref_key) not in {(key.column_name, key.ref_key) for key in settled(moved, row_key)}
+
+
+def test_of_a_batch_only_that_cell_is_refused(moved: Migration) -> None:
+    row_key = trip(moved.store)
+    cells = [
+        Cell(row_key, "BASE", 2, status("b")),
+        Cell(row_key, "BASE", 3, {"status": 5}),
+        Cell(row_key, "FREE", 1, 1),
+    ]
+    with pytest.raises(BatchFailed) as raised:
+        moved.store.put_cells(cells)
+    assert [isinstance(result, SchemalessError) for result in raised.value.results] == [False, True, False]
+    assert {key.ref_key for key in settled(moved, row_key) if key.column_name == "BASE"} == {1, 2}
+
+
+def test_the_legacy_id_cannot_be_put(moved: Migration) -> None:
+    row_key = trip(moved.store)
+    with pytest.raises(Unrepresentable):
+        moved.store.put_cell(row_key, LEGACY_ID, 0, {"id": 1 << 40})
+    moved.carry()
+    assert moved.duo.legacy_mirror.legacy_id(row_key) != 1 << 40
+
+
+def test_an_append_to_child_rows_is_a_new_row(moved: Migration) -> None:
+    row_key = trip(moved.store)
+    notes = moved.store.facade.config.legacy
+    assert notes is not None
+    column = notes.layout.columns["NOTES"]
+    found = [moved.store.append_cell(row_key, "NOTES", {"text": str(n)}).ref_key for n in range(3)]
+    assert found == [column.compose(n, 0) for n in (1, 2, 3)]
+    settled(moved, row_key)
+
+
+def test_a_row_with_children_is_not_deleted_and_goes_when_they_are_gone(moved: Migration) -> None:
+    row_key = trip(moved.store)
+    note = moved.store.append_cell(row_key, "NOTES", {"text": "a"}).ref_key
+    with pytest.raises(LegacyRefused, match="NOTES"):
+        moved.store.put_cell(row_key, "BASE", 2, None)
+    moved.store.put_cell(row_key, "NOTES", note + 1, None)
+    moved.store.put_cell(row_key, "BASE", 2, None)
+    assert settled(moved, row_key)[CellKey(row_key, "BASE", 2)] is None
+    assert moved.legacy.sql("SELECT count(*) FROM trips WHERE trip_uuid = %s", str(row_key)) == [(0,)]
+
+
+def test_facts_go_only_with_their_parent(moved: Migration) -> None:
+    row_key = trip(moved.store)
+    moved.store.put_cell(row_key, "STATUS", 1, {"result": "ok"})
+    with pytest.raises(Unrepresentable, match="parent"):
+        moved.store.put_cell(row_key, "STATUS", 2, None)
+    settled(moved, row_key)
+
+
+def test_where_the_layout_says_so_children_go_with_their_parent(deleting: Migration) -> None:
+    row_key = trip(deleting.store)
+    notes = [deleting.store.append_cell(row_key, "NOTES", {"text": str(n)}).ref_key for n in range(2)]
+    deleting.store.put_cell(row_key, "STATUS", 4, {"result": "ok"})
+
+    deleting.store.put_cell(row_key, "BASE", 2, None)
+
+    found = settled(deleting, row_key)
+    tombstones = {(key.column_name, key.ref_key) for key, body in found.items() if body is None}
+    assert tombstones == {("BASE", 2), ("STATUS", 5), *(("NOTES", note + 1) for note in notes)}
+    assert deleting.legacy.sql("SELECT count(*) FROM notes WHERE trip_uuid = %s", str(row_key)) == [(0,)]
+
+
+def test_legacy_ids_resolve_before_and_after_the_switch(servers: LocalServers, stores: Stores) -> None:
+    with migration(servers, stores) as made:
+        made.phase(Phase.DUALWRITE)
+        number, row_key = made.legacy.trip()
+        for phase in PHASES:
+            made.carry()
+            made.phase(phase)
+            catch_up(made.facade.store)
+            assert made.store.resolve_ids([number, 1 << 40]) == {number: row_key}
+            assert made.store.legacy_ids([row_key, uuid4()]) == {row_key: number}
