@@ -86,8 +86,7 @@ def measure(postgres: PostgresServer, mirrors: Sequence[Cluster], *, scale: floa
 
 def mirror_lag(migration: Migration, all_clients: Clients, seconds: float, runs: int) -> Iterator[Comparison]:
     """Puts at a steady rate in dualwrite: the middle one of several runs."""
-    migration.phase(Phase.DUALWRITE)
-    migration.drained()
+    _enter(migration, all_clients, Phase.DUALWRITE)
     lags = sorted((_lags(migration, all_clients, seconds) for _ in range(runs)), key=lambda lags: _percentile(lags, 99))
     lag = lags[runs // 2]
     rate = len(lag) / seconds
@@ -155,8 +154,15 @@ def _calls(
         )
 
 
+def _enter(migration: Migration, all_clients: Clients, phase: Phase) -> None:
+    migration.phase(phase)
+    all_clients.see(phase)
+    if phase is not Phase.OFF:
+        migration.drained()  # of what was put in phase off
+
+
 def _lags(migration: Migration, all_clients: Clients, seconds: float) -> list[float]:
-    all_clients.run(Work(Phase.DUALWRITE, seconds, PUTS_PER_SECOND, put_share=1.0))
+    all_clients.run(Work(seconds, PUTS_PER_SECOND, put_share=1.0))
     migration.drained()
     return [lag for (lag,) in migration.ask(_LAGS.format(seconds=seconds))]
 
@@ -169,17 +175,15 @@ def _lag_line(name: str, lags: Sequence[float], percent: int, bound: tuple[str, 
 
 def _saturation(migration: Migration, all_clients: Clients, seconds: float) -> float:
     """Calls a second in phase off, of clients that never pause."""
-    migration.phase(Phase.OFF)
-    done = all_clients.run(Work(Phase.OFF, seconds, math.inf, PUT_SHARE))
+    _enter(migration, all_clients, Phase.OFF)
+    done = all_clients.run(Work(seconds, math.inf, PUT_SHARE))
     return (len(done.puts) + len(done.reads)) / seconds
 
 
 def _block(migration: Migration, all_clients: Clients, arm: Arm, seconds: float, per_second: float) -> Figures:
-    migration.phase(arm.phase)
-    if arm.phase is not Phase.OFF:
-        migration.drained()  # of what was put in phase off
+    _enter(migration, all_clients, arm.phase)
     with migration.stopped_dead() if arm.is_stopped else nullcontext():
-        done = all_clients.run(Work(arm.phase, seconds * arm.share, per_second, PUT_SHARE, arm.reader))
+        done = all_clients.run(Work(seconds * arm.share, per_second, PUT_SHARE, arm.reader))
     assert done.compared or arm is not SHADOW
     return {
         (operation, percent): _percentile(sorted(durations), percent) * 1e6

@@ -38,7 +38,6 @@ Read = Callable[[UUID], Cell | None]
 class Work(NamedTuple):
     """What all clients are to do together."""
 
-    phase: Phase
     seconds: float
     #: Calls of all clients; infinite: each goes on when it is answered.
     per_second: float
@@ -62,6 +61,12 @@ class Clients:
 
     def __init__(self, channels: Sequence[Connection]) -> None:
         self._channels = channels
+
+    def see(self, phase: Phase) -> None:
+        """Return when all of them go by this phase."""
+        for channel in self._channels:
+            channel.send(phase)
+        assert all([channel.recv() is phase for channel in self._channels])
 
     def run(self, work: Work) -> Done:
         """Let all of them work at the same time; what they did together."""
@@ -105,9 +110,12 @@ class _Client:
         self._readers: dict[Reader, Read] = {"facade": self._read}
         self._readers |= {reader: _experimental(store, reader) for reader in READERS[1:]}
 
+    def see(self, phase: Phase) -> Phase:
+        known = duo_of(self._store).known
+        wait(lambda: known.sight is not None and known.sight.phase is phase)
+        return phase
+
     def work(self, work: Work) -> Done:
-        duo = duo_of(self._store)
-        wait(lambda: duo.known.sight is not None and duo.known.sight.phase is work.phase)
         before, reads, puts = _compared(self._store), list[float](), list[float]()
         read = self._readers[work.reader]
         gc.collect()
@@ -168,7 +176,7 @@ def _serve(config: Config, row_keys: Sequence[UUID], people: People, channel: Co
         client = _Client(store, row_keys, people)
         while True:
             try:
-                work = channel.recv()
+                asked: Work | Phase = channel.recv()
             except EOFError:
                 return
-            channel.send(client.work(work))
+            channel.send(client.work(asked) if isinstance(asked, Work) else client.see(asked))

@@ -12,6 +12,7 @@ from typing import Any
 from uuid import UUID
 
 import psycopg2
+import pytest
 import yaml
 
 import tripstore
@@ -32,6 +33,7 @@ INSERT INTO trips (driver_id) SELECT 1 + n % 3 FROM generate_series(1, 5) n;
 CUTOVER = {"comparisons_min": 2, "mismatch_rate_max": 0.9, "rehearsed_cells_min": 1}
 SHARDS = 2
 _NUMBERS = count(1)
+_TEMPLATE: list[Migration] = []
 
 
 class Migration:
@@ -145,8 +147,14 @@ class Migration:
             self.run("index", "verify", name)
 
 
-def migration_template(servers: LocalServers, folder: Path) -> Migration:
-    """One that others are copies of."""
+def migration_template(servers: LocalServers, folders: pytest.TempPathFactory) -> Migration:
+    """One that all others of a run are copies of."""
+    if not _TEMPLATE:
+        _TEMPLATE.append(_first(servers, folders.mktemp("migration")))
+    return _TEMPLATE[0]
+
+
+def _first(servers: LocalServers, folder: Path) -> Migration:
     made = Migration(Shell(folder), company_database(servers, "machine"))
     made.ask(ROWS)
     made.configure()

@@ -29,14 +29,9 @@ FORCED = ("--force", "--why", "a test", "--yes")
 WRITE = "UPDATE trips SET status = 'completed' WHERE id = 1"
 
 
-@pytest.fixture(scope="module")
-def first(servers: LocalServers, tmp_path_factory: pytest.TempPathFactory) -> Migration:
-    return migration_template(servers, tmp_path_factory.mktemp("cutovers"))
-
-
 @pytest.fixture
-def migration(first: Migration, tmp_path: Path) -> Migration:
-    return copied(first, tmp_path / "own")
+def migration(servers: LocalServers, tmp_path_factory: pytest.TempPathFactory, tmp_path: Path) -> Migration:
+    return copied(migration_template(servers, tmp_path_factory), tmp_path / "own")
 
 
 @pytest.fixture
@@ -319,9 +314,9 @@ def test_an_end_that_was_killed_half_way_is_gone_on_with(migration: Migration, a
 
 
 def test_nobody_writes_while_the_end_goes_on(migration: Migration) -> None:
-    """The control of the order: a writer that never rests finds no gap between the gate and what takes its place."""
+    """I9: who never rests finds no gap between the gate and what takes its place."""
     migration.run("cutover", "switch", *FORCED)
-    is_over, written = threading.Event(), list[str]()
+    is_over, written, refusals = threading.Event(), list[str](), list[str]()
 
     def write() -> None:
         with migration.connection() as connection, connection.cursor() as cursor:
@@ -330,8 +325,7 @@ def test_nobody_writes_while_the_end_goes_on(migration: Migration) -> None:
                     cursor.execute(WRITE)
                     written.append("a row")
                 except psycopg2.Error as error:
-                    if error.pgcode != GATE_SHUT:
-                        written.append(str(error))
+                    (refusals if error.pgcode == GATE_SHUT else written).append(error.diag.message_primary or "")
 
     writer = threading.Thread(target=write)
     writer.start()
@@ -342,3 +336,5 @@ def test_nobody_writes_while_the_end_goes_on(migration: Migration) -> None:
         writer.join()
 
     assert written == []
+    assert any("shut off" in refusal for refusal in refusals), "the gate"
+    assert any("takes no more writes" in refusal for refusal in refusals), "what takes its place"

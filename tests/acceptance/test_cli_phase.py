@@ -18,14 +18,9 @@ from validation.reads import Read
 from validation.verdicts import Outcome, Reason, Tally, Verdict
 
 
-@pytest.fixture(scope="module")
-def first(servers: LocalServers, tmp_path_factory: pytest.TempPathFactory) -> Migration:
-    return migration_template(servers, tmp_path_factory.mktemp("phases"))
-
-
 @pytest.fixture
-def migration(first: Migration, tmp_path: Path) -> Migration:
-    return copied(first, tmp_path / "own")
+def migration(servers: LocalServers, tmp_path_factory: pytest.TempPathFactory, tmp_path: Path) -> Migration:
+    return copied(migration_template(servers, tmp_path_factory), tmp_path / "own")
 
 
 def test_a_migration_begins_in_phase_off(migration: Migration) -> None:
@@ -113,8 +108,10 @@ def test_a_cohort_that_means_nothing_is_refused(migration: Migration, cohort: st
     assert said in migration.run("phase", "set", "--cohort", cohort, code=2).complaint
 
 
-def test_without_a_legacy_store_there_is_no_phase(store: Shell) -> None:
-    ran = store.call("phase", "show")
+def test_without_a_legacy_store_there_is_no_phase(shell: Shell) -> None:
+    assert shell.call("init", "--shards", "4").code == 0
+
+    ran = shell.call("phase", "show")
 
     assert ran.code == 2
     assert "no legacy store" in ran.complaint

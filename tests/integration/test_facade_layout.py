@@ -1,4 +1,4 @@
-"""The layout's columns through the facade, while either backend is the authority: the same answers, refusals included."""
+"""The layout's columns through the facade, while either backend is the authority: the same answers and refusals."""
 
 from __future__ import annotations
 

@@ -12,6 +12,7 @@ from psycopg2.extensions import connection as Connection  # noqa: N812
 from tests.legacy import FLAVOURS, Blocked, Legacy, captured, layout, legacy_server, refused
 from tripstore.backends.postgres.capture import sqlstates, verify
 from tripstore.backends.postgres.capture.gate import BARRIER, DOOR, Gate, GateState, lock_class, read_gate, set_gate
+from tripstore.backends.postgres.capture.install import GateFunctions
 from tripstore.backends.postgres.wire.connections import rows
 from tripstore.local.postgres_programs import Flavour
 from tripstore.local.servers import LocalServers
@@ -41,6 +42,16 @@ def legacy(request: pytest.FixtureRequest, servers: LocalServers) -> Legacy:
     id_, _ = made.trip("before")
     made.sql("INSERT INTO notes (trip_id, n, text) VALUES (%s, 1, 'before')", id_)
     return made
+
+
+@pytest.fixture
+def warned(legacy: Legacy) -> Legacy:
+    """Direct writers are only warned."""
+    with legacy.ours() as connection:
+        GateFunctions(layout(), warns=True).apply(connection, lambda _done, _total: None)
+        assert [each for each in verify(connection, layout(), warns=True) if each.is_error] == []
+        assert [each for each in verify(connection, layout()) if each.is_error] != []
+    return legacy
 
 
 @contextmanager
@@ -196,6 +207,73 @@ def test_a_partition_made_later_is_behind_the_gate(legacy: Legacy) -> None:
     assert sqlstates.GATE_SHUT in codes
     assert codes <= {sqlstates.GATE_SHUT} | elsewhere
     assert legacy.sql("SELECT count(*) FROM notes_x") == [(0,)]
+
+
+# --- direct writers are warned ---
+
+
+@pytest.mark.parametrize("write", WRITES)
+def test_after_a_switch_direct_writers_are_warned_and_nobody_is_told(warned: Legacy, write: str) -> None:
+    """What they write is in the log, since it is history, but never in the queue."""
+    before = warned.sql("SELECT row_key, ref_key FROM tripstore.queue ORDER BY 1, 2")
+    logged = warned.sql("SELECT count(*) FROM tripstore.log")[0][0]
+    set_to(warned, GateState.CLOSED, epoch=2)
+    with session(warned) as connection:
+        rows(connection, WRITES[write])
+        warnings = list(connection.notices)
+        connection.commit()
+
+    assert any("not seen by anybody" in warning for warning in warnings)
+    assert warned.sql("SELECT row_key, ref_key FROM tripstore.queue ORDER BY 1, 2") == before
+    is_idle = write in ("no row", "nothing", "child")
+    assert (warned.sql("SELECT count(*) FROM tripstore.log")[0][0] == logged) == is_idle
+
+
+@pytest.mark.parametrize("state", [GateState.CLOSING, GateState.CLOSED])
+def test_while_nobody_has_decided_they_are_refused_all_the_same(warned: Legacy, state: GateState) -> None:
+    """I8: if the switch is undone, what they wrote would have to be mirrored."""
+    set_to(warned, state, epoch=3)
+    with session(warned) as connection, refused(sqlstates.GATE_SHUT):
+        rows(connection, WRITES["update"])
+
+
+def test_a_partition_without_gate_refuses_them_too_while_nobody_has_decided(warned: Legacy) -> None:
+    without_statement_gates(warned)
+    for state, epoch in ((GateState.CLOSED, 3), (GateState.CLOSED, 2)):
+        set_to(warned, state, epoch)
+        with session(warned) as connection:
+            if epoch == 3:
+                with refused(sqlstates.GATE_SHUT):
+                    rows(connection, WRITES["update"])
+            else:
+                rows(connection, WRITES["update"])
+                connection.commit()
+
+    assert warned.sql("SELECT status FROM trips") == [("x",)]
+
+
+def test_they_wait_for_the_barrier(warned: Legacy) -> None:
+    with session(warned) as writer, switcher(warned) as switch:
+        rows(switch, f"SELECT pg_advisory_lock({K}, {BARRIER})")
+        set_to(warned, GateState.CLOSED, epoch=2)
+        waiting = Blocked(warned, writer, "UPDATE trips SET status = 'late'")
+        waiting.wait_until_it_waits()
+        switch.close()
+        waiting.result()
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "SET LOCAL tripstore.origin = 'facade'; UPDATE trips SET status = 'x'",
+        "INSERT INTO tripstore.cell (row_key, column_name, ref_key, body) VALUES (gen_random_uuid(), 'F', 1, '1')",
+    ],
+)
+def test_our_own_writers_are_refused_all_the_same(warned: Legacy, statement: str) -> None:
+    """I9: they know where to go."""
+    set_to(warned, GateState.CLOSED, epoch=2)
+    with session(warned) as connection, refused(sqlstates.GATE_SHUT):
+        rows(connection, statement)
 
 
 def test_the_functions_of_the_gate_are_looked_after(legacy: Legacy) -> None:

@@ -71,6 +71,7 @@ class AuthorityCalls:
             metrics.call_finished(sight.phase, operation, sight.authority.backend.value, outcome, seconds)
         if answer.authority is not sight.authority:
             self._known.learn_authority(answer.authority)
+            metrics.call_refused(sight.authority.backend.value)
             metrics.caller_paused(operation, time.perf_counter() - begun)
         return answer.value
 

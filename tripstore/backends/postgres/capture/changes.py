@@ -16,7 +16,7 @@ from tripstore.backends.postgres.tables import NO_FLOOR, ORIGIN
 
 #: Who sends versions of his own.
 OURS = "said IN ('facade', 'reverse')"
-DECLARE_SAID = f"said text := current_setting('{ORIGIN}', true);"
+DECLARE_SAID = f"said text := current_setting('{ORIGIN}', true);\n  is_warned boolean := false;"
 
 
 class Changes:
@@ -183,7 +183,7 @@ class Changes:
             f"NEW.{self.uuid}, {self.name}, {self.ref_key('NEW')}, {self._number}, {row}, {previous}, NULLIF(said, '')"
         )
         return f"""\
-  IF {IS_MIRROR} THEN
+  IF is_warned OR {IS_MIRROR} THEN
     INSERT INTO tripstore.log ({_COLUMNS}, id, delivered_at)
     SELECT {values}, nextval('tripstore.queue_id_seq'), clock_timestamp(){source};
   ELSE
@@ -205,7 +205,7 @@ class Changes:
     def queue_tombstone(self, ref_key: str, previous: str, on_conflict: str = "") -> str:
         values = f"OLD.{self.uuid}, {self.name}, {ref_key}, {self._number}, NULL, {previous}, NULLIF(said, '')"
         return f"""\
-  IF {IS_MIRROR} THEN
+  IF is_warned OR {IS_MIRROR} THEN
     INSERT INTO tripstore.log ({_COLUMNS}, id, delivered_at)
     VALUES ({values}, nextval('tripstore.queue_id_seq'), clock_timestamp());
   ELSE

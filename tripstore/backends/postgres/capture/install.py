@@ -33,14 +33,22 @@ from tripstore.backends.postgres.wire.connections import rows
 
 
 def capture_steps(
-    layout: Layout, *, may_truncate: bool = False, patience: Patience = PATIENT, saboteur: Saboteur | None = None
+    layout: Layout,
+    *,
+    may_truncate: bool = False,
+    warns: bool = False,
+    patience: Patience = PATIENT,
+    saboteur: Saboteur | None = None,
 ) -> list[Step]:
-    """To be done after the steps of the ids: every table has its UUID column then."""
+    """To be done after the steps of the ids: every table has its UUID column then.
+
+    `warns`: after a switch, services' own writes are warned of and not refused.
+    """
     tables = [TableTriggers(layout, table, may_truncate, patience, saboteur) for table in captured_tables(layout)]
     return [
         *added_columns(layout, patience),
         OwnTables(),
-        GateFunctions(layout),
+        GateFunctions(layout, warns),
         CellGate(layout, patience),
         *tables,
         Since(layout),
@@ -74,6 +82,7 @@ class GateFunctions:
     """What runs when the gate is not plainly open; and the number of the layout."""
 
     layout: Layout
+    warns: bool = False
 
     @property
     def title(self) -> str:
@@ -81,10 +90,10 @@ class GateFunctions:
 
     def is_done(self, connection: Connection) -> bool:
         registered = state.find_number(connection, self.layout) is not None
-        return registered and not list(gate_complaints(connection, self.layout))
+        return registered and not list(gate_complaints(connection, self.layout, warns=self.warns))
 
     def statements(self) -> Sequence[str]:
-        return [function.create for function in gate_functions(self.layout.datastore)]
+        return [function.create for function in gate_functions(self.layout.datastore, warns=self.warns)]
 
     def apply(self, connection: Connection, progress: Progress) -> None:
         rows(connection, "; ".join([_one_at_a_time(self.layout), *self.statements()]))

@@ -25,6 +25,7 @@ LAST = "~tripstore_"
 GATE_TRIGGER = f"{FIRST}gate"
 GATE_FUNCTION = "gate_slow"
 ENTER_FUNCTION = "enter"
+WARNS_FUNCTION = "direct_writers_are_warned"
 
 _PLAIN = frozenset("abcdefghijklmnopqrstuvwxyz0123456789_")
 _SLUG_LENGTH = 32

@@ -69,12 +69,14 @@ class LiveTrigger(NamedTuple):
     is_write: bool  #: Fires for INSERT or UPDATE.
 
 
-def verify(connection: Connection, layout: Layout, *, may_truncate: bool = False) -> list[Complaint]:
+def verify(
+    connection: Connection, layout: Layout, *, may_truncate: bool = False, warns: bool = False
+) -> list[Complaint]:
     """Everything that is not as `schema apply` leaves it."""
     number = find_number(connection, layout)
     if number is None:
         return [error(layout.datastore, "capture is not installed by this layout", APPLY_AND_COPY)]
-    found = [*gate_complaints(connection, layout), *cells_complaints(connection, layout)]
+    found = [*gate_complaints(connection, layout, warns=warns), *cells_complaints(connection, layout)]
     for table in captured_tables(layout):
         shape = Shape.find(connection, table)
         if shape is None:
@@ -92,10 +94,10 @@ def captured_tables(layout: Layout) -> list[TableName]:
     return list(dict.fromkeys([*tables, *(lookup.table for lookup in layout.lookups)]))
 
 
-def gate_complaints(connection: Connection, layout: Layout) -> Iterator[Complaint]:
+def gate_complaints(connection: Connection, layout: Layout, *, warns: bool = False) -> Iterator[Complaint]:
     if rows(connection, "SELECT pg_catalog.to_regclass(%s) IS NULL", (SEQUENCE,))[0][0]:
         yield error("gate", "its sequence is missing", APPLY_AND_COPY)
-    for function in gate_functions(layout.datastore):
+    for function in gate_functions(layout.datastore, warns=warns):
         yield from _function_complaints(connection, "gate", function, None)
 
 
