@@ -47,8 +47,7 @@ MIRROR_LAG_CHANGES = Gauge(
 )
 MIRROR_LAG_SECONDS = Gauge(
     "tripstore_mirror_lag_seconds",
-    "Age of the oldest change that is not carried, 0 when there is none; reverse: of the oldest cell that this process"
-    " was handed last.",
+    "Age of the oldest of them; reverse: of the oldest cell that this process was handed last.",
     ["direction"],
 )
 MIRROR_PARKED = Gauge("tripstore_mirror_parked", "Changes that were set aside.", ["direction"])
@@ -71,8 +70,7 @@ UNDELIVERABLE = Counter(
 )
 REVERSE_CELLS = Counter(
     "tripstore_reverse_cells_total",
-    "Cells that the reverse mirror looked at, by mode (rehearsal, mirror) and outcome: equal, stored, different,"
-    " absent, not_compared, refused.",
+    "Cells that the reverse mirror looked at, by mode (rehearsal, mirror) and what came of it.",
     ["mode", "outcome"],
 )
 REVERSE_LEGACY_IDS = Counter(

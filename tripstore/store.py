@@ -169,8 +169,10 @@ class TripStore:
 
     @property
     def _begun(self) -> Facade:
-        self.facade.begin()
-        return self.facade
+        facade = self.facade
+        if not facade.has_begun:
+            facade.begin()
+        return facade
 
     def _read(self, operation: str, keys: tuple[Any, ...], arguments: dict[str, Any]) -> Any:
         return self._begun.reads.read(operation, keys, self._using, arguments)

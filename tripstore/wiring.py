@@ -20,6 +20,7 @@ from tripstore.backends.postgres.handover.undelivered import Undelivered
 from tripstore.backends.postgres.wire.database import LegacyDatabase
 from tripstore.backends.postgres.wire.settings import LegacySettings
 from tripstore.config import LegacyConfig, TripstoreConfig, load_config
+from tripstore.cutover.repro import command
 from tripstore.facade.arrivals import Arrivals
 from tripstore.facade.calls import PATIENCE_SECONDS, AuthorityCalls, SingleCalls
 from tripstore.facade.cohorts import Cohorts
@@ -142,7 +143,7 @@ def _with_legacy(config: TripstoreConfig, legacy_config: LegacyConfig, store: Da
         return seen is None or (seen.epoch == epoch and seen.shards_open == seen.shards_seen)
 
     watch = Watch(ports, known, flags, lag, arrivals, is_open_at)
-    flushing = Flushing(ShadowLedger(Ledgers(store.control)), tally)
+    flushing = Flushing(ShadowLedger(Ledgers(store.control), command), tally)
     duo = Duo(legacy, legacy_mirror, ports, known, watch, lag, cohorts, shadow, tally, flushing)
     rules = LayoutRules(legacy_config.layout, lambda: calls.sight().phase.route.is_mirrored)
     writes = Writes(calls, lag, config.core.max_body_bytes, rules)

@@ -10,7 +10,7 @@ import logging
 import threading
 from collections import Counter
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import NamedTuple
 from uuid import uuid4
@@ -18,7 +18,7 @@ from uuid import uuid4
 from schemaless_core.canonical import Json
 from schemaless_core.control.ledgers import Batch, Ledgers
 from schemaless_core.errors import SchemalessError
-from validation.reads import Read
+from validation.reads import NOISE, Read
 from validation.verdicts import Mismatch, Outcome, Tally
 
 logger = logging.getLogger(__name__)
@@ -110,17 +110,25 @@ class ShadowLedger:
                 self._send(pending)
 
     def operations(self, since: datetime | None = None) -> list[OperationCounts]:
-        """By operation class, what all processes wrote; `since` counts whole hours."""
+        """By operation class, what all processes wrote of one store against the other; `since` counts whole hours."""
+        return [each for each in self._all(since) if not each.operation.startswith(NOISE)]
+
+    def noise(self, since: datetime | None = None) -> list[OperationCounts]:
+        """The same of a store against itself: what differs by itself, as time and writes go on."""
+        found = [each for each in self._all(since) if each.operation.startswith(NOISE)]
+        return [replace(each, operation=each.operation.removeprefix(NOISE)) for each in found]
+
+    def mismatches(self, limit: int = 100) -> list[KnownMismatch]:
+        """The last ones that were noted, newest first."""
+        return [_known(note.body) for note in self._ledgers.notes(LEDGER, limit)]
+
+    def _all(self, since: datetime | None) -> list[OperationCounts]:
         found: dict[str, dict[Outcome, Counter[str]]] = {}
         for name, count in self._ledgers.counts(LEDGER, since).items():
             operation, outcome, label = name.rsplit("/", 2)
             by_outcome = found.setdefault(operation, {each: Counter() for each in Outcome})
             by_outcome[Outcome(outcome)][label] += count
         return [_operation(name, found[name]) for name in sorted(found)]
-
-    def mismatches(self, limit: int = 100) -> list[KnownMismatch]:
-        """The last ones that were noted, newest first."""
-        return [_known(note.body) for note in self._ledgers.notes(LEDGER, limit)]
 
     def _next(self, tally: Tally) -> _Pending | None:
         counted = Counter({f"{name}/{outcome}/{label}": n for (name, outcome, label), n in tally.counts().items()})

@@ -14,6 +14,9 @@ from schemaless_core.store import CellStore
 #: What a store raises that says nothing of what it holds.
 Incomparable = tuple[type[BaseException], ...]
 
+#: Before the name of an operation whose store was held against itself.
+NOISE = "noise:"
+
 #: Stores give up a little before their deadline.
 NEARLY = 0.9
 
@@ -38,12 +41,15 @@ class Read:
     arguments: Mapping[str, Any]
     #: The rows that it asks about, as far as the arguments tell.
     row_keys: tuple[UUID, ...] = field(default=())
+    #: Whether a store is asked twice, to see what differs by itself.
+    is_noise: bool = False
 
     @property
     def name(self) -> str:
-        """The operation class: each index is one of its own."""
+        """The operation class: each index is one of its own, and so is what measures the noise."""
         index = self.arguments.get("index")
-        return self.operation if index is None else f"{self.operation}:{index}"
+        name = self.operation if index is None else f"{self.operation}:{index}"
+        return f"{NOISE}{name}" if self.is_noise else name
 
     def ask(
         self,

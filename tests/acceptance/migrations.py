@@ -42,6 +42,8 @@ class Migration:
     def __init__(self, shell: Shell, url: str) -> None:
         self.shell = shell
         self.url = url
+        #: What the last worker said on stderr.
+        self.said = ""
 
     @property
     def config(self) -> dict[str, Any]:
@@ -108,7 +110,7 @@ class Migration:
             yield
         finally:
             process.terminate()
-            process.communicate(timeout=30)
+            self.said = process.communicate(timeout=30)[1]
 
     def _is_served(self) -> bool:
         with self.datastore() as datastore:

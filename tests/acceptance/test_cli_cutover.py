@@ -96,7 +96,7 @@ def test_a_whole_migration_with_every_gate_open(migration: Migration) -> None:
 
         migration.wait_until_mirrored()
         migration.run("cutover", "switch", *FORCED)
-    finish(migration)
+        finish(migration)
 
 
 def is_compared(migration: Migration) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import signal
 import subprocess
@@ -159,6 +160,46 @@ def test_a_change_in_conflict_is_listed_shown_and_retried(company: Shell, moving
     assert company.call("mirror", "retry", "--all", "--json").document == {"direction": "forward", "count": 1}
 
 
+def test_a_parked_change_is_given_up_only_when_a_later_version_is_there(company: Shell, moving: Migration) -> None:
+    key = put_foreign(moving)
+    company.call("mirror", "drain")
+    skip = ("mirror", "skip", f"{key}/BASE/1", "--why", "put by a test")
+
+    latest = company.call(*skip, "--yes")
+    assert latest.code == 2
+    assert "it is the latest version of its row" in latest.complaint
+
+    moving.legacy.sql("UPDATE trips SET status = 'completed' WHERE trip_uuid = %s", str(key))
+    assert "does not have the later version 2" in company.call(*skip, "--yes").complaint
+
+    company.call("mirror", "drain")
+    assert company.call(*skip, "--dry-run").stdout.strip() == "1 could be given up."
+    assert company.run(*skip).code == 4  # nobody to ask
+    assert company.call(*skip, "--yes", "--json").document == {"is_done": True, "keys": [f"{key}/BASE/1"]}
+    assert company.call("mirror", "parked").stdout.strip() == "Nothing is parked."
+    assert company.call("mirror", "drain").code == 0
+    assert company.call(*skip, "--yes").code == 2
+    audit = company.call("status", "--json").document["control"]["audit"]
+    assert [json.loads(entry["detail"])["why"] for entry in audit if entry["action"] == "mirror.skip"] == [
+        "put by a test"
+    ]
+
+
+def test_a_fact_is_never_given_up(company: Shell, moving: Migration) -> None:
+    id_, key = moving.legacy.trip()
+    moving.facade.store.as_copier().put_cell(key, "STATUS", 1, {"result": "foreign"})
+    for number in (1, 2):
+        moving.legacy.sql(
+            "INSERT INTO attempts (trip_id, trip_uuid, attempt_no) VALUES (%s, %s, %s)", id_, str(key), number
+        )
+    company.call("mirror", "drain")
+
+    ran = company.call("mirror", "skip", f"{key}/STATUS/1", "--why", "a test", "--yes")
+
+    assert ran.code == 2
+    assert company.call("mirror", "parked", "--json").document["parked"][0]["key"] == f"{key}/STATUS/1"
+
+
 def test_what_the_tables_cannot_hold_is_listed_shown_and_retried_backwards(company: Shell, moving: Migration) -> None:
     moving.phase(Phase.LIVE)
     moving.legacy.sql("ALTER TABLE trips ADD CONSTRAINT short CHECK (length(status) < 10)")
@@ -215,6 +256,8 @@ def test_a_watched_status_is_shown_again_until_ctrl_c(company: Shell) -> None:
         ("retry", "Say which"),
         ("retry --all 00000000-0000-0000-0000-000000000001", "Say which"),
         ("retry trip", "neither a ROW_KEY nor"),
+        ("skip 00000000-0000-0000-0000-000000000001/BASE/1", "--why"),
+        ("skip 00000000-0000-0000-0000-000000000001/BASE/1 --why none --yes", "is not parked"),
         ("run --workers 0", "--workers"),
     ],
 )

@@ -249,8 +249,6 @@ class FacadeWriter:
         return self._choose.choice(list(self._rows.items()))
 
     def _new(self) -> UUID:
-        if len(self._rows) >= OWN_ROWS:
-            del self._rows[self._choose.choice(list(self._rows))]
         row_key = uuid4()
         self._rows[row_key] = Own({}, self._choose.random() < 0.5)
         return row_key
@@ -268,6 +266,8 @@ class FacadeWriter:
                 return [_stored(Cell(row_key, column_name, ref_key, body), result)]
 
     def _create(self) -> list[Stored]:
+        while len(self._rows) > OWN_ROWS:
+            del self._rows[self._choose.choice(list(self._rows))]
         return self._put(self._new(), "BASE", 1, self._body("BASE"))
 
     def _next(self) -> list[Stored]:

@@ -12,7 +12,7 @@ import sys
 import time
 from bisect import bisect_left, bisect_right
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing, contextmanager, suppress
 from dataclasses import replace
 from itertools import pairwise, starmap
@@ -24,10 +24,10 @@ import pytest
 import yaml
 
 from schemaless_core.failpoints import ENVIRONMENT_VARIABLE
-from tests.chaos.actors import end, wait_until
-from tests.chaos.capture_actors import WITNESS, errors_in
+from tests.chaos.actors import end
+from tests.chaos.capture_actors import KEYS, WITNESS, errors_in
 from tests.chaos.switch_actors import Attempt, Line, Switcher, facade_writer, is_stopped, sql_writer
-from tests.chaos.switch_rules import Evidence, broken, gather
+from tests.chaos.switch_rules import Evidence, check, gather
 from tests.crew import quick, wait_until_caught_up
 from tests.facades import Migration, migration
 from tests.scale import SCALE, scaled
@@ -38,6 +38,7 @@ from tripstore.handover.authority import Backend
 from tripstore.local.binlog import BinlogServer
 from tripstore.local.postgres import PostgresServer
 from tripstore.local.servers import LocalServers
+from tripstore.mirror.mirror import Mirror
 from tripstore.mirror.reverse import GROUP
 from tripstore.phase import Phase
 from tripstore.ports.control import MAX_PAUSE_SECONDS, RealControlPort
@@ -45,11 +46,12 @@ from tripstore.ports.control import MAX_PAUSE_SECONDS, RealControlPort
 ENGINES: tuple[ServerEngine, ...] = SERVER_ENGINES if SCALE >= 1 else SERVER_ENGINES[:1]
 
 HAND_OVERS = scaled(40, least=6)
-WRITERS, PER_SECOND = 6, scaled(500, least=90)
+WRITERS, PER_SECOND = 6, scaled(500, least=60)
 SQL_WRITERS, SQL_PER_SECOND = 3, 10
 OPEN_SECONDS = scaled(30, least=3)
 #: Between two hand-overs.
 REST_SECONDS = 1.0 if SCALE >= 1 else 0.3
+LOOK_SECONDS = 0.1
 #: Of a hand-over without accidents.
 PAUSE_SECONDS_MAX = 0.5
 #: Its own clock begins when a process first sees it, which it looks for twice a second.
@@ -64,6 +66,22 @@ LIMITS = {
     "idle_transaction_seconds": 1.5,
 }
 DEADLINES = {"put_seconds": 2.0, "read_seconds": 2.0, "connect_seconds": 1.0, "pool_seconds": 2.0, "scan_seconds": 30.0}
+
+#: A row that comes back under its UUID has its id again, as services have it whose ids mean something.
+SAME_IDS = f"""
+CREATE FUNCTION same_id() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN NEW.id := -('x' || right(NEW.trip_uuid::text, 8))::bit(32)::int; RETURN NEW; END $$;
+CREATE TRIGGER "0_same_id" BEFORE INSERT ON trips FOR EACH ROW
+WHEN (NEW.trip_uuid <= '{KEYS[-1]}') EXECUTE FUNCTION same_id()
+"""
+
+
+def wait_for(what: str, is_so: Callable[[], bool], seconds: float) -> None:
+    """Look now and then: two cores are for those who work."""
+    until = time.monotonic() + seconds
+    while not is_so():
+        assert time.monotonic() < until, f"timed out waiting until {what}"
+        time.sleep(LOOK_SECONDS)
 
 
 class Fault(NamedTuple):
@@ -218,7 +236,7 @@ class HandOvers:
     def hand_over(self, fault: Fault | None) -> None:
         """To the other store, as often as it takes; the fault comes with the first attempt."""
         direction = self.direction()
-        wait_until("the mirror is close", lambda: self._is_close(direction), 60)
+        self._wait_until_close(direction)
         row = self.control.authority()
         if fault is None:
             self._quiet(direction)
@@ -227,7 +245,7 @@ class HandOvers:
         for _attempt in range(5):
             if self.control.authority().backend is direction.target:
                 break
-            wait_until("the mirror is close", lambda: self._is_close(direction), 60)
+            self._wait_until_close(direction)
             self._quiet(direction)
         assert self.control.authority().backend is direction.target, row
         self._crowd.replace_dead()
@@ -252,7 +270,7 @@ class HandOvers:
         else:
             hit = crowd.arm(fault.victim, fault.point, fault.action)
         switcher = Switcher(self._moving.document, crowd.points["switcher"], direction)
-        wait_until(f"{fault} or the end", lambda: hit.exists() or switcher.process.exitcode is not None, 30)
+        wait_for(f"{fault} or the end", lambda: hit.exists() or switcher.process.exitcode is not None, 30)
         if hit.exists():
             self.met[f"{fault.action} {fault.victim}"] += 1
         if fault.victim in ("postgres", "store") and hit.exists():
@@ -261,17 +279,23 @@ class HandOvers:
             server.start()
             hit.with_suffix(".go").touch()
         if fault == ("switcher", "stop", fault.point) and hit.exists():
-            wait_until("it is settled by others", self._is_settled, UNDONE_SECONDS_MAX + 2)
+            wait_for("it is settled by others", self._is_settled, UNDONE_SECONDS_MAX + 2)
             self._wait_for_answers()
             assert switcher.process.pid is not None
             os.kill(switcher.process.pid, signal.SIGCONT)
         switcher.outcome()
-        wait_until("it is settled", self._is_settled, UNDONE_SECONDS_MAX + 2)
+        wait_for("it is settled", self._is_settled, UNDONE_SECONDS_MAX + 2)
         crowd.disarm()
         crowd.wake()
 
     def _is_settled(self) -> bool:
         return self.control.authority().is_open
+
+    def _wait_until_close(self, direction: Direction) -> None:
+        try:
+            wait_for("the mirror is close", lambda: self._is_close(direction), 60)
+        except AssertionError as late:
+            raise AssertionError(f"{late}: {Mirror(self._moving.facade).status()}") from late
 
     def _is_close(self, direction: Direction) -> bool:
         """As the gates of a hand-over want it."""
@@ -284,7 +308,7 @@ class HandOvers:
         """Every service that lives was told of a write that was begun after this."""
         now = time.monotonic()
         pids = [writer.pid for writer in self._crowd.writers[:WRITERS] if not is_stopped(writer.pid)]
-        wait_until("services are answered", lambda: all(_last(self._crowd.folder, pid) > now for pid in pids), 20)
+        wait_for("services are answered", lambda: all(_last(self._crowd.folder, pid) > now for pid in pids), 20)
 
 
 def _last(folder: Path, pid: int | None) -> float:
@@ -304,6 +328,7 @@ def crowd(engine: ServerEngine, servers: LocalServers, stores: Stores, folder: P
         document = {**made.document, "legacy": {**made.document["legacy"], **LIMITS}}
         moving = replace(made, document=document)
         moving.legacy.sql(WITNESS)
+        moving.legacy.sql(SAME_IDS)
         moving.phase(Phase.SHADOW)
         with Crowd(moving, folder) as everybody:
             yield everybody
@@ -340,7 +365,7 @@ def test_i1_i9_authority_goes_to_and_fro_under_load(
         wait_until_carried(moving)
         everybody.end_workers()
         evidence = gather(moving, tmp_path)
-        assert broken(moving, evidence) == {}
+        check(moving, evidence)
 
     figures(engine, evidence, hands, seconds, errors_in(tmp_path))
     assert max(undone_seconds(evidence), default=0.0) < UNDONE_SECONDS_MAX
@@ -369,10 +394,10 @@ def behind_an_open_transaction(everybody: Crowd, hands: HandOvers) -> None:
 
 def wait_until_carried(moving: Migration) -> None:
     ports, store = moving.duo.ports, moving.facade.store
-    wait_until("the queue is empty", lambda: ports.legacy.queued() == 0, 60)
+    wait_for("the queue is empty", lambda: ports.legacy.queued() == 0, 60)
     wait_until_caught_up(store, GROUP, 60)
     if ports.control.authority().backend is Backend.STORE:
-        wait_until("the queue is empty", lambda: ports.legacy.queued() == 0, 60)
+        wait_for("the queue is empty", lambda: ports.legacy.queued() == 0, 60)
 
 
 def figures(

@@ -20,9 +20,9 @@ from tripstore.cutover.facts import (
     Unknown,
     WriterFacts,
 )
-from tripstore.cutover.gates import GateVerdict, refusals
 from tripstore.cutover.plan import Direction, plan
 from tripstore.cutover.settings import CutoverSettings
+from tripstore.cutover.verdicts import GateVerdict, refusals
 from tripstore.handover import switch
 from tripstore.handover.authority import Authority, Backend
 from tripstore.phase import Phase

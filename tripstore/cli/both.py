@@ -15,8 +15,8 @@ from schemaless_core.errors import InvalidConfig
 from tripstore.cli.options import Settings
 from tripstore.cli.tables import table
 from tripstore.config import LegacyConfig
-from tripstore.cutover.gates import GateVerdict
 from tripstore.cutover.look import Looker
+from tripstore.cutover.verdicts import GateVerdict
 from tripstore.facade.facade import Duo, Facade
 
 why_option = click.option("--why", default="", metavar="TEXT", help="The reason, for the audit log.")

@@ -2,24 +2,16 @@
 
 from __future__ import annotations
 
-import sys
-from dataclasses import replace
-from datetime import UTC, datetime
-from pathlib import Path
-
 import click
 
 from schemaless_core.control.audit import AuditLog
-from schemaless_core.errors import InvalidRequest
-from tripstore.cli.both import Both, both, gate_documents, gates_screen, why_option
+from tripstore.cli.both import Both, both, gates_screen, why_option
+from tripstore.cli.cutover_completion import complete
 from tripstore.cli.cutover_documents import (
-    CompletionDocument,
     CutoverDocument,
     PlanDocument,
-    completion_document,
     cutover_document,
     plan_document,
-    print_completion,
     print_cutover,
     print_plan,
 )
@@ -30,20 +22,13 @@ from tripstore.cli.options import Group, Settings, json_option, pass_settings
 from tripstore.cli.progress import waiting
 from tripstore.cli.questions import Refused, ask, yes_option
 from tripstore.cli.tables import show
-from tripstore.cutover.complete import Completion
-from tripstore.cutover.evidence import Evidence, gather
-from tripstore.cutover.gates import complete_verdicts, refusals
 from tripstore.cutover.perform import Order, perform
 from tripstore.cutover.plan import CutoverPlan, Direction, plan
 from tripstore.handover.authority import Backend
 from tripstore.handover.settle import follow, settle
 from tripstore.handover.steps import run
 from tripstore.phase import Phase
-from tripstore.ports.control import RealControlPort
 from tripstore.ports.legacy import RealLegacyPort
-
-#: Lines of the authority row's history in the evidence.
-HISTORY_MAX = 10_000
 
 force_option = click.option("--force", is_flag=True, help="Even if gates refuse; they are written down, with --why.")
 dry_run_option = click.option("--dry-run", is_flag=True, help="Show gates and steps and change nothing.")
@@ -60,7 +45,8 @@ def cutover() -> None:
     """
 
 
-cutover.add_command(status)
+for command in (status, complete):
+    cutover.add_command(command)
 
 
 @cutover.command("plan")
@@ -126,57 +112,6 @@ def reverse(settings: Settings, force: bool, why: str, dry_run: bool, yes: bool,
       tripstore cutover reverse --why "queries are slow"
     """
     return _hand_over(settings, Direction.BACK, force, why, dry_run, yes, as_json)
-
-
-@cutover.command()
-@click.option("--datastore", metavar="NAME", help="The datastore's name, typed by whoever means it.")
-@click.option(
-    "--evidence",
-    "file",
-    type=click.Path(dir_okay=False, path_type=Path),
-    help="Where to write the evidence; else a new file here.",
-)
-@why_option
-@dry_run_option
-@json_option
-@pass_settings
-def complete(
-    settings: Settings, datastore: str | None, file: Path | None, why: str, dry_run: bool, as_json: bool
-) -> Exit:
-    """End the migration: there is no way back afterwards. Nothing of the company's is dropped.
-
-    Exports the evidence, stops the reverse mirror, closes the mapped tables to every writer, takes capture and gate
-    off. Asks for the datastore's name. Killed half-way, run it again.
-
-    \b
-    Example:
-      tripstore cutover complete --dry-run
-      tripstore cutover complete --datastore trips --why "a month without a mismatch"
-    """
-    with both(settings) as stores:
-        name = stores.facade.config.core.datastore
-        with waiting("looking at both stores"):
-            facts = stores.looker.facts()
-        verdicts = complete_verdicts(facts, stores.facade.config.cutover)
-        target = file or Path(f"tripstore-evidence-{name}-{datetime.now(UTC):%Y%m%dT%H%M%SZ}.json")
-        if target.exists():
-            raise InvalidRequest(f"{target} is there already.", hint="Name another file: evidence is not overwritten.")
-        completion = Completion(
-            stores.legacy, stores.facade.store, stores.facade.flags, why, lambda: _evidence(stores), target
-        )
-        document = completion_document(name, completion, gate_documents(verdicts), str(target))
-        if refusals(verdicts):
-            return _refused(document, as_json=as_json)
-        if not dry_run:
-            _ask_for_name(name, datastore)
-            for step in completion.perform():
-                click.echo(f"done: {step.sentence}", err=True)
-            document = completion_document(name, completion, gate_documents(verdicts), str(target), is_done=True)
-    if as_json:
-        print_document(document)
-    else:
-        print_completion(document)
-    return Exit.FINE
 
 
 def _hand_over(
@@ -258,29 +193,3 @@ def _show_plan(document: PlanDocument, *, as_json: bool) -> Exit:
     else:
         print_plan(document)
     return Exit.FINE if document.is_allowed else Exit.REFUSED
-
-
-def _refused(document: CompletionDocument, *, as_json: bool) -> Exit:
-    if as_json:
-        print_document(document)
-    else:
-        print_completion(document)
-    return Exit.REFUSED
-
-
-def _ask_for_name(name: str, typed: str | None) -> None:
-    hint = f"There is no way back: say --datastore {name}."
-    if typed is None:
-        if not sys.stdin.isatty():
-            raise Refused("Nobody typed the datastore's name, so nothing was changed.", hint=hint)
-        typed = click.prompt(f"There is no way back. Type the datastore's name ({name})", err=True)
-    if typed != name:
-        raise Refused(f"The datastore is not called {typed}; nothing was changed.", hint=hint)
-
-
-def _evidence(stores: Both) -> Evidence:
-    facade, control = stores.facade, stores.duo.ports.control
-    assert isinstance(control, RealControlPort)
-    facts = replace(stores.looker.facts(), at=datetime.now(UTC))
-    name = facade.config.core.datastore
-    return gather(name, facts, facade.config.cutover, facade.store.control, control.history(HISTORY_MAX))

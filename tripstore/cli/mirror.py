@@ -25,6 +25,7 @@ from tripstore.cli.exits import Exit
 from tripstore.cli.mirror_keys import KeyOrRow, WholeKey, key_text
 from tripstore.cli.options import Group, Settings, json_option, pass_settings
 from tripstore.cli.progress import progress
+from tripstore.cli.questions import ask, yes_option
 from tripstore.cli.tables import console, show, table
 from tripstore.cli.worker import serve_built_ins
 from tripstore.mirror.draining import Drained
@@ -128,6 +129,13 @@ class RetryDocument(msgspec.Struct, frozen=True):
 
     direction: str
     count: int
+
+
+class SkipDocument(msgspec.Struct, frozen=True):
+    """The JSON document of `skip`."""
+
+    is_done: bool
+    keys: list[str]
 
 
 @click.group(cls=Group)
@@ -317,6 +325,34 @@ def retry(settings: Settings, keys: tuple[CellKey | UUID, ...], is_all: bool, is
         click.echo(f"{count:,} parked {what} due now; `tripstore mirror parked{way}` shows what comes back.")
     else:
         click.echo("No such change is parked.")
+
+
+@mirror.command()
+@click.argument("keys", type=WholeKey(), nargs=-1, required=True, metavar="ROW_KEY/COLUMN/REF_KEY...")
+@click.option("--why", required=True, help="For the audit log.")
+@click.option("--dry-run", is_flag=True, help="Say whether they can be given up, and change nothing.")
+@yes_option
+@json_option
+@pass_settings
+def skip(settings: Settings, keys: tuple[CellKey, ...], why: str, dry_run: bool, yes: bool, as_json: bool) -> None:
+    """Give up parked changes that a later version has replaced. Schemaless will lack them, or keep what it has there.
+
+    Refused unless Schemaless has a later version of the row, as Postgres has it, and the row's legacy id.
+
+    \b
+    Example:
+      tripstore mirror skip 7d4bf1a0-92c5-4bf6-8d0c-8f8f3c1c9a11/BASE/3 --why "put by a test"
+    """
+    with _opened(settings) as found:
+        skipping = found.skipping()
+        skipping.refuse_needed(keys)
+        if not dry_run:
+            ask(f"Give up {len(keys):,} changes for ever?", is_answered=yes)
+            skipping.skip(keys, why)
+    if as_json:
+        print_document(SkipDocument(not dry_run, [key_text(key) for key in keys]))
+    else:
+        click.echo(f"{len(keys):,} {'could be ' if dry_run else ''}given up.")
 
 
 @contextmanager

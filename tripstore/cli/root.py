@@ -18,6 +18,7 @@ from tripstore.cli.mirror import mirror
 from tripstore.cli.options import Command, Group, global_options
 from tripstore.cli.phase import phase
 from tripstore.cli.schema import schema
+from tripstore.cli.shadow import shadow
 from tripstore.cli.status import status
 from tripstore.cli.triggers import triggers
 from tripstore.cli.worker import worker
@@ -63,6 +64,7 @@ for command in (
     ids,
     phase,
     mirror,
+    shadow,
     cutover,
 ):
     _take_global_options(command)

@@ -10,6 +10,7 @@ import msgspec
 
 from schemaless_core.control.database import newest_version
 from schemaless_core.datastore import Datastore
+from schemaless_core.errors import InvalidConfig
 from schemaless_core.schema import SchemaPlan
 from schemaless_core.standing import ShardStatus
 from tripstore.cli.documents import print_document
@@ -20,7 +21,9 @@ from tripstore.cli.options import Group, Settings, json_option, pass_settings
 from tripstore.cli.progress import progress
 from tripstore.cli.tables import show, table
 from tripstore.config import TripstoreConfig
+from tripstore.facade.flags import FlagBook
 from tripstore.mirror.reverse import register_reverse
+from tripstore.phase import Phase
 
 _AUTHORITY = "the legacy store is the authority until `tripstore cutover switch`."
 
@@ -113,6 +116,7 @@ def apply(settings: Settings, dry_run: bool, as_json: bool) -> Exit:
             done = datastore.create_schema(status=status, progress=advance)
             copies = datastore.authority.make_copies() if status is ShardStatus.COPY else 0
             if status is ShardStatus.COPY:
+                _refuse_completed(datastore)
                 register_reverse(datastore)
         legacy_plan = None if legacy is None else legacy.apply()
     document = _document(done, status, copies, time.perf_counter() - started, legacy_plan)
@@ -140,6 +144,13 @@ def _plan(settings: Settings, as_json: bool) -> Exit:
     else:
         _print(document)
     return Exit.FAILED if legacy is not None and legacy.is_refused else Exit.FINE
+
+
+def _refuse_completed(datastore: Datastore) -> None:
+    """Capture and reverse mirror must not come back behind the end of a migration."""
+    if FlagBook(datastore.control).find().store_phase is Phase.COMPLETE:
+        hint = "Take the section `legacy` out of the configuration: Schemaless is on its own."
+        raise InvalidConfig("legacy", "names a store whose migration is complete", hint=hint)
 
 
 def _status_of(config: TripstoreConfig) -> ShardStatus:

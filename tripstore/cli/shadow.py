@@ -34,6 +34,8 @@ class ComparingDocument(msgspec.Struct, frozen=True):
     per_second: float
     set_share: float | None
     set_per_second: float | None
+    #: Whether a store is held against itself: that is no evidence for a switch.
+    is_against_itself: bool
     #: Rules of the configuration that hold today, and those that have ended.
     ignores: int
     ignores_ended: int
@@ -63,6 +65,8 @@ class ShadowDocument(msgspec.Struct, frozen=True):
     confidence: float
     rate_wanted: float
     operations: list[OperationDocument]
+    #: The same of a store against itself.
+    noise: list[OperationDocument]
     mismatches: list[KnownMismatch]
 
 
@@ -80,6 +84,11 @@ def shadow() -> None:
 @shadow.command("set")
 @click.option("--share", type=click.FloatRange(0, 1), help="Of all reads: 0.1 is every tenth, 0 none.")
 @click.option("--per-second", type=click.FloatRange(0), help="So many at most, in each process.")
+@click.option(
+    "--against",
+    type=click.Choice(["other", "itself"]),
+    help="Hold the store that answered against the other, or against itself: what differs then is noise.",
+)
 @click.option("--reset", is_flag=True, help="What is not given goes back to what the configuration says.")
 @why_option
 @click.option("--dry-run", is_flag=True, help="Say what would be compared and change nothing.")
@@ -89,6 +98,7 @@ def set_shadow(
     settings: Settings,
     share: float | None,
     per_second: float | None,
+    against: str | None,
     reset: bool,
     why: str,
     dry_run: bool,
@@ -99,19 +109,19 @@ def set_shadow(
     \b
     Example:
       tripstore shadow set --share 1 --per-second 50 --why "before the switch"
+      tripstore shadow set --against itself --why "how much differs by itself?"
     """
-    if share is None and per_second is None and not reset:
-        raise click.UsageError("Give --share, --per-second, or --reset.")
+    if share is None and per_second is None and against is None and not reset:
+        raise click.UsageError("Give --share, --per-second, --against, or --reset.")
     with both(settings) as stores:
 
         def change(flags: Flags) -> Flags:
-            known = (
-                replace(Comparing(), is_against_itself=flags.comparing.is_against_itself) if reset else flags.comparing
-            )
+            known = Comparing() if reset else flags.comparing
             wanted = replace(
                 known,
                 share=known.share if share is None else share,
                 per_second=known.per_second if per_second is None else per_second,
+                is_against_itself=known.is_against_itself if against is None else against == "itself",
             )
             return replace(flags, comparing=wanted)
 
@@ -163,6 +173,7 @@ def _status(stores: Both, hours: int | None, shown: int) -> ShadowDocument:
         settings.confidence,
         settings.mismatch_rate_max,
         [_operation(found, settings) for found in ledger.operations(since)],
+        [_operation(found, settings) for found in ledger.noise(since)],
         ledger.mismatches(shown) if shown else [],
     )
 
@@ -197,6 +208,7 @@ def _comparing(stores: Both, flags: Flags) -> ComparingDocument:
         sampling.per_second if said.per_second is None else said.per_second,
         said.share,
         said.per_second,
+        said.is_against_itself,
         _ignores(config, today),
         len(config.ignores) - _ignores(config, today),
     )
@@ -215,6 +227,8 @@ def _comparing_screen(document: ComparingDocument) -> Iterator[RenderableType]:
     if not document.is_comparing:
         said = f"nothing, in phase {document.phase}; in shadow and live {said}"
     yield Text(f"compared: {said}", style="bold")
+    if document.is_against_itself:
+        yield Text("each store is held against itself: this measures the noise, and is no evidence", style="yellow")
     ended = f", {document.ignores_ended} more have ended" if document.ignores_ended else ""
     yield Text(f"{document.ignores} rules say what is ignored{ended}")
 
@@ -229,6 +243,10 @@ def _screen(document: ShadowDocument) -> Iterator[RenderableType]:
     headings = ("operation", "compared", "in flight", "ignored", "mismatches", wanted, "missing", "not compared")
     yield table(headings, [_row(each) for each in document.operations])
     yield Text(f"wanted: a rate below {100 * document.rate_wanted:.4g} % of each operation", style="dim")
+    if document.noise:
+        yield Text()
+        yield Text("a store against itself: what differs by itself")
+        yield table(headings, [_row(each) for each in document.noise])
     if document.mismatches:
         yield Text()
         rows = [

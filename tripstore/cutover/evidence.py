@@ -13,9 +13,10 @@ from schemaless_core.control.audit import AuditEntry, AuditLog
 from schemaless_core.control.database import ControlDatabase
 from schemaless_core.control.ledgers import Ledgers
 from tripstore.cutover.facts import Facts
-from tripstore.cutover.gates import GateVerdict, complete_verdicts
+from tripstore.cutover.gates import complete_verdicts
 from tripstore.cutover.look import BACKFILL, DIFF
 from tripstore.cutover.settings import CutoverSettings
+from tripstore.cutover.verdicts import GateVerdict
 from tripstore.handover.authority import Authority
 from validation.ledger import KnownMismatch, OperationCounts, ShadowLedger
 

@@ -6,8 +6,9 @@ from dataclasses import dataclass
 from enum import Enum
 
 from tripstore.cutover.facts import Facts
-from tripstore.cutover.gates import GateVerdict, back_verdicts, forward_verdicts, refusals
+from tripstore.cutover.gates import back_verdicts, forward_verdicts
 from tripstore.cutover.settings import CutoverSettings
+from tripstore.cutover.verdicts import GateVerdict, refusals
 from tripstore.handover import switch
 from tripstore.handover.authority import Backend
 from tripstore.handover.steps import Step

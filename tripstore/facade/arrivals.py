@@ -65,7 +65,7 @@ class Arrivals:
         sight = self._known.sight
         if sight is None:
             return False
-        if sight.flags.comparing.is_against_itself:
+        if read.is_noise:
             return True
         until = self._clock() + WAIT_SECONDS
         try:

@@ -7,13 +7,14 @@ from collections.abc import Callable
 from typing import Protocol, TypeVar
 
 from schemaless_core.errors import BatchFailed, Conflict, Invalid, SchemalessError, StaleEpoch, Unavailable
+from schemaless_core.failpoints import reach
 from schemaless_core.store import CellStore
 from tripstore import metrics
 from tripstore.backends.postgres.errors import LegacyUnavailable
 from tripstore.facade.known import Known, Sight
 from tripstore.handover.authority import Authority
-from tripstore.handover.call import ASK, call
-from tripstore.handover.ports import Operation, Ports
+from tripstore.handover.call import ASK, ask, call_again
+from tripstore.handover.ports import Operation, Ports, Refusal
 from tripstore.handover.steps import Step, run
 
 T = TypeVar("T")
@@ -59,7 +60,9 @@ class AuthorityCalls:
         begun = time.perf_counter()
         outcome = "ok"
         try:
-            answer = run(call(self._ports, sight.authority, work), _Patience(self._patience_seconds))
+            reach(ASK.name)
+            value = ask(self._ports, sight.authority, work)
+            return value if not isinstance(value, Refusal) else self._ask_again(operation, sight, work, begun)
         except SchemalessError as error:
             outcome = outcome_of(error)
             raise
@@ -69,10 +72,13 @@ class AuthorityCalls:
         finally:
             seconds = time.perf_counter() - begun
             metrics.call_finished(sight.phase, operation, sight.authority.backend.value, outcome, seconds)
-        if answer.authority is not sight.authority:
-            self._known.learn_authority(answer.authority)
-            metrics.call_refused(sight.authority.backend.value)
-            metrics.caller_paused(operation, time.perf_counter() - begun)
+
+    def _ask_again(self, operation: str, refused: Sight, work: Operation[T], begun: float) -> T:
+        """What this process goes by is of yesterday, or a hand-over goes on."""
+        metrics.call_refused(refused.authority.backend.value)
+        answer = run(call_again(self._ports, refused.authority, work), _Patience(self._patience_seconds))
+        self._known.learn_authority(answer.authority)
+        metrics.caller_paused(operation, time.perf_counter() - begun)
         return answer.value
 
     def _look(self) -> Authority:
@@ -86,16 +92,10 @@ class _Patience:
     """Ends a call that no store takes: a hand-over is over, or undone, long before."""
 
     def __init__(self, seconds: float) -> None:
-        self._seconds = seconds
-        self._until: float | None = None
+        self._until = time.monotonic() + seconds
 
-    def __call__(self, step: Step) -> None:
-        if step is ASK and self._until is None:
-            return
-        now = time.monotonic()
-        if self._until is None:
-            self._until = now + self._seconds
-        elif now > self._until:
+    def __call__(self, _step: Step) -> None:
+        if time.monotonic() > self._until:
             raise Unavailable(
                 "Neither backend takes the call: the authority does not open.",
                 hint="`tripstore cutover status` says who is to open it, and what is in the way.",

@@ -68,13 +68,17 @@ class Facade:
         #: Whose shard log is the datastore's, for an operation.
         self.log_store = log_of
         self.duo = duo
+        #: Asked by every call.
+        self.has_begun = False
         _ALL.add(self)
 
     def begin(self) -> None:
+        """Start what runs beside the calls; a second time does nothing."""
         duo = self.duo
-        if duo is not None and not duo.watch.is_running:
+        if duo is not None:
             duo.watch.start()
             duo.flushing.start()
+        self.has_begun = True
 
     def close(self) -> None:
         duo = self.duo
@@ -87,6 +91,7 @@ class Facade:
         self.store.close()
 
     def _after_fork(self) -> None:
+        self.has_begun = False
         duo = self.duo
         if duo is not None:
             duo.known.after_fork()

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from tripstore.facade.flags import Flags
 from tripstore.handover.authority import Authority
-from tripstore.phase import Phase
+from tripstore.phase import Phase, Route
 
 
 class Sight(NamedTuple):
@@ -20,6 +20,7 @@ class Sight(NamedTuple):
     authority: Authority
     flags: Flags
     phase: Phase
+    route: Route
 
 
 class Known:
@@ -40,7 +41,7 @@ class Known:
         with self._lock:
             known = self.sight
             if known is None or row.epoch > known.authority.epoch:
-                known = self.sight = Sight(row, self._flags, self._flags.phase(row))
+                known = self.sight = _sight(row, self._flags)
             return known
 
     def learn_flags(self, flags: Flags) -> None:
@@ -50,8 +51,13 @@ class Known:
             self._flags = flags
             if self.sight is not None:
                 row = self.sight.authority
-                self.sight = Sight(row, flags, flags.phase(row))
+                self.sight = _sight(row, flags)
 
     def after_fork(self) -> None:
         """A lock that another thread of the parent held would never be released here."""
         self._lock = threading.Lock()
+
+
+def _sight(row: Authority, flags: Flags) -> Sight:
+    phase = flags.phase(row)
+    return Sight(row, flags, phase, phase.route)

@@ -36,7 +36,7 @@ class Shadowing:
 
     def takes(self, sight: Sight, operation: str) -> bool:
         """Whether this read is to be offered."""
-        if not sight.phase.route.asks_other:
+        if not sight.route.asks_other:
             return False
         if sight.flags.comparing != self._comparing:
             self._resample(sight.flags.comparing)
@@ -47,7 +47,8 @@ class Shadowing:
         backend = sight.authority.backend
         authority = self._owner_of(backend, sight.authority.epoch)
         if sight.flags.comparing.is_against_itself:
-            self._shadow.offer(read, answer, authority, self._mirror_of(backend.other) if is_of_mirror else authority)
+            other = self._mirror_of(backend) if is_of_mirror else authority
+            self._shadow.offer(replace(read, is_noise=True), answer, other, other)
             return
         self._shadow.offer(read, answer, authority, self._mirror_of(backend), is_of_other=is_of_mirror)
 

@@ -60,8 +60,6 @@ class Watch:
         self._ended = threading.Event()
         self._lock = threading.Lock()
         self._thread: threading.Thread | None = None
-        #: Asked by every call.
-        self.is_running = False
 
     def after_fork(self) -> None:
         self._begin()
@@ -74,7 +72,6 @@ class Watch:
             self._try("flags", self._look_at_flags)
             self._thread = threading.Thread(target=self._run, name="facade-watch", daemon=True)
             self._thread.start()
-            self.is_running = True
 
     def close(self) -> None:
         self._ended.set()

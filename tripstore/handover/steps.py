@@ -31,16 +31,17 @@ Steps = Generator[Step, None, T]
 
 def run(steps: Steps[T], hear: Callable[[Step], None] | None = None, sleep: Callable[[float], None] = time.sleep) -> T:
     """Do all the steps. `hear` is told of each before it is done, and may end the run by raising."""
-    done: set[Step] = set()
+    waited_for: set[Step] = set()
     while True:
         try:
             step = next(steps)
         except StopIteration as end:
             answer: T = end.value
             return answer
-        if step in done and step.pause_seconds:
-            sleep(step.pause_seconds)
+        if step.pause_seconds:
+            if step in waited_for:
+                sleep(step.pause_seconds)
+            waited_for.add(step)
         if hear is not None:
             hear(step)
         reach(step.name)
-        done.add(step)

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 
 from schemaless_core.cell import Cell, CellKey
+from schemaless_core.control.audit import AuditLog
 from schemaless_core.triggers.group import Group
 from tripstore.facade.facade import Facade
 from tripstore.handover.authority import Authority, Backend
@@ -18,6 +19,7 @@ from tripstore.mirror.parked import ForwardParked, ParkedChanges, ReverseParked
 from tripstore.mirror.relays import Relay
 from tripstore.mirror.reverse import ReverseMirror, register_reverse
 from tripstore.mirror.row_ids import RowIds
+from tripstore.mirror.skipping import Skipping
 from tripstore.mirror.status import MirrorStatus, Reverse, find_reverse, mirror_status
 from tripstore.phase import Phase
 from tripstore.ports.legacy import RealLegacyPort
@@ -68,6 +70,10 @@ class Mirror:
 
     def parked(self, *, is_reverse: bool) -> ParkedChanges:
         return ReverseParked(self._facade.store) if is_reverse else ForwardParked(self._queue)
+
+    def skipping(self) -> Skipping:
+        store = self._facade.store
+        return Skipping(self._queue, self._config.layout, self._duo.legacy, store, AuditLog(store.control))
 
     def drain(self, direction: str, patience_seconds: float, tell: Callable[[int, int], None]) -> Drained:
         """Carry all there is in a direction."""

@@ -94,11 +94,15 @@ class Relay:
         is_carrying = self._may_carry()
         if is_carrying is not self._is_carrying:
             self._is_carrying = is_carrying
-            if not is_carrying:
-                metrics.mirror_idle("forward")
-            extra = {"event": "mirror.relay_carries" if is_carrying else "mirror.relay_rests"}
-            logger.info("the relay %s", "carries" if is_carrying else "has nothing to carry in this phase", extra=extra)
+            self._tell(is_carrying)
         return is_carrying
+
+    def _tell(self, is_carrying: bool) -> None:
+        if is_carrying:
+            logger.info("the relay carries", extra={"event": "mirror.relay_carries"})
+        else:
+            metrics.mirror_idle("forward")
+            logger.info("the relay has nothing to carry in this phase", extra={"event": "mirror.relay_rests"})
 
     def _note_lag(self) -> None:
         if self._clock() < self._look_at:

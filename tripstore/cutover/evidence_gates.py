@@ -1,0 +1,107 @@
+"""The gates that want evidence: what was copied, compared and verified, with enough of it and not too long ago."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import timedelta
+
+from tripstore.cutover.facts import Facts, IndexFacts, JobFacts, OperationFacts, Unknown
+from tripstore.cutover.settings import CutoverSettings
+from tripstore.cutover.verdicts import GateVerdict, duration, moment, percent, unknown, verdict_of
+from validation.confidence import comparisons_missing, upper_bound
+
+
+def backfill(facts: Facts, settings: CutoverSettings) -> Iterator[GateVerdict]:
+    """The past was copied, all of it, by a job that began after capture did."""
+    yield _job("backfill", facts.backfill, "complete, younger than capture, nothing in quarantine", facts, settings)
+
+
+def diff(facts: Facts, settings: CutoverSettings) -> Iterator[GateVerdict]:
+    """Both stores were walked and found equal."""
+    wanted = f"complete, within {settings.evidence_hours} hours, nothing different or not compared"
+    yield _job("diff", facts.diff, wanted, facts, settings)
+
+
+def indexes(facts: Facts, settings: CutoverSettings) -> Iterator[GateVerdict]:
+    """Every index answers, and its entries were held against the cells not long ago."""
+    wanted = f"verified without a difference within {settings.evidence_hours} hours"
+    if isinstance(facts.indexes, Unknown):
+        yield unknown("indexes", facts.indexes, wanted)
+        return
+    if not facts.indexes:
+        yield verdict_of("indexes", True, "none is configured", wanted)
+    for index in facts.indexes:
+        yield _index(index, wanted, facts, settings)
+
+
+def comparisons(facts: Facts, settings: CutoverSettings) -> Iterator[GateVerdict]:
+    """Of each operation class so many reads were compared that its mismatch rate is small, and not by chance."""
+    wanted = (
+        f"mismatch rate below {percent(settings.mismatch_rate_max)} with {settings.confidence:.0%} confidence,"
+        f" at least {settings.comparisons_min:,} comparisons"
+    )
+    if isinstance(facts.operations, Unknown):
+        yield unknown("comparisons", facts.operations, wanted)
+        return
+    if not facts.operations:
+        hint = "In phase shadow reads are compared; `tripstore shadow status` shows it."
+        yield verdict_of("comparisons", False, "nothing was compared", wanted, hint)
+    for operation in facts.operations:
+        yield _operation(operation, wanted, settings)
+
+
+def _job(
+    name: str, found: JobFacts | None | Unknown, wanted: str, facts: Facts, settings: CutoverSettings
+) -> GateVerdict:
+    if isinstance(found, Unknown):
+        return unknown(name, found, wanted)
+    if found is None:
+        hint = f"This version has no {name} yet: whoever knows by other means says --force --why."
+        return GateVerdict(name, False, "none was ever recorded", wanted, hint)
+    trouble = _job_trouble(name, found, facts, settings)
+    said = f"{moment(found.begun_at)}: {found.rows:,} rows"
+    return verdict_of(name, not trouble, trouble or said, wanted, f"Run the {name} again, or finish it.")
+
+
+def _job_trouble(name: str, found: JobFacts, facts: Facts, settings: CutoverSettings) -> str:
+    if not found.is_complete:
+        return f"not complete: {found.rows:,} rows so far"
+    if found.open or found.not_compared:
+        return f"{found.open:,} open, {found.not_compared:,} not compared"
+    if name == "diff" and found.begun_at < facts.at - timedelta(hours=settings.evidence_hours):
+        return f"from {moment(found.begun_at)}"
+    begun = None if isinstance(facts.capture, Unknown) else facts.capture.since
+    if begun is not None and found.begun_at < begun:
+        return f"from {moment(found.begun_at)}, before capture began at {moment(begun)}"
+    return ""
+
+
+def _index(index: IndexFacts, wanted: str, facts: Facts, settings: CutoverSettings) -> GateVerdict:
+    name = f"index {index.name}"
+    hint = f"`tripstore index verify {index.name}`; `tripstore index status` shows it."
+    if index.version is None:
+        return GateVerdict(name, False, "answers no queries", wanted, hint)
+    if index.verified_at is None:
+        return GateVerdict(name, False, f"version {index.version} was never verified", wanted, hint)
+    is_young = index.verified_at >= facts.at - timedelta(hours=settings.evidence_hours)
+    is_close = index.lag_cells <= settings.lag_changes_max
+    is_right = not index.differences and not index.not_compared
+    said = (
+        f"version {index.version} at {moment(index.verified_at)}: {index.differences:,} differences,"
+        f" {index.not_compared:,} not compared; {index.lag_cells:,} cells behind"
+    )
+    return verdict_of(name, is_young and is_close and is_right, said, wanted, hint)
+
+
+def _operation(found: OperationFacts, wanted: str, settings: CutoverSettings) -> GateVerdict:
+    bound = upper_bound(found.mismatches, found.compared, settings.confidence)
+    missing = comparisons_missing(found.mismatches, found.compared, settings.mismatch_rate_max, settings.confidence)
+    missing = max(missing, settings.comparisons_min - found.compared)
+    said = (
+        f"{found.mismatches:,} mismatches in {found.compared:,} comparisons, rate below {percent(bound)};"
+        f" {found.not_compared:,} not compared"
+    )
+    hint = f"{missing:,} more comparisons, all equal, would do: {duration(missing, found.per_second)}."
+    if found.mismatches:
+        hint = f"`tripstore shadow status` lists the mismatches. {hint}"
+    return verdict_of(f"comparisons of {found.operation}", missing <= 0, said, wanted, hint)

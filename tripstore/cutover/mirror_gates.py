@@ -1,0 +1,92 @@
+"""The gates on the mirror: it is close, in both directions, and nothing was set aside."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from tripstore.cutover.facts import Facts, Unknown
+from tripstore.cutover.settings import CutoverSettings
+from tripstore.cutover.verdicts import GateVerdict, unknown, verdict_of
+
+_REVERSE_HINT = "`tripstore worker run` serves the group mirror:reverse; `tripstore triggers status` shows it."
+
+
+def mirror_lag(facts: Facts, settings: CutoverSettings) -> Iterator[GateVerdict]:
+    """So little is queued that the switcher delivers it within the pause."""
+    wanted = f"at most {settings.lag_changes_max:,} changes, none older than {settings.lag_seconds_max:g} s"
+    found = facts.mirror
+    if isinstance(found, Unknown):
+        yield unknown("mirror lag", found, wanted)
+        return
+    # Those that are parked are another gate's: they stay in the queue, and are old.
+    changes = found.queued - found.parked
+    is_close = changes <= settings.lag_changes_max and found.oldest_seconds <= settings.lag_seconds_max
+    said = f"{changes:,} changes are queued, the oldest for {found.oldest_seconds:.1f} s"
+    hint = "Start `tripstore worker run`, more than one if one does not keep up; `tripstore mirror status` shows it."
+    yield verdict_of("mirror lag", is_close, said, wanted, hint)
+
+
+def parked(facts: Facts, settings: CutoverSettings) -> Iterator[GateVerdict]:
+    """Everything could be delivered, forwards."""
+    found = facts.mirror
+    if isinstance(found, Unknown):
+        yield unknown("parked changes", found, "0")
+        return
+    hint = "`tripstore mirror parked` lists them; mend the rows, then `tripstore mirror retry --all`."
+    yield verdict_of("parked changes", not found.parked, f"{found.parked:,}", "0", hint)
+
+
+def rehearsal(facts: Facts, settings: CutoverSettings) -> Iterator[GateVerdict]:
+    """The way back was walked before it is needed: the reverse mirror runs and has compared. What differs is parked."""
+    wanted = f"served, close behind, at least {settings.rehearsed_cells_min:,} cells compared"
+    found = facts.reverse
+    trouble = _reverse_trouble(facts, settings)
+    if isinstance(found, Unknown) or found is None or trouble:
+        yield verdict_of("rehearsal", False, trouble, wanted, _REVERSE_HINT)
+        return
+    said = f"{found.passed:,} cells compared"
+    is_passed = found.passed >= settings.rehearsed_cells_min
+    hint = "Let it run while rows change."
+    yield verdict_of("rehearsal", is_passed, said, wanted, hint)
+
+
+def reverse_lag(facts: Facts, settings: CutoverSettings) -> Iterator[GateVerdict]:
+    """What Schemaless has is in Postgres, but for what will be there within the pause."""
+    wanted = f"served, at most {settings.lag_changes_max:,} cells, none older than {settings.lag_seconds_max:g} s"
+    found = facts.reverse
+    trouble = _reverse_trouble(facts, settings)
+    if isinstance(found, Unknown) or found is None or trouble:
+        yield verdict_of("reverse mirror", False, trouble, wanted, _REVERSE_HINT)
+        return
+    yield verdict_of("reverse mirror", True, _reverse_lag(found.lag_cells, found.lag_seconds), wanted)
+
+
+def reverse_parked(facts: Facts, settings: CutoverSettings) -> Iterator[GateVerdict]:
+    """Postgres could hold every cell."""
+    found = facts.reverse
+    if isinstance(found, Unknown):
+        yield unknown("parked cells", found, "0")
+        return
+    count = 0 if found is None else found.parked
+    hint = "`tripstore mirror parked --reverse` lists them; mend why, then `tripstore mirror retry --all --reverse`."
+    yield verdict_of("parked cells", not count, f"{count:,}", "0", hint)
+
+
+def _reverse_trouble(facts: Facts, settings: CutoverSettings) -> str:
+    """Why the reverse mirror is not close to what Schemaless has."""
+    found = facts.reverse
+    if isinstance(found, Unknown):
+        return f"not known: {found.reason}"
+    if found is None:
+        return "there is no group mirror:reverse; `tripstore schema apply` makes it"
+    if not found.is_running:
+        return "the group mirror:reverse is halted"
+    if found.unserved or found.unknown:
+        return f"nobody serves {found.unserved} of {found.shards} shards, {found.unknown} did not answer"
+    if found.lag_cells > settings.lag_changes_max or found.lag_seconds > settings.lag_seconds_max:
+        return _reverse_lag(found.lag_cells, found.lag_seconds)
+    return ""
+
+
+def _reverse_lag(cells: int, seconds: float) -> str:
+    return f"{cells:,} cells behind, the oldest for {seconds:.1f} s"
