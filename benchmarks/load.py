@@ -66,7 +66,7 @@ class Clients:
         """Return when all of them go by this phase."""
         for channel in self._channels:
             channel.send(phase)
-        assert all([channel.recv() is phase for channel in self._channels])
+        assert all(channel.recv() is phase for channel in self._channels)
 
     def run(self, work: Work) -> Done:
         """Let all of them work at the same time; what they did together."""

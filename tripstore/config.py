@@ -56,6 +56,15 @@ class LegacyLimits:
     idle_transaction_seconds: float = 5.0  #: The server ends a transaction of ours whose process stopped so long.
     log_days: int = 7  #: Delivered changes are kept at least so long; they go by the day.
     truncate: str = "refuse"  #: TRUNCATE of a mapped table: `refuse`, or `allow`, which breaks capture.
+    direct_writers: str = "reject"  #: After a switch, SQL that does not go through the facade: `reject`, or `warn`.
+
+    @property
+    def may_truncate(self) -> bool:
+        return self.truncate == "allow"
+
+    @property
+    def warns(self) -> bool:
+        return self.direct_writers == "warn"
 
     @property
     def deadlines(self) -> DeadlineConfig:
@@ -222,6 +231,10 @@ def _legacy(value: object, folder: Path, datastore: str) -> LegacyConfig:
     if limits.truncate not in ("refuse", "allow"):
         reason = f"{shown_setting(limits.truncate)} is neither refuse nor allow"
         raise InvalidConfig("legacy.truncate", reason, hint="Write refuse; allow breaks capture whenever it happens.")
+    if limits.direct_writers not in ("reject", "warn"):
+        reason = f"{shown_setting(limits.direct_writers)} is neither reject nor warn"
+        hint = "Write reject; with warn, what they write after a switch is in Postgres alone."
+        raise InvalidConfig("legacy.direct_writers", reason, hint=hint)
     url = parse_postgres_url("legacy.postgres", value["postgres"])
     return LegacyConfig(url, _layout(value["layout"], folder, datastore), limits)
 

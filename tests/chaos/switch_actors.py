@@ -24,6 +24,7 @@ from psycopg2.extensions import connection as PgConnection  # noqa: N812
 
 from schemaless_core import BatchFailed, Cell, PutResult, SchemalessError, Unavailable
 from schemaless_core.control.audit import AuditLog
+from schemaless_core.engine.mysql import authority
 from schemaless_core.failpoints import use_folder
 from tests.chaos.actors import end, wait_until
 from tests.chaos.capture_actors import KEYS, Writer
@@ -32,7 +33,8 @@ from tripstore.backends.postgres.cells import fence
 from tripstore.backends.postgres.layout.layout import VERSION_BITS
 from tripstore.cutover.perform import Order, perform
 from tripstore.cutover.plan import Direction
-from tripstore.handover.ports import Operation
+from tripstore.handover.ports import Copies, Operation
+from tripstore.mirror.mirror import Mirror
 from tripstore.ports.legacy import RealLegacyPort
 from tripstore.ports.store import SchemalessPort
 from tripstore.store import TripStore
@@ -61,12 +63,33 @@ def without_fences() -> None:
 
 def without_epochs_of_reads() -> None:
     """What was read at Postgres counts, whatever its gate says afterwards."""
-    fence.counts = lambda value, epoch: True
+    vars(fence)["counts"] = lambda value, epoch: True
+
+
+def marking_before_sending() -> None:
+    """A change leaves the queue before the other store has it."""
+    claim = RealLegacyPort.claim
+
+    def claimed(self: RealLegacyPort, limit: int, *, from_others: bool = False) -> Copies:
+        copies = claim(self, limit, from_others=from_others)
+        self.mark_delivered(copies.cells)
+        return copies
+
+    RealLegacyPort.claim = claimed  # type: ignore[method-assign]
+
+
+def opening_without_a_look() -> None:
+    """Shards are opened at an epoch that is over."""
+    authority.BEHIND = authority.BEHIND.replace("<", "<>")
+    authority.OPEN = authority.OPEN.replace("authority_epoch < %s", "authority_epoch <> %s")
 
 
 SABOTAGES: dict[str, Callable[[], None]] = {
+    "": lambda: None,
     "no fences": without_fences,
     "reads always count": without_epochs_of_reads,
+    "marks before it sends": marking_before_sending,
+    "opens without a look": opening_without_a_look,
 }
 
 
@@ -134,8 +157,7 @@ def _state(pid: int | None) -> str:
 
 def _serve(pipe: Connection, document: Mapping[str, Any], failpoints: str, sabotage: str) -> None:
     use_folder(Path(failpoints))
-    if sabotage:
-        SABOTAGES[sabotage]()
+    SABOTAGES[sabotage]()
     with connect(document) as store, suppress(EOFError):
         while True:
             operation, arguments, options = pipe.recv()
@@ -186,7 +208,7 @@ def journal(folder: Path) -> Iterator[Line]:
             for text in file:
                 if text.endswith("\n"):
                     *line, stored = json.loads(text)
-                    yield Line(*line, tuple(Stored(*cell) for cell in stored))
+                    yield Line._make([*line, tuple(Stored(*cell) for cell in stored)])
 
 
 class Wrong(Exception):
@@ -415,14 +437,22 @@ def sql_writer(url: str, folder: Path, seed: str, per_second: float) -> BaseProc
     return _process(_write_tables, url, str(folder), seed, per_second)
 
 
+def relay(document: Mapping[str, Any], failpoints: Path, sabotage: str) -> BaseProcess:
+    return _process(_relay, dict(document), str(failpoints), sabotage)
+
+
 class Switcher:
     """One attempt in a process of its own."""
 
-    def __init__(self, document: Mapping[str, Any], failpoints: Path, direction: Direction) -> None:
+    def __init__(self, document: Mapping[str, Any], failpoints: Path, direction: Direction, sabotage: str = "") -> None:
         self._pipe, theirs = FORK_SERVER.Pipe()
-        self.process = _process(_switch, theirs, dict(document), str(failpoints), direction)
+        self.process = _process(_switch, theirs, dict(document), str(failpoints), direction, sabotage)
         self.process.start()
         theirs.close()
+
+    def go_on(self) -> None:
+        assert self.process.pid is not None
+        os.kill(self.process.pid, signal.SIGCONT)
 
     def outcome(self, seconds: float = 60) -> Attempt | None:
         """None: it died."""
@@ -451,9 +481,20 @@ def _write_tables(url: str, folder: str, seed: str, per_second: float) -> None:
     SqlWriter(url, Path(folder), seed, per_second).write_for_ever()
 
 
-def _switch(pipe: Connection, document: Mapping[str, Any], failpoints: str, direction: Direction) -> None:
+def _relay(document: Mapping[str, Any], failpoints: str, sabotage: str) -> None:
+    use_folder(Path(failpoints))
+    SABOTAGES[sabotage]()
+    with connect(document) as store:
+        store.facade.begin()
+        Mirror(store.facade).relay().run()
+
+
+def _switch(
+    pipe: Connection, document: Mapping[str, Any], failpoints: str, direction: Direction, sabotage: str
+) -> None:
     """What `cutover switch --force` does."""
     use_folder(Path(failpoints))
+    SABOTAGES[sabotage]()
     with connect(document) as store:
         facade = store.facade
         assert facade.duo is not None

@@ -13,7 +13,7 @@ from uuid import UUID, uuid4
 
 import pytest
 
-from schemaless_core import Cell, PutResult
+from schemaless_core import Cell, CellStore, Json, PutResult
 from tests.chaos.actors import wait_until
 from tests.chaos.switch_actors import Service, ServiceRaised
 from tests.chaos.switch_rules import authority_of_shards, change_at
@@ -30,7 +30,9 @@ ENGINES = SERVER_ENGINES if SCALE >= 1 else SERVER_ENGINES[:1]
 #: Of the service: a transaction of its that is silent for longer is ended by the server.
 IDLE_SECONDS = 2.0
 
-OLD, NEW, LATE = ({"status": status} for status in ("old", "new", "late"))
+OLD: Json = {"status": "old"}
+NEW: Json = {"status": "new"}
+LATE: Json = {"status": "late"}
 
 
 class Case(NamedTuple):
@@ -175,8 +177,8 @@ def test_i9_a_write_of_a_stopped_process_goes_to_the_authority_of_now(stopped: S
 
 def holders(moving: Migration, row_key: UUID, ref_key: int) -> set[Backend]:
     """Who has the cell, whatever it is an authority of."""
-    found = {Backend.LEGACY: moving.duo.legacy, Backend.STORE: moving.facade.store}
-    return {backend for backend, store in found.items() if store.get_cell(row_key, "BASE", ref_key) is not None}
+    stores: dict[Backend, CellStore] = {Backend.LEGACY: moving.duo.legacy, Backend.STORE: moving.facade.store}
+    return {backend for backend, store in stores.items() if store.get_cell(row_key, "BASE", ref_key) is not None}
 
 
 def assert_epoch(moving: Migration, row_key: UUID, result: PutResult) -> None:

@@ -19,15 +19,16 @@ from itertools import pairwise, starmap
 from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import NamedTuple
+from uuid import uuid4
 
 import pytest
 import yaml
 
 from schemaless_core.failpoints import ENVIRONMENT_VARIABLE
-from tests.chaos.actors import end
+from tests.chaos.actors import end, running
 from tests.chaos.capture_actors import KEYS, WITNESS, errors_in
-from tests.chaos.switch_actors import Attempt, Line, Switcher, facade_writer, is_stopped, sql_writer
-from tests.chaos.switch_rules import Evidence, check, gather
+from tests.chaos.switch_actors import Attempt, Line, Service, Switcher, facade_writer, is_stopped, relay, sql_writer
+from tests.chaos.switch_rules import Evidence, broken, check, gather
 from tests.crew import quick, wait_until_caught_up
 from tests.facades import Migration, migration
 from tests.scale import SCALE, scaled
@@ -281,8 +282,7 @@ class HandOvers:
         if fault == ("switcher", "stop", fault.point) and hit.exists():
             wait_for("it is settled by others", self._is_settled, UNDONE_SECONDS_MAX + 2)
             self._wait_for_answers()
-            assert switcher.process.pid is not None
-            os.kill(switcher.process.pid, signal.SIGCONT)
+            switcher.go_on()
         switcher.outcome()
         wait_for("it is settled", self._is_settled, UNDONE_SECONDS_MAX + 2)
         crowd.disarm()
@@ -369,6 +369,71 @@ def test_i1_i9_authority_goes_to_and_fro_under_load(
 
     figures(engine, evidence, hands, seconds, errors_in(tmp_path))
     assert max(undone_seconds(evidence), default=0.0) < UNDONE_SECONDS_MAX
+
+
+@pytest.fixture
+def controlled(servers: LocalServers, stores: Stores) -> Iterator[Migration]:
+    """In the phase dualwrite, where nobody works but the test."""
+    with migration(servers, stores, engine=ENGINES[0], deadlines=DEADLINES) as made:
+        made.legacy.sql(WITNESS)
+        made.phase(Phase.DUALWRITE)
+        yield made
+
+
+@pytest.mark.parametrize("sabotage", ["", "marks before it sends"])
+def test_i8_a_relay_that_is_killed_before_it_sends_has_marked_nothing(
+    controlled: Migration, failpoints: Path, tmp_path: Path, sabotage: str
+) -> None:
+    """And the control: the rules find what a relay loses that marks first."""
+    controlled.legacy.trip()
+    (failpoints / "relay.send").write_text("kill")
+    with running([relay(controlled.document, failpoints, sabotage)]):
+        wait_for("it died", (failpoints / "relay.send.hit").exists, 20)
+    controlled.legacy.trip()
+    wait_for("the claim ran out", lambda: _carried(controlled), 20)
+
+    found = broken(controlled, gather(controlled, tmp_path))
+    assert bool(found) is bool(sabotage), found
+
+
+def _carried(moving: Migration) -> bool:
+    moving.carry()
+    return moving.duo.ports.legacy.queued() == 0
+
+
+#: Who does what he must not.
+SABOTAGES = {"nobody": ("", ""), "switcher": ("opens without a look", ""), "service": ("", "no fences")}
+#: Rules that see it.
+FOUND = {"a write of Schemaless outside its epoch", "the stores differ", "the latest differ"}
+
+
+@pytest.mark.parametrize(("of_switcher", "of_service"), SABOTAGES.values(), ids=SABOTAGES.keys())
+def test_i9_who_comes_late_opens_nothing_and_writes_nothing(
+    controlled: Migration, tmp_path: Path, of_switcher: str, of_service: str
+) -> None:
+    """A switcher is stopped before it opens, a service before it puts; both go on when Postgres is it again."""
+    folders = [tmp_path / name for name in ("switcher", "service")]
+    for folder in folders:
+        folder.mkdir()
+    (folders[0] / "settle.open").write_text("stop")
+    switcher = Switcher(controlled.document, folders[0], Direction.FORWARD, of_switcher)
+    with closing(Service(controlled.document, folders[1], of_service)) as service:
+        wait_for("it has decided", lambda: is_stopped(switcher.process.pid), 20)
+        controlled.duo.watch.look()  # others open
+        controlled.store.put_cell(uuid4(), "BASE", 1, {"status": "early"})
+        service.call("get_row", uuid4())
+        service.stop_at("call.ask")
+        service.begin("put_cell", uuid4(), "BASE", 1, {"status": "late"})
+        service.wait_until_stopped("call.ask")
+        controlled.reverse()
+        switcher.go_on()
+        switcher.outcome()
+        service.go_on()
+        service.result()
+    controlled.carry()
+
+    found = broken(controlled, gather(controlled, tmp_path))
+    assert set(found) == (FOUND if of_switcher or of_service else set()), found
 
 
 def behind_an_open_transaction(everybody: Crowd, hands: HandOvers) -> None:

@@ -15,15 +15,17 @@ from itertools import repeat
 
 import psycopg2
 import pytest
+from alembic import command
 from psycopg2.extensions import connection as Connection  # noqa: N812
 
 from schemaless_core.errors import InvalidServer, SchemalessError
 from tests.chaos.actors import wait_until
 from tests.handovers import gate, refreshed
-from tests.legacy import FLAVOURS, Blocked, legacy_server
+from tests.legacy import FLAVOURS, Blocked, captured, legacy_server
 from tests.legacy_backends import Company, company
 from tests.legacy_databases import PATIENT
 from tripstore.backends.postgres.capture.gate import BARRIER, Gate, GateState, lock_class
+from tripstore.backends.postgres.capture.migrate import _handed_in, migrate
 from tripstore.backends.postgres.handover import authority as authority_sql
 from tripstore.backends.postgres.handover import barrier as barriers
 from tripstore.backends.postgres.handover.authority import gate_of
@@ -121,6 +123,36 @@ def test_in_the_beginning_postgres_is_the_authority_at_the_epoch_of_the_gate(
     assert control.authority() == FIRST
     assert control.obey() == FIRST
     assert gate(trips) == gate_of(FIRST) == Gate(0, GateState.OPEN)
+
+
+@pytest.mark.parametrize("flavour", FLAVOURS)
+def test_a_database_of_an_older_revision_keeps_its_changes(servers: LocalServers, flavour: Flavour) -> None:
+    """Somebody's open transaction keeps the lock from the migration for a while; nobody waits for long behind it."""
+    legacy = captured(legacy_server(servers, flavour))
+    with legacy.ours() as ours, _handed_in(ours) as config:
+        command.downgrade(config, "0004")
+        config.attributes["connection"].commit()
+    legacy.trip("waits")
+    moved = "row_key, column_name, ref_key, id"
+    legacy.sql(
+        f"WITH gone AS (DELETE FROM tripstore.queue RETURNING *) INSERT INTO tripstore.log ({moved}, delivered_at)"
+        f" SELECT {moved}, now() FROM gone"
+    )
+    legacy.trip("waits, too")
+    with closing(legacy.connect()) as writer, legacy.ours() as ours, ThreadPoolExecutor(1) as pool:
+        rows(writer, "INSERT INTO trips (status) VALUES ('open')")
+        migrated = pool.submit(migrate, ours)
+        waits = "SELECT 1 FROM pg_locks WHERE relation = 'tripstore.queue'::regclass AND NOT granted"
+        wait_until("the migration waits", lambda: bool(legacy.sql(waits)))
+        legacy.trip("comes by")
+        assert not migrated.done()
+        writer.commit()
+        migrated.result(60)
+
+    legacy.trip("after")
+    assert legacy.sql("SELECT epoch, attempts FROM tripstore.queue") == [(0, 0)] * 4
+    assert legacy.sql("SELECT epoch FROM tripstore.log") == [(0,)]
+    assert legacy.sql("SELECT epoch, backend, target FROM tripstore.authority") == [(0, "postgres", None)]
 
 
 def test_a_hand_over_and_the_way_back_are_written_down_change_by_change(

@@ -303,19 +303,23 @@ def test_the_claims_of_a_relay_that_was_killed_are_carried_by_another(duo: Duo, 
 # ------------------------------------------------------------------------------------------------------------- crashes
 
 
-@pytest.fixture(params=FLAVOURS)
-def fragile(request: pytest.FixtureRequest, servers: LocalServers) -> Iterator[tuple[PostgresServer, Company]]:
-    """A server of this test's own, which writes nothing by itself of what was committed asynchronously."""
+@pytest.fixture(params=FLAVOURS, scope="module")
+def fragile_server(request: pytest.FixtureRequest, servers: LocalServers) -> Iterator[PostgresServer]:
+    """A server for crashes: nobody else's."""
     flavour: Flavour = request.param
-    server = servers.postgres(f"fragile-{flavour}-{uuid4().hex[:8]}", flavour=flavour)
-    try:
-        with company(server) as trips:
-            yield server, trips
-    finally:
-        server.kill()
+    server = servers.postgres(f"fragile-{flavour}", flavour=flavour)
+    yield server
+    server.kill()
+
+
+@pytest.fixture
+def fragile(fragile_server: PostgresServer) -> Iterator[tuple[PostgresServer, Company]]:
+    with company(fragile_server) as trips:
+        yield fragile_server, trips
 
 
 def stop_wal_writer(server: PostgresServer) -> None:
+    """From then on nothing that was committed asynchronously is written by itself."""
     found = server.query("SELECT pid FROM pg_stat_activity WHERE backend_type = 'walwriter'")
     os.kill(int(str(found[0]["pid"])), signal.SIGSTOP)
 

@@ -108,6 +108,7 @@ def test_the_layout_is_found_beside_the_configuration(tmp_path: Path) -> None:
         ({"pool_size": 0}, "legacy.pool_size", "is no whole number"),
         ({"truncate": "never"}, "legacy.truncate", "neither refuse nor allow"),
         ({"truncate": True}, "legacy.truncate", "is no text"),
+        ({"direct_writers": "maybe"}, "legacy.direct_writers", "neither reject nor warn"),
     ],
 )
 def test_what_cannot_be_is_named_with_a_fix(legacy: dict[str, Any], key: str, words: str) -> None:

@@ -53,8 +53,10 @@ def examine(config: LegacyConfig, indexes: Sequence[IndexDefinition]) -> Examine
             if any(complaint.is_error for complaint in complaints):
                 complaints.append(note("capture", "was not looked at", "Mend the errors first."))
             else:
-                may_truncate = config.limits.truncate == "allow"
-                complaints += examine_capture(connection, config.layout, may_truncate=may_truncate)
+                limits = config.limits
+                complaints += examine_capture(
+                    connection, config.layout, may_truncate=limits.may_truncate, warns=limits.warns
+                )
                 complaints += advice_notes(connection, config.layout, indexes)
     except psycopg2.Error as refused:
         hint = "Give the role of legacy.postgres the rights of the tables' owner."

@@ -147,7 +147,8 @@ class LegacySchema:
         return not applied.was_done
 
     def _steps(self) -> list[Step]:
-        return schema_steps(self._config.layout, may_truncate=self._config.limits.truncate == "allow")
+        limits = self._config.limits
+        return schema_steps(self._config.layout, may_truncate=limits.may_truncate, warns=limits.warns)
 
     def _looked_at(self, step: Step) -> StepDocument:
         return StepDocument(step.title, step.is_done(self.connection), list(step.statements()))

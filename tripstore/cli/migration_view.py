@@ -11,7 +11,7 @@ from rich.text import Text
 
 from schemaless_core.control.ledgers import Ledgers
 from schemaless_core.errors import SchemalessError
-from tripstore.cli.mirror import ForwardDocument, ReverseDocument
+from tripstore.cli.mirror_documents import ForwardDocument, ReverseDocument
 from tripstore.cli.tables import table
 from tripstore.facade.facade import Facade
 from tripstore.handover.authority import Authority

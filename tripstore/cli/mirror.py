@@ -6,31 +6,35 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from datetime import datetime
 from uuid import UUID
 
 import click
-import msgspec
 from rich.console import Group as Parts
-from rich.console import RenderableType
 from rich.live import Live
-from rich.text import Text
 
-from schemaless_core.canonical import canonical_bytes
 from schemaless_core.cell import Cell, CellKey
 from schemaless_core.errors import InvalidRequest, SchemalessError
-from tripstore.cli.documents import CellDocument, cell_document, print_document
+from tripstore.cli.documents import print_document
 from tripstore.cli.duty import ReadLog, Size, read_log_option, size_options
 from tripstore.cli.exits import Exit
+from tripstore.cli.mirror_documents import (
+    DrainDocument,
+    ParkedList,
+    RetryDocument,
+    ShowDocument,
+    SkipDocument,
+    parked_document,
+    side_document,
+    status_document,
+)
 from tripstore.cli.mirror_keys import KeyOrRow, WholeKey, key_text
+from tripstore.cli.mirror_screens import parked_row, print_drained, print_sides, screen
 from tripstore.cli.options import Group, Settings, json_option, pass_settings
 from tripstore.cli.progress import progress
 from tripstore.cli.questions import ask, yes_option
 from tripstore.cli.tables import console, show, table
 from tripstore.cli.worker import serve_built_ins
-from tripstore.mirror.draining import Drained
 from tripstore.mirror.mirror import Mirror
-from tripstore.mirror.parked import Parked
 from tripstore.mirror.status import MirrorStatus
 
 DEFAULT_LIMIT = 100
@@ -39,103 +43,6 @@ PARKED_MAX = 100_000
 PATIENCE_SECONDS = 15.0
 
 reverse_option = click.option("--reverse", "is_reverse", is_flag=True, help="Of the reverse mirror.")
-
-
-class ForwardDocument(msgspec.Struct, frozen=True):
-    """The queue of Postgres: changes that wait, the age of the oldest, those that were set aside."""
-
-    changes: int
-    seconds: float
-    parked: int
-
-
-class ReverseDocument(msgspec.Struct, frozen=True):
-    """The reverse mirror. While Postgres is the authority it rehearses: it compares, and writes nothing."""
-
-    is_rehearsal: bool
-    cells: int
-    seconds: float
-    parked: int
-    halted: str
-    unserved: int
-    unknown: int
-
-
-class StatusDocument(msgspec.Struct, frozen=True):
-    """The JSON document of `status`; what nobody could say is null."""
-
-    phase: str
-    authority: str
-    epoch: int
-    direction: str | None
-    is_fine: bool
-    forward: ForwardDocument | None
-    reverse: ReverseDocument | None
-    advice: list[str]
-
-
-class DrainDocument(msgspec.Struct, frozen=True):
-    """The JSON document of `drain`; `reason` says what is in the way, empty when nothing is left."""
-
-    direction: str
-    is_empty: bool
-    carried: int
-    left: int
-    parked: int
-    reason: str
-
-
-class ParkedDocument(msgspec.Struct, frozen=True):
-    """A change that was set aside."""
-
-    key: str
-    row_key: UUID
-    column_name: str
-    ref_key: int
-    kind: str
-    because: str
-    attempts: int
-    at: datetime
-
-
-class ParkedList(msgspec.Struct, frozen=True):
-    """The JSON document of `parked`."""
-
-    direction: str
-    parked: list[ParkedDocument]
-    is_complete: bool
-
-
-class SideDocument(msgspec.Struct, frozen=True):
-    """What one backend has under a key; `trouble` when it cannot say."""
-
-    cell: CellDocument | None
-    trouble: str | None
-
-
-class ShowDocument(msgspec.Struct, frozen=True):
-    """The JSON document of `show`; not parked in a direction is null."""
-
-    key: str
-    is_equal: bool | None
-    postgres: SideDocument
-    schemaless: SideDocument
-    forward: ParkedDocument | None
-    reverse: ParkedDocument | None
-
-
-class RetryDocument(msgspec.Struct, frozen=True):
-    """The JSON document of `retry`: how many changes are due now."""
-
-    direction: str
-    count: int
-
-
-class SkipDocument(msgspec.Struct, frozen=True):
-    """The JSON document of `skip`."""
-
-    is_done: bool
-    keys: list[str]
 
 
 @click.group(cls=Group)
@@ -198,9 +105,9 @@ def status(settings: Settings, watch: bool, interval: float, as_json: bool) -> E
             return _watch(found.status, interval)
         seen = found.status()
     if as_json:
-        print_document(_status_document(seen))
+        print_document(status_document(seen))
     else:
-        show(*_screen(seen))
+        show(*screen(seen))
     return Exit.FINE if seen.is_fine else Exit.FAILED
 
 
@@ -235,7 +142,7 @@ def drain(settings: Settings, patience: float, as_json: bool) -> Exit:
         left = (drained.carried, drained.left, drained.parked, drained.reason)
         print_document(DrainDocument(direction, drained.is_empty, *left))
     else:
-        _print_drained(direction, drained)
+        print_drained(direction, drained)
     return Exit.FINE if drained.is_empty else Exit.FAILED
 
 
@@ -260,9 +167,9 @@ def parked_(settings: Settings, is_reverse: bool, limit: int, as_json: bool) -> 
         listed = found.parked(is_reverse=is_reverse).listed(limit + 1)
     is_complete, listed = len(listed) <= limit, listed[:limit]
     if as_json:
-        print_document(ParkedList(_direction(is_reverse), [_parked_document(each) for each in listed], is_complete))
+        print_document(ParkedList(_direction(is_reverse), [parked_document(each) for each in listed], is_complete))
     elif listed:
-        show(table(("change", "kind", "why", "attempts"), map(_parked_row, listed)))
+        show(table(("change", "kind", "why", "attempts"), map(parked_row, listed)))
         if not is_complete:
             click.echo(f"These are the first {limit}; --limit shows more.", err=True)
         click.echo("`tripstore mirror show CHANGE` shows one as both backends have it.", err=True)
@@ -286,11 +193,11 @@ def show_(settings: Settings, key: CellKey, as_json: bool) -> Exit:
         forward, reverse = (found.parked(is_reverse=each).find(key) for each in (False, True))
     is_equal = None if postgres[1] or schemaless[1] else postgres[0] == schemaless[0]
     if as_json:
-        parked = (None if each is None else _parked_document(each) for each in (forward, reverse))
-        sides = (_side_document(*postgres), _side_document(*schemaless))
+        parked = (None if each is None else parked_document(each) for each in (forward, reverse))
+        sides = (side_document(*postgres), side_document(*schemaless))
         print_document(ShowDocument(key_text(key), is_equal, *sides, *parked))
     else:
-        _print_sides(key, postgres, schemaless, forward, reverse)
+        print_sides(key, postgres, schemaless, forward, reverse)
     return Exit.FAILED if is_equal is False else Exit.FINE
 
 
@@ -377,94 +284,13 @@ def _watch(look: Callable[[], MirrorStatus], interval: float) -> Exit:
         if sys.stdout.isatty():
             with Live(console=console(), auto_refresh=False, screen=True) as live:
                 while True:
-                    live.update(Parts(*_screen(look())), refresh=True)
+                    live.update(Parts(*screen(look())), refresh=True)
                     time.sleep(interval)
         while True:
-            show(*_screen(look()))
+            show(*screen(look()))
             time.sleep(interval)
     except KeyboardInterrupt:
         return Exit.FINE
-
-
-def _status_document(seen: MirrorStatus) -> StatusDocument:
-    forward, reverse, row = seen.forward, seen.reverse, seen.authority
-    return StatusDocument(
-        phase=str(seen.phase),
-        authority=row.backend.value,
-        epoch=row.epoch,
-        direction=seen.direction,
-        is_fine=seen.is_fine,
-        forward=None if forward is None else ForwardDocument(*forward),
-        reverse=None if reverse is None else ReverseDocument(seen.is_rehearsal, *reverse),
-        advice=list(seen.advice()),
-    )
-
-
-def _screen(seen: MirrorStatus) -> Iterator[RenderableType]:
-    """Yield what is carried where, and below it what is wrong."""
-    row = seen.authority
-    what = "nothing is mirrored" if seen.direction is None else f"changes are carried {seen.direction}"
-    closing = "" if row.is_open else ", and is being handed over"
-    yield Text(f"phase {seen.phase}: {what}; {row.backend.value} is the authority (epoch {row.epoch}){closing}")
-    yield table(("direction", "behind", "oldest", "parked", ""), _lines(seen))
-    yield from (Text(advice, style="bold red") for advice in seen.advice())
-
-
-def _lines(seen: MirrorStatus) -> Iterator[tuple[str, ...]]:
-    if seen.forward is None:
-        yield "forward", "unknown", "", "", ""
-    else:
-        changes, seconds, parked = seen.forward
-        yield "forward", f"{changes:,} changes", f"{seconds:.1f} s", f"{parked:,}", ""
-    if seen.reverse is None:
-        yield "reverse", "unknown" if seen.problems else "not created", "", "", ""
-    else:
-        cells, seconds, parked, *_rest = seen.reverse
-        note = "rehearses: compares only" if seen.is_rehearsal else ""
-        yield "reverse", f"{cells:,} cells", f"{seconds:.1f} s", f"{parked:,}", note
-
-
-def _print_drained(direction: str, drained: Drained) -> None:
-    if drained.is_empty:
-        click.echo(f"Carried {drained.carried:,} {direction}; nothing is left.")
-        return
-    way = " --reverse" if direction == "reverse" else ""
-    what = f"{drained.left:,} are left" if drained.left else f"{drained.parked:,} are parked"
-    advice = f"`tripstore mirror parked{way}` shows them" if drained.parked else "`tripstore status` shows the servers"
-    click.echo(f"Carried {drained.carried:,} {direction}, {what}: {drained.reason}; {advice}.")
-
-
-def _print_sides(
-    key: CellKey,
-    postgres: tuple[Cell | None, str | None],
-    schemaless: tuple[Cell | None, str | None],
-    forward: Parked | None,
-    reverse: Parked | None,
-) -> None:
-    rows = [("change", key_text(key)), ("postgres", _body(*postgres)), ("schemaless", _body(*schemaless))]
-    for direction, parked in (("forward", forward), ("reverse", reverse)):
-        if parked is not None:
-            rows.append((f"parked {direction}", f"{parked.kind}, {parked.attempts} attempts: {parked.because}"))
-    show(table(("", ""), rows))
-
-
-def _body(cell: Cell | None, trouble: str | None) -> str:
-    if trouble is not None:
-        return f"cannot say: {trouble}"
-    return "nothing" if cell is None else canonical_bytes(cell.body).decode()
-
-
-def _side_document(cell: Cell | None, trouble: str | None) -> SideDocument:
-    return SideDocument(None if cell is None else cell_document(cell), trouble)
-
-
-def _parked_document(parked: Parked) -> ParkedDocument:
-    key = parked.key
-    return ParkedDocument(key_text(key), *key, parked.kind, parked.because, parked.attempts, parked.at)
-
-
-def _parked_row(parked: Parked) -> tuple[str, ...]:
-    return key_text(parked.key), parked.kind, parked.because, str(parked.attempts)
 
 
 def _direction(is_reverse: bool) -> str:

@@ -123,8 +123,8 @@ class Looker:
         """Whether capture stands; raises what the database raises."""
         config = self._legacy_config
         with connected(config.postgres.text, "cutover") as connection:
-            may_truncate = config.limits.truncate == "allow"
-            found = verify(connection, config.layout, may_truncate=may_truncate)
+            limits = config.limits
+            found = verify(connection, config.layout, may_truncate=limits.may_truncate, warns=limits.warns)
             state = read_state(connection)
         complaints = tuple(f"{each.where}: {each.reason}" for each in found if each.is_error)
         return CaptureFacts(state.since, state.broken, complaints)

@@ -15,6 +15,7 @@ from uuid import uuid4
 from schemaless_core.control.audit import AuditLog
 from schemaless_core.errors import SchemalessError
 from schemaless_core.failpoints import reach
+from tripstore import metrics
 from tripstore.cutover.errors import CutoverUnsettled
 from tripstore.cutover.plan import CLOSES, DECIDES, Direction
 from tripstore.errors import TripstoreError
@@ -169,6 +170,7 @@ def _ended(audit: AuditLog, order: Order, ear: _Ear, detail: dict[str, object], 
     """Write down what became of it. A control database that is down takes nothing back."""
     ear.end()
     detail = {**detail, "outcome": outcome, "pause_seconds": ear.pause_seconds}
+    metrics.handover_ended(order.direction.value, outcome.partition(":")[0], ear.pause_seconds or 0.0)
     _log_cutover("cutover.ended", order, detail)
     try:
         audit.add(f"cutover.{order.direction.value}.end", detail)

@@ -14,14 +14,16 @@ from tripstore.backends.postgres.layout.layout import Layout
 _COPY = "Run `tripstore schema apply`, then a backfill: changes may have been missed."
 
 
-def schema_steps(layout: Layout, *, may_truncate: bool = False) -> list[Step]:
+def schema_steps(layout: Layout, *, may_truncate: bool = False, warns: bool = False) -> list[Step]:
     """Row keys first: capture needs one in every row."""
-    return [*id_steps(layout), *capture_steps(layout, may_truncate=may_truncate)]
+    return [*id_steps(layout), *capture_steps(layout, may_truncate=may_truncate, warns=warns)]
 
 
-def examine_capture(connection: Connection, layout: Layout, *, may_truncate: bool = False) -> list[Complaint]:
+def examine_capture(
+    connection: Connection, layout: Layout, *, may_truncate: bool = False, warns: bool = False
+) -> list[Complaint]:
     """Why capture may have missed changes. A gap that is found is written down, so that no backfill relies on it."""
-    found = verify(connection, layout, may_truncate=may_truncate)
+    found = verify(connection, layout, may_truncate=may_truncate, warns=warns)
     state, number = read_state(connection), find_number(connection, layout)
     errors = [complaint for complaint in found if complaint.is_error]
     # Another layout than the installed one finds differences, not gaps.

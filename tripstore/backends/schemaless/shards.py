@@ -30,7 +30,7 @@ class Shards:
         try:
             self._datastore.authority.open(cluster, epoch)
         except SchemalessError as error:
-            _warn("shards.not_opened", cluster, error)
+            _log_unsettled("shards.not_opened", cluster, error)
             return False
         return True
 
@@ -39,7 +39,7 @@ class Shards:
         try:
             return self._datastore.authority.close(cluster, epoch)
         except SchemalessError as error:
-            _warn("shards.not_closed", cluster, error)
+            _log_unsettled("shards.not_closed", cluster, error)
             return False
 
     def unmirrored(self, cluster: str) -> int:
@@ -101,7 +101,7 @@ def _behind(node: Node, shard: int, seen: OffsetSeen, deadline: Deadline) -> int
     return max(0, seen.head - added_id)
 
 
-def _warn(event: str, cluster: str, error: SchemalessError) -> None:
+def _log_unsettled(event: str, cluster: str, error: SchemalessError) -> None:
     logger.warning(
         "the shards of a cluster stay as they are",
         extra={"event": event, "cluster": cluster, "reason": error.message},

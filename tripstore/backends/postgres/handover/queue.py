@@ -27,7 +27,7 @@ from tripstore.backends.postgres.wire.wire import LegacyConnection, Row
 #: What is the same in queue and log.
 COLUMNS = "row_key, column_name, ref_key, id, xid, at, layout, row, previous, origin, application, role, epoch"
 #: One that fails again and again is claimed less and less often, or it would keep the others behind it waiting.
-LEASE_DOUBLINGS = 3
+LEASE_DOUBLINGS = 5
 
 #: Why a change is parked: another body is there, no body can hold it, the store never takes it.
 Kind = Literal["conflict", "unreadable", "refused"]
