@@ -8,6 +8,7 @@ import sys
 import time
 from collections.abc import Iterator
 from functools import partial
+from importlib.util import find_spec
 from typing import cast
 
 import click
@@ -29,6 +30,8 @@ ENGINES = ("mariadb", "mysql", "postgres", "facade")
 def main(engines: tuple[str, ...], quick: bool, shards: int) -> None:
     """Compare the cell store and the legacy store with hand-written code and with peers."""
     click.echo(f"{platform.python_version()} on {os.cpu_count()} cores, {time.strftime('%Y-%m-%d %H:%M')}")
+    if "facade" in (engines or ENGINES) and find_spec("laboratory") is None:
+        raise click.UsageError("laboratory is not installed: pip install -c constraints.txt -e '.[peers]'")
     missed = 0
     for engine in engines or ENGINES:
         click.echo(f"\n{engine}: ours against the same statements by hand")

@@ -17,6 +17,7 @@ from benchmarks.migration import SHARDS, Migration, migrated
 from benchmarks.timing import Comparison, compare
 from benchmarks.triggers import PUTS_PER_SECOND
 from schemaless_core import Cell, CellStore, Datastore
+from tripstore.handover.relay import drain
 from tripstore.handover.steps import run
 from tripstore.handover.switch import switch
 from tripstore.local.postgres import PostgresServer
@@ -89,9 +90,18 @@ def mirror_lag(migration: Migration, all_clients: Clients, seconds: float, runs:
     _enter(migration, all_clients, Phase.DUALWRITE)
     lags = sorted((_lags(migration, all_clients, seconds) for _ in range(runs)), key=lambda lags: _percentile(lags, 99))
     lag = lags[runs // 2]
-    rate = len(lag) / seconds
-    yield _lag_line(f"mirror lag p50 at {rate:.0f} puts/s (ms)", lag, 50, None)
-    yield _lag_line(f"mirror lag p99 at {rate:.0f} puts/s (ms)", lag, 99, ("<=", 1.0))
+    reached = len(lag) / seconds / PUTS_PER_SECOND
+    yield Comparison(
+        "puts in dualwrite, of those wanted",
+        len(lag) / seconds,
+        PUTS_PER_SECOND,
+        reached,
+        (reached, reached),
+        "/s",
+        (">=", 0.95),
+    )
+    yield _lag_line("mirror lag p50 (ms)", lag, 50, None)
+    yield _lag_line("mirror lag p99 (ms)", lag, 99, ("<=", 1.0))
 
 
 def under_load(migration: Migration, all_clients: Clients, seconds: float, rounds: int) -> Iterator[Comparison]:
@@ -116,6 +126,7 @@ def single_calls(migration: Migration, plain: Datastore, calls: int, pairs: int)
     owner = duo.legacy.as_owner(duo.ports.control.authority().epoch)
     yield from _calls(migration, "off: {}, facade / PostgresBackend", migration.store, duo.legacy, calls, pairs)
     yield from _calls(migration, "  {}, the fence / none", owner, duo.legacy, calls, pairs, is_bound=False)
+    assert run(drain(duo.ports))  # a hand-over may not take so long
     outcome = run(switch(duo.ports, "bench"))
     assert outcome.is_decided, outcome.reason
     migration.phase(Phase.LIVE, share=0.0)

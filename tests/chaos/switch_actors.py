@@ -283,6 +283,7 @@ class FacadeWriter:
                 result = self._store.put_cell(row_key, column_name, ref_key, body, **options)
             except Unavailable as error:
                 self._write(begun, "again", "failed", f"{type(error).__name__}: {error.message}")
+                time.sleep(self._pace_seconds)
             else:
                 self._rows[row_key].latest[column_name] = (ref_key, body)
                 return [_stored(Cell(row_key, column_name, ref_key, body), result)]
@@ -345,6 +346,7 @@ class FacadeWriter:
             except BatchFailed as failed:
                 results = failed.results
                 self._write(begun, "again", "failed", failed.message)
+                time.sleep(self._pace_seconds)
             found += [_stored(cell, each) for cell, each in zip(cells, results, strict=True) if _is_stored(each)]
             cells = [cell for cell, each in zip(cells, results, strict=True) if not _is_stored(each)]
         for each in found:

@@ -18,6 +18,7 @@ from dataclasses import replace
 from itertools import pairwise, starmap
 from multiprocessing.process import BaseProcess
 from pathlib import Path
+from threading import Timer
 from typing import NamedTuple
 from uuid import uuid4
 
@@ -38,6 +39,7 @@ from tripstore.cutover.plan import Direction
 from tripstore.handover.authority import Backend
 from tripstore.local.binlog import BinlogServer
 from tripstore.local.postgres import PostgresServer
+from tripstore.local.server import Server
 from tripstore.local.servers import LocalServers
 from tripstore.mirror.mirror import Mirror
 from tripstore.mirror.reverse import GROUP
@@ -53,6 +55,8 @@ OPEN_SECONDS = scaled(30, least=3)
 #: Between two hand-overs.
 REST_SECONDS = 1.0 if SCALE >= 1 else 0.3
 LOOK_SECONDS = 0.1
+#: A server that stops is away for longer than a hand-over may take.
+STOPPED_SECONDS = MAX_PAUSE_SECONDS + 1.0
 #: Of a hand-over without accidents.
 PAUSE_SECONDS_MAX = 0.5
 #: Its own clock begins when a process first sees it, which it looks for twice a second.
@@ -119,7 +123,9 @@ FAULTS = {
         *faults("worker", "kill", "relay.claim", "relay.send", "relay.mark", "reverse.looked"),
         *faults("worker", "stop", "relay.claim", "relay.send", "relay.mark", "reverse.looked"),
         *faults("postgres", "kill", "switch.close", "switch.barrier", "relay.count", "switch.decide", "settle.open"),
+        *faults("postgres", "stop", "switch.shut", "switch.decide"),
         *faults("store", "kill", "switch.shut", "settle.open"),
+        *faults("store", "stop", "relay.count", "settle.open"),
     ],
     Direction.BACK: [
         *faults("switcher", "kill", *BACK),
@@ -129,7 +135,9 @@ FAULTS = {
         *faults("worker", "kill", "reverse.looked", "reverse.applied", "triggers.before_advance"),
         *faults("worker", "stop", "reverse.looked", "reverse.applied", "triggers.before_advance"),
         *faults("postgres", "kill", "back.close", "back.shut", "back.count", "back.decide", "settle.obey"),
+        *faults("postgres", "stop", "back.count", "back.decide"),
         *faults("store", "kill", "back.close", "back.shut", "back.count"),
+        *faults("store", "stop", "back.shut", "back.count"),
     ],
 }
 
@@ -224,6 +232,7 @@ class HandOvers:
         self._moving = crowd.moving
         self._postgres = postgres
         self._stores = stores
+        self._asleep: Timer | None = None
         self.quiet: list[Attempt] = []
         self.met = Counter[str]()
         self.undone = Counter[str]()
@@ -275,18 +284,28 @@ class HandOvers:
         if hit.exists():
             self.met[f"{fault.action} {fault.victim}"] += 1
         if fault.victim in ("postgres", "store") and hit.exists():
-            server = self._postgres if fault.victim == "postgres" else random.choice(self._stores)
-            server.kill()
-            server.start()
+            self._befall(random.choice(self._stores) if fault.victim == "store" else self._postgres, fault.action)
             hit.with_suffix(".go").touch()
         if fault == ("switcher", "stop", fault.point) and hit.exists():
             wait_for("it is settled by others", self._is_settled, UNDONE_SECONDS_MAX + 2)
             self._wait_for_answers()
             switcher.go_on()
         switcher.outcome()
+        if self._asleep is not None:
+            self._asleep.join()
         wait_for("it is settled", self._is_settled, UNDONE_SECONDS_MAX + 2)
         crowd.disarm()
         crowd.wake()
+
+    def _befall(self, server: Server, action: str) -> None:
+        """Killed, it is back at once; stopped, it is after everybody has lost patience."""
+        if action == "kill":
+            server.kill()
+            server.start()
+        else:
+            server.pause()
+            self._asleep = Timer(STOPPED_SECONDS, server.resume)
+            self._asleep.start()
 
     def _is_settled(self) -> bool:
         return self.control.authority().is_open
@@ -302,7 +321,7 @@ class HandOvers:
         if direction is Direction.FORWARD:
             return self._moving.duo.ports.legacy.queued() < 100
         (status,) = self._moving.facade.store.triggers.status(GROUP)
-        return status.lag_cells is not None and status.lag_cells < 50 and status.unknown == 0
+        return status.lag_cells < 50 and status.unknown == 0
 
     def _wait_for_answers(self) -> None:
         """Every service that lives was told of a write that was begun after this."""

@@ -28,7 +28,6 @@ from tests.questions import shown
 from tests.scale import scaled
 from tests.stores import Stores
 from tripstore.facade.lag import Lag
-from tripstore.handover.authority import Backend
 from tripstore.local.servers import LocalServers
 from tripstore.phase import Phase
 from tripstore.ports.legacy import RealLegacyPort
@@ -255,7 +254,7 @@ def _unfenced(self: RealLegacyPort, operation: Callable[[CellStore], Any], epoch
 
 def _nothing(ports: Any, limit: int = 0) -> Iterator[Any]:
     yield from ()
-    return True  # noqa: B901  # a procedure's answer
+    return True  # a procedure's answer
 
 
 #: What is replaced.

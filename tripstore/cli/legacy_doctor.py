@@ -11,6 +11,7 @@ from rich.text import Text
 
 from schemaless_core.indexes.definition import IndexDefinition
 from tripstore.backends.postgres.errors import LegacyUnavailable
+from tripstore.backends.postgres.handover.examination import examine_handover
 from tripstore.backends.postgres.layout.check import check_layout
 from tripstore.backends.postgres.layout.complaints import Complaint, error, note
 from tripstore.backends.postgres.schema_steps import examine_capture
@@ -57,6 +58,8 @@ def examine(config: LegacyConfig, indexes: Sequence[IndexDefinition]) -> Examine
                 complaints += examine_capture(
                     connection, config.layout, may_truncate=limits.may_truncate, warns=limits.warns
                 )
+                if not any(complaint.is_error for complaint in complaints):
+                    complaints += examine_handover(connection)
                 complaints += advice_notes(connection, config.layout, indexes)
     except psycopg2.Error as refused:
         hint = "Give the role of legacy.postgres the rights of the tables' owner."

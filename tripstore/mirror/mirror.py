@@ -48,11 +48,12 @@ class Mirror:
 
     def reverse(self) -> ReverseMirror:
         legacy = self._duo.legacy
+        authority = self._duo.ports.control.authority
         return ReverseMirror(
-            self._duo.ports.control.authority,
+            authority,
             legacy.as_mirror(),
             self._config.layout.parent.name,
-            RowIds(legacy.legacy_ids, self._facade.store, self._store_of),
+            RowIds(authority, legacy.legacy_ids, self._facade.store, self._store_of),
         )
 
     def groups(self) -> Callable[[], Sequence[Group]]:

@@ -115,7 +115,7 @@ class ReverseMirror:
         row = self._authority()
         reach("reverse.looked")
         if row.backend is Backend.STORE:
-            return self._mirrored(runs, row.epoch)
+            return self._mirrored(runs)
         return self._rehearsed(runs, row)
 
     def _rehearsed(self, runs: Runs, row: Authority) -> Outcomes:
@@ -128,7 +128,7 @@ class ReverseMirror:
             _count_rehearsal(held[shard], outcome)
         return outcomes
 
-    def _mirrored(self, runs: Runs, epoch: int) -> Outcomes:
+    def _mirrored(self, runs: Runs) -> Outcomes:
         """Put what Postgres lacks, a slice of each shard after the other, until the time is over."""
         until = self._clock() + self._budget_seconds
         outcomes = {shard: Outcome(0, None) for shard in runs}
@@ -138,14 +138,14 @@ class ReverseMirror:
             for shard, part in zip(slices, put, strict=True):
                 outcomes[shard] = Outcome(outcomes[shard].done + part.done, part.error)
         reach("reverse.applied")
-        return self._with_legacy_ids(runs, outcomes, epoch)
+        return self._with_legacy_ids(runs, outcomes)
 
     def _held(self, runs: Runs) -> dict[int, list[Held]]:
         """What Postgres has of each shard's cells: one look for all of them."""
         found = iter(self._look.at([cell for cells in runs.values() for cell in cells]))
         return {shard: [next(found) for _cell in cells] for shard, cells in runs.items()}
 
-    def _with_legacy_ids(self, runs: Runs, outcomes: Outcomes, epoch: int) -> Outcomes:
+    def _with_legacy_ids(self, runs: Runs, outcomes: Outcomes) -> Outcomes:
         """A row that Postgres has now is delivered when Schemaless knows the legacy id that it was given."""
         rows = {
             cell.row_key
@@ -153,7 +153,7 @@ class ReverseMirror:
             for cell in cells[: outcomes[shard].done]
             if cell.column_name == self._parent_column
         }
-        failures = self._row_ids.carry(rows, epoch) if rows else {}
+        failures = self._row_ids.carry(rows) if rows else {}
         return {shard: _until(cells, outcomes[shard], failures) for shard, cells in runs.items()}
 
 

@@ -14,6 +14,7 @@ from schemaless_core.store import CellStore
 from tripstore import metrics
 from tripstore.backends.postgres.ids.ids import LEGACY_ID_REF_KEY, legacy_id_body
 from tripstore.backends.postgres.layout.layout import LEGACY_ID
+from tripstore.handover.authority import Authority
 from tripstore.handover.ports import StorePort
 from tripstore.mirror.carrier import Refused
 
@@ -26,21 +27,29 @@ class RowIds:
 
     def __init__(
         self,
+        authority: Callable[[], Authority],
         legacy_ids: Callable[[Iterable[UUID]], Mapping[UUID, int]],
         store: CellStore,
         store_of: Callable[[Refused], StorePort],
     ) -> None:
+        self._authority = authority
         self._legacy_ids = legacy_ids
         self._store = store
         self._refusals: dict[UUID, SchemalessError] = {}
         self._port = store_of(self._note)
         self._known: set[UUID] = set()
 
-    def carry(self, row_keys: Collection[UUID], epoch: int) -> dict[UUID, SchemalessError]:
-        """Put the legacy ids that Schemaless lacks; the rows of which that failed, and why."""
+    def carry(self, row_keys: Collection[UUID]) -> dict[UUID, SchemalessError]:
+        """Put the legacy ids that Schemaless lacks; the rows of which that failed, and why.
+
+        At the epoch of now: while a hand-over closes the shards, callers wait for what is put here.
+        """
         self._refusals.clear()
         lacking = self._lacking([row_key for row_key in row_keys if row_key not in self._known])
-        given = self._legacy_ids(lacking) if lacking else {}
+        if not lacking:
+            return {}
+        epoch = self._authority().epoch
+        given = self._legacy_ids(lacking)
         cells = [
             Cell(row_key, LEGACY_ID, LEGACY_ID_REF_KEY, legacy_id_body(number)) for row_key, number in given.items()
         ]

@@ -1,0 +1,50 @@
+"""What the doctor says of gate, authority row and rights."""
+
+from __future__ import annotations
+
+from urllib.parse import urlsplit
+from uuid import uuid4
+
+import pytest
+
+from tests.legacy import Legacy, captured, legacy_server
+from tripstore.backends.postgres.capture.gate import Gate, GateState, set_gate
+from tripstore.backends.postgres.handover.examination import examine_handover
+from tripstore.backends.postgres.wire.connections import connected
+from tripstore.local.servers import LocalServers
+
+
+@pytest.fixture
+def company(servers: LocalServers) -> Legacy:
+    return captured(legacy_server(servers, "machine"))
+
+
+def said(company: Legacy, url: str = "") -> list[str]:
+    with connected(url or company.url, "test") as connection:
+        return [f"{each.where}: {each.reason}" for each in examine_handover(connection)]
+
+
+def test_after_apply_nothing_is_wrong(company: Legacy) -> None:
+    assert said(company) == []
+
+
+def test_a_gate_that_is_not_what_the_row_says_is_told(company: Legacy) -> None:
+    with company.ours() as connection:
+        set_gate(connection, Gate(0, GateState.CLOSED))
+    (found,) = said(company)
+    assert found == "gate: is closed at epoch 0, the authority row says postgres at 0"
+
+
+def test_a_handover_that_goes_on_is_told(company: Legacy) -> None:
+    company.sql("UPDATE tripstore.authority SET epoch = 1, target = 'schemaless'")
+    (found,) = said(company)
+    assert found.startswith("authority: is being handed over to schemaless")
+
+
+def test_a_login_that_the_shut_gate_would_refuse_is_told(company: Legacy) -> None:
+    role = f"stranger_{uuid4().hex[:8]}"
+    company.sql(f"CREATE ROLE {role} LOGIN PASSWORD 'secret'")
+    company.sql(f"GRANT SELECT ON ALL TABLES IN SCHEMA tripstore TO {role}")
+    place = urlsplit(company.url)
+    (found,) = said(company, place._replace(netloc=f"{role}:secret@{place.hostname}:{place.port}").geturl())
+    assert found.startswith(f"role: {role} is no member of")

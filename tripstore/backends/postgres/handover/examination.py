@@ -1,0 +1,37 @@
+"""What `doctor` asks of the hand-over's half of Postgres: gate and authority row, and the rights that it takes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from psycopg2.extensions import connection as Connection  # noqa: N812
+
+from tripstore.backends.postgres.capture.gate import Gate, GateState
+from tripstore.backends.postgres.capture.names import ENTER_FUNCTION
+from tripstore.backends.postgres.layout.complaints import Complaint, error
+from tripstore.backends.postgres.wire.connections import rows
+
+_GATE_AND_ROW = """
+SELECT pg_catalog.pg_sequence_last_value('tripstore.gate'::regclass), epoch, backend, target FROM tripstore.authority
+"""
+_OWNER = """
+SELECT session_user, r.rolname FROM pg_catalog.pg_proc AS p JOIN pg_catalog.pg_roles AS r ON r.oid = p.proowner
+WHERE p.pronamespace = 'tripstore'::regnamespace AND p.proname = %s
+AND NOT pg_catalog.pg_has_role(session_user, p.proowner, 'MEMBER')
+"""
+
+
+def examine_handover(connection: Connection) -> Iterator[Complaint]:
+    """To be asked where capture is installed."""
+    value, epoch, backend, target = rows(connection, _GATE_AND_ROW)[0]
+    gate = Gate(value // 4, GateState(value % 4))
+    wanted = Gate(epoch, GateState.OPEN if backend == "postgres" else GateState.CLOSED)
+    if target is not None:
+        hint = "Every process of tripstore undoes it when it takes too long; see `tripstore cutover status`."
+        yield error("authority", f"is being handed over to {target} since epoch {epoch}", hint)
+    elif gate != wanted:
+        said = f"is {gate.state.name.lower()} at epoch {gate.epoch}, the authority row says {backend} at {epoch}"
+        yield error("gate", said, "`tripstore worker run` mends it.")
+    for login, owner in rows(connection, _OWNER, (ENTER_FUNCTION,)):
+        said = f"{login} is no member of {owner}, who owns our functions: a shut gate will refuse the reverse mirror"
+        yield error("role", said, f"GRANT {owner} TO {login}, or let legacy.postgres log in as {owner}.")
