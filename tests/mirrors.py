@@ -18,8 +18,8 @@ from tests.chaos.actors import SPAWN, wait_until
 from tests.crew import quick, wait_until_caught_up
 from tests.facades import Migration
 from tripstore.backends.postgres.layout.layout import LEGACY_ID
+from tripstore.backends.schemaless.shards import REVERSE_GROUP
 from tripstore.mirror.mirror import Mirror
-from tripstore.mirror.reverse import GROUP
 from tripstore.wiring import connect
 
 #: Of the reverse mirror's group: no test waits as long as production does.
@@ -82,7 +82,7 @@ def wait_until_delivered(migration: Migration, parked: int = 0, seconds: float =
 
 def wait_until_mirrored_back(migration: Migration, seconds: float = 30) -> None:
     """Until the reverse mirror has passed every cell, parked ones included."""
-    wait_until_caught_up(migration.facade.store, GROUP, seconds)
+    wait_until_caught_up(migration.facade.store, REVERSE_GROUP, seconds)
 
 
 def changed_keys(migration: Migration) -> list[CellKey]:

@@ -109,9 +109,10 @@ def broken(moving: Migration, evidence: Evidence) -> dict[str, list[str]]:
 
 def lost(moving: Migration, evidence: Evidence) -> Iterator[str]:
     """I1, I8: in neither store."""
-    acknowledged = {CellKey(*stored.cell.key): stored.cell for stored in evidence.acknowledged()}
-    theirs = at_postgres(moving, acknowledged)
-    for key, cell in acknowledged.items():
+    acknowledged = [stored.cell for stored in evidence.acknowledged()]
+    theirs = at_postgres(moving, {CellKey(*cell.key) for cell in acknowledged})
+    for cell in acknowledged:
+        key = CellKey(*cell.key)
         if evidence.cells.get(key) != cell:
             yield f"Schemaless has {evidence.cells.get(key)} for {cell}"
         if theirs[key] != cell:

@@ -31,12 +31,13 @@ from tests.scale import SCALE
 from tests.stores import Stores
 from tripstore.backends.postgres.errors import LegacyUnavailable
 from tripstore.backends.postgres.layout.layout import LEGACY_ID
+from tripstore.backends.schemaless.shards import REVERSE_GROUP
 from tripstore.handover.authority import Authority, Backend
 from tripstore.handover.steps import run
 from tripstore.handover.switch import reverse, switch
 from tripstore.local.servers import LocalServers
 from tripstore.mirror.mirror import Mirror
-from tripstore.mirror.reverse import GROUP, ReverseMirror
+from tripstore.mirror.reverse import ReverseMirror
 from tripstore.phase import Phase
 
 ENGINES = [("postgres", "sqlite"), ("postgres18", "mariadb"), ("postgres", "mysql")]
@@ -366,7 +367,7 @@ def test_a_whole_migration_forth_and_back_under_writes_leaves_both_stores_equal(
 
 
 def test_the_group_is_created_once_and_begins_at_now(moving: Migration) -> None:
-    record = moving.facade.store.triggers.coordinator.find_group(GROUP)
+    record = moving.facade.store.triggers.coordinator.find_group(REVERSE_GROUP)
 
     assert record is not None
     assert record.start == "now"

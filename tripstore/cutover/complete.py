@@ -19,10 +19,10 @@ from tripstore.backends.postgres.errors import LegacyRefused
 from tripstore.backends.postgres.handover.closing import close_tables, remove_capture
 from tripstore.backends.postgres.layout.layout import Layout
 from tripstore.backends.postgres.wire.connections import connected
+from tripstore.backends.schemaless.shards import REVERSE_GROUP
 from tripstore.config import LegacyConfig
 from tripstore.cutover.evidence import Evidence, export
 from tripstore.facade.flags import FlagBook
-from tripstore.mirror.reverse import GROUP
 from tripstore.phase import Phase
 
 
@@ -50,7 +50,7 @@ class Completion:
         return [
             CompletionStep("complete.export", f"export the evidence to {self.file}", self._export),
             CompletionStep("complete.phase", "set the phase to complete: nothing goes to Postgres", self._set_phase),
-            CompletionStep("complete.stop", f"stop the reverse mirror: the group {GROUP} goes", self._stop),
+            CompletionStep("complete.stop", f"stop the reverse mirror: the group {REVERSE_GROUP} goes", self._stop),
             CompletionStep("complete.close", f"close {tables}: every write is refused from now on", self._close),
             CompletionStep(
                 "complete.remove", "take capture and gate off; rows, columns and our log stay", self._remove
@@ -78,7 +78,7 @@ class Completion:
         self.flags.change(lambda known: known.with_phase(Phase.COMPLETE), "cutover.phase", self.why)
 
     def _stop(self) -> None:
-        self.store.triggers.remove(GROUP)
+        self.store.triggers.remove(REVERSE_GROUP)
 
     def _close(self) -> None:
         self._in_postgres(close_tables)

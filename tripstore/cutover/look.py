@@ -24,6 +24,7 @@ from tripstore.backends.postgres.capture import read_state, verify
 from tripstore.backends.postgres.capture.gate import BARRIER, lock_class
 from tripstore.backends.postgres.handover.queue import Queue
 from tripstore.backends.postgres.wire.connections import connected
+from tripstore.backends.schemaless.shards import REVERSE_GROUP
 from tripstore.config import LegacyConfig
 from tripstore.cutover.facts import (
     CaptureFacts,
@@ -42,7 +43,6 @@ from tripstore.errors import TripstoreError
 from tripstore.facade.flags import FlagBook, Flags
 from tripstore.handover.authority import Authority
 from tripstore.handover.ports import ControlPort
-from tripstore.mirror.reverse import GROUP
 from tripstore.phase import Phase
 from validation.ledger import OperationCounts, ShadowLedger
 
@@ -141,10 +141,10 @@ class Looker:
 
     def _reverse(self) -> ReverseFacts | None:
         triggers = self._store.triggers
-        if triggers.coordinator.find_group(GROUP) is None:
+        if triggers.coordinator.find_group(REVERSE_GROUP) is None:
             return None
         living = living_workers(triggers.coordinator, self._store.config.triggers.lease_seconds)
-        (status,) = triggers.status(GROUP)
+        (status,) = triggers.status(REVERSE_GROUP)
         return ReverseFacts(
             is_running=status.record.state is not GroupState.HALTED,
             shards=len(status.shards),

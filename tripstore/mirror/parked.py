@@ -15,7 +15,7 @@ from schemaless_core.cell import CellKey
 from schemaless_core.datastore import Datastore
 from schemaless_core.engine.groups import ParkedRow
 from tripstore.backends.postgres.handover.queue import ParkedChange
-from tripstore.mirror.reverse import GROUP
+from tripstore.backends.schemaless.shards import REVERSE_GROUP
 
 #: Looked through when changes of a row are asked for; a group halts long before.
 PARKED_MAX = 100_000
@@ -96,11 +96,12 @@ class ReverseParked:
     def retry(self, is_wanted: Wanted | None) -> int:
         """With a row's order kept, the first of each row is what has to be due."""
         if is_wanted is None:
-            return self._datastore.triggers.retry(GROUP)
+            return self._datastore.triggers.retry(REVERSE_GROUP)
         rows = [row for row in self._rows(PARKED_MAX) if is_wanted(_key(row))]
         first = self._first_of_rows({row.row_key for row in rows})
         return sum(
-            self._datastore.triggers.retry(GROUP, shard=row.shard, added_id=row.added_id) for row in {*rows, *first}
+            self._datastore.triggers.retry(REVERSE_GROUP, shard=row.shard, added_id=row.added_id)
+            for row in {*rows, *first}
         )
 
     def _first_of_rows(self, row_keys: Collection[bytes]) -> list[ParkedRow]:
@@ -111,9 +112,9 @@ class ReverseParked:
         return list(first.values())
 
     def _rows(self, limit: int, shard: int | None = None) -> list[ParkedRow]:
-        if self._datastore.triggers.coordinator.find_group(GROUP) is None:
+        if self._datastore.triggers.coordinator.find_group(REVERSE_GROUP) is None:
             return []
-        return self._datastore.triggers.parked(GROUP, shard=shard, limit=limit)
+        return self._datastore.triggers.parked(REVERSE_GROUP, shard=shard, limit=limit)
 
 
 def _of_change(change: ParkedChange) -> Parked:

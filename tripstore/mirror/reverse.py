@@ -24,12 +24,13 @@ from schemaless_core.triggers.coordinator import GroupRecord
 from schemaless_core.triggers.group import Outcome, Parking, never
 from tripstore import metrics
 from tripstore.backends.postgres.errors import HistoryTruncated
+from tripstore.backends.schemaless.shards import REVERSE_GROUP
 from tripstore.errors import TripstoreError
 from tripstore.handover.authority import Authority, Backend
 from tripstore.mirror.look import Held, Look
 from tripstore.mirror.row_ids import RowIds
 
-GROUP = "mirror:reverse"
+GROUP = REVERSE_GROUP
 #: Puts at the same time; a commit is mostly waiting for a disk.
 THREADS = 4
 #: Others are served by the same loop: slices are put for so long, and the rest is fetched again.
@@ -66,14 +67,14 @@ class LookFailed(Unavailable, TripstoreError):
 
 def register_reverse(datastore: Datastore) -> GroupRecord:
     """Create the group, from now on, unless it is there."""
-    known = datastore.triggers.coordinator.find_group(GROUP)
-    return known or datastore.triggers.register_group(GROUP, "now")
+    known = datastore.triggers.coordinator.find_group(REVERSE_GROUP)
+    return known or datastore.triggers.register_group(REVERSE_GROUP, "now")
 
 
 class ReverseMirror:
     """A group for the trigger workers; used by one thread."""
 
-    name = GROUP
+    name = REVERSE_GROUP
     columns = EveryColumn()
     parking: Parking = "row"
     is_transactional = False

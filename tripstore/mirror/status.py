@@ -10,8 +10,8 @@ from schemaless_core.errors import SchemalessError
 from schemaless_core.triggers.coordinator import GroupState
 from schemaless_core.triggers.triggers import GroupStatus
 from tripstore.backends.postgres.handover.queue import QueueLook
+from tripstore.backends.schemaless.shards import REVERSE_GROUP
 from tripstore.handover.authority import Authority, Backend
-from tripstore.mirror.reverse import GROUP
 from tripstore.phase import Phase
 
 #: A relay that runs is never so far behind unless something is in its way.
@@ -88,12 +88,13 @@ class MirrorStatus(NamedTuple):
     def _reverse_advice(self) -> Iterator[str]:
         if self.reverse is None:
             if not self.problems:
-                yield f"there is no group {GROUP} yet; `tripstore schema apply` creates it"
+                yield f"there is no group {REVERSE_GROUP} yet; `tripstore schema apply` creates it"
             return
         if self.reverse.halted:
-            yield f"{GROUP} is HALTED: {self.reverse.halted}; mend it, then `tripstore triggers resume {GROUP}`"
+            resume = f"`tripstore triggers resume {REVERSE_GROUP}`"
+            yield f"{REVERSE_GROUP} is HALTED: {self.reverse.halted}; mend it, then {resume}"
         if self.reverse.unserved:
-            yield f"nobody serves {self.reverse.unserved} shards of {GROUP}; `tripstore worker run` does"
+            yield f"nobody serves {self.reverse.unserved} shards of {REVERSE_GROUP}; `tripstore worker run` does"
         if self.reverse.unknown:
             yield f"the servers of {self.reverse.unknown} shards do not answer; `tripstore status`"
         if self.reverse.parked:
@@ -121,9 +122,9 @@ def mirror_status(
 
 def find_reverse(datastore: Datastore) -> Reverse | None:
     """How far the reverse mirror is; None: it is not registered."""
-    if datastore.triggers.coordinator.find_group(GROUP) is None:
+    if datastore.triggers.coordinator.find_group(REVERSE_GROUP) is None:
         return None
-    (status,) = datastore.triggers.status(GROUP)
+    (status,) = datastore.triggers.status(REVERSE_GROUP)
     return _reverse(status)
 
 
