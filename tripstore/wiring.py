@@ -136,6 +136,9 @@ def _with_legacy(config: TripstoreConfig, legacy_config: LegacyConfig, store: Da
 
     def log_of(operation: str) -> CellStore:
         sight = calls.sight()
+        if sight.authority.backend is Backend.LEGACY and not known.has_flags:
+            known.learn_flags(flags.find())  # in phase off there is another log: not to be guessed
+            sight = calls.sight()
         return owner_of(Backend.LEGACY, sight.authority.epoch) if sight.phase is Phase.OFF else copier
 
     def is_open_at(epoch: int) -> bool:

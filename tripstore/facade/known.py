@@ -29,6 +29,8 @@ class Known:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._flags = Flags()
+        #: Whether anybody has told them yet. Until then every call goes where it is right in any phase.
+        self.has_flags = False
         #: None: nothing is known of the authority yet.
         self.sight: Sight | None = None
 
@@ -48,7 +50,7 @@ class Known:
         with self._lock:
             if flags.version < self._flags.version:
                 return
-            self._flags = flags
+            self._flags, self.has_flags = flags, True
             if self.sight is not None:
                 row = self.sight.authority
                 self.sight = _sight(row, flags)

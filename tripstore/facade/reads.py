@@ -47,11 +47,10 @@ class Reads:
             return self._calls.ask(operation, lambda store: getattr(using(store), operation)(**arguments))
         index = arguments.get("index")
         name = operation if index is None else f"{operation}:{index}"
-        is_verified = arguments.get("consistency") == "verified"
         percents = sight.flags.cohorts(sight.authority.backend)
         is_of_mirror = False
         answer: Any = None
-        if percents and not is_verified and self._cohorts.takes(percents, name, keys):
+        if percents and arguments.get("consistency") != "verified" and self._cohorts.takes(percents, name, keys):
             answer, is_of_mirror = self._ask_mirror(sight, name, operation, using, arguments)
         if not is_of_mirror:
             answer = self._ask_authority(operation, using, arguments)

@@ -35,11 +35,10 @@ class Shadowing:
         self._comparing = Comparing()
 
     def takes(self, sight: Sight, operation: str) -> bool:
-        """Whether this read is to be offered."""
-        if not sight.route.asks_other:
-            return False
-        if sight.flags.comparing != self._comparing:
-            self._resample(sight.flags.comparing)
+        """Whether this read, in a phase that asks the other store, is to be offered."""
+        comparing = sight.flags.comparing
+        if comparing is not self._comparing:  # they are read anew all the time
+            self._learn(comparing)
         return self._shadow.takes(operation)
 
     def offer(self, sight: Sight, read: Read, answer: Any, *, is_of_mirror: bool = False) -> None:
@@ -52,8 +51,10 @@ class Shadowing:
             return
         self._shadow.offer(read, answer, authority, self._mirror_of(backend), is_of_other=is_of_mirror)
 
-    def _resample(self, comparing: Comparing) -> None:
-        self._comparing = comparing
+    def _learn(self, comparing: Comparing) -> None:
+        known, self._comparing = self._comparing, comparing
+        if comparing == known:
+            return
         settings = self._configured
         if comparing.share is not None:
             settings = replace(settings, share=comparing.share)

@@ -1,0 +1,192 @@
+"""Processes of the facade: those that fork, those that start while something is down, and what they learn of others."""
+
+from __future__ import annotations
+
+import socket
+import statistics
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import closing, contextmanager
+from typing import Any
+from uuid import uuid4
+
+import pytest
+
+from schemaless_core import CellKey, Json
+from schemaless_core.errors import ControlUnavailable, Unavailable
+from tests.chaos.actors import wait_until
+from tests.facades import Migration, migration
+from tests.indexing import catch_up
+from tests.integration.test_forks import forked
+from tests.stores import Stores
+from tripstore.facade.facade import Duo
+from tripstore.local.servers import LocalServers
+from tripstore.phase import Phase
+from tripstore.store import TripStore
+from tripstore.wiring import connect
+from validation.verdicts import Outcome
+
+#: What is down is not waited for long.
+HASTY = {"put_seconds": 2.0, "read_seconds": 2.0, "connect_seconds": 0.5, "pool_seconds": 2.0, "scan_seconds": 5.0}
+SHADOW = {"share": 1.0, "per_second": 86_000.0, "deadline_seconds": 20.0}
+BY_TAG: Json = {
+    "table": "by_tag",
+    "column_defs": [{"column_key": "FREE", "fields": [{"field": "tag", "type": "string"}]}],
+}
+
+
+@pytest.fixture
+def moving(servers: LocalServers, stores: Stores) -> Iterator[Migration]:
+    with migration(servers, stores, indexes=[BY_TAG], shadow=SHADOW) as made:
+        yield made
+
+
+def duo_of(store: TripStore) -> Duo:
+    duo = store.facade.duo
+    assert duo is not None
+    return duo
+
+
+@contextmanager
+def nobody_there(scheme: str) -> Iterator[str]:
+    """An address that refuses whoever connects, kept from others."""
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        yield f"{scheme}://user:pw@127.0.0.1:{taken.getsockname()[1]}"
+
+
+def use_everything(store: TripStore) -> None:
+    """Writes, and every kind of read, answer as they should."""
+    key, tag = uuid4(), str(uuid4())
+    assert store.put_cell(key, "FREE", 1, {"tag": tag}).status == "CREATED"
+    assert store.append_cell(key, "FREE", {"tag": tag, "n": 2}).ref_key == 2
+    assert store.put_cell(key, "BASE", 1, {"status": "put"}).status == "CREATED"
+    latest = store.get_cell_latest(key, "FREE")
+    assert latest is not None
+    assert latest.body == {"tag": tag, "n": 2}
+    assert store.get_cells([CellKey(key, "FREE", 1)])[0] is not None
+    assert {"BASE", "FREE"} <= set(store.get_row(key))
+    assert len(store.get_history(key, "FREE")) == 2
+    assert key in [row.row_key for row in store.scan_rows(store.shard_of(key)).rows]
+    wait_until("the entry is there", lambda: bool(store.query_index("by_tag", tag).entries))
+
+
+# --------------------------------------------------------------------------------------------------------- forks
+
+
+@pytest.mark.parametrize("phase", [Phase.SHADOW, Phase.LIVE])
+def test_a_fork_calls_watches_and_compares_on_its_own(moving: Migration, phase: Phase) -> None:
+    moving.phase(phase, 100.0)
+    store, key = moving.store, uuid4()
+    store.put_cell(key, "FREE", 1, {"tag": "parent"})
+    moving.carry()
+    catch_up(moving.facade.store)
+    store.get_cell(key, "FREE", 1)
+    parents = moving.duo.tally.total()
+
+    def child() -> None:
+        use_everything(store)
+        tally = moving.duo.tally
+        assert moving.duo.shadow.drain(20)
+        assert 0 < tally.total() != parents
+        assert store.get_cell(key, "FREE", 1) is not None
+        assert moving.duo.shadow.drain(20)
+        assert tally.total(Outcome.EQUAL) > 0, tally.counts()
+        moving.facade.flags.change(lambda flags: flags.with_cohorts(phase.authority, {"get_row": 7.0}), "test.child")
+        sight = moving.duo.known
+        wait_until("the child's own thread saw it", lambda: sight.flags.cohorts(phase.authority).get("get_row") == 7.0)
+        store.close()
+
+    assert forked(child, 60) == 0
+    # What a child does to its part, the parent's goes on.
+    wait_until("the parent saw it", lambda: moving.duo.known.flags.cohorts(phase.authority).get("get_row") == 7.0)
+    use_everything(store)
+
+
+def test_a_fork_of_one_that_never_called_begins_with_its_first_call(moving: Migration) -> None:
+    moving.phase(Phase.DUALWRITE)
+    with connect(moving.document) as store:
+        assert forked(lambda: use_everything(store), 60) == 0
+
+
+# ------------------------------------------------------------------------------------------- something is down
+
+
+def started(document: Mapping[str, Any], **changes: Any) -> TripStore:
+    """As a process that starts now."""
+    return connect({**document, "deadlines": HASTY, **changes})
+
+
+@pytest.mark.parametrize("phase", Phase)
+def test_a_process_starts_and_works_without_the_control_database(moving: Migration, phase: Phase) -> None:
+    moving.phase(phase)
+    with nobody_there("mysql") as control, started(moving.document, control=control) as store:
+        use_everything(store)
+
+        if phase.authority is Phase.OFF.authority:
+            # Whose log it is, only the flags say: a position of another log would be worse than none.
+            with pytest.raises(ControlUnavailable):
+                store.get_cells_for_shard(0, 0, 1)
+        else:
+            assert store.get_cells_for_shard(0, 0, 1).head >= 0
+
+
+@pytest.mark.parametrize("phase", [Phase.OFF, Phase.DUALWRITE, Phase.SHADOW])
+def test_a_process_starts_and_works_without_schemaless(moving: Migration, phase: Phase) -> None:
+    """The control database is there, and was told of cohorts and shadow reads (I10)."""
+    moving.phase(phase, 100.0)
+    control = moving.document["clusters"]["a"]["primary"]
+    with nobody_there("mysql") as a, nobody_there("mysql") as b:
+        clusters = {"a": {"primary": a}, "b": {"primary": b}}
+        with started(moving.document, clusters=clusters, control=control) as store:
+            use_everything(store)
+            assert duo_of(store).known.flags.legacy_phase is phase
+            use_everything(store)
+
+
+@pytest.mark.parametrize("phase", [Phase.OFF, Phase.DUALWRITE, Phase.SHADOW])
+def test_a_process_starts_and_works_without_schemaless_and_control(moving: Migration, phase: Phase) -> None:
+    moving.phase(phase, 100.0)
+    with nobody_there("mysql") as a, nobody_there("mysql") as b:
+        with started(moving.document, clusters={"a": {"primary": a}, "b": {"primary": b}}) as store:
+            use_everything(store)
+
+
+@pytest.mark.parametrize("phase", [Phase.LIVE, Phase.RAMPDOWN, Phase.COMPLETE])
+def test_a_process_starts_and_works_without_postgres_once_schemaless_is_the_authority(
+    moving: Migration, phase: Phase
+) -> None:
+    moving.phase(phase, 100.0)
+    with nobody_there("postgresql") as postgres:
+        legacy = {**moving.document["legacy"], "postgres": f"{postgres}/company", "connect_seconds": 0.5}
+        with started(moving.document, legacy=legacy) as store:
+            use_everything(store)
+
+
+def test_a_process_that_starts_without_the_authority_hears_so(moving: Migration) -> None:
+    """Schemaless is there, and says that it is not open (I9)."""
+    moving.phase(Phase.SHADOW)
+    with nobody_there("postgresql") as postgres:
+        legacy = {**moving.document["legacy"], "postgres": f"{postgres}/company", "connect_seconds": 0.5}
+        with started(moving.document, legacy=legacy) as store, pytest.raises(Unavailable, match="Postgres"):
+            store.get_row(uuid4())
+
+
+# ------------------------------------------------------------------------------------------ what others changed
+
+
+def test_what_another_process_changed_is_seen_within_a_second(moving: Migration) -> None:
+    seconds = []
+    with connect(moving.document) as store:
+        store.get_row(uuid4())
+        known = duo_of(store).known
+        for phase in (Phase.DUALWRITE, Phase.SHADOW, Phase.OFF, Phase.DUALWRITE, Phase.SHADOW):
+            moving.facade.flags.change(lambda flags, to=phase: flags.with_phase(to), "test.phase")  # type: ignore[misc]
+            begun = time.monotonic()
+            wait_until("it is seen", lambda to=phase: known.sight is not None and known.sight.phase is to)  # type: ignore[misc]
+            seconds.append(time.monotonic() - begun)
+        moving.switch()
+        begun = time.monotonic()
+        wait_until("the switch is seen", lambda: known.sight is not None and known.sight.phase is Phase.LIVE)
+        seconds.append(time.monotonic() - begun)
+    assert statistics.median(seconds) < 1.0, seconds
