@@ -5,7 +5,6 @@ from __future__ import annotations
 import getpass
 import os
 import socket
-import threading
 import time
 from collections.abc import Callable
 from dataclasses import replace
@@ -45,7 +44,6 @@ class RealControlPort:
         self._who = who
         self._clock = clock
         self._first_seen: dict[int, float] = {}
-        self._lock = threading.Lock()
 
     def authority(self) -> Authority:
         row = self._run(self._row.find)
@@ -81,10 +79,10 @@ class RealControlPort:
     def pause_of(self, closing: Authority) -> float:
         """For how many seconds this process has known of a hand-over."""
         now = self._clock()
-        with self._lock:
-            since = self._first_seen.setdefault(closing.epoch, now)
-            if len(self._first_seen) > _REMEMBERED:
-                del self._first_seen[min(self._first_seen)]
+        # No lock: a fork would inherit it. Each of these is one step for all threads.
+        since = self._first_seen.setdefault(closing.epoch, now)
+        if len(self._first_seen) > _REMEMBERED:
+            self._first_seen.pop(min(list(self._first_seen)), None)
         return now - since
 
     def _change(
