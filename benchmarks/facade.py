@@ -75,7 +75,7 @@ def measure(postgres: PostgresServer, mirrors: Sequence[Cluster], *, scale: floa
     """A migration to each of the mirrors; the load in all phases with the first of them."""
     for mirror in mirrors:
         with migrated(postgres, mirror.primary, mirror.name, TRIPS) as migration:
-            with migration.relayed(), clients(migration) as all_clients:
+            with migration.mirrored(), clients(migration) as all_clients:
                 yield from mirror_lag(migration, all_clients, max(20 * scale, 1.0), 3 if scale >= 1 else 1)
                 if mirror is mirrors[0]:
                     yield from under_load(
@@ -194,7 +194,7 @@ def _saturation(migration: Migration, all_clients: Clients, seconds: float) -> f
 def _block(migration: Migration, all_clients: Clients, arm: Arm, seconds: float, per_second: float) -> Figures:
     _enter(migration, all_clients, arm.phase)
     with migration.stopped_dead() if arm.is_stopped else nullcontext():
-        done = all_clients.run(Work(seconds * arm.share, per_second, PUT_SHARE, arm.reader))
+        done = all_clients.run(Work(max(seconds * arm.share, 1.0), per_second, PUT_SHARE, arm.reader))
     assert done.compared or arm is not SHADOW
     return {
         (operation, percent): _percentile(sorted(durations), percent) * 1e6

@@ -1,4 +1,4 @@
-"""A migration on real servers for benchmarks: both stores equal, a facade over them, a relay in its own process."""
+"""A migration on real servers for benchmarks: both stores equal, a facade over them, the mirror in its own process."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from uuid import UUID
 
 from benchmarks.cells import SPAWN, Config
 from benchmarks.legacy import People, known_people
+from benchmarks.triggers import running
 from schemaless_core import Cell, ShardStatus
 from tripstore.backends.postgres.ddl.steps import apply_all
 from tripstore.backends.postgres.layout.layout import Layout
@@ -79,10 +80,10 @@ class Migration:
             return rows(connection, sql)
 
     @contextmanager
-    def relayed(self) -> Iterator[None]:
-        """A relay in a process of its own, as `worker run` starts it."""
+    def mirrored(self) -> Iterator[None]:
+        """One process that does what `worker run --only mirror` does: a relay, and the rehearsal of the way back."""
         serving, end = SPAWN.Event(), SPAWN.Event()
-        process = SPAWN.Process(target=_relay, args=(self.config, serving, end), daemon=True)
+        process = SPAWN.Process(target=_mirror, args=(self.config, serving, end), daemon=True)
         process.start()
         try:
             assert serving.wait(WAIT_SECONDS)
@@ -141,9 +142,10 @@ def _company(postgres: PostgresServer, mirror: BinlogServer, name: str) -> Confi
     }
 
 
-def _relay(config: Config, serving: Event, end: Event) -> None:
+def _mirror(config: Config, serving: Event, end: Event) -> None:
     with connect(config) as store:
         store.facade.begin()
-        with Mirror(store.facade).relay():
+        mirror = Mirror(store.facade)
+        with mirror.relay(), running(store.facade.store.triggers.worker(mirror.groups())):
             serving.set()
             end.wait()

@@ -71,14 +71,14 @@ def _by_trigger(store: Datastore, name: str, total: int) -> float:
         watch(row_key)
 
     worker = store.triggers.worker([empty])
-    with _running(worker):
+    with running(worker):
         assert watch.is_done.wait(300)
     store.triggers.remove(name)
     return watch.seconds
 
 
 @contextmanager
-def _running(worker: Worker) -> Iterator[None]:
+def running(worker: Worker) -> Iterator[None]:
     thread = threading.Thread(target=worker.run)
     thread.start()
     try:
@@ -160,7 +160,7 @@ def _serve(config: Config, channel: Connection) -> None:
 
     with Datastore.open(config) as store:
         worker = store.triggers.worker([noted])
-        with _running(worker):
+        with running(worker):
             _wait(lambda: store.triggers.status("latency")[0].unserved == 0)
             time.sleep(3.0)  # the leases are heard of at the next beat
             channel.send("serving")

@@ -21,6 +21,7 @@ from tests.scale import SCALE
 from tripstore.backends.postgres.layout.layout import Layout
 from tripstore.config import load_config
 from tripstore.facade.facade import Duo, Facade
+from tripstore.facade.flags import Comparing
 from tripstore.facade.lag import BELIEVED_SECONDS
 from tripstore.handover.authority import Backend
 from tripstore.handover.relay import drain
@@ -162,7 +163,8 @@ def _create_schema(store: TripStore) -> None:
 class _Carried:
     """What a test has put since all was carried, and when the mirror was looked at last."""
 
-    is_all: bool = False
+    is_carried: bool = False
+    is_indexed: bool = False
     looked_at: float = field(default_factory=time.monotonic)
 
 
@@ -189,21 +191,26 @@ class Carrying:
 
     def settle(self) -> None:
         """All that was put is carried, and indexed."""
-        if not self._carried.is_all:
-            self.migration.carry()
+        self._carry()
+        if not self._carried.is_indexed:
             catch_up(self.migration.facade.store)
-            self._look()
-            self._carried.is_all = True
+            self._carried.is_indexed = True
 
     def __getattr__(self, name: str) -> Any:
         method = getattr(self._store, name)
         if name in WRITES:
-            self._carried.is_all = False
+            self._carried.is_carried = self._carried.is_indexed = False
         elif name in self._before:
-            self.settle()
+            self.settle() if name == "query_index" else self._carry()
             if time.monotonic() - self._carried.looked_at > BELIEVED_SECONDS / 2:
                 self._look()
         return method
+
+    def _carry(self) -> None:
+        if not self._carried.is_carried:
+            self.migration.carry()
+            self._look()
+            self._carried.is_carried = True
 
     def _look(self) -> None:
         self.migration.duo.watch.look()
@@ -243,6 +250,8 @@ FACADES_IN_SHORT = tuple(FACADES) if SCALE >= 1 else ("facade off", "facade live
 
 def as_cell_store(migration: Migration, kind: Kind) -> CellStore:
     """The migration's store in a phase. Shard logs are Schemaless' own; a cohort's reads as well."""
+    not_compared = Comparing(share=0.0)
+    migration.facade.flags.change(lambda flags: replace(flags, comparing=not_compared), "test.not_compared")
     migration.phase(kind.phase, kind.cohort)
     migration.facade.begin()
     migration.duo.watch.close()

@@ -25,7 +25,7 @@ from schemaless_core.habits import Habits
 from schemaless_core.sharding import shard_of
 from schemaless_core.store import CellStore
 from tripstore.facade.facade import Facade
-from tripstore.facade.using import UsingHabits
+from tripstore.facade.using import Using
 
 
 class TripStore:
@@ -182,7 +182,7 @@ class TripStore:
 
     def _arrange(self, habits: Habits) -> None:
         self._habits = habits
-        self._using = UsingHabits(habits)
+        self._using = Using(habits)
 
 
 def _kept(given: Any) -> Any:

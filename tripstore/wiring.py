@@ -123,8 +123,6 @@ def _with_legacy(config: TripstoreConfig, legacy_config: LegacyConfig, store: Da
     def owner_of(backend: Backend, epoch: int) -> CellStore:
         return legacy.as_owner(epoch) if backend is Backend.LEGACY else store.as_owner(epoch)
 
-    seconds = config.mirror.cohort_seconds
-    cohorts_of = {backend: mirror_of(backend).using(deadline=seconds) for backend in Backend}
     calls = AuthorityCalls(
         ports, known, lambda: _seen_authority(store), config.mirror.max_pause_seconds + PATIENCE_SECONDS
     )
@@ -132,12 +130,13 @@ def _with_legacy(config: TripstoreConfig, legacy_config: LegacyConfig, store: Da
     tally = Tally()
     sampling, shadow = _shadow(config, arrivals, tally)
     shadowing = Shadowing(shadow, sampling, owner_of, mirror_of)
-    reads = Reads(calls, cohorts, shadowing, cohorts_of.__getitem__)
+    reads = Reads(calls, cohorts, shadowing, mirror_of, config.mirror.cohort_seconds)
 
     def log_of(operation: str) -> CellStore:
+        """Phase off has a log of its own; a place in the one is none in the other, so nobody guesses."""
         sight = calls.sight()
         if sight.authority.backend is Backend.LEGACY and not known.has_flags:
-            known.learn_flags(flags.find())  # in phase off there is another log: not to be guessed
+            known.learn_flags(flags.find())
             sight = calls.sight()
         return owner_of(Backend.LEGACY, sight.authority.epoch) if sight.phase is Phase.OFF else copier
 

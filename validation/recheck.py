@@ -2,12 +2,16 @@
 
 It asks the authority, waits until the mirror has what the authority had by then, and asks mirror and authority. When
 the authority's two answers differ, the data moves: again, after a growing pause. What never rests was not compared.
+
+Cells say by their ref keys that they are others. Entries of an index do not: a field that changed and changed back
+would seem to rest. So an index is asked for the cells, too, to know that nothing moved.
 """
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any, Protocol
 
 from schemaless_core.store import CellStore
@@ -43,19 +47,21 @@ class Recheck:
         self._pause = pause
 
     def verdict(self, read: Read, authority: CellStore, other: CellStore) -> Verdict:
+        telling = _telling(read)
         for n in range(TRIES):
             if n:
                 self._pause(FIRST_PAUSE_SECONDS * 2**n)
-            before = self._ask(read, authority)
+            before = self._ask(telling, authority)
             if not self._pending.has_arrived(read):  # looked at earlier, it would say nothing of what came in between
                 continue
             given = self._ask(read, other)
             wanted = self._ask(read, authority)
-            for answer in (before, wanted):
+            after = wanted if telling is read else self._ask(telling, authority)
+            for answer in (before, wanted, after):
                 if isinstance(answer, Failed):
                     reason = Reason.INCOMPARABLE if answer.is_incomparable else Reason.AUTHORITY_FAILED
                     return Verdict(read, Outcome.NOT_COMPARED, reason=reason)
-            if compare(read.operation, before, wanted):
+            if compare(read.operation, before, after):
                 continue
             if isinstance(given, Failed) and given.is_incomparable:
                 return Verdict(read, Outcome.NOT_COMPARED, reason=Reason.INCOMPARABLE)
@@ -65,3 +71,10 @@ class Recheck:
 
     def _ask(self, read: Read, store: CellStore) -> Any:
         return read.ask(store, self._seconds, self._incomparable)
+
+
+def _telling(read: Read) -> Read:
+    """The same question, put so that its answer shows every change."""
+    if "index" not in read.arguments or read.arguments.get("columns") == "*":
+        return read
+    return replace(read, arguments={**read.arguments, "columns": "*"})

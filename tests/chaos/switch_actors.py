@@ -428,6 +428,8 @@ class Attempt(NamedTuple):
     is_decided: bool
     reason: str
     pause_seconds: float | None
+    #: How long each of its steps took, in all.
+    steps: dict[str, float]
 
 
 def facade_writer(document: Mapping[str, Any], folder: Path, failpoints: Path, per_second: float) -> BaseProcess:
@@ -508,4 +510,5 @@ def _switch(
             audit=AuditLog(facade.store.control),
             max_pause_seconds=facade.config.mirror.max_pause_seconds,
         )
-        pipe.send((begun, time.monotonic(), done.is_decided, done.reason, done.pause_seconds))
+        steps = {each.step.name: round(each.seconds, 3) for each in done.steps}
+        pipe.send((begun, time.monotonic(), done.is_decided, done.reason, done.pause_seconds, steps))

@@ -8,7 +8,7 @@ from uuid import UUID, uuid4
 import pytest
 
 from schemaless_core.cell import Cell, CellKey
-from schemaless_core.errors import BatchFailed, SchemalessError
+from schemaless_core.errors import BatchFailed, CellConflict, SchemalessError
 from tests.facades import Migration, migration
 from tests.indexing import catch_up
 from tests.legacy_backends import DRIVERS, deleting_layout, status
@@ -135,6 +135,42 @@ def test_where_the_layout_says_so_children_go_with_their_parent(deleting: Migrat
     tombstones = {(key.column_name, key.ref_key) for key, body in found.items() if body is None}
     assert tombstones == {("BASE", 2), ("STATUS", 5), *(("NOTES", note + 1) for note in notes)}
     assert deleting.legacy.sql("SELECT count(*) FROM notes WHERE trip_uuid = %s", str(row_key)) == [(0,)]
+
+
+def children(made: Migration, row_key: UUID) -> dict[str, Cell]:
+    return {name: cell for name, cell in made.store.get_row(row_key).items() if name in ("STATUS", "NOTES")}
+
+
+def test_an_old_deletion_that_is_put_again_takes_no_children(deleting: Migration) -> None:
+    row_key = trip(deleting.store)
+    deleting.store.put_cell(row_key, "BASE", 2, None)
+    deleting.store.put_cell(row_key, "BASE", 3, status("again"))
+    deleting.store.append_cell(row_key, "STATUS", {"result": "ok"})
+    deleting.store.append_cell(row_key, "NOTES", {"text": "a"})
+    before = children(deleting, row_key)
+
+    assert deleting.store.put_cell(row_key, "BASE", 2, None).status == "EXISTS"
+
+    assert children(deleting, row_key) == before
+    settled(deleting, row_key)
+
+
+def test_a_deletion_that_is_refused_takes_no_children(deleting: Migration) -> None:
+    row_key = trip(deleting.store)
+    deleting.store.append_cell(row_key, "STATUS", {"result": "ok"})
+    deleting.store.append_cell(row_key, "NOTES", {"text": "a"})
+    deleting.store.put_cell(row_key, "BASE", 2, status("b"))
+    before = children(deleting, row_key)
+
+    with pytest.raises(CellConflict):
+        deleting.store.put_cell(row_key, "BASE", 9, None, expect_latest=1)
+    with pytest.raises(CellConflict):
+        deleting.store.put_cell(row_key, "BASE", 2, None)
+    with pytest.raises(BatchFailed):
+        deleting.store.put_cells([Cell(row_key, "BASE", 2, None)])
+
+    assert children(deleting, row_key) == before
+    settled(deleting, row_key)
 
 
 def test_legacy_ids_resolve_before_and_after_the_switch(servers: LocalServers, stores: Stores) -> None:

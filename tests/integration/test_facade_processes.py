@@ -6,7 +6,8 @@ import socket
 import statistics
 import time
 from collections.abc import Iterator, Mapping
-from contextlib import closing, contextmanager
+from contextlib import contextmanager
+from functools import partial
 from typing import Any
 from uuid import uuid4
 
@@ -20,6 +21,8 @@ from tests.indexing import catch_up
 from tests.integration.test_forks import forked
 from tests.stores import Stores
 from tripstore.facade.facade import Duo
+from tripstore.facade.flags import Flags
+from tripstore.facade.known import Known
 from tripstore.local.servers import LocalServers
 from tripstore.phase import Phase
 from tripstore.store import TripStore
@@ -82,16 +85,17 @@ def test_a_fork_calls_watches_and_compares_on_its_own(moving: Migration, phase: 
     moving.carry()
     catch_up(moving.facade.store)
     store.get_cell(key, "FREE", 1)
-    parents = moving.duo.tally.total()
+    assert moving.duo.shadow.drain(20)
+    assert moving.duo.tally.total(Outcome.EQUAL) == 1
 
     def child() -> None:
-        use_everything(store)
         tally = moving.duo.tally
+        assert tally.total() == 0
+        for _ in range(2):
+            assert store.get_cell(key, "FREE", 1) is not None
         assert moving.duo.shadow.drain(20)
-        assert 0 < tally.total() != parents
-        assert store.get_cell(key, "FREE", 1) is not None
-        assert moving.duo.shadow.drain(20)
-        assert tally.total(Outcome.EQUAL) > 0, tally.counts()
+        assert tally.total(Outcome.EQUAL) == 2, tally.counts()
+        use_everything(store)
         moving.facade.flags.change(lambda flags: flags.with_cohorts(phase.authority, {"get_row": 7.0}), "test.child")
         sight = moving.duo.known
         wait_until("the child's own thread saw it", lambda: sight.flags.cohorts(phase.authority).get("get_row") == 7.0)
@@ -147,9 +151,12 @@ def test_a_process_starts_and_works_without_schemaless(moving: Migration, phase:
 @pytest.mark.parametrize("phase", [Phase.OFF, Phase.DUALWRITE, Phase.SHADOW])
 def test_a_process_starts_and_works_without_schemaless_and_control(moving: Migration, phase: Phase) -> None:
     moving.phase(phase, 100.0)
-    with nobody_there("mysql") as a, nobody_there("mysql") as b:
-        with started(moving.document, clusters={"a": {"primary": a}, "b": {"primary": b}}) as store:
-            use_everything(store)
+    with (
+        nobody_there("mysql") as a,
+        nobody_there("mysql") as b,
+        started(moving.document, clusters={"a": {"primary": a}, "b": {"primary": b}}) as store,
+    ):
+        use_everything(store)
 
 
 @pytest.mark.parametrize("phase", [Phase.LIVE, Phase.RAMPDOWN, Phase.COMPLETE])
@@ -181,12 +188,14 @@ def test_what_another_process_changed_is_seen_within_a_second(moving: Migration)
         store.get_row(uuid4())
         known = duo_of(store).known
         for phase in (Phase.DUALWRITE, Phase.SHADOW, Phase.OFF, Phase.DUALWRITE, Phase.SHADOW):
-            moving.facade.flags.change(lambda flags, to=phase: flags.with_phase(to), "test.phase")  # type: ignore[misc]
-            begun = time.monotonic()
-            wait_until("it is seen", lambda to=phase: known.sight is not None and known.sight.phase is to)  # type: ignore[misc]
-            seconds.append(time.monotonic() - begun)
+            moving.facade.flags.change(partial(Flags.with_phase, phase=phase), "test.phase")
+            seconds.append(seconds_until(known, phase))
         moving.switch()
-        begun = time.monotonic()
-        wait_until("the switch is seen", lambda: known.sight is not None and known.sight.phase is Phase.LIVE)
-        seconds.append(time.monotonic() - begun)
+        seconds.append(seconds_until(known, Phase.LIVE))
     assert statistics.median(seconds) < 1.0, seconds
+
+
+def seconds_until(known: Known, phase: Phase) -> float:
+    begun = time.monotonic()
+    wait_until(f"{phase} is seen", lambda: known.sight is not None and known.sight.phase is phase)
+    return time.monotonic() - begun

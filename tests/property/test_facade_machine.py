@@ -9,6 +9,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any, ClassVar
 from unittest.mock import patch
 from uuid import UUID, uuid5
@@ -19,7 +20,18 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, rule, run_state_machine_as_test
 
-from schemaless_core import BatchFailed, Cell, CellConflict, CellKey, CellStore, ColumnKey, Json, MemoryStore, PutResult
+from schemaless_core import (
+    BatchFailed,
+    Cell,
+    CellConflict,
+    CellKey,
+    CellStore,
+    ColumnKey,
+    Condition,
+    Json,
+    MemoryStore,
+    PutResult,
+)
 from schemaless_core.errors import SchemalessError
 from schemaless_core.indexes.definition import load_definitions
 from tests.facades import Migration, migration
@@ -28,6 +40,7 @@ from tests.questions import shown
 from tests.scale import scaled
 from tests.stores import Stores
 from tripstore.facade.lag import Lag
+from tripstore.handover.steps import Steps
 from tripstore.local.servers import LocalServers
 from tripstore.phase import Phase
 from tripstore.ports.legacy import RealLegacyPort
@@ -97,7 +110,7 @@ class FacadeMachine(RuleBasedStateMachine):
         super().__init__()
         self.example = next(_examples)
         self.rows = [uuid5(UUID(int=self.example), str(n)) for n in range(ROWS)]
-        definitions = load_definitions([BY_STATUS], None, "trips")
+        definitions = load_definitions([BY_STATUS], Path(), "trips")
         self.oracle = MemoryStore(shards=SHARDS, indexes=definitions)
         #: Whom the calls go to.
         self.store = self.moving.store
@@ -114,9 +127,9 @@ class FacadeMachine(RuleBasedStateMachine):
 
     def cell(self, row: int, key: tuple[str, int], content: tuple[str, str | None, Json]) -> Cell:
         (column, ref_key), (text, fare, free) = key, content
-        base: dict[str, Json] = {"status": f"{text} {self.example}"} | ({} if fare is None else {"fare": fare})
-        body = {"BASE": base, "STATUS": {"result": text}, "NOTES": {"text": text}, "FREE": free}[column]
-        return Cell(self.rows[row], column, ref_key, body)
+        base: dict[str, Json] = {"status": f"{text} {self.example}", **({} if fare is None else {"fare": fare})}
+        bodies: dict[str, Json] = {"BASE": base, "STATUS": {"result": text}, "NOTES": {"text": text}, "FREE": free}
+        return Cell(self.rows[row], column, ref_key, bodies[column])
 
     @rule(phase=st.sampled_from(Phase), cohort=st.sampled_from([0.0, 100.0]))
     def move(self, phase: Phase, cohort: float) -> None:
@@ -191,7 +204,7 @@ class FacadeMachine(RuleBasedStateMachine):
         if self.cohort:
             self.carry()
         catch_up(self.moving.facade.store)
-        where = [] if fare is None else [("fare", ">=", fare)]
+        where: list[Condition] = [] if fare is None else [("fare", ">=", fare)]
         self.both(
             lambda store: shown(
                 store.query_index(
@@ -233,7 +246,7 @@ def two_facades(servers: LocalServers, stores: Stores) -> Iterator[dict[str, Any
 
 def test_random_calls_between_random_phases_never_differ_from_the_oracle(servers: LocalServers, stores: Stores) -> None:
     with two_facades(servers, stores) as parts:
-        machine = type("Machine", (FacadeMachine,), parts)
+        machine: Any = type("Machine", (FacadeMachine,), parts)
         while machine.steps < STEPS:
             run_state_machine_as_test(
                 machine,
@@ -252,9 +265,9 @@ def _unfenced(self: RealLegacyPort, operation: Callable[[CellStore], Any], epoch
     return operation(self._backend)
 
 
-def _nothing(ports: Any, limit: int = 0) -> Iterator[Any]:
+def _nothing(_ports: Any, _limit: int = 0) -> Steps[bool]:
     yield from ()
-    return True  # a procedure's answer
+    return True
 
 
 #: What is replaced.

@@ -12,16 +12,14 @@ new row.
 
 from __future__ import annotations
 
-import random
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
+from typing import Any, NamedTuple
 from uuid import UUID
 
-from schemaless_core.answers import PutResult
-from schemaless_core.canonical import Json
+from schemaless_core.answers import ANY
 from schemaless_core.cell import REF_KEY_MAX, Cell, no_free_ref_key
-from schemaless_core.errors import CellConflict, Conflict, Unavailable
+from schemaless_core.errors import Conflict
 from schemaless_core.store import CellStore
 from tripstore.backends.postgres.codec.codec import ColumnCodec
 from tripstore.backends.postgres.codec.lookups import LookupCache
@@ -35,9 +33,17 @@ from tripstore.backends.postgres.layout.layout import (
 )
 
 HISTORY_PAGE = 1000
-APPEND_TRIES = 50
-APPEND_PAUSE_SECONDS = 0.002
 _ONLY_WITH_PARENT = "facts are deleted with their parent only"
+
+
+class GoingWith(NamedTuple):
+    """Tombstones to put before and after another."""
+
+    before: Sequence[Cell]
+    after: Sequence[Cell]
+
+
+NOTHING = GoingWith((), ())
 
 
 class LayoutRules:
@@ -73,46 +79,42 @@ class LayoutRules:
         elif not column.is_child and self._layout.parent.on_tombstone is not TombstonePolicy.DELETE:
             self._check_children(store, cell)
 
-    def append(self, store: CellStore, row_key: UUID, column_name: str, body: Json) -> PutResult:
-        """At the next free ref key: of child rows that change, the first version of the next row."""
+    def next_ref_key(self, column_name: str, latest: Cell | None) -> int:
+        """The ref key after the latest: of child rows that change, the first version of the next row."""
         column = self._layout.columns.get(column_name)
-        for attempt in range(APPEND_TRIES):
-            latest = store.get_cell_latest(row_key, column_name)
-            cell = Cell(row_key, column_name, _next(column, latest), body)
-            self.check(store, cell)
-            try:
-                return store.put_cell(*cell.key, body, expect_latest=None if latest is None else latest.ref_key)
-            except CellConflict:
-                time.sleep(random.uniform(0, APPEND_PAUSE_SECONDS * (attempt + 1)))
-        raise Unavailable(
-            f"Column {column_name} of {row_key} is appended to by too many at once.", hint="Repeat the append."
-        )
+        if column is not None and column.ref_key.kind is RefKeyKind.CHILD:
+            number = 1 if latest is None else column.split(latest.ref_key)[0] + 1
+            return column.compose(number, 0)
+        if latest is not None and latest.ref_key == REF_KEY_MAX:
+            raise no_free_ref_key(column_name)
+        return 1 if latest is None else latest.ref_key + 1
 
-    def before(self, store: CellStore, cell: Cell) -> list[Cell]:
-        """Tombstones to put before this cell."""
-        if not self._takes_children(cell):
-            return []
-        return [
-            Cell(cell.row_key, child.name, ref_key + 1, None)
-            for child in self._layout.children
-            if child.ref_key.kind is RefKeyKind.CHILD
-            for ref_key in _live_children(store, cell.row_key, child)
-        ]
-
-    def after(self, store: CellStore, cell: Cell) -> list[Cell]:
-        """Tombstones to put after this cell."""
-        if not self._takes_children(cell):
-            return []
-        return [
-            Cell(cell.row_key, child.name, last + 1, None)
-            for child in self._layout.children
-            if child.ref_key.kind is RefKeyKind.FACT and (last := _live_fact(store, cell.row_key, child)) is not None
-        ]
-
-    def _takes_children(self, cell: Cell) -> bool:
+    def going_with(self, store: CellStore, cell: Cell, expect_latest: Any = ANY) -> GoingWith:
+        """The tombstones of children that go with this one, if it will be stored above everything there is."""
         parent = self._layout.parent
-        is_tombstone = cell.column_name == parent.name and cell.body is None
-        return is_tombstone and parent.on_tombstone is TombstonePolicy.DELETE
+        if cell.column_name != parent.name or cell.body is not None:
+            return NOTHING
+        if parent.on_tombstone is not TombstonePolicy.DELETE:
+            return NOTHING
+        latest = store.get_cell_latest(cell.row_key, cell.column_name)
+        if latest == cell:  # put before, and perhaps nobody came to put what goes after it
+            return GoingWith((), tuple(self._facts(store, cell.row_key)))
+        if latest is None or latest.body is None or cell.ref_key <= latest.ref_key:
+            return NOTHING
+        if expect_latest is not ANY and expect_latest != latest.ref_key:
+            return NOTHING
+        return GoingWith(tuple(self._child_rows(store, cell.row_key)), tuple(self._facts(store, cell.row_key)))
+
+    def _child_rows(self, store: CellStore, row_key: UUID) -> Iterator[Cell]:
+        for child in self._layout.children:
+            if child.ref_key.kind is RefKeyKind.CHILD:
+                for ref_key in _live_children(store, row_key, child):
+                    yield Cell(row_key, child.name, ref_key + 1, None)
+
+    def _facts(self, store: CellStore, row_key: UUID) -> Iterator[Cell]:
+        for child in self._layout.children:
+            if child.ref_key.kind is RefKeyKind.FACT and (last := _live_fact(store, row_key, child)) is not None:
+                yield Cell(row_key, child.name, last + 1, None)
 
     def _check_body(self, store: CellStore, cell: Cell) -> None:
         try:
@@ -144,16 +146,7 @@ class LayoutRules:
                 )
 
 
-def _next(column: MappedColumn | None, latest: Cell | None) -> int:
-    if column is not None and column.ref_key.kind is RefKeyKind.CHILD:
-        number = 1 if latest is None else column.split(latest.ref_key)[0] + 1
-        return column.compose(number, 0)
-    if latest is not None and latest.ref_key == REF_KEY_MAX:
-        raise no_free_ref_key(latest.column_name)
-    return 1 if latest is None else latest.ref_key + 1
-
-
-def put_all(store: CellStore, cells: list[Cell]) -> None:
+def put_all(store: CellStore, cells: Sequence[Cell]) -> None:
     """Tombstones that go with another: those that somebody else put first are as good."""
     for cell in cells:
         try:

@@ -34,12 +34,18 @@ class Reads:
     """With two stores."""
 
     def __init__(
-        self, calls: AuthorityCalls, cohorts: Cohorts, shadowing: Shadowing, cohort_of: Callable[[Backend], CellStore]
+        self,
+        calls: AuthorityCalls,
+        cohorts: Cohorts,
+        shadowing: Shadowing,
+        mirror_of: Callable[[Backend], CellStore],
+        cohort_seconds: float,
     ) -> None:
         self._calls = calls
         self._cohorts = cohorts
         self._shadowing = shadowing
-        self._cohort_of = cohort_of
+        self._mirror_of = mirror_of
+        self._cohort_seconds = cohort_seconds
 
     def read(self, operation: str, keys: tuple[UUID | Scalar, ...], using: Using, arguments: dict[str, Any]) -> Any:
         sight = self._calls.sight()
@@ -70,7 +76,8 @@ class Reads:
     ) -> tuple[Any, bool]:
         """The mirror's answer and True; False: the authority is to be asked."""
         try:
-            answer = getattr(using(self._cohort_of(sight.authority.backend)), operation)(**arguments)
+            mirror = using.within(self._cohort_seconds)(self._mirror_of(sight.authority.backend))
+            answer = getattr(mirror, operation)(**arguments)
         except Invalid:
             return None, False  # the call is wrong, and the authority says so
         except SchemalessError:

@@ -1,32 +1,31 @@
-"""`UsingHabits`: the stores behind the facade with the habits of one caller."""
+"""`Using`: the stores behind the facade with the habits of one caller."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import fields
-from typing import Any
+import math
+from dataclasses import fields, replace
+from typing import Any, Self
 
 from schemaless_core.habits import Habits
 from schemaless_core.store import CellStore
-
-#: A store with its caller's habits.
-Using = Callable[[CellStore], CellStore]
 
 #: Stores behind a facade: two backends, at an epoch each, and as mirrors.
 KEPT_MAX = 16
 
 
-class UsingHabits:
+class Using:
     """Makes each store once. Threads share it: what two of them make at once is the same."""
 
     def __init__(self, habits: Habits) -> None:
         default = Habits()
+        self._habits = habits
         self._changes: dict[str, Any] = {
             entry.name: value
             for entry in fields(Habits)
             if (value := getattr(habits, entry.name)) != getattr(default, entry.name)
         }
         self._made: dict[int, tuple[CellStore, CellStore]] = {}
+        self._within: dict[float, Self] = {}
 
     def __call__(self, store: CellStore) -> CellStore:
         if not self._changes:
@@ -39,3 +38,11 @@ class UsingHabits:
             self._made.clear()
         self._made[id(store)] = (store, made)
         return made
+
+    def within(self, seconds: float) -> Self:
+        """The same habits with a deadline of so many seconds, or the caller's own if that is shorter."""
+        found = self._within.get(seconds)
+        if found is None:
+            deadline = min(seconds, math.inf if self._habits.deadline is None else self._habits.deadline)
+            found = self._within[seconds] = type(self)(replace(self._habits, deadline=deadline))
+        return found

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import random
+import time
 from collections.abc import Sequence
 from typing import Any
 from uuid import UUID
@@ -10,24 +12,30 @@ from schemaless_core.answers import PutResult
 from schemaless_core.canonical import Json
 from schemaless_core.cell import Cell, checked_bytes
 from schemaless_core.datastore import Datastore
-from schemaless_core.errors import BatchFailed, Conflict, Invalid, SchemalessError, StaleEpoch
+from schemaless_core.errors import (
+    BatchFailed,
+    CellConflict,
+    Conflict,
+    Invalid,
+    SchemalessError,
+    StaleEpoch,
+    Unavailable,
+)
 from schemaless_core.store import CellStore
 from tripstore.facade.calls import Calls
 from tripstore.facade.lag import Lag
 from tripstore.facade.layout_rules import LayoutRules, put_all
 from tripstore.facade.using import Using
 
+#: How often an append that lost a race goes again, and the longest pause before that.
+APPEND_TRIES = 50
+APPEND_PAUSE_SECONDS = 0.01
+
 
 class Writes:
-    """Of one process. `rules` are kept while Schemaless is the authority; None: there are none."""
+    """Of one process. `rules`: what the layout says; None: there is no legacy store."""
 
-    def __init__(
-        self,
-        calls: Calls,
-        lag: Lag,
-        max_body_bytes: int,
-        rules: LayoutRules | None = None,
-    ) -> None:
+    def __init__(self, calls: Calls, lag: Lag, max_body_bytes: int, rules: LayoutRules | None = None) -> None:
         self._calls = calls
         self._lag = lag
         self._max_body_bytes = max_body_bytes
@@ -36,47 +44,66 @@ class Writes:
     def put(
         self, using: Using, row_key: UUID, column_name: str, ref_key: int, body: Json, expect_latest: Any
     ) -> PutResult:
-        def work(store: CellStore) -> PutResult:
-            mine, rules = using(store), self._rules_of(store)
-            if rules is not None:
-                cell = Cell(row_key, column_name, ref_key, body)
-                checked_bytes(cell, self._max_body_bytes)
-                rules.check(mine, cell)
-                put_all(mine, rules.before(mine, cell))
-            result = mine.put_cell(row_key, column_name, ref_key, body, expect_latest=expect_latest)
-            if rules is not None:
-                put_all(mine, rules.after(mine, cell))
-            return result
-
+        cell = Cell(row_key, column_name, ref_key, body)
         try:
-            return self._calls.ask("put_cell", work)
+            return self._calls.ask("put_cell", lambda store: self._put(using(store), store, cell, expect_latest))
         finally:  # one that failed may have happened
             self._lag.wrote((row_key,))
 
     def append(self, using: Using, row_key: UUID, column_name: str, body: Json) -> PutResult:
+        """A conditional put that chooses its ref key once: wherever it is repeated, it finds what it has put."""
+        rules = self._rules
+        if rules is None:
+            return self._calls.ask("append_cell", lambda store: using(store).append_cell(row_key, column_name, body))
+        checked_bytes(Cell(row_key, column_name, 1, body), self._max_body_bytes)
+        chosen: list[tuple[Cell, int | None]] = []
+
         def work(store: CellStore) -> PutResult:
-            mine, rules = using(store), self._rules_of(store)
-            if rules is None:
-                return mine.append_cell(row_key, column_name, body)
-            checked_bytes(Cell(row_key, column_name, 1, body), self._max_body_bytes)
-            return rules.append(mine, row_key, column_name, body)
+            mine = using(store)
+            if not chosen:
+                latest = mine.get_cell_latest(row_key, column_name)
+                cell = Cell(row_key, column_name, rules.next_ref_key(column_name, latest), body)
+                chosen.append((cell, None if latest is None else latest.ref_key))
+            return self._put(mine, store, *chosen[0])
 
         try:
-            return self._calls.ask("append_cell", work)
+            for attempt in range(1, APPEND_TRIES + 1):
+                try:
+                    return self._calls.ask("append_cell", work)
+                except CellConflict:  # somebody else has put there: ours is nowhere
+                    chosen.clear()
+                    time.sleep(random.uniform(0, min(APPEND_PAUSE_SECONDS, attempt / 1000)))
         finally:
             self._lag.wrote((row_key,))
+        raise Unavailable(
+            f"Column {column_name} of {row_key} is appended to by too many at once.", hint="Repeat the append."
+        )
 
     def put_many(self, using: Using, cells: Sequence[Cell]) -> list[PutResult]:
         """Cells that a store refused, because it is not the authority any more, are put again; the others are not."""
         batch = _Batch(cells)
         try:
             return self._calls.ask(
-                "put_cells", lambda store: batch.put(using(store), self._rules_of(store), self._max_body_bytes)
+                "put_cells", lambda store: batch.put(using(store), self._rules_at(store), self._max_body_bytes)
             )
         finally:
             self._lag.wrote({cell.row_key for cell in cells})
 
-    def _rules_of(self, store: CellStore) -> LayoutRules | None:
+    def _put(self, mine: CellStore, store: CellStore, cell: Cell, expect_latest: Any) -> PutResult:
+        """Put one cell at the authority, and what goes with it there."""
+        rules = self._rules_at(store)
+        if rules is None:
+            return mine.put_cell(*cell.key, cell.body, expect_latest=expect_latest)
+        checked_bytes(cell, self._max_body_bytes)
+        rules.check(mine, cell)
+        going_with = rules.going_with(mine, cell, expect_latest)
+        put_all(mine, going_with.before)
+        result = mine.put_cell(*cell.key, cell.body, expect_latest=expect_latest)
+        put_all(mine, going_with.after)
+        return result
+
+    def _rules_at(self, store: CellStore) -> LayoutRules | None:
+        """At the legacy store its tables say it all."""
         return self._rules if isinstance(store, Datastore) else None
 
 
@@ -93,6 +120,9 @@ class _Batch:
             self._check(store, rules, max_body_bytes)
         pending = [n for n in range(len(self._cells)) if n not in self._outcomes]
         cells = [self._cells[n] for n in pending]
+        going_with = [] if rules is None else [rules.going_with(store, cell) for cell in cells]
+        for each in going_with:
+            put_all(store, each.before)
         refusal: StaleEpoch | None = None
         try:
             outcomes: Sequence[PutResult | SchemalessError] = store.put_cells(cells)
@@ -105,8 +135,8 @@ class _Batch:
                 self._outcomes[n] = outcome
         if refusal is not None:
             raise refusal
-        if rules is not None:
-            put_all(store, [more for cell in cells for more in rules.after(store, cell)])
+        for each in going_with:
+            put_all(store, each.after)
         results = [self._outcomes[n] for n in range(len(self._cells))]
         stored = [result for result in results if isinstance(result, PutResult)]
         if len(stored) < len(results):
@@ -124,5 +154,3 @@ class _Batch:
                 rules.check(store, cell)
             except (Invalid, Conflict) as error:
                 self._outcomes[n] = error
-            else:
-                put_all(store, rules.before(store, cell))

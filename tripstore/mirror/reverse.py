@@ -66,9 +66,16 @@ class LookFailed(Unavailable, TripstoreError):
 
 
 def register_reverse(datastore: Datastore) -> GroupRecord:
-    """Create the group, from now on, unless it is there."""
+    """Create the group unless it is there: from now on, as long as all that is there came from Postgres.
+
+    Once Schemaless was the authority it begins at the beginning: what Postgres has costs a look.
+    """
     known = datastore.triggers.coordinator.find_group(REVERSE_GROUP)
-    return known or datastore.triggers.register_group(REVERSE_GROUP, "now")
+    if known is not None:
+        return known
+    seen = datastore.authority.find()
+    is_first = seen is None or (seen.epoch == 0 and not seen.silent)
+    return datastore.triggers.register_group(REVERSE_GROUP, "now" if is_first else "beginning")
 
 
 class ReverseMirror:
