@@ -29,8 +29,6 @@ class Known:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._flags = Flags()
-        #: Whether anybody ever said which flags there are.
-        self.has_flags = False
         #: Whether anybody has told them yet. Until then every call goes where it is right in any phase.
         self.has_flags = False
         #: None: nothing is known of the authority yet.
