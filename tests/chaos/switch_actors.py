@@ -118,11 +118,14 @@ class Service:
         return self.result()
 
     def begin(self, operation: str, *arguments: Any, **options: Any) -> None:
+        while self._pipe.poll():  # what a test that failed did not wait for
+            self._pipe.recv()
         self._pipe.send((operation, arguments, options))
 
     def stop_at(self, point: str) -> None:
         """What it does next stops it there."""
-        (self._failpoints / f"{point}.hit").unlink(missing_ok=True)
+        for other in self._failpoints.iterdir():
+            other.unlink()
         (self._failpoints / point).write_text("stop")
 
     def wait_until_stopped(self, point: str) -> None:

@@ -54,12 +54,12 @@ READS = [
     *cases(
         Backend.LEGACY,
         get_cell_latest="call.ask",
-        get_cell="call.ask read.before_gate",
-        get_row="call.ask read.before_gate",
-        get_history="read.before_gate",
-        get_cells_latest="read.before_gate",
+        get_cell="read.before_gate",
+        get_row="call.ask",
+        get_history="call.ask read.before_gate",
+        get_cells_latest="call.ask",
     ),
-    *cases(Backend.STORE, get_cell_latest="call.ask", get_cell="call.ask", get_row="call.ask", get_history="call.ask"),
+    *cases(Backend.STORE, get_cell_latest="call.ask", get_row="call.ask", get_history="call.ask"),
 ]
 WRITES = [
     *cases(Backend.LEGACY, put_cell="call.ask", append_cell="call.ask", put_cells="call.ask"),
@@ -239,7 +239,7 @@ def unfenced(servers: LocalServers, stores: Stores) -> Iterator[Migration]:
 CONTROLS = [
     ("no fences", Case(Backend.LEGACY, "call.ask", "get_cell_latest")),
     ("no fences", Case(Backend.STORE, "call.ask", "get_cell_latest")),
-    ("reads always count", Case(Backend.LEGACY, "read.before_gate", "get_row")),
+    ("reads always count", Case(Backend.LEGACY, "read.before_gate", "get_history")),
 ]
 
 

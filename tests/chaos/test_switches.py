@@ -51,7 +51,7 @@ ENGINES: tuple[ServerEngine, ...] = SERVER_ENGINES if SCALE >= 1 else SERVER_ENG
 HAND_OVERS = scaled(40, least=6)
 WRITERS, PER_SECOND = 6, scaled(500, least=60)
 SQL_WRITERS, SQL_PER_SECOND = 3, 10
-OPEN_SECONDS = scaled(30, least=3)
+OPEN_SECONDS = scaled(30, least=2)
 #: Between two hand-overs.
 REST_SECONDS = 1.0 if SCALE >= 1 else 0.3
 LOOK_SECONDS = 0.1
@@ -399,15 +399,16 @@ def test_i1_i9_authority_goes_to_and_fro_under_load(
     assert max(undone_seconds(evidence, hands.excused), default=0.0) < UNDONE_SECONDS_MAX
 
 
-@pytest.fixture
-def controlled(servers: LocalServers, stores: Stores) -> Iterator[Migration]:
+@pytest.fixture(params=[ENGINES[0]])
+def controlled(request: pytest.FixtureRequest, servers: LocalServers, stores: Stores) -> Iterator[Migration]:
     """In the phase dualwrite, where nobody works but the test."""
-    with migration(servers, stores, engine=ENGINES[0], deadlines=DEADLINES) as made:
+    with migration(servers, stores, engine=request.param, deadlines=DEADLINES) as made:
         made.legacy.sql(WITNESS)
         made.phase(Phase.DUALWRITE)
         yield made
 
 
+@pytest.mark.parametrize("controlled", ["sqlite"], indirect=True)
 @pytest.mark.parametrize("sabotage", ["", "marks before it sends"])
 def test_i8_a_relay_that_is_killed_before_it_sends_has_marked_nothing(
     controlled: Migration, failpoints: Path, tmp_path: Path, sabotage: str

@@ -350,6 +350,16 @@ def test_an_invalid_cell_refuses_the_whole_batch_before_anything_is_written(stor
     assert store.get_cell(*fine.key) is None
 
 
+@pytest.mark.parametrize("wrong", [5, None, "cell", (uuid4(), "BASE", 1, "body")])
+def test_what_is_no_cell_refuses_the_whole_batch(store: CellStore, wrong: object) -> None:
+    fine = make_cell()
+
+    with pytest.raises(InvalidCell, match="Pass Cell"):
+        store.put_cells([fine, wrong])  # type: ignore[list-item]  # the wrong type is the point
+
+    assert store.get_cell(*fine.key) is None
+
+
 # -------------------------------------------------------------------------------------------------- batch reads
 
 

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 from uuid import UUID, uuid4
 
 import pytest
 
+from schemaless_core.answers import PutResult
 from schemaless_core.cell import Cell, CellKey
-from schemaless_core.errors import BatchFailed, CellConflict, SchemalessError
+from schemaless_core.datastore import Datastore
+from schemaless_core.errors import BatchFailed, CellConflict, SchemalessError, Unavailable
 from tests.facades import Migration, migration
 from tests.indexing import catch_up
 from tests.legacy_backends import DRIVERS, deleting_layout, status
@@ -170,6 +173,63 @@ def test_a_deletion_that_is_refused_takes_no_children(deleting: Migration) -> No
         deleting.store.put_cells([Cell(row_key, "BASE", 2, None)])
 
     assert children(deleting, row_key) == before
+    settled(deleting, row_key)
+
+
+def test_a_deletion_in_a_batch_takes_the_children_before_it(deleting: Migration) -> None:
+    row_key = trip(deleting.store)
+    notes = deleting.store.facade.config.legacy
+    assert notes is not None
+    note = notes.layout.columns["NOTES"].compose(1, 0)
+    cells = [
+        Cell(row_key, "NOTES", note, {"text": "a"}),
+        Cell(row_key, "STATUS", 1, {"result": "ok"}),
+        Cell(row_key, "BASE", 2, None),
+    ]
+    assert [result.status for result in deleting.store.put_cells(cells)] == ["CREATED"] * 3
+    assert {name: cell.body for name, cell in children(deleting, row_key).items()} == {"NOTES": None, "STATUS": None}
+    settled(deleting, row_key)
+
+
+def test_a_deletion_that_is_put_again_takes_nothing_that_came_after_it(deleting: Migration) -> None:
+    """I4: a child may come before its parent's next life."""
+    row_key = trip(deleting.store)
+    deleting.store.append_cell(row_key, "STATUS", {"result": "old"})
+    deleting.store.put_cell(row_key, "BASE", 2, None)
+    deleting.store.append_cell(row_key, "STATUS", {"result": "new"})
+    before = children(deleting, row_key)
+
+    deleting.store.put_cell(row_key, "BASE", 2, None)
+
+    assert children(deleting, row_key) == before
+    settled(deleting, row_key)
+
+
+@pytest.mark.parametrize("deleting", [Phase.LIVE], indirect=True)
+def test_children_stay_when_the_deletion_cannot_be_stored(deleting: Migration, monkeypatch: pytest.MonkeyPatch) -> None:
+    """And go when it is put again, wherever whoever put it died."""
+    row_key = trip(deleting.store)
+    deleting.store.append_cell(row_key, "STATUS", {"result": "ok"})
+    deleting.store.append_cell(row_key, "NOTES", {"text": "a"})
+    before = children(deleting, row_key)
+    put_cell = Datastore.put_cell
+
+    def failing(store: Datastore, key: UUID, column: str, *rest: Any, **options: Any) -> PutResult:
+        if column in refused:
+            raise Unavailable("the server is away")
+        return put_cell(store, key, column, *rest, **options)
+
+    monkeypatch.setattr(Datastore, "put_cell", failing)
+    refused = {"BASE"}
+    with pytest.raises(BatchFailed):
+        deleting.store.put_cells([Cell(row_key, "BASE", 2, None)])
+    assert children(deleting, row_key) == before
+    refused = {"STATUS", "NOTES"}
+    with pytest.raises(Unavailable):
+        deleting.store.put_cell(row_key, "BASE", 2, None)
+    refused = set()
+    assert deleting.store.put_cell(row_key, "BASE", 2, None).status == "EXISTS"
+    assert all(cell.body is None for cell in children(deleting, row_key).values())
     settled(deleting, row_key)
 
 

@@ -222,9 +222,9 @@ def expected(phase: Phase, cohort: float, name: str, accident: str) -> tuple[lis
         if phase is Phase.OFF:
             return [authority], [], "authority"
         return [f"mirror schemaless {asked}"], [], "mirror"  # read as what it is, whoever is the authority
-    if name == "append_cell" and ours == "schemaless":  # at the ref key that the layout's rules give
-        put = [] if whose == "authority" else ["authority schemaless put_cell"]
-        return ["authority schemaless get_cell_latest", *put], [], "authority"
+    if name == "append_cell":  # its place is chosen once, whatever becomes of the call
+        put = [] if whose == "authority" else [f"authority {ours} put_cell"]
+        return [f"authority {ours} get_cell_latest", *put], [], "authority"
     if phase not in (Phase.SHADOW, Phase.LIVE) or name in WRITES or name in OTHERS:
         return [authority], [], "authority"
     if not cohort or name in EXACT_READS:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 import sqlite3
 import threading
+import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing, contextmanager, suppress
@@ -59,8 +60,9 @@ BY_TAG: Json = {
     ],
 }
 #: Operations of healthy traffic, all threads together.
-OPERATIONS = scaled(200_000)
+OPERATIONS = {Phase.SHADOW: scaled(200_000), Phase.LIVE: scaled(40_000)}
 THREADS = 4
+WAITING_MAX = 8
 
 
 def driver(number: int) -> str:
@@ -97,7 +99,7 @@ class Traffic:
 
     def __init__(self, moving: Migration, rows: list[UUID], seed: int) -> None:
         self.store = moving.store
-        self.legacy = moving.legacy
+        self.shadow = moving.duo.shadow
         self.rows = rows
         self.choose = random.Random(seed)
         self.done = Counter[str]()
@@ -133,6 +135,8 @@ class Traffic:
             with suppress(CellConflict, Unrepresentable, LegacyRefused):  # an answer like any other
                 work()
             self.done[work.__name__] += 1
+            while self.shadow._samples.unfinished_tasks + self.shadow._suspects.unfinished_tasks > WAITING_MAX:
+                time.sleep(0.001)  # what is compared much later than it was answered is only rechecked
         self.connection.close()
 
     @property
@@ -292,7 +296,7 @@ def told(moving: Migration) -> list[str]:
     ]
 
 
-@pytest.mark.parametrize("phase", [Phase.SHADOW, Phase.LIVE])
+@pytest.mark.parametrize("phase", OPERATIONS)
 def test_healthy_traffic_shows_no_mismatch(servers: LocalServers, stores: Stores, phase: Phase) -> None:
     """Everything is compared while services write: through the facade, and past it while they may."""
     with comparing(servers, stores) as moving, ExitStack() as running:
@@ -300,13 +304,14 @@ def test_healthy_traffic_shows_no_mismatch(servers: LocalServers, stores: Stores
         running.enter_context(relaying(moving) if phase is Phase.SHADOW else reversing(moving))
         running.enter_context(indexing(moving))
 
-        done = run_traffic(moving, OPERATIONS, seed=random.randrange(1000))
+        done = run_traffic(moving, OPERATIONS[phase], seed=random.randrange(1000))
 
         assert moving.duo.shadow.drain(600)
         tally = moving.duo.tally
         compared = tally.total(Outcome.EQUAL, Outcome.IN_FLIGHT)
         print(f"{done.total():,} operations, {compared:,} compared: {Counter(tally.counts())}")
         assert told(moving) == []
+        assert tally.total(Outcome.NOT_COMPARED) <= compared / 50
 
 
 # ------------------------------------------------------------------------------------------- injected differences

@@ -18,6 +18,7 @@ import pytest
 from hypothesis import Phase as Stage
 from hypothesis import settings
 from hypothesis import strategies as st
+from hypothesis.errors import FlakyFailure
 from hypothesis.stateful import RuleBasedStateMachine, rule, run_state_machine_as_test
 
 from schemaless_core import (
@@ -114,7 +115,7 @@ class FacadeMachine(RuleBasedStateMachine):
         self.oracle = MemoryStore(shards=SHARDS, indexes=definitions)
         #: Whom the calls go to.
         self.store = self.moving.store
-        self.cohort = 0.0
+        self.move(Phase.OFF, 0.0)
 
     def both(self, call: Callable[[CellStore], Any]) -> None:
         type(self).steps += 1
@@ -287,7 +288,8 @@ def test_the_machine_catches(wrong: str, servers: LocalServers, stores: Stores) 
     )
     with two_facades(servers, stores) as parts, patched:
         machine = type("Broken", (FacadeMachine,), parts)
-        with pytest.raises((AssertionError, SchemalessError)):
+        # Flaky: caught, and the replay met the lag of another moment.
+        with pytest.raises((AssertionError, SchemalessError, FlakyFailure)):
             run_state_machine_as_test(
                 machine, settings=settings(max_examples=200, stateful_step_count=40, phases=[Stage.generate])
             )

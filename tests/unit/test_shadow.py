@@ -19,7 +19,7 @@ from validation.ignores import Ignore
 from validation.reads import Read
 from validation.recheck import TRIES, Recheck
 from validation.sampling import SamplingSettings
-from validation.shadow import Shadow, ShadowSettings
+from validation.shadow import CLOSE_SECONDS, Shadow, ShadowSettings
 from validation.verdicts import Outcome, Reason, Tally, Verdict
 
 ROW = UUID(int=7)
@@ -274,3 +274,16 @@ def test_a_new_shadow_keeps_what_was_counted() -> None:
 def test_each_index_is_an_operation_of_its_own() -> None:
     read = Read("query_index", {"index": "driver_partner_index", "shard_value": str(uuid4())})
     assert read.name == "query_index:driver_partner_index"
+
+
+def test_closing_waits_for_no_thread_that_has_nothing_to_do() -> None:
+    shadow = Shadow(ShadowSettings(sampling=ALL, threads=4), Arrived(), Tally())
+    store = MemoryStore()
+    shadow.offer(latest(), None, store, store)
+    assert shadow.drain(30)
+    before = time.monotonic()
+
+    shadow.close()
+
+    assert time.monotonic() - before < CLOSE_SECONDS / 2
+    assert not any(thread.is_alive() for thread in shadow._threads)

@@ -10,7 +10,6 @@ import threading
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Any
-from uuid import UUID
 
 #: What is known is believed so long. A process that was stopped knows nothing any more.
 BELIEVED_SECONDS = 1.0
@@ -55,8 +54,6 @@ class Lag:
         now = self._clock()
         with self._lock:
             for row_key in row_keys:
-                if not isinstance(row_key, UUID):  # the call was refused
-                    continue
                 if len(self._rows) >= ROWS_MAX and row_key not in self._rows:
                     self._has_dropped = True
                     return

@@ -5,21 +5,21 @@ otherwise, and close the way back. What only Postgres knows, lengths, labels and
 parked there.
 
 Tombstones of rows with children mean the same as at the legacy store: refused, or, where the layout says so, the
-children go with the parent. These are cells of their own here, put around the parent's: child rows that change before
-it, as a person would; facts after it, since they go with it in the tables. What is appended to such child rows is a
-new row.
+children go with the parent. These are cells of their own here, put after the parent's. What is appended to child rows
+that change is a new row.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import replace
-from typing import Any, NamedTuple
+from typing import Any
 from uuid import UUID
 
-from schemaless_core.answers import ANY
+from schemaless_core.answers import ANY, PutResult
 from schemaless_core.cell import REF_KEY_MAX, Cell, no_free_ref_key
-from schemaless_core.errors import Conflict
+from schemaless_core.errors import CellConflict
 from schemaless_core.store import CellStore
 from tripstore.backends.postgres.codec.codec import ColumnCodec
 from tripstore.backends.postgres.codec.lookups import LookupCache
@@ -34,16 +34,6 @@ from tripstore.backends.postgres.layout.layout import (
 
 HISTORY_PAGE = 1000
 _ONLY_WITH_PARENT = "facts are deleted with their parent only"
-
-
-class GoingWith(NamedTuple):
-    """Tombstones to put before and after another."""
-
-    before: Sequence[Cell]
-    after: Sequence[Cell]
-
-
-NOTHING = GoingWith((), ())
 
 
 class LayoutRules:
@@ -89,32 +79,47 @@ class LayoutRules:
             raise no_free_ref_key(column_name)
         return 1 if latest is None else latest.ref_key + 1
 
-    def going_with(self, store: CellStore, cell: Cell, expect_latest: Any = ANY) -> GoingWith:
-        """The tombstones of children that go with this one, if it will be stored above everything there is."""
-        parent = self._layout.parent
-        if cell.column_name != parent.name or cell.body is not None:
-            return NOTHING
-        if parent.on_tombstone is not TombstonePolicy.DELETE:
-            return NOTHING
-        latest = store.get_cell_latest(cell.row_key, cell.column_name)
-        if latest == cell:  # put before, and perhaps nobody came to put what goes after it
-            return GoingWith((), tuple(self._facts(store, cell.row_key)))
-        if latest is None or latest.body is None or cell.ref_key <= latest.ref_key:
-            return NOTHING
-        if expect_latest is not ANY and expect_latest != latest.ref_key:
-            return NOTHING
-        return GoingWith(tuple(self._child_rows(store, cell.row_key)), tuple(self._facts(store, cell.row_key)))
+    def looks_around(self, cell: Cell) -> bool:
+        """Whether what may become of it depends on other cells: on those of the same batch, too."""
+        return cell.body is None and cell.column_name in self._layout.columns
 
-    def _child_rows(self, store: CellStore, row_key: UUID) -> Iterator[Cell]:
+    def takes_children(self, cell: Cell) -> bool:
+        """Whether this is a tombstone with which, by the layout, the children go."""
+        parent = self._layout.parent
+        is_deletion = cell.column_name == parent.name and cell.body is None
+        return is_deletion and parent.on_tombstone is TombstonePolicy.DELETE
+
+    def put_deletion(self, store: CellStore, cell: Cell, expect_latest: Any) -> PutResult:
+        """Put such a tombstone, and after it those of the children that were there before it.
+
+        Nothing is taken for a tombstone that is refused or that becomes history. Whoever dies in between puts it again.
+        """
+        while True:
+            latest = store.get_cell_latest(cell.row_key, cell.column_name)
+            is_alive = latest is not None and latest.body is not None and latest.ref_key < cell.ref_key
+            expected = latest.ref_key if latest is not None and is_alive and expect_latest is ANY else expect_latest
+            try:
+                result = store.put_cell(*cell.key, None, expect_latest=expected)
+            except CellConflict as lost:
+                if expected is expect_latest or (lost.stored is not None and lost.stored.key == cell.key):
+                    raise
+                continue  # somebody moved the row: what is there is to be looked at again
+            if is_alive or latest == cell:
+                self._take_children(store, cell.row_key, result.added_id)
+            return result
+
+    def _take_children(self, store: CellStore, row_key: UUID, added_id: int | None) -> None:
+        """What was put after the tombstone is of the row's next life."""
+        assert added_id is not None  # Schemaless gives one
         for child in self._layout.children:
             if child.ref_key.kind is RefKeyKind.CHILD:
-                for ref_key in _live_children(store, row_key, child):
-                    yield Cell(row_key, child.name, ref_key + 1, None)
-
-    def _facts(self, store: CellStore, row_key: UUID) -> Iterator[Cell]:
-        for child in self._layout.children:
-            if child.ref_key.kind is RefKeyKind.FACT and (last := _live_fact(store, row_key, child)) is not None:
-                yield Cell(row_key, child.name, last + 1, None)
+                found = list(_live_children(store, row_key, child))
+            else:
+                found = [fact] if (fact := _live_fact(store, row_key, child)) is not None else []
+            for cell in found:
+                if cell.added_id is not None and cell.added_id < added_id:
+                    with suppress(CellConflict):  # somebody has put there meanwhile
+                        store.put_cell(row_key, child.name, cell.ref_key + 1, None)
 
     def _check_body(self, store: CellStore, cell: Cell) -> None:
         try:
@@ -146,29 +151,20 @@ class LayoutRules:
                 )
 
 
-def put_all(store: CellStore, cells: Sequence[Cell]) -> None:
-    """Tombstones that go with another: those that somebody else put first are as good."""
-    for cell in cells:
-        try:
-            store.put_cell(cell.row_key, cell.column_name, cell.ref_key, cell.body)
-        except Conflict:
-            continue
-
-
-def _live_fact(store: CellStore, row_key: UUID, column: MappedColumn) -> int | None:
+def _live_fact(store: CellStore, row_key: UUID, column: MappedColumn) -> Cell | None:
     """The highest fact that is not deleted."""
     latest = store.get_cell_latest(row_key, column.name)
-    return None if latest is None or latest.body is None else latest.ref_key
+    return None if latest is None or latest.body is None else latest
 
 
-def _live_children(store: CellStore, row_key: UUID, column: MappedColumn) -> Iterator[int]:
-    """The latest ref key of each child row that is not deleted."""
+def _live_children(store: CellStore, row_key: UUID, column: MappedColumn) -> Iterator[Cell]:
+    """The latest version of each child row that is not deleted."""
     before: int | None = None
     last_number: int | None = None
     while page := store.get_history(row_key, column.name, before=before, limit=HISTORY_PAGE):
         for cell in page:
             number, _version = column.split(cell.ref_key)
             if number != last_number and cell.body is not None:
-                yield cell.ref_key
+                yield cell
             last_number = number
         before = page[-1].ref_key

@@ -4,19 +4,17 @@ from __future__ import annotations
 
 import random
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 from uuid import UUID
 
-from schemaless_core.answers import PutResult
+from schemaless_core.answers import ANY, PutResult
 from schemaless_core.canonical import Json
 from schemaless_core.cell import Cell, checked_bytes
 from schemaless_core.datastore import Datastore
 from schemaless_core.errors import (
     BatchFailed,
     CellConflict,
-    Conflict,
-    Invalid,
     SchemalessError,
     StaleEpoch,
     Unavailable,
@@ -24,7 +22,7 @@ from schemaless_core.errors import (
 from schemaless_core.store import CellStore
 from tripstore.facade.calls import Calls
 from tripstore.facade.lag import Lag
-from tripstore.facade.layout_rules import LayoutRules, put_all
+from tripstore.facade.layout_rules import LayoutRules
 from tripstore.facade.using import Using
 
 #: How often an append that lost a race goes again, and the longest pause before that.
@@ -48,7 +46,7 @@ class Writes:
         try:
             return self._calls.ask("put_cell", lambda store: self._put(using(store), store, cell, expect_latest))
         finally:  # one that failed may have happened
-            self._lag.wrote((row_key,))
+            self._lag.wrote(_row_keys((row_key,)))
 
     def append(self, using: Using, row_key: UUID, column_name: str, body: Json) -> PutResult:
         """A conditional put that chooses its ref key once: wherever it is repeated, it finds what it has put."""
@@ -74,7 +72,7 @@ class Writes:
                     chosen.clear()
                     time.sleep(random.uniform(0, min(APPEND_PAUSE_SECONDS, attempt / 1000)))
         finally:
-            self._lag.wrote((row_key,))
+            self._lag.wrote(_row_keys((row_key,)))
         raise Unavailable(
             f"Column {column_name} of {row_key} is appended to by too many at once.", hint="Repeat the append."
         )
@@ -87,7 +85,7 @@ class Writes:
                 "put_cells", lambda store: batch.put(using(store), self._rules_at(store), self._max_body_bytes)
             )
         finally:
-            self._lag.wrote({cell.row_key for cell in cells})
+            self._lag.wrote(_row_keys(getattr(cell, "row_key", None) for cell in batch.cells))
 
     def _put(self, mine: CellStore, store: CellStore, cell: Cell, expect_latest: Any) -> PutResult:
         """Put one cell at the authority, and what goes with it there."""
@@ -96,11 +94,9 @@ class Writes:
             return mine.put_cell(*cell.key, cell.body, expect_latest=expect_latest)
         checked_bytes(cell, self._max_body_bytes)
         rules.check(mine, cell)
-        going_with = rules.going_with(mine, cell, expect_latest)
-        put_all(mine, going_with.before)
-        result = mine.put_cell(*cell.key, cell.body, expect_latest=expect_latest)
-        put_all(mine, going_with.after)
-        return result
+        if rules.takes_children(cell):
+            return rules.put_deletion(mine, cell, expect_latest)
+        return mine.put_cell(*cell.key, cell.body, expect_latest=expect_latest)
 
     def _rules_at(self, store: CellStore) -> LayoutRules | None:
         """At the legacy store its tables say it all."""
@@ -111,46 +107,67 @@ class _Batch:
     """Cells, and what became of them so far."""
 
     def __init__(self, cells: Sequence[Cell]) -> None:
-        self._cells = list(cells)
+        self.cells = list(cells)
         self._outcomes: dict[int, PutResult | SchemalessError] = {}
 
     def put(self, store: CellStore, rules: LayoutRules | None, max_body_bytes: int) -> list[PutResult]:
         """Put what nobody has answered yet; raises `StaleEpoch` when something of it has to go elsewhere."""
         if rules is not None:
-            self._check(store, rules, max_body_bytes)
-        pending = [n for n in range(len(self._cells)) if n not in self._outcomes]
-        cells = [self._cells[n] for n in pending]
-        going_with = [] if rules is None else [rules.going_with(store, cell) for cell in cells]
-        for each in going_with:
-            put_all(store, each.before)
-        refusal: StaleEpoch | None = None
-        try:
-            outcomes: Sequence[PutResult | SchemalessError] = store.put_cells(cells)
-        except BatchFailed as failed:
-            outcomes = failed.results
-        for n, outcome in zip(pending, outcomes, strict=True):
-            if isinstance(outcome, StaleEpoch):
-                refusal = outcome
-            else:
-                self._outcomes[n] = outcome
-        if refusal is not None:
-            raise refusal
-        for each in going_with:
-            put_all(store, each.after)
-        results = [self._outcomes[n] for n in range(len(self._cells))]
+            for cell in self.cells:  # one that is invalid refuses the batch
+                checked_bytes(cell, max_body_bytes)
+        for part in self._parts(rules):
+            admitted = part if rules is None else [n for n in part if self._is_admitted(store, rules, n)]
+            cells = [self.cells[n] for n in admitted]
+            outcomes = _put(store, rules, cells)
+            refusals = [each for each in outcomes if isinstance(each, StaleEpoch) and each.is_of_authority]
+            self._outcomes |= {n: each for n, each in zip(admitted, outcomes, strict=True) if each not in refusals}
+            if refusals:
+                raise refusals[0]
+        results = [self._outcomes[n] for n in range(len(self.cells))]
         stored = [result for result in results if isinstance(result, PutResult)]
         if len(stored) < len(results):
             raise BatchFailed(results)
         return stored
 
-    def _check(self, store: CellStore, rules: LayoutRules, max_body_bytes: int) -> None:
-        """What the layout refuses is refused by the cell; an invalid cell refuses the batch."""
-        for cell in self._cells:
-            checked_bytes(cell, max_body_bytes)
-        for n, cell in enumerate(self._cells):
-            if n in self._outcomes:
-                continue
-            try:
-                rules.check(store, cell)
-            except (Invalid, Conflict) as error:
-                self._outcomes[n] = error
+    def _parts(self, rules: LayoutRules | None) -> Iterator[list[int]]:
+        """What has no outcome, in order; a tombstone whose rules depend on other cells comes after those before it."""
+        part: list[int] = []
+        for n in [n for n in range(len(self.cells)) if n not in self._outcomes]:
+            is_alone = rules is not None and rules.looks_around(self.cells[n])
+            if is_alone and part:
+                yield part
+                part = []
+            part.append(n)
+            if is_alone:
+                yield part
+                part = []
+        if part or not self.cells:
+            yield part
+
+    def _is_admitted(self, store: CellStore, rules: LayoutRules, n: int) -> bool:
+        """What the layout refuses is refused by the cell."""
+        try:
+            rules.check(store, self.cells[n])
+        except StaleEpoch:
+            raise
+        except SchemalessError as error:
+            self._outcomes[n] = error
+            return False
+        return True
+
+
+def _put(store: CellStore, rules: LayoutRules | None, cells: Sequence[Cell]) -> Sequence[PutResult | SchemalessError]:
+    if rules is not None and len(cells) == 1 and rules.takes_children(cells[0]):
+        try:
+            return [rules.put_deletion(store, cells[0], ANY)]
+        except SchemalessError as error:
+            return [error]
+    try:
+        return store.put_cells(cells)
+    except BatchFailed as failed:
+        return failed.results
+
+
+def _row_keys(given: Iterable[Any]) -> list[UUID]:
+    """Rows that may have been written; what is no row key the store has refused, and says so."""
+    return [row_key for row_key in given if isinstance(row_key, UUID)]

@@ -16,6 +16,9 @@ T = TypeVar("T")
 
 logger = logging.getLogger(__name__)
 
+#: A batch that is carried may take so long, less than its claim's lease: one that is given up is sent once more.
+COPY_SECONDS = 1.0
+
 #: Hears of a cell that Schemaless will never take, and why.
 RefusedCell = Callable[[Cell, SchemalessError], None]
 
@@ -31,7 +34,7 @@ class SchemalessPort:
         self._refused = refused
         self._log = datastore.as_copier()
         self._owner: tuple[int, Datastore] = (0, datastore.as_owner(0))
-        self._copier: tuple[int, Datastore] = (0, datastore.as_copier(0))
+        self._copier: tuple[int, Datastore] = (0, self._new_copier(0))
 
     def call(self, operation: Operation[T], epoch: int) -> T | Refused:
         """Do it as an owner. A batch that was refused in part raises `BatchFailed`: some of it may be stored."""
@@ -102,9 +105,13 @@ class SchemalessPort:
     def _as_copier(self, epoch: int) -> Datastore:
         known, store = self._copier
         if known != epoch:
-            store = self._datastore.as_copier(epoch)
+            store = self._new_copier(epoch)
             self._copier = (epoch, store)
         return store
+
+    def _new_copier(self, epoch: int) -> Datastore:
+        seconds = max(COPY_SECONDS, self._datastore.config.deadlines.put_seconds)
+        return self._datastore.as_copier(epoch).using(deadline=seconds)
 
 
 def _warn_of(outcomes: Sequence[PutResult | SchemalessError]) -> None:
