@@ -44,7 +44,7 @@ $(VENV)/demo: $(VENV)/bin/python pyproject.toml constraints.txt
 	touch $@
 
 $(VENV)/test: $(VENV)/demo
-	$(BIN)/pip install --quiet --constraint constraints.txt --editable '.[demo,test,check]'
+	$(BIN)/pip install --quiet --constraint constraints.txt --editable '.[demo,test,check,peers]'
 	touch $@
 
 clean:

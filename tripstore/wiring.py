@@ -144,7 +144,7 @@ def _with_legacy(config: TripstoreConfig, legacy_config: LegacyConfig, store: Da
         seen = store.authority.find()
         return seen is None or (seen.epoch == epoch and seen.shards_open == seen.shards_seen)
 
-    watch = Watch(ports, known, flags, lag, arrivals, is_open_at)
+    watch = Watch(ports, known, flags, lag, arrivals, is_open_at, lambda: _seen_authority(store))
     flushing = Flushing(ShadowLedger(Ledgers(store.control), command), tally)
     duo = Duo(legacy, legacy_mirror, ports, known, watch, lag, cohorts, shadow, tally, flushing)
     rules = LayoutRules(legacy_config.layout, lambda: calls.sight().phase.route.is_mirrored)

@@ -215,6 +215,9 @@ class Flushing:
         except SchemalessError as error:
             extra = {"event": "shadow.not_written", "reason": error.message}
             logger.warning("what shadow reads counted could not be written; it is kept", extra=extra)
+        except Exception:
+            # This thread writes what gates rely on: it must not end.
+            logger.exception("what shadow reads counted could not be written", extra={"event": "shadow.not_written"})
 
 
 def _operation(name: str, found: Mapping[Outcome, Counter[str]]) -> OperationCounts:

@@ -35,7 +35,7 @@ from tripstore.handover.authority import Backend
 from tripstore.handover.ports import REFUSED
 
 OPEN, CLOSING, CLOSED = GateState.OPEN, GateState.CLOSING, GateState.CLOSED
-BEFORE_THE_LOCK = (None, "saw it open", "at the door")
+BEFORE_THE_LOCK = (None, "saw it open")
 Handler = Callable[[World, int, Any, tuple[Any, ...], Rules, Scenario], Outcomes]
 
 
@@ -114,33 +114,25 @@ def commit(w: World, me: int, rules: Rules, *, is_acknowledged: bool = True) -> 
 
 
 def enter(w: World, me: int, phase: Hashable, rules: Rules) -> Outcomes:
-    """A writer's way in: look, lock, look again. Leads to the second look, or he is refused."""
-    if phase is None:
-        yield "looks at the gate", w, At("saw it open" if w.gate.state is OPEN else "at the door")
-    elif not rules.locks_before_gate:
-        if phase == "at the door":
-            yield "is refused", w, Done(REFUSED)
-        elif w.barrier is None:
-            yield "takes the lock", w._replace(inside=w.inside | {me}), At("admitted")
+    """A writer's way in: the lock, then the look. Leads to the look, or he is refused."""
+    if phase is None and not rules.locks_before_gate:
+        yield "looks at the gate", w, Done(REFUSED) if w.gate.state is CLOSED else At("saw it open")
     elif w.barrier is None:
-        yield "takes the lock", w._replace(inside=w.inside | {me}), At(("look", phase == "saw it open"))
-    elif phase == "saw it open":
-        yield "goes to the door", w, At("at the door")
-    else:
+        found = At("look" if rules.locks_before_gate else "admitted")
+        yield "takes the lock", w._replace(inside=w.inside | {me}), found
+    elif rules.locks_before_gate:
         yield "waits at the door in vain", w, Done(REFUSED)
 
 
 def is_admitted(w: World, phase: Hashable, epoch: int | None) -> bool:
-    """The second look. Who had seen the gate open before he got the lock goes on while it is closing: he is waited for.
+    """The look of whoever has the lock: he goes on while the gate is closing, for he is waited for.
 
     `epoch`: as whom one of ours writes.
     """
     if phase == "admitted":
         return True
-    saw_open = phase == ("look", True)
     at = w.gate.epoch - 1 if w.gate.state is CLOSING else w.gate.epoch
-    is_open = w.gate.state is OPEN or (w.gate.state is CLOSING and saw_open)
-    return is_open and epoch in (None, at)
+    return w.gate.state is not CLOSED and epoch in (None, at)
 
 
 def call(w: World, me: int, phase: Any, arguments: tuple[Any, ...], rules: Rules, scene: Scenario) -> Outcomes:
@@ -183,7 +175,7 @@ def statement(w: World, me: int, phase: Any, arguments: tuple[Any, ...], rules: 
     """A statement of somebody's own SQL, in his transaction."""
     verb, key = arguments
     if phase is None and me in w.inside:
-        phase = ("look", True)
+        phase = "look"
     if phase in BEFORE_THE_LOCK:
         for label, after, outcome in enter(w, me, phase, rules):
             yield label, after, Done(False) if outcome == Done(REFUSED) else outcome

@@ -475,8 +475,8 @@ def test_the_server_ends_a_holder_who_does_nothing_for_too_long(
     trips: Company, control: RealControlPort, barrier: barriers.Barrier, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     closing_ = FIRST.closing("idle")
-    assert control.close(FIRST, closing_)
     barrier.max_pause_seconds = 0.1 - PATIENT.idle_transaction_seconds
+    assert control.close(FIRST, closing_)
     assert barrier.take()
 
     wait_until("the barrier is gone", lambda: held(trips) == 0)

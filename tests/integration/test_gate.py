@@ -118,19 +118,44 @@ def test_who_has_written_goes_on_while_the_gate_is_closing_and_the_barrier_waits
     assert legacy.sql("SELECT status FROM trips") == [("b",)]
 
 
-def test_others_wait_at_the_door_while_the_gate_is_closing(legacy: Legacy) -> None:
-    for decided in (GateState.OPEN, GateState.CLOSED):
+@pytest.mark.parametrize("isolation", ISOLATIONS)
+def test_who_comes_while_the_gate_is_closing_goes_in_and_the_barrier_waits_for_him(
+    legacy: Legacy, isolation: str
+) -> None:
+    """I8, I9: he has the lock, so nobody shuts the gate before he is through."""
+    set_to(legacy, GateState.CLOSING)
+    with session(legacy, isolation) as writer, session(legacy) as switch:
+        rows(writer, "UPDATE trips SET status = 'a'")
+        barrier = Blocked(legacy, switch, f"SELECT pg_advisory_xact_lock({K}, {BARRIER})")
+        barrier.wait_until_it_waits()
+        rows(writer, "UPDATE trips SET status = 'b'")
+        writer.commit()
+        barrier.result()
+
+    assert legacy.sql("SELECT status FROM trips") == [("b",)]
+
+
+@pytest.mark.parametrize("write", sorted(WRITES.keys() - {"replica"}))
+def test_every_kind_of_write_goes_in_while_the_gate_is_closing(legacy: Legacy, write: str) -> None:
+    set_to(legacy, GateState.CLOSING)
+    with session(legacy) as connection:
+        rows(connection, WRITES[write])
+
+
+def test_others_wait_at_the_door_while_somebody_waits_for_the_barrier(legacy: Legacy) -> None:
+    """He may have tried in vain, or it is undone: they go on. Or they have come too late."""
+    for left, epoch in ((GateState.CLOSING, 1), (GateState.OPEN, 2), (GateState.CLOSED, 2)):
         with session(legacy) as writer, switcher(legacy) as switch:
             set_to(legacy, GateState.CLOSING)
             waiting = Blocked(legacy, writer, "UPDATE trips SET status = 'late'")
             waiting.wait_until_it_waits()
-            set_to(legacy, decided, epoch=2)
+            set_to(legacy, left, epoch)
             switch.close()
-            if decided is GateState.OPEN:
-                waiting.result()
-            else:
+            if left is GateState.CLOSED:
                 with refused(sqlstates.GATE_SHUT):
                     waiting.result()
+            else:
+                waiting.result()
 
 
 def test_a_savepoint_that_is_taken_back_gives_the_lock_back(legacy: Legacy) -> None:
@@ -229,12 +254,22 @@ def test_after_a_switch_direct_writers_are_warned_and_nobody_is_told(warned: Leg
     assert (warned.sql("SELECT count(*) FROM tripstore.log")[0][0] == logged) == is_idle
 
 
-@pytest.mark.parametrize("state", [GateState.CLOSING, GateState.CLOSED])
-def test_while_nobody_has_decided_they_are_refused_all_the_same(warned: Legacy, state: GateState) -> None:
+def test_while_nobody_has_decided_they_are_refused_all_the_same(warned: Legacy) -> None:
     """I8: if the switch is undone, what they wrote would have to be mirrored."""
-    set_to(warned, state, epoch=3)
+    set_to(warned, GateState.CLOSED, epoch=3)
     with session(warned) as connection, refused(sqlstates.GATE_SHUT):
         rows(connection, WRITES["update"])
+
+
+def test_what_they_write_while_the_gate_is_closing_is_mirrored(warned: Legacy) -> None:
+    """I8."""
+    set_to(warned, GateState.CLOSING, epoch=3)
+    with session(warned) as connection:
+        rows(connection, WRITES["insert"])
+        assert connection.notices == []
+        connection.commit()
+
+    assert warned.sql("SELECT count(*) FROM tripstore.queue WHERE epoch = 2") == [(1,)]
 
 
 def test_a_partition_without_gate_refuses_them_too_while_nobody_has_decided(warned: Legacy) -> None:

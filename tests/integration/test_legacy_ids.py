@@ -87,3 +87,16 @@ def test_what_is_no_id_is_refused(trips: Company, wrong: object) -> None:
 def test_what_is_no_row_key_is_refused(trips: Company) -> None:
     with pytest.raises(InvalidRequest):
         trips.store.legacy_id(str(UUID(int=1)))  # type: ignore[arg-type]  # the point of the test
+
+
+def test_i2_the_pair_of_a_row_that_comes_back_with_another_id_stays(trips: Company) -> None:
+    """The cell that the mirror has must not become another one."""
+    number, row_key = trips.legacy.trip()
+    before = trips.store.get_cell(row_key, LEGACY_ID, 0)
+    trips.legacy.sql("DELETE FROM trips WHERE id = %s", number)
+    again, _ = trips.legacy.trip(row_key=row_key)
+
+    assert again != number
+    assert trips.store.get_cell(row_key, LEGACY_ID, 0) == before
+    assert trips.store.get_cell_latest(row_key, LEGACY_ID) == before
+    assert trips.store.get_row(row_key)[LEGACY_ID] == before

@@ -295,11 +295,13 @@ def test_the_barrier_waits_for_a_put_that_has_entered(trips: Company, name: str,
             barrier.result()
 
 
+@pytest.mark.parametrize("gate", [Gate(EPOCH, OPEN), Gate(EPOCH + 1, CLOSING)], ids=["open", "closing"])
 @pytest.mark.parametrize("name", ["a version", "the row again", "free", "append", "a batch"])
-def test_a_put_waits_at_the_door_and_goes_on_if_nobody_has_decided(trips: Company, name: str) -> None:
+def test_a_put_waits_at_the_door_and_goes_on_if_nobody_has_decided(trips: Company, name: str, gate: Gate) -> None:
     key, owner = trip(trips), trips.store.as_owner(EPOCH)
     with holding(trips, DOOR, BARRIER) as switch, meanwhile(lambda: PUTS[name](owner, key)) as put:
         wait_for_locks(trips, "advisory")
+        set_to(trips, gate)
         switch.close()
         assert put.result(30)
 

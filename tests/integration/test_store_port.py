@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
@@ -30,7 +31,7 @@ from schemaless_core.engine.groups import ParkedCell, Step
 from tests.chaos.actors import wait_until
 from tests.indexing import catch_up
 from tests.stores import Stores
-from tripstore.backends.schemaless.shards import REVERSE_GROUP
+from tripstore.backends.schemaless.shards import REVERSE_GROUP, Shards
 from tripstore.handover.ports import REFUSED, StorePort
 from tripstore.ports.store import SchemalessPort
 
@@ -200,7 +201,7 @@ def test_a_refusal_is_told_at_once_and_without_a_repeat(store: Datastore, port: 
 
 def test_a_batch_that_is_stored_in_part_says_so(store: Datastore, port: StorePort) -> None:
     cells = one_of_each(store)
-    port.open("a", 2)
+    store.authority.open("a", 2)
 
     with pytest.raises(BatchFailed) as failed:
         port.call(lambda s: s.put_cells(cells), 2)
@@ -244,13 +245,42 @@ def test_shards_of_a_later_epoch_take_no_copies(
     """They may come again: nothing is said of them."""
     cells = one_of_each(store)
     on_a = set(store.schema.plan().topology.shards_of("a"))
-    port.open("a", 2)
+    store.authority.open("a", 2)
 
     copied = port.copy(cells, 1)
 
     assert copied == tuple(cell for cell in cells if store.shard_of(cell.row_key) not in on_a)
     assert port.copy(cells, 2) == tuple(cells)
     assert refused == []
+
+
+def test_a_server_that_hangs_keeps_no_other_shut(
+    store: Datastore, port: StorePort, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """I9, after the decision: callers of the others need not wait for it."""
+    let_go = threading.Event()
+    open_one = Shards.open
+
+    def opened(shards: Shards, cluster: str, epoch: int) -> bool:
+        return (
+            let_go.wait(30) and open_one(shards, cluster, epoch) if cluster == "a" else open_one(shards, cluster, epoch)
+        )
+
+    monkeypatch.setattr(Shards, "open", opened)
+    waiting = threading.Thread(target=port.open, args=("a", 2))
+    waiting.start()
+    cell = next(cell for cell in one_of_each(store) if store.shard_of(cell.row_key) >= SHARDS // 2)
+    owner = store.as_owner(2)
+    until = time.monotonic() + 20
+    while True:
+        try:
+            owner.put_cell(*cell.key, cell.body)
+            break
+        except StaleEpoch:
+            assert time.monotonic() < until
+    assert not let_go.is_set()
+    let_go.set()
+    waiting.join()
 
 
 @pytest.mark.parametrize("datastore_engine", ["sqlite", "mariadb"], indirect=True)

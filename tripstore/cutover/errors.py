@@ -7,3 +7,11 @@ from tripstore.errors import TripstoreError
 
 class CutoverUnsettled(TripstoreError):
     """A hand-over was begun and nobody here can say what became of it: the authority row does not answer."""
+
+
+class CutoverCompleted(TripstoreError):
+    """The migration is being completed, or is complete: there is no way back."""
+
+
+class CompletionOvertaken(TripstoreError):
+    """The authority row is not any more what it was when the end was planned."""

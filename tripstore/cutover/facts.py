@@ -60,8 +60,10 @@ class ReverseFacts:
     lag_cells: int
     lag_seconds: float
     parked: int
-    #: Cells that it is done with: in the phase shadow it compares each with what the legacy store has.
-    passed: int = 0
+    #: Cells that it compared with what the legacy store has, while that was the authority.
+    equal: int = 0
+    different: int = 0
+    not_compared: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,3 +130,5 @@ class Facts:
     operations: tuple[OperationFacts, ...] | Unknown
     servers: tuple[ServerFacts, ...]
     writers: tuple[WriterFacts, ...] | Unknown
+    #: Changes that who writes the tables himself made since the legacy store is not the authority any more.
+    direct_changes: int | Unknown = 0

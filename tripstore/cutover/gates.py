@@ -9,7 +9,14 @@ from collections.abc import Iterator
 
 from tripstore.cutover.evidence_gates import backfill, comparisons, diff, indexes
 from tripstore.cutover.facts import Facts, Unknown, WriterFacts
-from tripstore.cutover.mirror_gates import mirror_lag, parked, rehearsal, reverse_lag, reverse_parked
+from tripstore.cutover.mirror_gates import (
+    direct_changes,
+    mirror_lag,
+    parked,
+    rehearsal,
+    reverse_lag,
+    reverse_parked,
+)
 from tripstore.cutover.settings import CutoverSettings
 from tripstore.cutover.verdicts import STATUS, Gate, GateVerdict, moment, unknown, verdict_of
 from tripstore.handover.authority import Backend
@@ -137,6 +144,7 @@ BACK: tuple[Gate, ...] = (
     capture,
     reverse_lag,
     reverse_parked,
+    direct_changes,
     buffered,
 )
 COMPLETE: tuple[Gate, ...] = (

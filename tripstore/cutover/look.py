@@ -24,6 +24,7 @@ from tripstore.backends.postgres.capture import read_state, verify
 from tripstore.backends.postgres.capture.gate import BARRIER, lock_class
 from tripstore.backends.postgres.handover.queue import Queue
 from tripstore.backends.postgres.wire.connections import connected
+from tripstore.backends.postgres.wire.wire import LegacyConnection
 from tripstore.backends.schemaless.shards import REVERSE_GROUP
 from tripstore.config import LegacyConfig
 from tripstore.cutover.facts import (
@@ -43,12 +44,15 @@ from tripstore.errors import TripstoreError
 from tripstore.facade.flags import FlagBook, Flags
 from tripstore.handover.authority import Authority
 from tripstore.handover.ports import ControlPort
+from tripstore.mirror.rehearsal import rehearsal_counts
 from tripstore.phase import Phase
 from validation.ledger import OperationCounts, ShadowLedger
 
 T = TypeVar("T")
 
 LOOK_SECONDS = 5.0
+#: The log of all days since the switch is read.
+LOG_SECONDS = 30.0
 #: The rate of comparisons is that of the hours that began within this time.
 RATE_HOURS = 1
 #: Until something copies and compares whole stores, nobody writes in these ledgers.
@@ -64,6 +68,13 @@ FROM pg_catalog.pg_locks AS l LEFT JOIN pg_catalog.pg_stat_activity AS a USING (
 WHERE l.locktype = 'advisory' AND l.granted AND l.objsubid = 2 AND l.objid = {BARRIER} AND l.classid = %s::oid
 AND l.database = (SELECT oid FROM pg_catalog.pg_database WHERE datname = pg_catalog.current_database())
 ORDER BY a.xact_start"""
+
+# While the gate is shut, what the reverse mirror writes has an origin, and nobody else's write is captured but one that
+# was only warned. A hand-over that was undone in between has raised the epoch: it counts from the decision.
+_DECIDED = """\
+SELECT epoch, since FROM tripstore.authority_history
+WHERE epoch > (SELECT max(epoch) FROM tripstore.authority_history WHERE backend = 'postgres') ORDER BY epoch LIMIT 1"""
+_DIRECT = "SELECT count(*) FROM tripstore.log WHERE at >= %s AND epoch >= %s AND origin IS NULL"
 
 
 class Looker:
@@ -89,13 +100,14 @@ class Looker:
 
     def facts(self) -> Facts:
         """Everything, as it is now."""
-        with ThreadPoolExecutor(10, thread_name_prefix="look") as pool:
+        with ThreadPoolExecutor(11, thread_name_prefix="look") as pool:
             begin = _Beginning(pool)
             authority = begin(self._control.authority)
             flags = begin(self._flags.find)
             capture = begin(self.capture)
             mirror = begin(self._mirror)
             writers = begin(self._writers)
+            direct_changes = begin(self._direct_changes)
             reverse = begin(self._reverse)
             indexes = begin(self._indexes)
             operations = begin(self._operations)
@@ -117,6 +129,7 @@ class Looker:
             operations=_unless_against_itself(operations.result(), flags.result()),
             servers=(self._postgres(found), *_all(servers.result())),
             writers=writers.result(),
+            direct_changes=direct_changes.result(),
         )
 
     def capture(self) -> CaptureFacts:
@@ -139,12 +152,21 @@ class Looker:
         rows = self._legacy.database.run(lambda found: found.rows(_WRITERS, (key,)), Deadline(LOOK_SECONDS))
         return tuple(WriterFacts(*row) for row in rows)
 
+    def _direct_changes(self) -> int:
+        def count(connection: LegacyConnection) -> int:
+            for epoch, since in connection.rows(_DECIDED):
+                return int(connection.rows(_DIRECT, (since, epoch))[0][0])
+            return 0  # Postgres is the authority
+
+        return self._legacy.database.run(count, Deadline(LOG_SECONDS))
+
     def _reverse(self) -> ReverseFacts | None:
         triggers = self._store.triggers
         if triggers.coordinator.find_group(REVERSE_GROUP) is None:
             return None
         living = living_workers(triggers.coordinator, self._store.config.triggers.lease_seconds)
         (status,) = triggers.status(REVERSE_GROUP)
+        rehearsed = rehearsal_counts(Ledgers(self._store.control))
         return ReverseFacts(
             is_running=status.record.state is not GroupState.HALTED,
             shards=len(status.shards),
@@ -153,7 +175,9 @@ class Looker:
             lag_cells=status.lag_cells,
             lag_seconds=status.lag_seconds,
             parked=status.parked,
-            passed=sum(shard.added_id or 0 for shard in status.shards),
+            equal=rehearsed.equal,
+            different=rehearsed.different,
+            not_compared=rehearsed.not_compared,
         )
 
     def _indexes(self) -> tuple[IndexFacts, ...]:

@@ -37,15 +37,18 @@ def parked(facts: Facts, settings: CutoverSettings) -> Iterator[GateVerdict]:
 
 
 def rehearsal(facts: Facts, settings: CutoverSettings) -> Iterator[GateVerdict]:
-    """The way back was walked before it is needed: the reverse mirror runs and has compared. What differs is parked."""
-    wanted = f"served, close behind, at least {settings.rehearsed_cells_min:,} cells compared"
+    """The way back was walked before it is needed: the reverse mirror runs and has compared. What differs is parked.
+
+    What was not compared, or passed by whatever else, is not evidence (I12).
+    """
+    wanted = f"served, close behind, at least {settings.rehearsed_cells_min:,} cells compared and equal"
     found = facts.reverse
     trouble = _reverse_trouble(facts, settings)
     if isinstance(found, Unknown) or found is None or trouble:
         yield verdict_of("rehearsal", False, trouble, wanted, _REVERSE_HINT)
         return
-    said = f"{found.passed:,} cells compared"
-    is_passed = found.passed >= settings.rehearsed_cells_min
+    said = f"{found.equal:,} cells equal, {found.different:,} different, {found.not_compared:,} not compared"
+    is_passed = found.equal >= settings.rehearsed_cells_min
     hint = "Let it run while rows change."
     yield verdict_of("rehearsal", is_passed, said, wanted, hint)
 
@@ -70,6 +73,19 @@ def reverse_parked(facts: Facts, settings: CutoverSettings) -> Iterator[GateVerd
     count = 0 if found is None else found.parked
     hint = "`tripstore mirror parked --reverse` lists them; mend why, then `tripstore mirror retry --all --reverse`."
     yield verdict_of("parked cells", not count, f"{count:,}", "0", hint)
+
+
+def direct_changes(facts: Facts, settings: CutoverSettings) -> Iterator[GateVerdict]:
+    """Behind the shut gate nobody wrote the tables: the mirror did not carry it, and nobody ever read it."""
+    found = facts.direct_changes
+    if isinstance(found, Unknown):
+        yield unknown("direct writers", found, "0 changes")
+        return
+    hint = (
+        "Rows of tripstore.log with origin NULL since the switch: Schemaless lacks them, Postgres would give them out. "
+        "Put through the facade what is to last, then --force: whatever stands in the tables is the authority's."
+    )
+    yield verdict_of("direct writers", not found, f"{found:,} changes", "0 changes", hint)
 
 
 def _reverse_trouble(facts: Facts, settings: CutoverSettings) -> str:

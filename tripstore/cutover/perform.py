@@ -16,7 +16,7 @@ from schemaless_core.control.audit import AuditLog
 from schemaless_core.errors import SchemalessError
 from schemaless_core.failpoints import reach
 from tripstore import metrics
-from tripstore.cutover.errors import CutoverUnsettled
+from tripstore.cutover.errors import CutoverCompleted, CutoverUnsettled
 from tripstore.cutover.plan import CLOSES, DECIDES, Direction
 from tripstore.errors import TripstoreError
 from tripstore.facade.flags import FlagBook, Flags
@@ -98,7 +98,7 @@ def perform(
     reach("cutover.begun")
     ear = _Ear(max_pause_seconds, hear, clock)
     try:
-        outcome, fault = _handed_over(ports, order.direction, switch_id, ear, sleep)
+        outcome, fault = _handed_over(ports, order.direction, switch_id, _but_for_completion(flags, ear.hear), sleep)
     except CutoverUnsettled:
         _ended(audit, order, ear, detail, "unknown")
         raise
@@ -126,13 +126,30 @@ def _mirrored_again(known: Flags) -> Flags:
     return replace(known, legacy_phase=Phase.DUALWRITE) if known.legacy_phase is Phase.OFF else known
 
 
+def _but_for_completion(flags: FlagBook, hear: Hear) -> Hear:
+    """No way back is decided while the migration is being completed.
+
+    Of the two, at least one always sees the other. The way back first sets the row to closing, then reads the flags;
+    the completion first sets the flag, then reads the row. Is the flag not set yet when it is read here, then the row
+    is read there after that, and has been closing, or is decided: the completion gives up. Is the row still open when
+    it is read there, then it is closed after that, and the flags are read here later still: the way back gives up.
+    """
+
+    def heard(step: Step) -> None:
+        hear(step)
+        if step is switch.BACK_DECIDE and flags.find().store_phase is Phase.COMPLETE:
+            raise CutoverCompleted("The migration is being completed.", hint="`tripstore cutover status`")
+
+    return heard
+
+
 def _handed_over(
-    ports: Ports, direction: Direction, switch_id: str, ear: _Ear, sleep: Callable[[float], None]
+    ports: Ports, direction: Direction, switch_id: str, hear: Hear, sleep: Callable[[float], None]
 ) -> tuple[Outcome, BaseException | None]:
     """What became of it; and what has to be raised when that is written down."""
     procedure = switch.switch if direction is Direction.FORWARD else switch.reverse
     try:
-        return run(procedure(ports, switch_id), ear.hear, sleep), None
+        return run(procedure(ports, switch_id), hear, sleep), None
     except (SchemalessError, TripstoreError) as error:
         return _settled(ports, direction, switch_id, str(error), sleep), None
     # Ctrl-C or a bug: nobody is to wait longer for that. It is raised again by whoever wrote it down.

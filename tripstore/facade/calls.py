@@ -76,9 +76,11 @@ class AuthorityCalls:
     def _ask_again(self, operation: str, refused: Sight, work: Operation[T], begun: float) -> T:
         """What this process goes by is of yesterday, or a hand-over goes on."""
         metrics.call_refused(refused.authority.backend.value)
-        answer = run(call_again(self._ports, refused.authority, work), _Patience(self._patience_seconds))
+        try:
+            answer = run(call_again(self._ports, refused.authority, work), _Patience(self._patience_seconds))
+        finally:
+            metrics.caller_paused(operation, time.perf_counter() - begun)
         self._known.learn_authority(answer.authority)
-        metrics.caller_paused(operation, time.perf_counter() - begun)
         return answer.value
 
     def _look(self) -> Authority:

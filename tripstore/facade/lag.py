@@ -12,7 +12,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Any
 
 #: What is known is believed so long. A process that was stopped knows nothing any more.
-BELIEVED_SECONDS = 1.0
+BELIEVED_SECONDS = 0.5
 #: Rows that are remembered; with more of them every read goes to the authority.
 ROWS_MAX = 10_000
 
@@ -46,6 +46,11 @@ class Lag:
             if not is_watched:
                 self._rows.clear()
                 self._has_dropped = False
+
+    def forget(self) -> None:
+        """The mirror is another one now."""
+        with self._lock:
+            self._seconds, self._known_at = math.inf, -math.inf
 
     def wrote(self, row_keys: Iterable[Any]) -> None:
         """This process has written, or may have."""

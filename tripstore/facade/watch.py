@@ -8,17 +8,19 @@ from __future__ import annotations
 
 import logging
 import math
+import random
 import threading
 import time
 from collections.abc import Callable
 
 from schemaless_core.errors import SchemalessError
 from tripstore import metrics
+from tripstore.backends.postgres.errors import LegacyUnavailable
 from tripstore.facade.arrivals import Arrivals
 from tripstore.facade.flags import FlagBook
 from tripstore.facade.known import Known
 from tripstore.facade.lag import Lag
-from tripstore.handover.authority import Backend
+from tripstore.handover.authority import Authority, Backend
 from tripstore.handover.ports import Ports
 from tripstore.handover.settle import settle, undo
 from tripstore.handover.steps import run
@@ -28,8 +30,8 @@ logger = logging.getLogger(__name__)
 LOOK_SECONDS = 0.5
 #: While a cohort reads from the mirror.
 LAG_SECONDS = 0.1
-#: Whether all servers of Schemaless are open, while it is the authority.
-SERVERS_SECONDS = 2.0
+#: Between two looks at whether both stores are what the row says, while that does not change.
+SETTLE_SECONDS = 2.0
 
 
 class Watch:
@@ -43,6 +45,7 @@ class Watch:
         lag: Lag,
         arrivals: Arrivals,
         is_open_at: Callable[[int], bool],
+        seen_authority: Callable[[], Authority],
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._ports = ports
@@ -51,7 +54,9 @@ class Watch:
         self._lag = lag
         self._arrivals = arrivals
         self._is_open_at = is_open_at
-        self._look_at_servers = -math.inf
+        self._seen_authority = seen_authority
+        self._settled_epoch: int | None = None
+        self._settle_at = -math.inf
         self._clock = clock
         self._failing: set[str] = set()
         self._begin()
@@ -101,7 +106,12 @@ class Watch:
 
     def _look_at_authority(self) -> None:
         control = self._ports.control
-        row = control.authority()
+        try:
+            row = control.authority()
+        except LegacyUnavailable:
+            # Was there a switch, Schemaless knows: nobody needs Postgres to go on there.
+            self._known.learn_authority(self._seen_authority())
+            raise
         if not row.is_open:
             if control.is_overdue(row):
                 logger.warning(
@@ -109,19 +119,26 @@ class Watch:
                     extra={"event": "cutover.overdue", "switch_id": row.switch_id, "epoch": row.epoch},
                 )
                 row = run(undo(self._ports, row))
-        elif row.backend is Backend.LEGACY:
-            row = control.obey()  # a look, and no more where it is obeyed
-        elif self._clock() >= self._look_at_servers:
-            self._look_at_servers = self._clock() + SERVERS_SECONDS
-            if not self._is_open_at(row.epoch):
-                logger.info("a server is not what the authority row says", extra={"event": "cutover.mended"})
-                row = run(settle(self._ports))
-            else:
-                row = control.obey()
+        elif row.epoch != self._settled_epoch or self._clock() >= self._settle_at:
+            row = self._settled(row)
         if row.is_open:
+            known = self._known.sight
             sight = self._known.learn_authority(row)
+            if known is not None and known.authority.backend is not sight.authority.backend:
+                self._lag.forget()
             metrics.authority_seen(row.epoch, row.backend.value)
             metrics.phase_seen(sight.phase)
+
+    def _settled(self, row: Authority) -> Authority:
+        """Make both stores what an open row says; where they are, that was a look. Not all processes at once."""
+        if row.backend is Backend.STORE and not self._is_open_at(row.epoch):
+            logger.info("a server is not what the authority row says", extra={"event": "cutover.mended"})
+            row = run(settle(self._ports))
+        else:
+            row = self._ports.control.obey()
+        self._settled_epoch = row.epoch
+        self._settle_at = self._clock() + SETTLE_SECONDS * random.uniform(0.75, 1.25)
+        return row
 
     def _look_at_flags(self) -> None:
         self._known.learn_flags(self._flags.find())

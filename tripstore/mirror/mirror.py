@@ -8,6 +8,7 @@ from contextlib import contextmanager
 
 from schemaless_core.cell import Cell, CellKey
 from schemaless_core.control.audit import AuditLog
+from schemaless_core.control.ledgers import Ledgers
 from schemaless_core.triggers.group import Group
 from tripstore.facade.facade import Facade
 from tripstore.handover.authority import Authority, Backend
@@ -17,6 +18,7 @@ from tripstore.mirror.draining import Drained, drain_forward, drain_reverse
 from tripstore.mirror.log_keeper import LogKeeper, days_keeper
 from tripstore.mirror.parked import ForwardParked, ParkedChanges, ReverseParked
 from tripstore.mirror.relays import Relay
+from tripstore.mirror.rehearsal import RehearsalLedger
 from tripstore.mirror.reverse import ReverseMirror, register_reverse
 from tripstore.mirror.row_ids import RowIds
 from tripstore.mirror.skipping import Skipping
@@ -54,6 +56,7 @@ class Mirror:
             legacy.as_mirror(),
             self._config.layout.parent.name,
             RowIds(authority, legacy.legacy_ids, self._facade.store, self._store_of),
+            RehearsalLedger(Ledgers(self._facade.store.control)),
         )
 
     def groups(self) -> Callable[[], Sequence[Group]]:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import random
 import time
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
@@ -28,6 +29,7 @@ from tripstore.backends.schemaless.shards import REVERSE_GROUP
 from tripstore.errors import TripstoreError
 from tripstore.handover.authority import Authority, Backend
 from tripstore.mirror.look import Held, Look
+from tripstore.mirror.rehearsal import ABSENT, DIFFERENT, EQUAL, NOT_COMPARED, RehearsalLedger
 from tripstore.mirror.row_ids import RowIds
 
 GROUP = REVERSE_GROUP
@@ -54,10 +56,12 @@ class RehearsalFailed(Conflict, TripstoreError):
 
     def __init__(self, cell: Cell, held: Held) -> None:
         key = f"({cell.row_key}, {cell.column_name}, {cell.ref_key})"
-        self.is_absent = held.cell is None and held.problem is None
-        what = "does not have it" if self.is_absent else "has another body under this key"
         if held.problem is not None:
-            what = f"cannot say what it has there: {held.problem}"
+            self.outcome, what = NOT_COMPARED, f"cannot say what it has there: {held.problem}"
+        elif held.cell is None:
+            self.outcome, what = ABSENT, "does not have it"
+        else:
+            self.outcome, what = DIFFERENT, "has another body under this key"
         super().__init__(f"Schemaless holds {key}, and Postgres, the authority, {what}.", hint="See `mirror show`.")
 
 
@@ -93,6 +97,7 @@ class ReverseMirror:
         legacy: CellStore,
         parent_column: str,
         row_ids: RowIds,
+        rehearsal: RehearsalLedger,
         *,
         threads: int = THREADS,
         budget_seconds: float = BUDGET_SECONDS,
@@ -103,6 +108,7 @@ class ReverseMirror:
         self._look = Look(legacy)
         self._parent_column = parent_column
         self._row_ids = row_ids
+        self.rehearsal = rehearsal
         self._threads = ThreadPoolExecutor(threads, thread_name_prefix="reverse")
         self._budget_seconds = budget_seconds
         self._clock = clock
@@ -132,8 +138,10 @@ class ReverseMirror:
         outcomes = {shard: _compared(cells, held[shard]) for shard, cells in runs.items()}
         if any(outcome.error for outcome in outcomes.values()) and self._authority() != row:
             return _none_delivered(runs, LookFailed("The authority moved meanwhile."))
-        for shard, outcome in outcomes.items():
-            _count_rehearsal(held[shard], outcome)
+        counted = sum((_counted(held[shard], outcome) for shard, outcome in outcomes.items()), Counter[str]())
+        for name, count in counted.items():
+            metrics.cells_reversed("rehearsal", name, count)
+        self.rehearsal.count(counted)
         return outcomes
 
     def _mirrored(self, runs: Runs) -> Outcomes:
@@ -199,12 +207,12 @@ def _compared(cells: Sequence[Cell], held: Sequence[Held]) -> Outcome:
     return Outcome(len(cells), None)
 
 
-def _count_rehearsal(held: Sequence[Held], outcome: Outcome) -> None:
-    unknown = sum(there.problem is not None for there in held[: outcome.done])
-    metrics.cells_reversed("rehearsal", "not_compared", unknown)
-    metrics.cells_reversed("rehearsal", "equal", outcome.done - unknown)
+def _counted(held: Sequence[Held], outcome: Outcome) -> Counter[str]:
+    """What came of each comparison."""
+    counted = Counter(EQUAL if there.problem is None else NOT_COMPARED for there in held[: outcome.done])
     if isinstance(outcome.error, RehearsalFailed):
-        metrics.cells_reversed("rehearsal", "absent" if outcome.error.is_absent else "different")
+        counted[outcome.error.outcome] += 1
+    return counted
 
 
 def _count_refusal(error: SchemalessError) -> None:

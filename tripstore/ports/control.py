@@ -56,7 +56,16 @@ class RealControlPort:
         return self._run(lambda connection: self._row.history(connection, limit))
 
     def close(self, found: Authority, closing: Authority) -> bool:
-        return self._change(self._row.close, found, closing)
+        """Forward, this thread is connected for the barrier before anybody has to wait."""
+        if found.backend is Backend.LEGACY:
+            self._barrier.prepare()
+        is_closed = False
+        try:
+            is_closed = self._change(self._row.close, found, closing)
+        finally:
+            if not is_closed:
+                self._barrier.give_up()
+        return is_closed
 
     def shut_gate(self, closing: Authority) -> bool:
         return self._run(lambda connection: self._row.shut_gate(connection, closing))
@@ -68,6 +77,7 @@ class RealControlPort:
         return self._change(self._row.change, closing, decided)
 
     def undo(self, closing: Authority, undone: Authority) -> bool:
+        self._barrier.give_up()
         return self._change(self._row.change, closing, undone)
 
     def obey(self) -> Authority:

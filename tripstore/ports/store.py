@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import logging
+import threading
 from collections.abc import Callable, Sequence
+from concurrent.futures import Future
 from typing import TypeVar
 
 from schemaless_core import BatchFailed, Cell, CellConflict, Datastore, InvalidCell, SchemalessError, StaleEpoch
@@ -31,6 +33,7 @@ class SchemalessPort:
         self.servers = tuple(datastore.clusters)
         self._datastore = datastore
         self._shards = Shards(datastore)
+        self._mine = _Mine()
         self._refused = refused
         self._log = datastore.as_copier()
         self._owner: tuple[int, Datastore] = (0, datastore.as_owner(0))
@@ -66,7 +69,11 @@ class SchemalessPort:
 
     def open(self, server: str, epoch: int) -> bool:
         """Open the shards of a cluster whose authority epoch is older; False: it did not answer."""
-        return self._shards.open(server, epoch)
+        if server == self.servers[0] or self._mine.opening_epoch != epoch:
+            # All of them at once: one that hangs keeps none of the others shut.
+            self._mine.opening = {name: self._opening(name, epoch) for name in self.servers}
+            self._mine.opening_epoch = epoch
+        return self._mine.opening[server].result()
 
     def close(self, server: str, epoch: int) -> bool:
         """Close the shards of a cluster to owners; whether it acknowledged that all are closed at this epoch."""
@@ -84,6 +91,19 @@ class SchemalessPort:
     def save_offset(self, shard: int, position: int) -> None:
         """Move the reverse mirror's offset forward."""
         self._shards.save(shard, position)
+
+    def _opening(self, server: str, epoch: int) -> Future[bool]:
+        """In a thread of its own, which nobody waits for at the end of the process."""
+        opened: Future[bool] = Future()
+
+        def work() -> None:
+            try:
+                opened.set_result(self._shards.open(server, epoch))
+            except BaseException as error:  # noqa: BLE001  # raised again by whoever asks for the result
+                opened.set_exception(error)
+
+        threading.Thread(target=work, name=f"open-{server}", daemon=True).start()
+        return opened
 
     def _is_takeable(self, cell: Cell) -> bool:
         """One cell that no store may hold would refuse the whole batch."""
@@ -112,6 +132,14 @@ class SchemalessPort:
     def _new_copier(self, epoch: int) -> Datastore:
         seconds = max(COPY_SECONDS, self._datastore.config.deadlines.put_seconds)
         return self._datastore.as_copier(epoch).using(deadline=seconds)
+
+
+class _Mine(threading.local):
+    """What one thread has begun to open."""
+
+    def __init__(self) -> None:
+        self.opening_epoch: int | None = None
+        self.opening: dict[str, Future[bool]] = {}
 
 
 def _warn_of(outcomes: Sequence[PutResult | SchemalessError]) -> None:

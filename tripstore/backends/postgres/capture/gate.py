@@ -1,10 +1,10 @@
 """The gate: whether anybody may write the mapped tables now. Sequences are outside MVCC, so that every snapshot knows.
 
 The sequence holds 4·epoch + state. A trigger on every partition looks at it before each statement, takes the lock as
-one of many, and looks again; its function runs only when the store is not plainly open. Who wrote before the gate
-began to close holds the lock, and goes on to the end of his transaction: the barrier waits for him. Others wait at the
-door until it is decided. Row capture asks too, without waiting: logical apply fires no triggers for statements, and a
-partition made later has none.
+one of many, and looks again; its function runs only when the store is not plainly open. Whoever has the lock is inside
+and goes on to the end of his transaction, while the gate is closing as well: it is shut behind the barrier alone, which
+waits for him. Others wait at the door while somebody waits for the barrier or holds it. Row capture asks too, without
+waiting: logical apply fires no triggers for statements, and a partition made later has none.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ _HINT = "Write through tripstore. A transaction that is refused during a switch 
 class GateState(IntEnum):
     CLOSED = 0  #: Nobody writes: the other store is the authority.
     OPEN = 1  #: Everybody writes.
-    CLOSING = 2  #: Who has written goes on to the end of his transaction; others wait.
+    CLOSING = 2  #: As open, until somebody has the barrier and shuts it.
 
 
 class Gate(NamedTuple):
@@ -80,7 +80,8 @@ def set_gate(connection: Connection, gate: Gate) -> None:
 def gate_function(datastore: str) -> Function:
     """Runs when the WHEN of the trigger holds.
 
-    Whoever has the lock is waited for by the barrier, when he took it a moment ago as well: he may go on. The reverse
+    First the lock, then the look: the barrier waits for whoever has the lock, so he may go on while the gate is
+    closing. Who has it already passes by the door: there he would wait for the barrier, and it for him. The reverse
     mirror writes behind a shut gate, but not behind the barrier.
     """
     k = lock_class(datastore)
@@ -90,20 +91,19 @@ BEGIN
     PERFORM pg_advisory_xact_lock_shared({k}, {BARRIER});
     RETURN NULL;
   END IF;
-  IF {_is_inside(k)} AND {GATE} % 4 IN (1, 2) THEN
+  IF NOT {_is_inside(k)} THEN
+    PERFORM pg_advisory_xact_lock_shared({k}, {DOOR});
+    PERFORM pg_advisory_xact_lock_shared({k}, {BARRIER});
+  END IF;
+  IF {GATE} % 4 IN (1, 2) THEN
     RETURN NULL;
   END IF;
-  PERFORM pg_advisory_xact_lock_shared({k}, {DOOR});
-  PERFORM pg_advisory_xact_lock_shared({k}, {BARRIER});
-  IF {_NOT_OPEN} THEN
-    IF {_is_warned(f"current_setting('{ORIGIN}', true)")}
-      AND (TG_TABLE_SCHEMA <> '{SCHEMA}' OR pg_trigger_depth() > 1) THEN
-      RAISE WARNING {literal(_WARNING)}, TG_TABLE_NAME USING ERRCODE = '{GATE_SHUT}', HINT = {literal(_HINT)};
-      RETURN NULL;
-    END IF;
-    {refuse(GATE_SHUT, _MESSAGE, _HINT, "TG_TABLE_NAME")}
+  IF {_is_warned(f"current_setting('{ORIGIN}', true)")}
+    AND (TG_TABLE_SCHEMA <> '{SCHEMA}' OR pg_trigger_depth() > 1) THEN
+    RAISE WARNING {literal(_WARNING)}, TG_TABLE_NAME USING ERRCODE = '{GATE_SHUT}', HINT = {literal(_HINT)};
+    RETURN NULL;
   END IF;
-  RETURN NULL;
+  {refuse(GATE_SHUT, _MESSAGE, _HINT, "TG_TABLE_NAME")}
 END
 """
     return Function(GATE_FUNCTION, body, SEARCH_PATH)
@@ -119,10 +119,10 @@ def gate_functions(datastore: str, *, warns: bool = False) -> list[Function]:
 
 
 def enter_function(datastore: str) -> Function:
-    """Runs when a put does not plainly enter at its epoch: who is inside goes on while the gate is closing.
+    """Runs when a put does not plainly enter at its epoch: whoever has the lock goes on while the gate is closing.
 
-    Others wait at the door as long as their epoch is not over. Who has waited there for too long is refused like those
-    who come too late: he looks who is the authority now.
+    Who has it not waits at the door as long as his epoch is not over. Who has waited there for too long is refused
+    like those who come too late: he looks who is the authority now.
     """
     k = lock_class(datastore)
     body = f"""
@@ -136,7 +136,7 @@ BEGIN
     BEGIN
       PERFORM pg_advisory_xact_lock_shared({k}, {DOOR});
       PERFORM pg_advisory_xact_lock_shared({k}, {BARRIER});
-      IF {GATE} = {_values("epoch", OPEN)} THEN
+      IF {GATE} IN ({_values("epoch", OPEN, CLOSING)}) THEN
         RETURN true;
       END IF;
     EXCEPTION WHEN lock_not_available THEN

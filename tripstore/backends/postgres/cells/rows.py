@@ -199,8 +199,8 @@ class LegacyIds:
         self.table, self.uuid, self.id = source.table.sql, quoted(source.uuid), quoted(source.id)
 
     def latest(self, key: str) -> str:
-        """Of a deleted row the pair is a cell of our own; a row that is there says its id itself."""
-        parts = [self.row(key), OwnCells(self.name).latest(key)]
+        """Of a row that was deleted the pair is a cell of our own, which stays when it comes back with another id."""
+        parts = [OwnCells(self.name).latest(key), self.row(key)]
         ranked = " UNION ALL ".join(f"SELECT {rank}, part.* FROM ({part}) AS part" for rank, part in enumerate(parts))
         return f"SELECT {FIELDS} FROM ({ranked}) AS cells (rank, {FIELDS}) ORDER BY rank LIMIT 1"
 

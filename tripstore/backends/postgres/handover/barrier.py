@@ -59,33 +59,40 @@ class Barrier:
     @property
     def is_held(self) -> bool:
         """As far as this thread knows: somebody may have ended it."""
-        return self._connection is not None
+        return self._connection is not None and not self._connection.is_idle
+
+    def prepare(self) -> LegacyConnection:
+        """Connect, while nobody waits yet: a server that is full is to cost no pause."""
+        self.release()
+        settings = self._database.settings
+        hold_seconds = self.max_pause_seconds + settings.idle_transaction_seconds
+        self._mine.connection = connection = self._database.connect_apart(
+            f"{settings.application} barrier", idle_in_transaction_session_timeout=f"{hold_seconds * 1000:.0f}"
+        )
+        return connection
 
     def take(self) -> bool:
         """Wait for it, but not behind a writer who has been inside for long already."""
-        self.release()
         self._mine.in_the_way = ""
-        settings = self._database.settings
-        hold_seconds = self.max_pause_seconds + settings.idle_transaction_seconds
-        connection = self._database.connect_apart(
-            f"{settings.application} barrier", idle_in_transaction_session_timeout=f"{hold_seconds * 1000:.0f}"
-        )
+        connection = self._connection
+        if connection is None or not connection.is_idle:
+            connection = self.prepare()
+        connection.deadline = self._deadline()
         try:
             is_taken = self._is_taken(connection)
         except BaseException:
-            self._database.part_with(connection)
+            self.release()
             raise
         if is_taken:
-            self._mine.connection = connection
             reach("barrier.taken")
-        else:
-            self._database.part_with(connection)
+        elif not connection.is_idle:
+            self.release()
         return is_taken
 
     def decide(self, closing: Authority, decided: Authority) -> bool:
         """Change the row where the barrier is held; with the commit the barrier goes. False: it was lost before."""
         connection = self._connection
-        if connection is None:
+        if connection is None or connection.is_idle:
             return False
         connection.deadline = self._deadline()
         try:
@@ -95,6 +102,11 @@ class Barrier:
         except Again:
             return False
         finally:
+            self.release()
+
+    def give_up(self) -> None:
+        """Nobody will take it: close a connection that holds nothing."""
+        if not self.is_held:
             self.release()
 
     def release(self) -> None:
