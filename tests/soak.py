@@ -35,6 +35,9 @@ PARTS: dict[str, list[str]] = {
     "capture under load": [*TESTS, "tests/chaos/test_capture_load.py"],
     "value corpus": [*TESTS, "tests/integration/test_value_corpus.py"],
     "explorer": [*TESTS, "tests/explorer"],
+    "switches": [*TESTS, "tests/chaos/test_switches.py", "tests/chaos/test_stopped_process.py"],
+    "facade machine": [*TESTS, "tests/property/test_facade_machine.py"],
+    "shadow reads": [*TESTS, "tests/integration/test_shadow_reads.py"],
     "4096 shards": [*TESTS, "tests/integration/test_many_shards.py"],
     "everything else": [
         *TESTS,
@@ -43,6 +46,7 @@ PARTS: dict[str, list[str]] = {
         "tests/integration",
         "tests/acceptance",
         "--ignore=tests/integration/test_many_shards.py",
+        "--ignore=tests/integration/test_shadow_reads.py",
     ],
 }
 BENCH = "bench"

@@ -26,6 +26,7 @@ from tests.legacy_backends import Company, company
 from tests.legacy_databases import PATIENT
 from tripstore.backends.postgres.capture.gate import BARRIER, Gate, GateState, lock_class
 from tripstore.backends.postgres.capture.migrate import _handed_in, migrate
+from tripstore.backends.postgres.errors import LegacyUnavailable
 from tripstore.backends.postgres.handover import authority as authority_sql
 from tripstore.backends.postgres.handover import barrier as barriers
 from tripstore.backends.postgres.handover.authority import gate_of
@@ -378,6 +379,50 @@ def test_the_barrier_lets_nobody_wait_behind_a_writer_who_is_old(
 
         assert f"pid {writer.info.backend_pid} " in barrier.in_the_way
         assert is_writable(trips)
+
+
+BARRIER_SESSIONS = """
+SELECT pid FROM pg_stat_activity WHERE datname = current_database() AND application_name LIKE '%barrier'"""
+
+
+def test_a_switcher_is_connected_for_the_barrier_before_he_closes_and_as_long_as_he_may_take_it(
+    trips: Company, control: RealControlPort, barrier: barriers.Barrier
+) -> None:
+    closing_ = FIRST.closing("x")
+    assert control.close(FIRST, closing_)
+    prepared = trips.legacy.sql(BARRIER_SESSIONS)
+    assert len(prepared) == 1
+    assert not barrier.is_held
+    assert not control.decide(closing_, closing_.decided())
+
+    assert control.undo(closing_, closing_.undone())
+
+    wait_until("its session is gone", lambda: trips.legacy.sql(BARRIER_SESSIONS) == [])
+    undone, again = control.obey(), FIRST.closing("again")
+    assert not control.close(FIRST, again)
+    wait_until("that of a loser, too", lambda: trips.legacy.sql(BARRIER_SESSIONS) == [])
+    assert control.close(undone, undone.closing("again"))
+    prepared = trips.legacy.sql(BARRIER_SESSIONS)
+    with session(trips) as writer:
+        rows(writer, "INSERT INTO trips (status) VALUES ('inside')")
+        assert not barrier.take()
+    assert barrier.take()
+    assert trips.legacy.sql(BARRIER_SESSIONS) == prepared
+
+
+def test_a_server_that_is_full_costs_no_pause(trips: Company) -> None:
+    """Nobody waits for a switcher who gets no connection for the barrier."""
+    trips.legacy.sql(WEAK.replace("weak", "crowded") + "; ALTER ROLE crowded CONNECTION LIMIT 1")
+    url = trips.legacy.url.replace(trips.legacy.url.split("//")[1].split("@")[0], "crowded:crowded")
+    with closing(LegacyDatabase(url, PATIENT)) as database:
+        control = RealControlPort(database, "trips")
+        assert control.authority() == FIRST
+
+        with pytest.raises(LegacyUnavailable):
+            control.close(FIRST, FIRST.closing("full"))
+
+        assert control.authority() == FIRST
+        assert gate(trips) == gate_of(FIRST)
 
 
 def test_threads_have_barriers_of_their_own(trips: Company, barrier: barriers.Barrier) -> None:

@@ -2,18 +2,29 @@
 
 from __future__ import annotations
 
+import math
+import threading
+import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 
+import psycopg2
 import pytest
 from psycopg2 import errors
 from psycopg2.extensions import connection as Connection  # noqa: N812
 
+from tests.chaos.actors import wait_until
+from tests.facades import Migration, migration
 from tests.legacy import FLAVOURS, Blocked, Legacy, captured, layout, legacy_server, refused
+from tests.stores import Stores
 from tripstore.backends.postgres.capture import sqlstates, verify
 from tripstore.backends.postgres.capture.gate import BARRIER, DOOR, Gate, GateState, lock_class, read_gate, set_gate
 from tripstore.backends.postgres.capture.install import GateFunctions
+from tripstore.backends.postgres.capture.names import GATE_FUNCTION
 from tripstore.backends.postgres.wire.connections import rows
+from tripstore.handover import switch
+from tripstore.handover.steps import Step, run
 from tripstore.local.postgres_programs import Flavour
 from tripstore.local.servers import LocalServers
 
@@ -349,3 +360,107 @@ def test_databases_of_one_server_have_gates_of_their_own(legacy: Legacy) -> None
         _, key = other.trip("free")
 
     assert other.versions(key) == [(1, "free")]
+
+
+# --- a whole switch, and the company writes all the time ---
+
+
+class Writers:
+    """Some of the company's services: short transactions, one after the other, whatever becomes of them."""
+
+    def __init__(self, legacy: Legacy) -> None:
+        self._legacy = legacy
+        self._stop = threading.Event()
+        self.commits = list[float]()
+        self.refusals = list[float]()
+
+    @contextmanager
+    def writing(self) -> Iterator[None]:
+        with ThreadPoolExecutor(3) as pool:
+            running = [pool.submit(self._write) for _ in range(3)]
+            try:
+                self.wait_for_more()
+                yield
+            finally:
+                self._stop.set()
+        for each in running:
+            each.result()
+
+    def wait_for_more(self) -> None:
+        """Until they have been answered for a while."""
+        before = len(self.commits) + len(self.refusals)
+        wait_until("they were answered", lambda: len(self.commits) + len(self.refusals) > before + 20)
+
+    def _write(self) -> None:
+        with session(self._legacy) as connection:
+            while not self._stop.is_set():
+                try:
+                    rows(connection, "INSERT INTO trips (status) VALUES ('a')")
+                    rows(connection, "UPDATE trips SET status = 'b' WHERE id = currval('trips_id_seq')")
+                    connection.commit()
+                    self.commits.append(time.monotonic())
+                except psycopg2.Error as error:
+                    if error.pgcode != sqlstates.GATE_SHUT:
+                        raise
+                    self.refusals.append(time.monotonic())
+                    connection.rollback()
+
+
+@pytest.fixture(params=["postgres", "postgres18"])
+def migrated(request: pytest.FixtureRequest, servers: LocalServers, stores: Stores) -> Iterator[Migration]:
+    with migration(servers, stores, postgres=request.param) as made:
+        yield made
+
+
+def switched(migrated: Migration, writers: Writers) -> tuple[switch.Outcome, float]:
+    """A switch whose tries are far enough apart for many to come in between; and when it came to shut the gate."""
+    shut_at = [math.inf]
+
+    def hear(step: Step) -> None:
+        if step is switch.BARRIER:
+            writers.wait_for_more()
+        if step is switch.SHUT:
+            shut_at[0] = time.monotonic()
+
+    outcome = run(switch.switch(migrated.duo.ports, "x", tries=2), hear)
+    return outcome, shut_at[0]
+
+
+def test_nobody_is_refused_before_the_gate_is_shut(migrated: Migration) -> None:
+    writers = Writers(migrated.legacy)
+    with writers.writing():
+        outcome, shut_at = switched(migrated, writers)
+        writers.wait_for_more()
+
+    assert outcome.is_decided, outcome
+    assert writers.refusals
+    assert min(writers.refusals) > shut_at > max(writers.commits)
+
+
+def undone(migrated: Migration) -> Writers:
+    """What became of writers during a switch that is undone: one of them stays inside."""
+    writers = Writers(migrated.legacy)
+    with session(migrated.legacy) as inside, writers.writing():
+        rows(inside, "INSERT INTO trips (status) VALUES ('stays')")
+        outcome, _ = switched(migrated, writers)
+        assert outcome.reason == "writers stay inside"
+        writers.wait_for_more()
+        rows(inside, "UPDATE trips SET status = 'goes on' WHERE status = 'stays'")
+        inside.commit()
+    return writers
+
+
+def test_nobody_is_refused_when_a_switch_is_undone(migrated: Migration) -> None:
+    writers = undone(migrated)
+
+    assert writers.refusals == []
+    assert migrated.legacy.sql("SELECT count(*) FROM trips") == [(len(writers.commits) + 1,)]
+
+
+def test_control_a_closing_gate_that_lets_nobody_in_refuses_them(migrated: Migration) -> None:
+    find = "SELECT pg_get_functiondef(%s::regproc)"
+    ((function,),) = migrated.legacy.sql(find, f"tripstore.{GATE_FUNCTION}")
+    assert function.count("% 4 IN (1, 2)") == 1
+    migrated.legacy.sql(function.replace("% 4 IN (1, 2)", "% 4 = 1"))
+
+    assert undone(migrated).refusals

@@ -123,6 +123,7 @@ def _hand_over(
         _refuse_complete(stores)
         if not dry_run:
             _settle(stores)
+            _refuse_complete(stores)
         planned = _planned(stores, direction)
         document = plan_document(planned)
         if dry_run or (planned.refusals and not force):
@@ -134,6 +135,11 @@ def _hand_over(
             click.echo(f"FORCED, though {len(forced)} gates refuse: {', '.join(forced)}.", err=True)
         seconds = stores.facade.config.mirror.max_pause_seconds
         ask(f"Make {direction.target.value} the authority? Callers wait for {seconds:g} s at most.", is_answered=yes)
+        if not yes:  # the answer may have come hours later
+            _refuse_complete(stores)
+            now = _planned(stores, direction)
+            if any(verdict.name not in forced for verdict in now.refusals):
+                return _show_plan(plan_document(now), as_json=as_json)
         done = _performed(stores, Order(direction, why, forced))
     if as_json:
         print_document(done)
@@ -182,8 +188,14 @@ def _settle(stores: Both) -> None:
 
 
 def _refuse_complete(stores: Both) -> None:
-    """Capture is gone and the tables are closed: whatever is forced, Postgres cannot be the authority."""
-    if stores.facade.flags.find().store_phase is Phase.COMPLETE:
+    """Capture is gone and the tables are closed: whatever is forced, Postgres cannot be the authority.
+
+    Unless it is, or a hand-over goes on: then whoever set the phase was killed before he could see that and set it
+    back. Nothing else was done yet, and the next switch sets the phase anew.
+    """
+    if stores.facade.flags.find().store_phase is not Phase.COMPLETE:
+        return
+    if stores.duo.ports.control.authority().is_open_for(Backend.STORE):
         raise Refused("The migration is complete: there is no way back.", hint="Postgres has missed writes since then.")
 
 

@@ -18,8 +18,9 @@ from tripstore.cli.progress import waiting
 from tripstore.cli.questions import Refused
 from tripstore.cutover.complete import Completion
 from tripstore.cutover.evidence import Evidence, gather
+from tripstore.cutover.facts import Facts
 from tripstore.cutover.gates import complete_verdicts
-from tripstore.cutover.verdicts import refusals
+from tripstore.cutover.verdicts import GateVerdict, refusals
 from tripstore.ports.control import RealControlPort
 
 #: Lines of the authority row's history in the evidence.
@@ -53,20 +54,30 @@ def complete(
     """
     with both(settings) as stores:
         name = stores.facade.config.core.datastore
-        with waiting("looking at both stores"):
-            facts = stores.looker.facts()
-        verdicts = complete_verdicts(facts, stores.facade.config.cutover)
+        facts, verdicts = _judged(stores)
         target = file or Path(f"tripstore-evidence-{name}-{datetime.now(UTC):%Y%m%dT%H%M%SZ}.json")
         if target.exists():
             raise InvalidRequest(f"{target} is there already.", hint="Name another file: evidence is not overwritten.")
         completion = Completion(
-            stores.legacy, stores.facade.store, stores.facade.flags, why, lambda: _evidence(stores), target
+            stores.legacy,
+            stores.facade.store,
+            stores.facade.flags,
+            why,
+            lambda: _evidence(stores),
+            target,
+            facts.authority,
+            stores.duo.ports.control.authority,
         )
         document = completion_document(name, completion, gate_documents(verdicts), str(target))
         if refusals(verdicts):
             return _refused(document, as_json=as_json)
         if not dry_run:
             _ask_for_name(name, datastore)
+            if datastore is None:  # the answer may have come hours later
+                _facts, verdicts = _judged(stores)
+                if refusals(verdicts):
+                    document = completion_document(name, completion, gate_documents(verdicts), str(target))
+                    return _refused(document, as_json=as_json)
             for step in completion.perform():
                 click.echo(f"done: {step.sentence}", err=True)
             document = completion_document(name, completion, gate_documents(verdicts), str(target), is_done=True)
@@ -75,6 +86,12 @@ def complete(
     else:
         print_completion(document)
     return Exit.FINE
+
+
+def _judged(stores: Both) -> tuple[Facts, list[GateVerdict]]:
+    with waiting("looking at both stores"):
+        facts = stores.looker.facts()
+    return facts, complete_verdicts(facts, stores.facade.config.cutover)
 
 
 def _refused(document: CompletionDocument, *, as_json: bool) -> Exit:

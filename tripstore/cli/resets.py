@@ -1,4 +1,7 @@
-"""What a reset of a group's offsets would do: how many cells are delivered again, how many are never delivered."""
+"""What a reset of a group's offsets would do: how many cells are delivered again, how many are never delivered.
+
+And which groups are not reset like that, nor removed: the store's own.
+"""
 
 from __future__ import annotations
 
@@ -11,9 +14,12 @@ from schemaless_core.answers import Location
 from schemaless_core.datastore import Datastore
 from schemaless_core.triggers.registry import Start
 from schemaless_core.triggers.triggers import ShardOfGroup
+from tripstore.cli.questions import Refused
 
 #: Pages asked for in one call.
 _SHARDS_PER_CALL = 256
+#: Before the colon of a group of the store's own; no trigger's name has one.
+_MIRROR, _INDEX = "mirror", "index"
 
 
 class ShardReset(msgspec.Struct, frozen=True):
@@ -35,6 +41,34 @@ class ResetDocument(msgspec.Struct, frozen=True):
     again: int
     skipped: int
     shards: list[ShardReset]
+
+
+def check_reset(group: str, to: Start) -> None:
+    """The reverse mirror skips nothing: what it skipped was acknowledged, and would be gone on the way back."""
+    if group.partition(":")[0] != _MIRROR or ":" not in group or to == "beginning":
+        return
+    raise Refused(
+        f"{group} skips nothing: Postgres would lack what Schemaless has, and the way back lose it.",
+        hint="`--to beginning` has it look at all cells again. Cells in its way: `tripstore mirror parked --reverse`.",
+    )
+
+
+def check_removal(group: str) -> None:
+    """What a group of the store's own knows is part of the store."""
+    kind, colon, name = group.partition(":")
+    if not colon:
+        return
+    if kind == _MIRROR:
+        hint = (
+            "It is needed until `tripstore cutover complete`, which removes it. To have it look at all cells again:"
+            f" `tripstore triggers reset {group} --to beginning`."
+        )
+    elif kind == _INDEX:
+        index = name.partition(":")[0]
+        hint = f"`tripstore index drop {index}` takes a version away, `tripstore index verify {index}` mends one."
+    else:
+        hint = "`tripstore triggers status` shows it."
+    raise Refused(f"{group} is the store's own group; nothing was changed.", hint=hint)
 
 
 def planned_reset(datastore: Datastore, group: str, to: Start, shards: Sequence[int] | None) -> ResetDocument:

@@ -32,8 +32,8 @@ from tripstore.cli.exits import Exit
 from tripstore.cli.groups import GroupView, look_at_groups, screen, shard_screen
 from tripstore.cli.options import Group, Settings, json_option, pass_settings
 from tripstore.cli.parked import parked
-from tripstore.cli.questions import ask, yes_option
-from tripstore.cli.resets import ResetDocument, ShardReset, planned_reset
+from tripstore.cli.questions import Refused, ask, yes_option
+from tripstore.cli.resets import ResetDocument, ShardReset, check_removal, check_reset, planned_reset
 from tripstore.cli.tables import console, show, table
 
 WATCH_SECONDS = 2.0
@@ -224,13 +224,15 @@ def reset(
 ) -> None:
     """Set a group's offsets: backwards, and cells are delivered again; forwards, and cells are skipped.
 
-    Parked cells stay parked. Workers may run meanwhile; they start anew at the new offsets.
+    Parked cells stay parked. Workers may run meanwhile; they start anew at the new offsets. The mirror's own group goes
+    to the beginning only: what it skipped, Postgres would lack on the way back.
 
     \b
     Example:
       tripstore triggers reset bill_rider --to beginning --dry-run
       tripstore triggers reset bill_rider --to 2026-03-01T12:00:00+00:00 --shard 7 --shard 8
     """
+    check_reset(group, place)
     with settings.open() as datastore:
         _check_shards(shards, datastore.config.shards)
         chosen = sorted(set(shards)) or None
@@ -251,20 +253,31 @@ def reset(
 
 @triggers.command()
 @click.argument("group")
+@click.option("--with-parked", is_flag=True, help="Even if cells are parked: nobody will deliver them.")
 @click.option("--dry-run", is_flag=True, help="Say what would be forgotten and change nothing.")
 @yes_option
 @json_option
 @pass_settings
-def remove(settings: Settings, group: str, dry_run: bool, yes: bool, as_json: bool) -> None:
-    """Forget a group: its offsets, its leases and its parked cells. Run again, it is a new one.
+def remove(settings: Settings, group: str, with_parked: bool, dry_run: bool, yes: bool, as_json: bool) -> None:
+    """Forget a group: its offsets and its leases. Run again, it is a new one.
+
+    Refused while cells of it are parked, unless --with-parked says that they are to be forgotten, and for groups of the
+    store's own.
 
     \b
     Example:
       tripstore triggers remove bill_rider
+      tripstore triggers remove bill_rider --with-parked
     """
+    check_removal(group)
     with settings.open() as datastore:
         [seen] = datastore.triggers.status(group)
         if not dry_run:
+            if seen.parked and not with_parked:
+                raise Refused(
+                    f"{seen.parked:,} cells of {group} are parked; nothing was changed.",
+                    hint=f"`tripstore triggers retry {group} --all`, or say --with-parked: nobody will deliver them.",
+                )
             ask(f"Forget {group}, its offsets and {seen.parked:,} parked cells?", is_answered=yes)
             datastore.triggers.remove(group)
     if as_json:

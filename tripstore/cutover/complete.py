@@ -24,9 +24,10 @@ from tripstore.backends.schemaless.shards import REVERSE_GROUP
 from tripstore.config import LegacyConfig
 from tripstore.cutover.errors import CompletionOvertaken
 from tripstore.cutover.evidence import Evidence, export
+from tripstore.cutover.facts import Unknown
+from tripstore.errors import TripstoreError
 from tripstore.facade.flags import FlagBook, Flags
 from tripstore.handover.authority import Authority, Backend
-from tripstore.errors import TripstoreError
 from tripstore.phase import Phase
 
 PHASE = "complete.phase"
@@ -51,7 +52,7 @@ class Completion:
     evidence: Callable[[], Evidence]
     file: Path
     #: As it was when the gates were looked at, and as it is.
-    planned: Authority
+    planned: Authority | Unknown
     authority: Callable[[], Authority]
 
     def steps(self) -> list[CompletionStep]:
