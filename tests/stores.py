@@ -11,7 +11,7 @@ from typing import Any, Literal, cast
 
 from schemaless_core import CellStore, Datastore, Json, MemoryStore
 from schemaless_core.indexes.definition import load_definitions
-from tests.facades import FACADES, Facades
+from tests.facades import FACADES, FACADES_IN_SHORT, Facades
 from tests.legacy_databases import FLAVOURS, free_backend, postgres_server
 from tripstore.backends.postgres.backend import PostgresBackend
 from tripstore.local.replication import Cluster
@@ -22,7 +22,9 @@ SERVER_ENGINES: tuple[ServerEngine, ...] = ("mariadb", "mysql")
 DATASTORE_ENGINES = ("sqlite", *SERVER_ENGINES)
 STORE_ENGINES = ("memory", *DATASTORE_ENGINES)
 #: Whatever shows the cell store; on Postgres with free columns.
-CELL_STORES = (*STORE_ENGINES, *FLAVOURS, *FACADES)
+CELL_STORES = (*STORE_ENGINES, *FLAVOURS, *FACADES_IN_SHORT)
+#: The same with a facade in every phase.
+EVERY_CELL_STORE = (*STORE_ENGINES, *FLAVOURS, *FACADES)
 
 #: Two cores carry the servers, their replicas and the tests: what is not about deadlines gets generous ones.
 PATIENT = {

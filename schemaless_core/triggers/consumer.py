@@ -18,7 +18,7 @@ from schemaless_core.engine.groups import ParkedCell, Step
 from schemaless_core.errors import BatchFailed, LogHole, NodeUnavailable, SchemalessError, StaleEpoch, Unavailable
 from schemaless_core.failpoints import reach
 from schemaless_core.shardlog import ShardLog
-from schemaless_core.standing import ShardHead
+from schemaless_core.standing import ShardHead, ShardStatus
 from schemaless_core.triggers.coordinator import Lease
 from schemaless_core.triggers.delivery import Delivery
 from schemaless_core.triggers.group import Group, Outcome
@@ -39,6 +39,8 @@ PAUSES_MAX = 9
 PAUSE_SECONDS_MAX = 5.0
 #: After a page or a saving that failed, and after one that had nothing although there is something.
 REST_SECONDS = 0.2
+#: Whoever closes shards to owners waits for their offsets, and gives up after about so long.
+HURRY_SECONDS = 3.0
 
 
 class Consumer:
@@ -150,7 +152,9 @@ class Consumer:
         """Offsets are saved in bundles; at once where somebody waits for it."""
         now = self._clock()
         hurries = any(
-            (held.is_leaving or held.parking) and not held.is_saved and held.save_not_before <= now
+            (held.is_leaving or held.parking or now < held.hurried_until)
+            and not held.is_saved
+            and held.save_not_before <= now
             for held in self._active.values()
         )
         if hurries or now - self._saved_at >= self._config.checkpoint_seconds:
@@ -162,6 +166,8 @@ class Consumer:
         for shard, head in heads.items():
             if (held := self._held.get(shard)) is None:
                 continue
+            if held.is_open and head.state.status == ShardStatus.COPY.value:
+                held.hurried_until = self._clock() + HURRY_SECONDS
             held.status = head.state.status
             if head.state.epoch > held.shard_epoch and held.in_flight is None:
                 self._claim_anew(held)

@@ -29,6 +29,8 @@ class Held:
     head: int = 0
     #: RW, COPY, RO or MOVED, as the shard said last.
     status: str = ShardStatus.RW.value
+    #: Somebody waits until then for its offset to come to its head: it was closed to owners a moment ago.
+    hurried_until: float = 0.0
     attempts: int = 0
     not_before: float = 0.0
     #: After a saving that failed.

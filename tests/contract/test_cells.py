@@ -23,6 +23,9 @@ from schemaless_core import (
     PutResult,
 )
 from tests.factories import make_cell, make_trip
+from tests.stores import EVERY_CELL_STORE
+
+pytestmark = pytest.mark.parametrize("cell_store", EVERY_CELL_STORE, indirect=True)
 
 
 def test_a_put_cell_is_read_back_equal(store: CellStore) -> None:

@@ -381,33 +381,41 @@ def test_the_barrier_lets_nobody_wait_behind_a_writer_who_is_old(
         assert is_writable(trips)
 
 
-BARRIER_SESSIONS = """
-SELECT pid FROM pg_stat_activity WHERE datname = current_database() AND application_name LIKE '%barrier'"""
+def barrier_sessions(trips: Company) -> set[int]:
+    """Sessions that hold the barrier, or may come to hold it."""
+    mine = "datname = current_database() AND application_name LIKE '%barrier'"
+    return {pid for (pid,) in trips.legacy.sql(f"SELECT pid FROM pg_stat_activity WHERE {mine}")}
 
 
-def test_a_switcher_is_connected_for_the_barrier_before_he_closes_and_as_long_as_he_may_take_it(
+def test_a_switcher_is_connected_for_the_barrier_from_before_he_closes_until_it_is_undone(
     trips: Company, control: RealControlPort, barrier: barriers.Barrier
 ) -> None:
+    others = barrier_sessions(trips)  # of threads of other tests
     closing_ = FIRST.closing("x")
     assert control.close(FIRST, closing_)
-    prepared = trips.legacy.sql(BARRIER_SESSIONS)
-    assert len(prepared) == 1
+    (prepared,) = barrier_sessions(trips) - others
     assert not barrier.is_held
     assert not control.decide(closing_, closing_.decided())
-
-    assert control.undo(closing_, closing_.undone())
-
-    wait_until("its session is gone", lambda: trips.legacy.sql(BARRIER_SESSIONS) == [])
-    undone, again = control.obey(), FIRST.closing("again")
-    assert not control.close(FIRST, again)
-    wait_until("that of a loser, too", lambda: trips.legacy.sql(BARRIER_SESSIONS) == [])
-    assert control.close(undone, undone.closing("again"))
-    prepared = trips.legacy.sql(BARRIER_SESSIONS)
     with session(trips) as writer:
         rows(writer, "INSERT INTO trips (status) VALUES ('inside')")
         assert not barrier.take()
     assert barrier.take()
-    assert trips.legacy.sql(BARRIER_SESSIONS) == prepared
+    assert barrier_sessions(trips) - others == {prepared}
+
+    barrier.release()
+    with session(trips) as writer:
+        rows(writer, "INSERT INTO trips (status) VALUES ('inside')")
+        assert not barrier.take()
+    assert control.undo(closing_, closing_.undone())
+    wait_until("his session is gone", lambda: barrier_sessions(trips) <= others)
+
+
+def test_who_does_not_get_to_close_needs_no_barrier(trips: Company, control: RealControlPort) -> None:
+    others = barrier_sessions(trips)
+
+    assert not control.close(replace(FIRST, epoch=2), FIRST.closing("late"))
+
+    wait_until("his session is gone", lambda: barrier_sessions(trips) <= others)
 
 
 def test_a_server_that_is_full_costs_no_pause(trips: Company) -> None:

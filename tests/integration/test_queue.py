@@ -167,7 +167,7 @@ def test_one_that_fails_again_and_again_is_left_for_longer(trips: Company, port:
         lease = "SELECT extract(epoch FROM claimed_until - now())::int, attempts FROM tripstore.queue"
         leases += trips.legacy.sql(lease)
 
-    assert leases == [(2, 1), (4, 2), (8, 3), (16, 4), (16, 5), (16, 6)]
+    assert leases == [(2, 1), (4, 2), (8, 3), (16, 4), (32, 5), (64, 6)]
 
 
 def test_the_epoch_of_a_claim_is_that_of_the_row(trips: Company, port: RealLegacyPort) -> None:

@@ -126,3 +126,18 @@ def test_functions_are_given_the_store_that_the_worker_is_given(datastore: Datas
     assert given.get_cell(row, "BILL", 1) is None
     assert given.get_cell(elsewhere, "BILL", 1) is not None
     assert datastore.get_cell(elsewhere, "BILL", 1) is None
+
+
+def test_offsets_are_saved_at_once_for_whoever_has_closed_the_shards(datastore_engine: str, stores: Stores) -> None:
+    """A hand-over waits for them while nobody can write."""
+    patient = {**quick(), "checkpoint_seconds": 3600.0}
+    with Datastore.open(stores.config(datastore_engine, shards=SHARDS, triggers=patient)) as store:
+        store.create_schema(status=ShardStatus.COPY)
+        open_all(store, 2)
+        with working(store, [noting(notebook := Notebook())]):
+            rows = copied(store)
+            wait_until("all is delivered", lambda: len(notebook.cells) == len(rows))
+            (status,) = store.triggers.status("noted")
+            assert status.lag_cells, "there is nothing to wait for"
+            close_all(store, 100)
+            wait_until_caught_up(store, "noted")

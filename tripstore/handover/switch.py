@@ -14,7 +14,7 @@ from tripstore.handover.ports import Ports
 from tripstore.handover.steps import Step, Steps
 
 LOOK = Step("switch.look", "read the authority row")
-CLOSE = Step("switch.close", "set the gate of Postgres and the row to closing: who is not inside waits at the door")
+CLOSE = Step("switch.close", "set the gate of Postgres and the row to closing")
 BARRIER = Step("switch.barrier", "wait for the writers inside, let nobody in", pause_seconds=0.05)
 SHUT = Step("switch.shut", "close the gate of Postgres")
 DECIDE = Step("switch.decide", "decide: Schemaless is the authority; the barrier goes")

@@ -56,7 +56,9 @@ class AuthorityRow:
     def __init__(self, datastore: str) -> None:
         holders = _HOLDERS.format(k=lock_class(datastore) & 0xFFFFFFFF)
         self._look = _LOOK.format(holders=holders)
-        self._obey = "; ".join([_LOCK, _END_HOLDERS.format(holders=holders), _OBEY_GATE])
+        # The gate first: whoever waits at the door comes out to what it says.
+        ended = _END_HOLDERS.format(holders=holders)
+        self._obey = "; ".join([_LOCK, _OBEY_GATE, ended, f"SELECT {_FIELDS}, NULL FROM tripstore.authority"])
 
     def find(self, connection: LegacyConnection) -> Authority:
         return _authority(connection.rows(_ROW)[0])
@@ -66,7 +68,7 @@ class AuthorityRow:
         return [_authority(row) for row in connection.rows(_HISTORY, (limit,))]
 
     def close(self, connection: LegacyConnection, found: Authority, closing: Authority) -> bool:
-        """The gate moves at once, before the row is committed: who comes in between waits at the door."""
+        """The gate moves at once, before the row is committed: who comes in between is waited for by the barrier."""
         if found.backend is not Backend.LEGACY:
             return self.change(connection, found, closing)
         packet, values = _change(found, closing)
