@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import signal
+import sys
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,15 +16,17 @@ import pytest
 
 from schemaless_core.control.audit import AuditEntry, AuditLog
 from schemaless_core.failpoints import ENVIRONMENT_VARIABLE, use_folder
-from tests.acceptance.migrations import Migration, copied, migration_template
+from tests.acceptance.migrations import CUTOVER, Migration, copied, migration_template
 from tests.chaos.actors import wait_until
 from tripstore.backends.postgres.capture.names import FIRST, LAST, LOGGED
 from tripstore.backends.postgres.capture.sqlstates import GATE_SHUT
 from tripstore.backends.postgres.handover.closing import ROWS, STATEMENTS, are_closed
 from tripstore.backends.postgres.layout.reading import load_layout
 from tripstore.backends.postgres.wire.connections import connected
+from tripstore.cutover.gates import writers
 from tripstore.handover import switch
 from tripstore.local.servers import LocalServers
+from tripstore.phase import Phase
 
 FORCED = ("--force", "--why", "a test", "--yes")
 WRITE = "UPDATE trips SET status = 'completed' WHERE id = 1"
@@ -185,6 +188,61 @@ def test_a_dry_run_and_a_question_without_an_answer_change_nothing(migration: Mi
 
     assert migration.authority == "postgres"
     assert audited(migration) == []
+
+
+@pytest.mark.parametrize("is_forced", [False, True], ids=["", "forced"])
+def test_a_gate_that_refuses_only_after_the_answer_refuses(
+    migration: Migration, monkeypatch: pytest.MonkeyPatch, is_forced: bool
+) -> None:
+    """The question may wait for hours; --force overrules what was shown, and no other gate."""
+    migration.configure(cutover=CUTOVER | {"writer_seconds_max": 0.001})
+    if not is_forced:
+        monkeypatch.setattr("tripstore.cutover.gates.FORWARD", (writers,))
+    with migration.connection(autocommit=False) as writer, writer.cursor() as cursor:
+
+        def answer(_question: str, *, is_answered: bool) -> None:
+            assert not is_answered
+            cursor.execute(WRITE)
+
+        monkeypatch.setattr("tripstore.cli.cutover.ask", answer)
+        options = ("--force", "--why", "a test") if is_forced else ()
+        document = migration.run("cutover", "switch", *options, "--json", code=4).document
+        writer.rollback()
+
+    assert "writers" in refused(document)
+    assert audited(migration) == []
+    assert_untouched(migration)
+
+
+def test_an_end_whose_gates_refuse_after_the_answer_is_refused(
+    migration: Migration, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    migration.run("cutover", "switch", *FORCED)
+
+    def type_name(_question: str, **_options: Any) -> str:
+        migration.ask("UPDATE tripstore.authority SET epoch = epoch + 1, target = 'postgres', switch_id = 'theirs'")
+        return "trips"
+
+    monkeypatch.setattr(sys.stdin, "isatty", lambda: True)
+    monkeypatch.setattr("click.prompt", type_name)
+    document = migration.run("cutover", "complete", "--json", code=4).document
+
+    assert refused(document) == {"authority"}
+    assert document["is_done"] is False
+    assert list(migration.shell.folder.glob("*evidence*")) == []
+    with migration.store() as store:
+        assert store.facade.flags.find().store_phase is Phase.LIVE
+
+
+def test_a_phase_that_says_complete_while_postgres_is_the_authority_has_a_way_out(migration: Migration) -> None:
+    """Whoever completes and is killed before he looks at the row: meanwhile a colleague went back."""
+    with migration.store() as store:
+        store.facade.flags.change(lambda flags: flags.with_phase(Phase.COMPLETE), "test.phase")
+
+    migration.run("cutover", "switch", *FORCED)
+
+    assert migration.authority == "schemaless"
+    assert migration.run("phase", "show", "--json").document["phase"] == "live"
 
 
 def test_the_way_back_from_where_authority_is_already_is_refused(migration: Migration) -> None:

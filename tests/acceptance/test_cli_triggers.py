@@ -136,6 +136,13 @@ def test_triggers_run_are_looked_at_and_a_poison_cell_is_parked_shown_and_retrie
     after = shop.call("triggers", "status", "--json")
     assert (after.code, after.document["workers"], after.document["groups"][0]["unserved"]) == (1, 0, SHARDS)
 
+    kept = shop.call("triggers", "remove", "noted", "--yes")
+    assert (kept.code, "1 cells of noted are parked" in kept.complaint) == (4, True)
+    assert "--with-parked" in kept.complaint
+    assert len(datastore.triggers.parked("noted")) == 1
+    gone = shop.call("triggers", "remove", "noted", "--with-parked", "--yes", "--json")
+    assert (gone.code, gone.document["parked"]) == (0, 1)
+
 
 def read(url: str) -> str:
     with urlopen(url, timeout=10) as answer:
@@ -253,6 +260,43 @@ def test_a_removed_group_is_forgotten(shop: Shell, registered: Datastore) -> Non
     assert shop.call("triggers", "remove", "noted", "--yes", "--json").document["is_done"] is True
 
     assert registered.triggers.coordinator.groups() == {}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "way_out"),
+    [
+        ("reset mirror:reverse --to now --yes", "--to beginning"),
+        ("reset mirror:reverse --to now --dry-run", "--to beginning"),
+        ("reset mirror:reverse --to 2026-03-01T12:00:00+00:00 --shard 1 --yes", "--to beginning"),
+        ("remove mirror:reverse --yes", "cutover complete"),
+        ("remove mirror:reverse --with-parked --yes", "cutover complete"),
+        ("remove index:riders:v2 --yes", "index drop riders"),
+    ],
+)
+def test_i1_a_group_of_the_stores_own_skips_and_forgets_nothing(
+    shop: Shell, datastore: Datastore, arguments: str, way_out: str
+) -> None:
+    """What the reverse mirror skips was acknowledged, and the way back would lose it."""
+    for group in ("mirror:reverse", "index:riders:v2"):
+        datastore.triggers.register_group(group, "beginning")
+    datastore.put_cells(new_cells(10))
+
+    ran = shop.call("triggers", *arguments.split())
+
+    assert ran.code == 4
+    assert way_out in ran.complaint
+    for status in datastore.triggers.status():
+        assert sum(shard.lag_cells or 0 for shard in status.shards) == 10
+    assert set(datastore.triggers.coordinator.groups()) == {"mirror:reverse", "index:riders:v2"}
+
+
+def test_the_reverse_mirror_may_look_at_everything_again(shop: Shell, datastore: Datastore) -> None:
+    datastore.put_cells(new_cells(10))
+    datastore.triggers.register_group("mirror:reverse", "now")
+
+    ran = shop.call("triggers", "reset", "mirror:reverse", "--to", "beginning", "--yes", "--json")
+
+    assert (ran.code, ran.document["again"]) == (0, 10)
 
 
 def test_nothing_is_parked_and_nothing_retried_where_nothing_failed(shop: Shell, registered: Datastore) -> None:

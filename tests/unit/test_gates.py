@@ -30,7 +30,7 @@ from tripstore.phase import Phase
 NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)
 SETTINGS = CutoverSettings()
 SILENT = Unknown("it does not answer")
-REVERSE = ReverseFacts(True, 64, unserved=0, unknown=0, lag_cells=3, lag_seconds=0.1, parked=0, passed=5000)
+REVERSE = ReverseFacts(True, 64, unserved=0, unknown=0, lag_cells=3, lag_seconds=0.1, parked=0, equal=5000)
 INDEX = IndexFacts("driver_partner_index", 1, NOW - timedelta(hours=1))
 OPERATION = OperationFacts("get_cell_latest", 5000, 0, 12, 40.0)
 JOB = JobFacts(NOW - timedelta(hours=2), True, 1_000_000)
@@ -116,7 +116,8 @@ FORWARD: dict[str, list[dict[str, object]]] = {
         {"reverse": replace(REVERSE, unknown=1)},
         {"reverse": replace(REVERSE, lag_cells=501)},
         {"reverse": replace(REVERSE, lag_seconds=1.5)},
-        {"reverse": replace(REVERSE, passed=99)},
+        {"reverse": replace(REVERSE, equal=99)},
+        {"reverse": replace(REVERSE, equal=99, different=5000, not_compared=5000)},
     ],
     "parked cells": [{"reverse": replace(REVERSE, parked=1)}],
     "comparisons": [{"operations": ()}, {"operations": SILENT}],
@@ -160,6 +161,8 @@ BACK = [
     ("reverse mirror", {"reverse": replace(REVERSE, unserved=64)}),
     ("reverse mirror", {"reverse": replace(REVERSE, lag_cells=501)}),
     ("parked cells", {"reverse": replace(REVERSE, parked=1)}),
+    ("direct writers", {"direct_changes": 1}),
+    ("direct writers", {"direct_changes": SILENT}),
     ("buffered cells", {"buffered": 2}),
 ]
 
@@ -204,6 +207,21 @@ def test_reads_that_were_not_compared_are_none_that_are_equal() -> None:
     (refused,) = judged(replace(FINE, operations=(replace(OPERATION, compared=10, not_compared=1_000_000),)))
 
     assert "1,000,000 not compared" in refused.said
+
+
+def test_cells_that_were_not_compared_are_no_rehearsal() -> None:
+    """I12."""
+    (refused,) = judged(replace(FINE, reverse=replace(REVERSE, equal=3, different=2, not_compared=1_000_000)))
+
+    assert refused.said == "3 cells equal, 2 different, 1,000,000 not compared"
+
+
+def test_the_way_back_says_how_many_changes_would_rise_from_the_dead_and_what_to_do() -> None:
+    (refused,) = judged(replace(FINE_BACK, direct_changes=1234), Direction.BACK)
+
+    assert refused.said == "1,234 changes"
+    assert "through the facade" in refused.hint
+    assert "--force" in refused.hint
 
 
 def test_enough_comparisons_are_wanted_whatever_the_bound_says() -> None:

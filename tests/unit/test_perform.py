@@ -308,6 +308,34 @@ def test_after_the_way_back_somebody_carries(performance: Performance) -> None:
     assert performance.flags.find().legacy_phase is Phase.DUALWRITE
 
 
+def test_i9_a_way_back_that_finds_the_migration_being_completed_is_undone(performance: Performance) -> None:
+    stores = Stores(Authority(4, Backend.STORE))
+    stores.accidents["unmirrored"] = lambda: performance.flags.change(
+        lambda flags: flags.with_phase(Phase.COMPLETE), "cutover.phase"
+    )
+
+    done = performance(stores, Direction.BACK)
+
+    assert not done.is_decided
+    assert "being completed" in done.reason
+    assert stores.row == Authority(6, Backend.STORE, switch_id=done.switch_id)
+    assert stores.opened == [("a", 6), ("b", 6)]
+
+
+def test_i9_a_way_back_that_cannot_read_the_flags_any_more_is_undone(
+    performance: Performance, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stores = Stores(Authority(4, Backend.STORE))
+    stores.accidents["unmirrored"] = lambda: monkeypatch.setattr(
+        FlagBook, "find", raising(ControlUnavailable("It is down."))
+    )
+
+    done = performance(stores, Direction.BACK)
+
+    assert not done.is_decided
+    assert stores.row.is_open_for(Backend.STORE)
+
+
 def raising(error: BaseException) -> Callable[..., None]:
     def fail(*_arguments: object) -> None:
         raise error

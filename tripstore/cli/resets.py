@@ -45,7 +45,8 @@ class ResetDocument(msgspec.Struct, frozen=True):
 
 def check_reset(group: str, to: Start) -> None:
     """The reverse mirror skips nothing: what it skipped was acknowledged, and would be gone on the way back."""
-    if group.partition(":")[0] != _MIRROR or ":" not in group or to == "beginning":
+    kind, colon, _name = group.partition(":")
+    if not colon or kind != _MIRROR or to == "beginning":
         return
     raise Refused(
         f"{group} skips nothing: Postgres would lack what Schemaless has, and the way back lose it.",
@@ -65,7 +66,7 @@ def check_removal(group: str) -> None:
         )
     elif kind == _INDEX:
         index = name.partition(":")[0]
-        hint = f"`tripstore index drop {index}` takes a version away, `tripstore index verify {index}` mends one."
+        hint = f"`tripstore index drop {index}` takes a version away, `tripstore index verify {index}` compares one."
     else:
         hint = "`tripstore triggers status` shows it."
     raise Refused(f"{group} is the store's own group; nothing was changed.", hint=hint)

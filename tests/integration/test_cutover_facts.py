@@ -1,0 +1,117 @@
+"""The facts of the gates, on real databases: what direct writers did at a shut gate, what the rehearsal compared."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from uuid import uuid4
+
+import pytest
+
+from tests.facades import Migration, migration
+from tests.stores import Stores
+from tripstore.backends.postgres.capture.install import GateFunctions
+from tripstore.cutover.facts import Facts, ReverseFacts
+from tripstore.cutover.look import Looker
+from tripstore.cutover.plan import Direction, plan
+from tripstore.handover.steps import run
+from tripstore.handover.switch import switch
+from tripstore.local.servers import LocalServers
+from tripstore.mirror.mirror import Mirror
+from tripstore.mirror.reverse import GROUP, register_reverse
+from tripstore.phase import Phase
+
+
+@pytest.fixture
+def moving(servers: LocalServers, stores: Stores) -> Iterator[Migration]:
+    with migration(servers, stores) as made:
+        made.phase(Phase.SHADOW)
+        yield made
+
+
+def facts(made: Migration) -> Facts:
+    config = made.facade.config
+    assert config.legacy is not None
+    control, flags = made.duo.ports.control, made.facade.flags
+    return Looker(config.legacy, made.duo.legacy, made.facade.store, control, flags, config.cutover).facts()
+
+
+def refuses(made: Migration) -> bool:
+    settings = made.facade.config.cutover
+    return "direct writers" in {gate.name for gate in plan(Direction.BACK, facts(made), settings).refusals}
+
+
+def test_i1_what_direct_writers_did_behind_the_shut_gate_closes_the_way_back(moving: Migration) -> None:
+    """Postgres alone has it: the way back would give it out, and the next switch lose it."""
+    legacy, control = moving.legacy, moving.duo.ports.control
+    id_, _key = legacy.trip()
+    with legacy.ours() as connection:
+        GateFunctions(moving.duo.legacy.layout, warns=True).apply(connection, lambda _done, _total: None)
+    moving.phase(Phase.LIVE)
+    moving.store.put_cell(uuid4(), "BASE", 1, {"status": "through the facade"})
+    moving.carry()
+    assert facts(moving).direct_changes == 0, "neither what was carried before, nor what is mirrored"
+    assert not refuses(moving)
+
+    legacy.sql("UPDATE trips SET status = 'warned' WHERE id = %s", id_)
+    legacy.sql("UPDATE trips SET status = 'twice' WHERE id = %s", id_)
+
+    assert facts(moving).direct_changes == 2
+    assert refuses(moving)
+    found = control.authority()
+    closing = found.closing("a way back that is undone")
+    assert control.close(found, closing)
+    assert control.undo(closing, closing.undone())
+    assert facts(moving).direct_changes == 2, "an epoch later they are still there"
+    moving.phase(Phase.SHADOW)
+    assert facts(moving).direct_changes == 0, "they are the authority's now"
+    assert run(switch(moving.duo.ports, "again")).is_decided
+    assert facts(moving).direct_changes == 0
+
+
+def rehearsed(made: Migration) -> tuple[int, int, int]:
+    found = facts(made).reverse
+    assert isinstance(found, ReverseFacts)
+    return found.equal, found.different, found.not_compared
+
+
+def test_i12_the_rehearsal_counts_what_it_compared_and_nothing_that_it_passed(moving: Migration) -> None:
+    keys = [moving.legacy.trip()[1] for _ in range(5)]
+    moving.carry()
+    store = moving.facade.store
+    store.triggers.remove(GROUP)
+    register_reverse(store)
+    foreign = uuid4()
+    store.as_copier().put_cell(foreign, "BASE", 1, {"status": "foreign"})
+    assert rehearsed(moving) == (0, 0, 0), "its offsets are behind five rows that nobody compared"
+
+    moving.legacy.sql("UPDATE trips SET status = 'completed' WHERE trip_uuid = %s", str(keys[0]))
+    moving.carry()
+    moving.legacy.sql("DELETE FROM tripstore.log WHERE row_key = %s", str(keys[0]))
+    group = Mirror(moving.facade).reverse()
+    for key in [*keys, foreign]:
+        cell = store.get_cell(key, "BASE", 1)
+        assert cell is not None
+        group.deliver({store.shard_of(key): [cell]})
+    group.rehearsal.flush()
+
+    assert rehearsed(moving) == (4, 1, 1)
+
+
+def test_what_cannot_be_written_down_is_kept_and_keeps_nobody_waiting(moving: Migration) -> None:
+    """I10: the control database is away."""
+    store = moving.facade.store
+    _id, key = moving.legacy.trip()
+    moving.carry()
+    cell = store.get_cell(key, "BASE", 1)
+    assert cell is not None
+    group = Mirror(moving.facade).reverse()
+    path = store.control._path
+    away = path.rename(path.with_suffix(".away"))
+
+    assert group.deliver({store.shard_of(key): [cell]})[store.shard_of(key)].error is None
+    group.rehearsal._flush_or_keep()
+    away.rename(path)
+    assert rehearsed(moving) == (0, 0, 0)
+    group.rehearsal._flush_or_keep()
+
+    assert rehearsed(moving) == (1, 0, 0)
