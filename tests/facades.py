@@ -244,8 +244,8 @@ _SERVERS = [
     for kind in (Kind(Phase.SHADOW), Kind(Phase.LIVE), *_COHORTS)
 ]
 FACADES = {kind.name: kind for kind in [*map(Kind, Phase), *_COHORTS, *(_SERVERS if SCALE >= 1 else [])]}
-#: Each backend as the authority and as the mirror: the other phases call the same ones.
-FACADES_IN_SHORT = tuple(FACADES) if SCALE >= 1 else ("facade off", "facade live", *(kind.name for kind in _COHORTS))
+#: Each backend as the authority, and one as the mirror: the other phases call the same ones.
+FACADES_IN_SHORT = tuple(FACADES) if SCALE >= 1 else ("facade off", "facade live cohort")
 
 
 def as_cell_store(migration: Migration, kind: Kind) -> CellStore:

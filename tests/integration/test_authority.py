@@ -24,7 +24,6 @@ from tests.handovers import gate, refreshed
 from tests.legacy import FLAVOURS, Blocked, captured, legacy_server
 from tests.legacy_backends import Company, company
 from tests.legacy_databases import PATIENT
-from tests.scale import SCALE
 from tripstore.backends.postgres.capture.gate import BARRIER, Gate, GateState, lock_class
 from tripstore.backends.postgres.capture.migrate import _handed_in, migrate
 from tripstore.backends.postgres.errors import LegacyUnavailable
@@ -51,7 +50,7 @@ DO $$ BEGIN CREATE ROLE weak LOGIN PASSWORD 'weak'; EXCEPTION WHEN duplicate_obj
 GRANT ALL ON ALL TABLES IN SCHEMA tripstore TO weak; GRANT ALL ON SEQUENCE tripstore.gate TO weak"""
 
 
-@pytest.fixture(params=FLAVOURS if SCALE >= 1 else FLAVOURS[:1], scope="module")
+@pytest.fixture(params=FLAVOURS, scope="module")
 def shared(request: pytest.FixtureRequest, servers: LocalServers) -> Iterator[Company]:
     flavour: Flavour = request.param
     with company(legacy_server(servers, flavour)) as made:

@@ -17,7 +17,6 @@ from psycopg2.extensions import connection as Connection  # noqa: N812
 from tests.chaos.actors import wait_until
 from tests.facades import Migration, migration
 from tests.legacy import FLAVOURS, Blocked, Legacy, captured, layout, legacy_server, refused
-from tests.scale import SCALE
 from tests.stores import Stores
 from tripstore.backends.postgres.capture import sqlstates, verify
 from tripstore.backends.postgres.capture.gate import BARRIER, DOOR, Gate, GateState, lock_class, read_gate, set_gate
@@ -47,7 +46,7 @@ WRITES = {
 }
 
 
-@pytest.fixture(params=FLAVOURS if SCALE >= 1 else FLAVOURS[:1])
+@pytest.fixture(params=FLAVOURS)
 def legacy(request: pytest.FixtureRequest, servers: LocalServers) -> Legacy:
     flavour: Flavour = request.param
     made = captured(legacy_server(servers, flavour))

@@ -23,7 +23,6 @@ from tests.handovers import gate, refreshed
 from tests.legacy import FLAVOURS, layout, legacy_server
 from tests.legacy_backends import SHARDS, Company, company, status
 from tests.legacy_databases import PATIENT
-from tests.scale import SCALE
 from tests.stores import Stores
 from tripstore.backends.postgres.backend import PostgresBackend
 from tripstore.backends.postgres.capture.gate import Gate, GateState
@@ -68,7 +67,7 @@ def ports_on(legacy: PostgresBackend, store: Datastore, max_pause_seconds: float
     return Ports(RealLegacyPort(legacy), SchemalessPort(store, lambda cell, error: None), control)
 
 
-@pytest.fixture(params=FLAVOURS if SCALE >= 1 else FLAVOURS[1:], scope="module")
+@pytest.fixture(params=FLAVOURS, scope="module")
 def shared(request: pytest.FixtureRequest, servers: LocalServers) -> Iterator[Company]:
     flavour: Flavour = request.param
     with company(legacy_server(servers, flavour)) as made:
@@ -304,7 +303,7 @@ def test_the_claims_of_a_relay_that_was_killed_are_carried_by_another(duo: Duo, 
 # ------------------------------------------------------------------------------------------------------------- crashes
 
 
-@pytest.fixture(params=FLAVOURS if SCALE >= 1 else FLAVOURS[1:], scope="module")
+@pytest.fixture(params=FLAVOURS, scope="module")
 def fragile_server(request: pytest.FixtureRequest, servers: LocalServers) -> Iterator[PostgresServer]:
     """A server for crashes: nobody else's."""
     flavour: Flavour = request.param

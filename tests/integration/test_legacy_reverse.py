@@ -15,7 +15,6 @@ from tests.chaos.actors import wait_until
 from tests.legacy import FLAVOURS, Legacy, layout, refused
 from tests.legacy_backends import Company, company, status
 from tests.legacy_databases import PATIENT, postgres_server
-from tests.scale import SCALE
 from tripstore.backends.postgres.backend import PostgresBackend
 from tripstore.backends.postgres.capture import changes, gate, sqlstates
 from tripstore.backends.postgres.capture.gate import BARRIER, DOOR, Gate, GateState, lock_class, set_gate
@@ -55,7 +54,7 @@ CELLS: dict[str, Callable[[UUID], list[Cell]]] = {
 }
 
 
-@pytest.fixture(scope="module", params=FLAVOURS if SCALE >= 1 else FLAVOURS[1:])
+@pytest.fixture(scope="module", params=FLAVOURS)
 def server(request: pytest.FixtureRequest, servers: LocalServers) -> PostgresServer:
     return postgres_server(servers, request.param)
 

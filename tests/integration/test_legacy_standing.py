@@ -19,7 +19,6 @@ from tests.chaos.actors import wait_until
 from tests.legacy import FLAVOURS, Blocked, layout, refused
 from tests.legacy_backends import Company, company, status
 from tests.legacy_databases import PATIENT, postgres_server
-from tests.scale import SCALE
 from tripstore.backends.postgres.backend import PostgresBackend
 from tripstore.backends.postgres.capture import sqlstates
 from tripstore.backends.postgres.capture.gate import (
@@ -134,7 +133,7 @@ REFUSALS: dict[str, tuple[Call, type[SchemalessError]]] = {
 }
 
 
-@pytest.fixture(scope="module", params=FLAVOURS if SCALE >= 1 else FLAVOURS[:1])
+@pytest.fixture(scope="module", params=FLAVOURS)
 def server(request: pytest.FixtureRequest, servers: LocalServers) -> PostgresServer:
     return postgres_server(servers, request.param)
 

@@ -16,7 +16,6 @@ from schemaless_core.cell import Cell, CellKey
 from tests.handovers import refreshed
 from tests.legacy import FLAVOURS, legacy_server
 from tests.legacy_backends import SHARDS, Company, company, status
-from tests.scale import SCALE
 from tripstore.backends.postgres.capture.gate import Gate, GateState, set_gate
 from tripstore.backends.postgres.capture.log_days import keep_log_days
 from tripstore.backends.postgres.errors import ChangesParked
@@ -30,7 +29,7 @@ from tripstore.ports.legacy import RealLegacyPort
 DRIVER = "11111111-1111-1111-1111-111111111111"
 
 
-@pytest.fixture(params=FLAVOURS if SCALE >= 1 else FLAVOURS[1:], scope="module")
+@pytest.fixture(params=FLAVOURS, scope="module")
 def shared(request: pytest.FixtureRequest, servers: LocalServers) -> Iterator[Company]:
     flavour: Flavour = request.param
     with company(legacy_server(servers, flavour)) as made:

@@ -20,7 +20,7 @@ from tests.crew import quick
 from tests.facades import Migration, folder_of, migration
 from tests.indexing import catch_up
 from tests.mirrors import relaying, reversing
-from tests.scale import scaled
+from tests.scale import SCALE, scaled
 from tests.stores import Stores
 from tripstore.backends.postgres.errors import LegacyRefused, Unrepresentable
 from tripstore.facade.flags import Comparing
@@ -60,7 +60,7 @@ BY_TAG: Json = {
     ],
 }
 #: Operations of healthy traffic, all threads together.
-OPERATIONS = {Phase.SHADOW: scaled(200_000), Phase.LIVE: scaled(40_000)}
+OPERATIONS = {Phase.SHADOW: scaled(200_000) if SCALE >= 1 else 3_000, Phase.LIVE: scaled(40_000)}
 THREADS = 4
 WAITING_MAX = 8
 
