@@ -33,24 +33,23 @@ settings.load_profile("tripstore")
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
-#: Versions of Postgres, the later one first.
-_VERSIONS = (("wheel", "machine"), ("postgres18", "postgres"))
+#: Versions of Postgres, and the two servers of Schemaless.
+_ALIKE = (("wheel", "machine"), ("postgres18", "postgres"), ("mysql", "mariadb"))
 
 
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """CI runs on one version of Postgres what runs on two: half of the tests on each. `make soak` runs all."""
+    """CI runs on one of two alike servers what runs on both: half of the tests on each. `make soak` runs all."""
     if SCALE >= 1:
         return
     names = {item.nodeid for item in items}
-    dropped = set[str]()
-    for name in names:
-        for later, earlier in _VERSIONS:
-            other = re.sub(rf"(?<![A-Za-z0-9]){later}(?![A-Za-z0-9])", earlier, name)
-            if other != name and other in names:
-                dropped.add(name if crc32(other.encode()) & 1 else other)
-    config.hook.pytest_deselected(items=[item for item in items if item.nodeid in dropped])
-    items[:] = [item for item in items if item.nodeid not in dropped]
+    for one, other in _ALIKE:
+        for name in sorted(names):
+            sibling = re.sub(rf"(?<![A-Za-z0-9]){one}(?![A-Za-z0-9])", other, name)
+            if sibling != name and sibling in names:
+                names.remove(name if crc32(sibling.encode()) & 1 else sibling)
+    config.hook.pytest_deselected(items=[item for item in items if item.nodeid not in names])
+    items[:] = [item for item in items if item.nodeid in names]
 
 
 @pytest.fixture(scope="session")
