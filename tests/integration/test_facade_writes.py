@@ -104,7 +104,7 @@ def test_a_cohorts_read_takes_no_longer_than_a_cohorts_may(moved: Migration) -> 
     patient, hasty = (moved.store.using(deadline=given)._using.within(seconds) for given in (7.0, 0.01))
     copier = moved.facade.store.as_copier()
     assert patient(copier)._habits.deadline == seconds  # type: ignore[attr-defined]  # of a datastore
-    assert hasty(copier)._habits.deadline == 0.01  # type: ignore[attr-defined]
+    assert hasty(copier)._habits.deadline == 0.01  # type: ignore[attr-defined]  # the same
 
 
 def test_while_the_phase_is_not_known_nobody_guesses_whose_log_is_read(

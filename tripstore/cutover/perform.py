@@ -153,7 +153,7 @@ def _handed_over(
     except (SchemalessError, TripstoreError) as error:
         return _settled(ports, direction, switch_id, str(error), sleep), None
     # Ctrl-C or a bug: nobody is to wait longer for that. It is raised again by whoever wrote it down.
-    except BaseException as error:  # noqa: BLE001
+    except BaseException as error:  # noqa: BLE001  # whoever wrote it down raises it again
         return _settled(ports, direction, switch_id, type(error).__name__, sleep), error
 
 

@@ -6,7 +6,7 @@ columns, and our own tables stay. May be killed anywhere and repeated.
 
 from __future__ import annotations
 
-from psycopg2.extensions import connection as Connection  # noqa: N812
+from psycopg2.extensions import connection as Connection  # noqa: N812  # the driver's class has a small letter
 
 from schemaless_core.failpoints import reach
 from tripstore.backends.postgres.capture.columns import AddedColumn
