@@ -1,4 +1,4 @@
-"""The base of what goes wrong while the past is copied."""
+"""What goes wrong while the past is copied, split by what the runner does next."""
 
 
 class BackfillError(Exception):
@@ -11,3 +11,11 @@ class BackfillError(Exception):
 
     def __str__(self) -> str:
         return f"{self.message} {self.hint}" if self.hint else self.message
+
+
+class MustWait(BackfillError):
+    """Not now: a hand-over goes on, a server does not answer. The same chunk is tried again, with growing pauses."""
+
+
+class CannotCopy(BackfillError):
+    """Not before somebody changed something: the job is paused, with this as its reason."""

@@ -17,6 +17,7 @@ from schemaless_core.answers import (
 from schemaless_core.canonical import Json, canonical_bytes
 from schemaless_core.cell import Cell, CellKey, ColumnKey
 from schemaless_core.datastore import Datastore
+from schemaless_core.encoded import EncodedCell, EncodedOutcome
 from schemaless_core.errors import (
     BatchFailed,
     CellConflict,
@@ -55,6 +56,8 @@ __all__ = [
     "ControlUnavailable",
     "Datastore",
     "DocumentConflict",
+    "EncodedCell",
+    "EncodedOutcome",
     "IndexEntry",
     "IndexMissing",
     "IndexPage",

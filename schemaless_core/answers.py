@@ -68,6 +68,9 @@ class ShardPage:
     next_location: int
     position: Position
     head: int
+    #: All that is in the log after this and up to `next_location` is in `cells`, which may be fewer: a cell that repair
+    #: has purged leaves its added id empty.
+    start: int
 
 
 @dataclass(frozen=True, slots=True)

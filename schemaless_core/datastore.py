@@ -31,6 +31,9 @@ from schemaless_core.clusters import Cluster
 from schemaless_core.config import DatastoreConfig, load_document, parse_config
 from schemaless_core.control.database import ControlDatabase
 from schemaless_core.control.leases import Leases
+from schemaless_core.encoded import EncodedCell, EncodedOutcome
+from schemaless_core.encoded_puts import EncodedPuts
+from schemaless_core.engine.base import HashedCell
 from schemaless_core.errors import (
     BatchFailed,
     Conflict,
@@ -44,6 +47,7 @@ from schemaless_core.habits import Habits, ReadFrom
 from schemaless_core.indexes.indexes import Indexes, IndexParts
 from schemaless_core.indexes.lookup import IndexQueries
 from schemaless_core.lookups import Lookups
+from schemaless_core.mends import Mends
 from schemaless_core.places import Places
 from schemaless_core.puts import Puts
 from schemaless_core.routing import Router
@@ -103,6 +107,11 @@ class Datastore:
             )
         return self._indexes
 
+    @property
+    def mends(self) -> Mends:
+        """Cells as their bytes stand, and what repair may change. As a copier's store: only where this is a mirror."""
+        return Mends(self._router, self.config.shards, self._standing, self._index_parts)
+
     def create_schema(
         self, *, status: ShardStatus = ShardStatus.RW, progress: Progress = lambda done, total: None
     ) -> SchemaPlan:
@@ -125,6 +134,14 @@ class Datastore:
 
     def put_cells(self, cells: Sequence[Cell]) -> list[PutResult]:
         return _measured("put_cells", self._puts.put_many, cells)
+
+    def put_encoded(self, cells: Sequence[EncodedCell]) -> EncodedOutcome:
+        """Store many cells whose bodies are canonical bytes, like `put_cells`, but raise for none of them."""
+        return _measured("put_encoded", self._encoded.put, cells)
+
+    def find_unequal(self, cells: Sequence[EncodedCell]) -> list[int]:
+        """Read cells from their primaries; return the positions of those that are not there byte for byte."""
+        return _measured("find_unequal", self._encoded.unequal, cells)
 
     def append_cell(self, row_key: UUID, column_name: str, body: Json) -> PutResult:
         return _measured("append_cell", self._puts.append, row_key, column_name, body)
@@ -180,6 +197,10 @@ class Datastore:
     def checksum(self, shard: int, columns: Collection[str] | None = None) -> list[Bucket]:
         return _measured("checksum", self._walks.checksum, shard, columns)
 
+    def digests(self, shard: int, buckets: Collection[int], columns: Collection[str] | None = None) -> list[HashedCell]:
+        """Return keys and hashes of the latest cells of some buckets: what a checksum is the sum of."""
+        return _measured("digests", self._walks.digests, shard, buckets, columns)
+
     def shard_of(self, row_key: UUID) -> int:
         check_row_key(row_key)
         return shard_of(row_key, self.config.shards)
@@ -231,6 +252,7 @@ class Datastore:
         at_primary = Lookups(self._router, self.config, replace(habits, read="primary_only"), standing)
         parts = self._index_parts
         self._puts = Puts(self._router, self.config, habits, standing, at_primary, parts.after_commit)
+        self._encoded = EncodedPuts(self._router, self.config, habits, standing)
         self._log = ShardLog(self._router, self.config, habits, standing)
         self._walks = Walks(self._router, self.config, habits, standing)
         self._queries = IndexQueries(self._router, self.config, parts.catalogue, habits, standing, self._lookups)

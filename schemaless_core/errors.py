@@ -182,7 +182,8 @@ class LogHole(SchemalessError):
     def __init__(self, shard: int, missing: int, head: int) -> None:
         super().__init__(
             f"The log of shard {shard} misses added id {missing} (head {head}).",
-            hint="Stop consumers of this shard and restore the missing cell from a replica or a backup.",
+            hint="Restore the cell from a replica or a backup, or compare and repair: `tripstore diff start`, then "
+            "`tripstore repair`.",
         )
         self.shard = shard
         self.missing = missing

@@ -43,6 +43,7 @@ from schemaless_core.cell import (
     checked_bytes,
     no_free_ref_key,
 )
+from schemaless_core.encoded import EncodedCell, EncodedOutcome, Problem, decode_cell
 from schemaless_core.errors import BatchFailed, CellConflict, SchemalessError
 from schemaless_core.habits import Habits
 from schemaless_core.indexes.definition import IndexDefinition
@@ -106,6 +107,23 @@ class MemoryStore:
         if len(stored) < len(results):
             raise BatchFailed(results)
         return stored
+
+    def put_encoded(self, cells: Sequence[EncodedCell]) -> EncodedOutcome:
+        """Store many cells whose bodies are canonical bytes, like `put_cells`, but raise for none of them."""
+        statuses: list[PutStatus] = []
+        problems: list[Problem] = []
+        for n, cell in enumerate(cells):
+            try:
+                decoded = decode_cell(cell)
+                statuses.append(self.put_cell(*decoded.key, decoded.body).status)
+            except SchemalessError as error:
+                problems.append(Problem(n, error))
+        return EncodedOutcome(statuses.count(PutStatus.CREATED), statuses.count(PutStatus.EXISTS), tuple(problems))
+
+    def find_unequal(self, cells: Sequence[EncodedCell]) -> list[int]:
+        """Return the positions of cells that are not there byte for byte."""
+        found = [self.get_cell(*decode_cell(cell).key) for cell in cells]
+        return [n for n, (cell, there) in enumerate(zip(cells, found, strict=True)) if there != decode_cell(cell)]
 
     def append_cell(self, row_key: UUID, column_name: str, body: Json) -> PutResult:
         checked_bytes(Cell(row_key, column_name, 1, body), self._max_body_bytes)
@@ -267,7 +285,7 @@ class MemoryStore:
             start = location
         cells = copy.deepcopy(log[start : start + limit])
         end = start + len(cells)
-        return ShardPage(cells, end, Position(self._store, _EPOCH, end), len(log))
+        return ShardPage(cells, end, Position(self._store, _EPOCH, end), len(log), start)
 
     def _versions(self, row_key: UUID, column_name: str) -> dict[int, Cell]:
         return self._rows[row_key].get(column_name, {}) if row_key in self._rows else {}

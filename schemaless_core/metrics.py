@@ -38,6 +38,7 @@ INDEX_LAG = Histogram(
     ["index"],
     buckets=_SECONDS,
 )
+CELLS_MENDED = Counter("schemaless_cells_mended_total", "Changes that repair made to shards, by action.", ["action"])
 INDEX_DROPPED = Counter("schemaless_index_dropped_total", "Cells whose entries were left to the maintainer.", ["cause"])
 
 # labels() looks its child up under a lock; the hot path keeps the children.
@@ -105,6 +106,10 @@ def trigger_shards(group: str, count: int) -> None:
 
 def owner_fenced(group: str) -> None:
     TRIGGER_FENCED.labels(group).inc()
+
+
+def cell_mended(action: str) -> None:
+    CELLS_MENDED.labels(action).inc()
 
 
 def index_cell_written(index: str, seconds: float) -> None:

@@ -1,7 +1,8 @@
 """The log of shards: where a location is, and pages that prove that nothing is missing.
 
-Added ids are dense and in commit order (I3): a page must start right after its location and have no hole. A hole seen
-on a replica is a replica that is behind or out of order, and the primary is asked; on the primary it is damage.
+Added ids are dense and in commit order (I3): a page must start right after its location and have no hole, but for
+added ids that repair has purged, which it passes. A hole seen on a replica is a replica that is behind or out of order,
+and the primary is asked; on the primary it is damage.
 """
 
 from __future__ import annotations
@@ -68,7 +69,7 @@ class ShardLog:
         holed = {
             shard: starts[shard]
             for shard, page in pages.items()
-            if isinstance(page, _Slice) and _hole(starts[shard], page.slice) is not None
+            if isinstance(page, _Slice) and _walked(starts[shard], page.slice).hole is not None
         }
         if holed:
             pages |= self._read_again(holed, limit, deadline)
@@ -94,17 +95,17 @@ class ShardLog:
         metrics.call_repeated("log_hole")
         pages = self._read(starts, limit, "primary_only", deadline)
         for shard, page in pages.items():
-            if isinstance(page, _Slice) and (missing := _hole(starts[shard], page.slice)) is not None:
-                pages[shard] = LogHole(shard, missing, page.slice.head.head)
+            if isinstance(page, _Slice) and (hole := _walked(starts[shard], page.slice).hole) is not None:
+                pages[shard] = LogHole(shard, hole, page.slice.head.head)
         return pages
 
     def _page_or_error(self, start: int, page: _Slice | SchemalessError) -> ShardPage | SchemalessError:
         if isinstance(page, SchemalessError):
             return page
         cells = [to_cell(stored) for stored in page.slice.cells]
-        end = start + len(cells)
+        end, _hole = _walked(start, page.slice)
         position = Position(self._config.datastore, page.state.epoch, end)
-        return ShardPage(cells, end, position, page.slice.head.head)
+        return ShardPage(cells, end, position, page.slice.head.head, start)
 
     def _starts(self, locations: Mapping[int, Location], deadline: Deadline) -> dict[int, int | SchemalessError]:
         """The added id after which each page starts. Positions of all shards cost one look at the heads together."""
@@ -155,11 +156,27 @@ def _resumed(deadline: Deadline, node: Node, positions: Mapping[int, Position]) 
     return starts
 
 
-def _hole(start: int, found: LogSlice) -> int | None:
-    """The first added id that must be in a slice and is not; None when it is dense."""
-    for expected, cell in enumerate(found.cells, start + 1):
-        if cell.added_id != expected:
-            return expected
-    if not found.cells and found.head.head > start:
-        return start + 1
-    return None
+class _Walk(NamedTuple):
+    """How far a slice leads, and the first added id that must be in it and is not (None: it is dense)."""
+
+    end: int
+    hole: int | None
+
+
+def _walked(start: int, found: LogSlice) -> _Walk:
+    end = start
+    for cell in found.cells:
+        end = _past_purged(end, found)
+        if cell.added_id != end + 1:
+            return _Walk(end, end + 1)
+        end = cell.added_id
+    end = _past_purged(end, found)
+    if end == start and found.head.head > start:
+        return _Walk(end, start + 1)
+    return _Walk(end, None)
+
+
+def _past_purged(end: int, found: LogSlice) -> int:
+    while end + 1 in found.purged:
+        end += 1
+    return end

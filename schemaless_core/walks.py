@@ -11,7 +11,7 @@ from schemaless_core.answers import Bucket, Row, RowPage
 from schemaless_core.cell import check_row_key
 from schemaless_core.config import DatastoreConfig
 from schemaless_core.deadline import Deadline
-from schemaless_core.engine.base import BucketSum, Node
+from schemaless_core.engine.base import BucketSum, HashedCell, Node
 from schemaless_core.habits import Habits
 from schemaless_core.lookups import to_cell
 from schemaless_core.requests import check_columns, check_limit, check_shard
@@ -23,6 +23,11 @@ from schemaless_core.standing import ShardState, Standing
 class _Sums(NamedTuple):
     state: ShardState
     buckets: list[BucketSum]
+
+
+class _Hashes(NamedTuple):
+    state: ShardState
+    cells: list[HashedCell]
 
 
 class Walks:
@@ -72,6 +77,16 @@ class Walks:
             Bucket(shard, n, found[n].cells, found[n].total % 2**64) if n in found else Bucket(shard, n, 0, 0)
             for n in range(BUCKETS_PER_SHARD)
         ]
+
+    def digests(self, shard: int, buckets: Collection[int], columns: Collection[str] | None) -> list[HashedCell]:
+        check_shard(shard, self._config.shards)
+        check_columns(columns)
+        names, deadline = _encoded(columns), self._deadline()
+
+        def look(node: Node) -> _Hashes:
+            return _Hashes(*node.digests(shard, buckets, names, deadline))
+
+        return self._router.read(shard, look, self._standing, self._habits.read, deadline).cells
 
     def _deadline(self) -> Deadline:
         seconds = self._config.deadlines.scan_seconds if self._habits.deadline is None else self._habits.deadline

@@ -122,10 +122,30 @@ class ShadowConfig:
     deadline_seconds: float = 0.25  #: For one question to the other backend.
 
 
+@dataclass(frozen=True, slots=True)
+class BackfillConfig:
+    """How backfills copy, and what they spare. A limit of 0 is none."""
+
+    processes: int = 1  #: Of one `backfill start`; every worker that serves detached jobs is one.
+    parts: int = 64  #: That a job is cut into; each is leased by one worker at a time.
+    chunk_seconds: float = 0.5  #: A chunk has about as many rows as can be copied in so long.
+    chunk_rows_max: int = 20_000  #: And no more than these.
+    verify: float = 0.05  #: Of the rows, so many are read once more after writing, and compared.
+    rate: int = 0  #: Rows per second, of all processes of one command together.
+    postgres_load_max: float = 0.0  #: Sessions at work in Postgres, the backfill's own among them.
+    mirror_lag_seconds_max: float = 5.0  #: Nothing is copied while the mirror is further behind.
+    replica_lag_cells_max: int = 100_000  #: Nothing is copied while a replica of Schemaless is further behind.
+    lease_seconds: float = 30.0  #: A worker that is silent for so long loses its part to another one.
+    patience_seconds: float = 300.0  #: A worker none of whose chunks gets through for so long gives up.
+
+
+#: Keys of `backfill:` that may be 0: no limit, nothing is read once more.
+NO_LIMIT = ("verify", "rate", "postgres_load_max", "mirror_lag_seconds_max", "replica_lag_cells_max")
+
 LEGACY_KEYS = ("postgres", "layout", *(entry.name for entry in fields(LegacyLimits)))
 
 
-FACADE_KEYS = ("legacy", "mirror", "shadow", "cutover")
+FACADE_KEYS = ("legacy", "mirror", "shadow", "backfill", "cutover")
 _IGNORE_KEYS = ("reason", "owner", "until", "operation", "entry", "path", "class")
 _IGNORE = "Write ignores: [{reason: …, owner: …, until: 2027-03-31, operation: get_row, path: updated_at}]."
 
@@ -139,6 +159,7 @@ class TripstoreConfig:
     mirror: MirrorConfig = field(default_factory=MirrorConfig)
     shadow: ShadowConfig = field(default_factory=ShadowConfig)
     ignores: tuple[Ignore, ...] = ()
+    backfill: BackfillConfig = field(default_factory=BackfillConfig)
     cutover: CutoverSettings = field(default_factory=CutoverSettings)
 
 
@@ -146,10 +167,10 @@ def load_config(source: str | os.PathLike[str] | Mapping[str, Any]) -> Tripstore
     """Read and check a configuration in full, or raise `InvalidConfig` naming the key, the value and a fix."""
     document, folder = load_document(source)
     refuse_unknown("", document, (*KEYS, *FACADE_KEYS))
-    legacy, mirror, shadow, cutover = (document.pop(key, None) for key in FACADE_KEYS)
+    legacy, mirror, shadow, backfill, cutover = (document.pop(key, None) for key in FACADE_KEYS)
     core = parse_config(document, folder)
     if legacy is None:
-        for key, value in (("mirror", mirror), ("shadow", shadow), ("cutover", cutover)):
+        for key, value in zip(FACADE_KEYS[1:], (mirror, shadow, backfill, cutover), strict=True):
             if value is not None:
                 raise InvalidConfig(key, "is about two stores, and there is no legacy", hint="Add legacy, or drop it.")
         return TripstoreConfig(core)
@@ -161,7 +182,7 @@ def load_config(source: str | os.PathLike[str] | Mapping[str, Any]) -> Tripstore
     legacy_config = _legacy(legacy, folder, core.datastore)
     mirror_config = section("mirror", MirrorConfig, mirror)
     cutover_settings = section("cutover", CutoverSettings, cutover)
-    return TripstoreConfig(core, legacy_config, mirror_config, settings, ignores, cutover_settings)
+    return TripstoreConfig(core, legacy_config, mirror_config, settings, ignores, _backfill(backfill), cutover_settings)
 
 
 def parse_postgres_url(key: str, text: object) -> PostgresUrl:
@@ -179,6 +200,16 @@ def parse_postgres_url(key: str, text: object) -> PostgresUrl:
     if "options" in parts:
         raise InvalidConfig(key, f"{shown_setting(text)} sets options", hint="Leave them out: ours would be lost.")
     return PostgresUrl(text)
+
+
+def _backfill(value: object) -> BackfillConfig:
+    given = value if isinstance(value, dict) else {}
+    zeros = {key for key in NO_LIMIT if type(given.get(key)) in (int, float) and given[key] == 0}
+    rest = {key: found for key, found in given.items() if key not in zeros}
+    found: BackfillConfig = section("backfill", BackfillConfig, rest if isinstance(value, dict) else value)
+    if found.verify > 1:
+        raise InvalidConfig("backfill.verify", f"{found.verify:g} is no share", hint="Write 0.05; 1 is every row.")
+    return replace(found, **dict.fromkeys(zeros, 0))
 
 
 def _shadow(value: object) -> tuple[ShadowConfig, tuple[Ignore, ...]]:

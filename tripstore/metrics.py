@@ -79,6 +79,7 @@ REVERSE_LEGACY_IDS = Counter(
 
 # The hand-over.
 
+CELLS_REPAIRED = Counter("tripstore_cells_repaired_total", "Steps of repair that were done, by action.", ["action"])
 HANDOVERS = Counter("tripstore_handovers_total", "Hand-overs by direction and outcome.", ["direction", "outcome"])
 HANDOVER_SECONDS = Histogram(
     "tripstore_handover_pause_seconds",
@@ -168,6 +169,10 @@ def cells_reversed(mode: str, outcome: str, count: int = 1) -> None:
 
 def legacy_ids_given(count: int) -> None:
     REVERSE_LEGACY_IDS.inc(count)
+
+
+def cell_repaired(action: str) -> None:
+    CELLS_REPAIRED.labels(action).inc()
 
 
 def handover_ended(direction: str, outcome: str, pause_seconds: float) -> None:

@@ -28,6 +28,7 @@ from tripstore.facade.facade import Duo, Facade
 from tripstore.facade.flags import FlagBook
 from tripstore.facade.known import Known
 from tripstore.facade.lag import Lag
+from tripstore.facade.latency import Latency
 from tripstore.facade.layout_rules import LayoutRules
 from tripstore.facade.reads import Reads, SingleReads
 from tripstore.facade.shadowing import Shadowing
@@ -40,9 +41,12 @@ from tripstore.ports.control import RealControlPort
 from tripstore.ports.legacy import RealLegacyPort
 from tripstore.ports.store import SchemalessPort
 from tripstore.store import TripStore
-from validation.ledger import Flushing, ShadowLedger
+from validation.flushing import Flushing
+from validation.ledger import ShadowLedger, TallyFlush
 from validation.sampling import SamplingSettings
 from validation.shadow import Shadow, ShadowSettings
+from validation.timings import FLUSH_SECONDS as TIMINGS_SECONDS
+from validation.timings import TimingLedger
 from validation.verdicts import Tally
 
 #: A look at the queue for a cohort's or a recheck's sake.
@@ -123,14 +127,15 @@ def _with_legacy(config: TripstoreConfig, legacy_config: LegacyConfig, store: Da
     def owner_of(backend: Backend, epoch: int) -> CellStore:
         return legacy.as_owner(epoch) if backend is Backend.LEGACY else store.as_owner(epoch)
 
-    calls = AuthorityCalls(
-        ports, known, lambda: _seen_authority(store), config.mirror.max_pause_seconds + PATIENCE_SECONDS
-    )
+    timings = TimingLedger(Ledgers(store.control))
+    latency = Latency(timings)
+    patience_seconds = config.mirror.max_pause_seconds + PATIENCE_SECONDS
+    calls = AuthorityCalls(ports, known, lambda: _seen_authority(store), patience_seconds, latency)
     cohorts = Cohorts(lag, BreakerConfig())
     tally = Tally()
-    sampling, shadow = _shadow(config, arrivals, tally)
+    sampling, shadow = _shadow(config, arrivals, tally, latency)
     shadowing = Shadowing(shadow, sampling, owner_of, mirror_of)
-    reads = Reads(calls, cohorts, shadowing, mirror_of, config.mirror.cohort_seconds)
+    reads = Reads(calls, cohorts, shadowing, mirror_of, config.mirror.cohort_seconds, latency)
 
     def log_of(operation: str) -> CellStore:
         """Phase off has a log of its own; a place in the one is none in the other, so nobody guesses."""
@@ -145,14 +150,17 @@ def _with_legacy(config: TripstoreConfig, legacy_config: LegacyConfig, store: Da
         return seen is None or (seen.epoch == epoch and seen.shards_open == seen.shards_seen)
 
     watch = Watch(ports, known, flags, lag, arrivals, is_open_at, lambda: _seen_authority(store))
-    flushing = Flushing(ShadowLedger(Ledgers(store.control), command), tally)
-    duo = Duo(legacy, legacy_mirror, ports, known, watch, lag, cohorts, shadow, tally, flushing)
+    compared = TallyFlush(ShadowLedger(Ledgers(store.control), command), tally)
+    flushing = (Flushing(compared), Flushing(timings, TIMINGS_SECONDS))
+    duo = Duo(legacy, legacy_mirror, ports, known, watch, lag, cohorts, shadow, tally, latency, flushing)
     rules = LayoutRules(legacy_config.layout, lambda: calls.sight().phase.route.is_mirrored)
     writes = Writes(calls, lag, config.core.max_body_bytes, rules)
     return Facade(config, store, flags, calls, reads, writes, log_of, duo)
 
 
-def _shadow(config: TripstoreConfig, arrivals: Arrivals, tally: Tally) -> tuple[SamplingSettings, Shadow]:
+def _shadow(
+    config: TripstoreConfig, arrivals: Arrivals, tally: Tally, latency: Latency
+) -> tuple[SamplingSettings, Shadow]:
     said = config.shadow
     sampling = SamplingSettings(said.share, said.per_second, said.least_per_second)
     settings = ShadowSettings(
@@ -163,7 +171,7 @@ def _shadow(config: TripstoreConfig, arrivals: Arrivals, tally: Tally) -> tuple[
         deadline_seconds=said.deadline_seconds,
         ignores=config.ignores,
     )
-    return sampling, Shadow(settings, arrivals, tally, (HistoryTruncated,))
+    return sampling, Shadow(settings, arrivals, tally, (HistoryTruncated,), answered=latency.shadow_asked)
 
 
 def _seen_authority(store: Datastore) -> Authority:

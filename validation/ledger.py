@@ -6,7 +6,6 @@ again unchanged: exact, whatever became of the answer. No bodies: a mismatch is 
 
 from __future__ import annotations
 
-import logging
 import threading
 from collections import Counter
 from collections.abc import Callable, Mapping
@@ -17,14 +16,10 @@ from uuid import uuid4
 
 from schemaless_core.canonical import Json
 from schemaless_core.control.ledgers import Batch, Ledgers
-from schemaless_core.errors import SchemalessError
 from validation.reads import NOISE, Read
 from validation.verdicts import Mismatch, Outcome, Tally
 
-logger = logging.getLogger(__name__)
-
 LEDGER = "shadow"
-FLUSH_SECONDS = 5.0
 #: An error's message may be long; where something differs is not.
 TEXT_MAX = 300
 #: Mismatches that one flush tells of; all are counted.
@@ -122,13 +117,15 @@ class ShadowLedger:
         """The last ones that were noted, newest first."""
         return [_known(note.body) for note in self._ledgers.notes(LEDGER, limit)]
 
+    def hours(self, since: datetime | None = None) -> dict[datetime, list[OperationCounts]]:
+        """What `operations` adds up, by the hour it was written in, the oldest first."""
+        found = {hour: _operations(counts) for hour, counts in self._ledgers.hours(LEDGER, since).items()}
+        return {
+            hour: [each for each in counts if not each.operation.startswith(NOISE)] for hour, counts in found.items()
+        }
+
     def _all(self, since: datetime | None) -> list[OperationCounts]:
-        found: dict[str, dict[Outcome, Counter[str]]] = {}
-        for name, count in self._ledgers.counts(LEDGER, since).items():
-            operation, outcome, label = name.rsplit("/", 2)
-            by_outcome = found.setdefault(operation, {each: Counter() for each in Outcome})
-            by_outcome[Outcome(outcome)][label] += count
-        return [_operation(name, found[name]) for name in sorted(found)]
+        return _operations(self._ledgers.counts(LEDGER, since))
 
     def _next(self, tally: Tally) -> _Pending | None:
         counted = Counter({f"{name}/{outcome}/{label}": n for (name, outcome, label), n in tally.counts().items()})
@@ -168,56 +165,31 @@ class ShadowLedger:
         }
 
 
-class Flushing:
-    """Flushes a tally every few seconds, on a thread of its own, and once more at the end."""
+@dataclass(frozen=True, slots=True)
+class TallyFlush:
+    """One process's tally on its way to the ledger."""
 
-    _thread: threading.Thread | None
+    ledger: ShadowLedger
+    tally: Tally
 
-    def __init__(self, ledger: ShadowLedger, tally: Tally, seconds: float = FLUSH_SECONDS) -> None:
-        self._ledger = ledger
-        self._tally = tally
-        self._seconds = seconds
-        self._begin()
+    @property
+    def name(self) -> str:
+        return LEDGER
 
-    def start(self) -> None:
-        """Begin; a second start does nothing."""
-        with self._lock:
-            if self._thread is None:
-                self._thread = threading.Thread(target=self._run, name="shadow-ledger", daemon=True)
-                self._thread.start()
-
-    def close(self) -> None:
-        """Write the rest."""
-        self._ended.set()
-        thread = self._thread
-        if thread is not None:
-            thread.join()
-        self._flush()
+    def flush(self) -> None:
+        self.ledger.flush(self.tally)
 
     def after_fork(self) -> None:
-        """The thread is the parent's, and so is what was not written."""
-        self._ledger.after_fork()
-        self._begin()
+        self.ledger.after_fork()
 
-    def _begin(self) -> None:
-        self._lock = threading.Lock()
-        self._ended = threading.Event()
-        self._thread = None
 
-    def _run(self) -> None:
-        while not self._ended.wait(self._seconds):
-            self._flush()
-
-    def _flush(self) -> None:
-        """A control database that is down costs nobody anything: the next flush has more to write (I10)."""
-        try:
-            self._ledger.flush(self._tally)
-        except SchemalessError as error:
-            extra = {"event": "shadow.not_written", "reason": error.message}
-            logger.warning("what shadow reads counted could not be written; it is kept", extra=extra)
-        except Exception:
-            # This thread writes what gates rely on: it must not end.
-            logger.exception("what shadow reads counted could not be written", extra={"event": "shadow.not_written"})
+def _operations(counts: Mapping[str, int]) -> list[OperationCounts]:
+    found: dict[str, dict[Outcome, Counter[str]]] = {}
+    for name, count in counts.items():
+        operation, outcome, label = name.rsplit("/", 2)
+        by_outcome = found.setdefault(operation, {each: Counter() for each in Outcome})
+        by_outcome[Outcome(outcome)][label] += count
+    return [_operation(name, found[name]) for name in sorted(found)]
 
 
 def _operation(name: str, found: Mapping[Outcome, Counter[str]]) -> OperationCounts:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from functools import lru_cache
 
 from prometheus_client import Counter, Gauge, Histogram
@@ -18,6 +19,17 @@ SHADOW_SECONDS = Histogram(
     buckets=(0.0005, 0.001, 0.002, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0),
 )
 SHADOW_WAITING = Gauge("tripstore_shadow_waiting", "Sampled reads that wait to be compared.")
+DIFF_CELLS = Counter(
+    "tripstore_diff_cells_total",
+    "What diffs compared, by kind of comparison and what became of it; not_compared is part of no other.",
+    ["comparison", "outcome"],
+)
+DIFF_STEP_SECONDS = Histogram(
+    "tripstore_diff_step_seconds",
+    "How long a step of a diff took: one pass of sums, or one portion of what differs.",
+    ["comparison"],
+    buckets=(0.01, 0.05, 0.1, 0.5, 1.0, 5.0, 10.0, 30.0, 60.0, 300.0),
+)
 
 _reads_child = lru_cache(maxsize=512)(SHADOW_READS.labels)
 _seconds_child = lru_cache(maxsize=128)(SHADOW_SECONDS.labels)
@@ -33,3 +45,10 @@ def shadow_answered(operation: str, seconds: float) -> None:
 
 def shadow_waiting(count: int) -> None:
     SHADOW_WAITING.set(count)
+
+
+def diff_stepped(comparison: str, seconds: float, counts: Mapping[str, int]) -> None:
+    """A step is done; it counts once it is saved, so that after a crash a metric may be ahead of the job."""
+    DIFF_STEP_SECONDS.labels(comparison).observe(seconds)
+    for outcome, count in counts.items():
+        DIFF_CELLS.labels(comparison, outcome).inc(count)

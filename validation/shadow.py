@@ -30,6 +30,8 @@ from validation.verdicts import Outcome, Reason, Tally, Verdict
 logger = logging.getLogger(__name__)
 
 _UNANSWERED = frozenset({DifferenceClass.ERROR, DifferenceClass.TIMEOUT})
+#: Told of each question: which store was asked, how long that took, and whether it answered.
+Answered = Callable[[Read, CellStore, float, bool], None]
 #: How long closing waits for what is under way.
 CLOSE_SECONDS = 1.0
 
@@ -71,8 +73,10 @@ class Shadow:
         incomparable: Incomparable = (),
         clock: Callable[[], float] = time.monotonic,
         today: Callable[[], date] = lambda: datetime.now(UTC).date(),
+        answered: Answered = lambda read, store, seconds, is_answered: None,
     ) -> None:
         self._settings = settings
+        self._answered = answered
         self._tally = tally
         self._incomparable = incomparable
         self._clock = clock
@@ -183,7 +187,9 @@ class Shadow:
         begun = self._clock()
         asked = sample.authority if sample.is_of_other else sample.other
         given = read.ask(asked, self._settings.deadline_seconds, self._incomparable, self._clock)
-        metrics.shadow_answered(read.name, self._clock() - begun)
+        seconds = self._clock() - begun
+        metrics.shadow_answered(read.name, seconds)
+        self._answered(read, asked, seconds, not isinstance(given, Failed) or given.is_incomparable)
         if isinstance(given, Failed) and (given.is_incomparable or sample.is_of_other):
             reason = Reason.INCOMPARABLE if given.is_incomparable else Reason.AUTHORITY_FAILED
             self._tally.record(_not_compared(read, reason))

@@ -84,6 +84,18 @@ class Ledgers:
         with self._control.begin() as connection:
             return {name: int(found) for name, found in connection.execute(wanted.order_by(count_table.c.name))}
 
+    def hours(self, ledger: str, since: datetime | None = None) -> dict[datetime, dict[str, int]]:
+        """The counts of each hour that has any, by name, the oldest first."""
+        wanted = sa.select(count_table.c.hour, count_table.c.name, count_table.c.total)
+        wanted = wanted.where(count_table.c.ledger == ledger).order_by(count_table.c.hour, count_table.c.name)
+        if since is not None:
+            wanted = wanted.where(count_table.c.hour >= hour_of(since))
+        found: dict[datetime, dict[str, int]] = {}
+        with self._control.begin() as connection:
+            for hour, name, total in connection.execute(wanted):
+                found.setdefault(datetime.fromisoformat(f"{hour}:00:00+00:00"), {})[name] = int(total)
+        return found
+
     def note(self, ledger: str, body: Mapping[str, Json]) -> None:
         """Keep a note; the oldest goes when there are too many."""
         make_change(self._control, lambda connection: _note(connection, ledger, body))

@@ -104,3 +104,68 @@ ledger_writer = sa.Table(
     sa.Column("batch", sa.BigInteger, nullable=False),
     sa.Column("at", sa.String(32), nullable=False),
 )
+
+_LONG = sa.Text().with_variant(MEDIUMTEXT(), "mysql", "mariadb")
+
+job = sa.Table(
+    "job",
+    metadata,
+    sa.Column("number", sa.Integer, primary_key=True, autoincrement=True),
+    sa.Column("id", sa.String(64), nullable=False, unique=True),
+    sa.Column("kind", sa.String(16), nullable=False),
+    sa.Column("spec", _LONG, nullable=False),
+    sa.Column("state", sa.String(16), nullable=False),
+    sa.Column("is_detached", sa.Boolean, nullable=False),
+    sa.Column("begun_ms", sa.BigInteger, nullable=False),
+    sa.Column("ended_ms", sa.BigInteger, nullable=True),
+    sa.Column("who", sa.String(128), nullable=False),
+    sa.Column("host", sa.String(128), nullable=False),
+    sa.Column("why", sa.Text, nullable=False),
+    sa.Column("note", sa.Integer, nullable=True),
+)
+
+job_part = sa.Table(
+    "job_part",
+    metadata,
+    sa.Column("job", sa.String(64), primary_key=True),
+    sa.Column("number", sa.Integer, primary_key=True, autoincrement=False),
+    sa.Column("bounds", _LONG, nullable=False),
+    sa.Column("checkpoint", _LONG, nullable=False),
+    sa.Column("fence", sa.BigInteger, nullable=False),
+    sa.Column("worker", sa.String(128), nullable=True),
+    sa.Column("until_ms", sa.BigInteger, nullable=False),
+    sa.Column("is_done", sa.Boolean, nullable=False),
+    sa.Column("saved_ms", sa.BigInteger, nullable=True),
+)
+
+job_count = sa.Table(
+    "job_count",
+    metadata,
+    sa.Column("job", sa.String(64), primary_key=True),
+    sa.Column("name", sa.String(64), primary_key=True),
+    sa.Column("total", sa.BigInteger, nullable=False),
+)
+
+job_finding = sa.Table(
+    "job_finding",
+    metadata,
+    sa.Column("id", sa.Integer, primary_key=True, autoincrement=True),
+    sa.Column("job", sa.String(64), nullable=False),
+    sa.Column("at_ms", sa.BigInteger, nullable=False),
+    sa.Column("is_open", sa.Boolean, nullable=False),
+    sa.Column("kind", sa.String(32), nullable=False),
+    sa.Column("row_key", sa.String(36), nullable=True),
+    sa.Column("column_name", sa.String(64), nullable=True),
+    sa.Column("ref_key", sa.BigInteger, nullable=True),
+    sa.Column("body", _LONG, nullable=False),
+    sa.Index("job_finding_job", "job", "is_open", "id"),
+)
+
+job_worker = sa.Table(
+    "job_worker",
+    metadata,
+    sa.Column("job", sa.String(64), primary_key=True),
+    sa.Column("worker", sa.String(128), primary_key=True),
+    sa.Column("at_ms", sa.BigInteger, nullable=False),
+    sa.Column("body", sa.Text, nullable=False),
+)

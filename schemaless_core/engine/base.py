@@ -15,6 +15,7 @@ from schemaless_core.answers import Scalar
 from schemaless_core.deadline import Deadline
 from schemaless_core.engine.cells import NewCell, StoredCell
 from schemaless_core.engine.groups import GroupTables
+from schemaless_core.engine.mending import Mending
 from schemaless_core.errors import SchemalessError
 from schemaless_core.indexes.definition import Field
 from schemaless_core.indexes.query import CheckedCondition
@@ -55,6 +56,8 @@ class LogSlice(NamedTuple):
 
     head: ShardHead
     cells: list[StoredCell]
+    #: Added ids between start and end whose cells repair has deleted: readers pass them.
+    purged: frozenset[int] = frozenset()
 
 
 class BucketSum(NamedTuple):
@@ -63,6 +66,15 @@ class BucketSum(NamedTuple):
     number: int
     cells: int
     total: int
+
+
+class HashedCell(NamedTuple):
+    """A latest cell by its key, with a hash for its bytes."""
+
+    row_key: bytes
+    column_name: bytes
+    ref_key: int
+    hash: int
 
 
 class EpochOpening(NamedTuple):
@@ -186,6 +198,7 @@ class Node(Protocol):
 
     name: str
     groups: GroupTables
+    mending: Mending
 
     def put(self, gate: Gate, cell: NewCell, expect_latest: Any, deadline: Deadline) -> Stored:
         """Store one cell under the next added id, or find what is in its way; `StaleEpoch` when fenced."""
@@ -287,6 +300,12 @@ class Node(Protocol):
         self, shard: int, columns: Sequence[bytes] | None, deadline: Deadline
     ) -> tuple[ShardState, list[BucketSum]]:
         """Return count and sum of the latest cells of the buckets that have any."""
+        ...
+
+    def digests(
+        self, shard: int, buckets: Collection[int], columns: Sequence[bytes] | None, deadline: Deadline
+    ) -> tuple[ShardState, list[HashedCell]]:
+        """Return the latest cells of these buckets, in no order."""
         ...
 
     def create_index(self, table: IndexTable, shards: Sequence[int], deadline: Deadline) -> None:

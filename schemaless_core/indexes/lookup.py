@@ -224,7 +224,7 @@ class IndexQueries:
         while places:
             for shard, page in log.pages(places, CELLS_PER_PAGE).items():
                 touched |= {cell.row_key.bytes for cell in page.cells if cell.column_name in columns}
-                if page.cells and page.next_location < lagging[shard].head:
+                if page.start < page.next_location < lagging[shard].head:
                     places[shard] = page.next_location
                 else:
                     del places[shard]

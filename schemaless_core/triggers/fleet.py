@@ -51,17 +51,24 @@ class Pauses:
 
 
 class Fleet:
-    """The processes of one command. `work` returns when its seat is to end; with several workers it is pickled."""
+    """The processes of one command. `work` returns when its seat is to end; with several workers it is pickled.
+
+    Finite work comes to an end by itself: a process that ended is started again only if it was killed.
+    """
 
     def __init__(
         self,
         work: Work,
         workers: int,
         *,
+        is_finite: bool = False,
         pauses: Pauses = Pauses(),
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.restarts = 0
+        #: Processes of finite work that ended with another exit code than 0.
+        self.failed = 0
+        self._is_finite = is_finite
         self._work = work
         self._posts = [_Post(number) for number in range(workers)]
         self._pauses = pauses
@@ -86,6 +93,8 @@ class Fleet:
 
     def _supervise(self) -> bool:
         while True:
+            if all(post.is_finished for post in self._posts):
+                return not self._is_at_once
             if self._end_by is None:
                 self._start_due()
             elif not self._is_anybody_left():
@@ -106,12 +115,12 @@ class Fleet:
 
     def _start_due(self) -> None:
         for post in self._posts:
-            if post.process is None and post.not_before <= self._clock():
+            if post.process is None and not post.is_finished and post.not_before <= self._clock():
                 post.start(self._work, self._clock())
 
     def _sleep(self) -> None:
         """Until a process dies, a signal comes, or something is due."""
-        due = [post.not_before for post in self._posts if post.process is None]
+        due = [post.not_before for post in self._posts if post.process is None and not post.is_finished]
         if self._end_by is not None:
             due = [self._end_by]
         seconds = max(0.0, min(due) - self._clock()) if due else None
@@ -121,6 +130,10 @@ class Fleet:
 
     def _note_death(self, post: _Post) -> None:
         code, lived_seconds = post.bury(self._clock())
+        if self._is_finite and code is not None and code >= 0:
+            post.is_finished = True
+            self.failed += code != 0
+            return
         if self._end_by is not None:
             return
         post.pause_seconds = self._pauses.after(post.pause_seconds, lived_seconds)
@@ -151,6 +164,7 @@ class _Post:
     def __init__(self, number: int) -> None:
         self.number = number
         self.process: SpawnProcess | None = None
+        self.is_finished = False
         self.not_before = float("-inf")
         self.pause_seconds = 0.0
         self._started_at = 0.0

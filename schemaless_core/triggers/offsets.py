@@ -76,7 +76,7 @@ class Offsets:
         for first in range(0, len(self._shards), SHARDS_PER_STEP):
             part = dict.fromkeys(self._shards[first : first + SHARDS_PER_STEP], moment)
             for shard, page in self._log.pages(part, 1).items():
-                starts[shard] = page.next_location - len(page.cells)
+                starts[shard] = page.start
         return starts
 
     def _each(

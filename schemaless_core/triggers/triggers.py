@@ -200,7 +200,7 @@ class Triggers:
     def _places(self, group: str, to: Start, shards: Sequence[int]) -> dict[int, tuple[int, int]]:
         if isinstance(to, datetime):
             pages = self._log.pages(dict.fromkeys(shards, to), 1)
-            return {shard: (page.position.epoch, page.next_location - len(page.cells)) for shard, page in pages.items()}
+            return {shard: (page.position.epoch, page.start) for shard, page in pages.items()}
         places: dict[int, tuple[int, int]] = {}
         for shard, seen in self.offsets.find(group, shards).items():
             if isinstance(seen, SchemalessError):
@@ -253,7 +253,7 @@ def _shard(
     if behind is None:
         lag = max(0, seen.head - added_id)
         return ShardOfGroup(shard, owner, heir, epoch, added_id, seen.head, lag, None, seen.state.status)
-    lag = behind.head - behind.next_location + len(behind.cells)
+    lag = behind.head - behind.start
     first = behind.cells[0].created_at if behind.cells else None
     seconds = None if first is None else max(0.0, (datetime.now(UTC) - first).total_seconds())
     return ShardOfGroup(shard, owner, heir, epoch, added_id, behind.head, lag, seconds, seen.state.status)

@@ -26,7 +26,7 @@ from tests.chaos.actors import wait_until
 from tests.layouts import company_database
 from tripstore.cli.reference import commands
 from tripstore.cli.root import root
-from tripstore.config import LegacyLimits, MirrorConfig, ShadowConfig
+from tripstore.config import BackfillConfig, LegacyLimits, MirrorConfig, ShadowConfig
 from tripstore.cutover.settings import CutoverSettings
 from tripstore.errors import TripstoreError
 from tripstore.local.servers import LocalServers
@@ -317,7 +317,8 @@ def facade_keys() -> Iterator[tuple[str, object]]:
     """The keys that the core does not know."""
     yield from (("legacy", ...), ("legacy.postgres", ...), ("legacy.layout", ...))
     yield from config_keys(LegacyLimits, "legacy.")
-    for section, struct in (("mirror", MirrorConfig), ("shadow", ShadowConfig), ("cutover", CutoverSettings)):
+    sections = {"mirror": MirrorConfig, "shadow": ShadowConfig, "backfill": BackfillConfig, "cutover": CutoverSettings}
+    for section, struct in sections.items():
         yield section, ...
         yield from config_keys(struct, f"{section}.")
     yield "shadow.ignores", ...

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 from tests.explorer.programs import Code, Tools
 from tests.explorer.rules import Actor
-from tests.explorer.world import Get, Put, World, cell
+from tests.explorer.world import Get, Put, World, cell, chunk_of
 from tripstore.backends.postgres.capture.gate import Gate, GateState
 from tripstore.handover import backfill, relay, reverse, settle, switch
 from tripstore.handover.authority import Authority, Backend
@@ -80,7 +80,9 @@ def copier(name: str, key: int) -> Actor:
     def code(tools: Tools) -> Steps[None]:
         is_copied = False
         while not is_copied:
-            is_copied = yield from backfill.copy_chunk(tools.ports, key)
+            copied = yield from backfill.copy_chunk(tools.ports, chunk_of(key))
+            is_copied = copied.is_whole
+            del copied
 
     return Actor(name, code, copies=True)
 

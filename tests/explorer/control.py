@@ -6,10 +6,10 @@ from typing import Any
 
 from tests.explorer.postgres import CLOSED, CLOSING, OPEN, Handler, flush, unflushed
 from tests.explorer.rules import Rules, Scenario
-from tests.explorer.world import At, Done, Outcomes, Queued, World, cell, key_of
+from tests.explorer.world import At, Done, Outcomes, Queued, World, cell, encoded, key_of, row_of
 from tripstore.backends.postgres.capture.gate import Gate
 from tripstore.handover.authority import Authority, Backend
-from tripstore.handover.ports import Copies
+from tripstore.handover.ports import Copies, Past
 
 # ---- the queue ----------------------------------------------------------------------------------------------------
 
@@ -48,12 +48,13 @@ def mark_delivered(
 
 
 def read_chunk(w: World, me: int, phase: Any, arguments: tuple[Any, ...], rules: Rules, scene: Scenario) -> Outcomes:
-    (key,) = arguments
+    (chunk,) = arguments
+    key = row_of(chunk)
     table = w.tables[key]
     version = table.version
     body = table.bodies[version] if version else None
-    found = (cell(key, version, body),) if body is not None else ()
-    yield f"reads row {key}", w, Done(Copies(found, w.row.epoch))
+    found = (encoded(cell(key, version, body)),) if body is not None else ()
+    yield f"reads row {key}", w, Done(Past(found, w.row.epoch, len(found)))
 
 
 # ---- the barrier and the row --------------------------------------------------------------------------------------

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
+from schemaless_core.cell import Cell
+from schemaless_core.encoded import EncodedOutcome, Problem
+from schemaless_core.errors import StaleEpoch
 from tests.explorer.postgres import Handler
 from tests.explorer.programs import SERVERS
 from tests.explorer.rules import Rules, Scenario
@@ -20,6 +24,7 @@ from tests.explorer.world import (
     body_of,
     cell,
     check_owner,
+    decoded,
     key_of,
     latest,
     replaced,
@@ -27,6 +32,9 @@ from tests.explorer.world import (
 )
 from tripstore.handover.authority import Backend
 from tripstore.handover.ports import REFUSED, Page
+
+#: Why a shard takes no cell of a copier. One object: what an actor knows is compared.
+YOUNGER = StaleEpoch(0, "RW", "its authority epoch is younger", is_of_authority=True)
 
 
 def stored(w: World, key: int, version: int, body: str) -> World:
@@ -59,11 +67,27 @@ def call(w: World, me: int, phase: Any, arguments: tuple[Any, ...], rules: Rules
 
 
 def copy(w: World, me: int, phase: Any, arguments: tuple[Any, ...], rules: Rules, scene: Scenario) -> Outcomes:
-    """Shard by shard: one cell at a time here."""
     cells, epoch = arguments
-    done: tuple[int, ...] = phase or ()
+    for label, after, taken in _copied(w, phase or (), cells, epoch):
+        is_through = len(taken) == len(cells)
+        there = tuple(each for each, is_taken in zip(cells, taken, strict=False) if is_taken)
+        yield label, after, Done(there) if is_through else At(taken)
+
+
+def put_encoded(w: World, me: int, phase: Any, arguments: tuple[Any, ...], rules: Rules, scene: Scenario) -> Outcomes:
+    given, epoch = arguments
+    for label, after, taken in _copied(w, phase or (), tuple(map(decoded, given)), epoch):
+        problems = tuple(Problem(n, YOUNGER) for n, is_taken in enumerate(taken) if not is_taken)
+        is_through = len(taken) == len(given)
+        yield label, after, Done(EncodedOutcome(sum(taken), 0, problems)) if is_through else At(taken)
+
+
+def _copied(
+    w: World, done: tuple[int, ...], cells: tuple[Cell, ...], epoch: int
+) -> Iterator[tuple[str, World, tuple[int, ...]]]:
+    """Shard by shard: one cell at a time here. What was taken so far, and what was not."""
     if len(done) == len(cells):
-        yield "copied nothing", w, Done(())
+        yield "copied nothing", w, done
         return
     next_ = cells[len(done)]
     key = key_of(next_)
@@ -72,12 +96,8 @@ def copy(w: World, me: int, phase: Any, arguments: tuple[Any, ...], rules: Rules
         return
     is_taken = shard.state in ("RW", "COPY") and shard.epoch <= epoch
     after = stored(w, key, next_.ref_key, body_of(next_)) if is_taken else w
-    done = (*done, int(is_taken))
     label = f"copies {key}@{next_.ref_key}" if is_taken else "is refused as a copier"
-    if len(done) < len(cells):
-        yield label, after, At(done)
-    else:
-        yield label, after, Done(tuple(each for each, taken in zip(cells, done, strict=True) if taken))
+    yield label, after, (*done, int(is_taken))
 
 
 def open_(w: World, me: int, phase: Any, arguments: tuple[Any, ...], rules: Rules, scene: Scenario) -> Outcomes:
@@ -134,6 +154,7 @@ def save_offset(w: World, me: int, phase: Any, arguments: tuple[Any, ...], rules
 HANDLERS: dict[str, Handler] = {
     "store.call": call,
     "store.copy": copy,
+    "store.put_encoded": put_encoded,
     "store.open": open_,
     "store.close": close,
     "store.unmirrored": unmirrored,

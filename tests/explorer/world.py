@@ -8,10 +8,12 @@ from functools import cache
 from typing import Any, NamedTuple
 from uuid import UUID
 
-from schemaless_core.cell import Cell
+from schemaless_core.cell import DEFAULT_MAX_BODY_BYTES, Cell
+from schemaless_core.encoded import EncodedCell, decode_cell, encode_cell
 from tests.explorer.rules import Scenario
 from tripstore.backends.postgres.capture.gate import Gate, GateState
 from tripstore.handover.authority import Authority, Backend
+from tripstore.handover.ports import Chunk
 
 #: Two rows, each in a shard and on a server of its own.
 KEYS = (0, 1)
@@ -136,6 +138,28 @@ def replaced(sequence: tuple[Any, ...], index: int, value: Any) -> tuple[Any, ..
 @cache
 def cell(key: int, version: int, body: str) -> Cell:
     return Cell(ROWS[key], COLUMN, version, None if body == TOMBSTONE else body)
+
+
+@cache
+def encoded(of: Cell) -> EncodedCell:
+    return encode_cell(of, DEFAULT_MAX_BODY_BYTES)
+
+
+@cache
+def decoded(of: EncodedCell) -> Cell:
+    return decode_cell(of)
+
+
+def chunk_of(key: int) -> Chunk:
+    """The part of the past that is one row."""
+    return Chunk(keys=(ROWS[key],))
+
+
+def row_of(chunk: Chunk) -> int:
+    """The row that a chunk asks for."""
+    assert chunk.keys is not None
+    (row_key,) = chunk.keys
+    return ROWS.index(row_key)
 
 
 def key_of(of: Cell) -> int:

@@ -33,6 +33,19 @@ class Waiting:
 
 
 @dataclass(frozen=True)
+class Finite:
+    """Is done when there is a file `done`; the process with the number 1 says then that it failed."""
+
+    folder: Path
+
+    def __call__(self, seat: Seat) -> None:
+        (self.folder / f"{seat.number}-{os.getpid()}.running").write_text(seat.name)
+        while not (self.folder / "done").exists():
+            time.sleep(0.01)
+        sys.exit(seat.number)
+
+
+@dataclass(frozen=True)
 class Stubborn:
     """Never ends."""
 
@@ -57,14 +70,16 @@ class Serving:
 
 
 def main(kind: str, place: str, workers: str) -> None:
-    """The parent of a fleet; its exit code says whether all ended in time."""
+    """The parent of a fleet; its exit code says whether all ended in time, and how many failed."""
     kinds: dict[str, Callable[[str], Work]] = {
         "waiting": lambda folder: Waiting(Path(folder)),
+        "finite": lambda folder: Finite(Path(folder)),
         "stubborn": lambda folder: Stubborn(Path(folder)),
         "serving": Serving,
     }
     work = kinds[kind](place)
-    sys.exit(0 if Fleet(work, int(workers), pauses=QUICK_PAUSES).run() else 5)
+    fleet = Fleet(work, int(workers), is_finite=kind == "finite", pauses=QUICK_PAUSES)
+    sys.exit(fleet.failed if fleet.run() else 5)
 
 
 if __name__ == "__main__":

@@ -90,6 +90,19 @@ def test_a_killed_process_is_replaced_and_the_others_go_on(fleet: Start, tmp_pat
     assert not is_alive(victim)
 
 
+def test_of_finite_work_only_who_was_killed_is_replaced_and_the_fleet_ends_with_it(
+    fleet: Start, tmp_path: Path
+) -> None:
+    parent = fleet("finite", tmp_path, 3)
+    os.kill(begun(tmp_path, 3)[0], signal.SIGKILL)
+    wait_until("it came back", lambda: sum(map(len, running(tmp_path).values())) == 4, 20)
+
+    (tmp_path / "done").touch()
+
+    assert parent.wait(20) == 2  # two of the three say that they failed
+    assert sum(map(len, running(tmp_path).values())) == 4
+
+
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_a_signal_lets_everybody_finish(fleet: Start, tmp_path: Path, number: signal.Signals) -> None:
     parent = fleet("waiting", tmp_path)

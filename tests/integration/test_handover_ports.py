@@ -10,7 +10,7 @@ from contextlib import ExitStack, closing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
-from uuid import uuid4
+from uuid import UUID, uuid4
 
 import psycopg2
 import pytest
@@ -35,7 +35,7 @@ from tripstore.backends.schemaless.shards import REVERSE_GROUP
 from tripstore.handover import relay, settle, switch
 from tripstore.handover.authority import Authority, Backend
 from tripstore.handover.call import call
-from tripstore.handover.ports import REFUSED, Ports
+from tripstore.handover.ports import REFUSED, Chunk, Ports
 from tripstore.handover.reverse import mirror_back
 from tripstore.handover.steps import Step, Steps, run
 from tripstore.local.postgres import PostgresServer
@@ -215,11 +215,11 @@ def test_writers_who_stay_inside_stop_a_hand_over(duo: Duo) -> None:
 def test_a_chunk_is_copied_as_it_stands(duo: Duo) -> None:
     row_keys = [duo.trips.base(1, 2) for _ in range(5)]
 
-    copies = [duo.ports.legacy.read_chunk(shard) for shard in range(SHARDS)]
+    past = duo.ports.legacy.read_chunk(Chunk(rows=10_000))
 
-    latest = {cell.row_key: cell.ref_key for each in copies for cell in each.cells if cell.column_name == "BASE"}
-    assert {row_key: latest[row_key] for row_key in row_keys} == dict.fromkeys(row_keys, 2)
-    assert {each.epoch for each in copies} == {0}
+    versions = {UUID(bytes=cell.row_key): cell.ref_key for cell in past.cells if cell.column_name == b"BASE"}
+    assert {row_key: versions[row_key] for row_key in row_keys} == dict.fromkeys(row_keys, 2)
+    assert (past.epoch, past.after) == (0, None)
 
 
 # ----------------------------------------------------------------------------------------------------------- accidents

@@ -24,7 +24,8 @@ from schemaless_core.control.tables import ledger_writer
 from schemaless_core.failpoints import FailpointReached, use_folder
 from tests.stores import Stores
 from validation.compare import Difference, DifferenceClass
-from validation.ledger import Flushing, KnownMismatch, OperationCounts, ShadowLedger
+from validation.flushing import Flushing
+from validation.ledger import KnownMismatch, OperationCounts, ShadowLedger, TallyFlush
 from validation.reads import Read
 from validation.verdicts import Outcome, Reason, Tally, Verdict
 
@@ -356,7 +357,7 @@ def test_the_rest_is_written_at_the_end_and_a_silent_database_is_borne(unreliabl
     tally, ledger = Tally(), ShadowLedger(unreliable)
     unreliable.losses = ["before"]
     with ExitStack() as ends:
-        flushing = Flushing(ledger, tally, seconds=0.001)
+        flushing = Flushing(TallyFlush(ledger, tally), seconds=0.001)
         ends.callback(flushing.close)
         flushing.start()
         flushing.start()

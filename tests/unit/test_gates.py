@@ -84,6 +84,8 @@ FORWARD: dict[str, list[dict[str, object]]] = {
         {"backfill": replace(JOB, is_complete=False)},
         {"backfill": replace(JOB, open=1)},
         {"backfill": replace(JOB, begun_at=NOW - timedelta(days=2))},
+        {"backfill": replace(JOB, capture_since=NOW - timedelta(days=3))},
+        {"backfill": replace(JOB, is_partial=True)},
         {"backfill": SILENT},
     ],
     "diff": [
@@ -92,6 +94,9 @@ FORWARD: dict[str, list[dict[str, object]]] = {
         {"diff": replace(JOB, open=1)},
         {"diff": replace(JOB, not_compared=1)},
         {"diff": replace(JOB, begun_at=NOW - timedelta(days=2))},
+        {"diff": replace(JOB, begun_at=NOW - timedelta(hours=3))},
+        {"backfill": replace(JOB, ended_at=NOW - timedelta(hours=1))},
+        {"diff": replace(JOB, is_partial=True)},
         {"diff": SILENT},
     ],
     "mirror lag": [

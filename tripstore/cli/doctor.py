@@ -13,6 +13,7 @@ from schemaless_core.datastore import Datastore
 from schemaless_core.doctor import Doctor, Finding
 from tripstore.cli.documents import print_document
 from tripstore.cli.exits import Exit
+from tripstore.cli.job_views import job_findings
 from tripstore.cli.legacy_doctor import Examined, LegacyExamined, examine, print_examined
 from tripstore.cli.options import Command, Settings, json_option, pass_settings
 from tripstore.cli.tables import show, table
@@ -46,11 +47,11 @@ class DoctorDocument(msgspec.Struct, frozen=True):
 def doctor(settings: Settings, as_json: bool) -> Exit:
     """Examine every server, the control database and the legacy store; change nothing but a note of what is broken.
 
-    Looks at reachability, login, version, durability, sql_mode, caches, packet size, replication, clocks, and whether
-    all shards are there. What is marked REFUSED keeps `schema apply` from creating shards. Of a legacy store: whether
-    the layout fits the live tables, and whether capture misses nothing; a gap is written down there, so that no
-    backfill relies on it. Indexes that queries lack there are notes. Exit code 1 when anything is not fine; notes are
-    only to be known.
+    Looks at reachability, login, version, durability, sql_mode, caches, packet size, replication, clocks, jobs that
+    have not ended, and whether all shards are there. What is marked REFUSED keeps `schema apply` from creating shards.
+    Of a legacy store: whether the layout fits the live tables, and whether capture misses nothing; a gap is written
+    down there, so that no backfill relies on it. Indexes that queries lack there are notes. Exit code 1 when anything
+    is not fine; notes are only to be known.
 
     \b
     Example:
@@ -60,6 +61,7 @@ def doctor(settings: Settings, as_json: bool) -> Exit:
     config = settings.load()
     with Datastore(config.core) as datastore:
         findings = Doctor(datastore.config, datastore.clusters, datastore.control).findings()
+        findings = [*job_findings(datastore), *findings]
     legacy = None if config.legacy is None else examine(config.legacy, config.core.indexes)
     troubles = [finding for finding in findings if not finding.fact.is_fine]
     is_fine = not troubles and (legacy is None or legacy.troubles == 0)

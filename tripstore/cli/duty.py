@@ -14,6 +14,7 @@ import click
 import msgspec
 from prometheus_client import start_http_server
 
+from schemaless_core.control.jobs import Job, Jobs
 from schemaless_core.datastore import Datastore
 from schemaless_core.errors import InvalidRequest, SchemalessError
 from schemaless_core.store import CellStore
@@ -26,12 +27,18 @@ from tripstore.cli.documents import print_document
 from tripstore.cli.exits import Exit
 from tripstore.cli.logs import show_logs
 from tripstore.cli.options import Decorated, Settings
+from tripstore.copying.backfill import Backfill
+from tripstore.copying.serving import DetachedJobs, JobRunner
+from tripstore.diffing.diffing import Diffing
 from tripstore.facade.facade import Facade
 from tripstore.mirror.mirror import Mirror
 
 PORT_MAX = 65535
 
 ReadLog = Literal["primary", "replica"]
+
+#: What a worker does of a kind without a group.
+_BESIDE_GROUPS = {"mirror": "a relay", "jobs": "detached jobs"}
 
 read_log_option = click.option(
     "--read",
@@ -145,23 +152,37 @@ class ServedBuiltIns:
     def __call__(self, opened: Opened, name: str, threads: int) -> Iterator[Worker]:
         def tell(names: Sequence[str]) -> None:
             waits = f"has nothing to serve yet and waits: no {', no '.join(self.kinds)}"
-            work = ["a relay", *names] if "mirror" in self.kinds else names
+            work = [what for kind, what in _BESIDE_GROUPS.items() if kind in self.kinds] + list(names)
             what = f"serves {', '.join(work)}" if work else waits
             click.echo(f"{name} {what}", err=True)
 
         with ExitStack() as running:
-            groups = running.enter_context(BuiltInGroups(self._sources(opened, running, name), tell))
+            listed = self._sources(opened, running, name)
+            groups = running.enter_context(BuiltInGroups(listed, tell))
+            if not listed:
+                tell(())  # there is no group that would be found
             yield opened.datastore.triggers.worker(groups, threads=threads, read=self.read, name=name)
 
     def _sources(self, opened: Opened, running: ExitStack, name: str) -> dict[str, Source]:
-        """Who lists the groups of each kind. With the mirror a relay begins, which belongs to no group."""
+        """Who lists the groups of each kind. A relay, and what serves jobs, begin here: they belong to no group."""
         known = sources(opened.datastore)
+        if "jobs" in self.kinds and opened.facade is not None:
+            jobs = Jobs(opened.datastore.control)
+            running.enter_context(DetachedJobs(jobs, _runners(opened.facade, name)))
         if "mirror" in self.kinds and opened.facade is not None:
             mirror = Mirror(opened.facade, name)
             running.enter_context(mirror.log_keeper())
             running.enter_context(mirror.relay())
             known["mirror"] = mirror.groups()
-        return {kind: known[kind] for kind in self.kinds}
+        return {kind: known[kind] for kind in self.kinds if kind in known}
+
+
+def _runners(facade: Facade, name: str) -> dict[str, Callable[[Job], JobRunner]]:
+    """What serves the detached jobs of each kind, as a worker of this name."""
+    return {
+        "backfill": lambda job: Backfill(facade).runner(job, name, is_patient=True),
+        "diff": lambda job: Diffing(facade).runner(job, name),
+    }
 
 
 def run_fleet(duty: Duty, *, as_json: bool) -> Exit:

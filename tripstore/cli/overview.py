@@ -20,6 +20,8 @@ from schemaless_core.deadline import Deadline
 from schemaless_core.errors import ControlUnavailable, InvalidServer, SchemalessError, SchemaMissing, Unavailable
 from schemaless_core.standing import ShardHead, ShardStatus
 from tripstore.cli.groups import GroupView, look_at_groups, unmaintained
+from tripstore.cli.job_documents import ProgressDocument
+from tripstore.cli.job_views import look_at_jobs
 from tripstore.cli.migration_view import MigrationView, look_at_migration
 from tripstore.facade.facade import Facade
 
@@ -75,6 +77,8 @@ class Overview(msgspec.Struct, frozen=True):
     unmaintained: list[str]
     #: Null where there is one store.
     migration: MigrationView | None
+    #: Those that have not ended, and those that left something to see to.
+    jobs: list[ProgressDocument]
 
 
 class _Look(msgspec.Struct):
@@ -88,7 +92,8 @@ def overview(facade: Facade) -> Overview:
     """Look at everything once."""
     datastore = facade.store
     nodes = [guarded for cluster in datastore.clusters.values() for guarded in cluster.nodes]
-    with ThreadPoolExecutor(len(nodes) + 3) as executor:
+    with ThreadPoolExecutor(len(nodes) + 4) as executor:
+        jobs = executor.submit(look_at_jobs, datastore)
         migration = executor.submit(look_at_migration, facade)
         control = executor.submit(_control, datastore)
         groups = executor.submit(_groups, datastore)
@@ -104,6 +109,7 @@ def overview(facade: Facade) -> Overview:
         and len(heads) == datastore.config.shards
         and all(view.is_fine for view in groups.result())
         and ((seen := migration.result()) is None or seen.is_fine)
+        and all(job.is_fine for job in jobs.result())
     )
     config = datastore.config
     return Overview(
@@ -117,6 +123,7 @@ def overview(facade: Facade) -> Overview:
         groups.result(),
         unmaintained(datastore, groups.result()) if control.result().is_up else [],
         migration.result(),
+        jobs.result(),
     )
 
 

@@ -104,5 +104,5 @@ def _places(datastore: Datastore, to: Start, shards: Sequence[ShardOfGroup]) -> 
     for first in range(0, len(shards), _SHARDS_PER_CALL):
         part = {shard.shard: location for shard in shards[first : first + _SHARDS_PER_CALL]}
         for shard, page in store.get_cells_for_shards(part, 1).items():
-            places[shard] = page.head if to == "now" else page.next_location - len(page.cells)
+            places[shard] = page.head if to == "now" else page.start
     return places

@@ -7,9 +7,11 @@ from importlib.metadata import version
 import click
 
 from tripstore.cli.audit import audit
+from tripstore.cli.backfill import backfill
 from tripstore.cli.cell import cell
 from tripstore.cli.cutover import cutover
 from tripstore.cli.dev import dev
+from tripstore.cli.diff import diff
 from tripstore.cli.doctor import doctor
 from tripstore.cli.ids import ids
 from tripstore.cli.index import index
@@ -17,6 +19,8 @@ from tripstore.cli.init import init
 from tripstore.cli.mirror import mirror
 from tripstore.cli.options import Command, Group, global_options
 from tripstore.cli.phase import phase
+from tripstore.cli.repair import repair
+from tripstore.cli.report import report
 from tripstore.cli.schema import schema
 from tripstore.cli.shadow import shadow
 from tripstore.cli.status import status
@@ -64,8 +68,12 @@ for command in (
     ids,
     phase,
     mirror,
+    backfill,
+    diff,
+    repair,
     shadow,
     cutover,
+    report,
 ):
     _take_global_options(command)
     root.add_command(command)

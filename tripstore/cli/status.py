@@ -15,6 +15,7 @@ from rich.text import Text
 from tripstore.cli.documents import print_document
 from tripstore.cli.exits import Exit
 from tripstore.cli.groups import screen
+from tripstore.cli.job_views import jobs_lines
 from tripstore.cli.migration_view import migration_screen
 from tripstore.cli.options import Command, Settings, json_option, pass_settings
 from tripstore.cli.overview import ClusterView, Overview, ServerView, overview
@@ -30,11 +31,11 @@ from tripstore.facade.facade import Facade
 def status(settings: Settings, watch: bool, interval: float, as_json: bool) -> Exit:
     """Show servers, shards by state, cells, how far replicas are behind, the last changes, and groups of triggers.
 
-    With a legacy store: the phase, the authority, how far the mirror is behind, and what was compared.
+    With a legacy store: the phase, the authority, how far the mirror is behind, what was compared, and jobs.
 
     Exit code 1 when a server does not answer, a shard is missing, a group is halted or not served, the mirror is late
-    or has set something aside, or a comparison failed. Where there are groups a look takes some seconds: who serves
-    them is seen by a heartbeat.
+    or has set something aside, a comparison failed, nobody works at a job, or one left something to see to. Where there
+    are groups a look takes some seconds: who serves them is seen by a heartbeat.
 
     \b
     Example:
@@ -77,6 +78,7 @@ def _screen(seen: Overview) -> RenderableType:
         table(("cluster", "role", "server", "behind", "shards", ""), _servers(seen)),
         Text(),
         *([] if seen.migration is None else [*migration_screen(seen.migration), Text()]),
+        *([*jobs_lines(seen.jobs), Text()] if seen.jobs else []),
         *_control(seen),
         *_groups(seen),
     )

@@ -12,7 +12,10 @@ from tripstore.cli.options import Group, Settings, json_option, pass_settings
 KINDS = {
     "index": "keep the indexes",
     "mirror": "carry changes between the legacy store and Schemaless, in the direction of the phase",
+    "jobs": "serve backfills and diffs that were started with --detach",
 }
+#: Kinds that are about two stores.
+_OF_TWO = ("mirror", "jobs")
 
 
 class Kinds(click.ParamType["tuple[str, ...]"]):
@@ -32,7 +35,7 @@ class Kinds(click.ParamType["tuple[str, ...]"]):
 
 @click.group(cls=Group)
 def worker() -> None:
-    """Do what the store itself needs done: keep its indexes, carry changes to the mirror.
+    """Do what the store itself needs done: keep its indexes, carry changes to the mirror, serve detached jobs.
 
     \b
     Example:
@@ -66,7 +69,8 @@ def run(
     """Do all built-in work, in as many processes on as many hosts as you like, until Ctrl-C.
 
     `index` keeps the indexes. `mirror`, with a legacy store, carries captured changes to Schemaless and writes what
-    Schemaless has back into the legacy tables, as the phase wants it, and keeps the days of the log.
+    Schemaless has back into the legacy tables, as the phase wants it, and keeps the days of the log. `jobs` serves what
+    was started with --detach.
 
     A process that dies is started again. Without anything to do it waits and says so.
 
@@ -83,9 +87,9 @@ def serve_built_ins(
 ) -> Exit:
     """Serve these kinds of built-in work, by default all that the configuration has a use for."""
     has_legacy = settings.load().legacy is not None
-    kinds = only or tuple(kind for kind in KINDS if kind != "mirror" or has_legacy)
-    if "mirror" in kinds and not has_legacy:
-        raise click.UsageError("There is nothing to mirror: the configuration has no `legacy:`.")
+    kinds = only or tuple(kind for kind in KINDS if kind not in _OF_TWO or has_legacy)
+    if not has_legacy and not set(kinds).isdisjoint(_OF_TWO):
+        raise click.UsageError("There is nothing to mirror or to copy: the configuration has no `legacy:`.")
     with settings.open() as datastore:
         datastore.triggers.coordinator.groups()  # without its tables every process would die, again and again
     return run_fleet(Duty(settings, size, ServedBuiltIns(kinds, read)), as_json=as_json)

@@ -10,6 +10,11 @@ from tripstore.cutover.settings import CutoverSettings
 from tripstore.cutover.verdicts import GateVerdict, duration, moment, percent, unknown, verdict_of
 from validation.confidence import comparisons_missing, upper_bound
 
+_HINTS = {
+    "backfill": "`tripstore backfill list` shows them all; `show` and `retry` are for what is open.",
+    "diff": "`tripstore diff show` lists what differs, `tripstore repair` mends it; else `tripstore diff start`.",
+}
+
 
 def backfill(facts: Facts, settings: CutoverSettings) -> Iterator[GateVerdict]:
     """The past was copied, all of it, by a job that began after capture did."""
@@ -18,7 +23,7 @@ def backfill(facts: Facts, settings: CutoverSettings) -> Iterator[GateVerdict]:
 
 def diff(facts: Facts, settings: CutoverSettings) -> Iterator[GateVerdict]:
     """Both stores were walked and found equal."""
-    wanted = f"complete, within {settings.evidence_hours} hours, nothing different or not compared"
+    wanted = f"complete, after the backfill, within {settings.evidence_hours} hours, nothing different or not compared"
     yield _job("diff", facts.diff, wanted, facts, settings)
 
 
@@ -56,24 +61,42 @@ def _job(
     if isinstance(found, Unknown):
         return unknown(name, found, wanted)
     if found is None:
-        hint = f"This version has no {name} yet: whoever knows by other means says --force --why."
-        return GateVerdict(name, False, "none was ever recorded", wanted, hint)
+        return GateVerdict(name, False, "none was ever begun", wanted, f"`tripstore {name} start` begins one.")
     trouble = _job_trouble(name, found, facts, settings)
     said = f"{moment(found.begun_at)}: {found.rows:,} rows"
-    return verdict_of(name, not trouble, trouble or said, wanted, f"Run the {name} again, or finish it.")
+    return verdict_of(name, not trouble, trouble or said, wanted, _HINTS[name])
 
 
 def _job_trouble(name: str, found: JobFacts, facts: Facts, settings: CutoverSettings) -> str:
+    if found.is_partial:
+        return "none of everything is complete"
     if not found.is_complete:
         return f"not complete: {found.rows:,} rows so far"
     if found.open or found.not_compared:
         return f"{found.open:,} open, {found.not_compared:,} not compared"
     if name == "diff" and found.begun_at < facts.at - timedelta(hours=settings.evidence_hours):
         return f"from {moment(found.begun_at)}"
+    return _trouble_of_capture(found, facts) or (_trouble_of_backfill(found, facts) if name == "diff" else "")
+
+
+def _trouble_of_capture(found: JobFacts, facts: Facts) -> str:
+    """Whether it began before capture did. Whoever noted which capture he relied on needs no two servers' clocks."""
     begun = None if isinstance(facts.capture, Unknown) else facts.capture.since
-    if begun is not None and found.begun_at < begun:
-        return f"from {moment(found.begun_at)}, before capture began at {moment(begun)}"
-    return ""
+    if begun is None:
+        return ""
+    is_after = found.begun_at >= begun if found.capture_since is None else found.capture_since == begun
+    said = f"from {moment(found.begun_at)}, before capture began at {moment(begun)}"
+    return "" if is_after else said
+
+
+def _trouble_of_backfill(found: JobFacts, facts: Facts) -> str:
+    """Whether it began before the last of what it is to compare was copied."""
+    backfill = facts.backfill
+    if not isinstance(backfill, JobFacts):
+        return ""
+    copied_at = backfill.ended_at or backfill.begun_at
+    said = f"from {moment(found.begun_at)}, before the backfill ended at {moment(copied_at)}"
+    return said if found.begun_at < copied_at else ""
 
 
 def _index(index: IndexFacts, wanted: str, facts: Facts, settings: CutoverSettings) -> GateVerdict:

@@ -28,14 +28,18 @@ class CaptureFacts:
 
 @dataclass(frozen=True, slots=True)
 class JobFacts:
-    """The last backfill or diff."""
+    """The last backfill or diff of everything; the last one at all while there is none."""
 
     begun_at: datetime
     is_complete: bool
     rows: int
-    #: Quarantined, or different.
+    #: Quarantined, or different; by later jobs of a part, too.
     open: int = 0
     not_compared: int = 0
+    ended_at: datetime | None = None
+    #: When the capture began that it relied on. None: nobody noted it.
+    capture_since: datetime | None = None
+    is_partial: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -39,6 +39,7 @@ from tripstore.cutover.facts import (
     Unknown,
     WriterFacts,
 )
+from tripstore.cutover.job_facts import job_facts
 from tripstore.cutover.settings import CutoverSettings
 from tripstore.errors import TripstoreError
 from tripstore.facade.flags import FlagBook, Flags
@@ -55,8 +56,9 @@ LOOK_SECONDS = 5.0
 LOG_SECONDS = 30.0
 #: The rate of comparisons is that of the hours that began within this time.
 RATE_HOURS = 1
-#: Until something copies and compares whole stores, nobody writes in these ledgers.
+#: Each job keeps one note in the ledger of its kind.
 BACKFILL, DIFF = "backfill", "diff"
+NOTES_MAX = 100_000
 
 # Who has written a mapped table holds the barrier's lock, shared, to the end of the transaction; one that is prepared
 # has no session any more, and ends when somebody ends it.
@@ -193,15 +195,8 @@ class Looker:
         return tuple(_operation(each, lately.get(each.operation, 0) / seconds) for each in found)
 
     def _job(self, ledger: str) -> JobFacts | None:
-        """The last of its kind. Whoever copies or compares leaves a note with these names."""
-        for note in Ledgers(self._store.control).notes(ledger, 1):
-            body = note.body
-            return JobFacts(
-                datetime.fromisoformat(str(body["begun_at"])),
-                bool(body["is_complete"]),
-                *(int(str(body[name])) for name in ("rows", "open", "not_compared")),
-            )
-        return None
+        """What the notes of its kind say."""
+        return job_facts([note.body for note in Ledgers(self._store.control).notes(ledger, NOTES_MAX)])
 
     def _servers(self) -> tuple[ServerFacts, ...]:
         seen = self._store.authority.find()

@@ -56,34 +56,35 @@ def kill_a_primary(
     return entries
 
 
-def kill_a_writer(step: Step, crew: Crew, store: Datastore, known: Sequence[Acknowledged]) -> list[Acknowledged]:
-    """Kill one of several writing processes, go on, and let it repeat all it did; return all promises."""
+def kill_a_writer(step: Step, crew: Crew, store: Datastore) -> list[Acknowledged]:
+    """Kill one of several services, go on, and have another one repeat all it did; return all promises."""
     crew.start(WRITERS)
     crew.wait_for_entries(ENTRIES_BEFORE)
     crew.kill(0)
     killed_at = time.monotonic()
-    answered, failed = _read_for(AFTERWARDS_SECONDS, store, known)
+    answered, failed = _read_for(AFTERWARDS_SECONDS, store, crew.all_entries())
     crew.finish()
     first_life = crew.entries(0)
     with_others = [entry for entry in crew.all_entries() if entry.at > killed_at]
-    step.say(f"the writer had been promised {len(first_life):,} cells when it died")
+    step.say(f"it had been promised {len(first_life):,} cells when it died")
     step.check("reads go on", answered > 0 and not failed, _counted(answered, failed))
-    step.check("the other writers go on", len(with_others) > 0, f"{len(with_others):,} cells acknowledged")
+    step.check("the others go on", len(with_others) > 0, f"{len(with_others):,} cells acknowledged")
+    crew.resume()
+    _repeat_a_life(step, crew, crew.seed(0), first_life)
     return crew.all_entries()
 
 
-def repeat_a_life(step: Step, crew: Crew, seed: str, first_life: Sequence[Acknowledged]) -> list[Acknowledged]:
+def _repeat_a_life(step: Step, crew: Crew, seed: str, first_life: Sequence[Acknowledged]) -> None:
     """Let a new process put everything again that the dead one may have put; nobody knows how far it came."""
     trips = len(first_life) + 2 * TRIPS_PER_BATCH  # a trip has more than one cell, so this is surely enough
     crew.start_one(seed, trips)
     crew.wait()
-    second_life = crew.entries(0)
+    second_life = crew.entries(WRITERS)
     promised = {entry.key for entry in first_life}
     again = {entry.key for entry in second_life if entry.status is PutStatus.EXISTS}
     step.say(f"a new process put the same {len(second_life):,} cells again: {len(again):,} were there already")
     lost = len(promised - again)
     step.check("no promised cell had to be stored anew", lost == 0, f"{len(promised):,} promised, {lost} lost")
-    return second_life
 
 
 def _read_for(seconds: float, store: Datastore, entries: Sequence[Acknowledged]) -> tuple[int, int]:

@@ -28,10 +28,10 @@ CHARGE_SECONDS = 0.01
 def bill_rider(row_key: UUID, store: CellStore) -> None:
     """Bill the rider of a trip that has ended."""
     trip = store.get_cell_latest(row_key, "BASE")
-    if trip is None or not isinstance(trip.body, dict):
-        return  # the trip was deleted meanwhile
+    if trip is None or not isinstance(trip.body, dict) or trip.body["status"] != "completed":
+        return  # it goes on, or was deleted meanwhile
     charge = charge_once(row_key)
-    bill = Cell(row_key, "BILL", 1, {"rider": trip.body["rider"], "amount": trip.body["fare"], "charge": charge})
+    bill = Cell(row_key, "BILL", 1, {"rider": trip.body["rider_uuid"], "amount": trip.body["fare"], "charge": charge})
     result = store.put_cell(*bill.key, bill.body)
     _journal().add([acknowledged(bill, result, time.monotonic(), None)])
 

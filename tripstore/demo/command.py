@@ -10,10 +10,8 @@ from typing import cast
 import click
 import msgspec
 
-from tripstore.demo.playground import Engine, engine_here
-from tripstore.demo.report import DemoReport
-from tripstore.demo.story import Say, run_demo
-from tripstore.errors import TripstoreError
+from tripstore.demo.playground import POSTGRES_FOLDER, Engine, Wanted, engine_here, new_folder
+from tripstore.demo.report import DemoReport, Say
 
 KEPT_FOLDER = Path("tripstore-playground")
 
@@ -26,7 +24,10 @@ KEPT_FOLDER = Path("tripstore-playground")
     show_default=True,
     help="auto: MariaDB when it is on this machine, else SQLite.",
 )
-@click.option("--keep", is_flag=True, help="Leave the datastore behind to play with; SQLite only.")
+@click.option(
+    "--mysql", "urls", multiple=True, metavar="URL", help="Your own servers, a cluster each; repeatable. They keep it."
+)
+@click.option("--keep", is_flag=True, help="Leave everything behind to play with; on SQLite, unless --mysql is given.")
 @click.option(
     "--folder",
     type=click.Path(path_type=Path),
@@ -35,38 +36,41 @@ KEPT_FOLDER = Path("tripstore-playground")
     help="Where --keep leaves it.",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON document on stdout.")
-def demo(engine: str, keep: bool, folder: Path, as_json: bool) -> int:
-    """Show what works on this machine, with real processes and measured numbers, in less than a minute.
+def demo(engine: str, urls: tuple[str, ...], keep: bool, folder: Path, as_json: bool) -> int:
+    """Show the whole migration on this machine, with real processes and measured numbers, in less than two minutes.
 
-    Creates two clusters, puts a few thousand cells, kills something with -9 in the middle, reads on; has riders billed
-    by a trigger whose worker is killed, finds drivers by an index, tails the log to its end, and holds what was
-    acknowledged against what is there. Exit code 1 if anything is wrong.
+    A company's Postgres, in use, gets UUIDs; its trips are mirrored, copied, compared, damaged, found and repaired;
+    the gates pass; authority moves to Schemaless while services write, back, and once more; a trigger bills riders;
+    a report is written. Things are killed with -9 in between. Exit code 1 if anything is wrong.
 
     \b
     Example:
       tripstore demo
-      tripstore demo --engine sqlite --keep
+      tripstore demo --keep && cd tripstore-playground && tripstore status
     """
-    chosen = engine_here() if engine == "auto" else cast(Engine, engine)
-    is_kept = keep and chosen == "sqlite"
+    from tripstore.demo.story import run_demo  # whoever runs another command need not wait for it
+
+    wanted = Wanted(_engine(engine, urls, is_kept=keep), urls, keep)
     say = partial(click.echo, err=as_json)
     with TemporaryDirectory(prefix="tripstore-demo-") as scratch:
-        place = _new_folder(folder) if is_kept else Path(scratch)
-        report = run_demo(chosen, place, Path(scratch), say, is_kept=is_kept)
+        place = new_folder(folder) if keep else Path(scratch)
+        report = run_demo(wanted, place, Path(scratch), say)
     _conclude(report, say)
-    if keep and not is_kept:
-        say("The servers of the demo have ended with it; `tripstore dev up` starts some that stay.")
     if as_json:
         click.echo(msgspec.json.encode(report).decode())
     return 0 if report.is_fine else 1
 
 
-def _new_folder(folder: Path) -> Path:
-    try:
-        folder.mkdir(parents=True, mode=0o700)
-    except FileExistsError:
-        raise TripstoreError(f"{folder} exists already.", hint="Remove it, or name another by --folder.") from None
-    return folder.resolve()
+def _engine(chosen: str, urls: tuple[str, ...], *, is_kept: bool) -> Engine:
+    if urls:
+        if chosen != "auto":
+            raise click.UsageError("--mysql names servers of yours; leave --engine out.")
+        return "yours"
+    if is_kept:
+        if chosen not in ("auto", "sqlite"):
+            raise click.UsageError("--keep leaves SQLite clusters; `tripstore dev up` starts servers that stay.")
+        return "sqlite"
+    return engine_here() if chosen == "auto" else cast(Engine, chosen)
 
 
 def _conclude(report: DemoReport, say: Say) -> None:
@@ -79,4 +83,5 @@ def _conclude(report: DemoReport, say: Say) -> None:
     counts = f"{sums.acknowledged:,} cells acknowledged, {sums.stored:,} stored, {sums.missing} missing"
     say(f"{counts}, after {report.seconds:.1f} s: {verdict}")
     if report.folder is not None:
-        say(f"Go on with: cd {report.folder} && tripstore status; `tripstore worker run` keeps its index.")
+        say(f"Go on with: cd {report.folder} && tripstore worker run; in another terminal: tripstore status")
+        say(f"The end of it: tripstore dev down --folder {report.folder}/{POSTGRES_FOLDER}, and remove the folder")

@@ -70,6 +70,10 @@ class Crew:
         self._stop.touch()
         self.wait()
 
+    def resume(self) -> None:
+        """Those that start from now on are not told to stop."""
+        self._stop.unlink()
+
     def wait(self) -> None:
         """Wait until all have ended; one that failed raises with its last words. Those we killed are excused."""
         for number, writer in enumerate(self._writers):

@@ -1,45 +1,88 @@
-"""Where the demo plays: two clusters, in folders or on real servers, and the configuration that leads to them."""
+"""Where the demo plays: a company's Postgres, two clusters, and the configuration that leads to both.
+
+A kept playground stays: its clusters are folders or somebody's own servers, and its Postgres is held by a process
+that `tripstore dev down` ends.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
+from uuid import uuid4
 
-from tripstore.example import ExampleCluster, render, write_private
+import msgspec
+
+from tripstore.demo.legacy import INDEXES, LAYOUT
+from tripstore.errors import TripstoreError
+from tripstore.example import ExampleCluster, ExampleLegacy, render, write_private
+from tripstore.local.dev import DevFolder, DevOptions
 from tripstore.local.mariadb import find_mariadb
 from tripstore.local.replication import Cluster
 from tripstore.local.servers import LocalServers
 
-Engine = Literal["sqlite", "mariadb", "mysql"]
+Engine = Literal["sqlite", "mariadb", "mysql", "yours"]
 
-SHARDS = 64
+SHARDS = 16
 NAMES = ("a", "b")
+#: Beside tripstore.yaml: who holds the Postgres of a kept playground.
+POSTGRES_FOLDER = "postgres"
 
-#: A worker of the demo is killed, and nobody wants to wait as long as production may.
-QUICK_LEASES = """
-# Of the demo, where a worker is killed: the others take over sooner than by default.
+#: What the demo needs otherwise than production.
+SETTINGS = """
+indexes: indexes
+
+# Of the demo, where workers are killed: the others take over sooner than by default.
 triggers:
   lease_seconds: 1.0
+backfill:
+  lease_seconds: 2.0
+
+# Of the demo, which has seconds and not weeks: every read is compared, and few are enough. In earnest, a mismatch rate
+# below 1 % is no reason to switch.
+shadow:
+  share: 1.0
+  per_second: 10000.0
+cutover:
+  mismatch_rate_max: 0.01
+  comparisons_min: 300
 """
+
+
+class Wanted(msgspec.Struct, frozen=True):
+    """What the demo is to play with; `urls` are somebody's own servers, a cluster each."""
+
+    engine: Engine
+    urls: tuple[str, ...] = ()
+    is_kept: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class Playground:
-    """Two clusters; `servers` is empty when they are folders."""
+    """`servers` are the clusters that the demo may kill: those that it started itself."""
 
     engine: Engine
     config: Path
-    servers: tuple[Cluster, ...]
+    #: The server of the company's database.
+    postgres: str
+    servers: tuple[Cluster, ...] = ()
 
     def describe(self) -> str:
-        if not self.servers:
+        if self.engine == "sqlite":
             return f"2 clusters, a folder each: {', '.join(NAMES)}"
+        if not self.servers:
+            return "a cluster for each URL"
         count = sum(len(cluster.servers) for cluster in self.servers)
         version = self.servers[0].primary.version
         return f"2 clusters, {count} servers (a primary and a replica each), version {version}"
+
+    @property
+    def company(self) -> str:
+        """The company's database, once it is there."""
+        return f"{self.postgres}/company"
 
 
 def engine_here() -> Engine:
@@ -48,19 +91,64 @@ def engine_here() -> Engine:
 
 
 @contextmanager
-def playground(engine: Engine, folder: Path) -> Iterator[Playground]:
-    """Lend a playground; servers end with the block, folders stay with whoever owns `folder`."""
+def playground(wanted: Wanted, folder: Path) -> Iterator[Playground]:
+    """Lend a playground. What the demo started ends with the block, unless it is kept; files stay in `folder`."""
     config = folder / "tripstore.yaml"
-    if engine == "sqlite":
-        clusters = {name: ExampleCluster(f"sqlite:///clusters/{name}") for name in NAMES}
-        write_private(config, render("trips", SHARDS, clusters) + QUICK_LEASES, replace=False)
-        yield Playground(engine, config, ())
-        return
-    with LocalServers() as servers:
-        made = servers.clusters(engine, list(NAMES), replicas=1, shards=SHARDS)
-        clusters = {
-            cluster.name: ExampleCluster(cluster.primary.url, [replica.url for replica in cluster.replicas])
-            for cluster in made
-        }
-        write_private(config, render("trips", SHARDS, clusters) + QUICK_LEASES, replace=False)
-        yield Playground(engine, config, tuple(made))
+    with ExitStack() as opened:
+        servers: list[Cluster] = []
+        local = opened.enter_context(LocalServers())
+        postgres = _kept_postgres(opened, folder) if wanted.is_kept else local.postgres("company").url
+        if wanted.engine in ("mariadb", "mysql"):
+            engine: Literal["mariadb", "mysql"] = "mariadb" if wanted.engine == "mariadb" else "mysql"
+            servers = local.clusters(engine, list(NAMES), replicas=1, shards=SHARDS)
+        datastore = f"demo_{uuid4().hex[:8]}" if wanted.urls else "trips"
+        made = Playground(wanted.engine, config, postgres, tuple(servers))
+        _write(made, datastore, _clusters(wanted, servers))
+        yield made
+
+
+def _kept_postgres(opened: ExitStack, folder: Path) -> str:
+    """A Postgres that outlives the demo, unless the demo fails to tell its story."""
+    held = DevFolder(folder / POSTGRES_FOLDER)
+    state, _is_new = held.up(DevOptions(engine="sqlite", clusters=0, postgres=True))
+    opened.push(lambda kind, _error, _trace: held.down() and False if kind is not None else False)
+    return next(server.url for server in state.servers if server.role == "postgres")
+
+
+def _clusters(wanted: Wanted, servers: Sequence[Cluster]) -> dict[str, ExampleCluster]:
+    if wanted.engine == "sqlite":
+        return {name: ExampleCluster(f"sqlite:///clusters/{name}") for name in NAMES}
+    if wanted.urls:
+        return {chr(ord("a") + number): ExampleCluster(url) for number, url in enumerate(wanted.urls)}
+    return {
+        cluster.name: ExampleCluster(cluster.primary.url, [replica.url for replica in cluster.replicas])
+        for cluster in servers
+    }
+
+
+def _write(made: Playground, datastore: str, clusters: Mapping[str, ExampleCluster]) -> None:
+    """The configuration, and beside it the layout and the indexes that it names."""
+    folder = made.config.parent
+    legacy = ExampleLegacy(made.company, "layout.yaml")
+    write_private(made.config, render(datastore, SHARDS, clusters, legacy) + SETTINGS, replace=False)
+    (folder / "layout.yaml").write_text(_named(LAYOUT.read_text(), datastore))
+    (folder / "indexes").mkdir()
+    for file in sorted(INDEXES.glob("*.yaml")):
+        (folder / "indexes" / file.name).write_text(_named(file.read_text(), datastore))
+
+
+def _named(text: str, datastore: str) -> str:
+    """The same of a datastore with another name."""
+    return re.sub("^datastore: trips$", f"datastore: {datastore}", text, flags=re.MULTILINE)
+
+
+def new_folder(folder: Path) -> Path:
+    """A folder for a playground that is kept."""
+    try:
+        folder.mkdir(parents=True, mode=0o700)
+    except FileExistsError:
+        down = f" `tripstore dev down --folder {folder / POSTGRES_FOLDER}` ends its Postgres."
+        raise TripstoreError(
+            f"{folder} exists already.", hint=f"Remove it, or name another by --folder.{down}"
+        ) from None
+    return folder.resolve()

@@ -8,6 +8,8 @@ from contextlib import contextmanager
 
 import msgspec
 
+Say = Callable[[str], None]
+
 
 class Check(msgspec.Struct, frozen=True):
     """Something that must be true."""
@@ -41,7 +43,6 @@ class Sums(msgspec.Struct, frozen=True):
     stored: int
     missing: int
     different: int
-    unacknowledged: int
 
 
 class DemoReport(msgspec.Struct, frozen=True):
@@ -60,7 +61,7 @@ class DemoReport(msgspec.Struct, frozen=True):
 class Narrator:
     """Numbers the steps, measures them, and says each when it is over."""
 
-    def __init__(self, say: Callable[[str], None]) -> None:
+    def __init__(self, say: Say) -> None:
         self._say = say
         self._started = time.perf_counter()
         self.steps: list[Step] = []

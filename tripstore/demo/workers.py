@@ -11,12 +11,11 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
+from tripstore.demo.commands import COMMAND
 from tripstore.errors import TripstoreError
 
 WAIT_SECONDS = 60.0
 POLL_SECONDS = 0.03
-#: The command, wherever the environment has put its script.
-_COMMAND = "from tripstore.cli import main; main()"
 
 
 class Workers:
@@ -31,7 +30,7 @@ class Workers:
 
     def start(self, *arguments: str) -> int:
         """Start one, of `triggers run MODULE` or `worker run`; its pid."""
-        command = [sys.executable, "-c", _COMMAND, *arguments, "-c", str(self._config)]
+        command = [sys.executable, "-c", COMMAND, *arguments, "-c", str(self._config)]
         with open(self._log(len(self._processes)), "wb") as log:
             process = subprocess.Popen(command, env=self._environment, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
         self._processes.append(process)

@@ -1,4 +1,4 @@
-"""A writing process of the demo: puts trips, and writes down what was acknowledged.
+"""A writing process of the demo: a service that puts rides through the facade, and writes down what was acknowledged.
 
 A put that its shard cannot take now is put aside and repeated later; the others are not held up by it.
 """
@@ -15,11 +15,11 @@ import msgspec
 
 from schemaless_core.answers import PutResult
 from schemaless_core.cell import Cell
-from schemaless_core.datastore import Datastore
 from schemaless_core.errors import BatchFailed, SchemalessError, Unavailable
-from tripstore.config import load_config
 from tripstore.demo.journal import Journal, acknowledged
 from tripstore.demo.trips import Trip, trips
+from tripstore.store import TripStore
+from tripstore.wiring import connect
 
 TRIPS_PER_BATCH = 10
 CELLS_PER_REPEAT = 200
@@ -42,7 +42,7 @@ class Assignment(msgspec.Struct, frozen=True):
 class Writer:
     """Puts trips into a store until it is told to stop."""
 
-    def __init__(self, store: Datastore, journal: Journal) -> None:
+    def __init__(self, store: TripStore, journal: Journal) -> None:
         self._store = store
         self._journal = journal
         self._put_aside: list[Cell] = []
@@ -98,7 +98,7 @@ class Writer:
 def work(assignment: Assignment) -> None:
     """Do what one writer has to do."""
     source = islice(trips(assignment.seed), assignment.trips)
-    with Datastore(load_config(assignment.config).core) as store, Journal(Path(assignment.journal)) as journal:
+    with connect(assignment.config) as store, Journal(Path(assignment.journal)) as journal:
         Writer(store, journal).run(source, Path(assignment.stop))
 
 

@@ -12,6 +12,7 @@ from schemaless_core.store import CellStore
 from tripstore import metrics
 from tripstore.backends.postgres.errors import LegacyUnavailable
 from tripstore.facade.known import Known, Sight
+from tripstore.facade.latency import Latency
 from tripstore.handover.authority import Authority
 from tripstore.handover.call import ASK, ask, call_again
 from tripstore.handover.ports import Operation, Ports, Refusal
@@ -26,7 +27,8 @@ _OUTCOMES: dict[type[SchemalessError], str] = {
     StaleEpoch: "stale_epoch",
     BatchFailed: "batch_failed",
 }
-
+#: Of these, what says that the backend gave no answer.
+_UNANSWERED = frozenset({"unavailable", "failed"})
 
 #: On top of what a hand-over may take.
 PATIENCE_SECONDS = 3.0
@@ -36,7 +38,7 @@ class Calls(Protocol):
     """Whoever can bring an operation to the authority."""
 
     def ask(self, operation: str, work: Operation[T]) -> T:
-        """Do it there; raises what the authority raises."""
+        """Do it there; raises what the authority raises. The operation may be a class: `query_index:by_driver`."""
         ...
 
 
@@ -44,12 +46,18 @@ class AuthorityCalls:
     """With two stores."""
 
     def __init__(
-        self, ports: Ports, known: Known, first_look: Callable[[], Authority], patience_seconds: float
+        self,
+        ports: Ports,
+        known: Known,
+        first_look: Callable[[], Authority],
+        patience_seconds: float,
+        latency: Latency,
     ) -> None:
         self._ports = ports
         self._known = known
         self._first_look = first_look
         self._patience_seconds = patience_seconds
+        self._latency = latency
 
     def sight(self) -> Sight:
         """What to go by; asked of the stores when nothing is known yet."""
@@ -62,16 +70,22 @@ class AuthorityCalls:
         try:
             reach(ASK.name)
             value = ask(self._ports, sight.authority, work)
-            return value if not isinstance(value, Refusal) else self._ask_again(operation, sight, work, begun)
+            if isinstance(value, Refusal):
+                return self._ask_again(operation, sight, work, begun)
+            self._latency.answered(operation, sight.authority.backend, time.perf_counter() - begun)
+            return value
         except SchemalessError as error:
             outcome = outcome_of(error)
+            if outcome in _UNANSWERED:
+                self._latency.failed(operation, sight.authority.backend)
             raise
         except BaseException:
             outcome = "bug"
             raise
         finally:
             seconds = time.perf_counter() - begun
-            metrics.call_finished(sight.phase, operation, sight.authority.backend.value, outcome, seconds)
+            method = operation.partition(":")[0]
+            metrics.call_finished(sight.phase, method, sight.authority.backend.value, outcome, seconds)
 
     def _ask_again(self, operation: str, refused: Sight, work: Operation[T], begun: float) -> T:
         """What this process goes by is of yesterday, or a hand-over goes on."""
@@ -79,7 +93,7 @@ class AuthorityCalls:
         try:
             answer = run(call_again(self._ports, refused.authority, work), _Patience(self._patience_seconds))
         finally:
-            metrics.caller_paused(operation, time.perf_counter() - begun)
+            metrics.caller_paused(operation.partition(":")[0], time.perf_counter() - begun)
         self._known.learn_authority(answer.authority)
         return answer.value
 

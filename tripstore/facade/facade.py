@@ -17,11 +17,12 @@ from tripstore.facade.flags import FlagBook
 from tripstore.facade.ids import IdCalls
 from tripstore.facade.known import Known
 from tripstore.facade.lag import Lag
+from tripstore.facade.latency import Latency
 from tripstore.facade.reads import ReadCalls
 from tripstore.facade.watch import Watch
 from tripstore.facade.writes import Writes
 from tripstore.handover.ports import Ports
-from validation.ledger import Flushing
+from validation.flushing import Flushing
 from validation.shadow import Shadow
 from validation.verdicts import Tally
 
@@ -40,7 +41,9 @@ class Duo:
     cohorts: Cohorts
     shadow: Shadow
     tally: Tally
-    flushing: Flushing
+    latency: Latency
+    #: What this process counted, on its way to the ledgers.
+    flushing: tuple[Flushing, ...]
 
 
 class Facade:
@@ -77,7 +80,8 @@ class Facade:
         duo = self.duo
         if duo is not None:
             duo.watch.start()
-            duo.flushing.start()
+            for flushing in duo.flushing:
+                flushing.start()
         self.has_begun = True
 
     def close(self) -> None:
@@ -85,7 +89,8 @@ class Facade:
         if duo is not None:
             duo.watch.close()
             duo.shadow.close()
-            duo.flushing.close()
+            for flushing in duo.flushing:
+                flushing.close()
             duo.legacy_mirror.close()
             duo.legacy.close()
         self.store.close()
@@ -99,7 +104,8 @@ class Facade:
             duo.lag.after_fork()
             duo.cohorts.after_fork()
             duo.shadow.after_fork()
-            duo.flushing.after_fork()
+            for flushing in duo.flushing:
+                flushing.after_fork()
 
 
 _ALL: weakref.WeakSet[Facade] = weakref.WeakSet()

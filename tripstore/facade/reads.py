@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Callable
 from typing import Any, Protocol
 from uuid import UUID
@@ -14,6 +15,7 @@ from tripstore import metrics
 from tripstore.facade.calls import AuthorityCalls
 from tripstore.facade.cohorts import Cohorts
 from tripstore.facade.known import Sight
+from tripstore.facade.latency import Latency
 from tripstore.facade.shadowing import Shadowing
 from tripstore.facade.using import Using
 from tripstore.handover.authority import Backend
@@ -40,26 +42,28 @@ class Reads:
         shadowing: Shadowing,
         mirror_of: Callable[[Backend], CellStore],
         cohort_seconds: float,
+        latency: Latency,
     ) -> None:
         self._calls = calls
         self._cohorts = cohorts
         self._shadowing = shadowing
         self._mirror_of = mirror_of
         self._cohort_seconds = cohort_seconds
+        self._latency = latency
 
     def read(self, operation: str, keys: tuple[UUID | Scalar, ...], using: Using, arguments: dict[str, Any]) -> Any:
         sight = self._calls.sight()
-        if not sight.route.asks_other:
-            return self._calls.ask(operation, lambda store: getattr(using(store), operation)(**arguments))
         index = arguments.get("index")
         name = operation if index is None else f"{operation}:{index}"
+        if not sight.route.asks_other:
+            return self._ask_authority(name, operation, using, arguments)
         percents = sight.flags.cohorts(sight.authority.backend)
         is_of_mirror = False
         answer: Any = None
         if percents and arguments.get("consistency") != "verified" and self._cohorts.takes(percents, name, keys):
             answer, is_of_mirror = self._ask_mirror(sight, name, operation, using, arguments)
         if not is_of_mirror:
-            answer = self._ask_authority(operation, using, arguments)
+            answer = self._ask_authority(name, operation, using, arguments)
         if self._shadowing.takes(sight, name):
             rows = tuple(key for key in keys if isinstance(key, UUID)) if index is None else ()
             # By the row that answered it: the hand-over may have been in between.
@@ -68,13 +72,15 @@ class Reads:
             )
         return answer
 
-    def _ask_authority(self, operation: str, using: Using, arguments: dict[str, Any]) -> Any:
-        return self._calls.ask(operation, lambda store: getattr(using(store), operation)(**arguments))
+    def _ask_authority(self, name: str, operation: str, using: Using, arguments: dict[str, Any]) -> Any:
+        return self._calls.ask(name, lambda store: getattr(using(store), operation)(**arguments))
 
     def _ask_mirror(
         self, sight: Sight, name: str, operation: str, using: Using, arguments: dict[str, Any]
     ) -> tuple[Any, bool]:
         """The mirror's answer and True; False: the authority is to be asked."""
+        mirrored = sight.authority.backend.other
+        begun = time.perf_counter()
         try:
             mirror = using.within(self._cohort_seconds)(self._mirror_of(sight.authority.backend))
             answer = getattr(mirror, operation)(**arguments)
@@ -86,9 +92,11 @@ class Reads:
             # The mirror's own faults are not the caller's (I10).
             logger.exception("a cohort's read broke", extra={"event": "facade.cohort_broken", "operation": name})
         else:
+            self._latency.answered(name, mirrored, time.perf_counter() - begun)
             self._cohorts.answered()
             metrics.cohort_read(name, "answered")
             return answer, True
+        self._latency.failed(name, mirrored)
         self._cohorts.failed()
         metrics.cohort_read(name, "failed")
         return None, False

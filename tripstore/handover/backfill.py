@@ -5,16 +5,33 @@ It may be late: a row that changed or went meanwhile has a higher ref key in the
 
 from __future__ import annotations
 
-from tripstore.handover.ports import Ports
+from typing import NamedTuple
+
+from schemaless_core.encoded import EncodedOutcome
+from schemaless_core.errors import CellConflict, InvalidCell
+from tripstore.handover.ports import Chunk, Past, Ports
 from tripstore.handover.steps import Step, Steps
 
-READ = Step("backfill.read", "read the latest cells of a chunk")
+READ = Step("backfill.read", "read the cells of a chunk")
 WRITE = Step("backfill.write", "put them as a copier at the epoch of the reading")
 
 
-def copy_chunk(ports: Ports, chunk: int) -> Steps[bool]:
-    """Copy a chunk; False: it is to be read again."""
+class CopiedChunk(NamedTuple):
+    """What was read, and what became of it."""
+
+    past: Past
+    outcome: EncodedOutcome
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether everything that can ever be there is; else the chunk is to be read again."""
+        return all(isinstance(each.error, CellConflict | InvalidCell) for each in self.outcome.problems)
+
+
+def copy_chunk(ports: Ports, chunk: Chunk) -> Steps[CopiedChunk]:
+    """Copy a chunk. It may be done as often as wanted, and by several at once."""
     yield READ
-    copies = ports.legacy.read_chunk(chunk)
+    past = ports.legacy.read_chunk(chunk)
     yield WRITE
-    return len(ports.store.copy(copies.cells, copies.epoch)) == len(copies.cells)
+    outcome = ports.store.put_encoded(past.cells, past.epoch)
+    return CopiedChunk(past, outcome)

@@ -9,8 +9,10 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from enum import Enum
 from typing import Literal, NamedTuple, Protocol, TypeVar
+from uuid import UUID
 
 from schemaless_core.cell import Cell
+from schemaless_core.encoded import EncodedCell, EncodedOutcome
 from schemaless_core.store import CellStore
 from tripstore.handover.authority import Authority
 
@@ -36,6 +38,57 @@ class Copies(NamedTuple):
     cells: tuple[Cell, ...]
     #: Of the authority row, read no later than the cells.
     epoch: int
+
+
+class Selection(NamedTuple):
+    """What of the past is copied; the default is all of it."""
+
+    #: Names of columns; None: every one.
+    columns: tuple[str, ...] | None = None
+    #: A boolean expression of SQL over the parent's row, which is `t`: rows of which it is true.
+    where: str | None = None
+
+
+EVERYTHING = Selection()
+
+
+class Chunk(NamedTuple):
+    """Rows that are copied in one go, in row-key order: those after a row key, up to another, so many at most."""
+
+    #: Exclusive; None: from the very first.
+    after: UUID | None = None
+    #: Inclusive; None: to the very last.
+    upto: UUID | None = None
+    rows: int = 1_000
+    selection: Selection = EVERYTHING
+    #: These rows and no others, whatever the bounds say.
+    keys: tuple[UUID, ...] | None = None
+
+
+class Unreadable(NamedTuple):
+    """A row of the legacy tables that no cell can hold as it stands."""
+
+    #: None: it has none.
+    row_key: UUID | None
+    column_name: str
+    ref_key: int | None
+    #: The path within the body, or the physical column.
+    field: str
+    reason: str
+
+
+class Past(NamedTuple):
+    """A chunk as it was read: every cell that stands in a table of Postgres now, as of one snapshot."""
+
+    #: In row-key order.
+    cells: tuple[EncodedCell, ...]
+    #: Of the authority row, no younger than the cells.
+    epoch: int
+    #: How many row keys were read, those included of which nothing can be read.
+    rows: int = 0
+    unreadable: tuple[Unreadable, ...] = ()
+    #: Where the next chunk begins; None: this was the last one.
+    after: UUID | None = None
 
 
 class Page(NamedTuple):
@@ -87,8 +140,8 @@ class LegacyPort(Protocol):
         """
         ...
 
-    def read_chunk(self, chunk: int) -> Copies:
-        """Return the latest cells of a chunk of rows as of one snapshot, and an epoch no younger than that."""
+    def read_chunk(self, chunk: Chunk) -> Past:
+        """Return the cells of a chunk of rows as of one snapshot, and an epoch no younger than that."""
         ...
 
 
@@ -106,6 +159,13 @@ class StorePort(Protocol):
         """Put cells as a copier, shard by shard; return those that are there now, created or equal.
 
         A shard of a younger epoch takes none. Whatever is in conflict goes to the ledger.
+        """
+        ...
+
+    def put_encoded(self, cells: Sequence[EncodedCell], epoch: int) -> EncodedOutcome:
+        """Put cells as a copier, shard by shard; say how many are there now, byte for byte, and why the others not.
+
+        A shard of a younger epoch takes none.
         """
         ...
 

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import click
 
+from tripstore.local.browser import find_chromium
 from tripstore.local.distribution import find_mysql, install_mysql
 from tripstore.local.errors import LocalServerError
 from tripstore.local.mariadb import find_mariadb
@@ -44,13 +45,14 @@ NEEDS = (
     Need("Postgres", "the legacy store", find_machine_postgres, ("postgresql",)),
     Need("debootstrap", "installing MySQL", lambda: shutil.which("debootstrap"), ("debootstrap",)),
     Need("MySQL", "clusters", find_mysql),
+    Need("Chromium", "the report's tests", find_chromium, ("chromium",)),
 )
 
 
 @click.command()
 @click.option("--check", is_flag=True, help="Only say what is there and what is missing; exit 1 if anything is.")
 def install(check: bool) -> None:
-    """Install MariaDB, Postgres and MySQL for servers on this machine. Needs root on Debian."""
+    """Install MariaDB, Postgres and MySQL for servers on this machine, and a browser. Needs root on Debian."""
     missing = [need for need in NEEDS if not need.is_met]
     for need in NEEDS:
         click.echo(f"{'missing' if need in missing else 'there':8} {need.name} ({need.purpose})")

@@ -10,6 +10,7 @@ from schemaless_core.cell import Cell, CellKey
 from schemaless_core.control.audit import AuditLog
 from schemaless_core.control.ledgers import Ledgers
 from schemaless_core.triggers.group import Group
+from tripstore.backends.postgres.handover.queue import QueueLook
 from tripstore.facade.facade import Facade
 from tripstore.handover.authority import Authority, Backend
 from tripstore.handover.ports import StorePort
@@ -43,7 +44,7 @@ class Mirror:
         return Carrier(self._queue, self._store_of, self._duo.ports.control)
 
     def relay(self) -> Relay:
-        return Relay(self.carrier(), self._queue.oldest, self._may_carry)
+        return Relay(self.carrier(), self._oldest, self._may_carry)
 
     def log_keeper(self) -> LogKeeper:
         return LogKeeper(days_keeper(self._config, self._facade.config.core.shards))
@@ -57,6 +58,7 @@ class Mirror:
             self._config.layout.parent.name,
             RowIds(authority, legacy.legacy_ids, self._facade.store, self._store_of),
             RehearsalLedger(Ledgers(self._facade.store.control)),
+            late=lambda seconds: self._duo.latency.late("reverse", seconds),
         )
 
     def groups(self) -> Callable[[], Sequence[Group]]:
@@ -110,6 +112,12 @@ class Mirror:
         found = find_reverse(self._facade.store)
         assert found is not None
         return found
+
+    def _oldest(self) -> QueueLook:
+        """A relay's look at the queue: how late the mirror is goes into the report."""
+        seen = self._queue.oldest()
+        self._duo.latency.late("forward", seen.seconds)
+        return seen
 
     def _phase(self, row: Authority) -> Phase:
         return self._facade.flags.find().phase(row)

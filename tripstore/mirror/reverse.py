@@ -99,6 +99,7 @@ class ReverseMirror:
         row_ids: RowIds,
         rehearsal: RehearsalLedger,
         *,
+        late: Callable[[float], None] = lambda seconds: None,
         threads: int = THREADS,
         budget_seconds: float = BUDGET_SECONDS,
         clock: Callable[[], float] = time.monotonic,
@@ -109,6 +110,7 @@ class ReverseMirror:
         self._parent_column = parent_column
         self._row_ids = row_ids
         self.rehearsal = rehearsal
+        self._late = late
         self._threads = ThreadPoolExecutor(threads, thread_name_prefix="reverse")
         self._budget_seconds = budget_seconds
         self._clock = clock
@@ -123,7 +125,9 @@ class ReverseMirror:
         except SchemalessError as error:
             return _none_delivered(runs, LookFailed(error.message, hint=error.hint))
         finally:
-            metrics.mirror_late("reverse", _age_seconds(runs))
+            seconds = _age_seconds(runs)
+            metrics.mirror_late("reverse", seconds)
+            self._late(seconds)
 
     def _delivered(self, runs: Runs) -> Outcomes:
         row = self._authority()

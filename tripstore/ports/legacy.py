@@ -13,18 +13,18 @@ from schemaless_core.cell import Cell, CellKey
 from schemaless_core.deadline import Deadline
 from schemaless_core.errors import BatchFailed, StaleEpoch
 from tripstore.backends.postgres.backend import PostgresBackend
+from tripstore.backends.postgres.cells.copying import PastReader
 from tripstore.backends.postgres.errors import ChangesParked
 from tripstore.backends.postgres.handover.authority import AuthorityRow
 from tripstore.backends.postgres.handover.barrier import barrier_of
 from tripstore.backends.postgres.handover.queue import Claim, Claimant, ParkedChange, Queue, QueueLook
 from tripstore.backends.postgres.wire.wire import LegacyConnection
-from tripstore.handover.ports import REFUSED, Copies, Operation, Refused
+from tripstore.handover.ports import REFUSED, Chunk, Copies, Operation, Past, Refused
 
 T = TypeVar("T")
 
 #: A relay that is killed keeps what it had claimed from the others for so long.
 LEASE_SECONDS = 2.0
-_ROWS_PER_PAGE = 1000
 
 
 class RealLegacyPort:
@@ -94,16 +94,9 @@ class RealLegacyPort:
     def apply(self, cells: Sequence[Cell]) -> None:
         self._backend.as_mirror().put_cells(cells)
 
-    def read_chunk(self, chunk: int) -> Copies:
-        """The rows of a shard, page by page: each as of its own snapshot, the epoch before the first."""
-        epoch = self._run(self._row.find).epoch
-        cells, after = list[Cell](), None
-        while True:
-            page = self._backend.scan_rows(chunk, after, _ROWS_PER_PAGE)
-            cells += [cell for row in page.rows for cell in row.cells.values()]
-            if page.after is None:
-                return Copies(tuple(cells), epoch)
-            after = page.after
+    def read_chunk(self, chunk: Chunk) -> Past:
+        """Read a chunk of the past, on a connection of this thread's own that is kept for the next."""
+        return self._past_reader().read(chunk)
 
     def oldest(self) -> QueueLook:
         """How much is queued and parked, and how old the oldest change is that is not parked."""
@@ -126,8 +119,19 @@ class RealLegacyPort:
         return self._run(lambda connection: self._queue.find_parked(connection, key))
 
     def close(self) -> None:
-        """Let go of this thread's barrier."""
+        """Let go of this thread's barrier, and of its connection to the past."""
         self._barrier.release()
+        self._past_reader().close()
+
+    def _past_reader(self) -> PastReader:
+        """This thread's, and this process's: a forked child must not read on its parent's connection."""
+        pid, reader = getattr(self._mine, "past", (0, None))
+        if pid != os.getpid() or reader is None:
+            settings = self._database.settings
+            reader = PastReader(self._database.url, self._backend.layout, statement_seconds=settings.statement_seconds)
+            self._mine.past = (os.getpid(), reader)
+        found: PastReader = reader
+        return found
 
     def _as_owner(self, epoch: int) -> PostgresBackend:
         """The store of an epoch: made once for all its calls. Whoever races here makes it twice."""

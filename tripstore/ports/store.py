@@ -11,6 +11,7 @@ from typing import TypeVar
 from schemaless_core import BatchFailed, Cell, CellConflict, Datastore, InvalidCell, SchemalessError, StaleEpoch
 from schemaless_core.answers import PutResult
 from schemaless_core.cell import checked_bytes
+from schemaless_core.encoded import EncodedCell, EncodedOutcome
 from tripstore.backends.schemaless.shards import Shards
 from tripstore.handover.ports import REFUSED, Operation, Page, Refused
 
@@ -20,6 +21,8 @@ logger = logging.getLogger(__name__)
 
 #: A batch that is carried may take so long, less than its claim's lease: one that is given up is sent once more.
 COPY_SECONDS = 1.0
+#: A packet of the past may take so long.
+PAST_SECONDS = 10.0
 
 #: Hears of a cell that Schemaless will never take, and why.
 RefusedCell = Callable[[Cell, SchemalessError], None]
@@ -38,6 +41,7 @@ class SchemalessPort:
         self._log = datastore.as_copier()
         self._owner: tuple[int, Datastore] = (0, datastore.as_owner(0))
         self._copier: tuple[int, Datastore] = (0, self._new_copier(0))
+        self._past: tuple[int, Datastore] = (-1, datastore)
 
     def call(self, operation: Operation[T], epoch: int) -> T | Refused:
         """Do it as an owner. A batch that was refused in part raises `BatchFailed`: some of it may be stored."""
@@ -66,6 +70,10 @@ class SchemalessPort:
                 self._refused(cell, outcome)
         _warn_of(outcomes)
         return tuple(there)
+
+    def put_encoded(self, cells: Sequence[EncodedCell], epoch: int) -> EncodedOutcome:
+        """Put cells of the past as a copier. Nothing is told to `refused`: the outcome has every problem."""
+        return self._past_copier(epoch).put_encoded(cells)
 
     def open(self, server: str, epoch: int) -> bool:
         """Open the shards of a cluster whose authority epoch is older; False: it did not answer."""
@@ -127,6 +135,14 @@ class SchemalessPort:
         if known != epoch:
             store = self._new_copier(epoch)
             self._copier = (epoch, store)
+        return store
+
+    def _past_copier(self, epoch: int) -> Datastore:
+        """One whose packets may be many and large: nobody waits for a claim's end."""
+        known, store = self._past
+        if known != epoch:
+            store = self._datastore.as_copier(epoch).using(deadline=PAST_SECONDS)
+            self._past = (epoch, store)
         return store
 
     def _new_copier(self, epoch: int) -> Datastore:

@@ -73,6 +73,8 @@ EASE = b"SET SESSION wait_timeout = %d" % WAIT_TIMEOUT_SECONDS
 
 #: Shards whose counter rows one transaction holds: about as long as 500 cells of one shard hold theirs.
 SHARDS_PER_TRANSACTION = 16
+#: Cells of one transaction, unless one shard's batch has more.
+CELLS_PER_TRANSACTION = 500
 #: From how many cells of a shard on INSERT_ALL is worth its second statement.
 CELLS_FOR_INSERT_ALL = 64
 
@@ -102,7 +104,7 @@ def put_many(
         _Task(batch, len(batch.cells) >= CELLS_FOR_INSERT_ALL)
         for batch in sorted(batches, key=lambda batch: batch.gate.shard)
     ]
-    waiting = [tasks[first : first + SHARDS_PER_TRANSACTION] for first in range(0, len(tasks), SHARDS_PER_TRANSACTION)]
+    waiting = _transactions(tasks)
     answers: dict[int, Answer] = {}
     while waiting:
         counts, refusal = _send(connection, names, waiting, deadline)
@@ -116,6 +118,19 @@ def put_many(
             else:
                 answers[task.batch.gate.shard] = answer
     return [answers[batch.gate.shard] for batch in batches]
+
+
+def _transactions(tasks: Sequence[_Task]) -> list[list[_Task]]:
+    """Which batches are committed together."""
+    groups: list[list[_Task]] = []
+    cells = 0
+    for task in tasks:
+        cells += len(task.batch.cells)
+        if not groups or len(groups[-1]) == SHARDS_PER_TRANSACTION or cells > CELLS_PER_TRANSACTION:
+            groups.append([])
+            cells = len(task.batch.cells)
+        groups[-1].append(task)
+    return groups
 
 
 def _without_refused(

@@ -1,16 +1,24 @@
-"""The log of a shard: cells by added id, many shards per round trip, and the history of its epochs."""
+"""The log of a shard: cells by added id, many shards per round trip, and the history of its epochs.
+
+Repair may have purged added ids. They are asked for only when a slice has a gap: hardly ever.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 
+from pymysql import err
+
 from schemaless_core.engine.base import EpochOpening, LogSlice
 from schemaless_core.engine.cells import StoredCell
+from schemaless_core.engine.mending import PURGED_PER_LOOK
 from schemaless_core.engine.mysql.connection import DeadlineConnection
 from schemaless_core.engine.mysql.names import Names
 from schemaless_core.engine.mysql.reads import heads, heads_from, heads_statement
 from schemaless_core.engine.mysql.rows import stored_cell, utc
+from schemaless_core.engine.mysql.translation import is_missing
+from schemaless_core.engine.purged import has_gap, with_purged
 from schemaless_core.errors import missing_shard
 from schemaless_core.standing import ShardHead
 
@@ -18,7 +26,9 @@ LOG = """\
 (SELECT {shard} AS shard, added_id, row_key, column_name, ref_key, body, created_at FROM {cell}
  WHERE added_id > {start} ORDER BY added_id LIMIT {limit})"""
 
-CREATED_AT = "SELECT created_at FROM {cell} WHERE added_id = %s"
+CREATED_AT = "SELECT created_at FROM {cell} WHERE added_id >= %s ORDER BY added_id LIMIT 1"
+PURGED = """\
+SELECT added_id FROM {purged} WHERE shard = %s AND added_id > %s AND added_id <= %s ORDER BY added_id LIMIT %s"""
 
 EPOCHS = "SELECT epoch, first_added_id, opened_at, why FROM {history} WHERE shard = %s ORDER BY epoch"
 
@@ -39,7 +49,22 @@ def log(connection: DeadlineConnection, names: Names, starts: Mapping[int, int],
     for first in range(0, len(wanted), SHARDS_PER_STATEMENT):
         chunk = {shard: moved[shard] for shard in wanted[first : first + SHARDS_PER_STATEMENT]}
         slices |= _fetch(connection, names, chunk, limit)
-    return slices
+    return {
+        shard: _with_purged(connection, names, shard, starts[shard], found) if has_gap(starts[shard], found) else found
+        for shard, found in slices.items()
+    }
+
+
+def _with_purged(connection: DeadlineConnection, names: Names, shard: int, start: int, found: LogSlice) -> LogSlice:
+    """The same, with what is purged in it."""
+    try:
+        with connection.cursor() as cursor:
+            cursor.execute(names.meta_sql(PURGED), (shard, start, found.head.head, PURGED_PER_LOOK))
+            return with_purged(found, [added_id for (added_id,) in cursor.fetchall()])
+    except err.Error as error:
+        if not is_missing(error):
+            raise
+        return found  # a server of an earlier version, where nothing was ever purged
 
 
 def _fetch(connection: DeadlineConnection, names: Names, starts: Mapping[int, int], limit: int) -> dict[int, LogSlice]:
@@ -74,7 +99,7 @@ def _check_present(starts: Mapping[int, int], seen: Mapping[int, ShardHead]) -> 
 
 
 def first_created_at(connection: DeadlineConnection, names: Names, shard: int, moment: datetime) -> int:
-    """Binary search: created_at never falls along the dense added ids."""
+    """Binary search: created_at never falls along the added ids. A purged one answers for the next that is there."""
     seen = heads(connection, names, [shard])
     if shard not in seen:
         raise missing_shard(shard)
@@ -85,7 +110,7 @@ def first_created_at(connection: DeadlineConnection, names: Names, shard: int, m
             middle = (low + high) // 2
             cursor.execute(statement, (middle,))
             found = cursor.fetchone()
-            if found is not None and utc(found[0]) >= moment:
+            if found is None or utc(found[0]) >= moment:
                 high = middle
             else:
                 low = middle + 1

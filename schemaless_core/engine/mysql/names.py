@@ -37,6 +37,18 @@ class Names:
         return f"{self.meta}.index_error"
 
     @property
+    def trigger_offset(self) -> str:
+        return f"{self.meta}.trigger_offset"
+
+    @property
+    def purged(self) -> str:
+        return f"{self.meta}.purged"
+
+    @property
+    def mended(self) -> str:
+        return f"{self.meta}.mended"
+
+    @property
     def document(self) -> str:
         return f"{self.meta}.document"
 
@@ -55,7 +67,9 @@ class Names:
         return template.format(
             state=self.shard_state,
             authority=self.shard_authority,
-            offset=f"{self.meta}.trigger_offset",
+            offset=self.trigger_offset,
+            purged=self.purged,
+            mended=self.mended,
             parked=f"{self.meta}.trigger_parked",
         )
 

@@ -22,6 +22,7 @@ from schemaless_core.engine.base import (
     EpochOpening,
     Fact,
     FieldError,
+    HashedCell,
     IndexTable,
     LogSlice,
     Sighting,
@@ -31,6 +32,7 @@ from schemaless_core.engine.base import (
 )
 from schemaless_core.engine.cells import NewCell
 from schemaless_core.engine.groups import GroupTables
+from schemaless_core.engine.mending import Mending
 from schemaless_core.engine.mysql import (
     authority,
     documents,
@@ -47,6 +49,7 @@ from schemaless_core.engine.mysql import entries as index_entries
 from schemaless_core.engine.mysql.batches import put_many
 from schemaless_core.engine.mysql.connection import Login
 from schemaless_core.engine.mysql.groups import MySQLGroups
+from schemaless_core.engine.mysql.mending import MySQLMending
 from schemaless_core.engine.mysql.names import Names
 from schemaless_core.engine.mysql.sessions import Sessions
 from schemaless_core.errors import SchemalessError
@@ -67,6 +70,7 @@ class MySQLNode:
         self._names = Names(config.datastore)
         self._sessions = Sessions(self.name, Login(url, config.tls, config.deadlines), config.pool)
         self.groups: GroupTables = MySQLGroups(self._sessions, self._names)
+        self.mending: Mending = MySQLMending(self._sessions, self._names)
 
     def put(self, gate: Gate, cell: NewCell, expect_latest: Any, deadline: Deadline) -> Stored:
         return self._sessions.run(
@@ -168,6 +172,13 @@ class MySQLNode:
         self, shard: int, columns: Sequence[bytes] | None, deadline: Deadline
     ) -> tuple[ShardState, list[BucketSum]]:
         return self._sessions.run(lambda connection: scan.checksum(connection, self._names, shard, columns), deadline)
+
+    def digests(
+        self, shard: int, buckets: Collection[int], columns: Sequence[bytes] | None, deadline: Deadline
+    ) -> tuple[ShardState, list[HashedCell]]:
+        return self._sessions.run(
+            lambda connection: scan.digests(connection, self._names, shard, buckets, columns), deadline
+        )
 
     def create_index(self, table: IndexTable, shards: Sequence[int], deadline: Deadline) -> None:
         self._sessions.run(lambda connection: schema.create_meta(connection, self._names), deadline)

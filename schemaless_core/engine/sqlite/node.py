@@ -23,6 +23,7 @@ from schemaless_core.engine.base import (
     EpochOpening,
     Fact,
     FieldError,
+    HashedCell,
     IndexTable,
     LogSlice,
     Sighting,
@@ -32,10 +33,12 @@ from schemaless_core.engine.base import (
 )
 from schemaless_core.engine.cells import NewCell, StoredCell
 from schemaless_core.engine.groups import GroupTables
+from schemaless_core.engine.mending import Mending
 from schemaless_core.engine.sqlite import authority, documents, index_errors, reads, writes
 from schemaless_core.engine.sqlite import entries as index_entries
 from schemaless_core.engine.sqlite.file import SQLiteFile, to_microseconds
 from schemaless_core.engine.sqlite.groups import SQLiteGroups
+from schemaless_core.engine.sqlite.mending import SQLiteMending
 from schemaless_core.errors import SchemalessError, SchemaMissing, StaleEpoch
 from schemaless_core.failpoints import reach
 from schemaless_core.standing import Gate, ShardHead, ShardState, ShardStatus
@@ -62,6 +65,7 @@ class SQLiteNode:
         self._clock = clock
         self._file = SQLiteFile(self.name, Path(url.folder) / f"{config.datastore}.db")
         self.groups: GroupTables = SQLiteGroups(self._file, clock)
+        self.mending: Mending = SQLiteMending(self._file, clock)
 
     def put(self, gate: Gate, cell: NewCell, expect_latest: Any, deadline: Deadline) -> Stored:
         reach("put.before_send")
@@ -157,10 +161,7 @@ class SQLiteNode:
 
     def log(self, starts: Mapping[int, int], limit: int, deadline: Deadline) -> dict[int, LogSlice]:
         with self._file.read(deadline) as connection:
-            return {
-                shard: LogSlice(reads.head_of(connection, shard), reads.log(connection, shard, start, limit))
-                for shard, start in starts.items()
-            }
+            return {shard: reads.log_slice(connection, shard, start, limit) for shard, start in starts.items()}
 
     def first_created_at(self, shard: int, moment: datetime, deadline: Deadline) -> int:
         with self._file.read(deadline) as connection:
@@ -202,6 +203,12 @@ class SQLiteNode:
     ) -> tuple[ShardState, list[BucketSum]]:
         with self._file.read(deadline) as connection:
             return reads.head_of(connection, shard).state, reads.checksum(connection, shard, columns)
+
+    def digests(
+        self, shard: int, buckets: Collection[int], columns: Sequence[bytes] | None, deadline: Deadline
+    ) -> tuple[ShardState, list[HashedCell]]:
+        with self._file.read(deadline) as connection:
+            return reads.head_of(connection, shard).state, reads.digests(connection, shard, buckets, columns)
 
     def create_index(self, table: IndexTable, shards: Sequence[int], deadline: Deadline) -> None:
         self._file.create()

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from typing import Any
 
-from schemaless_core.engine.base import BucketSum, EpochOpening
+from schemaless_core.engine.base import BucketSum, EpochOpening, HashedCell, LogSlice
 from schemaless_core.engine.cells import StoredCell
+from schemaless_core.engine.mending import PURGED_PER_LOOK
+from schemaless_core.engine.purged import has_gap, with_purged
 from schemaless_core.engine.sqlite.file import from_microseconds
 from schemaless_core.errors import SchemaMissing
 from schemaless_core.standing import ShardHead, ShardState
@@ -23,6 +25,7 @@ HISTORY = f"""\
 SELECT {_CELL} FROM cell WHERE shard = ? AND row_key = ? AND column_name = ? AND (? IS NULL OR ref_key < ?)
  ORDER BY ref_key DESC LIMIT ?"""
 LOG = f"SELECT {_CELL} FROM cell WHERE shard = ? AND added_id > ? ORDER BY added_id LIMIT ?"
+PURGED = "SELECT added_id FROM purged WHERE shard = ? AND added_id > ? AND added_id <= ? ORDER BY added_id LIMIT ?"
 FIRST_CREATED_AT = "SELECT MIN(added_id) FROM cell WHERE shard = ? AND created_at >= ?"
 EPOCHS = "SELECT epoch, first_added_id, opened_at, why FROM shard_epoch WHERE shard = ? ORDER BY epoch"
 HEAD = "SELECT epoch, authority_epoch, state, next_added_id FROM shard_state WHERE shard = ?"
@@ -37,6 +40,12 @@ SELECT bucket_of(row_key) AS bucket, COUNT(*), sum_text(cell_hash(row_key, colum
  FROM (SELECT row_key, column_name, MAX(ref_key) AS ref_key, body FROM cell WHERE shard = ? COLUMNS
    GROUP BY row_key, column_name)
  GROUP BY bucket ORDER BY bucket"""
+
+DIGESTS = """\
+SELECT row_key, column_name, ref_key, cell_hash(row_key, column_name, ref_key, body)
+ FROM (SELECT row_key, column_name, MAX(ref_key) AS ref_key, body FROM cell WHERE shard = ? COLUMNS
+   GROUP BY row_key, column_name)
+ WHERE bucket_of(row_key) IN (BUCKETS)"""
 
 
 def head_of(connection: sqlite3.Connection, shard: int) -> ShardHead:
@@ -94,6 +103,19 @@ def log(connection: sqlite3.Connection, shard: int, start: int, limit: int) -> l
     return _all(connection.execute(LOG, (shard, start, limit)))
 
 
+def log_slice(connection: sqlite3.Connection, shard: int, start: int, limit: int) -> LogSlice:
+    found = LogSlice(head_of(connection, shard), log(connection, shard, start, limit))
+    if not has_gap(start, found):
+        return found
+    try:
+        purged = connection.execute(PURGED, (shard, start, found.head.head, PURGED_PER_LOOK)).fetchall()
+    except sqlite3.OperationalError as error:
+        if "no such table" not in str(error):
+            raise
+        return found  # a file of an earlier version, where nothing was ever purged
+    return with_purged(found, [added_id for (added_id,) in purged])
+
+
 def first_created_at(connection: sqlite3.Connection, shard: int, microseconds: int) -> int:
     (found,) = connection.execute(FIRST_CREATED_AT, (shard, microseconds)).fetchone()
     return int(found) if found is not None else head_of(connection, shard).head + 1
@@ -117,6 +139,17 @@ def checksum(connection: sqlite3.Connection, shard: int, columns: Sequence[bytes
     statement, chosen = _with_columns(CHECKSUM, columns)
     return [
         BucketSum(number, cells, int(total)) for number, cells, total in connection.execute(statement, (shard, *chosen))
+    ]
+
+
+def digests(
+    connection: sqlite3.Connection, shard: int, buckets: Collection[int], columns: Sequence[bytes] | None
+) -> list[HashedCell]:
+    statement, chosen = _with_columns(DIGESTS, columns)
+    statement = statement.replace("BUCKETS", ", ".join(map(str, sorted(buckets))) or "NULL")
+    return [
+        HashedCell(row_key, column_name, ref_key, int(hashed))
+        for row_key, column_name, ref_key, hashed in connection.execute(statement, (shard, *chosen))
     ]
 
 

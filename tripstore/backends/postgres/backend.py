@@ -26,11 +26,13 @@ from schemaless_core.habits import Habits
 from schemaless_core.indexes.definition import IndexDefinition
 from schemaless_core.sharding import shard_of
 from tripstore.backends.postgres.cells.fence import NOBODY, Mirror, Owner, Standing
+from tripstore.backends.postgres.cells.lifts import Lifts
 from tripstore.backends.postgres.cells.log import Log
 from tripstore.backends.postgres.cells.places import ColumnPlaces
 from tripstore.backends.postgres.cells.puts import Puts, Shape
 from tripstore.backends.postgres.cells.reads import Reads
 from tripstore.backends.postgres.cells.scan import Scan
+from tripstore.backends.postgres.cells.sums import TableSums
 from tripstore.backends.postgres.codec.codecs import Codecs
 from tripstore.backends.postgres.ids.ids import Ids
 from tripstore.backends.postgres.layout.layout import Layout
@@ -69,6 +71,8 @@ class PostgresBackend:
             {definition.name: definition for definition in indexes},
             Reads(database, self._places, self._codecs, Habits()).rows,
         )
+        #: For whoever compares whole stores.
+        self.sums = TableSums(database, layout, self._places, self._codecs.lookups, shards)
         self._standing = NOBODY
         self._arrange(Habits())
 
@@ -186,6 +190,13 @@ class PostgresBackend:
         """The legacy ids of many row keys; what has none is left out."""
         return self._read("legacy_ids", self._ids.legacy_ids, row_keys)
 
+    def lift(self, to: CellKey) -> bool:
+        """Raise the version of a row to that of this key and change nothing else: it is carried anew. An owner's.
+
+        False: there is no such row, or its version is not lower.
+        """
+        return measured("lift", self._lifts.lift, to, Deadline(self.database.settings.deadlines.put_seconds))
+
     def shard_of(self, row_key: UUID) -> int:
         check_row_key(row_key)
         return shard_of(row_key, self._shape.shards)
@@ -245,6 +256,7 @@ class PostgresBackend:
         database, shape, places, codecs = self.database, self._shape, self._places, self._codecs
         self._reads = Reads(database, places, codecs, habits, self._standing)
         self._puts = Puts(database, self.layout, places, codecs, self._reads, shape, habits, self._standing)
+        self._lifts = Lifts(database, places, self._standing)
         self._log = Log(database, self._reads, shape, habits)
         self._ids = Ids(self._rows_of, self.layout, is_captured=True)
         self._scan = Scan(database, places, codecs, shape, habits)

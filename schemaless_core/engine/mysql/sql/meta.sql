@@ -83,6 +83,34 @@ CREATE TABLE IF NOT EXISTS {meta}.index_error (
   PRIMARY KEY (index_name, version, shard, row_key, field)
 ) ENGINE=InnoDB;
 
+-- What repair did to the cells of this server, with the bytes before and after. Rows are only ever added.
+CREATE TABLE IF NOT EXISTS {meta}.mended (
+  id BIGINT UNSIGNED NOT NULL AUTO_INCREMENT PRIMARY KEY,
+  token BINARY(16) NOT NULL UNIQUE,
+  shard INT UNSIGNED NOT NULL,
+  added_id BIGINT UNSIGNED NOT NULL,
+  action VARCHAR(5) NOT NULL,
+  row_key BINARY(16),
+  column_name VARBINARY(64),
+  ref_key BIGINT,
+  old_body MEDIUMBLOB,
+  new_body MEDIUMBLOB,
+  job VARCHAR(64) CHARACTER SET utf8mb4 NOT NULL,
+  who VARCHAR(128) CHARACTER SET utf8mb4 NOT NULL,
+  host VARCHAR(128) CHARACTER SET utf8mb4 NOT NULL,
+  at DATETIME(6) NOT NULL,
+  KEY of_job (job, id),
+  KEY of_row (row_key, id)
+) ENGINE=InnoDB;
+
+-- Added ids at which nothing stands any more: readers of the log pass them.
+CREATE TABLE IF NOT EXISTS {meta}.purged (
+  shard INT UNSIGNED NOT NULL,
+  added_id BIGINT UNSIGNED NOT NULL,
+  at DATETIME(6) NOT NULL,
+  PRIMARY KEY (shard, added_id)
+) ENGINE=InnoDB;
+
 -- Copies of documents of the control database (which versions an index has), for those who cannot ask that.
 CREATE TABLE IF NOT EXISTS {meta}.document (
   name VARBINARY(128) NOT NULL PRIMARY KEY,

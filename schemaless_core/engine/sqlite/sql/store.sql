@@ -82,6 +82,31 @@ CREATE TABLE IF NOT EXISTS index_error (
   PRIMARY KEY (index_name, version, shard, row_key, field)
 );
 
+CREATE TABLE IF NOT EXISTS mended (
+  id INTEGER PRIMARY KEY AUTOINCREMENT,
+  shard INTEGER NOT NULL,
+  added_id INTEGER NOT NULL,
+  action TEXT NOT NULL,
+  row_key BLOB,
+  column_name BLOB,
+  ref_key INTEGER,
+  old_body BLOB,
+  new_body BLOB,
+  job TEXT NOT NULL,
+  who TEXT NOT NULL,
+  host TEXT NOT NULL,
+  at INTEGER NOT NULL
+);
+
+CREATE INDEX IF NOT EXISTS mended_of_row ON mended (row_key, id);
+
+CREATE TABLE IF NOT EXISTS purged (
+  shard INTEGER NOT NULL,
+  added_id INTEGER NOT NULL,
+  at INTEGER NOT NULL,
+  PRIMARY KEY (shard, added_id)
+);
+
 CREATE TABLE IF NOT EXISTS document (
   name TEXT PRIMARY KEY,
   version INTEGER NOT NULL,

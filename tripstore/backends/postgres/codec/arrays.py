@@ -7,7 +7,8 @@ lists differ in length are no arrays.
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING
+from contextlib import suppress
+from typing import TYPE_CHECKING, cast
 
 from schemaless_core import Json
 from tripstore.backends.postgres.codec.refused import Refused, other_type, step
@@ -37,6 +38,11 @@ class Array:
         if text == "{}":
             return []
         elements = _elements(text)
+        if not any(isinstance(element, list) for element in elements):
+            with suppress(Refused):  # the careful reading says where
+                values = [None if element is None else self._items.read(cast(str, element)) for element in elements]
+                if values.count(None) == elements.count(None):
+                    return values
         if not self._is_nested and any(isinstance(element, list) for element in elements):
             raise Refused("it is an array of several dimensions")
         return self._read(elements, "")
@@ -81,8 +87,18 @@ class Array:
 Element = str | None | list["Element"]
 
 
+def _plain(text: str) -> list[str]:
+    """The elements of an array that quotes none of them."""
+    elements = text[1:-1].split(",")
+    if not (text.startswith("{") and text.endswith("}")) or "" in elements or "}" in text[:-1] or "\\" in text:
+        raise Refused("it is no array")
+    return elements
+
+
 def _elements(text: str) -> list[Element]:
     """The elements of an array's text, unquoted."""
+    if '"' not in text and "{" not in text[1:]:  # of one dimension, of numbers or plain words
+        return [None if element == "NULL" else element for element in _plain(text)]
     outermost: list[Element] = []
     open_lists, at = [outermost], 0
     while at < len(text):

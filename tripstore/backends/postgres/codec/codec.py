@@ -81,7 +81,10 @@ class ColumnCodec:
 
     def body(self, row: str) -> dict[str, Json]:
         """The body of a row, or `UnreadableRow` when there is none."""
-        texts = self._texts(row)
+        return self.body_of_texts(self._texts(row))
+
+    def body_of_texts(self, texts: Mapping[str, str | None]) -> dict[str, Json]:
+        """The same of texts by physical column, None for NULL."""
         body: dict[str, Json] = {}
         name = ""
         try:
@@ -99,7 +102,11 @@ class ColumnCodec:
 
     def canonical(self, row: str) -> bytes:
         """The canonical bytes of a row's body, or `UnreadableRow`."""
-        body = self.body(row)
+        return self.canonical_of_texts(self._texts(row))
+
+    def canonical_of_texts(self, texts: Mapping[str, str | None]) -> bytes:
+        """The same of texts by physical column, None for NULL."""
+        body = self.body_of_texts(texts)
         try:
             return canonical_bytes(body)
         except InvalidCell as error:  # nested so deep that it fits into a column, but not into a body

@@ -33,8 +33,12 @@ class Document:
             data = text.encode()
             value: Json = _decode(data)
             written = _encode(value)
-            is_plain = data.count(b"[") + data.count(b"{") < MAX_DEPTH and _LONG_NUMBER not in data.translate(_ZEROS)
-            if is_plain and (written == data or written == _without_blanks(data)):
+            is_flat = len(data) < 2 * MAX_DEPTH or data.count(b"[") + data.count(b"{") < MAX_DEPTH
+            if (
+                is_flat
+                and (written == data or written == _without_blanks(data))
+                and _LONG_NUMBER not in data.translate(_ZEROS)
+            ):
                 return value
         except (msgspec.MsgspecError, ValueError, OverflowError, RecursionError):
             pass  # the careful reading says why

@@ -60,6 +60,11 @@ class LegacyDatabase:
         self._start()
         _ALL.add(self)
 
+    @property
+    def url(self) -> str:
+        """Where it is, password included: for connections of another kind."""
+        return self._url
+
     def run(self, verb: Callable[[LegacyConnection], T], deadline: Deadline) -> T:
         """Run a verb on a connection, again when the pooled one is dead or another transaction won.
 

@@ -1,0 +1,43 @@
+"""`ChunkSize`: how many rows a chunk has, so that it takes about as long as it should, whatever the rows are like."""
+
+from __future__ import annotations
+
+#: Share of the newest chunk in what is believed of the speed.
+NEWS = 0.3
+#: From one chunk to the next.
+GROWTH_MAX = 4
+ROWS_FIRST = 200
+ROWS_MAX = 20_000
+SECONDS_PER_CHUNK = 0.5
+
+
+class ChunkSize:
+    """Learns from each chunk. Belongs to one worker; a fixed size learns nothing."""
+
+    def __init__(self, fixed: int | None = None, *, seconds: float = SECONDS_PER_CHUNK, most: int = ROWS_MAX) -> None:
+        self._fixed = fixed
+        self._seconds = seconds
+        self._most = most
+        self._rows = min(ROWS_FIRST, most) if fixed is None else fixed
+        #: Rows per second; 0: not known.
+        self._rate = 0.0
+
+    @property
+    def rows(self) -> int:
+        """Of the next chunk."""
+        return self._rows
+
+    def copied(self, rows: int, seconds: float) -> None:
+        """A chunk of so many rows took so long. One that held few says little of the speed, and is passed over."""
+        if self._fixed is not None or rows < min(self._rows, ROWS_FIRST) or seconds <= 0:
+            return
+        rate = rows / seconds
+        self._rate = NEWS * rate + (1 - NEWS) * self._rate if self._rate else rate
+        wanted = round(self._rate * self._seconds)
+        self._rows = max(1, min(wanted, self._rows * GROWTH_MAX, self._most))
+
+    def failed(self) -> None:
+        """A chunk did not get through: the next one is half of it."""
+        if self._fixed is None:
+            self._rows = max(1, self._rows // 2)
+            self._rate /= 2

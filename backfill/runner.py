@@ -1,0 +1,337 @@
+"""`Runner`: serves one job for one worker: claim a part, copy a chunk, save it, and so on, until nothing is left.
+
+Whatever happens to the process, others see it between two chunks: one counts when it is saved, and is copied again by
+whoever holds the part next when it is not. Asked to stop, it finishes the chunk at hand.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Protocol, TypeVar
+
+from backfill import metrics
+from backfill.chunks import ChunkSize
+from backfill.errors import BackfillError, CannotCopy, MustWait
+from backfill.source import Copied, Copying
+from backfill.speed import Speed
+from backfill.throttle import Throttle, Throttles
+from schemaless_core.canonical import Json
+from schemaless_core.control.job_records import Finding, Job, JobState, Part, PartLost
+from schemaless_core.errors import ControlUnavailable, InvalidRequest, SchemalessError, StaleEpoch, Unavailable
+from schemaless_core.failpoints import reach
+
+T = TypeVar("T")
+
+logger = logging.getLogger(__name__)
+
+#: Pauses after failures double from the one to the other.
+PAUSE_SECONDS, PAUSE_SECONDS_MAX = 0.1, 10.0
+#: At one go: whoever waits looks whether it is to stop, and keeps its lease.
+TICK_SECONDS = 1.0
+
+
+class Ending(StrEnum):
+    """Why a runner has nothing more to do."""
+
+    DONE = "done"  #: The job is.
+    PAUSED = "paused"  #: Somebody paused the job, or it cannot go on before something is changed.
+    CANCELLED = "cancelled"  #: Somebody cancelled it.
+    STOPPED = "stopped"  #: This runner was asked to; the job can be resumed.
+
+
+@dataclass(frozen=True, slots=True)
+class RunnerSettings:
+    """How a worker goes about it."""
+
+    #: How long a part stays with a worker that died; renewed by every save.
+    lease_seconds: float = 30.0
+    #: Of the cells that were written, to be read once more and compared.
+    verify_share: float = 0.01
+    #: Without a chunk that gets through, throttled time apart, it gives up after so long; None: never.
+    patience_seconds: float | None = 300.0
+    #: Between two looks while others hold all parts.
+    idle_seconds: float = 0.5
+    #: Between two words about its progress.
+    tell_seconds: float = 1.0
+
+
+class JobStore(Protocol):
+    """What a runner asks of `Jobs`."""
+
+    def claim(self, job_id: str, worker: str, lease_seconds: float) -> Part | None: ...
+
+    def save(
+        self,
+        part: Part,
+        worker: str,
+        *,
+        checkpoint: Json,
+        counts: Mapping[str, int],
+        findings: Sequence[Finding] = (),
+        solved: Collection[int] = (),
+        is_done: bool,
+        lease_seconds: float,
+    ) -> Part: ...
+
+    def release(self, part: Part, worker: str) -> None: ...
+
+    def tell(self, job_id: str, worker: str, news: Mapping[str, Json]) -> None: ...
+
+    def leave(self, job_id: str, worker: str) -> None: ...
+
+    def state(self, job_id: str) -> JobState: ...
+
+    def pause(self, kind: str, job_id: str, why: str = "") -> Job: ...
+
+
+class GaveUp(BackfillError):
+    """Nothing got through for too long. The job can be resumed."""
+
+
+class Runner:
+    """One worker's. `stop` may be called by any thread, and by whoever hears signals."""
+
+    def __init__(
+        self,
+        jobs: JobStore,
+        copying: Copying,
+        job: Job,
+        worker: str,
+        *,
+        chunks: ChunkSize | None = None,
+        throttle: Throttle | None = None,
+        settings: RunnerSettings = RunnerSettings(),
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._jobs = jobs
+        self._copying = copying
+        self._job = job
+        self._worker = worker
+        self._chunks = chunks or ChunkSize()
+        self._throttle = throttle or Throttles()
+        self._settings = settings
+        self._clock = clock
+        self._is_stopped = threading.Event()
+        self._speed = Speed(clock)
+        self._told_at: float | None = None
+        self._failures = 0
+        self._went_on_at = clock()
+
+    def stop(self) -> None:
+        """Finish the chunk at hand, give the part back, and end."""
+        self._is_stopped.set()
+
+    def run(self) -> Ending:
+        """Serve the job until it is done, or cannot go on."""
+        try:
+            while (ending := self._ending()) is None:
+                part = self._with_patience(lambda: self._jobs.claim(self._job.id, self._worker, self._lease))
+                if part is None:  # others hold what is left: one of them may die
+                    self._is_stopped.wait(self._settings.idle_seconds)
+                else:
+                    self._serve(_Held(part, self._clock))
+            return ending
+        finally:
+            with suppress(SchemalessError):
+                self._jobs.leave(self._job.id, self._worker)
+
+    def _ending(self) -> Ending | None:
+        if self._is_stopped.is_set():
+            return Ending.STOPPED
+        state = self._with_patience(lambda: self._jobs.state(self._job.id))
+        return None if state is None or state is JobState.RUNNING else Ending(state.value)
+
+    def _serve(self, held: _Held) -> None:
+        """Copy a part, as far as it may."""
+        part = held.part
+        try:
+            reach("backfill.claimed")
+            while held.may_go_on and not self._is_stopped.is_set():
+                if not self._is_throttled(held):
+                    self._copy_chunk(held)
+        except PartLost as lost:
+            # It was away for longer than its lease. What it wrote stays, whoever has the part counts it.
+            extra = {"event": "backfill.part_lost", "job": part.job, "part": part.number}
+            logger.warning("another worker has the part by now: %s", lost.message, extra=extra)
+            return
+        except CannotCopy as error:
+            self._release(held)
+            self._pause(error)
+            return
+        except BaseException:
+            self._release(held)
+            raise
+        self._release(held)
+
+    def _copy_chunk(self, held: _Held) -> None:
+        started = self._clock()
+        try:
+            copied = self._copying.copy(
+                held.part.bounds, held.part.checkpoint, self._chunks.rows, self._settings.verify_share
+            )
+        except (MustWait, Unavailable, StaleEpoch) as error:
+            self._failed(held, type(error).__name__, error.message)
+            return
+        if copied.is_again:
+            self._failed(held, "NotTaken", copied.why)
+            return
+        reach("backfill.before_save")
+        self._save(held, copied)
+        reach("backfill.saved")
+        self._note(copied, self._clock() - started)
+        self._tell(held, None)
+
+    def _save(self, held: _Held, copied: Copied) -> None:
+        """Count it, once: with an answer that was lost it is repeated as it is."""
+        counts = {
+            "rows": copied.rows,
+            "equal": copied.cells_equal,
+            "conflicts": copied.conflicts,
+            "quarantined": len(copied.quarantined) - copied.conflicts,
+            "verified": copied.verified,
+        }
+        while True:
+            try:
+                saved = self._jobs.save(
+                    held.part,
+                    self._worker,
+                    checkpoint=copied.checkpoint,
+                    counts=counts,
+                    findings=copied.quarantined,
+                    solved=copied.solved,
+                    is_done=copied.is_end,
+                    lease_seconds=self._lease,
+                )
+            except ControlUnavailable as error:
+                self._failed(None, "ControlUnavailable", error.message)
+                if self._is_stopped.is_set():
+                    raise  # whether it was counted nobody knows; the next one finds out
+            else:
+                held.saved(saved, is_done=copied.is_end)
+                return
+
+    def _note(self, copied: Copied, seconds: float) -> None:
+        """What this chunk says of the next ones."""
+        self._chunks.copied(copied.rows, seconds)
+        self._throttle.copied(copied.rows, copied.read_seconds)
+        self._speed.copied(copied.rows)
+        if self._failures:
+            extra = {"event": "backfill.goes_on", "job": self._job.id, "failures": self._failures}
+            logger.warning("chunks get through again", extra=extra)
+        self._failures, self._went_on_at = 0, self._clock()
+        equal, quarantined = copied.cells_equal, len(copied.quarantined) - copied.conflicts
+        metrics.chunk_saved(copied.rows, equal, copied.conflicts, quarantined)
+        metrics.chunk_took(copied.read_seconds, copied.write_seconds, self._chunks.rows)
+
+    def _is_throttled(self, held: _Held) -> bool:
+        """Wait for what has to be waited for, a while; whether it is to be looked at again before a chunk begins."""
+        pause = self._throttle.pause()
+        if pause is None:
+            return False
+        self._wait(held, pause.seconds, pause.reason)
+        self._went_on_at = self._clock()
+        metrics.throttled(pause.seconds)
+        return True
+
+    def _failed(self, held: _Held | None, cause: str, reason: str) -> None:
+        """Wait, longer each time. Who has waited in vain for too long gives up."""
+        metrics.chunk_failed(cause)
+        if held is not None:
+            self._chunks.failed()
+        self._failures += 1
+        if self._failures == 1:
+            extra = {"event": "backfill.waits", "job": self._job.id, "cause": cause}
+            logger.warning("a chunk did not get through and is tried again: %s", reason, extra=extra)
+        patience = self._settings.patience_seconds
+        if patience is not None and self._clock() - self._went_on_at >= patience:
+            hint = f"`tripstore {self._job.kind} resume {self._job.id}` goes on where it was."
+            raise GaveUp(f"No chunk got through for {patience:g} s: {reason}", hint=hint)
+        pause_seconds = min(PAUSE_SECONDS * 2 ** min(self._failures - 1, 16), PAUSE_SECONDS_MAX)
+        self._wait(held, pause_seconds, reason)
+
+    def _wait(self, held: _Held | None, seconds: float, reason: str) -> None:
+        """Say why, keep the part, and hear whether it is to stop."""
+        until = self._clock() + seconds
+        while (left := until - self._clock()) > 0 and not self._is_stopped.is_set():
+            if held is not None:
+                self._tell(held, reason)
+                self._renew(held)
+                if not held.may_go_on:
+                    return
+            self._is_stopped.wait(min(left, TICK_SECONDS))
+
+    def _renew(self, held: _Held) -> None:
+        """Keep the lease, and hear of the job's state; not more often than needed."""
+        if self._clock() - held.saved_at < min(self._lease / 3, TICK_SECONDS):
+            return
+        part = held.part
+        with suppress(ControlUnavailable):
+            kept = self._jobs.save(
+                part, self._worker, checkpoint=part.checkpoint, counts={}, is_done=False, lease_seconds=self._lease
+            )
+            held.saved(kept, is_done=False)
+
+    def _release(self, held: _Held) -> None:
+        """Best effort: a part that cannot be given back comes free when its lease is over."""
+        if not held.is_done:
+            with suppress(SchemalessError):
+                self._jobs.release(held.part, self._worker)
+        reach("backfill.released")
+
+    def _pause(self, error: CannotCopy) -> None:
+        extra = {"event": "backfill.cannot_copy", "job": self._job.id}
+        logger.error("the job is paused: %s", error.message, extra=extra)
+        with suppress(InvalidRequest):  # somebody cancelled it meanwhile
+            self._with_patience(lambda: self._jobs.pause(self._job.kind, self._job.id, str(error)))
+
+    def _tell(self, held: _Held, throttle: str | None) -> None:
+        """What this worker does now, once in a while. What nobody hears is no trouble."""
+        now = self._clock()
+        if self._told_at is not None and now - self._told_at < self._settings.tell_seconds:
+            return
+        self._told_at = now
+        news: dict[str, Json] = {
+            "part": held.part.number,
+            "rate": round(self._speed.per_second(), 1),
+            "chunk_rows": self._chunks.rows,
+            "throttle": throttle,
+            "failures": self._failures,
+        }
+        with suppress(SchemalessError):
+            self._jobs.tell(self._job.id, self._worker, news)
+
+    def _with_patience(self, ask: Callable[[], T]) -> T | None:
+        """Ask the control database; None: it is to stop before there is an answer."""
+        while not self._is_stopped.is_set():
+            try:
+                return ask()
+            except ControlUnavailable as error:
+                self._failed(None, "ControlUnavailable", error.message)
+        return None
+
+    @property
+    def _lease(self) -> float:
+        return self._settings.lease_seconds
+
+
+class _Held:
+    """The part at hand, as it was saved last."""
+
+    def __init__(self, part: Part, clock: Callable[[], float]) -> None:
+        self.part = part
+        self.is_done = False
+        self._clock = clock
+        self.saved_at = clock()
+
+    def saved(self, part: Part, *, is_done: bool) -> None:
+        self.part, self.is_done, self.saved_at = part, is_done, self._clock()
+
+    @property
+    def may_go_on(self) -> bool:
+        return not self.is_done and self.part.state is JobState.RUNNING

@@ -1,0 +1,59 @@
+"""`Copying`: what a backfill copies, from where and to where. The engine knows chunks, not what is in them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Protocol
+
+import msgspec
+
+from schemaless_core.canonical import Json
+from schemaless_core.control.job_records import Finding
+
+#: What is to be copied, in the words of the source: predicate, columns, keys.
+Spec = Mapping[str, Json]
+
+
+class Copied(msgspec.Struct, frozen=True):
+    """What became of one chunk."""
+
+    #: Rows that were read.
+    rows: int
+    #: Cells that were found present and equal after writing; whoever had written them.
+    cells_equal: int
+    #: Where the next chunk of the part begins.
+    checkpoint: Json
+    #: Whether the part is done.
+    is_end: bool
+    #: Some of it could not be stored now, and why: nothing is counted, the chunk is to be copied again.
+    is_again: bool = False
+    why: str = ""
+    #: Cells under whose key something else stands; each is among the findings, too.
+    conflicts: int = 0
+    #: Rows and cells that could not be copied.
+    quarantined: tuple[Finding, ...] = ()
+    #: Findings of earlier jobs about these rows: this copy answers them, by success or by a finding of its own.
+    solved: tuple[int, ...] = ()
+    #: Cells that were read once more and compared.
+    verified: int = 0
+    read_seconds: float = 0.0
+    write_seconds: float = 0.0
+
+
+class Copying(Protocol):
+    """Reads a portion of the past and writes it as a copier. A chunk may be copied again, by several at once (I4)."""
+
+    def plan(self, spec: Spec, parts: int) -> Sequence[Json]:
+        """Cut what is to be copied into about so many parts; their bounds."""
+        ...
+
+    def estimate(self, spec: Spec) -> int:
+        """About how many rows that is. An estimate: statistics of a database may be far off."""
+        ...
+
+    def copy(self, bounds: Json, checkpoint: Json, rows: int, verify_share: float) -> Copied:
+        """Copy at most so many rows after the checkpoint, and compare this share of them once more.
+
+        `MustWait`: not now. `CannotCopy`: not before somebody changed something.
+        """
+        ...

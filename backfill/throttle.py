@@ -1,0 +1,163 @@
+"""Throttles: why the next chunk does not begin yet, and when it may.
+
+Each is a small object that hears of every chunk and says its pause with the reason, which is always shown. What cannot
+be measured is no reason to go on: the pause says that it is unknown.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Sequence
+from typing import NamedTuple, Protocol
+
+#: Between two looks while something is above its limit.
+LOOK_SECONDS = 0.5
+#: Between two looks while all is well; each is a query.
+CALM_SECONDS = 1.0
+#: Of this time the sessions at work are averaged, and looked at so often.
+LOAD_SECONDS, SAMPLE_SECONDS = 3.0, 0.1
+#: However high the load: so small a share of the time is copied, or a backfill beside a busy service would never end.
+SHARE_MIN = 0.02
+#: No pause is longer: what is measured meanwhile may be different.
+PAUSE_SECONDS_MAX = 5.0
+
+Clock = Callable[[], float]
+
+
+class Pause(NamedTuple):
+    """Nothing begins for so long, and why."""
+
+    seconds: float
+    reason: str
+
+
+class Throttle(Protocol):
+    """Belongs to one worker."""
+
+    def pause(self) -> Pause | None:
+        """Why no chunk may begin now; None: one may."""
+        ...
+
+    def copied(self, rows: int, read_seconds: float) -> None:
+        """A chunk was copied, and the source was busy with it for so long."""
+        ...
+
+
+class Probe(Protocol):
+    """Looks at something that copying may do harm to."""
+
+    def __call__(self) -> float: ...
+
+
+class RateLimit:
+    """At most so many rows per second by this worker."""
+
+    def __init__(self, rows_per_second: float, *, clock: Clock = time.monotonic) -> None:
+        self._rate = rows_per_second
+        self._clock = clock
+        self._free_at = clock()
+
+    def pause(self) -> Pause | None:
+        seconds = self._free_at - self._clock()
+        return Pause(seconds, f"rate limit of {self._rate:,.0f} rows/s") if seconds > 0 else None
+
+    def copied(self, rows: int, read_seconds: float) -> None:
+        # A worker that was held up does not make up for it: that would be a burst.
+        self._free_at = max(self._free_at, self._clock() - 1.0) + rows / self._rate
+
+
+class LoadLimit:
+    """So many sessions of the source may be at work on average, this worker's own included.
+
+    Those of others are counted now and then; its own share of the time is known. So what they leave is used and no
+    more: beside a chunk of a second another second is waited when half a session is left.
+    """
+
+    def __init__(self, most: float, others: Probe, *, clock: Clock = time.monotonic) -> None:
+        self._most = most
+        self._others = others
+        self._clock = clock
+        self._looked_at = self._look_at = clock()
+        #: Of others, on average; None: not known.
+        self._load: float | None = None
+        self._free_at = clock()
+        self._trouble = ""
+
+    def pause(self) -> Pause | None:
+        now = self._clock()
+        if now >= self._look_at:
+            self._look(now)
+        if self._load is None:
+            return Pause(LOOK_SECONDS, f"the load of the source is unknown: {self._trouble}")
+        if now >= self._free_at:
+            return None
+        reason = f"{self._load:.1f} sessions of others are at work, the limit is {self._most:g}"
+        return Pause(min(self._free_at - now, SAMPLE_SECONDS), reason)
+
+    def copied(self, rows: int, read_seconds: float) -> None:
+        share = max(SHARE_MIN, min(1.0, self._most - (self._load or 0.0)))
+        self._free_at = self._clock() + min(read_seconds * (1 / share - 1), PAUSE_SECONDS_MAX)
+
+    def _look(self, now: float) -> None:
+        try:
+            found = self._others()
+        except Exception as error:  # noqa: BLE001  # whatever keeps the source from saying it: nobody knows
+            self._load, self._trouble = None, str(error)
+            self._looked_at, self._look_at = now, now + LOOK_SECONDS
+            return
+        # One look sees whole sessions: what they do on average takes many.
+        news = 1 - math.exp(-(now - self._looked_at) / LOAD_SECONDS)
+        self._load = found if self._load is None else news * found + (1 - news) * self._load
+        self._looked_at, self._look_at = now, now + SAMPLE_SECONDS
+
+
+class SignalLimit:
+    """Nothing is copied while a measure is above its limit: how late the mirror or a replica is."""
+
+    def __init__(
+        self, name: str, most: float, measure: Probe, *, unit: str = "s", clock: Clock = time.monotonic
+    ) -> None:
+        self._name = name
+        self._most = most
+        self._measure = measure
+        self._unit = unit
+        self._clock = clock
+        self._look_at = clock()
+        self._found: Pause | None = None
+
+    def pause(self) -> Pause | None:
+        now = self._clock()
+        if now >= self._look_at:
+            self._found = self._looked()
+            self._look_at = now + (LOOK_SECONDS if self._found else CALM_SECONDS)
+        return self._found
+
+    def copied(self, rows: int, read_seconds: float) -> None:
+        pass
+
+    def _looked(self) -> Pause | None:
+        try:
+            found = self._measure()
+        except Exception as error:  # noqa: BLE001  # whatever keeps it from being measured: nobody knows
+            return Pause(LOOK_SECONDS, f"{self._name} is unknown: {error}")
+        if found <= self._most:
+            return None
+        return Pause(
+            LOOK_SECONDS, f"{self._name} is {found:.1f} {self._unit}, the limit is {self._most:g} {self._unit}"
+        )
+
+
+class Throttles:
+    """All of them: who pauses longest is heard."""
+
+    def __init__(self, throttles: Sequence[Throttle] = ()) -> None:
+        self._throttles = throttles
+
+    def pause(self) -> Pause | None:
+        pauses = [found for found in [each.pause() for each in self._throttles] if found is not None]
+        return max(pauses, default=None)
+
+    def copied(self, rows: int, read_seconds: float) -> None:
+        for each in self._throttles:
+            each.copied(rows, read_seconds)

@@ -1,0 +1,48 @@
+"""A company with as many trips as wanted, made within minutes: a seeded past is multiplied by Postgres itself."""
+
+from __future__ import annotations
+
+from tripstore.backends.postgres.wire.connections import connected, rows
+from tripstore.demo.legacy.schema import CompanySchema
+from tripstore.demo.legacy.seeding import Seeds
+
+#: So many are written one by one; others differ from them in their ids only.
+SEEDED = 20_000
+COPIES_PER_STATEMENT = 5
+
+_COLUMNS = """
+SELECT string_agg(quote_ident(attname), ', ' ORDER BY attnum) FROM pg_attribute
+WHERE attrelid = %s::regclass AND attnum > 0 AND NOT attisdropped AND attgenerated = '' AND NOT attname = ANY (%s)
+"""
+_TRIPS = """
+INSERT INTO public.trips (id, {columns}) SELECT id + n * {seeded}, {columns}
+FROM public.trips, generate_series({first}, {last}) AS n WHERE id <= {seeded} AND id + n * {seeded} <= {trips}
+"""
+_CHILDREN = """
+INSERT INTO public.{table} (trip_id, {columns}) SELECT trip_id + n * {seeded}, {columns}
+FROM public.{table}, generate_series({first}, {last}) AS n
+WHERE trip_id <= {seeded} AND trip_id + n * {seeded} <= {trips}
+"""
+_SKIP = "SELECT setval(pg_get_serial_sequence('public.trips', 'id'), %s)"
+
+
+def plant(url: str, trips: int) -> None:
+    """A company whose trips have the ids from 1 on."""
+    seeded = min(trips, SEEDED)
+    CompanySchema(url).upgrade()
+    Seeds(url).plant(seeded)
+    with connected(url, "benchmark", search_path="public", synchronous_commit="off") as connection:
+        columns = {
+            table: rows(connection, _COLUMNS, (f"public.{table}", ["id", "trip_id"]))[0][0]
+            for table in ("trips", "billing_attempts", "trip_notes", "fare_adjustments")
+        }
+        copies = -(-trips // seeded) - 1
+        for first in range(1, copies + 1, COPIES_PER_STATEMENT):
+            last = min(first + COPIES_PER_STATEMENT - 1, copies)
+            for table, named in columns.items():
+                statement = _TRIPS if table == "trips" else _CHILDREN
+                rows(
+                    connection,
+                    statement.format(table=table, columns=named, seeded=seeded, first=first, last=last, trips=trips),
+                )
+        rows(connection, _SKIP, (trips,))

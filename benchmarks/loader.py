@@ -1,0 +1,52 @@
+"""dlt, which loads tables of any database into any other: as its documentation says, with the tables of the company."""
+
+from __future__ import annotations
+
+import logging
+import os
+import tempfile
+from typing import Any
+from urllib.parse import urlsplit
+
+from tripstore.demo.legacy.urls import sqlalchemy_url
+from tripstore.local.binlog import BinlogServer
+
+#: And the column that says of which trip a row is.
+TABLES = {"trips": "id", "billing_attempts": "trip_id", "trip_notes": "trip_id", "fare_adjustments": "trip_id"}
+DATASET = "loaded"
+
+
+def load_with_dlt(legacy: str, store: BinlogServer, trips: int) -> int:
+    """Load the first trips with their children; return how many rows were loaded."""
+    os.environ["RUNTIME__DLTHUB_TELEMETRY"] = "false"
+    os.environ["RUNTIME__LOG_LEVEL"] = "ERROR"
+    import dlt
+    from dlt.sources.sql_database import sql_table
+
+    logging.getLogger("dlt").setLevel(logging.ERROR)
+
+    def first_trips(query: Any, table: Any) -> Any:
+        return query.where(table.c[TABLES[table.name]] <= trips)
+
+    tables = [
+        sql_table(
+            credentials=sqlalchemy_url(legacy),
+            schema="public",
+            table=name,
+            query_adapter_callback=first_trips,
+        )
+        for name in TABLES
+    ]
+    login = urlsplit(store.url)
+    target = f"mysql+pymysql://{login.username}:{login.password}@{login.hostname}:{login.port}/{DATASET}"
+    store.query(f"CREATE DATABASE {DATASET}")
+    with tempfile.TemporaryDirectory() as folder:
+        pipeline = dlt.pipeline(
+            "trips",
+            destination=dlt.destinations.sqlalchemy(target),
+            dataset_name=DATASET,
+            pipelines_dir=folder,
+        )
+        pipeline.run(tables)
+        counts = pipeline.last_trace.last_normalize_info.row_counts
+    return sum(counts[name] for name in TABLES)

@@ -1,0 +1,226 @@
+"""A backfill with a limit on the load of Postgres: what services feel of it, and how much is copied all the same.
+
+Services work at a steady pace. In turn there is no backfill, one with the limit, and one without; each copies rows that
+were not copied before. The limit is what the services need by themselves, and a share of a session.
+"""
+
+from __future__ import annotations
+
+import random
+import statistics
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from multiprocessing.connection import Connection
+from typing import Any, NamedTuple
+
+import click
+import psycopg2
+
+from benchmarks.bulk import plant
+from benchmarks.cells import PATIENT, SPAWN, Config
+from benchmarks.timing import Comparison
+from schemaless_core import ShardStatus
+from tripstore.backends.postgres.ddl.steps import apply_all
+from tripstore.backends.postgres.layout.layout import Layout
+from tripstore.backends.postgres.layout.reading import load_layout
+from tripstore.backends.postgres.schema_steps import schema_steps
+from tripstore.backends.postgres.wire.connections import connected, rows
+from tripstore.copying.backfill import Backfill, Wanted
+from tripstore.copying.limits import at_work
+from tripstore.demo import legacy
+from tripstore.local.binlog import BinlogServer
+from tripstore.local.postgres import PostgresServer
+from tripstore.mirror.mirror import Mirror
+from tripstore.mirror.reverse import register_reverse
+from tripstore.phase import Phase
+from tripstore.wiring import connect
+
+TRIPS = 1_000_000
+SHARDS = 64
+SERVICES = 2
+PER_SECOND = 50.0  #: Of each service.
+WINDOW_SECONDS = 10.0
+ROUNDS = 5
+#: Of a window; what is copied without a limit is soon all there is.
+FREE_SHARE = 0.3
+#: Of a session, beside what services need.
+SHARE = 0.25
+
+_READ = """\
+SELECT t.*, (SELECT count(*) FROM public.trip_notes AS n WHERE n.trip_id = t.id) FROM public.trips AS t
+WHERE t.id = %s"""
+_WRITE = "UPDATE public.trips SET status = %s WHERE id = %s"
+
+
+class Window(NamedTuple):
+    """What was measured while it was so."""
+
+    seconds: list[float]
+    rows_per_second: float
+
+
+def measure(postgres: PostgresServer, mirror: BinlogServer, *, scale: float) -> Iterator[Comparison]:
+    """The two figures; at scale 1 in windows of ten seconds."""
+    trips = max(round(TRIPS * scale), 20_000)
+    window = max(WINDOW_SECONDS * scale, 1.0)
+    config = _company(postgres, mirror, trips)
+    kinds: dict[str, list[Window]] = {"none": [], "limited": [], "free": []}
+    with ExitStack() as exits:
+        services = exits.enter_context(_crew(_serve, config, [trips] * SERVICES))
+        exits.enter_context(_crew(_relay, config, [None]))
+        (copier,) = exits.enter_context(_crew(_copy, config, [None]))
+        _together(services, None, window)  # warm
+        need = _need(config, services, window)
+        limit = need + SHARE
+        click.echo(f"  services need {need:.2f} sessions; the limit is {limit:.2f}")
+        copier.send(("begin", limit))
+        copier.recv()
+        for number in range(ROUNDS if scale >= 0.2 else 2):
+            for kind in sorted(kinds, reverse=bool(number % 2)):
+                seconds = window * (FREE_SHARE if kind == "free" else 1.0)
+                kinds[kind].append(_together(services, None if kind == "none" else (copier, kind), seconds))
+    latency = [_p99([each.seconds for each in kinds[kind]]) for kind in ("limited", "none")]
+    speed = [statistics.median(each.rows_per_second for each in kinds[kind]) for kind in ("limited", "free")]
+    free = _p99([each.seconds for each in kinds["free"]])
+    yield _compared("p99 of services beside a limited backfill (ms)", latency[0] * 1e3, latency[1] * 1e3, ("<=", 1.2))
+    yield _compared("  beside one without a limit (ms)", free * 1e3, latency[1] * 1e3, None)
+    yield _compared("rows copied with the limit, and without (/s)", speed[0], speed[1], (">=", 0.3))
+
+
+def _compared(name: str, ours: float, theirs: float, bound: tuple[str, float] | None) -> Comparison:
+    ratio = ours / theirs
+    return Comparison(name, ours, theirs, ratio, (ratio, ratio), "", bound)
+
+
+def _p99(windows: Sequence[list[float]]) -> float:
+    """The middle of the windows': one accident of the machine's is not the backfill's."""
+    return statistics.median(sorted(each)[int(len(each) * 0.99)] for each in windows)
+
+
+def _together(services: Sequence[Pipe], copier: tuple[Pipe, str] | None, seconds: float) -> Window:
+    for service in services:
+        service.send(seconds)
+    copied = 0.0
+    if copier is not None:
+        copier[0].send((copier[1], seconds))
+    found = [each for service in services for each in service.recv()]
+    if copier is not None:
+        copied = copier[0].recv()
+    return Window(found, copied)
+
+
+def _need(config: Config, services: Sequence[Pipe], seconds: float) -> float:
+    """Sessions at work on average while only services are."""
+    with connect(config) as store:
+        assert store.facade.duo is not None
+        database = store.facade.duo.legacy.database
+        for service in services:
+            service.send(seconds)
+        until, seen = time.monotonic() + seconds, list[float]()
+        while time.monotonic() < until:
+            seen.append(at_work(database))
+            time.sleep(0.01)
+        for service in services:
+            service.recv()
+    return statistics.mean(seen)
+
+
+# ------------------------------------------------------------------------------------------------------ the processes
+
+Pipe = Connection
+
+
+@contextmanager
+def _crew(work: Callable[[Config, Any, Any], None], config: Config, each: Sequence[Any]) -> Iterator[list[Any]]:
+    with ExitStack() as exits:
+        members = []
+        for argument in each:
+            here, there = SPAWN.Pipe()
+            process = SPAWN.Process(target=work, args=(config, argument, there), daemon=True)
+            process.start()
+            exits.callback(process.kill)
+            assert here.recv() == "ready"
+            members.append(here)
+        yield members
+
+
+def _serve(config: Config, trips: int, pipe: Any) -> None:
+    """A service: reads and writes of trips, at its pace."""
+    connection = psycopg2.connect(config["legacy"]["postgres"])
+    connection.autocommit = True
+    choose = random.Random()
+    pipe.send("ready")
+    with connection.cursor() as cursor:
+        while (seconds := pipe.recv()) is not None:
+            taken: list[float] = []
+            due = time.perf_counter()
+            until = due + seconds
+            while due < until:
+                time.sleep(max(0.0, due - time.perf_counter()))
+                begun = time.perf_counter()
+                row = choose.randrange(1, trips + 1)
+                cursor.execute(*((_READ, (row,)) if choose.random() < 0.7 else (_WRITE, ("completed", row))))
+                taken.append(time.perf_counter() - begun)
+                due = max(due + choose.expovariate(PER_SECOND), time.perf_counter() - 1.0)
+            pipe.send(taken)
+
+
+def _relay(config: Config, _nothing: None, pipe: Any) -> None:
+    with connect(config) as store:
+        store.facade.begin()
+        pipe.send("ready")
+        Mirror(store.facade).relay().run()
+
+
+def _copy(config: Config, _nothing: None, pipe: Any) -> None:
+    """Copies for so long as it is told, with the limit or without; answers with rows per second."""
+    pipe.send("ready")
+    with connect(config) as store:
+        backfill = Backfill(store.facade)
+        _begin, limit = pipe.recv()
+        jobs = {
+            "limited": backfill.begin(backfill.plan(Wanted(where="t.id % 2 = 0", postgres_load_max=limit))),
+            "free": backfill.begin(backfill.plan(Wanted(where="t.id % 2 = 1"))),
+        }
+        pipe.send("begun")
+        while (order := pipe.recv()) is not None:
+            kind, seconds = order
+            job = jobs[kind]
+            before, begun = backfill.jobs.progress(job.id).counts.get("rows", 0), time.perf_counter()
+            runner = backfill.runner(job, f"{kind}-{begun}")
+            timer = threading.Timer(seconds, runner.stop)
+            timer.start()
+            runner.run()
+            timer.join()
+            copied = backfill.jobs.progress(job.id).counts.get("rows", 0) - before
+            pipe.send(copied / (time.perf_counter() - begun))
+
+
+# ------------------------------------------------------------------------------------------------------- the company
+
+
+def _company(postgres: PostgresServer, mirror: BinlogServer, trips: int) -> Config:
+    postgres.query("CREATE DATABASE throttled")
+    url = f"{postgres.url}/throttled"
+    plant(url, trips)
+    known = load_layout(legacy.LAYOUT)
+    layout = Layout("throttled", known.row_key, known.columns)
+    with connected(url, "benchmark") as connection:
+        for _ in apply_all(schema_steps(layout), connection, lambda _step: lambda _done, _all: None):
+            pass
+        rows(connection, "VACUUM ANALYZE")
+    config: Config = {
+        "datastore": "throttled",
+        "shards": SHARDS,
+        "clusters": {"a": {"primary": mirror.url}},
+        "deadlines": PATIENT,
+        "legacy": {"postgres": url, "layout": layout.to_document()},
+        "backfill": {"chunk_seconds": 0.1},
+    }
+    with connect(config) as store:
+        store.facade.store.create_schema(status=ShardStatus.COPY)
+        register_reverse(store.facade.store)
+        store.facade.flags.change(lambda flags: flags.with_phase(Phase.DUALWRITE), "benchmark")
+    return config

@@ -1,0 +1,22 @@
+"""Slices of a log with gaps: which of their added ids repair has purged, as far as one look says."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from schemaless_core.engine.base import LogSlice
+from schemaless_core.engine.mending import PURGED_PER_LOOK
+
+
+def has_gap(start: int, found: LogSlice) -> bool:
+    """Whether a slice lacks added ids between its start and its last cell, or has none although there are some."""
+    last = found.cells[-1].added_id if found.cells else found.head.head
+    return last > start + len(found.cells)
+
+
+def with_purged(found: LogSlice, purged: Sequence[int]) -> LogSlice:
+    """A slice with what a look at the purged ids up to its head brought. What lies behind a full look is left out."""
+    cells = found.cells
+    if len(purged) == PURGED_PER_LOOK:
+        cells = [cell for cell in cells if cell.added_id <= purged[-1]]
+    return found._replace(cells=cells, purged=frozenset(purged))

@@ -1,0 +1,186 @@
+"""Repair of cells on SQLite: the same as on MySQL, inside one write transaction of the file."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Callable, Sequence
+from datetime import datetime
+from typing import Any
+
+from schemaless_core.deadline import Deadline
+from schemaless_core.engine.cells import NewCell, StoredCell
+from schemaless_core.engine.mending import (
+    IDS_PER_LOOK,
+    Filled,
+    Mended,
+    MendLine,
+    MendNote,
+    check_mend,
+    gaps,
+)
+from schemaless_core.engine.sqlite.file import SQLiteFile, from_microseconds, to_microseconds
+from schemaless_core.engine.sqlite.reads import find, head_of
+from schemaless_core.failpoints import reach
+from schemaless_core.standing import Gate
+
+LINE = """\
+INSERT INTO mended (shard, added_id, action, row_key, column_name, ref_key, old_body, new_body, job, who, host, at)
+ VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"""
+SET_BODY = "UPDATE cell SET body = ? WHERE shard = ? AND added_id = ?"
+DELETE = "DELETE FROM cell WHERE shard = ? AND added_id = ?"
+PASS = "INSERT INTO purged (shard, added_id, at) VALUES (?, ?, ?)"
+INSERT = """\
+INSERT INTO cell (shard, added_id, row_key, column_name, ref_key, body, created_at) VALUES (?, ?, ?, ?, ?, ?, ?)"""
+ADVANCE = """\
+UPDATE shard_state SET next_added_id = ?, last_created_at = MAX(?, last_created_at) WHERE shard = ?"""
+
+IS_TAKEN = """\
+SELECT EXISTS (SELECT 1 FROM cell WHERE shard = ? AND added_id = ?)
+ OR EXISTS (SELECT 1 FROM purged WHERE shard = ? AND added_id = ?)"""
+IS_PASSED = "SELECT EXISTS (SELECT 1 FROM trigger_offset WHERE shard = ? AND added_id >= ?)"
+# created_at never falls along the log: in a hole it is that of the cell before it.
+CREATED_BEFORE = """\
+SELECT COALESCE(
+  (SELECT created_at FROM cell WHERE shard = ? AND added_id < ? ORDER BY added_id DESC LIMIT 1),
+  (SELECT created_at FROM cell WHERE shard = ? ORDER BY added_id LIMIT 1),
+  (SELECT last_created_at FROM shard_state WHERE shard = ?))"""
+LAST_CREATED = "SELECT MAX(?, last_created_at) FROM shard_state WHERE shard = ?"
+
+IDS = """\
+SELECT added_id FROM cell WHERE shard = ? AND added_id > ? AND added_id <= ?
+UNION SELECT added_id FROM purged WHERE shard = ? AND added_id > ? AND added_id <= ? ORDER BY added_id"""
+TOUCHED = "SELECT 1 FROM mended WHERE row_key = ? AND old_body IS NOT NULL LIMIT 1"
+_LINE = "shard, added_id, action, row_key, column_name, ref_key, old_body, new_body, job, who, host, at"
+LINES = f"SELECT {_LINE} FROM mended WHERE ? IS NULL OR job = ? ORDER BY id DESC LIMIT ?"
+OF_ROW = f"SELECT {_LINE} FROM mended WHERE row_key = ? AND shard = ? ORDER BY id"
+
+
+class SQLiteMending:
+    """The verbs of repair on one file."""
+
+    def __init__(self, file: SQLiteFile, clock: Callable[[], datetime]) -> None:
+        self._file = file
+        self._clock = clock
+
+    def holes(self, shard: int, after: int, limit: int, deadline: Deadline) -> list[int]:
+        with self._file.read(deadline) as connection:
+            end = min(head_of(connection, shard).head, after + IDS_PER_LOOK)
+            ids = connection.execute(IDS, (shard, after, end, shard, after, end))
+            return gaps([added_id for (added_id,) in ids], after, end)[:limit]
+
+    def put_beside(self, gate: Gate, cell: NewCell, hole: int, note: MendNote, deadline: Deadline) -> Filled | None:
+        reach("mending.before_send")
+        with self._file.write(deadline) as connection:
+            head = head_of(connection, gate.shard)
+            check_mend(gate, head.state)
+            if (found := find(connection, gate.shard, *cell[:3])) is not None:
+                return Filled(False, found)
+            if not _is_hole(connection, gate.shard, hole):
+                return None
+            added_id = head.head + 1 if _has(connection, IS_PASSED, gate.shard, hole) else hole
+            self._line(connection, gate.shard, added_id, Mended.PUT, cell[:3], None, cell.body, note)
+            self._insert(connection, gate.shard, added_id, cell, is_hole=added_id == hole)
+            if added_id != hole:
+                self._close(connection, gate.shard, hole, note)
+            stored = find(connection, gate.shard, *cell[:3])
+            assert stored is not None
+        reach("mending.answered")
+        return Filled(True, stored)
+
+    def mend(self, gate: Gate, stored: StoredCell, body: bytes, note: MendNote, deadline: Deadline) -> bool:
+        reach("mending.before_send")
+        with self._file.write(deadline) as connection:
+            if not self._is_there(connection, gate, stored):
+                return False
+            self._line(connection, gate.shard, stored.added_id, Mended.MEND, stored[1:4], stored.body, body, note)
+            connection.execute(SET_BODY, (body, gate.shard, stored.added_id))
+        reach("mending.answered")
+        return True
+
+    def purge(self, gate: Gate, stored: StoredCell, note: MendNote, deadline: Deadline) -> bool:
+        reach("mending.before_send")
+        with self._file.write(deadline) as connection:
+            if not self._is_there(connection, gate, stored):
+                return False
+            self._line(connection, gate.shard, stored.added_id, Mended.PURGE, stored[1:4], stored.body, None, note)
+            connection.execute(PASS, (gate.shard, stored.added_id, self._now()))
+            connection.execute(DELETE, (gate.shard, stored.added_id))
+        reach("mending.answered")
+        return True
+
+    def close_hole(self, gate: Gate, hole: int, note: MendNote, deadline: Deadline) -> bool:
+        reach("mending.before_send")
+        with self._file.write(deadline) as connection:
+            check_mend(gate, head_of(connection, gate.shard).state)
+            if not _is_hole(connection, gate.shard, hole):
+                return False
+            self._close(connection, gate.shard, hole, note)
+        reach("mending.answered")
+        return True
+
+    def of_row(self, shard: int, row_key: bytes, deadline: Deadline) -> list[MendLine]:
+        with self._file.read(deadline) as connection:
+            return [_line(found) for found in connection.execute(OF_ROW, (row_key, shard))]
+
+    def touched(self, row_keys: Sequence[bytes], deadline: Deadline) -> set[bytes]:
+        with self._file.read(deadline) as connection:
+            return {row_key for row_key in row_keys if connection.execute(TOUCHED, (row_key,)).fetchone() is not None}
+
+    def lines(self, job: str | None, limit: int, deadline: Deadline) -> list[MendLine]:
+        with self._file.read(deadline) as connection:
+            return [_line(found) for found in connection.execute(LINES, (job, job, limit))]
+
+    def _is_there(self, connection: sqlite3.Connection, gate: Gate, stored: StoredCell) -> bool:
+        check_mend(gate, head_of(connection, gate.shard).state)
+        found = find(connection, gate.shard, *stored[1:4])
+        return found is not None and found[:5] == stored[:5]
+
+    def _insert(
+        self, connection: sqlite3.Connection, shard: int, added_id: int, cell: NewCell, *, is_hole: bool
+    ) -> None:
+        if is_hole:
+            (created_at,) = connection.execute(CREATED_BEFORE, (shard, added_id, shard, shard)).fetchone()
+        else:
+            (created_at,) = connection.execute(LAST_CREATED, (self._now(), shard)).fetchone()
+            connection.execute(ADVANCE, (added_id + 1, created_at, shard))
+        connection.execute(INSERT, (shard, added_id, *cell, created_at))
+
+    def _close(self, connection: sqlite3.Connection, shard: int, hole: int, note: MendNote) -> None:
+        self._line(connection, shard, hole, Mended.CLOSE, (None, None, None), None, None, note)
+        connection.execute(PASS, (shard, hole, self._now()))
+
+    def _line(
+        self,
+        connection: sqlite3.Connection,
+        shard: int,
+        added_id: int,
+        action: Mended,
+        key: tuple[bytes | None, bytes | None, int | None],
+        old_body: bytes | None,
+        new_body: bytes | None,
+        note: MendNote,
+    ) -> None:
+        values = (shard, added_id, action.value, *key, old_body, new_body, *note, self._now())
+        connection.execute(LINE, values)
+
+    def _now(self) -> int:
+        return to_microseconds(self._clock())
+
+
+def _is_hole(connection: sqlite3.Connection, shard: int, hole: int) -> bool:
+    if hole > head_of(connection, shard).head:
+        return False
+    (is_taken,) = connection.execute(IS_TAKEN, (shard, hole, shard, hole)).fetchone()
+    return not is_taken
+
+
+def _has(connection: sqlite3.Connection, statement: str, *values: int) -> bool:
+    (found,) = connection.execute(statement, values).fetchone()
+    return bool(found)
+
+
+def _line(found: tuple[Any, ...]) -> MendLine:
+    shard, added_id, action, *cell, job, who, host, at = found
+    row_key, column_name, ref_key, old_body, new_body = cell
+    moment, note = from_microseconds(at), MendNote(job, who, host)
+    return MendLine(shard, added_id, Mended(action), row_key, column_name, ref_key, old_body, new_body, note, moment)

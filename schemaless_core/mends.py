@@ -1,0 +1,290 @@
+"""`Mends`: cells as their bytes stand on the servers, and the changes that repair may make to them.
+
+Reads here decode nothing, so that a cell whose bytes are no JSON can be seen. Who it is for decides what is right;
+here it is made so, once, with a line in the audit table, and the entries of the row are made right after it.
+"""
+
+from __future__ import annotations
+
+import logging
+import socket
+from collections import defaultdict
+from collections.abc import Callable, Collection, Sequence
+from typing import NamedTuple, TypeVar
+from uuid import UUID
+
+import msgspec
+
+from schemaless_core import metrics
+from schemaless_core.answers import Scalar
+from schemaless_core.canonical import canonical_bytes, from_canonical
+from schemaless_core.cell import Cell, CellKey, ColumnKey
+from schemaless_core.control.audit import who_am_i
+from schemaless_core.deadline import Deadline
+from schemaless_core.engine.base import Node, Sighting
+from schemaless_core.engine.cells import NewCell, StoredCell
+from schemaless_core.engine.mending import IDS_PER_LOOK, Filled, Mended, MendLine, MendNote
+from schemaless_core.errors import SchemaMissing
+from schemaless_core.failpoints import reach
+from schemaless_core.indexes.entries import IndexVersion
+from schemaless_core.indexes.indexes import IndexParts
+from schemaless_core.indexes.rebuilding import Rebuilding
+from schemaless_core.indexes.rows import AS_COPIER
+from schemaless_core.lookups import KEYS_PER_CALL
+from schemaless_core.routing import Router
+from schemaless_core.sharding import shard_of
+from schemaless_core.standing import Gate, ShardHead, ShardState, Standing
+
+logger = logging.getLogger(__name__)
+
+READ_SECONDS = 20.0
+WRITE_SECONDS = 10.0
+INDEX_SECONDS = 20.0
+#: Versions of a shard column whose values may have left entries.
+VERSIONS_MAX = 1000
+
+
+T = TypeVar("T")
+Look = Callable[[Node, Deadline], Sighting]
+Verb = Callable[[Node, Gate, Deadline], T]
+
+
+class _Holes(NamedTuple):
+    """A look at a part of a log, in the shape the router wants."""
+
+    head: ShardHead
+    ids: list[int]
+
+    @property
+    def state(self) -> ShardState:
+        return self.head.state
+
+
+class _Former(NamedTuple):
+    """The same of bodies that a column had."""
+
+    state: ShardState
+    bodies: list[bytes]
+
+
+class _Lines(NamedTuple):
+    """The same of the lines of a row."""
+
+    state: ShardState
+    lines: list[MendLine]
+
+
+class RawCell(NamedTuple):
+    """A cell as it is stored: its bytes may be no canonical JSON, or no JSON at all."""
+
+    key: CellKey
+    stored: StoredCell
+
+    @property
+    def body(self) -> bytes:
+        return self.stored.body
+
+
+class Mends:
+    """The cells of one datastore, for repair. Whoever repairs a mirror is a copier, at the authority an owner."""
+
+    def __init__(self, router: Router, shards: int, standing: Standing, parts: IndexParts, job: str = "") -> None:
+        self._router = router
+        self._shards = shards
+        self._standing = standing
+        self._parts = parts
+        self._note = MendNote(job, who_am_i(), socket.gethostname()[:128])
+
+    def of_job(self, job: str) -> Mends:
+        """The same, on behalf of a job."""
+        return Mends(self._router, self._shards, self._standing, self._parts, job)
+
+    # What stands there, undecoded.
+
+    def latest(self, columns: Sequence[ColumnKey]) -> list[RawCell | None]:
+        """The cells with the highest ref keys of these columns."""
+        deadline, found = Deadline(READ_SECONDS), dict[tuple[bytes, bytes], RawCell]()
+        for first in range(0, len(columns), KEYS_PER_CALL):
+            wanted: defaultdict[int, list[tuple[bytes, bytes]]] = defaultdict(list)
+            for row_key, name in dict.fromkeys(columns[first : first + KEYS_PER_CALL]):
+                wanted[shard_of(row_key, self._shards)].append((row_key.bytes, name.encode()))
+            answers = self._router.read_many(
+                wanted, lambda node, part: node.find_latest_many(part, deadline), AS_COPIER, "primary_only", deadline
+            )
+            for sighting in answers.values():
+                found.update({cell[1:3]: _raw(cell) for cell in sighting.cells})
+        return [found.get((row_key.bytes, name.encode())) for row_key, name in columns]
+
+    def find(self, key: CellKey) -> RawCell | None:
+        """The cell under a key."""
+        shard, stored = shard_of(key.row_key, self._shards), (key.row_key.bytes, key.column_name.encode(), key.ref_key)
+        return self._first(shard, lambda node, deadline: node.find(shard, *stored, deadline))
+
+    def highest(self, column: ColumnKey, before: int) -> RawCell | None:
+        """The cell with the highest ref key below one."""
+        shard, name = shard_of(column.row_key, self._shards), column.column_name.encode()
+        row_key = column.row_key.bytes
+        return self._first(shard, lambda node, deadline: node.history(shard, row_key, name, before, 1, deadline))
+
+    def holes(self, shard: int, limit: int = 1000) -> list[int]:
+        """Added ids of a shard's log at which nothing stands, though readers wait for it."""
+        found: list[int] = []
+        after = 0
+        while len(found) < limit:
+            deadline = Deadline(READ_SECONDS)
+
+            def look(node: Node) -> _Holes:
+                head = node.heads([shard], deadline)[shard]  # noqa: B023  # called at once
+                return _Holes(head, node.mending.holes(shard, after, limit - len(found), deadline))  # noqa: B023
+
+            seen = self._router.read(shard, look, AS_COPIER, "primary_only", deadline)
+            found += seen.ids
+            after = found[-1] if seen.ids and len(found) >= limit else after + IDS_PER_LOOK
+            if after >= seen.head.head:
+                break
+        return found
+
+    def lines(self, job: str | None = None, limit: int = 1000) -> list[MendLine]:
+        """What was done to cells, of one job or of all; the newest of each server first."""
+        deadline, found = Deadline(READ_SECONDS), list[MendLine]()
+        for cluster in self._router.holders(deadline):
+            try:
+                found += cluster.write(lambda node: node.mending.lines(job, limit, deadline))
+            except SchemaMissing:
+                continue  # of an earlier version: nothing was ever mended there
+        return found
+
+    # What may be done to it.
+
+    def put_beside(self, cell: Cell, hole: int) -> Filled | None:
+        """Put a cell that is missing where the log of its shard has a hole; None: it has none there any more."""
+        new = NewCell(cell.row_key.bytes, cell.column_name.encode(), cell.ref_key, canonical_bytes(cell.body))
+        shard = shard_of(cell.row_key, self._shards)
+        reach("mends.before_put")
+        filled = self._write(shard, lambda node, gate, end: node.mending.put_beside(gate, new, hole, self._note, end))
+        if filled is not None:
+            if filled.is_created:
+                self._done(Mended.PUT, shard, filled.cell.added_id)
+            self.rebuild(cell.row_key, [cell.column_name])
+        return filled
+
+    def mend(self, raw: RawCell, body: bytes) -> bool:
+        """Give a cell other bytes; False: it is not there like this any more."""
+        shard = shard_of(raw.key.row_key, self._shards)
+        reach("mends.before_mend")
+        is_done = self._write(shard, lambda node, gate, end: node.mending.mend(gate, raw.stored, body, self._note, end))
+        if is_done:
+            self._done(Mended.MEND, shard, raw.stored.added_id)
+        self.rebuild(raw.key.row_key, [raw.key.column_name])
+        return is_done
+
+    def purge(self, raw: RawCell) -> bool:
+        """Delete a cell; readers of the log pass its added id. False: it is not there like this any more."""
+        shard = shard_of(raw.key.row_key, self._shards)
+        reach("mends.before_purge")
+        is_done = self._write(shard, lambda node, gate, end: node.mending.purge(gate, raw.stored, self._note, end))
+        if is_done:
+            self._done(Mended.PURGE, shard, raw.stored.added_id)
+        self.rebuild(raw.key.row_key, [raw.key.column_name])
+        return is_done
+
+    def close_hole(self, shard: int, hole: int) -> bool:
+        """Let readers of a log pass a hole of which nobody knows what stood there; False: it is none any more."""
+        reach("mends.before_close")
+        is_done = self._write(shard, lambda node, gate, end: node.mending.close_hole(gate, hole, self._note, end))
+        if is_done:
+            self._done(Mended.CLOSE, shard, hole)
+        return is_done
+
+    def rebuild(self, row_key: UUID, columns: Collection[str]) -> None:
+        """Make the entries of a row right, after cells of these columns changed. Safe to repeat, and to do for nothing.
+
+        Left undone while another cell of the row is unreadable: whoever mends that one does it.
+        """
+        reach("mends.before_rebuild")
+        try:
+            for version in self._parts.catalogue.kept():
+                if set(columns) & set(version.definition.column_names):
+                    values = self._shard_values(version, row_key)
+                    rebuilding = Rebuilding(version, self._router, self._shards, self._parts.writer)
+                    rebuilding.rebuild(row_key.bytes, values, Deadline(INDEX_SECONDS))
+        except msgspec.MsgspecError:
+            extra = {"event": "cells.index_left", "row_key": str(row_key)}
+            logger.warning("entries cannot be made of a row with an unreadable cell", extra=extra)
+
+    def purged_of(self, row_key: UUID) -> list[CellKey]:
+        """The keys of a row's cells that were purged, and may have come again since."""
+        shard, deadline = shard_of(row_key, self._shards), Deadline(READ_SECONDS)
+
+        def look(node: Node) -> _Lines:
+            lines = node.mending.of_row(shard, row_key.bytes, deadline)
+            return _Lines(node.heads([shard], deadline)[shard].state, lines)
+
+        lines = self._router.read(shard, look, AS_COPIER, "primary_only", deadline).lines
+        return [
+            CellKey(row_key, line.column_name.decode(), line.ref_key)
+            for line in lines
+            if line.action is Mended.PURGE and line.column_name is not None and line.ref_key is not None
+        ]
+
+    def touched(self, row_keys: Collection[UUID]) -> set[UUID]:
+        """Those of the rows whose cells repair ever changed or deleted: a kill may have come before their entries."""
+        deadline, wanted, found = Deadline(READ_SECONDS), [key.bytes for key in row_keys], set[bytes]()
+        for cluster in self._router.holders(deadline):
+            try:
+                found |= cluster.write(lambda node: node.mending.touched(wanted, deadline))
+            except SchemaMissing:
+                continue
+        return {UUID(bytes=key) for key in found}
+
+    def _shard_values(self, version: IndexVersion, row_key: UUID) -> set[Scalar]:
+        """The shard values that a row has or had in an index, those of bytes that repair took away included."""
+        shard, name = shard_of(row_key, self._shards), version.shard_column.encode()
+        deadline = Deadline(READ_SECONDS)
+
+        def look(node: Node) -> _Former:
+            lines = node.mending.of_row(shard, row_key.bytes, deadline)
+            former = [line.old_body for line in lines if line.column_name == name and line.old_body is not None]
+            sighting = node.history(shard, row_key.bytes, name, None, VERSIONS_MAX, deadline)
+            return _Former(sighting.state, [*former, *(cell.body for cell in sighting.cells)])
+
+        bodies = self._router.read(shard, look, AS_COPIER, "primary_only", deadline).bodies
+        cells = (_readable(row_key, version.shard_column, body) for body in bodies)
+        return {value for cell in cells if (value := version.shard_value_of(cell)) is not None}
+
+    def _first(self, shard: int, look: Look) -> RawCell | None:
+        deadline = Deadline(READ_SECONDS)
+        sighting = self._router.read(shard, lambda node: look(node, deadline), AS_COPIER, "primary_only", deadline)
+        return _raw(sighting.cells[0]) if sighting.cells else None
+
+    def _write(self, shard: int, verb: Verb[T]) -> T:
+        deadline = Deadline(WRITE_SECONDS)
+        answer, _epoch = self._router.write(
+            shard, lambda node, gate: verb(node, gate, deadline), self._standing, deadline
+        )
+        return answer
+
+    def _done(self, action: Mended, shard: int, added_id: int) -> None:
+        reach("mends.done")
+        metrics.cell_mended(action.value)
+        extra = {
+            "event": "cells.mended",
+            "action": action.value,
+            "shard": shard,
+            "added_id": added_id,
+            "job": self._note.job,
+        }
+        logger.warning("repair changed a shard's cells", extra=extra)
+
+
+def _raw(stored: StoredCell) -> RawCell:
+    _added_id, row_key, column_name, ref_key, _body, _created_at = stored
+    return RawCell(CellKey(UUID(bytes=row_key), column_name.decode(), ref_key), stored)
+
+
+def _readable(row_key: UUID, column_name: str, body: bytes) -> Cell | None:
+    """A body as a cell of its row; None: its bytes are no JSON."""
+    try:
+        return Cell(row_key, column_name, 0, from_canonical(body))
+    except msgspec.MsgspecError:
+        return None

@@ -1,0 +1,271 @@
+"""`tripstore repair`: the plan of each cell, the repair itself, what is left, and how it goes on after a kill."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+from uuid import UUID, uuid4
+
+import msgspec
+import pytest
+import yaml
+
+from schemaless_core import Cell
+from schemaless_core.control.jobs import Jobs
+from tests.acceptance.conftest import Shell
+from tests.chaos.actors import wait_until
+from tests.damage import lose, spoil
+from tests.facades import Migration, migration
+from tests.mirrors import missing
+from tests.stores import Stores
+from tripstore.local.servers import LocalServers
+from tripstore.phase import Phase
+from validation.differences import CellClass, Difference
+
+SHARDS = 4
+
+
+@pytest.fixture(scope="module")
+def damaged(servers: LocalServers, stores: Stores) -> Iterator[Migration]:
+    """In the phase shadow: Postgres is the authority."""
+    with migration(servers, stores, shards=SHARDS) as made:
+        made.phase(Phase.SHADOW)
+        yield made
+
+
+@pytest.fixture
+def company(shell: Shell, damaged: Migration) -> Shell:
+    (shell.folder / "tripstore.yaml").write_text(yaml.safe_dump(dict(damaged.document)))
+    return shell
+
+
+def jobs_of(damaged: Migration) -> Jobs:
+    return Jobs(damaged.facade.store.control)
+
+
+def compared(damaged: Migration, *found: Difference, counts: dict[str, int] | None = None) -> str:
+    """A diff that found these; its id."""
+    jobs = jobs_of(damaged)
+    job = jobs.create("diff", {}, [None])
+    part = jobs.claim(job.id, "test", 60)
+    assert part is not None
+    findings = [each.finding() for each in found]
+    jobs.save(part, "test", checkpoint=1, counts=counts or {}, findings=findings, is_done=True, lease_seconds=60)
+    return job.id
+
+
+def trip(damaged: Migration) -> Cell:
+    _id, key = damaged.legacy.trip()
+    damaged.carry()
+    found = damaged.facade.store.get_cell_latest(key, "BASE")
+    assert found is not None
+    return found
+
+
+def three_kinds(damaged: Migration) -> tuple[Cell, Cell, Cell, list[Difference]]:
+    """A cell with other bytes, one that is lost, one that is nobody's."""
+    changed, lost, extra = trip(damaged), trip(damaged), Cell(uuid4(), "BASE", 1, {"status": "foreign"})
+    spoil(damaged.facade.store, changed, b'{"status":"foreign"}')
+    lose(damaged.facade.store, lost)
+    damaged.facade.store.as_copier().put_cell(*extra.key, extra.body)
+    found = [
+        Difference(CellClass.DIFFERS, changed.row_key, "BASE", 1, 1, "status"),
+        Difference(CellClass.MISSING, lost.row_key, "BASE", 1, None),
+        Difference(CellClass.EXTRA, extra.row_key, "BASE", None, 1),
+    ]
+    return changed, lost, extra, found
+
+
+def steps(document: Any) -> list[tuple[UUID, str, int]]:
+    return [(UUID(each["row_key"]), each["action"], each["ref_key"]) for each in document["steps"]]
+
+
+def test_the_plan_says_of_each_cell_what_it_will_be_and_changes_nothing(company: Shell, damaged: Migration) -> None:
+    changed, lost, extra, found = three_kinds(damaged)
+    diff = compared(damaged, *found)
+
+    ran = company.call("repair", "--dry-run", "--json")
+    shown = company.call("repair", "--dry-run", "--diff", diff)
+
+    assert (ran.code, shown.code) == (1, 1)
+    assert ran.document["diff"] == diff
+    assert ran.document["actions"] == {"lift": 1, "put": 1, "purge": 1}
+    assert steps(ran.document) == [
+        (changed.row_key, "lift", 2),
+        (lost.row_key, "put", 1),
+        (extra.row_key, "purge", 1),
+    ]
+    assert str(lost.row_key) in shown.stdout
+    assert "1 to be put into the mirror." in shown.stdout
+    assert damaged.facade.store.get_cell(*extra.key) == extra
+    assert damaged.facade.store.get_cell(*lost.key) is None
+    assert jobs_of(damaged).all("repair") == [] or all(job.spec["of"] != diff for job in jobs_of(damaged).all("repair"))
+
+
+def test_a_repair_makes_them_equal_and_says_so(company: Shell, damaged: Migration) -> None:
+    changed, lost, extra, found = three_kinds(damaged)
+    diff = compared(damaged, *found)
+
+    refused = company.run("repair")
+    ran = company.run("repair", "--yes", "--json")
+
+    assert refused.code == 4
+    assert "--yes" in refused.complaint
+    assert (ran.code, ran.document["state"]) == (0, "done")
+    counts = {name: ran.document[name] for name in ("rows", "equal", "left", "not_compared")}
+    assert counts == {"rows": 3, "equal": 3, "left": 0, "not_compared": 0}
+    assert ran.document["actions"] == {"lift": 1, "put": 2, "purge": 1}
+    store = damaged.facade.store
+    assert store.get_cell_latest(changed.row_key, "BASE") == Cell(changed.row_key, "BASE", 2, changed.body)
+    assert store.get_cell(*lost.key) == lost
+    assert store.get_row(extra.row_key) == {}
+    assert ran.document["recheck"] == {"looked_at": 3, "solved": 3, "remaining": 0, "not_compared": 0}
+    again = company.call("repair", "--diff", diff, "--json")
+    assert (again.code, again.document["targets"], again.document["steps"]) == (0, 0, [])
+
+
+def test_a_key_list_is_as_good_as_a_job(company: Shell, damaged: Migration) -> None:
+    _changed, lost, _extra, found = three_kinds(damaged)
+    path = company.folder / "keys.jsonl"
+    path.write_bytes(b"".join(msgspec.json.encode(each.document()) + b"\n" for each in found))
+
+    ran = company.call("repair", "--diff", str(path), "--yes", "--json")
+
+    assert (ran.code, ran.document["equal"]) == (0, 3)
+    assert damaged.facade.store.get_cell(*lost.key) == lost
+    path.write_text("no difference\n")
+    refused = company.call("repair", "--diff", str(path), "--dry-run")
+    assert refused.code != 0
+    assert "Line 1" in refused.complaint
+
+
+def test_what_a_sample_left_out_is_said(company: Shell, damaged: Migration) -> None:
+    compared(damaged, counts={"findings_left_out": 12})
+
+    ran = company.call("repair", "--dry-run")
+
+    assert ran.code == 0
+    assert "12 more differences" in ran.complaint
+    assert "--keys" in ran.complaint
+
+
+def test_a_diff_without_differences_needs_no_repair(company: Shell, damaged: Migration) -> None:
+    compared(damaged)
+
+    ran = company.call("repair", "--yes")
+
+    assert (ran.code, ran.stdout) == (0, "The diff has no open differences.\n")
+    assert company.call("repair", "--diff", "diff-none", "--yes").code == 2
+
+
+def test_what_a_person_must_decide_is_left_with_its_reason(company: Shell, damaged: Migration) -> None:
+    """A row of the company's that no cell can be made of."""
+    found = trip(damaged)
+    damaged.legacy.sql("UPDATE trips SET base_extra = '{\"status\": 1}' WHERE trip_uuid = %s", str(found.row_key))
+    compared(damaged, Difference(CellClass.DIFFERS, found.row_key, "BASE", 2, 1, "ref_key"))
+
+    ran = company.call("repair", "--yes", "--json")
+
+    assert (ran.code, ran.document["left"], ran.document["equal"]) == (1, 1, 0)
+    (left,) = ran.document["findings"]
+    assert (left["kind"], UUID(left["row_key"])) == ("left", found.row_key)
+    assert left["why"]
+    damaged.legacy.sql("UPDATE trips SET base_extra = NULL WHERE trip_uuid = %s", str(found.row_key))
+    damaged.legacy.sql("DELETE FROM tripstore.queue")
+
+
+def test_holes_of_which_nobody_knows_are_closed_when_somebody_says_so(company: Shell, damaged: Migration) -> None:
+    cell = Cell(uuid4(), "BASE", 1, {"status": "foreign"})
+    damaged.facade.store.as_copier().put_cell(*cell.key, cell.body)
+    hole = lose(damaged.facade.store, cell)
+    shard = damaged.store.shard_of(cell.row_key)
+
+    planned = company.call("repair", "--holes", "--dry-run", "--json")
+    closed = company.call("repair", "--holes", "--yes", "--json")
+    again = company.call("repair", "--holes")
+
+    assert (planned.code, planned.document) == (
+        1,
+        {"is_closed": False, "holes": [{"shard": shard, "added_ids": [hole]}]},
+    )
+    assert (closed.code, closed.document["is_closed"]) == (0, True)
+    assert (again.code, again.stdout) == (0, "No log has a hole.\n")
+    page = damaged.facade.store.get_cells_for_shard(shard, 0, 1000)
+    assert page.next_location == page.head
+
+
+@pytest.mark.parametrize(
+    "point",
+    [
+        "repair.looked",
+        "lift.committed",
+        "mending.answered",
+        "mends.before_rebuild",
+        "repair.before_save",
+        "jobs.saving",
+        "repair.saved",
+    ],
+)
+def test_i11_a_repair_that_was_killed_goes_on_and_counts_each_cell_once(
+    company: Shell, damaged: Migration, point: str, tmp_path: Path
+) -> None:
+    _changed, _lost, extra, found = three_kinds(damaged)
+    compared(damaged, *found)
+    failpoints = tmp_path / "failpoints"
+    failpoints.mkdir()
+    (failpoints / point).write_text("kill")
+
+    killed = company.run("repair", "--yes", environment={"TRIPSTORE_FAILPOINTS": str(failpoints)})
+    assert killed.code == -signal.SIGKILL
+    (job,) = jobs_of(damaged).all("repair")[:1]
+    _let_leases_end(damaged, job.id)
+    resumed = company.call("repair", "--resume", "last", "--json") if point != "repair.saved" else None
+
+    if resumed is not None:
+        assert resumed.code == 0
+    counts = jobs_of(damaged).progress(job.id).counts
+    assert counts == {"rows": 3, "equal": 3}
+    assert damaged.facade.store.get_row(extra.row_key) == {}
+    actions = [line.action for line in damaged.facade.store.mends.lines(job.id)]
+    assert len(actions) == len(set(actions))
+    damaged.carry()
+    assert not set(missing(damaged)) & {each.key for each in _of(damaged, found)}
+
+
+def _let_leases_end(damaged: Migration, job: str) -> None:
+    """As if a minute had passed."""
+    with damaged.facade.store.control.begin() as connection:
+        connection.exec_driver_sql("UPDATE job_part SET until_ms = 0")
+
+
+def _of(damaged: Migration, found: Sequence[Difference]) -> list[Cell]:
+    keys = [(each.row_key, each.column_name) for each in found]
+    cells = (damaged.store.get_cell_latest(*key) for key in keys)
+    return [cell for cell in cells if cell is not None]
+
+
+def test_ctrl_c_ends_it_after_the_part_at_hand(company: Shell, damaged: Migration, tmp_path: Path) -> None:
+    """Exit code 5, and the rest is done by --resume."""
+    cells = [trip(damaged) for _ in range(101)]
+    for cell in cells:
+        lose(damaged.facade.store, cell)
+    compared(damaged, *(Difference(CellClass.MISSING, cell.row_key, "BASE", 1, None) for cell in cells))
+    failpoints = tmp_path / "failpoints"
+    failpoints.mkdir()
+    (failpoints / "repair.looked").write_text("wait")
+
+    process = company.start("repair", "--yes", environment={"TRIPSTORE_FAILPOINTS": str(failpoints)})
+    wait_until("it is at work", (failpoints / "repair.looked.hit").exists)
+    process.send_signal(signal.SIGINT)
+    (failpoints / "repair.looked.go").touch()
+    _stdout, stderr = process.communicate(timeout=60)
+
+    assert process.returncode == 5, stderr
+    assert "--resume" in stderr
+    (job,) = jobs_of(damaged).all("repair")[:1]
+    assert jobs_of(damaged).progress(job.id).counts == {"rows": 100, "equal": 100}
+    assert company.call("repair", "--resume", job.id).code == 0
+    assert jobs_of(damaged).progress(job.id).counts == {"rows": 101, "equal": 101}
+    assert missing(damaged) == [key for key in missing(damaged) if key.row_key not in {cell.row_key for cell in cells}]

@@ -1,0 +1,165 @@
+"""A backfill in a process of its own, and a journal of what it asked of the job: what it holds and what it saved."""
+
+from __future__ import annotations
+
+import json
+from collections import defaultdict
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from multiprocessing.process import BaseProcess
+from pathlib import Path
+from signal import SIGTERM
+from typing import Any, NamedTuple
+
+from schemaless_core.canonical import Json
+from schemaless_core.control.changes import make_change
+from schemaless_core.control.job_parts import add_counts
+from schemaless_core.control.job_records import Finding, Part
+from schemaless_core.control.jobs import Job, Jobs
+from schemaless_core.encoded import EncodedCell, EncodedOutcome
+from schemaless_core.failpoints import use_folder
+from schemaless_core.triggers.seat import heard_signals
+from tests.integration.creation import FORK_SERVER
+from tripstore.copying.backfill import Backfill
+from tripstore.wiring import connect
+
+FORK_SERVER.set_forkserver_preload(
+    ["__main__", "tests.integration.creation", "tests.chaos.switch_actors", "tripstore.copying.backfill", __name__]
+)
+
+
+class Line(NamedTuple):
+    """One line of the journal."""
+
+    event: str  #: claimed, saving, saved
+    part: int
+    fence: int
+    before: Json
+    after: Json = None
+    is_done: bool = False
+    counts: Mapping[str, int] = {}
+
+
+class JournalledJobs(Jobs):
+    """Writes down what is asked before it is asked, and that it was answered. It outlives a kill -9."""
+
+    path: Path
+
+    def claim(self, job_id: str, worker: str, lease_seconds: float) -> Part | None:
+        part = super().claim(job_id, worker, lease_seconds)
+        if part is not None:
+            self._write(Line("claimed", part.number, part.fence, part.checkpoint))
+        return part
+
+    def save(
+        self,
+        part: Part,
+        worker: str,
+        *,
+        checkpoint: Json,
+        counts: Mapping[str, int],
+        findings: Sequence[Finding] = (),
+        solved: Collection[int] = (),
+        is_done: bool,
+        lease_seconds: float,
+    ) -> Part:
+        if counts:
+            self._write(Line("saving", part.number, part.fence, part.checkpoint, checkpoint, is_done, dict(counts)))
+        saved = super().save(
+            part,
+            worker,
+            checkpoint=checkpoint,
+            counts=counts,
+            findings=findings,
+            solved=solved,
+            is_done=is_done,
+            lease_seconds=lease_seconds,
+        )
+        if counts:
+            self._write(Line("saved", part.number, part.fence, part.checkpoint, checkpoint, is_done))
+        return saved
+
+    def _write(self, line: Line) -> None:
+        with self.path.open("a") as file:
+            file.write(json.dumps(line) + "\n")
+
+
+def journal(path: Path) -> Iterator[Line]:
+    for text in path.read_text().splitlines():
+        yield Line(*json.loads(text))
+
+
+def effective(lines: Sequence[Line]) -> dict[int, list[Line]]:
+    """The saves that were committed, by part, as checkpoints tell: who holds a part next finds what was left."""
+    by_part = defaultdict[int, list[Line]](list)
+    for line in lines:
+        by_part[line.part].append(line)
+    return {part: list(_effective(events)) for part, events in by_part.items()}
+
+
+def _effective(events: Sequence[Line]) -> Iterator[Line]:
+    for number, line in enumerate(events):
+        if line.event != "saving":
+            continue
+        later = events[number + 1 :]
+        is_answered = any(each.event == "saved" and each.fence == line.fence for each in later)
+        claims = (each for each in later if each.event == "claimed")
+        follower = next(claims, None)
+        if is_answered or (
+            follower is None if line.is_done else follower is not None and follower.before == line.after
+        ):
+            yield line
+
+
+class CountingFirst(JournalledJobs):
+    """Counts in a transaction of its own, before the checkpoint moves."""
+
+    def save(self, part: Part, worker: str, *, counts: Mapping[str, int], **options: Any) -> Part:
+        make_change(self._control, lambda connection: add_counts(connection, part.job, counts))
+        return Jobs.save(self, part, worker, counts={}, **options)
+
+
+class WritingBehind:
+    """Says that cells are there, and writes them with the next ones."""
+
+    def __init__(self, put: Callable[[Sequence[EncodedCell], int], EncodedOutcome]) -> None:
+        self._put = put
+        self._waiting: Sequence[EncodedCell] = ()
+
+    def __call__(self, cells: Sequence[EncodedCell], epoch: int) -> EncodedOutcome:
+        self._put(self._waiting, epoch)
+        self._waiting = cells
+        return EncodedOutcome(len(cells), 0)
+
+
+def backfill_process(
+    document: Mapping[str, Any], job: Job, failpoints: Path, path: Path, sabotage: str = ""
+) -> BaseProcess:
+    """A process, not started. Sabotages: "counts first", "writes behind"."""
+    process: BaseProcess = FORK_SERVER.Process(
+        target=_copy, args=(dict(document), job, str(failpoints), str(path), sabotage), daemon=True
+    )
+    return process
+
+
+def run_here(backfill: Backfill, job: Job, path: Path) -> str:
+    """The same in the test's own process."""
+    jobs = JournalledJobs(backfill.control)
+    jobs.path = path
+    backfill.jobs = jobs
+    return backfill.runner(job, "resumed").run().value
+
+
+def _copy(document: Mapping[str, Any], job: Job, failpoints: str, path: str, sabotage: str) -> None:
+    use_folder(Path(failpoints))
+    with connect(document) as store:
+        backfill = Backfill(store.facade)
+        jobs = (CountingFirst if sabotage == "counts first" else JournalledJobs)(backfill.control)
+        assert store.facade.duo is not None
+        port = store.facade.duo.ports.store
+        if sabotage == "writes behind":
+            port.put_encoded = WritingBehind(port.put_encoded)  # type: ignore[method-assign]
+        jobs.path = Path(path)
+        backfill.jobs = jobs
+        runner = backfill.runner(job, "killed")
+        with heard_signals(runner.stop, runner.stop, [SIGTERM]):
+            runner.run()

@@ -1,0 +1,298 @@
+"""A backfill that is ended anywhere, in any way, while services of every kind write: what goes on afterwards makes both
+stores equal and counts exactly (I4, I8, I11)."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import signal
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
+from itertools import pairwise, product
+from pathlib import Path
+from typing import NamedTuple
+from uuid import UUID, uuid4
+
+import pytest
+import sqlalchemy as sa
+
+from schemaless_core import ColumnKey, Json
+from schemaless_core.control.jobs import Job
+from schemaless_core.control.tables import job_part
+from tests.chaos.actors import running, wait_until
+from tests.chaos.backfill_actors import backfill_process, effective, journal, run_here
+from tests.chaos.capture_actors import WITNESS
+from tests.chaos.switch_actors import facade_writer, relay, sql_writer
+from tests.chaos.test_switches import SAME_IDS
+from tests.facades import Migration, migration
+from tests.mirrors import missing
+from tests.scale import SCALE
+from tests.stores import Stores
+from tripstore.copying.backfill import Backfill, Wanted
+from tripstore.local.servers import LocalServers
+from tripstore.phase import Phase
+
+POINTS = (
+    "backfill.claimed",
+    "backfill.read",
+    "backfill.write",
+    "backfill.written",
+    "backfill.verified",
+    "backfill.before_save",
+    "backfill.saved",
+    "backfill.released",
+    "jobs.claimed",
+    "jobs.before_save",
+    "jobs.saving",
+    "jobs.saved",
+    "encoded.answered",
+)
+ACCIDENTS = ("SIGTERM", "SIGKILL", "exception", "cut connection")
+#: None: as the time of each teaches.
+CHUNK_ROWS = (1, 7, None)
+
+PARTS = 3
+#: Rows of the past, by the size of chunks.
+ROWS = {1: 12, 7: 50, None: 300}
+LEASE_SECONDS = 0.4
+#: That are copied from twice.
+CHECKPOINTS = 10
+PER_SECOND = 20.0
+#: Reached once a part, not once a chunk.
+RARE = ("backfill.claimed", "backfill.released", "jobs.claimed")
+
+PAST = """
+INSERT INTO trips (trip_uuid, status, fare)
+    SELECT gen_random_uuid(), 'old ' || n, n / 7.0 FROM generate_series(1, {n}) n;
+INSERT INTO notes (trip_id, trip_uuid, n, text)
+    SELECT id, trip_uuid, k, 'note ' || k FROM trips, generate_series(1, 2) k WHERE id % 3 = 0;
+INSERT INTO attempts (trip_id, trip_uuid, attempt_no, result)
+    SELECT id, trip_uuid, k, 'tried ' || k FROM trips, generate_series(1, 2) k WHERE id % 4 = 0;
+UPDATE trips SET status = status || '!' WHERE id % 5 = 0;
+DELETE FROM trips WHERE id % 7 = 0;
+DELETE FROM tripstore.queue;
+"""
+#: Services change the past, too.
+MEDDLE = """
+UPDATE trips SET status = status || '?' WHERE trip_uuid IN (SELECT trip_uuid FROM trips ORDER BY random() LIMIT {n});
+UPDATE notes SET text = text || '?' WHERE trip_uuid IN (SELECT trip_uuid FROM trips ORDER BY random() LIMIT {n});
+DELETE FROM trips WHERE trip_uuid IN
+    (SELECT trip_uuid FROM trips WHERE status LIKE 'old%' ORDER BY random() LIMIT {few});
+"""
+
+
+class Case(NamedTuple):
+    """What happens, where, to chunks of which size."""
+
+    accident: str
+    point: str
+    chunk_rows: int | None
+
+    def __str__(self) -> str:
+        return f"{self.accident} at {self.point}, chunks of {self.chunk_rows or 'their time'}"
+
+
+EVERY = [Case(*case) for case in product(ACCIDENTS, POINTS, CHUNK_ROWS)]
+
+
+def chosen() -> list[Case]:
+    """All of them; in CI some, others in every run."""
+    return EVERY if SCALE >= 1 else random.sample(EVERY, 3)
+
+
+class Scene(NamedTuple):
+    """A migration with a past that the mirror never carried, and a network that can be cut."""
+
+    migration: Migration
+    backfill: Backfill
+    folder: Path
+    failpoints: Path
+    keys: frozenset[UUID]
+
+    def begin(self, chunk_rows: int | None) -> Job:
+        return self.backfill.begin(self.backfill.plan(Wanted(chunk_rows=chunk_rows, verify=0.2)))
+
+    @property
+    def path(self) -> Path:
+        return self.folder / "jobs.lines"
+
+
+@contextmanager
+def scene(servers: LocalServers, stores: Stores, folder: Path, failpoints: Path, rows: int) -> Iterator[Scene]:
+    options = {"parts": PARTS, "lease_seconds": LEASE_SECONDS}
+    with migration(servers, stores, backfill=options) as made:
+        made.legacy.sql(WITNESS + ";" + SAME_IDS)
+        made.legacy.sql(PAST.format(n=rows))
+        made.phase(Phase.DUALWRITE)
+        found = made.legacy.sql("SELECT trip_uuid FROM trips UNION SELECT row_key FROM tripstore.tomb")
+        yield Scene(made, Backfill(made.facade), folder, failpoints, frozenset(UUID(str(key)) for (key,) in found))
+
+
+@contextmanager
+def services(scene: Scene) -> Iterator[None]:
+    """Writers through the facade and with SQL of their own, deletes and bulk among it; and a relay."""
+    made, folder = scene.migration, scene.folder
+    nowhere = folder / "nowhere"
+    nowhere.mkdir()
+    processes = [
+        facade_writer(made.document, folder, nowhere, PER_SECOND),
+        sql_writer(made.legacy.url, folder, str(uuid4()), PER_SECOND),
+        relay(made.document, nowhere, ""),
+    ]
+    with running(processes):
+        yield
+
+
+def meddle(scene: Scene, rows: int) -> None:
+    scene.migration.legacy.sql(MEDDLE.format(n=rows // 4, few=rows // 10))
+
+
+def end_it(scene: Scene, case: Case, job: Job, sabotage: str = "") -> int | None:
+    """Let it come to the point, and have the accident; how it ended."""
+    is_rare = case.point in RARE or case.chunk_rows is None
+    visits = random.randrange(PARTS if is_rare else 2 * PARTS)
+    armed, hit = scene.failpoints / case.point, scene.failpoints / f"{case.point}.hit"
+    action = {"SIGKILL": "kill", "exception": "raise"}.get(case.accident, "wait")
+    armed.write_text(f"{action} after={visits}")
+    proxy = scene.migration.legacy.server.proxy()
+    document = through(scene.migration, proxy.url)
+    process = backfill_process(document, job, scene.failpoints, scene.path, sabotage)
+    with closing(proxy), running([process]):
+        wait_until("it came to the point", lambda: hit.exists() or not process.is_alive(), 60)
+        meddle(scene, ROWS[case.chunk_rows])
+        if case.accident == "SIGTERM":
+            assert process.pid is not None
+            os.kill(process.pid, signal.SIGTERM)
+        elif case.accident == "cut connection":
+            proxy.cut()
+        (scene.failpoints / f"{case.point}.go").touch()
+        process.join(60)
+        assert process.exitcode is not None, "it neither ends nor dies"
+        return process.exitcode
+
+
+def through(made: Migration, url: str) -> dict[str, object]:
+    """The configuration of a process whose way to Postgres leads over another port."""
+    legacy = {**made.document["legacy"], "postgres": f"{url}/{made.legacy.name}"}
+    return {**made.document, "legacy": legacy}
+
+
+def check_counts(scene: Scene, job: Job) -> None:
+    """I11: each part is covered once, without a gap, and the counters are the sums of what was saved."""
+    saves = effective(list(journal(scene.path)))
+    counted = Counter[str]()
+    assert sorted(saves) == list(range(scene.backfill.jobs.progress(job.id).parts))
+    for lines in saves.values():
+        assert lines[0].before is None
+        assert all(first.after == second.before for first, second in pairwise(lines))
+        assert [line.is_done for line in lines] == [False] * (len(lines) - 1) + [True]
+        for line in lines:
+            counted.update(line.counts)
+    counts = scene.backfill.jobs.progress(job.id).counts
+    assert dict(counts) == {name: total for name, total in counted.items() if total}
+    present = scene.migration.legacy.sql(
+        "SELECT count(*) FROM (SELECT trip_uuid FROM trips UNION SELECT row_key"
+        " FROM tripstore.tomb UNION SELECT row_key FROM tripstore.cell) AS k"
+    )[0][0]
+    assert len(scene.keys) <= counts["rows"] <= present
+
+
+def check_equal(scene: Scene, _job: Job) -> None:
+    """Postgres as plain SQL sees it is the oracle: every row of it, and no other, with every change there ever was."""
+    made = scene.migration
+    rows = made.legacy.sql("SELECT trip_uuid::text, base_version, status FROM trips")
+    there = {UUID(key): (version, status) for key, version, status in rows}
+    gone = {UUID(key) for (key,) in made.legacy.sql("SELECT DISTINCT row_key::text FROM tripstore.tomb")} - set(there)
+    columns = [ColumnKey(key, "BASE") for key in sorted(there.keys() | gone | scene.keys)]
+    cells = dict(zip(columns, made.facade.store.get_cells_latest(columns), strict=True))
+    found = {
+        column.row_key: (cell.ref_key, cell.body["status"])
+        for column, cell in cells.items()
+        if cell is not None and isinstance(cell.body, dict)
+    }
+    assert found == there
+    assert missing(made) == []
+    for shard in range(made.facade.config.core.shards):
+        assert (
+            made.facade.store.scan_rows(shard, limit=10_000).rows == made.duo.legacy.scan_rows(shard, limit=10_000).rows
+        )
+    for table, column, ref_key in (
+        ("notes", "NOTES", "n * 1048576 + note_version"),
+        ("attempts", "STATUS", "attempt_no"),
+    ):
+        listed = made.legacy.sql(f"SELECT trip_uuid::text, {ref_key} FROM {table}")
+        children = [(UUID(key), column, ref) for key, ref in listed]
+        assert None not in [made.facade.store.get_cell(*child) for child in children]
+
+
+def check_again(scene: Scene, job: Job) -> None:
+    """I4: every checkpoint that a worker ever began at, once more and once again: nothing changes."""
+    copying = scene.backfill.copying(job.spec)
+    bounds = bounds_of(scene, job)
+    before = heads(scene)
+    for line in random.sample(lines := list(journal(scene.path)), min(len(lines), CHECKPOINTS)):
+        once, twice = (copying.copy(bounds[line.part], line.before, 7, 1.0) for _ in range(2))
+        assert once.quarantined == ()
+        assert (once.rows, once.cells_equal, once.checkpoint) == (twice.rows, twice.cells_equal, twice.checkpoint)
+        assert once.verified == once.cells_equal
+    assert heads(scene) == before
+
+
+def bounds_of(scene: Scene, job: Job) -> dict[int, Json]:
+    wanted = sa.select(job_part.c.number, job_part.c.bounds).where(job_part.c.job == job.id)
+    with scene.backfill.control.begin() as connection:
+        return {number: json.loads(bounds) for number, bounds in connection.execute(wanted)}
+
+
+def heads(scene: Scene) -> list[int]:
+    """The last added id of each shard."""
+    store = scene.migration.facade.store
+    pages = store.get_cells_for_shards(dict.fromkeys(range(store.config.shards), 0), 1)
+    return [pages[shard].head for shard in sorted(pages)]
+
+
+@pytest.mark.parametrize("case", chosen(), ids=str)
+def test_after_any_accident_both_stores_become_equal_and_counters_exact(
+    servers: LocalServers, stores: Stores, tmp_path: Path, failpoints: Path, case: Case
+) -> None:
+    rows = ROWS[case.chunk_rows]
+    with scene(servers, stores, tmp_path, failpoints, rows) as found:
+        job = found.begin(case.chunk_rows)
+        with services(found):
+            code = end_it(found, case, job)
+            assert (code == 0) == (case.accident in ("SIGTERM", "cut connection")), code
+            ending = run_here(found.backfill, job, found.path)
+        found.migration.carry()
+
+        assert ending == "done"
+        assert found.backfill.jobs.findings(job.id) == []
+        check_counts(found, job)
+        check_equal(found, job)
+        check_again(found, job)
+
+
+@pytest.mark.parametrize(
+    ("sabotage", "point", "check"),
+    [("counts first", "jobs.saving", check_counts), ("writes behind", "backfill.saved", check_equal)],
+)
+def test_what_is_unsound_is_found_out(
+    servers: LocalServers,
+    stores: Stores,
+    tmp_path: Path,
+    failpoints: Path,
+    sabotage: str,
+    point: str,
+    check: Callable[..., None],
+) -> None:
+    """Controls: counters beside the checkpoint's transaction, a checkpoint that moves before the cells are there."""
+    case = Case("SIGKILL", point, 7)
+    with scene(servers, stores, tmp_path, failpoints, ROWS[7]) as found:
+        job = found.begin(7)
+        assert end_it(found, case, job, sabotage) == -signal.SIGKILL
+        assert run_here(found.backfill, job, found.path) == "done"
+        found.migration.carry()
+
+        with pytest.raises(AssertionError):
+            check(found, job)

@@ -1,0 +1,297 @@
+"""Repair of cells on each engine: what it changes, what it refuses, and what readers of the log see of it (I2, I3)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import UTC, datetime
+from functools import partial
+from uuid import UUID, uuid4
+
+import msgspec
+import pytest
+
+from schemaless_core import Cell, CellConflict, Datastore, StaleEpoch
+from schemaless_core.cell import CellKey, ColumnKey
+from schemaless_core.engine.mending import Mended
+from schemaless_core.errors import LogHole
+from schemaless_core.mends import Mends, RawCell
+from schemaless_core.standing import ShardStatus
+from tests.damage import execute, lose, spoil
+from tests.stores import Stores
+
+EPOCH = 0
+
+
+@pytest.fixture
+def mirror(datastore_engine: str, stores: Stores) -> Datastore:
+    """One shard that takes copiers only."""
+    store = Datastore.open(stores.config(datastore_engine, shards=1))
+    store.create_schema(status=ShardStatus.COPY)
+    return store
+
+
+def copier(store: Datastore, epoch: int = EPOCH) -> Datastore:
+    return store.as_copier(epoch)
+
+
+def mends_of(store: Datastore, epoch: int = EPOCH) -> Mends:
+    return copier(store, epoch).mends.of_job("repair-1")
+
+
+def filled(store: Datastore, count: int = 5) -> list[Cell]:
+    """Cells of one shard, in the order of its log."""
+    cells = [Cell(UUID(int=n), "BASE", 1, {"n": n}) for n in range(1, count + 1)]
+    for cell in cells:
+        copier(store).put_cell(*cell.key, cell.body)
+    return cells
+
+
+def raw(store: Datastore, cell: Cell) -> RawCell:
+    found = mends_of(store).find(cell.key)
+    assert found is not None
+    return found
+
+
+def log_of(store: Datastore, start: int | datetime = 0, limit: int = 100) -> list[tuple[int | None, UUID]]:
+    return [(cell.added_id, cell.row_key) for cell in copier(store).get_cells_for_shard(0, start, limit).cells]
+
+
+def test_bytes_are_replaced_and_both_are_in_the_audit_table(mirror: Datastore) -> None:
+    cells = filled(mirror)
+    spoil(mirror, cells[1], b"\xffno json")
+    with pytest.raises(msgspec.DecodeError):  # the control: nobody reads past it
+        log_of(mirror)
+
+    damaged = raw(mirror, cells[1])
+    assert damaged.body == b"\xffno json"
+    assert mends_of(mirror).mend(damaged, b'{"n":2}')
+
+    assert copier(mirror).get_cell(*cells[1].key) == cells[1]
+    assert [key for _id, key in log_of(mirror)] == [cell.row_key for cell in cells]
+    (line,) = mends_of(mirror).lines("repair-1")
+    assert (line.action, line.added_id, line.old_body, line.new_body) == (Mended.MEND, 2, b"\xffno json", b'{"n":2}')
+
+
+def test_a_cell_that_is_another_by_now_stays_as_it_is(mirror: Datastore) -> None:
+    cells = filled(mirror)
+    spoil(mirror, cells[1], b'{"n":0}')
+    seen = raw(mirror, cells[1])
+    spoil(mirror, cells[1], b'{"n":9}')
+
+    assert not mends_of(mirror).mend(seen, b'{"n":2}')
+    assert not mends_of(mirror).purge(seen)
+
+    assert raw(mirror, cells[1]).body == b'{"n":9}'
+    assert mends_of(mirror).lines() == []
+
+
+def test_two_repairs_at_once_do_it_once(mirror: Datastore) -> None:
+    cells = filled(mirror)
+    seen = raw(mirror, cells[2])
+
+    assert [mends_of(mirror).purge(seen), mends_of(mirror).purge(seen)] == [True, False]
+
+    assert [line.action for line in mends_of(mirror).lines()] == [Mended.PURGE]
+
+
+def test_readers_of_the_log_pass_what_was_purged(mirror: Datastore) -> None:
+    """I3: at the beginning, in the middle, several in a row, and at the head; from wherever they read."""
+    cells = filled(mirror, 9)
+    gone = {1, 4, 5, 9}
+    for number in gone:
+        assert mends_of(mirror).purge(raw(mirror, cells[number - 1]))
+    left = [n for n in range(1, 10) if n not in gone]
+
+    for start in range(10):
+        page = copier(mirror).get_cells_for_shard(0, start, 100)
+        assert [cell.added_id for cell in page.cells] == [n for n in left if n > start]
+        assert page.start == start
+    read, place = [], 0
+    while (page := copier(mirror).get_cells_for_shard(0, place, 2)).next_location > place:
+        read += [cell.added_id for cell in page.cells]
+        place = page.next_location
+    assert (read, place) == (left, 9)
+
+
+def test_a_cell_that_was_purged_may_come_again_and_gets_a_new_added_id(mirror: Datastore) -> None:
+    cells = filled(mirror, 3)
+    mends_of(mirror).purge(raw(mirror, cells[2]))
+
+    result = copier(mirror).put_cell(*cells[2].key, cells[2].body)
+
+    assert result.added_id == 4
+    assert [added_id for added_id, _key in log_of(mirror)] == [1, 2, 4]
+
+
+def test_a_hole_that_nobody_purged_still_stops_readers(mirror: Datastore) -> None:
+    """The control of passing: only what is recorded is passed."""
+    cells = filled(mirror, 6)
+    mends_of(mirror).purge(raw(mirror, cells[1]))
+    assert lose(mirror, cells[2]) == 3
+
+    assert log_of(mirror, limit=1) == [(1, cells[0].row_key)]
+    with pytest.raises(LogHole) as raised:
+        log_of(mirror)
+    assert raised.value.missing == 3
+
+
+def test_times_lead_to_the_same_place_over_purged_ids(mirror: Datastore) -> None:
+    cells = filled(mirror, 9)
+    before = copier(mirror).get_cells_for_shard(0, 0, 100).cells
+    for number in (4, 5, 6, 9):
+        mends_of(mirror).purge(raw(mirror, cells[number - 1]))
+
+    left = [cell for cell in before if cell.added_id not in (4, 5, 6, 9)]
+    for moment in {cell.created_at for cell in before if cell.created_at}:
+        found = [key for _id, key in log_of(mirror, moment)]
+        assert found == [cell.row_key for cell in left if cell.created_at and cell.created_at >= moment]
+    assert log_of(mirror, datetime(2200, 1, 1, tzinfo=UTC)) == []
+
+
+def test_a_lost_cell_is_put_into_the_lowest_hole(mirror: Datastore) -> None:
+    """I3: no reader came past it, so it may appear there; its time fits between its neighbours'."""
+    cells = filled(mirror, 5)
+    for number in (2, 4):
+        lose(mirror, cells[number - 1])
+    mends = mends_of(mirror)
+    assert mends.holes(0) == [2, 4]
+
+    filled_in = mends.put_beside(cells[3], mends.holes(0)[0])
+
+    assert filled_in is not None
+    assert (filled_in.is_created, filled_in.cell.added_id) == (True, 2)
+    assert mends.holes(0) == [4]
+    again = mends.put_beside(cells[3], 4)
+    assert again is not None
+    assert (again.is_created, again.cell.added_id) == (False, 2)
+    mends.put_beside(cells[1], 4)
+    page = copier(mirror).get_cells_for_shard(0, 0, 100)
+    times = [cell.created_at for cell in page.cells if cell.created_at]
+    assert times == sorted(times)
+    assert [cell.row_key for cell in page.cells] == [UUID(int=n) for n in (1, 4, 3, 2, 5)]
+
+
+def test_a_hole_that_is_filled_meanwhile_is_no_place(mirror: Datastore) -> None:
+    cells = filled(mirror, 3)
+    lose(mirror, cells[1])
+    mends = mends_of(mirror)
+    mends.put_beside(cells[1], 2)
+    other = Cell(uuid4(), "BASE", 1, "x")
+
+    assert mends.put_beside(other, 2) is None
+    assert mends.put_beside(other, 4) is None  # above the head is no hole
+    assert copier(mirror).get_cell(*other.key) is None
+
+
+def test_what_a_group_would_miss_in_a_hole_comes_behind_the_head(mirror: Datastore) -> None:
+    """I7: a group that has passed the hole meets the cell, and one that waits at the hole goes on."""
+    cells = filled(mirror, 3)
+    execute(
+        mirror,
+        0,
+        "INSERT INTO trigger_offset (group_name, shard, epoch, added_id, fence, updated_at) VALUES ('g', 0, 1, 2, 0, 0)"
+        if "sqlite" in mirror.clusters["a"].primary.node.name
+        else f"INSERT INTO {mirror.config.datastore}_meta.trigger_offset VALUES ('g', 0, 1, 2, 0, 0, UTC_TIMESTAMP(6))",
+    )
+    lose(mirror, cells[1])
+
+    filled_in = mends_of(mirror).put_beside(cells[1], 2)
+
+    assert filled_in is not None
+    assert filled_in.cell.added_id == 4
+    assert [added_id for added_id, _key in log_of(mirror)] == [1, 3, 4]
+    assert copier(mirror).put_cell(uuid4(), "BASE", 1, "next").added_id == 5
+    assert {line.action for line in mends_of(mirror).lines()} == {Mended.PUT, Mended.CLOSE}
+
+
+def test_a_hole_of_which_nobody_knows_anything_is_closed(mirror: Datastore) -> None:
+    cells = filled(mirror, 4)
+    lose(mirror, cells[1])
+    mends = mends_of(mirror)
+
+    assert [mends.close_hole(0, 2), mends.close_hole(0, 2), mends.close_hole(0, 3)] == [True, False, False]
+
+    assert [added_id for added_id, _key in log_of(mirror)] == [1, 3, 4]
+    assert mends.holes(0) == []
+
+
+def test_a_store_that_became_the_authority_refuses(mirror: Datastore) -> None:
+    """I9: whoever repairs a mirror is fenced by the shard itself, at the latest when it is told of the switch."""
+    cells = filled(mirror, 3)
+    seen, mends = raw(mirror, cells[0]), mends_of(mirror)
+    lose(mirror, cells[1])
+    for cluster in mirror.clusters:
+        mirror.authority.open(cluster, 2)
+
+    for stale in (mends, mends_of(mirror, epoch=2), mends_of(mirror, epoch=9)):
+        changes: list[Callable[[], object]] = [
+            partial(stale.mend, seen, b"1"),
+            partial(stale.purge, seen),
+            partial(stale.put_beside, cells[1], 2),
+            partial(stale.close_hole, 0, 2),
+        ]
+        for change in changes:
+            with pytest.raises(StaleEpoch):
+                change()
+    assert mends.lines() == []
+
+    owner = mirror.as_owner(2).mends
+    assert owner.mend(seen, b'{"n":7}')
+    with pytest.raises(StaleEpoch):
+        mirror.as_owner(1).mends.purge(seen)
+
+
+def test_a_mirror_again_refuses_those_of_before(mirror: Datastore) -> None:
+    cells = filled(mirror, 1)
+    for cluster in mirror.clusters:
+        mirror.authority.open(cluster, 2)
+        assert mirror.authority.close(cluster, 3)
+
+    with pytest.raises(StaleEpoch):
+        mends_of(mirror, epoch=2).purge(raw(mirror, cells[0]))
+    assert mends_of(mirror, epoch=3).purge(raw(mirror, cells[0]))
+
+
+def test_large_bodies_and_odd_keys_are_mended(mirror: Datastore) -> None:
+    key = CellKey(UUID(bytes=b"'\\%s\x00\n\"" + b"\xff" * 9), "ä %s'", -5)
+    copier(mirror).put_cell(*key, "x" * 3_000_000)
+    raw_cell = mends_of(mirror).find(key)
+    assert raw_cell is not None
+
+    assert mends_of(mirror).mend(raw_cell, b'"' + b"y" * 3_000_000 + b'"')
+
+    assert copier(mirror).get_cell(*key).body == "y" * 3_000_000  # type: ignore[union-attr]  # it is there
+    (latest,) = mends_of(mirror).latest([ColumnKey(key.row_key, key.column_name)])
+    assert latest is not None
+    assert latest.key == key
+    assert mends_of(mirror).purge(latest)
+    assert mends_of(mirror).latest([ColumnKey(key.row_key, key.column_name)]) == [None]
+
+
+def test_a_server_of_an_earlier_version_answers_as_before(mirror: Datastore) -> None:
+    """Until `schema apply` it has neither table: a hole is a hole, and `schema plan` says what is lacking."""
+    cells = filled(mirror, 3)
+    meta = "" if "sqlite" in mirror.clusters["a"].primary.node.name else f"{mirror.config.datastore}_meta."
+    for table in ("mended", "purged"):
+        execute(mirror, 0, f"DROP TABLE {meta}{table}")
+    lose(mirror, cells[1])
+
+    with pytest.raises(LogHole):
+        log_of(mirror)
+    holder = next(name for name, tables in mirror.schema.plan().missing_tables.items() if tables)
+    assert mirror.schema.plan().missing_tables[holder] == ["mended", "purged"]
+
+    mirror.create_schema(status=ShardStatus.COPY)
+    assert mends_of(mirror).put_beside(cells[1], 2) is not None
+
+
+def test_a_conflict_is_gone_once_the_bytes_are_right(mirror: Datastore) -> None:
+    """I4: the copy that could not be carried is found there, equal."""
+    (cell,) = filled(mirror, 1)
+    spoil(mirror, cell, b'{"n":0}')
+    with pytest.raises(CellConflict):
+        copier(mirror).put_cell(*cell.key, cell.body)
+
+    mends_of(mirror).mend(raw(mirror, cell), b'{"n":1}')
+
+    assert copier(mirror).put_cell(*cell.key, cell.body).added_id == 1

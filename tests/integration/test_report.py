@@ -1,0 +1,322 @@
+"""The report of a real migration: what it counts is what happened, and it is made whoever is silent (I10, I12)."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from uuid import UUID, uuid4
+
+import msgspec
+import pytest
+
+from schemaless_core.control.jobs import Finding, Jobs
+from tests.facades import Migration, folder_of, migration
+from tests.integration.test_shadow_reads import ALL, CORRUPT, in_mirror
+from tests.pages import read_page
+from tests.schemas import faults
+from tests.stores import Stores
+from tripstore.facade.flags import Comparing
+from tripstore.facade.latency import CALL
+from tripstore.local.servers import LocalServers
+from tripstore.mirror.mirror import Mirror
+from tripstore.phase import Phase
+from tripstore.reporting.gather import Wanted, gather
+from tripstore.reporting.redacting import without_values
+from validation.report.document import Latency, Operation, Report
+from validation.report.html import render
+
+SECRET = "a rider's secret"
+SCHEMA = Path(__file__).parents[2] / "docs" / "reference" / "report-1.schema.json"
+
+
+@pytest.fixture
+def moving(servers: LocalServers, stores: Stores) -> Iterator[Migration]:
+    with migration(servers, stores, shadow=ALL) as made:
+        made.phase(Phase.SHADOW)
+        yield made
+
+
+def trip(moving: Migration) -> UUID:
+    _id, key = moving.legacy.trip(SECRET)
+    moving.carry()
+    return key
+
+
+def written(moving: Migration) -> None:
+    """What this process counted is in the ledgers."""
+    assert moving.duo.shadow.drain(60)
+    for flushing in moving.duo.flushing:
+        flushing._flush()
+
+
+def report(moving: Migration, *, with_bodies: bool = False) -> Report:
+    made = gather(moving.facade, Wanted(with_bodies=with_bodies))
+    assert faults(json.loads(msgspec.json.encode(made)), json.loads(SCHEMA.read_text())) == []
+    return made
+
+
+def operation(made: Report, name: str) -> Operation:
+    (found,) = [each for each in made.operations if each.name == name]
+    return found
+
+
+def latency(made: Report, name: str, backend: str) -> Latency:
+    (found,) = [each for each in made.latency if (each.operation, each.backend) == (name, backend)]
+    return found
+
+
+def test_calls_comparisons_and_latency_are_counted_exactly(moving: Migration) -> None:
+    key = trip(moving)
+    for _ in range(5):
+        moving.store.get_cell_latest(key, "BASE")
+    for _ in range(3):
+        moving.store.get_row(key)
+    moving.store.put_cell(uuid4(), "FREE", 1, "a body")
+    written(moving)
+
+    made = report(moving)
+
+    read = operation(made, "get_cell_latest")
+    assert (read.calls, read.compared, read.equal, read.mismatches, read.not_compared) == (5, 5, 5, 0, 0)
+    assert operation(made, "get_row").calls == 3
+    put = operation(made, "put_cell")
+    assert (put.calls, put.compared, put.is_comparable) == (1, 0, False)
+    asked = {name: latency(made, "get_cell_latest", name) for name in made.backends}
+    assert [(each.asked_by, each.answered, each.unanswered) for each in asked.values()] == [
+        ("callers", 5, 0),
+        ("shadow", 5, 0),
+    ]
+    assert all(0 < (each.p50_seconds or 0) <= (each.p99_seconds or 0) < 20 for each in asked.values())
+    assert [(series.operation, sum(hour.compared for hour in series.hours)) for series in made.rates] == [
+        ("get_cell_latest", 5),
+        ("get_row", 3),
+    ]
+    assert not made.verdict.is_allowed
+    assert {gate.name for gate in made.gates if not gate.is_passed} >= {"backfill", "diff"}
+    assert made.unknown == []
+
+
+def test_two_processes_add_up(moving: Migration) -> None:
+    key = trip(moving)
+    with moving.connect() as other:
+        for _ in range(4):
+            other.get_cell_latest(key, "BASE")
+        assert other.facade.duo is not None
+        assert other.facade.duo.shadow.drain(60)
+    moving.store.get_cell_latest(key, "BASE")
+    written(moving)
+
+    assert operation(report(moving), "get_cell_latest").calls == 5
+
+
+def test_an_index_is_an_operation_of_its_own_and_an_answer_of_the_mirror_is_the_mirrors(moving: Migration) -> None:
+    key = trip(moving)
+    moving.phase(Phase.SHADOW, cohort=100)
+    moving.store.get_cell_latest(key, "BASE")  # begins; what is known of the lag comes after
+    moving.duo.watch.look()
+    moving.store.get_cell_latest(key, "BASE")
+    moving.store.query_index("legacy_ids", 1)
+    written(moving)
+
+    made = report(moving)
+
+    by_callers = {(each.operation, each.backend): each.answered for each in made.latency if each.asked_by == "callers"}
+    assert by_callers["get_cell_latest", "schemaless"] >= 1
+    assert operation(made, "query_index:legacy_ids").calls == 1
+    assert operation(made, "get_cell_latest").calls == 2
+
+
+def test_what_is_held_against_itself_is_noise_and_no_latency(moving: Migration) -> None:
+    key = trip(moving)
+    against_itself = Comparing(is_against_itself=True)
+    moving.facade.flags.change(lambda flags: replace(flags, comparing=against_itself), "test.noise")
+    moving.duo.watch.look()
+    moving.store.get_cell_latest(key, "BASE")
+    written(moving)
+
+    made = report(moving)
+
+    assert [(each.name, each.compared) for each in made.noise] == [("get_cell_latest", 1)]
+    assert operation(made, "get_cell_latest").compared == 0, "I12"
+    assert [each.backend for each in made.latency] == ["postgres"]
+    assert "the authority is compared with itself" in made.unknown[0].reason
+
+
+def test_a_mismatch_is_told_by_its_place_and_commands_without_its_body(moving: Migration) -> None:
+    key = trip(moving)
+    in_mirror(moving, CORRUPT, b'{"status":"another secret"}', key.bytes, b"BASE", 1)
+    moving.store.get_cell_latest(key, "BASE")
+    written(moving)
+
+    made, page = report(moving), render(report(moving))
+
+    (found,) = made.mismatches
+    assert (found.row_key, found.column_name, found.ref_key, found.found_by) == (key, "BASE", 1, "shadow")
+    assert found.path
+    assert found.commands == [f"tripstore cell get {key} BASE", f"tripstore mirror show {key}/BASE/1"]
+    assert found.sides is not None
+    ours, theirs = found.sides
+    assert (ours.backend, theirs.backend, theirs.bytes) == ("postgres", "schemaless", 27)
+    assert ours.digest != theirs.digest
+    assert "secret" not in page + msgspec.json.encode(made).decode()
+
+    with_bodies = report(moving, with_bodies=True)
+    assert msgspec.json.decode((with_bodies.mismatches[0].sides or [])[1].body) == {"status": "another secret"}
+    assert "another secret" in read_page(render(with_bodies)).text
+    digests = [side.digest for each in (made, with_bodies) for side in each.mismatches[0].sides or []]
+    assert len(set(digests)) == 4, "nobody can compare them across reports"
+
+
+def test_a_parked_change_is_a_conflict_without_the_values_that_its_reason_quotes(moving: Migration) -> None:
+    key = uuid4()
+    moving.facade.store.as_copier().put_cell(key, "BASE", 1, {"status": "something else"})
+    moving.legacy.trip("x", key)
+    carrier = Mirror(moving.facade).carrier()
+    carrier.carry(100)
+
+    made = report(moving)
+
+    (found,) = made.conflicts
+    assert (found.found_by, found.kind, found.row_key) == ("forward", "conflict", key)
+    assert found.command == f"tripstore mirror show {key}/BASE/1"
+    assert "parked changes" in {gate.name for gate in made.gates if not gate.is_passed}
+
+
+@pytest.mark.parametrize(
+    ("said", "kept"),
+    [
+        ('invalid input value for enum mood: "furious"', "invalid input value for enum mood: “…”"),
+        ("Key (email)=(a@b.example) already exists.", "Key (email)=(…) already exists."),
+        ("it broke\nDETAIL:  Failing row contains (secret).", "it broke"),
+        ("the value 'secret' and “secret”", "the value “…” and “…”"),
+    ],
+)
+def test_messages_are_told_without_the_values_that_they_quote(said: str, kept: str) -> None:
+    assert without_values(said) == kept
+
+
+def test_jobs_and_what_they_found_are_listed(moving: Migration) -> None:
+    jobs, key = Jobs(moving.facade.store.control), uuid4()
+    job = jobs.create("backfill", {"estimate": 200}, [{"n": 1}, {"n": 2}])
+    part = jobs.claim(job.id, "worker", 60)
+    assert part is not None
+    findings = [
+        Finding("unreadable", key, "BASE", None, {"reason": 'numeric is "NaN"', "path": "fare"}),
+        Finding("conflict", key, "BASE", 3, {"reason": "another body"}),
+    ]
+    jobs.save(part, "worker", checkpoint=1, counts={"rows": 90}, findings=findings, is_done=True, lease_seconds=60)
+    jobs.tell(job.id, "worker", {"rate": 30.5, "throttle": "Postgres is busy"})
+    diff = jobs.create("diff", {}, [{}])
+    other = jobs.claim(diff.id, "worker", 60)
+    assert other is not None
+    jobs.save(
+        other,
+        "worker",
+        checkpoint=1,
+        counts={"rows": 10},
+        findings=[Finding("missing", key, "BASE", 1, {"path": ""}), Finding("busy", key, "NOTES", None, {})],
+        is_done=True,
+        lease_seconds=60,
+    )
+
+    made = report(moving)
+
+    newest, oldest = made.jobs
+    assert (newest.id, newest.state, newest.parts_done) == (diff.id, "done", 1)
+    assert (oldest.state, oldest.parts, oldest.parts_done, oldest.estimate) == ("running", 2, 1, 200)
+    assert (oldest.counts, oldest.findings_open) == ({"rows": 90}, 2)
+    assert (oldest.rate_per_second, oldest.throttle) == (30.5, "Postgres is busy")
+    assert [(each.kind, each.path, each.reason) for each in made.quarantine] == [
+        ("unreadable", "fare", "numeric is “…”"),
+        ("busy", "", ""),
+    ]
+    assert [(each.kind, each.found_by) for each in made.conflicts] == [("conflict", job.id)]
+    (mismatch,) = made.mismatches
+    assert (mismatch.kind, mismatch.found_by, mismatch.operation) == ("missing", diff.id, "diff")
+    assert render(made)
+
+
+def test_the_lag_is_what_the_mirrors_of_both_directions_saw(moving: Migration) -> None:
+    moving.duo.watch.look()
+    _id, key = moving.legacy.trip()
+    mirror = Mirror(moving.facade)
+    mirror.relay().turn()
+    moving.carry()
+    cell = moving.facade.store.get_cell(key, "BASE", 1)
+    assert cell is not None
+    mirror.reverse().deliver({moving.facade.store.shard_of(key): [cell]})
+    written(moving)
+
+    made = report(moving)
+
+    assert [(hour.direction, hour.looks) for hour in made.lag] == [("forward", 1), ("reverse", 1)]
+    assert {each.direction for each in made.lag_now} == {"forward", "reverse"}
+
+
+def test_i12_a_report_is_made_when_schemaless_is_away_and_says_what_nobody_knows(moving: Migration) -> None:
+    key = trip(moving)
+    moving.store.get_cell_latest(key, "BASE")
+    written(moving)
+    shutil.rmtree(folder_of(moving.document))
+
+    made = report(moving)
+
+    assert not made.verdict.is_allowed
+    assert made.operations == []
+    assert {"jobs", "what shadow reads compared"} <= {each.what for each in made.unknown}
+    assert "What nobody could say" in read_page(render(made)).text
+
+
+def test_i12_a_report_is_made_when_postgres_is_away(moving: Migration) -> None:
+    key = trip(moving)
+    moving.store.get_cell_latest(key, "BASE")
+    written(moving)
+    moving.legacy.server.query(f"ALTER DATABASE {moving.legacy.name} ALLOW_CONNECTIONS false")
+    moving.legacy.server.query(
+        "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = %s", moving.legacy.name
+    )
+    try:
+        made = report(moving)
+    finally:
+        moving.legacy.server.query(f"ALTER DATABASE {moving.legacy.name} ALLOW_CONNECTIONS true")
+
+    assert not made.verdict.is_allowed
+    assert made.standing is None
+    assert operation(made, "get_cell_latest").calls == 1, "what is in the control database is told"
+    assert {"authority", "mirror", "capture"} <= {each.what for each in made.unknown}
+
+
+def test_i10_a_call_is_answered_while_the_ledger_is_away_and_is_counted_later(moving: Migration) -> None:
+    key = trip(moving)
+    path = moving.facade.store.control._path
+    away = path.rename(path.with_suffix(".away"))
+    try:
+        assert moving.store.get_cell_latest(key, "BASE") is not None
+        assert moving.duo.shadow.drain(60)
+        for flushing in moving.duo.flushing:
+            flushing._flush()
+    finally:
+        away.rename(path)
+    written(moving)
+
+    assert operation(report(moving), "get_cell_latest").calls == 1
+
+
+def test_after_the_switch_the_question_is_the_way_back(moving: Migration) -> None:
+    moving.phase(Phase.LIVE)
+
+    made = report(moving)
+
+    assert (made.verdict.direction, made.verdict.question) == ("reverse", "May we go back to Postgres?")
+    assert made.standing is not None
+    assert made.standing.authority == "schemaless"
+    assert [each.epoch for each in made.standing.history] == [2, 1, 0]
+
+
+def test_what_is_timed_is_told_apart_by_words_without_a_slash(moving: Migration) -> None:
+    """The ledger joins them by slashes."""
+    assert "/" not in CALL
+    assert all("/" not in definition.name for definition in moving.facade.config.core.indexes)

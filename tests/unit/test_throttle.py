@@ -1,0 +1,157 @@
+"""Throttles: each waits for its own reason and says it."""
+
+from __future__ import annotations
+
+import pytest
+
+from backfill.throttle import PAUSE_SECONDS_MAX, SHARE_MIN, LoadLimit, RateLimit, SignalLimit, Throttle, Throttles
+from tests.unit.clock import FakeClock
+
+
+def waited(throttle: Throttle, clock: FakeClock) -> float:
+    """Until a chunk may begin."""
+    begun = clock()
+    while (pause := throttle.pause()) is not None:
+        assert pause.reason
+        assert pause.seconds > 0
+        clock.advance(max(pause.seconds, 1e-6))  # the clock knows nothing smaller
+    return clock() - begun
+
+
+def copied_in(seconds: float, throttle: Throttle, clock: FakeClock, *, chunk: float, rows: int) -> int:
+    """How many rows get through in a time, in chunks that take so long."""
+    total, begun = 0, clock()
+    while clock() - begun < seconds:
+        waited(throttle, clock)
+        clock.advance(chunk)
+        throttle.copied(rows, chunk)
+        total += rows
+    return total
+
+
+def test_a_rate_is_kept_over_time() -> None:
+    clock = FakeClock()
+
+    assert copied_in(100, RateLimit(50, clock=clock), clock, chunk=0.1, rows=20) == pytest.approx(5_000, rel=0.02)
+
+
+def test_a_worker_that_was_slow_does_not_make_up_for_it() -> None:
+    clock = FakeClock()
+    limit = RateLimit(50, clock=clock)
+    clock.advance(1_000)
+
+    assert copied_in(10, limit, clock, chunk=0.01, rows=20) <= 50 * 11 + 2 * 20
+
+
+def test_what_others_leave_of_a_load_is_used_and_no_more() -> None:
+    clock = FakeClock()
+    limit = LoadLimit(1.0, lambda: 0.6, clock=clock)
+
+    rows = copied_in(100, limit, clock, chunk=0.2, rows=10)
+
+    assert rows * 0.02 / 100 == pytest.approx(0.4, rel=0.05)
+
+
+def test_nobody_waits_for_a_load_that_leaves_room() -> None:
+    clock = FakeClock()
+    limit = LoadLimit(3.0, lambda: 0.6, clock=clock)
+    limit.pause()
+    limit.copied(10, 0.2)
+
+    assert limit.pause() is None
+
+
+def test_a_load_that_is_too_high_leaves_a_trickle() -> None:
+    clock = FakeClock()
+    limit = LoadLimit(1.0, lambda: 9.0, clock=clock)
+
+    rows = copied_in(500, limit, clock, chunk=0.05, rows=10)
+
+    assert 0 < rows * 0.005 / 500 <= SHARE_MIN * 1.1
+
+
+def test_no_pause_for_a_load_is_longer_than_what_is_known_of_it() -> None:
+    clock = FakeClock()
+    limit = LoadLimit(1.0, lambda: 9.0, clock=clock)
+    limit.pause()
+    limit.copied(10, 60.0)
+
+    assert waited(limit, clock) <= PAUSE_SECONDS_MAX + 0.1
+
+
+def test_the_reason_says_load_and_limit() -> None:
+    clock = FakeClock()
+    limit = LoadLimit(1.0, lambda: 2.0, clock=clock)
+    limit.pause()
+    limit.copied(10, 0.5)
+
+    pause = limit.pause()
+
+    assert pause is not None
+    assert pause.reason == "2.0 sessions of others are at work, the limit is 1"
+
+
+def test_one_look_at_the_load_is_not_the_load() -> None:
+    clock = FakeClock()
+    sessions = 0.0
+    limit = LoadLimit(1.0, lambda: sessions, clock=clock)
+    waited(limit, clock)
+    clock.advance(0.1)
+    sessions = 8.0
+    limit.pause()
+    limit.copied(10, 0.1)
+
+    assert waited(limit, clock) < 0.2
+
+
+@pytest.mark.parametrize("name", ["load", "signal"])
+def test_what_cannot_be_measured_is_waited_for(name: str) -> None:
+    """I12 for throttles: unknown is not fine."""
+    clock = FakeClock()
+    is_away = True
+
+    def probe() -> float:
+        if is_away:
+            raise ConnectionError("it does not answer")
+        return 0.0
+
+    limit: Throttle = (
+        LoadLimit(1.0, probe, clock=clock) if name == "load" else SignalLimit("lag", 1, probe, clock=clock)
+    )
+    pause = limit.pause()
+    assert pause is not None
+    assert "unknown: it does not answer" in pause.reason
+
+    is_away = False
+    assert waited(limit, clock) <= 1
+
+
+def test_nothing_begins_while_a_signal_is_above_its_limit() -> None:
+    clock = FakeClock()
+    lag = 7.25
+    limit = SignalLimit("the mirror's lag", 5.0, lambda: lag, clock=clock)
+
+    pause = limit.pause()
+    assert pause is not None
+    assert pause.reason == "the mirror's lag is 7.2 s, the limit is 5 s"
+    for _ in range(5):
+        clock.advance(1)
+        assert limit.pause() is not None
+
+    lag = 5.0
+    clock.advance(1)
+    assert limit.pause() is None
+
+
+def test_of_several_throttles_the_longest_pause_is_heard() -> None:
+    clock = FakeClock()
+    rate, load = RateLimit(10, clock=clock), LoadLimit(1.0, lambda: 0.0, clock=clock)
+    both = Throttles([rate, load])
+    assert both.pause() is None
+
+    both.copied(100, 0.1)
+
+    pause = both.pause()
+    assert pause is not None
+    assert "10 rows/s" in pause.reason
+    assert Throttles().pause() is None

@@ -1,0 +1,106 @@
+"""`PastReader`: chunks of rows out of Postgres by COPY, as encoded cells, in row-key order.
+
+A chunk is one transaction that reads as of one snapshot, so no row is torn, and the epoch of the authority row is of
+that snapshot, too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import suppress
+from functools import partial
+from typing import TypeVar
+
+import psycopg2
+
+from tripstore.backends.postgres.cells.chunk_reading import ChunkReading
+from tripstore.backends.postgres.cells.copied_lines import TooMuch
+from tripstore.backends.postgres.cells.past_sources import PastSources, past_sources
+from tripstore.backends.postgres.cells.reach import reach
+from tripstore.backends.postgres.codec.codec import ColumnCodec
+from tripstore.backends.postgres.codec.columnar import ColumnarCodec
+from tripstore.backends.postgres.codec.lookups import LookupCache
+from tripstore.backends.postgres.layout.layout import Layout
+from tripstore.backends.postgres.wire.past_connection import PastConnection, past_connection
+from tripstore.backends.postgres.wire.translation import Again, ConnectionLost, translate
+from tripstore.handover.ports import Chunk, Past, Selection
+
+T = TypeVar("T")
+
+#: What COPY may send from one table for a chunk; with more the chunk is read again with fewer rows.
+BYTES_PER_CHUNK = 16 * 1024 * 1024
+
+_BEGIN = "BEGIN ISOLATION LEVEL REPEATABLE READ, READ ONLY; SELECT epoch FROM tripstore.authority"
+
+
+class PastReader:
+    """Reads chunks on a connection of its own. For one thread at a time."""
+
+    def __init__(self, url: str, layout: Layout, *, statement_seconds: float = 60.0) -> None:
+        self._url = url
+        self._layout = layout
+        self._statement_seconds = statement_seconds
+        self._connection: PastConnection | None = None
+        self._lookups = LookupCache(layout)
+        self._codecs = {
+            name: ColumnarCodec(column, ColumnCodec(column, self._lookups), self._lookups)
+            for name, column in layout.columns.items()
+        }
+        self._sources: tuple[tuple[str, ...] | None, PastSources] = (None, past_sources(layout, None))
+
+    def read(self, chunk: Chunk) -> Past:
+        """Read a chunk. With bodies too large for one it is shorter than was asked for."""
+        rows = chunk.rows
+        while True:
+            try:
+                return self._run(partial(self._read, chunk=chunk._replace(rows=rows)))
+            except TooMuch as cut:
+                self.close()  # half of a COPY is unread
+                rows = max(min(rows // 2, rows * BYTES_PER_CHUNK // (2 * cut.bytes)), 1)
+
+    def close(self) -> None:
+        """Close the connection; the next chunk makes another."""
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            with suppress(psycopg2.Error):
+                connection.driver.close()
+
+    def _run(self, verb: Callable[[PastConnection], T]) -> T:
+        """On the connection, once more on a new one when the old one was dead."""
+        is_new = self._connection is None
+        while True:
+            if self._connection is None:
+                self._connection = past_connection(self._url, statement_seconds=self._statement_seconds)
+            try:
+                return verb(self._connection)
+            except psycopg2.Error as error:
+                self.close()
+                ours = translate(error, None)
+                if isinstance(ours, Again) or (isinstance(ours, ConnectionLost) and not is_new):
+                    is_new = True
+                    continue
+                raise ours from error
+
+    def _read(self, connection: PastConnection, chunk: Chunk) -> Past:
+        sources = self._sources_of(chunk.selection)
+        with connection.driver.cursor() as cursor:
+            cursor.execute(_BEGIN)
+            ((epoch,),) = cursor.fetchall()
+            reading = ChunkReading(cursor, self._lookups, None if chunk.rows == 1 else BYTES_PER_CHUNK)
+            rows, after = reach(reading.rows_of, sources, chunk, connection.search_path)
+            if rows is not None:
+                for table in sources.tables:
+                    reading.table(table, rows, self._codecs[table.column.name], chunk.selection.columns)
+                reading.tombs(sources.tombs, rows)
+                reading.own_cells(sources.cells, rows)
+            if chunk.after is None and chunk.selection.where is None and chunk.keys is None:
+                reading.without_uuid(self._layout, sources.tables)
+            cursor.execute("COMMIT")
+        return reading.past(epoch, after)
+
+    def _sources_of(self, selection: Selection) -> PastSources:
+        columns, sources = self._sources
+        if selection.columns != columns:
+            sources = past_sources(self._layout, selection.columns)
+            self._sources = (selection.columns, sources)
+        return sources

@@ -1,0 +1,114 @@
+"""`reach`: which rows a chunk is made of. So many of the parent's table, and not too many of the others.
+
+Rows that are only in other tables, those of deleted parents among them, lie between the parent's row keys and are read
+with them; where there are very many the chunk ends sooner.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+from uuid import UUID
+
+from tripstore.backends.postgres.cells.past_sources import PastSources
+from tripstore.backends.postgres.cells.rows import escaped, quoted_uuid
+from tripstore.backends.postgres.codec.lookups import RowsOf
+from tripstore.backends.postgres.wire.connections import RENDERING
+from tripstore.handover.ports import Chunk
+
+#: Rows of a child table, or cells of our own, in one chunk, for each of its row keys.
+ROWS_PER_KEY = 16
+#: Of the parent's table, for each row that is wanted, when a predicate chooses them.
+LOOKED_AT_PER_ROW = 20
+
+_LAST = UUID(int=2**128 - 1)
+
+# Indexes hold the order; a sort would read all that is left of the table, for each chunk.
+_IN_ORDER = "SET LOCAL enable_sort = off; "
+_SET_PATH = "SELECT pg_catalog.set_config('search_path', %s, true)"
+_END = """\
+WITH reached AS MATERIALIZED (SELECT COALESCE(
+    (SELECT {key} FROM {table} WHERE {within} ORDER BY {key} OFFSET {skipped} LIMIT 1), {upto}) AS key)
+SELECT {ends}::pg_catalog.text FROM reached"""
+_OTHER_END = "(SELECT {key} FROM {table} WHERE {where} AND {within} AND {key} <= reached.key ORDER BY {key} {offset})"
+_CHOSEN = """\
+SELECT {key}::pg_catalog.text FROM {table} WHERE {within} AND (
+{where}
+) ORDER BY {key} LIMIT {rows}"""
+
+
+class Rows(NamedTuple):
+    """Row keys, as a condition of SQL: a range, or a list."""
+
+    after: UUID | None
+    upto: UUID
+    keys: tuple[UUID, ...] | None = None
+
+    def within(self, key: str) -> str:
+        """The condition on a row key, which is an expression."""
+        if self.keys is not None:
+            return f"{key} = ANY ('{{{','.join(map(str, self.keys))}}}'::pg_catalog.uuid[])"
+        above = "" if self.after is None else f"{key} > {quoted_uuid(self.after)} AND "
+        return f"{above}{key} <= {quoted_uuid(self.upto)}"
+
+
+def reach(rows_of: RowsOf, sources: PastSources, chunk: Chunk, search_path: str) -> tuple[Rows | None, UUID | None]:
+    """The rows of a chunk, None: there are none; and where the next one begins, None: it was the last.
+
+    A predicate is read under this search path.
+    """
+    upto = chunk.upto or _LAST
+    if chunk.keys is not None:
+        return _listed(sorted(key for key in chunk.keys if chunk.after is None or key > chunk.after), chunk.rows)
+    if chunk.selection.where is not None:
+        return _chosen(rows_of, sources, chunk, upto, search_path)
+    end = _end(rows_of, sources, Rows(chunk.after, upto), chunk.rows, ROWS_PER_KEY * chunk.rows)
+    return Rows(chunk.after, end), end if end < upto else None
+
+
+def _listed(keys: list[UUID], limit: int) -> tuple[Rows | None, UUID | None]:
+    if not keys:
+        return None, None
+    taken = tuple(keys[:limit])
+    return Rows(None, taken[-1], taken), taken[-1] if len(keys) > limit else None
+
+
+def _chosen(
+    rows_of: RowsOf, sources: PastSources, chunk: Chunk, upto: UUID, search_path: str
+) -> tuple[Rows | None, UUID | None]:
+    """A predicate that few rows meet must not read the whole table for one chunk."""
+    window = Rows(chunk.after, upto)
+    end = _end(rows_of, sources, window, LOOKED_AT_PER_ROW * chunk.rows, None)
+    parent = sources.parent
+    within = Rows(chunk.after, end).within(parent.key)
+    statement = _CHOSEN.format(
+        key=parent.key, table=parent.table, within=within, where=chunk.selection.where, rows=chunk.rows
+    )
+    rows_of(_SET_PATH, (search_path,))
+    keys = tuple(UUID(key) for (key,) in rows_of(escaped(_IN_ORDER + statement), ()))
+    rows_of(_SET_PATH, (RENDERING["search_path"],))
+    if len(keys) == chunk.rows:
+        end = keys[-1]
+    return Rows(chunk.after, end, keys) if keys else None, end if end < upto else None
+
+
+def _end(rows_of: RowsOf, sources: PastSources, window: Rows, parents: int, others: int | None) -> UUID:
+    """The row key that so many rows of the parent's table reach to, and no more than so many of any other."""
+    parent = sources.parent
+    ends = ["reached.key"]
+    for source in sources.others() if others is not None else ():
+        within = window.within(source.key) if window.after is None else f"{source.key} > {quoted_uuid(window.after)}"
+        ends.append(
+            _OTHER_END.format(
+                key=source.key, table=source.table, where=source.where, within=within, offset=f"OFFSET {others} LIMIT 1"
+            )
+        )
+    statement = _END.format(
+        key=parent.key,
+        table=parent.table,
+        within=window.within(parent.key),
+        skipped=parents - 1,
+        upto=quoted_uuid(window.upto),
+        ends=f"LEAST({', '.join(ends)})",
+    )
+    ((end,),) = rows_of(escaped(_IN_ORDER + statement), ())
+    return UUID(end)

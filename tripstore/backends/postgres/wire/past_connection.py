@@ -1,0 +1,62 @@
+"""The connection of a long copy: synchronous, since the driver knows COPY on no other; it reads and never writes."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import psycopg2
+from psycopg2.extensions import connection as Connection  # noqa: N812  # the driver's class has a small letter
+
+from tripstore.backends.postgres.wire.connections import CONNECT_SECONDS, MEANING, RENDERING, as_options, rows
+from tripstore.backends.postgres.wire.translation import translate_connect
+
+#: A process that was stopped half-way through a chunk must not hold the server's horizon for longer.
+IDLE_SECONDS = 30
+
+_PIN = "SELECT pg_catalog.current_setting('search_path'), pg_catalog.set_config('search_path', %s, false)"
+
+
+class PastConnection(NamedTuple):
+    """Autocommit: transactions begin and end by SQL."""
+
+    driver: Connection
+    #: What the role's sessions have before ours is pinned: a predicate of the company's may rely on it.
+    search_path: str
+
+
+def past_connection(url: str, *, statement_seconds: float) -> PastConnection:
+    """Connect with the settings that make texts of values independent of the role."""
+    pinned = RENDERING["search_path"]
+    settings = as_options(
+        {name: value for name, value in (RENDERING | MEANING).items() if name != "search_path"}
+        | _settings(statement_seconds)
+    )
+    try:
+        connection = psycopg2.connect(
+            url,
+            connect_timeout=CONNECT_SECONDS,
+            application_name="tripstore backfill",
+            options=settings,
+            keepalives_idle=10,
+            keepalives_interval=5,
+            keepalives_count=3,
+        )
+        connection.autocommit = True
+        found = rows(connection, _PIN, (pinned,))
+    except psycopg2.Error as error:
+        raise translate_connect(error) from error
+    return PastConnection(connection, found[0][0])
+
+
+def _settings(statement_seconds: float) -> dict[str, str]:
+    return {
+        "statement_timeout": str(max(round(statement_seconds * 1000), 1)),
+        "idle_in_transaction_session_timeout": str(IDLE_SECONDS * 1000),
+        "lock_timeout": "1000",
+        "default_transaction_read_only": "on",
+        # A chunk is a small part of each table, whatever a statistic of yesterday says.
+        "enable_seqscan": "off",
+        # One core of the company's server per process, and no more.
+        "max_parallel_workers_per_gather": "0",
+        "jit": "off",
+    }

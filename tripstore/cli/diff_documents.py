@@ -1,0 +1,243 @@
+"""Diffs as JSON documents, and on screens."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterator, Mapping
+from uuid import UUID
+
+import msgspec
+from rich.console import RenderableType
+from rich.text import Text
+
+from schemaless_core.control.jobs import JobState, StoredFinding
+from tripstore.cli.exits import Exit
+from tripstore.cli.job_documents import ProgressDocument
+from tripstore.cli.job_screens import progress_line
+from tripstore.cli.tables import table
+from tripstore.diffing.rechecking import Rechecked
+from validation.differences import Difference, from_finding
+
+
+class ComparedDocument(msgspec.Struct, frozen=True):
+    """What came of one kind of comparison. What was not compared is part of no other number."""
+
+    equal: int
+    missing: int
+    extra: int
+    differs: int
+    not_compared: int
+
+
+class IndexesDocument(msgspec.Struct, frozen=True):
+    """Entries held against cells, and answers of both stores against each other."""
+
+    entries: int
+    missing: int
+    stale: int
+    different: int
+    answers: int
+    answers_differ: int
+    not_compared: int
+
+
+class DiffDocument(msgspec.Struct, frozen=True):
+    """A diff: the JSON document of `start`, `resume` and `status`."""
+
+    progress: ProgressDocument
+    source: str
+    target: str
+    #: The latest cells; `in_flight` are those of the equal ones that differed at first.
+    cells: ComparedDocument
+    in_flight: int
+    #: Versions below the latest.
+    older: ComparedDocument
+    #: Rows that went through the independent decoder; `not_compared` were not in Schemaless.
+    decoder: ComparedDocument
+    indexes: IndexesDocument
+    #: Differences of all kinds that nothing has solved yet.
+    open: int
+    solved: int
+    #: Findings beyond those that a job keeps; they are counted, and stand in the key list.
+    left_out: int
+    is_equal: bool
+
+    @property
+    def exit(self) -> Exit:
+        """Differences weigh more than what is not compared, and that more than what is not done."""
+        if self.open:
+            return Exit.FAILED
+        if not self.progress.is_done:
+            return Exit.FAILED if self.progress.job.state == JobState.CANCELLED else Exit.INTERRUPTED
+        return Exit.NOT_VERIFIED if self.cells.not_compared or self.indexes.not_compared else Exit.FINE
+
+
+class DifferenceDocument(msgspec.Struct, frozen=True):
+    """A finding of a diff, and how to look at it. Null: the store has none."""
+
+    id: int
+    kind: str
+    row_key: UUID | None
+    column: str | None
+    from_ref_key: int | None
+    to_ref_key: int | None
+    path: str
+    is_older: bool
+    seen_by: str
+    is_open: bool
+    command: str
+
+
+class DifferencesDocument(msgspec.Struct, frozen=True):
+    """The JSON document of `show`."""
+
+    job: str
+    differences: list[DifferenceDocument]
+    is_complete: bool
+
+
+class RecheckDocument(msgspec.Struct, frozen=True):
+    """The JSON document of `recheck`."""
+
+    looked_at: int
+    solved: int
+    remaining: int
+    not_compared: int
+
+
+def diff_document(progress: ProgressDocument) -> DiffDocument:
+    counts = progress.counts
+    spec = progress.job.spec
+    cells, is_done = _compared(counts, ""), progress.is_done
+    return DiffDocument(
+        progress,
+        str(spec.get("source", "postgres")),
+        str(spec.get("target", "schemaless")),
+        cells,
+        counts.get("in_flight", 0),
+        _compared(counts, "older_"),
+        msgspec.structs.replace(_compared(counts, "decoder_"), not_compared=counts.get("decoder_skipped", 0)),
+        IndexesDocument(
+            *(
+                counts.get(f"index_{name}", 0)
+                for name in ("entries", "missing", "stale", "different", "answers", "answers_differ", "not_compared")
+            )
+        ),
+        counts.get("open", 0),
+        counts.get("solved", 0),
+        counts.get("findings_left_out", 0),
+        is_done and not counts.get("open", 0) and not cells.not_compared,
+    )
+
+
+def difference_document(found: StoredFinding) -> DifferenceDocument:
+    each = from_finding(found)
+    if each is None:
+        index, value = found.body.get("index"), found.body.get("shard_value")
+        command = shlex.join(["tripstore", "index", "verify" if value is None else "query", str(index)])
+        command = command if value is None else f"{command} {shlex.quote(str(value))}"
+        path = str(found.body.get("path") or found.body.get("class") or "")
+        return DifferenceDocument(
+            found.id, found.kind, found.row_key, None, None, None, path, False, "", found.is_open, command
+        )
+    return DifferenceDocument(
+        found.id,
+        found.kind,
+        each.row_key,
+        each.column_name,
+        each.from_ref_key,
+        each.to_ref_key,
+        each.path,
+        each.is_older,
+        each.seen_by,
+        found.is_open,
+        _command(each),
+    )
+
+
+def recheck_document(done: Rechecked) -> RecheckDocument:
+    return RecheckDocument(done.looked_at, done.solved, len(done.remaining), done.not_compared)
+
+
+def diff_screen(seen: DiffDocument) -> Iterator[RenderableType]:
+    """What was compared, and what came of it."""
+    yield Text(f"{progress_line(seen.progress)}, {seen.progress.job.state}", style="bold")
+    yield Text(f"{seen.source} → {seen.target}: what the target has, held against the source")
+    rows = [_row("latest cells", seen.cells)]
+    rows += [
+        _row(name, each)
+        for name, each in (("older versions", seen.older), ("independent decoder", seen.decoder))
+        if any(msgspec.structs.astuple(each))
+    ]
+    yield table(("", "equal", "missing", "extra", "differs", "not compared"), rows)
+    indexes = seen.indexes
+    if any(msgspec.structs.astuple(indexes)):
+        wrong = indexes.missing + indexes.stale + indexes.different + indexes.answers_differ
+        yield Text(
+            f"indexes: {indexes.entries:,} entries, {indexes.answers:,} answers; {wrong:,} differ,"
+            f" {indexes.not_compared:,} not compared",
+            style="bold red" if wrong else "",
+        )
+    if seen.in_flight:
+        yield Text(f"{seen.in_flight:,} cells were on their way at first, and are equal", style="dim")
+    yield from _verdict(seen)
+    yield from (Text(advice, style="bold red") for advice in seen.progress.advice)
+
+
+def differences_screen(found: list[DifferenceDocument]) -> RenderableType:
+    """Each with its place and a command."""
+    rows = [
+        (
+            str(each.id),
+            each.kind if each.is_open else f"{each.kind}, solved",
+            "/".join(str(part) for part in (each.row_key, each.column) if part is not None),
+            _versions(each),
+            each.path,
+            each.command,
+        )
+        for each in found
+    ]
+    return table(("finding", "class", "row", "versions", "path", "look at it"), rows)
+
+
+def _verdict(seen: DiffDocument) -> Iterator[RenderableType]:
+    job = seen.progress.job.job
+    if seen.open:
+        yield Text(f"{seen.open:,} differences are open; `tripstore diff show {job}` lists them", style="bold red")
+        if seen.left_out:
+            hint = "`tripstore diff start --keys FILE` writes all"
+            yield Text(f"{seen.left_out:,} of them are counted and not kept; {hint}", style="yellow")
+    if seen.cells.not_compared:
+        count = f"{seen.cells.not_compared:,} cells were not compared"
+        yield Text(f"{count}; `tripstore diff recheck {job}` looks at them again", style="yellow")
+    if not seen.progress.is_done:
+        yield Text(f"not done: `tripstore diff resume {job}` goes on where it was", style="yellow")
+    elif seen.is_equal:
+        yield Text("equal", style="bold green")
+
+
+def _row(name: str, each: ComparedDocument) -> tuple[str | Text, ...]:
+    wrong = [
+        Text(f"{count:,}", style="bold red" if count else "") for count in (each.missing, each.extra, each.differs)
+    ]
+    return (
+        name,
+        f"{each.equal:,}",
+        *wrong,
+        Text(f"{each.not_compared:,}", style="yellow" if each.not_compared else ""),
+    )
+
+
+def _versions(each: DifferenceDocument) -> str:
+    ours, theirs = ("–" if version is None else str(version) for version in (each.from_ref_key, each.to_ref_key))
+    return "" if each.column is None else f"{ours} / {theirs}"
+
+
+def _compared(counts: Mapping[str, int], prefix: str) -> ComparedDocument:
+    names = ("equal", "missing", "extra", "differs", "not_compared")
+    return ComparedDocument(*(counts.get(f"{prefix}{name}", 0) for name in names))
+
+
+def _command(each: Difference) -> str:
+    words = ["tripstore", "cell", "history" if each.is_older else "get", str(each.row_key), each.column_name]
+    return shlex.join(words)

@@ -1,0 +1,63 @@
+"""The jobs that `status` and `doctor` tell of: those that have not ended, and what the last ones left to see to."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from rich.console import RenderableType
+from rich.text import Text
+
+from schemaless_core.control.jobs import Job, Jobs, JobState
+from schemaless_core.datastore import Datastore
+from schemaless_core.doctor import Finding, Role
+from schemaless_core.engine.base import Fact
+from schemaless_core.errors import InvalidServer, SchemaMissing, Unavailable
+from tripstore.cli.job_documents import ProgressDocument, progress_document
+from tripstore.cli.job_screens import left_over, progress_line
+
+_GOES_ON = (JobState.RUNNING, JobState.PAUSED)
+
+
+def look_at_jobs(datastore: Datastore) -> list[ProgressDocument]:
+    """The newest first. That the control database is down is said elsewhere."""
+    jobs = Jobs(datastore.control)
+    try:
+        return [
+            seen for job in _worth_telling(jobs.all()) if _is_news(seen := progress_document(jobs.progress(job.id)))
+        ]
+    except (Unavailable, InvalidServer, SchemaMissing):
+        return []
+
+
+def jobs_lines(seen: Sequence[ProgressDocument]) -> Iterator[RenderableType]:
+    """One line for each, and what is wrong with it."""
+    for each in seen:
+        why = f" ({each.job.why})" if each.job.why else ""
+        yield Text(f"{progress_line(each)}, {each.job.state}{why}", style="" if each.is_fine else "yellow")
+        if each.open:
+            yield Text(left_over(each), style="bold red")
+        yield from (Text(advice, style="bold red") for advice in each.advice)
+
+
+def job_findings(datastore: Datastore) -> list[Finding]:
+    """The same as the doctor says it."""
+    return [Finding(None, datastore.control.name, Role.CONTROL, _fact(each)) for each in look_at_jobs(datastore)]
+
+
+def _worth_telling(jobs: Sequence[Job]) -> Iterator[Job]:
+    """Those that have not ended, and the last one of each kind."""
+    kinds: set[str] = set()
+    for job in jobs:
+        if job.state in _GOES_ON or job.kind not in kinds:
+            yield job
+        kinds.add(job.kind)
+
+
+def _is_news(seen: ProgressDocument) -> bool:
+    return seen.job.state in _GOES_ON or not seen.is_fine
+
+
+def _fact(seen: ProgressDocument) -> Fact:
+    advice = [*seen.advice, *([left_over(seen)] if seen.open else [])]
+    why = f" ({seen.job.why})" if seen.job.why else ""
+    return Fact(seen.job.job, f"{seen.job.state}{why}", seen.is_fine, advice="; ".join(advice))

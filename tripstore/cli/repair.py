@@ -1,0 +1,230 @@
+"""`tripstore repair`: what a diff found is shown with what would be done about it, done, and looked at again."""
+
+from __future__ import annotations
+
+import signal
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import click
+
+from schemaless_core.control.jobs import LAST, Job, JobState
+from schemaless_core.errors import InvalidRequest
+from schemaless_core.indexes.verify import Report
+from tripstore.cli.documents import print_document
+from tripstore.cli.exits import Exit
+from tripstore.cli.options import Command, Settings, json_option, pass_settings
+from tripstore.cli.progress import progress
+from tripstore.cli.questions import Refused, ask, yes_option
+from tripstore.cli.repair_documents import (
+    HolesDocument,
+    RepairDocument,
+    holes_document,
+    plan_document,
+    repair_document,
+)
+from tripstore.cli.repair_screens import print_holes, print_plan, print_repair
+from tripstore.repairing.job import RepairRunner, begin
+from tripstore.repairing.opening import Repairs
+from tripstore.repairing.repairing import AuthorityMoved
+from tripstore.repairing.targets import Target, indexes_of, of_job, targets_of
+from validation.keylist import read_key_list
+from validation.repair import Action
+
+#: Targets whose plan is shown; of more the rest is only counted.
+PLAN_MAX = 10_000
+
+
+@click.command(cls=Command)
+@click.option(
+    "--diff",
+    "source",
+    default=LAST,
+    show_default=True,
+    metavar="JOB|FILE",
+    help="The diff whose open differences are repaired, or a key list that one wrote.",
+)
+@click.option("--dry-run", is_flag=True, help="Say of each cell what it would be, and change nothing.")
+@click.option(
+    "--resume", "resumed", metavar="JOB", help="Go on with a repair that was interrupted; `last` is the newest."
+)
+@click.option(
+    "--holes",
+    "is_of_holes",
+    is_flag=True,
+    help="Close holes in the shards' logs of which nobody knows what stood there.",
+)
+@click.option(
+    "--mend-authority",
+    is_flag=True,
+    help="Where the bytes of Schemaless as the authority are no canonical JSON, take those of Postgres.",
+)
+@yes_option
+@json_option
+@pass_settings
+def repair(
+    settings: Settings,
+    source: str,
+    dry_run: bool,
+    resumed: str | None,
+    is_of_holes: bool,
+    mend_authority: bool,
+    yes: bool,
+    as_json: bool,
+) -> Exit:
+    """Make the mirror equal to the authority again, cell by cell, and look at each once more.
+
+    What the authority has with a version is lifted above the mirror's highest and carried anew; what is missing is put,
+    into a hole of the shard's log if there is one; only bytes that are corrupt or extra are changed where they stand,
+    with a line in the audit table of their server. Exit code 1 when cells are left to a person, 3 when some never
+    rested. --dry-run: 1 when there is something to repair.
+
+    \b
+    Example:
+      tripstore diff start
+      tripstore repair --dry-run
+      tripstore repair --yes
+    """
+    if resumed is not None and (dry_run or is_of_holes or source != LAST):
+        raise click.UsageError("--resume goes on with what was begun: leave the other options out.")
+    if settings.load().legacy is None:
+        raise InvalidRequest("There is no mirror to repair: the configuration has no `legacy:`.", hint="Add it.")
+    with settings.connect() as store:
+        repairs = Repairs(store.facade)
+        try:
+            if is_of_holes:
+                return _close_holes(repairs, dry_run=dry_run, yes=yes, as_json=as_json)
+            if resumed is not None:
+                job = repairs.jobs.resume("repair", resumed)
+                return _run(repairs, job, as_json=as_json)
+            return _repair(repairs, source, dry_run=dry_run, mend_authority=mend_authority, yes=yes, as_json=as_json)
+        except AuthorityMoved as moved:
+            raise Refused(moved.message, hint=moved.hint) from moved
+
+
+def _repair(repairs: Repairs, source: str, *, dry_run: bool, mend_authority: bool, yes: bool, as_json: bool) -> Exit:
+    named, targets, indexes = _targets(repairs, source)
+    row = repairs.authority()
+    repairing = repairs.repairing(row.backend, may_mend_authority=mend_authority)
+    seen = repairing.plan(targets[:PLAN_MAX])
+    todo = [each for each in seen if each.step.action is not Action.NOTHING]
+    is_more = len(targets) > len(seen)
+    is_needed = bool(todo or indexes or is_more)
+    if not as_json:
+        print_plan(seen, len(targets), indexes)
+    elif dry_run or not is_needed:
+        print_document(plan_document(named, seen, len(targets), indexes))
+    if dry_run or not is_needed:
+        return Exit.FAILED if is_needed else Exit.FINE
+    ask(f"Repair {len(targets):,} cells of the mirror?", is_answered=yes)
+    job = begin(
+        repairs.jobs,
+        targets,
+        authority=row.backend,
+        source=named,
+        may_mend_authority=mend_authority,
+        indexes=indexes,
+    )
+    return _run(repairs, job, as_json=as_json)
+
+
+def _targets(repairs: Repairs, source: str) -> tuple[str, list[Target], list[str]]:
+    """What is to be repaired, and what that is called: cells of a diff or a key list, and indexes of a diff."""
+    path = Path(source)
+    if source != LAST and path.is_file():
+        return str(path), targets_of(read_key_list(path)), []
+    job = repairs.jobs.find("diff", source)
+    counts = repairs.jobs.progress(job.id).counts
+    if left_out := counts.get("findings_left_out", 0):
+        hint = "`diff start --keys FILE` writes all of them: give that file as --diff."
+        click.echo(f"{job.id} keeps a sample; {left_out:,} more differences are not among it. {hint}", err=True)
+    cells = dict.fromkeys([*targets_of(of_job(repairs.jobs, job.id)), *repairs.conflicts()])
+    return job.id, list(cells), indexes_of(repairs.jobs, job.id)
+
+
+def _run(repairs: Repairs, job: Job, *, as_json: bool) -> Exit:
+    """Serve the job here until it is done; Ctrl-C ends it after the part at hand."""
+    with _stopping() as stop, progress("repaired") as advance:
+        total, done = int(str(job.spec["targets"])), 0
+
+        def tell(targets: int) -> None:
+            nonlocal done
+            done += targets
+            advance(done, total)
+
+        runner = RepairRunner(repairs.jobs, job.id, repairs.of_job(job), tell=tell)
+        runner.run(stop)
+    seen = repairs.jobs.progress(job.id)
+    findings = repairs.jobs.findings(job.id)
+    reports = _rebuilt(repairs, job) if seen.job.state is JobState.DONE else []
+    rechecked = repairs.recheck(diff) if seen.job.state is JobState.DONE and (diff := _diff_of(job)) else None
+    document = repair_document(seen, findings, runner.actions, reports, rechecked)
+    if as_json:
+        print_document(document)
+    else:
+        print_repair(document)
+    return _exit(seen.job.state, document)
+
+
+def _rebuilt(repairs: Repairs, job: Job) -> list[Report]:
+    """The indexes of the diff, after the cells that their entries are made of."""
+    names = job.spec.get("indexes")
+    assert isinstance(names, list)
+    return [repairs.rebuild_index(str(name)) for name in names]
+
+
+def _diff_of(job: Job) -> str:
+    """The diff whose findings were repaired; "": it was a key list."""
+    named = str(job.spec["of"])
+    return named if named.startswith("diff-") else ""
+
+
+def _exit(state: JobState, document: RepairDocument) -> Exit:
+    if state is not JobState.DONE:
+        click.echo(f"`tripstore repair --resume {document.job}` goes on.", err=True)
+        return Exit.INTERRUPTED
+    if (
+        document.left
+        or (document.recheck and document.recheck.remaining)
+        or any(each.differences > each.repaired for each in document.indexes)
+    ):
+        return Exit.FAILED
+    is_unknown = document.not_compared or any(each.not_compared for each in document.indexes)
+    return Exit.NOT_VERIFIED if is_unknown else Exit.FINE
+
+
+def _close_holes(repairs: Repairs, *, dry_run: bool, yes: bool, as_json: bool) -> Exit:
+    holes = repairs.holes()
+    count = sum(len(each) for each in holes.values())
+    if count and not dry_run:
+        if not as_json:
+            print_holes(holes_document(holes, is_closed=False))
+        ask(
+            f"Let readers pass {count:,} holes for ever? Compare and repair first: a cell may belong there.",
+            is_answered=yes,
+        )
+        repairs.close(holes)
+    document: HolesDocument = holes_document(holes, is_closed=bool(count) and not dry_run)
+    if as_json:
+        print_document(document)
+    else:
+        print_holes(document)
+    return Exit.FAILED if count and dry_run else Exit.FINE
+
+
+@contextmanager
+def _stopping() -> Iterator[threading.Event]:
+    """An event that Ctrl-C and SIGTERM set: what is at hand is finished."""
+    stop = threading.Event()
+
+    def end(_number: int, _frame: object) -> None:
+        stop.set()
+
+    before = {number: signal.signal(number, end) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield stop
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

@@ -1,0 +1,130 @@
+"""The JSON documents of `tripstore repair`."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from uuid import UUID
+
+import msgspec
+
+from schemaless_core.control.jobs import Progress, StoredFinding
+from schemaless_core.indexes.verify import Report
+from tripstore.cli.diff_documents import RecheckDocument, recheck_document
+from tripstore.diffing.rechecking import Rechecked
+from tripstore.repairing.repairing import Seen
+from validation.repair import Action
+
+
+class StepDocument(msgspec.Struct, frozen=True):
+    """What is to be done about one cell. `ref_key` is the one that it is done to."""
+
+    row_key: UUID
+    column: str
+    ref_key: int
+    action: str
+    why: str
+
+
+class PlanDocument(msgspec.Struct, frozen=True):
+    """The document of `--dry-run`. `targets` counts all; `steps` may be the first of them only."""
+
+    diff: str
+    targets: int
+    actions: dict[str, int]
+    steps: list[StepDocument]
+    #: Whose entries are held against the cells and made right.
+    indexes: list[str]
+
+
+class LeftDocument(msgspec.Struct, frozen=True):
+    """A cell that is not equal: left to a person, or busy."""
+
+    kind: str
+    row_key: UUID | None
+    column: str | None
+    ref_key: int | None
+    why: str
+
+
+class IndexDocument(msgspec.Struct, frozen=True):
+    """An index whose entries were held against the cells."""
+
+    index: str
+    differences: int
+    repaired: int
+    not_compared: int
+
+
+class RepairDocument(msgspec.Struct, frozen=True):
+    """The document of a repair. `actions` are those of this command; the other numbers are the job's, and exact."""
+
+    job: str
+    state: str
+    rows: int
+    equal: int
+    left: int
+    not_compared: int
+    actions: dict[str, int]
+    findings: list[LeftDocument]
+    indexes: list[IndexDocument]
+    #: Of the findings of the diff; null: it was a key list, or the repair is not done.
+    recheck: RecheckDocument | None
+
+
+class HoleDocument(msgspec.Struct, frozen=True):
+    """Holes in the log of a shard."""
+
+    shard: int
+    added_ids: list[int]
+
+
+class HolesDocument(msgspec.Struct, frozen=True):
+    """The document of `--holes`."""
+
+    is_closed: bool
+    holes: list[HoleDocument]
+
+
+def plan_document(diff: str, seen: Sequence[Seen], targets: int, indexes: Sequence[str]) -> PlanDocument:
+    steps = [
+        StepDocument(
+            each.step.key.row_key,
+            each.step.key.column_name,
+            each.step.key.ref_key,
+            each.step.action.value,
+            each.step.why,
+        )
+        for each in seen
+    ]
+    return PlanDocument(diff, targets, dict(Counter(step.action for step in steps)), steps, list(indexes))
+
+
+def repair_document(
+    seen: Progress,
+    findings: Sequence[StoredFinding],
+    actions: Mapping[Action, int],
+    reports: Sequence[Report],
+    rechecked: Rechecked | None,
+) -> RepairDocument:
+    counts = seen.counts
+    left = [
+        LeftDocument(each.kind, each.row_key, each.column_name, each.ref_key, str(each.body.get("why") or ""))
+        for each in findings
+    ]
+    return RepairDocument(
+        job=seen.job.id,
+        state=seen.job.state.value,
+        rows=counts.get("rows", 0),
+        equal=counts.get("equal", 0),
+        left=counts.get("left", 0),
+        not_compared=counts.get("not_compared", 0),
+        actions={action.value: count for action, count in actions.items()},
+        findings=left,
+        recheck=None if rechecked is None else recheck_document(rechecked),
+        indexes=[IndexDocument(each.index, each.differences, each.repaired, each.not_compared) for each in reports],
+    )
+
+
+def holes_document(holes: Mapping[int, Sequence[int]], *, is_closed: bool) -> HolesDocument:
+    return HolesDocument(is_closed, [HoleDocument(shard, list(ids)) for shard, ids in sorted(holes.items())])

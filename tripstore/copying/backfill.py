@@ -1,0 +1,150 @@
+"""`Backfill`: begins jobs that copy the past, and makes the runners that serve them. One per facade."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+from uuid import UUID
+
+import msgspec
+
+from backfill.chunks import ChunkSize
+from backfill.quarantine import open_rows
+from backfill.runner import Runner, RunnerSettings
+from backfill.throttle import Throttle
+from schemaless_core.canonical import Json
+from schemaless_core.control.jobs import Job, Jobs
+from schemaless_core.errors import InvalidRequest
+from tripstore.backends.postgres.handover.queue import Queue
+from tripstore.config import BackfillConfig
+from tripstore.copying.limits import throttles
+from tripstore.copying.portions import lists
+from tripstore.copying.postgres import PostgresCopying
+from tripstore.copying.standing import Standing
+from tripstore.facade.facade import Facade
+
+KIND = "backfill"
+
+
+class Wanted(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What is to be copied, and how: the job's spec. What is not said stands in the configuration."""
+
+    #: SQL over a row of the parent's table, which is `t`.
+    where: str | None = None
+    columns: list[str] | None = None
+    #: Why only these row keys, which stand in the parts: a file's name, a job's id.
+    keys_from: str | None = None
+    #: The job whose quarantine is tried again.
+    retry_of: str | None = None
+    chunk_rows: int | None = None
+    rate: int | None = None
+    postgres_load_max: float | None = None
+    verify: float | None = None
+    #: Of the command that began it; they share the rate.
+    processes: int | None = None
+
+    @property
+    def is_partial(self) -> bool:
+        return any(each is not None for each in (self.where, self.columns, self.keys_from, self.retry_of))
+
+
+EVERYTHING = Wanted()
+
+
+class Plan(msgspec.Struct, frozen=True):
+    """What `begin` would do."""
+
+    spec: dict[str, Json]
+    parts: list[Json]
+    #: About how many rows; of a list of keys, exactly.
+    estimate: int
+
+
+class Backfill:
+    """Needs a legacy store."""
+
+    def __init__(self, facade: Facade) -> None:
+        assert facade.duo is not None
+        assert facade.config.legacy is not None
+        self._duo = facade.duo
+        self._store = facade.store
+        self._config = facade.config.backfill
+        self._layout = facade.config.legacy.layout
+        self._standing = Standing(self._duo.legacy.database, self._duo.ports.control, facade.flags)
+        self.control = facade.store.control
+        self.jobs = Jobs(self.control)
+
+    def plan(self, wanted: Wanted, keys: Iterable[UUID] | None = None) -> Plan:
+        """What is to be copied, in parts; `CannotCopy` when it cannot be now."""
+        since = self._standing.capture_since()
+        self._standing.check_phase()
+        spec: dict[str, Json] = {**msgspec.to_builtins(wanted), "note": {"capture_since": since.isoformat()}}
+        spec["is_partial"] = wanted.is_partial or keys is not None
+        copying = self.copying(spec)
+        copying.check(spec)
+        estimate = copying.estimate(spec)
+        if keys is None:
+            return Plan({**spec, "estimate": estimate}, list(copying.plan(spec, self._config.parts)), estimate)
+        parts = lists(keys)
+        return _of_lists(spec, parts)
+
+    def begin(self, plan: Plan, *, is_detached: bool = False) -> Job:
+        """Begin the job; nothing is copied before somebody runs it."""
+        return self.jobs.create(KIND, plan.spec, plan.parts, is_detached=is_detached)
+
+    def plan_retry(self, job_id: str, wanted: Wanted = EVERYTHING) -> Plan:
+        """A job that copies the rows which another one has in quarantine, and answers for them."""
+        job = self.jobs.find(KIND, job_id)
+        findings = open_rows(self.jobs, job.id)
+        if not findings and self.jobs.findings(job.id, limit=1):
+            hint = "Mend the rows, then `tripstore backfill start` reads them."
+            raise InvalidRequest(f"What is in quarantine of {job.id} has no row key to copy it by.", hint=hint)
+        if not findings:
+            raise InvalidRequest(f"Nothing of {job.id} is in quarantine.", hint="`tripstore backfill list` shows all.")
+        base = self.plan(msgspec.structs.replace(wanted, retry_of=job.id), findings)
+        return _of_lists(base.spec, lists(findings, findings))
+
+    def runner(
+        self,
+        job: Job,
+        worker: str,
+        *,
+        processes: int | None = None,
+        is_patient: bool = False,
+    ) -> Runner:
+        """Serves a job in this thread, as one of so many processes. A patient one never gives up."""
+        wanted = msgspec.convert(job.spec, Wanted)
+        limits = self._limits(wanted)
+        settings = RunnerSettings(
+            lease_seconds=limits.lease_seconds,
+            verify_share=limits.verify,
+            patience_seconds=None if is_patient else limits.patience_seconds,
+        )
+        chunks = ChunkSize(wanted.chunk_rows, seconds=limits.chunk_seconds, most=limits.chunk_rows_max)
+        return Runner(
+            self.jobs,
+            self.copying(job.spec),
+            job,
+            worker,
+            chunks=chunks,
+            throttle=self._throttle(limits, processes or wanted.processes or 1),
+            settings=settings,
+        )
+
+    def copying(self, spec: dict[str, Json]) -> PostgresCopying:
+        """What copies for a job of this spec, in one thread."""
+        return PostgresCopying(
+            self._duo.legacy.database, self._layout, self._duo.ports, self._store.as_copier(), self._standing, spec
+        )
+
+    def _limits(self, wanted: Wanted) -> BackfillConfig:
+        said = {name: getattr(wanted, name) for name in ("rate", "postgres_load_max", "verify")}
+        return replace(self._config, **{name: value for name, value in said.items() if value is not None})
+
+    def _throttle(self, limits: BackfillConfig, processes: int) -> Throttle:
+        return throttles(limits, self._duo.legacy_mirror.database, Queue(self._layout), self._store, processes)
+
+
+def _of_lists(spec: dict[str, Json], parts: list[Json]) -> Plan:
+    rows = sum(len(part["keys"]) for part in parts if isinstance(part, dict) and isinstance(part["keys"], list))
+    return Plan({**spec, "estimate": rows}, parts, rows)

@@ -1,0 +1,152 @@
+"""`PostgresCopying`: the past of the legacy tables, copied chunk by chunk. The steps are those of the hand-over."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from typing import TypeVar
+from uuid import UUID
+
+from backfill.source import Copied, Spec
+from schemaless_core.canonical import Json
+from schemaless_core.cell import CellKey
+from schemaless_core.control.job_records import Finding
+from schemaless_core.deadline import Deadline
+from schemaless_core.encoded import EncodedCell
+from schemaless_core.errors import CellConflict, InvalidCell, SchemalessError
+from schemaless_core.failpoints import reach
+from tripstore.backends.postgres.cells.past_plan import check_selection, cuts, estimate
+from tripstore.backends.postgres.layout.layout import Layout
+from tripstore.backends.postgres.wire.database import LegacyDatabase
+from tripstore.backends.postgres.wire.wire import LegacyConnection
+from tripstore.copying.portions import Portion, ranges
+from tripstore.copying.standing import Standing
+from tripstore.copying.verify import Readable, verify
+from tripstore.handover.backfill import WRITE, CopiedChunk, copy_chunk
+from tripstore.handover.ports import Ports, Selection, Unreadable
+from tripstore.handover.steps import Step, run
+
+T = TypeVar("T")
+
+#: A sample of a table, or what the planner makes of a predicate.
+PLAN_SECONDS = 60.0
+
+
+class PostgresCopying:
+    """A `Copying` from Postgres to Schemaless. Belongs to one worker and one job."""
+
+    def __init__(
+        self,
+        database: LegacyDatabase,
+        layout: Layout,
+        ports: Ports,
+        store: Readable,
+        standing: Standing,
+        spec: Spec,
+        *,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._database = database
+        self._layout = layout
+        self._ports = ports
+        self._store = store
+        self._standing = standing
+        self._clock = clock
+        self._selection = selection_of(spec)
+        note = spec.get("note")
+        self._capture_since = str(note["capture_since"]) if isinstance(note, dict) else ""
+
+    def check(self, spec: Spec) -> None:
+        """Raise `InvalidRequest` when it asks for what is not there."""
+        self._ask(lambda connection: check_selection(connection, self._layout, selection_of(spec)))
+
+    def plan(self, spec: Spec, parts: int) -> Sequence[Json]:
+        """Ranges of row keys with about as many rows each."""
+        return ranges(self._ask(lambda connection: cuts(connection, self._layout, parts, selection_of(spec))))
+
+    def estimate(self, spec: Spec) -> int:
+        """About how many rows, as the planner sees it."""
+        return self._ask(lambda connection: estimate(connection, self._layout, selection_of(spec)))
+
+    def copy(self, bounds: Json, checkpoint: Json, rows: int, verify_share: float) -> Copied:
+        """Read, write, verify; nothing is kept of it here, so that it may be done again."""
+        self._standing.check(self._capture_since)
+        portion = Portion.of(bounds, checkpoint)
+        chunk = portion.chunk(rows, self._selection)
+        timing = _Timing(self._clock)
+        copied = run(copy_chunk(self._ports, chunk), timing.hear)
+        read_seconds, write_seconds = timing.ended()
+        reach("backfill.written")
+        past = copied.past
+        if not copied.is_whole:
+            return Copied(0, 0, checkpoint, is_end=False, is_again=True, why=_first_passing(copied))
+        problems = {each.position: each.error for each in copied.outcome.problems}
+        verified = verify(self._store, past.cells, problems, verify_share)
+        reach("backfill.verified")
+        refused = [_refused(past.cells[n], problem) for n, problem in problems.items()]
+        conflicts = [each for each in (*refused, *verified.findings) if each.kind == "conflict"]
+        through = portion.through(chunk, past.after)
+        return Copied(
+            rows=past.rows,
+            cells_equal=copied.outcome.equal - len(verified.findings),
+            checkpoint=portion.checkpoint(through, past.after),
+            is_end=portion.is_last(through, past.after),
+            conflicts=len(conflicts),
+            quarantined=(*map(_unreadable, past.unreadable), *refused, *verified.findings),
+            solved=portion.solved(through),
+            verified=verified.cells,
+            read_seconds=read_seconds,
+            write_seconds=write_seconds,
+        )
+
+    def _ask(self, verb: Callable[[LegacyConnection], T]) -> T:
+        return self._database.run(verb, Deadline(PLAN_SECONDS))
+
+
+class _Timing:
+    """How long reading took, and writing."""
+
+    def __init__(self, clock: Callable[[], float]) -> None:
+        self._clock = clock
+        self._begun = self._read = clock()
+
+    def hear(self, step: Step) -> None:
+        if step == WRITE:
+            self._read = self._clock()
+
+    def ended(self) -> tuple[float, float]:
+        return self._read - self._begun, self._clock() - self._read
+
+
+def selection_of(spec: Spec) -> Selection:
+    """What of the rows is copied, and of which."""
+    columns, where = spec.get("columns"), spec.get("where")
+    names = tuple(map(str, columns)) if isinstance(columns, list) else None
+    return Selection(names, str(where) if where else None)
+
+
+def key_of(cell: EncodedCell) -> CellKey:
+    return CellKey(UUID(bytes=cell.row_key), cell.column_name.decode(), cell.ref_key)
+
+
+def _first_passing(copied: CopiedChunk) -> str:
+    """Why it has to be copied again: what passes by itself."""
+    errors = (each.error for each in copied.outcome.problems)
+    return next(each.message for each in errors if not isinstance(each, CellConflict | InvalidCell))
+
+
+def _refused(cell: EncodedCell, problem: SchemalessError) -> Finding:
+    """What Schemaless will never take, or has otherwise."""
+    if isinstance(problem, InvalidCell):
+        return Finding("refused", *key_of(cell), {"reason": problem.reason, "field": problem.path})
+    return Finding("conflict", *key_of(cell), {"reason": problem.message})
+
+
+def _unreadable(found: Unreadable) -> Finding:
+    return Finding(
+        "unreadable",
+        found.row_key,
+        found.column_name,
+        found.ref_key,
+        {"reason": found.reason, "field": found.field},
+    )

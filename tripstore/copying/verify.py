@@ -1,0 +1,43 @@
+"""Whether what was written can be read, and is what was meant: a share of the rows is read once more and compared."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Collection, Sequence
+from typing import NamedTuple, Protocol
+from uuid import UUID
+
+from schemaless_core.control.job_records import Finding
+from schemaless_core.encoded import EncodedCell
+
+REASON = "what is read is not what was written"
+
+
+class Readable(Protocol):
+    """Where the cells are."""
+
+    def find_unequal(self, cells: Sequence[EncodedCell]) -> list[int]:
+        """The positions of those that are not there byte for byte."""
+        ...
+
+
+class Verified(NamedTuple):
+    """How many cells were read again, and which of them were not there as they had been written."""
+
+    cells: int
+    findings: tuple[Finding, ...]
+
+
+def verify(store: Readable, cells: Sequence[EncodedCell], passed: Collection[int], share: float) -> Verified:
+    """Compare the cells of a share of the rows; those at `passed` are known to be something else, and are left out."""
+    if share <= 0:
+        return Verified(0, ())
+    chosen = {key for key in {cell.row_key for cell in cells} if share >= 1 or random.random() < share}
+    wanted = [cell for n, cell in enumerate(cells) if cell.row_key in chosen and n not in passed]
+    unequal = store.find_unequal(wanted) if wanted else []
+    return Verified(len(wanted), tuple(_finding(wanted[n]) for n in unequal))
+
+
+def _finding(cell: EncodedCell) -> Finding:
+    row_key, name = UUID(bytes=cell.row_key), cell.column_name.decode()
+    return Finding("conflict", row_key, name, cell.ref_key, {"reason": REASON})

@@ -1,0 +1,77 @@
+"""`Commands`: the real `tripstore` in processes of its own, as a person runs it, with what its document says."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import subprocess
+import sys
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from tripstore.errors import TripstoreError
+
+WAIT_SECONDS = 120.0
+#: The command, wherever the environment has put its script.
+COMMAND = "from tripstore.cli import main; main()"
+
+
+@dataclass(frozen=True, slots=True)
+class Ran:
+    """A command that has ended, and its JSON document."""
+
+    code: int
+    document: Any
+
+
+class Commands:
+    """Runs commands in the folder of a playground."""
+
+    def __init__(self, config: Path) -> None:
+        self._config = config
+
+    def run(self, line: str, *, codes: Sequence[int] = (0,)) -> Ran:
+        """Run a line as a person would type it, with --json; another exit code than these is an error."""
+        command = self._command(line)
+        done = subprocess.run(
+            command,
+            cwd=self._config.parent,
+            capture_output=True,
+            text=True,
+            timeout=WAIT_SECONDS,
+            env=self._environment,
+            check=False,
+        )
+        if done.returncode not in codes:
+            words = done.stderr.strip().splitlines()
+            raise TripstoreError(f"`{line}` ended with {done.returncode}: {words[-1] if words else 'not a word'}.")
+        return Ran(done.returncode, msgspec.json.decode(done.stdout or "null"))
+
+    def run_all(self, lines: Sequence[str]) -> list[Ran]:
+        """Run some at the same time."""
+        with ThreadPoolExecutor(len(lines)) as executor:
+            return list(executor.map(self.run, lines))
+
+    def start(self, line: str) -> subprocess.Popen[bytes]:
+        """Start one and leave it running; nobody hears what it says."""
+        return subprocess.Popen(
+            self._command(line),
+            cwd=self._config.parent,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            env=self._environment,
+        )
+
+    def _command(self, line: str) -> list[str]:
+        _program, *arguments = shlex.split(line)
+        return [sys.executable, "-c", COMMAND, *arguments, "--json"]
+
+    @property
+    def _environment(self) -> dict[str, str]:
+        return {**os.environ, "TRIPSTORE_CONFIG": str(self._config)}

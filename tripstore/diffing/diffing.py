@@ -1,0 +1,171 @@
+"""`Diffing`: begins jobs that compare the two stores, and makes the runners that serve them. One per facade."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+import msgspec
+
+from schemaless_core.canonical import Json
+from schemaless_core.control.jobs import Job, Jobs, JobState
+from schemaless_core.deadline import Deadline
+from schemaless_core.errors import InvalidRequest
+from schemaless_core.indexes.verify import Report
+from schemaless_core.requests import check_columns, check_shard
+from tripstore.backends.postgres.errors import HistoryTruncated, UnreadableRow
+from tripstore.diffing.decoding import DecoderDiff
+from tripstore.diffing.order import Order
+from tripstore.diffing.rechecking import Rechecking
+from tripstore.diffing.roles import AuthorityRoles, RowsInFlight
+from tripstore.facade.facade import Facade
+from tripstore.handover.authority import Backend
+from validation.buckets import Digests, ShardedDigests
+from validation.diff import CellDiff
+from validation.diff_runner import KIND, DiffRunner, RunnerSettings
+from validation.index_diff import IndexDiff
+from validation.keylist import KeyList, NoKeyList
+from validation.older import OlderDiff
+from validation.portions import Walk, bounds_of, parts_of
+from validation.recheck import Recheck
+from validation.suspects import READ_SECONDS, Judge
+
+CELLS, OLDER, INDEX, DECODER = "cells", "older", "index", "decoder"
+#: A part is one pass over the tables, unless they have the index that `schema plan` proposes.
+PARTS_MAX = 16
+CELLS_PER_PART = 4_000_000
+#: How long a server may take to sum one shard.
+SUM_SECONDS = 3600.0
+SIZE_SECONDS = 30.0
+
+_SIZE = """\
+SELECT COALESCE(sum(GREATEST(c.reltuples, 0)), 0)::bigint FROM pg_catalog.pg_class AS c
+WHERE c.oid IN (SELECT tree.relid FROM unnest(%s::pg_catalog.regclass[]) AS mapped (name),
+    pg_catalog.pg_partition_tree(mapped.name) AS tree)"""
+
+
+class Plan(msgspec.Struct, frozen=True):
+    """What `begin` would do."""
+
+    spec: dict[str, Json]
+    parts: list[Json]
+    #: About how many cells the source has.
+    estimate: int
+
+
+class Diffing:
+    """Needs a legacy store."""
+
+    def __init__(self, facade: Facade) -> None:
+        assert facade.duo is not None
+        assert facade.config.legacy is not None
+        self._config = facade.config
+        self._legacy = facade.duo.legacy
+        self._control = facade.duo.ports.control
+        self._layout = facade.config.legacy.layout
+        self._store = facade.store
+        self.jobs = Jobs(facade.store.control)
+
+    def plan(self, order: Order) -> Plan:
+        """What is to be compared, in parts."""
+        shards = self._shards(order)
+        check_columns(order.columns)
+        if order.source == order.target:
+            raise InvalidRequest("A store does not differ from itself.", hint="Give two: --from and --to.")
+        estimate = self._estimate()
+        number = min(PARTS_MAX, max(order.processes, estimate // CELLS_PER_PART + 1))
+        parts: list[Json] = [{CELLS: bounds_of(each)} for each in parts_of(shards, number)]
+        if order.older:
+            parts += [{OLDER: bounds_of(each)} for each in parts_of(shards, max(number, order.processes))]
+        if order.decoded:
+            parts.append({DECODER: order.decoded})
+        if order.indexes and not order.is_partial:
+            parts += [{INDEX: definition.name} for definition in self._config.core.indexes]
+        spec: dict[str, Json] = {**msgspec.to_builtins(order), "is_partial": order.is_partial, "estimate": estimate}
+        return Plan(spec, parts, estimate)
+
+    def begin(self, plan: Plan, *, is_detached: bool = False) -> Job:
+        """Begin the job; nothing is compared before somebody runs it."""
+        return self.jobs.create(KIND, plan.spec, plan.parts, is_detached=is_detached)
+
+    def runner(self, job: Job, worker: str) -> DiffRunner:
+        """Serves a job in this thread."""
+        order = order_of(job)
+        settings = RunnerSettings(worker, order.sample)
+        return DiffRunner(self.jobs, job.id, self.walks(order), settings, self.key_list(job) or NoKeyList())
+
+    def key_list(self, job: Job) -> KeyList | None:
+        """Where the job's differences are written; None: nowhere."""
+        order = order_of(job)
+        return None if order.keys is None else KeyList(Path(order.keys), job.id)
+
+    def finish(self, job: Job) -> None:
+        """What is to be done once when all is compared; may be repeated."""
+        key_list = self.key_list(job)
+        if key_list is not None and self.jobs.state(job.id) is JobState.DONE:
+            key_list.finish()
+
+    def rechecking(self, order: Order) -> Rechecking:
+        """Whoever looks at differences again."""
+        roles = self._roles(order)
+        judge = Judge(roles, RowsInFlight(roles, self._legacy, self._store), (UnreadableRow,))
+        return Rechecking(judge, roles)
+
+    def walks(self, order: Order) -> Mapping[str, Walk]:
+        """What serves each kind of part."""
+        roles = self._roles(order)
+        in_flight = RowsInFlight(roles, self._legacy, self._store)
+        judge = Judge(roles, in_flight, (UnreadableRow,))
+        incomparable = (HistoryTruncated,)
+        return {
+            CELLS: CellDiff(self._digests(order.source), self._digests(order.target), judge, order.columns),
+            OLDER: OlderDiff(roles, in_flight, order.older, order.columns, incomparable),
+            INDEX: IndexDiff(
+                {definition.name: definition for definition in self._config.core.indexes},
+                self._config.core.shards,
+                roles,
+                Recheck(in_flight, READ_SECONDS, incomparable),
+                self._verify,
+                incomparable,
+            ),
+            DECODER: DecoderDiff(self._legacy.database, self._layout, self._store, order.decoded, order.columns),
+        }
+
+    def _roles(self, order: Order) -> AuthorityRoles:
+        return AuthorityRoles(self._control, self._legacy, self._store, Backend(order.source))
+
+    def _digests(self, name: str) -> Digests:
+        if Backend(name) is Backend.LEGACY:
+            return self._legacy.sums
+        return ShardedDigests(self._store.as_copier(), SUM_SECONDS)
+
+    def _verify(self, name: str) -> Report | None:
+        current = self._store.indexes.catalogue.find(name).current
+        return None if current is None else self._store.indexes.verify(name, current.number)
+
+    def _shards(self, order: Order) -> range:
+        total = self._config.core.shards
+        if order.shards is None:
+            return range(total)
+        first, last = order.shards
+        check_shard(first, total)
+        check_shard(last - 1, total)
+        if first >= last:
+            raise InvalidRequest(f"{first}-{last - 1} are no shards.", hint="Write the lower number first.")
+        return range(first, last)
+
+    def _estimate(self) -> int:
+        tables = [column.table.sql for column in self._layout.columns.values()]
+        tables += [self._layout.parent.table.sql, "tripstore.cell", "tripstore.tomb"]
+        counted = [(tables.count(table), table) for table in dict.fromkeys(tables)]
+        sizes = [times * self._size(table) for times, table in counted]
+        return sum(sizes)
+
+    def _size(self, table: str) -> int:
+        found = self._legacy.database.run(lambda connection: connection.rows(_SIZE, ([table],)), Deadline(SIZE_SECONDS))
+        return int(found[0][0])
+
+
+def order_of(job: Job) -> Order:
+    """What a job compares."""
+    return msgspec.convert({name: job.spec[name] for name in Order.__struct_fields__ if name in job.spec}, Order)

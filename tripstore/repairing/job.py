@@ -1,0 +1,166 @@
+"""`RepairRunner`: serves a repair job part by part; any number of them may, in as many processes.
+
+A part is a hundred targets or so. Its counts and what was left in it are saved with its end, in one transaction (I11):
+a part that was begun and not saved is done again, and finds most of its targets equal.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import socket
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from typing import TypeVar
+
+from schemaless_core.canonical import Json
+from schemaless_core.control.jobs import Finding, Job, Jobs, JobState, Part, PartLost
+from schemaless_core.errors import SchemalessError, Unavailable
+from schemaless_core.failpoints import reach
+from tripstore.handover.authority import Backend
+from tripstore.repairing.repairing import Outcome, Repairing, counted
+from tripstore.repairing.targets import Target, from_bounds, to_bounds
+from validation.repair import Action
+
+T = TypeVar("T")
+
+logger = logging.getLogger(__name__)
+
+KIND = "repair"
+TARGETS_PER_PART = 100
+LEASE_SECONDS = 20.0
+#: Times that a part is tried whose stores did not answer, and the pause before the second.
+TRIES = 5
+PAUSE_SECONDS = 0.2
+#: How often a runner without a part looks for one that another has left.
+LOOK_SECONDS = 0.5
+
+
+def begin(
+    jobs: Jobs,
+    targets: Sequence[Target],
+    *,
+    authority: Backend,
+    source: str,
+    may_mend_authority: bool = False,
+    indexes: Sequence[str] = (),
+) -> Job:
+    """A job that repairs these, as they were found at this authority, and indexes after the cells."""
+    parts = [to_bounds(targets[n : n + TARGETS_PER_PART]) for n in range(0, len(targets), TARGETS_PER_PART)]
+    spec: dict[str, Json] = {
+        "authority": authority.value,
+        "of": source,
+        "targets": len(targets),
+        "mend_authority": may_mend_authority,
+        "indexes": list(indexes),
+        "is_partial": True,
+    }
+    return jobs.create(KIND, spec, parts)
+
+
+class RepairRunner:
+    """One worker of one job."""
+
+    def __init__(
+        self,
+        jobs: Jobs,
+        job: str,
+        repairing: Repairing,
+        worker: str | None = None,
+        tell: Callable[[int], object] = lambda rows: None,
+        sleep: Callable[[float], object] = time.sleep,
+        lease_seconds: float = LEASE_SECONDS,
+    ) -> None:
+        self._jobs = jobs
+        self._job = job
+        self._repairing = repairing
+        self._worker = worker or f"{socket.gethostname()}:{os.getpid()}"
+        self._tell = tell
+        self._sleep = sleep
+        self._lease_seconds = lease_seconds
+        #: What this worker did. Whoever was killed before it was saved did more.
+        self.actions = Counter[Action]()
+
+    def run(self, stop: threading.Event) -> JobState:
+        """Serve the job until it is done, does not run any more, or one is told to stop, after the part at hand."""
+        while not stop.is_set():
+            if self.serve_part():
+                continue
+            state = self._jobs.state(self._job)
+            if state is not JobState.RUNNING:
+                return state
+            stop.wait(LOOK_SECONDS)
+        return self._jobs.state(self._job)
+
+    def serve_part(self) -> bool:
+        """Claim a part and do it; False: there is none to be had."""
+        part = self._jobs.claim(self._job, self._worker, self._lease_seconds)
+        if part is None:
+            return False
+        reach("repair.claimed")
+        try:
+            self._serve(part)
+        except PartLost:
+            extra = {"event": "repair.part_lost", "job": self._job, "part": part.number}
+            logger.warning("somebody else has the part by now", extra=extra)
+        except BaseException:
+            self._release(part)
+            raise
+        return True
+
+    def _serve(self, part: Part) -> None:
+        targets = from_bounds(part.bounds)
+        outcomes = self._patiently(lambda: self._repairing.repair(targets))
+        counts = counted(outcomes)
+        findings = [finding for each in outcomes if (finding := _finding(each)) is not None]
+        reach("repair.before_save")
+        self._patiently(lambda: self._save(part, counts, findings))
+        reach("repair.saved")
+        for each in outcomes:
+            self.actions.update(each.done)
+        extra = {"event": "repair.part_saved", "job": self._job, "part": part.number, **counts}
+        logger.info("a part of a repair is saved", extra=extra)
+        self._tell(len(targets))
+
+    def _save(self, part: Part, counts: Mapping[str, int], findings: Sequence[Finding]) -> Part:
+        return self._jobs.save(
+            part,
+            self._worker,
+            checkpoint=True,
+            counts=counts,
+            findings=findings,
+            is_done=True,
+            lease_seconds=self._lease_seconds,
+        )
+
+    def _patiently(self, work: Callable[[], T]) -> T:
+        """All of it may be repeated."""
+        for n in range(TRIES):
+            try:
+                return work()
+            except Unavailable as error:
+                if n == TRIES - 1:
+                    raise
+                extra = {"event": "repair.repeated", "job": self._job, "reason": error.message}
+                logger.warning("a part of a repair is tried again", extra=extra)
+                self._sleep(PAUSE_SECONDS * 2**n)
+        raise AssertionError("the last try returns or raises")
+
+    def _release(self, part: Part) -> None:
+        try:
+            self._jobs.release(part, self._worker)
+        except SchemalessError as error:  # its lease ends by itself
+            extra = {"event": "repair.release_failed", "job": self._job, "reason": error.message}
+            logger.warning("a part of a repair could not be given back", extra=extra)
+
+
+def _finding(outcome: Outcome) -> Finding | None:
+    """What a person has to see."""
+    if outcome.is_equal:
+        return None
+    target, last = outcome.target, outcome.last
+    kind = "left" if last.action is Action.LEAVE or outcome.refusal else "busy"
+    body: dict[str, Json] = {"why": outcome.refusal or last.why, "next": last.action.value}
+    return Finding(kind, target.row_key, target.column_name, last.key.ref_key, body)

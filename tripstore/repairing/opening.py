@@ -1,0 +1,118 @@
+"""Repair as one process does it, made from its facade: which side is which, at the authority row of the moment."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Collection, Mapping, Sequence
+from uuid import UUID
+
+from schemaless_core.control.audit import AuditLog
+from schemaless_core.control.jobs import Job, Jobs
+from schemaless_core.indexes.verify import Report
+from schemaless_core.mends import Mends
+from tripstore.backends.postgres.handover.undelivered import Undelivered
+from tripstore.diffing.diffing import Diffing, order_of
+from tripstore.diffing.rechecking import Rechecked
+from tripstore.facade.facade import Facade
+from tripstore.handover.authority import Authority, Backend
+from tripstore.mirror.mirror import Mirror
+from tripstore.mirror.parked import PARKED_MAX
+from tripstore.repairing.holes import Holes
+from tripstore.repairing.repairing import Repairing
+from tripstore.repairing.sides import Forward, Reverse, Sides
+from tripstore.repairing.targets import Target
+
+#: How long an index may take to catch up with the cells that were repaired.
+INDEX_SECONDS = 15.0
+#: How long changes are carried before findings are looked at again, and how many at once.
+CARRY_SECONDS = 10.0
+CHANGES_PER_CLAIM = 500
+PAUSE_SECONDS = 0.05
+LOOK_SECONDS = 5.0
+
+
+class Repairs:
+    """Needs a legacy store."""
+
+    def __init__(self, facade: Facade) -> None:
+        assert facade.duo is not None
+        self._facade = facade
+        self._duo = facade.duo
+        self._store = facade.store
+        self._mirror = Mirror(facade)
+        self._holes = Holes()
+        self.jobs = Jobs(facade.store.control)
+        self.audit = AuditLog(facade.store.control)
+
+    def authority(self) -> Authority:
+        return self._duo.ports.control.authority()
+
+    def repairing(self, wanted: Backend, *, job: str = "", may_mend_authority: bool = False) -> Repairing:
+        """For a mirror of this authority."""
+
+        def sides_at(row: Authority) -> Sides:
+            legacy, store = self._duo.legacy, self._store
+            if row.backend is Backend.LEGACY:
+                return Forward(legacy, store, row.epoch, job, self._unpark, self._holes)
+            mends_it = may_mend_authority
+            return Reverse(legacy, store, row.epoch, job, self._unpark, may_mend_authority=mends_it)
+
+        return Repairing(self.authority, sides_at, wanted)
+
+    def of_job(self, job: Job) -> Repairing:
+        """As it was begun."""
+        wanted = Backend(str(job.spec["authority"]))
+        return self.repairing(wanted, job=job.id, may_mend_authority=bool(job.spec["mend_authority"]))
+
+    def recheck(self, diff: str) -> Rechecked:
+        """Close the findings of a diff that are equal by now; what was lifted is carried before, if nobody else does."""
+        self._carry()
+        job = self.jobs.find("diff", diff)
+        return Diffing(self._facade).rechecking(order_of(job)).of_job(self.jobs, job)
+
+    def _carry(self) -> None:
+        """Until all that is in the queue now has left it, or for so long."""
+        if self._mirror.status().direction != "forward":
+            return
+        undelivered = Undelivered(self._duo.legacy.database, LOOK_SECONDS)
+        mark, carrier, until = undelivered.mark(), self._mirror.carrier(), time.monotonic() + CARRY_SECONDS
+        while not undelivered.is_empty_up_to(mark) and time.monotonic() < until:
+            if not carrier.carry(CHANGES_PER_CLAIM).delivered:
+                time.sleep(PAUSE_SECONDS)
+
+    def rebuild_index(self, name: str) -> Report:
+        """Hold the entries of the version that answers against the cells, and make them right."""
+        current = self._store.indexes.catalogue.find(name).current
+        number = None if current is None else current.number
+        return self._store.indexes.verify(name, number, repair=True, patience_seconds=INDEX_SECONDS)
+
+    def conflicts(self) -> list[Target]:
+        """Cells of the mirror that stand in the way of changes, which were parked: no diff compares those rows."""
+        if self.authority().backend is not Backend.LEGACY:
+            return []
+        listed = self._mirror.parked(is_reverse=False).listed(PARKED_MAX)
+        return [Target(*each.key) for each in listed if each.kind == "conflict"]
+
+    def holes(self) -> dict[int, list[int]]:
+        """Added ids, by shard, at which nothing stands though readers wait for it."""
+        mends = self._mends()
+        found = {shard: mends.holes(shard) for shard in range(self._store.config.shards)}
+        return {shard: ids for shard, ids in found.items() if ids}
+
+    def close(self, holes: Mapping[int, Sequence[int]]) -> int:
+        """Let readers pass them; how many there were left."""
+        self.audit.add("repair.close_holes", {str(shard): list(ids) for shard, ids in holes.items()})
+        mends = self._mends()
+        return sum(mends.close_hole(shard, hole) for shard, ids in holes.items() for hole in ids)
+
+    def _mends(self) -> Mends:
+        """As of the authority row: where Schemaless is a mirror as a copier, else as its owner."""
+        row = self.authority()
+        is_mirror = row.backend is Backend.LEGACY
+        store = self._store.as_copier(row.epoch) if is_mirror else self._store.as_owner(row.epoch)
+        return store.mends.of_job("holes")
+
+    def _unpark(self, rows: Collection[UUID]) -> None:
+        """Changes of these rows that were set aside are tried again: what was in their way may be gone."""
+        for is_reverse in (False, True):
+            self._mirror.parked(is_reverse=is_reverse).retry(lambda key: key.row_key in rows)

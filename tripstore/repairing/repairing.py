@@ -1,0 +1,229 @@
+"""`Repairing`: targets are looked at, put right, and looked at again, until they are equal or a person must decide.
+
+Safe to repeat, to race and to kill at any line: every step begins with a look, and changes only what it saw. What is
+counted is what the last look found.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections import Counter
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+from schemaless_core.cell import CellKey
+from schemaless_core.errors import Conflict, Invalid, SchemalessError, StaleEpoch
+from schemaless_core.failpoints import reach
+from tripstore import metrics
+from tripstore.errors import TripstoreError
+from tripstore.handover.authority import Authority, Backend
+from tripstore.repairing.sides import Sides
+from tripstore.repairing.targets import Target
+from validation.repair import Action, Held, Step, Version, plan_latest, plan_older
+
+logger = logging.getLogger(__name__)
+
+#: Looks at a target, the last of which only sees what became of it.
+ROUNDS = 8
+FIRST_PAUSE_SECONDS = 0.01
+#: Times that it is begun anew because the authority row moved.
+TRIES = 5
+#: Targets that are looked at together.
+TARGETS_PER_LOOK = 100
+
+
+class AuthorityMoved(TripstoreError):
+    """The mirror that was to be repaired is the authority by now, or is about to be."""
+
+
+class Seen(NamedTuple):
+    """What is to be done about a target, and what was seen of it."""
+
+    target: Target
+    step: Step
+    ours: Version
+    theirs: Held | None
+
+
+class Outcome(NamedTuple):
+    """How a target stands after its repair."""
+
+    target: Target
+    #: NOTHING: it is equal. LEAVE: a person must decide. Anything else: it never rested.
+    last: Step
+    done: tuple[Action, ...]
+    #: What a store said that would not have it.
+    refusal: str = ""
+
+    @property
+    def is_equal(self) -> bool:
+        return self.last.action is Action.NOTHING
+
+
+class Repairing:
+    """One process, at one epoch of the authority."""
+
+    def __init__(
+        self,
+        authority: Callable[[], Authority],
+        sides_at: Callable[[Authority], Sides],
+        wanted: Backend,
+        sleep: Callable[[float], object] = time.sleep,
+    ) -> None:
+        self._authority = authority
+        self._sides_at = sides_at
+        #: Who was the authority when the repair was planned.
+        self._wanted = wanted
+        self._sleep = sleep
+
+    def plan(self, targets: Sequence[Target]) -> list[Seen]:
+        """Say of each target what would be done. Changes nothing."""
+        _row, sides = self._sides()
+        found: list[Seen] = []
+        for first in range(0, len(targets), TARGETS_PER_LOOK):
+            found += _look(sides, targets[first : first + TARGETS_PER_LOOK])
+        return found
+
+    def repair(self, targets: Sequence[Target]) -> list[Outcome]:
+        """Put targets right; one outcome for each, in order. It counts only at one epoch of the authority."""
+        for n in range(TRIES):
+            if n:
+                self._sleep(FIRST_PAUSE_SECONDS * 2**n)
+            row, sides = self._sides()
+            try:
+                outcomes = self._repaired(sides, targets)
+            except StaleEpoch:
+                continue  # the row says whether it is to be done again
+            if self._authority() == row:
+                return outcomes
+        raise self._moved(row)
+
+    def _repaired(self, sides: Sides, targets: Sequence[Target]) -> list[Outcome]:
+        done: dict[Target, list[Action]] = {target: [] for target in targets}
+        refused: dict[Target, str] = {}
+        last: dict[Target, Step] = {}
+        waiting = list(targets)
+        for n in range(ROUNDS):
+            if n > 1:
+                self._sleep(FIRST_PAUSE_SECONDS * 2**n)
+            seen = _look(sides, waiting)
+            last.update({each.target: each.step for each in seen})
+            reach("repair.looked")
+            todo = [each for each in seen if each.step.action not in (Action.NOTHING, Action.LEAVE)]
+            if not todo or n == ROUNDS - 1:
+                break
+            for each, error in _act(sides, todo):
+                refused.pop(each.target, None)
+                if error is None:
+                    done[each.target].append(each.step.action)
+                else:
+                    refused[each.target] = error.message
+            waiting = [each.target for each in todo]
+        sides.settle([target.column for target in targets])
+        reach("repair.settled")
+        return [_outcome(target, last[target], done[target], refused.get(target, "")) for target in targets]
+
+    def _sides(self) -> tuple[Authority, Sides]:
+        row = self._authority()
+        if not row.is_open_for(self._wanted):
+            raise self._moved(row)
+        return row, self._sides_at(row)
+
+    def _moved(self, row: Authority) -> AuthorityMoved:
+        what = "is the authority" if row.is_open else "is being handed over"
+        return AuthorityMoved(
+            f"{row.backend.value} {what} at epoch {row.epoch}: the mirror that this repair is for is none now.",
+            hint="Compare again with `tripstore diff start`, then repair what that finds.",
+        )
+
+
+def _look(sides: Sides, targets: Sequence[Target]) -> list[Seen]:
+    """The mirror first: what it holds rightly the authority then knows."""
+    latest = [target for target in targets if target.older is None]
+    columns = [target.column for target in latest]
+    theirs = sides.theirs(columns)
+    reach("repair.mirror_read")
+    ours = sides.ours(columns)
+    found = {
+        target: _seen_latest(sides, target, own, other) for target, own, other in zip(latest, ours, theirs, strict=True)
+    }
+    for target in targets:
+        if target.older is not None:
+            found[target] = _seen_older(sides, target)
+    return [found[target] for target in targets]
+
+
+def _seen_latest(sides: Sides, target: Target, ours: Version, theirs: Held | None) -> Seen:
+    at: Version = None
+    if theirs is not None and ours != theirs and not (isinstance(ours, Held) and ours.ref_key == theirs.ref_key):
+        at = sides.ours_at(CellKey(*target.column, theirs.ref_key))
+    step = plan_latest(target.column, ours, theirs, at, sides.powers(target.column, ours, theirs))
+    return Seen(target, step, ours, theirs)
+
+
+def _seen_older(sides: Sides, target: Target) -> Seen:
+    theirs = sides.theirs_at(target.key)
+    ours = sides.ours_at(target.key)
+    return Seen(target, plan_older(target.key, ours, theirs, sides.powers(target.column, ours, theirs)), ours, theirs)
+
+
+def _act(sides: Sides, todo: Sequence[Seen]) -> list[tuple[Seen, SchemalessError | None]]:
+    puts = [each for each in todo if each.step.action is Action.PUT]
+    outcomes = list(zip(puts, sides.put([each.step for each in puts]), strict=True)) if puts else []
+    for each in todo:
+        if each.step.action is not Action.PUT:
+            outcomes.append((each, _done(sides, each)))
+    for each, error in outcomes:
+        if error is None:
+            _told(each)
+        elif not isinstance(error, Conflict | Invalid):
+            raise error  # a server that does not answer, or refuses: says nothing of the cell
+    return outcomes
+
+
+def _done(sides: Sides, seen: Seen) -> SchemalessError | None:
+    step = seen.step
+    try:
+        if step.action is Action.LIFT:
+            assert isinstance(seen.ours, Held)
+            reach("repair.before_lift")
+            sides.lift(step, seen.ours)
+        elif step.action is Action.MEND:
+            sides.mend(step)
+        else:
+            assert seen.theirs is not None
+            sides.purge(step, seen.theirs)
+    except (Conflict, Invalid) as error:
+        return error
+    return None
+
+
+def _told(seen: Seen) -> None:
+    metrics.cell_repaired(seen.step.action.value)
+    key = seen.step.key
+    extra = {
+        "event": "repair.step_done",
+        "action": seen.step.action.value,
+        "row_key": str(key.row_key),
+        "column": key.column_name,
+        "ref_key": key.ref_key,
+    }
+    logger.info("a cell was repaired", extra=extra)
+
+
+def _outcome(target: Target, last: Step, done: Sequence[Action], refusal: str) -> Outcome:
+    return Outcome(target, last, tuple(done), "" if last.action is Action.NOTHING else refusal)
+
+
+def counted(outcomes: Sequence[Outcome]) -> Counter[str]:
+    """What the last look found: equal, left to a person, or not to be said of what never rested (I12)."""
+    counts = Counter[str](rows=len(outcomes))
+    for each in outcomes:
+        if each.is_equal:
+            counts["equal"] += 1
+        elif each.last.action is Action.LEAVE or each.refusal:
+            counts["left"] += 1
+        else:
+            counts["not_compared"] += 1
+    return counts

@@ -1,0 +1,253 @@
+"""`Sides`: authority and mirror at one epoch, as repair sees them: what each holds, and what can be done about it.
+
+The mirror is always read before the authority: what it holds rightly the authority then knows. Whatever is changed
+carries the epoch; a store that is not the authority's mirror any more refuses.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Sequence
+from typing import Protocol, TypeVar
+from uuid import UUID
+
+from schemaless_core.canonical import Json, canonical_bytes, from_canonical
+from schemaless_core.cell import Cell, CellKey, ColumnKey
+from schemaless_core.datastore import Datastore
+from schemaless_core.errors import Conflict, SchemalessError
+from schemaless_core.mends import Mends, RawCell
+from tripstore.backends.postgres.backend import PostgresBackend
+from tripstore.backends.postgres.errors import HistoryTruncated, UnreadableRow
+from tripstore.backends.postgres.layout.layout import LEGACY_ID, DeletePolicy, Layout, RefKeyKind
+from tripstore.errors import TripstoreError
+from tripstore.repairing.holes import Holes
+from validation.repair import Held, Powers, Step, Unknown, Version
+
+K = TypeVar("K", ColumnKey, CellKey)
+
+READ_SECONDS = 20.0
+TOMBSTONE = b"null"
+REF_KEY_MAX = 2**63 - 1
+
+
+class NoSuchCell(Conflict, TripstoreError):
+    """What was to be repaired is another by now; it is looked at again."""
+
+
+class Sides(Protocol):
+    """The verbs. A conflict says that something moved; what a store refuses for good it raises."""
+
+    def theirs(self, columns: Sequence[ColumnKey]) -> list[Held | None]:
+        """The mirror's latest cells."""
+        ...
+
+    def ours(self, columns: Sequence[ColumnKey]) -> list[Version]:
+        """The authority's latest cells."""
+        ...
+
+    def theirs_at(self, key: CellKey) -> Held | None: ...
+
+    def ours_at(self, key: CellKey) -> Version: ...
+
+    def powers(self, column: ColumnKey, ours: Version, theirs: Held | None) -> Powers: ...
+
+    def put(self, steps: Sequence[Step]) -> list[SchemalessError | None]:
+        """Put cells that the mirror lacks; of each why it is not there, if it is not."""
+        ...
+
+    def lift(self, step: Step, ours: Held) -> None: ...
+
+    def mend(self, step: Step) -> None: ...
+
+    def purge(self, step: Step, theirs: Held) -> None: ...
+
+    def settle(self, columns: Collection[ColumnKey]) -> None:
+        """What goes with cells that were changed: index entries, and changes that were parked because of them."""
+        ...
+
+
+class Forward:
+    """Postgres is the authority, Schemaless the mirror."""
+
+    def __init__(
+        self,
+        legacy: PostgresBackend,
+        store: Datastore,
+        epoch: int,
+        job: str,
+        unpark: Callable[[Collection[UUID]], object],
+        holes: Holes,
+    ) -> None:
+        self._legacy = legacy.as_owner(epoch).using(deadline=READ_SECONDS)
+        self._layout: Layout = legacy.layout
+        self._store = store.as_copier(epoch).using(deadline=READ_SECONDS)
+        self._mends = self._store.mends.of_job(job)
+        self._unpark = unpark
+        self._holes = holes
+
+    def theirs(self, columns: Sequence[ColumnKey]) -> list[Held | None]:
+        return list(map(_held, self._mends.latest(columns)))
+
+    def ours(self, columns: Sequence[ColumnKey]) -> list[Version]:
+        return _latest(self._legacy, columns)
+
+    def theirs_at(self, key: CellKey) -> Held | None:
+        return _held(self._mends.find(key))
+
+    def ours_at(self, key: CellKey) -> Version:
+        return _one(lambda: self._legacy.get_cell(*key))
+
+    def powers(self, column: ColumnKey, ours: Version, theirs: Held | None) -> Powers:
+        mapped = self._layout.columns.get(column.column_name)
+        forgets = mapped is not None and mapped.on_delete is DeletePolicy.IGNORE
+        return Powers(lift_target(self._layout, column, ours, theirs), can_mend=True, forgets=forgets)
+
+    def put(self, steps: Sequence[Step]) -> list[SchemalessError | None]:
+        """Where the log of a shard has holes, cells that are missing go there, one by one."""
+        return self._holes.put(self._mends, self._store, [_cell(step) for step in steps])
+
+    def lift(self, step: Step, ours: Held) -> None:
+        """A cell that stands beside the tables, or before its row, is put once more under the higher ref key."""
+        if step.key.column_name not in self._layout.columns or not self._legacy.lift(step.key):
+            self._legacy.put_cell(*step.key, from_canonical(ours.body), expect_latest=ours.ref_key)
+
+    def mend(self, step: Step) -> None:
+        _mend(self._mends, step)
+
+    def purge(self, step: Step, theirs: Held) -> None:
+        raw = self._mends.find(step.key)
+        if raw is None or raw.body != theirs.body or not self._mends.purge(raw):
+            raise NoSuchCell(f"{step.key} is another cell by now.")
+
+    def settle(self, columns: Collection[ColumnKey]) -> None:
+        rows = {column.row_key for column in columns}
+        for row_key in self._mends.touched(rows):
+            self._put_back(row_key)
+            names = {column.column_name for column in columns if column.row_key == row_key}
+            self._mends.rebuild(row_key, names)
+        self._unpark(rows)
+
+    def _put_back(self, row_key: UUID) -> None:
+        """What was purged, and was carried just before that: the mirror had said that it is there."""
+        for key in dict.fromkeys(self._mends.purged_of(row_key)):
+            ours = self.ours_at(key)
+            if isinstance(ours, Held) and self._mends.find(key) is None:
+                self._store.put_cell(*key, from_canonical(ours.body))
+
+
+class Reverse:
+    """Schemaless is the authority, Postgres the mirror."""
+
+    def __init__(
+        self,
+        legacy: PostgresBackend,
+        store: Datastore,
+        epoch: int,
+        job: str,
+        unpark: Callable[[Collection[UUID]], object],
+        *,
+        may_mend_authority: bool,
+    ) -> None:
+        self._legacy = legacy.as_mirror().using(deadline=READ_SECONDS)
+        self._layout: Layout = legacy.layout
+        self._store = store.as_owner(epoch).using(deadline=READ_SECONDS)
+        self._mends = self._store.mends.of_job(job)
+        self._unpark = unpark
+        self._may_mend_authority = may_mend_authority
+
+    def theirs(self, columns: Sequence[ColumnKey]) -> list[Held | None]:
+        # A row that no cell can be made of is no cell; a put would say what is wrong with it.
+        return [found if isinstance(found, Held) else None for found in _latest(self._legacy, columns)]
+
+    def ours(self, columns: Sequence[ColumnKey]) -> list[Version]:
+        return list(map(_held, self._mends.latest(columns)))
+
+    def theirs_at(self, key: CellKey) -> Held | None:
+        found = _one(lambda: self._legacy.get_cell(*key))
+        return found if isinstance(found, Held) else None
+
+    def ours_at(self, key: CellKey) -> Version:
+        return _held(self._mends.find(key))
+
+    def powers(self, column: ColumnKey, ours: Version, theirs: Held | None) -> Powers:
+        target = lift_target(self._layout, column, ours, theirs)
+        return Powers(target, can_mend=False, may_mend_authority=self._may_mend_authority)
+
+    def put(self, steps: Sequence[Step]) -> list[SchemalessError | None]:
+        """Rows of the parent first."""
+        outcomes: dict[CellKey, SchemalessError | None] = {}
+        for step in sorted(steps, key=lambda step: step.key.column_name != self._layout.parent.name):
+            try:
+                self._legacy.put_cell(*step.key, _body(step))
+                outcomes[step.key] = None
+            except SchemalessError as error:
+                outcomes[step.key] = error
+        return [outcomes[step.key] for step in steps]
+
+    def lift(self, step: Step, ours: Held) -> None:
+        self._store.put_cell(*step.key, from_canonical(ours.body), expect_latest=ours.ref_key)
+
+    def mend(self, step: Step) -> None:
+        _mend(self._mends, step)
+
+    def purge(self, step: Step, theirs: Held) -> None:
+        raise AssertionError("no row of the company's is deleted by repair")
+
+    def settle(self, columns: Collection[ColumnKey]) -> None:
+        rows = {column.row_key for column in columns}
+        for row_key in self._mends.touched(rows):
+            self._mends.rebuild(row_key, {column.column_name for column in columns if column.row_key == row_key})
+        self._unpark(rows)
+
+
+def lift_target(layout: Layout, column: ColumnKey, ours: Version, theirs: Held | None) -> int | None:
+    """The lowest ref key above both that the authority's row can have; None: it can have none."""
+    if not isinstance(ours, Held) or ours.body == TOMBSTONE or column.column_name == LEGACY_ID:
+        return None
+    highest = ours.ref_key if theirs is None else max(ours.ref_key, theirs.ref_key)
+    mapped = layout.columns.get(column.column_name)
+    if mapped is None or mapped.ref_key.kind is RefKeyKind.VERSION:
+        return None if highest >= REF_KEY_MAX else highest + 1
+    if mapped.ref_key.kind is RefKeyKind.FACT or mapped.split(highest)[0] != mapped.split(ours.ref_key)[0]:
+        return None
+    target = highest + 1
+    return target if mapped.split(target)[0] == mapped.split(ours.ref_key)[0] else None
+
+
+def _mend(mends: Mends, step: Step) -> None:
+    raw = mends.find(step.key)
+    assert step.body is not None
+    if raw is None or raw.body == step.body or not mends.mend(raw, step.body):
+        raise NoSuchCell(f"{step.key} is another cell by now.")
+
+
+def _latest(store: PostgresBackend, columns: Sequence[ColumnKey]) -> list[Version]:
+    """Many at once; one by one when a row among them cannot be read."""
+    try:
+        return [None if cell is None else _version(cell) for cell in store.get_cells_latest(columns)]
+    except UnreadableRow:
+        return [_one(lambda key=key: store.get_cell_latest(*key)) for key in columns]  # type: ignore[misc]  # bound at once
+
+
+def _one(read: Callable[[], Cell | None]) -> Version:
+    try:
+        cell = read()
+    except (UnreadableRow, HistoryTruncated) as error:
+        return Unknown(error.message)
+    return None if cell is None else _version(cell)
+
+
+def _version(cell: Cell) -> Held:
+    return Held(cell.ref_key, canonical_bytes(cell.body))
+
+
+def _held(raw: RawCell | None) -> Held | None:
+    return None if raw is None else Held(raw.key.ref_key, raw.body)
+
+
+def _cell(step: Step) -> Cell:
+    return Cell(*step.key, _body(step))
+
+
+def _body(step: Step) -> Json:
+    assert step.body is not None
+    return from_canonical(step.body)

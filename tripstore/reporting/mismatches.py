@@ -1,0 +1,157 @@
+"""What differs, could not be copied or could not be delivered: each with its place and with commands that show it."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Iterable, Iterator, Sequence
+from uuid import UUID
+
+from schemaless_core.canonical import Json
+from schemaless_core.cell import CellKey
+from schemaless_core.control.jobs import StoredFinding
+from schemaless_core.errors import SchemalessError
+from tripstore.mirror.parked import Parked
+from tripstore.reporting.redacting import without_values
+from tripstore.reporting.sides import Sides
+from validation.compare import DifferenceClass
+from validation.differences import CellClass
+from validation.ledger import KnownMismatch
+from validation.report.document import Conflict, Mismatch, Quarantined
+
+SHADOW = "shadow"
+CONFLICT = "conflict"
+#: As `validation.compare` names a cell.
+_CELL = re.compile(r"(?P<column>.+)@(?P<ref_key>-?\d+) of (?P<row_key>[0-9a-f-]{36})")
+_MESSAGES = frozenset({DifferenceClass.ERROR, DifferenceClass.TIMEOUT})
+_DIFFERENT = frozenset(CellClass)
+
+
+def shadow_mismatches(known: Iterable[KnownMismatch], sides: Sides) -> Iterator[Mismatch]:
+    """Answers that differ."""
+    for each in known:
+        key = _key_of(each.entry)
+        yield Mismatch(
+            at=each.at,
+            found_by=SHADOW,
+            operation=each.operation,
+            kind=each.kind,
+            entry=each.entry,
+            path=without_values(each.path) if each.kind in _MESSAGES else each.path,
+            differences=each.differences,
+            row_key=key and key.row_key,
+            column_name=key and key.column_name,
+            ref_key=key and key.ref_key,
+            commands=[each.command, *_show(key)],
+            sides=None if key is None else sides.at(key),
+        )
+
+
+def diff_mismatches(found: Iterable[StoredFinding], sides: Sides) -> Iterator[Mismatch]:
+    """Cells that differ."""
+    for each in found:
+        if each.kind not in _DIFFERENT:
+            continue
+        key = _key(each)
+        seen_by = str(each.body.get("seen_by") or "")
+        yield Mismatch(
+            at=each.at,
+            found_by=each.job,
+            operation="diff",
+            kind=each.kind,
+            entry=_entry(each) + (f", seen by {seen_by}" if seen_by else ""),
+            path=str(each.body.get("path") or ""),
+            differences=1,
+            row_key=each.row_key,
+            column_name=each.column_name,
+            ref_key=each.ref_key,
+            commands=[*_show(key), f"tripstore diff recheck {shlex.quote(each.job)}"],
+            sides=None if key is None else sides.at(key),
+        )
+
+
+def quarantine(found: Iterable[StoredFinding], *, with_values: bool) -> Iterator[Quarantined]:
+    """Rows that could not be copied, or not compared."""
+    for each in found:
+        if each.kind == CONFLICT or each.kind in _DIFFERENT:
+            continue
+        kind = each.job.partition("-")[0]
+        yield Quarantined(
+            at=each.at,
+            job=each.job,
+            kind=each.kind,
+            row_key=each.row_key,
+            column_name=each.column_name,
+            ref_key=each.ref_key,
+            path=_told(each.body, ("field", "path"), with_values=True),
+            reason=_told(each.body, ("reason", "because", "error"), with_values=with_values),
+            command=f"tripstore {kind} show {shlex.quote(each.job)}",
+        )
+
+
+def job_conflicts(found: Iterable[StoredFinding], *, with_values: bool) -> Iterator[Conflict]:
+    """Cells that a copy met with another body."""
+    for each in found:
+        if each.kind != CONFLICT:
+            continue
+        show = _show(_key(each))
+        yield Conflict(
+            at=each.at,
+            found_by=each.job,
+            kind=each.kind,
+            row_key=each.row_key,
+            column_name=each.column_name,
+            ref_key=each.ref_key,
+            reason=_told(each.body, ("reason", "because", "error"), with_values=with_values),
+            attempts=None,
+            command=show[0] if show else f"tripstore backfill show {shlex.quote(each.job)}",
+        )
+
+
+def parked_conflicts(direction: str, parked: Sequence[Parked], *, with_values: bool) -> Iterator[Conflict]:
+    """Changes that the mirror set aside."""
+    for each in parked:
+        yield Conflict(
+            at=each.at,
+            found_by=direction,
+            kind=each.kind,
+            row_key=each.key.row_key,
+            column_name=each.key.column_name,
+            ref_key=each.key.ref_key,
+            reason=each.because if with_values else without_values(each.because),
+            attempts=each.attempts,
+            command=_show(each.key)[0],
+        )
+
+
+def _key_of(entry: str) -> CellKey | None:
+    """The cell that an entry of an answer is, if it is one."""
+    found = _CELL.fullmatch(entry)
+    if found is None:
+        return None
+    try:
+        return CellKey(UUID(found["row_key"]), found["column"], int(found["ref_key"]))
+    except (ValueError, SchemalessError):
+        return None
+
+
+def _key(found: StoredFinding) -> CellKey | None:
+    if found.row_key is None or found.column_name is None or found.ref_key is None:
+        return None
+    return CellKey(found.row_key, found.column_name, found.ref_key)
+
+
+def _entry(found: StoredFinding) -> str:
+    ref_key = "" if found.ref_key is None else f"@{found.ref_key}"
+    return f"{found.column_name or 'row'}{ref_key} of {found.row_key}"
+
+
+def _show(key: CellKey | None) -> list[str]:
+    if key is None:
+        return []
+    return [shlex.join(["tripstore", "mirror", "show", f"{key.row_key}/{key.column_name}/{key.ref_key}"])]
+
+
+def _told(body: dict[str, Json], names: Sequence[str], *, with_values: bool) -> str:
+    said = next((str(body[name]) for name in names if body.get(name)), "")
+    return said if with_values else without_values(said)

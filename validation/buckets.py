@@ -1,0 +1,158 @@
+"""`Digests`: a store as sums per bucket, and as keys with hashes; and which of them two stores do not share.
+
+A store that can sum where its cells are, or many shards in one pass, has a `Digests` of its own; of any other
+`PlainDigests` makes one.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import NamedTuple, Protocol
+
+from schemaless_core.answers import Bucket
+from schemaless_core.canonical import canonical_bytes
+from schemaless_core.datastore import Datastore
+from schemaless_core.sharding import BUCKETS_PER_SHARD, bucket_of, cell_hash
+from schemaless_core.store import CellStore
+
+ROWS_PER_PAGE = 1000
+#: Shards that are summed at once, each by its server.
+THREADS = 4
+
+
+class Place(NamedTuple):
+    """A bucket of a shard."""
+
+    shard: int
+    number: int
+
+
+class CellDigest(NamedTuple):
+    """A latest cell by its key, with a hash for its bytes."""
+
+    row_key: bytes
+    column_name: str
+    ref_key: int
+    hash: int
+    #: Why there are no bytes to be hashed; "": there are.
+    unreadable: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Sums:
+    """The buckets of some shards."""
+
+    buckets: Mapping[Place, Bucket]
+    #: Where something could not be read: such a bucket equals no other.
+    doubtful: frozenset[Place] = frozenset()
+
+
+class Digests(Protocol):
+    """What a comparison asks of a store before it asks for cells."""
+
+    def checksums(self, shards: range, columns: Collection[str] | None) -> Sums:
+        """All buckets of these shards."""
+        ...
+
+    def digests(self, places: Collection[Place], columns: Collection[str] | None) -> Iterable[CellDigest]:
+        """Every latest cell of these buckets."""
+        ...
+
+
+class PlainDigests:
+    """Of a store that shows no more than the cell store's own calls."""
+
+    def __init__(self, store: CellStore) -> None:
+        self._store = store
+
+    def checksums(self, shards: range, columns: Collection[str] | None) -> Sums:
+        found = (bucket for shard in shards for bucket in self._store.checksum(shard, columns))
+        return Sums({Place(bucket.shard, bucket.number): bucket for bucket in found})
+
+    def digests(self, places: Collection[Place], columns: Collection[str] | None) -> Iterator[CellDigest]:
+        wanted = set(places)
+        for shard in sorted({place.shard for place in wanted}):
+            after = None
+            while True:
+                page = self._store.scan_rows(shard, after, ROWS_PER_PAGE, columns)
+                for row in page.rows:
+                    key = row.row_key.bytes
+                    if Place(shard, bucket_of(key)) in wanted:
+                        for name, cell in row.cells.items():
+                            value = cell_hash(key, name.encode(), cell.ref_key, canonical_bytes(cell.body))
+                            yield CellDigest(key, name, cell.ref_key, value)
+                if page.after is None:
+                    break
+                after = page.after
+
+
+class ShardedDigests:
+    """Of Schemaless, whose servers sum and hash: several shards at once."""
+
+    def __init__(self, datastore: Datastore, seconds: float, threads: int = THREADS) -> None:
+        self._datastore = datastore.using(deadline=seconds)
+        self._threads = threads
+
+    def checksums(self, shards: range, columns: Collection[str] | None) -> Sums:
+        with ThreadPoolExecutor(self._threads, thread_name_prefix="sums") as pool:
+            found = pool.map(lambda shard: self._datastore.checksum(shard, columns), shards)
+            return Sums({Place(bucket.shard, bucket.number): bucket for each in found for bucket in each})
+
+    def digests(self, places: Collection[Place], columns: Collection[str] | None) -> Iterator[CellDigest]:
+        wanted: defaultdict[int, list[int]] = defaultdict(list)
+        for place in places:
+            wanted[place.shard].append(place.number)
+        with ThreadPoolExecutor(self._threads, thread_name_prefix="sums") as pool:
+            found = pool.map(lambda shard: self._datastore.digests(shard, wanted[shard], columns), sorted(wanted))
+            for each in found:
+                for row_key, name, ref_key, hashed in each:
+                    yield CellDigest(row_key, name.decode(), ref_key, hashed)
+
+
+def differing(ours: Sums, theirs: Sums) -> dict[Place, int]:
+    """The buckets that are not known to be equal, and how many cells the fuller side has in each."""
+    doubtful = ours.doubtful | theirs.doubtful
+    return {
+        place: max(bucket.count, theirs.buckets[place].count)
+        for place, bucket in ours.buckets.items()
+        if place in doubtful or bucket != theirs.buckets[place]
+    }
+
+
+def cells_equal(sums: Sums, differing: Collection[Place]) -> int:
+    """How many cells the buckets hold that are equal."""
+    return sum(bucket.count for place, bucket in sums.buckets.items() if place not in differing)
+
+
+class Left(NamedTuple):
+    """Buckets of a shard that are still to be looked into: a bit for each, and how many cells they hold."""
+
+    shard: int
+    bits: int
+    cells: int
+
+    @property
+    def places(self) -> list[Place]:
+        return [Place(self.shard, number) for number in range(BUCKETS_PER_SHARD) if self.bits >> number & 1]
+
+
+def left_of(found: Mapping[Place, int]) -> list[Left]:
+    """Differing buckets, as they stand in a checkpoint: few numbers for each shard."""
+    bits, cells = Counter[int](), Counter[int]()
+    for place, count in found.items():
+        bits[place.shard] |= 1 << place.number
+        cells[place.shard] += count
+    return [Left(shard, bits[shard], cells[shard]) for shard in sorted(bits)]
+
+
+def taken(left: Sequence[Left], cells_max: int) -> int:
+    """How many of the first shards hold no more than so many cells together; one at least."""
+    total = 0
+    for number, each in enumerate(left):
+        total += each.cells
+        if number and total > cells_max:
+            return number
+    return len(left)

@@ -1,0 +1,123 @@
+"""`IndexDiff`: the indexes of two stores. Entries against cells where there are entries, and answers against answers.
+
+One index is one part. First its entries are verified by the store that has them; then both stores are asked the same
+questions, about shard values that rows really have.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from schemaless_core.answers import IndexPage, Scalar
+from schemaless_core.canonical import Json
+from schemaless_core.cell import Cell
+from schemaless_core.control.jobs import Finding
+from schemaless_core.indexes.definition import IndexDefinition
+from schemaless_core.indexes.verify import Report
+from validation.compare import Difference, compare
+from validation.portions import Portion
+from validation.reads import Failed, Incomparable, Read
+from validation.recheck import Recheck
+from validation.suspects import READ_SECONDS, Roles
+from validation.verdicts import Outcome
+
+#: Shard values that are asked about.
+VALUES = 100
+ENTRIES_PER_PAGE = 100
+#: Of the entries under one shard value.
+PAGES_MAX = 20
+_ROWS_PER_SHARD = 50
+
+
+class IndexDiff:
+    """Compares one index at a time."""
+
+    def __init__(
+        self,
+        definitions: Mapping[str, IndexDefinition],
+        shards: int,
+        roles: Callable[[], Roles],
+        recheck: Recheck,
+        verify: Callable[[str], Report | None],
+        incomparable: Incomparable = (),
+    ) -> None:
+        self._definitions = definitions
+        self._shards = shards
+        self._roles = roles
+        self._recheck = recheck
+        #: Holds the entries of the version that answers against the cells; None: there is none.
+        self._verify = verify
+        self._incomparable = incomparable
+
+    def step(self, bounds: Json, checkpoint: Json) -> Portion:
+        name = str(bounds)
+        if checkpoint is None:
+            return self._entries(name)
+        return self._answers(self._definitions[name])
+
+    def _entries(self, name: str) -> Portion:
+        report, counts = self._verify(name), Counter[str]()
+        others = list[Finding]()
+        if report is not None:
+            counts.update(index_entries=report.entries, index_late=report.late)
+            counts.update(index_not_compared=report.not_compared, open=report.differences)
+            for each in report.samples:
+                body: dict[str, Json] = {"index": name, "version": report.version, "path": str(each.kind)}
+                others.append(Finding("index", each.row_key, None, None, body))
+            counts.update({f"index_{kind}": count for kind, count in report.counts.items()})
+        return Portion("entries", False, counts, (), others)
+
+    def _answers(self, definition: IndexDefinition) -> Portion:
+        counts, others = Counter[str](), list[Finding]()
+        for value in self._values(definition):
+            self._compare(definition.name, value, counts, others)
+        return Portion("answers", True, counts, (), others)
+
+    def _values(self, definition: IndexDefinition) -> Sequence[Scalar]:
+        """Shard values of rows here and there."""
+        authority, found = self._roles().authority.using(deadline=READ_SECONDS), dict[Scalar, None]()
+        for shard in range(self._shards):
+            for row in authority.scan_rows(shard, None, _ROWS_PER_SHARD, definition.column_names).rows:
+                latest: dict[str, Cell | None] = dict(row.cells)
+                value = definition.fields_of(latest).values[0]
+                if value is not None:
+                    found[value] = None
+                if len(found) >= VALUES:
+                    return list(found)
+        return list(found)
+
+    def _compare(self, index: str, value: Scalar, counts: Counter[str], others: list[Finding]) -> None:
+        read = Read("query_index", {"index": index, "shard_value": value, "limit": ENTRIES_PER_PAGE})
+        for _page in range(PAGES_MAX):
+            roles = self._roles()
+            wanted, given = (read.ask(store, READ_SECONDS, self._incomparable) for store in roles[:2])
+            counts["index_answers"] += 1
+            if isinstance(wanted, Failed) or isinstance(given, Failed) or compare(read.operation, wanted, given):
+                self._judge(read, value, roles, counts, others)
+            if not isinstance(wanted, IndexPage) or wanted.cursor is None:
+                return
+            read = replace(read, arguments={**read.arguments, "cursor": wanted.cursor})
+
+    def _judge(self, read: Read, value: Scalar, roles: Roles, counts: Counter[str], others: list[Finding]) -> None:
+        verdict = self._recheck.verdict(read, roles.authority, roles.mirror)
+        if verdict.outcome is Outcome.NOT_COMPARED:
+            counts["index_not_compared"] += 1
+        elif verdict.outcome is Outcome.MISMATCH:
+            counts["index_answers_differ"] += 1
+            counts["open"] += 1
+            others.append(_finding(read, value, verdict.differences[0]))
+
+
+def _finding(read: Read, value: Scalar, differing: Difference) -> Finding:
+    body: dict[str, Any] = {
+        "index": read.arguments["index"],
+        "class": str(differing.kind),
+        "entry": differing.entry,
+        "path": differing.path,
+        "seen_by": "answers",
+        "shard_value": str(value),
+    }
+    return Finding("index", None, None, None, body)

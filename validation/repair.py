@@ -1,0 +1,152 @@
+"""What is to be done about a difference between authority and mirror: pure, from what both hold.
+
+The authority says what is right. What it can lift is carried anew under a higher ref key, and no cell is touched. What
+the mirror lacks is put. Only bytes that cannot be put right in this way are changed where they stand, or taken away.
+What nobody can decide is left to a person, with the reason.
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import NamedTuple
+
+import msgspec
+
+from schemaless_core.canonical import canonical_bytes, from_canonical
+from schemaless_core.cell import CellKey, ColumnKey
+from schemaless_core.errors import InvalidCell
+
+
+class Action(StrEnum):
+    """What repair does to a cell."""
+
+    LIFT = "lift"  #: The authority's row gets a higher version, and the copy follows. No cell is touched.
+    PUT = "put"  #: The mirror gets the cell that it lacks.
+    MEND = "mend"  #: The bytes of the mirror's cell are replaced by the authority's.
+    PURGE = "purge"  #: The mirror's cell is deleted.
+    NOTHING = "nothing"  #: They are equal by now.
+    LEAVE = "leave"  #: A person must decide; `why` says what.
+
+
+class Held(NamedTuple):
+    """A version of a column as one side holds it."""
+
+    ref_key: int
+    body: bytes
+
+    @property
+    def is_sound(self) -> bool:
+        """Whether its bytes are canonical JSON."""
+        try:
+            return canonical_bytes(from_canonical(self.body)) == self.body
+        except (msgspec.MsgspecError, InvalidCell, RecursionError):
+            return False
+
+
+class Unknown(NamedTuple):
+    """A version of which a side cannot say whether it has it."""
+
+    why: str
+
+
+Version = Held | Unknown | None
+
+
+class Powers(NamedTuple):
+    """What can be done about one column."""
+
+    #: The ref key that the authority's row would be lifted to; None: it has no version, or is not there any more.
+    lift_to: int | None
+    #: Whether the cells of the mirror can be changed where they stand.
+    can_mend: bool
+    #: Whether the authority forgets rows that are deleted: what it lacks may be right in the mirror.
+    forgets: bool = False
+    #: Whether the cells of the authority may be changed where they stand, because somebody said so.
+    may_mend_authority: bool = False
+
+
+class Step(NamedTuple):
+    """One thing to do, and why it is this."""
+
+    action: Action
+    key: CellKey
+    why: str
+    #: What the mirror is to hold under the key: of PUT and MEND.
+    body: bytes | None = None
+    #: Whose cell is changed: the mirror's, but for what somebody asked for.
+    is_of_authority: bool = False
+
+    @property
+    def changes_cells(self) -> bool:
+        return self.action in (Action.MEND, Action.PURGE)
+
+
+def plan_latest(column: ColumnKey, ours: Version, theirs: Held | None, at: Version, powers: Powers) -> Step:
+    """The next step towards the latest cells being equal: the authority's, the mirror's.
+
+    `at` is what the authority has under the ref key of the mirror's.
+    """
+    if isinstance(ours, Unknown):
+        return _step(Action.LEAVE, column, theirs.ref_key if theirs else 0, ours.why)
+    if ours is not None and not ours.is_sound:
+        return _plan_authority(column, ours, theirs, powers)
+    if theirs is None:
+        if ours is None:
+            return _step(Action.NOTHING, column, 0, "no side has a cell")
+        return _put(column, ours, "the mirror lacks it")
+    if ours is not None and ours == theirs:
+        return _step(Action.NOTHING, column, ours.ref_key, "they are equal")
+    if ours is not None and theirs.ref_key < ours.ref_key:
+        return _put(column, ours, "the mirror has an older version")
+    if ours is not None and theirs.is_sound and powers.lift_to is not None:
+        why = "its bytes differ" if theirs.ref_key == ours.ref_key else "the mirror has a version that is not its"
+        return _step(Action.LIFT, column, powers.lift_to, why)
+    return _in_place(column, theirs, ours if ours is not None and ours.ref_key == theirs.ref_key else at, powers)
+
+
+def plan_older(key: CellKey, ours: Version, theirs: Held | None, powers: Powers) -> Step:
+    """The step towards an older version being equal on both sides. No lift reaches those."""
+    column = ColumnKey(key.row_key, key.column_name)
+    if isinstance(ours, Held) and not ours.is_sound:
+        return _plan_authority(column, ours, theirs, powers)
+    if theirs is None:
+        if isinstance(ours, Held):
+            return _put(column, ours, "the mirror lacks this version")
+        return _step(Action.NOTHING, column, key.ref_key, "no side has this version")
+    if ours == theirs:
+        return _step(Action.NOTHING, column, key.ref_key, "they are equal")
+    return _in_place(column, theirs, ours, powers)
+
+
+def _in_place(column: ColumnKey, theirs: Held, ours: Version, powers: Powers) -> Step:
+    """The mirror's bytes are wrong where they stand: replace them by what the authority has there, or delete them."""
+    place = column, theirs.ref_key
+    if isinstance(ours, Unknown) and theirs.is_sound:
+        return _step(Action.LEAVE, *place, ours.why)
+    if not powers.can_mend:
+        what = "its row differs" if isinstance(ours, Held) else "it has a row of its own"
+        return _step(Action.LEAVE, *place, f"{what}, and no cell of the legacy store is changed by repair: use SQL")
+    if isinstance(ours, Held):
+        why = "its bytes differ" if theirs.is_sound else "its bytes are no canonical JSON"
+        return _step(Action.MEND, *place, why, ours.body)
+    if powers.forgets:
+        return _step(Action.LEAVE, *place, "deletions of this column are ignored: its row may have been deleted")
+    return _step(Action.PURGE, *place, "the authority has no such cell")
+
+
+def _plan_authority(column: ColumnKey, ours: Held, theirs: Held | None, powers: Powers) -> Step:
+    """The authority's own bytes are damaged. The mirror may have the right ones; only a person can say so."""
+    why = "the authority's bytes are no canonical JSON"
+    if theirs is None or theirs.ref_key != ours.ref_key or not theirs.is_sound:
+        return _step(Action.LEAVE, column, ours.ref_key, f"{why}, and the mirror has no others")
+    if not powers.may_mend_authority:
+        return _step(Action.LEAVE, column, ours.ref_key, f"{why}; --mend-authority takes the mirror's")
+    return _step(Action.MEND, column, ours.ref_key, why, theirs.body)._replace(is_of_authority=True)
+
+
+def _put(column: ColumnKey, ours: Held, why: str) -> Step:
+    return _step(Action.PUT, column, ours.ref_key, why, ours.body)
+
+
+def _step(action: Action, column: ColumnKey, ref_key: int, why: str, body: bytes | None = None) -> Step:
+    return Step(action, CellKey(*column, ref_key), why, body)

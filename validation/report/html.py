@@ -1,0 +1,132 @@
+"""`render`: the report as one page that needs nothing else: no server, no network, no script to be read.
+
+Texts of the report come from databases and are taken for hostile: the environment escapes all of them, and the page
+forbids every script and style but its own by their hashes.
+"""
+
+from __future__ import annotations
+
+from base64 import b64encode
+from collections.abc import Sequence
+from functools import cache
+from hashlib import sha256
+from pathlib import Path
+
+import msgspec
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from markupsafe import Markup
+
+from validation.report import charts, words
+from validation.report.document import JobReport, Operation, Report, Side
+from validation.report.glance import glance
+
+HERE = Path(__file__).parent
+_JOB_KINDS = {"done": "good", "running": "", "paused": "warn", "cancelled": "bad"}
+_JOB_SIGNS = {"done": "✓", "running": "▸", "paused": "‖", "cancelled": "✕"}
+
+
+def render(report: Report) -> str:
+    """The page."""
+    style, script = _asset("page.css"), _asset("page.js")
+    time = charts.Time(report.since, report.made_at)
+    return (
+        _environment()
+        .get_template("page.html.jinja")
+        .render(
+            report=report,
+            contents=_contents(report),
+            refusing=[gate for gate in report.gates if not gate.is_passed],
+            glance=glance(report),
+            rate_charts=[charts.rate_chart(series, report.limits, time) for series in report.rates if series.hours],
+            lag_charts=[
+                charts.lag_chart(direction, hours, report.limits, time)
+                for direction in ("forward", "reverse")
+                if (hours := [each for each in report.lag if each.direction == direction])
+            ],
+            latency_chart=charts.latency_chart(report.latency, report.backends),
+            geometry=charts,
+            share_of=_share_of,
+            job_share=_job_share,
+            job_kind=lambda state: _JOB_KINDS.get(state, ""),
+            job_sign=lambda state: _JOB_SIGNS.get(state, "·"),
+            sides_now=_sides_now,
+            style=Markup(style),
+            script=Markup(script),
+            style_hash=_hash(style),
+            script_hash=_hash(script),
+        )
+    )
+
+
+@cache
+def _environment() -> Environment:
+    environment = Environment(
+        loader=FileSystemLoader(HERE), autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
+    )
+    environment.filters |= {
+        "count": words.count,
+        "percent": words.percent,
+        "duration": words.duration,
+        "moment": words.moment,
+        "short_moment": words.short_moment,
+        "elapsed": words.elapsed,
+        "plural": words.plural,
+        "prose": words.prose,
+        "breakable": words.breakable,
+        "pretty": _pretty,
+        "spaced": lambda name: str(name).replace("_", " "),
+        "capitalize_first": lambda text: text[:1].upper() + text[1:],
+    }
+    return environment
+
+
+def _contents(report: Report) -> list[tuple[str, str, int | None]]:
+    refusing = sum(not gate.is_passed for gate in report.gates)
+    found: list[tuple[str, str, int | None]] = [
+        ("todo", "To do", refusing),
+        ("glance", "At a glance", None),
+        ("operations", "Coverage", None),
+        ("rates", "Mismatch rate", None),
+        ("lag", "Lag", None),
+        ("jobs", "Backfill and diff", None),
+        ("latency", "Latency", None),
+        ("mismatches", "Mismatches", len(report.mismatches)),
+        ("quarantine", "Quarantine", len(report.quarantine)),
+        ("conflicts", "Conflicts", len(report.conflicts)),
+        ("gates", "Gates", len(report.gates)),
+    ]
+    if report.standing is not None and report.standing.history:
+        found.append(("history", "Authority", None))
+    return found
+
+
+def _share_of(operation: Operation) -> float:
+    """Of its calls; a service may compare before anybody counts."""
+    return min(operation.compared / operation.calls, 1.0) if operation.calls else 0.0
+
+
+def _job_share(job: JobReport) -> float:
+    if job.parts == 0 or job.state == "done":
+        return 1.0
+    rows = job.counts.get("rows", 0)
+    return min(rows / job.estimate, 1.0) if job.estimate else job.parts_done / job.parts
+
+
+def _sides_now(sides: Sequence[Side]) -> str:
+    if any(side.trouble for side in sides):
+        return "Whether they are equal now nobody can say."
+    digests = {side.digest for side in sides}
+    return "They are equal now." if len(digests) == 1 else "They differ now as well."
+
+
+def _pretty(body: msgspec.Raw) -> str:
+    return msgspec.json.format(bytes(body), indent=2).decode()
+
+
+@cache
+def _asset(name: str) -> str:
+    return (HERE / name).read_text(encoding="utf-8")
+
+
+def _hash(text: str) -> str:
+    return f"sha256-{b64encode(sha256(text.encode()).digest()).decode()}"

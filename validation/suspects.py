@@ -1,0 +1,159 @@
+"""`Judge`: cells that were seen different are suspect, no more: the two stores were asked at different moments.
+
+As a recheck of one read does it (`recheck`), for many cells at a time: the authority is asked, what the mirror lacks is
+looked at, then the mirror is asked, and the authority again. A cell that moved meanwhile, or whose row has a change on
+its way, is judged again after a growing pause; what never rests was not compared.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple, Protocol
+from uuid import UUID
+
+import msgspec
+
+from schemaless_core.cell import Cell, CellKey, ColumnKey
+from schemaless_core.failpoints import reach
+from schemaless_core.store import CellStore
+from validation.differences import Difference, NotCompared, difference, of_bytes
+from validation.recheck import FIRST_PAUSE_SECONDS, TRIES
+
+#: Cells that are judged together.
+CELLS_PER_LOOK = 500
+READ_SECONDS = 20.0
+
+
+class InFlight(Protocol):
+    """Knows what the mirror has not got yet."""
+
+    def rows(self, row_keys: Collection[UUID]) -> Collection[UUID]:
+        """Those rows that have changes which the mirror may lack."""
+        ...
+
+
+class NothingInFlight:
+    """Of two stores between which nothing moves."""
+
+    def rows(self, row_keys: Collection[UUID]) -> Collection[UUID]:
+        return ()
+
+
+class Roles(NamedTuple):
+    """Who is who at a moment: it changes when the authority does."""
+
+    authority: CellStore
+    mirror: CellStore
+    #: Whether the authority is the source of the comparison; else it is its target.
+    is_from: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Verdicts:
+    """What became of suspects."""
+
+    differences: list[Difference] = field(default_factory=list)
+    not_compared: list[Difference] = field(default_factory=list)
+    #: Those that are equal by now, with the version that is.
+    equal: list[CellKey] = field(default_factory=list)
+    #: Those that no store has any more.
+    gone: list[ColumnKey] = field(default_factory=list)
+
+
+class _Unread(NamedTuple):
+    """A cell that a store has and cannot give."""
+
+    why: str
+
+
+_Seen = Cell | _Unread | None
+
+
+class Judge:
+    """Asks both stores about suspects."""
+
+    def __init__(
+        self,
+        roles: Callable[[], Roles],
+        in_flight: InFlight,
+        unreadable: tuple[type[BaseException], ...] = (),
+        pause: Callable[[float], object] = time.sleep,
+    ) -> None:
+        self._roles = roles
+        self._in_flight = in_flight
+        self._unreadable = unreadable
+        self._not_readable: tuple[type[BaseException], ...] = (msgspec.MsgspecError, *unreadable)
+        self._pause = pause
+
+    def judge(self, suspects: Sequence[ColumnKey]) -> Verdicts:
+        """A verdict for each. Raises what a store raises that does not answer."""
+        found = Verdicts()
+        for first in range(0, len(suspects), CELLS_PER_LOOK):
+            self._judge(suspects[first : first + CELLS_PER_LOOK], found)
+        return found
+
+    def _judge(self, suspects: Sequence[ColumnKey], found: Verdicts) -> None:
+        waiting = list(suspects)
+        for n in range(TRIES):
+            if n:
+                self._pause(FIRST_PAUSE_SECONDS * 2**n)
+            roles = self._roles()
+            before = self._read(roles.authority, waiting)
+            flying = set(self._in_flight.rows(list({key.row_key for key in waiting})))
+            reach("diff.recheck")
+            given = self._read(roles.mirror, waiting)
+            after = self._read(roles.authority, waiting)
+            moving = []
+            for key, first, held, wanted in zip(waiting, before, given, after, strict=True):
+                if key.row_key in flying or not _is_same(first, wanted):
+                    moving.append(key)
+                elif roles.is_from:
+                    _decide(found, key, wanted, held)
+                else:
+                    _decide(found, key, held, wanted)
+            if not moving:
+                return
+            waiting = moving
+        found.not_compared.extend(Difference(NotCompared.BUSY, *key) for key in waiting)
+
+    def _read(self, store: CellStore, keys: Sequence[ColumnKey]) -> list[_Seen]:
+        store = store.using(deadline=READ_SECONDS)
+        try:
+            return list(store.get_cells_latest(keys))
+        except self._not_readable:
+            return [self._read_one(store, key) for key in keys]
+
+    def _read_one(self, store: CellStore, key: ColumnKey) -> _Seen:
+        try:
+            return store.get_cell_latest(*key)
+        except msgspec.MsgspecError:
+            return _Unread("")  # bytes that are no JSON
+        except self._unreadable as error:
+            return _Unread(str(error))
+
+
+def _is_same(one: _Seen, other: _Seen) -> bool:
+    """Of one store: a version never changes, so its ref key tells."""
+    if isinstance(one, Cell) and isinstance(other, Cell):
+        return one.ref_key == other.ref_key and one == other
+    return one == other
+
+
+def _decide(found: Verdicts, key: ColumnKey, wanted: _Seen, held: _Seen) -> None:
+    for seen in (wanted, held):
+        if isinstance(seen, _Unread) and seen.why:
+            found.not_compared.append(Difference(NotCompared.UNREADABLE, *key, path=seen.why))
+            return
+    if isinstance(wanted, _Unread) or isinstance(held, _Unread):
+        version = next((seen.ref_key for seen in (wanted, held) if isinstance(seen, Cell)), None)
+        found.differences.append(of_bytes(key, version))
+        return
+    differing = difference(key, wanted, held)
+    if differing is not None:
+        found.differences.append(differing)
+    elif wanted is None:
+        found.gone.append(key)
+    else:
+        found.equal.append(CellKey(*key, wanted.ref_key))

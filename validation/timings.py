@@ -1,0 +1,134 @@
+"""`TimingLedger`: how long things took in all processes, by the hour, as histograms in the control database.
+
+Whoever counts does not wait (I10): counting is a dictionary behind a lock, writing is a thread's. What got no answer is
+counted apart: a backend that answers only what is easy would look fast.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import Counter
+from collections.abc import Callable, Mapping
+from datetime import UTC, datetime
+from typing import NamedTuple
+from uuid import uuid4
+
+from schemaless_core.control.ledgers import Batch, Ledgers
+from validation.histogram import BOUNDS, place_of, quantile
+
+LEDGER = "timings"
+FLUSH_SECONDS = 15.0
+_UNANSWERED = "unanswered"
+#: The last word of a name in the ledger.
+_BUCKETS = (*map(str, BOUNDS), _UNANSWERED)
+
+#: What took so long, in words from the general to the particular; no word has a slash.
+Timed = tuple[str, ...]
+
+
+class Timing(NamedTuple):
+    """Durations of one thing."""
+
+    #: By the bucket's upper end in microseconds.
+    counts: Mapping[int, int]
+    unanswered: int = 0
+
+    @property
+    def answered(self) -> int:
+        return sum(self.counts.values())
+
+    def quantile(self, share: float) -> float | None:
+        """In seconds, of what was answered."""
+        return quantile(self.counts, share)
+
+
+class _Pending(NamedTuple):
+    """A batch that may or may not have arrived: it is sent again unchanged."""
+
+    batch: Batch
+    counts: dict[str, int]
+    hour: datetime
+
+
+class TimingLedger:
+    """The ledger, and one process's part in it."""
+
+    name = LEDGER
+
+    def __init__(self, ledgers: Ledgers, now: Callable[[], datetime] = lambda: datetime.now(UTC)) -> None:
+        self._ledgers = ledgers
+        self._now = now
+        self.after_fork()
+
+    def after_fork(self) -> None:
+        """What the parent counted, the parent writes."""
+        self._lock = threading.Lock()  # of what is counted
+        self._sending = threading.Lock()  # of what is sent
+        self._counted: dict[Timed, list[int]] = {}
+        self._pending: _Pending | None = None
+        self._writer = uuid4().hex
+        self._number = 0
+
+    def count(self, timed: Timed, seconds: float) -> None:
+        """It took so long."""
+        self._add(timed, place_of(seconds))
+
+    def count_unanswered(self, timed: Timed) -> None:
+        """It came to no end, or to none in time."""
+        self._add(timed, len(BOUNDS))
+
+    def flush(self) -> None:
+        """Write what was not written yet. What fails is kept for the next flush, and raised."""
+        with self._sending:
+            if self._pending is not None:
+                self._send(self._pending)
+            pending = self._next()
+            if pending is not None:
+                self._send(pending)
+
+    def total(self, since: datetime | None = None) -> dict[Timed, Timing]:
+        """What all processes wrote; `since` counts whole hours."""
+        return _timings(self._ledgers.counts(LEDGER, since))
+
+    def hours(self, since: datetime | None = None) -> dict[datetime, dict[Timed, Timing]]:
+        """The same by the hour it was written in, the oldest first."""
+        return {hour: _timings(counts) for hour, counts in self._ledgers.hours(LEDGER, since).items()}
+
+    def _add(self, timed: Timed, place: int) -> None:
+        with self._lock:
+            counts = self._counted.get(timed)
+            if counts is None:
+                counts = self._counted[timed] = [0] * len(_BUCKETS)
+            counts[place] += 1
+
+    def _next(self) -> _Pending | None:
+        with self._lock:
+            counted, self._counted = self._counted, {}
+        if counted:
+            self._number += 1
+            counts = {
+                "/".join((*timed, bucket)): count
+                for timed, found in counted.items()
+                for bucket, count in zip(_BUCKETS, found, strict=True)
+                if count
+            }
+            self._pending = _Pending(Batch(self._writer, self._number), counts, self._now())
+        return self._pending
+
+    def _send(self, pending: _Pending) -> None:
+        self._ledgers.add(LEDGER, pending.counts, pending.hour, batch=pending.batch)
+        self._pending = None
+
+
+def _timings(counts: Mapping[str, int]) -> dict[Timed, Timing]:
+    buckets: dict[Timed, dict[int, int]] = {}
+    unanswered: Counter[Timed] = Counter()
+    for name, count in counts.items():
+        *words, bucket = name.split("/")
+        timed = tuple(words)
+        found = buckets.setdefault(timed, {})
+        if bucket == _UNANSWERED:
+            unanswered[timed] = count
+        else:
+            found[int(bucket)] = count
+    return {timed: Timing(buckets[timed], unanswered[timed]) for timed in sorted(buckets)}
