@@ -10,6 +10,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 
 from schemaless_core import metrics
 from schemaless_core.cell import REF_KEY_MAX, REF_KEY_MIN, check_column_name
+from schemaless_core.collecting import uncollected
 from schemaless_core.config import DatastoreConfig
 from schemaless_core.deadline import Deadline
 from schemaless_core.encoded import EncodedCell, EncodedOutcome, Problem, decode_cell
@@ -38,6 +39,10 @@ class EncodedPuts:
         self._standing = standing
 
     def put(self, cells: Sequence[EncodedCell]) -> EncodedOutcome:
+        with uncollected():
+            return self._put(cells)
+
+    def _put(self, cells: Sequence[EncodedCell]) -> EncodedOutcome:
         problems: dict[int, SchemalessError] = dict(_invalid(cells, self._config.max_body_bytes))
         created = existed = 0
         waiting: Sequence[int] = range(len(cells))

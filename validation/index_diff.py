@@ -59,8 +59,11 @@ class IndexDiff:
         return self._answers(self._definitions[name])
 
     def _entries(self, name: str) -> Portion:
-        report, counts = self._verify(name), Counter[str]()
-        others = list[Finding]()
+        counts, others = Counter[str](), list[Finding]()
+        try:
+            report = self._verify(name)
+        except self._incomparable as error:
+            return Portion("entries", False, Counter(index_not_compared=1), (), [_unverified(name, error)])
         if report is not None:
             counts.update(index_entries=report.entries, index_late=report.late)
             counts.update(index_not_compared=report.not_compared, open=report.differences)
@@ -80,7 +83,11 @@ class IndexDiff:
         """Shard values of rows here and there."""
         authority, found = self._roles().authority.using(deadline=READ_SECONDS), dict[Scalar, None]()
         for shard in range(self._shards):
-            for row in authority.scan_rows(shard, None, _ROWS_PER_SHARD, definition.column_names).rows:
+            try:
+                rows = authority.scan_rows(shard, None, _ROWS_PER_SHARD, definition.column_names).rows
+            except self._incomparable:
+                continue  # other shards have values, too; that a row cannot be read is told elsewhere
+            for row in rows:
                 latest: dict[str, Cell | None] = dict(row.cells)
                 value = definition.fields_of(latest).values[0]
                 if value is not None:
@@ -109,6 +116,10 @@ class IndexDiff:
             counts["index_answers_differ"] += 1
             counts["open"] += 1
             others.append(_finding(read, value, verdict.differences[0]))
+
+
+def _unverified(index: str, error: BaseException) -> Finding:
+    return Finding("index", None, None, None, {"index": index, "path": type(error).__name__, "seen_by": "verify"})
 
 
 def _finding(read: Read, value: Scalar, differing: Difference) -> Finding:

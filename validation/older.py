@@ -9,21 +9,24 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping
-from typing import NamedTuple
 from uuid import UUID
+
+import msgspec
 
 from schemaless_core.canonical import Json
 from schemaless_core.cell import Cell, ColumnKey
-from schemaless_core.sharding import shard_of
+from schemaless_core.sharding import BUCKETS_PER_SHARD, shard_of
 from schemaless_core.store import CellStore
+from validation.buckets import Digests, Place
 from validation.differences import Difference, NotCompared, difference
 from validation.portions import Portion, counted, shards_of
 from validation.reads import Incomparable
 from validation.recheck import FIRST_PAUSE_SECONDS, TRIES
 from validation.suspects import READ_SECONDS, InFlight, Roles
 
-ROWS_PER_STEP = 200
 VERSIONS_PER_PAGE = 100
+#: A step ends with the bucket in which it has looked at so many.
+COLUMNS_PER_STEP = 500
 #: Counts of older versions are not those of the latest.
 PREFIX = "older_"
 #: Of which a share is chosen, by a hash of the row key that has nothing to do with its shard.
@@ -32,47 +35,47 @@ _CHOICES = 10_007
 _Versions = Mapping[int, Cell]
 
 
-class _Place(NamedTuple):
-    """The next rows of a part: of which shard, and after which row key."""
-
-    shard: int
-    after: UUID | None
-
-
 class OlderDiff:
-    """Compares the histories of rows that the authority has. A step is a page of them."""
+    """Compares histories. A step is some buckets of one store: a column that it lacks is told by its latest cell."""
 
     def __init__(
         self,
+        digests: Digests,
         roles: Callable[[], Roles],
         in_flight: InFlight,
         share: float,
         columns: Collection[str] | None = None,
         incomparable: Incomparable = (),
+        unreadable: tuple[type[BaseException], ...] = (),
         pause: Callable[[float], object] = time.sleep,
     ) -> None:
+        self._digests = digests
         self._roles = roles
         self._in_flight = in_flight
         self._share = share
         self._columns = columns
         self._incomparable = incomparable
+        self._unreadable: tuple[type[BaseException], ...] = (msgspec.MsgspecError, *unreadable)
         self._pause = pause
 
     def step(self, bounds: Json, checkpoint: Json) -> Portion:
         shards = shards_of(bounds)
-        place = _Place(shards.start, None) if checkpoint is None else _read(checkpoint)
-        authority = self._roles().authority.using(deadline=READ_SECONDS)
-        page = authority.scan_rows(place.shard, place.after, ROWS_PER_STEP, self._columns)
-        counts = Counter[str]()
-        found: list[Difference] = []
-        for row in page.rows:
-            if shard_of(row.row_key, _CHOICES) < self._share * _CHOICES:
-                counts[f"{PREFIX}rows"] += 1
-                for name in row.cells:
-                    found += self._of_column(ColumnKey(row.row_key, name), counts)
+        place = Place(shards.start, 0) if checkpoint is None else _read(checkpoint)
+        counts, found = Counter[str](), list[Difference]()
+        while place.shard < shards.stop and counts[f"{PREFIX}columns"] < COLUMNS_PER_STEP:
+            found += self._of_bucket(place, counts)
+            place = Place(*divmod(place.shard * BUCKETS_PER_SHARD + place.number + 1, BUCKETS_PER_SHARD))
         counted(found, counts, PREFIX)
-        following = _Place(place.shard, page.after) if page.after is not None else _Place(place.shard + 1, None)
-        return Portion(_written(following), following.shard >= shards.stop, counts, found)
+        return Portion(list(place), place.shard >= shards.stop, counts, found)
+
+    def _of_bucket(self, place: Place, counts: Counter[str]) -> list[Difference]:
+        found = []
+        for row_key, name, *_ in sorted(self._digests.digests([place], self._columns)):
+            key = ColumnKey(UUID(bytes=row_key), name)
+            if shard_of(key.row_key, _CHOICES) < self._share * _CHOICES:
+                counts[f"{PREFIX}columns"] += 1
+                found += self._of_column(key, counts)
+        return found
 
     def _of_column(self, key: ColumnKey, counts: Counter[str]) -> list[Difference]:
         """Differences below the latest version that there is."""
@@ -88,6 +91,8 @@ class OlderDiff:
                 after = before if held.keys() <= before.keys() else _history(roles.authority, key)
             except self._incomparable as error:
                 return [Difference(NotCompared.HISTORY, *key, path=type(error).__name__, is_older=True)]
+            except self._unreadable as error:
+                return [Difference(NotCompared.UNREADABLE, *key, path=type(error).__name__, is_older=True)]
             equal, found = _compared(key, before, held, after, is_from=roles.is_from)
             if not (found and is_flying):
                 counts[f"{PREFIX}equal"] += equal
@@ -126,12 +131,9 @@ def _history(store: CellStore, key: ColumnKey) -> dict[int, Cell]:
         before = page[-1].ref_key
 
 
-def _written(place: _Place) -> Json:
-    return {"shard": place.shard, "after": None if place.after is None else str(place.after)}
-
-
-def _read(checkpoint: Json) -> _Place:
-    assert isinstance(checkpoint, dict)
-    shard, after = checkpoint["shard"], checkpoint["after"]
+def _read(checkpoint: Json) -> Place:
+    assert isinstance(checkpoint, list)
+    shard, number = checkpoint
     assert isinstance(shard, int)
-    return _Place(shard, None if after is None else UUID(str(after)))
+    assert isinstance(number, int)
+    return Place(shard, number)

@@ -76,10 +76,6 @@ class Step(NamedTuple):
     #: Whose cell is changed: the mirror's, but for what somebody asked for.
     is_of_authority: bool = False
 
-    @property
-    def changes_cells(self) -> bool:
-        return self.action in (Action.MEND, Action.PURGE)
-
 
 def plan_latest(column: ColumnKey, ours: Version, theirs: Held | None, at: Version, powers: Powers) -> Step:
     """The next step towards the latest cells being equal: the authority's, the mirror's.
@@ -98,6 +94,8 @@ def plan_latest(column: ColumnKey, ours: Version, theirs: Held | None, at: Versi
         return _step(Action.NOTHING, column, ours.ref_key, "they are equal")
     if ours is not None and theirs.ref_key < ours.ref_key:
         return _put(column, ours, "the mirror has an older version")
+    if at == theirs:
+        return _put(column, theirs, "it came between the two looks")
     if ours is not None and theirs.is_sound and powers.lift_to is not None:
         why = "its bytes differ" if theirs.ref_key == ours.ref_key else "the mirror has a version that is not its"
         return _step(Action.LIFT, column, powers.lift_to, why)

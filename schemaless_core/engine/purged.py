@@ -8,9 +8,9 @@ from schemaless_core.engine.base import LogSlice
 from schemaless_core.engine.mending import PURGED_PER_LOOK
 
 
-def has_gap(start: int, found: LogSlice) -> bool:
-    """Whether a slice lacks added ids between its start and its last cell, or has none although there are some."""
-    last = found.cells[-1].added_id if found.cells else found.head.head
+def has_gap(start: int, found: LogSlice, limit: int) -> bool:
+    """Whether a slice lacks added ids between its start and its end: the head, or the last of so many cells."""
+    last = found.cells[-1].added_id if len(found.cells) == limit else found.head.head
     return last > start + len(found.cells)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import defaultdict
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from multiprocessing.process import BaseProcess
 from pathlib import Path
 from signal import SIGTERM
@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 from schemaless_core.canonical import Json
 from schemaless_core.control.changes import make_change
 from schemaless_core.control.job_parts import add_counts
-from schemaless_core.control.job_records import Finding, Part
+from schemaless_core.control.job_records import Part
 from schemaless_core.control.jobs import Job, Jobs
 from schemaless_core.encoded import EncodedCell, EncodedOutcome
 from schemaless_core.failpoints import use_folder
@@ -50,33 +50,17 @@ class JournalledJobs(Jobs):
             self._write(Line("claimed", part.number, part.fence, part.checkpoint))
         return part
 
-    def save(
-        self,
-        part: Part,
-        worker: str,
-        *,
-        checkpoint: Json,
-        counts: Mapping[str, int],
-        findings: Sequence[Finding] = (),
-        solved: Collection[int] = (),
-        is_done: bool,
-        lease_seconds: float,
-    ) -> Part:
-        if counts:
-            self._write(Line("saving", part.number, part.fence, part.checkpoint, checkpoint, is_done, dict(counts)))
-        saved = super().save(
-            part,
-            worker,
-            checkpoint=checkpoint,
-            counts=counts,
-            findings=findings,
-            solved=solved,
-            is_done=is_done,
-            lease_seconds=lease_seconds,
-        )
-        if counts:
-            self._write(Line("saved", part.number, part.fence, part.checkpoint, checkpoint, is_done))
+    def save(self, part: Part, worker: str, *, counts: Mapping[str, int], **options: Any) -> Part:
+        if not counts:  # it keeps its lease, no more
+            return super().save(part, worker, counts=counts, **options)
+        said = (part.number, part.fence, part.checkpoint, options["checkpoint"], options["is_done"])
+        self._write(Line("saving", *said, dict(counts)))
+        saved = self._saved(part, worker, counts, **options)
+        self._write(Line("saved", *said))
         return saved
+
+    def _saved(self, part: Part, worker: str, counts: Mapping[str, int], **options: Any) -> Part:
+        return super().save(part, worker, counts=counts, **options)
 
     def _write(self, line: Line) -> None:
         with self.path.open("a") as file:
@@ -113,9 +97,9 @@ def _effective(events: Sequence[Line]) -> Iterator[Line]:
 class CountingFirst(JournalledJobs):
     """Counts in a transaction of its own, before the checkpoint moves."""
 
-    def save(self, part: Part, worker: str, *, counts: Mapping[str, int], **options: Any) -> Part:
+    def _saved(self, part: Part, worker: str, counts: Mapping[str, int], **options: Any) -> Part:
         make_change(self._control, lambda connection: add_counts(connection, part.job, counts))
-        return Jobs.save(self, part, worker, counts={}, **options)
+        return super()._saved(part, worker, {}, **options)
 
 
 class WritingBehind:

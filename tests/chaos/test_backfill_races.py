@@ -29,7 +29,7 @@ from tripstore.handover.ports import Chunk, Past
 from tripstore.local.servers import LocalServers
 from tripstore.phase import Phase
 
-SECONDS = scaled(60, least=3)
+SECONDS = scaled(40, least=2)
 PER_SECOND = 60.0
 BACKFILLS = 2
 ENGINES = ("sqlite", "mariadb", "mysql") if SCALE >= 1 else ("sqlite",)

@@ -13,6 +13,7 @@ import pytest
 from schemaless_core import Cell, CellConflict, Datastore, StaleEpoch
 from schemaless_core.cell import CellKey, ColumnKey
 from schemaless_core.engine.mending import Mended
+from schemaless_core.engine.sqlite import mending as sqlite_mending
 from schemaless_core.errors import LogHole
 from schemaless_core.mends import Mends, RawCell
 from schemaless_core.standing import ShardStatus
@@ -24,8 +25,12 @@ EPOCH = 0
 
 @pytest.fixture
 def mirror(datastore_engine: str, stores: Stores) -> Datastore:
+    return opened(datastore_engine, stores)
+
+
+def opened(engine: str, stores: Stores) -> Datastore:
     """One shard that takes copiers only."""
-    store = Datastore.open(stores.config(datastore_engine, shards=1))
+    store = Datastore.open(stores.config(engine, shards=1))
     store.create_schema(status=ShardStatus.COPY)
     return store
 
@@ -204,6 +209,21 @@ def test_what_a_group_would_miss_in_a_hole_comes_behind_the_head(mirror: Datasto
     assert {line.action for line in mends_of(mirror).lines()} == {Mended.PUT, Mended.CLOSE}
 
 
+def test_control_a_group_beyond_the_hole_would_never_meet_the_cell(
+    stores: Stores, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    mirror = opened("sqlite", stores)
+    cells = filled(mirror, 3)
+    place = "INSERT INTO trigger_offset (group_name, shard, epoch, added_id, fence, updated_at)"
+    execute(mirror, 0, f"{place} VALUES ('g', 0, 1, 2, 0, 0)")
+    lose(mirror, cells[1])
+    monkeypatch.setattr(sqlite_mending, "IS_PASSED", "SELECT 0 FROM shard_state WHERE shard = ? OR 0 = ? LIMIT 1")
+
+    mends_of(mirror).put_beside(cells[1], 2)
+
+    assert cells[1].row_key not in [key for _id, key in log_of(mirror, 2)]
+
+
 def test_a_hole_of_which_nobody_knows_anything_is_closed(mirror: Datastore) -> None:
     cells = filled(mirror, 4)
     lose(mirror, cells[1])
@@ -239,6 +259,31 @@ def test_a_store_that_became_the_authority_refuses(mirror: Datastore) -> None:
     assert owner.mend(seen, b'{"n":7}')
     with pytest.raises(StaleEpoch):
         mirror.as_owner(1).mends.purge(seen)
+
+
+def test_control_without_the_mirrors_condition_a_repair_changes_the_authoritys_cell(
+    stores: Stores, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    mirror = opened("sqlite", stores)
+    (cell,) = filled(mirror, 1)
+    for cluster in mirror.clusters:
+        mirror.authority.open(cluster, 2)
+    monkeypatch.setattr(sqlite_mending, "check_mend", lambda gate, state: gate.check_write(state))
+
+    assert mends_of(mirror, epoch=2).mend(raw(mirror, cell), b'"foreign"')
+
+
+def test_control_without_a_look_at_the_bytes_somebody_elses_are_lost(
+    stores: Stores, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    mirror = opened("sqlite", stores)
+    (cell,) = filled(mirror, 1)
+    seen = raw(mirror, cell)
+    spoil(mirror, cell, b'{"n":9}')
+    monkeypatch.setattr(sqlite_mending.SQLiteMending, "_is_there", lambda *_arguments: True)
+
+    assert mends_of(mirror).mend(seen, b'{"n":2}')
+    assert raw(mirror, cell).body == b'{"n":2}'
 
 
 def test_a_mirror_again_refuses_those_of_before(mirror: Datastore) -> None:

@@ -6,6 +6,7 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 from unittest.mock import patch
 from uuid import UUID, uuid4
 
@@ -14,7 +15,8 @@ import pytest
 from schemaless_core import Cell, CellKey, Json, failpoints
 from schemaless_core.control.jobs import JobState
 from schemaless_core.engine.mending import Mended
-from schemaless_core.failpoints import FailpointReached
+from schemaless_core.failpoints import FailpointReached, reach
+from schemaless_core.mends import Mends
 from tests.damage import execute, lose, spoil
 from tests.facades import Migration, migration
 from tests.indexing import catch_up
@@ -28,6 +30,7 @@ from tripstore.phase import Phase
 from tripstore.repairing.job import RepairRunner, begin
 from tripstore.repairing.opening import Repairs
 from tripstore.repairing.repairing import AuthorityMoved, Outcome, counted
+from tripstore.repairing.sides import Forward
 from tripstore.repairing.targets import Target
 from validation.repair import Action
 
@@ -462,6 +465,62 @@ def test_i8_a_version_that_was_carried_just_before_its_purge_is_put_back(moving:
     repair(moving, base(key))
 
     assert missing(moving) == []
+
+
+def test_a_row_that_comes_between_the_two_looks_is_not_taken_for_extra(moving: Migration) -> None:
+    key = uuid4()
+
+    def insert() -> None:
+        moving.legacy.trip(row_key=key)
+        moving.carry()
+
+    with _doing_at("repair.mirror_read", insert):
+        outcomes = repair(moving, base(key))
+
+    assert [(each.is_equal, Action.PURGE in each.done) for each in outcomes] == [(True, False)]
+    assert mended(moving) == []
+
+
+def test_control_whoever_asks_the_authority_first_purges_that_row(
+    moving: Migration, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    key = uuid4()
+
+    def insert() -> None:
+        moving.legacy.trip(row_key=key)
+        moving.carry()
+
+    first = [Forward.ours, Forward.theirs]
+    answers: dict[str, Any] = {}
+
+    def theirs(self: Forward, columns: Any) -> Any:
+        answers["ours"] = first[0](self, columns)
+        reach("test.between")
+        return first[1](self, columns)
+
+    monkeypatch.setattr(Forward, "theirs", theirs)
+    monkeypatch.setattr(Forward, "ours", lambda _self, _columns: answers["ours"])
+    monkeypatch.setattr(Forward, "ours_at", lambda _self, _key: None)
+    with _doing_at("test.between", insert):
+        (outcome,) = repair(moving, base(key))
+
+    assert Action.PURGE in outcome.done
+    assert [action for action, _old, _new in mended(moving)] == [Mended.PURGE]
+
+
+def test_control_entries_of_cells_that_are_gone_stay_unless_they_are_rebuilt(
+    moving: Migration, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store, extra = moving.facade.store, foreign(moving, uuid4(), 1, body="entry of nobody")
+    catch_up(store)
+    monkeypatch.setattr(Mends, "rebuild", lambda *_arguments: None)
+
+    repair(moving, base(extra.row_key))
+    assert [entry.row_key for entry in store.query_index("status_index", "entry of nobody").entries] == [extra.row_key]
+
+    monkeypatch.undo()
+    repair(moving, base(extra.row_key))
+    assert store.query_index("status_index", "entry of nobody").entries == []
 
 
 def test_a_row_that_moves_while_it_is_lifted_keeps_the_writers_version(moving: Migration) -> None:

@@ -217,7 +217,13 @@ def test_jobs_and_what_they_found_are_listed(moving: Migration) -> None:
         "worker",
         checkpoint=1,
         counts={"rows": 10},
-        findings=[Finding("missing", key, "BASE", 1, {"path": ""}), Finding("busy", key, "NOTES", None, {})],
+        findings=[
+            Finding("missing", key, "BASE", 1, {"path": ""}),
+            Finding("busy", key, "NOTES", None, {}),
+            Finding("index", key, None, None, {"index": "by_tag", "path": "missing"}),
+            Finding("index", body={"index": "by_tag", "class": "order", "entry": "the page", "shard_value": "a b"}),
+            Finding("index", body={"index": "by_tag", "path": "NodeUnavailable", "seen_by": "verify"}),
+        ],
         is_done=True,
         lease_seconds=60,
     )
@@ -232,10 +238,14 @@ def test_jobs_and_what_they_found_are_listed(moving: Migration) -> None:
     assert [(each.kind, each.path, each.reason) for each in made.quarantine] == [
         ("unreadable", "fare", "numeric is “…”"),
         ("busy", "", ""),
+        ("index", "NodeUnavailable", ""),
     ]
     assert [(each.kind, each.found_by) for each in made.conflicts] == [("conflict", job.id)]
-    (mismatch,) = made.mismatches
-    assert (mismatch.kind, mismatch.found_by, mismatch.operation) == ("missing", diff.id, "diff")
+    assert {(each.kind, each.found_by, each.operation, each.path, each.commands[0]) for each in made.mismatches} == {
+        ("missing", diff.id, "diff", "", f"tripstore mirror show {key}/BASE/1"),
+        ("entry", diff.id, "query_index:by_tag", "missing", "tripstore index verify by_tag"),
+        ("order", diff.id, "query_index:by_tag", "", "tripstore index query by_tag 'a b'"),
+    }
     assert render(made)
 
 

@@ -40,6 +40,11 @@ def test_what_the_mirror_lacks_is_put(powers: Powers) -> None:
     assert plan(Held(3, A), Held(2, TORN), powers) == (Action.PUT, 3, A)
 
 
+def test_what_the_authority_has_after_all_is_looked_at_again() -> None:
+    assert plan(None, Held(3, A), FIXED, Held(3, A)) == (Action.PUT, 3, A)
+    assert plan(Held(2, B), Held(3, A), LIFTABLE, Held(3, A)) == (Action.PUT, 3, A)
+
+
 def test_what_has_a_version_is_lifted_and_no_cell_is_touched() -> None:
     assert plan(Held(3, A), Held(3, B)) == (Action.LIFT, 9, None)
     assert plan(Held(3, A), Held(8, B)) == (Action.LIFT, 9, None)

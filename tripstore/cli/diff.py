@@ -138,7 +138,7 @@ def start(
         source=source,
         target=target,
         columns=None if columns is None else list(columns),
-        shards=shards,
+        shards=None if shards is None else list(shards),
         older=older,
         indexes=indexes,
         decoded=decoded,

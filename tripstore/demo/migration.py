@@ -89,14 +89,14 @@ def _is_served(store: TripStore) -> bool:
     return seen.reverse is not None and not seen.reverse.unserved
 
 
-def is_carried(store: TripStore) -> bool:
-    """Whether the mirror, and the reverse mirror behind it, have everything."""
+def is_carried(store: TripStore, behind: int = 0) -> bool:
+    """Whether the mirror, and the reverse mirror behind it, have everything but so many changes."""
     seen: MirrorStatus = Mirror(store.facade).status()
     if seen.forward is None or seen.reverse is None or seen.reverse.unserved:
         return False
-    if seen.direction == "forward" and (seen.forward.changes or seen.forward.parked):
+    if seen.direction == "forward" and (seen.forward.changes > behind or seen.forward.parked):
         return False
-    return not seen.reverse.cells and not seen.reverse.parked
+    return seen.reverse.cells <= behind and not seen.reverse.parked
 
 
 def wait_until(what: str, is_true: Callable[[], bool]) -> None:

@@ -42,10 +42,11 @@ backfill:
   lease_seconds: 2.0
 
 # Of the demo, which has seconds and not weeks: every read is compared, and few are enough. In earnest, a mismatch rate
-# below 1 % is no reason to switch.
+# below 1 % is no reason to switch. A machine that runs all of it by itself needs its time to answer.
 shadow:
   share: 1.0
   per_second: 10000.0
+  deadline_seconds: 2.0
 cutover:
   mismatch_rate_max: 0.01
   comparisons_min: 300

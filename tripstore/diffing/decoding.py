@@ -11,14 +11,16 @@ from collections.abc import Collection, Sequence
 from typing import Any
 from uuid import UUID
 
+import msgspec
+
 from schemaless_core.canonical import Json
-from schemaless_core.cell import CellKey
+from schemaless_core.cell import Cell, CellKey
 from schemaless_core.datastore import Datastore
 from tripstore.backends.postgres.layout.layout import Layout, MappedColumn, quoted
 from tripstore.backends.postgres.wire.connections import connected, rows
 from tripstore.backends.postgres.wire.database import LegacyDatabase
 from tripstore.diffing.decoder import path_of_difference, ref_key_of, select_of
-from validation.differences import CellClass, Difference
+from validation.differences import BYTES, CellClass, Difference
 from validation.portions import Portion, counted
 from validation.suspects import READ_SECONDS
 
@@ -29,6 +31,10 @@ SMALL = 10_000
 _SIZE = """\
 SELECT COALESCE(sum(GREATEST(c.reltuples, 0)), 0)::float8 FROM pg_catalog.pg_class AS c
 WHERE c.oid IN (SELECT relid FROM pg_catalog.pg_partition_tree(%s::pg_catalog.regclass))"""
+
+
+class Broken:
+    """A cell whose bytes are no JSON."""
 
 
 class DecoderDiff:
@@ -54,16 +60,28 @@ class DecoderDiff:
     def _compare(self, column: MappedColumn, counts: Counter[str], found: list[Difference]) -> None:
         sampled = self._rows(column)
         keys = [CellKey(UUID(row[0]), column.name, ref_key_of(column, row[1], row[2])) for row in sampled]
-        for key, row, cell in zip(keys, sampled, self._store.get_cells(keys), strict=True):
-            if cell is None or cell.body is None:
+        for key, row, cell in zip(keys, sampled, self._cells(keys), strict=True):
+            if cell is None or (not isinstance(cell, Broken) and cell.body is None):
                 counts[f"{PREFIX}skipped"] += 1
                 continue
-            path = path_of_difference(column, row[3:], cell.body)
+            path = BYTES if isinstance(cell, Broken) else path_of_difference(column, row[3:], cell.body)
             if path is None:
                 counts[f"{PREFIX}equal"] += 1
             else:
                 ours = key.ref_key
                 found.append(Difference(CellClass.DIFFERS, key.row_key, column.name, ours, ours, path, seen_by=SEEN_BY))
+
+    def _cells(self, keys: Sequence[CellKey]) -> Sequence[Cell | Broken | None]:
+        try:
+            return self._store.get_cells(keys)
+        except msgspec.MsgspecError:
+            return [self._cell(key) for key in keys]
+
+    def _cell(self, key: CellKey) -> Cell | Broken | None:
+        try:
+            return self._store.get_cell(*key)
+        except msgspec.MsgspecError:
+            return Broken()
 
     def _rows(self, column: MappedColumn) -> Sequence[tuple[Any, ...]]:
         table = column.table.sql

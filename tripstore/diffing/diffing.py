@@ -115,18 +115,31 @@ class Diffing:
         """What serves each kind of part."""
         roles = self._roles(order)
         in_flight = RowsInFlight(roles, self._legacy, self._store)
-        judge = Judge(roles, in_flight, (UnreadableRow,))
-        incomparable = (HistoryTruncated,)
+        incomparable, unreadable = (HistoryTruncated,), (UnreadableRow,)
+        broken = (*incomparable, *unreadable, msgspec.MsgspecError)
         return {
-            CELLS: CellDiff(self._digests(order.source), self._digests(order.target), judge, order.columns),
-            OLDER: OlderDiff(roles, in_flight, order.older, order.columns, incomparable),
+            CELLS: CellDiff(
+                self._digests(order.source),
+                self._digests(order.target),
+                Judge(roles, in_flight, unreadable),
+                order.columns,
+            ),
+            OLDER: OlderDiff(
+                self._digests(Backend.STORE.value),
+                roles,
+                in_flight,
+                order.older,
+                order.columns,
+                incomparable,
+                unreadable,
+            ),
             INDEX: IndexDiff(
                 {definition.name: definition for definition in self._config.core.indexes},
                 self._config.core.shards,
                 roles,
-                Recheck(in_flight, READ_SECONDS, incomparable),
+                Recheck(in_flight, READ_SECONDS, broken),
                 self._verify,
-                incomparable,
+                broken,
             ),
             DECODER: DecoderDiff(self._legacy.database, self._layout, self._store, order.decoded, order.columns),
         }

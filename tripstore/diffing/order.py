@@ -15,7 +15,7 @@ class Order(msgspec.Struct, frozen=True, omit_defaults=True):
     target: str = "schemaless"
     columns: list[str] | None = None
     #: First and behind the last; None: all.
-    shards: tuple[int, int] | None = None
+    shards: list[int] | None = None
     #: The share of the rows whose older versions are compared.
     older: float = 0.0
     #: Whether indexes are compared.

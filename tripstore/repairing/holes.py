@@ -29,11 +29,8 @@ class Holes:
                     plain.append(number)
             except SchemalessError as error:
                 outcomes[number] = error
-        try:
-            store.put_cells([cells[number] for number in plain])
-        except BatchFailed as failed:
-            for number, outcome in zip(plain, failed.results, strict=True):
-                outcomes[number] = outcome if isinstance(outcome, SchemalessError) else None
+        for number, outcome in zip(plain, put_cells(store, [cells[number] for number in plain]), strict=True):
+            outcomes[number] = outcome
         return outcomes
 
     def _is_put_beside(self, mends: Mends, shard: int, cell: Cell) -> bool:
@@ -49,3 +46,12 @@ class Holes:
             if filled is not None:
                 return True
         return False
+
+
+def put_cells(store: Datastore, cells: Sequence[Cell]) -> list[SchemalessError | None]:
+    """Put cells behind the heads; of each why it is not there, if it is not."""
+    try:
+        store.put_cells(cells)
+    except BatchFailed as failed:
+        return [outcome if isinstance(outcome, SchemalessError) else None for outcome in failed.results]
+    return [None] * len(cells)

@@ -65,20 +65,23 @@ class Repairs:
         return self.repairing(wanted, job=job.id, may_mend_authority=bool(job.spec["mend_authority"]))
 
     def recheck(self, diff: str) -> Rechecked:
-        """Close the findings of a diff that are equal by now; what was lifted is carried before, if nobody else does."""
+        """Close the findings of a diff that are equal by now. What was lifted is carried before, if nobody does it."""
         self._carry()
         job = self.jobs.find("diff", diff)
         return Diffing(self._facade).rechecking(order_of(job)).of_job(self.jobs, job)
 
     def _carry(self) -> None:
         """Until all that is in the queue now has left it, or for so long."""
-        if self._mirror.status().direction != "forward":
-            return
         undelivered = Undelivered(self._duo.legacy.database, LOOK_SECONDS)
         mark, carrier, until = undelivered.mark(), self._mirror.carrier(), time.monotonic() + CARRY_SECONDS
-        while not undelivered.is_empty_up_to(mark) and time.monotonic() < until:
+        while not undelivered.is_empty_up_to(mark) and self._is_carried() and time.monotonic() < until:
             if not carrier.carry(CHANGES_PER_CLAIM).delivered:
                 time.sleep(PAUSE_SECONDS)
+
+    def _is_carried(self) -> bool:
+        """Whether anything is to be carried forward, parked changes excepted."""
+        seen = self._mirror.status()
+        return seen.direction == "forward" and seen.forward is not None and seen.forward.changes > 0
 
     def rebuild_index(self, name: str) -> Report:
         """Hold the entries of the version that answers against the cells, and make them right."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 import time
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import NamedTuple
 
 from schemaless_core.cell import CellKey
@@ -113,7 +113,8 @@ class Repairing:
             todo = [each for each in seen if each.step.action not in (Action.NOTHING, Action.LEAVE)]
             if not todo or n == ROUNDS - 1:
                 break
-            for each, error in _act(sides, todo):
+            lifted = {target for target, actions in done.items() if Action.LIFT in actions}
+            for each, error in _act(sides, todo, lifted):
                 refused.pop(each.target, None)
                 if error is None:
                     done[each.target].append(each.step.action)
@@ -168,12 +169,16 @@ def _seen_older(sides: Sides, target: Target) -> Seen:
     return Seen(target, plan_older(target.key, ours, theirs, sides.powers(target.column, ours, theirs)), ours, theirs)
 
 
-def _act(sides: Sides, todo: Sequence[Seen]) -> list[tuple[Seen, SchemalessError | None]]:
+def _act(sides: Sides, todo: Sequence[Seen], lifted: Collection[Target]) -> list[tuple[Seen, SchemalessError | None]]:
+    """Do the steps. What was lifted is new: it never stood in a hole of the log."""
     puts = [each for each in todo if each.step.action is Action.PUT]
-    outcomes = list(zip(puts, sides.put([each.step for each in puts]), strict=True)) if puts else []
-    for each in todo:
-        if each.step.action is not Action.PUT:
-            outcomes.append((each, _done(sides, each)))
+    lost = [each for each in puts if each.target not in lifted]
+    new = [each for each in puts if each.target in lifted]
+    outcomes = [
+        *zip(lost, sides.put([each.step for each in lost]), strict=True),
+        *zip(new, sides.put_new([each.step for each in new]), strict=True),
+    ]
+    outcomes += [(each, _done(sides, each)) for each in todo if each.step.action is not Action.PUT]
     for each, error in outcomes:
         if error is None:
             _told(each)

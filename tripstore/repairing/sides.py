@@ -19,7 +19,7 @@ from tripstore.backends.postgres.backend import PostgresBackend
 from tripstore.backends.postgres.errors import HistoryTruncated, UnreadableRow
 from tripstore.backends.postgres.layout.layout import LEGACY_ID, DeletePolicy, Layout, RefKeyKind
 from tripstore.errors import TripstoreError
-from tripstore.repairing.holes import Holes
+from tripstore.repairing.holes import Holes, put_cells
 from validation.repair import Held, Powers, Step, Unknown, Version
 
 K = TypeVar("K", ColumnKey, CellKey)
@@ -51,7 +51,11 @@ class Sides(Protocol):
     def powers(self, column: ColumnKey, ours: Version, theirs: Held | None) -> Powers: ...
 
     def put(self, steps: Sequence[Step]) -> list[SchemalessError | None]:
-        """Put cells that the mirror lacks; of each why it is not there, if it is not."""
+        """Put cells that the mirror has lost, most likely; of each why it is not there, if it is not."""
+        ...
+
+    def put_new(self, steps: Sequence[Step]) -> list[SchemalessError | None]:
+        """The same of cells that it never had."""
         ...
 
     def lift(self, step: Step, ours: Held) -> None: ...
@@ -104,6 +108,9 @@ class Forward:
     def put(self, steps: Sequence[Step]) -> list[SchemalessError | None]:
         """Where the log of a shard has holes, cells that are missing go there, one by one."""
         return self._holes.put(self._mends, self._store, [_cell(step) for step in steps])
+
+    def put_new(self, steps: Sequence[Step]) -> list[SchemalessError | None]:
+        return put_cells(self._store, [_cell(step) for step in steps])
 
     def lift(self, step: Step, ours: Held) -> None:
         """A cell that stands beside the tables, or before its row, is put once more under the higher ref key."""
@@ -182,6 +189,9 @@ class Reverse:
             except SchemalessError as error:
                 outcomes[step.key] = error
         return [outcomes[step.key] for step in steps]
+
+    def put_new(self, steps: Sequence[Step]) -> list[SchemalessError | None]:
+        return self.put(steps)
 
     def lift(self, step: Step, ours: Held) -> None:
         self._store.put_cell(*step.key, from_canonical(ours.body), expect_latest=ours.ref_key)

@@ -21,6 +21,9 @@ from validation.report.document import Conflict, Mismatch, Quarantined
 
 SHADOW = "shadow"
 CONFLICT = "conflict"
+INDEX = "index"
+#: What saw an index that could not be verified.
+UNVERIFIED = "verify"
 #: As `validation.compare` names a cell.
 _CELL = re.compile(r"(?P<column>.+)@(?P<ref_key>-?\d+) of (?P<row_key>[0-9a-f-]{36})")
 _MESSAGES = frozenset({DifferenceClass.ERROR, DifferenceClass.TIMEOUT})
@@ -48,9 +51,12 @@ def shadow_mismatches(known: Iterable[KnownMismatch], sides: Sides) -> Iterator[
 
 
 def diff_mismatches(found: Iterable[StoredFinding], sides: Sides) -> Iterator[Mismatch]:
-    """Cells that differ."""
+    """Cells, entries of indexes and answers of queries that differ."""
     for each in found:
-        if each.kind not in _DIFFERENT:
+        if not _is_difference(each):
+            continue
+        if each.kind == INDEX:
+            yield _of_index(each)
             continue
         key = _key(each)
         seen_by = str(each.body.get("seen_by") or "")
@@ -73,7 +79,7 @@ def diff_mismatches(found: Iterable[StoredFinding], sides: Sides) -> Iterator[Mi
 def quarantine(found: Iterable[StoredFinding], *, with_values: bool) -> Iterator[Quarantined]:
     """Rows that could not be copied, or not compared."""
     for each in found:
-        if each.kind == CONFLICT or each.kind in _DIFFERENT:
+        if each.kind == CONFLICT or _is_difference(each):
             continue
         kind = each.job.partition("-")[0]
         yield Quarantined(
@@ -122,6 +128,33 @@ def parked_conflicts(direction: str, parked: Sequence[Parked], *, with_values: b
             attempts=each.attempts,
             command=_show(each.key)[0],
         )
+
+
+def _is_difference(found: StoredFinding) -> bool:
+    """An index that could not be verified is none."""
+    return found.kind in _DIFFERENT or (found.kind == INDEX and found.body.get("seen_by") != UNVERIFIED)
+
+
+def _of_index(found: StoredFinding) -> Mismatch:
+    """An entry that does not fit its cells, or an answer that differs."""
+    body = found.body
+    index, value = str(body.get("index")), body.get("shard_value")
+    command = ["verify", index] if value is None else ["query", index, str(value)]
+    path = str(body.get("path") or "")
+    return Mismatch(
+        at=found.at,
+        found_by=found.job,
+        operation=f"query_index:{index}",
+        kind=str(body.get("class") or "entry"),
+        entry=str(body.get("entry") or f"entry of {found.row_key}"),
+        path=path,
+        differences=1,
+        row_key=found.row_key,
+        column_name=None,
+        ref_key=None,
+        commands=[shlex.join(["tripstore", "index", *command])],
+        sides=None,
+    )
 
 
 def _key_of(entry: str) -> CellKey | None:

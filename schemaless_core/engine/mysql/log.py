@@ -50,7 +50,9 @@ def log(connection: DeadlineConnection, names: Names, starts: Mapping[int, int],
         chunk = {shard: moved[shard] for shard in wanted[first : first + SHARDS_PER_STATEMENT]}
         slices |= _fetch(connection, names, chunk, limit)
     return {
-        shard: _with_purged(connection, names, shard, starts[shard], found) if has_gap(starts[shard], found) else found
+        shard: _with_purged(connection, names, shard, starts[shard], found)
+        if has_gap(starts[shard], found, limit)
+        else found
         for shard, found in slices.items()
     }
 

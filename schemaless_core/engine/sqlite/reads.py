@@ -105,7 +105,7 @@ def log(connection: sqlite3.Connection, shard: int, start: int, limit: int) -> l
 
 def log_slice(connection: sqlite3.Connection, shard: int, start: int, limit: int) -> LogSlice:
     found = LogSlice(head_of(connection, shard), log(connection, shard, start, limit))
-    if not has_gap(start, found):
+    if not has_gap(start, found, limit):
         return found
     try:
         purged = connection.execute(PURGED, (shard, start, found.head.head, PURGED_PER_LOOK)).fetchall()

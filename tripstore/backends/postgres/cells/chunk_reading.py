@@ -103,7 +103,7 @@ class ChunkReading:
         cells = sorted(ids + self._cells, key=_ROW_KEY)
         return Past(tuple(cells), epoch, len(self._rows), tuple(self._unreadable), after)
 
-    def _copied(self, source: Source, rows: Rows) -> list[tuple[str, ...]]:
+    def _copied(self, source: Source, rows: Rows) -> list[list[str]]:
         lines = CopiedLines(self._bytes_max)
         where = f"{source.where} AND {rows.within(source.key)}"
         self._cursor.copy_expert(f"COPY (SELECT {source.select} FROM {source.table} WHERE {where}) TO STDOUT", lines)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 
 class TooMuch(Exception):
     """COPY sends more than there is room for. The connection is half-way through and of no more use."""
@@ -27,11 +25,14 @@ class CopiedLines:
         if self._bytes_max is not None and self.bytes > self._bytes_max:
             raise TooMuch(self.bytes)
 
-    def columns(self) -> list[tuple[str, ...]]:
+    def columns(self) -> list[list[str]]:
         """The texts of each column, still escaped; nothing when there was no row. Can be asked once."""
+        if not self._lines:
+            return []
+        width = self._lines[0].count(b"\t") + 1
         text = b"".join(self._lines).decode()
         self._lines.clear()
-        # Not splitlines(), which takes more for the end of a line than COPY does.
-        lines: Any = text.split("\n")
-        lines.pop()
-        return list(zip(*[line.split("\t") for line in lines], strict=True))
+        # Every row ends with its line: one list of all values, without one for each row.
+        values = text.replace("\n", "\t").split("\t")
+        values.pop()
+        return [values[place::width] for place in range(width)]

@@ -13,6 +13,7 @@ from typing import TypeVar
 
 import psycopg2
 
+from schemaless_core.collecting import uncollected
 from tripstore.backends.postgres.cells.chunk_reading import ChunkReading
 from tripstore.backends.postgres.cells.copied_lines import TooMuch
 from tripstore.backends.postgres.cells.past_sources import PastSources, past_sources
@@ -53,7 +54,8 @@ class PastReader:
         rows = chunk.rows
         while True:
             try:
-                return self._run(partial(self._read, chunk=chunk._replace(rows=rows)))
+                with uncollected():
+                    return self._run(partial(self._read, chunk=chunk._replace(rows=rows)))
             except TooMuch as cut:
                 self.close()  # half of a COPY is unread
                 rows = max(min(rows // 2, rows * BYTES_PER_CHUNK // (2 * cut.bytes)), 1)

@@ -16,6 +16,7 @@ from schemaless_core.canonical import MAX_DEPTH
 from tripstore.backends.postgres.codec.codec import ColumnCodec
 from tripstore.backends.postgres.codec.copy_text import NULL, unescaped
 from tripstore.backends.postgres.codec.lookups import LookupCache, RowsOf, Wanted
+from tripstore.backends.postgres.codec.nested import Document, plain_values
 from tripstore.backends.postgres.codec.refused import Refused
 from tripstore.backends.postgres.codec.values import value_of
 from tripstore.backends.postgres.errors import UnreadableRow
@@ -30,6 +31,12 @@ Reader = Callable[[Texts], list[Any]]
 _encode = msgspec.json.Encoder(order="deterministic").encode
 #: Values that come again and again: each is read once per batch.
 _REPEATED = frozenset({FieldType.INT, FieldType.DECIMAL, FieldType.BOOLEAN, FieldType.DATE, FieldType.ARRAY})
+#: Of arrays of them hardly one comes twice.
+_UNIQUE = frozenset({FieldType.FLOAT, FieldType.DATETIME, FieldType.UUID, FieldType.BYTES, FieldType.JSON})
+#: Texts of one field that are remembered.
+KNOWN_MAX = 20_000
+#: One that is not plain makes all of its array be read one by one.
+DOCUMENTS_PER_ARRAY = 50
 #: Texts of them never need an escape in COPY.
 _PLAIN = frozenset(
     {
@@ -45,7 +52,7 @@ _PLAIN = frozenset(
 
 
 class ColumnarCodec:
-    """The codec of one mapped column for batches. Threads may share it, as the other."""
+    """The codec of one mapped column for batches. For one thread at a time: it remembers what it has read."""
 
     def __init__(self, column: MappedColumn, codec: ColumnCodec, lookups: LookupCache) -> None:
         self.column = column
@@ -109,32 +116,22 @@ def _is_null(texts: Texts) -> bool:
 def _reader_of(field: Field, lookups: LookupCache) -> Reader:
     null: Any = None if field.keeps_null else msgspec.UNSET
     if field.lookup is not None:
-        return _looked_up(field, lookups, null)
+        return _Repeated(_looked_up(field, lookups), null).read
     if field.kind is FieldType.STRING:
-        return lambda texts: _strings(texts, null)
+        return lambda texts: [text if "\\" not in text else null if text == NULL else unescaped(text) for text in texts]
+    if field.kind is FieldType.JSON:
+        return _Documents(null, has_null=not field.keeps_null).read
     read: Callable[[str], Json] = value_of(field).read
-    if field.kind is FieldType.JSON and field.keeps_null:
-        read = _without_null(read)
-    if FieldType.JSON in (field.kind, field.items):
+    if field.items is FieldType.JSON:
         read = _shallow(read)
-    if field.kind in _REPEATED:
-        return lambda texts: _repeated(texts, read, null)
+    if field.kind in _REPEATED and field.items not in _UNIQUE:
+        return _Repeated(read, null).read
     if field.kind in _PLAIN:
         return lambda texts: [null if text == NULL else read(text) for text in texts]
     return lambda texts: [null if text == NULL else read(cast(str, unescaped(text))) for text in texts]
 
 
-def _strings(texts: Texts, null: Any) -> list[Any]:
-    return [text if "\\" not in text else null if text == NULL else unescaped(text) for text in texts]
-
-
-def _repeated(texts: Texts, read: Callable[[str], Json], null: Any) -> list[Any]:
-    known: dict[str, Any] = {text: read(cast(str, unescaped(text))) for text in set(texts) if text != NULL}
-    known[NULL] = null
-    return [known[text] for text in texts]
-
-
-def _looked_up(field: Field, lookups: LookupCache, null: Any) -> Reader:
+def _looked_up(field: Field, lookups: LookupCache) -> Callable[[str], Json]:
     assert field.lookup is not None
     pairs, read = lookups.of(field.lookup), value_of(field).read
 
@@ -144,7 +141,55 @@ def _looked_up(field: Field, lookups: LookupCache, null: Any) -> Reader:
             raise Refused("its pair is not known")
         return read(uuid)
 
-    return lambda texts: _repeated(texts, value, null)
+    return value
+
+
+class _Repeated:
+    """A field whose texts come again and again: each is read once, as long as there are not too many."""
+
+    def __init__(self, read: Callable[[str], Json], null: Any) -> None:
+        self._read = read
+        self._null = null
+        self._known: dict[str, Any] = {NULL: null}
+
+    def read(self, texts: Texts) -> list[Any]:
+        known = self._known
+        try:
+            return [known[text] for text in texts]
+        except KeyError:
+            pass
+        if len(known) > KNOWN_MAX:
+            known = self._known = {NULL: self._null}
+        for text in set(texts) - known.keys():
+            known[text] = self._read(cast(str, unescaped(text)))
+        return [known[text] for text in texts]
+
+
+class _Documents:
+    """A field of json: as one array of many documents, which costs little more than one of them."""
+
+    def __init__(self, null: Any, *, has_null: bool) -> None:
+        self._null = null
+        self._document = _shallow(Document().read if has_null else _without_null(Document().read))
+        self._has_null = has_null
+
+    def read(self, texts: Texts) -> list[Any]:
+        written = [text if "\\" not in text else unescaped(text) for text in texts]
+        documents = [text for text in written if text is not None]
+        values: list[Json] = []
+        for first in range(0, len(documents), DOCUMENTS_PER_ARRAY):
+            values += self._values(documents[first : first + DOCUMENTS_PER_ARRAY])
+        if len(values) == len(texts):
+            return values
+        found = iter(values)
+        return [self._null if text is None else next(found) for text in written]
+
+    def _values(self, documents: list[str]) -> list[Json]:
+        if len(max(documents, key=len)) < 2 * (MAX_DEPTH - 1):
+            values = plain_values(documents)
+            if values is not None and (self._has_null or None not in values):
+                return values
+        return [self._document(text) for text in documents]
 
 
 def _shallow(read: Callable[[str], Json]) -> Callable[[str], Json]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from decimal import Decimal, InvalidOperation
 from typing import Any
 
@@ -17,6 +18,8 @@ _encode = msgspec.json.Encoder().encode
 _INT_DIGITS_MAX = 20
 #: May be beyond 64 bits, which the encoder does not mind.
 _LONG_NUMBER = b"0" * 19
+#: What reading and writing may raise.
+_STRANGE = (msgspec.MsgspecError, ValueError, OverflowError, RecursionError)
 _ZEROS = bytes.maketrans(b"123456789", b"0" * 9)
 
 
@@ -27,20 +30,13 @@ class Document:
     """
 
     def read(self, text: str) -> Json:
-        # Most texts were written by some encoder: if they come out of ours byte for byte but for the blanks, no key
-        # stood twice and no number lost a digit.
         try:
             data = text.encode()
             value: Json = _decode(data)
-            written = _encode(value)
             is_flat = len(data) < 2 * MAX_DEPTH or data.count(b"[") + data.count(b"{") < MAX_DEPTH
-            if (
-                is_flat
-                and (written == data or written == _without_blanks(data))
-                and _LONG_NUMBER not in data.translate(_ZEROS)
-            ):
+            if is_flat and _is_plain(data, value):
                 return value
-        except (msgspec.MsgspecError, ValueError, OverflowError, RecursionError):
+        except _STRANGE:
             pass  # the careful reading says why
         return _read_carefully(text)
 
@@ -49,6 +45,25 @@ class Document:
             return canonical_bytes(value).decode()
         except InvalidCell as error:
             raise Refused(error.reason, error.path.removeprefix("$")) from None
+
+
+def plain_values(texts: Sequence[str]) -> list[Json] | None:
+    """What these documents say, if all of them are plain and of few levels: told of all at once."""
+    try:
+        data = f"[{','.join(texts)}]".encode()
+        values: Json = _decode(data)
+        return values if isinstance(values, list) and len(values) == len(texts) and _is_plain(data, values) else None
+    except _STRANGE:
+        return None
+
+
+def _is_plain(data: bytes, value: Json) -> bool:
+    """Most texts were written by some encoder: if they come out of ours byte for byte but for the blanks, no key stood
+    twice and no number lost a digit."""
+    written = _encode(value)
+    if written != data and written != _without_blanks(data):
+        return False
+    return _LONG_NUMBER not in data.translate(_ZEROS)
 
 
 def _without_blanks(data: bytes) -> bytes:
