@@ -24,6 +24,7 @@ from schemaless_core.store import CellStore
 from schemaless_core.triggers.coordinator import GroupRecord
 from schemaless_core.triggers.group import Outcome, Parking, never
 from tripstore import metrics
+from tripstore.backends.postgres.backend import PostgresBackend
 from tripstore.backends.postgres.errors import HistoryTruncated
 from tripstore.backends.schemaless.shards import REVERSE_GROUP
 from tripstore.errors import TripstoreError
@@ -94,7 +95,7 @@ class ReverseMirror:
     def __init__(
         self,
         authority: Callable[[], Authority],
-        legacy: CellStore,
+        legacy: PostgresBackend,
         parent_column: str,
         row_ids: RowIds,
         rehearsal: RehearsalLedger,
@@ -134,7 +135,7 @@ class ReverseMirror:
 
     def _rehearsed(self, runs: Runs, row: Authority) -> Outcomes:
         """Compare. What does not fit is told only if it is still the same authority that it does not fit."""
-        held = self._held(runs)
+        held = self._held(runs, is_past_told=True)
         outcomes = {shard: _compared(cells, held[shard]) for shard, cells in runs.items()}
         if any(outcome.error for outcome in outcomes.values()) and self._authority() != row:
             return _none_delivered(runs, LookFailed("The authority moved meanwhile."))
@@ -149,16 +150,16 @@ class ReverseMirror:
         until = self._clock() + self._budget_seconds
         outcomes = {shard: Outcome(0, None) for shard in runs}
         while (slices := _next_slices(runs, outcomes)) and self._clock() < until:
-            held = self._held(slices)
+            held = self._held(slices, is_past_told=False)
             put = self._threads.map(lambda shard, s=slices, h=held: _put(self._legacy, s[shard], h[shard]), slices)
             for shard, part in zip(slices, put, strict=True):
                 outcomes[shard] = Outcome(outcomes[shard].done + part.done, part.error)
         reach("reverse.applied")
         return self._with_legacy_ids(runs, outcomes)
 
-    def _held(self, runs: Runs) -> dict[int, list[Held]]:
+    def _held(self, runs: Runs, *, is_past_told: bool) -> dict[int, list[Held]]:
         """What Postgres has of each shard's cells: one look for all of them."""
-        found = iter(self._look.at([cell for cells in runs.values() for cell in cells]))
+        found = iter(self._look.at([cell for cells in runs.values() for cell in cells], is_past_told=is_past_told))
         return {shard: [next(found) for _cell in cells] for shard, cells in runs.items()}
 
     def _with_legacy_ids(self, runs: Runs, outcomes: Outcomes) -> Outcomes:
