@@ -6,8 +6,8 @@ from typing import NamedTuple
 
 from tripstore.handover.relay import CHANGES_PER_CLAIM
 
-#: Between two looks at an empty queue.
-POLL_SECONDS = 0.01
+#: Between two looks at the queue. A claim is a durable commit, which services' commits wait for: rather few with more.
+POLL_SECONDS = 0.02
 #: While most of what is claimed waits for a server: it is claimed again and again.
 WAITING_SECONDS = 0.1
 #: The longest rest while nothing can be delivered.

@@ -1,9 +1,10 @@
 """`ReverseMirror`: the built-in group that writes Schemaless' cells into the legacy tables, and rehearses it before.
 
 It is handed cells of the shards' logs and looks at the authority row after that: what is in the log by then was put
-while the row said the same, or before. While Postgres is the authority every cell came from there: it is compared with
-what stands there, and nothing is written. While Schemaless is, what Postgres lacks is put: as the mirror, forward only,
-in the order of the log within a row. What fails again and again the trigger workers set aside, with its row.
+while the row said the same, or before. While Postgres is the authority every cell came from there: in the phase shadow
+it is compared with what stands there, before that it is passed, and nothing is written. While Schemaless is, what
+Postgres lacks is put: as the mirror, forward only, in the order of the log within a row. What fails again and again the
+trigger workers set aside, with its row.
 """
 
 from __future__ import annotations
@@ -95,6 +96,7 @@ class ReverseMirror:
     def __init__(
         self,
         authority: Callable[[], Authority],
+        is_rehearsing: Callable[[], bool],
         legacy: PostgresBackend,
         parent_column: str,
         row_ids: RowIds,
@@ -105,6 +107,7 @@ class ReverseMirror:
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._authority = authority
+        self._is_rehearsing = is_rehearsing
         self._legacy = legacy
         self._look = Look(legacy)
         self._parent_column = parent_column
@@ -131,7 +134,9 @@ class ReverseMirror:
         reach("reverse.looked")
         if row.backend is Backend.STORE:
             return self._mirrored(runs)
-        return self._rehearsed(runs, row)
+        if self._is_rehearsing():
+            return self._rehearsed(runs, row)
+        return {shard: Outcome(len(cells), None) for shard, cells in runs.items()}
 
     def _rehearsed(self, runs: Runs, row: Authority) -> Outcomes:
         """Compare. What does not fit is told only if it is still the same authority that it does not fit."""
