@@ -82,6 +82,9 @@ class IndexGroup:
         reach("index.delivered")
         return {shard: _outcome(answers[shard]) for shard in runs}
 
+    def retry(self, shard: int, cell: Cell, store: CellStore | None = None) -> Outcome:
+        return self.deliver({shard: [cell]}, store)[shard]
+
     def _process(self, cells: Sequence[Cell]) -> list[SchemalessError | None]:
         deadline = Deadline(WRITE_SECONDS)
         plan, answers = self._writer.write(self.version, cells, deadline)

@@ -61,6 +61,10 @@ class Group(Protocol):
         """
         ...
 
+    def retry(self, shard: int, cell: Cell, store: CellStore | None = None) -> Outcome:
+        """Deliver a cell that was parked."""
+        ...
+
 
 class TriggerGroup:
     """The group of one user trigger."""
@@ -84,6 +88,9 @@ class TriggerGroup:
     ) -> dict[int, Outcome]:
         deliver = self._one_by_one if self._trigger.batch == 1 else self._in_batches
         return {shard: deliver(cells, store or self._store, is_over) for shard, cells in runs.items()}
+
+    def retry(self, shard: int, cell: Cell, store: CellStore | None = None) -> Outcome:
+        return self.deliver({shard: [cell]}, store)[shard]
 
     def _in_batches(self, cells: Sequence[Cell], store: CellStore, is_over: Callable[[], bool]) -> Outcome:
         done = 0

@@ -69,11 +69,11 @@ class Retries:
     def _deliver(self, group: Group, shard: int, cell: Cell, settling: Settling) -> Exception | None:
         """Call the function; what a transactional one puts is put as the cell is settled, or not at all."""
         if not group.is_transactional:
-            error = group.deliver({shard: [cell]})[shard].error
+            error = group.retry(shard, cell).error
             reach("parking.delivered")
             return error
         staging = self._joined.staging(cell.row_key)
-        error = group.deliver({shard: [cell]}, staging)[shard].error
+        error = group.retry(shard, cell, staging).error
         reach("parking.delivered")
         if error is None and staging.staged:
             try:

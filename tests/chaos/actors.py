@@ -37,13 +37,14 @@ class Diary:
 
     def note(self, word: str, cell: Cell) -> None:
         line = json.dumps([word, str(cell.row_key), cell.column_name, cell.ref_key, cell.body])
-        with self.path.open("a") as file:
-            file.write(line + "\n")
+        with self.path.open("ab", buffering=0) as file:
+            file.write(f"{line}\n".encode())
 
     def entries(self) -> Iterator[tuple[str, Cell]]:
         if not self.path.exists():
             return
-        for line in self.path.read_text().splitlines():
+        # What follows the last line end is being written just now.
+        for line in self.path.read_text().split("\n")[:-1]:
             word, row_key, column_name, ref_key, body = json.loads(line)
             yield word, Cell(UUID(row_key), column_name, ref_key, body)
 

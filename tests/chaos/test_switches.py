@@ -36,6 +36,7 @@ from tests.scale import SCALE, scaled
 from tests.stores import SERVER_ENGINES, ServerEngine, Stores
 from tripstore.backends.postgres.capture.sqlstates import GATE_SHUT
 from tripstore.cutover.plan import Direction
+from tripstore.cutover.settings import CutoverSettings
 from tripstore.handover.authority import Backend
 from tripstore.local.binlog import BinlogServer
 from tripstore.local.postgres import PostgresServer
@@ -59,6 +60,7 @@ LOOK_SECONDS = 0.1
 LEASE_SECONDS = 3.0
 #: A server that stops is away for longer than a hand-over may take.
 STOPPED_SECONDS = MAX_PAUSE_SECONDS + 1.0
+GATES = CutoverSettings()
 #: Of a hand-over without accidents.
 PAUSE_SECONDS_MAX = 0.5
 #: Its own clock begins when a process first sees it, which it looks for twice a second.
@@ -83,12 +85,12 @@ WHEN (NEW.trip_uuid <= '{KEYS[-1]}') EXECUTE FUNCTION same_id()
 """
 
 
-def wait_for(what: str, is_so: Callable[[], bool], seconds: float) -> None:
+def wait_for(what: str, is_so: Callable[[], bool], seconds: float, every_seconds: float = LOOK_SECONDS) -> None:
     """Look now and then: two cores are for those who work."""
     until = time.monotonic() + seconds
     while not is_so():
         assert time.monotonic() < until, f"timed out waiting until {what}"
-        time.sleep(LOOK_SECONDS)
+        time.sleep(every_seconds)
 
 
 class Fault(NamedTuple):
@@ -321,16 +323,16 @@ class HandOvers:
 
     def _wait_until_close(self, direction: Direction) -> None:
         try:
-            wait_for("the mirror is close", lambda: self._is_close(direction), 60)
+            wait_for("the mirror is close", lambda: self._is_close(direction), 60, every_seconds=0.5)
         except AssertionError as late:
             raise AssertionError(f"{late}: {Mirror(self._moving.facade).status()}") from late
 
     def _is_close(self, direction: Direction) -> bool:
         """As the gates of a hand-over want it."""
         if direction is Direction.FORWARD:
-            return self._moving.duo.ports.legacy.queued() < 100
+            return self._moving.duo.ports.legacy.queued() <= GATES.lag_changes_max
         (status,) = self._moving.facade.store.triggers.status(GROUP)
-        return status.lag_cells < 50 and status.unknown == 0
+        return status.lag_cells <= GATES.lag_changes_max and status.unknown == 0
 
     def _wait_for_answers(self) -> None:
         """Every service that lives was told of a write that was begun after this."""

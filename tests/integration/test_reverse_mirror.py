@@ -36,6 +36,7 @@ from tripstore.handover.authority import Authority, Backend
 from tripstore.handover.steps import run
 from tripstore.handover.switch import reverse, switch
 from tripstore.local.servers import LocalServers
+from tripstore.mirror import budget
 from tripstore.mirror.mirror import Mirror
 from tripstore.mirror.reverse import ReverseMirror
 from tripstore.phase import Phase
@@ -150,6 +151,40 @@ def test_i2_another_body_in_postgres_is_parked_and_names_no_body(moving: Migrati
     assert "has another body under this key" in found.because
     assert "of schemaless" not in found.because
     assert since(before, "rehearsal")["different"] >= 3
+
+
+def test_in_dualwrite_cells_are_passed_and_what_is_parked_is_still_compared(moving: Migration) -> None:
+    key = uuid4()
+    put_foreign(moving, key)
+    with reversing(moving):
+        wait_until("it is parked", lambda: len(parked(moving)) == 1)
+        moving.phase(Phase.DUALWRITE)
+        before = outcomes("rehearsal")
+        put_foreign(moving, uuid4())
+        wait_until_mirrored_back(moving)
+        Mirror(moving.facade).parked(is_reverse=True).retry(lambda change: True)
+        wait_until("it was tried again", lambda: since(before, "rehearsal").get("absent", 0) > 0)
+
+    assert parked(moving) == [((key, "BASE", 1), "failed")]
+
+
+def test_i10_of_many_cells_the_rehearsal_compares_no_more_than_its_budget_and_nothing_that_failed_is_left_out(
+    moving: Migration, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(budget, "CELLS_PER_SECOND", 1e-6)
+    group = Mirror(moving.facade).reverse()
+    keys = [uuid4() for _ in range(3)]
+    runs = {shard: [Cell(key, "BASE", 1, "foreign", added_id=1)] for shard, key in enumerate(keys)}
+    before = outcomes("rehearsal")
+
+    first = group.deliver(runs)
+
+    [failed] = [shard for shard, outcome in first.items() if outcome.error]
+    assert {shard: outcome.done for shard, outcome in first.items()} == {shard: shard != failed for shard in runs}
+    for _ in range(3):
+        again = group.deliver(runs)
+        assert [shard for shard, outcome in again.items() if outcome.error] == [failed]
+    assert since(before, "rehearsal") == {"absent": 4.0}
 
 
 # The mirror.

@@ -23,6 +23,7 @@ from validation.reads import Read
 
 #: How long one recheck waits for the mirror; it tries several times.
 WAIT_SECONDS = 0.5
+#: Between two looks, at first; then twice as long each time. A mirror that is late is not helped by questions.
 PAUSE_SECONDS = 0.005
 
 #: Of a group that is not in a shard yet.
@@ -104,10 +105,12 @@ class Arrivals:
         return self._wait(is_past, until)
 
     def _wait(self, is_done: Callable[[], bool], until: float) -> bool:
+        pause = PAUSE_SECONDS
         while not is_done():
             if self._clock() >= until:
                 return False
-            self._sleep(PAUSE_SECONDS)
+            self._sleep(pause)
+            pause *= 2
         return True
 
     def _late(self, group: str) -> dict[int, Position]:

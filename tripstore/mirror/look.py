@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from schemaless_core.cell import Cell, CellKey
 from schemaless_core.errors import SchemalessError
-from schemaless_core.store import CellStore
+from tripstore.backends.postgres.backend import PostgresBackend
 from tripstore.backends.postgres.errors import HistoryTruncated, UnreadableRow
 
 #: A busy Postgres may take its time for a page: nobody waits for it.
@@ -28,16 +28,18 @@ class Held(NamedTuple):
 class Look:
     """Looks cells up at the legacy store."""
 
-    def __init__(self, legacy: CellStore) -> None:
+    def __init__(self, legacy: PostgresBackend) -> None:
         self._legacy = legacy.using(deadline=DEADLINE_SECONDS)
 
-    def at(self, cells: Sequence[Cell]) -> list[Held]:
-        """What Postgres has under the key of each."""
+    def at(self, cells: Sequence[Cell], *, is_past_told: bool) -> list[Held]:
+        """What Postgres has under the key of each; `is_past_told`: nothing is what was never there, or a problem."""
         keys = [CellKey(*cell.key) for cell in cells]
+        look = self._legacy.get_cells if is_past_told else self._legacy.get_cells_there
         try:
-            return [Held(found) for found in self._legacy.get_cells(keys)]
+            return [Held(found) for found in look(keys)]
         except (HistoryTruncated, UnreadableRow) as problem:
             if len(cells) == 1:
                 return [Held(None, problem)]
-        half = len(cells) // 2
-        return self.at(cells[:half]) + self.at(cells[half:])
+        middle = len(cells) // 2
+        halves = cells[:middle], cells[middle:]
+        return [held for half in halves for held in self.at(half, is_past_told=is_past_told)]

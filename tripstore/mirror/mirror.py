@@ -54,6 +54,7 @@ class Mirror:
         authority = self._duo.ports.control.authority
         return ReverseMirror(
             authority,
+            self._is_rehearsing,
             legacy.as_mirror(),
             self._config.layout.parent.name,
             RowIds(authority, legacy.legacy_ids, self._facade.store, self._store_of),
@@ -121,6 +122,10 @@ class Mirror:
 
     def _phase(self, row: Authority) -> Phase:
         return self._facade.flags.find().phase(row)
+
+    def _is_rehearsing(self) -> bool:
+        sight = self._duo.known.sight
+        return sight is not None and sight.phase.route.asks_other
 
     def _may_carry(self) -> bool:
         """Also while a hand-over closes Postgres: what is delivered then the switcher need not deliver."""

@@ -6,8 +6,8 @@ from typing import NamedTuple
 
 from tripstore.handover.relay import CHANGES_PER_CLAIM
 
-#: Between two looks at an empty queue.
-POLL_SECONDS = 0.01
+#: From claim to claim. Each is a durable commit, which services' commits wait for: rather few of them, with more.
+POLL_SECONDS = 0.02
 #: While most of what is claimed waits for a server: it is claimed again and again.
 WAITING_SECONDS = 0.1
 #: The longest rest while nothing can be delivered.
@@ -56,7 +56,7 @@ class Pace:
         self._rest_seconds = 0.0
         if carried.waiting > carried.delivered:
             return WAITING_SECONDS
-        return 0.0 if is_full else POLL_SECONDS
+        return 0.0 if is_full else max(POLL_SECONDS - seconds, 0.0)
 
     def after_failure(self) -> float:
         """Postgres did not answer, or nobody knows what is wrong: ask for less and less often."""

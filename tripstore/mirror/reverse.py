@@ -1,9 +1,10 @@
 """`ReverseMirror`: the built-in group that writes Schemaless' cells into the legacy tables, and rehearses it before.
 
 It is handed cells of the shards' logs and looks at the authority row after that: what is in the log by then was put
-while the row said the same, or before. While Postgres is the authority every cell came from there: it is compared with
-what stands there, and nothing is written. While Schemaless is, what Postgres lacks is put: as the mirror, forward only,
-in the order of the log within a row. What fails again and again the trigger workers set aside, with its row.
+while the row said the same, or before. While Postgres is the authority every cell came from there, and nothing is
+written: in the phase shadow cells are compared with what stands there, as many as the budget allows, and the others
+passed. While Schemaless is, what Postgres lacks is put: as the mirror, forward only, in the order of the log within a
+row. What fails again and again the trigger workers set aside, with its row.
 """
 
 from __future__ import annotations
@@ -24,10 +25,12 @@ from schemaless_core.store import CellStore
 from schemaless_core.triggers.coordinator import GroupRecord
 from schemaless_core.triggers.group import Outcome, Parking, never
 from tripstore import metrics
+from tripstore.backends.postgres.backend import PostgresBackend
 from tripstore.backends.postgres.errors import HistoryTruncated
 from tripstore.backends.schemaless.shards import REVERSE_GROUP
 from tripstore.errors import TripstoreError
 from tripstore.handover.authority import Authority, Backend
+from tripstore.mirror.budget import RehearsalBudget
 from tripstore.mirror.look import Held, Look
 from tripstore.mirror.rehearsal import ABSENT, DIFFERENT, EQUAL, NOT_COMPARED, RehearsalLedger
 from tripstore.mirror.row_ids import RowIds
@@ -94,7 +97,8 @@ class ReverseMirror:
     def __init__(
         self,
         authority: Callable[[], Authority],
-        legacy: CellStore,
+        is_rehearsing: Callable[[], bool],
+        legacy: PostgresBackend,
         parent_column: str,
         row_ids: RowIds,
         rehearsal: RehearsalLedger,
@@ -105,6 +109,7 @@ class ReverseMirror:
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._authority = authority
+        self._is_rehearsing = is_rehearsing
         self._legacy = legacy
         self._look = Look(legacy)
         self._parent_column = parent_column
@@ -114,12 +119,21 @@ class ReverseMirror:
         self._threads = ThreadPoolExecutor(threads, thread_name_prefix="reverse")
         self._budget_seconds = budget_seconds
         self._clock = clock
+        self._budget = RehearsalBudget(clock)
+        self._suspects: set[int] = set()
 
     def deliver(
         self, runs: Runs, store: CellStore | None = None, is_over: Callable[[], bool] = never
     ) -> Mapping[int, Outcome]:
+        return self._guarded(runs, is_retry=False)
+
+    def retry(self, shard: int, cell: Cell, store: CellStore | None = None) -> Outcome:
+        """What was parked is looked at, whatever the phase and the budget."""
+        return self._guarded({shard: [cell]}, is_retry=True)[shard]
+
+    def _guarded(self, runs: Runs, *, is_retry: bool) -> Outcomes:
         try:
-            return self._delivered(runs)
+            return self._delivered(runs, is_retry=is_retry)
         except Unavailable as error:
             return _none_delivered(runs, error)
         except SchemalessError as error:
@@ -129,17 +143,32 @@ class ReverseMirror:
             metrics.mirror_late("reverse", seconds)
             self._late(seconds)
 
-    def _delivered(self, runs: Runs) -> Outcomes:
+    def _delivered(self, runs: Runs, *, is_retry: bool) -> Outcomes:
         row = self._authority()
         reach("reverse.looked")
         if row.backend is Backend.STORE:
             return self._mirrored(runs)
-        return self._rehearsed(runs, row)
+        chosen = runs if is_retry else self._chosen(runs)
+        outcomes = {shard: Outcome(len(cells), None) for shard, cells in runs.items()}
+        return outcomes | self._rehearsed(chosen, row) if chosen else outcomes
+
+    def _chosen(self, runs: Runs) -> Runs:
+        """Those that are compared: what the budget allows, and the shards where something did not fit."""
+        if not self._is_rehearsing():
+            return {}
+        chosen = {shard: cells for shard, cells in runs.items() if shard in self._suspects}
+        for shard in random.sample(list(runs), len(runs)):
+            if shard not in chosen and self._budget.has_some:
+                chosen[shard] = runs[shard]
+                self._budget.charge(len(runs[shard]))
+        return chosen
 
     def _rehearsed(self, runs: Runs, row: Authority) -> Outcomes:
         """Compare. What does not fit is told only if it is still the same authority that it does not fit."""
-        held = self._held(runs)
+        held = self._held(runs, is_past_told=True)
         outcomes = {shard: _compared(cells, held[shard]) for shard, cells in runs.items()}
+        self._suspects -= outcomes.keys()
+        self._suspects |= {shard for shard, outcome in outcomes.items() if outcome.error}
         if any(outcome.error for outcome in outcomes.values()) and self._authority() != row:
             return _none_delivered(runs, LookFailed("The authority moved meanwhile."))
         counted = sum((_counted(held[shard], outcome) for shard, outcome in outcomes.items()), Counter[str]())
@@ -153,16 +182,16 @@ class ReverseMirror:
         until = self._clock() + self._budget_seconds
         outcomes = {shard: Outcome(0, None) for shard in runs}
         while (slices := _next_slices(runs, outcomes)) and self._clock() < until:
-            held = self._held(slices)
+            held = self._held(slices, is_past_told=False)
             put = self._threads.map(lambda shard, s=slices, h=held: _put(self._legacy, s[shard], h[shard]), slices)
             for shard, part in zip(slices, put, strict=True):
                 outcomes[shard] = Outcome(outcomes[shard].done + part.done, part.error)
         reach("reverse.applied")
         return self._with_legacy_ids(runs, outcomes)
 
-    def _held(self, runs: Runs) -> dict[int, list[Held]]:
+    def _held(self, runs: Runs, *, is_past_told: bool) -> dict[int, list[Held]]:
         """What Postgres has of each shard's cells: one look for all of them."""
-        found = iter(self._look.at([cell for cells in runs.values() for cell in cells]))
+        found = iter(self._look.at([cell for cells in runs.values() for cell in cells], is_past_told=is_past_told))
         return {shard: [next(found) for _cell in cells] for shard, cells in runs.items()}
 
     def _with_legacy_ids(self, runs: Runs, outcomes: Outcomes) -> Outcomes:

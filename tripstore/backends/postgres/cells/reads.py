@@ -87,6 +87,11 @@ class Reads:
         found = self._run_portions(keys, self.find_many)
         return [found.get(n) for n in range(len(keys))]
 
+    def cells_there(self, keys: Sequence[CellKey]) -> list[Cell | None]:
+        """The cells under keys; None: there is none now. Whether there ever was one costs a question each."""
+        found = self._run_portions(keys, self._find_there)
+        return [found.get(n) for n in range(len(keys))]
+
     def latest_cells(self, columns: Sequence[ColumnKey]) -> list[Cell | None]:
         for row_key, column_name in columns:
             check_row_key(row_key)
@@ -217,6 +222,13 @@ class Reads:
         )
 
     def find_many(self, connection: LegacyConnection, wanted: dict[int, CellKey]) -> dict[int, Cell]:
+        found = self._find_there(connection, wanted)
+        missing = {n: key for n, key in wanted.items() if n not in found and key[1] in self._places.histories}
+        return (
+            found | self._looked_after(connection, lambda: self._sought_many(connection, missing)) if missing else found
+        )
+
+    def _find_there(self, connection: LegacyConnection, wanted: dict[int, CellKey]) -> dict[int, Cell]:
         by_column: defaultdict[str, dict[int, CellKey]] = defaultdict(dict)
         for n, key in wanted.items():
             by_column[key[1] if key[1] in self._places.mapped else ""][n] = key
@@ -236,12 +248,8 @@ class Reads:
                 at = OwnCells("k.name").at("k.row_key", "k.ref")
                 parts.add("n, row_key, ref, name", "%s::int[], %s::uuid[], %s::bigint[], %s::text[]", at)
                 parameters += [numbers, row_keys, refs, [key[1] for key in keys.values()]]
-        found = self._cells_of(
+        return self._cells_of(
             connection, wanted, self._standing.rows(connection, parts.sql, parameters) if wanted else []
-        )
-        missing = {n: key for n, key in wanted.items() if n not in found and key[1] in self._places.histories}
-        return (
-            found | self._looked_after(connection, lambda: self._sought_many(connection, missing)) if missing else found
         )
 
     def _sought_many(self, connection: LegacyConnection, missing: dict[int, CellKey]) -> dict[int, Cell]:
