@@ -157,6 +157,7 @@ class Runner:
                     self._copy_chunk(held)
         except PartLost as lost:
             # It was away for longer than its lease. What it wrote stays, whoever has the part counts it.
+            self._chunks.failed()
             extra = {"event": "backfill.part_lost", "job": part.job, "part": part.number}
             logger.warning("another worker has the part by now: %s", lost.message, extra=extra)
             return

@@ -64,7 +64,7 @@ class Window(NamedTuple):
 def measure(postgres: PostgresServer, mirror: BinlogServer, *, scale: float) -> Iterator[Comparison]:
     """The two figures; at scale 1 in windows of ten seconds."""
     trips = max(round(TRIPS * scale), 20_000)
-    window = max(WINDOW_SECONDS * scale, 1.0)
+    window = max(WINDOW_SECONDS * scale, 2.0)
     config = _company(postgres, mirror, trips)
     kinds: dict[str, list[Window]] = {"none": [], "limited": [], "free": []}
     with ExitStack() as exits:
@@ -79,7 +79,7 @@ def measure(postgres: PostgresServer, mirror: BinlogServer, *, scale: float) -> 
         copier.recv()
         for number in range(ROUNDS if scale >= 0.2 else 2):
             for kind in sorted(kinds, reverse=bool(number % 2)):
-                seconds = window * (FREE_SHARE if kind == "free" else 1.0)
+                seconds = max(window * FREE_SHARE, 2.0) if kind == "free" else window
                 kinds[kind].append(_together(services, None if kind == "none" else (copier, kind), seconds))
     latency = [_p99([each.seconds for each in kinds[kind]]) for kind in ("limited", "none")]
     speed = [statistics.median(each.rows_per_second for each in kinds[kind]) for kind in ("limited", "free")]

@@ -32,7 +32,7 @@ from schemaless_core.config import DatastoreConfig, load_document, parse_config
 from schemaless_core.control.database import ControlDatabase
 from schemaless_core.control.leases import Leases
 from schemaless_core.encoded import EncodedCell, EncodedOutcome
-from schemaless_core.encoded_puts import EncodedPuts
+from schemaless_core.encoded_puts import LANES, EncodedPuts
 from schemaless_core.engine.base import HashedCell
 from schemaless_core.errors import (
     BatchFailed,
@@ -78,6 +78,7 @@ class Datastore:
         self.schema = Schema(config, self.clusters, self.control)
         self._places = Places(config.shards, self.clusters, self.control, config.deadlines.connect_seconds)
         self._fanout = FanOut(2 * len(self.clusters))
+        self._lanes = FanOut(LANES - 1)
         self._router = Router(self.clusters, self._places, self._fanout)
         self.authority = ShardAuthority(self.clusters, self._router, self._fanout)
         self._index_parts = IndexParts(config, self.clusters, self._router, self.control)
@@ -227,6 +228,7 @@ class Datastore:
     def close(self) -> None:
         """Close all connections. Stores made by `using` share them."""
         self._index_parts.after_commit.close()
+        self._lanes.close()
         self._fanout.close()
         for cluster in self.clusters.values():
             cluster.close()
@@ -252,7 +254,7 @@ class Datastore:
         at_primary = Lookups(self._router, self.config, replace(habits, read="primary_only"), standing)
         parts = self._index_parts
         self._puts = Puts(self._router, self.config, habits, standing, at_primary, parts.after_commit)
-        self._encoded = EncodedPuts(self._router, self.config, habits, standing)
+        self._encoded = EncodedPuts(self._router, self.config, habits, standing, self._lanes)
         self._log = ShardLog(self._router, self.config, habits, standing)
         self._walks = Walks(self._router, self.config, habits, standing)
         self._queries = IndexQueries(self._router, self.config, parts.catalogue, habits, standing, self._lookups)
@@ -274,6 +276,7 @@ class Datastore:
     def _after_fork(self) -> None:
         self._places.after_fork()
         self._index_parts.after_fork()
+        self._lanes.after_fork()
         self._fanout.after_fork()
         for cluster in self.clusters.values():
             cluster.after_fork()

@@ -6,7 +6,8 @@ maintainer, which tails the log: a copy of the past must not push fresh cells ou
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from functools import partial
 
 from schemaless_core import metrics
 from schemaless_core.cell import REF_KEY_MAX, REF_KEY_MIN, check_column_name
@@ -17,9 +18,10 @@ from schemaless_core.encoded import EncodedCell, EncodedOutcome, Problem, decode
 from schemaless_core.engine.base import Stored
 from schemaless_core.errors import CellConflict, InvalidCell, SchemalessError
 from schemaless_core.failpoints import reach
+from schemaless_core.fanout import FanOut
 from schemaless_core.habits import Habits
 from schemaless_core.lookups import to_cell
-from schemaless_core.packets import Packet, packets
+from schemaless_core.packets import Packet, lanes_of, packets
 from schemaless_core.routing import Router
 from schemaless_core.standing import Standing
 
@@ -27,13 +29,18 @@ from schemaless_core.standing import Standing
 Key = tuple[bytes, bytes, int]
 
 ROW_KEY_BYTES = 16
+#: Packets of one batch that are under way at the same time.
+LANES = 2
 
 
 class EncodedPuts:
     """The part of a datastore that takes cells in bulk."""
 
-    def __init__(self, router: Router, config: DatastoreConfig, habits: Habits, standing: Standing) -> None:
+    def __init__(
+        self, router: Router, config: DatastoreConfig, habits: Habits, standing: Standing, lanes: FanOut
+    ) -> None:
         self._router = router
+        self._lanes = lanes
         self._config = config
         self._habits = habits
         self._standing = standing
@@ -51,18 +58,32 @@ class EncodedPuts:
         while waiting:
             # A key that occurs again is put again afterwards: the store itself says whether the bodies agree.
             firsts, waiting = _split_repeated(cells, waiting)
-            for part in packets(cells, firsts, self._config.shards):
-                new, known = self._put_part(cells, part, problems)
-                created, existed = created + new, existed + known
+            for outcome in self._put_lanes(cells, firsts):
+                created, existed = created + outcome.created, existed + outcome.existed
+                problems.update(outcome.problems)
         for status, count in (("created", created), ("exists", existed), ("failed", len(problems))):
             if count:
                 metrics.cells_written(status, count)
         return EncodedOutcome(created, existed, tuple(Problem(n, problems[n]) for n in sorted(problems)))
 
+    def _put_lanes(self, cells: Sequence[EncodedCell], positions: Sequence[int]) -> Iterable[EncodedOutcome]:
+        """Two packets are under way at a time, of different shards: while a server works the next one is written."""
+        lanes = lanes_of(cells, positions, self._config.shards, LANES)
+        return self._lanes.run({n: partial(self._put_lane, cells, lane) for n, lane in enumerate(lanes)}).values()
+
+    def _put_lane(self, cells: Sequence[EncodedCell], waiting: dict[int, list[int]]) -> EncodedOutcome:
+        created = existed = 0
+        problems: dict[int, SchemalessError] = {}
+        for packet in packets(cells, waiting):
+            new, known = self._put_packet(cells, packet, problems)
+            created, existed = created + new, existed + known
+        return EncodedOutcome(created, existed, tuple(Problem(*each) for each in problems.items()))
+
     def unequal(self, cells: Sequence[EncodedCell]) -> list[int]:
         """Read cells again; the positions of those that are not there exactly as they are here."""
         found: list[int] = []
-        for part in packets(cells, range(len(cells)), self._config.shards):
+        (waiting,) = lanes_of(cells, range(len(cells)), self._config.shards, 1) or ({},)
+        for part in packets(cells, waiting):
             stored = self._stored({shard: [cells[n][:3] for n in positions] for shard, positions in part.items()})
             found += [n for positions in part.values() for n in positions if stored.get(cells[n][:3]) != cells[n].body]
         return sorted(found)
@@ -75,7 +96,7 @@ class EncodedPuts:
         )
         return {cell[1:4]: cell.body for sighting in sightings.values() for cell in sighting.cells}
 
-    def _put_part(
+    def _put_packet(
         self, cells: Sequence[EncodedCell], part: Packet, problems: dict[int, SchemalessError]
     ) -> tuple[int, int]:
         """Write one packet per server; how many cells were created, and how many were there before."""

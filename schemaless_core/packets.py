@@ -21,9 +21,24 @@ CELLS_PER_PACKET = 2_000
 Packet = dict[int, list[int]]
 
 
-def packets(cells: Sequence[EncodedCell], positions: Sequence[int], shards: int) -> Iterator[Packet]:
-    """Cut the cells at these positions; those of a shard stay in order."""
-    waiting = _by_shard(cells, positions, shards)
+def lanes_of(
+    cells: Sequence[EncodedCell], positions: Sequence[int], shards: int, lanes: int
+) -> list[dict[int, list[int]]]:
+    """Parts of the shards with about as many cells each, for who sends them at the same time; none of no cell."""
+    by_shard = _by_shard(cells, positions, shards)
+    found: list[dict[int, list[int]]] = []
+    share, cells_left = len(positions) / lanes, 0.0
+    for shard, of_shard in by_shard.items():
+        if cells_left <= 0:
+            found.append({})
+            cells_left += share
+        found[-1][shard] = of_shard
+        cells_left -= len(of_shard)
+    return found
+
+
+def packets(cells: Sequence[EncodedCell], waiting: dict[int, list[int]]) -> Iterator[Packet]:
+    """Cut these positions of cells by shard; those of a shard stay in order. It uses up what is waiting."""
     while waiting:
         packet: Packet = {}
         count = size = 0

@@ -13,19 +13,21 @@ SECONDS = 20.0
 
 
 def execute(store: Datastore, shard: int, statement: str, *values: Any) -> list[tuple[Any, ...]]:
-    """Run SQL on the server of a shard; `{cell}`, `{state}` and `{purged}` stand for its tables, `%s` for values.
+    """Run SQL on the server of a shard; `{cell}`, `{state}` and so on stand for its tables, `%s` for values.
 
     `{of}` is a condition that leaves only the shard's rows, where a table holds those of others, too.
     """
     node = store.clusters[store._places.get(shard, Deadline(SECONDS)).cluster].primary.node
     if isinstance(node, SQLiteNode):
-        tables = {"cell": "cell", "state": "shard_state", "purged": "purged", "of": f"shard = {shard}"}
+        tables = {"cell": "cell", "state": "shard_state", "purged": "purged", "mended": "mended"}
+        tables |= {"offset": "trigger_offset", "of": f"shard = {shard}"}
         with node._file.write(Deadline(SECONDS)) as connection:
             return connection.execute(statement.format(**tables).replace("%s", "?"), values).fetchall()
     assert isinstance(node, MySQLNode)
     names = node._names
     of = "TRUE" if "{cell}" in statement else f"shard = {shard}"
-    tables = {"cell": names.cell(shard), "state": names.shard_state, "purged": names.purged, "of": of}
+    tables = {"cell": names.cell(shard), "state": names.shard_state, "purged": names.purged, "mended": names.mended}
+    tables |= {"offset": names.trigger_offset, "of": of}
 
     def run(connection: Any) -> list[tuple[Any, ...]]:
         with connection.cursor() as cursor:

@@ -31,7 +31,7 @@ LEASE_SECONDS = 30.0
 TRIES = 6
 PAUSE_SECONDS = 0.2
 #: How often a runner without a part looks for one that another has left.
-LOOK_SECONDS = 0.5
+LOOK_SECONDS = 0.2
 
 
 class KeyLists(Protocol):

@@ -13,7 +13,7 @@ import yaml
 from schemaless_core.config import DatastoreConfig, TlsConfig, load_document, parse_config
 from tests.acceptance.conftest import Shell
 from tests.layouts import document
-from tripstore.config import LegacyLimits, MirrorConfig, ShadowConfig, load_config
+from tripstore.config import BackfillConfig, LegacyLimits, MirrorConfig, ShadowConfig, load_config
 from tripstore.cutover.settings import CutoverSettings
 from tripstore.example import ExampleCluster, render
 
@@ -80,7 +80,9 @@ def test_init_writes_nothing_that_no_datastore_could_be_made_from(
 
 def test_the_defaults_that_the_example_shows_as_comments_are_the_defaults(tmp_path: Path) -> None:
     text = render("trips", 4, {"a": ExampleCluster("sqlite:///data/a")})
-    shown_keys = r"^# ((?:max_body_bytes|deadlines|pool|breaker|triggers|tls|legacy|mirror|shadow|cutover|  [a-z_]+):)"
+    shown_keys = (
+        r"^# ((?:max_body_bytes|deadlines|pool|breaker|triggers|tls|legacy|mirror|shadow|backfill|cutover|  [a-z_]+):)"
+    )
     uncommented = re.sub(shown_keys, r"\1", text, flags=re.M)
     for pem in ("ca.pem", "client.pem", "client-key.pem"):
         (tmp_path / pem).touch()
@@ -100,10 +102,11 @@ def test_the_defaults_that_the_example_shows_as_comments_are_the_defaults(tmp_pa
     assert isinstance(bare, DatastoreConfig)
     assert everything.legacy is not None
     assert everything.legacy.limits == LegacyLimits()
-    assert (everything.mirror, everything.shadow, everything.cutover) == (
+    assert (everything.mirror, everything.shadow, everything.backfill, everything.cutover) == (
         MirrorConfig(),
         ShadowConfig(),
+        BackfillConfig(),
         CutoverSettings(),
     )
-    for struct in (LegacyLimits, MirrorConfig, ShadowConfig, CutoverSettings):
+    for struct in (LegacyLimits, MirrorConfig, ShadowConfig, BackfillConfig, CutoverSettings):
         assert [field.name for field in fields(struct) if f"#   {field.name}: " not in text] == []

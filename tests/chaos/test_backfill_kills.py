@@ -18,7 +18,7 @@ from uuid import UUID, uuid4
 import pytest
 import sqlalchemy as sa
 
-from schemaless_core import ColumnKey, Json
+from schemaless_core import Cell, ColumnKey, Json
 from schemaless_core.control.jobs import Job
 from schemaless_core.control.tables import job_part
 from tests.chaos.actors import running, wait_until
@@ -26,11 +26,14 @@ from tests.chaos.backfill_actors import backfill_process, effective, journal, ru
 from tests.chaos.capture_actors import WITNESS
 from tests.chaos.switch_actors import facade_writer, relay, sql_writer
 from tests.chaos.test_switches import SAME_IDS
+from tests.damage import spoil
 from tests.facades import Migration, migration
 from tests.mirrors import missing
 from tests.scale import SCALE
 from tests.stores import Stores
 from tripstore.copying.backfill import Backfill, Wanted
+from tripstore.diffing.diffing import Diffing
+from tripstore.diffing.order import Order
 from tripstore.local.servers import LocalServers
 from tripstore.phase import Phase
 
@@ -296,3 +299,35 @@ def test_what_is_unsound_is_found_out(
 
         with pytest.raises(AssertionError):
             check(found, job)
+
+
+def test_what_was_corrupted_while_it_was_dead_is_found(
+    servers: LocalServers, stores: Stores, tmp_path: Path, failpoints: Path
+) -> None:
+    """In what it had copied by a diff, in what was still to come by the copy itself."""
+    with scene(servers, stores, tmp_path, failpoints, ROWS[7]) as found:
+        made = found.migration
+        job = found.begin(7)
+        (failpoints / "backfill.saved").write_text("kill after=2")
+        process = backfill_process(made.document, job, failpoints, found.path)
+        with running([process]):
+            process.join(60)
+        keys = trips(found)
+        cells = made.facade.store.get_cells_latest([ColumnKey(key, "BASE") for key in keys])
+        passed, coming = (keys[[cell is None for cell in cells].index(is_coming)] for is_coming in (False, True))
+        spoil(made.facade.store, Cell(passed, "BASE", 1, None), b'{"status":"?"}')
+        made.facade.store.as_copier().put_cell(coming, "BASE", 1, {"status": "nobody wrote this"})
+
+        assert run_here(found.backfill, job, found.path) == "done"
+
+        assert [(each.kind, each.row_key) for each in found.backfill.jobs.findings(job.id)] == [("conflict", coming)]
+        diffing = Diffing(made.facade)
+        diff = diffing.begin(diffing.plan(Order(indexes=False, decoded=0)))
+        diffing.runner(diff, "diff").run()
+        assert {each.row_key for each in diffing.jobs.findings(diff.id)} == {passed, coming}
+
+
+def trips(scene: Scene) -> list[UUID]:
+    """Rows that were never changed."""
+    found = scene.migration.legacy.sql("SELECT trip_uuid::text FROM trips WHERE base_version = 1 ORDER BY 1")
+    return [UUID(key) for (key,) in found]

@@ -12,7 +12,7 @@ from schemaless_core import Cell, CellConflict, CellStore, Datastore, EncodedCel
 from schemaless_core.encoded import decode_cell, encode_cell
 from schemaless_core.engine.base import BYTES_PER_BATCH
 from schemaless_core.errors import StaleEpoch
-from schemaless_core.packets import CELLS_PER_PACKET, CELLS_PER_SHARD, packets
+from schemaless_core.packets import CELLS_PER_PACKET, CELLS_PER_SHARD, lanes_of, packets
 from schemaless_core.sharding import shard_of
 from tests.factories import make_cell, make_trip
 from tests.stores import STORE_ENGINES
@@ -176,7 +176,7 @@ def test_a_packet_has_few_shards_and_no_more_than_a_server_takes(body_bytes: int
     body = b"x" * body_bytes
     cells = sorted(EncodedCell(uuid4().bytes, b"BASE", 1, body) for _ in range(count))
 
-    found = list(packets(cells, range(count), shards))
+    found = [packet for lane in lanes_of(cells, range(count), shards, 2) for packet in packets(cells, lane)]
 
     assert sorted(n for packet in found for portion in packet.values() for n in portion) == list(range(count))
     for packet in found:

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import sqlite3
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import closing
 from uuid import UUID, uuid4
 
 import pytest
@@ -15,7 +13,8 @@ from backfill.runner import Ending, Runner
 from schemaless_core import Cell, ColumnKey, InvalidRequest
 from schemaless_core.control.jobs import Job, JobState
 from schemaless_core.control.ledgers import Ledgers
-from tests.facades import Migration, folder_of, migration
+from tests.damage import spoil
+from tests.facades import Migration, migration
 from tests.stores import Stores
 from tripstore.backends.postgres.layout.layout import LEGACY_ID
 from tripstore.copying.backfill import EVERYTHING, Backfill, Wanted
@@ -283,7 +282,7 @@ def test_what_schemaless_has_otherwise_is_a_conflict_and_stays(made: Migration, 
 def test_corruption_of_while_it_stood_is_found_by_the_next_copy(made: Migration, backfill: Backfill) -> None:
     copied(backfill)
     (key, *_) = trips(made)
-    corrupt(made, key)
+    spoil(made.facade.store, Cell(key, "BASE", 1, None), b'{"status":"?"}')
 
     again = copied(backfill, Wanted(verify=1.0))
 
@@ -381,14 +380,3 @@ def open_in_ledger(made: Migration) -> int:
     found = job_facts([note.body for note in Ledgers(made.facade.store.control).notes("backfill")])
     assert found is not None
     return found.open
-
-
-def corrupt(made: Migration, row_key: UUID) -> None:
-    """Somebody's own SQL in the files of Schemaless changes the bytes of a cell."""
-    changed = 0
-    for cluster in ("a", "b"):
-        file = folder_of(made.document) / cluster / f"{made.document['datastore']}.db"
-        with closing(sqlite3.connect(file, timeout=20)) as connection, connection:
-            update = "UPDATE cell SET body = ? WHERE row_key = ? AND column_name = ?"
-            changed += connection.execute(update, (b'{"status":"?"}', row_key.bytes, b"BASE")).rowcount
-    assert changed == 1

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 from uuid import UUID, uuid4
 
 import pytest
@@ -21,7 +22,7 @@ from tests.indexing import catch_up
 from tests.mirrors import relaying, reversing, wait_until_delivered, wait_until_mirrored_back
 from tests.scale import scaled
 from tests.stores import Stores
-from tripstore.backends.postgres.codec import columnar
+from tripstore.backends.postgres.codec.columnar import ColumnarCodec
 from tripstore.diffing.diffing import Diffing
 from tripstore.diffing.order import Order
 from tripstore.local.servers import LocalServers
@@ -277,17 +278,20 @@ def test_a_change_that_is_not_delivered_is_busy_and_no_difference(embedded: Migr
     store.put_cells(list(embedded.duo.legacy.get_row(waiting).values()))
 
 
-def test_schemaless_as_the_authority_is_compared_with_what_mirrors_it_back(embedded: Migration) -> None:
-    embedded.phase(Phase.LIVE)
-    try:
-        row_key = uuid4()
-        embedded.store.put_cell(row_key, "BASE", 1, {"status": "requested"})
-        before = compared(embedded, Order(source="schemaless", target="postgres", indexes=False, decoded=0))
-        with reversing(embedded):
-            wait_until_mirrored_back(embedded)
-            after = compared(embedded, Order(source="schemaless", target="postgres", indexes=False))
-    finally:
-        embedded.phase(Phase.DUALWRITE)
+def test_schemaless_as_the_authority_is_compared_with_what_mirrors_it_back(
+    servers: LocalServers, stores: Stores
+) -> None:
+    order = Order(source="schemaless", target="postgres", indexes=False)
+    with migration(servers, stores, shards=SHARDS, indexes=INDEXES) as company:
+        company.legacy.sql(ROWS)
+        company.carry()
+        company.phase(Phase.LIVE)
+        company.store.put_cell(uuid4(), "BASE", 1, {"status": "requested"})
+
+        before = compared(company, order)
+        with reversing(company):
+            wait_until_mirrored_back(company)
+            after = compared(company, order)
 
     assert {each.kind for each in before[1]} == {NotCompared.BUSY}
     assert after[1] == []
@@ -304,12 +308,12 @@ def test_a_codec_that_is_wrong_on_both_sides_is_seen_by_the_decoder(
     store = embedded.facade.store.as_copier()
     store.put_cells([cell for cell in embedded.duo.legacy.get_row(row_key).values() if cell.column_name != "BASE"])
     store.put_cells([Cell(row_key, "BASE", 1, {"status": "REQUESTED"})])
-    known = columnar._strings
+    known = ColumnarCodec.canonical
 
-    def shouting(texts: columnar.Texts, null: object) -> list[object]:
-        return ["REQUESTED" if text == "Requested" else text for text in known(texts, null)]
+    def shouting(codec: ColumnarCodec, *asked: Any) -> list[Any]:
+        return [body.replace(b"Requested", b"REQUESTED") for body in known(codec, *asked) if isinstance(body, bytes)]
 
-    monkeypatch.setattr(columnar, "_strings", shouting)
+    monkeypatch.setattr(ColumnarCodec, "canonical", shouting)
     with migration_of(embedded) as wrong:
         counts, found = compared(wrong, Order(indexes=False, decoded=10_000))
 

@@ -12,6 +12,7 @@ import pytest
 
 from schemaless_core import Cell, CellConflict, Datastore, StaleEpoch
 from schemaless_core.cell import CellKey, ColumnKey
+from schemaless_core.deadline import Deadline
 from schemaless_core.engine.mending import Mended
 from schemaless_core.engine.sqlite import mending as sqlite_mending
 from schemaless_core.errors import LogHole
@@ -23,15 +24,24 @@ from tests.stores import Stores
 EPOCH = 0
 
 
+_OPENED: dict[str, Datastore] = {}
+
+
 @pytest.fixture
 def mirror(datastore_engine: str, stores: Stores) -> Datastore:
+    """One shard that takes copiers only."""
     return opened(datastore_engine, stores)
 
 
 def opened(engine: str, stores: Stores) -> Datastore:
-    """One shard that takes copiers only."""
-    store = Datastore.open(stores.config(engine, shards=1))
-    store.create_schema(status=ShardStatus.COPY)
+    """The same of an engine, empty: created once, since servers take their time."""
+    if engine not in _OPENED:
+        _OPENED[engine] = Datastore.open(stores.config(engine, shards=1))
+        _OPENED[engine].create_schema(status=ShardStatus.COPY)
+    store = _OPENED[engine]
+    for table in ("cell", "purged", "mended", "offset"):
+        execute(store, 0, f"DELETE FROM {{{table}}} WHERE {{of}}")
+    execute(store, 0, "UPDATE {state} SET next_added_id = 1, authority_epoch = 0, state = 'COPY'")
     return store
 
 
@@ -49,6 +59,11 @@ def filled(store: Datastore, count: int = 5) -> list[Cell]:
     for cell in cells:
         copier(store).put_cell(*cell.key, cell.body)
     return cells
+
+
+def holder(store: Datastore) -> str:
+    """The cluster that has the shard."""
+    return next(iter(store.schema.plan().topology.clusters))
 
 
 def raw(store: Datastore, cell: Cell) -> RawCell:
@@ -191,13 +206,7 @@ def test_a_hole_that_is_filled_meanwhile_is_no_place(mirror: Datastore) -> None:
 def test_what_a_group_would_miss_in_a_hole_comes_behind_the_head(mirror: Datastore) -> None:
     """I7: a group that has passed the hole meets the cell, and one that waits at the hole goes on."""
     cells = filled(mirror, 3)
-    execute(
-        mirror,
-        0,
-        "INSERT INTO trigger_offset (group_name, shard, epoch, added_id, fence, updated_at) VALUES ('g', 0, 1, 2, 0, 0)"
-        if "sqlite" in mirror.clusters["a"].primary.node.name
-        else f"INSERT INTO {mirror.config.datastore}_meta.trigger_offset VALUES ('g', 0, 1, 2, 0, 0, UTC_TIMESTAMP(6))",
-    )
+    mirror.clusters[holder(mirror)].primary.node.groups.begin("g", {0: 2}, Deadline(10))
     lose(mirror, cells[1])
 
     filled_in = mends_of(mirror).put_beside(cells[1], 2)
@@ -214,8 +223,7 @@ def test_control_a_group_beyond_the_hole_would_never_meet_the_cell(
 ) -> None:
     mirror = opened("sqlite", stores)
     cells = filled(mirror, 3)
-    place = "INSERT INTO trigger_offset (group_name, shard, epoch, added_id, fence, updated_at)"
-    execute(mirror, 0, f"{place} VALUES ('g', 0, 1, 2, 0, 0)")
+    mirror.clusters[holder(mirror)].primary.node.groups.begin("g", {0: 2}, Deadline(10))
     lose(mirror, cells[1])
     monkeypatch.setattr(sqlite_mending, "IS_PASSED", "SELECT 0 FROM shard_state WHERE shard = ? OR 0 = ? LIMIT 1")
 
@@ -316,15 +324,13 @@ def test_large_bodies_and_odd_keys_are_mended(mirror: Datastore) -> None:
 def test_a_server_of_an_earlier_version_answers_as_before(mirror: Datastore) -> None:
     """Until `schema apply` it has neither table: a hole is a hole, and `schema plan` says what is lacking."""
     cells = filled(mirror, 3)
-    meta = "" if "sqlite" in mirror.clusters["a"].primary.node.name else f"{mirror.config.datastore}_meta."
     for table in ("mended", "purged"):
-        execute(mirror, 0, f"DROP TABLE {meta}{table}")
+        execute(mirror, 0, f"DROP TABLE {{{table}}}")
     lose(mirror, cells[1])
 
     with pytest.raises(LogHole):
         log_of(mirror)
-    holder = next(name for name, tables in mirror.schema.plan().missing_tables.items() if tables)
-    assert mirror.schema.plan().missing_tables[holder] == ["mended", "purged"]
+    assert mirror.schema.plan().missing_tables[holder(mirror)] == ["mended", "purged"]
 
     mirror.create_schema(status=ShardStatus.COPY)
     assert mends_of(mirror).put_beside(cells[1], 2) is not None

@@ -31,6 +31,13 @@ def test_without_the_sections_there_are_defaults() -> None:
     assert (config.shadow.share, config.mirror.max_lag_seconds, config.ignores) == (0.1, 0.05, ())
 
 
+def test_a_limit_of_a_backfill_may_be_none() -> None:
+    none = {"rate": 0, "verify": 0, "postgres_load_max": 0, "mirror_lag_seconds_max": 0, "replica_lag_cells_max": 0}
+    found = load_config(document(backfill={**none, "processes": 3})).backfill
+    assert {name: getattr(found, name) for name in none} == none
+    assert (found.processes, found.parts) == (3, 64)
+
+
 def test_a_rule_is_read() -> None:
     (rule,) = load_config(document(shadow={"ignores": [{**RULE, "class": "field"}]})).ignores
     assert (rule.owner, rule.path, rule.kind) == ("fares", "fare", DifferenceClass.FIELD)
@@ -58,6 +65,12 @@ def test_the_index_of_legacy_ids_comes_with_the_legacy_store() -> None:
         ({"shadow": {"ignores": [{key: RULE[key] for key in ("reason", "until")}]}}, "shadow.ignores[0].owner"),
         ({"shadow": {"ignores": [{**RULE, "path": "*"}]}}, "shadow.ignores[0]"),
         ({"mirror": {"max_lag_seconds": -1}}, "mirror.max_lag_seconds"),
+        ({"backfill": []}, "backfill"),
+        ({"backfill": {"processes": 0}}, "backfill.processes"),
+        ({"backfill": {"rate": -1}}, "backfill.rate"),
+        ({"backfill": {"rate": False}}, "backfill.rate"),
+        ({"backfill": {"verify": 1.5}}, "backfill.verify"),
+        ({"backfill": {"chunk_seconds": 0}}, "backfill.chunk_seconds"),
         ({"mirror": {"lag": 1}}, "mirror.lag"),
         ({"cutover": {"lag_changes_max": 1.5}}, "cutover.lag_changes_max"),
     ],

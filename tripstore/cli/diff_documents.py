@@ -126,7 +126,7 @@ def diff_document(progress: ProgressDocument) -> DiffDocument:
         counts.get("open", 0),
         counts.get("solved", 0),
         counts.get("findings_left_out", 0),
-        is_done and not counts.get("open", 0) and not cells.not_compared,
+        is_done and not any(counts.get(name, 0) for name in ("open", "not_compared", "index_not_compared")),
     )
 
 

@@ -140,7 +140,10 @@ def _targets(repairs: Repairs, source: str) -> tuple[str, list[Target], list[str
     if left_out := counts.get("findings_left_out", 0):
         hint = "`diff start --keys FILE` writes all of them: give that file as --diff."
         click.echo(f"{job.id} keeps a sample; {left_out:,} more differences are not among it. {hint}", err=True)
-    cells = dict.fromkeys([*targets_of(of_job(repairs.jobs, job.id)), *repairs.conflicts()])
+    found = list(of_job(repairs.jobs, job.id))
+    if doubtful := sum(bool(each.seen_by) for each in found):
+        click.echo(f"{doubtful:,} cells were read otherwise by another decoder: no repair helps. Report it.", err=True)
+    cells = dict.fromkeys([*targets_of(found), *repairs.conflicts()])
     return job.id, list(cells), indexes_of(repairs.jobs, job.id)
 
 
@@ -154,8 +157,14 @@ def _run(repairs: Repairs, job: Job, *, as_json: bool) -> Exit:
             done += targets
             advance(done, total)
 
+        if held := repairs.jobs.progress(job.id).parts_claimed:
+            click.echo(f"Somebody holds {held:,} parts; those that he does not finish are free in a moment.", err=True)
         runner = RepairRunner(repairs.jobs, job.id, repairs.of_job(job), tell=tell)
-        runner.run(stop)
+        try:
+            runner.run(stop)
+        except BaseException:
+            click.echo(f"`tripstore repair --resume {job.id}` goes on where it was.", err=True)
+            raise
     seen = repairs.jobs.progress(job.id)
     findings = repairs.jobs.findings(job.id)
     reports = _rebuilt(repairs, job) if seen.job.state is JobState.DONE else []

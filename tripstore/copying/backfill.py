@@ -24,6 +24,8 @@ from tripstore.copying.standing import Standing
 from tripstore.facade.facade import Facade
 
 KIND = "backfill"
+#: Each part costs some words with the control database: small tables are cut into few.
+PARTS_MIN, ROWS_PER_PART = 8, 5_000
 
 
 class Wanted(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -84,9 +86,9 @@ class Backfill:
         copying.check(spec)
         estimate = copying.estimate(spec)
         if keys is None:
-            return Plan({**spec, "estimate": estimate}, list(copying.plan(spec, self._config.parts)), estimate)
-        parts = lists(keys)
-        return _of_lists(spec, parts)
+            parts = min(self._config.parts, max(PARTS_MIN, wanted.processes or 1, estimate // ROWS_PER_PART))
+            return Plan({**spec, "estimate": estimate}, list(copying.plan(spec, parts)), estimate)
+        return _of_lists(spec, lists(keys))
 
     def begin(self, plan: Plan, *, is_detached: bool = False) -> Job:
         """Begin the job; nothing is copied before somebody runs it."""

@@ -23,6 +23,7 @@ from tripstore.store import TripStore
 from tripstore.wiring import connect
 
 PAGE_CELLS = 500
+RIDES = 50
 REPORT = "report.html"
 
 
@@ -95,13 +96,19 @@ class Story:
             cluster = self._place.servers[0]
             title = f"Kill the primary of cluster {cluster.name} while {accidents.WRITERS} services put cells"
             with self._narrator.step(title, f"kill -9 {cluster.primary.pid}") as step, self._crew("storm") as crew:
-                crew.start(1, 1)
-                crew.wait()
-                self._promises += accidents.kill_a_primary(step, crew, datastore, cluster, crew.all_entries())
+                known = self._rides()
+                self._promises += known + accidents.kill_a_primary(step, crew, datastore, cluster, known)
             return
         title = f"Kill one of {accidents.WRITERS} services while they put cells"
         with self._narrator.step(title, "kill -9 <pid of the service>") as step, self._crew("storm") as crew:
             self._promises += accidents.kill_a_writer(step, crew, datastore)
+
+    def _rides(self) -> list[Acknowledged]:
+        """Cells that a service put."""
+        with self._crew("rides") as crew:
+            crew.start(1, RIDES)
+            crew.wait()
+            return crew.all_entries()
 
     def _bill(self, store: TripStore) -> None:
         title = f"Bill {riders.RIDERS} riders by a trigger, and kill one of its two workers"

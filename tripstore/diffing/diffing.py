@@ -81,7 +81,9 @@ class Diffing:
             parts.append({DECODER: order.decoded})
         if order.indexes and not order.is_partial:
             parts += [{INDEX: definition.name} for definition in self._config.core.indexes]
-        spec: dict[str, Json] = {**msgspec.to_builtins(order), "is_partial": order.is_partial, "estimate": estimate}
+        spec: dict[str, Json] = {**msgspec.to_builtins(order), "is_partial": order.is_partial}
+        if estimate:  # tables that were never analysed have none
+            spec["estimate"] = estimate
         return Plan(spec, parts, estimate)
 
     def begin(self, plan: Plan, *, is_detached: bool = False) -> Job:

@@ -90,11 +90,15 @@ class Repairs:
         return self._store.indexes.verify(name, number, repair=True, patience_seconds=INDEX_SECONDS)
 
     def conflicts(self) -> list[Target]:
-        """Cells of the mirror that stand in the way of changes, which were parked: no diff compares those rows."""
+        """Cells of the mirror that something was parked because of: no diff of the latest cells finds them.
+
+        Foreign ones stand in the way of changes, and the reverse mirror's rehearsal sets them aside.
+        """
         if self.authority().backend is not Backend.LEGACY:
             return []
-        listed = self._mirror.parked(is_reverse=False).listed(PARKED_MAX)
-        return [Target(*each.key) for each in listed if each.kind == "conflict"]
+        forward, reverse = (self._mirror.parked(is_reverse=each).listed(PARKED_MAX) for each in (False, True))
+        found = [each.key for each in forward if each.kind == "conflict"]
+        return [Target(*key) for key in dict.fromkeys([*found, *(each.key for each in reverse)])]
 
     def holes(self) -> dict[int, list[int]]:
         """Added ids, by shard, at which nothing stands though readers wait for it."""

@@ -54,10 +54,13 @@ def indexes_of(jobs: Jobs, job: str) -> list[str]:
 
 
 def targets_of(differences: Iterable[Difference]) -> list[Target]:
-    """What was not compared is no difference; what was seen twice is one."""
+    """What was not compared is no difference; what was seen twice is one.
+
+    What only another decoder saw is no difference of the stores: they are equal, and one of us reads them wrongly.
+    """
     found: dict[Target, None] = {}
     for each in differences:
-        if each.is_difference:
+        if each.is_difference and not each.seen_by:
             older = each.ref_key if each.is_older else None
             found[Target(each.row_key, each.column_name, older)] = None
     return list(found)

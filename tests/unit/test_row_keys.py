@@ -1,0 +1,48 @@
+"""Files of row keys as people, diffs and reports write them; what is none is named with its line."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from uuid import UUID
+
+import pytest
+
+from schemaless_core.errors import InvalidRequest
+from tripstore.cli.row_keys import read_row_keys
+
+A, B, C = (UUID(int=number) for number in (1, 2, 3))
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        f"{A}\n\n  {B}  \n{A}\n{C}\n",
+        f'{{"row_key": "{A}", "kind": "missing"}}\n{{"row_key": "{B}"}}\n{{"row_key": "{C}"}}\n',
+        f'{{"found": [{{"row_key": "{A}"}}, {{"at": {{"row_key": "{B}"}}}}], "x": ["{C}", {{"row_key": "{C}"}}]}}',
+        f'[{{"row_key": "{A}"}}, {{"row_key": null}}]\n{B}\n{C}',
+    ],
+)
+def test_each_row_key_is_read_once_in_order(tmp_path: Path, text: str) -> None:
+    file = tmp_path / "keys"
+    file.write_text(text)
+
+    assert read_row_keys(file) == [A, B, C]
+
+
+@pytest.mark.parametrize(
+    ("text", "complaint"),
+    [
+        ("", "names no row key"),
+        ('{"kind": "missing"}\n', "names no row key"),
+        (f"{A}\ntrip 4711\n", "Line 2 of"),
+        (f'{A}\n{{"row_key": 5}}\n', "Line 2 of"),
+        ("{broken\n", "is no JSON"),
+    ],
+)
+def test_what_is_no_row_key_is_named(tmp_path: Path, text: str, complaint: str) -> None:
+    file = tmp_path / "keys"
+    file.write_text(text)
+
+    with pytest.raises(InvalidRequest, match=complaint) as raised:
+        read_row_keys(file)
+    assert raised.value.hint
