@@ -6,18 +6,21 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
+from weakref import WeakSet
 
 import sqlalchemy as sa
 from alembic import command
 from alembic.config import Config
 from alembic.script import ScriptDirectory
+from pymysql import err
 from sqlalchemy.engine.interfaces import DBAPIConnection
-from sqlalchemy.pool import NullPool
+from sqlalchemy.pool import ConnectionPoolEntry, NullPool, QueuePool
 
 from schemaless_core.config import TlsConfig
 from schemaless_core.control.tables import VERSION_TABLE
 from schemaless_core.errors import ControlUnavailable, InvalidServer, SchemaMissing
-from schemaless_core.forks import unforked
+from schemaless_core.forks import unforked, when_at_rest
 from schemaless_core.urls import NodeUrl
 
 CREATE_DATABASE = "CREATE DATABASE IF NOT EXISTS `{name}` CHARACTER SET utf8mb4 COLLATE utf8mb4_bin"
@@ -25,6 +28,8 @@ CREATE_DATABASE = "CREATE DATABASE IF NOT EXISTS `{name}` CHARACTER SET utf8mb4 
 MIGRATIONS = Path(__file__).parent / "migrations"
 
 ANSWER_SECONDS = 5
+#: A connection that was kept is asked first; a server that takes longer is connected to anew.
+PING_SECONDS = 0.25
 #: DDL takes as long as the disk wants, and so does waiting for somebody else's.
 MIGRATION_SECONDS = 60
 
@@ -33,7 +38,7 @@ _MIGRATING = threading.Lock()
 
 
 class ControlDatabase:
-    """One database that knows what is true of the whole datastore. Rarely asked, so it keeps no connections."""
+    """One database that knows what is true of the whole datastore. One connection is kept, by every process."""
 
     def __init__(self, url: NodeUrl, datastore: str, tls: TlsConfig, connect_seconds: float) -> None:
         self.name = f"control database on {url}"
@@ -61,10 +66,13 @@ class ControlDatabase:
         self._create_database()
         config = Config()
         config.set_main_option("script_location", str(MIGRATIONS))
-        with _MIGRATING, self.begin() as connection:
-            config.attributes["connection"] = connection
-            self._take_migration_lock(connection)
-            command.upgrade(config, "head")
+        try:
+            with _MIGRATING, self.begin() as connection:
+                config.attributes["connection"] = connection
+                self._take_migration_lock(connection)
+                command.upgrade(config, "head")
+        finally:
+            self.close()  # the lock is the connection's
 
     def version(self) -> str | None:
         """The revision of its tables, None before the first migration."""
@@ -144,8 +152,12 @@ class ControlDatabase:
             "ssl_verify_identity": tls.verify_hostname if tls.ca else None,
             "ssl_disabled": not (tls.ca or tls.cert),
         }
-        engine = sa.create_engine(address, poolclass=NullPool, connect_args=arguments)
+        engine = sa.create_engine(
+            address, poolclass=QueuePool, pool_size=1, max_overflow=-1, pool_use_lifo=True, connect_args=arguments
+        )
         sa.event.listen(engine, "connect", _be_patient)
+        sa.event.listen(engine, "checkout", _ask_first)
+        _engines.add(engine)
         return engine
 
     def _no_tables(self) -> SchemaMissing:
@@ -166,8 +178,31 @@ class ControlDatabase:
         )
 
 
-def _be_patient(connection: DBAPIConnection, _record: object) -> None:
+_engines: WeakSet[sa.Engine] = WeakSet()
+
+
+@when_at_rest
+def _let_go() -> None:
+    """A child would speak on its parent's connections."""
+    for engine in list(_engines):
+        engine.dispose()
+
+
+def _be_patient(connection: DBAPIConnection, record: ConnectionPoolEntry) -> None:
     """A server that accepts and never greets is given up soon; one that let us in may take its time."""
+    _set_patience(connection, ANSWER_SECONDS)
+    record.info["is_new"] = True
+
+
+def _ask_first(connection: Any, record: ConnectionPoolEntry, _proxy: object) -> None:
+    """The server closes what is idle, or was another one then."""
+    if record.info.pop("is_new", False):
+        return
+    _set_patience(connection, PING_SECONDS)
+    try:
+        connection.ping(reconnect=False)
+    except (err.Error, OSError) as error:
+        raise sa.exc.DisconnectionError from error
     _set_patience(connection, ANSWER_SECONDS)
 
 

@@ -12,14 +12,14 @@ import sys
 import time
 from bisect import bisect_left, bisect_right
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, suppress
 from dataclasses import replace
 from itertools import pairwise, starmap
 from multiprocessing.process import BaseProcess
 from pathlib import Path
 from threading import Timer
-from typing import NamedTuple
+from typing import Any, NamedTuple
 from uuid import uuid4
 
 import pytest
@@ -40,6 +40,7 @@ from tripstore.cutover.settings import CutoverSettings
 from tripstore.handover.authority import Backend
 from tripstore.local.binlog import BinlogServer
 from tripstore.local.postgres import PostgresServer
+from tripstore.local.replication import Cluster
 from tripstore.local.server import Server
 from tripstore.local.servers import LocalServers
 from tripstore.mirror.mirror import Mirror
@@ -350,11 +351,26 @@ def _last(folder: Path, pid: int | None) -> float:
     return 0.0
 
 
+def clusters_of(engine: ServerEngine, servers: LocalServers, stores: Stores) -> list[Cluster]:
+    """Under the full load nobody replicates: two cores are for those who work."""
+    if SCALE < 1:
+        return stores.clusters(engine)
+    return servers.clusters(engine, [f"{engine}-switched-{name}" for name in "ab"], replicas=0)
+
+
 @contextmanager
-def crowd(engine: ServerEngine, servers: LocalServers, stores: Stores, folder: Path) -> Iterator[Crowd]:
+def crowd(
+    engine: ServerEngine, clusters: Sequence[Cluster], servers: LocalServers, stores: Stores, folder: Path
+) -> Iterator[Crowd]:
     """A company in the phase shadow, and everybody at work."""
-    triggers = {"lease_seconds": LEASE_SECONDS}
-    with migration(servers, stores, engine=engine, deadlines=DEADLINES, triggers=triggers) as made:
+    options: dict[str, Any] = {"triggers": {"lease_seconds": LEASE_SECONDS}, "deadlines": DEADLINES}
+    if SCALE < 1:
+        options["engine"] = engine
+    else:
+        options["clusters"] = {
+            name: {"primary": cluster.primary.url} for name, cluster in zip("ab", clusters, strict=True)
+        }
+    with migration(servers, stores, **options) as made:
         document = {**made.document, "legacy": {**made.document["legacy"], **LIMITS}}
         moving = replace(made, document=document)
         moving.legacy.sql(WITNESS)
@@ -379,10 +395,10 @@ def planned() -> list[Fault | None]:
 def test_i1_i9_authority_goes_to_and_fro_under_load(
     engine: ServerEngine, servers: LocalServers, stores: Stores, tmp_path: Path
 ) -> None:
-    primaries = [cluster.primary for cluster in stores.clusters(engine)]
-    with crowd(engine, servers, stores, tmp_path) as everybody:
+    clusters = clusters_of(engine, servers, stores)
+    with crowd(engine, clusters, servers, stores, tmp_path) as everybody:
         moving = everybody.moving
-        hands = HandOvers(everybody, moving.legacy.server, primaries)
+        hands = HandOvers(everybody, moving.legacy.server, [cluster.primary for cluster in clusters])
         hands._wait_for_answers()
         behind_an_open_transaction(everybody, hands)
         begun = time.monotonic()

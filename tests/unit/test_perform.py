@@ -152,8 +152,16 @@ def test_callers_wait_from_the_closing_to_the_last_server_that_is_open(performan
     assert times["settle.open"] == (2, 2.0)
 
 
-@pytest.mark.parametrize("slow", ["close", "take_barrier", "shut_gate", "queued"])
-def test_before_the_decision_a_pause_that_is_over_is_undone(performance: Performance, slow: str) -> None:
+@pytest.mark.parametrize(
+    ("slow", "sentence"),
+    [
+        ("close", "set the gate of Postgres and the row to closing"),
+        ("take_barrier", "wait for the writers inside, let nobody in"),
+        ("shut_gate", "close the gate of Postgres"),
+        ("queued", "count the queue; nobody's claim or lock hides a change"),
+    ],
+)
+def test_before_the_decision_a_pause_that_is_over_is_undone(performance: Performance, slow: str, sentence: str) -> None:
     stores = Stores()
     stores.accidents[slow] = performance.takes(2.01)
 
@@ -161,7 +169,7 @@ def test_before_the_decision_a_pause_that_is_over_is_undone(performance: Perform
 
     assert not done.is_decided
     assert stores.row == FIRST.closing(done.switch_id).undone()
-    assert done.reason == "It took longer than 2 s."
+    assert done.reason == f"It took longer than 2 s, 2.0 s of it to {sentence}."
     assert done.pause_seconds == pytest.approx(2.01)
 
 

@@ -221,7 +221,7 @@ class _Ear:
         if step is settle.UNDO:
             self._is_final = True
         if not self._is_final and self._closed_at is not None and now - self._closed_at > self.max_pause_seconds:
-            raise TookTooLong(f"It took longer than {self.max_pause_seconds:g} s.")
+            raise TookTooLong(f"It took longer than {self.max_pause_seconds:g} s, {self._slowest()}.")
         if step in DECIDES:
             self._is_final = True
         logger.info(step.sentence, extra={"event": "cutover.step", "step": step.name})
@@ -231,6 +231,12 @@ class _Ear:
         now = self._turn(None)
         if self._closed_at is not None:
             self.pause_seconds = now - self._closed_at
+
+    def _slowest(self) -> str:
+        """What of the pause took the most time."""
+        within = [each for each in self.times.values() if each.step not in (switch.LOOK, switch.BACK_LOOK)]
+        slowest = max(within, key=lambda each: each.seconds)
+        return f"{slowest.seconds:.1f} s of it to {slowest.step.sentence}"
 
     def _turn(self, step: Step | None) -> float:
         now = self.clock()
