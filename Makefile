@@ -18,10 +18,10 @@ check: $(VENV)/test
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
-bench: $(VENV)/test servers
+bench: $(VENV)/peers servers
 	$(BIN)/python -m benchmarks
 
-soak: $(VENV)/test servers
+soak: $(VENV)/peers servers
 	$(BIN)/python -m tests.soak
 
 format: $(VENV)/test
@@ -44,6 +44,10 @@ $(VENV)/demo: $(VENV)/bin/python pyproject.toml constraints.txt
 	touch $@
 
 $(VENV)/test: $(VENV)/demo
+	$(BIN)/pip install --quiet --constraint constraints.txt --editable '.[demo,test,check]'
+	touch $@
+
+$(VENV)/peers: $(VENV)/test
 	$(BIN)/pip install --quiet --constraint constraints.txt --editable '.[demo,test,check,peers]'
 	touch $@
 

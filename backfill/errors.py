@@ -19,3 +19,7 @@ class MustWait(BackfillError):
 
 class CannotCopy(BackfillError):
     """Not before somebody changed something: the job is paused, with this as its reason."""
+
+
+class GaveUp(BackfillError):
+    """Nothing got through for too long. The job can be resumed."""

@@ -18,13 +18,13 @@ class Findings(Protocol):
     def findings(self, job_id: str, *, after: int = 0, limit: int = 1000) -> list[StoredFinding]: ...
 
 
-def open_rows(jobs: Findings, job_id: str) -> dict[UUID, Sequence[int]]:
-    """The rows with open findings, and which. A finding without a row key cannot be copied by it, and is left out."""
-    found = defaultdict[UUID, list[int]](list)
+def open_rows(jobs: Findings, job_id: str) -> dict[UUID, Sequence[StoredFinding]]:
+    """The rows with open findings, and these. A finding without a row key cannot be copied by it, and is left out."""
+    found = defaultdict[UUID, list[StoredFinding]](list)
     after = 0
     while page := jobs.findings(job_id, after=after, limit=PAGE):
         after = page[-1].id
         for each in page:
             if each.row_key is not None:
-                found[each.row_key].append(each.id)
+                found[each.row_key].append(each)
     return dict(found)

@@ -9,20 +9,21 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Protocol, TypeVar
+from typing import TypeVar
 
 from backfill import metrics
 from backfill.chunks import ChunkSize
-from backfill.errors import BackfillError, CannotCopy, MustWait
+from backfill.errors import CannotCopy, GaveUp, MustWait
+from backfill.held import Held, JobStore
 from backfill.source import Copied, Copying
 from backfill.speed import Speed
 from backfill.throttle import Throttle, Throttles
 from schemaless_core.canonical import Json
-from schemaless_core.control.job_records import Finding, Job, JobState, Part, PartLost
+from schemaless_core.control.job_records import Job, JobState, PartLost
 from schemaless_core.errors import ControlUnavailable, InvalidRequest, SchemalessError, StaleEpoch, Unavailable
 from schemaless_core.failpoints import reach
 
@@ -59,39 +60,6 @@ class RunnerSettings:
     idle_seconds: float = 0.5
     #: Between two words about its progress.
     tell_seconds: float = 1.0
-
-
-class JobStore(Protocol):
-    """What a runner asks of `Jobs`."""
-
-    def claim(self, job_id: str, worker: str, lease_seconds: float) -> Part | None: ...
-
-    def save(
-        self,
-        part: Part,
-        worker: str,
-        *,
-        checkpoint: Json,
-        counts: Mapping[str, int],
-        findings: Sequence[Finding] = (),
-        solved: Collection[int] = (),
-        is_done: bool,
-        lease_seconds: float,
-    ) -> Part: ...
-
-    def release(self, part: Part, worker: str) -> None: ...
-
-    def tell(self, job_id: str, worker: str, news: Mapping[str, Json]) -> None: ...
-
-    def leave(self, job_id: str, worker: str) -> None: ...
-
-    def state(self, job_id: str) -> JobState: ...
-
-    def pause(self, kind: str, job_id: str, why: str = "") -> Job: ...
-
-
-class GaveUp(BackfillError):
-    """Nothing got through for too long. The job can be resumed."""
 
 
 class Runner:
@@ -135,7 +103,7 @@ class Runner:
                 if part is None:  # others hold what is left: one of them may die
                     self._is_stopped.wait(self._settings.idle_seconds)
                 else:
-                    self._serve(_Held(part, self._clock))
+                    self._serve(Held(self._jobs, part, self._worker, self._lease, self._clock))
             return ending
         finally:
             with suppress(SchemalessError):
@@ -147,7 +115,7 @@ class Runner:
         state = self._with_patience(lambda: self._jobs.state(self._job.id))
         return None if state is None or state is JobState.RUNNING else Ending(state.value)
 
-    def _serve(self, held: _Held) -> None:
+    def _serve(self, held: Held) -> None:
         """Copy a part, as far as it may."""
         part = held.part
         try:
@@ -162,20 +130,20 @@ class Runner:
             logger.warning("another worker has the part by now: %s", lost.message, extra=extra)
             return
         except CannotCopy as error:
-            self._release(held)
+            held.release()
             self._pause(error)
             return
         except BaseException:
-            self._release(held)
+            held.release()
             raise
-        self._release(held)
+        held.release()
 
-    def _copy_chunk(self, held: _Held) -> None:
+    def _copy_chunk(self, held: Held) -> None:
         started = self._clock()
         try:
-            copied = self._copying.copy(
-                held.part.bounds, held.part.checkpoint, self._chunks.rows, self._settings.verify_share
-            )
+            part, rows = held.part, self._chunks.rows
+            with held.kept_alive():  # rows that are large or read slowly may take longer than a lease
+                copied = self._copying.copy(part.bounds, part.checkpoint, rows, self._settings.verify_share)
         except (MustWait, Unavailable, StaleEpoch) as error:
             self._failed(held, type(error).__name__, error.message)
             return
@@ -188,34 +156,16 @@ class Runner:
         self._note(copied, self._clock() - started)
         self._tell(held, None)
 
-    def _save(self, held: _Held, copied: Copied) -> None:
+    def _save(self, held: Held, copied: Copied) -> None:
         """Count it, once: with an answer that was lost it is repeated as it is."""
-        counts = {
-            "rows": copied.rows,
-            "equal": copied.cells_equal,
-            "conflicts": copied.conflicts,
-            "quarantined": len(copied.quarantined) - copied.conflicts,
-            "verified": copied.verified,
-        }
         while True:
             try:
-                saved = self._jobs.save(
-                    held.part,
-                    self._worker,
-                    checkpoint=copied.checkpoint,
-                    counts=counts,
-                    findings=copied.quarantined,
-                    solved=copied.solved,
-                    is_done=copied.is_end,
-                    lease_seconds=self._lease,
-                )
+                held.count(copied)
+                return
             except ControlUnavailable as error:
                 self._failed(None, "ControlUnavailable", error.message)
                 if self._is_stopped.is_set():
                     raise  # whether it was counted nobody knows; the next one finds out
-            else:
-                held.saved(saved, is_done=copied.is_end)
-                return
 
     def _note(self, copied: Copied, seconds: float) -> None:
         """What this chunk says of the next ones."""
@@ -226,11 +176,11 @@ class Runner:
             extra = {"event": "backfill.goes_on", "job": self._job.id, "failures": self._failures}
             logger.warning("chunks get through again", extra=extra)
         self._failures, self._went_on_at = 0, self._clock()
-        equal, quarantined = copied.cells_equal, len(copied.quarantined) - copied.conflicts
+        equal, quarantined = copied.cells_equal, copied.set_aside
         metrics.chunk_saved(copied.rows, equal, copied.conflicts, quarantined)
         metrics.chunk_took(copied.read_seconds, copied.write_seconds, self._chunks.rows)
 
-    def _is_throttled(self, held: _Held) -> bool:
+    def _is_throttled(self, held: Held) -> bool:
         """Wait for what has to be waited for, a while; whether it is to be looked at again before a chunk begins."""
         pause = self._throttle.pause()
         if pause is None:
@@ -240,7 +190,7 @@ class Runner:
         metrics.throttled(pause.seconds)
         return True
 
-    def _failed(self, held: _Held | None, cause: str, reason: str) -> None:
+    def _failed(self, held: Held | None, cause: str, reason: str) -> None:
         """Wait, longer each time. Who has waited in vain for too long gives up."""
         metrics.chunk_failed(cause)
         if held is not None:
@@ -256,34 +206,16 @@ class Runner:
         pause_seconds = min(PAUSE_SECONDS * 2 ** min(self._failures - 1, 16), PAUSE_SECONDS_MAX)
         self._wait(held, pause_seconds, reason)
 
-    def _wait(self, held: _Held | None, seconds: float, reason: str) -> None:
+    def _wait(self, held: Held | None, seconds: float, reason: str) -> None:
         """Say why, keep the part, and hear whether it is to stop."""
         until = self._clock() + seconds
         while (left := until - self._clock()) > 0 and not self._is_stopped.is_set():
             if held is not None:
                 self._tell(held, reason)
-                self._renew(held)
+                held.keep(TICK_SECONDS)
                 if not held.may_go_on:
                     return
             self._is_stopped.wait(min(left, TICK_SECONDS))
-
-    def _renew(self, held: _Held) -> None:
-        """Keep the lease, and hear of the job's state; not more often than needed."""
-        if self._clock() - held.saved_at < min(self._lease / 3, TICK_SECONDS):
-            return
-        part = held.part
-        with suppress(ControlUnavailable):
-            kept = self._jobs.save(
-                part, self._worker, checkpoint=part.checkpoint, counts={}, is_done=False, lease_seconds=self._lease
-            )
-            held.saved(kept, is_done=False)
-
-    def _release(self, held: _Held) -> None:
-        """Best effort: a part that cannot be given back comes free when its lease is over."""
-        if not held.is_done:
-            with suppress(SchemalessError):
-                self._jobs.release(held.part, self._worker)
-        reach("backfill.released")
 
     def _pause(self, error: CannotCopy) -> None:
         extra = {"event": "backfill.cannot_copy", "job": self._job.id}
@@ -291,7 +223,7 @@ class Runner:
         with suppress(InvalidRequest):  # somebody cancelled it meanwhile
             self._with_patience(lambda: self._jobs.pause(self._job.kind, self._job.id, str(error)))
 
-    def _tell(self, held: _Held, throttle: str | None) -> None:
+    def _tell(self, held: Held, throttle: str | None) -> None:
         """What this worker does now, once in a while. What nobody hears is no trouble."""
         now = self._clock()
         if self._told_at is not None and now - self._told_at < self._settings.tell_seconds:
@@ -319,20 +251,3 @@ class Runner:
     @property
     def _lease(self) -> float:
         return self._settings.lease_seconds
-
-
-class _Held:
-    """The part at hand, as it was saved last."""
-
-    def __init__(self, part: Part, clock: Callable[[], float]) -> None:
-        self.part = part
-        self.is_done = False
-        self._clock = clock
-        self.saved_at = clock()
-
-    def saved(self, part: Part, *, is_done: bool) -> None:
-        self.part, self.is_done, self.saved_at = part, is_done, self._clock()
-
-    @property
-    def may_go_on(self) -> bool:
-        return not self.is_done and self.part.state is JobState.RUNNING

@@ -39,6 +39,12 @@ class Copied(msgspec.Struct, frozen=True):
     read_seconds: float = 0.0
     write_seconds: float = 0.0
 
+    @property
+    def set_aside(self) -> int:
+        """Rows and cells in quarantine, conflicts apart. A finding may stand for many: its `rows` says how many."""
+        counted = (each.body.get("rows", 1) for each in self.quarantined)
+        return sum(each for each in counted if isinstance(each, int)) - self.conflicts
+
 
 class Copying(Protocol):
     """Reads a portion of the past and writes it as a copier. A chunk may be copied again, by several at once (I4)."""
@@ -52,7 +58,7 @@ class Copying(Protocol):
         ...
 
     def copy(self, bounds: Json, checkpoint: Json, rows: int, verify_share: float) -> Copied:
-        """Copy at most so many rows after the checkpoint, and compare this share of them once more.
+        """Copy about so many rows after the checkpoint, and compare this share of them once more.
 
         `MustWait`: not now. `CannotCopy`: not before somebody changed something.
         """

@@ -9,12 +9,15 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from typing import NamedTuple, Protocol
 
 #: Between two looks while something is above its limit.
 LOOK_SECONDS = 0.5
 #: Between two looks while all is well; each is a query.
 CALM_SECONDS = 1.0
+#: Between two counts of those who share a rate.
+WORKERS_SECONDS = 2.0
 #: Of this time the sessions at work are averaged, and looked at so often.
 LOAD_SECONDS, SAMPLE_SECONDS = 3.0, 0.1
 #: However high the load: so small a share of the time is copied, or a backfill beside a busy service would never end.
@@ -51,20 +54,29 @@ class Probe(Protocol):
 
 
 class RateLimit:
-    """At most so many rows per second by this worker."""
+    """At most so many rows per second by all who are at work at the same job; each takes an even share.
 
-    def __init__(self, rows_per_second: float, *, clock: Clock = time.monotonic) -> None:
-        self._rate = rows_per_second
+    They are counted now and then: whoever comes is allowed for a moment later.
+    """
+
+    def __init__(self, rows_per_second: float, *, workers: Probe = lambda: 1.0, clock: Clock = time.monotonic) -> None:
+        self._rate = self._share = rows_per_second
+        self._workers = workers
         self._clock = clock
-        self._free_at = clock()
+        self._free_at = self._look_at = clock()
 
     def pause(self) -> Pause | None:
-        seconds = self._free_at - self._clock()
-        return Pause(seconds, f"rate limit of {self._rate:,.0f} rows/s") if seconds > 0 else None
+        now = self._clock()
+        if now >= self._look_at:
+            self._look_at = now + WORKERS_SECONDS
+            with suppress(Exception):  # whoever cannot count them now has to go on as before
+                self._share = self._rate / max(1.0, self._workers())
+        seconds = self._free_at - now
+        return Pause(seconds, f"rate limit of {self._share:,.0f} rows/s") if seconds > 0 else None
 
     def copied(self, rows: int, read_seconds: float) -> None:
         # A worker that was held up does not make up for it: that would be a burst.
-        self._free_at = max(self._free_at, self._clock() - 1.0) + rows / self._rate
+        self._free_at = max(self._free_at, self._clock() - 1.0) + rows / self._share
 
 
 class LoadLimit:

@@ -13,14 +13,16 @@ from typing import cast
 
 import click
 
-from benchmarks import audit, cells, facade, indexes, legacy, triggers
+from benchmarks import audit, backfill, cells, diff, facade, indexes, legacy, throttle, triggers
 from benchmarks.timing import Comparison, middle_of
 from schemaless_core import Datastore
 from tripstore.local.replication import Cluster
 from tripstore.local.servers import Engine, LocalServers
 
-#: The last one is a migration from one to the other.
-ENGINES = ("mariadb", "mysql", "postgres", "facade")
+#: The last ones are a migration from one to the other.
+ENGINES = ("mariadb", "mysql", "postgres", "facade", "backfill", "throttle", "diff")
+#: What some are compared with.
+PEERS = {"facade": "laboratory", "backfill": "dlt", "diff": "reladiff"}
 
 
 @click.command()
@@ -30,13 +32,20 @@ ENGINES = ("mariadb", "mysql", "postgres", "facade")
 def main(engines: tuple[str, ...], quick: bool, shards: int) -> None:
     """Compare the cell store and the legacy store with hand-written code and with peers."""
     click.echo(f"{platform.python_version()} on {os.cpu_count()} cores, {time.strftime('%Y-%m-%d %H:%M')}")
-    if "facade" in (engines or ENGINES) and find_spec("laboratory") is None:
-        raise click.UsageError("laboratory is not installed: pip install -c constraints.txt -e '.[peers]'")
+    for engine, peer in PEERS.items():
+        if engine in (engines or ENGINES) and find_spec(peer) is None:
+            raise click.UsageError(f"{peer} is not installed: pip install -c constraints.txt -e '.[peers]'")
     missed = 0
     for engine in engines or ENGINES:
         click.echo(f"\n{engine}: ours against the same statements by hand")
         if engine == "facade":
             lines = _facade(quick)
+        elif engine == "backfill":
+            lines = _backfill(quick)
+        elif engine == "throttle":
+            lines = _throttle(quick)
+        elif engine == "diff":
+            lines = _diff(quick)
         else:
             lines = _legacy(quick) if engine == "postgres" else _measure(cast(Engine, engine), quick, shards)
         for line in lines:
@@ -62,6 +71,39 @@ def _facade(quick: bool) -> Iterator[Comparison]:
         mirrors = [servers.cluster(engine, engine, replicas=0) for engine in facade.MIRRORS]
         click.echo(f"  {postgres.version}, {', '.join(mirror.primary.version for mirror in mirrors)}")
         yield from facade.measure(postgres, mirrors, scale=scale)
+
+
+def _backfill(quick: bool) -> Iterator[Comparison]:
+    """With as many trips as TRIPSTORE_SCALE says."""
+    scale = 0.002 if quick else float(os.environ.get("TRIPSTORE_SCALE", "1"))
+    with LocalServers() as servers:
+        # Room for the tables that are written: a server that holds data has it.
+        memory = {"innodb_buffer_pool_size": "2G"}
+        mirror = servers.cluster("mariadb", "mariadb", replicas=0, settings=memory).primary
+        postgres = servers.postgres()
+        click.echo(f"  {postgres.version}, {mirror.version}")
+        yield from backfill.measure(postgres, mirror, scale=scale)
+
+
+def _throttle(quick: bool) -> Iterator[Comparison]:
+    """In windows as long as TRIPSTORE_SCALE says."""
+    scale = 0.02 if quick else float(os.environ.get("TRIPSTORE_SCALE", "1"))
+    with LocalServers() as servers:
+        mirror = servers.cluster("mariadb", "mariadb", replicas=0).primary
+        postgres = servers.postgres()
+        click.echo(f"  {postgres.version}, {mirror.version}")
+        yield from throttle.measure(postgres, mirror, scale=scale)
+
+
+def _diff(quick: bool) -> Iterator[Comparison]:
+    """With as many rows as TRIPSTORE_SCALE says."""
+    scale = 0.02 if quick else float(os.environ.get("TRIPSTORE_SCALE", "1"))
+    with LocalServers() as servers:
+        memory = {"innodb_buffer_pool_size": "1G"}
+        mirror = servers.cluster("mariadb", "mariadb", replicas=0, settings=memory).primary
+        postgres = servers.postgres()
+        click.echo(f"  {postgres.version}, {mirror.version}")
+        yield from diff.measure(postgres, mirror, scale=scale)
 
 
 def _measure(engine: Engine, quick: bool, shards: int) -> Iterator[Comparison]:

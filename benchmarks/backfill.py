@@ -195,6 +195,7 @@ def _crew(work: Callable[[Config, Connection[Any, Any]], None], config: Config, 
             here, there = SPAWN.Pipe()
             process = SPAWN.Process(target=work, args=(config, there), daemon=True)
             process.start()
+            there.close()  # or nobody would notice when it ends
             exits.callback(process.join)
             exits.callback(partial(here.send, None))
             assert here.recv() == "ready"

@@ -15,13 +15,13 @@ SELECT string_agg(quote_ident(attname), ', ' ORDER BY attnum) FROM pg_attribute
 WHERE attrelid = %s::regclass AND attnum > 0 AND NOT attisdropped AND attgenerated = '' AND NOT attname = ANY (%s)
 """
 _TRIPS = """
-INSERT INTO public.trips (id, {columns}) SELECT id + n * {seeded}, {columns}
-FROM public.trips, generate_series({first}, {last}) AS n WHERE id <= {seeded} AND id + n * {seeded} <= {trips}
+INSERT INTO public.trips (id, {columns}) SELECT id + k * {seeded}, {columns}
+FROM public.trips, generate_series({first}, {last}) AS copies (k) WHERE id <= {seeded} AND id + k * {seeded} <= {trips}
 """
 _CHILDREN = """
-INSERT INTO public.{table} (trip_id, {columns}) SELECT trip_id + n * {seeded}, {columns}
-FROM public.{table}, generate_series({first}, {last}) AS n
-WHERE trip_id <= {seeded} AND trip_id + n * {seeded} <= {trips}
+INSERT INTO public.{table} (trip_id, {columns}) SELECT trip_id + k * {seeded}, {columns}
+FROM public.{table}, generate_series({first}, {last}) AS copies (k)
+WHERE trip_id <= {seeded} AND trip_id + k * {seeded} <= {trips}
 """
 _SKIP = "SELECT setval(pg_get_serial_sequence('public.trips', 'id'), %s)"
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import tempfile
+from importlib import import_module
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -20,17 +21,15 @@ def load_with_dlt(legacy: str, store: BinlogServer, trips: int) -> int:
     """Load the first trips with their children; return how many rows were loaded."""
     os.environ["RUNTIME__DLTHUB_TELEMETRY"] = "false"
     os.environ["RUNTIME__LOG_LEVEL"] = "ERROR"
-    import dlt
-    from dlt.sources.sql_database import sql_table
-
+    dlt, source = import_module("dlt"), import_module("dlt.sources.sql_database")
     logging.getLogger("dlt").setLevel(logging.ERROR)
 
     def first_trips(query: Any, table: Any) -> Any:
         return query.where(table.c[TABLES[table.name]] <= trips)
 
     tables = [
-        sql_table(
-            credentials=sqlalchemy_url(legacy),
+        source.sql_table(
+            credentials=sqlalchemy_url(legacy).render_as_string(hide_password=False),
             schema="public",
             table=name,
             query_adapter_callback=first_trips,
@@ -48,5 +47,6 @@ def load_with_dlt(legacy: str, store: BinlogServer, trips: int) -> int:
             pipelines_dir=folder,
         )
         pipeline.run(tables)
-        counts = pipeline.last_trace.last_normalize_info.row_counts
+        trace: Any = pipeline.last_trace
+        counts = trace.last_normalize_info.row_counts
     return sum(counts[name] for name in TABLES)

@@ -68,9 +68,12 @@ class ShardPage:
     next_location: int
     position: Position
     head: int
-    #: All that is in the log after this and up to `next_location` is in `cells`, which may be fewer: a cell that repair
-    #: has purged leaves its added id empty.
-    start: int
+
+    @property
+    def start(self) -> int:
+        """The added id after which its cells begin. What lies between cells was purged by repair, and is passed."""
+        first = self.cells[0].added_id if self.cells else None
+        return self.next_location if first is None else first - 1
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,7 +20,7 @@ from schemaless_core.errors import CellConflict, InvalidCell, SchemalessError
 from schemaless_core.failpoints import reach
 from schemaless_core.fanout import FanOut
 from schemaless_core.habits import Habits
-from schemaless_core.lookups import to_cell
+from schemaless_core.lookups import conflict
 from schemaless_core.packets import Packet, lanes_of, packets
 from schemaless_core.routing import Router
 from schemaless_core.standing import Standing
@@ -102,7 +102,7 @@ class EncodedPuts:
         """Write one packet per server; how many cells were created, and how many were there before."""
         wanted = {shard: [cells[n] for n in positions] for shard, positions in part.items()}
         deadline = self._deadline(sum(map(len, part.values())))
-        answers = self._router.write_many(wanted, self._standing, deadline)
+        answers = self._router.write_many(wanted, self._standing, deadline, may_exist=True)
         reach("encoded.answered")
         created = existed = 0
         for shard, answer in answers.items():
@@ -133,7 +133,7 @@ def _conflict(cell: EncodedCell, stored: Stored) -> CellConflict | None:
     found = stored.found
     if found is not None and found[1:4] == cell[:3] and found.body == cell.body:
         return None
-    return CellConflict(decode_cell(cell), to_cell(found) if found else None)
+    return conflict(decode_cell(cell), found)
 
 
 def _invalid(cells: Sequence[EncodedCell], max_body_bytes: int) -> Iterator[tuple[int, InvalidCell]]:

@@ -81,18 +81,25 @@ class Conflict(SchemalessError):
 class CellConflict(Conflict):
     """Another body is stored under this key, or the column's latest cell is not the expected one."""
 
-    def __init__(self, attempted: Cell, stored: Cell | None, *, expected: int | None = None) -> None:
+    def __init__(
+        self, attempted: Cell, stored: Cell | None, *, expected: int | None = None, is_damaged: bool = False
+    ) -> None:
         key = f"({attempted.row_key}, {attempted.column_name}, {attempted.ref_key})"
-        if stored is not None and stored.key == attempted.key:
+        if is_damaged:
+            what = f"{key} meets bytes that are no JSON"
+        elif stored is not None and stored.key == attempted.key:
             what = f"{key} already holds another body"
         else:
             found = "no cell" if stored is None else f"ref key {stored.ref_key}"
             wanted = "no cell" if expected is None else f"ref key {expected}"
             what = f"{key} was to follow {wanted}, but the column's latest is {found}"
-        super().__init__(f"{what}.", hint="Read the stored cell, then write your change under a higher ref key.")
+        hint = "Read the stored cell, then write your change under a higher ref key."
+        super().__init__(f"{what}.", hint="`tripstore repair` mends what a diff finds." if is_damaged else hint)
         self.attempted = attempted
         self.stored = stored
         self.expected = expected
+        #: Whether what stands there cannot be read: `stored` is None then.
+        self.is_damaged = is_damaged
 
 
 class TopologyConflict(Conflict):
@@ -179,9 +186,10 @@ class StaleEpoch(SchemalessError):
 class LogHole(SchemalessError):
     """I3 is broken: the log of a shard misses an added id that must be there."""
 
-    def __init__(self, shard: int, missing: int, head: int) -> None:
+    def __init__(self, shard: int, missing: int, head: int, *, is_damaged: bool = False) -> None:
+        what = "has bytes that are no JSON at" if is_damaged else "misses"
         super().__init__(
-            f"The log of shard {shard} misses added id {missing} (head {head}).",
+            f"The log of shard {shard} {what} added id {missing} (head {head}).",
             hint="Restore the cell from a replica or a backup, or compare and repair: `tripstore diff start`, then "
             "`tripstore repair`.",
         )

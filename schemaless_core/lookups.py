@@ -7,12 +7,15 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import TypeVar
 from uuid import UUID
 
+import msgspec
+
 from schemaless_core.canonical import from_canonical
 from schemaless_core.cell import Cell, CellKey, ColumnKey, check_column_name, check_key, check_row_key
 from schemaless_core.config import DatastoreConfig
 from schemaless_core.deadline import Deadline
 from schemaless_core.engine.base import Node, Sighting
 from schemaless_core.engine.cells import StoredCell
+from schemaless_core.errors import CellConflict
 from schemaless_core.habits import Habits
 from schemaless_core.requests import check_columns, check_limit
 from schemaless_core.routing import Router
@@ -147,6 +150,14 @@ def to_cell(stored: StoredCell) -> Cell:
     """A stored cell as callers see it."""
     added_id, row_key, column_name, ref_key, body, created_at = stored
     return Cell(UUID(bytes=row_key), column_name.decode(), ref_key, from_canonical(body), added_id, created_at)
+
+
+def conflict(cell: Cell, found: StoredCell | None, *, expected: int | None = None) -> CellConflict:
+    """A cell that cannot be put because of another that stands there, which may be damaged."""
+    try:
+        return CellConflict(cell, None if found is None else to_cell(found), expected=expected)
+    except msgspec.MsgspecError:
+        return CellConflict(cell, None, is_damaged=True)
 
 
 def _first(row_key: UUID, column_name: str, sighting: Sighting) -> Cell | None:

@@ -285,7 +285,7 @@ class MemoryStore:
             start = location
         cells = copy.deepcopy(log[start : start + limit])
         end = start + len(cells)
-        return ShardPage(cells, end, Position(self._store, _EPOCH, end), len(log), start)
+        return ShardPage(cells, end, Position(self._store, _EPOCH, end), len(log))
 
     def _versions(self, row_key: UUID, column_name: str) -> dict[int, Cell]:
         return self._rows[row_key].get(column_name, {}) if row_key in self._rows else {}

@@ -157,7 +157,7 @@ class Mends:
     # What may be done to it.
 
     def put_beside(self, cell: Cell, hole: int) -> Filled | None:
-        """Put a cell that is missing where the log of its shard has a hole; None: it has none there any more."""
+        """Put a cell that is missing, and let readers pass a hole of its log; None: there is none any more."""
         new = NewCell(cell.row_key.bytes, cell.column_name.encode(), cell.ref_key, canonical_bytes(cell.body))
         shard = shard_of(cell.row_key, self._shards)
         reach("mends.before_put")

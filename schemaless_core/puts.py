@@ -21,7 +21,7 @@ from schemaless_core.engine.cells import NewCell
 from schemaless_core.errors import BatchFailed, CellConflict, SchemalessError, Unavailable
 from schemaless_core.failpoints import reach
 from schemaless_core.habits import Habits
-from schemaless_core.lookups import Lookups, to_cell
+from schemaless_core.lookups import Lookups, conflict
 from schemaless_core.routing import Router
 from schemaless_core.sharding import shard_of_bytes
 from schemaless_core.standing import Standing
@@ -99,6 +99,8 @@ class Puts:
             try:
                 return self._put(cell, data, expected)
             except CellConflict as lost:
+                if lost.is_damaged:
+                    raise
                 if deadline.is_over:
                     raise Unavailable(
                         f"Column {column_name} of {row_key} is appended to by too many at once.",
@@ -190,8 +192,8 @@ def _outcome(
     if found is not None and found[1:4] == new[:3]:
         if found.body == new.body:
             return PutResult(PutStatus.EXISTS, True, shard, cell.ref_key, epoch, found.added_id)
-        return CellConflict(cell, to_cell(found))
-    return CellConflict(cell, to_cell(found) if found else None, expected=expect_latest)
+        return conflict(cell, found)
+    return conflict(cell, found, expected=expect_latest)
 
 
 def _split_repeated(new: Sequence[NewCell], positions: Sequence[int]) -> tuple[Sequence[int], Sequence[int]]:

@@ -171,14 +171,19 @@ class Router:
         return self._each(wanted, verb, standing, "primary_only", deadline, is_write=True)
 
     def write_many(
-        self, cells: Mapping[int, list[NewCell]], standing: Standing, deadline: Deadline
+        self,
+        cells: Mapping[int, list[NewCell]],
+        standing: Standing,
+        deadline: Deadline,
+        *,
+        may_exist: bool = False,
     ) -> dict[int, tuple[BatchAnswer, int] | SchemalessError]:
         """Write each shard's cells; one answer per shard: what was stored and under which epoch, or why not."""
         answers: dict[int, tuple[BatchAnswer, int] | SchemalessError] = {}
         pending = dict(cells)
         while pending:
             refused: dict[int, Refusal] = {}
-            for gate, outcome in self._write_parts(pending, standing, deadline):
+            for gate, outcome in self._write_parts(pending, standing, deadline, may_exist):
                 if isinstance(outcome, StaleEpoch | SchemaMissing):
                     refused[gate.shard] = outcome
                 elif isinstance(outcome, SchemalessError):
@@ -220,7 +225,7 @@ class Router:
         yield from ((parts[name], outcome) for name, outcome in outcomes.items())
 
     def _write_parts(
-        self, cells: Mapping[int, list[NewCell]], standing: Standing, deadline: Deadline
+        self, cells: Mapping[int, list[NewCell]], standing: Standing, deadline: Deadline, may_exist: bool
     ) -> Iterator[tuple[Gate, BatchAnswer | SchemalessError]]:
         def send(name: str, batches: list[Batch]) -> list[BatchAnswer | SchemalessError]:
             try:
@@ -233,7 +238,7 @@ class Router:
         for shard, new in cells.items():
             try:
                 gate, cluster = self._gate(shard, standing, deadline)
-                parts[cluster.name].append(Batch(gate, new))
+                parts[cluster.name].append(Batch(gate, new, may_exist))
             except Unavailable as error:
                 unknown.append((Gate(shard, 0, standing.kind, 0), error))
         outcomes = self._fanout.run({name: _bind(send, name, part) for name, part in parts.items()})

@@ -12,8 +12,11 @@ from datetime import datetime
 from functools import partial
 from typing import NamedTuple
 
+import msgspec
+
 from schemaless_core import metrics
 from schemaless_core.answers import Location, Position, ShardPage
+from schemaless_core.cell import Cell
 from schemaless_core.config import DatastoreConfig
 from schemaless_core.deadline import Deadline
 from schemaless_core.engine.base import LogSlice, Node
@@ -74,7 +77,7 @@ class ShardLog:
         if holed:
             pages |= self._read_again(holed, limit, deadline)
         return {
-            shard: unknown[shard] if shard in unknown else self._page_or_error(starts[shard], pages[shard])
+            shard: unknown[shard] if shard in unknown else self._page_or_error(shard, starts[shard], pages[shard])
             for shard in locations
         }
 
@@ -99,13 +102,18 @@ class ShardLog:
                 pages[shard] = LogHole(shard, hole, page.slice.head.head)
         return pages
 
-    def _page_or_error(self, start: int, page: _Slice | SchemalessError) -> ShardPage | SchemalessError:
+    def _page_or_error(self, shard: int, start: int, page: _Slice | SchemalessError) -> ShardPage | SchemalessError:
         if isinstance(page, SchemalessError):
             return page
-        cells = [to_cell(stored) for stored in page.slice.cells]
+        cells: list[Cell] = []
+        for stored in page.slice.cells:
+            try:
+                cells.append(to_cell(stored))
+            except msgspec.MsgspecError:  # it must not take the other shards of a reader along
+                return LogHole(shard, stored.added_id, page.slice.head.head, is_damaged=True)
         end, _hole = _walked(start, page.slice)
         position = Position(self._config.datastore, page.state.epoch, end)
-        return ShardPage(cells, end, position, page.slice.head.head, start)
+        return ShardPage(cells, end, position, page.slice.head.head)
 
     def _starts(self, locations: Mapping[int, Location], deadline: Deadline) -> dict[int, int | SchemalessError]:
         """The added id after which each page starts. Positions of all shards cost one look at the heads together."""

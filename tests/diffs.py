@@ -24,6 +24,8 @@ class Outcome:
     counts: Counter[str] = field(default_factory=Counter)
     found: list[Difference] = field(default_factory=list)
     steps: int = 0
+    #: Differences of the step with the most of them.
+    portions_max: int = 0
 
     @property
     def differences(self) -> set[tuple[str, str, str]]:
@@ -63,6 +65,7 @@ def diff(
     columns: Sequence[str] | None = None,
     shards: int = SHARDS,
     cells_per_step: int = 100_000,
+    suspects_per_step: int = 10_000,
     is_from: bool = True,
 ) -> Outcome:
     """Compare two stores to the end."""
@@ -72,6 +75,7 @@ def diff(
         judge(source, target, is_from=is_from),
         columns,
         cells_per_step,
+        suspects_per_step,
     )
     return walked(walk, bounds_of(range(shards)))
 
@@ -82,6 +86,7 @@ def walked(walk: Walk, bounds: Json) -> Outcome:
     while True:
         portion = walk.step(bounds, checkpoint)
         outcome.steps += 1
+        outcome.portions_max = max(outcome.portions_max, len(portion.found))
         outcome.counts.update(portion.counts)
         outcome.found.extend(portion.found)
         if portion.is_end:

@@ -38,6 +38,22 @@ PARTS: dict[str, list[str]] = {
     "switches": [*TESTS, "tests/chaos/test_switches.py", "tests/chaos/test_stopped_process.py"],
     "facade machine": [*TESTS, "tests/property/test_facade_machine.py"],
     "shadow reads": [*TESTS, "tests/integration/test_shadow_reads.py"],
+    "backfill kills": [*TESTS, "tests/chaos/test_backfill_kills.py"],
+    "backfill races": [*TESTS, "tests/chaos/test_backfill_races.py"],
+    "past": [
+        *TESTS,
+        "tests/integration/test_copying.py",
+        "tests/integration/test_past_plan.py",
+        "tests/contract/test_encoded.py",
+    ],
+    "repair": [
+        *TESTS,
+        "tests/chaos/test_repair_load.py",
+        "tests/integration/test_repair.py",
+        "tests/integration/test_mends.py",
+        "tests/acceptance/test_cli_repair.py",
+    ],
+    "diff": [*TESTS, "tests/property/test_diff.py", "tests/integration/test_diff.py"],
     "4096 shards": [*TESTS, "tests/integration/test_many_shards.py"],
     "everything else": [
         *TESTS,
@@ -50,7 +66,13 @@ PARTS: dict[str, list[str]] = {
     ],
 }
 #: Each within its hour.
-BENCHES = {"bench": ["mariadb", "mysql", "postgres"], "bench of the facade": ["facade"]}
+BENCHES = {
+    "bench": ["mariadb", "mysql", "postgres"],
+    "bench of the facade": ["facade"],
+    "bench of the backfill": ["backfill"],
+    "bench of throttling": ["throttle"],
+    "bench of the diff": ["diff"],
+}
 
 
 @dataclass(frozen=True)

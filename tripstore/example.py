@@ -112,7 +112,7 @@ clusters:
 #   chunk_seconds: 0.5          # a chunk has about as many rows as can be copied in so long
 #   chunk_rows_max: 20000       # and no more than these
 #   verify: 0.05                # of the rows, so many are read once more after writing, and compared
-#   rate: 0                     # rows per second, of all processes of one command together; 0 is no limit
+#   rate: 0                     # rows per second, of all processes that serve a job together; 0 is no limit
 #   postgres_load_max: 0        # sessions at work in Postgres, the backfill's own among them
 #   mirror_lag_seconds_max: 5.0    # nothing is copied while the mirror is further behind
 #   replica_lag_cells_max: 100000  # nothing is copied while a replica of Schemaless is further behind

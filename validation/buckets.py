@@ -148,11 +148,23 @@ def left_of(found: Mapping[Place, int]) -> list[Left]:
     return [Left(shard, bits[shard], cells[shard]) for shard in sorted(bits)]
 
 
-def taken(left: Sequence[Left], cells_max: int) -> int:
-    """How many of the first shards hold no more than so many cells together; one at least."""
+def cut(left: Sequence[Left], cells_max: int) -> tuple[list[Left], list[Left]]:
+    """The first buckets that hold no more than about so many cells together, one at least; and the others."""
     total = 0
     for number, each in enumerate(left):
         total += each.cells
         if number and total > cells_max:
-            return number
-    return len(left)
+            return list(left[:number]), list(left[number:])
+        if total > cells_max:
+            some, rest = _split(each, cells_max)
+            return [some], [*([rest] if rest.bits else []), *left[1:]]
+    return list(left), []
+
+
+def _split(left: Left, cells_max: int) -> tuple[Left, Left]:
+    """A shard that is too large, bucket by bucket: md5 fills them evenly."""
+    places = left.places
+    number = max(1, len(places) * cells_max // left.cells)
+    bits = sum(1 << place.number for place in places[:number])
+    cells = left.cells * number // len(places)
+    return Left(left.shard, bits, cells), Left(left.shard, left.bits & ~bits, left.cells - cells)

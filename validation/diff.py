@@ -2,30 +2,54 @@
 
 First sums of buckets, both stores at once. Where those differ, keys with hashes; where these differ, the cells
 themselves, which are judged before anything is said of them. Nothing that was seen only once is a difference.
+
+Of a mirror that lacks everything every cell is a suspect: keys and hashes are fetched for so many buckets at a time,
+and so many suspects, in the order of their keys, are judged and handed over before the next ones.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 from uuid import UUID
 
 from schemaless_core.canonical import Json
 from schemaless_core.cell import ColumnKey
 from schemaless_core.failpoints import reach
-from validation.buckets import CellDigest, Digests, Left, Place, cells_equal, differing, left_of, taken
-from validation.differences import Difference, of_bytes
+from validation.buckets import CellDigest, Digests, Left, Place, cells_equal, cut, differing, left_of
+from validation.differences import EXPLAINED, Difference, of_bytes
 from validation.portions import Portion, counted, shards_of
 from validation.suspects import Judge
 
 T = TypeVar("T")
 
 #: Cells whose keys and hashes are held in memory together, of each store.
-CELLS_PER_STEP = 100_000
+CELLS_PER_STEP = 250_000
+#: Suspects that are judged in a step: its differences are in memory together, and saved together.
+SUSPECTS_PER_STEP = 10_000
 
 _Key = tuple[bytes, str]
+
+
+class _Suspect(NamedTuple):
+    """A cell whose hashes differ."""
+
+    #: Keys before it.
+    number: int
+    key: _Key
+    ours: CellDigest | None
+    theirs: CellDigest | None
+
+
+class _Looked(NamedTuple):
+    """What hashes said of some buckets, from a key on."""
+
+    suspects: list[_Suspect]
+    #: Keys that were counted before, and all.
+    passed: int
+    total: int
 
 
 class CellDiff:
@@ -38,20 +62,35 @@ class CellDiff:
         judge: Judge,
         columns: Collection[str] | None = None,
         cells_per_step: int = CELLS_PER_STEP,
+        suspects_per_step: int = SUSPECTS_PER_STEP,
     ) -> None:
         self._ours = ours
         self._theirs = theirs
         self._judge = judge
         self._columns = columns
         self._cells_per_step = cells_per_step
+        self._suspects_per_step = suspects_per_step
+        #: What is left of the last look, for the step that goes on there: hashes need not be fetched again.
+        self._kept: tuple[Json, _Looked] | None = None
 
     def step(self, bounds: Json, checkpoint: Json) -> Portion:
         if checkpoint is None:
             return self._sum(shards_of(bounds))
-        left = _read(checkpoint)
-        number = taken(left, self._cells_per_step)
-        places = [place for each in left[:number] for place in each.places]
-        return self._look(places, left[number:])
+        left, after = _read(checkpoint)
+        some, rest = cut(left, self._cells_per_step)
+        kept, self._kept = self._kept, None
+        if kept is not None and kept[0] == checkpoint:
+            looked = kept[1]
+        else:
+            kept = None  # never two looks in memory
+            looked = self._look([place for each in some for place in each.places], after)
+        suspects = looked.suspects[: self._suspects_per_step]
+        if len(suspects) == len(looked.suspects):
+            return self._judged(suspects, looked.total - looked.passed, _written(rest), is_end=not rest)
+        passed, going_on = suspects[-1].number + 1, _written(left, suspects[-1].key)
+        portion = self._judged(suspects, passed - looked.passed, going_on, is_end=False)
+        self._kept = going_on, _Looked(looked.suspects[len(suspects) :], passed, looked.total)
+        return portion
 
     def _sum(self, shards: range) -> Portion:
         ours, theirs = _both(
@@ -65,28 +104,38 @@ class CellDiff:
         counts = Counter(rows=equal, equal=equal, buckets=len(ours.buckets), buckets_differing=len(found))
         return Portion(_written(left), not left, counts)
 
-    def _look(self, places: Collection[Place], rest: list[Left]) -> Portion:
+    def _look(self, places: Collection[Place], after: _Key | None) -> _Looked:
         ours, theirs = _both(
             lambda: _by_key(self._ours.digests(places, self._columns)),
             lambda: _by_key(self._theirs.digests(places, self._columns)),
         )
         reach("diff.keyed")
-        suspects = [key for key in ours.keys() | theirs.keys() if not _is_equal(ours.get(key), theirs.get(key))]
-        equal = len(ours.keys() | theirs.keys()) - len(suspects)
         # In one order, however the stores gave them.
-        keys = [ColumnKey(UUID(bytes=row_key), name) for row_key, name in sorted(suspects)]
-        verdicts = self._judge.judge(keys)
+        keys = sorted(key for key in ours.keys() | theirs.keys() if after is None or key > after)
+        suspects = [
+            _Suspect(number, key, ours.get(key), theirs.get(key))
+            for number, key in enumerate(keys)
+            if not _is_equal(ours.get(key), theirs.get(key))
+        ]
+        return _Looked(suspects, 0, len(keys))
+
+    def _judged(self, suspects: Sequence[_Suspect], passed: int, checkpoint: Json, *, is_end: bool) -> Portion:
+        """Of so many cells all are equal but these suspects, of which some may be."""
+        equal, of_key = passed - len(suspects), {each.key: each for each in suspects}
+        verdicts = self._judge.judge([ColumnKey(UUID(bytes=row_key), name) for row_key, name in of_key])
         found: list[Difference] = [*verdicts.differences, *verdicts.not_compared]
         in_flight = 0
         for key in verdicts.equal:
-            place = (key.row_key.bytes, key.column_name)
-            if _is_of_bytes(ours.get(place), theirs.get(place), key.ref_key):
+            suspect = of_key[key.row_key.bytes, key.column_name]
+            if _is_of_bytes(suspect.ours, suspect.theirs, key.ref_key):
                 found.append(of_bytes(ColumnKey(key.row_key, key.column_name), key.ref_key))
             else:
                 in_flight += 1
-        counts = Counter(rows=equal + in_flight, equal=equal + in_flight, in_flight=in_flight, suspects=len(suspects))
+        explained = len(verdicts.explained)
+        counts = Counter(rows=equal + in_flight + explained, equal=equal + in_flight, in_flight=in_flight)
+        counts.update({EXPLAINED: explained, "suspects": len(suspects)})
         counted(found, counts)
-        return Portion(_written(rest), not rest, counts, found)
+        return Portion(checkpoint, is_end, counts, found)
 
 
 def _both(one: Callable[[], T], other: Callable[[], T]) -> tuple[T, T]:
@@ -112,12 +161,19 @@ def _is_of_bytes(one: CellDigest | None, other: CellDigest | None, ref_key: int)
     return one.ref_key == other.ref_key == ref_key and one.hash != other.hash
 
 
-def _written(left: list[Left]) -> Json:
-    return {"left": [list(each) for each in left]}
+def _written(left: list[Left], after: _Key | None = None) -> Json:
+    """Where it goes on: in the first of these buckets, behind a key if there is one."""
+    found: dict[str, Json] = {"left": [list(each) for each in left]}
+    return found if after is None else found | {"after": [after[0].hex(), after[1]]}
 
 
-def _read(checkpoint: Json) -> list[Left]:
+def _read(checkpoint: Json) -> tuple[list[Left], _Key | None]:
     assert isinstance(checkpoint, dict)
-    left = checkpoint["left"]
+    left, after = checkpoint["left"], checkpoint.get("after")
     assert isinstance(left, list)
-    return [Left(*each) for each in left]  # type: ignore[misc]  # we wrote it
+    buckets = [Left(*each) for each in left]  # type: ignore[misc]  # we wrote it
+    if after is None:
+        return buckets, None
+    assert isinstance(after, list)
+    row_key, name = map(str, after)
+    return buckets, (bytes.fromhex(row_key), name)

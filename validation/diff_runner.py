@@ -10,12 +10,13 @@ import logging
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
 from schemaless_core.canonical import Json
+from schemaless_core.control.held_part import HeldPart
 from schemaless_core.control.jobs import Finding, Jobs, JobState, Part, PartLost
 from schemaless_core.errors import SchemalessError, StaleEpoch, Unavailable
 from schemaless_core.failpoints import reach
@@ -110,7 +111,7 @@ class DiffRunner:
         return True
 
     def _serve(self, part: Part) -> None:
-        held = _Held(self._jobs, part, self._settings)
+        held = HeldPart(self._jobs, part, self._settings.worker, self._settings.lease_seconds)
         try:
             progress = _read(part.checkpoint)
             lines = self._key_lists.lines(part.number, part.fence, progress.written)
@@ -127,9 +128,9 @@ class DiffRunner:
         except PartLost:
             raise
         except BaseException:
-            held.release()
+            _release(held)
             raise
-        held.release()
+        _release(held)
 
     def _tell(self, rate: float) -> None:
         """For whoever looks at the progress; that the control database did not hear it is no matter."""
@@ -155,7 +156,7 @@ class DiffRunner:
             return portion
         raise AssertionError("unreachable")
 
-    def _save(self, held: _Held, lines: PartLines, progress: _Progress, portion: Portion) -> tuple[_Progress, bool]:
+    def _save(self, held: HeldPart, lines: PartLines, progress: _Progress, portion: Portion) -> tuple[_Progress, bool]:
         written = lines.append(portion.found)
         reach("diff.before_save")
         kept, findings = Counter(progress.kept), list[Finding]()
@@ -166,67 +167,40 @@ class DiffRunner:
             else:
                 portion.counts["findings_left_out"] += 1
         after = _Progress(portion.checkpoint, written, dict(kept))
-        state = held.save(_written(after), portion.counts, findings, is_done=portion.is_end)
+        _saved(held, _written(after), portion.counts, findings, is_done=portion.is_end)
         reach("diff.saved")
         extra = {"event": "diff.step_saved", "job": self._job, "part": held.part.number, **portion.counts}
         logger.info("a step of a diff is saved", extra=extra)
-        return after, state is JobState.RUNNING
+        return after, held.part.state is JobState.RUNNING
 
 
-class _Held:
-    """A part that is ours for as long as its lease is renewed; a step may take longer than one."""
-
-    def __init__(self, jobs: Jobs, part: Part, settings: RunnerSettings) -> None:
-        self.part = part
-        self._jobs = jobs
-        self._settings = settings
-
-    @contextmanager
-    def kept_alive(self) -> Iterator[None]:
-        """Renew the lease from a thread until the block ends. Who loses it hears so when he saves."""
-        ended = threading.Event()
-        thread = threading.Thread(target=self._renew, args=(ended,), name="diff-lease", daemon=True)
-        thread.start()
+def _saved(
+    held: HeldPart, checkpoint: Json, counts: Mapping[str, int], findings: Sequence[Finding], *, is_done: bool
+) -> None:
+    """Move the part forward. What nobody knows the outcome of is repeated as it was, and counts once."""
+    for n in range(TRIES):
         try:
-            yield
-        finally:
-            ended.set()
-            thread.join()
+            held.save(checkpoint, counts, findings, is_done=is_done)
+        except Unavailable:
+            if n + 1 == TRIES:
+                raise
+            time.sleep(PAUSE_SECONDS * 2**n)
+        else:
+            return
 
-    def save(self, checkpoint: Json, counts: Mapping[str, int], findings: list[Finding], *, is_done: bool) -> JobState:
-        """Move the part forward. What nobody knows the outcome of is repeated as it was, and counts once."""
-        for n in range(TRIES):
-            try:
-                self.part = self._jobs.save(
-                    self.part,
-                    self._settings.worker,
-                    checkpoint=checkpoint,
-                    counts=counts,
-                    findings=findings,
-                    is_done=is_done,
-                    lease_seconds=self._settings.lease_seconds,
-                )
-                return self.part.state
-            except Unavailable:
-                if n + 1 == TRIES:
-                    raise
-                time.sleep(PAUSE_SECONDS * 2**n)
-        raise AssertionError("unreachable")
 
-    def release(self) -> None:
-        """Give it back, for whoever comes next."""
-        try:
-            self._jobs.release(self.part, self._settings.worker)
-        except SchemalessError as error:  # its lease ends by itself
-            extra = {"event": "diff.release_failed", "job": self.part.job, "reason": str(error)}
-            logger.warning("a part of a diff could not be given back", extra=extra)
+def _release(held: HeldPart) -> None:
+    """Give it back, for whoever comes next."""
+    try:
+        held.release()
+    except SchemalessError as error:  # its lease ends by itself
+        extra = {"event": "diff.release_failed", "job": held.part.job, "reason": str(error)}
+        logger.warning("a part of a diff could not be given back", extra=extra)
 
-    def _renew(self, ended: threading.Event) -> None:
-        while not ended.wait(self._settings.lease_seconds / 3):
-            try:
-                self.save(self.part.checkpoint, {}, [], is_done=False)
-            except SchemalessError:
-                return
+
+def written_of(checkpoint: Json) -> Written:
+    """What of a part's lines is saved."""
+    return _read(checkpoint).written
 
 
 def _written(progress: _Progress) -> Json:

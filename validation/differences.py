@@ -18,6 +18,10 @@ REF_KEY = "ref_key"
 BYTES = "bytes"
 
 
+#: How cells are counted that only one store has, and rightly: the layout ignores deletions, which it was not told of.
+EXPLAINED = "deletions_ignored"
+
+
 class CellClass(StrEnum):
     """What the target's cell is, held against the source's."""
 

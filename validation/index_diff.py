@@ -11,17 +11,19 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from schemaless_core.answers import IndexPage, Scalar
+from schemaless_core.answers import IndexEntry, IndexPage, Scalar
 from schemaless_core.canonical import Json
-from schemaless_core.cell import Cell
+from schemaless_core.cell import Cell, ColumnKey
 from schemaless_core.control.jobs import Finding
 from schemaless_core.indexes.definition import IndexDefinition
 from schemaless_core.indexes.verify import Report
+from schemaless_core.store import CellStore
 from validation.compare import Difference, compare
+from validation.differences import EXPLAINED, difference
 from validation.portions import Portion
 from validation.reads import Failed, Incomparable, Read
 from validation.recheck import Recheck
-from validation.suspects import READ_SECONDS, Roles
+from validation.suspects import READ_SECONDS, Explaining, NothingExplained, Roles
 from validation.verdicts import Outcome
 
 #: Shard values that are asked about.
@@ -43,6 +45,7 @@ class IndexDiff:
         recheck: Recheck,
         verify: Callable[[str], Report | None],
         incomparable: Incomparable = (),
+        explaining: Explaining | None = None,
     ) -> None:
         self._definitions = definitions
         self._shards = shards
@@ -51,6 +54,7 @@ class IndexDiff:
         #: Holds the entries of the version that answers against the cells; None: there is none.
         self._verify = verify
         self._incomparable = incomparable
+        self._explaining = explaining or NothingExplained()
 
     def step(self, bounds: Json, checkpoint: Json) -> Portion:
         name = str(bounds)
@@ -112,10 +116,41 @@ class IndexDiff:
         verdict = self._recheck.verdict(read, roles.authority, roles.mirror)
         if verdict.outcome is Outcome.NOT_COMPARED:
             counts["index_not_compared"] += 1
+        elif verdict.outcome is Outcome.MISMATCH and self._is_explained(read, roles):
+            counts[f"index_{EXPLAINED}"] += 1
         elif verdict.outcome is Outcome.MISMATCH:
             counts["index_answers_differ"] += 1
             counts["open"] += 1
             others.append(_finding(read, value, verdict.differences[0]))
+
+    def _is_explained(self, read: Read, roles: Roles) -> bool:
+        """Whether the answers are equal but for rows that one store keeps rightly."""
+        try:
+            wanted, given = (self._all_entries(read, store) for store in roles[:2])
+            alone = {each.row_key for each in wanted} ^ {each.row_key for each in given}
+            keys = [ColumnKey(key, self._definitions[read.arguments["index"]].column_names[0]) for key in alone]
+            ours, theirs = (store.using(deadline=READ_SECONDS).get_cells_latest(keys) for store in roles[:2])
+        except self._incomparable:
+            return False
+        sides = (ours, theirs) if roles.is_from else (theirs, ours)
+        differences = [each for each in map(difference, keys, *sides) if each is not None]
+        explained = {each.row_key for each in self._explaining.explained(differences)}
+        pages = (
+            IndexPage([each for each in entries if each.row_key not in alone], None) for entries in (wanted, given)
+        )
+        return bool(alone) and alone <= explained and not compare(read.operation, *pages)
+
+    def _all_entries(self, read: Read, store: CellStore) -> list[IndexEntry]:
+        """Under one shard value; of very many the first."""
+        found, cursor = list[IndexEntry](), None
+        index, value = read.arguments["index"], read.arguments["shard_value"]
+        for _page in range(PAGES_MAX):
+            page = store.using(deadline=READ_SECONDS).query_index(index, value, limit=ENTRIES_PER_PAGE, cursor=cursor)
+            found += page.entries
+            cursor = page.cursor
+            if cursor is None:
+                break
+        return found
 
 
 def _unverified(index: str, error: BaseException) -> Finding:

@@ -2,14 +2,14 @@
 
 Each holder of a part writes a file of its own, which begins with what the part's checkpoint says was written before.
 So neither a line that was written and never saved, nor a holder that lost its part and does not know it, leaves
-anything behind. When all parts are done, the last holder's file of each, in order, is the list.
+anything behind. When all parts are done, what their checkpoints say was written, in order, is the list.
 """
 
 from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import BinaryIO, NamedTuple, Protocol
 
@@ -18,9 +18,21 @@ import msgspec
 from validation.differences import Difference, from_document
 from validation.errors import ValidationError
 
+BYTES_PER_COPY = 1 << 20
+
 
 class InvalidKeyList(ValidationError):
     """A file that is no key list."""
+
+
+class KeyListElsewhere(ValidationError):
+    """What was saved of a part is not where the list is made: the list would lack it."""
+
+    def __init__(self, part: int, folder: Path) -> None:
+        super().__init__(
+            f"What part {part} of the diff found is not in {folder}: the key list would lack it.",
+            hint="Resume it on the machine that began it, or begin another with `tripstore diff start --keys FILE`.",
+        )
 
 
 class Written(NamedTuple):
@@ -54,34 +66,54 @@ class KeyList:
     def __init__(self, path: Path, job: str) -> None:
         self._path = path
         self._folder = path.with_name(f"{path.name}.{job}")
+        #: The same, once the list is made: it is only to be removed.
+        self._done = self._folder.with_name(f"{self._folder.name}.done")
 
     def lines(self, part: int, fence: int, written: Written) -> PartLines:
         """For a holder of a part, who goes on after what is saved."""
         self._folder.mkdir(parents=True, exist_ok=True)
+        if written.file and _size(self._folder / written.file) < written.bytes:
+            raise KeyListElsewhere(part, self._folder)
         name = f"{part:06d}-{fence:09d}.jsonl"
         file = self._folder / name
         with file.open("wb") as new:
             if written.file:
-                with (self._folder / written.file).open("rb") as old:
-                    new.write(old.read(written.bytes))
+                _copy(self._folder / written.file, written.bytes, new)
             _flush(new)
         return _Lines(file)
 
-    def finish(self) -> None:
-        """All parts are done: make the list. May be repeated."""
-        last: dict[str, Path] = {}
-        for file in sorted(self._folder.glob("*.jsonl")):
-            last[file.name.partition("-")[0]] = file
-        if not last and self._path.exists():
-            return  # it is made
+    def check(self, parts: Mapping[int, Written]) -> None:
+        """Raise `KeyListElsewhere` unless what is saved of these parts is here."""
+        if self._is_made(parts):
+            return
+        for part, written in sorted(parts.items()):
+            if written.file and _size(self._folder / written.file) < written.bytes:
+                raise KeyListElsewhere(part, self._folder)
+
+    def finish(self, parts: Mapping[int, Written]) -> None:
+        """All parts are done: make the list. May be repeated, after a kill anywhere."""
+        if not self._is_made(parts):
+            self.check(parts)
+            self._make(parts)
+        # Renamed before files go: half a folder must never be taken for a whole one.
+        if self._folder.exists():
+            shutil.rmtree(self._done, ignore_errors=True)
+            self._folder.replace(self._done)
+        shutil.rmtree(self._done, ignore_errors=True)
+
+    def _is_made(self, parts: Mapping[int, Written]) -> bool:
+        if self._folder.exists():
+            return False
+        return self._done.exists() or _size(self._path) == sum(written.bytes for written in parts.values())
+
+    def _make(self, parts: Mapping[int, Written]) -> None:
         whole = self._path.with_name(f"{self._path.name}.new")
         with whole.open("wb") as new:
-            for part in sorted(last):
-                with last[part].open("rb") as lines:
-                    shutil.copyfileobj(lines, new)
+            for _part, written in sorted(parts.items()):
+                if written.file:
+                    _copy(self._folder / written.file, written.bytes, new)
             _flush(new)
         whole.replace(self._path)
-        shutil.rmtree(self._folder, ignore_errors=True)
 
 
 class _Lines:
@@ -117,6 +149,22 @@ def read_key_list(path: Path) -> Iterator[Difference]:
 
 def _line(each: Difference) -> bytes:
     return msgspec.json.encode(each.document()) + b"\n"
+
+
+def _copy(file: Path, size: int, new: BinaryIO) -> None:
+    """The first so many bytes, a few at a time: a part may have found millions."""
+    with file.open("rb") as old:
+        while size and (some := old.read(min(size, BYTES_PER_COPY))):
+            new.write(some)
+            size -= len(some)
+
+
+def _size(file: Path) -> int:
+    """-1: there is none."""
+    try:
+        return file.stat().st_size
+    except FileNotFoundError:
+        return -1
 
 
 def _flush(file: BinaryIO) -> None:

@@ -127,6 +127,8 @@ def _in_place(column: ColumnKey, theirs: Held, ours: Version, powers: Powers) ->
     if isinstance(ours, Held):
         why = "its bytes differ" if theirs.is_sound else "its bytes are no canonical JSON"
         return _step(Action.MEND, *place, why, ours.body)
+    if isinstance(ours, Unknown):
+        return _step(Action.PURGE, *place, f"its bytes are no canonical JSON, and what stood there is lost: {ours.why}")
     if powers.forgets:
         return _step(Action.LEAVE, *place, "deletions of this column are ignored: its row may have been deleted")
     return _step(Action.PURGE, *place, "the authority has no such cell")

@@ -41,6 +41,21 @@ class NothingInFlight:
         return ()
 
 
+class Explaining(Protocol):
+    """Knows differences that are as they should be."""
+
+    def explained(self, differences: Sequence[Difference]) -> Collection[Difference]:
+        """Those of them that are."""
+        ...
+
+
+class NothingExplained:
+    """Of two stores that should be equal."""
+
+    def explained(self, differences: Sequence[Difference]) -> Collection[Difference]:
+        return ()
+
+
 class Roles(NamedTuple):
     """Who is who at a moment: it changes when the authority does."""
 
@@ -56,6 +71,8 @@ class Verdicts:
 
     differences: list[Difference] = field(default_factory=list)
     not_compared: list[Difference] = field(default_factory=list)
+    #: Differences that are as they should be: neither open nor equal.
+    explained: list[Difference] = field(default_factory=list)
     #: Those that are equal by now, with the version that is.
     equal: list[CellKey] = field(default_factory=list)
     #: Those that no store has any more.
@@ -80,9 +97,11 @@ class Judge:
         in_flight: InFlight,
         unreadable: tuple[type[BaseException], ...] = (),
         pause: Callable[[float], object] = time.sleep,
+        explaining: Explaining | None = None,
     ) -> None:
         self._roles = roles
         self._in_flight = in_flight
+        self._explaining = explaining or NothingExplained()
         self._unreadable = unreadable
         self._not_readable: tuple[type[BaseException], ...] = (msgspec.MsgspecError, *unreadable)
         self._pause = pause
@@ -91,7 +110,12 @@ class Judge:
         """A verdict for each. Raises what a store raises that does not answer."""
         found = Verdicts()
         for first in range(0, len(suspects), CELLS_PER_LOOK):
-            self._judge(suspects[first : first + CELLS_PER_LOOK], found)
+            some = Verdicts(equal=found.equal, gone=found.gone)
+            self._judge(suspects[first : first + CELLS_PER_LOOK], some)
+            explained = set(self._explaining.explained(some.differences))
+            found.differences.extend(each for each in some.differences if each not in explained)
+            found.not_compared.extend(some.not_compared)
+            found.explained.extend(explained)
         return found
 
     def _judge(self, suspects: Sequence[ColumnKey], found: Verdicts) -> None:

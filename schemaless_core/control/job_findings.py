@@ -38,10 +38,14 @@ def add_findings(connection: sa.Connection, job: str, findings: Sequence[Finding
         connection.execute(sa.insert(table), rows)
 
 
-def solve_findings(connection: sa.Connection, ids: Collection[int]) -> None:
-    """They are open no more, whichever job found them."""
+def solve_findings(connection: sa.Connection, ids: Collection[int]) -> list[int]:
+    """They are open no more, whichever job found them; say which of them were until now."""
+    solved: list[int] = []
     for some in _portions(ids):
-        connection.execute(sa.update(table).where(table.c.id.in_(some)).values(is_open=False))
+        is_open = table.c.id.in_(some) & table.c.is_open.is_(True)
+        solved += connection.execute(sa.select(table.c.id).where(is_open)).scalars()
+        connection.execute(sa.update(table).where(is_open).values(is_open=False))
+    return solved
 
 
 def jobs_of(connection: sa.Connection, ids: Collection[int]) -> set[str]:

@@ -16,6 +16,9 @@ from schemaless_core.control.job_records import Job, JobState
 from schemaless_core.control.tables import job as job_table
 from schemaless_core.control.tables import ledger_note as table
 
+#: What was not compared, whatever of: none of it speaks for a switch (I12).
+NOT_COMPARED = ("not_compared", "index_not_compared")
+
 
 def keep_note(connection: sa.Connection, job: Job) -> None:
     """Write what is known of a job by now, or write it anew."""
@@ -41,7 +44,7 @@ def _body(connection: sa.Connection, job: Job) -> dict[str, Json]:
         "rows": counts.get("rows", 0),
         # Whose findings are a sample counts what is open by itself.
         "open": counts["open"] if "open" in counts else count_open(connection, job.id),
-        "not_compared": counts.get("not_compared", 0),
+        "not_compared": sum(counts.get(name, 0) for name in NOT_COMPARED),
     }
     more = job.spec.get("note")
     return {**more, **body} if isinstance(more, dict) else body

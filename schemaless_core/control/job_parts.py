@@ -80,6 +80,11 @@ def is_finished(connection: sa.Connection, job: str) -> bool:
     return connection.execute(undone).first() is None
 
 
+def read_checkpoints(connection: sa.Connection, job: str) -> dict[int, Json]:
+    wanted = sa.select(table.c.number, table.c.checkpoint).where(table.c.job == job).order_by(table.c.number)
+    return {number: json.loads(text) for number, text in connection.execute(wanted)}
+
+
 def survey(connection: sa.Connection, job: str) -> tuple[int, int, int, int | None]:
     """How many there are, are done, are held; and when the last one was saved."""
     now = now_ms(connection)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import socket
+from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 from uuid import uuid4
@@ -26,6 +27,7 @@ from schemaless_core.control.job_parts import (
     add_parts,
     claim_part,
     is_finished,
+    read_checkpoints,
     read_counts,
     release_part,
     save_part,
@@ -43,15 +45,24 @@ from schemaless_core.control.job_records import (
     StoredFinding,
     WorkerNews,
 )
+from schemaless_core.control.job_rows import LAST, find_job, hold_job, read_job
 from schemaless_core.control.tables import job as table
 from schemaless_core.control.tables import job_worker as worker_table
 from schemaless_core.errors import InvalidRequest
 from schemaless_core.failpoints import reach
 
-__all__ = ["Finding", "Job", "JobState", "Jobs", "Part", "PartLost", "Progress", "StoredFinding", "WorkerNews"]
-
-#: The id of whichever job of a kind is the newest.
-LAST = "last"
+__all__ = [
+    "LAST",
+    "Finding",
+    "Job",
+    "JobState",
+    "Jobs",
+    "Part",
+    "PartLost",
+    "Progress",
+    "StoredFinding",
+    "WorkerNews",
+]
 
 
 class Jobs:
@@ -89,19 +100,19 @@ class Jobs:
     def find(self, kind: str, job_id: str) -> Job:
         """Return a job; "last" is the newest of its kind."""
         with self._control.begin() as connection:
-            return _found(connection, kind, job_id)
+            return find_job(connection, kind, job_id)
 
     def all(self, kind: str | None = None) -> list[Job]:
         """The newest first."""
         wanted = sa.select(table) if kind is None else sa.select(table).where(table.c.kind == kind)
         with self._control.begin() as connection:
-            return [_job(row) for row in connection.execute(wanted.order_by(table.c.number.desc()))]
+            return [read_job(row) for row in connection.execute(wanted.order_by(table.c.number.desc()))]
 
     def claim(self, job_id: str, worker: str, lease_seconds: float) -> Part | None:
         """Take a part that is free or whose lease is over; None: there is none now, or the job does not run."""
 
         def work(connection: sa.Connection) -> Part | None:
-            if _held(connection, job_id).state is not JobState.RUNNING:
+            if hold_job(connection, job_id).state is not JobState.RUNNING:
                 return None
             return claim_part(connection, job_id, worker, lease_seconds)
 
@@ -131,7 +142,7 @@ class Jobs:
 
         def work(connection: sa.Connection) -> JobState:
             others = jobs_of(connection, solved) - {part.job} if solved else set()
-            held = {each: _held(connection, each) for each in sorted({part.job, *others})}
+            held = {each: hold_job(connection, each) for each in sorted({part.job, *others})}
             job = held[part.job]
             if not save_part(connection, part, worker, checkpoint, is_done=is_done, lease_seconds=lease_seconds):
                 return job.state
@@ -156,7 +167,7 @@ class Jobs:
         """Give a part back; one that is lost or done is no error."""
 
         def work(connection: sa.Connection) -> None:
-            _held(connection, part.job)
+            hold_job(connection, part.job)
             release_part(connection, part, worker)
 
         make_change(self._control, work)
@@ -182,7 +193,7 @@ class Jobs:
     def progress(self, job_id: str) -> Progress:
         """How far it is."""
         with self._control.begin() as connection:
-            job = _job(connection.execute(sa.select(table).where(table.c.id == job_id)).one())
+            job = read_job(connection.execute(sa.select(table).where(table.c.id == job_id)).one())
             now = now_ms(connection)
             parts, done, claimed, saved_ms = survey(connection, job_id)
             told = sa.select(worker_table.c.worker, worker_table.c.at_ms, worker_table.c.body)
@@ -205,6 +216,11 @@ class Jobs:
             found = connection.execute(sa.select(table.c.state).where(table.c.id == job_id)).scalar_one()
             return JobState(found)
 
+    def checkpoints(self, job_id: str) -> dict[int, Json]:
+        """Where each part is, as its worker saved it; None: at its beginning."""
+        with self._control.begin() as connection:
+            return read_checkpoints(connection, job_id)
+
     def findings(
         self,
         job_id: str,
@@ -218,14 +234,21 @@ class Jobs:
         with self._control.begin() as connection:
             return read_findings(connection, job_id, kinds, after, limit, open_only=open_only)
 
-    def solve(self, job_id: str, finding_ids: Collection[int], *, counts: Mapping[str, int] | None = None) -> None:
-        """Findings of a job are open no more; counts that change with them are added in the same go."""
+    def solve(
+        self, job_id: str, finding_ids: Collection[int], *, counts: Mapping[int, Mapping[str, int]] | None = None
+    ) -> None:
+        """Findings of a job are open no more; what changes in its counts with each of them is added in the same go.
+
+        Only with those that were open until now: whoever else solves them, or repeats this, counts nothing (I11).
+        """
 
         def work(connection: sa.Connection) -> None:
             jobs = sorted({job_id, *jobs_of(connection, finding_ids)})
-            held = [_held(connection, each) for each in jobs]
-            solve_findings(connection, finding_ids)
-            add_counts(connection, job_id, counts or {})
+            held = [hold_job(connection, each) for each in jobs]
+            changed = Counter[str]()
+            for number in solve_findings(connection, finding_ids):
+                changed.update((counts or {}).get(number, {}))
+            add_counts(connection, job_id, changed)
             for job in held:
                 keep_note(connection, job)
 
@@ -257,7 +280,7 @@ class Jobs:
         values: Mapping[str, Any] | None = None,
     ) -> Job:
         def work(connection: sa.Connection) -> Job:
-            job = _held(connection, _found(connection, kind, job_id).id)
+            job = hold_job(connection, find_job(connection, kind, job_id).id)
             if job.state not in allowed:
                 hint = f"`tripstore {kind} start` begins another one."
                 raise InvalidRequest(f"{job.id} is {job.state}: it cannot {verb}.", hint=hint)
@@ -266,7 +289,7 @@ class Jobs:
                 row["ended_ms"] = now_ms(connection)
             connection.execute(sa.update(table).where(table.c.id == job.id).values(row))
             self._audit.add_within(connection, f"{kind}.{verb}", {"job": job.id, "why": why})
-            changed = _held(connection, job.id)
+            changed = hold_job(connection, job.id)
             keep_note(connection, changed)
             return changed
 
@@ -278,40 +301,6 @@ class Jobs:
         if is_finished(connection, job_id):
             done = {"state": JobState.DONE.value, "ended_ms": now_ms(connection)}
             connection.execute(sa.update(table).where(table.c.id == job_id, is_running).values(done))
-        job = _held(connection, job_id)
+        job = hold_job(connection, job_id)
         keep_note(connection, job)
         return job
-
-
-def _held(connection: sa.Connection, job_id: str) -> Job:
-    """A job whose row is ours until the end of the transaction."""
-    found = connection.execute(sa.select(table).where(table.c.id == job_id).with_for_update()).first()
-    if found is None:
-        raise InvalidRequest(f"There is no job {job_id}.", hint="The newest of a kind is called `last`.")
-    return _job(found)
-
-
-def _found(connection: sa.Connection, kind: str, job_id: str) -> Job:
-    wanted = sa.select(table).where(table.c.kind == kind)
-    wanted = wanted.order_by(table.c.number.desc()) if job_id == LAST else wanted.where(table.c.id == job_id)
-    found = connection.execute(wanted.limit(1)).first()
-    if found is not None:
-        return _job(found)
-    what = f"no {kind} yet" if job_id == LAST else f"no {kind} {job_id}"
-    raise InvalidRequest(f"There is {what}.", hint=f"`tripstore {kind} start` begins one; the newest is called `last`.")
-
-
-def _job(row: sa.Row[Any]) -> Job:
-    ended = row.ended_ms
-    return Job(
-        row.id,
-        row.kind,
-        json.loads(row.spec),
-        JobState(row.state),
-        moment(row.begun_ms),
-        None if ended is None else moment(ended),
-        row.who,
-        row.host,
-        row.why,
-        bool(row.is_detached),
-    )

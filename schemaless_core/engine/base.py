@@ -38,6 +38,8 @@ class Batch(NamedTuple):
 
     gate: Gate
     cells: Sequence[NewCell]
+    #: Whether some of them are there already, as when the past is copied: they are looked for first.
+    may_exist: bool = False
 
 
 #: The answer to a batch: the added ids when all of it was created, else what was found of each cell.

@@ -71,10 +71,9 @@ class Mending(Protocol):
         ...
 
     def put_beside(self, gate: Gate, cell: NewCell, hole: int, note: MendNote, deadline: Deadline) -> Filled | None:
-        """Put a cell that the shard lacks under the added id of a hole, or find it; `StaleEpoch` when fenced.
+        """Put a cell that the shard lacks behind the head, or find it, and close a hole; `StaleEpoch` when fenced.
 
-        When a group has passed the hole, the cell gets the next added id, so that the group meets it, and the hole is
-        closed. None: the hole was none any more.
+        Together or not at all, so every reader meets the cell. None: the hole was none any more.
         """
         ...
 

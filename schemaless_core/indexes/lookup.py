@@ -221,11 +221,12 @@ class IndexQueries:
         log = ShardLog(self._router, self._config, self._at_primary(deadline), self._standing)
         places: dict[int, Location] = {shard: self._start(seen) for shard, seen in lagging.items()}
         touched: set[bytes] = set()
+        reached: dict[int, int] = {}
         while places:
             for shard, page in log.pages(places, CELLS_PER_PAGE).items():
                 touched |= {cell.row_key.bytes for cell in page.cells if cell.column_name in columns}
-                if page.start < page.next_location < lagging[shard].head:
-                    places[shard] = page.next_location
+                if page.next_location < lagging[shard].head and reached.get(shard) != page.next_location:
+                    places[shard] = reached[shard] = page.next_location
                 else:
                     del places[shard]
         return touched

@@ -283,8 +283,7 @@ class Consumer:
         """Choose the group's cells of a page; cells of rows that are set aside wait behind them."""
         held.epoch, held.reached = page.position.epoch, page.start
         held.head = max(held.head, page.head)
-        if page.next_location == page.start:
-            # Who said that there is more knows less: a replica that is behind a promotion.
+        if not page.cells:  # who said that there is more knows less: a replica that is behind a promotion
             held.head, held.not_before = page.head, self._clock() + REST_SECONDS
         cells, waiting = [], []
         for cell in page.cells:

@@ -10,8 +10,8 @@ from schemaless_core.deadline import Deadline
 from schemaless_core.engine.base import Node
 from schemaless_core.engine.cells import NewCell, StoredCell
 from schemaless_core.engine.groups import OffsetSeen, Settling, Step
-from schemaless_core.errors import CellConflict, Conflict, SchemalessError, StaleEpoch
-from schemaless_core.lookups import to_cell
+from schemaless_core.errors import Conflict, SchemalessError, StaleEpoch
+from schemaless_core.lookups import conflict
 from schemaless_core.puts import AfterCommit, new_cell
 from schemaless_core.routing import Router
 from schemaless_core.standing import Gate, Standing
@@ -95,7 +95,7 @@ def _refusal(
     for cell, ours in zip(cells, new, strict=True):
         there = bodies.get(ours[:3])
         if there is not None and there.body != ours.body:
-            return CellConflict(cell, to_cell(there))
+            return conflict(cell, there)
     return StaleEpoch(shard, "RW", "it did not take the cells", hint="Ask again.")
 
 

@@ -311,7 +311,7 @@ def test_a_detached_one_is_served_by_any_worker(company: Shell, moving: Migratio
     waiting = company.call("backfill", "status")
     status = company.call("status")
     with started(company, "worker", "run", "--only", "jobs") as worker:
-        wait_until("all is copied", lambda: rows_saved(moving) == 12, seconds=30)
+        wait_until("all is copied", lambda: rows_saved(moving) == 12, seconds=60)
         wait_until(
             "it is done", lambda: company.call("backfill", "status", "--json").document["job"]["state"] == "done"
         )

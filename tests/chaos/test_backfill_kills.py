@@ -145,6 +145,7 @@ def services(scene: Scene) -> Iterator[None]:
         relay(made.document, nowhere, ""),
     ]
     with running(processes):
+        wait_until("services write", lambda: bool(made.legacy.changes()), 60)
         yield
 
 

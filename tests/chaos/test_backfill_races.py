@@ -15,7 +15,7 @@ import pytest
 from backfill.runner import Ending
 from schemaless_core import ColumnKey
 from schemaless_core.encoded import EncodedCell
-from tests.chaos.actors import running
+from tests.chaos.actors import running, wait_until
 from tests.chaos.capture_actors import KEYS, WITNESS
 from tests.chaos.switch_actors import facade_writer, relay, sql_writer
 from tests.chaos.test_switches import SAME_IDS
@@ -59,9 +59,9 @@ def company(servers: LocalServers, stores: Stores, engine: str) -> Iterator[Migr
         yield made
 
 
-def copy_again_and_again(made: Migration, until: float, finished: list[int]) -> None:
+def copy_again_and_again(made: Migration, seconds: float, finished: list[int]) -> None:
     """Whole backfills, one after the other."""
-    backfill = Backfill(made.facade)
+    backfill, until = Backfill(made.facade), time.monotonic() + seconds
     while time.monotonic() < until:
         job = backfill.begin(backfill.plan(Wanted(chunk_rows=5, verify=0.0)))
         assert backfill.runner(job, f"w{threading.get_ident()}").run() is Ending.DONE
@@ -84,12 +84,13 @@ def race(made: Migration, folder: Path, seconds: float) -> list[int]:
 
     def work() -> None:
         try:
-            copy_again_and_again(made, time.monotonic() + seconds, finished)
+            copy_again_and_again(made, seconds, finished)
         except BaseException as error:  # noqa: BLE001  # raised in the test's own thread below
             failures.append(error)
 
     threads = [threading.Thread(target=work) for _ in range(BACKFILLS)]
     with running(actors):
+        wait_until("services write", lambda: len(made.legacy.changes()) > 20, 60)
         for thread in threads:
             thread.start()
         for thread in threads:
@@ -133,6 +134,8 @@ def test_whoever_is_first_the_end_is_what_the_tables_say(
         job = last.begin(last.plan(Wanted(verify=1.0)))
         assert last.runner(job, "last").run() is Ending.DONE
 
+        changes = len(made.legacy.changes())
+        print(f"\n{engine}: {len(finished)} backfills of {max(finished):,} rows raced with {changes:,} changes")
         assert len(finished) >= BACKFILLS
         assert last.jobs.findings(job.id) == []
         assert differences(made) == []

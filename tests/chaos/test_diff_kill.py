@@ -10,6 +10,8 @@ from typing import Any
 
 import pytest
 
+from schemaless_core.control.changes import make_change
+from schemaless_core.control.job_parts import add_counts
 from schemaless_core.control.jobs import Job, Jobs, JobState
 from schemaless_core.failpoints import use_folder
 from tests.facades import Migration, migration
@@ -124,7 +126,7 @@ def test_counts_that_are_saved_beside_the_checkpoint_are_caught(
     known = Jobs.save
 
     def save(jobs: Jobs, part: Any, worker: str, **more: Any) -> Any:
-        jobs.solve(part.job, (), counts=more["counts"])
+        make_change(company.facade.store.control, lambda connection: add_counts(connection, part.job, more["counts"]))
         if not crashed:
             crashed.append(part)
             raise KeyboardInterrupt

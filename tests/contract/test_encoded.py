@@ -8,7 +8,7 @@ from uuid import UUID, uuid4
 
 import pytest
 
-from schemaless_core import Cell, CellConflict, CellStore, Datastore, EncodedCell, EncodedOutcome, InvalidCell
+from schemaless_core import Cell, CellConflict, CellStore, Datastore, EncodedCell, EncodedOutcome, InvalidCell, Json
 from schemaless_core.encoded import decode_cell, encode_cell
 from schemaless_core.engine.base import BYTES_PER_BATCH
 from schemaless_core.errors import StaleEpoch
@@ -48,7 +48,8 @@ def log_of(store: CellStore) -> list[Cell]:
 
 @every_engine
 def test_what_is_put_encoded_is_read_as_if_it_had_been_put(store: EncodedStore) -> None:
-    cells = [make_cell(body=body) for body in (make_trip(1), None, [1.5, "é", {"b": 1, "a": None}], "a\\'\"\0b")]
+    bodies: list[Json] = [make_trip(1), None, [1.5, "é", {"b": 1, "a": None}], "a\\'\"\0b"]
+    cells = [make_cell(body=body) for body in bodies]
 
     outcome = store.put_encoded(list(map(encoded, cells)))
 
@@ -158,6 +159,19 @@ def test_i9_a_copier_of_an_old_epoch_is_refused_shard_by_shard(datastore: Datast
     assert outcome.created == len(cells) - len(refused) > 0
     assert datastore.as_copier(7).find_unequal(cells) == sorted(refused)
     assert datastore.as_copier(7).put_encoded(cells) == EncodedOutcome(len(refused), outcome.created)
+
+
+def test_i3_a_batch_of_which_some_cells_exist_says_which_id_each_of_them_has(datastore: Datastore) -> None:
+    """Only those that exist are read again; the others have the ids from the counter on."""
+    keys = keys_of(3)
+    cells = [make_cell(next(keys), body=n) for n in range(150)]
+    datastore.put_cells([*cells[::7], make_cell(next(keys))])
+
+    results = datastore.put_cells(cells)
+
+    assert [result.status for result in results] == ["EXISTS" if n % 7 == 0 else "CREATED" for n in range(150)]
+    found = datastore.get_cells([cell.key for cell in cells])
+    assert [result.added_id for result in results] == [cell.added_id for cell in found if cell is not None]
 
 
 def test_an_owner_is_refused_where_only_copiers_write(datastore: Datastore) -> None:

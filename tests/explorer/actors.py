@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from schemaless_core.errors import StaleEpoch
 from tests.explorer.programs import Code, Tools
 from tests.explorer.rules import Actor
 from tests.explorer.world import Get, Put, World, cell, chunk_of
@@ -80,7 +81,10 @@ def copier(name: str, key: int) -> Actor:
     def code(tools: Tools) -> Steps[None]:
         is_copied = False
         while not is_copied:
-            copied = yield from backfill.copy_chunk(tools.ports, chunk_of(key))
+            try:
+                copied = yield from backfill.copy_chunk(tools.ports, chunk_of(key))
+            except StaleEpoch:
+                continue
             is_copied = copied.is_whole
             del copied
 

@@ -4,12 +4,17 @@ from __future__ import annotations
 
 from typing import Any
 
+from schemaless_core.errors import StaleEpoch
 from tests.explorer.postgres import CLOSED, CLOSING, OPEN, Handler, flush, unflushed
+from tests.explorer.programs import Raised
 from tests.explorer.rules import Rules, Scenario
 from tests.explorer.world import At, Done, Outcomes, Queued, World, cell, encoded, key_of, row_of
 from tripstore.backends.postgres.capture.gate import Gate
 from tripstore.handover.authority import Authority, Backend
 from tripstore.handover.ports import Copies, Past
+
+#: One object: what an actor knows is compared.
+REFUSES = Raised(StaleEpoch(0, "CLOSED", "it is not the authority", is_of_authority=True))
 
 # ---- the queue ----------------------------------------------------------------------------------------------------
 
@@ -48,8 +53,12 @@ def mark_delivered(
 
 
 def read_chunk(w: World, me: int, phase: Any, arguments: tuple[Any, ...], rules: Rules, scene: Scenario) -> Outcomes:
+    if rules.chunks_fenced and not w.row.is_open_for(Backend.LEGACY):
+        yield "reads nothing: Postgres is not the authority", w, Done(REFUSES)
+        return
     (chunk,) = arguments
     key = row_of(chunk)
+    w = flush(w) if rules.chunks_are_durable else w
     table = w.tables[key]
     version = table.version
     body = table.bodies[version] if version else None

@@ -178,7 +178,7 @@ class Model:
         is_relayed = "queue" not in carried or not w.queue
         return (
             is_relayed
-            and self._is_copied(w)
+            and (self._is_copied(w) or w.row.is_open_for(Backend.STORE))  # the past waits for a way back
             and all(len(w.log[key]) <= w.offsets[key] for key in KEYS if key in carried)
         )
 

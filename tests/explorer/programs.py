@@ -31,6 +31,12 @@ class Call(NamedTuple):
     arguments: tuple[Any, ...]
 
 
+class Raised(NamedTuple):
+    """An answer that is an error."""
+
+    error: Exception
+
+
 class _Reached(BaseException):
     """The call whose answer is not known yet."""
 
@@ -65,7 +71,10 @@ class _Record:
         if self.given == len(self.answers):
             raise _Reached(call)
         self.given += 1
-        return self.answers[self.given - 1]
+        answer = self.answers[self.given - 1]
+        if isinstance(answer, Raised):
+            raise answer.error.with_traceback(None)
+        return answer
 
 
 class Node:

@@ -43,6 +43,10 @@ class Rules:
     barrier_waits: bool = True
     #: A claim is durable before it is sent.
     claims_durably: bool = True
+    #: So is a chunk of the past.
+    chunks_are_durable: bool = True
+    #: The past is read only while Postgres is the authority and open.
+    chunks_fenced: bool = True
     #: So is what the reverse mirror wrote, before its offset is saved.
     applies_durably: bool = True
     #: So are the changes of the row.

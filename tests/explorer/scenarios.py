@@ -67,6 +67,11 @@ SMALL = [
     replace(forward("asynchronous", S, H, UPDATE_0, L, crashes=1), asynchronous=True),
     replace(forward("asynchronous, again", H, UPDATE_0, sql("V", ("update", 0)), L, crashes=1), asynchronous=True),
     replace(forward("backfill", S, H, copier("B", 0), copier("C", 1), DELETE_0), is_copied=False),
+    replace(
+        forward("backfill, asynchronous", UPDATE_0, copier("B", 0), copier("C", 1), L, crashes=1),
+        is_copied=False,
+        asynchronous=True,
+    ),
     replace(forward("backfill, killed", copier("B", 0), copier("C", 1), DELETE_0, L, kills=1), is_copied=False),
     forward("deleted", M0, mirror("M", 0), L, DELETE_0, writer("F", 0), service("G", get(0))),
     back("back", R, H, M0, L, late_writer("F", 0), UPDATE_0),

@@ -77,9 +77,17 @@ def copy(w: World, me: int, phase: Any, arguments: tuple[Any, ...], rules: Rules
 def put_encoded(w: World, me: int, phase: Any, arguments: tuple[Any, ...], rules: Rules, scene: Scenario) -> Outcomes:
     given, epoch = arguments
     for label, after, taken in _copied(w, phase or (), tuple(map(decoded, given)), epoch):
+        check_past(w, after)
         problems = tuple(Problem(n, YOUNGER) for n, is_taken in enumerate(taken) if not is_taken)
         is_through = len(taken) == len(given)
         yield label, after, Done(EncodedOutcome(sum(taken), 0, problems)) if is_through else At(taken)
+
+
+def check_past(before: World, after: World) -> None:
+    """Where Schemaless has taken over, nothing of the past may turn up: its owners may have built on what was there."""
+    moved = zip(after.shards, before.cells, after.cells, strict=True)
+    if any(shard.state == "RW" and now != was for shard, was, now in moved):
+        raise Violation("I9: a chunk of the past came to a shard that is RW")
 
 
 def _copied(

@@ -87,6 +87,8 @@ RULES = {
     "shuts_gate": ("forward, killed", "I9"),
     "barrier_waits": ("forward, killed", "I9"),
     "claims_durably": ("asynchronous", "I1"),
+    "chunks_are_durable": ("backfill, asynchronous", "I1"),
+    "chunks_fenced": ("backfill", "I9"),
     "applies_durably": ("back, crash", "I1"),
     "row_is_durable": ("back, crash", "liveness"),
     "obeys_tombs": ("deleted", "I4"),

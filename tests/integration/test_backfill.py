@@ -2,28 +2,38 @@
 
 from __future__ import annotations
 
+import re
 import threading
 from collections.abc import Callable, Iterator
+from contextlib import closing
+from typing import Any, cast
 from uuid import UUID, uuid4
 
 import pytest
 
 from backfill.errors import CannotCopy, MustWait
 from backfill.runner import Ending, Runner
-from schemaless_core import Cell, ColumnKey, InvalidRequest
+from schemaless_core import Cell, CellKey, ColumnKey, InvalidRequest, canonical_bytes
 from schemaless_core.control.jobs import Job, JobState
 from schemaless_core.control.ledgers import Ledgers
+from schemaless_core.errors import InvalidServer, StaleEpoch
 from tests.damage import spoil
 from tests.facades import Migration, migration
 from tests.stores import Stores
 from tripstore.backends.postgres.layout.layout import LEGACY_ID
+from tripstore.config import load_config
 from tripstore.copying.backfill import EVERYTHING, Backfill, Wanted
 from tripstore.copying.serving import DetachedJobs, JobRunner
 from tripstore.cutover.job_facts import job_facts
+from tripstore.diffing.diffing import Diffing
+from tripstore.diffing.order import Order
+from tripstore.handover.ports import Chunk
 from tripstore.handover.steps import run
 from tripstore.handover.switch import switch
 from tripstore.local.servers import LocalServers
 from tripstore.phase import Phase
+from tripstore.store import TripStore
+from tripstore.wiring import build
 
 PAST = """
 INSERT INTO trips (trip_uuid, status) SELECT gen_random_uuid(), 'old ' || n FROM generate_series(1, 30) n;
@@ -129,6 +139,18 @@ def test_rows_of_a_list(made: Migration, backfill: Backfill) -> None:
     assert job.spec["estimate"] == 5
 
 
+def test_of_a_list_a_predicate_chooses(made: Migration, backfill: Backfill) -> None:
+    keys = trips(made)[:8]
+
+    job = copied(backfill, Wanted(where="t.id % 2 = 0", keys_from="keys.txt", chunk_rows=3), keys)
+    copied(backfill, Wanted(where="false", keys_from="keys.txt"), keys)
+
+    chosen = set(keys) & set(trips(made, "id % 2 = 0"))
+    assert 0 < len(chosen) < len(keys)
+    assert set(rows_of(made)) == chosen
+    assert backfill.jobs.progress(job.id).counts["rows"] == len(chosen)
+
+
 def test_a_row_of_the_list_that_is_gone_leaves_its_tombstone(made: Migration, backfill: Backfill) -> None:
     (key, *_) = trips(made)
     job = backfill.begin(backfill.plan(Wanted(keys_from="keys.txt"), [key, uuid4()]))
@@ -191,7 +213,7 @@ def test_a_copy_of_before_a_switch_is_taken_by_no_shard(made: Migration, backfil
     """I9: what was read at an epoch that is over is copied again, and then nobody copies."""
     job = backfill.begin(backfill.plan(EVERYTHING))
     copying = backfill.copying(job.spec)
-    assert copying.copy({"after": None, "upto": None}, None, 1, 0.0).rows == 1  # its look is believed for a second
+    first = copying.copy({"after": None, "upto": None}, None, 1, 0.0)  # its look is believed for a second
     put = made.duo.ports.store.put_encoded
     switched: list[bool] = []
 
@@ -206,7 +228,76 @@ def test_a_copy_of_before_a_switch_is_taken_by_no_shard(made: Migration, backfil
 
     assert switched == [True]
     assert late.is_again
-    assert len(rows_of(made)) == 1
+    assert 0 < len(rows_of(made)) == first.rows < 30
+
+
+def test_i9_a_chunk_is_read_only_while_postgres_is_the_authority(made: Migration, backfill: Backfill) -> None:
+    """That it was so a second ago says nothing: what an owner of Schemaless deleted since would come back."""
+    plan = backfill.plan(EVERYTHING)
+    copying = backfill.copying(plan.spec)
+    copied = copying.copy(plan.parts[0], None, 1, 0.0)  # its look is believed for a second
+    control = made.duo.ports.control
+    row = control.authority()
+    assert control.close(row, row.closing("test"))
+
+    with pytest.raises(StaleEpoch, match="being handed over"):
+        copying.copy(plan.parts[0], copied.checkpoint, 1_000, 0.0)
+
+    closing = control.authority()
+    assert control.undo(closing, closing.undone())
+    control.obey()
+    made.carry()
+    assert run(switch(made.duo.ports, "in between")).is_decided
+    before = rows_of(made)
+    with pytest.raises(StaleEpoch, match="is not the authority"):
+        copying.copy(plan.parts[0], copied.checkpoint, 1_000, 0.0)
+    assert rows_of(made) == before
+
+
+def test_i1_what_postgres_could_still_lose_is_not_copied(
+    made: Migration, backfill: Backfill, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An asynchronous commit is seen before it is durable."""
+    plan = backfill.plan(EVERYTHING)
+    put, seen = made.duo.ports.store.put_encoded, list[bool]()
+    with closing(made.legacy.connect(autocommit=True)) as somebody, somebody.cursor() as cursor:
+
+        def put_of_the_durable(cells: object, epoch: int) -> object:
+            cursor.execute("SELECT pg_current_wal_flush_lsn() >= %s::pg_lsn", (written,))
+            seen.extend(is_durable for (is_durable,) in cursor.fetchall())
+            return put(cells, epoch)  # type: ignore[arg-type]  # as they came
+
+        monkeypatch.setattr(made.duo.ports.store, "put_encoded", put_of_the_durable)
+        cursor.execute("SET synchronous_commit = off; UPDATE trips SET status = status || '!'")
+        cursor.execute("SELECT pg_current_wal_insert_lsn()")
+        ((written,),) = cursor.fetchall()
+        for part in plan.parts:
+            backfill.copying(plan.spec).copy(part, None, 1_000, 0.0)
+
+    assert seen == [True] * len(plan.parts)
+
+
+def test_what_row_security_hides_is_an_error_and_not_missing(made: Migration) -> None:
+    """Of backfill and diff; else both would agree on too little."""
+    name = f"hidden_{uuid4().hex[:8]}"
+    made.legacy.sql(
+        f"CREATE ROLE {name} LOGIN PASSWORD 'x'; GRANT ALL ON ALL TABLES IN SCHEMA public, tripstore TO {name};"
+        f"GRANT USAGE ON SCHEMA public, tripstore TO {name};"
+        f"GRANT ALL ON ALL SEQUENCES IN SCHEMA public, tripstore TO {name};"
+        "ALTER TABLE trips ENABLE ROW LEVEL SECURITY; CREATE POLICY few ON trips USING (id > 3)"
+    )
+    url = re.sub(r"//[^@]*@", f"//{name}:x@", made.legacy.url)
+    document = {**made.document, "legacy": {**cast("dict[str, Any]", made.document["legacy"]), "postgres": url}}
+    with closing(TripStore(build(load_config(document)))) as store:
+        assert store.facade.duo is not None
+        with pytest.raises(InvalidServer, match="row-level security"):
+            Backfill(store.facade).plan(EVERYTHING)
+        with pytest.raises(InvalidServer, match="row-level security"):
+            store.facade.duo.ports.legacy.read_chunk(Chunk())
+        diffing = Diffing(store.facade)
+        job = diffing.begin(diffing.plan(Order(indexes=False, decoded=0)))
+        with pytest.raises(InvalidServer, match="row-level security"):
+            diffing.runner(job, "w").run()
 
 
 def test_capture_that_is_broken_lets_none_begin(made: Migration, backfill: Backfill) -> None:
@@ -254,6 +345,37 @@ def test_what_cannot_be_a_cell_is_set_aside_and_copied_when_it_is_mended(made: M
     assert open_in_ledger(made) == 1
     assert made.facade.store.get_cells_latest([ColumnKey(bad, "BASE")]) != [None]
     assert made.facade.store.get_cells_latest([ColumnKey(other, "BASE")]) == [None]
+
+
+def test_a_conflict_stays_open_until_its_own_version_is_seen_to_be_equal(made: Migration, backfill: Backfill) -> None:
+    """I12: that a later version of the row can be copied says nothing of the one that another body stands under."""
+    mended, later = trips(made)[:2]
+    copier = made.facade.store.as_copier()
+    wanted = {key: made.duo.legacy.get_row(key)["BASE"] for key in (mended, later)}
+    wrong = {key: Cell(key, "BASE", cell.ref_key, {"status": "wrong"}) for key, cell in wanted.items()}
+    copier.put_cells(list(wrong.values()))
+    job = copied(backfill)
+    assert {(each.kind, each.row_key) for each in backfill.jobs.findings(job.id)} == {
+        ("conflict", mended),
+        ("conflict", later),
+    }
+
+    made.legacy.sql("UPDATE trips SET status = 'newer' WHERE trip_uuid = %s", str(later))
+    made.legacy.sql("DELETE FROM tripstore.queue")
+    again = backfill.begin(backfill.plan_retry(job.id))
+    assert backfill.runner(again, "w").run() is Ending.DONE
+    assert [each.row_key for each in backfill.jobs.findings(job.id)] == [later]
+    assert [each.row_key for each in backfill.jobs.findings(again.id)] == [mended]
+    assert open_in_ledger(made) == 2
+
+    mends = copier.mends.of_job("test")
+    raw = mends.find(CellKey(mended, "BASE", wanted[mended].ref_key))
+    assert raw is not None
+    assert mends.mend(raw, canonical_bytes(wanted[mended].body))
+    last = backfill.begin(backfill.plan_retry(again.id))
+    assert backfill.runner(last, "w").run() is Ending.DONE
+    assert backfill.jobs.findings(again.id) == []
+    assert open_in_ledger(made) == 1
 
 
 def test_a_retry_of_nothing_is_refused(backfill: Backfill) -> None:

@@ -294,6 +294,18 @@ def test_duplicates_and_nulls_are_told_whatever_let_them_in(
     assert sorted(conflicts) == sorted([(one.bytes, b"BASE"), (one.bytes, b"_LEGACY_ID"), (two.bytes, b"_LEGACY_ID")])
 
 
+def test_rows_without_uuid_are_all_counted_and_some_are_named(servers: LocalServers) -> None:
+    rows = "INSERT INTO trips SELECT n, NULL, NULL, 'a', NULL, NULL, NULL, 1 FROM generate_series(1, 1234) n;"
+    url = new_database(servers, FLAVOURS[0], BROKEN.split("INSERT")[0] + rows)
+
+    with closing(PastReader(url, layout())) as reader:
+        past = reader.read(Chunk(rows=10))
+
+    assert len(past.unreadable) == 101
+    assert sum(each.rows for each in past.unreadable) == 1234
+    assert past.unreadable[-1] == Unreadable(None, "BASE", None, "trip_uuid", "it is NULL in 1,134 more rows", 1134)
+
+
 def test_a_chunk_with_large_bodies_is_shorter_than_asked(
     trips: Company, reader: PastReader, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -309,7 +321,7 @@ def test_a_chunk_with_large_bodies_is_shorter_than_asked(
     found = chunks(reader, Chunk(rows=50))
 
     assert {key for past in found for key, _, _ in bodies(past.cells)} == {*keys, large}
-    assert len(found) >= 4
+    assert len(found) >= 3  # the large one, and the others in two
     assert any(len(cell.body) > 50_000 for past in found for cell in past.cells)
 
 
@@ -354,7 +366,7 @@ def test_a_row_is_never_torn(trips: Company, reader: PastReader, monkeypatch: py
 def test_control_without_one_snapshot_a_row_is_torn(
     trips: Company, reader: PastReader, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(copying, "_BEGIN", "BEGIN; SELECT epoch FROM tripstore.authority")
+    monkeypatch.setattr(copying, "_BEGIN", copying._BEGIN.replace(" ISOLATION LEVEL REPEATABLE READ, READ ONLY", ""))
 
     assert torn_read(trips, reader, monkeypatch) == (canonical_bytes(status(1)), True, 0)
 

@@ -10,9 +10,11 @@ import pytest
 from tests.facades import Migration, migration
 from tests.stores import Stores
 from tripstore.backends.postgres.capture.install import GateFunctions
-from tripstore.cutover.facts import Facts, ReverseFacts
+from tripstore.cutover.facts import Facts, HandOverFacts, JobFacts, ReverseFacts
 from tripstore.cutover.look import Looker
 from tripstore.cutover.plan import Direction, plan
+from tripstore.diffing.diffing import Diffing
+from tripstore.diffing.order import Order
 from tripstore.handover.steps import run
 from tripstore.handover.switch import switch
 from tripstore.local.servers import LocalServers
@@ -66,6 +68,33 @@ def test_i1_what_direct_writers_did_behind_the_shut_gate_closes_the_way_back(mov
     assert facts(moving).direct_changes == 0, "they are the authority's now"
     assert run(switch(moving.duo.ports, "again")).is_decided
     assert facts(moving).direct_changes == 0
+
+
+def test_i12_evidence_is_held_against_the_last_change_of_the_authority(moving: Migration) -> None:
+    """One that was undone is none; a diff says at which epoch it began."""
+    control, diffing = moving.duo.ports.control, Diffing(moving.facade)
+
+    def undone() -> None:
+        found = control.authority()
+        closing = found.closing("undone")
+        assert control.close(found, closing)
+        assert control.undo(closing, closing.undone())
+
+    undone()
+    assert facts(moving).handed_over is None
+    moving.phase(Phase.LIVE)
+    moving.phase(Phase.SHADOW)
+    moved = control.authority()
+    undone()
+    found = facts(moving)
+    assert isinstance(found.handed_over, HandOverFacts)
+    assert (found.handed_over.epoch, found.handed_over.at) == (moved.epoch, moved.since)
+
+    job = diffing.begin(diffing.plan(Order()))
+    diffing.jobs.cancel("diff", job.id)
+    found = facts(moving)
+    assert isinstance(found.diff, JobFacts)
+    assert found.diff.epoch == control.authority().epoch == moved.epoch + 2
 
 
 def rehearsed(made: Migration) -> tuple[int, int, int]:

@@ -277,10 +277,48 @@ def test_what_is_counted_as_open_is_that_where_findings_are_a_sample(jobs: Jobs,
         jobs, claimed(jobs, job), findings=[Finding("missing")], counts={"open": 900, "not_compared": 2}, is_done=True
     )
 
-    jobs.solve(job.id, [], counts={"open": -899})
+    (found,) = jobs.findings(job.id)
+    jobs.solve(job.id, [found.id], counts={found.id: {"open": -899}})
 
     assert note_of(control, job)["open"] == 1
     assert note_of(control, job)["not_compared"] == 2
+
+
+def test_a_finding_that_several_solve_is_counted_once(
+    jobs: Jobs, control: ControlDatabase, open_control: Opener
+) -> None:
+    """I11, I12: two rechecks of a diff that look at the same page, and one whose answer was lost."""
+    job = jobs.create("diff", {}, [None])
+    some = [Finding("differs", uuid4(), "BASE", n) for n in range(3)]
+    saved(jobs, claimed(jobs, job), findings=some, counts={"open": 3, "rows": 3}, is_done=True)
+    page = [each.id for each in jobs.findings(job.id)]
+    begin = threading.Barrier(4)
+
+    def recheck(ids: list[int]) -> None:
+        with closing(open_control()) as own:
+            begin.wait()
+            Jobs(own).solve(job.id, ids, counts={number: {"open": -1, "solved": 1} for number in ids})
+
+    threads = [threading.Thread(target=recheck, args=(ids,)) for ids in (page[:1], page[:1], page[:2], page[1:2])]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    recheck_again = {number: {"open": -1, "solved": 1} for number in page[:2]}
+    jobs.solve(job.id, page[:2], counts=recheck_again)
+
+    counts = jobs.progress(job.id).counts
+    assert (counts["open"], counts["solved"]) == (1, 2)
+    assert [each.id for each in jobs.findings(job.id)] == page[2:]
+    assert note_of(control, job)["open"] == 1
+
+
+def test_an_index_that_was_not_compared_is_in_the_note(jobs: Jobs, control: ControlDatabase) -> None:
+    """I12: the gate goes by the note."""
+    job = jobs.create("diff", {}, [None])
+    saved(jobs, claimed(jobs, job), counts={"not_compared": 2, "index_not_compared": 5}, is_done=True)
+
+    assert note_of(control, job)["not_compared"] == 7
 
 
 def test_a_paused_job_is_not_begun_and_a_chunk_in_hand_still_counts(jobs: Jobs, control: ControlDatabase) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+from uuid import uuid4
 
 import pytest
 
@@ -44,6 +45,22 @@ def checked(servers: LocalServers, flavour: Flavour, statements: str = "", *chan
 def errors(complaints: list[Complaint]) -> list[str]:
     assert all(complaint.hint for complaint in complaints)
     return [str(complaint) for complaint in complaints if complaint.is_error]
+
+
+def test_row_security_that_hides_rows_is_an_error(servers: LocalServers, flavour: Flavour) -> None:
+    """Of the role that looks: the owner, and whoever has BYPASSRLS, sees all."""
+    url, role = company_database(servers, flavour), f"hidden_{uuid4().hex[:8]}"
+    with connected(url, "test", search_path="public") as connection:
+        rows(connection, f"CREATE ROLE {role}; GRANT pg_read_all_data, pg_monitor TO {role}")
+        rows(connection, "ALTER TABLE trips ENABLE ROW LEVEL SECURITY; CREATE POLICY few ON trips USING (id > 3)")
+
+    complaints = {}
+    for each in ("postgres", role):
+        with connected(url, "test", role=each) as connection:
+            found = check_layout(connection, load_layout(document()))
+        complaints[each] = [one.is_error for one in found if "row security" in one.reason]
+
+    assert complaints == {"postgres": [False], role: [True]}
 
 
 def test_a_layout_that_fits_has_no_errors_and_says_what_will_be_added(servers: LocalServers, flavour: Flavour) -> None:

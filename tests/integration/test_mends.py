@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
 from functools import partial
+from typing import Any
 from uuid import UUID, uuid4
 
-import msgspec
 import pytest
 
-from schemaless_core import Cell, CellConflict, Datastore, StaleEpoch
+from schemaless_core import BatchFailed, Cell, CellConflict, Datastore, StaleEpoch
+from schemaless_core.canonical import canonical_bytes
 from schemaless_core.cell import CellKey, ColumnKey
-from schemaless_core.deadline import Deadline
 from schemaless_core.engine.mending import Mended
 from schemaless_core.engine.sqlite import mending as sqlite_mending
+from schemaless_core.engine.sqlite.mending import SQLiteMending
 from schemaless_core.errors import LogHole
 from schemaless_core.mends import Mends, RawCell
 from schemaless_core.standing import ShardStatus
@@ -79,7 +81,7 @@ def log_of(store: Datastore, start: int | datetime = 0, limit: int = 100) -> lis
 def test_bytes_are_replaced_and_both_are_in_the_audit_table(mirror: Datastore) -> None:
     cells = filled(mirror)
     spoil(mirror, cells[1], b"\xffno json")
-    with pytest.raises(msgspec.DecodeError):  # the control: nobody reads past it
+    with pytest.raises(LogHole, match="no JSON at added id 2"):  # the control: nobody reads past it
         log_of(mirror)
 
     damaged = raw(mirror, cells[1])
@@ -105,6 +107,23 @@ def test_a_cell_that_is_another_by_now_stays_as_it_is(mirror: Datastore) -> None
     assert mends_of(mirror).lines() == []
 
 
+def test_a_put_that_meets_damage_is_a_conflict_of_its_own_cell(mirror: Datastore) -> None:
+    """One damaged cell hinders no other of its batch, and nobody who carries: he sets that change aside."""
+    cells = filled(mirror, 3)
+    spoil(mirror, cells[1], b"torn")
+    store = copier(mirror)
+
+    with pytest.raises(BatchFailed) as raised:
+        store.put_cells([*cells, Cell(uuid4(), "BASE", 1, "new")])
+    with pytest.raises(CellConflict) as single:
+        store.put_cell(*cells[1].key, cells[1].body)
+
+    lost = raised.value.results[1]
+    assert isinstance(lost, CellConflict)
+    assert (lost.is_damaged, lost.stored, single.value.is_damaged) == (True, None, True)
+    assert [isinstance(result, CellConflict) for result in raised.value.results] == [False, True, False, False]
+
+
 def test_two_repairs_at_once_do_it_once(mirror: Datastore) -> None:
     cells = filled(mirror)
     seen = raw(mirror, cells[2])
@@ -125,7 +144,6 @@ def test_readers_of_the_log_pass_what_was_purged(mirror: Datastore) -> None:
     for start in range(10):
         page = copier(mirror).get_cells_for_shard(0, start, 100)
         assert [cell.added_id for cell in page.cells] == [n for n in left if n > start]
-        assert page.start == start
     read, place = [], 0
     while (page := copier(mirror).get_cells_for_shard(0, place, 2)).next_location > place:
         read += [cell.added_id for cell in page.cells]
@@ -168,8 +186,8 @@ def test_times_lead_to_the_same_place_over_purged_ids(mirror: Datastore) -> None
     assert log_of(mirror, datetime(2200, 1, 1, tzinfo=UTC)) == []
 
 
-def test_a_lost_cell_is_put_into_the_lowest_hole(mirror: Datastore) -> None:
-    """I3: no reader came past it, so it may appear there; its time fits between its neighbours'."""
+def test_a_lost_cell_comes_behind_the_head_and_closes_a_hole(mirror: Datastore) -> None:
+    """I3: who has seen the head never finds anything below it."""
     cells = filled(mirror, 5)
     for number in (2, 4):
         lose(mirror, cells[number - 1])
@@ -179,16 +197,18 @@ def test_a_lost_cell_is_put_into_the_lowest_hole(mirror: Datastore) -> None:
     filled_in = mends.put_beside(cells[3], mends.holes(0)[0])
 
     assert filled_in is not None
-    assert (filled_in.is_created, filled_in.cell.added_id) == (True, 2)
+    assert (filled_in.is_created, filled_in.cell.added_id) == (True, 6)
     assert mends.holes(0) == [4]
     again = mends.put_beside(cells[3], 4)
     assert again is not None
-    assert (again.is_created, again.cell.added_id) == (False, 2)
+    assert (again.is_created, again.cell.added_id) == (False, 6)
+    assert mends.holes(0) == [4]
     mends.put_beside(cells[1], 4)
     page = copier(mirror).get_cells_for_shard(0, 0, 100)
     times = [cell.created_at for cell in page.cells if cell.created_at]
     assert times == sorted(times)
-    assert [cell.row_key for cell in page.cells] == [UUID(int=n) for n in (1, 4, 3, 2, 5)]
+    assert [cell.row_key for cell in page.cells] == [UUID(int=n) for n in (1, 3, 5, 4, 2)]
+    assert page.next_location == page.head == 7
 
 
 def test_a_hole_that_is_filled_meanwhile_is_no_place(mirror: Datastore) -> None:
@@ -199,37 +219,45 @@ def test_a_hole_that_is_filled_meanwhile_is_no_place(mirror: Datastore) -> None:
     other = Cell(uuid4(), "BASE", 1, "x")
 
     assert mends.put_beside(other, 2) is None
-    assert mends.put_beside(other, 4) is None  # above the head is no hole
+    assert mends.put_beside(other, 5) is None  # above the head is no hole
     assert copier(mirror).get_cell(*other.key) is None
 
 
-def test_what_a_group_would_miss_in_a_hole_comes_behind_the_head(mirror: Datastore) -> None:
-    """I7: a group that has passed the hole meets the cell, and one that waits at the hole goes on."""
+def test_whoever_has_passed_a_hole_meets_the_cell_behind_the_head(mirror: Datastore) -> None:
+    """I3, I7: a group, or a service that keeps a position of its own; and one that waits at the hole goes on."""
     cells = filled(mirror, 3)
-    mirror.clusters[holder(mirror)].primary.node.groups.begin("g", {0: 2}, Deadline(10))
+    passed = copier(mirror).get_cells_for_shard(0, 0, 100).position
     lose(mirror, cells[1])
 
     filled_in = mends_of(mirror).put_beside(cells[1], 2)
 
     assert filled_in is not None
     assert filled_in.cell.added_id == 4
+    assert [cell.key for cell in copier(mirror).get_cells_for_shard(0, passed, 100).cells] == [cells[1].key]
     assert [added_id for added_id, _key in log_of(mirror)] == [1, 3, 4]
     assert copier(mirror).put_cell(uuid4(), "BASE", 1, "next").added_id == 5
     assert {line.action for line in mends_of(mirror).lines()} == {Mended.PUT, Mended.CLOSE}
 
 
-def test_control_a_group_beyond_the_hole_would_never_meet_the_cell(
+def test_control_in_the_hole_whoever_has_passed_it_would_never_meet_the_cell(
     stores: Stores, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     mirror = opened("sqlite", stores)
     cells = filled(mirror, 3)
-    mirror.clusters[holder(mirror)].primary.node.groups.begin("g", {0: 2}, Deadline(10))
+    passed = copier(mirror).get_cells_for_shard(0, 0, 100).position
     lose(mirror, cells[1])
-    monkeypatch.setattr(sqlite_mending, "IS_PASSED", "SELECT 0 FROM shard_state WHERE shard = ? OR 0 = ? LIMIT 1")
+    insert = SQLiteMending._insert
+
+    def into_the_hole(self: SQLiteMending, connection: Any, shard: int, _added_id: int, cell: Any) -> None:
+        insert(self, connection, shard, 2, cell)
+
+    monkeypatch.setattr(SQLiteMending, "_insert", into_the_hole)
+    monkeypatch.setattr(SQLiteMending, "_close", lambda *_given: None)
 
     mends_of(mirror).put_beside(cells[1], 2)
 
-    assert cells[1].row_key not in [key for _id, key in log_of(mirror, 2)]
+    assert cells[1].row_key in [key for _id, key in log_of(mirror)]
+    assert copier(mirror).get_cells_for_shard(0, passed, 100).cells == []
 
 
 def test_a_hole_of_which_nobody_knows_anything_is_closed(mirror: Datastore) -> None:
@@ -241,6 +269,39 @@ def test_a_hole_of_which_nobody_knows_anything_is_closed(mirror: Datastore) -> N
 
     assert [added_id for added_id, _key in log_of(mirror)] == [1, 3, 4]
     assert mends.holes(0) == []
+
+
+def test_i3_repairs_and_writers_take_turns_at_the_counter_row(mirror: Datastore) -> None:
+    """Cells are lost, put back, mended and purged while others put: the log stays whole and its times never fall."""
+    cells, others = filled(mirror, 12), [Cell(uuid4(), "BASE", 1, n) for n in range(60)]
+    mends = mends_of(mirror)
+
+    def write() -> None:
+        for cell in others:
+            copier(mirror).put_cell(*cell.key, cell.body)
+
+    with ThreadPoolExecutor(1) as pool:
+        writing = pool.submit(write)
+        for first in range(0, 12, 3):
+            lost, torn, extra = cells[first : first + 3]
+            lose(mirror, lost)
+            (hole,) = mends.holes(0)
+            filled_in = mends.put_beside(lost, hole)
+            assert filled_in is not None
+            assert filled_in.cell.added_id > hole
+            spoil(mirror, torn, b"torn")
+            assert mends.mend(raw(mirror, torn), canonical_bytes(torn.body))
+            assert mends.purge(raw(mirror, extra))
+        writing.result()
+
+    page = copier(mirror).get_cells_for_shard(0, 0, 1000)
+    assert (page.next_location, page.head) == (76, 76)
+    assert len(page.cells) == 68
+    times = [cell.created_at for cell in page.cells if cell.created_at]
+    assert times == sorted(times)
+    assert {cell.key for cell in page.cells} == {cell.key for cell in [*cells, *others]} - {
+        cell.key for cell in cells[2::3]
+    }
 
 
 def test_a_store_that_became_the_authority_refuses(mirror: Datastore) -> None:
@@ -288,7 +349,7 @@ def test_control_without_a_look_at_the_bytes_somebody_elses_are_lost(
     (cell,) = filled(mirror, 1)
     seen = raw(mirror, cell)
     spoil(mirror, cell, b'{"n":9}')
-    monkeypatch.setattr(sqlite_mending.SQLiteMending, "_is_there", lambda *_arguments: True)
+    monkeypatch.setattr(SQLiteMending, "_is_there", lambda *_arguments: True)
 
     assert mends_of(mirror).mend(seen, b'{"n":2}')
     assert raw(mirror, cell).body == b'{"n":2}'

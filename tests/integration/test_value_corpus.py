@@ -6,7 +6,7 @@ As INSERT, UPDATE and DELETE: by services in hostile sessions, through the facad
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 from dataclasses import replace
 from functools import partial
 from uuid import UUID
@@ -23,11 +23,13 @@ from tests.corpus.writing import FacadeWriting, ReverseWriting, ServiceWriting, 
 from tripstore.backends.postgres.backend import PostgresBackend
 from tripstore.backends.postgres.capture.functions import Function
 from tripstore.backends.postgres.capture.plan import Made
+from tripstore.backends.postgres.cells.copying import PastReader
 from tripstore.backends.postgres.cells.row_writes import RowWrites
 from tripstore.backends.postgres.codec import values
 from tripstore.backends.postgres.errors import UnreadableRow, Unrepresentable
 from tripstore.backends.postgres.layout.check import check_layout
 from tripstore.backends.postgres.wire.connections import RENDERING, connected, rows
+from tripstore.handover.ports import Chunk
 from tripstore.local.postgres_programs import Flavour
 from tripstore.local.servers import LocalServers
 
@@ -323,3 +325,36 @@ def test_control_json_forms_of_values_lose_what_their_texts_keep(companies: Comp
             )
 
             assert found == [(True, True)]
+
+
+# ------------------------------------------------------------------------------------------------------------- copies
+
+
+@pytest.mark.parametrize("flavour", FLAVOURS)
+def test_i8_a_copy_of_the_past_has_the_same_bytes_and_refuses_the_same(companies: Companies, flavour: Flavour) -> None:
+    """All cases' rows at once: what is read field by field for many rows, and what is left to the careful reading."""
+    of = companies[flavour]
+    expected, refused = {}, {}
+    for case in (case for each, case in WITH_VALUES if each == flavour):
+        key, compose = of.new_row(), of.layout.columns[case.name].compose
+        session = ServiceWriting(case, of.sessions["kolkata"])
+        for n, row in enumerate(case.rows):
+            session.insert(key, n, row)
+            if row.body is None:
+                refused[key, case.name, compose(n, 0)] = row
+            else:
+                expected[key, case.name, compose(n, 0)] = row.body
+    keys = tuple({key for key, _name, _ref_key in (*expected, *refused)})
+
+    with closing(PastReader(of.url, of.layout)) as reader:
+        past = reader.read(Chunk(rows=len(keys), keys=keys))
+
+    found = {(UUID(bytes=key), name.decode(), ref_key): body for key, name, ref_key, body in past.cells}
+    assert {key: body for key, body in found.items() if key[1] not in ("BASE", "_LEGACY_ID")} == expected
+    told = {(each.row_key, each.column_name, each.ref_key): each for each in past.unreadable}
+    assert told.keys() == refused.keys()
+    for cell_key, row in refused.items():
+        assert told[cell_key].field == row.refused
+        assert row.because in told[cell_key].reason
+    assert len(refused) > 10
+    assert len(expected) > 200

@@ -13,11 +13,12 @@ from hypothesis import strategies as st
 
 from schemaless_core import Cell, Json, MemoryStore
 from tests.diffs import SHARDS, Outcome, diff, pair, put
+from tests.scale import scaled
 from validation.buckets import CellDigest, Place, PlainDigests, Sums
 from validation.compare import WHOLE
 from validation.differences import REF_KEY
 
-EACH = 1_000
+EACH = scaled(1_000, least=50)
 COLUMNS = ("BASE", "STATUS", "NOTES")
 
 #: How a difference is told: class, path, ref keys of source and target.

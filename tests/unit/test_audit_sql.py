@@ -27,6 +27,25 @@ def write(kind: str, table: str = "trips") -> tuple[str, str, str]:
     return kind, table, "w"
 
 
+@pytest.mark.parametrize(
+    ("text", "texts", "words"),
+    [
+        ("$€$ ' $€$ = a", [" ' "], ["a"]),
+        ("a€$x$ b $x$", [], ["a€$x$", "b"]),
+        ("$1$ 'x$1$'", ["x$1$"], []),
+        ("a\u00a0b", [], ["a\u00a0b"]),
+        ("$é1$;$é1$", [";"], []),
+    ],
+)
+def test_names_and_tags_are_made_of_what_postgres_takes_for_letters(
+    text: str, texts: list[str], words: list[str]
+) -> None:
+    found = list(tokens(text))
+
+    assert [token.value for token in found if token.type is Type.TEXT] == texts
+    assert [token.value for token in found if token.type is Type.WORD] == words
+
+
 READS: list[tuple[str, Expected]] = [
     ("SELECT id FROM trips", [read("select")]),
     ("select id from TRIPS t where t.id = %s", [read("select")]),

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection, Iterator
 from uuid import UUID, uuid4
 
 import pytest
 
-from schemaless_core import Cell, MemoryStore
+from schemaless_core import Cell, Json, MemoryStore
 from schemaless_core.cell import ColumnKey
 from tests.diffs import SHARDS, diff, judge, pair, put, walked
 from tests.factories import make_cell
-from validation.buckets import CellDigest, Left, Place, PlainDigests, Sums, differing, left_of, taken
+from validation.buckets import CellDigest, Left, Place, PlainDigests, Sums, cut, differing, left_of
 from validation.diff import CellDiff
 from validation.differences import REF_KEY, CellClass, NotCompared, from_document, from_finding
-from validation.portions import bounds_of, parts_of
+from validation.portions import Portion, bounds_of, parts_of
 from validation.recheck import TRIES
 
 
@@ -106,6 +107,43 @@ def test_an_empty_target_lacks_everything_in_steps_of_what_memory_holds() -> Non
     assert outcome.steps > 2
 
 
+def test_a_bucket_that_holds_everything_is_handed_over_in_portions() -> None:
+    """I11: killed between any two of them, the next worker looks again and counts the rest, each cell once."""
+    source, target = pair(shards=1)
+    put((make_cell() for _ in range(300)), source)
+    put((make_cell() for _ in range(100)), source, target)
+
+    def walk() -> CellDiff:
+        return CellDiff(PlainDigests(source), PlainDigests(target), judge(source, target), None, 1000, 7)
+
+    class Forgetful:
+        """Each step is another worker's."""
+
+        def step(self, bounds: Json, checkpoint: Json) -> Portion:
+            return walk().step(bounds, checkpoint)
+
+    for each in (walk(), Forgetful()):
+        outcome = walked(each, bounds_of(range(1)))
+        assert outcome.portions_max == 7
+        assert (outcome.counts["missing"], outcome.counts["equal"]) == (300, 100)
+        assert len({found.row_key for found in outcome.found}) == 300
+        assert outcome.steps >= 300 // 7
+
+
+def test_hashes_are_fetched_once_however_many_portions_there_are() -> None:
+    source, target = pair(shards=1)
+    put((make_cell() for _ in range(100)), source)
+    asked = []
+
+    class Counting(PlainDigests):
+        def digests(self, places: Collection[Place], columns: Collection[str] | None) -> Iterator[CellDigest]:
+            asked.append(places)
+            return super().digests(places, columns)
+
+    assert diff(source, target, ours=Counting(source), shards=1, suspects_per_step=3).counts["missing"] == 100
+    assert len(asked) == 1
+
+
 def test_a_step_that_is_repeated_says_the_same() -> None:
     source, target = pair()
     put((make_cell() for _ in range(40)), source)
@@ -162,7 +200,7 @@ def test_a_row_that_never_rests_was_not_compared() -> None:
     put([make_cell(key, ref_key=1)], source)
 
     class Restless(MemoryStore):
-        def using(self, **habits: object) -> Restless:  # type: ignore[override]  # the test's own
+        def using(self, **habits: object) -> Restless:
             return self
 
         def get_cells_latest(self, columns: object) -> list[Cell | None]:
@@ -212,9 +250,22 @@ def test_a_checkpoint_holds_a_few_numbers_for_a_shard() -> None:
 def test_a_step_takes_as_many_shards_as_there_is_room_for_but_one_at_least() -> None:
     left = [Left(1, 1, 500), Left(2, 1, 10), Left(3, 1, 10)]
 
-    assert taken(left, 100) == 1
-    assert taken(left, 515) == 2
-    assert taken(left, 1000) == 3
+    assert cut(left, 100) == (left[:1], left[1:])
+    assert cut(left, 515) == (left[:2], left[2:])
+    assert cut(left, 1000) == (left, [])
+
+
+def test_a_shard_that_is_too_large_is_taken_bucket_by_bucket() -> None:
+    left = [Left(1, 0b1111, 4_000), Left(2, 1, 10)]
+    seen, sizes = list[Place](), list[int]()
+
+    while left:
+        some, left = cut(left, 1_000)
+        seen += [place for each in some for place in each.places]
+        sizes.append(sum(each.cells for each in some))
+
+    assert seen == [Place(1, 0), Place(1, 1), Place(1, 2), Place(1, 3), Place(2, 0)]
+    assert sizes == [1_000, 1_000, 1_000, 1_000, 10]
 
 
 @pytest.mark.parametrize(("shards", "number"), [(7, 3), (4, 9), (1, 1), (4096, 16)])

@@ -11,6 +11,7 @@ import pytest
 from tripstore.cutover.facts import (
     CaptureFacts,
     Facts,
+    HandOverFacts,
     IndexFacts,
     JobFacts,
     MirrorFacts,
@@ -98,6 +99,9 @@ FORWARD: dict[str, list[dict[str, object]]] = {
         {"backfill": replace(JOB, ended_at=NOW - timedelta(hours=1))},
         {"diff": replace(JOB, is_partial=True)},
         {"diff": SILENT},
+        {"handed_over": HandOverFacts(4, NOW - timedelta(hours=1))},
+        {"handed_over": HandOverFacts(4, NOW - timedelta(hours=3)), "diff": replace(JOB, epoch=3)},
+        {"handed_over": SILENT},
     ],
     "mirror lag": [
         {"mirror": MirrorFacts(501, 0, 0.5)},
@@ -149,6 +153,15 @@ def test_one_gate_refuses_a_switch_and_says_what_to_do(name: str, changed: dict[
     assert refused.said
     assert refused.wanted
     assert refused.hint
+
+
+def test_a_diff_since_the_last_hand_over_will_do() -> None:
+    """By the row's epochs where the job noted one: they need no two servers' clocks."""
+    moved = HandOverFacts(4, NOW - timedelta(hours=3))
+
+    assert judged(replace(FINE, handed_over=moved)) == []
+    late = replace(moved, at=NOW - timedelta(hours=1))
+    assert judged(replace(FINE, handed_over=late, diff=replace(JOB, epoch=4))) == []
 
 
 def test_every_gate_of_a_switch_has_its_case() -> None:

@@ -4,8 +4,12 @@ from __future__ import annotations
 
 from uuid import UUID, uuid4
 
-from schemaless_core import Json
-from tripstore.copying.portions import KEYS_PER_PART, Portion, lists, ranges
+import pytest
+
+from schemaless_core import CellKey, Json
+from schemaless_core.errors import InvalidRequest
+from tripstore.copying import portions
+from tripstore.copying.portions import KEYS_PER_PART, Portion, Question, lists, ranges
 from tripstore.handover.ports import EVERYTHING, Chunk
 
 CUTS = [UUID(int=n << 120) for n in (30, 80, 200)]
@@ -62,12 +66,21 @@ def test_a_chunk_of_a_list_that_was_cut_short_is_through_up_to_there() -> None:
 
 
 def test_findings_are_answered_with_their_rows() -> None:
-    (bounds,) = lists(KEYS, {KEYS[0]: [4, 5], KEYS[6]: [9]})
+    (bounds,) = lists(KEYS, {KEYS[0]: [Question(4), Question(5)], KEYS[6]: [Question(9)]})
     portion = Portion.of(bounds, None)
 
-    assert portion.solved(tuple(KEYS[:3])) == (4, 5)
-    assert portion.solved(tuple(KEYS[3:])) == (9,)
-    assert Portion.of(ranges([])[0], None).solved(()) == ()
+    assert portion.solved(tuple(KEYS[:3]), ()) == (4, 5)
+    assert portion.solved(tuple(KEYS[3:]), ()) == (9,)
+    assert Portion.of(ranges([])[0], None).solved((), ()) == ()
+
+
+def test_a_conflict_is_answered_by_its_own_cell_alone() -> None:
+    cell = CellKey(KEYS[0], "BASE", 5)
+    (bounds,) = lists(KEYS, {KEYS[0]: [Question(4), Question(5, cell)]})
+    portion = Portion.of(bounds, None)
+
+    assert portion.solved(tuple(KEYS), [cell._replace(ref_key=8)]) == (4,)
+    assert portion.solved(tuple(KEYS), [cell]) == (4, 5)
 
 
 def test_long_lists_are_many_parts() -> None:
@@ -77,3 +90,13 @@ def test_long_lists_are_many_parts() -> None:
 
     assert [len(part) for part in parts] == [KEYS_PER_PART, KEYS_PER_PART, 1]
     assert [key for part in parts for key in part] == sorted(keys)
+
+
+def test_a_list_that_is_too_long_for_one_job_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its parts are made in one transaction."""
+    monkeypatch.setattr(portions, "KEYS_MAX", len(KEYS))
+    assert lists([*KEYS, KEYS[0]])
+
+    with pytest.raises(InvalidRequest, match="no more than 7") as raised:
+        lists([*KEYS, uuid4()])
+    assert raised.value.hint

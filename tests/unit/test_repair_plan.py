@@ -78,6 +78,16 @@ def test_i12_what_nobody_knows_is_left_to_a_person() -> None:
     assert plan(None, Held(3, TORN), FIXED, NOBODY_KNOWS) == (Action.PURGE, 3, None)
 
 
+@pytest.mark.parametrize("powers", [FIXED, FORGETFUL])
+def test_i12_a_purge_claims_no_more_than_is_known(powers: Powers) -> None:
+    """Whether the authority has the cell nobody knows; that its bytes serve nobody is certain."""
+    step = plan_older(CellKey(*COLUMN, 3), NOBODY_KNOWS, Held(3, TORN), powers)
+
+    assert step.action is Action.PURGE
+    assert NOBODY_KNOWS.why in step.why
+    assert "has no such cell" not in step.why
+
+
 def test_no_row_of_the_company_is_changed_in_place_or_deleted() -> None:
     assert plan(Held(3, A), Held(3, B), LEGACY)[0] is Action.LEAVE
     assert plan(None, Held(3, B), LEGACY)[0] is Action.LEAVE

@@ -9,6 +9,7 @@ import pytest
 
 from schemaless_core.errors import InvalidRequest
 from tripstore.cli.row_keys import read_row_keys
+from tripstore.copying import portions
 
 A, B, C = (UUID(int=number) for number in (1, 2, 3))
 
@@ -46,3 +47,14 @@ def test_what_is_no_row_key_is_named(tmp_path: Path, text: str, complaint: str) 
     with pytest.raises(InvalidRequest, match=complaint) as raised:
         read_row_keys(file)
     assert raised.value.hint
+
+
+def test_a_file_of_too_many_is_not_read_to_its_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(portions, "KEYS_MAX", 2)
+    file = tmp_path / "keys"
+    file.write_text(f"{A}\n{B}\n{B}\n")
+    assert read_row_keys(file) == [A, B]
+    file.write_text(f"{A}\n{B}\n{C}\nno key at all\n")
+
+    with pytest.raises(InvalidRequest, match="no more than 2"):
+        read_row_keys(file)

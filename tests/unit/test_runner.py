@@ -13,8 +13,8 @@ from typing import cast
 import pytest
 
 from backfill.chunks import ChunkSize
-from backfill.errors import CannotCopy, MustWait
-from backfill.runner import Ending, GaveUp, Runner, RunnerSettings
+from backfill.errors import CannotCopy, GaveUp, MustWait
+from backfill.runner import Ending, Runner, RunnerSettings
 from backfill.source import Copied, Spec
 from backfill.throttle import Pause, Throttle
 from schemaless_core import ControlUnavailable
@@ -116,6 +116,13 @@ def test_what_cannot_be_copied_is_a_finding_and_the_rest_goes_on(jobs: Jobs) -> 
 
     assert counts(jobs, job) == {"rows": ROWS, "equal": ROWS - 2, "quarantined": 2}
     assert [each.body for each in jobs.findings(job.id)] == [{"number": 3}, {"number": 50}]
+
+
+def test_a_finding_that_stands_for_many_rows_counts_as_many() -> None:
+    one, many = Finding("unreadable", None), Finding("unreadable", None, body={"rows": 1_134})
+    conflict = Finding("conflict", None)
+
+    assert Copied(0, 0, None, True, conflicts=1, quarantined=(one, many, conflict)).set_aside == 1_135
 
 
 def test_a_chunk_that_does_not_get_through_is_copied_again_and_counts_once(jobs: Jobs) -> None:

@@ -35,6 +35,20 @@ def test_a_rate_is_kept_over_time() -> None:
     assert copied_in(100, RateLimit(50, clock=clock), clock, chunk=0.1, rows=20) == pytest.approx(5_000, rel=0.02)
 
 
+def test_a_rate_is_shared_by_all_who_are_at_work_now() -> None:
+    """They come and go; while nobody can say how many, it is as it was."""
+    clock, at_work = FakeClock(), [1.0]
+    limit = RateLimit(60, workers=lambda: at_work[0] if at_work else 1 / 0, clock=clock)
+
+    assert copied_in(100, limit, clock, chunk=0.1, rows=6) == pytest.approx(6_000, rel=0.05)
+    at_work[:] = [3.0]
+    assert copied_in(100, limit, clock, chunk=0.1, rows=6) == pytest.approx(2_000, rel=0.08)
+    at_work.clear()
+    assert copied_in(100, limit, clock, chunk=0.1, rows=6) == pytest.approx(2_000, rel=0.05)
+    at_work[:] = [0.0]  # its own part was taken from it
+    assert copied_in(100, limit, clock, chunk=0.1, rows=6) == pytest.approx(6_000, rel=0.08)
+
+
 def test_a_worker_that_was_slow_does_not_make_up_for_it() -> None:
     clock = FakeClock()
     limit = RateLimit(50, clock=clock)

@@ -35,16 +35,19 @@ class Token:
     inner: int = 0  #: Of a text: where its content begins.
 
 
+#: What may begin a name or the tag of a dollar quote: for Postgres every byte from 128 on is a letter.
+_LETTER = rf"A-Za-z_\u0080-{chr(ord(HOLE) - 1)}{chr(ord(HOLE) + 1)}-\U0010ffff"
+
 _PATTERN = re.compile(
     rf"""
-    (?P<space>\s+)
-    | (?P<comment>--[^\n]*)
+    (?P<space>[ \t\n\r\f\v]+)
+    | (?P<comment>--[^\n\r]*)
     | (?P<block>/\*)
     | (?P<escaped>[eE]'(?:[^'\\]|\\.|'')*')
     | (?P<text>(?:[bBxXnN]|[uU]&)?'(?:[^']|'')*')
-    | (?P<dollar>\$(?:[^\W\d]\w*)?\$)
+    | (?P<dollar>\$(?:[{_LETTER}][{_LETTER}\d]*)?\$)
     | (?P<quoted>(?:[uU]&)?"(?:[^"]|"")+"|`[^`]+`)
-    | (?P<word>[^\W\d{HOLE}][\w${HOLE}]*|{HOLE}+[\w${HOLE}]*)
+    | (?P<word>[{_LETTER}][{_LETTER}\d${HOLE}]*|{HOLE}+[{_LETTER}\d${HOLE}]*)
     | (?P<placeholder>%\(\w+\)s|%s|(?<!:):[^\W\d]\w*|\$\d+|\?)
     | (?P<number>\d[\w.]*)
     | (?P<other>::|.)

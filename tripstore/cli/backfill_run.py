@@ -31,7 +31,6 @@ class CopyWork:
 
     settings: Settings
     job: Job
-    processes: int
 
     def __call__(self, seat: Seat) -> None:
         if multiprocessing.parent_process() is None:
@@ -48,17 +47,16 @@ class CopyWork:
 
     def _copy(self, seat: Seat) -> None:
         with self.settings.connect() as store:
-            runner = Backfill(store.facade).runner(self.job, seat.name, processes=self.processes)
+            runner = Backfill(store.facade).runner(self.job, seat.name)
             seat.at_end(runner.stop)
             runner.run()
 
 
 def copy(settings: Settings, jobs: Jobs, job: Job, processes: int, *, as_json: bool) -> Exit:
     """Copy in the foreground, and say what came of it."""
-    click.echo(
-        f"{job.id} begins; Ctrl-C ends it after the chunks at hand, `tripstore backfill resume` goes on.", err=True
-    )
-    fleet = Fleet(CopyWork(settings, job, processes), processes, is_finite=True)
+    said = "Ctrl-C ends it after the chunks at hand, `tripstore backfill resume` goes on"
+    click.echo(f"{job.id}: {said}.", err=True)
+    fleet = Fleet(CopyWork(settings, job), processes, is_finite=True)
     with telling(lambda: progress_document(jobs.progress(job.id))):
         fleet.run()
     seen = progress_document(jobs.progress(job.id))

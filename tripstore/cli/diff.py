@@ -16,6 +16,7 @@ from tripstore.cli.diff_documents import (
     diff_screen,
     difference_document,
     differences_screen,
+    ignored_line,
     recheck_document,
 )
 from tripstore.cli.diff_run import compare
@@ -30,6 +31,7 @@ from tripstore.diffing.diffing import Diffing, order_of
 from tripstore.diffing.order import DECODED, SAMPLE, Order
 from tripstore.handover.authority import Backend
 from validation.diff_runner import KIND
+from validation.differences import EXPLAINED
 from validation.keylist import read_key_list, write_key_list
 
 PROCESSES_MAX = 256
@@ -133,7 +135,7 @@ def start(
       tripstore diff start --from schemaless --to postgres --columns BASE
     """
     if detach and keys is not None:
-        raise click.UsageError("--keys writes a file of this machine; with --detach another may do the work.")
+        raise _no_keys_elsewhere()
     order = Order(
         source=source,
         target=target,
@@ -179,7 +181,10 @@ def resume(settings: Settings, job: str, why: str, processes: int | None, detach
     with both(settings) as stores:
         diffing = Diffing(stores.facade)
         found = diffing.jobs.find(KIND, job)
+        if detach and order_of(found).keys is not None:
+            raise _no_keys_elsewhere()
         if found.ended_at is None:
+            diffing.check_key_list(found)
             found = diffing.jobs.resume(KIND, job, why, is_detached=True if detach else None)
             if detach:
                 return _detached(diffing, found, as_json=as_json)
@@ -229,15 +234,18 @@ def show_differences(
         jobs = Diffing(stores.facade).jobs
         found = jobs.find(KIND, job).id
         listed = jobs.findings(found, kinds=kinds or None, limit=limit + 1, open_only=not is_all)
+        ignored = jobs.progress(found).counts.get(EXPLAINED, 0)
     differences = [difference_document(each) for each in listed[:limit]]
     if as_json:
-        print_document(DifferencesDocument(found, differences, len(listed) <= limit))
+        print_document(DifferencesDocument(found, differences, len(listed) <= limit, ignored))
     elif differences:
         show(differences_screen(differences))
         if len(listed) > limit:
             click.echo(f"These are the first {limit}; --limit shows more.", err=True)
     else:
         click.echo(f"{found} has no open finding.")
+    if ignored and not as_json:
+        click.echo(f"{ignored_line(ignored)}.", err=True)
     return Exit.FAILED if any(each.is_open for each in differences) else Exit.FINE
 
 
@@ -276,6 +284,8 @@ def recheck(settings: Settings, job: str, keys: Path | None, as_json: bool) -> E
             f"{document.looked_at:,} looked at: {document.solved:,} are equal by now, {document.remaining:,} differ,"
             f" {document.not_compared:,} not compared."
         )
+        if document.deletions_ignored:
+            click.echo(f"{ignored_line(document.deletions_ignored)}.", err=True)
     if document.remaining:
         return Exit.FAILED
     return Exit.NOT_VERIFIED if document.not_compared else Exit.FINE
@@ -321,6 +331,10 @@ def list_diffs(settings: Settings, as_json: bool) -> None:
         show(jobs_screen(listed))
     else:
         click.echo("There was no diff yet; `tripstore diff start` begins one.")
+
+
+def _no_keys_elsewhere() -> click.UsageError:
+    return click.UsageError("--keys writes a file of this machine; with --detach another may do the work.")
 
 
 def _seen(diffing: Diffing, job: str) -> DiffDocument:

@@ -16,7 +16,7 @@ from tripstore.cli.job_documents import ProgressDocument
 from tripstore.cli.job_screens import progress_line
 from tripstore.cli.tables import table
 from tripstore.diffing.rechecking import Rechecked
-from validation.differences import Difference, from_finding
+from validation.differences import EXPLAINED, Difference, from_finding
 
 
 class ComparedDocument(msgspec.Struct, frozen=True):
@@ -39,6 +39,8 @@ class IndexesDocument(msgspec.Struct, frozen=True):
     answers: int
     answers_differ: int
     not_compared: int
+    #: Answers that differ by rows alone that Schemaless keeps rightly.
+    deletions_ignored: int
 
 
 class DiffDocument(msgspec.Struct, frozen=True):
@@ -52,6 +54,8 @@ class DiffDocument(msgspec.Struct, frozen=True):
     in_flight: int
     #: Versions below the latest.
     older: ComparedDocument
+    #: Latest cells that Schemaless keeps rightly: the layout ignores that their rows were deleted.
+    deletions_ignored: int
     #: Rows that went through the independent decoder; `not_compared` were not in Schemaless.
     decoder: ComparedDocument
     indexes: IndexesDocument
@@ -60,6 +64,7 @@ class DiffDocument(msgspec.Struct, frozen=True):
     solved: int
     #: Findings beyond those that a job keeps; they are counted, and stand in the key list.
     left_out: int
+    #: Whether everything was compared, and nothing differs that should not.
     is_equal: bool
 
     @property
@@ -89,11 +94,12 @@ class DifferenceDocument(msgspec.Struct, frozen=True):
 
 
 class DifferencesDocument(msgspec.Struct, frozen=True):
-    """The JSON document of `show`."""
+    """The JSON document of `show`. Cells whose deletions were ignored are counted, not listed."""
 
     job: str
     differences: list[DifferenceDocument]
     is_complete: bool
+    deletions_ignored: int
 
 
 class RecheckDocument(msgspec.Struct, frozen=True):
@@ -103,6 +109,7 @@ class RecheckDocument(msgspec.Struct, frozen=True):
     solved: int
     remaining: int
     not_compared: int
+    deletions_ignored: int
 
 
 def diff_document(progress: ProgressDocument) -> DiffDocument:
@@ -116,11 +123,21 @@ def diff_document(progress: ProgressDocument) -> DiffDocument:
         cells,
         counts.get("in_flight", 0),
         _compared(counts, "older_"),
+        counts.get(EXPLAINED, 0),
         msgspec.structs.replace(_compared(counts, "decoder_"), not_compared=counts.get("decoder_skipped", 0)),
         IndexesDocument(
             *(
                 counts.get(f"index_{name}", 0)
-                for name in ("entries", "missing", "stale", "different", "answers", "answers_differ", "not_compared")
+                for name in (
+                    "entries",
+                    "missing",
+                    "stale",
+                    "different",
+                    "answers",
+                    "answers_differ",
+                    "not_compared",
+                    EXPLAINED,
+                )
             )
         ),
         counts.get("open", 0),
@@ -156,7 +173,11 @@ def difference_document(found: StoredFinding) -> DifferenceDocument:
 
 
 def recheck_document(done: Rechecked) -> RecheckDocument:
-    return RecheckDocument(done.looked_at, done.solved, len(done.remaining), done.not_compared)
+    return RecheckDocument(done.looked_at, done.solved, len(done.remaining), done.not_compared, done.explained)
+
+
+def ignored_line(count: int) -> str:
+    return f"{count:,} cells stay in Schemaless though their rows were deleted: the layout ignores that"
 
 
 def diff_screen(seen: DiffDocument) -> Iterator[RenderableType]:
@@ -180,6 +201,8 @@ def diff_screen(seen: DiffDocument) -> Iterator[RenderableType]:
         )
     if seen.in_flight:
         yield Text(f"{seen.in_flight:,} cells were on their way at first, and are equal", style="dim")
+    if seen.deletions_ignored:
+        yield Text(ignored_line(seen.deletions_ignored), style="dim")
     yield from _verdict(seen)
     yield from (Text(advice, style="bold red") for advice in seen.progress.advice)
 
@@ -213,7 +236,8 @@ def _verdict(seen: DiffDocument) -> Iterator[RenderableType]:
     if not seen.progress.is_done:
         yield Text(f"not done: `tripstore diff resume {job}` goes on where it was", style="yellow")
     elif seen.is_equal:
-        yield Text("equal", style="bold green")
+        but = ", but for those" if seen.deletions_ignored else ""
+        yield Text(f"equal{but}", style="bold green")
 
 
 def _row(name: str, each: ComparedDocument) -> tuple[str | Text, ...]:

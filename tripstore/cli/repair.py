@@ -77,9 +77,9 @@ def repair(
     """Make the mirror equal to the authority again, cell by cell, and look at each once more.
 
     What the authority has with a version is lifted above the mirror's highest and carried anew; what is missing is put,
-    into a hole of the shard's log if there is one; only bytes that are corrupt or extra are changed where they stand,
-    with a line in the audit table of their server. Exit code 1 when cells are left to a person, 3 when some never
-    rested. --dry-run: 1 when there is something to repair.
+    and closes a hole of the shard's log if there is one; only bytes that are corrupt or extra are changed where they
+    stand, with a line in the audit table of their server. Exit code 1 when cells are left to a person, 3 when some
+    never rested. --dry-run: 1 when there is something to repair.
 
     \b
     Example:

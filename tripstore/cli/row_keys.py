@@ -11,6 +11,7 @@ import msgspec
 
 from schemaless_core.control.jobs import Jobs
 from schemaless_core.errors import InvalidRequest, shown
+from tripstore.copying.portions import check_number
 
 FINDINGS_PER_PAGE = 1_000
 #: What a diff counts when it keeps no more findings.
@@ -24,6 +25,7 @@ def read_row_keys(path: Path) -> list[UUID]:
         for number, line in enumerate(lines, 1):
             for key in _row_keys(line.strip(), f"Line {number} of {path}"):
                 keys[key] = None
+            check_number(len(keys))
     if not keys:
         raise InvalidRequest(f"{path} names no row key.", hint="Write one UUID per line.")
     return list(keys)

@@ -18,7 +18,7 @@ from schemaless_core.errors import InvalidRequest
 from tripstore.backends.postgres.handover.queue import Queue
 from tripstore.config import BackfillConfig
 from tripstore.copying.limits import throttles
-from tripstore.copying.portions import lists
+from tripstore.copying.portions import Question, lists
 from tripstore.copying.postgres import PostgresCopying
 from tripstore.copying.standing import Standing
 from tripstore.facade.facade import Facade
@@ -42,7 +42,7 @@ class Wanted(msgspec.Struct, frozen=True, omit_defaults=True):
     rate: int | None = None
     postgres_load_max: float | None = None
     verify: float | None = None
-    #: Of the command that began it; they share the rate.
+    #: Of the command that began it.
     processes: int | None = None
 
     @property
@@ -104,17 +104,17 @@ class Backfill:
         if not findings:
             raise InvalidRequest(f"Nothing of {job.id} is in quarantine.", hint="`tripstore backfill list` shows all.")
         base = self.plan(msgspec.structs.replace(wanted, retry_of=job.id), findings)
-        return _of_lists(base.spec, lists(findings, findings))
+        questions = {row_key: list(map(Question.of, found)) for row_key, found in findings.items()}
+        return _of_lists(base.spec, lists(findings, questions))
 
     def runner(
         self,
         job: Job,
         worker: str,
         *,
-        processes: int | None = None,
         is_patient: bool = False,
     ) -> Runner:
-        """Serves a job in this thread, as one of so many processes. A patient one never gives up."""
+        """Serves a job in this thread. A patient one never gives up."""
         wanted = msgspec.convert(job.spec, Wanted)
         limits = self._limits(wanted)
         settings = RunnerSettings(
@@ -129,7 +129,7 @@ class Backfill:
             job,
             worker,
             chunks=chunks,
-            throttle=self._throttle(limits, processes or wanted.processes or 1),
+            throttle=self._throttle(limits, job),
             settings=settings,
         )
 
@@ -143,8 +143,12 @@ class Backfill:
         said = {name: getattr(wanted, name) for name in ("rate", "postgres_load_max", "verify")}
         return replace(self._config, **{name: value for name, value in said.items() if value is not None})
 
-    def _throttle(self, limits: BackfillConfig, processes: int) -> Throttle:
-        return throttles(limits, self._duo.legacy_mirror.database, Queue(self._layout), self._store, processes)
+    def _throttle(self, limits: BackfillConfig, job: Job) -> Throttle:
+        def workers() -> float:
+            """Who holds a part: whatever started them, dead ones no longer than their leases."""
+            return self.jobs.progress(job.id).parts_claimed
+
+        return throttles(limits, self._duo.legacy_mirror.database, Queue(self._layout), self._store, workers)
 
 
 def _of_lists(spec: dict[str, Json], parts: list[Json]) -> Plan:

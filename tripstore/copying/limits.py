@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from backfill.throttle import LoadLimit, RateLimit, SignalLimit, Throttle, Throttles
+from backfill.throttle import LoadLimit, Probe, RateLimit, SignalLimit, Throttle, Throttles
 from schemaless_core.clusters import Cluster
 from schemaless_core.datastore import Datastore
 from schemaless_core.deadline import Deadline
@@ -23,12 +23,12 @@ AND datname = pg_catalog.current_database()"""
 
 
 def throttles(
-    limits: BackfillConfig, database: LegacyDatabase, queue: Queue, store: Datastore, processes: int
+    limits: BackfillConfig, database: LegacyDatabase, queue: Queue, store: Datastore, workers: Probe
 ) -> Throttle:
-    """The limits of a configuration, for one of so many processes."""
+    """The limits of a configuration, for one of so many workers as are at the same job."""
     found: list[Throttle] = []
     if limits.rate:
-        found.append(RateLimit(limits.rate / processes))
+        found.append(RateLimit(limits.rate, workers=workers))
     if limits.postgres_load_max:
         found.append(LoadLimit(limits.postgres_load_max, lambda: at_work(database)))
     if limits.mirror_lag_seconds_max:

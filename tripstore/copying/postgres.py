@@ -16,8 +16,10 @@ from schemaless_core.encoded import EncodedCell
 from schemaless_core.errors import CellConflict, InvalidCell, SchemalessError
 from schemaless_core.failpoints import reach
 from tripstore.backends.postgres.cells.past_plan import check_selection, cuts, estimate
+from tripstore.backends.postgres.errors import LegacyUnavailable
 from tripstore.backends.postgres.layout.layout import Layout
 from tripstore.backends.postgres.wire.database import LegacyDatabase
+from tripstore.backends.postgres.wire.translation import Again
 from tripstore.backends.postgres.wire.wire import LegacyConnection
 from tripstore.copying.portions import Portion, ranges
 from tripstore.copying.standing import Standing
@@ -29,7 +31,7 @@ from tripstore.handover.steps import Step, run
 T = TypeVar("T")
 
 #: A sample of a table, or what the planner makes of a predicate.
-PLAN_SECONDS = 60.0
+PLAN_SECONDS, PLAN_TIMEOUT = 60.0, "60s"
 
 
 class PostgresCopying:
@@ -93,14 +95,24 @@ class PostgresCopying:
             is_end=portion.is_last(through, past.after),
             conflicts=len(conflicts),
             quarantined=(*map(_unreadable, past.unreadable), *refused, *verified.findings),
-            solved=portion.solved(through),
+            # Each of these is there and equal, or is set aside anew.
+            solved=portion.solved(through, set(map(key_of, past.cells)) if portion.questions else ()),
             verified=verified.cells,
             read_seconds=read_seconds,
             write_seconds=write_seconds,
         )
 
     def _ask(self, verb: Callable[[LegacyConnection], T]) -> T:
-        return self._database.run(verb, Deadline(PLAN_SECONDS))
+        """On a connection of its own that only reads and is closed then: nobody else meets what a predicate left."""
+        settings = {"default_transaction_read_only": "on", "row_security": "off"}
+        connection = self._database.connect_apart("tripstore backfill", **settings, statement_timeout=PLAN_TIMEOUT)
+        connection.deadline = Deadline(PLAN_SECONDS)
+        try:
+            return verb(connection)
+        except Again as lost:
+            raise LegacyUnavailable(f"Postgres ended the reading ({lost}).", hint="Repeat the command.") from lost
+        finally:
+            self._database.part_with(connection)
 
 
 class _Timing:
@@ -148,5 +160,5 @@ def _unreadable(found: Unreadable) -> Finding:
         found.row_key,
         found.column_name,
         found.ref_key,
-        {"reason": found.reason, "field": found.field},
+        {"reason": found.reason, "field": found.field} | ({} if found.rows == 1 else {"rows": found.rows}),
     )

@@ -22,8 +22,14 @@ def backfill(facts: Facts, settings: CutoverSettings) -> Iterator[GateVerdict]:
 
 
 def diff(facts: Facts, settings: CutoverSettings) -> Iterator[GateVerdict]:
-    """Both stores were walked and found equal."""
-    wanted = f"complete, after the backfill, within {settings.evidence_hours} hours, nothing different or not compared"
+    """Both stores were walked and found equal, since authority moved last."""
+    wanted = (
+        f"complete, after the backfill and the last hand-over, within {settings.evidence_hours} hours,"
+        " nothing different or not compared"
+    )
+    if isinstance(facts.handed_over, Unknown):
+        yield unknown("diff", facts.handed_over, wanted)
+        return
     yield _job("diff", facts.diff, wanted, facts, settings)
 
 
@@ -76,7 +82,10 @@ def _job_trouble(name: str, found: JobFacts, facts: Facts, settings: CutoverSett
         return f"{found.open:,} open, {found.not_compared:,} not compared"
     if name == "diff" and found.begun_at < facts.at - timedelta(hours=settings.evidence_hours):
         return f"from {moment(found.begun_at)}"
-    return _trouble_of_capture(found, facts) or (_trouble_of_backfill(found, facts) if name == "diff" else "")
+    troubles = [_trouble_of_capture]
+    if name == "diff":
+        troubles += [_trouble_of_backfill, _trouble_of_hand_over]
+    return next((said for trouble in troubles if (said := trouble(found, facts))), "")
 
 
 def _trouble_of_capture(found: JobFacts, facts: Facts) -> str:
@@ -97,6 +106,16 @@ def _trouble_of_backfill(found: JobFacts, facts: Facts) -> str:
     copied_at = backfill.ended_at or backfill.begun_at
     said = f"from {moment(found.begun_at)}, before the backfill ended at {moment(copied_at)}"
     return said if found.begun_at < copied_at else ""
+
+
+def _trouble_of_hand_over(found: JobFacts, facts: Facts) -> str:
+    """Whether it began before authority moved: since then other code has carried every change."""
+    moved = facts.handed_over
+    if moved is None or isinstance(moved, Unknown):
+        return ""
+    is_after = found.begun_at >= moved.at if found.epoch is None else found.epoch >= moved.epoch
+    said = f"from {moment(found.begun_at)}, before the hand-over at {moment(moved.at)}"
+    return "" if is_after else said
 
 
 def _index(index: IndexFacts, wanted: str, facts: Facts, settings: CutoverSettings) -> GateVerdict:

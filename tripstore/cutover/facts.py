@@ -40,6 +40,16 @@ class JobFacts:
     #: When the capture began that it relied on. None: nobody noted it.
     capture_since: datetime | None = None
     is_partial: bool = False
+    #: Of the authority row when it began. None: nobody noted it.
+    epoch: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class HandOverFacts:
+    """The last change of the authority; one that was undone is none."""
+
+    epoch: int
+    at: datetime
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,3 +146,5 @@ class Facts:
     writers: tuple[WriterFacts, ...] | Unknown
     #: Changes that who writes the tables himself made since the legacy store is not the authority any more.
     direct_changes: int | Unknown = 0
+    #: None: the legacy store was the authority ever since.
+    handed_over: HandOverFacts | None | Unknown = None

@@ -21,6 +21,7 @@ class JobNote(NamedTuple):
     open: int
     not_compared: int
     capture_since: datetime | None
+    epoch: int | None
 
     @property
     def is_whole(self) -> bool:
@@ -42,6 +43,7 @@ def job_facts(bodies: Sequence[Mapping[str, Json]]) -> JobFacts | None:
         found.ended_at,
         found.capture_since,
         found.is_partial,
+        found.epoch,
     )
 
 
@@ -60,6 +62,7 @@ def _note(body: Mapping[str, Json]) -> JobNote:
         int(str(body["open"])),
         int(str(body["not_compared"])),
         _moment(body.get("capture_since")),
+        None if body.get("epoch") is None else int(str(body["epoch"])),
     )
 
 

@@ -30,6 +30,7 @@ from tripstore.config import LegacyConfig
 from tripstore.cutover.facts import (
     CaptureFacts,
     Facts,
+    HandOverFacts,
     IndexFacts,
     JobFacts,
     MirrorFacts,
@@ -77,6 +78,11 @@ _DECIDED = """\
 SELECT epoch, since FROM tripstore.authority_history
 WHERE epoch > (SELECT max(epoch) FROM tripstore.authority_history WHERE backend = 'postgres') ORDER BY epoch LIMIT 1"""
 _DIRECT = "SELECT count(*) FROM tripstore.log WHERE at >= %s AND epoch >= %s AND origin IS NULL"
+# Every change of the row is in it, those that were undone, too: what counts is that the backend is another.
+_HANDED_OVER = """\
+SELECT epoch, since FROM (
+    SELECT epoch, since, backend, lag(backend) OVER (ORDER BY epoch) AS was FROM tripstore.authority_history
+) AS changed WHERE backend <> was ORDER BY epoch DESC LIMIT 1"""
 
 
 class Looker:
@@ -102,7 +108,7 @@ class Looker:
 
     def facts(self) -> Facts:
         """Everything, as it is now."""
-        with ThreadPoolExecutor(11, thread_name_prefix="look") as pool:
+        with ThreadPoolExecutor(12, thread_name_prefix="look") as pool:
             begin = _Beginning(pool)
             authority = begin(self._control.authority)
             flags = begin(self._flags.find)
@@ -110,6 +116,7 @@ class Looker:
             mirror = begin(self._mirror)
             writers = begin(self._writers)
             direct_changes = begin(self._direct_changes)
+            handed_over = begin(self._handed_over)
             reverse = begin(self._reverse)
             indexes = begin(self._indexes)
             operations = begin(self._operations)
@@ -132,6 +139,7 @@ class Looker:
             servers=(self._postgres(found), *_all(servers.result())),
             writers=writers.result(),
             direct_changes=direct_changes.result(),
+            handed_over=handed_over.result(),
         )
 
     def capture(self) -> CaptureFacts:
@@ -161,6 +169,10 @@ class Looker:
             return 0  # Postgres is the authority
 
         return self._legacy.database.run(count, Deadline(LOG_SECONDS))
+
+    def _handed_over(self) -> HandOverFacts | None:
+        rows = self._legacy.database.run(lambda found: found.rows(_HANDED_OVER), Deadline(LOOK_SECONDS))
+        return HandOverFacts(*rows[0]) if rows else None
 
     def _reverse(self) -> ReverseFacts | None:
         triggers = self._store.triggers

@@ -24,9 +24,7 @@ KEPT_FOLDER = Path("tripstore-playground")
     show_default=True,
     help="auto: MariaDB when it is on this machine, else SQLite.",
 )
-@click.option(
-    "--mysql", "urls", multiple=True, metavar="URL", help="Your own servers, a cluster each; repeatable. They keep it."
-)
+@click.option("--mysql", "urls", multiple=True, metavar="URL", help="Your own servers, a cluster each; repeatable.")
 @click.option("--keep", is_flag=True, help="Leave everything behind to play with; on SQLite, unless --mysql is given.")
 @click.option(
     "--folder",

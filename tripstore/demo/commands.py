@@ -7,7 +7,6 @@ import shlex
 import subprocess
 import sys
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -51,11 +50,6 @@ class Commands:
             words = done.stderr.strip().splitlines()
             raise TripstoreError(f"`{line}` ended with {done.returncode}: {words[-1] if words else 'not a word'}.")
         return Ran(done.returncode, msgspec.json.decode(done.stdout or "null"))
-
-    def run_all(self, lines: Sequence[str]) -> list[Ran]:
-        """Run some at the same time."""
-        with ThreadPoolExecutor(len(lines)) as executor:
-            return list(executor.map(self.run, lines))
 
     def start(self, line: str) -> subprocess.Popen[bytes]:
         """Start one and leave it running; nobody hears what it says."""

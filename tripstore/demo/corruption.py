@@ -9,6 +9,7 @@ from pathlib import Path
 from uuid import UUID
 
 import pymysql
+import pymysql.cursors
 
 from schemaless_core.datastore import Datastore
 from schemaless_core.sharding import shard_of
@@ -30,6 +31,13 @@ def corrupt(store: Datastore, changed: Sequence[UUID], lost: Sequence[UUID]) -> 
         _run(store, row_key, is_lost=True)
 
 
+def connect_to(server: NodeUrl) -> pymysql.Connection[pymysql.cursors.Cursor]:
+    """A connection to a MySQL or MariaDB server as an operator has it."""
+    return pymysql.connect(
+        host=server.host, port=server.port, user=server.user, password=server.password, autocommit=True
+    )
+
+
 def _run(store: Datastore, row_key: UUID, *, is_lost: bool) -> None:
     config = store.config
     shard = shard_of(row_key, config.shards)
@@ -43,12 +51,7 @@ def _run(store: Datastore, row_key: UUID, *, is_lost: bool) -> None:
                 file.execute(_SQLITE_CHANGE, (FOREIGN, shard, *key))
         return
     database = f"{config.datastore}_{shard:04d}"
-    with (
-        closing(
-            pymysql.connect(host=url.host, port=url.port, user=url.user, password=url.password, autocommit=True)
-        ) as connection,
-        connection.cursor() as cursor,
-    ):
+    with closing(connect_to(url)) as connection, connection.cursor() as cursor:
         if is_lost:
             cursor.execute(_MYSQL_LOSE.format(database=database), key)
         else:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -16,6 +16,8 @@ from uuid import uuid4
 
 import msgspec
 
+from schemaless_core.urls import parse_node_url
+from tripstore.demo.corruption import connect_to
 from tripstore.demo.legacy import INDEXES, LAYOUT
 from tripstore.errors import TripstoreError
 from tripstore.example import ExampleCluster, ExampleLegacy, render, write_private
@@ -105,6 +107,9 @@ def playground(wanted: Wanted, folder: Path) -> Iterator[Playground]:
         datastore = f"demo_{uuid4().hex[:8]}" if wanted.urls else "trips"
         made = Playground(wanted.engine, config, postgres, tuple(servers))
         _write(made, datastore, _clusters(wanted, servers))
+        if not wanted.is_kept:
+            for url in wanted.urls:
+                opened.callback(drop, url, datastore)
         yield made
 
 
@@ -114,6 +119,15 @@ def _kept_postgres(opened: ExitStack, folder: Path) -> str:
     state, _is_new = held.up(DevOptions(engine="sqlite", clusters=0, postgres=True))
     opened.push(lambda kind, _error, _trace: held.down() and False if kind is not None else False)
     return next(server.url for server in state.servers if server.role == "postgres")
+
+
+def drop(url: str, datastore: str) -> None:
+    """Remove what the demo made on somebody's own server."""
+    with closing(connect_to(parse_node_url("--mysql", url))) as connection, connection.cursor() as cursor:
+        cursor.execute("SHOW DATABASES")
+        for (name,) in cursor.fetchall():
+            if name.startswith(f"{datastore}_"):
+                cursor.execute(f"DROP DATABASE `{name}`")
 
 
 def _clusters(wanted: Wanted, servers: Sequence[Cluster]) -> dict[str, ExampleCluster]:

@@ -65,7 +65,8 @@ def _expression(field: Field) -> str:
     column = f"r.{quoted(field.column)}"
     if field.lookup is not None:
         table, key, value = field.lookup.table.sql, quoted(field.lookup.key), quoted(field.lookup.value)
-        return f"(SELECT l.{value}::text FROM {table} AS l WHERE l.{key} = {column})"
+        found = f"(SELECT l.{value}::text FROM {table} AS l WHERE l.{key} = {column})"
+        return f"CASE WHEN {column} IS NOT NULL THEN COALESCE({found}, '?') END"
     match field.kind:
         case FieldType.DATETIME:
             shown = f"""pg_catalog.to_char({column}::timestamp, 'YYYY-MM-DD"T"HH24:MI:SS.US"Z"')"""
@@ -82,9 +83,9 @@ def _expression(field: Field) -> str:
 
 def _is_same(field: Field, value: str | None, held: Any) -> bool:
     if value is None:
-        if field.lookup is not None and held is not _MISSING and held is not None:
-            raise Undecided  # a row that was deleted since
         return held is None if field.keeps_null else held is _MISSING
+    if value == "?" and field.lookup is not None:
+        raise Undecided  # a row that was deleted since
     if held is _MISSING:
         return False
     if field.kind is FieldType.ARRAY:

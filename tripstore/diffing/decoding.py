@@ -85,7 +85,7 @@ class DecoderDiff:
 
     def _rows(self, column: MappedColumn) -> Sequence[tuple[Any, ...]]:
         table = column.table.sql
-        with connected(self._database.url, "diff", statement_timeout="60000") as connection:
+        with connected(self._database.url, "diff", statement_timeout="60000", row_security="off") as connection:
             ((size,),) = rows(connection, _SIZE, (table,))
             share = 100.0 if size < SMALL else min(100.0, 300.0 * self._sample / size)
             versions = [f"r.{quoted(name)}" for name in (column.ref_key.column, column.ref_key.version) if name]

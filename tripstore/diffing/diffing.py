@@ -15,6 +15,7 @@ from schemaless_core.indexes.verify import Report
 from schemaless_core.requests import check_columns, check_shard
 from tripstore.backends.postgres.errors import HistoryTruncated, UnreadableRow
 from tripstore.diffing.decoding import DecoderDiff
+from tripstore.diffing.ignored import IgnoredDeletions
 from tripstore.diffing.order import Order
 from tripstore.diffing.rechecking import Rechecking
 from tripstore.diffing.roles import AuthorityRoles, RowsInFlight
@@ -22,9 +23,9 @@ from tripstore.facade.facade import Facade
 from tripstore.handover.authority import Backend
 from validation.buckets import Digests, ShardedDigests
 from validation.diff import CellDiff
-from validation.diff_runner import KIND, DiffRunner, RunnerSettings
+from validation.diff_runner import KIND, DiffRunner, RunnerSettings, written_of
 from validation.index_diff import IndexDiff
-from validation.keylist import KeyList, NoKeyList
+from validation.keylist import KeyList, NoKeyList, Written
 from validation.older import OlderDiff
 from validation.portions import Walk, bounds_of, parts_of
 from validation.recheck import Recheck
@@ -82,6 +83,7 @@ class Diffing:
         if order.indexes and not order.is_partial:
             parts += [{INDEX: definition.name} for definition in self._config.core.indexes]
         spec: dict[str, Json] = {**msgspec.to_builtins(order), "is_partial": order.is_partial}
+        spec["note"] = {"epoch": self._control.authority().epoch}  # what carries changes is another after a hand-over
         if estimate:  # tables that were never analysed have none
             spec["estimate"] = estimate
         return Plan(spec, parts, estimate)
@@ -101,29 +103,38 @@ class Diffing:
         order = order_of(job)
         return None if order.keys is None else KeyList(Path(order.keys), job.id)
 
+    def check_key_list(self, job: Job) -> None:
+        """Raise `KeyListElsewhere` when another machine has what the job found until now."""
+        key_list = self.key_list(job)
+        if key_list is not None:
+            key_list.check(self._written(job))
+
     def finish(self, job: Job) -> None:
         """What is to be done once when all is compared; may be repeated."""
         key_list = self.key_list(job)
         if key_list is not None and self.jobs.state(job.id) is JobState.DONE:
-            key_list.finish()
+            key_list.finish(self._written(job))
+
+    def _written(self, job: Job) -> dict[int, Written]:
+        return {number: written_of(each) for number, each in self.jobs.checkpoints(job.id).items()}
 
     def rechecking(self, order: Order) -> Rechecking:
         """Whoever looks at differences again."""
         roles = self._roles(order)
-        judge = Judge(roles, RowsInFlight(roles, self._legacy, self._store), (UnreadableRow,))
-        return Rechecking(judge, roles)
+        in_flight, ignored = RowsInFlight(roles, self._legacy, self._store), self._ignored(order, roles)
+        return Rechecking(Judge(roles, in_flight, (UnreadableRow,), explaining=ignored), roles)
 
     def walks(self, order: Order) -> Mapping[str, Walk]:
         """What serves each kind of part."""
         roles = self._roles(order)
-        in_flight = RowsInFlight(roles, self._legacy, self._store)
+        in_flight, ignored = RowsInFlight(roles, self._legacy, self._store), self._ignored(order, roles)
         incomparable, unreadable = (HistoryTruncated,), (UnreadableRow,)
         broken = (*incomparable, *unreadable, msgspec.MsgspecError)
         return {
             CELLS: CellDiff(
                 self._digests(order.source),
                 self._digests(order.target),
-                Judge(roles, in_flight, unreadable),
+                Judge(roles, in_flight, unreadable, explaining=ignored),
                 order.columns,
             ),
             OLDER: OlderDiff(
@@ -142,12 +153,16 @@ class Diffing:
                 Recheck(in_flight, READ_SECONDS, broken),
                 self._verify,
                 broken,
+                ignored,
             ),
             DECODER: DecoderDiff(self._legacy.database, self._layout, self._store, order.decoded, order.columns),
         }
 
     def _roles(self, order: Order) -> AuthorityRoles:
         return AuthorityRoles(self._control, self._legacy, self._store, Backend(order.source))
+
+    def _ignored(self, order: Order, roles: AuthorityRoles) -> IgnoredDeletions:
+        return IgnoredDeletions(self._layout, self._legacy.database, roles, Backend(order.source))
 
     def _digests(self, name: str) -> Digests:
         if Backend(name) is Backend.LEGACY:

@@ -5,7 +5,6 @@ Each page is solved with its counts in one transaction; killed in between, the n
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
@@ -13,7 +12,7 @@ from itertools import islice
 from schemaless_core.cell import CellKey, ColumnKey
 from schemaless_core.control.jobs import Job, Jobs, StoredFinding
 from tripstore.backends.postgres.errors import HistoryTruncated, UnreadableRow
-from validation.differences import Difference, difference, from_finding
+from validation.differences import EXPLAINED, Difference, difference, from_finding
 from validation.suspects import CELLS_PER_LOOK, READ_SECONDS, Judge, Roles
 
 
@@ -28,6 +27,8 @@ class Rechecked:
     remaining: list[Difference] = field(default_factory=list)
     #: Not compared this time either, or of a kind that only another diff looks at.
     not_compared: int = 0
+    #: Different as they should be: their deletions were ignored. They are open no more, either.
+    explained: int = 0
 
 
 class Rechecking:
@@ -50,35 +51,39 @@ class Rechecking:
         done, waiting = Rechecked(), iter(differences)
         while page := list(islice(waiting, CELLS_PER_LOOK)):
             done.looked_at += len(page)
-            equal = self._equal(page, done)
+            equal, explained = self._judged(page, done)
             done.solved += sum(_name(each) in equal for each in page)
+            done.explained += sum(_name(each) in explained for each in page)
         return done
 
     def _of_page(self, jobs: Jobs, job: Job, page: Sequence[StoredFinding], done: Rechecked) -> None:
         known = {found.id: each for found in page if (each := from_finding(found)) is not None and not each.seen_by}
         done.looked_at += len(page)
         done.not_compared += len(page) - len(known)
-        equal = self._equal(list(known.values()), done)
-        solved = [number for number, each in known.items() if _name(each) in equal]
-        if solved:
-            jobs.solve(job.id, solved, counts=_counts(known[number] for number in solved))
-        done.solved += len(solved)
+        equal, explained = self._judged(list(known.values()), done)
+        counts = {number: _counts(each, EQUAL) for number, each in known.items() if _name(each) in equal}
+        done.solved += len(counts)
+        others = {number: _counts(each, EXPLAINED) for number, each in known.items() if _name(each) in explained}
+        done.explained += len(others)
+        if counts or others:
+            jobs.solve(job.id, [*counts, *others], counts=counts | others)
 
-    def _equal(self, differences: Sequence[Difference], done: Rechecked) -> set[_Name]:
-        """The names of those that are equal by now."""
+    def _judged(self, differences: Sequence[Difference], done: Rechecked) -> tuple[set[_Name], set[_Name]]:
+        """The names of those that are equal by now, and of those that differ as they should."""
         latest = {each.key: None for each in differences if not each.is_older}
         verdicts = self._judge.judge(list(latest))
         done.remaining += verdicts.differences
         done.not_compared += len(verdicts.not_compared)
         equal: set[_Name] = {(ColumnKey(*key[:2]), None) for key in verdicts.equal}
         equal |= {(key, None) for key in verdicts.gone}
+        explained = {_name(each) for each in verdicts.explained}
         for each in differences:
             if each.is_older and each.ref_key is not None:
                 found = self._older(CellKey(*each.key, each.ref_key), done)
                 equal |= {_name(each)} if found else set()
             elif each.is_older:
                 done.not_compared += 1
-        return equal
+        return equal, explained
 
     def _older(self, key: CellKey, done: Rechecked) -> bool:
         """Whether both stores have one version alike."""
@@ -95,6 +100,8 @@ class Rechecking:
         return found is None
 
 
+EQUAL = "equal"
+
 #: A column, and which version of it; None: the latest.
 _Name = tuple[ColumnKey, int | None]
 
@@ -103,16 +110,10 @@ def _name(each: Difference) -> _Name:
     return each.key, each.ref_key if each.is_older else None
 
 
-def _counts(solved: Iterable[Difference]) -> Counter[str]:
+def _counts(solved: Difference, outcome: str) -> dict[str, int]:
     """What changes in the counts of a job: nothing of what was found, only what is open."""
-    counts = Counter[str]()
-    for each in solved:
-        prefix = "older_" if each.is_older else ""
-        counts["solved"] += 1
-        if each.is_difference:
-            counts["open"] -= 1
-        else:
-            counts[f"{prefix}not_compared"] -= 1
-            counts[f"{prefix}equal"] += 1
-            counts["rows"] += 0 if each.is_older else 1
-    return counts
+    if solved.is_difference:
+        return {"solved": 1, "open": -1, EXPLAINED: int(outcome == EXPLAINED)}
+    if solved.is_older:
+        return {"solved": 1, "older_not_compared": -1, "older_equal": 1}
+    return {"solved": 1, "not_compared": -1, outcome: 1, "rows": 1}

@@ -75,6 +75,8 @@ class Unreadable(NamedTuple):
     #: The path within the body, or the physical column.
     field: str
     reason: str
+    #: How many rows it stands for.
+    rows: int = 1
 
 
 class Past(NamedTuple):
@@ -141,7 +143,10 @@ class LegacyPort(Protocol):
         ...
 
     def read_chunk(self, chunk: Chunk) -> Past:
-        """Return the cells of a chunk of rows as of one snapshot, and an epoch no younger than that."""
+        """Return the cells of a chunk of rows as of one snapshot, and the authority row's epoch of that snapshot.
+
+        `StaleEpoch` unless Postgres is the authority then, and open. Durable before it answers, like a claim.
+        """
         ...
 
 

@@ -1,4 +1,4 @@
-"""`Holes`: puts cells that a mirror lacks; where the log of their shard has a hole, that is where they go.
+"""`Holes`: puts cells that a mirror lacks behind the heads. Each closes a hole of its log, if there is one.
 
 A log is looked through once, when the first cell of its shard is missing. Holes come only by damage.
 """
@@ -34,7 +34,7 @@ class Holes:
         return outcomes
 
     def _is_put_beside(self, mends: Mends, shard: int, cell: Cell) -> bool:
-        """Put into the lowest hole that still is one."""
+        """Put it while the lowest hole is closed that still is one."""
         if shard not in self._of:
             self._of[shard] = mends.holes(shard)
         holes = self._of[shard]

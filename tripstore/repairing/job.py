@@ -12,11 +12,12 @@ import socket
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import TypeVar
 
 from schemaless_core.canonical import Json
-from schemaless_core.control.jobs import Finding, Job, Jobs, JobState, Part, PartLost
+from schemaless_core.control.held_part import HeldPart
+from schemaless_core.control.jobs import Finding, Job, Jobs, JobState, PartLost
 from schemaless_core.errors import SchemalessError, Unavailable
 from schemaless_core.failpoints import reach
 from tripstore.handover.authority import Backend
@@ -100,40 +101,31 @@ class RepairRunner:
         if part is None:
             return False
         reach("repair.claimed")
+        held = HeldPart(self._jobs, part, self._worker, self._lease_seconds)
         try:
-            self._serve(part)
+            self._serve(held)
         except PartLost:
             extra = {"event": "repair.part_lost", "job": self._job, "part": part.number}
             logger.warning("somebody else has the part by now", extra=extra)
         except BaseException:
-            self._release(part)
+            _release(held)
             raise
         return True
 
-    def _serve(self, part: Part) -> None:
-        targets = from_bounds(part.bounds)
-        outcomes = self._patiently(lambda: self._repairing.repair(targets))
+    def _serve(self, held: HeldPart) -> None:
+        targets = from_bounds(held.part.bounds)
+        with held.kept_alive():
+            outcomes = self._patiently(lambda: self._repairing.repair(targets))
         counts = counted(outcomes)
         findings = [finding for each in outcomes if (finding := _finding(each)) is not None]
         reach("repair.before_save")
-        self._patiently(lambda: self._save(part, counts, findings))
+        self._patiently(lambda: held.save(True, counts, findings, is_done=True))
         reach("repair.saved")
         for each in outcomes:
             self.actions.update(each.done)
-        extra = {"event": "repair.part_saved", "job": self._job, "part": part.number, **counts}
+        extra = {"event": "repair.part_saved", "job": self._job, "part": held.part.number, **counts}
         logger.info("a part of a repair is saved", extra=extra)
         self._tell(len(targets))
-
-    def _save(self, part: Part, counts: Mapping[str, int], findings: Sequence[Finding]) -> Part:
-        return self._jobs.save(
-            part,
-            self._worker,
-            checkpoint=True,
-            counts=counts,
-            findings=findings,
-            is_done=True,
-            lease_seconds=self._lease_seconds,
-        )
 
     def _patiently(self, work: Callable[[], T]) -> T:
         """All of it may be repeated."""
@@ -148,12 +140,13 @@ class RepairRunner:
                 self._sleep(PAUSE_SECONDS * 2**n)
         raise AssertionError("the last try returns or raises")
 
-    def _release(self, part: Part) -> None:
-        try:
-            self._jobs.release(part, self._worker)
-        except SchemalessError as error:  # its lease ends by itself
-            extra = {"event": "repair.release_failed", "job": self._job, "reason": error.message}
-            logger.warning("a part of a repair could not be given back", extra=extra)
+
+def _release(held: HeldPart) -> None:
+    try:
+        held.release()
+    except SchemalessError as error:  # its lease ends by itself
+        extra = {"event": "repair.release_failed", "job": held.part.job, "reason": error.message}
+        logger.warning("a part of a repair could not be given back", extra=extra)
 
 
 def _finding(outcome: Outcome) -> Finding | None:

@@ -13,11 +13,13 @@ from uuid import UUID
 from schemaless_core.canonical import Json, canonical_bytes, from_canonical
 from schemaless_core.cell import Cell, CellKey, ColumnKey
 from schemaless_core.datastore import Datastore
+from schemaless_core.deadline import Deadline
 from schemaless_core.errors import Conflict, SchemalessError
 from schemaless_core.mends import Mends, RawCell
 from tripstore.backends.postgres.backend import PostgresBackend
 from tripstore.backends.postgres.errors import HistoryTruncated, UnreadableRow
 from tripstore.backends.postgres.layout.layout import LEGACY_ID, DeletePolicy, Layout, RefKeyKind
+from tripstore.backends.postgres.wire.flush import FLUSH
 from tripstore.errors import TripstoreError
 from tripstore.repairing.holes import Holes, put_cells
 from validation.repair import Held, Powers, Step, Unknown, Version
@@ -106,10 +108,12 @@ class Forward:
         return Powers(lift_target(self._layout, column, ours, theirs), can_mend=True, forgets=forgets)
 
     def put(self, steps: Sequence[Step]) -> list[SchemalessError | None]:
-        """Where the log of a shard has holes, cells that are missing go there, one by one."""
+        """Where the log of a shard has holes, each cell that is missing closes one, one by one."""
+        self._flush(steps)
         return self._holes.put(self._mends, self._store, [_cell(step) for step in steps])
 
     def put_new(self, steps: Sequence[Step]) -> list[SchemalessError | None]:
+        self._flush(steps)
         return put_cells(self._store, [_cell(step) for step in steps])
 
     def lift(self, step: Step, ours: Held) -> None:
@@ -118,6 +122,7 @@ class Forward:
             self._legacy.put_cell(*step.key, from_canonical(ours.body), expect_latest=ours.ref_key)
 
     def mend(self, step: Step) -> None:
+        self._flush([step])
         _mend(self._mends, step)
 
     def purge(self, step: Step, theirs: Held) -> None:
@@ -138,7 +143,13 @@ class Forward:
         for key in dict.fromkeys(self._mends.purged_of(row_key)):
             ours = self.ours_at(key)
             if isinstance(ours, Held) and self._mends.find(key) is None:
+                self._flush([key])
                 self._store.put_cell(*key, from_canonical(ours.body))
+
+    def _flush(self, steps: Sequence[object]) -> None:
+        """What Postgres could still lose must not be sent: a row whose commit was asynchronous, for instance."""
+        if steps:
+            self._legacy.database.run(lambda connection: connection.rows(FLUSH), Deadline(READ_SECONDS))
 
 
 class Reverse:

@@ -6,7 +6,8 @@ number is bounded. No statement raises an error for a key that exists:
 
 INSERT_ALL      for many cells of one shard: all or none. Existing keys are met by the index itself and change nothing;
                 if there was one, UNDO takes the others out again before anybody can have seen them.
-INSERT_MISSING  for few cells, and after INSERT_ALL stored none: looks each key up first, exact under the counter row.
+INSERT_MISSING  for few cells, for those of which some are there, and after INSERT_ALL stored none: looks each key up
+                first, exact under the counter row.
 
 What was there before is read back afterwards and compared. When the server refuses a transaction, each of its shards is
 tried alone. docs/decisions/0003 has the measurements.
@@ -23,7 +24,6 @@ from pymysql.cursors import Cursor
 
 from schemaless_core.deadline import Deadline
 from schemaless_core.engine.base import Batch, BatchAnswer, Stored
-from schemaless_core.engine.cells import StoredCell
 from schemaless_core.engine.mysql.connection import WAIT_TIMEOUT_SECONDS, DeadlineConnection
 from schemaless_core.engine.mysql.names import Names
 from schemaless_core.engine.mysql.reads import find_many
@@ -101,7 +101,7 @@ def put_many(
 ) -> list[Answer]:
     """Store batches, each for another shard; one answer per batch, in order."""
     tasks = [
-        _Task(batch, len(batch.cells) >= CELLS_FOR_INSERT_ALL)
+        _Task(batch, len(batch.cells) >= CELLS_FOR_INSERT_ALL and not batch.may_exist)
         for batch in sorted(batches, key=lambda batch: batch.gate.shard)
     ]
     waiting = _transactions(tasks)
@@ -206,17 +206,17 @@ def _answer(connection: DeadlineConnection, names: Names, task: _Task, count: _C
 
 
 def _read_back(connection: DeadlineConnection, names: Names, batch: Batch, ours: range) -> Answer:
-    """Some keys were there before: look at what is stored. Cells never change, so later is as good as then."""
+    """Some keys were there before: look at what is stored. Cells never change, so later is as good as then.
+
+    What is new has the ids from the counter on, in the order of the batch: only the others are read.
+    """
     keys = [cell[:3] for cell in batch.cells]
-    sighting = find_many(connection, names, {batch.gate.shard: keys})[batch.gate.shard]
-    stored = {cell[1:4]: cell for cell in sighting.cells}
-    if len(stored) < len(keys):
+    sighting = find_many(connection, names, {batch.gate.shard: keys}, below=ours.start)[batch.gate.shard]
+    before = {cell[1:4]: Stored(False, None, cell) for cell in sighting.cells}
+    if len(before) + len(ours) < len(keys):
         return damaged_counter(batch.gate.shard)
-    return [_stored(stored[key], ours) for key in keys]
-
-
-def _stored(cell: StoredCell, ours: range) -> Stored:
-    return Stored(True, cell.added_id, None) if cell.added_id in ours else Stored(False, None, cell)
+    added_ids = iter(ours)
+    return [before.get(key) or Stored(True, next(added_ids), None) for key in keys]
 
 
 def _transaction(connection: DeadlineConnection, names: Names, group: Sequence[_Task]) -> bytes:

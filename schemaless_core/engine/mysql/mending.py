@@ -58,23 +58,17 @@ IS_HOLE = """\
 %s < s.next_added_id AND NOT EXISTS (SELECT 1 FROM {cell} c WHERE c.added_id = %s)
   AND NOT EXISTS (SELECT 1 FROM {purged} p WHERE p.shard = s.shard AND p.added_id = %s)"""
 LACKING = f"""\
-{LINE}%s, s.shard,
-  IF(EXISTS (SELECT 1 FROM {{offset}} o WHERE o.shard = s.shard AND o.added_id >= %s),
-    GREATEST(s.next_added_id, (SELECT COALESCE(MAX(c.added_id), 0) + 1 FROM {{cell}} c)), %s),
+{LINE}%s, s.shard, GREATEST(s.next_added_id, (SELECT COALESCE(MAX(c.added_id), 0) + 1 FROM {{cell}} c)),
   'put', %s, %s, %s, NULL, %s, %s, %s, %s, UTC_TIMESTAMP(6)
  FROM {{state}} s WHERE GATE AND {IS_HOLE}
   AND NOT EXISTS (SELECT 1 FROM {{cell}} c WHERE c.row_key = %s AND c.column_name = %s AND c.ref_key = %s)"""
-# created_at never falls along the log: in a hole it is that of the cell before it.
 INSERT = """\
 INSERT INTO {cell} (added_id, row_key, column_name, ref_key, body, created_at)
-SELECT m.added_id, m.row_key, m.column_name, m.ref_key, m.new_body,
-  IF(m.added_id >= s.next_added_id, GREATEST(m.at, s.last_created_at), COALESCE(
-    (SELECT c.created_at FROM {cell} c WHERE c.added_id < m.added_id ORDER BY c.added_id DESC LIMIT 1),
-    (SELECT c.created_at FROM {cell} c ORDER BY c.added_id LIMIT 1), s.last_created_at))
+SELECT m.added_id, m.row_key, m.column_name, m.ref_key, m.new_body, GREATEST(m.at, s.last_created_at)
  FROM {mended} m JOIN {state} s ON s.shard = m.shard WHERE m.token = %s"""
 CLOSED_BESIDE = f"""\
 {LINE}%s, m.shard, %s, 'close', NULL, NULL, NULL, NULL, NULL, m.job, m.who, m.host, m.at
- FROM {{mended}} m WHERE m.token = %s AND m.added_id <> %s"""
+ FROM {{mended}} m WHERE m.token = %s"""
 ADVANCE = """\
 UPDATE {state} s JOIN {mended} m ON m.shard = s.shard AND m.added_id >= s.next_added_id
  SET s.next_added_id = m.added_id + 1, s.last_created_at = GREATEST(m.at, s.last_created_at) WHERE m.token = %s"""
@@ -112,11 +106,11 @@ class MySQLMending:
         def put(connection: DeadlineConnection) -> Filled | None:
             token, beside = _token(), _token()
             is_hole, key = (hole, hole, hole), cell[:3]
-            values = (token, hole, hole, *key, cell.body, *note, *gate.identity, *is_hole, *key)
+            values = (token, *key, cell.body, *note, *gate.identity, *is_hole, *key)
             statements = [
                 self._bound(connection, gate, LACKING, values),
                 self._bound(connection, gate, INSERT, (token,)),
-                self._bound(connection, gate, CLOSED_BESIDE, (beside, hole, token, hole)),
+                self._bound(connection, gate, CLOSED_BESIDE, (beside, hole, token)),
                 self._bound(connection, gate, PASS, (beside,)),
                 self._bound(connection, gate, ADVANCE, (token,)),
             ]
@@ -222,7 +216,7 @@ class MySQLMending:
 
     def _filled(self, template: str, shard: int) -> str:
         names = self._names
-        tables = {"mended": names.mended, "purged": names.purged, "offset": names.trigger_offset}
+        tables = {"mended": names.mended, "purged": names.purged}
         return template.format(cell=names.cell(shard), state=names.shard_state, **tables)
 
 

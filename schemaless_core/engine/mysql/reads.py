@@ -85,12 +85,18 @@ def find_latest(
 
 
 def find_many(
-    connection: DeadlineConnection, names: Names, keys: Mapping[int, Sequence[tuple[bytes, bytes, int]]]
+    connection: DeadlineConnection,
+    names: Names,
+    keys: Mapping[int, Sequence[tuple[bytes, bytes, int]]],
+    *,
+    below: int | None = None,
 ) -> dict[int, Sighting]:
+    """The cells of these keys that are there; `below`: those with lower added ids only."""
+    template = FIND_MANY if below is None else f"{FIND_MANY} WHERE c.added_id < {below:d}"
     statements = {}
     for shard, wanted in keys.items():
         rows = (b"%s, %s, %d" % (binary(key), binary(name), ref_key) for key, name, ref_key in wanted)
-        statements[shard] = _listed(connection, names, FIND_MANY, shard, rows)
+        statements[shard] = _listed(connection, names, template, shard, rows)
     return _sightings(connection, names, statements)
 
 

@@ -37,13 +37,6 @@ UPDATE shard_state SET next_added_id = ?, last_created_at = MAX(?, last_created_
 IS_TAKEN = """\
 SELECT EXISTS (SELECT 1 FROM cell WHERE shard = ? AND added_id = ?)
  OR EXISTS (SELECT 1 FROM purged WHERE shard = ? AND added_id = ?)"""
-IS_PASSED = "SELECT EXISTS (SELECT 1 FROM trigger_offset WHERE shard = ? AND added_id >= ?)"
-# created_at never falls along the log: in a hole it is that of the cell before it.
-CREATED_BEFORE = """\
-SELECT COALESCE(
-  (SELECT created_at FROM cell WHERE shard = ? AND added_id < ? ORDER BY added_id DESC LIMIT 1),
-  (SELECT created_at FROM cell WHERE shard = ? ORDER BY added_id LIMIT 1),
-  (SELECT last_created_at FROM shard_state WHERE shard = ?))"""
 LAST_CREATED = "SELECT MAX(?, last_created_at) FROM shard_state WHERE shard = ?"
 
 IDS = """\
@@ -77,11 +70,9 @@ class SQLiteMending:
                 return Filled(False, found)
             if not _is_hole(connection, gate.shard, hole):
                 return None
-            added_id = head.head + 1 if _has(connection, IS_PASSED, gate.shard, hole) else hole
-            self._line(connection, gate.shard, added_id, Mended.PUT, cell[:3], None, cell.body, note)
-            self._insert(connection, gate.shard, added_id, cell, is_hole=added_id == hole)
-            if added_id != hole:
-                self._close(connection, gate.shard, hole, note)
+            self._line(connection, gate.shard, head.head + 1, Mended.PUT, cell[:3], None, cell.body, note)
+            self._insert(connection, gate.shard, head.head + 1, cell)
+            self._close(connection, gate.shard, hole, note)
             stored = find(connection, gate.shard, *cell[:3])
             assert stored is not None
         reach("mending.answered")
@@ -135,14 +126,9 @@ class SQLiteMending:
         found = find(connection, gate.shard, *stored[1:4])
         return found is not None and found[:5] == stored[:5]
 
-    def _insert(
-        self, connection: sqlite3.Connection, shard: int, added_id: int, cell: NewCell, *, is_hole: bool
-    ) -> None:
-        if is_hole:
-            (created_at,) = connection.execute(CREATED_BEFORE, (shard, added_id, shard, shard)).fetchone()
-        else:
-            (created_at,) = connection.execute(LAST_CREATED, (self._now(), shard)).fetchone()
-            connection.execute(ADVANCE, (added_id + 1, created_at, shard))
+    def _insert(self, connection: sqlite3.Connection, shard: int, added_id: int, cell: NewCell) -> None:
+        (created_at,) = connection.execute(LAST_CREATED, (self._now(), shard)).fetchone()
+        connection.execute(ADVANCE, (added_id + 1, created_at, shard))
         connection.execute(INSERT, (shard, added_id, *cell, created_at))
 
     def _close(self, connection: sqlite3.Connection, shard: int, hole: int, note: MendNote) -> None:
@@ -172,11 +158,6 @@ def _is_hole(connection: sqlite3.Connection, shard: int, hole: int) -> bool:
         return False
     (is_taken,) = connection.execute(IS_TAKEN, (shard, hole, shard, hole)).fetchone()
     return not is_taken
-
-
-def _has(connection: sqlite3.Connection, statement: str, *values: int) -> bool:
-    (found,) = connection.execute(statement, values).fetchone()
-    return bool(found)
 
 
 def _line(found: tuple[Any, ...]) -> MendLine:

@@ -14,6 +14,7 @@ from schemaless_core.encoded import EncodedCell
 from tripstore.backends.postgres.cells.copied_lines import CopiedLines
 from tripstore.backends.postgres.cells.past_sources import Source, TableSource
 from tripstore.backends.postgres.cells.reach import Rows
+from tripstore.backends.postgres.cells.rows import escaped
 from tripstore.backends.postgres.codec.codec import TOMBSTONE
 from tripstore.backends.postgres.codec.columnar import ColumnarCodec
 from tripstore.backends.postgres.codec.copy_text import NULL, unescaped
@@ -22,7 +23,7 @@ from tripstore.backends.postgres.ids.ids import LEGACY_ID_REF_KEY
 from tripstore.backends.postgres.layout.layout import LEGACY_ID, Layout, quoted
 from tripstore.handover.ports import Past, Unreadable
 
-#: Rows without UUID that one look tells of.
+#: Rows without UUID that are told of one by one.
 WITHOUT_UUID_MAX = 100
 
 _LEGACY_ID = LEGACY_ID.encode()
@@ -37,7 +38,8 @@ class ChunkReading:
         self._lookups = lookups
         self._bytes_max = bytes_max
         self._rows: set[bytes] = set()
-        self._ids: dict[bytes, bytes] = {}
+        self._ids: list[tuple[bytes, bytes]] = []
+        self._own_ids: set[bytes] = set()
         self._cells: list[EncodedCell] = []
         self._unreadable: list[Unreadable] = []
 
@@ -54,7 +56,7 @@ class ChunkReading:
         self._rows.update(keys)
         if table.has_id:
             ids, *values = values
-            self._ids.update(zip(keys, map(_id_body, ids), strict=True))
+            self._ids += zip(keys, map(_id_body, ids), strict=True)
         name = table.column.name
         if columns is not None and name not in columns:
             return
@@ -79,26 +81,31 @@ class ChunkReading:
             keys = _keys(texts[0])
             self._rows.update(keys)
             names = _names(texts[1])
-            for key, name in zip(keys, names, strict=True):
-                if name == _LEGACY_ID:
-                    self._ids.pop(key, None)
+            self._own_ids.update(key for key, name in zip(keys, names, strict=True) if name == _LEGACY_ID)
             # bytea stands in hexadecimal digits behind an escaped backslash and an x.
             self._add(keys, names, texts[2], [bytes.fromhex(text[3:]) for text in texts[3]])
 
     def without_uuid(self, layout: Layout, tables: Iterable[TableSource]) -> None:
-        """Rows that have no row key yet: none is among the rows of any chunk."""
+        """Rows that have no row key yet: none is among the rows of any chunk. All are counted, some are named."""
         for table in tables:
             column = table.column
             told_by = layout.row_key.id if column.parent is None else column.parent
-            where = f"r.{quoted(column.uuid)} IS NULL LIMIT {WITHOUT_UUID_MAX}"
-            select = f"SELECT r.{quoted(told_by)}::pg_catalog.text FROM {table.source.table} WHERE {where}"
-            for (number,) in self.rows_of(select.replace("%", "%%"), ()):
+            rows = f"FROM {table.source.table} WHERE r.{quoted(column.uuid)} IS NULL"
+            some = f"SELECT r.{quoted(told_by)}::pg_catalog.text {rows} LIMIT {WITHOUT_UUID_MAX}"
+            named = self.rows_of(escaped(some), ())
+            for (number,) in named:
                 reason = f"it is NULL where {told_by} is {number}"
                 self._unreadable.append(Unreadable(None, column.name, None, column.uuid, reason))
+            if len(named) == WITHOUT_UUID_MAX:
+                ((count,),) = self.rows_of(escaped(f"SELECT count(*) {rows}"), ())
+                if more := count - len(named):
+                    reason = f"it is NULL in {more:,} more rows"
+                    self._unreadable.append(Unreadable(None, column.name, None, column.uuid, reason, more))
 
     def past(self, epoch: int, after: UUID | None) -> Past:
         """All that was read."""
-        ids = [EncodedCell(key, _LEGACY_ID, LEGACY_ID_REF_KEY, body) for key, body in self._ids.items()]
+        own = self._own_ids
+        ids = [EncodedCell(key, _LEGACY_ID, LEGACY_ID_REF_KEY, body) for key, body in self._ids if key not in own]
         # The order of the tables stays within a row.
         cells = sorted(ids + self._cells, key=_ROW_KEY)
         return Past(tuple(cells), epoch, len(self._rows), tuple(self._unreadable), after)

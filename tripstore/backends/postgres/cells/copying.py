@@ -1,7 +1,7 @@
 """`PastReader`: chunks of rows out of Postgres by COPY, as encoded cells, in row-key order.
 
-A chunk is one transaction that reads as of one snapshot, so no row is torn, and the epoch of the authority row is of
-that snapshot, too.
+A chunk is one transaction that reads as of one snapshot, so no row is torn, and the authority row is of that snapshot,
+too: what is read while Postgres is not the authority is no past. What was read is durable before it is handed out.
 """
 
 from __future__ import annotations
@@ -22,8 +22,9 @@ from tripstore.backends.postgres.codec.codec import ColumnCodec
 from tripstore.backends.postgres.codec.columnar import ColumnarCodec
 from tripstore.backends.postgres.codec.lookups import LookupCache
 from tripstore.backends.postgres.layout.layout import Layout
+from tripstore.backends.postgres.wire.flush import FLUSH
 from tripstore.backends.postgres.wire.past_connection import PastConnection, past_connection
-from tripstore.backends.postgres.wire.translation import Again, ConnectionLost, translate
+from tripstore.backends.postgres.wire.translation import Again, ConnectionLost, not_the_authority, translate
 from tripstore.handover.ports import Chunk, Past, Selection
 
 T = TypeVar("T")
@@ -31,7 +32,9 @@ T = TypeVar("T")
 #: What COPY may send from one table for a chunk; with more the chunk is read again with fewer rows.
 BYTES_PER_CHUNK = 16 * 1024 * 1024
 
-_BEGIN = "BEGIN ISOLATION LEVEL REPEATABLE READ, READ ONLY; SELECT epoch FROM tripstore.authority"
+_BEGIN = """\
+BEGIN ISOLATION LEVEL REPEATABLE READ, READ ONLY;
+SELECT epoch, backend = 'postgres' AND target IS NULL FROM tripstore.authority"""
 
 
 class PastReader:
@@ -50,7 +53,10 @@ class PastReader:
         self._sources: tuple[tuple[str, ...] | None, PastSources] = (None, past_sources(layout, None))
 
     def read(self, chunk: Chunk) -> Past:
-        """Read a chunk. With bodies too large for one it is shorter than was asked for."""
+        """Read a chunk. With bodies too large for one it is shorter than was asked for.
+
+        `StaleEpoch`: Postgres is not the authority, or is being handed over.
+        """
         rows = chunk.rows
         while True:
             try:
@@ -87,7 +93,10 @@ class PastReader:
         sources = self._sources_of(chunk.selection)
         with connection.driver.cursor() as cursor:
             cursor.execute(_BEGIN)
-            ((epoch,),) = cursor.fetchall()
+            ((epoch, is_authority),) = cursor.fetchall()
+            if not is_authority:
+                cursor.execute("ROLLBACK")
+                raise not_the_authority(f"at epoch {epoch} Postgres is not the authority, or is being handed over")
             reading = ChunkReading(cursor, self._lookups, None if chunk.rows == 1 else BYTES_PER_CHUNK)
             rows, after = reach(reading.rows_of, sources, chunk, connection.search_path)
             if rows is not None:
@@ -97,8 +106,12 @@ class PastReader:
                 reading.own_cells(sources.cells, rows)
             if chunk.after is None and chunk.selection.where is None and chunk.keys is None:
                 reading.without_uuid(self._layout, sources.tables)
-            cursor.execute("COMMIT")
-        return reading.past(epoch, after)
+            cursor.execute("ROLLBACK")  # a predicate may have set something of the session
+            past = reading.past(epoch, after)
+            if past.cells:
+                # On this connection: after a crash of the server it is broken, and the chunk is read again.
+                cursor.execute(FLUSH)
+        return past
 
     def _sources_of(self, selection: Selection) -> PastSources:
         columns, sources = self._sources

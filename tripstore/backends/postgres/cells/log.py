@@ -157,7 +157,7 @@ class Log:
                 raise self._purged(shard, added_id)
             cells.append(Cell(cell.row_key, cell.column_name, cell.ref_key, cell.body, added_id, created_at))
         end = start + len(cells)
-        return ShardPage(cells, end, Position(self._shape.store, self._shape.epoch, end), max(head, 0), start)
+        return ShardPage(cells, end, Position(self._shape.store, self._shape.epoch, end), max(head, 0))
 
     def _purged(self, shard: int, added_id: int) -> LogPurged:
         return LogPurged(f"The log of shard {shard} has no added id {added_id} any more.", hint=_WALK)

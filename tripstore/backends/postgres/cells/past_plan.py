@@ -1,24 +1,26 @@
 """Before a copy: whether its selection means anything, where to cut the row keys, and about how many rows there are.
 
 Nothing rests on cuts and estimate being right. Keys are sampled by pages, wherever these lie: keys that were given in
-order are cut as evenly as random ones.
+order are cut as evenly as random ones. A predicate runs in transactions that only read, as part of one statement.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 from uuid import UUID
 
 import psycopg2
 
 from schemaless_core.errors import InvalidRequest, SchemalessError
-from tripstore.audit.tokens import Type, tokens
+from tripstore.audit.tokens import Token, Type, tokens
 from tripstore.backends.postgres.cells.rows import text
 from tripstore.backends.postgres.layout.layout import LEGACY_ID, Layout, MappedColumn, quoted
+from tripstore.backends.postgres.wire.single import rows_of_one
 from tripstore.backends.postgres.wire.translation import Again
-from tripstore.backends.postgres.wire.wire import LegacyConnection
+from tripstore.backends.postgres.wire.wire import LegacyConnection, Row
 from tripstore.handover.ports import EVERYTHING, Selection
 
 #: Of the parent's table, when it has more.
@@ -37,6 +39,9 @@ _EXPLAIN = "EXPLAIN (FORMAT JSON) SELECT 1 FROM {table} AS t WHERE true{where}"
 #: On one row: what would write, or returns no boolean, is found out before a job begins.
 _TRY = "SELECT t.* FROM (SELECT * FROM {table} LIMIT 1) AS t WHERE true{where}"
 _HAS_CELLS = "SELECT EXISTS (SELECT FROM tripstore.cell AS c WHERE c.column_name = %s)"
+
+_NEVER = (";", "--", "/*")
+_OUTSIDE = " outside of quotes"
 
 #: Of these classes are errors about the text itself, and about what it does with values.
 _OF_THE_TEXT = ("42", "22", "25006", "0A", "21")
@@ -69,7 +74,7 @@ def cuts(connection: LegacyConnection, layout: Layout, parts: int, selection: Se
 def estimate(connection: LegacyConnection, layout: Layout, selection: Selection = EVERYTHING) -> int:
     """About how many rows of the parent's table are chosen, as the planner sees it: an estimate."""
     statement = _EXPLAIN.format(table=layout.parent.table.sql, where=_condition(selection.where))
-    plan: Any = connection.rows(_as_the_role(connection, statement))[0][0]
+    plan: Any = _only_read(connection, statement)[0][0]
     document = json.loads(plan) if isinstance(plan, str) else plan
     return int(document[0]["Plan"]["Plan Rows"])
 
@@ -82,7 +87,7 @@ def _sampled(
     statement = _CUTS.format(
         shares=shares, key=f"t.{quoted(parent.uuid)}", table=parent.table.sql, share=share, where=_condition(where)
     )
-    ((count, keys),) = connection.rows(_as_the_role(connection, statement))
+    ((count, keys),) = _only_read(connection, statement)
     return [UUID(key) for key in keys] if count >= ROWS_PER_CUT * parts else None
 
 
@@ -90,9 +95,21 @@ def _even(parts: int) -> list[UUID]:
     return [UUID(int=2**128 * number // parts) for number in range(1, parts)]
 
 
-def _as_the_role(connection: LegacyConnection, statement: str) -> str:
+def _only_read(connection: LegacyConnection, statement: str) -> Sequence[Row]:
     """With the search path that a session of the role has: a predicate may rely on it."""
-    return f"SELECT pg_catalog.set_config('search_path', {text(connection.search_path)}, true); {statement}"
+    with _reading(connection):
+        return rows_of_one(connection.rows, statement, connection.search_path)
+
+
+@contextmanager
+def _reading(connection: LegacyConnection) -> Iterator[None]:
+    """A transaction that leaves nothing, settings of the session included."""
+    connection.rows("BEGIN READ ONLY")
+    try:
+        yield
+    finally:
+        if not connection.is_idle and not connection.is_broken:
+            connection.rows("ROLLBACK")
 
 
 def _condition(where: str | None) -> str:
@@ -103,8 +120,8 @@ def _check_where(connection: LegacyConnection, parent: MappedColumn, where: str)
     """One expression and nothing else: what would end it, or the statement around it, is refused unseen."""
     depth = 0
     for token in tokens(where):
-        if token.type is Type.COMMENT or (token.type is Type.OTHER and token.raw == ";"):
-            raise _no_condition(parent, f"{token.raw[:2]!r} cannot stand in it")
+        if refused := _refused(token):
+            raise _no_condition(parent, f"{refused!r} cannot stand in it{_OUTSIDE if refused not in _NEVER else ''}")
         if token.type is Type.OTHER and token.raw in "()":
             depth += 1 if token.raw == "(" else -1
             if depth < 0:
@@ -112,16 +129,21 @@ def _check_where(connection: LegacyConnection, parent: MappedColumn, where: str)
     if depth or not where.strip():
         raise _no_condition(parent, "its brackets do not match" if where.strip() else "it is empty")
     try:
-        statement = _TRY.format(table=parent.table.sql, where=_condition(where))
-        connection.rows(f"BEGIN READ ONLY; {_as_the_role(connection, statement)}")
+        _only_read(connection, _TRY.format(table=parent.table.sql, where=_condition(where)))
     except (SchemalessError, Again) as error:
         cause = error.__cause__
         if isinstance(cause, psycopg2.Error) and (cause.pgcode or "").startswith(_OF_THE_TEXT):
             raise _no_condition(parent, cause.diag.message_primary or "Postgres does not read it") from error
         raise
-    finally:
-        if not connection.is_idle:
-            connection.rows("ROLLBACK")
+
+
+def _refused(token: Token) -> str:
+    """What of a token is in no condition: the end of a statement, and what others may cut otherwise than we do."""
+    if token.type is Type.COMMENT or (token.type is Type.OTHER and token.raw == ";"):
+        return token.raw[:2]
+    if token.type is Type.TEXT or (token.type is Type.QUOTED and token.raw[-1] == '"'):
+        return ""
+    return next((each for each in token.raw if each in "\\`" or not (each.isascii() and each.isprintable())), "")
 
 
 def _no_condition(parent: MappedColumn, reason: str) -> InvalidRequest:

@@ -12,7 +12,7 @@ from uuid import UUID
 from tripstore.backends.postgres.cells.past_sources import PastSources
 from tripstore.backends.postgres.cells.rows import escaped, quoted_uuid
 from tripstore.backends.postgres.codec.lookups import RowsOf
-from tripstore.backends.postgres.wire.connections import RENDERING
+from tripstore.backends.postgres.wire.single import rows_of_one
 from tripstore.handover.ports import Chunk
 
 #: Rows of a child table, or cells of our own, in one chunk, for each of its row keys.
@@ -23,8 +23,7 @@ LOOKED_AT_PER_ROW = 20
 _LAST = UUID(int=2**128 - 1)
 
 # Indexes hold the order; a sort would read all that is left of the table, for each chunk.
-_IN_ORDER = "SET LOCAL enable_sort = off; "
-_SET_PATH = "SELECT pg_catalog.set_config('search_path', %s, true)"
+_IN_ORDER = "SELECT pg_catalog.set_config('enable_sort', 'off', true); "
 _END = """\
 WITH reached AS MATERIALIZED (SELECT COALESCE(
     (SELECT {key} FROM {table} WHERE {within} ORDER BY {key} OFFSET {skipped} LIMIT 1), {upto}) AS key)
@@ -58,7 +57,10 @@ def reach(rows_of: RowsOf, sources: PastSources, chunk: Chunk, search_path: str)
     """
     upto = chunk.upto or _LAST
     if chunk.keys is not None:
-        return _listed(sorted(key for key in chunk.keys if chunk.after is None or key > chunk.after), chunk.rows)
+        rows, after = _listed(sorted(key for key in chunk.keys if chunk.after is None or key > chunk.after), chunk.rows)
+        if rows is not None and chunk.selection.where is not None:
+            rows = _kept(rows_of, sources, rows, chunk, search_path)
+        return rows, after
     if chunk.selection.where is not None:
         return _chosen(rows_of, sources, chunk, upto, search_path)
     end = _end(rows_of, sources, Rows(chunk.after, upto), chunk.rows, ROWS_PER_KEY * chunk.rows)
@@ -72,23 +74,36 @@ def _listed(keys: list[UUID], limit: int) -> tuple[Rows | None, UUID | None]:
     return Rows(None, taken[-1], taken), taken[-1] if len(keys) > limit else None
 
 
+def _kept(rows_of: RowsOf, sources: PastSources, listed: Rows, chunk: Chunk, search_path: str) -> Rows | None:
+    """Of the listed rows those that the predicate chooses, too; one that is gone is chosen by none."""
+    keys = _meeting(rows_of, sources, listed, chunk, search_path)
+    return listed._replace(keys=keys) if keys else None
+
+
 def _chosen(
     rows_of: RowsOf, sources: PastSources, chunk: Chunk, upto: UUID, search_path: str
 ) -> tuple[Rows | None, UUID | None]:
     """A predicate that few rows meet must not read the whole table for one chunk."""
     window = Rows(chunk.after, upto)
     end = _end(rows_of, sources, window, LOOKED_AT_PER_ROW * chunk.rows, None)
-    parent = sources.parent
-    within = Rows(chunk.after, end).within(parent.key)
-    statement = _CHOSEN.format(
-        key=parent.key, table=parent.table, within=within, where=chunk.selection.where, rows=chunk.rows
-    )
-    rows_of(_SET_PATH, (search_path,))
-    keys = tuple(UUID(key) for (key,) in rows_of(escaped(_IN_ORDER + statement), ()))
-    rows_of(_SET_PATH, (RENDERING["search_path"],))
+    keys = _meeting(rows_of, sources, Rows(chunk.after, end), chunk, search_path)
     if len(keys) == chunk.rows:
         end = keys[-1]
     return Rows(chunk.after, end, keys) if keys else None, end if end < upto else None
+
+
+def _meeting(rows_of: RowsOf, sources: PastSources, rows: Rows, chunk: Chunk, search_path: str) -> tuple[UUID, ...]:
+    """Of these rows the first that meet the predicate. It is somebody's text: nothing but its own statement runs."""
+    parent = sources.parent
+    statement = _CHOSEN.format(
+        key=parent.key,
+        table=parent.table,
+        within=rows.within(parent.key),
+        where=chunk.selection.where,
+        rows=chunk.rows,
+    )
+    rows_of(_IN_ORDER, ())
+    return tuple(UUID(key) for (key,) in rows_of_one(rows_of, statement, search_path))
 
 
 def _end(rows_of: RowsOf, sources: PastSources, window: Rows, parents: int, others: int | None) -> UUID:

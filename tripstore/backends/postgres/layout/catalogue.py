@@ -47,6 +47,7 @@ WHERE c.relkind IN ('r', 'p', 'v', 'm', 'f')
 TABLES = f"""
 WITH given AS ({_GIVEN})
 SELECT given.oid, given.nspname, given.relname, c.relkind, c.relpersistence, c.relrowsecurity,
+    pg_catalog.row_security_active(c.oid),
     CASE WHEN c.relispartition THEN above.nspname END, CASE WHEN c.relispartition THEN above.relname END,
     ARRAY(SELECT coalesce(a.attname, '')::text
         FROM pg_catalog.pg_partitioned_table p
@@ -186,7 +187,8 @@ class _Reader:
         columns, indexes, keys = self._columns(), self._indexes(), self._foreign_keys()
         triggers, descendants = self._triggers(), self._grouped(DESCENDANTS)
         tables: dict[TableName, LiveTable] = {}
-        for oid, schema, name, kind, persistence, has_security, above, parent, key, subscribed in self._ask(TABLES):
+        for oid, schema, name, kind, persistence, *security, above, parent, key, subscribed in self._ask(TABLES):
+            has_security, hides_rows = security
             below = descendants[oid]
             others = [row for row in below if not row[4]]
             partitions = [row for row in others if row[3]]
@@ -201,6 +203,7 @@ class _Reader:
                 foreign_leaves=tuple(TableName(*row[:2]) for row in partitions if row[2] == TableKind.FOREIGN_TABLE),
                 heirs=tuple(TableName(*row[:2]) for row in others if not row[3]),
                 has_row_security=has_security,
+                hides_rows=hides_rows,
                 is_subscribed=subscribed,
                 columns=columns[oid],
                 unique_indexes=tuple(indexes[oid]),

@@ -93,8 +93,11 @@ def _check_kind(table: LiveTable) -> Iterator[Complaint]:
     if table.is_subscribed:
         hint = "Take it out of the subscription's publication: capture would miss what replication brings."
         yield error(where, "is filled by a subscription", hint)
-    if table.has_row_security:
-        yield note(where, "has row security", "The facade's role must see all rows: give it BYPASSRLS.")
+    if table.hides_rows:
+        hint = "Give that role BYPASSRLS: what it does not see would be missing, in silence."
+        yield error(where, "has row security that holds for the role of legacy.postgres", hint)
+    elif table.has_row_security:
+        yield note(where, "has row security", "Whatever reads it for tripstore needs BYPASSRLS, as its role has now.")
 
 
 def _check_columns(layout: Layout, column: MappedColumn, table: LiveTable) -> Iterator[Complaint]:

@@ -163,6 +163,7 @@ class LiveTable:
     foreign_leaves: tuple[TableName, ...]
     heirs: tuple[TableName, ...]  #: Children by plain inheritance.
     has_row_security: bool
+    hides_rows: bool  #: From whoever looks: its policies hold for this role.
     is_subscribed: bool
     columns: dict[str, LiveColumn]
     unique_indexes: tuple[LiveIndex, ...]

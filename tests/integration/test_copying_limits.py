@@ -1,0 +1,134 @@
+"""What a backfill goes easy on, measured on real servers: sessions of others, the mirror's lag, a replica's."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from uuid import uuid4
+
+import pytest
+
+from schemaless_core import Cell, Datastore
+from tests.chaos.actors import wait_until
+from tests.facades import Migration, migration
+from tests.stores import ServerEngine, Stores
+from tripstore.backends.postgres.handover.queue import Queue
+from tripstore.config import BackfillConfig
+from tripstore.copying.backfill import Backfill, Wanted
+from tripstore.copying.limits import at_work, mirror_lag, replica_lag, throttles
+from tripstore.local.servers import LocalServers
+from tripstore.phase import Phase
+
+
+@pytest.fixture(scope="module")
+def made(servers: LocalServers, stores: Stores) -> Iterator[Migration]:
+    with migration(servers, stores) as opened:
+        yield opened
+
+
+def test_sessions_of_others_are_at_work_while_they_run_or_wait(made: Migration) -> None:
+    database = made.duo.legacy.database
+    assert at_work(database) == 0
+    idle = made.legacy.connect()
+
+    with ThreadPoolExecutor(2) as pool:
+        sleeping = [pool.submit(made.legacy.sql, "SELECT pg_sleep(0.6)") for _ in range(2)]
+        wait_until("both are at work", lambda: at_work(database) == 2)
+        for each in sleeping:
+            each.result()
+    wait_until("nobody is", lambda: at_work(database) == 0)
+    idle.close()
+
+
+def test_the_mirrors_lag_is_the_age_of_what_it_has_not(made: Migration) -> None:
+    database, queue = made.duo.legacy.database, Queue(made.duo.legacy.layout)
+    assert mirror_lag(database, queue) == 0
+
+    made.legacy.trip()
+    made.legacy.sql("UPDATE tripstore.queue SET at = at - interval '7 s'")
+
+    assert 7 <= mirror_lag(database, queue) < 60
+    limits = BackfillConfig(mirror_lag_seconds_max=5.0)
+    pause = throttles(limits, database, queue, made.facade.store, alone).pause()
+    assert pause is not None
+    assert pause.reason.startswith("the mirror's lag is 7.")
+    made.carry()
+    assert throttles(limits, database, queue, made.facade.store, alone).pause() is None
+
+
+def test_a_limit_of_zero_is_none(made: Migration) -> None:
+    database, queue = made.duo.legacy.database, Queue(made.duo.legacy.layout)
+    made.legacy.trip()
+    made.legacy.sql("UPDATE tripstore.queue SET at = at - interval '7 s'")
+
+    limits = BackfillConfig(mirror_lag_seconds_max=0.0, replica_lag_cells_max=0)
+
+    assert throttles(limits, database, queue, made.facade.store, alone).pause() is None
+    made.carry()
+
+
+def alone() -> float:
+    """How many are at the job."""
+    return 1
+
+
+def test_a_rate_is_shared_by_all_who_are_at_the_job(made: Migration) -> None:
+    database, queue = made.duo.legacy.database, Queue(made.duo.legacy.layout)
+    limited = throttles(BackfillConfig(rate=1_000), database, queue, made.facade.store, lambda: 4)
+
+    assert limited.pause() is None
+    limited.copied(100_000, 0.1)
+
+    pause = limited.pause()
+    assert pause is not None
+    assert pause.reason == "rate limit of 250 rows/s"
+
+
+def test_workers_of_a_detached_job_share_its_rate(made: Migration) -> None:
+    """However many `worker run` there are."""
+    made.phase(Phase.DUALWRITE)
+    backfill = Backfill(made.facade)
+    job = backfill.begin(backfill.plan(Wanted(rate=1_000)), is_detached=True)
+    for worker in ("one", "two"):
+        assert backfill.jobs.claim(job.id, worker, 60) is not None
+    assert backfill.jobs.claim(job.id, "dead", -1) is not None
+
+    limited = backfill.runner(job, "one")._throttle
+    assert limited.pause() is None
+    limited.copied(100_000, 0.1)
+
+    pause = limited.pause()
+    assert pause is not None
+    assert pause.reason == "rate limit of 500 rows/s"
+    backfill.jobs.cancel("backfill", job.id)
+
+
+def test_a_replicas_lag_is_the_cells_that_it_lacks(server_engine: ServerEngine, stores: Stores) -> None:
+    datastore = stores.fresh(server_engine)
+    wait_until("the replicas have the schema", lambda: replica_lag(datastore) == 0, 60)
+
+    with not_applying(stores, server_engine):
+        put(datastore, 5)
+        assert replica_lag(datastore) == 5
+    wait_until("the replicas have the cells", lambda: replica_lag(datastore) == 0, 60)
+
+
+def put(datastore: Datastore, count: int) -> None:
+    """Cells of one row: one shard, one cluster."""
+    row_key = uuid4()
+    datastore.put_cells([Cell(row_key, "BASE", ref_key, {}) for ref_key in range(1, count + 1)])
+
+
+@contextmanager
+def not_applying(stores: Stores, engine: ServerEngine) -> Iterator[None]:
+    """Replicas that receive and do not apply."""
+    word = "SLAVE" if engine == "mariadb" else "REPLICA"
+    replicas = [replica for cluster in stores.clusters(engine) for replica in cluster.replicas]
+    for replica in replicas:
+        replica.query(f"STOP {word} SQL_THREAD")
+    try:
+        yield
+    finally:
+        for replica in replicas:
+            replica.query(f"START {word} SQL_THREAD")

@@ -1,0 +1,47 @@
+"""A diff as it is told: what stays by the layout is said apart, and nothing is called equal that is not."""
+
+from __future__ import annotations
+
+from io import StringIO
+
+from rich.console import Console
+
+from schemaless_core.control.jobs import Progress
+from tests.unit.test_job_documents import AT, progress
+from tripstore.cli.diff_documents import DiffDocument, diff_document, diff_screen
+from tripstore.cli.exits import Exit
+from tripstore.cli.job_documents import progress_document
+
+
+def told(**counts: int) -> DiffDocument:
+    job = progress().job
+    done = type(job)("diff-1", "diff", {}, type(job.state).DONE, AT, AT, "ann", "host", "")
+    return diff_document(progress_document(Progress(done, counts, 1, 1, 0, 0, (), AT, AT)))
+
+
+def screen(seen: DiffDocument) -> str:
+    text = StringIO()
+    for each in diff_screen(seen):
+        Console(file=text, width=200).print(each)
+    return text.getvalue()
+
+
+def test_ignored_deletions_are_counted_apart() -> None:
+    """I12"""
+    seen = told(rows=7, equal=4, deletions_ignored=3, index_deletions_ignored=1)
+
+    assert (seen.exit, seen.open, seen.is_equal) == (Exit.FINE, 0, True)
+    assert (seen.cells.equal, seen.deletions_ignored, seen.indexes.deletions_ignored) == (4, 3, 1)
+    assert "3 cells stay in Schemaless though their rows were deleted" in screen(seen)
+    assert screen(seen).endswith("equal, but for those\n")
+
+
+def test_without_any_nothing_is_said_of_them() -> None:
+    assert "stay" not in screen(told(rows=4, equal=4))
+    assert screen(told(rows=4, equal=4)).endswith("equal\n")
+
+
+def test_what_differs_is_said_whatever_was_ignored() -> None:
+    seen = told(rows=7, equal=3, deletions_ignored=3, missing=1, open=1)
+
+    assert (seen.exit, seen.is_equal) == (Exit.FAILED, False)

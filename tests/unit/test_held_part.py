@@ -1,0 +1,145 @@
+"""A part in somebody's hands: renewed while work goes on, whichever engine works at it, and lost only for good."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, cast
+
+import pytest
+
+from backfill.chunks import ChunkSize
+from backfill.runner import Runner
+from backfill.runner import RunnerSettings as BackfillSettings
+from backfill.source import Copied, Copying
+from schemaless_core import ControlUnavailable, Datastore, Json
+from schemaless_core.control.held_part import HeldPart
+from schemaless_core.control.jobs import Jobs, Part, PartLost
+from tripstore.repairing.job import RepairRunner
+from tripstore.repairing.repairing import Outcome, Repairing
+from tripstore.repairing.targets import Target
+
+#: So much longer than a renewal that nobody comes in between.
+LEASE_SECONDS = 1.5
+WAIT_SECONDS = 20.0
+
+
+class Renewals(Jobs):
+    """Says when a part was renewed: saved without anything new."""
+
+    def __init__(self, jobs: Jobs) -> None:
+        super().__init__(jobs._control)
+        self.seen = threading.Event()
+        #: After it was done.
+        self.then: Callable[[], None] = lambda: None
+
+    def save(self, part: Part, worker: str, **options: Any) -> Part:
+        saved = super().save(part, worker, **options)
+        if options["checkpoint"] == part.checkpoint and not options["is_done"]:
+            self.seen.set()
+            self.then()
+        return saved
+
+    def wait(self) -> None:
+        """As whoever works at the part for longer than its lease."""
+        for _lease in range(2):
+            self.seen.clear()
+            assert self.seen.wait(WAIT_SECONDS), "the lease is over"
+
+
+@pytest.fixture
+def jobs(tmp_path: Path) -> Renewals:
+    datastore = Datastore.open(
+        {"datastore": "trips", "shards": 2, "clusters": {"a": {"primary": f"sqlite:///{tmp_path / 'a'}"}}}
+    )
+    datastore.create_schema()
+    return Renewals(Jobs(datastore.control))
+
+
+def held(jobs: Jobs, lease_seconds: float = LEASE_SECONDS) -> HeldPart:
+    job = jobs.create("backfill", {}, [{"from": 0}])
+    part = jobs.claim(job.id, "one", lease_seconds)
+    assert part is not None
+    return HeldPart(jobs, part, "one", lease_seconds)
+
+
+def test_nobody_gets_a_part_that_is_worked_at(jobs: Renewals) -> None:
+    found = held(jobs)
+
+    with found.kept_alive():
+        jobs.wait()
+        assert jobs.claim(found.part.job, "two", 30.0) is None
+
+    found.save(1, {"rows": 1}, is_done=True)
+    assert jobs.progress(found.part.job).counts == {"rows": 1}
+
+
+def test_a_renewal_whose_answer_was_lost_loses_no_part(jobs: Renewals) -> None:
+    """I11: nobody else has it, so what was done is counted."""
+    found, lost = held(jobs, 0.05), threading.Event()
+
+    def lose() -> None:
+        if not lost.is_set():
+            lost.set()
+            raise ControlUnavailable("The answer was lost.")
+
+    jobs.then = lose
+    with pytest.raises(ControlUnavailable):
+        found.renew()
+    found.save(1, {"rows": 1}, is_done=True)
+
+    assert jobs.progress(found.part.job).counts == {"rows": 1}
+
+
+def test_what_is_lost_is_not_counted(jobs: Renewals) -> None:
+    found = held(jobs, -1.0)
+    assert jobs.claim(found.part.job, "two", 30.0) is not None
+
+    with found.kept_alive():
+        pass
+    with pytest.raises(PartLost):
+        found.save(1, {"rows": 1}, is_done=True)
+
+    assert jobs.progress(found.part.job).counts == {}
+
+
+class SlowCopying:
+    """One chunk that takes longer than a lease."""
+
+    def __init__(self, wait: Callable[[], None]) -> None:
+        self._wait = wait
+
+    def copy(self, bounds: Json, checkpoint: Json, rows: int, verify_share: float) -> Copied:
+        self._wait()
+        return Copied(5, 5, 5, True)
+
+
+class SlowRepairing:
+    """One part that takes longer than a lease."""
+
+    def __init__(self, wait: Callable[[], None]) -> None:
+        self._wait = wait
+
+    def repair(self, targets: Sequence[Target]) -> list[Outcome]:
+        self._wait()
+        return []
+
+
+def test_a_chunk_may_take_longer_than_a_lease(jobs: Renewals) -> None:
+    job = jobs.create("backfill", {}, [{"from": 0}])
+    copying = cast(Copying, SlowCopying(jobs.wait))
+    settings = BackfillSettings(lease_seconds=LEASE_SECONDS)
+
+    Runner(jobs, copying, job, "one", chunks=ChunkSize(50), settings=settings).run()
+
+    assert jobs.progress(job.id).counts == {"rows": 5, "equal": 5}
+
+
+def test_a_part_of_a_repair_may_take_longer_than_a_lease(jobs: Renewals) -> None:
+    job = jobs.create("repair", {}, [[]])
+    repairing = cast(Repairing, SlowRepairing(jobs.wait))
+
+    assert RepairRunner(jobs, job.id, repairing, "one", lease_seconds=LEASE_SECONDS).serve_part()
+
+    assert jobs.progress(job.id).parts_done == 1

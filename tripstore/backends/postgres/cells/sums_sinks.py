@@ -1,0 +1,70 @@
+"""What becomes of the hashes of a pass over the tables: sums of buckets, or a list."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from struct import Struct
+from typing import Protocol
+
+from schemaless_core.answers import Bucket
+from schemaless_core.sharding import BUCKETS_PER_SHARD
+from validation.buckets import CellDigest, Place, Sums
+
+_first_number = Struct(">Q").unpack_from
+
+
+class Sink(Protocol):
+    """Takes cells of one column, each with its bucket (shard · 16 + number) and md5; or why one has none."""
+
+    def add(
+        self, name: bytes, places: Sequence[int], keys: Sequence[bytes], ref_keys: Iterable[str], md5s: Iterable[bytes]
+    ) -> None: ...
+
+    def refuse(self, name: bytes, place: int, key: bytes, why: str) -> None: ...
+
+
+class Summing:
+    """Count and sum of every bucket."""
+
+    def __init__(self, shards: int) -> None:
+        self._counts = [0] * (shards * BUCKETS_PER_SHARD)
+        self._sums = [0] * (shards * BUCKETS_PER_SHARD)
+        self._doubtful: set[int] = set()
+
+    def add(
+        self, name: bytes, places: Sequence[int], keys: Sequence[bytes], ref_keys: Iterable[str], md5s: Iterable[bytes]
+    ) -> None:
+        counts, sums = self._counts, self._sums
+        for place, (number,) in zip(places, map(_first_number, md5s), strict=True):
+            counts[place] += 1
+            sums[place] += number
+
+    def refuse(self, name: bytes, place: int, key: bytes, why: str) -> None:
+        self._counts[place] += 1
+        self._doubtful.add(place)
+
+    def sums(self, shards: range) -> Sums:
+        """Those of these shards."""
+        found: dict[Place, Bucket] = {}
+        for shard in shards:
+            for number in range(BUCKETS_PER_SHARD):
+                n = shard * BUCKETS_PER_SHARD + number
+                found[Place(shard, number)] = Bucket(shard, number, self._counts[n], self._sums[n] % 2**64)
+        return Sums(found, frozenset(Place(*divmod(n, BUCKETS_PER_SHARD)) for n in self._doubtful))
+
+
+class Listing:
+    """Every cell by its key."""
+
+    def __init__(self) -> None:
+        self.found: list[CellDigest] = []
+
+    def add(
+        self, name: bytes, places: Sequence[int], keys: Sequence[bytes], ref_keys: Iterable[str], md5s: Iterable[bytes]
+    ) -> None:
+        column_name = name.decode()
+        for key, ref_key, (number,) in zip(keys, ref_keys, map(_first_number, md5s), strict=True):
+            self.found.append(CellDigest(key, column_name, int(ref_key), number))
+
+    def refuse(self, name: bytes, place: int, key: bytes, why: str) -> None:
+        self.found.append(CellDigest(key, name.decode(), 0, 0, why))
