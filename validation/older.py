@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from uuid import UUID
 
 import msgspec
@@ -63,14 +63,19 @@ class OlderDiff:
         place = Place(shards.start, 0) if checkpoint is None else _read(checkpoint)
         counts, found = Counter[str](), list[Difference]()
         while place.shard < shards.stop and counts[f"{PREFIX}columns"] < COLUMNS_PER_STEP:
-            found += self._of_bucket(place, counts)
-            place = Place(*divmod(place.shard * BUCKETS_PER_SHARD + place.number + 1, BUCKETS_PER_SHARD))
+            places = [place]
+            found += self._of_buckets(places, counts)
+            if place.number == 0 and counts[f"{PREFIX}columns"] < COLUMNS_PER_STEP:
+                # Buckets are alike: of a small shard the others are asked for at once.
+                places = [Place(place.shard, number) for number in range(BUCKETS_PER_SHARD)]
+                found += self._of_buckets(places[1:], counts)
+            place = Place(*divmod(place.shard * BUCKETS_PER_SHARD + places[-1].number + 1, BUCKETS_PER_SHARD))
         counted(found, counts, PREFIX)
         return Portion(list(place), place.shard >= shards.stop, counts, found)
 
-    def _of_bucket(self, place: Place, counts: Counter[str]) -> list[Difference]:
+    def _of_buckets(self, places: Sequence[Place], counts: Counter[str]) -> list[Difference]:
         found = []
-        for row_key, name, *_ in sorted(self._digests.digests([place], self._columns)):
+        for row_key, name, *_ in sorted(self._digests.digests(places, self._columns)):
             key = ColumnKey(UUID(bytes=row_key), name)
             if shard_of(key.row_key, _CHOICES) < self._share * _CHOICES:
                 counts[f"{PREFIX}columns"] += 1
