@@ -53,7 +53,13 @@ PARTS: dict[str, list[str]] = {
         "tests/integration/test_mends.py",
         "tests/acceptance/test_cli_repair.py",
     ],
-    "diff": [*TESTS, "tests/property/test_diff.py", "tests/integration/test_diff.py"],
+    "diff": [
+        *TESTS,
+        "tests/property/test_diff.py",
+        "tests/integration/test_diff.py",
+        "tests/integration/test_diff_corpus.py",
+        "tests/chaos/test_diff_kill.py",
+    ],
     "4096 shards": [*TESTS, "tests/integration/test_many_shards.py"],
     "everything else": [
         *TESTS,
