@@ -121,7 +121,7 @@ def _need(config: Config, services: Sequence[Pipe], seconds: float) -> float:
         until, seen = time.monotonic() + seconds, list[float]()
         while time.monotonic() < until:
             seen.append(at_work(database))
-            time.sleep(0.01)
+            time.sleep(0.01)  # between two samples
         for service in services:
             service.recv()
     return statistics.mean(seen)

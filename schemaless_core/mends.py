@@ -135,7 +135,7 @@ class Mends:
 
             def look(node: Node) -> _Holes:
                 head = node.heads([shard], deadline)[shard]  # noqa: B023  # called at once
-                return _Holes(head, node.mending.holes(shard, after, limit - len(found), deadline))  # noqa: B023
+                return _Holes(head, node.mending.holes(shard, after, limit - len(found), deadline))  # noqa: B023  # called at once
 
             seen = self._router.read(shard, look, AS_COPIER, "primary_only", deadline)
             found += seen.ids

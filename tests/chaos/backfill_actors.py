@@ -141,7 +141,7 @@ def _copy(document: Mapping[str, Any], job: Job, failpoints: str, path: str, sab
         assert store.facade.duo is not None
         port = store.facade.duo.ports.store
         if sabotage == "writes behind":
-            port.put_encoded = WritingBehind(port.put_encoded)  # type: ignore[method-assign]
+            port.put_encoded = WritingBehind(port.put_encoded)  # type: ignore[method-assign]  # the control
         jobs.path = Path(path)
         backfill.jobs = jobs
         runner = backfill.runner(job, "killed")

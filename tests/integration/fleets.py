@@ -28,7 +28,7 @@ class Waiting:
         seat.at_end(lambda: is_over.append(True))
         (self.folder / f"{seat.number}-{os.getpid()}.running").write_text(seat.name)
         while not is_over:
-            time.sleep(0.01)
+            time.sleep(0.01)  # a file has no event
         (self.folder / f"{seat.number}-{os.getpid()}.ended").write_text(seat.name)
 
 
@@ -41,7 +41,7 @@ class Finite:
     def __call__(self, seat: Seat) -> None:
         (self.folder / f"{seat.number}-{os.getpid()}.running").write_text(seat.name)
         while not (self.folder / "done").exists():
-            time.sleep(0.01)
+            time.sleep(0.01)  # a file has no event
         sys.exit(seat.number)
 
 

@@ -223,7 +223,7 @@ def test_a_copy_of_before_a_switch_is_taken_by_no_shard(made: Migration, backfil
             switched.append(run(switch(made.duo.ports, "in between")).is_decided)
         return put(cells, epoch)  # type: ignore[arg-type]  # as they came
 
-    made.duo.ports.store.put_encoded = switch_first  # type: ignore[method-assign,assignment]
+    made.duo.ports.store.put_encoded = switch_first  # type: ignore[method-assign,assignment]  # once
     late = copying.copy({"after": None, "upto": None}, None, 10_000, 0.0)
 
     assert switched == [True]
@@ -418,7 +418,7 @@ def test_a_writer_that_writes_something_else_is_found_out_by_verification(
     put = made.duo.ports.store.put_encoded
 
     def put_otherwise(cells: list[Cell], epoch: int) -> object:
-        return put([cell._replace(ref_key=cell.ref_key + 7) for cell in cells], epoch)  # type: ignore[attr-defined]
+        return put([cell._replace(ref_key=cell.ref_key + 7) for cell in cells], epoch)  # type: ignore[attr-defined]  # they are cells
 
     monkeypatch.setattr(made.duo.ports.store, "put_encoded", put_otherwise)
     keys = trips(made)[:2]
