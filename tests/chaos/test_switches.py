@@ -61,7 +61,7 @@ LOOK_SECONDS = 0.1
 LEASE_SECONDS = 3.0
 #: A server that stops is away for longer than a hand-over may take.
 STOPPED_SECONDS = MAX_PAUSE_SECONDS + 1.0
-#: From here on a way back is tried; under the full load it is what the gate allows, since offsets are saved now and then.
+#: From here on a way back is tried; under the full load what the gate allows: offsets are saved now and then.
 REVERSE_CELLS_MAX = CutoverSettings().lag_changes_max if SCALE >= 1 else 50
 #: Of a hand-over without accidents.
 PAUSE_SECONDS_MAX = 0.5
