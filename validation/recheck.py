@@ -3,6 +3,9 @@
 It asks the authority, waits until the mirror has what the authority had by then, and asks mirror and authority. When
 the authority's two answers differ, the data moves: again, after a growing pause. What never rests was not compared.
 
+What differs is asked for once more. A row may come and go between the authority's answers and be seen by the mirror's
+alone, as an entry too many that keeps another off the page; what is really wrong is still wrong then.
+
 Cells say by their ref keys that they are others. Entries of an index do not: a field that changed and changed back
 would seem to rest. So an index is asked for the cells, too, to know that nothing moved.
 """
@@ -48,6 +51,7 @@ class Recheck:
 
     def verdict(self, read: Read, authority: CellStore, other: CellStore) -> Verdict:
         telling = _telling(read)
+        has_differed = False
         for n in range(TRIES):
             if n:
                 self._pause(FIRST_PAUSE_SECONDS * 2**n)
@@ -66,7 +70,9 @@ class Recheck:
             if isinstance(given, Failed) and given.is_incomparable:
                 return Verdict(read, Outcome.NOT_COMPARED, reason=Reason.INCOMPARABLE)
             differences: Sequence[Difference] = compare(read.operation, wanted, given)
-            return Verdict(read, Outcome.MISMATCH if differences else Outcome.IN_FLIGHT, differences)
+            if has_differed or not differences:
+                return Verdict(read, Outcome.MISMATCH if differences else Outcome.IN_FLIGHT, differences)
+            has_differed = True
         return Verdict(read, Outcome.NOT_COMPARED, reason=Reason.BUSY)
 
     def _ask(self, read: Read, store: CellStore) -> Any:

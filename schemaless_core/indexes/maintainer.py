@@ -38,6 +38,7 @@ class IndexGroup:
     parking: Parking = "never"
     is_transactional = False
     is_bundled = True
+    rest_seconds = 0.0
 
     def __init__(
         self,

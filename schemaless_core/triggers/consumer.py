@@ -79,11 +79,17 @@ class Consumer:
         self._active: dict[int, Held] = {}
         self._saved_at = clock()
         self._due_at = clock()
+        self._rests_until = clock()
         self._is_waiting = False
 
     @property
     def shards(self) -> frozenset[int]:
         return frozenset(self._held)
+
+    @property
+    def rest_seconds(self) -> float:
+        """How long it delivers nothing from now on, because what is new may wait for more."""
+        return max(0.0, self._rests_until - self._clock())
 
     def hold(self, leases: Iterable[Lease]) -> None:
         """Take over these shards and let go of all others. A new fence is shown to the shard's server first."""
@@ -115,13 +121,17 @@ class Consumer:
         """One round: note what moved, deliver, save. Whether there is more to do at once."""
         self._note(heads)
         self._collect()
-        if not self.is_halted:
+        is_busy = False
+        if not self.is_halted and not self.rest_seconds:
             self._retry_parked()
             self._deliver(self._fetch(self._ready()))
             self._collect()
+            is_busy = bool(self._ready())
+            if not is_busy:
+                self._rests_until = self._clock() + self.group.rest_seconds
         self._save_in_time()
         self._active = {shard: held for shard, held in self._active.items() if not held.is_idle}
-        return not self.is_halted and bool(self._ready())
+        return is_busy and not self.is_halted
 
     def finish(self, give_up_at: float) -> None:
         """Wait for functions that run, then save everything."""

@@ -48,6 +48,11 @@ class Group(Protocol):
         """Whether it wants the runs of all shards at once; else one shard's at a time."""
         ...
 
+    @property
+    def rest_seconds(self) -> float:
+        """How long what is new may wait for more to come, which costs all of it less together; 0: not at all."""
+        ...
+
     def deliver(
         self,
         runs: Mapping[int, Sequence[Cell]],
@@ -71,6 +76,7 @@ class TriggerGroup:
 
     parking: Parking
     is_bundled = False
+    rest_seconds = 0.0
 
     def __init__(self, trigger: Trigger, store: CellStore) -> None:
         self.name = trigger.name

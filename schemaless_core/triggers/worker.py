@@ -93,7 +93,7 @@ class Worker:
         try:
             while not self._stop.is_set():
                 if not self._turn():
-                    self._stop.wait(self._config.poll_seconds)
+                    self._stop.wait(self._rest_seconds)
         finally:
             self._stop.set()
             self._finish(heart)
@@ -115,6 +115,12 @@ class Worker:
                 self._tell_halt(consumer)
         self._let_go()
         return is_busy
+
+    @property
+    def _rest_seconds(self) -> float:
+        """Until the next look: not for so long as every group rests."""
+        rest_seconds = min((consumer.rest_seconds for consumer in self._consumers.values()), default=0.0)
+        return max(rest_seconds, self._config.poll_seconds)
 
     @contextmanager
     def _surviving(self, consumer: Consumer) -> Iterator[None]:

@@ -176,6 +176,17 @@ def test_what_the_authority_took_after_the_look_at_the_mirror_is_no_mismatch() -
     assert verdict.outcome is not Outcome.MISMATCH
 
 
+@pytest.mark.parametrize("mirror", [(2, 1), (2, 2)])
+def test_a_row_that_came_and_went_again_is_no_mismatch(mirror: tuple[int, int]) -> None:
+    """The authority's two answers agree, and only the mirror was asked in between; what stays is a mismatch."""
+    answers = iter(mirror)
+    recheck = Recheck(Arrived(), 1, pause=lambda _seconds: None)
+    verdict = recheck.verdict(latest(), Odd(cell), Odd(lambda: cell(next(answers))))
+
+    assert verdict.outcome is (Outcome.IN_FLIGHT if mirror[-1] == 1 else Outcome.MISMATCH)
+    assert next(answers, None) is None
+
+
 def test_a_row_that_never_rests_is_not_compared() -> None:
     numbers = iter(range(1, 1000))
     recheck = Recheck(Arrived(), 1, pause=lambda _seconds: None)

@@ -42,6 +42,8 @@ THREADS = 4
 BUDGET_SECONDS = 1.0
 #: Of all shards together, between two looks at the clock.
 SLICE_CELLS = 100
+#: Between two pages while Postgres is the authority: nobody waits for what has come from there.
+REST_SECONDS = 0.25
 
 Runs = Mapping[int, Sequence[Cell]]
 Outcomes = dict[int, Outcome]
@@ -121,6 +123,7 @@ class ReverseMirror:
         self._clock = clock
         self._budget = RehearsalBudget(clock)
         self._suspects: set[int] = set()
+        self.rest_seconds = 0.0
 
     def deliver(
         self, runs: Runs, store: CellStore | None = None, is_over: Callable[[], bool] = never
@@ -146,6 +149,7 @@ class ReverseMirror:
     def _delivered(self, runs: Runs, *, is_retry: bool) -> Outcomes:
         row = self._authority()
         reach("reverse.looked")
+        self.rest_seconds = 0.0 if row.backend is Backend.STORE else REST_SECONDS
         if row.backend is Backend.STORE:
             return self._mirrored(runs)
         chosen = runs if is_retry else self._chosen(runs)
