@@ -70,6 +70,7 @@ def _facade(quick: bool) -> Iterator[Comparison]:
         postgres = servers.postgres()
         mirrors = [servers.cluster(engine, engine, replicas=0) for engine in facade.MIRRORS]
         click.echo(f"  {postgres.version}, {', '.join(mirror.primary.version for mirror in mirrors)}")
+        click.echo("  under load the mirror and its worker give way to services, as if they had machines of their own")
         yield from facade.measure(postgres, mirrors, scale=scale)
 
 

@@ -75,12 +75,13 @@ def measure(postgres: PostgresServer, mirrors: Sequence[Cluster], *, scale: floa
     """A migration to each of the mirrors; the load in all phases with the first of them."""
     for mirror in mirrors:
         with migrated(postgres, mirror.primary, mirror.name, TRIPS) as migration:
-            with migration.mirrored(), clients(migration) as all_clients:
-                yield from mirror_lag(migration, all_clients, max(20 * scale, 1.0), 3 if scale >= 1 else 1)
+            with clients(migration) as all_clients:
+                with migration.mirrored():
+                    yield from mirror_lag(migration, all_clients, max(20 * scale, 1.0), 3 if scale >= 1 else 1)
                 if mirror is mirrors[0]:
-                    yield from under_load(
-                        migration, all_clients, max(BLOCK_SECONDS * scale, 1.0), max(round(ROUNDS * scale), 2)
-                    )
+                    seconds, rounds = max(BLOCK_SECONDS * scale, 1.0), max(round(ROUNDS * scale), 2)
+                    with migration.mirrored(gives_way=True):
+                        yield from under_load(migration, all_clients, seconds, rounds)
             with Datastore.open(config_of("plain", SHARDS, [mirror])) as plain:
                 yield from single_calls(migration, plain, *((100, 31) if scale >= 1 else (40, 3)))
 

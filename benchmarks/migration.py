@@ -12,6 +12,7 @@ from typing import Any
 from uuid import UUID
 
 from benchmarks.cells import SPAWN, Config
+from benchmarks.giving_way import give_way, let_give_way
 from benchmarks.legacy import People, known_people
 from benchmarks.triggers import running
 from schemaless_core import Cell, ShardStatus
@@ -80,10 +81,15 @@ class Migration:
             return rows(connection, sql)
 
     @contextmanager
-    def mirrored(self) -> Iterator[None]:
-        """One process that does what `worker run --only mirror` does: a relay, and the rehearsal of the way back."""
+    def mirrored(self, *, gives_way: bool = False) -> Iterator[None]:
+        """One process that does what `worker run --only mirror` does: a relay, and the rehearsal of the way back.
+
+        It may give way to services, and the mirror's server with it: they have machines of their own in a company.
+        """
+        if gives_way:
+            let_give_way(self.server)
         serving, end = SPAWN.Event(), SPAWN.Event()
-        process = SPAWN.Process(target=_mirror, args=(self.config, serving, end), daemon=True)
+        process = SPAWN.Process(target=_mirror, args=(self.config, serving, end, gives_way), daemon=True)
         process.start()
         try:
             assert serving.wait(WAIT_SECONDS)
@@ -142,7 +148,9 @@ def _company(postgres: PostgresServer, mirror: BinlogServer, name: str) -> Confi
     }
 
 
-def _mirror(config: Config, serving: Event, end: Event) -> None:
+def _mirror(config: Config, serving: Event, end: Event, gives_way: bool) -> None:  # a process' target
+    if gives_way:
+        give_way()
     with connect(config) as store:
         store.facade.begin()
         mirror = Mirror(store.facade)

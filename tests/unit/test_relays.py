@@ -12,10 +12,12 @@ from tripstore.mirror.pace import (
     FIRST_LIMIT,
     LIMIT_MIN,
     POLL_SECONDS,
+    POLL_SECONDS_MAX,
     QUICK_SECONDS,
     REST_SECONDS_MAX,
     SLOW_SECONDS,
     WAITING_SECONDS,
+    WORTH_A_CLAIM,
     Carried,
     Pace,
 )
@@ -43,10 +45,27 @@ def test_a_full_claim_is_followed_at_once_by_a_larger_one() -> None:
 def test_an_empty_queue_is_polled_and_what_a_claim_took_is_part_of_the_pause() -> None:
     pace = Pace()
 
-    assert pace.after(NOTHING, 0.0) == POLL_SECONDS
-    assert pace.after(Carried(3, 3, 0), POLL_SECONDS / 4) == POLL_SECONDS * 3 / 4
-    assert pace.after(Carried(3, 3, 0), QUICK) == 0.0
+    assert pace.after(NOTHING, 0.0) == POLL_SECONDS_MAX
+    assert pace.after(Carried(1, 1, 0), POLL_SECONDS_MAX / 4) == POLL_SECONDS_MAX * 3 / 4
+    assert pace.after(Carried(1, 1, 0), QUICK) == 0.0
     assert pace.limit == FIRST_LIMIT
+
+
+@pytest.mark.parametrize(
+    ("per_second", "poll_seconds"), [(1000, POLL_SECONDS), (WORTH_A_CLAIM / 0.03, 0.03), (50, POLL_SECONDS_MAX)]
+)
+def test_a_claim_waits_until_it_is_worth_its_commit(per_second: float, poll_seconds: float) -> None:
+    """The more comes the more often it is carried, within bounds."""
+    pace, rest = Pace(), POLL_SECONDS
+
+    came = carried = 0.0
+    for _ in range(200):
+        came += per_second * rest
+        claimed = int(came - carried)
+        carried += claimed
+        rest = pace.after(Carried(claimed, claimed, 0), 0.0)
+
+    assert rest == pytest.approx(poll_seconds, rel=0.15)
 
 
 def test_a_slow_mirror_is_asked_for_less_but_never_for_nothing() -> None:

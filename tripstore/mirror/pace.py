@@ -6,8 +6,12 @@ from typing import NamedTuple
 
 from tripstore.handover.relay import CHANGES_PER_CLAIM
 
-#: From claim to claim. Each is a durable commit, which services' commits wait for: rather few of them, with more.
-POLL_SECONDS = 0.02
+#: From claim to claim, at least and at most: each is a durable commit, which services' commits wait for, so it waits
+#: until there is about so much to carry.
+POLL_SECONDS, POLL_SECONDS_MAX = 0.015, 0.04
+WORTH_A_CLAIM = 7
+#: Of what comes in a second each claim says this share.
+NEWS = 0.1
 #: While most of what is claimed waits for a server: it is claimed again and again.
 WAITING_SECONDS = 0.1
 #: The longest rest while nothing can be delivered.
@@ -42,10 +46,14 @@ class Pace:
     def __init__(self) -> None:
         self.limit = FIRST_LIMIT
         self._rest_seconds = 0.0
+        self._poll_seconds = POLL_SECONDS
+        #: Changes that come, on average.
+        self._per_second = 0.0
 
     def after(self, carried: Carried, seconds: float) -> float:
         """Learn from a claim that took so long; how long to rest now."""
         is_full = carried.claimed >= self.limit
+        self._learn(carried.claimed, seconds)
         if seconds > SLOW_SECONDS:
             self.limit = max(self.limit // 2, LIMIT_MIN)
         elif is_full and seconds < QUICK_SECONDS:
@@ -56,7 +64,13 @@ class Pace:
         self._rest_seconds = 0.0
         if carried.waiting > carried.delivered:
             return WAITING_SECONDS
-        return 0.0 if is_full else max(POLL_SECONDS - seconds, 0.0)
+        return 0.0 if is_full else max(self._poll_seconds - seconds, 0.0)
+
+    def _learn(self, claimed: int, seconds: float) -> None:
+        """How long it takes until there is enough for a claim."""
+        self._per_second += NEWS * (claimed / max(self._poll_seconds, seconds) - self._per_second)
+        wanted = WORTH_A_CLAIM / max(self._per_second, 1.0)
+        self._poll_seconds = min(max(wanted, POLL_SECONDS), POLL_SECONDS_MAX)
 
     def after_failure(self) -> float:
         """Postgres did not answer, or nobody knows what is wrong: ask for less and less often."""

@@ -1,0 +1,30 @@
+"""What has a machine of its own in a company, and shares the services' cores here, gives way to them.
+
+Else a benchmark of what callers feel would measure how a scheduler shares two cores between a service and somebody
+else's server.
+"""
+
+from __future__ import annotations
+
+import os
+from contextlib import suppress
+from pathlib import Path
+
+from tripstore.local.server import Server
+
+#: Of 19.
+NICENESS = 15
+
+
+def give_way() -> None:
+    """This process, and the threads that it is going to start."""
+    os.nice(NICENESS)
+
+
+def let_give_way(server: Server) -> None:
+    """A server that runs, and its session: where sessions share the cores evenly its own priority says nothing."""
+    for pid in server.pids:
+        for thread in Path(f"/proc/{pid}/task").iterdir():
+            os.setpriority(os.PRIO_PROCESS, int(thread.name), NICENESS)
+        with suppress(FileNotFoundError):  # a kernel without such groups
+            Path(f"/proc/{pid}/autogroup").write_text(str(NICENESS))
