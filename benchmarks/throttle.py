@@ -1,7 +1,8 @@
 """A backfill with a limit on the load of Postgres: what services feel of it, and how much is copied all the same.
 
 Services work at a steady pace. In turn there is no backfill, one with the limit, and one without; each copies rows that
-were not copied before. The limit is what the services need by themselves, and a share of a session.
+were not copied before. The limit is what the services need by themselves, and a share of a session. What has a machine
+of its own in a company gives way to services: mirror, relay and the worker that copies; its session does not.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ import psycopg2
 
 from benchmarks.bulk import plant
 from benchmarks.cells import PATIENT, SPAWN, Config
+from benchmarks.giving_way import give_way, let_give_way
 from benchmarks.timing import Comparison
 from schemaless_core import ShardStatus
 from tripstore.backends.postgres.ddl.steps import apply_all
@@ -66,6 +68,7 @@ def measure(postgres: PostgresServer, mirror: BinlogServer, *, scale: float) -> 
     trips = max(round(TRIPS * scale), 20_000)
     window = max(WINDOW_SECONDS * scale, 2.0)
     config = _company(postgres, mirror, trips)
+    let_give_way(mirror)
     kinds: dict[str, list[Window]] = {"none": [], "limited": [], "free": []}
     with ExitStack() as exits:
         services = exits.enter_context(_crew(_serve, config, [trips] * SERVICES))
@@ -168,6 +171,7 @@ def _serve(config: Config, trips: int, pipe: Any) -> None:
 
 
 def _relay(config: Config, _nothing: None, pipe: Any) -> None:
+    give_way()
     with connect(config) as store:
         store.facade.begin()
         pipe.send("ready")
@@ -176,6 +180,7 @@ def _relay(config: Config, _nothing: None, pipe: Any) -> None:
 
 def _copy(config: Config, _nothing: None, pipe: Any) -> None:
     """Copies for so long as it is told, with the limit or without; answers with rows per second."""
+    give_way()
     pipe.send("ready")
     with connect(config) as store:
         backfill = Backfill(store.facade)
