@@ -14,6 +14,7 @@ import pytest
 from backfill.errors import CannotCopy, MustWait
 from backfill.runner import Ending, Runner
 from schemaless_core import Cell, CellKey, ColumnKey, InvalidRequest, canonical_bytes
+from schemaless_core.control.audit import AuditLog
 from schemaless_core.control.jobs import Job, JobState
 from schemaless_core.control.ledgers import Ledgers
 from schemaless_core.errors import InvalidServer, StaleEpoch
@@ -163,13 +164,24 @@ def test_a_row_of_the_list_that_is_gone_leaves_its_tombstone(made: Migration, ba
     assert cell.is_tombstone
 
 
-@pytest.mark.parametrize("where", ["no_such_column = 1", "true) OR (", "1"])
+@pytest.mark.parametrize("where", ["no_such_column = 1", "true) OR (", "1", "", " "])
 def test_a_predicate_that_is_none_is_refused_before_there_is_a_job(backfill: Backfill, where: str) -> None:
     with pytest.raises(InvalidRequest, match="no condition") as caught:
         backfill.plan(Wanted(where=where))
 
     assert caught.value.hint
     assert backfill.jobs.all() == []
+
+
+def test_a_predicate_that_fails_on_a_row_pauses_the_job(made: Migration, backfill: Backfill) -> None:
+    """One row is tried before there is a job, not all."""
+    job = backfill.begin(backfill.plan(Wanted(where="10 / (t.id - 1000) < 100")))
+    made.legacy.sql("INSERT INTO trips (id, trip_uuid, status) VALUES (1000, gen_random_uuid(), 'old')")
+
+    assert backfill.runner(job, "w").run() is Ending.PAUSED
+
+    audited = AuditLog(made.facade.store.control).newest(5)
+    assert any("The predicate fails on a row" in str(entry) for entry in audited)
 
 
 def test_without_a_mirror_nothing_is_copied(made: Migration, backfill: Backfill) -> None:

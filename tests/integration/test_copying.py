@@ -24,6 +24,8 @@ from tests.stores import Stores
 from tripstore.backends.postgres.cells import copying, reach
 from tripstore.backends.postgres.cells.chunk_reading import ChunkReading
 from tripstore.backends.postgres.cells.copying import PastReader
+from tripstore.backends.postgres.errors import LegacyUnavailable
+from tripstore.backends.postgres.wire import watched
 from tripstore.handover.backfill import READ, WRITE, copy_chunk
 from tripstore.handover.ports import Chunk, Past, Ports, Selection, Unreadable
 from tripstore.handover.relay import drain
@@ -469,3 +471,19 @@ def test_the_connection_may_break_between_two_chunks(copy: Copy, trips: Company)
 
     assert first.rows == 2
     assert second.rows == scaled(40, least=4) - 2
+
+
+def test_a_server_that_says_nothing_any_more_ends_the_reading(trips: Company, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It keeps its connections and ends no statement: the driver would wait for ever."""
+    monkeypatch.setattr(watched, "GRACE_SECONDS", 0.3)
+    trips.base(1)
+    with closing(PastReader(trips.legacy.url, layout(), statement_seconds=0.5)) as reader:
+        assert reader.read(Chunk(rows=1)).rows == 1
+        trips.legacy.server.pause()
+        try:
+            with pytest.raises(LegacyUnavailable):
+                reader.read(Chunk(rows=1))
+        finally:
+            trips.legacy.server.resume()
+
+        assert reader.read(Chunk(rows=1)).rows == 1

@@ -5,6 +5,8 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+import pytest
+
 from schemaless_core import Json
 from tripstore.cutover.job_facts import job_facts
 
@@ -94,3 +96,17 @@ def test_notes_of_before_there_were_jobs_are_read() -> None:
 
     assert found is not None
     assert (found.rows, found.not_compared, found.ended_at, found.capture_since) == (5, 2, None, None)
+
+
+@pytest.mark.parametrize("closer", [{"older": 1.0}, {"decoded": 200}, {"indexes": 1}])
+def test_nor_what_a_weaker_look_cannot_have_seen(closer: dict[str, Json]) -> None:
+    """A diff of older versions found a damaged one; one without them says that all is equal."""
+    weak: dict[str, Json] = {"older": 0.0, "decoded": 0, "indexes": 0}
+    strong = weak | closer
+
+    found = job_facts([note(0, open=1, scope=strong), note(1, scope=weak)])
+    redone = job_facts([note(0, open=1, scope=strong), note(1, scope=weak), note(2, scope=strong)])
+
+    assert found is not None
+    assert redone is not None
+    assert (found.open, redone.open) == (1, 0)

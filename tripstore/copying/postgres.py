@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import TypeVar
 from uuid import UUID
 
+from backfill.errors import CannotCopy
 from backfill.source import Copied, Spec
 from schemaless_core.canonical import Json
 from schemaless_core.cell import CellKey
@@ -16,7 +17,7 @@ from schemaless_core.encoded import EncodedCell
 from schemaless_core.errors import CellConflict, InvalidCell, SchemalessError
 from schemaless_core.failpoints import reach
 from tripstore.backends.postgres.cells.past_plan import check_selection, cuts, estimate
-from tripstore.backends.postgres.errors import LegacyUnavailable
+from tripstore.backends.postgres.errors import LegacyRefused, LegacyUnavailable, Unrepresentable
 from tripstore.backends.postgres.layout.layout import Layout
 from tripstore.backends.postgres.wire.database import LegacyDatabase
 from tripstore.backends.postgres.wire.translation import Again
@@ -76,7 +77,13 @@ class PostgresCopying:
         portion = Portion.of(bounds, checkpoint)
         chunk = portion.chunk(rows, self._selection)
         timing = _Timing(self._clock)
-        copied = run(copy_chunk(self._ports, chunk), timing.hear)
+        try:
+            copied = run(copy_chunk(self._ports, chunk), timing.hear)
+        except (Unrepresentable, LegacyRefused) as error:
+            if chunk.selection.where is None:
+                raise
+            hint = "Cancel the job, and begin one whose predicate has an answer for every row."
+            raise CannotCopy(f"The predicate fails on a row: {error.message}", hint=hint) from error
         read_seconds, write_seconds = timing.ended()
         reach("backfill.written")
         past = copied.past
@@ -134,7 +141,7 @@ def selection_of(spec: Spec) -> Selection:
     """What of the rows is copied, and of which."""
     columns, where = spec.get("columns"), spec.get("where")
     names = tuple(map(str, columns)) if isinstance(columns, list) else None
-    return Selection(names, str(where) if where else None)
+    return Selection(names, None if where is None else str(where))
 
 
 def key_of(cell: EncodedCell) -> CellKey:

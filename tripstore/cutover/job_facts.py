@@ -10,6 +10,18 @@ from schemaless_core.canonical import Json
 from tripstore.cutover.facts import JobFacts
 
 
+class Scope(NamedTuple):
+    """How closely a diff looked: of each 0 is not at all. A backfill looks at none of it."""
+
+    older: float = 0.0
+    decoded: int = 0
+    indexes: int = 0
+
+    def covers(self, other: Scope) -> bool:
+        """Whether it would have found whatever the other found."""
+        return all(ours >= theirs for ours, theirs in zip(self, other, strict=True))
+
+
 class JobNote(NamedTuple):
     """A note, read."""
 
@@ -22,6 +34,7 @@ class JobNote(NamedTuple):
     not_compared: int
     capture_since: datetime | None
     epoch: int | None
+    scope: Scope
 
     @property
     def is_whole(self) -> bool:
@@ -48,8 +61,9 @@ def job_facts(bodies: Sequence[Mapping[str, Json]]) -> JobFacts | None:
 
 
 def _is_redone(note: JobNote, by: JobNote) -> bool:
-    """Whether a whole job that began after this one had ended has seen to all that it left."""
-    return by.is_whole and note.ended_at is not None and note.ended_at <= by.begun_at
+    """Whether a whole job that began after this one had ended has seen to all that it left: it looked as closely."""
+    is_later = note.ended_at is not None and note.ended_at <= by.begun_at
+    return by.is_whole and is_later and by.scope.covers(note.scope)
 
 
 def _note(body: Mapping[str, Json]) -> JobNote:
@@ -63,7 +77,14 @@ def _note(body: Mapping[str, Json]) -> JobNote:
         int(str(body["not_compared"])),
         _moment(body.get("capture_since")),
         None if body.get("epoch") is None else int(str(body["epoch"])),
+        _scope(body.get("scope")),
     )
+
+
+def _scope(found: Json) -> Scope:
+    if not isinstance(found, Mapping):
+        return Scope()
+    return Scope(float(str(found["older"])), int(str(found["decoded"])), int(str(found["indexes"])))
 
 
 def _moment(text: Json) -> datetime | None:

@@ -91,4 +91,4 @@ class DecoderDiff:
             versions = [f"r.{quoted(name)}" for name in (column.ref_key.column, column.ref_key.version) if name]
             present = " AND ".join(f"{name} IS NOT NULL" for name in [f"r.{quoted(column.uuid)}", *versions])
             select = f"SELECT {select_of(column)} FROM {table} AS r TABLESAMPLE SYSTEM ({share:.6f})"
-            return rows(connection, f"{select} WHERE {present} LIMIT {self._sample}")
+            return rows(connection, f"{select} WHERE {present} ORDER BY pg_catalog.random() LIMIT {self._sample}")

@@ -83,7 +83,8 @@ class Diffing:
         if order.indexes and not order.is_partial:
             parts += [{INDEX: definition.name} for definition in self._config.core.indexes]
         spec: dict[str, Json] = {**msgspec.to_builtins(order), "is_partial": order.is_partial}
-        spec["note"] = {"epoch": self._control.authority().epoch}  # what carries changes is another after a hand-over
+        # What carries changes is another after a hand-over; and what a closer look found a weaker one does not undo.
+        spec["note"] = {"epoch": self._control.authority().epoch, "scope": order.scope}
         if estimate:  # tables that were never analysed have none
             spec["estimate"] = estimate
         return Plan(spec, parts, estimate)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import msgspec
 
+from schemaless_core.canonical import Json
+
 SAMPLE = 1_000
 DECODED = 200
 
@@ -32,3 +34,8 @@ class Order(msgspec.Struct, frozen=True, omit_defaults=True):
     def is_partial(self) -> bool:
         """Whether it says nothing of the whole: no gate goes by it."""
         return self.columns is not None or self.shards is not None
+
+    @property
+    def scope(self) -> dict[str, Json]:
+        """How closely it looks."""
+        return {"older": self.older, "decoded": self.decoded, "indexes": int(self.indexes)}

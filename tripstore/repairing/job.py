@@ -14,6 +14,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import TypeVar
+from uuid import uuid4
 
 from schemaless_core.canonical import Json
 from schemaless_core.control.held_part import HeldPart
@@ -77,7 +78,7 @@ class RepairRunner:
         self._jobs = jobs
         self._job = job
         self._repairing = repairing
-        self._worker = worker or f"{socket.gethostname()}:{os.getpid()}"
+        self._worker = worker or f"{socket.gethostname()}:{os.getpid()}:{uuid4().hex[:8]}"
         self._tell = tell
         self._sleep = sleep
         self._lease_seconds = lease_seconds

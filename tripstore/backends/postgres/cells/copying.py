@@ -22,7 +22,7 @@ from tripstore.backends.postgres.codec.codec import ColumnCodec
 from tripstore.backends.postgres.codec.columnar import ColumnarCodec
 from tripstore.backends.postgres.codec.lookups import LookupCache
 from tripstore.backends.postgres.layout.layout import Layout
-from tripstore.backends.postgres.wire.flush import FLUSH
+from tripstore.backends.postgres.wire.flush import flush
 from tripstore.backends.postgres.wire.past_connection import PastConnection, past_connection
 from tripstore.backends.postgres.wire.translation import Again, ConnectionLost, not_the_authority, translate
 from tripstore.handover.ports import Chunk, Past, Selection
@@ -108,9 +108,9 @@ class PastReader:
                 reading.without_uuid(self._layout, sources.tables)
             cursor.execute("ROLLBACK")  # a predicate may have set something of the session
             past = reading.past(epoch, after)
-            if past.cells:
-                # On this connection: after a crash of the server it is broken, and the chunk is read again.
-                cursor.execute(FLUSH)
+            # On this connection: after a crash of the server it is broken, and the chunk is read again. One without
+            # cells, too: what is gone from it may come back with a crash.
+            flush(cursor)
         return past
 
     def _sources_of(self, selection: Selection) -> PastSources:

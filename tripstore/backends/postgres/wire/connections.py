@@ -25,6 +25,13 @@ RENDERING = {
 MEANING = {"client_encoding": "UTF8", "array_nulls": "on", "standard_conforming_strings": "on", "xmloption": "content"}
 
 CONNECT_SECONDS = 5
+#: A machine or network that is gone is noticed while a long answer is waited for.
+KEEPALIVES: dict[str, Any] = {
+    "keepalives_idle": 10,
+    "keepalives_interval": 5,
+    "keepalives_count": 3,
+    "tcp_user_timeout": 30_000,
+}
 
 
 def options(**more: str) -> str:
@@ -42,7 +49,11 @@ def connected(url: str, what: str, **settings: str) -> Iterator[Connection]:
     """A connection in autocommit mode that says in pg_stat_activity what it is for."""
     try:
         connection = psycopg2.connect(
-            url, connect_timeout=CONNECT_SECONDS, application_name=f"tripstore {what}", options=options(**settings)
+            url,
+            connect_timeout=CONNECT_SECONDS,
+            application_name=f"tripstore {what}",
+            options=options(**settings),
+            **KEEPALIVES,
         )
     except psycopg2.OperationalError as error:
         reason = str(error).strip().splitlines()[0]

@@ -7,8 +7,24 @@ message, which no table holds.
 
 from __future__ import annotations
 
+from psycopg2.extensions import cursor as Cursor  # noqa: N812  # the driver's class has a small letter
+
+from tripstore.backends.postgres.errors import LegacyUnavailable
+
 #: One packet, outside of a transaction. The session's settings may be anybody's.
 FLUSH = (
     "BEGIN READ WRITE; SET LOCAL synchronous_commit TO on; "
     "SELECT pg_catalog.pg_logical_emit_message(true, 'tripstore', ''); COMMIT"
 )
+
+
+def flush(cursor: Cursor) -> None:
+    """Do it, or raise: a wait for a standby that somebody cancels ends with a commit and a warning."""
+    notices = cursor.connection.notices
+    del notices[:]
+    cursor.execute(FLUSH)
+    if notices:
+        reason = str(notices[-1]).strip().splitlines()[0]
+        raise LegacyUnavailable(
+            f"Postgres did not make sure of what was read ({reason}).", hint="Look at its standbys."
+        )

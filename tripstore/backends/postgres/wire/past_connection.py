@@ -7,8 +7,16 @@ from typing import NamedTuple
 import psycopg2
 from psycopg2.extensions import connection as Connection  # noqa: N812  # the driver's class has a small letter
 
-from tripstore.backends.postgres.wire.connections import CONNECT_SECONDS, MEANING, RENDERING, as_options, rows
+from tripstore.backends.postgres.wire.connections import (
+    CONNECT_SECONDS,
+    KEEPALIVES,
+    MEANING,
+    RENDERING,
+    as_options,
+    rows,
+)
 from tripstore.backends.postgres.wire.translation import translate_connect
+from tripstore.backends.postgres.wire.watched import watched
 
 #: A process that was stopped half-way through a chunk must not hold the server's horizon for longer.
 IDLE_SECONDS = 30
@@ -37,10 +45,9 @@ def past_connection(url: str, *, statement_seconds: float) -> PastConnection:
             connect_timeout=CONNECT_SECONDS,
             application_name="tripstore backfill",
             options=settings,
-            keepalives_idle=10,
-            keepalives_interval=5,
-            keepalives_count=3,
+            **KEEPALIVES,
         )
+        connection.cursor_factory = watched(statement_seconds)
         connection.autocommit = True
         found = rows(connection, _PIN, (pinned,))
     except psycopg2.Error as error:
@@ -54,6 +61,8 @@ def _settings(statement_seconds: float) -> dict[str, str]:
         "idle_in_transaction_session_timeout": str(IDLE_SECONDS * 1000),
         "lock_timeout": "1000",
         "default_transaction_read_only": "on",
+        # A flush that did not wait for a standby says so as a warning.
+        "client_min_messages": "warning",
         # A policy would leave rows out in silence; so it is an error.
         "row_security": "off",
         # A chunk is a small part of each table, whatever a statistic of yesterday says.
