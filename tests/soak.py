@@ -49,7 +49,11 @@ PARTS: dict[str, list[str]] = {
     "repair": [
         *TESTS,
         "tests/chaos/test_repair_load.py",
-        "tests/integration/test_repair.py",
+        "tests/integration/test_repair_actions.py",
+        "tests/integration/test_repair_traces.py",
+        "tests/integration/test_repair_authority.py",
+        "tests/integration/test_repair_races.py",
+        "tests/integration/test_repair_job.py",
         "tests/integration/test_mends.py",
         "tests/acceptance/test_cli_repair.py",
     ],

@@ -246,7 +246,7 @@ def test_holes_of_which_nobody_knows_are_closed_when_somebody_says_so(company: S
     assert page.next_location == page.head
 
 
-#: The other failpoints are met in the tests' own process: tests/integration/test_repair.py.
+#: The other failpoints are met in the tests' own process: tests/integration/test_repair_job.py.
 KILLED_AT = ["lift.committed", "mending.answered", "jobs.saving"]
 
 

@@ -37,6 +37,14 @@ CREATE SEQUENCE numbers
 """
 WITNESSED = "INSERT INTO witness (row_key, column_name, token) VALUES (%s, %s, %s)"
 
+#: A row that comes back under its UUID has its id again, as services have it whose ids mean something.
+SAME_IDS = f"""
+CREATE FUNCTION same_id() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN NEW.id := -('x' || right(NEW.trip_uuid::text, 8))::bit(32)::int; RETURN NEW; END $$;
+CREATE TRIGGER "0_same_id" BEFORE INSERT ON trips FOR EACH ROW
+WHEN (NEW.trip_uuid <= '{KEYS[-1]}') EXECUTE FUNCTION same_id()
+"""
+
 UNIQUE = "23505"
 
 

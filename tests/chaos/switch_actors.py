@@ -11,7 +11,7 @@ import random
 import signal
 import time
 import traceback
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from multiprocessing.connection import Connection
 from multiprocessing.process import BaseProcess
@@ -28,6 +28,7 @@ from schemaless_core.engine.mysql import authority
 from schemaless_core.failpoints import use_folder
 from tests.chaos.actors import end, wait_until
 from tests.chaos.capture_actors import KEYS, Writer
+from tests.chaos.switch_journal import Line, Stored
 from tests.integration.creation import FORK_SERVER
 from tripstore.backends.postgres.cells import fence
 from tripstore.backends.postgres.layout.layout import VERSION_BITS
@@ -172,46 +173,6 @@ def _answer(store: TripStore, operation: str, arguments: Any, options: Any) -> t
         return "answered", getattr(store, operation)(*arguments, **options)
     except Exception as error:  # noqa: BLE001  # the test's own process hears of it
         return "raised", (type(error).__name__, "".join(traceback.format_exception(error)))
-
-
-class Stored(NamedTuple):
-    """A cell that a service was told is stored."""
-
-    row_key: str
-    column_name: str
-    ref_key: int
-    body: Any
-    status: str
-    epoch: int
-    added_id: int | None
-    shard: int
-
-    @property
-    def cell(self) -> Cell:
-        return Cell(UUID(self.row_key), self.column_name, self.ref_key, self.body)
-
-
-class Line(NamedTuple):
-    """One line of a service's journal, by the one clock of this machine."""
-
-    pid: int
-    begun: float
-    ended: float
-    operation: str
-    #: stored, read, refused (a rival was first), failed (nobody knows), wrong (what must not be).
-    event: str
-    detail: str
-    stored: tuple[Stored, ...]
-
-
-def journal(folder: Path) -> Iterator[Line]:
-    """What services were told so far. The last line of one that was killed may be torn."""
-    for path in sorted(folder.glob("*.lines")):
-        with path.open() as file:
-            for text in file:
-                if text.endswith("\n"):
-                    *line, stored = json.loads(text)
-                    yield Line._make([*line, tuple(Stored(*cell) for cell in stored)])
 
 
 class Wrong(Exception):

@@ -12,7 +12,8 @@ from uuid import UUID
 from schemaless_core import Cell, CellKey, ColumnKey, Datastore, Position
 from schemaless_core.deadline import Deadline
 from schemaless_core.engine.base import AuthorityChange
-from tests.chaos.switch_actors import MEANT, Line, Stored, journal
+from tests.chaos.switch_actors import MEANT
+from tests.chaos.switch_journal import Line, Stored, journal
 from tests.facades import Migration
 from tripstore.backends.postgres.layout.layout import LEGACY_ID
 from tripstore.handover.authority import Authority, Backend

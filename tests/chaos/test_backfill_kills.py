@@ -23,9 +23,8 @@ from schemaless_core.control.jobs import Job
 from schemaless_core.control.tables import job_part
 from tests.chaos.actors import running, wait_until
 from tests.chaos.backfill_actors import backfill_process, effective, journal, run_here
-from tests.chaos.capture_actors import WITNESS
+from tests.chaos.capture_actors import SAME_IDS, WITNESS
 from tests.chaos.switch_actors import facade_writer, relay, sql_writer
-from tests.chaos.test_switches import SAME_IDS
 from tests.damage import spoil
 from tests.facades import Migration, migration
 from tests.mirrors import missing

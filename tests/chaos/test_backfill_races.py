@@ -16,9 +16,8 @@ from backfill.runner import Ending
 from schemaless_core import ColumnKey
 from schemaless_core.encoded import EncodedCell
 from tests.chaos.actors import running, wait_until
-from tests.chaos.capture_actors import KEYS, WITNESS
+from tests.chaos.capture_actors import KEYS, SAME_IDS, WITNESS
 from tests.chaos.switch_actors import facade_writer, relay, sql_writer
-from tests.chaos.test_switches import SAME_IDS
 from tests.facades import Migration, migration
 from tests.mirrors import missing
 from tests.scale import SCALE, scaled

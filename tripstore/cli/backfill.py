@@ -15,7 +15,6 @@ from schemaless_core.control.jobs import Job, Jobs
 from tripstore.cli.backfill_jobs import (
     KIND,
     cancel,
-    job_argument,
     list_jobs,
     pause,
     say,
@@ -28,6 +27,7 @@ from tripstore.cli.backfill_run import copy, refusing, with_limits
 from tripstore.cli.both import both, why_option
 from tripstore.cli.exits import Exit
 from tripstore.cli.job_documents import progress_document
+from tripstore.cli.job_verbs import job_argument, say_left
 from tripstore.cli.options import Group, Settings, json_option, pass_settings
 from tripstore.cli.row_keys import read_row_keys, row_keys_of_diff
 from tripstore.config import BackfillConfig
@@ -225,7 +225,7 @@ def _detached(found: Opened, job: Job, *, as_json: bool) -> Exit:
     if as_json:
         say(progress_document(found.jobs.progress(job.id)), as_json=True)
     else:
-        click.echo(f"{job.id} is left to `tripstore worker run`; `tripstore backfill status {job.id}` shows it.")
+        say_left(job)
     return Exit.FINE
 
 

@@ -18,21 +18,19 @@ from tripstore.cli.documents import print_document
 from tripstore.cli.exits import Exit
 from tripstore.cli.job_documents import (
     FindingList,
-    JobList,
     ProgressDocument,
     finding_document,
     job_document,
     progress_document,
 )
-from tripstore.cli.job_screens import findings_screen, jobs_screen, progress_screen
+from tripstore.cli.job_screens import findings_screen, progress_screen
+from tripstore.cli.job_verbs import give_up, job_argument, say_jobs
 from tripstore.cli.options import Command, Settings, json_option, pass_settings
-from tripstore.cli.questions import ask, yes_option
+from tripstore.cli.questions import yes_option
 from tripstore.cli.tables import console, show
 
 KIND = "backfill"
 DEFAULT_LIMIT = 100
-
-job_argument = click.argument("job", default="last", metavar="[JOB]")
 
 
 @click.command(cls=Command)
@@ -93,9 +91,7 @@ def cancel(settings: Settings, job: str, why: str, yes: bool, as_json: bool) -> 
       tripstore backfill cancel --why "the predicate was wrong"
     """
     with opened_jobs(settings) as jobs:
-        found = jobs.find(KIND, job).id
-        ask(f"Give up {found} for ever?", is_answered=yes)
-        seen = progress_document(jobs.progress(jobs.cancel(KIND, found, why).id))
+        seen = progress_document(jobs.progress(give_up(jobs, KIND, job, why, is_answered=yes).id))
     say(seen, as_json=as_json)
 
 
@@ -111,12 +107,7 @@ def list_jobs(settings: Settings, as_json: bool) -> None:
     """
     with opened_jobs(settings) as jobs:
         listed = [job_document(each) for each in jobs.all(KIND)]
-    if as_json:
-        print_document(JobList(listed))
-    elif listed:
-        show(jobs_screen(listed))
-    else:
-        click.echo("There was no backfill yet; `tripstore backfill start` begins one.")
+    say_jobs(KIND, listed, as_json=as_json)
 
 
 @click.command("show", cls=Command)

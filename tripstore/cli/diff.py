@@ -22,10 +22,10 @@ from tripstore.cli.diff_documents import (
 from tripstore.cli.diff_run import compare
 from tripstore.cli.documents import print_document
 from tripstore.cli.exits import Exit
-from tripstore.cli.job_documents import JobList, job_document, progress_document
-from tripstore.cli.job_screens import jobs_screen
+from tripstore.cli.job_documents import job_document, progress_document
+from tripstore.cli.job_verbs import give_up, job_argument, say_jobs, say_left
 from tripstore.cli.options import Group, Settings, json_option, pass_settings
-from tripstore.cli.questions import ask, yes_option
+from tripstore.cli.questions import yes_option
 from tripstore.cli.tables import show
 from tripstore.diffing.diffing import Diffing, order_of
 from tripstore.diffing.order import DECODED, SAMPLE, Order
@@ -37,8 +37,6 @@ from validation.keylist import read_key_list, write_key_list
 PROCESSES_MAX = 256
 DEFAULT_LIMIT = 100
 _STORES = click.Choice([backend.value for backend in Backend])
-
-job_argument = click.argument("job", default="last", metavar="[JOB]")
 
 
 class Shards(click.ParamType["tuple[int, int]"]):
@@ -306,10 +304,7 @@ def cancel(settings: Settings, job: str, why: str, yes: bool, as_json: bool) -> 
     """
     with both(settings) as stores:
         diffing = Diffing(stores.facade)
-        found = diffing.jobs.find(KIND, job).id
-        ask(f"Give up {found} for ever?", is_answered=yes)
-        diffing.jobs.cancel(KIND, found, why)
-        seen = _seen(diffing, found)
+        seen = _seen(diffing, give_up(diffing.jobs, KIND, job, why, is_answered=yes).id)
     _concluded(seen, as_json=as_json)
 
 
@@ -325,12 +320,7 @@ def list_diffs(settings: Settings, as_json: bool) -> None:
     """
     with both(settings) as stores:
         listed = [job_document(each) for each in Diffing(stores.facade).jobs.all(KIND)]
-    if as_json:
-        print_document(JobList(listed))
-    elif listed:
-        show(jobs_screen(listed))
-    else:
-        click.echo("There was no diff yet; `tripstore diff start` begins one.")
+    say_jobs(KIND, listed, as_json=as_json)
 
 
 def _no_keys_elsewhere() -> click.UsageError:
@@ -354,5 +344,5 @@ def _detached(diffing: Diffing, job: Job, *, as_json: bool) -> Exit:
     if as_json:
         print_document(_seen(diffing, job.id))
     else:
-        click.echo(f"{job.id} is left to `tripstore worker run`; `tripstore diff status {job.id}` shows it.")
+        say_left(job)
     return Exit.FINE

@@ -1,0 +1,77 @@
+"""What hand-overs cost whoever writes: the pauses of services, and how long those took that were undone."""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import pairwise
+
+from tests.chaos.switch_actors import Attempt
+from tests.chaos.switch_hand_overs import HandOvers
+from tests.chaos.switch_rules import Evidence
+from tripstore.backends.postgres.capture.sqlstates import GATE_SHUT
+
+
+@dataclass(frozen=True)
+class Figures:
+    """Of one run, when it is over."""
+
+    evidence: Evidence
+    hands: HandOvers
+    seconds: float
+    #: What writers by SQL were told, by isolation and code.
+    errors: Mapping[tuple[str, str], int]
+
+    @cached_property
+    def pauses_ms(self) -> list[float]:
+        """Of hand-overs without an accident, the shortest first."""
+        return sorted(_pauses(self.evidence, self.hands.quiet))
+
+    @cached_property
+    def undone_seconds(self) -> list[float]:
+        return _undone_seconds(self.evidence, self.hands.excused)
+
+    def pause_ms(self, share: float) -> float:
+        """What this share of them stays below."""
+        gaps = self.pauses_ms
+        return gaps[min(int(share * len(gaps)), len(gaps) - 1)] if gaps else 0.0
+
+    def line(self, engine: str) -> str:
+        """As `make soak` keeps it."""
+        evidence, hands, undone = self.evidence, self.hands, self.undone_seconds
+        stored = sum(1 for _ in evidence.acknowledged())
+        events = Counter(line.event for line in evidence.lines)
+        refused = sum(count for (_isolation, what), count in self.errors.items() if what == GATE_SHUT)
+        return (
+            f"{engine}: {stored:,} writes in {self.seconds:.0f} s, {len(evidence.witnesses):,} by SQL and {refused:,}"
+            f" refused; {len(hands.quiet)} hand-overs without an accident, pause p50 {self.pause_ms(0.5):.0f} ms,"
+            f" p99 {self.pause_ms(0.99):.0f} ms; accidents {dict(hands.met)}; {len(undone)} undone after"
+            f" {max(undone, default=0):.1f} s at most; {dict(events)}; {dict(hands.undone)}"
+        )
+
+
+def _pauses(evidence: Evidence, attempts: list[Attempt]) -> Iterator[float]:
+    """For each service the longest time between two answers around each hand-over, in milliseconds."""
+    answered = defaultdict[int, list[float]](list)
+    for line in evidence.lines:
+        answered[line.pid].append(line.ended)
+    for attempt in attempts:
+        for times in answered.values():
+            near = times[bisect_left(times, attempt.begun - 0.5) : bisect_right(times, attempt.ended + 1.0)]
+            if near and near[0] < attempt.begun and near[-1] > attempt.ended:
+                yield 1000 * max(later - earlier for earlier, later in pairwise(near))
+
+
+def _undone_seconds(evidence: Evidence, excused: set[int]) -> list[float]:
+    """How long each hand-over was closing that was undone then."""
+    rows = evidence.rows
+    return [
+        (after.since - row.since).total_seconds()
+        for row, after in (
+            (row, rows.get(row.epoch + 1)) for row in rows.values() if not row.is_open and row.epoch not in excused
+        )
+        if after is not None and after.backend is row.backend and after.since is not None and row.since is not None
+    ]

@@ -1,0 +1,150 @@
+"""The authority goes to and fro between both stores while a crowd is at work, with accidents and without."""
+
+from __future__ import annotations
+
+import random
+import time
+from collections import Counter
+from threading import Timer
+
+from tests.chaos.switch_actors import Attempt, Switcher, is_stopped
+from tests.chaos.switch_crowd import Crowd, wait_for
+from tests.chaos.switch_faults import Fault
+from tests.chaos.switch_journal import last_begun
+from tests.crew import wait_until_caught_up
+from tests.scale import SCALE
+from tripstore.cutover.plan import Direction
+from tripstore.cutover.settings import CutoverSettings
+from tripstore.handover.authority import Backend
+from tripstore.local.binlog import BinlogServer
+from tripstore.local.postgres import PostgresServer
+from tripstore.local.server import Server
+from tripstore.mirror.mirror import Mirror
+from tripstore.mirror.reverse import GROUP
+from tripstore.ports.control import MAX_PAUSE_SECONDS, RealControlPort
+
+#: A server that stops is away for longer than a hand-over may take.
+STOPPED_SECONDS = MAX_PAUSE_SECONDS + 1.0
+#: From here on a way back is tried; under the full load what the gate allows: offsets are saved now and then.
+REVERSE_CELLS_MAX = CutoverSettings().lag_changes_max if SCALE >= 1 else 50
+#: Its own clock begins when a process first sees it, which it looks for twice a second.
+UNDONE_SECONDS_MAX = MAX_PAUSE_SECONDS + 2.0
+
+
+class HandOvers:
+    """Authority goes to and fro."""
+
+    def __init__(self, crowd: Crowd, postgres: PostgresServer, stores: list[BinlogServer]) -> None:
+        self._crowd = crowd
+        self._moving = crowd.moving
+        self._postgres = postgres
+        self._stores = stores
+        self._asleep: Timer | None = None
+        self.quiet: list[Attempt] = []
+        #: Epochs of hand-overs that Postgres could not do anything about, for it was away.
+        self.excused: set[int] = set()
+        self.met = Counter[str]()
+        self.undone = Counter[str]()
+
+    @property
+    def control(self) -> RealControlPort:
+        control = self._moving.duo.ports.control
+        assert isinstance(control, RealControlPort)
+        return control
+
+    def hand_over(self, fault: Fault | None) -> None:
+        """To the other store, as often as it takes; the fault comes with the first attempt."""
+        direction = self.direction()
+        self._wait_until_close(direction)
+        row = self.control.authority()
+        if fault is None:
+            attempt = self._attempted(direction)
+            if attempt.is_decided:
+                self.quiet.append(attempt)
+        else:
+            self._faulty(direction, fault)
+        for _attempt in range(5):
+            if self.control.authority().backend is direction.target:
+                break
+            self._wait_until_close(direction)
+            self._attempted(direction)
+        assert self.control.authority().backend is direction.target, row
+        self._crowd.replace_dead()
+        self.wait_for_answers()
+
+    def direction(self) -> Direction:
+        is_legacy = self.control.authority().backend is Backend.LEGACY
+        return Direction.FORWARD if is_legacy else Direction.BACK
+
+    def wait_for_answers(self) -> None:
+        """Every service that lives was told of a write that was begun after this."""
+        now = time.monotonic()
+        pids = [writer.pid for writer in self._crowd.services if not is_stopped(writer.pid)]
+        wait_for("services are answered", lambda: all(last_begun(self._crowd.folder, pid) > now for pid in pids), 20)
+
+    def wait_until_carried(self) -> None:
+        """When nobody writes any more."""
+        ports, store = self._moving.duo.ports, self._moving.facade.store
+        wait_for("the queue is empty", lambda: ports.legacy.queued() == 0, 60)
+        wait_until_caught_up(store, GROUP, 60)
+        if ports.control.authority().backend is Backend.STORE:
+            wait_for("the queue is empty", lambda: ports.legacy.queued() == 0, 60)
+
+    def _attempted(self, direction: Direction) -> Attempt:
+        attempt = Switcher(self._moving.document, self._crowd.points["switcher"], direction).outcome()
+        assert attempt is not None
+        if not attempt.is_decided:
+            self.undone[attempt.reason] += 1
+        return attempt
+
+    def _faulty(self, direction: Direction, fault: Fault) -> None:
+        crowd, epoch = self._crowd, self.control.authority().epoch
+        if fault.victim in ("postgres", "store"):
+            hit = crowd.arm("switcher", fault.point, "wait")
+        else:
+            hit = crowd.arm(fault.victim, fault.point, fault.action)
+        switcher = Switcher(self._moving.document, crowd.points["switcher"], direction)
+        wait_for(f"{fault} or the end", lambda: hit.exists() or switcher.process.exitcode is not None, 30)
+        if hit.exists():
+            self.met[f"{fault.action} {fault.victim}"] += 1
+        if fault.victim in ("postgres", "store") and hit.exists():
+            self._befall(random.choice(self._stores) if fault.victim == "store" else self._postgres, fault.action)
+            hit.with_suffix(".go").touch()
+        if fault == ("switcher", "stop", fault.point) and hit.exists():
+            wait_for("it is settled by others", self._is_settled, UNDONE_SECONDS_MAX + 2)
+            self.wait_for_answers()
+            switcher.go_on()
+        switcher.outcome()
+        if self._asleep is not None:
+            self._asleep.join()
+        wait_for("it is settled", self._is_settled, UNDONE_SECONDS_MAX + 2)
+        crowd.disarm()
+        crowd.wake()
+        if fault.victim == "postgres":
+            self.excused.update(range(epoch, self.control.authority().epoch))
+
+    def _befall(self, server: Server, action: str) -> None:
+        """Killed, it is back at once; stopped, it is after everybody has lost patience."""
+        if action == "kill":
+            server.kill()
+            server.start()
+        else:
+            server.pause()
+            self._asleep = Timer(STOPPED_SECONDS, server.resume)
+            self._asleep.start()
+
+    def _is_settled(self) -> bool:
+        return self.control.authority().is_open
+
+    def _wait_until_close(self, direction: Direction) -> None:
+        try:
+            wait_for("the mirror is close", lambda: self._is_close(direction), 60, every_seconds=0.5)
+        except AssertionError as late:
+            raise AssertionError(f"{late}: {Mirror(self._moving.facade).status()}") from late
+
+    def _is_close(self, direction: Direction) -> bool:
+        """As the gates of a hand-over want it."""
+        if direction is Direction.FORWARD:
+            return self._moving.duo.ports.legacy.queued() < 100
+        (status,) = self._moving.facade.store.triggers.status(GROUP)
+        return status.lag_cells < REVERSE_CELLS_MAX and status.unknown == 0

@@ -1,0 +1,230 @@
+"""What repair does to each class of damage while Postgres is the authority, and what its plan says of it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from typing import Any
+from uuid import uuid4
+
+import pytest
+
+from schemaless_core import Cell, CellKey
+from schemaless_core.engine.mending import Mended
+from schemaless_core.mends import Mends
+from tests.damage import lose, spoil
+from tests.facades import Migration
+from tests.mirrors import missing
+from tests.repairs import STATUS_INDEX, base, done, foreign, in_shadow, mended, plan, refreshed, repair, stored, trip
+from tests.scale import SCALE
+from tests.stores import Stores
+from tripstore.local.servers import LocalServers
+from tripstore.repairing.sides import Forward
+from tripstore.repairing.targets import Target
+from validation.repair import Action
+
+ENGINES = [("postgres", "sqlite"), ("postgres18", "mariadb"), ("postgres", "mysql")]
+CI_ENGINES = ENGINES if SCALE >= 1 else ENGINES[:2]
+
+
+@pytest.fixture(scope="module")
+def shared(servers: LocalServers, stores: Stores) -> Iterator[Migration]:
+    with in_shadow(servers, stores, indexes=[STATUS_INDEX]) as made:
+        yield made
+
+
+@pytest.fixture
+def moving(shared: Migration) -> Migration:
+    return refreshed(shared)
+
+
+@pytest.fixture(params=CI_ENGINES, ids=["-".join(pair) for pair in CI_ENGINES])
+def everywhere(request: pytest.FixtureRequest, servers: LocalServers, stores: Stores) -> Iterator[Migration]:
+    postgres, engine = request.param
+    with in_shadow(servers, stores, postgres=postgres, engine=engine) as made:
+        yield made
+
+
+def test_a_plan_changes_nothing(moving: Migration) -> None:
+    key, cell = trip(moving), foreign(moving, uuid4(), 1)
+    lost = stored(moving, trip(moving))
+    lose(moving.facade.store, lost)
+    foreign(moving, key, 4)
+
+    targets = base(key), base(cell.row_key), base(lost.row_key)
+    assert plan(moving, *targets) == plan(moving, *targets) == [Action.LIFT, Action.PURGE, Action.PUT]
+
+    assert moving.legacy.sql("SELECT base_version FROM trips WHERE trip_uuid = %s", str(key)) == [(1,)]
+    assert moving.facade.store.get_cell(*cell.key) == cell
+    assert moving.facade.store.get_cell(*lost.key) is None
+    assert mended(moving) == []
+
+    assert [actions[0] for actions in done(repair(moving, *targets))] == [Action.LIFT, Action.PURGE, Action.PUT]
+
+
+def test_other_bytes_are_answered_by_a_lift_and_no_cell_is_touched(everywhere: Migration) -> None:
+    key = trip(everywhere)
+    cell = stored(everywhere, key)
+    spoil(everywhere.facade.store, cell, b'{"status":"foreign"}')
+    assert plan(everywhere, base(key)) == [Action.LIFT]
+
+    assert done(repair(everywhere, base(key))) == [(Action.LIFT, Action.PUT)]
+
+    assert everywhere.legacy.sql("SELECT status, base_version FROM trips WHERE trip_uuid = %s", str(key)) == [
+        ("requested", 2)
+    ]
+    assert stored(everywhere, key) == Cell(key, "BASE", 2, cell.body)
+    assert everywhere.facade.store.get_cell(key, "BASE", 1) == Cell(key, "BASE", 1, {"status": "foreign"})  # I2
+    assert mended(everywhere) == []
+    everywhere.carry()
+    assert missing(everywhere) == [CellKey(key, "BASE", 1)]
+
+
+def test_a_version_that_postgres_never_had_is_lifted_over(moving: Migration) -> None:
+    key = trip(moving)
+    foreign(moving, key, 7)
+
+    assert done(repair(moving, base(key))) == [(Action.LIFT, Action.PUT)]
+
+    assert stored(moving, key).ref_key == 8
+    moving.legacy.sql("UPDATE trips SET status = 'done' WHERE trip_uuid = %s", str(key))
+    moving.carry()
+    assert stored(moving, key).ref_key == 9
+    assert moving.store.get_cell_latest(key, "BASE") == moving.facade.store.get_cell_latest(key, "BASE")
+
+
+def test_missing_cells_are_put_and_readers_pass_the_holes_that_they_left(everywhere: Migration) -> None:
+    keys = [trip(everywhere) for _ in range(6)]
+    cells = [stored(everywhere, key) for key in keys]
+    store = everywhere.facade.store
+    lost = sorted((store.shard_of(cell.row_key), lose(store, cell)) for cell in cells[::2])
+    assert plan(everywhere, *map(base, keys)) == [Action.PUT, Action.NOTHING] * 3
+
+    assert done(repair(everywhere, *map(base, keys))) == [(Action.PUT,), ()] * 3
+
+    assert missing(everywhere) == []
+    for shard in range(everywhere.facade.config.core.shards):
+        page = store.get_cells_for_shard(shard, 0, 100)  # no LogHole
+        assert page.next_location == page.head
+    lines = store.mends.lines()
+    assert sorted(line[:2] for line in lines if line.action is Mended.CLOSE) == lost
+    assert sorted(line[0] for line in lines if line.action is Mended.PUT) == [shard for shard, _added_id in lost]
+
+
+def test_i1_what_postgres_could_still_lose_is_not_put(moving: Migration, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An asynchronous commit is seen before it is durable."""
+    gone, broken = trip(moving), trip(moving)
+    store, ours, put, mend = moving.facade.store, Forward.ours, Mends.put_beside, Mends.mend
+    lose(store, stored(moving, gone))
+    spoil(store, stored(moving, broken), b"{")
+    written, seen = ["0/0"], list[bool]()
+    with closing(moving.legacy.connect(autocommit=True)) as somebody, somebody.cursor() as cursor:
+        cursor.execute("SET synchronous_commit = off")
+
+        def ours_after_a_commit(self: Forward, columns: Any) -> Any:
+            cursor.execute("UPDATE users SET user_uuid = user_uuid")
+            cursor.execute("SELECT pg_current_wal_insert_lsn()::text")
+            written[0] = cursor.fetchall()[0][0]
+            return ours(self, columns)
+
+        def looked(verb: Callable[..., Any]) -> Callable[..., Any]:
+            def look(*given: Any) -> Any:
+                cursor.execute("SELECT pg_current_wal_flush_lsn() >= %s::pg_lsn", (written[0],))
+                seen.extend(is_durable for (is_durable,) in cursor.fetchall())
+                return verb(*given)
+
+            return look
+
+        monkeypatch.setattr(Forward, "ours", ours_after_a_commit)
+        monkeypatch.setattr(Mends, "put_beside", looked(put))
+        monkeypatch.setattr(Mends, "mend", looked(mend))
+        assert done(repair(moving, base(gone))) == [(Action.PUT,)]
+        assert done(repair(moving, base(broken))) == [(Action.MEND,)]
+
+    assert seen == [True, True]
+
+
+def test_bytes_that_are_no_json_are_replaced_where_they_stand(everywhere: Migration) -> None:
+    key = trip(everywhere)
+    cell = stored(everywhere, key)
+    spoil(everywhere.facade.store, cell, b"\xfe torn")
+    assert plan(everywhere, base(key)) == [Action.MEND]
+
+    assert done(repair(everywhere, base(key))) == [(Action.MEND,)]
+
+    assert stored(everywhere, key) == cell
+    assert everywhere.legacy.sql("SELECT base_version FROM trips WHERE trip_uuid = %s", str(key)) == [(1,)]
+    ((action, old, new),) = mended(everywhere)
+    assert (action, old) == (Mended.MEND, b"\xfe torn")
+    assert new is not None
+
+
+def test_a_cell_that_postgres_knows_nothing_of_is_purged(everywhere: Migration) -> None:
+    cell = foreign(everywhere, uuid4(), 1)
+    key = trip(everywhere)
+    assert plan(everywhere, base(cell.row_key)) == [Action.PURGE]
+
+    assert done(repair(everywhere, base(cell.row_key), base(key))) == [(Action.PURGE,), ()]
+
+    assert everywhere.facade.store.get_row(cell.row_key) == {}
+    assert missing(everywhere) == []
+    shard = everywhere.store.shard_of(cell.row_key)
+    page = everywhere.facade.store.get_cells_for_shard(shard, 0, 100)
+    assert page.next_location == page.head
+
+
+def test_versions_above_a_tombstone_are_purged_one_after_the_other(moving: Migration) -> None:
+    id_, key = moving.legacy.trip()
+    moving.legacy.sql("DELETE FROM trips WHERE id = %s", id_)
+    moving.carry()
+    for ref_key in (5, 6, 7):
+        foreign(moving, key, ref_key)
+
+    assert done(repair(moving, base(key))) == [(Action.PURGE,) * 3]
+
+    assert stored(moving, key) == Cell(key, "BASE", 2, None)
+    assert moving.legacy.sql("SELECT 1 FROM trips WHERE trip_uuid = %s", str(key)) == []  # nothing came back
+
+
+def test_facts_children_ids_and_free_columns(moving: Migration) -> None:
+    """No version to lift: mended. A child's version: lifted within its number. A column of nobody's: put higher."""
+    id_, key = moving.legacy.trip()
+    moving.legacy.sql("INSERT INTO attempts (trip_id, attempt_no, result) VALUES (%s, 1, 'paid')", id_)
+    moving.legacy.sql("INSERT INTO notes (trip_id, n, text) VALUES (%s, 3, 'hello')", id_)
+    moving.store.put_cell(key, "FREE", 4, {"of": "nobody"})
+    moving.carry()
+    store, columns = moving.facade.store, ("STATUS", "NOTES", "FREE", "_LEGACY_ID")
+    before = {column: stored(moving, key, column) for column in columns}
+    for cell in before.values():
+        spoil(store, cell, b'{"is":"foreign"}')
+
+    outcomes = repair(moving, *(Target(key, column) for column in columns))
+
+    assert done(outcomes) == [(Action.MEND,), (Action.LIFT, Action.PUT), (Action.LIFT, Action.PUT), (Action.MEND,)]
+    assert [stored(moving, key, column).ref_key for column in columns] == [1, (3 << 20) + 1, 5, 0]
+    assert [stored(moving, key, column).body for column in columns] == [before[column].body for column in columns]
+    moving.carry()
+    assert moving.legacy.sql("SELECT count(*) FROM tripstore.queue") == [(0,)]
+
+
+def test_older_versions_are_mended_where_they_stand(moving: Migration) -> None:
+    id_, key = moving.legacy.trip()
+    for status in ("a", "b"):
+        moving.legacy.sql("UPDATE trips SET status = %s WHERE id = %s", status, id_)
+    moving.carry()
+    store = moving.facade.store
+    first, second = (store.get_cell(key, "BASE", ref_key) for ref_key in (1, 2))
+    assert first is not None
+    assert second is not None
+    spoil(store, first, b'{"status":"foreign"}')
+    lose(store, second)
+    foreign(moving, key, -3)
+
+    assert done(repair(moving, *(base(key, ref_key) for ref_key in (1, 2, -3)))) == [
+        (Action.MEND,),
+        (Action.PUT,),
+        (Action.PURGE,),
+    ]
+
+    assert store.get_history(key, "BASE") == moving.duo.legacy.get_history(key, "BASE")
+    assert [cell.ref_key for cell in store.get_history(key, "BASE")] == [3, 2, 1]

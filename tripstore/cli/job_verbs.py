@@ -1,0 +1,36 @@
+"""What verbs on jobs share, whatever a job does: which one is meant; that it is given up, left to workers, listed."""
+
+from __future__ import annotations
+
+import click
+
+from schemaless_core.control.jobs import Job, Jobs
+from tripstore.cli.documents import print_document
+from tripstore.cli.job_documents import JobDocument, JobList
+from tripstore.cli.job_screens import jobs_screen
+from tripstore.cli.questions import ask
+from tripstore.cli.tables import show
+
+job_argument = click.argument("job", default="last", metavar="[JOB]")
+
+
+def give_up(jobs: Jobs, kind: str, job: str, why: str, *, is_answered: bool) -> Job:
+    """Cancel it for ever, when somebody says yes."""
+    found = jobs.find(kind, job).id
+    ask(f"Give up {found} for ever?", is_answered=is_answered)
+    return jobs.cancel(kind, found, why)
+
+
+def say_left(job: Job) -> None:
+    """That workers do it from here on."""
+    click.echo(f"{job.id} is left to `tripstore worker run`; `tripstore {job.kind} status {job.id}` shows it.")
+
+
+def say_jobs(kind: str, listed: list[JobDocument], *, as_json: bool) -> None:
+    """All of a kind, or how the first one begins."""
+    if as_json:
+        print_document(JobList(listed))
+    elif listed:
+        show(jobs_screen(listed))
+    else:
+        click.echo(f"There was no {kind} yet; `tripstore {kind} start` begins one.")
