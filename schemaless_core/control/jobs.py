@@ -282,7 +282,7 @@ class Jobs:
         def work(connection: sa.Connection) -> Job:
             job = hold_job(connection, find_job(connection, kind, job_id).id)
             if job.state not in allowed:
-                hint = f"`tripstore {kind} start` begins another one."
+                hint = f"`tripstore {kind} --help` says how another one is begun."
                 raise InvalidRequest(f"{job.id} is {job.state}: it cannot {verb}.", hint=hint)
             row = {"state": state.value, "why": why, **(values or {})}
             if state is JobState.CANCELLED and job.ended_at is None:
