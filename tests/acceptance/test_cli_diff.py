@@ -245,6 +245,27 @@ def test_a_key_list_that_another_machine_began_is_refused_before_anything_is_com
     assert not folder.exists()
 
 
+@pytest.mark.parametrize("verb", ["start", "recheck"])
+@pytest.mark.parametrize("keys", ["/proc/keys.jsonl", "/dev/null", "nowhere/keys.jsonl"])
+def test_a_key_list_without_a_place_is_refused_before_anything_is_compared(
+    company: Shell, moving: Migration, verb: str, keys: str
+) -> None:
+    before = Diffing(moving.facade).jobs.all("diff")
+
+    assert "Name a file in a folder that there is" in ran(company, verb, "--keys", keys, code=2).complaint
+
+    assert Diffing(moving.facade).jobs.all("diff") == before
+    assert not (company.folder / "nowhere").exists()
+
+
+def test_a_key_list_leaves_nothing_else_beside_it(company: Shell) -> None:
+    before = set(company.folder.iterdir())
+
+    ran(company, "start", "--keys", "alone.jsonl")
+
+    assert {each.name for each in set(company.folder.iterdir()) - before} == {"alone.jsonl"}
+
+
 def test_a_key_list_is_of_one_machine(company: Shell) -> None:
     ran(company, "start", "--keys", "keys.jsonl")
 

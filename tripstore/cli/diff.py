@@ -32,7 +32,7 @@ from tripstore.diffing.order import DECODED, SAMPLE, Order
 from tripstore.handover.authority import Backend
 from validation.diff_runner import KIND
 from validation.differences import EXPLAINED
-from validation.keylist import read_key_list, write_key_list
+from validation.keylist import check_place, read_key_list, write_key_list
 
 PROCESSES_MAX = 256
 DEFAULT_LIMIT = 100
@@ -267,6 +267,8 @@ def recheck(settings: Settings, job: str, keys: Path | None, as_json: bool) -> E
       tripstore diff recheck
       tripstore diff recheck differences.jsonl --keys still.jsonl
     """
+    if keys is not None:
+        check_place(keys)
     with both(settings) as stores:
         diffing = Diffing(stores.facade)
         if Path(job).is_file():

@@ -25,7 +25,7 @@ from validation.buckets import Digests, ShardedDigests
 from validation.diff import CellDiff
 from validation.diff_runner import KIND, DiffRunner, RunnerSettings, written_of
 from validation.index_diff import IndexDiff
-from validation.keylist import KeyList, NoKeyList, Written
+from validation.keylist import KeyList, NoKeyList, Written, check_place
 from validation.older import OlderDiff
 from validation.portions import Walk, bounds_of, parts_of
 from validation.recheck import Recheck
@@ -89,7 +89,9 @@ class Diffing:
         return Plan(spec, parts, estimate)
 
     def begin(self, plan: Plan, *, is_detached: bool = False) -> Job:
-        """Begin the job; nothing is compared before somebody runs it."""
+        """Begin the job; nothing is compared before somebody runs it. A key list must have its place by then."""
+        if plan.spec.get("keys") is not None:
+            check_place(Path(str(plan.spec["keys"])))
         return self.jobs.create(KIND, plan.spec, plan.parts, is_detached=is_detached)
 
     def runner(self, job: Job, worker: str) -> DiffRunner:
@@ -104,10 +106,11 @@ class Diffing:
         return None if order.keys is None else KeyList(Path(order.keys), job.id)
 
     def check_key_list(self, job: Job) -> None:
-        """Raise `KeyListElsewhere` when another machine has what the job found until now."""
-        key_list = self.key_list(job)
-        if key_list is not None:
+        """Raise `KeyListElsewhere` when another machine has what the job found until now, or one without a place."""
+        key_list, keys = self.key_list(job), order_of(job).keys
+        if key_list is not None and keys is not None:
             key_list.check(self._written(job))
+            check_place(Path(keys))
 
     def finish(self, job: Job) -> None:
         """What is to be done once when all is compared; may be repeated."""
