@@ -8,10 +8,11 @@ from contextlib import contextmanager
 from pathlib import Path
 from uuid import UUID
 
+import msgspec
 import pytest
 import yaml
 
-from schemaless_core import Cell
+from schemaless_core import Cell, Json
 from tests.acceptance.conftest import Ran, Shell
 from tests.chaos.actors import wait_until
 from tests.facades import Migration, migration
@@ -19,7 +20,7 @@ from tests.mirrors import QUICK
 from tests.stores import Stores
 from tripstore.cutover.facts import JobFacts
 from tripstore.cutover.look import DIFF, Looker
-from tripstore.diffing.diffing import Diffing
+from tripstore.diffing.diffing import CELLS, Diffing
 from tripstore.diffing.order import Order
 from tripstore.local.servers import LocalServers
 from tripstore.phase import Phase
@@ -223,6 +224,20 @@ def test_a_diff_that_was_interrupted_goes_on(company: Shell, failpoints: Path) -
     assert process.returncode == 5
     assert "`tripstore diff resume` goes on" in said
     assert ran(company, "resume", "--json").document["is_equal"]
+
+
+def test_a_diff_whose_processes_all_ended_with_errors_has_failed(company: Shell, moving: Migration) -> None:
+    """It was not interrupted: whoever resumes it meets the same."""
+    diffing = Diffing(moving.facade)
+    plan = diffing.plan(Order(indexes=False, decoded=0, processes=2))
+    nowhere: list[Json] = [{CELLS: [SHARDS, SHARDS + 1]}] * 2
+    job = diffing.begin(msgspec.structs.replace(plan, parts=nowhere))
+
+    failed = ran(company, "resume", job.id, "--processes", "2", "--json", code=1)
+
+    assert failed.document["progress"]["job"]["state"] == "running"
+    assert "2 of 2 processes ended with an error." in failed.complaint
+    diffing.jobs.cancel("diff", job.id)
 
 
 def test_a_key_list_that_another_machine_began_is_refused_before_anything_is_compared(

@@ -19,7 +19,7 @@ from tripstore.cli.diff_documents import (
     ignored_line,
     recheck_document,
 )
-from tripstore.cli.diff_run import compare
+from tripstore.cli.diff_run import Compared, compare
 from tripstore.cli.documents import print_document
 from tripstore.cli.exits import Exit
 from tripstore.cli.job_documents import JobList, job_document, progress_document
@@ -161,7 +161,7 @@ def start(
         job = diffing.begin(plan, is_detached=detach)
         if detach:
             return _detached(diffing, job, as_json=as_json)
-        return _concluded(compare(settings, diffing, job, processes), as_json=as_json)
+        return _compared(compare(settings, diffing, job, processes), as_json=as_json)
 
 
 @diff.command()
@@ -188,7 +188,7 @@ def resume(settings: Settings, job: str, why: str, processes: int | None, detach
             found = diffing.jobs.resume(KIND, job, why, is_detached=True if detach else None)
             if detach:
                 return _detached(diffing, found, as_json=as_json)
-        return _concluded(compare(settings, diffing, found, processes or order_of(found).processes), as_json=as_json)
+        return _compared(compare(settings, diffing, found, processes or order_of(found).processes), as_json=as_json)
 
 
 @diff.command()
@@ -342,6 +342,11 @@ def _no_keys_elsewhere() -> click.UsageError:
 def _seen(diffing: Diffing, job: str) -> DiffDocument:
     found = diffing.jobs.find(KIND, job)
     return diff_document(progress_document(diffing.jobs.progress(found.id)))
+
+
+def _compared(done: Compared, *, as_json: bool) -> Exit:
+    _concluded(done.document, as_json=as_json)
+    return done.exit
 
 
 def _concluded(seen: DiffDocument, *, as_json: bool) -> Exit:
