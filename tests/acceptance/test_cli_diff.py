@@ -12,9 +12,10 @@ import msgspec
 import pytest
 import yaml
 
-from schemaless_core import Cell, Json
+from schemaless_core import Cell, Json, canonical_bytes
 from tests.acceptance.conftest import Ran, Shell
 from tests.chaos.actors import wait_until
+from tests.damage import spoil
 from tests.facades import Migration, migration
 from tests.mirrors import QUICK
 from tests.stores import Stores
@@ -151,6 +152,22 @@ def test_what_is_not_compared_is_not_verified_enough(company: Shell, moving: Mig
     moving.carry()
     assert ran(company, "recheck", "--json").document["solved"] == 2
     assert ran(company, "status", "--json").document["is_equal"]
+
+
+def test_older_versions_that_were_not_compared_are_not_verified_enough(company: Shell, moving: Migration) -> None:
+    """I12"""
+    ((key,),) = moving.legacy.sql("SELECT trip_uuid FROM trips WHERE id = 4")
+    older = moving.facade.store.get_cell(UUID(key), "BASE", 1)
+    assert older is not None
+    spoil(moving.facade.store, older, b"torn")
+
+    document = ran(company, "start", "--older", "all", "--no-indexes", "--json", code=3).document
+
+    assert (document["cells"]["not_compared"], document["older"]["not_compared"]) == (0, 1)
+    assert not document["is_equal"]
+    assert "of 1 columns older versions were not compared" in ran(company, "status", code=3).stdout
+    spoil(moving.facade.store, older, canonical_bytes(older.body))
+    assert ran(company, "start", "--older", "all", "--json").document["is_equal"]
 
 
 def test_a_part_says_nothing_for_the_gate(company: Shell, moving: Migration) -> None:
