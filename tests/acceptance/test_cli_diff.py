@@ -199,6 +199,7 @@ def test_a_dry_run_compares_nothing(company: Shell, moving: Migration) -> None:
         ["start", "--shards", "b"],
         ["start", "--shards", "3-1"],
         ["start", "--older", "2"],
+        ["start", "--columns", "BASF"],
         ["start", "--detach", "--keys", "keys.jsonl"],
         ["status", "diff-nothing"],
         ["recheck", "diff-nothing"],
