@@ -12,12 +12,16 @@ from uuid import UUID, uuid4
 import msgspec
 import pytest
 
+from schemaless_core import canonical_bytes
 from schemaless_core.control.jobs import Finding, Jobs
+from tests.damage import spoil
 from tests.facades import Migration, folder_of, migration
 from tests.integration.test_shadow_reads import ALL, CORRUPT, in_mirror
 from tests.pages import read_page
 from tests.schemas import faults
 from tests.stores import Stores
+from tripstore.diffing.diffing import Diffing
+from tripstore.diffing.order import Order
 from tripstore.facade.flags import Comparing
 from tripstore.facade.latency import CALL
 from tripstore.local.servers import LocalServers
@@ -168,6 +172,73 @@ def test_a_mismatch_is_told_by_its_place_and_commands_without_its_body(moving: M
     assert "another secret" in read_page(render(with_bodies)).text
     digests = [side.digest for each in (made, with_bodies) for side in each.mismatches[0].sides or []]
     assert len(set(digests)) == 4, "nobody can compare them across reports"
+
+
+def diffed(moving: Migration) -> None:
+    diffing = Diffing(moving.facade)
+    diffing.runner(diffing.begin(diffing.plan(Order(indexes=False, decoded=0))), "test").run()
+
+
+def test_a_newer_version_of_the_mirror_alone_is_not_called_equal_though_both_have_the_older_one(
+    moving: Migration,
+) -> None:
+    key = trip(moving)
+    moving.facade.store.as_copier().put_cell(key, "BASE", 8, {"status": "foreign"})
+    moving.store.get_cell_latest(key, "BASE")
+    written(moving)
+    diffed(moving)
+
+    made = report(moving)
+
+    assert {(each.operation, each.path) for each in made.mismatches} == {
+        ("diff", "ref_key"),
+        ("get_cell_latest", "ref_key"),
+    }
+    assert [[side.ref_key for side in each.sides or []] for each in made.mismatches] == [[1, 8], [1, 8]]
+    page = read_page(render(made)).text
+    assert page.count("They differ now as well.") == 2
+    assert "They are equal now." not in page
+
+    moving.legacy.sql("UPDATE trips SET status = 'next' WHERE trip_uuid = %s", str(key))
+    moving.carry()
+    assert "They are equal now." not in read_page(render(report(moving))).text, "versions 2 and 8"
+
+
+def test_an_older_version_is_looked_at_under_its_own_key(moving: Migration) -> None:
+    key = trip(moving)
+    moving.legacy.sql("UPDATE trips SET status = 'next' WHERE trip_uuid = %s", str(key))
+    moving.carry()
+    older = moving.facade.store.get_cell(key, "BASE", 1)
+    assert older is not None
+    spoil(moving.facade.store, older, b'{"status":"foreign"}')
+    diffing = Diffing(moving.facade)
+    diffing.runner(diffing.begin(diffing.plan(Order(older=1.0, indexes=False, decoded=0))), "test").run()
+
+    (found,) = report(moving).mismatches
+
+    assert found.sides is not None
+    assert [side.ref_key for side in found.sides] == [1, 1]
+    assert found.sides[0].digest != found.sides[1].digest
+
+
+@pytest.mark.parametrize("is_torn", [False, True], ids=["not canonical", "no JSON"])
+def test_of_stored_bytes_that_differ_nothing_is_said_that_only_their_bodies_say(
+    moving: Migration, *, is_torn: bool
+) -> None:
+    key = trip(moving)
+    cell = moving.facade.store.get_cell_latest(key, "BASE")
+    assert cell is not None
+    spoil(moving.facade.store, cell, b"torn" if is_torn else canonical_bytes(cell.body) + b" ")
+    diffed(moving)
+
+    made = report(moving)
+
+    (found,) = made.mismatches
+    assert (found.path, found.sides is None) == ("bytes", False)
+    page = read_page(render(made)).text
+    assert "They are equal now." not in page
+    assert "They differ now as well." not in page
+    assert ("its bytes are no JSON" in page) == is_torn
 
 
 def test_a_parked_change_is_a_conflict_without_the_values_that_its_reason_quotes(moving: Migration) -> None:

@@ -11,6 +11,7 @@ from typing import TypeVar
 
 from schemaless_core.control.jobs import Jobs
 from schemaless_core.control.ledgers import Ledgers
+from schemaless_core.store import CellStore
 from tripstore.cutover.facts import CaptureFacts, Facts, MirrorFacts, ReverseFacts
 from tripstore.cutover.facts import Unknown as UnknownFact
 from tripstore.cutover.look import Looker, known
@@ -133,9 +134,11 @@ class _Gathering:
         return found
 
     def _sides(self) -> Sides:
-        mirror = Mirror(self._facade)
-        looks = {Backend.LEGACY.value: mirror.at_postgres, Backend.STORE.value: mirror.at_schemaless}
-        return Sides(looks, with_bodies=self._wanted.with_bodies)
+        stores: dict[str, CellStore] = {
+            Backend.LEGACY.value: self._duo.legacy,
+            Backend.STORE.value: self._facade.store,
+        }
+        return Sides(stores, with_bodies=self._wanted.with_bodies)
 
     def _parked(self) -> Iterator[Conflict]:
         mirror = Mirror(self._facade)

@@ -13,6 +13,8 @@ from uuid import UUID
 import msgspec
 
 SCHEMA_VERSION = 1
+#: The operation of what a diff found.
+DIFF = "diff"
 
 #: With its offset, which is that of UTC.
 Moment = Annotated[datetime, msgspec.Meta(tz=True)]
@@ -162,7 +164,10 @@ class Latency(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Side(msgspec.Struct, frozen=True, kw_only=True):
-    """What a backend has under a key as the report is made. `trouble`: why nobody can say."""
+    """What a backend has as the report is made: under the key, or as the latest of its column where a latest differed.
+
+    `trouble`: why nobody can say.
+    """
 
     backend: str
     is_there: bool
