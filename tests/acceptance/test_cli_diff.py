@@ -154,8 +154,9 @@ def test_what_is_not_compared_is_not_verified_enough(company: Shell, moving: Mig
     assert ran(company, "status", "--json").document["is_equal"]
 
 
-def test_older_versions_that_were_not_compared_are_not_verified_enough(company: Shell, moving: Migration) -> None:
+def test_older_versions_that_were_not_compared_are_not_verified_enough(shell: Shell, untouched: Migration) -> None:
     """I12"""
+    company, moving = configured(shell, untouched), untouched
     ((key,),) = moving.legacy.sql("SELECT trip_uuid FROM trips WHERE id = 4")
     older = moving.facade.store.get_cell(UUID(key), "BASE", 1)
     assert older is not None
@@ -171,6 +172,7 @@ def test_older_versions_that_were_not_compared_are_not_verified_enough(company: 
 
 
 def test_a_part_says_nothing_for_the_gate(company: Shell, moving: Migration) -> None:
+    ran(company, "start", "--no-indexes")
     begun = _noted(moving).begun_at
 
     of_part = ran(company, "start", "--shards", "1-2", "--columns", "BASE", "--json").document

@@ -12,7 +12,7 @@ from uuid import UUID, uuid4
 import msgspec
 import pytest
 
-from schemaless_core import canonical_bytes
+from schemaless_core import Json, canonical_bytes
 from schemaless_core.control.jobs import Finding, Jobs
 from tests.damage import spoil
 from tests.facades import Migration, folder_of, migration
@@ -29,7 +29,8 @@ from tripstore.mirror.mirror import Mirror
 from tripstore.phase import Phase
 from tripstore.reporting.gather import Wanted, gather
 from tripstore.reporting.redacting import without_values
-from validation.report.document import Latency, Operation, Report
+from validation.report.document import Latency, Operation, Report, Waiting
+from validation.report.glance import glance
 from validation.report.html import render
 
 SECRET = "a rider's secret"
@@ -254,6 +255,7 @@ def test_a_parked_change_is_a_conflict_without_the_values_that_its_reason_quotes
     assert (found.found_by, found.kind, found.row_key) == ("forward", "conflict", key)
     assert found.command == f"tripstore mirror show {key}/BASE/1"
     assert "parked changes" in {gate.name for gate in made.gates if not gate.is_passed}
+    assert made.waiting == Waiting(quarantine=0, conflicts=1)
 
 
 @pytest.mark.parametrize(
@@ -318,6 +320,53 @@ def test_jobs_and_what_they_found_are_listed(moving: Migration) -> None:
         ("order", diff.id, "query_index:by_tag", "", "tripstore index query by_tag 'a b'"),
     }
     assert render(made)
+
+
+def done(jobs: Jobs, kind: str, *findings: Finding, counts: dict[str, int] | None = None, **spec: Json) -> str:
+    """A job that found these and is done; its id."""
+    job = jobs.create(kind, spec, [{}])
+    part = jobs.claim(job.id, "worker", 60)
+    assert part is not None
+    jobs.save(part, "worker", checkpoint=1, counts=counts or {}, findings=findings, is_done=True, lease_seconds=60)
+    return job.id
+
+
+def test_what_waits_for_somebody_is_counted_whole_however_little_is_listed(moving: Migration) -> None:
+    jobs = Jobs(moving.facade.store.control)
+    unreadable, conflicts = ([Finding(kind, uuid4(), "BASE") for _ in range(3)] for kind in ("unreadable", "conflict"))
+    done(jobs, "backfill", *unreadable, *conflicts)
+    # Of five that never rested it keeps one.
+    busy, missing = Finding("busy", uuid4(), "BASE"), Finding("missing", uuid4(), "BASE", 1)
+    unverified = Finding("index", body={"index": "by_tag", "path": "NodeUnavailable", "seen_by": "verify"})
+    stale = Finding("index", body={"index": "by_tag", "path": "stale"})
+    done(jobs, "diff", busy, missing, unverified, stale, counts={"not_compared": 5, "open": 2})
+
+    made = gather(moving.facade, Wanted(listed_max=1))
+
+    assert (len(made.quarantine), len(made.conflicts)) == (1, 1)
+    assert made.waiting == Waiting(quarantine=3 + 5 + 1, conflicts=3)
+    (figure,) = [each for each in glance(made) if each.name == "Waiting for somebody"]
+    assert (figure.figure, figure.note.replace("\N{NO-BREAK SPACE}", " ")) == ("12", "9 in quarantine, 3 conflicts")
+    assert "Open findings, 1 of 9" in read_page(render(made)).text
+
+
+def test_findings_are_those_of_the_diff_that_the_gate_goes_by_and_of_those_that_it_did_not_redo(
+    moving: Migration,
+) -> None:
+    jobs = Jobs(moving.facade.store.control)
+    missing = Finding("missing", uuid4(), "BASE", 1)
+    done(jobs, "diff", missing)
+    whole = done(jobs, "diff", missing)
+    of_part = done(jobs, "diff", missing, is_partial=True)
+    running = jobs.create("diff", {}, [{}])
+    newest = done(jobs, "diff", is_partial=True)
+
+    made = report(moving)
+
+    assert [each.id for each in made.jobs][:2] == [newest, running.id]
+    assert {each.found_by for each in made.mismatches} == {whole, of_part}
+    (gate,) = [each for each in made.gates if each.name == "diff"]
+    assert "2" in gate.said
 
 
 def test_the_lag_is_what_the_mirrors_of_both_directions_saw(moving: Migration) -> None:

@@ -29,7 +29,7 @@ LATEST = frozenset({"get_cell_latest", "get_cells_latest", "get_row"})
 #: As `validation.compare` names a cell.
 _CELL = re.compile(r"(?P<column>.+)@(?P<ref_key>-?\d+) of (?P<row_key>[0-9a-f-]{36})")
 _MESSAGES = frozenset({DifferenceClass.ERROR, DifferenceClass.TIMEOUT})
-_DIFFERENT = frozenset(CellClass)
+DIFFERENT = frozenset(CellClass)
 
 
 def shadow_mismatches(known: Iterable[KnownMismatch], sides: Sides) -> Iterator[Mismatch]:
@@ -55,7 +55,7 @@ def shadow_mismatches(known: Iterable[KnownMismatch], sides: Sides) -> Iterator[
 def diff_mismatches(found: Iterable[StoredFinding], sides: Sides) -> Iterator[Mismatch]:
     """Cells, entries of indexes and answers of queries that differ."""
     for each in found:
-        if not _is_difference(each):
+        if not is_difference(each):
             continue
         if each.kind == INDEX:
             yield _of_index(each)
@@ -81,7 +81,7 @@ def diff_mismatches(found: Iterable[StoredFinding], sides: Sides) -> Iterator[Mi
 def quarantine(found: Iterable[StoredFinding], *, with_values: bool) -> Iterator[Quarantined]:
     """Rows that could not be copied, or not compared."""
     for each in found:
-        if each.kind == CONFLICT or _is_difference(each):
+        if each.kind == CONFLICT or is_difference(each):
             continue
         kind = each.job.partition("-")[0]
         yield Quarantined(
@@ -132,9 +132,9 @@ def parked_conflicts(direction: str, parked: Sequence[Parked], *, with_values: b
         )
 
 
-def _is_difference(found: StoredFinding) -> bool:
+def is_difference(found: StoredFinding) -> bool:
     """An index that could not be verified is none."""
-    return found.kind in _DIFFERENT or (found.kind == INDEX and found.body.get("seen_by") != UNVERIFIED)
+    return found.kind in DIFFERENT or (found.kind == INDEX and found.body.get("seen_by") != UNVERIFIED)
 
 
 def _of_index(found: StoredFinding) -> Mismatch:

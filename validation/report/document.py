@@ -234,6 +234,14 @@ class Conflict(msgspec.Struct, frozen=True, kw_only=True):
     command: str
 
 
+class Waiting(msgspec.Struct, frozen=True, kw_only=True):
+    """So much waits for somebody, whether it is listed or not."""
+
+    #: Rows that could not be copied, or not compared.
+    quarantine: int
+    conflicts: int
+
+
 class Unknown(msgspec.Struct, frozen=True, kw_only=True):
     """What nobody could say, and why."""
 
@@ -283,6 +291,8 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
     mismatches: list[Mismatch]
     quarantine: list[Quarantined]
     conflicts: list[Conflict]
+    #: Null: nobody could say.
+    waiting: Waiting | None
     unknown: list[Unknown]
 
     def is_known(self, *lists: str) -> bool:

@@ -17,7 +17,7 @@ from markupsafe import Markup
 
 from validation.differences import BYTES
 from validation.report import charts, words
-from validation.report.document import DIFF, JobReport, Mismatch, Operation, Report
+from validation.report.document import DIFF, JobReport, Mismatch, Operation, Report, Waiting
 from validation.report.glance import glance
 
 HERE = Path(__file__).parent
@@ -82,6 +82,7 @@ def _environment() -> Environment:
 
 def _contents(report: Report) -> list[tuple[str, str, int | None]]:
     refusing = sum(not gate.is_passed for gate in report.gates)
+    waiting = report.waiting or Waiting(quarantine=len(report.quarantine), conflicts=len(report.conflicts))
     found: list[tuple[str, str, int | None]] = [
         ("todo", "To do", refusing),
         ("glance", "At a glance", None),
@@ -91,8 +92,8 @@ def _contents(report: Report) -> list[tuple[str, str, int | None]]:
         ("jobs", "Backfill and diff", None),
         ("latency", "Latency", None),
         ("mismatches", "Mismatches", len(report.mismatches)),
-        ("quarantine", "Quarantine", len(report.quarantine)),
-        ("conflicts", "Conflicts", len(report.conflicts)),
+        ("quarantine", "Quarantine", waiting.quarantine),
+        ("conflicts", "Conflicts", waiting.conflicts),
         ("gates", "Gates", len(report.gates)),
     ]
     if report.standing is not None and report.standing.history:
