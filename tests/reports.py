@@ -31,6 +31,7 @@ from validation.report.document import (
     Standing,
     Unknown,
     Verdict,
+    Waiting,
 )
 
 NOW = datetime(2026, 3, 9, 16, 42, tzinfo=UTC)
@@ -140,6 +141,7 @@ def sample_report(*, is_allowed: bool = False, with_bodies: bool = False) -> Rep
         mismatches=_mismatches(with_bodies=with_bodies),
         quarantine=[_quarantined(number) for number in range(9)],
         conflicts=[_conflict(number) for number in range(2)],
+        waiting=Waiting(quarantine=9, conflicts=2),
         unknown=[]
         if is_allowed
         else [Unknown(what="indexes", reason="the primary of cluster b does not answer", missing_from=[])],

@@ -11,10 +11,12 @@ import os
 import shutil
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import BinaryIO, NamedTuple, Protocol
 
 import msgspec
 
+from schemaless_core.errors import InvalidRequest
 from validation.differences import Difference, from_document
 from validation.errors import ValidationError
 
@@ -71,7 +73,7 @@ class KeyList:
 
     def lines(self, part: int, fence: int, written: Written) -> PartLines:
         """For a holder of a part, who goes on after what is saved."""
-        self._folder.mkdir(parents=True, exist_ok=True)
+        self._folder.mkdir(exist_ok=True)
         if written.file and _size(self._folder / written.file) < written.bytes:
             raise KeyListElsewhere(part, self._folder)
         name = f"{part:06d}-{fence:09d}.jsonl"
@@ -125,6 +127,19 @@ class _Lines:
             lines.writelines(map(_line, found))
             _flush(lines)
             return Written(self._file.name, lines.tell())
+
+
+def check_place(path: Path) -> None:
+    """Raise `InvalidRequest` when no list can be written there: before anything is compared, not after it."""
+    hint = "Name a file in a folder that there is, and that may be written to."
+    if not path.parent.is_dir():
+        raise InvalidRequest(f"There is no folder {path.parent}.", hint=hint)
+    if path.exists() and not path.is_file():
+        raise InvalidRequest(f"{path} is no file.", hint=hint)
+    try:
+        TemporaryDirectory(prefix=f"{path.name}.", suffix=".beginning", dir=path.parent).cleanup()
+    except OSError as error:
+        raise InvalidRequest(f"{path} cannot be written ({error.strerror}).", hint=hint) from error
 
 
 def write_key_list(path: Path, found: Iterable[Difference]) -> None:

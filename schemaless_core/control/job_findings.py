@@ -61,6 +61,11 @@ def count_open(connection: sa.Connection, job: str) -> int:
     return int(connection.execute(counted).scalar_one())
 
 
+def count_open_kinds(connection: sa.Connection, job: str) -> dict[str, int]:
+    counted = sa.select(table.c.kind, sa.func.count()).where(table.c.job == job, table.c.is_open.is_(True))
+    return {kind: int(count) for kind, count in connection.execute(counted.group_by(table.c.kind))}
+
+
 def read_findings(
     connection: sa.Connection, job: str, kinds: Collection[str] | None, after: int, limit: int, *, open_only: bool
 ) -> list[StoredFinding]:

@@ -20,7 +20,14 @@ from schemaless_core.control.audit import AuditLog, who_am_i
 from schemaless_core.control.changes import make_change
 from schemaless_core.control.clock import moment, now_ms
 from schemaless_core.control.database import ControlDatabase
-from schemaless_core.control.job_findings import add_findings, count_open, jobs_of, read_findings, solve_findings
+from schemaless_core.control.job_findings import (
+    add_findings,
+    count_open,
+    count_open_kinds,
+    jobs_of,
+    read_findings,
+    solve_findings,
+)
 from schemaless_core.control.job_notes import keep_note
 from schemaless_core.control.job_parts import (
     add_counts,
@@ -234,6 +241,11 @@ class Jobs:
         with self._control.begin() as connection:
             return read_findings(connection, job_id, kinds, after, limit, open_only=open_only)
 
+    def open_kinds(self, job_id: str) -> dict[str, int]:
+        """How many findings of each kind are open, of those that it keeps."""
+        with self._control.begin() as connection:
+            return count_open_kinds(connection, job_id)
+
     def solve(
         self, job_id: str, finding_ids: Collection[int], *, counts: Mapping[int, Mapping[str, int]] | None = None
     ) -> None:
@@ -282,7 +294,7 @@ class Jobs:
         def work(connection: sa.Connection) -> Job:
             job = hold_job(connection, find_job(connection, kind, job_id).id)
             if job.state not in allowed:
-                hint = f"`tripstore {kind} start` begins another one."
+                hint = f"`tripstore {kind} --help` says how another one is begun."
                 raise InvalidRequest(f"{job.id} is {job.state}: it cannot {verb}.", hint=hint)
             row = {"state": state.value, "why": why, **(values or {})}
             if state is JobState.CANCELLED and job.ended_at is None:

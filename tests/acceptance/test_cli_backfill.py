@@ -197,7 +197,7 @@ def test_one_that_waits_says_why_and_one_that_is_paused_ends_and_goes_on(company
 
     assert waiting == ["rate limit of 1 rows/s"]
     assert "; waits: rate limit of 1 rows/s" in screen
-    assert re.search(r"^backfill-\w+: \d+ of about \d+ rows", stderr, re.MULTILINE), stderr
+    assert re.search(r"^backfill-\w+: \d+ of about \d+ \(est\.\) rows", stderr, re.MULTILINE), stderr
     assert copying.returncode == 5, stderr
     job = paused.document["job"]
     assert (paused.code, job["state"], job["why"]) == (0, "paused", "the sale begins")

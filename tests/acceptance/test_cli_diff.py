@@ -8,18 +8,20 @@ from contextlib import contextmanager
 from pathlib import Path
 from uuid import UUID
 
+import msgspec
 import pytest
 import yaml
 
-from schemaless_core import Cell
+from schemaless_core import Cell, Json, canonical_bytes
 from tests.acceptance.conftest import Ran, Shell
 from tests.chaos.actors import wait_until
+from tests.damage import spoil
 from tests.facades import Migration, migration
 from tests.mirrors import QUICK
 from tests.stores import Stores
 from tripstore.cutover.facts import JobFacts
 from tripstore.cutover.look import DIFF, Looker
-from tripstore.diffing.diffing import Diffing
+from tripstore.diffing.diffing import CELLS, Diffing
 from tripstore.diffing.order import Order
 from tripstore.local.servers import LocalServers
 from tripstore.phase import Phase
@@ -152,7 +154,25 @@ def test_what_is_not_compared_is_not_verified_enough(company: Shell, moving: Mig
     assert ran(company, "status", "--json").document["is_equal"]
 
 
+def test_older_versions_that_were_not_compared_are_not_verified_enough(shell: Shell, untouched: Migration) -> None:
+    """I12"""
+    company, moving = configured(shell, untouched), untouched
+    ((key,),) = moving.legacy.sql("SELECT trip_uuid FROM trips WHERE id = 4")
+    older = moving.facade.store.get_cell(UUID(key), "BASE", 1)
+    assert older is not None
+    spoil(moving.facade.store, older, b"torn")
+
+    document = ran(company, "start", "--older", "all", "--no-indexes", "--json", code=3).document
+
+    assert (document["cells"]["not_compared"], document["older"]["not_compared"]) == (0, 1)
+    assert not document["is_equal"]
+    assert "of 1 columns older versions were not compared" in ran(company, "status", code=3).stdout
+    spoil(moving.facade.store, older, canonical_bytes(older.body))
+    assert ran(company, "start", "--older", "all", "--json").document["is_equal"]
+
+
 def test_a_part_says_nothing_for_the_gate(company: Shell, moving: Migration) -> None:
+    ran(company, "start", "--no-indexes")
     begun = _noted(moving).begun_at
 
     of_part = ran(company, "start", "--shards", "1-2", "--columns", "BASE", "--json").document
@@ -181,6 +201,7 @@ def test_a_dry_run_compares_nothing(company: Shell, moving: Migration) -> None:
         ["start", "--shards", "b"],
         ["start", "--shards", "3-1"],
         ["start", "--older", "2"],
+        ["start", "--columns", "BASF"],
         ["start", "--detach", "--keys", "keys.jsonl"],
         ["status", "diff-nothing"],
         ["recheck", "diff-nothing"],
@@ -225,6 +246,20 @@ def test_a_diff_that_was_interrupted_goes_on(company: Shell, failpoints: Path) -
     assert ran(company, "resume", "--json").document["is_equal"]
 
 
+def test_a_diff_whose_processes_all_ended_with_errors_has_failed(company: Shell, moving: Migration) -> None:
+    """It was not interrupted: whoever resumes it meets the same."""
+    diffing = Diffing(moving.facade)
+    plan = diffing.plan(Order(indexes=False, decoded=0, processes=2))
+    nowhere: list[Json] = [{CELLS: [SHARDS, SHARDS + 1]}] * 2
+    job = diffing.begin(msgspec.structs.replace(plan, parts=nowhere))
+
+    failed = ran(company, "resume", job.id, "--processes", "2", "--json", code=1)
+
+    assert failed.document["progress"]["job"]["state"] == "running"
+    assert "2 of 2 processes ended with an error." in failed.complaint
+    diffing.jobs.cancel("diff", job.id)
+
+
 def test_a_key_list_that_another_machine_began_is_refused_before_anything_is_compared(
     company: Shell, moving: Migration
 ) -> None:
@@ -243,6 +278,27 @@ def test_a_key_list_that_another_machine_began_is_refused_before_anything_is_com
     assert ran(company, "resume", job.id, "--json").document["is_equal"]
     assert keys.exists()
     assert not folder.exists()
+
+
+@pytest.mark.parametrize("verb", ["start", "recheck"])
+@pytest.mark.parametrize("keys", ["/proc/keys.jsonl", "/dev/null", "nowhere/keys.jsonl"])
+def test_a_key_list_without_a_place_is_refused_before_anything_is_compared(
+    company: Shell, moving: Migration, verb: str, keys: str
+) -> None:
+    before = Diffing(moving.facade).jobs.all("diff")
+
+    assert "Name a file in a folder that there is" in ran(company, verb, "--keys", keys, code=2).complaint
+
+    assert Diffing(moving.facade).jobs.all("diff") == before
+    assert not (company.folder / "nowhere").exists()
+
+
+def test_a_key_list_leaves_nothing_else_beside_it(company: Shell) -> None:
+    before = set(company.folder.iterdir())
+
+    ran(company, "start", "--keys", "alone.jsonl")
+
+    assert {each.name for each in set(company.folder.iterdir()) - before} == {"alone.jsonl"}
 
 
 def test_a_key_list_is_of_one_machine(company: Shell) -> None:

@@ -176,6 +176,28 @@ def test_a_key_list_is_as_good_as_a_job(company: Shell, damaged: Migration) -> N
     assert "Line 1" in refused.complaint
 
 
+def test_a_key_list_may_have_the_name_of_a_diff(company: Shell, damaged: Migration, tmp_path: Path) -> None:
+    """What a job was begun with stands in it: neither the command nor one that resumes it looks for such a diff."""
+    path = company.folder / "diff-0f1e2d3c.jsonl"
+    failpoints = tmp_path / "failpoints"
+    failpoints.mkdir()
+    for is_killed in (False, True):
+        _changed, lost, _extra, found = three_kinds(damaged)
+        path.write_bytes(b"".join(msgspec.json.encode(each.document()) + b"\n" for each in found))
+        arguments = ["--diff", path.name, "--yes"]
+        if is_killed:
+            (failpoints / "jobs.saving").write_text("kill")
+            environment = {"TRIPSTORE_FAILPOINTS": str(failpoints)}
+            assert company.run("repair", *arguments, environment=environment).code == -signal.SIGKILL
+            _let_leases_end(damaged, jobs_of(damaged).all("repair")[0].id)
+            arguments = ["--resume", "last"]
+
+        ran = company.call("repair", *arguments, "--json")
+
+        assert (ran.code, ran.document["equal"], ran.document["recheck"]) == (0, 3, None), ran.complaint
+        assert damaged.facade.store.get_cell(*lost.key) == lost
+
+
 def test_what_a_sample_left_out_is_said(company: Shell, damaged: Migration) -> None:
     compared(damaged, counts={"findings_left_out": 12})
 
@@ -206,7 +228,9 @@ def test_i9_a_repair_that_was_begun_at_another_authority_is_refused(company: She
     assert "postgres is the authority" in ran.complaint
     assert damaged.facade.store.get_cell(*extra.key) == extra
     jobs_of(damaged).cancel("repair", job.id)
-    assert company.call("repair", "--resume", job.id).code == 2
+    refused = company.call("repair", "--resume", job.id)
+    assert refused.code == 2
+    assert "`tripstore repair --help`" in refused.complaint
 
 
 def test_what_a_person_must_decide_is_left_with_its_reason(company: Shell, damaged: Migration) -> None:

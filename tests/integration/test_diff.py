@@ -16,6 +16,7 @@ import pytest
 
 from schemaless_core import Cell, ColumnKey, Json, canonical_bytes
 from schemaless_core.control.jobs import JobState
+from schemaless_core.errors import InvalidRequest
 from tests.damage import lose, spoil
 from tests.facades import Migration, migration
 from tests.indexing import catch_up
@@ -173,6 +174,29 @@ def test_parts_and_columns_are_compared_alone(embedded: Migration) -> None:
 
     assert sum(counts["rows"] for counts in of_shards) == whole["rows"]
     assert sum(counts["rows"] for counts in of_columns) == whole["rows"]
+
+
+def test_a_column_that_neither_store_has_is_refused_and_a_free_one_of_either_is_compared(company: Migration) -> None:
+    """I12: nothing was compared, and nothing differed."""
+    with pytest.raises(InvalidRequest, match="There is no column BASF to compare") as raised:
+        Diffing(company.facade).plan(Order(columns=["BASE", "BASF"]))
+    assert "BASE" in (raised.value.hint or "")
+
+    ours, theirs = Cell(uuid4(), "ONLY OURS", 1, {}), Cell(uuid4(), "ONLY THEIRS", 1, {})
+    company.duo.legacy.put_cells([ours])
+    company.legacy.sql("DELETE FROM tripstore.queue")  # it is not on its way
+    company.facade.store.as_copier().put_cells([theirs])
+    columns = [ours.column_name, theirs.column_name]
+
+    found = compared(company, Order(columns=columns, indexes=False, decoded=0))[1]
+
+    assert {(each.column_name, each.kind) for each in found} == {
+        ("ONLY OURS", CellClass.MISSING),
+        ("ONLY THEIRS", CellClass.EXTRA),
+    }
+    company.duo.legacy.put_cells([theirs])
+    company.facade.store.as_copier().put_cells([ours])
+    company.carry()
 
 
 def test_a_thousand_differences_of_every_class_are_counted_exactly(embedded: Migration, tmp_path: Path) -> None:

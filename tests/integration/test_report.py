@@ -12,12 +12,16 @@ from uuid import UUID, uuid4
 import msgspec
 import pytest
 
+from schemaless_core import Json, canonical_bytes
 from schemaless_core.control.jobs import Finding, Jobs
+from tests.damage import spoil
 from tests.facades import Migration, folder_of, migration
 from tests.integration.test_shadow_reads import ALL, CORRUPT, in_mirror
 from tests.pages import read_page
 from tests.schemas import faults
 from tests.stores import Stores
+from tripstore.diffing.diffing import Diffing
+from tripstore.diffing.order import Order
 from tripstore.facade.flags import Comparing
 from tripstore.facade.latency import CALL
 from tripstore.local.servers import LocalServers
@@ -25,7 +29,8 @@ from tripstore.mirror.mirror import Mirror
 from tripstore.phase import Phase
 from tripstore.reporting.gather import Wanted, gather
 from tripstore.reporting.redacting import without_values
-from validation.report.document import Latency, Operation, Report
+from validation.report.document import Latency, Operation, Report, Waiting
+from validation.report.glance import glance
 from validation.report.html import render
 
 SECRET = "a rider's secret"
@@ -170,6 +175,73 @@ def test_a_mismatch_is_told_by_its_place_and_commands_without_its_body(moving: M
     assert len(set(digests)) == 4, "nobody can compare them across reports"
 
 
+def diffed(moving: Migration) -> None:
+    diffing = Diffing(moving.facade)
+    diffing.runner(diffing.begin(diffing.plan(Order(indexes=False, decoded=0))), "test").run()
+
+
+def test_a_newer_version_of_the_mirror_alone_is_not_called_equal_though_both_have_the_older_one(
+    moving: Migration,
+) -> None:
+    key = trip(moving)
+    moving.facade.store.as_copier().put_cell(key, "BASE", 8, {"status": "foreign"})
+    moving.store.get_cell_latest(key, "BASE")
+    written(moving)
+    diffed(moving)
+
+    made = report(moving)
+
+    assert {(each.operation, each.path) for each in made.mismatches} == {
+        ("diff", "ref_key"),
+        ("get_cell_latest", "ref_key"),
+    }
+    assert [[side.ref_key for side in each.sides or []] for each in made.mismatches] == [[1, 8], [1, 8]]
+    page = read_page(render(made)).text
+    assert page.count("They differ now as well.") == 2
+    assert "They are equal now." not in page
+
+    moving.legacy.sql("UPDATE trips SET status = 'next' WHERE trip_uuid = %s", str(key))
+    moving.carry()
+    assert "They are equal now." not in read_page(render(report(moving))).text, "versions 2 and 8"
+
+
+def test_an_older_version_is_looked_at_under_its_own_key(moving: Migration) -> None:
+    key = trip(moving)
+    moving.legacy.sql("UPDATE trips SET status = 'next' WHERE trip_uuid = %s", str(key))
+    moving.carry()
+    older = moving.facade.store.get_cell(key, "BASE", 1)
+    assert older is not None
+    spoil(moving.facade.store, older, b'{"status":"foreign"}')
+    diffing = Diffing(moving.facade)
+    diffing.runner(diffing.begin(diffing.plan(Order(older=1.0, indexes=False, decoded=0))), "test").run()
+
+    (found,) = report(moving).mismatches
+
+    assert found.sides is not None
+    assert [side.ref_key for side in found.sides] == [1, 1]
+    assert found.sides[0].digest != found.sides[1].digest
+
+
+@pytest.mark.parametrize("is_torn", [False, True], ids=["not canonical", "no JSON"])
+def test_of_stored_bytes_that_differ_nothing_is_said_that_only_their_bodies_say(
+    moving: Migration, *, is_torn: bool
+) -> None:
+    key = trip(moving)
+    cell = moving.facade.store.get_cell_latest(key, "BASE")
+    assert cell is not None
+    spoil(moving.facade.store, cell, b"torn" if is_torn else canonical_bytes(cell.body) + b" ")
+    diffed(moving)
+
+    made = report(moving)
+
+    (found,) = made.mismatches
+    assert (found.path, found.sides is None) == ("bytes", False)
+    page = read_page(render(made)).text
+    assert "They are equal now." not in page
+    assert "They differ now as well." not in page
+    assert ("its bytes are no JSON" in page) == is_torn
+
+
 def test_a_parked_change_is_a_conflict_without_the_values_that_its_reason_quotes(moving: Migration) -> None:
     key = uuid4()
     moving.facade.store.as_copier().put_cell(key, "BASE", 1, {"status": "something else"})
@@ -183,6 +255,7 @@ def test_a_parked_change_is_a_conflict_without_the_values_that_its_reason_quotes
     assert (found.found_by, found.kind, found.row_key) == ("forward", "conflict", key)
     assert found.command == f"tripstore mirror show {key}/BASE/1"
     assert "parked changes" in {gate.name for gate in made.gates if not gate.is_passed}
+    assert made.waiting == Waiting(quarantine=0, conflicts=1)
 
 
 @pytest.mark.parametrize(
@@ -247,6 +320,53 @@ def test_jobs_and_what_they_found_are_listed(moving: Migration) -> None:
         ("order", diff.id, "query_index:by_tag", "", "tripstore index query by_tag 'a b'"),
     }
     assert render(made)
+
+
+def done(jobs: Jobs, kind: str, *findings: Finding, counts: dict[str, int] | None = None, **spec: Json) -> str:
+    """A job that found these and is done; its id."""
+    job = jobs.create(kind, spec, [{}])
+    part = jobs.claim(job.id, "worker", 60)
+    assert part is not None
+    jobs.save(part, "worker", checkpoint=1, counts=counts or {}, findings=findings, is_done=True, lease_seconds=60)
+    return job.id
+
+
+def test_what_waits_for_somebody_is_counted_whole_however_little_is_listed(moving: Migration) -> None:
+    jobs = Jobs(moving.facade.store.control)
+    unreadable, conflicts = ([Finding(kind, uuid4(), "BASE") for _ in range(3)] for kind in ("unreadable", "conflict"))
+    done(jobs, "backfill", *unreadable, *conflicts)
+    # Of five that never rested it keeps one.
+    busy, missing = Finding("busy", uuid4(), "BASE"), Finding("missing", uuid4(), "BASE", 1)
+    unverified = Finding("index", body={"index": "by_tag", "path": "NodeUnavailable", "seen_by": "verify"})
+    stale = Finding("index", body={"index": "by_tag", "path": "stale"})
+    done(jobs, "diff", busy, missing, unverified, stale, counts={"not_compared": 5, "open": 2})
+
+    made = gather(moving.facade, Wanted(listed_max=1))
+
+    assert (len(made.quarantine), len(made.conflicts)) == (1, 1)
+    assert made.waiting == Waiting(quarantine=3 + 5 + 1, conflicts=3)
+    (figure,) = [each for each in glance(made) if each.name == "Waiting for somebody"]
+    assert (figure.figure, figure.note.replace("\N{NO-BREAK SPACE}", " ")) == ("12", "9 in quarantine, 3 conflicts")
+    assert "Open findings, 1 of 9" in read_page(render(made)).text
+
+
+def test_findings_are_those_of_the_diff_that_the_gate_goes_by_and_of_those_that_it_did_not_redo(
+    moving: Migration,
+) -> None:
+    jobs = Jobs(moving.facade.store.control)
+    missing = Finding("missing", uuid4(), "BASE", 1)
+    done(jobs, "diff", missing)
+    whole = done(jobs, "diff", missing)
+    of_part = done(jobs, "diff", missing, is_partial=True)
+    running = jobs.create("diff", {}, [{}])
+    newest = done(jobs, "diff", is_partial=True)
+
+    made = report(moving)
+
+    assert [each.id for each in made.jobs][:2] == [newest, running.id]
+    assert {each.found_by for each in made.mismatches} == {whole, of_part}
+    (gate,) = [each for each in made.gates if each.name == "diff"]
+    assert "2" in gate.said
 
 
 def test_the_lag_is_what_the_mirrors_of_both_directions_saw(moving: Migration) -> None:

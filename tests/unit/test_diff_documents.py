@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from io import StringIO
 
+import pytest
 from rich.console import Console
 
 from schemaless_core.control.jobs import Progress
@@ -39,6 +40,19 @@ def test_ignored_deletions_are_counted_apart() -> None:
 def test_without_any_nothing_is_said_of_them() -> None:
     assert "stay" not in screen(told(rows=4, equal=4))
     assert screen(told(rows=4, equal=4)).endswith("equal\n")
+
+
+@pytest.mark.parametrize("name", ["not_compared", "older_not_compared", "index_not_compared"])
+def test_what_was_not_compared_is_not_equal(name: str) -> None:
+    """I12"""
+    seen = told(rows=4, equal=4, **{name: 2})
+
+    assert (seen.exit, seen.is_equal) == (Exit.NOT_VERIFIED, False)
+    assert not screen(seen).endswith("equal\n")
+
+
+def test_older_versions_that_were_not_compared_are_said() -> None:
+    assert "of 2 columns older versions were not compared" in screen(told(rows=4, equal=4, older_not_compared=2))
 
 
 def test_what_differs_is_said_whatever_was_ignored() -> None:

@@ -32,7 +32,7 @@ def test_the_time_left_follows_from_the_estimate_and_from_what_all_workers_do() 
     seen = progress_document(progress(worker(100.0), worker(50.0)))
 
     assert (seen.rows, seen.rows_estimate, seen.rate, seen.eta_seconds) == (250, 1_000, 150.0, 5.0)
-    assert progress_line(seen) == "backfill-1: 250 of about 1,000 rows, 150 rows/s, about 5 s left"
+    assert progress_line(seen) == "backfill-1: 250 of about 1,000 (est.) rows, 150 rows/s, about 5 s left"
     assert seen.is_fine
 
 

@@ -72,6 +72,7 @@ def empty() -> Report:
         verdict=verdict,
         limits=LIMITS,
         standing=None,
+        waiting=None,
         **known,
     )
 

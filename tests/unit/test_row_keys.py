@@ -49,6 +49,15 @@ def test_what_is_no_row_key_is_named(tmp_path: Path, text: str, complaint: str) 
     assert raised.value.hint
 
 
+def test_a_file_that_is_no_text_is_named(tmp_path: Path) -> None:
+    file = tmp_path / "keys"
+    file.write_bytes(f"{A}\n".encode("utf-16"))
+
+    with pytest.raises(InvalidRequest, match="is no text in UTF-8") as raised:
+        read_row_keys(file)
+    assert raised.value.hint
+
+
 def test_a_file_of_too_many_is_not_read_to_its_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(portions, "KEYS_MAX", 2)
     file = tmp_path / "keys"

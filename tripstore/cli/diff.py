@@ -19,7 +19,7 @@ from tripstore.cli.diff_documents import (
     ignored_line,
     recheck_document,
 )
-from tripstore.cli.diff_run import compare
+from tripstore.cli.diff_run import Compared, compare
 from tripstore.cli.documents import print_document
 from tripstore.cli.exits import Exit
 from tripstore.cli.job_documents import job_document, progress_document
@@ -32,7 +32,7 @@ from tripstore.diffing.order import DECODED, SAMPLE, Order
 from tripstore.handover.authority import Backend
 from validation.diff_runner import KIND
 from validation.differences import EXPLAINED
-from validation.keylist import read_key_list, write_key_list
+from validation.keylist import check_place, read_key_list, write_key_list
 
 PROCESSES_MAX = 256
 DEFAULT_LIMIT = 100
@@ -159,7 +159,7 @@ def start(
         job = diffing.begin(plan, is_detached=detach)
         if detach:
             return _detached(diffing, job, as_json=as_json)
-        return _concluded(compare(settings, diffing, job, processes), as_json=as_json)
+        return _compared(compare(settings, diffing, job, processes), as_json=as_json)
 
 
 @diff.command()
@@ -186,7 +186,7 @@ def resume(settings: Settings, job: str, why: str, processes: int | None, detach
             found = diffing.jobs.resume(KIND, job, why, is_detached=True if detach else None)
             if detach:
                 return _detached(diffing, found, as_json=as_json)
-        return _concluded(compare(settings, diffing, found, processes or order_of(found).processes), as_json=as_json)
+        return _compared(compare(settings, diffing, found, processes or order_of(found).processes), as_json=as_json)
 
 
 @diff.command()
@@ -265,6 +265,8 @@ def recheck(settings: Settings, job: str, keys: Path | None, as_json: bool) -> E
       tripstore diff recheck
       tripstore diff recheck differences.jsonl --keys still.jsonl
     """
+    if keys is not None:
+        check_place(keys)
     with both(settings) as stores:
         diffing = Diffing(stores.facade)
         if Path(job).is_file():
@@ -330,6 +332,11 @@ def _no_keys_elsewhere() -> click.UsageError:
 def _seen(diffing: Diffing, job: str) -> DiffDocument:
     found = diffing.jobs.find(KIND, job)
     return diff_document(progress_document(diffing.jobs.progress(found.id)))
+
+
+def _compared(done: Compared, *, as_json: bool) -> Exit:
+    _concluded(done.document, as_json=as_json)
+    return done.exit
 
 
 def _concluded(seen: DiffDocument, *, as_json: bool) -> Exit:

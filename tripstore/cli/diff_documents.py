@@ -18,6 +18,9 @@ from tripstore.cli.tables import table
 from tripstore.diffing.rechecking import Rechecked
 from validation.differences import EXPLAINED, Difference, from_finding
 
+#: Counts with which nothing is called equal (I12).
+_UNEQUAL = ("open", "not_compared", "older_not_compared", "index_not_compared")
+
 
 class ComparedDocument(msgspec.Struct, frozen=True):
     """What came of one kind of comparison. What was not compared is part of no other number."""
@@ -74,7 +77,8 @@ class DiffDocument(msgspec.Struct, frozen=True):
             return Exit.FAILED
         if not self.progress.is_done:
             return Exit.FAILED if self.progress.job.state == JobState.CANCELLED else Exit.INTERRUPTED
-        return Exit.NOT_VERIFIED if self.cells.not_compared or self.indexes.not_compared else Exit.FINE
+        not_compared = (self.cells, self.older, self.indexes)
+        return Exit.NOT_VERIFIED if any(each.not_compared for each in not_compared) else Exit.FINE
 
 
 class DifferenceDocument(msgspec.Struct, frozen=True):
@@ -143,7 +147,7 @@ def diff_document(progress: ProgressDocument) -> DiffDocument:
         counts.get("open", 0),
         counts.get("solved", 0),
         counts.get("findings_left_out", 0),
-        is_done and not any(counts.get(name, 0) for name in ("open", "not_compared", "index_not_compared")),
+        is_done and not any(counts.get(name, 0) for name in _UNEQUAL),
     )
 
 
@@ -233,6 +237,8 @@ def _verdict(seen: DiffDocument) -> Iterator[RenderableType]:
     if seen.cells.not_compared:
         count = f"{seen.cells.not_compared:,} cells were not compared"
         yield Text(f"{count}; `tripstore diff recheck {job}` looks at them again", style="yellow")
+    if seen.older.not_compared:
+        yield Text(f"of {seen.older.not_compared:,} columns older versions were not compared", style="yellow")
     if not seen.progress.is_done:
         yield Text(f"not done: `tripstore diff resume {job}` goes on where it was", style="yellow")
     elif seen.is_equal:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import multiprocessing
 import sys
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import click
 
@@ -49,12 +50,29 @@ class CompareWork:
             runner.run()
 
 
-def compare(settings: Settings, diffing: Diffing, job: Job, processes: int) -> DiffDocument:
+class Compared(NamedTuple):
+    """What came of a comparison in the foreground."""
+
+    document: DiffDocument
+    #: Processes that ended with an error, which they said.
+    failed: int
+
+    @property
+    def exit(self) -> Exit:
+        """That of the diff; what an error ended was not interrupted."""
+        is_error = self.failed and self.document.exit is Exit.INTERRUPTED
+        return Exit.FAILED if is_error else self.document.exit
+
+
+def compare(settings: Settings, diffing: Diffing, job: Job, processes: int) -> Compared:
     """Compare in the foreground; what came of it."""
+    fleet = Fleet(CompareWork(settings, job), processes, is_finite=True)
     if job.ended_at is None:
         said = "Ctrl-C ends it after the step at hand, `tripstore diff resume` goes on"
         click.echo(f"{job.id} begins; {said}.", err=True)
         with telling(lambda: progress_document(diffing.jobs.progress(job.id))):
-            Fleet(CompareWork(settings, job), processes, is_finite=True).run()
+            fleet.run()
     diffing.finish(job)
-    return diff_document(progress_document(diffing.jobs.progress(job.id)))
+    if fleet.failed:
+        click.echo(f"{fleet.failed:,} of {processes:,} processes ended with an error.", err=True)
+    return Compared(diff_document(progress_document(diffing.jobs.progress(job.id))), fleet.failed)

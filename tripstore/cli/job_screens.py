@@ -40,8 +40,7 @@ def telling(look: Look, interval: float = INTERVAL_SECONDS) -> Iterator[None]:
 
 def progress_line(seen: ProgressDocument) -> str:
     """How far it is, in one line."""
-    of = "" if seen.rows_estimate is None else f" of about {seen.rows_estimate:,}"
-    return f"{seen.job.job}: {seen.rows:,}{of} rows{_pace(seen)}"
+    return f"{seen.job.job}: {_rows(seen)}{_pace(seen)}"
 
 
 def progress_screen(seen: ProgressDocument) -> Iterator[RenderableType]:
@@ -102,6 +101,11 @@ def kind_of(job: JobDocument) -> str:
     return job.job.rpartition("-")[0]
 
 
+def _rows(seen: ProgressDocument) -> str:
+    of = "" if seen.rows_estimate is None else f" of about {seen.rows_estimate:,} (est.)"
+    return f"{seen.rows:,}{of} rows"
+
+
 def _key(found: FindingDocument) -> str:
     parts = (found.row_key, found.column_name, found.ref_key)
     return "/".join(str(part) for part in parts if part is not None)
@@ -137,9 +141,8 @@ def _tell_bar(look: Look, ended: threading.Event, interval: float) -> None:
         while not ended.wait(interval):
             seen = _looked(look)
             if seen is not None:
-                described = f"{seen.rows:,} rows"
                 bar.update(
-                    task, completed=seen.rows, total=seen.rows_estimate, description=described, pace=_pace(seen)[2:]
+                    task, completed=seen.rows, total=seen.rows_estimate, description=_rows(seen), pace=_pace(seen)[2:]
                 )
 
 

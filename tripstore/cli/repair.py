@@ -134,7 +134,8 @@ def _targets(repairs: Repairs, source: str) -> tuple[str, list[Target], list[str
     """What is to be repaired, and what that is called: cells of a diff or a key list, and indexes of a diff."""
     path = Path(source)
     if source != LAST and path.is_file():
-        return str(path), targets_of(read_key_list(path)), []
+        # By its whole path: a job tells it from a diff by that, whatever the file is called.
+        return str(path.absolute()), targets_of(read_key_list(path)), []
     job = repairs.jobs.find("diff", source)
     counts = repairs.jobs.progress(job.id).counts
     if left_out := counts.get("findings_left_out", 0):
@@ -185,9 +186,9 @@ def _rebuilt(repairs: Repairs, job: Job) -> list[Report]:
 
 
 def _diff_of(job: Job) -> str:
-    """The diff whose findings were repaired; "": it was a key list."""
+    """The diff whose findings were repaired; "": it was a key list, which a job names by its whole path."""
     named = str(job.spec["of"])
-    return named if named.startswith("diff-") else ""
+    return "" if Path(named).is_absolute() else named
 
 
 def _exit(state: JobState, document: RepairDocument) -> Exit:

@@ -21,11 +21,10 @@ LEFT_OUT = "findings_left_out"
 def read_row_keys(path: Path) -> list[UUID]:
     """The row keys of a file, each once; `InvalidRequest` names the line that is none."""
     keys: dict[UUID, None] = {}
-    with path.open() as lines:
-        for number, line in enumerate(lines, 1):
-            for key in _row_keys(line.strip(), f"Line {number} of {path}"):
-                keys[key] = None
-            check_number(len(keys))
+    for number, line in enumerate(_lines(path), 1):
+        for key in _row_keys(line.strip(), f"Line {number} of {path}"):
+            keys[key] = None
+        check_number(len(keys))
     if not keys:
         raise InvalidRequest(f"{path} names no row key.", hint="Write one UUID per line.")
     return list(keys)
@@ -45,6 +44,15 @@ def row_keys_of_diff(jobs: Jobs, job_id: str) -> list[UUID]:
     if not keys:
         raise InvalidRequest(f"{job.id} has no open finding.", hint="There is nothing to copy because of it.")
     return list(keys)
+
+
+def _lines(path: Path) -> Iterator[str]:
+    try:
+        with path.open(encoding="utf-8") as lines:
+            yield from lines
+    except UnicodeDecodeError as error:
+        hint = "Write one UUID per line, or JSON with row_key, as UTF-8."
+        raise InvalidRequest(f"{path} is no text in UTF-8.", hint=hint) from error
 
 
 def _row_keys(line: str, where: str) -> Iterator[UUID]:

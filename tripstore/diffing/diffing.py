@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import msgspec
@@ -14,6 +14,7 @@ from schemaless_core.errors import InvalidRequest
 from schemaless_core.indexes.verify import Report
 from schemaless_core.requests import check_columns, check_shard
 from tripstore.backends.postgres.errors import HistoryTruncated, UnreadableRow
+from tripstore.backends.postgres.layout.layout import LEGACY_ID
 from tripstore.diffing.decoding import DecoderDiff
 from tripstore.diffing.ignored import IgnoredDeletions
 from tripstore.diffing.order import Order
@@ -25,7 +26,7 @@ from validation.buckets import Digests, ShardedDigests
 from validation.diff import CellDiff
 from validation.diff_runner import KIND, DiffRunner, RunnerSettings, written_of
 from validation.index_diff import IndexDiff
-from validation.keylist import KeyList, NoKeyList, Written
+from validation.keylist import KeyList, NoKeyList, Written, check_place
 from validation.older import OlderDiff
 from validation.portions import Walk, bounds_of, parts_of
 from validation.recheck import Recheck
@@ -43,6 +44,8 @@ _SIZE = """\
 SELECT COALESCE(sum(GREATEST(c.reltuples, 0)), 0)::bigint FROM pg_catalog.pg_class AS c
 WHERE c.oid IN (SELECT tree.relid FROM unnest(%s::pg_catalog.regclass[]) AS mapped (name),
     pg_catalog.pg_partition_tree(mapped.name) AS tree)"""
+
+_HAS_CELLS = "SELECT EXISTS (SELECT FROM tripstore.cell AS c WHERE c.column_name = %s)"
 
 
 class Plan(msgspec.Struct, frozen=True):
@@ -73,6 +76,7 @@ class Diffing:
         check_columns(order.columns)
         if order.source == order.target:
             raise InvalidRequest("A store does not differ from itself.", hint="Give two: --from and --to.")
+        self._check_known(order.columns or ())
         estimate = self._estimate()
         number = min(PARTS_MAX, max(order.processes, estimate // CELLS_PER_PART + 1))
         parts: list[Json] = [{CELLS: bounds_of(each)} for each in parts_of(shards, number)]
@@ -90,7 +94,9 @@ class Diffing:
         return Plan(spec, parts, estimate)
 
     def begin(self, plan: Plan, *, is_detached: bool = False) -> Job:
-        """Begin the job; nothing is compared before somebody runs it."""
+        """Begin the job; nothing is compared before somebody runs it. A key list must have its place by then."""
+        if plan.spec.get("keys") is not None:
+            check_place(Path(str(plan.spec["keys"])))
         return self.jobs.create(KIND, plan.spec, plan.parts, is_detached=is_detached)
 
     def runner(self, job: Job, worker: str) -> DiffRunner:
@@ -105,10 +111,11 @@ class Diffing:
         return None if order.keys is None else KeyList(Path(order.keys), job.id)
 
     def check_key_list(self, job: Job) -> None:
-        """Raise `KeyListElsewhere` when another machine has what the job found until now."""
-        key_list = self.key_list(job)
-        if key_list is not None:
+        """Raise `KeyListElsewhere` when another machine has what the job found until now, or one without a place."""
+        key_list, keys = self.key_list(job), order_of(job).keys
+        if key_list is not None and keys is not None:
             key_list.check(self._written(job))
+            check_place(Path(keys))
 
     def finish(self, job: Job) -> None:
         """What is to be done once when all is compared; may be repeated."""
@@ -184,6 +191,26 @@ class Diffing:
         if first >= last:
             raise InvalidRequest(f"{first}-{last - 1} are no shards.", hint="Write the lower number first.")
         return range(first, last)
+
+    def _check_known(self, columns: Sequence[str]) -> None:
+        """Raise `InvalidRequest` for a column that nobody has: without a cell on either side all would be equal (I12).
+
+        Schemaless is asked last: it looks through all of its cells.
+        """
+        known = [*self._layout.columns, LEGACY_ID]
+        for name in columns:
+            if name not in known and not self._is_in_postgres(name) and not self._is_in_schemaless(name):
+                hint = f"The layout has {', '.join(known)}."
+                raise InvalidRequest(f"There is no column {name} to compare.", hint=hint)
+
+    def _is_in_postgres(self, name: str) -> bool:
+        """Whether cells of a column that the layout does not have are kept there."""
+        deadline = Deadline(SIZE_SECONDS)
+        return bool(self._legacy.database.run(lambda connection: connection.rows(_HAS_CELLS, (name,)), deadline)[0][0])
+
+    def _is_in_schemaless(self, name: str) -> bool:
+        sums = self._digests(Backend.STORE.value).checksums(range(self._config.core.shards), [name])
+        return any(bucket.count for bucket in sums.buckets.values())
 
     def _estimate(self) -> int:
         tables = [column.table.sql for column in self._layout.columns.values()]

@@ -9,9 +9,10 @@ from functools import partial
 from importlib.metadata import version
 from typing import TypeVar
 
-from schemaless_core.control.jobs import Jobs
+from schemaless_core.control.jobs import Jobs, StoredFinding
 from schemaless_core.control.ledgers import Ledgers
-from tripstore.cutover.facts import CaptureFacts, Facts, MirrorFacts, ReverseFacts
+from schemaless_core.store import CellStore
+from tripstore.cutover.facts import CaptureFacts, Facts, JobFacts, MirrorFacts, ReverseFacts
 from tripstore.cutover.facts import Unknown as UnknownFact
 from tripstore.cutover.look import Looker, known
 from tripstore.facade.facade import Duo, Facade
@@ -19,7 +20,7 @@ from tripstore.handover.authority import Authority, Backend
 from tripstore.mirror.mirror import Mirror
 from tripstore.ports.control import RealControlPort
 from tripstore.reporting.comparisons import lag, latency, operation, operations, rates
-from tripstore.reporting.jobs import job_reports, open_findings
+from tripstore.reporting.jobs import counting_jobs, job_reports, open_findings
 from tripstore.reporting.mismatches import (
     diff_mismatches,
     job_conflicts,
@@ -29,8 +30,9 @@ from tripstore.reporting.mismatches import (
 )
 from tripstore.reporting.sides import Sides
 from tripstore.reporting.verdict import direction_of, gate, gates_of, verdict
+from tripstore.reporting.waiting import waiting_of
 from validation.ledger import ShadowLedger
-from validation.report.document import Conflict, Epoch, LagNow, Limits, Report, Standing, Unknown
+from validation.report.document import Conflict, Epoch, LagNow, Limits, Report, Standing, Unknown, Waiting
 from validation.timings import TimingLedger
 
 T = TypeVar("T")
@@ -85,14 +87,16 @@ class _Gathering:
         by_hour = self._ask("comparisons by the hour", lambda: shadow.hours(self._since), "rates") or {}
         timed = self._ask("how long calls took", lambda: timings.total(self._since), "latency") or {}
         timed_by_hour = self._ask("how late the mirror was", lambda: timings.hours(self._since), "lag") or {}
-        findings = self._ask("what jobs found", lambda: open_findings(jobs, self._wanted.listed_max), *FOUND) or []
+        found = self._ask("what jobs found", lambda: self._found(jobs, facts), *FOUND)
+        findings, waiting = found or ([], None)
         noted = (
             self._ask("mismatches of shadow reads", lambda: shadow.mismatches(self._wanted.listed_max), "mismatches")
             or []
         )
         sides, with_values = self._sides(), self._wanted.with_bodies
         mismatches = [*shadow_mismatches(noted, sides), *diff_mismatches(findings, sides)]
-        conflicts = [*self._parked(), *job_conflicts(findings, with_values=with_values)]
+        parked, lag_now = list(self._parked()), list(_lag_now(facts))
+        conflicts = [*parked, *job_conflicts(findings, with_values=with_values)]
         return Report(
             made_at=self._now,
             made_by=f"tripstore {version('tripstore')}",
@@ -107,13 +111,14 @@ class _Gathering:
             operations=operations(counted, timed, settings),
             noise=[operation(each, 0, settings) for each in noise],
             rates=rates(by_hour, settings.confidence),
-            lag_now=list(_lag_now(facts)),
+            lag_now=lag_now,
             lag=lag(timed_by_hour),
             jobs=self._ask("jobs", lambda: job_reports(jobs), "jobs") or [],
             latency=latency(timed),
             mismatches=sorted(mismatches, key=lambda each: each.at, reverse=True)[: self._wanted.listed_max],
             quarantine=list(quarantine(findings, with_values=with_values))[: self._wanted.listed_max],
             conflicts=conflicts[: self._wanted.listed_max],
+            waiting=waiting and _with_parked(waiting, max(len(parked), sum(each.parked for each in lag_now))),
             unknown=self._unknown,
         )
 
@@ -132,10 +137,17 @@ class _Gathering:
             return None
         return found
 
+    def _found(self, jobs: Jobs, facts: Facts) -> tuple[list[StoredFinding], Waiting]:
+        """What jobs found and nothing has solved: some of it, and how much of it waits for somebody."""
+        counting = counting_jobs(jobs, facts.diff if isinstance(facts.diff, JobFacts) else None)
+        return open_findings(jobs, counting, self._wanted.listed_max), waiting_of(jobs, counting)
+
     def _sides(self) -> Sides:
-        mirror = Mirror(self._facade)
-        looks = {Backend.LEGACY.value: mirror.at_postgres, Backend.STORE.value: mirror.at_schemaless}
-        return Sides(looks, with_bodies=self._wanted.with_bodies)
+        stores: dict[str, CellStore] = {
+            Backend.LEGACY.value: self._duo.legacy,
+            Backend.STORE.value: self._facade.store,
+        }
+        return Sides(stores, with_bodies=self._wanted.with_bodies)
 
     def _parked(self) -> Iterator[Conflict]:
         mirror = Mirror(self._facade)
@@ -171,6 +183,10 @@ class _Gathering:
             evidence_hours=settings.evidence_hours,
             listed_max=self._wanted.listed_max,
         )
+
+
+def _with_parked(waiting: Waiting, parked: int) -> Waiting:
+    return Waiting(quarantine=waiting.quarantine, conflicts=waiting.conflicts + parked)
 
 
 def _epoch(row: Authority) -> Epoch:

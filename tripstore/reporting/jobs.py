@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable
 
 from schemaless_core.canonical import Json
 from schemaless_core.control.jobs import Job, Jobs, Progress, StoredFinding
+from tripstore.cutover.facts import JobFacts
 from validation.report.document import JobReport
 
 BACKFILL, DIFF = "backfill", "diff"
@@ -42,21 +43,30 @@ def job_report(found: Progress) -> JobReport:
     )
 
 
-def open_findings(jobs: Jobs, limit: int) -> list[StoredFinding]:
-    """Of all backfills, since a row that none could copy is open until one could; and of the diffs that count."""
+def counting_jobs(jobs: Jobs, judged: JobFacts | None) -> list[Job]:
+    """All backfills, since a row that none could copy is open until one could; and the diffs that count.
+
+    These are the newest, the one that the gate goes by, and those that this one has not redone.
+    """
+    diffs = jobs.all(DIFF)
+    older = [job for job in diffs[1:] if judged is not None and _counts(job, judged)]
+    return [*jobs.all(BACKFILL), *diffs[:1], *older]
+
+
+def open_findings(jobs: Jobs, counting: Iterable[Job], limit: int) -> list[StoredFinding]:
+    """The first of each kind: of two that stand in different lists none crowds the other out."""
     found: list[StoredFinding] = []
-    for job in [*jobs.all(BACKFILL), *_diffs(jobs)]:
-        found += jobs.findings(job.id, limit=limit)
+    for job in counting:
+        kinds = [jobs.findings(job.id, kinds=[kind], limit=limit) for kind in jobs.open_kinds(job.id)]
+        found += sorted((each for some in kinds for each in some), key=lambda each: each.id)
     return found
 
 
-def _diffs(jobs: Jobs) -> Iterator[Job]:
-    """The newest, and the newest of everything, which the gate goes by."""
-    all_ = jobs.all(DIFF)
-    yield from all_[:1]
-    whole = next((job for job in all_ if not job.spec.get("is_partial")), None)
-    if whole is not None and whole is not all_[0]:
-        yield whole
+def _counts(diff: Job, judged: JobFacts) -> bool:
+    """Whether the gate that goes by one diff hears of another, or that very one."""
+    is_whole = judged.is_complete and not judged.is_partial
+    is_redone = is_whole and diff.ended_at is not None and diff.ended_at <= judged.begun_at
+    return diff.begun_at == judged.begun_at or not is_redone
 
 
 def _number(value: Json) -> float | None:

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from uuid import UUID
 
 from schemaless_core.canonical import Json
-from schemaless_core.cell import CellKey
+from schemaless_core.cell import CellKey, ColumnKey
 from schemaless_core.control.jobs import StoredFinding
 from schemaless_core.errors import SchemalessError
 from tripstore.mirror.parked import Parked
@@ -17,17 +17,19 @@ from tripstore.reporting.sides import Sides
 from validation.compare import DifferenceClass
 from validation.differences import CellClass
 from validation.ledger import KnownMismatch
-from validation.report.document import Conflict, Mismatch, Quarantined
+from validation.report.document import DIFF, Conflict, Mismatch, Quarantined, Side
 
 SHADOW = "shadow"
 CONFLICT = "conflict"
 INDEX = "index"
 #: What saw an index that could not be verified.
 UNVERIFIED = "verify"
+#: Operations whose answer is the latest of each column.
+LATEST = frozenset({"get_cell_latest", "get_cells_latest", "get_row"})
 #: As `validation.compare` names a cell.
 _CELL = re.compile(r"(?P<column>.+)@(?P<ref_key>-?\d+) of (?P<row_key>[0-9a-f-]{36})")
 _MESSAGES = frozenset({DifferenceClass.ERROR, DifferenceClass.TIMEOUT})
-_DIFFERENT = frozenset(CellClass)
+DIFFERENT = frozenset(CellClass)
 
 
 def shadow_mismatches(known: Iterable[KnownMismatch], sides: Sides) -> Iterator[Mismatch]:
@@ -46,14 +48,14 @@ def shadow_mismatches(known: Iterable[KnownMismatch], sides: Sides) -> Iterator[
             column_name=key and key.column_name,
             ref_key=key and key.ref_key,
             commands=[each.command, *_show(key)],
-            sides=None if key is None else sides.at(key),
+            sides=_sides(sides, key, is_latest=each.operation in LATEST),
         )
 
 
 def diff_mismatches(found: Iterable[StoredFinding], sides: Sides) -> Iterator[Mismatch]:
     """Cells, entries of indexes and answers of queries that differ."""
     for each in found:
-        if not _is_difference(each):
+        if not is_difference(each):
             continue
         if each.kind == INDEX:
             yield _of_index(each)
@@ -63,7 +65,7 @@ def diff_mismatches(found: Iterable[StoredFinding], sides: Sides) -> Iterator[Mi
         yield Mismatch(
             at=each.at,
             found_by=each.job,
-            operation="diff",
+            operation=DIFF,
             kind=each.kind,
             entry=_entry(each) + (f", seen by {seen_by}" if seen_by else ""),
             path=str(each.body.get("path") or ""),
@@ -72,14 +74,14 @@ def diff_mismatches(found: Iterable[StoredFinding], sides: Sides) -> Iterator[Mi
             column_name=each.column_name,
             ref_key=each.ref_key,
             commands=[*_show(key), f"tripstore diff recheck {shlex.quote(each.job)}"],
-            sides=None if key is None else sides.at(key),
+            sides=_sides(sides, key, is_latest=not each.body.get("is_older")),
         )
 
 
 def quarantine(found: Iterable[StoredFinding], *, with_values: bool) -> Iterator[Quarantined]:
     """Rows that could not be copied, or not compared."""
     for each in found:
-        if each.kind == CONFLICT or _is_difference(each):
+        if each.kind == CONFLICT or is_difference(each):
             continue
         kind = each.job.partition("-")[0]
         yield Quarantined(
@@ -130,9 +132,9 @@ def parked_conflicts(direction: str, parked: Sequence[Parked], *, with_values: b
         )
 
 
-def _is_difference(found: StoredFinding) -> bool:
+def is_difference(found: StoredFinding) -> bool:
     """An index that could not be verified is none."""
-    return found.kind in _DIFFERENT or (found.kind == INDEX and found.body.get("seen_by") != UNVERIFIED)
+    return found.kind in DIFFERENT or (found.kind == INDEX and found.body.get("seen_by") != UNVERIFIED)
 
 
 def _of_index(found: StoredFinding) -> Mismatch:
@@ -177,6 +179,13 @@ def _key(found: StoredFinding) -> CellKey | None:
 def _entry(found: StoredFinding) -> str:
     ref_key = "" if found.ref_key is None else f"@{found.ref_key}"
     return f"{found.column_name or 'row'}{ref_key} of {found.row_key}"
+
+
+def _sides(sides: Sides, key: CellKey | None, *, is_latest: bool) -> list[Side] | None:
+    """Of the latest, the finding's version is what one side had: under that key they may be equal and differ."""
+    if key is None:
+        return None
+    return sides.latest(ColumnKey(key.row_key, key.column_name)) if is_latest else sides.at(key)
 
 
 def _show(key: CellKey | None) -> list[str]:

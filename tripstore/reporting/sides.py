@@ -1,4 +1,4 @@
-"""`Sides`: what both backends have under a key, with or without the body.
+"""`Sides`: what both backends have under a key, or as the latest of a column, with or without the body.
 
 A backend that does not answer is asked no more: a report of a bad night is made, too.
 """
@@ -12,21 +12,22 @@ from hashlib import blake2b
 import msgspec
 
 from schemaless_core.canonical import canonical_bytes
-from schemaless_core.cell import Cell, CellKey
+from schemaless_core.cell import Cell, CellKey, ColumnKey
 from schemaless_core.errors import SchemalessError, Unavailable
+from schemaless_core.store import CellStore
 from validation.report.document import Side
 
 #: No body, or none that may be shown.
 NOTHING = msgspec.Raw(b"null")
 
-Look = Callable[[CellKey], Cell | None]
+Look = Callable[[CellStore], Cell | None]
 
 
 class Sides:
     """Of one report."""
 
-    def __init__(self, looks: Mapping[str, Look], *, with_bodies: bool) -> None:
-        self._looks = looks
+    def __init__(self, stores: Mapping[str, CellStore], *, with_bodies: bool) -> None:
+        self._stores = stores
         self._with_bodies = with_bodies
         self._salt = secrets.token_bytes(16)
         #: Backends that did not answer, and why.
@@ -34,18 +35,27 @@ class Sides:
 
     def at(self, key: CellKey) -> list[Side]:
         """Both, in the same order every time."""
-        return [self._side(backend, look, key) for backend, look in self._looks.items()]
+        return self._both(lambda store: store.get_cell(*key))
 
-    def _side(self, backend: str, look: Look, key: CellKey) -> Side:
+    def latest(self, key: ColumnKey) -> list[Side]:
+        """The same, with whatever version each has as its latest."""
+        return self._both(lambda store: store.get_cell_latest(*key))
+
+    def _both(self, look: Look) -> list[Side]:
+        return [self._side(backend, store, look) for backend, store in self._stores.items()]
+
+    def _side(self, backend: str, store: CellStore, look: Look) -> Side:
         if backend in self._silent:
             return _trouble(backend, self._silent[backend])
         try:
-            cell = look(key)
+            cell = look(store)
         except Unavailable as error:
             self._silent[backend] = error.message
             return _trouble(backend, error.message)
         except SchemalessError as error:
             return _trouble(backend, error.message)
+        except msgspec.MsgspecError:
+            return _trouble(backend, "its bytes are no JSON")
         if cell is None:
             return Side(
                 backend=backend, is_there=False, ref_key=None, bytes=None, digest=None, body=NOTHING, trouble=None

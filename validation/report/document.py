@@ -13,6 +13,8 @@ from uuid import UUID
 import msgspec
 
 SCHEMA_VERSION = 1
+#: The operation of what a diff found.
+DIFF = "diff"
 
 #: With its offset, which is that of UTC.
 Moment = Annotated[datetime, msgspec.Meta(tz=True)]
@@ -162,7 +164,10 @@ class Latency(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Side(msgspec.Struct, frozen=True, kw_only=True):
-    """What a backend has under a key as the report is made. `trouble`: why nobody can say."""
+    """What a backend has as the report is made: under the key, or as the latest of its column where a latest differed.
+
+    `trouble`: why nobody can say.
+    """
 
     backend: str
     is_there: bool
@@ -229,6 +234,14 @@ class Conflict(msgspec.Struct, frozen=True, kw_only=True):
     command: str
 
 
+class Waiting(msgspec.Struct, frozen=True, kw_only=True):
+    """So much waits for somebody, whether it is listed or not."""
+
+    #: Rows that could not be copied, or not compared.
+    quarantine: int
+    conflicts: int
+
+
 class Unknown(msgspec.Struct, frozen=True, kw_only=True):
     """What nobody could say, and why."""
 
@@ -278,6 +291,8 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
     mismatches: list[Mismatch]
     quarantine: list[Quarantined]
     conflicts: list[Conflict]
+    #: Null: nobody could say.
+    waiting: Waiting | None
     unknown: list[Unknown]
 
     def is_known(self, *lists: str) -> bool:

@@ -82,11 +82,12 @@ def _job(kind: str, job: JobReport) -> Figure:
 
 
 def _open(report: Report) -> Iterator[Figure]:
-    if not report.is_known("quarantine", "conflicts"):
+    found = report.waiting
+    if found is None or not report.is_known("quarantine", "conflicts"):
         yield _unknown("Waiting for somebody")
         return
-    count = len(report.quarantine) + len(report.conflicts)
-    note = f"{words.count(len(report.quarantine))} in quarantine, {words.plural(len(report.conflicts), 'conflict')}"
+    count = found.quarantine + found.conflicts
+    note = f"{words.count(found.quarantine)} in quarantine, {words.plural(found.conflicts, 'conflict')}"
     yield Figure("Waiting for somebody", words.count(count), note, is_bad=count > 0)
 
 

@@ -7,7 +7,6 @@ forbids every script and style but its own by their hashes.
 from __future__ import annotations
 
 from base64 import b64encode
-from collections.abc import Sequence
 from functools import cache
 from hashlib import sha256
 from pathlib import Path
@@ -16,8 +15,9 @@ import msgspec
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
+from validation.differences import BYTES
 from validation.report import charts, words
-from validation.report.document import JobReport, Operation, Report, Side
+from validation.report.document import DIFF, JobReport, Mismatch, Operation, Report, Waiting
 from validation.report.glance import glance
 
 HERE = Path(__file__).parent
@@ -82,6 +82,7 @@ def _environment() -> Environment:
 
 def _contents(report: Report) -> list[tuple[str, str, int | None]]:
     refusing = sum(not gate.is_passed for gate in report.gates)
+    waiting = report.waiting or Waiting(quarantine=len(report.quarantine), conflicts=len(report.conflicts))
     found: list[tuple[str, str, int | None]] = [
         ("todo", "To do", refusing),
         ("glance", "At a glance", None),
@@ -91,8 +92,8 @@ def _contents(report: Report) -> list[tuple[str, str, int | None]]:
         ("jobs", "Backfill and diff", None),
         ("latency", "Latency", None),
         ("mismatches", "Mismatches", len(report.mismatches)),
-        ("quarantine", "Quarantine", len(report.quarantine)),
-        ("conflicts", "Conflicts", len(report.conflicts)),
+        ("quarantine", "Quarantine", waiting.quarantine),
+        ("conflicts", "Conflicts", waiting.conflicts),
         ("gates", "Gates", len(report.gates)),
     ]
     if report.standing is not None and report.standing.history:
@@ -112,11 +113,14 @@ def _job_share(job: JobReport) -> float:
     return min(rows / job.estimate, 1.0) if job.estimate else job.parts_done / job.parts
 
 
-def _sides_now(sides: Sequence[Side]) -> str:
+def _sides_now(found: Mismatch) -> str:
+    """Nothing where stored bytes differed and are read alike: whether they still do a digest of a body does not say."""
+    sides = found.sides or []
     if any(side.trouble for side in sides):
         return "Whether they are equal now nobody can say."
-    digests = {side.digest for side in sides}
-    return "They are equal now." if len(digests) == 1 else "They differ now as well."
+    if len({(side.ref_key, side.digest) for side in sides}) > 1:
+        return "They differ now as well."
+    return "" if found.operation == DIFF and found.path == BYTES else "They are equal now."
 
 
 def _pretty(body: msgspec.Raw) -> str:

@@ -1,0 +1,44 @@
+"""How much waits for somebody: all of it, however little of it is listed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from schemaless_core.control.jobs import Job, Jobs
+from tripstore.reporting.mismatches import CONFLICT, DIFFERENT, INDEX, is_difference
+from validation.diff_runner import KIND as DIFF
+from validation.differences import NotCompared
+from validation.report.document import Waiting
+
+FINDINGS_PER_PAGE = 1000
+#: What a diff counts of cells that it could not compare.
+_NOT_COMPARED = ("not_compared", "older_not_compared")
+
+
+def waiting_of(jobs: Jobs, counting: Iterable[Job]) -> Waiting:
+    """Of these jobs."""
+    quarantine = conflicts = 0
+    for job in counting:
+        kinds = jobs.open_kinds(job.id)
+        conflicts += kinds.pop(CONFLICT, 0)
+        if kinds.pop(INDEX, 0):
+            quarantine += _unverified(jobs, job)
+        quarantine += sum(count for kind, count in kinds.items() if kind not in DIFFERENT)
+        if job.kind == DIFF:
+            quarantine += _left_out(jobs, job, sum(kinds.get(kind, 0) for kind in NotCompared))
+    return Waiting(quarantine=quarantine, conflicts=conflicts)
+
+
+def _left_out(jobs: Jobs, job: Job, kept: int) -> int:
+    """A diff keeps a sample of what it could not compare, and counts all of it."""
+    counts = jobs.progress(job.id).counts
+    return max(0, sum(counts.get(name, 0) for name in _NOT_COMPARED) - kept)
+
+
+def _unverified(jobs: Jobs, job: Job) -> int:
+    """Of what was found of indexes, what is no difference."""
+    count, after = 0, 0
+    while page := jobs.findings(job.id, kinds=[INDEX], after=after, limit=FINDINGS_PER_PAGE):
+        count += sum(not is_difference(each) for each in page)
+        after = page[-1].id
+    return count
