@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
+from typing import NamedTuple
 
 from tripstore.handover.authority import Authority
 from tripstore.phase import Phase
@@ -26,6 +27,18 @@ class CaptureFacts:
     complaints: tuple[str, ...] = ()
 
 
+class Scope(NamedTuple):
+    """How closely a diff looked: of each 0 is not at all. A backfill looks at none of it."""
+
+    older: float = 0.0
+    decoded: int = 0
+    indexes: int = 0
+
+    def covers(self, other: Scope) -> bool:
+        """Whether it would have found whatever the other found."""
+        return all(ours >= theirs for ours, theirs in zip(self, other, strict=True))
+
+
 @dataclass(frozen=True, slots=True)
 class JobFacts:
     """The last backfill or diff of everything; the last one at all while there is none."""
@@ -42,6 +55,7 @@ class JobFacts:
     is_partial: bool = False
     #: Of the authority row when it began. None: nobody noted it.
     epoch: int | None = None
+    scope: Scope = field(default_factory=Scope)
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,23 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from datetime import datetime
 from typing import NamedTuple
 
 from schemaless_core.canonical import Json
-from tripstore.cutover.facts import JobFacts
-
-
-class Scope(NamedTuple):
-    """How closely a diff looked: of each 0 is not at all. A backfill looks at none of it."""
-
-    older: float = 0.0
-    decoded: int = 0
-    indexes: int = 0
-
-    def covers(self, other: Scope) -> bool:
-        """Whether it would have found whatever the other found."""
-        return all(ours >= theirs for ours, theirs in zip(self, other, strict=True))
+from tripstore.cutover.facts import JobFacts, Scope
 
 
 class JobNote(NamedTuple):
@@ -36,34 +25,41 @@ class JobNote(NamedTuple):
     epoch: int | None
     scope: Scope
 
-    @property
-    def is_whole(self) -> bool:
-        return self.is_complete and not self.is_partial
-
 
 def job_facts(bodies: Sequence[Mapping[str, Json]]) -> JobFacts | None:
     """The newest job that was whole and is complete, else the newest; with what is open of all that it did not redo."""
     notes = [_note(body) for body in bodies]
     if not notes:
         return None
-    found = max([note for note in notes if note.is_whole] or notes, key=lambda note: note.begun_at)
-    return JobFacts(
+    whole = [note for note in notes if note.is_complete and not note.is_partial]
+    found = max(whole or notes, key=lambda note: note.begun_at)
+    facts = JobFacts(
         found.begun_at,
         found.is_complete,
         found.rows,
-        sum(note.open for note in notes if not _is_redone(note, found)),
+        0,
         found.not_compared,
         found.ended_at,
         found.capture_since,
         found.is_partial,
         found.epoch,
+        found.scope,
     )
+    return replace(facts, open=sum(note.open for note in notes if not is_redone(note.ended_at, note.scope, facts)))
 
 
-def _is_redone(note: JobNote, by: JobNote) -> bool:
-    """Whether a whole job that began after this one had ended has seen to all that it left: it looked as closely."""
-    is_later = note.ended_at is not None and note.ended_at <= by.begun_at
-    return by.is_whole and is_later and by.scope.covers(note.scope)
+def is_redone(ended_at: datetime | None, scope: Scope, by: JobFacts) -> bool:
+    """Whether a whole job that began after another had ended has seen to all that it left: it looked as closely."""
+    is_later = ended_at is not None and ended_at <= by.begun_at
+    return by.is_complete and not by.is_partial and is_later and by.scope.covers(scope)
+
+
+def scope_of(note: Json | Mapping[str, Json]) -> Scope:
+    """As it stands in a note; a note of a job without one has none."""
+    found = note.get("scope") if isinstance(note, Mapping) else None
+    if not isinstance(found, Mapping):
+        return Scope()
+    return Scope(float(str(found["older"])), int(str(found["decoded"])), int(str(found["indexes"])))
 
 
 def _note(body: Mapping[str, Json]) -> JobNote:
@@ -77,14 +73,8 @@ def _note(body: Mapping[str, Json]) -> JobNote:
         int(str(body["not_compared"])),
         _moment(body.get("capture_since")),
         None if body.get("epoch") is None else int(str(body["epoch"])),
-        _scope(body.get("scope")),
+        scope_of(body),
     )
-
-
-def _scope(found: Json) -> Scope:
-    if not isinstance(found, Mapping):
-        return Scope()
-    return Scope(float(str(found["older"])), int(str(found["decoded"])), int(str(found["indexes"])))
 
 
 def _moment(text: Json) -> datetime | None:

@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from schemaless_core.canonical import Json
 from schemaless_core.control.jobs import Job, Jobs, Progress, StoredFinding
 from tripstore.cutover.facts import JobFacts
+from tripstore.cutover.job_facts import is_redone, scope_of
 from validation.report.document import JobReport
 
 BACKFILL, DIFF = "backfill", "diff"
@@ -64,9 +65,7 @@ def open_findings(jobs: Jobs, counting: Iterable[Job], limit: int) -> list[Store
 
 def _counts(diff: Job, judged: JobFacts) -> bool:
     """Whether the gate that goes by one diff hears of another, or that very one."""
-    is_whole = judged.is_complete and not judged.is_partial
-    is_redone = is_whole and diff.ended_at is not None and diff.ended_at <= judged.begun_at
-    return diff.begun_at == judged.begun_at or not is_redone
+    return diff.begun_at == judged.begun_at or not is_redone(diff.ended_at, scope_of(diff.spec.get("note")), judged)
 
 
 def _number(value: Json) -> float | None:
