@@ -153,7 +153,8 @@ class SumsWalk:
             return
         name, ref_keys = column_name.encode(), texts[1]
         bodies = self._rendered(column_name, texts[3:])
-        if owns or NULL in ref_keys or not all(type(body) is bytes for body in bodies):
+        has_own = bool(owns) and any((name, key) in owns for key in keys)
+        if has_own or NULL in ref_keys or not all(type(body) is bytes for body in bodies):
             self._one_by_one(name, places, keys, ref_keys, bodies, owns)
         else:
             self._sink.add(name, places, keys, ref_keys, _md5s(name, keys, ref_keys, cast(Sequence[bytes], bodies)))
