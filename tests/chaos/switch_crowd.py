@@ -168,4 +168,4 @@ def wait_for(what: str, is_so: Callable[[], bool], seconds: float, every_seconds
     until = time.monotonic() + seconds
     while not is_so():
         assert time.monotonic() < until, f"timed out waiting until {what}"
-        time.sleep(every_seconds)
+        time.sleep(every_seconds)  # other processes have no event

@@ -51,7 +51,7 @@ def test_i1_i9_authority_goes_to_and_fro_under_load(
         for fault in planned(HAND_OVERS):
             print(f"{hands.direction().value}: {fault or 'no accident'}")
             hands.hand_over(fault)
-            time.sleep(REST_SECONDS)
+            time.sleep(REST_SECONDS)  # services work between two hand-overs
         seconds = time.monotonic() - begun
         everybody.end_writers()
         hands.wait_until_carried()
@@ -81,7 +81,7 @@ def behind_an_open_transaction(everybody: Crowd, hands: HandOvers) -> None:
             assert "writers stay inside" in attempt.reason
             refused += 1
             hands.wait_for_answers()
-            time.sleep(REST_SECONDS)
+            time.sleep(REST_SECONDS)  # as somebody who tries again does
         connection.commit()
     assert refused
     assert hands.control.authority().backend is Backend.LEGACY
