@@ -83,7 +83,8 @@ class LoadLimit:
     """So many sessions of the source may be at work on average, this worker's own included.
 
     Those of others are counted now and then; its own share of the time is known. So what they leave is used and no
-    more: beside a chunk of a second another second is waited when half a session is left.
+    more: when half a session is left, a chunk that is read for a second begins two seconds after the one before. While
+    it is written the source rests.
     """
 
     def __init__(self, most: float, others: Probe, *, clock: Clock = time.monotonic) -> None:
@@ -93,7 +94,7 @@ class LoadLimit:
         self._looked_at = self._look_at = clock()
         #: Of others, on average; None: not known.
         self._load: float | None = None
-        self._free_at = clock()
+        self._begun = self._free_at = clock()
         self._trouble = ""
 
     def pause(self) -> Pause | None:
@@ -103,13 +104,14 @@ class LoadLimit:
         if self._load is None:
             return Pause(LOOK_SECONDS, f"the load of the source is unknown: {self._trouble}")
         if now >= self._free_at:
+            self._begun = now
             return None
         reason = f"{self._load:.1f} sessions of others are at work, the limit is {self._most:g}"
         return Pause(min(self._free_at - now, SAMPLE_SECONDS), reason)
 
     def copied(self, rows: int, read_seconds: float) -> None:
         share = max(SHARE_MIN, min(1.0, self._most - (self._load or 0.0)))
-        self._free_at = self._clock() + min(read_seconds * (1 / share - 1), PAUSE_SECONDS_MAX)
+        self._free_at = min(self._begun + read_seconds / share, self._clock() + PAUSE_SECONDS_MAX)
 
     def _look(self, now: float) -> None:
         try:

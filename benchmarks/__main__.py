@@ -21,6 +21,12 @@ from tripstore.local.servers import Engine, LocalServers
 
 #: The last ones are a migration from one to the other.
 ENGINES = ("mariadb", "mysql", "postgres", "facade", "backfill", "throttle", "diff")
+#: A server that holds data has memory for them, and a log that it does not have to clear all the time; those of tests
+#: are small.
+ROOM = {
+    "mariadb": {"innodb-buffer-pool-size": "1G", "innodb-log-file-size": "1G"},
+    "mysql": {"innodb-buffer-pool-size": "1G", "innodb-redo-log-capacity": "1G"},
+}
 #: What some are compared with.
 PEERS = {"facade": "laboratory", "backfill": "dlt", "diff": "reladiff"}
 
@@ -68,7 +74,7 @@ def _facade(quick: bool) -> Iterator[Comparison]:
     scale = 0.05 if quick else float(os.environ.get("TRIPSTORE_SCALE", "1"))
     with LocalServers() as servers:
         postgres = servers.postgres()
-        mirrors = [servers.cluster(engine, engine, replicas=0) for engine in facade.MIRRORS]
+        mirrors = [servers.cluster(engine, engine, replicas=0, settings=ROOM[engine]) for engine in facade.MIRRORS]
         click.echo(f"  {postgres.version}, {', '.join(mirror.primary.version for mirror in mirrors)}")
         click.echo("  under load the mirror and its worker give way to services, as if they had machines of their own")
         yield from facade.measure(postgres, mirrors, scale=scale)
@@ -78,9 +84,8 @@ def _backfill(quick: bool) -> Iterator[Comparison]:
     """With as many trips as TRIPSTORE_SCALE says."""
     scale = 0.002 if quick else float(os.environ.get("TRIPSTORE_SCALE", "1"))
     with LocalServers() as servers:
-        # Room for the tables that are written: a server that holds data has it.
-        memory = {"innodb_buffer_pool_size": "2G"}
-        mirror = servers.cluster("mariadb", "mariadb", replicas=0, settings=memory).primary
+        room = ROOM["mariadb"] | {"innodb-buffer-pool-size": "2G"}
+        mirror = servers.cluster("mariadb", "mariadb", replicas=0, settings=room).primary
         postgres = servers.postgres()
         click.echo(f"  {postgres.version}, {mirror.version}")
         yield from backfill.measure(postgres, mirror, scale=scale)
@@ -90,7 +95,7 @@ def _throttle(quick: bool) -> Iterator[Comparison]:
     """In windows as long as TRIPSTORE_SCALE says."""
     scale = 0.02 if quick else float(os.environ.get("TRIPSTORE_SCALE", "1"))
     with LocalServers() as servers:
-        mirror = servers.cluster("mariadb", "mariadb", replicas=0).primary
+        mirror = servers.cluster("mariadb", "mariadb", replicas=0, settings=ROOM["mariadb"]).primary
         postgres = servers.postgres()
         click.echo(f"  {postgres.version}, {mirror.version}")
         yield from throttle.measure(postgres, mirror, scale=scale)
@@ -100,8 +105,7 @@ def _diff(quick: bool) -> Iterator[Comparison]:
     """With as many rows as TRIPSTORE_SCALE says."""
     scale = 0.02 if quick else float(os.environ.get("TRIPSTORE_SCALE", "1"))
     with LocalServers() as servers:
-        memory = {"innodb_buffer_pool_size": "1G"}
-        mirror = servers.cluster("mariadb", "mariadb", replicas=0, settings=memory).primary
+        mirror = servers.cluster("mariadb", "mariadb", replicas=0, settings=ROOM["mariadb"]).primary
         postgres = servers.postgres()
         click.echo(f"  {postgres.version}, {mirror.version}")
         yield from diff.measure(postgres, mirror, scale=scale)

@@ -48,7 +48,7 @@ ROUNDS = 5
 #: Of a window; what is copied without a limit is soon all there is.
 FREE_SHARE = 0.3
 #: Of a session, beside what services need.
-SHARE = 0.25
+SHARE = 0.15
 
 _READ = """\
 SELECT t.*, (SELECT count(*) FROM public.trip_notes AS n WHERE n.trip_id = t.id) FROM public.trips AS t
@@ -222,7 +222,6 @@ def _company(postgres: PostgresServer, mirror: BinlogServer, trips: int) -> Conf
         "clusters": {"a": {"primary": mirror.url}},
         "deadlines": PATIENT,
         "legacy": {"postgres": url, "layout": layout.to_document()},
-        "backfill": {"chunk_seconds": 0.1},
     }
     with connect(config) as store:
         store.facade.store.create_schema(status=ShardStatus.COPY)

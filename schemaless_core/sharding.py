@@ -7,6 +7,8 @@ from struct import Struct
 from typing import NewType
 from uuid import UUID
 
+from schemaless_core.short_md5 import short_md5
+
 ShardNumber = int
 Epoch = NewType("Epoch", int)
 
@@ -23,13 +25,13 @@ def shard_of(row_key: UUID, shards: int) -> ShardNumber:
 
 def shard_of_bytes(row_key: bytes, shards: int) -> ShardNumber:
     """The same of a row key as it is stored."""
-    number: int = _first_uint(md5(row_key, usedforsecurity=False).digest())[0]
+    number: int = _first_uint(short_md5(row_key).digest())[0]
     return number % shards
 
 
 def bucket_of(row_key: bytes) -> int:
     """The second four md5 bytes, modulo the buckets of a shard: independent of the shard itself."""
-    return int.from_bytes(md5(row_key, usedforsecurity=False).digest()[4:8], "big") % BUCKETS_PER_SHARD
+    return int.from_bytes(short_md5(row_key).digest()[4:8], "big") % BUCKETS_PER_SHARD
 
 
 def cell_hash(row_key: bytes, column_name: bytes, ref_key: int, body: bytes) -> int:

@@ -33,13 +33,20 @@ settings.load_profile("tripstore")
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
-#: Versions of Postgres, and the two servers of Schemaless.
-_ALIKE = (("wheel", "machine"), ("postgres18", "postgres"), ("mysql", "mariadb"))
+#: Versions of Postgres, the two servers of Schemaless, and phases of the facade.
+_ALIKE = (
+    ("wheel", "machine"),
+    ("postgres18", "postgres"),
+    ("mysql", "mariadb"),
+    ("facade dualwrite", "facade shadow"),
+    ("facade rampdown", "facade complete"),
+    ("facade off", "facade live cohort"),
+)
 
 
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """CI runs on one of two alike servers what runs on both: half of the tests on each. `make soak` runs all."""
+    """CI runs on one of two that are alike what runs on both: half of the tests on each. `make soak` runs all."""
     if SCALE >= 1:
         return
     names = {item.nodeid for item in items}

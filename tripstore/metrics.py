@@ -73,6 +73,11 @@ REVERSE_CELLS = Counter(
     "Cells that the reverse mirror looked at, by mode (rehearsal, mirror) and what came of it.",
     ["mode", "outcome"],
 )
+REVERSE_JOINT_CELLS = Counter(
+    "tripstore_reverse_joint_cells_total",
+    "Cells that Postgres lacked, by what came of putting many of them by one commit: stored, or left to be put singly.",
+    ["outcome"],
+)
 REVERSE_LEGACY_IDS = Counter(
     "tripstore_reverse_legacy_ids_total", "Legacy ids that Postgres gave to rows made in Schemaless."
 )
@@ -165,6 +170,11 @@ def change_undeliverable(direction: str, cause: str, count: int = 1) -> None:
 def cells_reversed(mode: str, outcome: str, count: int = 1) -> None:
     if count:
         _reverse_child(mode, outcome).inc(count)
+
+
+def cells_put_jointly(stored: int, left: int) -> None:
+    REVERSE_JOINT_CELLS.labels("stored").inc(stored)
+    REVERSE_JOINT_CELLS.labels("left").inc(left)
 
 
 def legacy_ids_given(count: int) -> None:

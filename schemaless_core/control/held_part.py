@@ -58,15 +58,20 @@ class HeldPart:
 
     @contextmanager
     def kept_alive(self) -> Iterator[None]:
-        """Renew the lease from a thread until the block ends. Nothing else may be asked of this within the block."""
-        ended = threading.Event()
-        thread = threading.Thread(target=self._keep, args=(ended,), name="lease", daemon=True)
+        """Renew the lease from a thread until the block ends. Nothing else may be asked of this within the block.
+
+        What nobody expected to go wrong with that is raised when the block is over.
+        """
+        ended, failures = threading.Event(), list[Exception]()
+        thread = threading.Thread(target=self._keep, args=(ended, failures), name="lease", daemon=True)
         thread.start()
         try:
             yield
         finally:
             ended.set()
             thread.join()
+        if failures:
+            raise failures[0]
 
     def save(
         self,
@@ -108,7 +113,7 @@ class HeldPart:
             self.renew()
         self._jobs.release(self.part, self._worker)
 
-    def _keep(self, ended: threading.Event) -> None:
+    def _keep(self, ended: threading.Event, failures: list[Exception]) -> None:
         while not ended.wait(max(self.lease_seconds / 3, RENEW_SECONDS_MIN)):
             try:
                 self.renew()
@@ -116,3 +121,6 @@ class HeldPart:
                 continue  # the next one repeats it
             except SchemalessError:
                 return  # it is lost
+            except Exception as error:  # noqa: BLE001  # it is raised where it is heard
+                failures.append(error)
+                return

@@ -310,7 +310,11 @@ class FacadeWriter:
             except BatchFailed as failed:
                 results = failed.results
                 self._write(begun, "again", "failed", failed.message)
-                time.sleep(self._pace_seconds)
+                time.sleep(self._pace_seconds)  # at its pace, as a service does
+            except Unavailable as error:
+                self._write(begun, "again", "failed", f"{type(error).__name__}: {error.message}")
+                time.sleep(self._pace_seconds)  # the same
+                continue
             found += [_stored(cell, each) for cell, each in zip(cells, results, strict=True) if _is_stored(each)]
             cells = [cell for cell, each in zip(cells, results, strict=True) if not _is_stored(each)]
         for each in found:

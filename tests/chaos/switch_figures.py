@@ -8,11 +8,20 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
+from typing import NamedTuple
 
 from tests.chaos.switch_actors import Attempt
 from tests.chaos.switch_hand_overs import HandOvers
 from tests.chaos.switch_rules import Evidence
 from tripstore.backends.postgres.capture.sqlstates import GATE_SHUT
+
+
+class Pause(NamedTuple):
+    """How long a service was not answered around a hand-over."""
+
+    seconds: float
+    begun: float
+    attempt: Attempt
 
 
 @dataclass(frozen=True)
@@ -26,7 +35,7 @@ class Figures:
     errors: Mapping[tuple[str, str], int]
 
     @cached_property
-    def pauses_ms(self) -> list[float]:
+    def pauses(self) -> list[Pause]:
         """Of hand-overs without an accident, the shortest first."""
         return sorted(_pauses(self.evidence, self.hands.quiet))
 
@@ -36,8 +45,21 @@ class Figures:
 
     def pause_ms(self, share: float) -> float:
         """What this share of them stays below."""
-        gaps = self.pauses_ms
-        return gaps[min(int(share * len(gaps)), len(gaps) - 1)] if gaps else 0.0
+        pauses = self.pauses
+        return 1000 * pauses[min(int(share * len(pauses)), len(pauses) - 1)].seconds if pauses else 0.0
+
+    @property
+    def _longest(self) -> str:
+        """What went on during the longest of them."""
+        if not self.pauses:
+            return "none"
+        pause = max(self.pauses)
+        attempt = pause.attempt
+        steps = sorted(attempt.steps.items(), key=lambda step: -step[1])[:3]
+        told = ", ".join(f"{name} {1000 * seconds:.0f}" for name, seconds in steps)
+        begun, ended = (1000 * (each - attempt.begun) for each in (pause.begun, pause.begun + pause.seconds))
+        took = 1000 * (attempt.ended - attempt.begun)
+        return f"the longest from {begun:.0f} to {ended:.0f} of a hand-over that took {took:.0f}: {told}"
 
     def line(self, engine: str) -> str:
         """As `make soak` keeps it."""
@@ -48,13 +70,13 @@ class Figures:
         return (
             f"{engine}: {stored:,} writes in {self.seconds:.0f} s, {len(evidence.witnesses):,} by SQL and {refused:,}"
             f" refused; {len(hands.quiet)} hand-overs without an accident, pause p50 {self.pause_ms(0.5):.0f} ms,"
-            f" p99 {self.pause_ms(0.99):.0f} ms; accidents {dict(hands.met)}; {len(undone)} undone after"
-            f" {max(undone, default=0):.1f} s at most; {dict(events)}; {dict(hands.undone)}"
+            f" p99 {self.pause_ms(0.99):.0f} ms ({self._longest}); accidents {dict(hands.met)}; {len(undone)} undone"
+            f" after {max(undone, default=0):.1f} s at most; {dict(events)}; {dict(hands.undone)}"
         )
 
 
-def _pauses(evidence: Evidence, attempts: list[Attempt]) -> Iterator[float]:
-    """For each service the longest time between two answers around each hand-over, in milliseconds."""
+def _pauses(evidence: Evidence, attempts: list[Attempt]) -> Iterator[Pause]:
+    """For each service the longest time between two answers around each hand-over."""
     answered = defaultdict[int, list[float]](list)
     for line in evidence.lines:
         answered[line.pid].append(line.ended)
@@ -62,7 +84,8 @@ def _pauses(evidence: Evidence, attempts: list[Attempt]) -> Iterator[float]:
         for times in answered.values():
             near = times[bisect_left(times, attempt.begun - 0.5) : bisect_right(times, attempt.ended + 1.0)]
             if near and near[0] < attempt.begun and near[-1] > attempt.ended:
-                yield 1000 * max(later - earlier for earlier, later in pairwise(near))
+                seconds, begun = max((later - earlier, earlier) for earlier, later in pairwise(near))
+                yield Pause(seconds, begun, attempt)
 
 
 def _undone_seconds(evidence: Evidence, excused: set[int]) -> list[float]:

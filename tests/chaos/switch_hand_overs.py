@@ -95,6 +95,7 @@ class HandOvers:
         assert attempt is not None
         if not attempt.is_decided:
             self.undone[attempt.reason] += 1
+            print(f"undone: {attempt.reason}")
         return attempt
 
     def _faulty(self, direction: Direction, fault: Fault) -> None:

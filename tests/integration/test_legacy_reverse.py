@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing, contextmanager
+from contextlib import closing
 from dataclasses import replace
 from uuid import UUID, uuid4
 
@@ -15,9 +15,21 @@ from tests.chaos.actors import wait_until
 from tests.legacy import FLAVOURS, Legacy, layout, refused
 from tests.legacy_backends import Company, company, status
 from tests.legacy_databases import PATIENT, postgres_server
+from tests.shut_gates import (
+    CELLS,
+    CHILD,
+    GOING,
+    MEDDLERS,
+    SHUT,
+    logged,
+    mirrored_row,
+    queued,
+    set_to,
+    triggered,
+)
 from tripstore.backends.postgres.backend import PostgresBackend
 from tripstore.backends.postgres.capture import changes, gate, sqlstates
-from tripstore.backends.postgres.capture.gate import BARRIER, DOOR, Gate, GateState, lock_class, set_gate
+from tripstore.backends.postgres.capture.gate import BARRIER, DOOR, Gate, GateState, lock_class
 from tripstore.backends.postgres.cells.fence import Mirror
 from tripstore.backends.postgres.errors import LegacyRefused, LegacyUnavailable, Unrepresentable
 from tripstore.backends.postgres.wire.connections import rows
@@ -26,32 +38,6 @@ from tripstore.local.postgres import PostgresServer
 from tripstore.local.servers import LocalServers
 
 K = lock_class("trips")
-EARLY, GOING = UUID(int=7), UUID(int=8)
-CHILD = 1 << 20
-SHUT = Gate(6, GateState.CLOSED)
-
-#: By what a cell of the row `key` does in the legacy tables; the row has BASE 2 (history: 1), NOTES and STATUS 1.
-CELLS: dict[str, Callable[[UUID], list[Cell]]] = {
-    "a new row": lambda _key: [Cell(uuid4(), "BASE", 1, status("new"))],
-    "a new row, later": lambda _key: [Cell(uuid4(), "BASE", 7, status("new"))],
-    "versions": lambda key: [Cell(key, "BASE", n, status(n)) for n in (3, 4, 9)],
-    "history": lambda key: [Cell(key, "BASE", -5, status("late"))],
-    "a fact": lambda key: [Cell(key, "STATUS", 2, {"result": "new"})],
-    "a child": lambda key: [
-        Cell(key, "NOTES", 3 * CHILD, {"text": "new"}),
-        Cell(key, "NOTES", CHILD + 4, {"text": "x"}),
-    ],
-    "a deleted child": lambda key: [Cell(key, "NOTES", CHILD + 1, None)],
-    "a deleted child, never there": lambda key: [Cell(key, "NOTES", 8 * CHILD, None)],
-    "a row that goes": lambda _key: [Cell(GOING, "BASE", 2, None)],
-    "children before their parent": lambda _key: [
-        Cell(EARLY, "NOTES", CHILD, {"text": "early"}),
-        Cell(EARLY, "STATUS", 4, {"result": "early"}),
-        Cell(EARLY, "BASE", 1, status("parent")),
-    ],
-    "free": lambda key: [Cell(key, "FREE", 7, {"x": 7})],
-    "free, many": lambda key: [Cell(key, "FREE", n, {"x": n}) for n in range(11, 15)],
-}
 
 
 @pytest.fixture(scope="module", params=FLAVOURS)
@@ -68,42 +54,7 @@ def trips(server: PostgresServer) -> Iterator[Company]:
 
 @pytest.fixture
 def row(trips: Company) -> UUID:
-    set_to(trips.legacy, Gate(4, GateState.OPEN))
-    key = trips.base(1, 2)
-    trips.store.put_cell(key, "STATUS", 1, {"result": "1"})
-    trips.store.put_cell(key, "NOTES", CHILD, {"text": "1"})
-    set_to(trips.legacy, SHUT)
-    return key
-
-
-def set_to(legacy: Legacy, wanted: Gate) -> None:
-    with legacy.ours() as connection:
-        set_gate(connection, wanted)
-
-
-def queued(legacy: Legacy) -> Sequence[object]:
-    return legacy.sql("SELECT row_key, column_name, ref_key FROM tripstore.queue ORDER BY 1, 2, 3")
-
-
-def logged(legacy: Legacy, cells: Sequence[Cell]) -> list[tuple[str, int]]:
-    """What the log has of these rows from the mirror, delivered."""
-    keys = [str(cell.row_key) for cell in cells]
-    query = (
-        "SELECT DISTINCT column_name, ref_key FROM tripstore.log WHERE row_key = ANY (%s::uuid[]) "
-        "AND origin = 'reverse' AND delivered_at IS NOT NULL ORDER BY 1, 2"
-    )
-    return [(name, ref_key) for name, ref_key in legacy.sql(query, keys)]
-
-
-@contextmanager
-def triggered(legacy: Legacy, when: str, body: str) -> Iterator[None]:
-    """A trigger of the company's on trips."""
-    legacy.sql(f"CREATE FUNCTION meddle() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN {body} END $$")
-    legacy.sql(f"CREATE TRIGGER meddle {when} ON trips FOR EACH ROW EXECUTE FUNCTION meddle()")
-    try:
-        yield
-    finally:
-        legacy.sql("DROP TRIGGER meddle ON trips; DROP FUNCTION meddle()")
+    return mirrored_row(trips)
 
 
 @pytest.mark.parametrize("what", CELLS)
@@ -153,15 +104,6 @@ def test_changes_of_the_companys_triggers_are_no_echo_either(trips: Company, row
 
     assert queued(trips.legacy) == before
     assert logged(trips.legacy, [Cell(row, "BASE", 3, None)]) == [("BASE", 3), ("NOTES", 50 * CHILD)]
-
-
-MEDDLERS = {
-    "before": ("BEFORE INSERT OR UPDATE", "NEW.status := 'mine'; RETURN NEW;"),
-    "after": (
-        "AFTER INSERT OR UPDATE",
-        "UPDATE trips SET status = 'mine' WHERE id = NEW.id AND status <> 'mine'; RETURN NULL;",
-    ),
-}
 
 
 @pytest.mark.parametrize("how", MEDDLERS)

@@ -16,9 +16,10 @@ from schemaless_core import Json, canonical_bytes
 from schemaless_core.control.jobs import Finding, Jobs
 from tests.damage import spoil
 from tests.facades import Migration, folder_of, migration
-from tests.integration.test_shadow_reads import ALL, CORRUPT, in_mirror
+from tests.integration.test_shadow_reads import CORRUPT, in_mirror
 from tests.pages import read_page
 from tests.schemas import faults
+from tests.shadow_traffic import ALL
 from tests.stores import Stores
 from tripstore.diffing.diffing import Diffing
 from tripstore.diffing.order import Order

@@ -302,7 +302,7 @@ def test_i2_another_legacy_id_in_schemaless_is_parked_with_the_row_that_has_it(l
     assert {kind for _key, kind in parked(live)} == {"failed", "waiting"}
 
 
-POINTS = ["reverse.looked", "put.before_commit", "reverse.applied", "triggers.before_advance"]
+POINTS = ["reverse.looked", "put.before_commit", "put.committed", "reverse.applied", "triggers.before_advance"]
 
 
 @pytest.mark.parametrize("point", POINTS)

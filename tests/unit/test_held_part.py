@@ -92,6 +92,17 @@ def test_a_renewal_whose_answer_was_lost_loses_no_part(jobs: Renewals) -> None:
     assert jobs.progress(found.part.job).counts == {"rows": 1}
 
 
+def test_a_renewal_that_breaks_is_heard_of(jobs: Renewals) -> None:
+    found = held(jobs, 0.05)
+
+    def fail() -> None:
+        raise LookupError("a bug")
+
+    jobs.then = fail
+    with pytest.raises(LookupError), found.kept_alive():
+        assert jobs.seen.wait(WAIT_SECONDS)
+
+
 def test_what_is_lost_is_not_counted(jobs: Renewals) -> None:
     found = held(jobs, -1.0)
     assert jobs.claim(found.part.job, "two", 30.0) is not None

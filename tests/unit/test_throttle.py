@@ -66,10 +66,22 @@ def test_what_others_leave_of_a_load_is_used_and_no_more() -> None:
     assert rows * 0.02 / 100 == pytest.approx(0.4, rel=0.05)
 
 
+@pytest.mark.parametrize(("write_seconds", "wait_seconds"), [(0.1, 0.2), (0.3, 0.0), (2.0, 0.0)])
+def test_while_a_chunk_is_written_the_source_rests(write_seconds: float, wait_seconds: float) -> None:
+    clock = FakeClock()
+    limit = LoadLimit(1.0, lambda: 0.6, clock=clock)
+    waited(limit, clock)
+    clock.advance(0.2 + write_seconds)
+    limit.copied(10, 0.2)
+
+    assert waited(limit, clock) == pytest.approx(wait_seconds, abs=0.001)
+
+
 def test_nobody_waits_for_a_load_that_leaves_room() -> None:
     clock = FakeClock()
     limit = LoadLimit(3.0, lambda: 0.6, clock=clock)
     limit.pause()
+    clock.advance(0.2)
     limit.copied(10, 0.2)
 
     assert limit.pause() is None

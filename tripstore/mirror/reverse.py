@@ -12,12 +12,12 @@ from __future__ import annotations
 import random
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
 from uuid import UUID
 
-from schemaless_core.cell import Cell
+from schemaless_core.cell import Cell, CellKey
 from schemaless_core.datastore import Datastore
 from schemaless_core.errors import Conflict, SchemalessError, Unavailable
 from schemaless_core.failpoints import reach
@@ -26,6 +26,7 @@ from schemaless_core.triggers.coordinator import GroupRecord
 from schemaless_core.triggers.group import Outcome, Parking, never
 from tripstore import metrics
 from tripstore.backends.postgres.backend import PostgresBackend
+from tripstore.backends.postgres.cells.joint_puts import CELLS_MAX
 from tripstore.backends.postgres.errors import HistoryTruncated
 from tripstore.backends.schemaless.shards import REVERSE_GROUP
 from tripstore.errors import TripstoreError
@@ -36,12 +37,12 @@ from tripstore.mirror.rehearsal import ABSENT, DIFFERENT, EQUAL, NOT_COMPARED, R
 from tripstore.mirror.row_ids import RowIds
 
 GROUP = REVERSE_GROUP
-#: Puts at the same time; a commit is mostly waiting for a disk.
-THREADS = 4
+#: Puts at the same time: while one is at work here, Postgres is at another's.
+THREADS = 2
 #: Others are served by the same loop: slices are put for so long, and the rest is fetched again.
 BUDGET_SECONDS = 1.0
 #: Of all shards together, between two looks at the clock.
-SLICE_CELLS = 100
+SLICE_CELLS = THREADS * CELLS_MAX
 #: Between two pages while Postgres is the authority: nobody waits for what has come from there.
 REST_SECONDS = 0.25
 
@@ -187,9 +188,9 @@ class ReverseMirror:
         outcomes = {shard: Outcome(0, None) for shard in runs}
         while (slices := _next_slices(runs, outcomes)) and self._clock() < until:
             held = self._held(slices, is_past_told=False)
-            put = self._threads.map(lambda shard, s=slices, h=held: _put(self._legacy, s[shard], h[shard]), slices)
-            for shard, part in zip(slices, put, strict=True):
-                outcomes[shard] = Outcome(outcomes[shard].done + part.done, part.error)
+            for put in self._threads.map(lambda part, h=held: _put(self._legacy, part, h), _by_commit(slices)):
+                for shard, outcome in put.items():
+                    outcomes[shard] = Outcome(outcomes[shard].done + outcome.done, outcome.error)
         reach("reverse.applied")
         return self._with_legacy_ids(runs, outcomes)
 
@@ -214,16 +215,53 @@ def _next_slices(runs: Runs, outcomes: Outcomes) -> dict[int, Sequence[Cell]]:
     """The next cells of shards that have some left and nothing in the way; all of them no more than can be put soon."""
     left = [shard for shard, cells in runs.items() if outcomes[shard].done < len(cells) and not outcomes[shard].error]
     chosen = random.sample(left, min(len(left), SLICE_CELLS))
-    count = SLICE_CELLS // max(len(chosen), 1)
+    count = min(SLICE_CELLS // max(len(chosen), 1), CELLS_MAX)
     return {shard: runs[shard][outcomes[shard].done : outcomes[shard].done + count] for shard in chosen}
 
 
-def _put(legacy: CellStore, cells: Sequence[Cell], held: Sequence[Held]) -> Outcome:
-    """Put what is lacking, in order, up to the first that fails."""
+def _by_commit(slices: Runs) -> list[Runs]:
+    """The same, parted so that one commit takes each part."""
+    parts, count = list[Runs](), 0
+    part: dict[int, Sequence[Cell]] = {}
+    for shard, cells in slices.items():
+        if part and count + len(cells) > CELLS_MAX:
+            parts.append(part)
+            part, count = {}, 0
+        part[shard] = cells
+        count += len(cells)
+    return [*parts, part]
+
+
+def _put(legacy: PostgresBackend, runs: Runs, held: Mapping[int, Sequence[Held]]) -> Outcomes:
+    """Put what is lacking of some shards: most of it together, the rest cell by cell."""
+    lacking = [
+        cell
+        for shard, cells in runs.items()
+        for cell, there in zip(cells, held[shard], strict=True)
+        if there.cell != cell
+    ]
+    try:
+        stored = legacy.put_jointly(lacking)
+    except Unavailable as error:
+        return _none_delivered(runs, error)
+    metrics.cells_reversed("mirror", "stored", len(stored))
+    left = {CellKey(*cell.key) for cell in lacking} - stored
+    metrics.cells_put_jointly(len(stored), len(left))
+    outcomes: Outcomes = {}
+    for shard, cells in runs.items():
+        if any(isinstance(outcome.error, Unavailable) for outcome in outcomes.values()):
+            outcomes[shard] = Outcome(0, None)  # each would wait as long for the same
+        else:
+            outcomes[shard] = _put_singly(legacy, cells, left)
+    return outcomes
+
+
+def _put_singly(legacy: CellStore, cells: Sequence[Cell], left: Collection[CellKey]) -> Outcome:
+    """Put what is left of a shard, in order, up to the first that fails."""
     stored = 0
     try:
-        for done, (cell, there) in enumerate(zip(cells, held, strict=True)):
-            if there.cell == cell:
+        for done, cell in enumerate(cells):
+            if cell.key not in left:
                 continue
             try:
                 legacy.put_cell(cell.row_key, cell.column_name, cell.ref_key, cell.body)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import random
 import time
 from collections import Counter
@@ -23,7 +24,7 @@ from schemaless_core.cell import (
     no_free_ref_key,
 )
 from schemaless_core.deadline import Deadline
-from schemaless_core.errors import BatchFailed, CellConflict, SchemalessError, Unavailable
+from schemaless_core.errors import BatchFailed, CellConflict, Invalid, SchemalessError, Unavailable
 from schemaless_core.failpoints import reach
 from schemaless_core.habits import Habits
 from schemaless_core.sharding import shard_of
@@ -31,6 +32,7 @@ from tripstore.backends.postgres.cells import free
 from tripstore.backends.postgres.cells.bodies import Bodies, Stored
 from tripstore.backends.postgres.cells.fence import Standing
 from tripstore.backends.postgres.cells.free import NewCell
+from tripstore.backends.postgres.cells.joint_puts import JointPuts
 from tripstore.backends.postgres.cells.places import ColumnPlaces
 from tripstore.backends.postgres.cells.reads import Reads
 from tripstore.backends.postgres.cells.row_puts import RowPuts
@@ -38,7 +40,10 @@ from tripstore.backends.postgres.codec.codecs import Codecs
 from tripstore.backends.postgres.errors import Unrepresentable
 from tripstore.backends.postgres.layout.layout import LEGACY_ID, Layout, RefKeyKind
 from tripstore.backends.postgres.wire.database import LegacyDatabase
+from tripstore.backends.postgres.wire.translation import ConnectionLost
 from tripstore.backends.postgres.wire.wire import LegacyConnection
+
+logger = logging.getLogger(__name__)
 
 #: The longest pause between two attempts of an append.
 APPEND_PAUSE_SECONDS = 0.01
@@ -81,6 +86,7 @@ class Puts:
         }
         parent = RowPuts(layout, places.columns[layout.parent.name], children, codecs, standing)
         self._mapped = {**children, layout.parent.name: parent}
+        self._joint = JointPuts(self._mapped, standing)
 
     def put(self, cell: Cell, expect_latest: Any) -> PutResult:
         new = NewCell(cell, checked_bytes(cell, self._shape.max_body_bytes))
@@ -116,6 +122,49 @@ class Puts:
         for part in _parts(new, self._mapped):
             outcomes += self._put_part(part, deadline)
         return _delivered(outcomes)
+
+    def put_jointly(self, cells: Sequence[Cell]) -> set[CellKey]:
+        """Store what is simple by few commits; the keys of what was stored. The rest is to be put singly, in order."""
+        new, left = list[NewCell](), set[UUID]()
+        for cell in cells:
+            try:
+                new.append(NewCell(cell, checked_bytes(cell, self._shape.max_body_bytes)))
+            except Invalid:
+                left.add(cell.row_key)
+        stored = set[CellKey]()
+        try:
+            self._put_jointly(new, stored, left)
+        except ConnectionLost:
+            raise
+        except SchemalessError as error:
+            # It took too long, or a lock did: what is left has a deadline for each cell.
+            logger.info("cells are put one by one: %s", error.message, extra={"event": "legacy.joint_put_left"})
+        metrics.cells_written("created", len(stored))
+        return stored
+
+    def _put_jointly(self, cells: Sequence[NewCell], stored: set[CellKey], left: set[UUID]) -> None:
+        """By one commit; else without what stood in the way, or, when nobody knows that, each half by itself.
+
+        Of a row that is `left` nothing comes before what was left of it.
+        """
+        simple = list[NewCell]()
+        for new in cells:
+            if new.cell.row_key in left or not self._joint.may_take(new):
+                left.add(new.cell.row_key)
+            else:
+                simple.append(new)
+        if len(simple) < 2:
+            left.update(new.cell.row_key for new in simple)
+            return
+        deadline = self._deadline(len(simple))
+        attempt = self._database.run(lambda connection: self._joint.put(connection, simple), deadline)
+        if attempt.is_stored:
+            stored.update(CellKey(*new.cell.key) for new in simple)
+            return
+        left |= attempt.odd
+        middle = 0 if attempt.odd else len(simple) // 2
+        for part in (simple[:middle], simple[middle:]):
+            self._put_jointly(part, stored, left)
 
     def _put(self, new: NewCell, expect_latest: Any, deadline: Deadline) -> PutResult:
         """Store a checked cell."""

@@ -69,13 +69,12 @@ class RowPuts:
         self._bodies = Bodies(codecs)
         self._fields = FieldNames(rows.column)
         self._lookout = Lookout(layout, rows, standing)
-        self._writes = RowWrites(layout, rows, self._bodies, is_exact=standing.is_exact)
+        self.writes = RowWrites(layout, rows, self._bodies, is_exact=standing.is_exact)
         self._tombstones = Tombstones(rows, [child.rows for child in children.values()], standing)
 
     def put(self, connection: LegacyConnection, new: NewCell, expect_latest: Any) -> Outcome:
         """One attempt; `Again` when somebody was faster."""
-        if self._kind is RefKeyKind.CHILD:
-            self._column.compose(*self._column.split(new.cell.ref_key))  # refuses what no row can be
+        self._check(new.cell)
         try:
             texts = self._texts(connection, new)
         except Unrepresentable:
@@ -100,6 +99,20 @@ class RowPuts:
                 raise Again(refused.reason) from refused
             raise self._fields.named(connection, refused, texts or {}) from refused
 
+    def simple_sql(self, connection: LegacyConnection, new: NewCell) -> str:
+        """A statement that inserts the row, or moves it, if that is all there is to do. Not for a tombstone."""
+        self._check(new.cell)
+        texts = self._texts(connection, new) or {}
+        if self._column.is_first(new.cell.ref_key):
+            insert = self.writes.insert_first_sql(connection, new.cell, texts)
+            return f"{lock_sql(new.cell.row_key)}; {insert}"
+        return self.writes.update_sql(connection, new.cell, texts, None)
+
+    def _check(self, cell: Cell) -> None:
+        """Refuse what no row can be."""
+        if self._kind is RefKeyKind.CHILD:
+            self._column.compose(*self._column.split(cell.ref_key))
+
     def _adopt_children(self, connection: LegacyConnection, parent: Cell, found: Sequence[CameBefore]) -> None:
         """Move cells that came before their parent into the tables; what a row cannot hold stays a cell."""
         newest: dict[tuple[str, int], CameBefore] = {}
@@ -117,7 +130,7 @@ class RowPuts:
             connection.rows(_TAKE_OUT, key)
             if self._standing.changes is QUEUED:
                 connection.rows(_TAKE_OUT_CHANGE, key)
-            self._writes.insert(connection, new, self._texts(connection, new) or {})
+            self.writes.insert(connection, new, self._texts(connection, new) or {})
         except (Invalid, Conflict, Again):
             connection.rows("ROLLBACK TO adopted")
 
@@ -132,9 +145,9 @@ class RowPuts:
     ) -> bool:
         """Insert the row, or move it, in the packet that begins the transaction; False: it cannot be that simple."""
         is_conditional = expect_latest is not ANY
-        if not is_conditional and self._is_first(new.cell):
+        if not is_conditional and self._column.is_first(new.cell.ref_key):  # most likely there is none
             begin = f"{begin_sql(connection, self._standing)}; {lock_sql(new.cell.row_key)}"
-            waiting = self._writes.insert_first(connection, new, texts, begin, self._child_columns)
+            waiting = self.writes.insert_first(connection, new, texts, begin, self._child_columns)
             if waiting is None:
                 return False
             self._adopt_children(connection, new.cell, waiting)
@@ -142,12 +155,7 @@ class RowPuts:
         if self._kind is RefKeyKind.FACT or expect_latest is None or (is_conditional and self._column.is_child):
             return False
         expected = expect_latest if is_conditional else None
-        return self._writes.update(connection, new, texts, expected, f"{begin_sql(connection, self._standing)}; ")
-
-    def _is_first(self, cell: Cell) -> bool:
-        """Whether a ref key is that of a row that nobody has changed yet: most likely there is none."""
-        _number, version = self._column.split(cell.ref_key)
-        return self._kind is RefKeyKind.FACT or version == (0 if self._kind is RefKeyKind.CHILD else 1)
+        return self.writes.update(connection, new, texts, expected, f"{begin_sql(connection, self._standing)}; ")
 
     def _settled(
         self, connection: LegacyConnection, new: NewCell, texts: dict[str, str | None] | None, expect_latest: Any
@@ -166,12 +174,12 @@ class RowPuts:
         elif texts is None:
             self._tombstones.put(connection, new, seen)
         elif seen.row is not None:
-            if not self._writes.update(connection, new, texts, None):
+            if not self.writes.update(connection, new, texts, None):
                 raise Again("the row moved")
         elif self._column.is_child and not seen.has_parent:
             self._store_before_parent(connection, new, seen)
         else:
-            self._writes.insert(connection, new, texts)
+            self.writes.insert(connection, new, texts)
             if self._children:
                 self._adopt_children(connection, cell, find_came_before(connection, cell, self._child_columns))
         return self._committed(connection)

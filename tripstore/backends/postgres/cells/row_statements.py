@@ -123,15 +123,20 @@ class RowStatements:
     @cached_property
     def look(self) -> Prepared:
         """The row that this transaction has inserted, if it has, and whether cells of children were there before it."""
-        came_before = "false"
-        if self._children:
-            names = ", ".join(text(column.name) for column in self._children)
-            own = f"c.row_key = {_PLACE.key} AND c.column_name IN ({names})"
-            came_before = f"EXISTS (SELECT FROM tripstore.cell AS c WHERE {own})"
-        rows = self._rows
+        rows, came_before = self._rows, self._came_before(_PLACE.key)
         return Prepared(
             "uuid, bigint",
             f"SELECT {rows.current}, {came_before} FROM {rows.table} AS r WHERE {self._is_row(_PLACE)} AND {MINE}",
+        )
+
+    @cached_property
+    def look_at_many(self) -> Prepared:
+        """The same of many rows, inserted or moved; in front the place of each among those that were asked for."""
+        rows, came_before = self._rows, self._came_before("k.key")
+        return Prepared(
+            "uuid[], bigint[]",
+            f"SELECT k.n, {rows.current}, {came_before} FROM unnest($1, $2) WITH ORDINALITY AS k (key, number, n) "
+            f"JOIN {rows.table} AS r ON {rows.is_row('k.key', 'k.number')} AND {MINE}",
         )
 
     @cached_property
@@ -155,6 +160,13 @@ class RowStatements:
 
     def _from_parent(self, key: str) -> str:
         return f"FROM {self._row_key.table.sql} AS p WHERE p.{quoted(self._row_key.uuid)} = {key}"
+
+    def _came_before(self, key: str) -> str:
+        """Whether cells of children are there: of a row that is new they were there before it."""
+        if not self._children:
+            return "false"
+        names = ", ".join(text(column.name) for column in self._children)
+        return f"EXISTS (SELECT FROM tripstore.cell AS c WHERE c.row_key = {key} AND c.column_name IN ({names}))"
 
     def _is_row(self, place: Place) -> str:
         return self._rows.is_row(place.key, place.number)

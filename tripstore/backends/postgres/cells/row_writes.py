@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any, NamedTuple
+from uuid import UUID
 
 from schemaless_core.canonical import from_canonical
 from schemaless_core.cell import Cell
@@ -62,10 +63,8 @@ class RowWrites:
         self, connection: LegacyConnection, new: NewCell, texts: Texts, expected: int | None, begin: str = ""
     ) -> bool:
         """Move a row to a higher version, which is the expected one if that is given; False: there is none such."""
-        statements = self._statements
-        types = connection.call(statements.types)
-        update = connection.call(statements.update, self._arguments(new.cell, texts, expected))
-        found = connection.rows(f"{begin}{types}; {update}")
+        types = self.types_sql(connection)
+        found = connection.rows(f"{begin}{types}; {self.update_sql(connection, new.cell, texts, expected)}")
         if not found:
             return False
         reach("put.updated")
@@ -91,8 +90,7 @@ class RowWrites:
         """
         cell, statements = new.cell, self._statements
         number, _version = self._column.split(cell.ref_key)
-        types = connection.call(statements.types)
-        insert = connection.call(statements.insert_first, self._arguments(cell, texts, None))
+        types, insert = self.types_sql(connection), self.insert_first_sql(connection, cell, texts)
         look = connection.call(statements.look, f"'{cell.row_key}', '{number}'")
         found = connection.rows(f"{begin}; {types}; {insert}; {look}")
         if not found:  # not even one that somebody else inserted meanwhile: it would not be this transaction's
@@ -100,6 +98,44 @@ class RowWrites:
         *row, has_children = found[0]
         self._inserted(connection, new, [row])
         return find_came_before(connection, cell, children) if has_children else []
+
+    def types_sql(self, connection: LegacyConnection) -> str:
+        """Comes first in a transaction that writes rows by prepared statements."""
+        return connection.call(self._statements.types)
+
+    def prepare(self, connection: LegacyConnection) -> str:
+        """The same, for whoever looks at many rows before the end: to prepare that while they are locked takes time."""
+        connection.call(self._statements.look_at_many)
+        return self.types_sql(connection)
+
+    def update_sql(self, connection: LegacyConnection, cell: Cell, texts: Texts, expected: int | None) -> str:
+        """Move a row to a higher version, which is the expected one if that is given."""
+        return connection.call(self._statements.update, self._arguments(cell, texts, expected))
+
+    def insert_first_sql(self, connection: LegacyConnection, cell: Cell, texts: Texts) -> str:
+        """Insert the row if nothing was ever there."""
+        return connection.call(self._statements.insert_first, self._arguments(cell, texts, None))
+
+    def not_as_put(self, connection: LegacyConnection, cells: Sequence[NewCell]) -> set[UUID]:
+        """The rows of these that this transaction has not written, or that are not exactly what was put by now.
+
+        A new row that children waited for is among them: they are to be brought in.
+        """
+        keys = ", ".join(f'"{new.cell.row_key}"' for new in cells)
+        numbers = ", ".join(str(self._column.split(new.cell.ref_key)[0]) for new in cells)
+        found = connection.execute(self._statements.look_at_many, f"'{{{keys}}}', '{{{numbers}}}'")
+        seen = {n: (Found(*row), has_children) for n, *row, has_children in found}
+        return {
+            new.cell.row_key
+            for n, new in enumerate(cells, 1)
+            if n not in seen or not self._is_as_put(connection, new, *seen[n])
+        }
+
+    def _is_as_put(self, connection: LegacyConnection, new: NewCell, row: Found, has_children: bool) -> bool:
+        cell = new.cell
+        if row.ref_key != cell.ref_key or (has_children and self._column.is_first(cell.ref_key)):
+            return False
+        return self._bodies.data(connection, Stored(cell.row_key, cell.column_name, row)) == new.data
 
     def _inserted(self, connection: LegacyConnection, new: NewCell, found: Sequence[Sequence[Any]]) -> None:
         reach("put.inserted")

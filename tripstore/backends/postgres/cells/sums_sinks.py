@@ -10,7 +10,8 @@ from schemaless_core.answers import Bucket
 from schemaless_core.sharding import BUCKETS_PER_SHARD
 from validation.buckets import CellDigest, Place, Sums
 
-_first_number = Struct(">Q").unpack_from
+#: Of many md5s.
+_first_numbers = Struct(">Q8x").iter_unpack
 
 
 class Sink(Protocol):
@@ -35,7 +36,7 @@ class Summing:
         self, name: bytes, places: Sequence[int], keys: Sequence[bytes], ref_keys: Iterable[str], md5s: Iterable[bytes]
     ) -> None:
         counts, sums = self._counts, self._sums
-        for place, (number,) in zip(places, map(_first_number, md5s), strict=True):
+        for place, (number,) in zip(places, _first_numbers(b"".join(md5s)), strict=True):
             counts[place] += 1
             sums[place] += number
 
@@ -63,7 +64,7 @@ class Listing:
         self, name: bytes, places: Sequence[int], keys: Sequence[bytes], ref_keys: Iterable[str], md5s: Iterable[bytes]
     ) -> None:
         column_name = name.decode()
-        for key, ref_key, (number,) in zip(keys, ref_keys, map(_first_number, md5s), strict=True):
+        for key, ref_key, (number,) in zip(keys, ref_keys, _first_numbers(b"".join(md5s)), strict=True):
             self.found.append(CellDigest(key, column_name, int(ref_key), number))
 
     def refuse(self, name: bytes, place: int, key: bytes, why: str) -> None:

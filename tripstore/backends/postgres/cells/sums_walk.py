@@ -16,6 +16,7 @@ from psycopg2.extensions import connection as Connection  # noqa: N812  # the dr
 
 from schemaless_core.deadline import Deadline
 from schemaless_core.sharding import BUCKETS_PER_SHARD
+from schemaless_core.short_md5 import short_md5
 from tripstore.backends.postgres.cells.places import ColumnPlaces
 from tripstore.backends.postgres.cells.rows import ColumnRows, LegacyIds, text
 from tripstore.backends.postgres.cells.scan import shard_sql
@@ -35,7 +36,8 @@ BATCH_SECONDS = 60.0
 
 _NO_REF_KEY = "it has no ref key"
 _IDS = LEGACY_ID.encode()
-_two_numbers = Struct(">II").unpack_from
+#: The first two numbers of many md5s.
+_two_numbers = Struct(">II8x").iter_unpack
 
 
 class Own(NamedTuple):
@@ -154,7 +156,7 @@ class SumsWalk:
         name, ref_keys = column_name.encode(), texts[1]
         bodies = self._rendered(column_name, texts[3:])
         has_own = bool(owns) and any((name, key) in owns for key in keys)
-        if has_own or NULL in ref_keys or not all(type(body) is bytes for body in bodies):
+        if has_own or NULL in ref_keys or set(map(type, bodies)) != {bytes}:
             self._one_by_one(name, places, keys, ref_keys, bodies, owns)
         else:
             self._sink.add(name, places, keys, ref_keys, _md5s(name, keys, ref_keys, cast(Sequence[bytes], bodies)))
@@ -237,7 +239,7 @@ class SumsWalk:
         shards = self._tables.shards
         return [
             first % shards * BUCKETS_PER_SHARD + second % BUCKETS_PER_SHARD
-            for first, second in [_two_numbers(md5(key, usedforsecurity=False).digest()) for key in keys]
+            for first, second in _two_numbers(b"".join([short_md5(key).digest() for key in keys]))
         ]
 
     def _rendered(self, column_name: str, texts: Texts) -> Sequence[bytes | UnreadableRow]:
@@ -269,9 +271,9 @@ class SumsWalk:
 
 def _md5s(name: bytes, keys: Sequence[bytes], ref_keys: Sequence[str], datas: Sequence[bytes]) -> list[bytes]:
     """As `cell_hash` has it."""
-    salt = name + b"\0"
+    between = {ref_key: b"%b\0%b\0" % (name, ref_key.encode()) for ref_key in set(ref_keys)}
     return [
-        md5(b"%b%b%b\0%b" % (key, salt, ref_key.encode(), data), usedforsecurity=False).digest()
+        md5(key + between[ref_key] + data, usedforsecurity=False).digest()
         for key, ref_key, data in zip(keys, ref_keys, datas, strict=True)
     ]
 

@@ -174,6 +174,11 @@ class MappedColumn:
                 return ref_key, 0
         return ref_key >> VERSION_BITS, ref_key & VERSION_MAX
 
+    def is_first(self, ref_key: int) -> bool:
+        """Whether it is that of a row that nobody has changed yet."""
+        _number, version = self.split(ref_key)
+        return self.ref_key.kind is RefKeyKind.FACT or version == (0 if self.ref_key.kind is RefKeyKind.CHILD else 1)
+
     def ref_key_sql(self, row: str) -> str:
         """The ref key of a row in SQL; `row` is its alias, NEW or OLD."""
         number = f"{row}.{quoted(self.ref_key.column)}" if self.ref_key.column else ""
