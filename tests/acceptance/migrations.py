@@ -22,6 +22,7 @@ from schemaless_core.deadline import Deadline
 from tests.acceptance.conftest import Ran, Shell
 from tests.chaos.actors import wait_until
 from tests.layouts import company_database, document
+from tests.stores import PATIENT
 from tripstore.local.servers import LocalServers
 from tripstore.store import TripStore
 
@@ -51,6 +52,7 @@ class Migration:
             "datastore": "trips",
             "shards": SHARDS,
             "clusters": {"a": {"primary": "sqlite:///data/a"}},
+            "deadlines": PATIENT,
             "legacy": {"postgres": self.url, "layout": "layout.yaml"},
             "triggers": {"lease_seconds": 0.9, "checkpoint_seconds": 0.05},
             "shadow": {"share": 1.0},

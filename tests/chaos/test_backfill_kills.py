@@ -100,8 +100,9 @@ EVERY = [Case(*case) for case in product(ACCIDENTS, POINTS, CHUNK_ROWS)]
 
 
 def chosen() -> list[Case]:
-    """All of them; in CI some, others in every run."""
-    return EVERY if SCALE >= 1 else random.sample(EVERY, 2)
+    """All of them; in CI some, others in every run, the same in all processes of it."""
+    lot = random.Random(os.environ.get("PYTEST_XDIST_TESTRUNUID"))
+    return EVERY if SCALE >= 1 else lot.sample(EVERY, 2)
 
 
 class Scene(NamedTuple):

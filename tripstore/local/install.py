@@ -39,9 +39,9 @@ class Need:
         return self.find() is not None
 
 
-# The -core package has the programs and no service; it is all that mariadb-server would give us.
+# The -core packages have the programs and no service; they are all that mariadb-server would give us.
 NEEDS = (
-    Need("MariaDB", "clusters", find_mariadb, ("mariadb-server-core",)),
+    Need("MariaDB", "clusters", find_mariadb, ("mariadb-server-core", "mariadb-client-core")),
     Need("Postgres", "the legacy store", find_machine_postgres, ("postgresql",)),
     Need("debootstrap", "installing MySQL", lambda: shutil.which("debootstrap"), ("debootstrap",)),
     Need("MySQL", "clusters", find_mysql),

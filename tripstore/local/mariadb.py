@@ -20,6 +20,9 @@ SHOW_REPLICA_STATUS = "SHOW SLAVE STATUS"
 SELECT_POSITION = "SELECT @@GLOBAL.gtid_binlog_pos AS position"
 WAIT_FOR_POSITION = "SELECT MASTER_GTID_WAIT(%s, %s) AS result"
 
+#: What makes a server's folder; Debian has had the second one in this package and in that.
+_MAKERS = ("mariadb-install-db", "my_print_defaults")
+
 # Small redo log: it is copied with every server, and a test writes little.
 REDO_SIZE = "32M"
 
@@ -102,8 +105,8 @@ def _version() -> str:
 
 
 def find_mariadb() -> Path | None:
-    """Return the machine's mariadbd, or None."""
-    return _find("mariadbd")
+    """Return the machine's mariadbd, or None when a program is missing that it takes to make a server of it."""
+    return _find("mariadbd") if all(map(_find, _MAKERS)) else None
 
 
 def _find(name: str) -> Path | None:
