@@ -3,6 +3,8 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 SCALE ?= 0.05
+# Each has servers of its own, about 2 GB.
+TESTERS ?= 2
 
 .PHONY: demo test check bench soak format docs servers clean
 
@@ -10,7 +12,7 @@ demo: $(VENV)/demo
 	$(BIN)/tripstore demo
 
 test: $(VENV)/test servers
-	TRIPSTORE_SCALE=$(SCALE) $(BIN)/pytest
+	TRIPSTORE_SCALE=$(SCALE) $(BIN)/pytest --numprocesses $(TESTERS) --dist worksteal
 
 check: $(VENV)/test
 	$(BIN)/ruff format --check .

@@ -15,8 +15,10 @@ from typing import Any
 from uuid import UUID
 
 from schemaless_core import Cell, CellStore, Datastore
+from schemaless_core.errors import ControlUnavailable
 from schemaless_core.failpoints import use_folder
-from schemaless_core.triggers.registry import trigger
+from schemaless_core.triggers.registry import Trigger, trigger
+from schemaless_core.triggers.worker import Worker
 
 SPAWN = multiprocessing.get_context("spawn")
 GROUP = "counted"
@@ -46,7 +48,7 @@ def serve(config: Mapping[str, Any], folder: str, failpoints: str | None = None)
             line = f"{store.shard_of(cell.row_key)} {cell.added_id} {time.monotonic()}\n"
             os.write(file, line.encode())
 
-        worker = store.triggers.worker([counted])
+        worker = _worker_of(store, counted)
         signal.signal(signal.SIGTERM, lambda *_: worker.stop())
         worker.run()
 
@@ -60,9 +62,18 @@ def bill(config: Mapping[str, Any], failpoints: str) -> None:
         def billing(row_key: UUID, store: CellStore) -> None:
             store.append_cell(row_key, "STATUS", {"by": os.getpid()})
 
-        worker = store.triggers.worker([billing])
+        worker = _worker_of(store, billing)
         signal.signal(signal.SIGTERM, lambda *_: worker.stop())
         worker.run()
+
+
+def _worker_of(store: Datastore, served: Trigger) -> Worker:
+    """Begun again for as long as the control database is down, as whoever supervises workers does it."""
+    while True:
+        try:
+            return store.triggers.worker([served])
+        except ControlUnavailable:
+            time.sleep(0.1)  # between two attempts
 
 
 def server(config: Mapping[str, Any], folder: Path, failpoints: Path | None = None) -> BaseProcess:
