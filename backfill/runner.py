@@ -143,7 +143,9 @@ class Runner:
         try:
             part, rows = held.part, self._chunks.rows
             with held.kept_alive():  # rows that are large or read slowly may take longer than a lease
-                copied = self._copying.copy(part.bounds, part.checkpoint, rows, self._settings.verify_share)
+                copied = self._copying.copy(
+                    part.bounds, part.checkpoint, rows, self._settings.verify_share, self._throttle.share
+                )
         except (MustWait, Unavailable, StaleEpoch) as error:
             self._failed(held, type(error).__name__, error.message)
             return
@@ -170,7 +172,7 @@ class Runner:
     def _note(self, copied: Copied, seconds: float) -> None:
         """What this chunk says of the next ones."""
         self._chunks.copied(copied.rows, seconds)
-        self._throttle.copied(copied.rows, copied.read_seconds)
+        self._throttle.copied(copied.rows, copied.source_seconds)
         self._speed.copied(copied.rows)
         if self._failures:
             extra = {"event": "backfill.goes_on", "job": self._job.id, "failures": self._failures}

@@ -37,6 +37,8 @@ class Copied(msgspec.Struct, frozen=True):
     #: Cells that were read once more and compared.
     verified: int = 0
     read_seconds: float = 0.0
+    #: Of reading: for so long the source was at work.
+    source_seconds: float = 0.0
     write_seconds: float = 0.0
 
     @property
@@ -57,8 +59,10 @@ class Copying(Protocol):
         """About how many rows that is. An estimate: statistics of a database may be far off."""
         ...
 
-    def copy(self, bounds: Json, checkpoint: Json, rows: int, verify_share: float) -> Copied:
+    def copy(self, bounds: Json, checkpoint: Json, rows: int, verify_share: float, source_share: float = 1.0) -> Copied:
         """Copy about so many rows after the checkpoint, and compare this share of them once more.
+
+        While it is read the source is at work for no more than its share of the time.
 
         `MustWait`: not now. `CannotCopy`: not before somebody changed something.
         """

@@ -42,8 +42,13 @@ class Throttle(Protocol):
         """Why no chunk may begin now; None: one may."""
         ...
 
-    def copied(self, rows: int, read_seconds: float) -> None:
-        """A chunk was copied, and the source was busy with it for so long."""
+    @property
+    def share(self) -> float:
+        """While a chunk is read the source may be at work for so much of the time."""
+        ...
+
+    def copied(self, rows: int, source_seconds: float) -> None:
+        """A chunk was copied, and the source was at work for it for so long."""
         ...
 
 
@@ -58,6 +63,8 @@ class RateLimit:
 
     They are counted now and then: whoever comes is allowed for a moment later.
     """
+
+    share = 1.0
 
     def __init__(self, rows_per_second: float, *, workers: Probe = lambda: 1.0, clock: Clock = time.monotonic) -> None:
         self._rate = self._share = rows_per_second
@@ -74,7 +81,7 @@ class RateLimit:
         seconds = self._free_at - now
         return Pause(seconds, f"rate limit of {self._share:,.0f} rows/s") if seconds > 0 else None
 
-    def copied(self, rows: int, read_seconds: float) -> None:
+    def copied(self, rows: int, source_seconds: float) -> None:
         # A worker that was held up does not make up for it: that would be a burst.
         self._free_at = max(self._free_at, self._clock() - 1.0) + rows / self._share
 
@@ -83,8 +90,9 @@ class LoadLimit:
     """So many sessions of the source may be at work on average, this worker's own included.
 
     Those of others are counted now and then; its own share of the time is known. So what they leave is used and no
-    more: when half a session is left, a chunk that is read for a second begins two seconds after the one before. While
-    it is written the source rests.
+    more: when half a session is left, the source rests for half of the time in which a chunk is read, and if it did
+    not, a chunk that was read for a second begins two seconds after the one before. While it is written the source
+    rests.
     """
 
     def __init__(self, most: float, others: Probe, *, clock: Clock = time.monotonic) -> None:
@@ -109,9 +117,12 @@ class LoadLimit:
         reason = f"{self._load:.1f} sessions of others are at work, the limit is {self._most:g}"
         return Pause(min(self._free_at - now, SAMPLE_SECONDS), reason)
 
-    def copied(self, rows: int, read_seconds: float) -> None:
-        share = max(SHARE_MIN, min(1.0, self._most - (self._load or 0.0)))
-        self._free_at = min(self._begun + read_seconds / share, self._clock() + PAUSE_SECONDS_MAX)
+    @property
+    def share(self) -> float:
+        return max(SHARE_MIN, min(1.0, self._most - (self._load or 0.0)))
+
+    def copied(self, rows: int, source_seconds: float) -> None:
+        self._free_at = min(self._begun + source_seconds / self.share, self._clock() + PAUSE_SECONDS_MAX)
 
     def _look(self, now: float) -> None:
         try:
@@ -128,6 +139,8 @@ class LoadLimit:
 
 class SignalLimit:
     """Nothing is copied while a measure is above its limit: how late the mirror or a replica is."""
+
+    share = 1.0
 
     def __init__(
         self, name: str, most: float, measure: Probe, *, unit: str = "s", clock: Clock = time.monotonic
@@ -147,7 +160,7 @@ class SignalLimit:
             self._look_at = now + (LOOK_SECONDS if self._found else CALM_SECONDS)
         return self._found
 
-    def copied(self, rows: int, read_seconds: float) -> None:
+    def copied(self, rows: int, source_seconds: float) -> None:
         pass
 
     def _looked(self) -> Pause | None:
@@ -163,7 +176,7 @@ class SignalLimit:
 
 
 class Throttles:
-    """All of them: who pauses longest is heard."""
+    """All of them: who pauses longest is heard, and who leaves the source the most rest."""
 
     def __init__(self, throttles: Sequence[Throttle] = ()) -> None:
         self._throttles = throttles
@@ -172,6 +185,10 @@ class Throttles:
         pauses = [found for found in [each.pause() for each in self._throttles] if found is not None]
         return max(pauses, default=None)
 
-    def copied(self, rows: int, read_seconds: float) -> None:
+    @property
+    def share(self) -> float:
+        return min((each.share for each in self._throttles), default=1.0)
+
+    def copied(self, rows: int, source_seconds: float) -> None:
         for each in self._throttles:
-            each.copied(rows, read_seconds)
+            each.copied(rows, source_seconds)

@@ -14,6 +14,7 @@ from typing import cast
 import click
 
 from benchmarks import audit, backfill, cells, diff, facade, indexes, legacy, throttle, triggers
+from benchmarks.giving_way import forget
 from benchmarks.timing import Comparison, middle_of
 from schemaless_core import Datastore
 from tripstore.local.replication import Cluster
@@ -78,6 +79,7 @@ def _facade(quick: bool) -> Iterator[Comparison]:
         click.echo(f"  {postgres.version}, {', '.join(mirror.primary.version for mirror in mirrors)}")
         click.echo("  under load the mirror and its worker give way to services, as if they had machines of their own")
         yield from facade.measure(postgres, mirrors, scale=scale)
+    forget()
 
 
 def _backfill(quick: bool) -> Iterator[Comparison]:
@@ -99,6 +101,7 @@ def _throttle(quick: bool) -> Iterator[Comparison]:
         postgres = servers.postgres()
         click.echo(f"  {postgres.version}, {mirror.version}")
         yield from throttle.measure(postgres, mirror, scale=scale)
+    forget()
 
 
 def _diff(quick: bool) -> Iterator[Comparison]:

@@ -44,6 +44,9 @@ class EncodedPuts:
         self._config = config
         self._habits = habits
         self._standing = standing
+        #: The last packet met cells that were there before: likely the next one does too. Right or wrong, the answer
+        #: is the same; it only decides which of two ways to insert is tried first.
+        self._meets_cells = False
 
     def put(self, cells: Sequence[EncodedCell]) -> EncodedOutcome:
         with uncollected():
@@ -102,9 +105,10 @@ class EncodedPuts:
         """Write one packet per server; how many cells were created, and how many were there before."""
         wanted = {shard: [cells[n] for n in positions] for shard, positions in part.items()}
         deadline = self._deadline(sum(map(len, part.values())))
-        answers = self._router.write_many(wanted, self._standing, deadline, may_exist=True)
+        answers = self._router.write_many(wanted, self._standing, deadline, may_exist=self._meets_cells)
         reach("encoded.answered")
         created = existed = 0
+        meets_cells = False
         for shard, answer in answers.items():
             if isinstance(answer, SchemalessError):
                 problems.update(dict.fromkeys(part[shard], answer))
@@ -113,6 +117,7 @@ class EncodedPuts:
             if isinstance(stored, range):
                 created += len(stored)
                 continue
+            meets_cells = True
             for n, what in zip(part[shard], stored, strict=True):
                 if what.is_created:
                     created += 1
@@ -120,6 +125,7 @@ class EncodedPuts:
                     existed += 1
                 else:
                     problems[n] = conflict
+        self._meets_cells = meets_cells
         return created, existed
 
     def _deadline(self, cells: int) -> Deadline:

@@ -38,7 +38,7 @@ class Batch(NamedTuple):
 
     gate: Gate
     cells: Sequence[NewCell]
-    #: Whether some of them are there already, as when the past is copied: they are looked for first.
+    #: Whether some of them are likely there already, as when the past is copied again: they are looked for first.
     may_exist: bool = False
 
 

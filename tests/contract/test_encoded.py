@@ -148,6 +148,24 @@ def test_i3_the_log_of_a_large_batch_is_dense_and_in_order(fresh_store: EncodedS
         assert new == sorted(new)
 
 
+@every_engine
+def test_i3_what_a_batch_met_changes_nothing_of_what_becomes_of_the_next(fresh_store: EncodedStore) -> None:
+    """Which way of inserting is tried first depends on the batch before: each kind of batch comes after each other."""
+    keys, known, expected = keys_of(3), list[EncodedCell](), list[EncodedOutcome]()
+    batches: list[list[EncodedCell]] = []
+    for share in (0.0, 0.0, 0.5, 0.5, 0.0, 1.0, 1.0, 0.5, 1.0, 0.0):
+        new = [encoded(make_cell(next(keys), body=n)) for n in range(round(200 * (1 - share)))]
+        batches.append(sorted([*known[: 200 - len(new)], *new]))
+        expected.append(EncodedOutcome(len(new), 200 - len(new)))
+        known += new
+
+    assert [fresh_store.put_encoded(batch) for batch in batches] == expected
+
+    page = fresh_store.get_cells_for_shard(3, 0, 10_000)
+    assert [cell.added_id for cell in page.cells] == list(range(1, page.head + 1))
+    assert sorted(encoded(cell) for cell in page.cells) == sorted(known)
+
+
 def test_i9_a_copier_of_an_old_epoch_is_refused_shard_by_shard(datastore: Datastore) -> None:
     cells = [encoded(make_cell()) for _ in range(30)]
     datastore.authority.close("a", 7)

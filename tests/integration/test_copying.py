@@ -5,6 +5,7 @@ Then through the steps of the backfill into Schemaless, while rows change and go
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing
 from typing import Any
@@ -24,6 +25,7 @@ from tests.stores import Stores
 from tripstore.backends.postgres.cells import copying, reach
 from tripstore.backends.postgres.cells.chunk_reading import ChunkReading
 from tripstore.backends.postgres.cells.copying import PastReader
+from tripstore.backends.postgres.cells.rests import SAMPLE_ROWS
 from tripstore.backends.postgres.errors import LegacyUnavailable
 from tripstore.backends.postgres.wire import watched
 from tripstore.handover.backfill import READ, WRITE, copy_chunk
@@ -174,7 +176,8 @@ def test_bounds_are_after_one_key_and_up_to_another(trips: Company, reader: Past
     assert found.after is None
     assert reader.read(Chunk(keys[1], keys[4], rows=3)).after is None
     assert reader.read(Chunk(keys[1], keys[4], rows=2)).after == keys[3]
-    assert reader.read(Chunk(keys[5], None)) == Past((), 0)
+    nothing = reader.read(Chunk(keys[5], None))
+    assert nothing == Past((), 0, source_seconds=nothing.source_seconds)
 
 
 def test_rows_without_a_parent_end_a_chunk_too(
@@ -471,6 +474,26 @@ def test_the_connection_may_break_between_two_chunks(copy: Copy, trips: Company)
 
     assert first.rows == 2
     assert second.rows == scaled(40, least=4) - 2
+
+
+def test_a_chunk_that_is_read_with_rests_has_the_same_cells_and_takes_its_time(
+    trips: Company, reader: PastReader
+) -> None:
+    lived_in(trips)
+    trips.legacy.sql(
+        "INSERT INTO trips (trip_uuid, status) SELECT gen_random_uuid(), 'old' FROM generate_series(1, 800)"
+    )
+    whole = Chunk(rows=ALL_ROWS)
+    resting = whole._replace(source_share=0.1)
+    sample = reader.read(resting)
+    assert 0 < sample.rows <= SAMPLE_ROWS, "the first one tells how quick Postgres is"
+
+    begun = time.monotonic()
+    found = reader.read(resting)
+    seconds = time.monotonic() - begun
+
+    assert found == reader.read(whole)._replace(source_seconds=found.source_seconds)
+    assert 0 < found.source_seconds <= seconds / 4, "by lot it is a tenth, more or less"
 
 
 def test_a_server_that_says_nothing_any_more_ends_the_reading(trips: Company, monkeypatch: pytest.MonkeyPatch) -> None:

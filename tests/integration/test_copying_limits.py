@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from uuid import uuid4
 
 import pytest
+from psycopg2.errors import QueryCanceled
 
 from schemaless_core import Cell, Datastore
 from tests.chaos.actors import wait_until
@@ -20,6 +21,11 @@ from tripstore.copying.limits import at_work, mirror_lag, replica_lag, throttles
 from tripstore.local.servers import LocalServers
 from tripstore.phase import Phase
 
+_ACTIVE = """\
+SELECT count(*) FROM pg_stat_activity
+WHERE state = 'active' AND backend_type = 'client backend' AND datname = current_database()
+AND pid <> pg_backend_pid()"""
+
 
 @pytest.fixture(scope="module")
 def made(servers: LocalServers, stores: Stores) -> Iterator[Migration]:
@@ -28,17 +34,28 @@ def made(servers: LocalServers, stores: Stores) -> Iterator[Migration]:
 
 
 def test_sessions_of_others_are_at_work_while_they_run_or_wait(made: Migration) -> None:
-    database = made.duo.legacy.database
+    """One that rests, as a copier's does, is not."""
+    database, sql = made.duo.legacy.database, made.legacy.sql
     assert at_work(database) == 0
-    idle = made.legacy.connect()
+    idle, locked, runs = made.legacy.connect(), made.legacy.connect(), made.legacy.connect()
+    locked.cursor().execute("LOCK TABLE notes")
 
-    with ThreadPoolExecutor(2) as pool:
-        sleeping = [pool.submit(made.legacy.sql, "SELECT pg_sleep(0.6)") for _ in range(2)]
-        wait_until("both are at work", lambda: at_work(database) == 2)
-        for each in sleeping:
+    with ThreadPoolExecutor(4) as pool:
+        waits = [pool.submit(sql, "SELECT count(*) FROM notes") for _ in range(2)]
+        rests = pool.submit(sql, "SELECT pg_sleep(3)")
+        running = pool.submit(runs.cursor().execute, "SELECT count(*) FROM generate_series(1, 1000000000000)")
+        wait_until("four sessions are active", lambda: sql(_ACTIVE)[0][0] == 4)
+        assert at_work(database) == 3
+        assert not rests.done()
+        runs.cancel()
+        locked.rollback()
+        for each in (*waits, rests):
             each.result()
+        with pytest.raises(QueryCanceled):
+            running.result()
     wait_until("nobody is", lambda: at_work(database) == 0)
-    idle.close()
+    for session in (idle, locked, runs):
+        session.close()
 
 
 def test_the_mirrors_lag_is_the_age_of_what_it_has_not(made: Migration) -> None:

@@ -121,7 +121,7 @@ class SlowCopying:
     def __init__(self, wait: Callable[[], None]) -> None:
         self._wait = wait
 
-    def copy(self, bounds: Json, checkpoint: Json, rows: int, verify_share: float) -> Copied:
+    def copy(self, bounds: Json, checkpoint: Json, rows: int, verify_share: float, source_share: float = 1.0) -> Copied:
         self._wait()
         return Copied(5, 5, 5, True)
 

@@ -36,6 +36,7 @@ class Numbers:
     def __init__(self, before: Callable[[int], None] = lambda chunk: None) -> None:
         self.written: set[int] = set()
         self.chunks = 0
+        self.shares: list[float] = []
         self._before = before
         self.unreadable: set[int] = set()
 
@@ -46,8 +47,9 @@ class Numbers:
     def estimate(self, spec: Spec) -> int:
         return ROWS
 
-    def copy(self, bounds: Json, checkpoint: Json, rows: int, verify_share: float) -> Copied:
+    def copy(self, bounds: Json, checkpoint: Json, rows: int, verify_share: float, source_share: float = 1.0) -> Copied:
         self.chunks += 1
+        self.shares.append(source_share)
         self._before(self.chunks)
         limits = cast("dict[str, int]", bounds)
         first = limits["from"] if checkpoint is None else cast(int, checkpoint)
@@ -298,6 +300,8 @@ def test_who_was_away_for_longer_than_its_lease_leaves_the_part_to_whoever_has_i
 class Until:
     """Lets nothing begin for so many looks."""
 
+    share = 0.25
+
     def __init__(self, looks: int, hear: Callable[[], None] = lambda: None, seconds: float = 0.001) -> None:
         self.left = looks
         self._hear = hear
@@ -310,7 +314,7 @@ class Until:
         self._hear()
         return Pause(self._seconds, "the load is high")
 
-    def copied(self, rows: int, read_seconds: float) -> None:
+    def copied(self, rows: int, source_seconds: float) -> None:
         pass
 
 
@@ -327,6 +331,7 @@ def test_a_throttle_holds_it_and_the_reason_is_told(jobs: Jobs) -> None:
     assert runner(jobs, numbers, job, settings, throttle).run() is Ending.DONE
     assert throttle.left == 0
     assert told == ["the load is high"] * 2
+    assert set(numbers.shares) == {0.25}
 
 
 def test_while_it_waits_it_keeps_its_part_and_hears_that_the_job_is_held(jobs: Jobs) -> None:

@@ -169,6 +169,17 @@ def test_nothing_begins_while_a_signal_is_above_its_limit() -> None:
     assert limit.pause() is None
 
 
+@pytest.mark.parametrize(("load", "share"), [(0.0, 1.0), (0.6, 0.4), (9.0, SHARE_MIN)])
+def test_the_source_is_to_rest_while_a_chunk_is_read_as_its_load_asks_for(load: float, share: float) -> None:
+    clock = FakeClock()
+    limit = LoadLimit(1.0, lambda: load, clock=clock)
+    waited(limit, clock)
+
+    assert limit.share == pytest.approx(share)
+    assert Throttles([RateLimit(10, clock=clock), limit]).share == pytest.approx(share)
+    assert Throttles().share == 1.0
+
+
 def test_of_several_throttles_the_longest_pause_is_heard() -> None:
     clock = FakeClock()
     rate, load = RateLimit(10, clock=clock), LoadLimit(1.0, lambda: 0.0, clock=clock)

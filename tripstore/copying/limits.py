@@ -15,11 +15,11 @@ from tripstore.config import BackfillConfig
 
 LOOK_SECONDS = 2.0
 
-# A session that waits for a lock or a disk is at work as well: others wait for it.
+# A session that waits for a lock or a disk is at work as well: others wait for it. One that rests is not: copiers do.
 _AT_WORK = """\
 SELECT count(*) FROM pg_catalog.pg_stat_activity
 WHERE state = 'active' AND backend_type = 'client backend' AND pid <> pg_catalog.pg_backend_pid()
-AND datname = pg_catalog.current_database()"""
+AND datname = pg_catalog.current_database() AND wait_event IS DISTINCT FROM 'PgSleep'"""
 
 
 def throttles(

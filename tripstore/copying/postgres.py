@@ -71,11 +71,11 @@ class PostgresCopying:
         """About how many rows, as the planner sees it."""
         return self._ask(lambda connection: estimate(connection, self._layout, selection_of(spec)))
 
-    def copy(self, bounds: Json, checkpoint: Json, rows: int, verify_share: float) -> Copied:
+    def copy(self, bounds: Json, checkpoint: Json, rows: int, verify_share: float, source_share: float = 1.0) -> Copied:
         """Read, write, verify; nothing is kept of it here, so that it may be done again."""
         self._standing.check(self._capture_since)
         portion = Portion.of(bounds, checkpoint)
-        chunk = portion.chunk(rows, self._selection)
+        chunk = portion.chunk(rows, self._selection)._replace(source_share=source_share)
         timing = _Timing(self._clock)
         try:
             copied = run(copy_chunk(self._ports, chunk), timing.hear)
@@ -106,6 +106,7 @@ class PostgresCopying:
             solved=portion.solved(through, set(map(key_of, past.cells)) if portion.questions else ()),
             verified=verified.cells,
             read_seconds=read_seconds,
+            source_seconds=past.source_seconds,
             write_seconds=write_seconds,
         )
 

@@ -63,6 +63,8 @@ class Chunk(NamedTuple):
     selection: Selection = EVERYTHING
     #: These rows and no others, whatever the bounds say.
     keys: tuple[UUID, ...] | None = None
+    #: Of the time in which it is read Postgres is at work for no more.
+    source_share: float = 1.0
 
 
 class Unreadable(NamedTuple):
@@ -91,6 +93,8 @@ class Past(NamedTuple):
     unreadable: tuple[Unreadable, ...] = ()
     #: Where the next chunk begins; None: this was the last one.
     after: UUID | None = None
+    #: For how long Postgres was at work.
+    source_seconds: float = 0.0
 
 
 class Page(NamedTuple):

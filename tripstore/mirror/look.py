@@ -5,16 +5,24 @@ One cell that cannot be read, or that nobody knows any more, must not hide the o
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from schemaless_core.cell import Cell, CellKey
-from schemaless_core.errors import SchemalessError
+from schemaless_core.errors import SchemalessError, Unavailable
 from tripstore.backends.postgres.backend import PostgresBackend
 from tripstore.backends.postgres.errors import HistoryTruncated, UnreadableRow
+from tripstore.errors import TripstoreError
 
 #: A busy Postgres may take its time for a page: nobody waits for it.
 DEADLINE_SECONDS = 10.0
+
+#: Cells of some shards, in the order of their logs.
+Runs = Mapping[int, Sequence[Cell]]
+
+
+class LookFailed(Unavailable, TripstoreError):
+    """What has to be known before could not be: says nothing of the cells, and they wait."""
 
 
 class Held(NamedTuple):
@@ -30,6 +38,11 @@ class Look:
 
     def __init__(self, legacy: PostgresBackend) -> None:
         self._legacy = legacy.using(deadline=DEADLINE_SECONDS)
+
+    def of(self, runs: Runs, *, is_past_told: bool) -> dict[int, list[Held]]:
+        """What Postgres has of each shard's cells: one look for all of them."""
+        found = iter(self.at([cell for cells in runs.values() for cell in cells], is_past_told=is_past_told))
+        return {shard: [next(found) for _cell in cells] for shard, cells in runs.items()}
 
     def at(self, cells: Sequence[Cell], *, is_past_told: bool) -> list[Held]:
         """What Postgres has under the key of each; `is_past_told`: nothing is what was never there, or a problem."""

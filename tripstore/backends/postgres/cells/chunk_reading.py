@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+import time
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from itertools import repeat
 from operator import itemgetter
 from typing import Any
@@ -33,10 +35,14 @@ _ROW_KEY = itemgetter(0)
 class ChunkReading:
     """Reads on the cursor of an open transaction."""
 
-    def __init__(self, cursor: Cursor, lookups: LookupCache, bytes_max: int | None) -> None:
+    def __init__(self, cursor: Cursor, lookups: LookupCache, bytes_max: int | None, rest: str = "") -> None:
         self._cursor = cursor
         self._lookups = lookups
         self._bytes_max = bytes_max
+        #: A condition that holds for every row, and takes its time.
+        self._rest = rest
+        #: Came, within so many seconds of waiting for Postgres.
+        self.lines, self.seconds = 0, 0.0
         self._rows: set[bytes] = set()
         self._ids: list[tuple[bytes, bytes]] = []
         self._own_ids: set[bytes] = set()
@@ -44,8 +50,9 @@ class ChunkReading:
         self._unreadable: list[Unreadable] = []
 
     def rows_of(self, statement: str, values: Sequence[Any]) -> list[tuple[Any, ...]]:
-        self._cursor.execute(statement, values)
-        return self._cursor.fetchall()
+        with self._timed():
+            self._cursor.execute(statement, values)
+            return self._cursor.fetchall()
 
     def table(self, table: TableSource, rows: Rows, codec: ColumnarCodec, columns: Collection[str] | None) -> None:
         """The rows of a mapped table."""
@@ -102,19 +109,31 @@ class ChunkReading:
                     reason = f"it is NULL in {more:,} more rows"
                     self._unreadable.append(Unreadable(None, column.name, None, column.uuid, reason, more))
 
-    def past(self, epoch: int, after: UUID | None) -> Past:
+    def past(self, epoch: int, after: UUID | None, source_seconds: float) -> Past:
         """All that was read."""
         own = self._own_ids
         ids = [EncodedCell(key, _LEGACY_ID, LEGACY_ID_REF_KEY, body) for key, body in self._ids if key not in own]
         # The order of the tables stays within a row.
         cells = sorted(ids + self._cells, key=_ROW_KEY)
-        return Past(tuple(cells), epoch, len(self._rows), tuple(self._unreadable), after)
+        return Past(tuple(cells), epoch, len(self._rows), tuple(self._unreadable), after, source_seconds)
 
     def _copied(self, source: Source, rows: Rows) -> list[list[str]]:
         lines = CopiedLines(self._bytes_max)
-        where = f"{source.where} AND {rows.within(source.key)}"
-        self._cursor.copy_expert(f"COPY (SELECT {source.select} FROM {source.table} WHERE {where}) TO STDOUT", lines)
+        where = f"{source.where} AND {rows.within(source.key)}{self._rest}"
+        with self._timed():
+            self._cursor.copy_expert(
+                f"COPY (SELECT {source.select} FROM {source.table} WHERE {where}) TO STDOUT", lines
+            )
+        self.lines += lines.count
         return lines.columns()
+
+    @contextmanager
+    def _timed(self) -> Iterator[None]:
+        begun = time.perf_counter()
+        try:
+            yield
+        finally:
+            self.seconds += time.perf_counter() - begun
 
     def _add(
         self, keys: Iterable[bytes], names: Iterable[bytes], numbers: Iterable[str], bodies: Iterable[Any]

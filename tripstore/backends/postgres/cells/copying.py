@@ -18,6 +18,7 @@ from tripstore.backends.postgres.cells.chunk_reading import ChunkReading
 from tripstore.backends.postgres.cells.copied_lines import TooMuch
 from tripstore.backends.postgres.cells.past_sources import PastSources, past_sources
 from tripstore.backends.postgres.cells.reach import reach
+from tripstore.backends.postgres.cells.rests import Rests
 from tripstore.backends.postgres.codec.codec import ColumnCodec
 from tripstore.backends.postgres.codec.columnar import ColumnarCodec
 from tripstore.backends.postgres.codec.lookups import LookupCache
@@ -50,6 +51,7 @@ class PastReader:
             name: ColumnarCodec(column, ColumnCodec(column, self._lookups), self._lookups)
             for name, column in layout.columns.items()
         }
+        self._rests = Rests()
         self._sources: tuple[tuple[str, ...] | None, PastSources] = (None, past_sources(layout, None))
 
     def read(self, chunk: Chunk) -> Past:
@@ -90,6 +92,7 @@ class PastReader:
                 raise ours from error
 
     def _read(self, connection: PastConnection, chunk: Chunk) -> Past:
+        chunk = self._rests.plan(chunk)
         sources = self._sources_of(chunk.selection)
         with connection.driver.cursor() as cursor:
             cursor.execute(_BEGIN)
@@ -97,7 +100,8 @@ class PastReader:
             if not is_authority:
                 cursor.execute("ROLLBACK")
                 raise not_the_authority(f"at epoch {epoch} Postgres is not the authority, or is being handed over")
-            reading = ChunkReading(cursor, self._lookups, None if chunk.rows == 1 else BYTES_PER_CHUNK)
+            bytes_max = None if chunk.rows == 1 else BYTES_PER_CHUNK
+            reading = ChunkReading(cursor, self._lookups, bytes_max, self._rests.condition(chunk))
             rows, after = reach(reading.rows_of, sources, chunk, connection.search_path)
             if rows is not None:
                 for table in sources.tables:
@@ -107,7 +111,7 @@ class PastReader:
             if chunk.after is None and chunk.selection.where is None and chunk.keys is None:
                 reading.without_uuid(self._layout, sources.tables)
             cursor.execute("ROLLBACK")  # a predicate may have set something of the session
-            past = reading.past(epoch, after)
+            past = reading.past(epoch, after, self._rests.learn(chunk, reading.lines, reading.seconds))
             # On this connection: after a crash of the server it is broken, and the chunk is read again. One without
             # cells, too: what is gone from it may come back with a crash.
             flush(cursor)
