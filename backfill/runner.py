@@ -141,10 +141,10 @@ class Runner:
     def _copy_chunk(self, held: Held) -> None:
         started = self._clock()
         try:
-            part, rows = held.part, self._chunks.rows
+            part, rows, leave = held.part, self._chunks.rows, self._throttle.leave
             with held.kept_alive():  # rows that are large or read slowly may take longer than a lease
                 copied = self._copying.copy(
-                    part.bounds, part.checkpoint, rows, self._settings.verify_share, self._throttle.share
+                    part.bounds, part.checkpoint, rows, self._settings.verify_share, leave.share
                 )
         except (MustWait, Unavailable, StaleEpoch) as error:
             self._failed(held, type(error).__name__, error.message)
@@ -156,7 +156,7 @@ class Runner:
         self._save(held, copied)
         reach("backfill.saved")
         self._note(copied, self._clock() - started)
-        self._tell(held, None)
+        self._tell(held, leave.reason)
 
     def _save(self, held: Held, copied: Copied) -> None:
         """Count it, once: with an answer that was lost it is repeated as it is."""
@@ -171,7 +171,8 @@ class Runner:
 
     def _note(self, copied: Copied, seconds: float) -> None:
         """What this chunk says of the next ones."""
-        self._chunks.copied(copied.rows, seconds)
+        if not copied.is_sample:
+            self._chunks.copied(copied.rows, seconds)
         self._throttle.copied(copied.rows, copied.source_seconds)
         self._speed.copied(copied.rows)
         if self._failures:
@@ -180,6 +181,7 @@ class Runner:
         self._failures, self._went_on_at = 0, self._clock()
         equal, quarantined = copied.cells_equal, copied.set_aside
         metrics.chunk_saved(copied.rows, equal, copied.conflicts, quarantined)
+        metrics.throttled(copied.rested_seconds)
         metrics.chunk_took(copied.read_seconds, copied.write_seconds, self._chunks.rows)
 
     def _is_throttled(self, held: Held) -> bool:

@@ -35,6 +35,13 @@ class Pause(NamedTuple):
     reason: str
 
 
+class Leave(NamedTuple):
+    """While a chunk is read the source may be at work for so much of the time, and why not for all of it."""
+
+    share: float = 1.0
+    reason: str | None = None
+
+
 class Throttle(Protocol):
     """Belongs to one worker."""
 
@@ -43,8 +50,8 @@ class Throttle(Protocol):
         ...
 
     @property
-    def share(self) -> float:
-        """While a chunk is read the source may be at work for so much of the time."""
+    def leave(self) -> Leave:
+        """What the source may do for the chunk that begins now."""
         ...
 
     def copied(self, rows: int, source_seconds: float) -> None:
@@ -64,10 +71,10 @@ class RateLimit:
     They are counted now and then: whoever comes is allowed for a moment later.
     """
 
-    share = 1.0
+    leave = Leave()
 
     def __init__(self, rows_per_second: float, *, workers: Probe = lambda: 1.0, clock: Clock = time.monotonic) -> None:
-        self._rate = self._share = rows_per_second
+        self._rate = self._own_rate = rows_per_second
         self._workers = workers
         self._clock = clock
         self._free_at = self._look_at = clock()
@@ -77,13 +84,13 @@ class RateLimit:
         if now >= self._look_at:
             self._look_at = now + WORKERS_SECONDS
             with suppress(Exception):  # whoever cannot count them now has to go on as before
-                self._share = self._rate / max(1.0, self._workers())
+                self._own_rate = self._rate / max(1.0, self._workers())
         seconds = self._free_at - now
-        return Pause(seconds, f"rate limit of {self._share:,.0f} rows/s") if seconds > 0 else None
+        return Pause(seconds, f"rate limit of {self._own_rate:,.0f} rows/s") if seconds > 0 else None
 
     def copied(self, rows: int, source_seconds: float) -> None:
         # A worker that was held up does not make up for it: that would be a burst.
-        self._free_at = max(self._free_at, self._clock() - 1.0) + rows / self._share
+        self._free_at = max(self._free_at, self._clock() - 1.0) + rows / self._own_rate
 
 
 class LoadLimit:
@@ -114,15 +121,19 @@ class LoadLimit:
         if now >= self._free_at:
             self._begun = now
             return None
-        reason = f"{self._load:.1f} sessions of others are at work, the limit is {self._most:g}"
-        return Pause(min(self._free_at - now, SAMPLE_SECONDS), reason)
+        return Pause(min(self._free_at - now, SAMPLE_SECONDS), self._reason)
 
     @property
-    def share(self) -> float:
-        return max(SHARE_MIN, min(1.0, self._most - (self._load or 0.0)))
+    def leave(self) -> Leave:
+        share = max(SHARE_MIN, min(1.0, self._most - (self._load or 0.0)))
+        return Leave(share, self._reason if share < 1 else None)
 
     def copied(self, rows: int, source_seconds: float) -> None:
-        self._free_at = min(self._begun + source_seconds / self.share, self._clock() + PAUSE_SECONDS_MAX)
+        self._free_at = min(self._begun + source_seconds / self.leave.share, self._clock() + PAUSE_SECONDS_MAX)
+
+    @property
+    def _reason(self) -> str:
+        return f"{self._load or 0.0:.1f} sessions of others are at work, the limit is {self._most:g}"
 
     def _look(self, now: float) -> None:
         try:
@@ -131,8 +142,8 @@ class LoadLimit:
             self._load, self._trouble = None, str(error)
             self._looked_at, self._look_at = now, now + LOOK_SECONDS
             return
-        # One look sees whole sessions: what they do on average takes many.
-        news = 1 - math.exp(-(now - self._looked_at) / LOAD_SECONDS)
+        # One look sees whole sessions: what they do on average takes many, however long ago the last one was.
+        news = 1 - math.exp(-min(now - self._looked_at, LOOK_SECONDS) / LOAD_SECONDS)
         self._load = found if self._load is None else news * found + (1 - news) * self._load
         self._looked_at, self._look_at = now, now + SAMPLE_SECONDS
 
@@ -140,7 +151,7 @@ class LoadLimit:
 class SignalLimit:
     """Nothing is copied while a measure is above its limit: how late the mirror or a replica is."""
 
-    share = 1.0
+    leave = Leave()
 
     def __init__(
         self, name: str, most: float, measure: Probe, *, unit: str = "s", clock: Clock = time.monotonic
@@ -186,8 +197,8 @@ class Throttles:
         return max(pauses, default=None)
 
     @property
-    def share(self) -> float:
-        return min((each.share for each in self._throttles), default=1.0)
+    def leave(self) -> Leave:
+        return min((each.leave for each in self._throttles), key=lambda leave: leave.share, default=Leave())
 
     def copied(self, rows: int, source_seconds: float) -> None:
         for each in self._throttles:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import os
 import platform
 import sys
@@ -13,8 +14,7 @@ from typing import cast
 
 import click
 
-from benchmarks import audit, backfill, cells, diff, facade, indexes, legacy, throttle, triggers
-from benchmarks.giving_way import forget
+from benchmarks import audit, backfill, cells, diff, facade, giving_way, indexes, legacy, throttle, triggers
 from benchmarks.timing import Comparison, middle_of
 from schemaless_core import Datastore
 from tripstore.local.replication import Cluster
@@ -42,6 +42,7 @@ def main(engines: tuple[str, ...], quick: bool, shards: int) -> None:
     for engine, peer in PEERS.items():
         if engine in (engines or ENGINES) and find_spec(peer) is None:
             raise click.UsageError(f"{peer} is not installed: pip install -c constraints.txt -e '.[peers]'")
+    atexit.register(giving_way.clean_up)
     missed = 0
     for engine in engines or ENGINES:
         click.echo(f"\n{engine}: ours against the same statements by hand")
@@ -77,9 +78,11 @@ def _facade(quick: bool) -> Iterator[Comparison]:
         postgres = servers.postgres()
         mirrors = [servers.cluster(engine, engine, replicas=0, settings=ROOM[engine]) for engine in facade.MIRRORS]
         click.echo(f"  {postgres.version}, {', '.join(mirror.primary.version for mirror in mirrors)}")
-        click.echo("  under load the mirror and its worker give way to services, as if they had machines of their own")
+        click.echo(
+            "  under load the mirror and its worker give way to services, as if they had machines of their own:"
+            f" {giving_way.way()}"
+        )
         yield from facade.measure(postgres, mirrors, scale=scale)
-    forget()
 
 
 def _backfill(quick: bool) -> Iterator[Comparison]:
@@ -101,7 +104,6 @@ def _throttle(quick: bool) -> Iterator[Comparison]:
         postgres = servers.postgres()
         click.echo(f"  {postgres.version}, {mirror.version}")
         yield from throttle.measure(postgres, mirror, scale=scale)
-    forget()
 
 
 def _diff(quick: bool) -> Iterator[Comparison]:

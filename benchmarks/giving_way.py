@@ -2,7 +2,8 @@
 
 Else a benchmark of what callers feel would measure how a scheduler shares two cores between a service and somebody
 else's server: whoever wakes up waits for the end of the other's time slice, however nice that one is. A group that is
-idle as a whole is interrupted at once; where no group can be made, single threads are idle, which is nearly as good.
+idle as a whole is interrupted at once. Where no group can be made single threads are idle and their session is the
+nicest there is; then a wake-up waits now and then.
 """
 
 from __future__ import annotations
@@ -15,6 +16,8 @@ from tripstore.local.server import Server
 
 #: Of the first version of Linux' groups, where one is about cores and nothing else.
 GROUP = Path("/sys/fs/cgroup/cpu/tripstore-benchmarks")
+#: Of sessions; the most there is.
+NICENESS = 19
 
 
 def give_way() -> None:
@@ -28,17 +31,34 @@ def let_give_way(server: Server) -> None:
         _be_idle(pid)
 
 
-def forget() -> None:
+def way() -> str:
+    """How it is done on this machine."""
+    return "an idle group" if _is_grouped() else "idle threads"
+
+
+def clean_up() -> None:
     """Take the group away once nobody is in it any more."""
     with suppress(OSError):
         GROUP.rmdir()
 
 
-def _be_idle(pid: int) -> None:
+def _is_grouped() -> bool:
+    if not (GROUP.parent / "tasks").exists():
+        return False
     try:
         GROUP.mkdir(exist_ok=True)
         (GROUP / "cpu.idle").write_text("1")
-        (GROUP / "cgroup.procs").write_text(str(pid))
     except OSError:
-        for thread in Path(f"/proc/{pid}/task").iterdir():
-            os.sched_setscheduler(int(thread.name), os.SCHED_IDLE, os.sched_param(0))
+        return False
+    return True
+
+
+def _be_idle(pid: int) -> None:
+    if _is_grouped():
+        (GROUP / "cgroup.procs").write_text(str(pid))
+        return
+    for thread in Path(f"/proc/{pid}/task").iterdir():
+        os.sched_setscheduler(int(thread.name), os.SCHED_IDLE, os.sched_param(0))
+    if os.getsid(pid) != os.getsid(os.getpid()):  # services share ours
+        with suppress(OSError):  # a kernel without groups of sessions
+            Path(f"/proc/{pid}/autogroup").write_text(str(NICENESS))

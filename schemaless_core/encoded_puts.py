@@ -125,7 +125,8 @@ class EncodedPuts:
                     existed += 1
                 else:
                     problems[n] = conflict
-        self._meets_cells = meets_cells
+        if created or meets_cells:  # else nobody took anything, and nothing is known
+            self._meets_cells = meets_cells
         return created, existed
 
     def _deadline(self, cells: int) -> Deadline:

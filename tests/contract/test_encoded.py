@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Protocol
+from typing import Any, Protocol
 from uuid import UUID, uuid4
 
 import pytest
@@ -13,9 +13,10 @@ from schemaless_core.encoded import decode_cell, encode_cell
 from schemaless_core.engine.base import BYTES_PER_BATCH
 from schemaless_core.errors import StaleEpoch
 from schemaless_core.packets import CELLS_PER_PACKET, CELLS_PER_SHARD, lanes_of, packets
+from schemaless_core.routing import Router
 from schemaless_core.sharding import shard_of
 from tests.factories import make_cell, make_trip
-from tests.stores import STORE_ENGINES
+from tests.stores import STORE_ENGINES, ServerEngine, Stores
 
 SHARDS = 8
 MANY = 1 << 20
@@ -164,6 +165,26 @@ def test_i3_what_a_batch_met_changes_nothing_of_what_becomes_of_the_next(fresh_s
     page = fresh_store.get_cells_for_shard(3, 0, 10_000)
     assert [cell.added_id for cell in page.cells] == list(range(1, page.head + 1))
     assert sorted(encoded(cell) for cell in page.cells) == sorted(known)
+
+
+def test_what_a_batch_met_is_looked_for_first_in_the_next(
+    server_engine: ServerEngine, stores: Stores, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    datastore = stores.fresh(server_engine)
+    write, tried = Router.write_many, list[bool]()
+
+    def noted(*arguments: Any, may_exist: bool) -> Any:
+        tried.append(may_exist)
+        return write(*arguments, may_exist=may_exist)
+
+    monkeypatch.setattr(Router, "write_many", noted)
+    keys = keys_of(3)
+    first, second, third = ([encoded(make_cell(next(keys))) for _ in range(80)] for _ in range(3))
+
+    for batch in (first, second, [*second[:40], *third[:40]], third, third):
+        datastore.put_encoded(batch)
+
+    assert tried == [False, False, False, True, True]
 
 
 def test_i9_a_copier_of_an_old_epoch_is_refused_shard_by_shard(datastore: Datastore) -> None:

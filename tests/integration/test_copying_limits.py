@@ -44,11 +44,13 @@ def test_sessions_of_others_are_at_work_while_they_run_or_wait(made: Migration) 
         waits = [pool.submit(sql, "SELECT count(*) FROM notes") for _ in range(2)]
         rests = pool.submit(sql, "SELECT pg_sleep(3)")
         running = pool.submit(runs.cursor().execute, "SELECT count(*) FROM generate_series(1, 1000000000000)")
-        wait_until("four sessions are active", lambda: sql(_ACTIVE)[0][0] == 4)
-        assert at_work(database) == 3
-        assert not rests.done()
-        runs.cancel()
-        locked.rollback()
+        try:
+            wait_until("four sessions are active", lambda: sql(_ACTIVE)[0][0] == 4)
+            assert at_work(database) == 3
+            assert not rests.done()
+        finally:
+            runs.cancel()
+            locked.rollback()
         for each in (*waits, rests):
             each.result()
         with pytest.raises(QueryCanceled):

@@ -356,7 +356,7 @@ def test_a_row_that_was_read_too_early_sets_no_cell_aside(moving: Migration, is_
     assert put.added_id is not None
     cells = moving.facade.store.get_cells_for_shard(put.shard, put.added_id - 1, 1).cells
     group = Mirror(moving.facade).reverse()
-    group._authority = lambda: rows.pop(0)
+    group._authority = group._rehearsal._authority = lambda: rows.pop(0)
 
     error = group.deliver({put.shard: cells})[put.shard].error
 

@@ -16,7 +16,7 @@ from backfill.chunks import ChunkSize
 from backfill.errors import CannotCopy, GaveUp, MustWait
 from backfill.runner import Ending, Runner, RunnerSettings
 from backfill.source import Copied, Spec
-from backfill.throttle import Pause, Throttle
+from backfill.throttle import Leave, Pause, Throttle
 from schemaless_core import ControlUnavailable
 from schemaless_core.canonical import Json
 from schemaless_core.config import TlsConfig
@@ -300,7 +300,7 @@ def test_who_was_away_for_longer_than_its_lease_leaves_the_part_to_whoever_has_i
 class Until:
     """Lets nothing begin for so many looks."""
 
-    share = 0.25
+    leave = Leave(0.25, "others are at work")
 
     def __init__(self, looks: int, hear: Callable[[], None] = lambda: None, seconds: float = 0.001) -> None:
         self.left = looks

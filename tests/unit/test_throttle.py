@@ -4,7 +4,16 @@ from __future__ import annotations
 
 import pytest
 
-from backfill.throttle import PAUSE_SECONDS_MAX, SHARE_MIN, LoadLimit, RateLimit, SignalLimit, Throttle, Throttles
+from backfill.throttle import (
+    PAUSE_SECONDS_MAX,
+    SHARE_MIN,
+    Leave,
+    LoadLimit,
+    RateLimit,
+    SignalLimit,
+    Throttle,
+    Throttles,
+)
 from tests.unit.clock import FakeClock
 
 
@@ -175,9 +184,23 @@ def test_the_source_is_to_rest_while_a_chunk_is_read_as_its_load_asks_for(load: 
     limit = LoadLimit(1.0, lambda: load, clock=clock)
     waited(limit, clock)
 
-    assert limit.share == pytest.approx(share)
-    assert Throttles([RateLimit(10, clock=clock), limit]).share == pytest.approx(share)
-    assert Throttles().share == 1.0
+    leave = limit.leave
+    assert leave.share == pytest.approx(share)
+    assert leave.reason == (None if share == 1 else f"{load:.1f} sessions of others are at work, the limit is 1")
+    assert Throttles([RateLimit(10, clock=clock), limit]).leave == leave
+    assert Throttles().leave == Leave(1.0, None)
+
+
+def test_one_look_after_a_long_chunk_is_not_the_load_either() -> None:
+    clock = FakeClock()
+    sessions = 0.4
+    limit = LoadLimit(1.0, lambda: sessions, clock=clock)
+    waited(limit, clock)
+    clock.advance(60)
+    sessions = 1.0
+    limit.pause()
+
+    assert limit.leave.share == pytest.approx(0.6, abs=0.1)
 
 
 def test_of_several_throttles_the_longest_pause_is_heard() -> None:

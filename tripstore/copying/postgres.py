@@ -107,6 +107,8 @@ class PostgresCopying:
             verified=verified.cells,
             read_seconds=read_seconds,
             source_seconds=past.source_seconds,
+            rested_seconds=past.rested_seconds,
+            is_sample=past.is_sample,
             write_seconds=write_seconds,
         )
 

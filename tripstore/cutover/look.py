@@ -46,7 +46,7 @@ from tripstore.errors import TripstoreError
 from tripstore.facade.flags import FlagBook, Flags
 from tripstore.handover.authority import Authority
 from tripstore.handover.ports import ControlPort
-from tripstore.mirror.rehearsal import rehearsal_counts
+from tripstore.mirror.rehearsal_ledger import rehearsal_counts
 from tripstore.phase import Phase
 from validation.ledger import OperationCounts, ShadowLedger
 

@@ -18,7 +18,7 @@ from tripstore.demo.workers import Workers
 from tripstore.errors import TripstoreError
 from tripstore.facade.facade import Facade
 from tripstore.mirror.mirror import Mirror
-from tripstore.mirror.rehearsal import rehearsal_counts
+from tripstore.mirror.rehearsal_ledger import rehearsal_counts
 from tripstore.mirror.status import MirrorStatus
 from tripstore.store import TripStore
 from tripstore.wiring import connect

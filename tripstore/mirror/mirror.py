@@ -18,7 +18,7 @@ from tripstore.mirror.carrier import Carrier, Refused
 from tripstore.mirror.draining import Drained, drain_forward, drain_reverse
 from tripstore.mirror.log_keeper import LogKeeper, days_keeper
 from tripstore.mirror.parked import ForwardParked, ParkedChanges, ReverseParked
-from tripstore.mirror.rehearsal import RehearsalLedger
+from tripstore.mirror.rehearsal_ledger import RehearsalLedger
 from tripstore.mirror.relays import Relay
 from tripstore.mirror.reverse import ReverseMirror, register_reverse
 from tripstore.mirror.row_ids import RowIds

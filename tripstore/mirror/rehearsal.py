@@ -1,103 +1,89 @@
-"""`RehearsalLedger`: what the reverse mirrors of all processes compared, added up in the control database.
+"""`Rehearsal`: while Postgres is the authority, cells of Schemaless are held against what stands there.
 
-Only what was really compared counts as equal, or as different; what nobody could say is counted apart (I12).
+As many as the budget allows; the others are passed. What does not fit is told with the authority that it is about.
 """
 
 from __future__ import annotations
 
-import logging
-import threading
+import random
+import time
 from collections import Counter
-from datetime import UTC, datetime
-from typing import NamedTuple
-from uuid import uuid4
+from collections.abc import Callable, Sequence
 
-from schemaless_core.control.ledgers import Batch, Ledgers
-from schemaless_core.errors import SchemalessError
-
-logger = logging.getLogger(__name__)
-
-LEDGER = "rehearsal"
-FLUSH_SECONDS = 2.0
-EQUAL, DIFFERENT, ABSENT, NOT_COMPARED = "equal", "different", "absent", "not_compared"
-
-
-class RehearsalCounts(NamedTuple):
-    """Since the datastore has a reverse mirror."""
-
-    equal: int
-    #: Or absent.
-    different: int
-    not_compared: int
+from schemaless_core.cell import Cell
+from schemaless_core.errors import Conflict
+from schemaless_core.triggers.group import Outcome
+from tripstore import metrics
+from tripstore.backends.postgres.errors import HistoryTruncated
+from tripstore.errors import TripstoreError
+from tripstore.handover.authority import Authority
+from tripstore.mirror.budget import RehearsalBudget
+from tripstore.mirror.look import Held, Look, LookFailed, Runs
+from tripstore.mirror.rehearsal_ledger import ABSENT, DIFFERENT, EQUAL, NOT_COMPARED, RehearsalLedger
 
 
-class _Pending(NamedTuple):
-    """A batch that may or may not have arrived: it is sent again unchanged."""
+class RehearsalFailed(Conflict, TripstoreError):
+    """A cell of Schemaless that Postgres, the authority, does not have like this."""
 
-    batch: Batch
-    counts: dict[str, int]
-    hour: datetime
-
-
-class RehearsalLedger:
-    """One process's part in it. Whoever counts does not wait: a thread writes soon after, and ends."""
-
-    def __init__(self, ledgers: Ledgers, flush_seconds: float = FLUSH_SECONDS) -> None:
-        self._ledgers = ledgers
-        self._flush_seconds = flush_seconds
-        self._lock = threading.Lock()  # of what is counted
-        self._sending = threading.Lock()  # of what is sent
-        self._counted: Counter[str] = Counter()
-        self._pending: _Pending | None = None
-        self._writer = uuid4().hex
-        self._number = 0
-        self._is_due = False
-
-    def count(self, outcomes: Counter[str]) -> None:
-        with self._lock:
-            self._counted += outcomes
-            if self._is_due or not self._counted:
-                return
-            self._is_due = True
-        timer = threading.Timer(self._flush_seconds, self._flush_or_keep)
-        timer.name, timer.daemon = "rehearsal-ledger", True
-        timer.start()
-
-    def flush(self) -> None:
-        """Write what was not written yet. What fails is kept for the next flush, and raised."""
-        with self._sending:
-            if self._pending is not None:
-                self._send(self._pending)
-            pending = self._next()
-            if pending is not None:
-                self._send(pending)
-
-    def _flush_or_keep(self) -> None:
-        """A control database that is down costs nobody anything (I10). Whoever counts next has it tried again."""
-        with self._lock:
-            self._is_due = False
-        try:
-            self.flush()
-        except SchemalessError as error:
-            extra = {"event": "rehearsal.not_written", "reason": error.message}
-            logger.warning("what the rehearsal counted could not be written; it is kept", extra=extra)
-
-    def _next(self) -> _Pending | None:
-        with self._lock:
-            counted, self._counted = self._counted, Counter()
-        if counted:
-            self._number += 1
-            self._pending = _Pending(Batch(self._writer, self._number), dict(counted), datetime.now(UTC))
-        return self._pending
-
-    def _send(self, pending: _Pending) -> None:
-        self._ledgers.add(LEDGER, pending.counts, pending.hour, batch=pending.batch)
-        self._pending = None
+    def __init__(self, cell: Cell, held: Held) -> None:
+        key = f"({cell.row_key}, {cell.column_name}, {cell.ref_key})"
+        if held.problem is not None:
+            self.outcome, what = NOT_COMPARED, f"cannot say what it has there: {held.problem}"
+        elif held.cell is None:
+            self.outcome, what = ABSENT, "does not have it"
+        else:
+            self.outcome, what = DIFFERENT, "has another body under this key"
+        super().__init__(f"Schemaless holds {key}, and Postgres, the authority, {what}.", hint="See `mirror show`.")
 
 
-def rehearsal_counts(ledgers: Ledgers) -> RehearsalCounts:
-    """What all processes wrote."""
-    found = ledgers.counts(LEDGER)
-    return RehearsalCounts(
-        found.get(EQUAL, 0), found.get(DIFFERENT, 0) + found.get(ABSENT, 0), found.get(NOT_COMPARED, 0)
-    )
+class Rehearsal:
+    """Of one reverse mirror."""
+
+    def __init__(self, authority: Callable[[], Authority], look: Look, ledger: RehearsalLedger) -> None:
+        self._authority = authority
+        self._look = look
+        self._ledger = ledger
+        self._budget = RehearsalBudget(time.monotonic)
+        #: Shards where something did not fit.
+        self._suspects: set[int] = set()
+
+    def chosen(self, runs: Runs) -> Runs:
+        """Those that are compared: what the budget allows, and the shards where something did not fit."""
+        chosen = {shard: cells for shard, cells in runs.items() if shard in self._suspects}
+        for shard in random.sample(list(runs), len(runs)):
+            if shard not in chosen and self._budget.has_some:
+                chosen[shard] = runs[shard]
+                self._budget.charge(len(runs[shard]))
+        return chosen
+
+    def compare(self, runs: Runs, row: Authority) -> dict[int, Outcome]:
+        """Compare. What does not fit is told only if it is still the same authority that it does not fit."""
+        if not runs:
+            return {}
+        held = self._look.of(runs, is_past_told=True)
+        outcomes = {shard: _compared(cells, held[shard]) for shard, cells in runs.items()}
+        self._suspects -= outcomes.keys()
+        self._suspects |= {shard for shard, outcome in outcomes.items() if outcome.error}
+        if any(outcome.error for outcome in outcomes.values()) and self._authority() != row:
+            return dict.fromkeys(runs, Outcome(0, LookFailed("The authority moved meanwhile.")))
+        counted = sum((_counted(held[shard], outcome) for shard, outcome in outcomes.items()), Counter[str]())
+        for name, count in counted.items():
+            metrics.cells_reversed("rehearsal", name, count)
+        self._ledger.count(counted)
+        return outcomes
+
+
+def _compared(cells: Sequence[Cell], held: Sequence[Held]) -> Outcome:
+    """Compare up to the first that differs. What nobody can know any more is passed, and not counted as equal."""
+    for done, (cell, there) in enumerate(zip(cells, held, strict=True)):
+        if there.cell != cell and not isinstance(there.problem, HistoryTruncated):
+            return Outcome(done, RehearsalFailed(cell, there))
+    return Outcome(len(cells), None)
+
+
+def _counted(held: Sequence[Held], outcome: Outcome) -> Counter[str]:
+    """What came of each comparison."""
+    counted = Counter(EQUAL if there.problem is None else NOT_COMPARED for there in held[: outcome.done])
+    if isinstance(outcome.error, RehearsalFailed):
+        counted[outcome.error.outcome] += 1
+    return counted

@@ -24,8 +24,8 @@ from tripstore.backends.postgres.backend import PostgresBackend
 from tripstore.backends.schemaless.shards import REVERSE_GROUP
 from tripstore.handover.authority import Authority, Backend
 from tripstore.mirror.look import Look, LookFailed, Runs
-from tripstore.mirror.rehearsal import RehearsalLedger
-from tripstore.mirror.rehearsing import Rehearsing
+from tripstore.mirror.rehearsal import Rehearsal
+from tripstore.mirror.rehearsal_ledger import RehearsalLedger
 from tripstore.mirror.reverse_puts import ReversePuts
 from tripstore.mirror.row_ids import RowIds
 
@@ -77,7 +77,7 @@ class ReverseMirror:
         look = Look(legacy)
         self._authority = authority
         self._is_rehearsing = is_rehearsing
-        self._rehearsing = Rehearsing(authority, look, rehearsal)
+        self._rehearsal = Rehearsal(authority, look, rehearsal)
         self._puts = ReversePuts(legacy, look, parent_column, row_ids)
         self.rehearsal = rehearsal
         self._late = late
@@ -112,10 +112,10 @@ class ReverseMirror:
             return self._puts.put(runs)
         passed = {shard: Outcome(len(cells), None) for shard, cells in runs.items()}
         if is_retry:
-            return self._rehearsing.compare(runs, row)
+            return self._rehearsal.compare(runs, row)
         if not self._is_rehearsing():
             return passed
-        return passed | self._rehearsing.compare(self._rehearsing.chosen(runs), row)
+        return passed | self._rehearsal.compare(self._rehearsal.chosen(runs), row)
 
 
 def _age_seconds(runs: Runs) -> float:

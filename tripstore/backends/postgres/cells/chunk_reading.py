@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Collection, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Collection, Iterable, Sequence
 from itertools import repeat
 from operator import itemgetter
 from typing import Any
@@ -41,8 +40,8 @@ class ChunkReading:
         self._bytes_max = bytes_max
         #: A condition that holds for every row, and takes its time.
         self._rest = rest
-        #: Came, within so many seconds of waiting for Postgres.
-        self.lines, self.seconds = 0, 0.0
+        #: Came by COPY, within so many seconds; and so long it took Postgres to answer everything else.
+        self.lines, self.copy_seconds, self.other_seconds = 0, 0.0, 0.0
         self._rows: set[bytes] = set()
         self._ids: list[tuple[bytes, bytes]] = []
         self._own_ids: set[bytes] = set()
@@ -50,9 +49,11 @@ class ChunkReading:
         self._unreadable: list[Unreadable] = []
 
     def rows_of(self, statement: str, values: Sequence[Any]) -> list[tuple[Any, ...]]:
-        with self._timed():
-            self._cursor.execute(statement, values)
-            return self._cursor.fetchall()
+        begun = time.perf_counter()
+        self._cursor.execute(statement, values)
+        found = self._cursor.fetchall()
+        self.other_seconds += time.perf_counter() - begun
+        return found
 
     def table(self, table: TableSource, rows: Rows, codec: ColumnarCodec, columns: Collection[str] | None) -> None:
         """The rows of a mapped table."""
@@ -109,31 +110,26 @@ class ChunkReading:
                     reason = f"it is NULL in {more:,} more rows"
                     self._unreadable.append(Unreadable(None, column.name, None, column.uuid, reason, more))
 
-    def past(self, epoch: int, after: UUID | None, source_seconds: float) -> Past:
+    @property
+    def rows(self) -> int:
+        return len(self._rows)
+
+    def past(self, epoch: int, after: UUID | None) -> Past:
         """All that was read."""
         own = self._own_ids
         ids = [EncodedCell(key, _LEGACY_ID, LEGACY_ID_REF_KEY, body) for key, body in self._ids if key not in own]
         # The order of the tables stays within a row.
         cells = sorted(ids + self._cells, key=_ROW_KEY)
-        return Past(tuple(cells), epoch, len(self._rows), tuple(self._unreadable), after, source_seconds)
+        return Past(tuple(cells), epoch, len(self._rows), tuple(self._unreadable), after)
 
     def _copied(self, source: Source, rows: Rows) -> list[list[str]]:
         lines = CopiedLines(self._bytes_max)
         where = f"{source.where} AND {rows.within(source.key)}{self._rest}"
-        with self._timed():
-            self._cursor.copy_expert(
-                f"COPY (SELECT {source.select} FROM {source.table} WHERE {where}) TO STDOUT", lines
-            )
+        begun = time.perf_counter()
+        self._cursor.copy_expert(f"COPY (SELECT {source.select} FROM {source.table} WHERE {where}) TO STDOUT", lines)
+        self.copy_seconds += time.perf_counter() - begun
         self.lines += lines.count
         return lines.columns()
-
-    @contextmanager
-    def _timed(self) -> Iterator[None]:
-        begun = time.perf_counter()
-        try:
-            yield
-        finally:
-            self.seconds += time.perf_counter() - begun
 
     def _add(
         self, keys: Iterable[bytes], names: Iterable[bytes], numbers: Iterable[str], bodies: Iterable[Any]

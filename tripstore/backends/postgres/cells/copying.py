@@ -6,6 +6,7 @@ too: what is read while Postgres is not the authority is no past. What was read 
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
@@ -59,14 +60,19 @@ class PastReader:
 
         `StaleEpoch`: Postgres is not the authority, or is being handed over.
         """
-        rows = chunk.rows
+        chunk = self._rests.plan(chunk)
+        cut_seconds = 0.0
         while True:
+            begun = time.perf_counter()
             try:
                 with uncollected():
-                    return self._run(partial(self._read, chunk=chunk._replace(rows=rows)))
+                    past = self._run(partial(self._read, chunk=chunk))
+                return past._replace(source_seconds=past.source_seconds + cut_seconds)
             except TooMuch as cut:
                 self.close()  # half of a COPY is unread
-                rows = max(min(rows // 2, rows * BYTES_PER_CHUNK // (2 * cut.bytes)), 1)
+                rows = max(min(chunk.rows // 2, chunk.rows * BYTES_PER_CHUNK // (2 * cut.bytes)), 1)
+                chunk = chunk._replace(rows=rows)
+                cut_seconds += time.perf_counter() - begun
 
     def close(self) -> None:
         """Close the connection; the next chunk makes another."""
@@ -92,7 +98,6 @@ class PastReader:
                 raise ours from error
 
     def _read(self, connection: PastConnection, chunk: Chunk) -> Past:
-        chunk = self._rests.plan(chunk)
         sources = self._sources_of(chunk.selection)
         with connection.driver.cursor() as cursor:
             cursor.execute(_BEGIN)
@@ -111,7 +116,12 @@ class PastReader:
             if chunk.after is None and chunk.selection.where is None and chunk.keys is None:
                 reading.without_uuid(self._layout, sources.tables)
             cursor.execute("ROLLBACK")  # a predicate may have set something of the session
-            past = reading.past(epoch, after, self._rests.learn(chunk, reading.lines, reading.seconds))
+            work_seconds = self._rests.learn(chunk, reading.rows, reading.lines, reading.copy_seconds)
+            past = reading.past(epoch, after)._replace(
+                source_seconds=work_seconds + reading.other_seconds,
+                rested_seconds=reading.copy_seconds - work_seconds,
+                is_sample=chunk.is_sample,
+            )
             # On this connection: after a crash of the server it is broken, and the chunk is read again. One without
             # cells, too: what is gone from it may come back with a crash.
             flush(cursor)
