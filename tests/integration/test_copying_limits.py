@@ -125,7 +125,8 @@ def test_workers_of_a_detached_job_share_its_rate(made: Migration) -> None:
 
 def test_a_replicas_lag_is_the_cells_that_it_lacks(server_engine: ServerEngine, stores: Stores) -> None:
     datastore = stores.fresh(server_engine)
-    wait_until("the replicas have the schema", lambda: replica_lag(datastore) == 0, 60)
+    for cluster in stores.clusters(server_engine):
+        cluster.wait_for_replicas()  # with the schema
 
     with not_applying(stores, server_engine):
         put(datastore, 5)

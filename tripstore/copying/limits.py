@@ -70,5 +70,5 @@ def _behind(cluster: Cluster) -> int:
             known = replica.node.heads(None, Deadline(LOOK_SECONDS))
         except Unavailable:
             continue
-        lags.append(sum(max(0, head.head - known[n].head) for n, head in heads.items() if n in known))
+        lags.append(sum(max(0, head.head - (known[n].head if n in known else 0)) for n, head in heads.items()))
     return max(lags)
