@@ -48,7 +48,7 @@ ROUNDS = 5
 #: Of a window; what is copied without a limit is soon all there is.
 FREE_SHARE = 0.3
 #: Of a session, beside what services need.
-SHARE = 0.15
+SHARE = 0.2
 
 _READ = """\
 SELECT t.*, (SELECT count(*) FROM public.trip_notes AS n WHERE n.trip_id = t.id) FROM public.trips AS t
