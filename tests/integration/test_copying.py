@@ -485,7 +485,8 @@ def test_a_chunk_that_is_read_with_rests_has_the_same_cells_and_takes_its_time(
     whole = Chunk(rows=ALL_ROWS)
     resting = whole._replace(source_share=0.1)
     sample = reader.read(resting)
-    assert 0 < sample.rows <= rests.SAMPLE_ROWS, "the first one tells how quick Postgres is"
+    # Rows that were deleted are read beside those that were asked for.
+    assert 0 < sample.rows < 2 * rests.SAMPLE_ROWS, "the first one tells how quick Postgres is"
 
     begun = time.monotonic()
     found = reader.read(resting)
