@@ -68,6 +68,14 @@ def test_a_few_lines_tell_nothing_and_the_next_chunk_is_asked(lines: int) -> Non
     assert rests.plan(QUARTER) == SAMPLE
 
 
+@pytest.mark.parametrize("rows", [20, SAMPLE_ROWS])
+def test_a_chunk_that_was_to_be_short_anyway_tells_of_chunks_as_well(rows: int) -> None:
+    """After failures chunks have few rows: they grow again."""
+    planned = Rests().plan(QUARTER._replace(rows=rows))
+
+    assert (planned.rows, planned.source_share, planned.is_sample) == (rows, 1.0, False)
+
+
 def test_it_is_asked_again_now_and_then() -> None:
     rests = told()
 

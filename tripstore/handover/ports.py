@@ -65,7 +65,7 @@ class Chunk(NamedTuple):
     keys: tuple[UUID, ...] | None = None
     #: Of the time in which it is read Postgres is at work for no more.
     source_share: float = 1.0
-    #: It is short and has the whole of Postgres' time, whatever the share: it tells how quick Postgres is.
+    #: It was cut short and has the whole of Postgres' time, whatever the share: it tells how quick Postgres is.
     is_sample: bool = False
 
 

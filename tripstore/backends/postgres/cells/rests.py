@@ -49,7 +49,9 @@ class Rests:
         if chunk.source_share >= 1:
             return chunk
         if not self._samples or not self._chunks_left:
-            return chunk._replace(rows=min(chunk.rows, SAMPLE_ROWS), source_share=1.0, is_sample=True)
+            # One that was to be so short anyway says how long chunks take: else they would stay as short for ever.
+            is_cut = chunk.rows > SAMPLE_ROWS
+            return chunk._replace(rows=min(chunk.rows, SAMPLE_ROWS), source_share=1.0, is_sample=is_cut)
         self._chunks_left -= 1
         row_seconds = self._line_seconds * statistics.median(each.lines_per_row for each in self._samples)
         rows_max = max(int(CHUNK_SECONDS_MAX * chunk.source_share / row_seconds), 1)
