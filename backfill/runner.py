@@ -171,8 +171,7 @@ class Runner:
 
     def _note(self, copied: Copied, seconds: float) -> None:
         """What this chunk says of the next ones."""
-        if not copied.is_sample:
-            self._chunks.copied(copied.rows, seconds)
+        self._chunks.copied(copied.rows, seconds)
         self._throttle.copied(copied.rows, copied.source_seconds)
         self._speed.copied(copied.rows)
         if self._failures:

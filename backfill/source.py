@@ -40,8 +40,6 @@ class Copied(msgspec.Struct, frozen=True):
     #: Of reading: for so long the source was at work, and for so long it rested in between.
     source_seconds: float = 0.0
     rested_seconds: float = 0.0
-    #: It was short, and read without regard to the source's share, to learn how quick the source is.
-    is_sample: bool = False
     write_seconds: float = 0.0
 
     @property

@@ -23,7 +23,7 @@ from benchmarks.bulk import plant
 from benchmarks.cells import PATIENT, SPAWN, Config
 from benchmarks.copy_script import CopyScript
 from benchmarks.loader import load_with_dlt
-from benchmarks.timing import Comparison
+from benchmarks.timing import Comparison, paired
 from schemaless_core import Datastore, ShardStatus
 from tripstore.backends.postgres.cells.past_plan import cuts
 from tripstore.backends.postgres.ddl.steps import apply_all
@@ -102,9 +102,8 @@ def _with_dlt(config: Config, mirror: BinlogServer, trips: int, ours: float) -> 
 
 
 def _speed(name: str, speeds: Sequence[tuple[float, float]], bound: tuple[str, float] | None) -> Comparison:
-    ratios = [ours / theirs for ours, theirs in speeds]
-    ours, theirs = (statistics.median(each[who] for each in speeds) for who in (0, 1))
-    return Comparison(name, ours, theirs, statistics.median(ratios), (min(ratios), max(ratios)), "/s", bound)
+    ours, theirs = zip(*speeds, strict=True)
+    return paired(name, ours, theirs, unit="/s", bound=bound)
 
 
 def _memory(name: str, megabytes: float, limit: float, bound: float | None) -> Comparison:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import multiprocessing
-import statistics
 import time
 from collections.abc import Callable, Iterator
 from multiprocessing.synchronize import Barrier
@@ -11,7 +10,7 @@ from typing import Any
 from uuid import UUID, uuid4
 
 from benchmarks.rawstore import RawLoop, SQLAlchemyPeers
-from benchmarks.timing import Comparison, compare
+from benchmarks.timing import Comparison, compare, paired
 from schemaless_core import Cell, ColumnKey, Datastore, Json, canonical_bytes
 from schemaless_core.sharding import shard_of
 from tripstore.local.binlog import BinlogServer
@@ -145,16 +144,7 @@ def many_processes(config: Config, server: BinlogServer, seconds: float, rounds:
         order = [(_write_ours, ours), (_write_raw, theirs)]
         for work, figures in order if number % 2 else order[::-1]:
             figures.append(_throughput(work, config, (server.port, server.password), seconds))
-    ratios = [a / b for a, b in zip(ours, theirs, strict=True)]
-    return Comparison(
-        f"put_cell from {PROCESSES} processes (speed)",
-        statistics.median(ours),
-        statistics.median(theirs),
-        statistics.median(ratios),
-        (min(ratios), max(ratios)),
-        unit="/s",
-        bound=(">=", 0.85),
-    )
+    return paired(f"put_cell from {PROCESSES} processes (speed)", ours, theirs, unit="/s", bound=(">=", 0.85))
 
 
 def many_shards(few: Datastore, many: Datastore, calls: int, pairs: int) -> Iterator[Comparison]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import statistics
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import nullcontext
@@ -14,7 +13,7 @@ from typing import NamedTuple
 from benchmarks.cells import config_of
 from benchmarks.load import Clients, Reader, Work, clients
 from benchmarks.migration import SHARDS, Migration, migrated
-from benchmarks.timing import Comparison, compare
+from benchmarks.timing import Comparison, compare, paired
 from benchmarks.triggers import PUTS_PER_SECOND
 from schemaless_core import Cell, CellStore, Datastore
 from tripstore.handover.relay import drain
@@ -117,7 +116,7 @@ def under_load(migration: Migration, all_clients: Clients, seconds: float, round
     for name, arm, operation, bounds in _LINES:
         for percent, limit in zip((50, 99), bounds or (None, None), strict=True):
             ours, theirs = ([figures[operation, percent] for figures in blocks[each]] for each in (arm, OFF))
-            yield _against(f"{name}, p{percent}", ours, theirs, None if limit is None else ("<=", limit))
+            yield paired(f"{name}, p{percent}", ours, theirs, bound=None if limit is None else ("<=", limit))
 
 
 def single_calls(migration: Migration, plain: Datastore, calls: int, pairs: int) -> Iterator[Comparison]:
@@ -202,14 +201,6 @@ def _block(migration: Migration, all_clients: Clients, arm: Arm, seconds: float,
         for operation, durations in (("put", done.puts), ("read", done.reads))
         for percent in (50, 99)
     }
-
-
-def _against(name: str, ours: Sequence[float], theirs: Sequence[float], bound: tuple[str, float] | None) -> Comparison:
-    """Medians over blocks, and of their ratios round by round."""
-    ratios = [a / b for a, b in zip(ours, theirs, strict=True)]
-    middle = statistics.median
-    spread = min(ratios), max(ratios)
-    return Comparison(name, middle(ours), middle(theirs), middle(ratios), spread, bound=bound)
 
 
 def _percentile(ordered: Sequence[float], percent: int) -> float:

@@ -18,7 +18,7 @@ import psycopg2
 import sqlalchemy as sa
 from sqlalchemy.orm import Session
 
-from benchmarks.timing import Comparison, compare
+from benchmarks.timing import Comparison, compare, paired
 from schemaless_core import Json
 from tripstore.backends.postgres.backend import PostgresBackend
 from tripstore.backends.postgres.ddl.steps import apply_all
@@ -164,14 +164,8 @@ def _with_pgbench(program: Path, name: str, script: str, plain: str, captured: s
         return statistics.median(int(line.split()[2]) for line in lines)
 
     figures = [(p50(captured), p50(plain)) for _ in range(pairs)]
-    ratios = [ours / theirs for ours, theirs in figures]
-    return Comparison(
-        f"  pgbench {name} with capture, {PGBENCH_CLIENTS} clients",
-        statistics.median(ours for ours, _ in figures),
-        statistics.median(theirs for _, theirs in figures),
-        statistics.median(ratios),
-        (min(ratios), max(ratios)),
-    )
+    ours, theirs = zip(*figures, strict=True)
+    return paired(f"  pgbench {name} with capture, {PGBENCH_CLIENTS} clients", ours, theirs)
 
 
 # ------------------------------------------------------------------------------------------------------- our calls

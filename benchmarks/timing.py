@@ -5,7 +5,7 @@ from __future__ import annotations
 import gc
 import statistics
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 
@@ -44,6 +44,21 @@ def block_p50(call: Callable[[], object], calls: int) -> float:
     return statistics.median(durations) * 1e6
 
 
+def paired(
+    name: str,
+    ours: Sequence[float],
+    theirs: Sequence[float],
+    *,
+    unit: str = "µs",
+    bound: tuple[str, float] | None = None,
+    invert: bool = False,
+) -> Comparison:
+    """Medians over blocks, and of their ratios pair by pair; `invert` turns times into speeds."""
+    ratios = [b / a if invert else a / b for a, b in zip(ours, theirs, strict=True)]
+    middle = statistics.median
+    return Comparison(name, middle(ours), middle(theirs), middle(ratios), (min(ratios), max(ratios)), unit, bound)
+
+
 def compare(
     name: str,
     ours: Callable[[], object],
@@ -54,7 +69,7 @@ def compare(
     bound: tuple[str, float] | None = None,
     invert: bool = False,
 ) -> Comparison:
-    """Alternate blocks of both and compare pair by pair; `invert` turns times into speeds."""
+    """Alternate blocks of both and compare pair by pair."""
     for call in (ours, theirs):
         block_p50(call, max(3, calls // 5))  # warm
     a: list[float] = []
@@ -64,15 +79,7 @@ def compare(
         first, second = ((ours, a), (theirs, b)) if pair % 2 else ((theirs, b), (ours, a))
         for call, figures in (first, second):
             figures.append(block_p50(call, calls))
-    ratios = [y / x if invert else x / y for x, y in zip(a, b, strict=True)]
-    return Comparison(
-        name,
-        statistics.median(a),
-        statistics.median(b),
-        statistics.median(ratios),
-        (min(ratios), max(ratios)),
-        bound=bound,
-    )
+    return paired(name, a, b, bound=bound, invert=invert)
 
 
 def middle_of(measure: Callable[[], Comparison], runs: int = 3) -> Comparison:

@@ -474,29 +474,49 @@ def test_the_connection_may_break_between_two_chunks(copy: Copy, trips: Company)
     assert second.rows == scaled(40, least=4) - 2
 
 
-def test_a_chunk_that_is_read_with_rests_has_the_same_cells_and_takes_its_time(
-    trips: Company, reader: PastReader, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(rests, "CHUNK_SECONDS_MAX", 60.0)  # on however slow a machine it is one chunk
+@pytest.fixture
+def many_trips(trips: Company) -> Company:
+    """So many that Postgres is at work for a while."""
     lived_in(trips)
     trips.legacy.sql(
         "INSERT INTO trips (trip_uuid, status) SELECT gen_random_uuid(), 'old' FROM generate_series(1, 2000)"
     )
-    whole = Chunk(rows=ALL_ROWS)
-    resting = whole._replace(source_share=0.1)
-    sample = reader.read(resting)
-    # Rows that were deleted are read beside those that were asked for.
-    assert 0 < sample.rows < 2 * rests.SAMPLE_ROWS, "the first one tells how quick Postgres is"
+    return trips
 
+
+@pytest.mark.parametrize("where", [None, "t.status <> 'new'"])
+def test_a_chunk_that_is_read_with_rests_has_the_same_cells_and_takes_its_time(
+    many_trips: Company, reader: PastReader, monkeypatch: pytest.MonkeyPatch, where: str | None
+) -> None:
+    monkeypatch.setattr(rests, "CHUNK_SECONDS_MAX", 60.0)  # on however slow a machine all of it has rests
+    whole = Chunk(rows=ALL_ROWS, selection=Selection(where=where))
     begun = time.monotonic()
-    found = reader.read(resting)
+    found = reader.read(whole._replace(source_share=0.1))
     seconds = time.monotonic() - begun
-
+    hardly = reader.read(whole._replace(source_share=0.9))
     unrested = reader.read(whole)
-    assert found[:5] == unrested[:5]
-    assert found.rested_seconds > 5 * rests.REST_SECONDS, "by lot there are dozens"
+
+    assert found[:5] == hardly[:5] == unrested[:5]
+    assert found.rows >= 2_000
+    assert unrested.rested_seconds == 0
+    assert found.rested_seconds > 10 * rests.REST_SECONDS, "there are hundreds"
+    assert found.rested_seconds > 3 * hardly.rested_seconds
     assert 0 < found.source_seconds <= seconds - found.rested_seconds
-    assert (unrested.rested_seconds, sample.is_sample, found.is_sample) == (0.0, True, False)
+
+
+def test_a_chunk_that_takes_long_is_read_to_its_end_without_rests(
+    many_trips: Company, reader: PastReader, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One snapshot is held meanwhile. Control: with more time it rests for almost every row."""
+    resting = Chunk(rows=ALL_ROWS, source_share=0.001)
+    monkeypatch.setattr(rests, "CHUNK_SECONDS_MAX", 60.0)
+    control = reader.read(resting)
+    monkeypatch.setattr(rests, "CHUNK_SECONDS_MAX", 0.05)
+    found = reader.read(resting)
+
+    assert found[:5] == control[:5]
+    assert control.rested_seconds > 2_000 * rests.REST_SECONDS
+    assert 0 < found.rested_seconds < control.rested_seconds / 2
 
 
 def test_a_server_that_says_nothing_any_more_ends_the_reading(trips: Company, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -108,7 +108,6 @@ class PostgresCopying:
             read_seconds=read_seconds,
             source_seconds=past.source_seconds,
             rested_seconds=past.rested_seconds,
-            is_sample=past.is_sample,
             write_seconds=write_seconds,
         )
 

@@ -65,8 +65,6 @@ class Chunk(NamedTuple):
     keys: tuple[UUID, ...] | None = None
     #: Of the time in which it is read Postgres is at work for no more.
     source_share: float = 1.0
-    #: It was cut short and has the whole of Postgres' time, whatever the share: it tells how quick Postgres is.
-    is_sample: bool = False
 
 
 class Unreadable(NamedTuple):
@@ -98,8 +96,6 @@ class Past(NamedTuple):
     #: For how long Postgres was at work, and for how long it rested in between.
     source_seconds: float = 0.0
     rested_seconds: float = 0.0
-    #: Read like that: it says nothing of how long chunks take.
-    is_sample: bool = False
 
 
 class Page(NamedTuple):

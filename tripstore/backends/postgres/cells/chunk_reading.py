@@ -40,8 +40,8 @@ class ChunkReading:
         self._bytes_max = bytes_max
         #: A condition that holds for every row, and takes its time.
         self._rest = rest
-        #: Came by COPY, within so many seconds; and so long it took Postgres to answer everything else.
-        self.lines, self.copy_seconds, self.other_seconds = 0, 0.0, 0.0
+        #: That Postgres took to answer, rests included.
+        self.seconds = 0.0
         self._rows: set[bytes] = set()
         self._ids: list[tuple[bytes, bytes]] = []
         self._own_ids: set[bytes] = set()
@@ -52,7 +52,7 @@ class ChunkReading:
         begun = time.perf_counter()
         self._cursor.execute(statement, values)
         found = self._cursor.fetchall()
-        self.other_seconds += time.perf_counter() - begun
+        self.seconds += time.perf_counter() - begun
         return found
 
     def table(self, table: TableSource, rows: Rows, codec: ColumnarCodec, columns: Collection[str] | None) -> None:
@@ -110,10 +110,6 @@ class ChunkReading:
                     reason = f"it is NULL in {more:,} more rows"
                     self._unreadable.append(Unreadable(None, column.name, None, column.uuid, reason, more))
 
-    @property
-    def rows(self) -> int:
-        return len(self._rows)
-
     def past(self, epoch: int, after: UUID | None) -> Past:
         """All that was read."""
         own = self._own_ids
@@ -127,8 +123,7 @@ class ChunkReading:
         where = f"{source.where} AND {rows.within(source.key)}{self._rest}"
         begun = time.perf_counter()
         self._cursor.copy_expert(f"COPY (SELECT {source.select} FROM {source.table} WHERE {where}) TO STDOUT", lines)
-        self.copy_seconds += time.perf_counter() - begun
-        self.lines += lines.count
+        self.seconds += time.perf_counter() - begun
         return lines.columns()
 
     def _add(

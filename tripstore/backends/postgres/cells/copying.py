@@ -18,7 +18,7 @@ from schemaless_core.collecting import uncollected
 from tripstore.backends.postgres.cells.chunk_reading import ChunkReading
 from tripstore.backends.postgres.cells.copied_lines import TooMuch
 from tripstore.backends.postgres.cells.past_sources import PastSources, past_sources
-from tripstore.backends.postgres.cells.reach import reach
+from tripstore.backends.postgres.cells.reach import Asking, reach
 from tripstore.backends.postgres.cells.rests import Rests
 from tripstore.backends.postgres.codec.codec import ColumnCodec
 from tripstore.backends.postgres.codec.columnar import ColumnarCodec
@@ -52,7 +52,6 @@ class PastReader:
             name: ColumnarCodec(column, ColumnCodec(column, self._lookups), self._lookups)
             for name, column in layout.columns.items()
         }
-        self._rests = Rests()
         self._sources: tuple[tuple[str, ...] | None, PastSources] = (None, past_sources(layout, None))
 
     def read(self, chunk: Chunk) -> Past:
@@ -60,7 +59,6 @@ class PastReader:
 
         `StaleEpoch`: Postgres is not the authority, or is being handed over.
         """
-        chunk = self._rests.plan(chunk)
         cut_seconds = 0.0
         while True:
             begun = time.perf_counter()
@@ -106,8 +104,10 @@ class PastReader:
                 cursor.execute("ROLLBACK")
                 raise not_the_authority(f"at epoch {epoch} Postgres is not the authority, or is being handed over")
             bytes_max = None if chunk.rows == 1 else BYTES_PER_CHUNK
-            reading = ChunkReading(cursor, self._lookups, bytes_max, self._rests.condition(chunk))
-            rows, after = reach(reading.rows_of, sources, chunk, connection.search_path)
+            rests = Rests(cursor, chunk.source_share)
+            reading = ChunkReading(cursor, self._lookups, bytes_max, rests.condition)
+            asking = Asking(reading.rows_of, sources, rests.condition, connection.search_path)
+            rows, after = reach(asking, chunk)
             if rows is not None:
                 for table in sources.tables:
                     reading.table(table, rows, self._codecs[table.column.name], chunk.selection.columns)
@@ -115,12 +115,10 @@ class PastReader:
                 reading.own_cells(sources.cells, rows)
             if chunk.after is None and chunk.selection.where is None and chunk.keys is None:
                 reading.without_uuid(self._layout, sources.tables)
+            rested = rests.seconds()
             cursor.execute("ROLLBACK")  # a predicate may have set something of the session
-            work_seconds = self._rests.learn(chunk, reading.rows, reading.lines, reading.copy_seconds)
             past = reading.past(epoch, after)._replace(
-                source_seconds=work_seconds + reading.other_seconds,
-                rested_seconds=reading.copy_seconds - work_seconds,
-                is_sample=chunk.is_sample,
+                source_seconds=max(reading.seconds - rested, 0.0), rested_seconds=rested
             )
             # On this connection: after a crash of the server it is broken, and the chunk is read again. One without
             # cells, too: what is gone from it may come back with a crash.

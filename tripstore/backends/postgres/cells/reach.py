@@ -26,11 +26,13 @@ _LAST = UUID(int=2**128 - 1)
 _IN_ORDER = "SELECT pg_catalog.set_config('enable_sort', 'off', true); "
 _END = """\
 WITH reached AS MATERIALIZED (SELECT COALESCE(
-    (SELECT {key} FROM {table} WHERE {within} ORDER BY {key} OFFSET {skipped} LIMIT 1), {upto}) AS key)
+    (SELECT {key} FROM {table} WHERE {within}{rest} ORDER BY {key} OFFSET {skipped} LIMIT 1), {upto}) AS key)
 SELECT {ends}::pg_catalog.text FROM reached"""
-_OTHER_END = "(SELECT {key} FROM {table} WHERE {where} AND {within} AND {key} <= reached.key ORDER BY {key} {offset})"
+_OTHER_END = """\
+(SELECT {key} FROM {table} WHERE {where} AND {within} AND {key} <= reached.key{rest}
+    ORDER BY {key} OFFSET {others} LIMIT 1)"""
 _CHOSEN = """\
-SELECT {key}::pg_catalog.text FROM {table} WHERE {within} AND (
+SELECT {key}::pg_catalog.text FROM {table} WHERE {within}{rest} AND (
 {where}
 ) ORDER BY {key} LIMIT {rows}"""
 
@@ -50,20 +52,28 @@ class Rows(NamedTuple):
         return f"{above}{key} <= {quoted_uuid(self.upto)}"
 
 
-def reach(rows_of: RowsOf, sources: PastSources, chunk: Chunk, search_path: str) -> tuple[Rows | None, UUID | None]:
-    """The rows of a chunk, None: there are none; and where the next one begins, None: it was the last.
+class Asking(NamedTuple):
+    """How rows are asked for."""
 
-    A predicate is read under this search path.
-    """
+    rows_of: RowsOf
+    sources: PastSources
+    #: A condition that holds for every row, and takes its time.
+    rest: str
+    #: A predicate is read under it.
+    search_path: str
+
+
+def reach(asking: Asking, chunk: Chunk) -> tuple[Rows | None, UUID | None]:
+    """The rows of a chunk, None: there are none; and where the next one begins, None: it was the last."""
     upto = chunk.upto or _LAST
     if chunk.keys is not None:
         rows, after = _listed(sorted(key for key in chunk.keys if chunk.after is None or key > chunk.after), chunk.rows)
         if rows is not None and chunk.selection.where is not None:
-            rows = _kept(rows_of, sources, rows, chunk, search_path)
+            rows = _kept(asking, rows, chunk)
         return rows, after
     if chunk.selection.where is not None:
-        return _chosen(rows_of, sources, chunk, upto, search_path)
-    end = _end(rows_of, sources, Rows(chunk.after, upto), chunk.rows, ROWS_PER_KEY * chunk.rows)
+        return _chosen(asking, chunk, upto)
+    end = _end(asking, Rows(chunk.after, upto), chunk.rows, ROWS_PER_KEY * chunk.rows)
     return Rows(chunk.after, end), end if end < upto else None
 
 
@@ -74,56 +84,61 @@ def _listed(keys: list[UUID], limit: int) -> tuple[Rows | None, UUID | None]:
     return Rows(None, taken[-1], taken), taken[-1] if len(keys) > limit else None
 
 
-def _kept(rows_of: RowsOf, sources: PastSources, listed: Rows, chunk: Chunk, search_path: str) -> Rows | None:
+def _kept(asking: Asking, listed: Rows, chunk: Chunk) -> Rows | None:
     """Of the listed rows those that the predicate chooses, too; one that is gone is chosen by none."""
-    keys = _meeting(rows_of, sources, listed, chunk, search_path)
+    keys = _meeting(asking, listed, chunk)
     return listed._replace(keys=keys) if keys else None
 
 
-def _chosen(
-    rows_of: RowsOf, sources: PastSources, chunk: Chunk, upto: UUID, search_path: str
-) -> tuple[Rows | None, UUID | None]:
+def _chosen(asking: Asking, chunk: Chunk, upto: UUID) -> tuple[Rows | None, UUID | None]:
     """A predicate that few rows meet must not read the whole table for one chunk."""
     window = Rows(chunk.after, upto)
-    end = _end(rows_of, sources, window, LOOKED_AT_PER_ROW * chunk.rows, None)
-    keys = _meeting(rows_of, sources, Rows(chunk.after, end), chunk, search_path)
+    end = _end(asking, window, LOOKED_AT_PER_ROW * chunk.rows, None)
+    keys = _meeting(asking, Rows(chunk.after, end), chunk)
     if len(keys) == chunk.rows:
         end = keys[-1]
     return Rows(chunk.after, end, keys) if keys else None, end if end < upto else None
 
 
-def _meeting(rows_of: RowsOf, sources: PastSources, rows: Rows, chunk: Chunk, search_path: str) -> tuple[UUID, ...]:
+def _meeting(asking: Asking, rows: Rows, chunk: Chunk) -> tuple[UUID, ...]:
     """Of these rows the first that meet the predicate. It is somebody's text: nothing but its own statement runs."""
-    parent = sources.parent
+    parent = asking.sources.parent
     statement = _CHOSEN.format(
         key=parent.key,
         table=parent.table,
         within=rows.within(parent.key),
+        rest=asking.rest,
         where=chunk.selection.where,
         rows=chunk.rows,
     )
-    rows_of(_IN_ORDER, ())
-    return tuple(UUID(key) for (key,) in rows_of_one(rows_of, statement, search_path))
+    asking.rows_of(_IN_ORDER, ())
+    return tuple(UUID(key) for (key,) in rows_of_one(asking.rows_of, statement, asking.search_path))
 
 
-def _end(rows_of: RowsOf, sources: PastSources, window: Rows, parents: int, others: int | None) -> UUID:
+def _end(asking: Asking, window: Rows, parents: int, others: int | None) -> UUID:
     """The row key that so many rows of the parent's table reach to, and no more than so many of any other."""
-    parent = sources.parent
+    parent = asking.sources.parent
     ends = ["reached.key"]
-    for source in sources.others() if others is not None else ():
+    for source in asking.sources.others() if others is not None else ():
         within = window.within(source.key) if window.after is None else f"{source.key} > {quoted_uuid(window.after)}"
         ends.append(
             _OTHER_END.format(
-                key=source.key, table=source.table, where=source.where, within=within, offset=f"OFFSET {others} LIMIT 1"
+                key=source.key,
+                table=source.table,
+                where=source.where,
+                within=within,
+                rest=asking.rest,
+                others=others,
             )
         )
     statement = _END.format(
         key=parent.key,
         table=parent.table,
         within=window.within(parent.key),
+        rest=asking.rest,
         skipped=parents - 1,
         upto=quoted_uuid(window.upto),
         ends=f"LEAST({', '.join(ends)})",
     )
-    ((end,),) = rows_of(escaped(_IN_ORDER + statement), ())
+    ((end,),) = asking.rows_of(escaped(_IN_ORDER + statement), ())
     return UUID(end)
