@@ -19,7 +19,11 @@ CALM_SECONDS = 1.0
 #: Between two counts of those who share a rate.
 WORKERS_SECONDS = 2.0
 #: Of this time the sessions at work are averaged, and looked at so often.
-LOAD_SECONDS, SAMPLE_SECONDS = 3.0, 0.1
+LOAD_SECONDS, SAMPLE_SECONDS = 10.0, 0.1
+#: So many looks are the first that is known of them.
+FIRST_LOOKS = 10
+#: Of so short a time the average is believed as well, where it says that it is by more than so many sessions higher.
+RISE_SECONDS, RISE_SESSIONS = 1.0, 1.0
 #: However high the load: so small a share of the time is copied, or a backfill beside a busy service would never end.
 SHARE_MIN = 0.02
 #: No pause is longer: what is measured meanwhile may be different.
@@ -107,8 +111,8 @@ class LoadLimit:
         self._others = others
         self._clock = clock
         self._looked_at = self._look_at = clock()
-        #: Of others, on average; None: not known.
-        self._load: float | None = None
+        #: Of others, on average; and of late.
+        self._average, self._late = _Average(LOAD_SECONDS), _Average(RISE_SECONDS)
         self._begun = self._free_at = clock()
         self._trouble = ""
 
@@ -116,8 +120,10 @@ class LoadLimit:
         now = self._clock()
         if now >= self._look_at:
             self._look(now)
-        if self._load is None:
+        if self._trouble:
             return Pause(LOOK_SECONDS, f"the load of the source is unknown: {self._trouble}")
+        if self._average.looks < FIRST_LOOKS:
+            return Pause(SAMPLE_SECONDS, "the load of the source is looked at")
         if now >= self._free_at:
             self._begun = now
             return None
@@ -125,27 +131,48 @@ class LoadLimit:
 
     @property
     def leave(self) -> Leave:
-        share = max(SHARE_MIN, min(1.0, self._most - (self._load or 0.0)))
+        share = max(SHARE_MIN, min(1.0, self._most - self._load))
         return Leave(share, self._reason if share < 1 else None)
 
     def copied(self, rows: int, source_seconds: float) -> None:
         self._free_at = min(self._begun + source_seconds / self.leave.share, self._clock() + PAUSE_SECONDS_MAX)
 
     @property
+    def _load(self) -> float:
+        return max(self._average.value, self._late.value - RISE_SESSIONS)
+
+    @property
     def _reason(self) -> str:
-        return f"{self._load or 0.0:.1f} sessions of others are at work, the limit is {self._most:g}"
+        return f"{self._load:.1f} sessions of others are at work, the limit is {self._most:g}"
 
     def _look(self, now: float) -> None:
         try:
             found = self._others()
         except Exception as error:  # noqa: BLE001  # whatever keeps the source from saying it: nobody knows
-            self._load, self._trouble = None, str(error)
+            self._trouble = str(error) or type(error).__name__
+            self._average, self._late = _Average(LOAD_SECONDS), _Average(RISE_SECONDS)
             self._looked_at, self._look_at = now, now + LOOK_SECONDS
             return
-        # One look sees whole sessions: what they do on average takes many, however long ago the last one was.
-        news = 1 - math.exp(-min(now - self._looked_at, LOOK_SECONDS) / LOAD_SECONDS)
-        self._load = found if self._load is None else news * found + (1 - news) * self._load
+        self._trouble = ""
+        for average in (self._average, self._late):
+            # However long ago the last look was, this is one.
+            average.hear(found, min(now - self._looked_at, LOOK_SECONDS))
         self._looked_at, self._look_at = now, now + SAMPLE_SECONDS
+
+
+class _Average:
+    """Of the last seconds. One look sees whole sessions: what they do on average takes many."""
+
+    def __init__(self, seconds: float) -> None:
+        self._seconds = seconds
+        self.value = 0.0
+        self.looks = 0
+
+    def hear(self, found: float, seconds: float) -> None:
+        """What the look found, so long after the one before. The first ones count alike."""
+        self.looks += 1
+        news = max(1 - math.exp(-seconds / self._seconds), 1 / self.looks)
+        self.value += news * (found - self.value)
 
 
 class SignalLimit:

@@ -5,7 +5,9 @@ from __future__ import annotations
 import pytest
 
 from backfill.throttle import (
+    FIRST_LOOKS,
     PAUSE_SECONDS_MAX,
+    SAMPLE_SECONDS,
     SHARE_MIN,
     Leave,
     LoadLimit,
@@ -89,11 +91,11 @@ def test_while_a_chunk_is_written_the_source_rests(write_seconds: float, wait_se
 def test_nobody_waits_for_a_load_that_leaves_room() -> None:
     clock = FakeClock()
     limit = LoadLimit(3.0, lambda: 0.6, clock=clock)
-    limit.pause()
+    waited(limit, clock)
     clock.advance(0.2)
     limit.copied(10, 0.2)
 
-    assert limit.pause() is None
+    assert waited(limit, clock) < 0.001
 
 
 def test_a_load_that_is_too_high_leaves_a_trickle() -> None:
@@ -108,7 +110,7 @@ def test_a_load_that_is_too_high_leaves_a_trickle() -> None:
 def test_no_pause_for_a_load_is_longer_than_what_is_known_of_it() -> None:
     clock = FakeClock()
     limit = LoadLimit(1.0, lambda: 9.0, clock=clock)
-    limit.pause()
+    waited(limit, clock)
     limit.copied(10, 60.0)
 
     assert waited(limit, clock) <= PAUSE_SECONDS_MAX + 0.1
@@ -117,7 +119,7 @@ def test_no_pause_for_a_load_is_longer_than_what_is_known_of_it() -> None:
 def test_the_reason_says_load_and_limit() -> None:
     clock = FakeClock()
     limit = LoadLimit(1.0, lambda: 2.0, clock=clock)
-    limit.pause()
+    waited(limit, clock)
     limit.copied(10, 0.5)
 
     pause = limit.pause()
@@ -126,17 +128,49 @@ def test_the_reason_says_load_and_limit() -> None:
     assert pause.reason == "2.0 sessions of others are at work, the limit is 1"
 
 
+def looked(limit: LoadLimit, clock: FakeClock, seconds: float) -> None:
+    """While nothing is copied."""
+    until = clock() + seconds
+    while clock() < until:
+        limit.pause()
+        clock.advance(SAMPLE_SECONDS)
+
+
 def test_one_look_at_the_load_is_not_the_load() -> None:
     clock = FakeClock()
     sessions = 0.0
     limit = LoadLimit(1.0, lambda: sessions, clock=clock)
-    waited(limit, clock)
-    clock.advance(0.1)
+    looked(limit, clock, 5)
     sessions = 8.0
     limit.pause()
     limit.copied(10, 0.1)
 
     assert waited(limit, clock) < 0.2
+
+
+def test_nothing_is_believed_of_the_first_look() -> None:
+    clock = FakeClock()
+    found = iter([1.0, *[0.0] * 1_000])
+    limit = LoadLimit(0.5, lambda: next(found), clock=clock)
+
+    pause = limit.pause()
+    assert pause is not None
+    assert pause.reason == "the load of the source is looked at"
+    assert waited(limit, clock) == pytest.approx(SAMPLE_SECONDS * FIRST_LOOKS, abs=2.5 * SAMPLE_SECONDS)
+    assert limit.leave.share == pytest.approx(0.5 - 1 / FIRST_LOOKS, abs=0.02)
+
+
+@pytest.mark.parametrize(("sessions", "seconds", "is_soon"), [(9.0, 2.0, True), (1.5, 2.0, False), (1.5, 10.0, True)])
+def test_a_rise_of_more_than_a_session_is_believed_soon(sessions: float, seconds: float, *, is_soon: bool) -> None:
+    clock = FakeClock()
+    load = 0.5
+    limit = LoadLimit(1.0, lambda: load, clock=clock)
+    looked(limit, clock, 60)
+    load = sessions
+
+    looked(limit, clock, seconds)
+
+    assert (limit.leave.share == SHARE_MIN) is is_soon
 
 
 @pytest.mark.parametrize("name", ["load", "signal"])
@@ -158,7 +192,7 @@ def test_what_cannot_be_measured_is_waited_for(name: str) -> None:
     assert "unknown: it does not answer" in pause.reason
 
     is_away = False
-    assert waited(limit, clock) <= 1
+    assert waited(limit, clock) <= 1 + SAMPLE_SECONDS * FIRST_LOOKS
 
 
 def test_nothing_begins_while_a_signal_is_above_its_limit() -> None:
@@ -207,7 +241,7 @@ def test_of_several_throttles_the_longest_pause_is_heard() -> None:
     clock = FakeClock()
     rate, load = RateLimit(10, clock=clock), LoadLimit(1.0, lambda: 0.0, clock=clock)
     both = Throttles([rate, load])
-    assert both.pause() is None
+    waited(both, clock)
 
     both.copied(100, 0.1)
 

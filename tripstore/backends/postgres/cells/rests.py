@@ -11,8 +11,8 @@ from __future__ import annotations
 
 from psycopg2.extensions import cursor as Cursor  # noqa: N812  # the driver's class has a small letter
 
-#: Of one rest; Postgres knows none below a millisecond.
-REST_SECONDS = 0.001
+#: Of one rest; Postgres knows none below a millisecond, and is slow for a moment after each.
+REST_SECONDS = 0.002
 #: A chunk that took longer is read to its end without rests: one snapshot is held as long, and statements have their
 #: time-out. The pause after the chunk makes up for it.
 CHUNK_SECONDS_MAX = 1.0
