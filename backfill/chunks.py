@@ -4,6 +4,8 @@ from __future__ import annotations
 
 #: Share of the newest chunk in what is believed of the speed.
 NEWS = 0.3
+#: So many times as long as it should take: what was believed is wrong, however often it was right.
+LONG = 2
 #: From one chunk to the next.
 GROWTH_MAX = 4
 ROWS_FIRST = 200
@@ -29,10 +31,16 @@ class ChunkSize:
 
     def copied(self, rows: int, seconds: float) -> None:
         """A chunk of so many rows took so long. One that held few says little of the speed, and is passed over."""
-        if self._fixed is not None or rows < min(self._rows, ROWS_FIRST) or seconds <= 0:
+        if self._fixed is not None or seconds <= 0:
+            return
+        is_long = seconds > LONG * self._seconds
+        if rows < min(self._rows, ROWS_FIRST):
+            if is_long:  # many were looked at for these few
+                self._rows = max(self._rows // 2, min(self._rows, ROWS_FIRST))
             return
         rate = rows / seconds
-        self._rate = NEWS * rate + (1 - NEWS) * self._rate if self._rate else rate
+        news = NEWS if self._rate and not is_long else 1.0
+        self._rate = news * rate + (1 - news) * self._rate
         wanted = round(self._rate * self._seconds)
         self._rows = max(1, min(wanted, self._rows * GROWTH_MAX, self._most))
 

@@ -63,7 +63,7 @@ class Copying(Protocol):
     def copy(self, bounds: Json, checkpoint: Json, rows: int, verify_share: float, source_share: float = 1.0) -> Copied:
         """Copy about so many rows after the checkpoint, and compare this share of them once more.
 
-        While it is read the source is at work for no more than its share of the time.
+        While it is read the source is to be at work for no more than its share of the time; how long it was is said.
 
         `MustWait`: not now. `CannotCopy`: not before somebody changed something.
         """

@@ -22,12 +22,11 @@ WORKERS_SECONDS = 2.0
 LOAD_SECONDS, SAMPLE_SECONDS = 10.0, 0.1
 #: So many looks are the first that is known of them.
 FIRST_LOOKS = 10
-#: Of so short a time the average is believed as well, where it says that it is by more than so many sessions higher.
-RISE_SECONDS, RISE_SESSIONS = 1.0, 1.0
+#: The average of so short a time is believed as well where it is higher by more than chance makes it: by so many roots
+#: of the long average, and by a session.
+RISE_SECONDS, RISE_ROOTS = 1.0, 2.0
 #: However high the load: so small a share of the time is copied, or a backfill beside a busy service would never end.
 SHARE_MIN = 0.02
-#: No pause is longer: what is measured meanwhile may be different.
-PAUSE_SECONDS_MAX = 5.0
 
 Clock = Callable[[], float]
 
@@ -110,11 +109,11 @@ class LoadLimit:
         self._most = most
         self._others = others
         self._clock = clock
-        self._looked_at = self._look_at = clock()
-        #: Of others, on average; and of late.
-        self._average, self._late = _Average(LOAD_SECONDS), _Average(RISE_SECONDS)
-        self._begun = self._free_at = clock()
+        self._begun = self._looked_at = self._look_at = clock()
+        #: Of the last chunk: so long the source was at work for it.
+        self._work_seconds = 0.0
         self._trouble = ""
+        self._begin_anew()
 
     def pause(self) -> Pause | None:
         now = self._clock()
@@ -124,10 +123,12 @@ class LoadLimit:
             return Pause(LOOK_SECONDS, f"the load of the source is unknown: {self._trouble}")
         if self._average.looks < FIRST_LOOKS:
             return Pause(SAMPLE_SECONDS, "the load of the source is looked at")
-        if now >= self._free_at:
-            self._begun = now
+        # By what is known now: a load that fell ends a long pause.
+        free_at = self._begun + self._work_seconds / self.leave.share
+        if now >= free_at:
+            self._begun, self._work_seconds = now, 0.0
             return None
-        return Pause(min(self._free_at - now, SAMPLE_SECONDS), self._reason)
+        return Pause(min(free_at - now, SAMPLE_SECONDS), self._reason)
 
     @property
     def leave(self) -> Leave:
@@ -135,11 +136,12 @@ class LoadLimit:
         return Leave(share, self._reason if share < 1 else None)
 
     def copied(self, rows: int, source_seconds: float) -> None:
-        self._free_at = min(self._begun + source_seconds / self.leave.share, self._clock() + PAUSE_SECONDS_MAX)
+        self._work_seconds += source_seconds
 
     @property
     def _load(self) -> float:
-        return max(self._average.value, self._late.value - RISE_SESSIONS)
+        chance = max(1.0, RISE_ROOTS * math.sqrt(self._average.value))
+        return max(self._average.value, self._late.value - chance)
 
     @property
     def _reason(self) -> str:
@@ -150,14 +152,20 @@ class LoadLimit:
             found = self._others()
         except Exception as error:  # noqa: BLE001  # whatever keeps the source from saying it: nobody knows
             self._trouble = str(error) or type(error).__name__
-            self._average, self._late = _Average(LOAD_SECONDS), _Average(RISE_SECONDS)
-            self._looked_at, self._look_at = now, now + LOOK_SECONDS
+            self._begin_anew()
+            self._look_at = now + LOOK_SECONDS
             return
         self._trouble = ""
+        if now - self._looked_at > LOAD_SECONDS:
+            self._begin_anew()  # whatever it was, it is not any more
         for average in (self._average, self._late):
             # However long ago the last look was, this is one.
             average.hear(found, min(now - self._looked_at, LOOK_SECONDS))
         self._looked_at, self._look_at = now, now + SAMPLE_SECONDS
+
+    def _begin_anew(self) -> None:
+        #: Of others, on average; and of late.
+        self._average, self._late = _Average(LOAD_SECONDS), _Average(RISE_SECONDS)
 
 
 class _Average:

@@ -44,6 +44,25 @@ def test_a_last_chunk_with_few_rows_says_nothing() -> None:
     assert chunks.rows == known
 
 
+def test_a_chunk_that_took_much_too_long_is_believed_at_once() -> None:
+    """A load limit was set, say, and leaves a fiftieth of the time."""
+    chunks = ChunkSize(seconds=0.5)
+    after(chunks, 10_000, 20)
+
+    assert after(chunks, 200, 1) == 100
+
+
+def test_a_few_rows_that_took_long_were_looked_for_among_too_many() -> None:
+    chunks = ChunkSize(seconds=0.5)
+    known = after(chunks, 10_000, 20)
+
+    chunks.copied(3, 4.0)
+    assert chunks.rows == known // 2
+    for _ in range(40):
+        chunks.copied(0, 4.0)
+    assert chunks.rows == ROWS_FIRST, "it would look at less and less, for ever"
+
+
 def test_a_chunk_that_did_not_get_through_is_halved() -> None:
     chunks = ChunkSize(seconds=0.5)
     known = after(chunks, 10_000, 20)

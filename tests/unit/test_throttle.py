@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from random import Random
+
 import pytest
 
 from backfill.throttle import (
     FIRST_LOOKS,
-    PAUSE_SECONDS_MAX,
+    LOAD_SECONDS,
     SAMPLE_SECONDS,
     SHARE_MIN,
     Leave,
@@ -107,13 +109,33 @@ def test_a_load_that_is_too_high_leaves_a_trickle() -> None:
     assert 0 < rows * 0.005 / 500 <= SHARE_MIN * 1.1
 
 
-def test_no_pause_for_a_load_is_longer_than_what_is_known_of_it() -> None:
+def test_a_long_chunk_is_made_up_for_until_the_load_falls() -> None:
+    """What is owed is not forgotten; how long the pause is follows from what is known meanwhile."""
     clock = FakeClock()
-    limit = LoadLimit(1.0, lambda: 9.0, clock=clock)
+    load = 9.0
+    limit = LoadLimit(1.0, lambda: load, clock=clock)
     waited(limit, clock)
-    limit.copied(10, 60.0)
+    clock.advance(4)
+    limit.copied(10, 4.0)
 
-    assert waited(limit, clock) <= PAUSE_SECONDS_MAX + 0.1
+    looked(limit, clock, 4.0 / SHARE_MIN - 10)
+    assert limit.pause() is not None
+    load = 0.0
+    assert waited(limit, clock) < 60
+
+    load = 9.0
+    looked(limit, clock, 60)
+    clock.advance(4)
+    limit.copied(10, 4.0)
+    assert waited(limit, clock) == pytest.approx(4.0 / SHARE_MIN, rel=0.05)
+
+
+def looked(limit: LoadLimit, clock: FakeClock, seconds: float) -> None:
+    """While nothing is copied."""
+    until = clock() + seconds
+    while clock() < until:
+        limit.pause()
+        clock.advance(SAMPLE_SECONDS)
 
 
 def test_the_reason_says_load_and_limit() -> None:
@@ -126,14 +148,6 @@ def test_the_reason_says_load_and_limit() -> None:
 
     assert pause is not None
     assert pause.reason == "2.0 sessions of others are at work, the limit is 1"
-
-
-def looked(limit: LoadLimit, clock: FakeClock, seconds: float) -> None:
-    """While nothing is copied."""
-    until = clock() + seconds
-    while clock() < until:
-        limit.pause()
-        clock.advance(SAMPLE_SECONDS)
 
 
 def test_one_look_at_the_load_is_not_the_load() -> None:
@@ -229,12 +243,43 @@ def test_one_look_after_a_long_chunk_is_not_the_load_either() -> None:
     clock = FakeClock()
     sessions = 0.4
     limit = LoadLimit(1.0, lambda: sessions, clock=clock)
-    waited(limit, clock)
-    clock.advance(60)
+    looked(limit, clock, 20)
+    clock.advance(LOAD_SECONDS - 1)
     sessions = 1.0
     limit.pause()
 
     assert limit.leave.share == pytest.approx(0.6, abs=0.1)
+
+
+@pytest.mark.parametrize("why", ["a long gap", "a look that failed"])
+def test_what_was_known_long_ago_is_looked_at_anew(why: str) -> None:
+    clock = FakeClock()
+    found: list[float | None] = [9.0]
+    limit = LoadLimit(1.0, lambda: found[-1] if found[-1] is not None else 1 / 0, clock=clock)
+    looked(limit, clock, 60)
+    if why == "a long gap":
+        clock.advance(LOAD_SECONDS + 1)
+    else:
+        found.append(None)
+        looked(limit, clock, 2)
+    found.append(0.0)
+
+    assert waited(limit, clock) < 2 + SAMPLE_SECONDS * FIRST_LOOKS
+    assert limit.leave == Leave(1.0, None)
+
+
+def test_many_sessions_come_and_go_without_being_a_rise() -> None:
+    """Of thirty sessions there are 24 or 36 in any second, and no chunk need wait for that."""
+    clock, random = FakeClock(), Random(7)
+    limit = LoadLimit(32.0, lambda: float(sum(random.random() < 0.3 for _ in range(100))), clock=clock)
+    looked(limit, clock, 30)
+
+    shares = []
+    for _ in range(300):
+        looked(limit, clock, 0.2)
+        shares.append(limit.leave.share)
+
+    assert sum(share <= 2 * SHARE_MIN for share in shares) <= 3
 
 
 def test_of_several_throttles_the_longest_pause_is_heard() -> None:

@@ -63,7 +63,7 @@ class Chunk(NamedTuple):
     selection: Selection = EVERYTHING
     #: These rows and no others, whatever the bounds say.
     keys: tuple[UUID, ...] | None = None
-    #: Of the time in which it is read Postgres is at work for no more.
+    #: Of the time in which it is read Postgres is to be at work for no more; it tells how long it was.
     source_share: float = 1.0
 
 

@@ -19,7 +19,7 @@ from tripstore.backends.postgres.cells.chunk_reading import ChunkReading
 from tripstore.backends.postgres.cells.copied_lines import TooMuch
 from tripstore.backends.postgres.cells.past_sources import PastSources, past_sources
 from tripstore.backends.postgres.cells.reach import Asking, reach
-from tripstore.backends.postgres.cells.rests import Rests
+from tripstore.backends.postgres.cells.rests import Rests, work_within
 from tripstore.backends.postgres.codec.codec import ColumnCodec
 from tripstore.backends.postgres.codec.columnar import ColumnarCodec
 from tripstore.backends.postgres.codec.lookups import LookupCache
@@ -70,7 +70,7 @@ class PastReader:
                 self.close()  # half of a COPY is unread
                 rows = max(min(chunk.rows // 2, chunk.rows * BYTES_PER_CHUNK // (2 * cut.bytes)), 1)
                 chunk = chunk._replace(rows=rows)
-                cut_seconds += time.perf_counter() - begun
+                cut_seconds += work_within(time.perf_counter() - begun, chunk.source_share)
 
     def close(self) -> None:
         """Close the connection; the next chunk makes another."""
@@ -104,7 +104,7 @@ class PastReader:
                 cursor.execute("ROLLBACK")
                 raise not_the_authority(f"at epoch {epoch} Postgres is not the authority, or is being handed over")
             bytes_max = None if chunk.rows == 1 else BYTES_PER_CHUNK
-            rests = Rests(cursor, chunk.source_share)
+            rests = Rests.begin(cursor, chunk.source_share)
             reading = ChunkReading(cursor, self._lookups, bytes_max, rests.condition)
             asking = Asking(reading.rows_of, sources, rests.condition, connection.search_path)
             rows, after = reach(asking, chunk)
@@ -115,11 +115,9 @@ class PastReader:
                 reading.own_cells(sources.cells, rows)
             if chunk.after is None and chunk.selection.where is None and chunk.keys is None:
                 reading.without_uuid(self._layout, sources.tables)
-            rested = rests.seconds()
+            rested = min(max(rests.rested_seconds(), 0.0), reading.seconds)  # somebody may set the server's clock
             cursor.execute("ROLLBACK")  # a predicate may have set something of the session
-            past = reading.past(epoch, after)._replace(
-                source_seconds=max(reading.seconds - rested, 0.0), rested_seconds=rested
-            )
+            past = reading.past(epoch, after)._replace(source_seconds=reading.seconds - rested, rested_seconds=rested)
             # On this connection: after a crash of the server it is broken, and the chunk is read again. One without
             # cells, too: what is gone from it may come back with a crash.
             flush(cursor)
