@@ -36,6 +36,8 @@ FIELDS: list[Json] = [{"field": "driver_uuid", "type": "uuid"}, {"field": "statu
 INDEXES: list[Json] = [{"table": "driver_index", "column_defs": [{"column_key": "BASE", "fields": FIELDS}]}]
 SHARDS = 8
 EACH = scaled(1_000, least=25)
+#: Between two statements of a writer.
+WRITER_PAUSE_SECONDS = 0.005
 ROWS = r"""
 INSERT INTO trips (driver_id, status, fare, distance, request_at)
 SELECT 1 + n % 2, 'requested', n * 1.10, n / 3.0, '2014-08-01 12:00:00+00'::timestamptz + n * interval '1 second'
@@ -360,12 +362,12 @@ def _told(each: Difference) -> tuple[UUID, str, object, str, int | None, int | N
 
 
 def _write(company: Migration, seed: int, ended: threading.Event) -> None:
-    """A service: inserts, updates and deletes, until it is told to end."""
+    """A service: inserts, updates and deletes, until it is told to end; at a pace, or each run had more to compare."""
     chance, legacy = random.Random(seed), company.legacy
     connection = legacy.connect(autocommit=True)
     mine: list[str] = []
     with connection.cursor() as cursor:
-        while not ended.is_set():
+        while not ended.wait(WRITER_PAUSE_SECONDS):
             act = chance.random()
             if act < 0.3 or not mine:
                 mine.append(str(uuid4()))
