@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from benchmarks.timing import Comparison
+from benchmarks.timing import Comparison, paired
 from tripstore.audit import LegacyTables, audit_code
 from tripstore.audit.files import SourceTree
 
@@ -87,17 +87,13 @@ def _compared(name: str, root: Path, pairs: int) -> Comparison:
     # Warms the cache of files for both.
     files = [file.path for file in SourceTree(root).files()]
     lines = sum(path.read_bytes().count(b"\n") for path in files)
-    found = [(_seconds(lambda: audit_code(root, tables)), _seconds(lambda: _grep(root))) for _ in range(pairs)]
-    ours = statistics.median(seconds for seconds, _ in found)
-    ratios = [audited / grepped for audited, grepped in found]
-    return Comparison(
-        f"audit, {name}: {len(files) / ours:,.0f} files/s, {lines / ours:,.0f} lines/s; grep",
-        ours * 1e3,
-        statistics.median(seconds for _, seconds in found) * 1e3,
-        statistics.median(ratios),
-        (min(ratios), max(ratios)),
-        unit="ms",
-    )
+    audits, greps = [], []
+    for _ in range(pairs):
+        audits.append(_seconds(lambda: audit_code(root, tables)) * 1e3)
+        greps.append(_seconds(lambda: _grep(root)) * 1e3)
+    seconds = statistics.median(audits) / 1e3
+    label = f"audit, {name}: {len(files) / seconds:,.0f} files/s, {lines / seconds:,.0f} lines/s; grep"
+    return paired(label, audits, greps, unit="ms")
 
 
 def _grep(root: Path) -> None:

@@ -8,7 +8,6 @@ own: connecting is in the figures.
 from __future__ import annotations
 
 import logging
-import statistics
 import time
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
@@ -22,7 +21,7 @@ import psycopg2.extensions
 import pymysql
 
 from benchmarks.cells import SPAWN, Config
-from benchmarks.timing import Comparison
+from benchmarks.timing import Comparison, paired
 from schemaless_core import ShardStatus
 from schemaless_core.control.jobs import JobState
 from tripstore.backends.postgres.ddl.steps import apply_all
@@ -87,20 +86,12 @@ def measure(postgres: PostgresServer, mirror: BinlogServer, *, scale: float) -> 
         ("diff of four columns and the legacy id", None, None),
     ):
         with _workers(config) as workers:
-            figures = []
+            speeds, reladiff_speeds = [], []
             for _ in range(rounds):
-                ours = count / _ours(config, workers, columns, count)
-                figures.append((ours, count / _reladiff(config, mirror, count)))
-        ratios = [ours / theirs for ours, theirs in figures]
-        yield Comparison(
-            f"{name}, {PROCESSES} processes, against reladiff",
-            statistics.median(ours for ours, _ in figures),
-            statistics.median(theirs for _, theirs in figures),
-            statistics.median(ratios),
-            (min(ratios), max(ratios)),
-            unit="rows/s",
-            bound=bound,
-        )
+                speeds.append(count / _ours(config, workers, columns, count))
+                reladiff_speeds.append(count / _reladiff(config, mirror, count))
+        label = f"{name}, {PROCESSES} processes, against reladiff"
+        yield paired(label, speeds, reladiff_speeds, unit="rows/s", bound=bound)
 
 
 def _ours(config: Config, workers: list[Connection], columns: list[str] | None, count: int) -> float:

@@ -14,7 +14,7 @@ import msgspec
 import pymysql
 
 from benchmarks.cells import BODY, SPAWN, Config, body_of
-from benchmarks.timing import Comparison
+from benchmarks.timing import Comparison, paired
 from schemaless_core import Cell, Datastore
 from schemaless_core.triggers.registry import trigger
 from schemaless_core.triggers.worker import Worker
@@ -33,16 +33,8 @@ def throughput(store: Datastore, server: BinlogServer, cells: int, pairs: int) -
     for pair in range(pairs + 1):
         ours.append(total / _by_trigger(store, f"bench_{pair}", total))
         theirs.append(total / _by_hand(store, server, total))
-    ratios = [a / b for a, b in zip(ours[1:], theirs[1:], strict=True)]  # the first pair warms
-    return Comparison(
-        "trigger, empty function (cells/s)",
-        statistics.median(ours[1:]),
-        statistics.median(theirs[1:]),
-        statistics.median(ratios),
-        (min(ratios), max(ratios)),
-        unit="/s",
-        bound=(">=", 0.7),
-    )
+    name = "trigger, empty function (cells/s)"
+    return paired(name, ours[1:], theirs[1:], unit="/s", bound=(">=", 0.7))  # the first pair warms
 
 
 class _Stopwatch:

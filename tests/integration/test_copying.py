@@ -5,28 +5,27 @@ Then through the steps of the backfill into Schemaless, while rows change and go
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import closing
 from typing import Any
 from uuid import UUID, uuid4
 
 import pytest
 
-from schemaless_core import CellConflict, CellKey, Datastore, EncodedCell, ShardStatus, StaleEpoch, canonical_bytes
+from schemaless_core import CellConflict, CellKey, Datastore, ShardStatus, StaleEpoch, canonical_bytes
 from schemaless_core.encoded import encode_cell
 from tests.handovers import refreshed
 from tests.legacy import FLAVOURS, layout, legacy_server
 from tests.legacy_backends import SHARDS, Company, company, status
 from tests.legacy_databases import new_database
 from tests.legacy_databases import run as run_sql
+from tests.past import bodies, chunks, held, lived_in
 from tests.scale import scaled
 from tests.stores import Stores
-from tripstore.backends.postgres.cells import copying, reach, rests
+from tripstore.backends.postgres.cells import copying, reach
 from tripstore.backends.postgres.cells.chunk_reading import ChunkReading
 from tripstore.backends.postgres.cells.copying import PastReader
 from tripstore.backends.postgres.errors import LegacyUnavailable
-from tripstore.backends.postgres.layout.layout import quoted
 from tripstore.backends.postgres.wire import watched
 from tripstore.handover.backfill import READ, WRITE, copy_chunk
 from tripstore.handover.ports import Chunk, Past, Ports, Selection, Unreadable
@@ -39,8 +38,6 @@ from tripstore.ports.legacy import RealLegacyPort
 from tripstore.ports.store import SchemalessPort
 
 ALL_ROWS = 100_000
-#: By row key, column and ref key.
-Bodies = dict[tuple[UUID, str, int], bytes]
 
 
 @pytest.fixture(params=FLAVOURS, scope="module")
@@ -62,60 +59,6 @@ def trips(shared: Company) -> Company:
 def reader(trips: Company) -> Iterator[PastReader]:
     with closing(PastReader(trips.legacy.url, layout())) as made:
         yield made
-
-
-def bodies(cells: tuple[EncodedCell, ...]) -> Bodies:
-    found = {(UUID(bytes=key), name.decode(), ref_key): body for key, name, ref_key, body in cells}
-    assert len(found) == len(cells), "a cell was read twice"
-    return found
-
-
-def chunks(reader: PastReader, chunk: Chunk) -> list[Past]:
-    found = [reader.read(chunk)]
-    while found[-1].after is not None:
-        found.append(reader.read(chunk._replace(after=found[-1].after)))
-    return found
-
-
-def lived_in(trips: Company) -> dict[str, UUID]:
-    """Rows of all kinds: with children of each column, deleted in part and in whole, come back, put by the facade."""
-    store, sql = trips.store, trips.legacy.sql
-    made: dict[str, UUID] = {}
-    made["whole"] = trips.base(1, 2, 3)
-    store.put_cell(made["whole"], "STATUS", 1, {"result": "declined"})
-    store.put_cell(made["whole"], "STATUS", 2, {"result": "captured"})
-    notes = layout().columns["NOTES"]
-    for n, version in ((1, 0), (1, 1), (2, 0), (3, 0)):
-        store.put_cell(made["whole"], "NOTES", notes.compose(n, version), {"text": f'tab\t {n}.{version}\\ "ü"\n'})
-    sql("DELETE FROM notes WHERE trip_uuid = %s AND n = 2", str(made["whole"]))
-    store.put_cell(made["whole"], "FREE", 5, ["free"])
-    store.put_cell(made["whole"], "FREE", 9, None)
-    made["late"] = trips.base(7, 4)
-    made["deleted"] = trips.base(1)
-    store.put_cell(made["deleted"], "STATUS", 1, {"result": "captured"})
-    sql("DELETE FROM trips WHERE trip_uuid = %s", str(made["deleted"]))
-    made["returned"] = trips.base(1)
-    sql("DELETE FROM trips WHERE trip_uuid = %s", str(made["returned"]))
-    sql("INSERT INTO trips (trip_uuid, status) VALUES (%s, 'again')", str(made["returned"]))
-    made["early"] = uuid4()
-    store.put_cell(made["early"], "STATUS", 1, {"result": "before its trip"})
-    made["legacy"] = trips.legacy.trip("requested")[1]
-    sql(
-        "UPDATE trips SET driver_id = 1, fare = '12.50', distance = 0.1::float8 + 0.2, request_at = '2014-08-01 2:00+2'"
-        " WHERE trip_uuid = %s",
-        str(made["legacy"]),
-    )
-    return made
-
-
-def held(trips: Company, keys: Mapping[str, UUID]) -> Bodies:
-    """What the store says of all versions of these rows; what was replaced before is history, and no row now."""
-    found: Bodies = {}
-    for key in keys.values():
-        for name in (*layout().columns, "FREE", "_LEGACY_ID"):
-            for cell in trips.store.get_history(key, name):
-                found[cell.row_key, name, cell.ref_key] = canonical_bytes(cell.body)
-    return found
 
 
 def test_i8_every_cell_that_stands_in_a_table_is_read(trips: Company, reader: PastReader) -> None:
@@ -473,82 +416,6 @@ def test_the_connection_may_break_between_two_chunks(copy: Copy, trips: Company)
 
     assert first.rows == 2
     assert second.rows == scaled(40, least=4) - 2
-
-
-@pytest.fixture
-def many_trips(trips: Company) -> Company:
-    """So many that Postgres is at work for a while."""
-    lived_in(trips)
-    trips.legacy.sql(
-        "INSERT INTO trips (trip_uuid, status) SELECT gen_random_uuid(), 'old' FROM generate_series(1, 2000)"
-    )
-    return trips
-
-
-@pytest.mark.parametrize("where", [None, "t.status <> 'new'"])
-def test_a_chunk_that_is_read_with_rests_has_the_same_cells_and_takes_its_time(
-    many_trips: Company, reader: PastReader, monkeypatch: pytest.MonkeyPatch, where: str | None
-) -> None:
-    monkeypatch.setattr(rests, "CHUNK_SECONDS_MAX", 60.0)  # on however slow a machine all of it has rests
-    asked: list[str] = []
-    monkeypatch.setattr(ChunkReading, "rows_of", heard(ChunkReading.rows_of, asked))
-    whole = Chunk(rows=ALL_ROWS, selection=Selection(where=where))
-    begun = time.monotonic()
-    found = reader.read(whole._replace(source_share=0.04))
-    seconds = time.monotonic() - begun
-    finding = [each for each in asked if '"trips"' in each and '"trip_uuid" IS NULL' not in each]
-    hardly = reader.read(whole._replace(source_share=0.9))
-    unrested = reader.read(whole)
-
-    assert found[:5] == hardly[:5] == unrested[:5]
-    assert found.rows >= 2_000
-    assert finding, "what finds the rows rests, too"
-    assert all("pg_sleep" in each for each in finding)
-    assert unrested.rested_seconds == 0
-    assert hardly.rested_seconds < hardly.source_seconds
-    assert found.rested_seconds > 5 * found.source_seconds, "it should be 24 times, and much of a small chunk is none"
-    assert 0 < found.source_seconds <= seconds - found.rested_seconds
-
-
-def heard(ask: Callable[..., list[Any]], asked: list[str]) -> Callable[..., list[Any]]:
-    def hear(reading: ChunkReading, statement: str, values: tuple[Any, ...]) -> list[Any]:
-        asked.append(" ".join([statement, *map(str, values)]))
-        return ask(reading, statement, values)
-
-    return hear
-
-
-def test_a_chunk_that_takes_long_is_read_to_its_end_without_rests(
-    many_trips: Company, reader: PastReader, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """One snapshot is held meanwhile. Control: with more time it rests for seconds."""
-    resting = Chunk(rows=ALL_ROWS, source_share=0.01)
-    monkeypatch.setattr(rests, "CHUNK_SECONDS_MAX", 60.0)
-    control = reader.read(resting)
-    monkeypatch.setattr(rests, "CHUNK_SECONDS_MAX", 0.25)
-    found = reader.read(resting)
-
-    assert found[:5] == control[:5]
-    assert 0 < found.rested_seconds < control.rested_seconds / 2
-
-
-def test_rests_are_ours_under_whatever_operators_the_company_has(many_trips: Company, reader: PastReader) -> None:
-    sql = many_trips.legacy.sql
-    database = f"ALTER DATABASE {quoted(sql('SELECT current_database()')[0][0])}"
-    sql("CREATE SCHEMA strange")
-    try:
-        for left, right in (("float8", "float8"), ("float8", "numeric")):
-            sql(f"CREATE FUNCTION strange.nothing({left}, {right}) RETURNS text LANGUAGE sql AS 'SELECT NULL::text'")
-            for operator in "+-*<>":
-                sql(f"CREATE OPERATOR strange.{operator} (LEFTARG={left}, RIGHTARG={right}, FUNCTION=strange.nothing)")
-        sql(f"{database} SET search_path = strange, public, pg_catalog")
-        found = reader.read(Chunk(rows=200, selection=Selection(where="t.status <> 'new'"), source_share=0.1))
-    finally:
-        sql(f"{database} RESET search_path")
-        sql("DROP SCHEMA strange CASCADE")
-
-    assert found.rows >= 200
-    assert found.rested_seconds > 0
 
 
 def test_a_server_that_says_nothing_any_more_ends_the_reading(trips: Company, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from backfill.throttle import LoadLimit, Probe, RateLimit, SignalLimit, Throttle, Throttles
+from backfill.load_limit import LoadLimit
+from backfill.throttle import Probe, RateLimit, SignalLimit, Throttle, Throttles
 from schemaless_core.clusters import Cluster
 from schemaless_core.datastore import Datastore
 from schemaless_core.deadline import Deadline
