@@ -208,10 +208,8 @@ class LogDays:
 
     def _is_done(self, day: date, table: TableName, statements: Sequence[str]) -> bool:
         """Run a packet under its limits, or leave it to the next call."""
-        limit = f"'{self._patience.lock_timeout_seconds * 1000:.0f}ms'"
-        limits = [f"SET LOCAL lock_timeout = {limit}", f"SET LOCAL statement_timeout = {limit}"]
         try:
-            patiently(self._connection, table, "ACCESS EXCLUSIVE", [*limits, *statements], self._patience)
+            patiently(self._connection, table, "ACCESS EXCLUSIVE", statements, self._patience)
         except LegacyUnavailable as error:
             logger.warning("%s", error, extra={"event": "legacy.log_day_left", "day": str(day)})
             self._left.append(day)

@@ -54,10 +54,8 @@ def under_lock(
 
     So a client that is stopped never holds the lock. No statement may take longer than the lock may be waited for.
     """
-    limit = f"'{patience.lock_timeout_seconds * 1000:.0f}ms'"
-    limits = [f"SET LOCAL lock_timeout = {limit}", f"SET LOCAL statement_timeout = {limit}"]
     lock = f"LOCK TABLE {'ONLY ' if only else ''}{table.sql} IN {mode} MODE"
-    patiently(connection, table, mode, [*limits, lock, *statements], patience)
+    patiently(connection, table, mode, [lock, *statements], patience)
 
 
 def without_limit(connection: Connection, table: TableName, statement: str, patience: Patience = PATIENT) -> None:
@@ -75,11 +73,22 @@ def without_limit(connection: Connection, table: TableName, statement: str, pati
 def patiently(
     connection: Connection, table: TableName, mode: str, statements: Sequence[str], patience: Patience = PATIENT
 ) -> None:
-    """Run a packet that begins with its limits, again and again until it has its lock."""
+    """Run statements under their limits in one transaction, again and again until they have their lock."""
     waiting = Waiting(table, mode, patience)
-    packet = "; ".join(statements)
+    packet = limited(statements, patience)
     while not (waiting.is_clear(connection) and _succeeds(lambda: rows(connection, packet))):
         waiting.pause(connection)
+
+
+def limited(statements: Sequence[str], patience: Patience = PATIENT, *, last: str = "SELECT") -> str:
+    """A packet, done as a whole or not at all, no statement of which takes longer than a lock may be waited for.
+
+    One that ends just at its limit Postgres may take for done, and cancel the next one of the session for it, which has
+    no limit and does not expect that. So the last one of a packet has nothing to do but to be cancelled.
+    """
+    limit = f"'{patience.lock_timeout_seconds * 1000:.0f}ms'"
+    limits = [f"SET LOCAL lock_timeout = {limit}", f"SET LOCAL statement_timeout = {limit}"]
+    return "; ".join([*limits, *statements, last])
 
 
 def _succeeds(attempt: Callable[[], object]) -> bool:

@@ -16,7 +16,7 @@ from psycopg2 import errors as postgres
 from psycopg2.extensions import connection as Connection  # noqa: N812
 
 from schemaless_core.failpoints import reach
-from tripstore.backends.postgres.ddl.ddl import PATIENT, Patience, Waiting, literal
+from tripstore.backends.postgres.ddl.ddl import PATIENT, Patience, Waiting, limited, literal
 from tripstore.backends.postgres.ddl.relations import Key, Relation, key_of, leaves
 from tripstore.backends.postgres.ddl.steps import Progress
 from tripstore.backends.postgres.errors import InvalidLayout
@@ -36,7 +36,9 @@ WITH empty AS (SELECT {keys} FROM {table} AS t WHERE {range} AND t.{uuid} IS NUL
    WHERE {range} AND t.{uuid} IS NULL FOR NO KEY UPDATE SKIP LOCKED),
  filled AS (UPDATE {table} AS t SET {uuid} = free.tripstore_value FROM free
    WHERE {same} AND t.{uuid} IS NULL AND free.tripstore_value IS NOT NULL RETURNING 1)
-SELECT (SELECT count(*) FROM empty), (SELECT count(*) FROM filled)"""
+SELECT pg_catalog.set_config(
+ 'tripstore.filled', ((SELECT count(*) FROM empty) = (SELECT count(*) FROM filled))::text, true)"""
+_IS_WHOLE = "SELECT pg_catalog.current_setting('tripstore.filled')::boolean"
 
 _ANY_EMPTY = "SELECT EXISTS (SELECT FROM {table} WHERE {uuid} IS NULL)"
 _HOPELESS = """\
@@ -139,8 +141,6 @@ class _Walk:
         self._value = column.value_sql("t", is_parent_ours=is_parent_ours)
         self._pace = pace
         self._patience = patience
-        limit = f"'{patience.lock_timeout_seconds * 1000:.0f}ms'"
-        self._limits = f"SET LOCAL lock_timeout = {limit}; SET LOCAL statement_timeout = {limit}"
         self._rows = pace.first_rows
         self._passed_over: list[Range] = []
 
@@ -187,10 +187,10 @@ class _Walk:
             range=_range_sql(self._key, keys, "t."),
         )
         try:
-            [(empty, filled)] = rows(self._connection, f"{self._limits}; {statement}")
+            [(is_whole,)] = rows(self._connection, limited([statement], self._patience, last=_IS_WHOLE))
         except (postgres.LockNotAvailable, postgres.QueryCanceled, postgres.DeadlockDetected):
             return False
-        return bool(empty == filled)
+        return bool(is_whole)
 
     def _visit_again(self) -> None:
         """Until nobody holds a row of those passed over; rows that no key can be found for stay as they are."""

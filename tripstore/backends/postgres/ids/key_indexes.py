@@ -126,10 +126,8 @@ class UniqueIndex:
         index = f"{quoted(above.schema)}.{quoted(self._name(above))}"
         partition = f"{quoted(relation.name.schema)}.{quoted(self._name(relation.name))}"
         # It locks the index of the partition, which whoever reads the partition has locked too.
-        limit = f"'{self.patience.lock_timeout_seconds * 1000:.0f}ms'"
-        limits = [f"SET LOCAL lock_timeout = {limit}", f"SET LOCAL statement_timeout = {limit}"]
         attach = f"ALTER INDEX {index} ATTACH PARTITION {partition}"
-        patiently(connection, relation.name, "ACCESS EXCLUSIVE", [*limits, attach], self.patience)
+        patiently(connection, relation.name, "ACCESS EXCLUSIVE", [attach], self.patience)
         reach("ids.leaf_attached")
 
 
