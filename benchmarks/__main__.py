@@ -27,6 +27,7 @@ ENGINES = ("mariadb", "mysql", "postgres", "facade", "backfill", "throttle", "di
 ROOM = {
     "mariadb": {"innodb-buffer-pool-size": "1G", "innodb-log-file-size": "1G"},
     "mysql": {"innodb-buffer-pool-size": "1G", "innodb-redo-log-capacity": "1G"},
+    "postgres": {"shared_buffers": "1GB", "max_wal_size": "4GB"},
 }
 #: What some are compared with.
 PEERS = {"facade": "laboratory", "backfill": "dlt", "diff": "reladiff"}
@@ -65,7 +66,7 @@ def main(engines: tuple[str, ...], quick: bool, shards: int) -> None:
 
 def _legacy(quick: bool) -> Iterator[Comparison]:
     with LocalServers() as servers:
-        server = servers.postgres()
+        server = servers.postgres(settings=ROOM["postgres"])
         click.echo(f"  {server.version}")
         yield from legacy.measure(server, server.program("pgbench"), quick=quick)
     yield from audit.measure(quick=quick)
@@ -75,7 +76,7 @@ def _facade(quick: bool) -> Iterator[Comparison]:
     """In blocks as long as TRIPSTORE_SCALE says."""
     scale = 0.05 if quick else float(os.environ.get("TRIPSTORE_SCALE", "1"))
     with LocalServers() as servers:
-        postgres = servers.postgres()
+        postgres = servers.postgres(settings=ROOM["postgres"])
         mirrors = [servers.cluster(engine, engine, replicas=0, settings=ROOM[engine]) for engine in facade.MIRRORS]
         click.echo(f"  {postgres.version}, {', '.join(mirror.primary.version for mirror in mirrors)}")
         click.echo(
@@ -91,7 +92,7 @@ def _backfill(quick: bool) -> Iterator[Comparison]:
     with LocalServers() as servers:
         room = ROOM["mariadb"] | {"innodb-buffer-pool-size": "2G"}
         mirror = servers.cluster("mariadb", "mariadb", replicas=0, settings=room).primary
-        postgres = servers.postgres()
+        postgres = servers.postgres(settings=ROOM["postgres"])
         click.echo(f"  {postgres.version}, {mirror.version}")
         yield from backfill.measure(postgres, mirror, scale=scale)
 
@@ -101,7 +102,7 @@ def _throttle(quick: bool) -> Iterator[Comparison]:
     scale = 0.02 if quick else float(os.environ.get("TRIPSTORE_SCALE", "1"))
     with LocalServers() as servers:
         mirror = servers.cluster("mariadb", "mariadb", replicas=0, settings=ROOM["mariadb"]).primary
-        postgres = servers.postgres()
+        postgres = servers.postgres(settings=ROOM["postgres"])
         click.echo(f"  {postgres.version}, {mirror.version}")
         yield from throttle.measure(postgres, mirror, scale=scale)
 
@@ -111,7 +112,7 @@ def _diff(quick: bool) -> Iterator[Comparison]:
     scale = 0.02 if quick else float(os.environ.get("TRIPSTORE_SCALE", "1"))
     with LocalServers() as servers:
         mirror = servers.cluster("mariadb", "mariadb", replicas=0, settings=ROOM["mariadb"]).primary
-        postgres = servers.postgres()
+        postgres = servers.postgres(settings=ROOM["postgres"])
         click.echo(f"  {postgres.version}, {mirror.version}")
         yield from diff.measure(postgres, mirror, scale=scale)
 

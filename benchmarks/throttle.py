@@ -45,7 +45,7 @@ SERVICES = 2
 PER_SECOND = 50.0  #: Of each service.
 WINDOW_SECONDS = 10.0
 #: Each has a window of every kind; many short ones, since a machine has better and worse minutes.
-ROUNDS = 10
+ROUNDS = 20
 #: Of a window; what is copied without a limit is soon all there is.
 FREE_SHARE = 0.4
 #: Of a session, beside what services need.

@@ -43,6 +43,7 @@ PARTS: dict[str, list[str]] = {
     "past": [
         *TESTS,
         "tests/integration/test_copying.py",
+        "tests/integration/test_rests.py",
         "tests/integration/test_past_plan.py",
         "tests/contract/test_encoded.py",
     ],

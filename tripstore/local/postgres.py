@@ -4,6 +4,7 @@ import os
 import pwd
 import secrets
 import signal
+from collections.abc import Mapping
 from pathlib import Path
 from typing import ClassVar
 
@@ -11,7 +12,7 @@ import psycopg2
 from psycopg2.extras import RealDictCursor
 
 from tripstore.local.postgres_programs import Flavour, PostgresPrograms, find_programs
-from tripstore.local.server import Place, Server
+from tripstore.local.server import NO_SETTINGS, Place, Server
 from tripstore.local.template import DATA, PASSWORD, copy_folder, run, template
 
 CONNECT_SECONDS = 5
@@ -39,8 +40,9 @@ class PostgresServer(Server):
     scheme: ClassVar[str] = "postgresql"
     stop_signal: ClassVar[signal.Signals] = signal.SIGINT  # "fast": does not wait for clients to leave
 
-    def __init__(self, place: Place, flavour: Flavour = "any") -> None:
+    def __init__(self, place: Place, flavour: Flavour = "any", settings: Mapping[str, str] = NO_SETTINGS) -> None:
         self.run_as = unprivileged()
+        self._settings = settings
         self._programs = find_programs(flavour, place.folder.parent)
         super().__init__(place)
 
@@ -76,6 +78,7 @@ class PostgresServer(Server):
         libraries = "pg_stat_statements" if programs.has_library("pg_stat_statements") else ""
         with open(self.place.data / "postgresql.conf", "a", encoding="utf-8") as file:
             file.write(SETTINGS.format(port=self.port, libraries=libraries))
+            file.writelines(f"{name} = '{value}'\n" for name, value in self._settings.items())  # the last one counts
         if self.run_as is not None:
             _give(self.place.data, self.run_as)
         return (folder / PASSWORD).read_text(encoding="utf-8")

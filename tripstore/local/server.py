@@ -22,6 +22,8 @@ START_SECONDS = 60.0
 STOP_SECONDS = 60.0
 POLL_SECONDS = 0.02
 
+NO_SETTINGS: Mapping[str, str] = {}
+
 
 @dataclass(frozen=True)
 class Place:

@@ -21,13 +21,12 @@ from tripstore.local.ports import free_port
 from tripstore.local.postgres import PostgresServer
 from tripstore.local.postgres_programs import Flavour
 from tripstore.local.replication import Cluster, connect_replicas
-from tripstore.local.server import Place, Server
+from tripstore.local.server import NO_SETTINGS, Place, Server
 
 Engine = Literal["mariadb", "mysql"]
 AnyServer = TypeVar("AnyServer", bound=Server)
 
 NAME = re.compile(r"[a-z0-9][a-z0-9_-]{0,30}")
-NO_SETTINGS: Mapping[str, str] = {}
 
 
 class LocalServers:
@@ -97,10 +96,11 @@ class LocalServers:
         *,
         flavour: Flavour = "any",
         disk_megabytes: int | None = None,
+        settings: Mapping[str, str] = NO_SETTINGS,
         start: bool = True,
     ) -> PostgresServer:
         """Add a Postgres server: the machine's, the wheel's, or the first of the two that is there."""
-        return self._add(name, disk_megabytes, lambda place: PostgresServer(place, flavour), start)
+        return self._add(name, disk_megabytes, lambda place: PostgresServer(place, flavour, settings), start)
 
     def cluster(
         self,
