@@ -17,8 +17,8 @@ from tripstore.handover.ports import Chunk
 
 #: Rows of a child table, or cells of our own, in one chunk, for each of its row keys.
 ROWS_PER_KEY = 16
-#: Of the parent's table, for each row that is wanted, when a predicate chooses them.
-LOOKED_AT_PER_ROW = 20
+#: Of the parent's table, for each row that is wanted, when a predicate chooses them: at first, and at most.
+LOOKED_AT_FIRST, LOOKED_AT_PER_ROW = 2, 20
 
 _LAST = UUID(int=2**128 - 1)
 
@@ -47,7 +47,9 @@ class Rows(NamedTuple):
     def within(self, key: str) -> str:
         """The condition on a row key, which is an expression."""
         if self.keys is not None:
-            return f"{key} = ANY ('{{{','.join(map(str, self.keys))}}}'::pg_catalog.uuid[])"
+            # As a question of its own: the planner would weigh each of so many keys, for milliseconds without a rest.
+            listed = f"(SELECT '{{{','.join(map(str, self.keys))}}}'::pg_catalog.uuid[])"
+            return f"{key} = ANY ({listed}::pg_catalog.uuid[])"
         above = "" if self.after is None else f"{key} > {quoted_uuid(self.after)} AND "
         return f"{above}{key} <= {quoted_uuid(self.upto)}"
 
@@ -86,21 +88,29 @@ def _listed(keys: list[UUID], limit: int) -> tuple[Rows | None, UUID | None]:
 
 def _kept(asking: Asking, listed: Rows, chunk: Chunk) -> Rows | None:
     """Of the listed rows those that the predicate chooses, too; one that is gone is chosen by none."""
-    keys = _meeting(asking, listed, chunk)
+    keys = _meeting(asking, listed, chunk, chunk.rows)
     return listed._replace(keys=keys) if keys else None
 
 
 def _chosen(asking: Asking, chunk: Chunk, upto: UUID) -> tuple[Rows | None, UUID | None]:
-    """A predicate that few rows meet must not read the whole table for one chunk."""
-    window = Rows(chunk.after, upto)
-    end = _end(asking, window, LOOKED_AT_PER_ROW * chunk.rows, None)
-    keys = _meeting(asking, Rows(chunk.after, end), chunk)
-    if len(keys) == chunk.rows:
-        end = keys[-1]
-    return Rows(chunk.after, end, keys) if keys else None, end if end < upto else None
+    """A predicate that few rows meet must not read the whole table for one chunk; so it looks further step by step."""
+    keys: list[UUID] = []
+    most = LOOKED_AT_PER_ROW * chunk.rows
+    step, looked_at, end = min(LOOKED_AT_FIRST * chunk.rows, most), 0, chunk.after
+    while True:
+        begin, end = end, _end(asking, Rows(end, upto), step, None)
+        keys += _meeting(asking, Rows(begin, end), chunk, chunk.rows - len(keys))
+        looked_at += step
+        if len(keys) == chunk.rows:
+            end = keys[-1]
+            break
+        if end == upto or looked_at == most:
+            break
+        step = min(2 * step, most - looked_at)
+    return Rows(chunk.after, end, tuple(keys)) if keys else None, end if end < upto else None
 
 
-def _meeting(asking: Asking, rows: Rows, chunk: Chunk) -> tuple[UUID, ...]:
+def _meeting(asking: Asking, rows: Rows, chunk: Chunk, most: int) -> tuple[UUID, ...]:
     """Of these rows the first that meet the predicate. It is somebody's text: nothing but its own statement runs."""
     parent = asking.sources.parent
     statement = _CHOSEN.format(
@@ -109,7 +119,7 @@ def _meeting(asking: Asking, rows: Rows, chunk: Chunk) -> tuple[UUID, ...]:
         within=rows.within(parent.key),
         rest=asking.rest,
         where=chunk.selection.where,
-        rows=chunk.rows,
+        rows=most,
     )
     asking.rows_of(_IN_ORDER, ())
     return tuple(UUID(key) for (key,) in rows_of_one(asking.rows_of, statement, asking.search_path))
