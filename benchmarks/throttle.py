@@ -2,16 +2,17 @@
 
 Services work at a steady pace. In turn there is no backfill, one with the limit, and one without; each copies rows that
 were not copied before. The limit is what the services need by themselves, and a share of a session. What has a machine
-of its own in a company gives way to services: mirror, relay and the worker that copies; its session does not.
+of its own in a company gives way to services: mirror, relay and the worker that copies; its session does not. Nor is
+the mirror's disk the company's: who waits for the one would wait for the other.
 """
 
 from __future__ import annotations
 
 import random
 import statistics
-import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from multiprocessing.connection import Connection
 from typing import Any, NamedTuple
@@ -19,11 +20,13 @@ from typing import Any, NamedTuple
 import click
 import psycopg2
 
+from backfill.runner import Ending
 from benchmarks.bulk import plant
 from benchmarks.cells import PATIENT, SPAWN, Config
 from benchmarks.giving_way import give_way, let_give_way
 from benchmarks.timing import Comparison, paired
 from schemaless_core import ShardStatus
+from schemaless_core.control.job_records import Job
 from tripstore.backends.postgres.ddl.steps import apply_all
 from tripstore.backends.postgres.layout.layout import Layout
 from tripstore.backends.postgres.layout.reading import load_layout
@@ -45,9 +48,11 @@ SERVICES = 2
 PER_SECOND = 50.0  #: Of each service.
 WINDOW_SECONDS = 10.0
 #: Each has a window of every kind; many short ones, since a machine has better and worse minutes.
-ROUNDS = 20
+ROUNDS = 16
+#: A copier looks at the load before its first chunk, and learns how large chunks are; then a window begins.
+LEAD_SECONDS = 1.5
 #: Of a window; what is copied without a limit is soon all there is.
-FREE_SHARE = 0.4
+FREE_SHARE = 0.3
 #: Of a session, beside what services need.
 SHARE = 0.16
 
@@ -97,11 +102,12 @@ def _p99(seconds: list[float]) -> float:
 
 
 def _together(services: Sequence[Pipe], copier: tuple[Pipe, str] | None, seconds: float) -> Window:
-    for service in services:
-        service.send(seconds)
     copied = 0.0
     if copier is not None:
         copier[0].send((copier[1], seconds))
+        time.sleep(LEAD_SECONDS)
+    for service in services:
+        service.send(seconds)
     found = [each for service in services for each in service.recv()]
     if copier is not None:
         copied = copier[0].recv()
@@ -187,16 +193,20 @@ def _copy(config: Config, _nothing: None, pipe: Any) -> None:
         while (order := pipe.recv()) is not None:
             kind, seconds = order
             job = jobs[kind]
-            before, begun = backfill.jobs.progress(job.id).counts.get("rows", 0), time.perf_counter()
-            runner = backfill.runner(job, f"{kind}-{begun}")
-            timer = threading.Timer(seconds, runner.stop)
-            timer.start()
-            runner.run()
-            taken = time.perf_counter() - begun  # less than was wanted where the job is done
-            timer.cancel()
-            copied = backfill.jobs.progress(job.id).counts.get("rows", 0) - before
-            assert copied, f"the {kind} job is done before the benchmark is"
-            pipe.send(copied / taken)
+            runner = backfill.runner(job, f"{kind}-{time.time_ns()}")
+            with ThreadPoolExecutor(1) as beside:
+                ending = beside.submit(runner.run)
+                time.sleep(LEAD_SECONDS)
+                before, begun = _copied(backfill, job), time.perf_counter()
+                time.sleep(seconds)
+                rate = (_copied(backfill, job) - before) / (time.perf_counter() - begun)
+                runner.stop()
+            assert ending.result() is Ending.STOPPED, f"the {kind} job is done before the benchmark is"
+            pipe.send(rate)
+
+
+def _copied(backfill: Backfill, job: Job) -> float:
+    return backfill.jobs.progress(job.id).counts.get("rows", 0)
 
 
 # ------------------------------------------------------------------------------------------------------- the company

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from typing import Any
 from uuid import UUID, uuid4
 
 from schemaless_core import EncodedCell, canonical_bytes
 from tests.legacy import layout
 from tests.legacy_backends import Company
+from tripstore.backends.postgres.cells.chunk_reading import ChunkReading
 from tripstore.backends.postgres.cells.copying import PastReader
 from tripstore.handover.ports import Chunk, Past
 
@@ -67,3 +69,13 @@ def held(trips: Company, keys: Mapping[str, UUID]) -> Bodies:
             for cell in trips.store.get_history(key, name):
                 found[cell.row_key, name, cell.ref_key] = canonical_bytes(cell.body)
     return found
+
+
+def heard(ask: Callable[..., list[Any]], asked: list[str]) -> Callable[..., list[Any]]:
+    """In the place of `ChunkReading.rows_of`: what is asked of Postgres to find rows."""
+
+    def hear(reading: ChunkReading, statement: str, values: tuple[Any, ...]) -> list[Any]:
+        asked.append(" ".join([statement, *map(str, values)]))
+        return ask(reading, statement, values)
+
+    return hear

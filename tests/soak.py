@@ -44,6 +44,7 @@ PARTS: dict[str, list[str]] = {
         *TESTS,
         "tests/integration/test_copying.py",
         "tests/integration/test_rests.py",
+        "tests/integration/test_reach.py",
         "tests/integration/test_past_plan.py",
         "tests/contract/test_encoded.py",
     ],

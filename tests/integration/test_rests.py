@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import closing
-from typing import Any
 
 import pytest
 
 from tests.legacy import FLAVOURS, layout, legacy_server
 from tests.legacy_backends import Company, company
-from tests.past import lived_in
+from tests.past import heard, lived_in
 from tripstore.backends.postgres.cells import copying, rests
 from tripstore.backends.postgres.cells.chunk_reading import ChunkReading
 from tripstore.backends.postgres.cells.copying import PastReader
@@ -68,14 +67,6 @@ def test_a_chunk_that_is_read_with_rests_has_the_same_cells_and_takes_its_time(
     assert hardly.rested_seconds < hardly.source_seconds
     assert found.rested_seconds > 5 * found.source_seconds, "it should be 24 times, and much of a small chunk is none"
     assert 0 < found.source_seconds <= seconds - found.rested_seconds
-
-
-def heard(ask: Callable[..., list[Any]], asked: list[str]) -> Callable[..., list[Any]]:
-    def hear(reading: ChunkReading, statement: str, values: tuple[Any, ...]) -> list[Any]:
-        asked.append(" ".join([statement, *map(str, values)]))
-        return ask(reading, statement, values)
-
-    return hear
 
 
 def test_a_chunk_that_takes_long_is_read_to_its_end_without_rests(
