@@ -81,11 +81,13 @@ def _facade(quick: bool) -> Iterator[Comparison]:
         postgres = servers.postgres(settings=ROOM["postgres"])
         mirrors = [servers.cluster(engine, engine, replicas=0, settings=ROOM[engine]) for engine in facade.MIRRORS]
         click.echo(f"  {postgres.version}, {', '.join(mirror.primary.version for mirror in mirrors)}")
+        megabytes = _own_disk()
+        apart = servers.cluster("mariadb", "apart", replicas=0, settings=ROOM["mariadb"], disk_megabytes=megabytes)
         click.echo(
             "  under load the mirror and its worker give way to services, as if they had machines of their own:"
-            f" {giving_way.way()}"
+            f" {giving_way.way()}, {_disk(megabytes)}"
         )
-        yield from facade.measure(postgres, mirrors, scale=scale)
+        yield from facade.measure(postgres, mirrors, apart, scale=scale)
 
 
 def _backfill(quick: bool) -> Iterator[Comparison]:
@@ -99,20 +101,23 @@ def _backfill(quick: bool) -> Iterator[Comparison]:
         yield from backfill.measure(postgres, mirror, scale=scale)
 
 
-def own_disk() -> int | None:
+def _own_disk() -> int | None:
     """For a server whose disk is its own, where that can be."""
     return DISK_MEGABYTES if os.geteuid() == 0 else None
+
+
+def _disk(megabytes: int | None) -> str:
+    return "a disk of its own" if megabytes else "the same disk"
 
 
 def _throttle(quick: bool) -> Iterator[Comparison]:
     """In windows as long as TRIPSTORE_SCALE says."""
     scale = 0.02 if quick else float(os.environ.get("TRIPSTORE_SCALE", "1"))
     with LocalServers() as servers:
-        mirror = servers.cluster(
-            "mariadb", "mariadb", replicas=0, settings=ROOM["mariadb"], disk_megabytes=own_disk()
-        ).primary
+        room, megabytes = ROOM["mariadb"], _own_disk()
+        mirror = servers.cluster("mariadb", "mariadb", replicas=0, settings=room, disk_megabytes=megabytes).primary
         postgres = servers.postgres(settings=ROOM["postgres"])
-        click.echo(f"  {postgres.version}, {mirror.version}, {'a disk of its own' if own_disk() else 'one disk'}")
+        click.echo(f"  {postgres.version}, {mirror.version} on {_disk(megabytes)}")
         yield from throttle.measure(postgres, mirror, scale=scale)
 
 

@@ -70,17 +70,18 @@ _LINES = (
 Figures = dict[tuple[str, int], float]
 
 
-def measure(postgres: PostgresServer, mirrors: Sequence[Cluster], *, scale: float) -> Iterator[Comparison]:
-    """A migration to each of the mirrors; the load in all phases with the first of them."""
+def measure(
+    postgres: PostgresServer, mirrors: Sequence[Cluster], apart: Cluster, *, scale: float
+) -> Iterator[Comparison]:
+    """A migration to each of the mirrors; the load in all phases with one that takes nothing from services."""
+    with migrated(postgres, apart.primary, apart.name, TRIPS) as migration:
+        seconds, rounds = max(BLOCK_SECONDS * scale, 1.0), max(round(ROUNDS * scale), 2)
+        with clients(migration) as all_clients, migration.mirrored(gives_way=True):
+            yield from under_load(migration, all_clients, seconds, rounds)
     for mirror in mirrors:
         with migrated(postgres, mirror.primary, mirror.name, TRIPS) as migration:
-            with clients(migration) as all_clients:
-                with migration.mirrored():
-                    yield from mirror_lag(migration, all_clients, max(20 * scale, 1.0), 3 if scale >= 1 else 1)
-                if mirror is mirrors[0]:
-                    seconds, rounds = max(BLOCK_SECONDS * scale, 1.0), max(round(ROUNDS * scale), 2)
-                    with migration.mirrored(gives_way=True):
-                        yield from under_load(migration, all_clients, seconds, rounds)
+            with clients(migration) as all_clients, migration.mirrored():
+                yield from mirror_lag(migration, all_clients, max(20 * scale, 1.0), 3 if scale >= 1 else 1)
             with Datastore.open(config_of("plain", SHARDS, [mirror])) as plain:
                 yield from single_calls(migration, plain, *((100, 31) if scale >= 1 else (40, 3)))
 
