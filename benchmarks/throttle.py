@@ -142,7 +142,7 @@ def _together(services: Sequence[Pipe], copier: Pipe | None, kind: Kind, seconds
     copied = 0.0
     if copier is not None and kind != "none":
         copier.send((kind, seconds))
-        time.sleep(LEAD_SECONDS)
+        time.sleep(LEAD_SECONDS)  # both count from the same moment
     stolen, begun = stolen_seconds(), time.monotonic()
     for service in services:
         service.send(seconds)
@@ -237,9 +237,9 @@ def _copy(config: Config, _nothing: None, pipe: Any) -> None:
             runner = backfill.runner(job, f"{kind}-{time.time_ns()}")
             with ThreadPoolExecutor(1) as beside:
                 ending = beside.submit(runner.run)
-                time.sleep(LEAD_SECONDS)
+                time.sleep(LEAD_SECONDS)  # as the services wait
                 before, begun = _copied(backfill, job), time.perf_counter()
-                time.sleep(seconds)
+                time.sleep(seconds)  # the window
                 rate = (_copied(backfill, job) - before) / (time.perf_counter() - begun)
                 runner.stop()
             pipe.send(rate if ending.result() is Ending.STOPPED else None)
