@@ -80,6 +80,15 @@ def wait_until_delivered(migration: Migration, parked: int = 0, seconds: float =
     wait_until("the queue is delivered", is_so, seconds)
 
 
+def wait_until_only_parked(migration: Migration, seconds: float = 60) -> None:
+    """Until relays have nothing left to do: what is in the queue waits for a person."""
+
+    def is_so() -> bool:
+        return not migration.legacy.sql("SELECT FROM tripstore.queue WHERE parked IS NULL LIMIT 1")
+
+    wait_until("only parked changes are queued", is_so, seconds)
+
+
 def wait_until_mirrored_back(migration: Migration, seconds: float = 30) -> None:
     """Until the reverse mirror has passed every cell, parked ones included."""
     wait_until_caught_up(migration.facade.store, REVERSE_GROUP, seconds)

@@ -101,9 +101,9 @@ class RepairRunner:
         part = self._jobs.claim(self._job, self._worker, self._lease_seconds)
         if part is None:
             return False
-        reach("repair.claimed")
         held = HeldPart(self._jobs, part, self._worker, self._lease_seconds)
         try:
+            reach("repair.claimed")
             self._serve(held)
         except PartLost:
             extra = {"event": "repair.part_lost", "job": self._job, "part": part.number}
