@@ -7,12 +7,35 @@ kernel knows, so they are left out whichever way they went, and their number is 
 from __future__ import annotations
 
 import os
+import time
 from pathlib import Path
 
+import click
+
+#: Of the cores: in a window with more nothing is measured.
+STOLEN_MAX = 0.005
 _STAT = Path("/proc/stat")
 _STEAL = 8  #: Its column, after the name.
 
 
-def stolen_seconds() -> float:
-    """Since the machine began, of all cores together; 0 where no host takes any."""
+class Stolen:
+    """From now on."""
+
+    def __init__(self) -> None:
+        self._begun, self._before = time.monotonic(), _stolen_seconds()
+
+    @property
+    def share(self) -> float:
+        """Of all cores, until now; 0 where no host takes any."""
+        return (_stolen_seconds() - self._before) / (time.monotonic() - self._begun) / (os.cpu_count() or 1)
+
+
+def tell(calm: int, disturbed: int, least: int) -> None:
+    """Print how many were left out; with fewer calm ones than the least nothing was measured."""
+    click.echo(f"  {calm} rounds; in {disturbed} more the host took over {STOLEN_MAX:.1%} of the cores: left out")
+    if calm < least:
+        raise click.ClickException("Nothing was measured: the host took the cores most of the time. Try again later.")
+
+
+def _stolen_seconds() -> float:
     return int(_STAT.read_text().split("\n", 1)[0].split()[_STEAL]) / os.sysconf("SC_CLK_TCK")

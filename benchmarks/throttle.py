@@ -8,7 +8,6 @@ the mirror's disk the company's: who waits for the one would wait for the other.
 
 from __future__ import annotations
 
-import os
 import random
 import statistics
 import time
@@ -25,7 +24,7 @@ from backfill.runner import Ending
 from benchmarks.bulk import plant
 from benchmarks.cells import PATIENT, SPAWN, Config
 from benchmarks.giving_way import give_way, let_give_way
-from benchmarks.stolen import stolen_seconds
+from benchmarks.stolen import STOLEN_MAX, Stolen, tell
 from benchmarks.timing import Comparison, paired
 from schemaless_core import ShardStatus
 from schemaless_core.control.job_records import Job
@@ -53,8 +52,6 @@ WINDOW_SECONDS = 5.0
 ROUNDS = 24
 #: With those that were disturbed; and fewer undisturbed ones than the least say nothing.
 ROUNDS_MAX, ROUNDS_LEAST = 45, 8
-#: Of the cores, by the host: rounds in which it took more are left out.
-STOLEN_MAX = 0.005
 #: A copier looks at the load before its first chunk, and learns how large chunks are; then a window begins.
 LEAD_SECONDS = 1.5
 #: Of a window; what is copied without a limit is soon all there is.
@@ -102,11 +99,7 @@ def measure(postgres: PostgresServer, mirror: BinlogServer, *, scale: float) -> 
         copier.send(("begin", limit))
         copier.recv()
         calm, disturbed = _rounds(services, copier, window, is_whole=scale >= 0.2)
-    click.echo(f"  {len(calm)} rounds; in {disturbed} more the host took over {STOLEN_MAX:.1%} of a window: left out")
-    if scale >= 0.2 and len(calm) < ROUNDS_LEAST:
-        raise click.ClickException(
-            "Nothing was measured: the host took the cores in nearly all rounds. Try again later."
-        )
+    tell(len(calm), disturbed, ROUNDS_LEAST if scale >= 0.2 else 1)
     p99 = {kind: [_p99(windows[kind].seconds) * 1e6 for windows in calm] for kind in KINDS}
     limited, free = ([windows[kind].rows_per_second for windows in calm] for kind in ("limited", "free"))
     yield paired("p99 of services beside a limited backfill", p99["limited"], p99["none"], bound=("<=", 1.2))
@@ -143,11 +136,11 @@ def _together(services: Sequence[Pipe], copier: Pipe | None, kind: Kind, seconds
     if copier is not None and kind != "none":
         copier.send((kind, seconds))
         time.sleep(LEAD_SECONDS)  # both count from the same moment
-    stolen, begun = stolen_seconds(), time.monotonic()
+    stolen = Stolen()
     for service in services:
         service.send(seconds)
     found = [each for service in services for each in service.recv()]
-    stolen_share = (stolen_seconds() - stolen) / (time.monotonic() - begun) / (os.cpu_count() or 1)
+    stolen_share = stolen.share
     if copier is not None and kind != "none":
         copied = copier.recv()
         if copied is None:
