@@ -85,7 +85,7 @@ def _facade(quick: bool) -> Iterator[Comparison]:
         apart = servers.cluster("mariadb", "apart", replicas=0, settings=ROOM["mariadb"], disk_megabytes=megabytes)
         click.echo(
             "  under load the mirror and its worker give way to services, as if they had machines of their own:"
-            f" {giving_way.way()}, {_disk(megabytes)}"
+            f" {giving_way.way()}; it is on {_disk(megabytes)}"
         )
         yield from facade.measure(postgres, mirrors, apart, scale=scale)
 
@@ -107,7 +107,7 @@ def _own_disk() -> int | None:
 
 
 def _disk(megabytes: int | None) -> str:
-    return "a disk of its own" if megabytes else "the same disk"
+    return "memory, as if on a disk of its own" if megabytes else "the same disk"
 
 
 def _throttle(quick: bool) -> Iterator[Comparison]:

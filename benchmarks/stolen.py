@@ -1,7 +1,8 @@
 """How much of this machine's cores its host gave to others: what is measured meanwhile says nothing of us.
 
 A core that is away for twenty milliseconds takes with it whatever waits for it. In which windows that happened the
-kernel knows, so they are left out whichever way they went, and their number is printed.
+kernel knows. They are left out, and their number is printed; and since a host may take more from whoever works more,
+so are the figures with all of them.
 """
 
 from __future__ import annotations
@@ -34,8 +35,10 @@ def tell(calm: int, disturbed: int, least: int) -> None:
     """Print how many were left out; with fewer calm ones than the least nothing was measured."""
     click.echo(f"  {calm} rounds; in {disturbed} more the host took over {STOLEN_MAX:.1%} of the cores: left out")
     if calm < least:
-        raise click.ClickException("Nothing was measured: the host took the cores most of the time. Try again later.")
+        raise click.ClickException("So few undisturbed rounds say nothing. Try again when the host is quieter.")
 
 
 def _stolen_seconds() -> float:
+    if not _STAT.exists():
+        return 0.0
     return int(_STAT.read_text().split("\n", 1)[0].split()[_STEAL]) / os.sysconf("SC_CLK_TCK")

@@ -18,26 +18,30 @@ from tripstore.local.postgres_programs import Flavour
 from tripstore.local.servers import LocalServers
 
 SHORT = Patience(lock_timeout_seconds=0.005)
+SHORT_MILLISECONDS = 5
 PACKETS = 600
+#: So often the control must be seen to fail.
+TIMES = 3
 CONTROL_SECONDS = 60.0
 
 
 class Found(NamedTuple):
     """What became of packets that all took about as long as they may."""
 
-    done: int
-    cancelled: int
-    cancelled_later: int  #: The statement after it, on which there is no limit.
+    packets: int = 0
+    cancelled: int = 0
+    cancelled_later: int = 0  #: The statement after it, on which there is no limit.
 
 
 def at_the_limit(
     connection: Connection, packet: Callable[[Sequence[str]], str], is_enough: Callable[[Found], bool]
 ) -> Found:
-    work, found = 10_000, Found(0, 0, 0)
+    work, found = 10_000, Found()
     while not is_enough(found):
+        found = found._replace(packets=found.packets + 1)
         try:
             rows(connection, packet([f"SELECT count(*) FROM generate_series(1, {work})"]))
-            found, work = found._replace(done=found.done + 1), int(work * 1.01) + 1
+            work = int(work * 1.01) + 1
         except postgres.QueryCanceled:
             found, work = found._replace(cancelled=found.cancelled + 1), int(work * 0.99)
         try:
@@ -49,23 +53,30 @@ def at_the_limit(
 
 @pytest.mark.parametrize("flavour", FLAVOURS)
 def test_a_packet_that_ends_at_its_limit_harms_no_statement_after_it(servers: LocalServers, flavour: Flavour) -> None:
+    """Control: without the last statements of a packet, in so many packets the next statement is cancelled often."""
+    until = time.monotonic() + CONTROL_SECONDS
     with connected(new_database(servers, flavour, ""), "limited", statement_timeout="0") as connection:
+        control = at_the_limit(
+            connection,
+            lambda statements: "; ".join([f"SET LOCAL statement_timeout = {SHORT_MILLISECONDS}", *statements]),
+            lambda found: found.cancelled_later >= TIMES or time.monotonic() > until,
+        )
         found = at_the_limit(
             connection,
             lambda statements: limited(statements, SHORT),
-            lambda found: min(found.done, found.cancelled) >= PACKETS / 4 and found.done + found.cancelled >= PACKETS,
+            lambda found: found.packets >= max(PACKETS, control.packets) and found.cancelled > 0,
         )
 
+    assert control.cancelled_later >= TIMES
+    assert found.packets > found.cancelled > 0
     assert found.cancelled_later == 0
 
 
-def test_control_without_a_last_statement_the_next_one_is_cancelled(servers: LocalServers) -> None:
-    until = time.monotonic() + CONTROL_SECONDS
-    with connected(new_database(servers, FLAVOURS[0], ""), "limited", statement_timeout="0") as connection:
-        found = at_the_limit(
-            connection,
-            lambda statements: limited(statements[:-1], SHORT, last=statements[-1]),
-            lambda found: found.cancelled_later > 0 or time.monotonic() > until,
-        )
-
-    assert found.cancelled_later > 0
+def test_the_limit_holds_for_each_statement_and_not_for_the_last(servers: LocalServers) -> None:
+    long = f"SELECT pg_catalog.pg_sleep({4 * SHORT.lock_timeout_seconds})"
+    with connected(new_database(servers, FLAVOURS[0], "CREATE TABLE public.t (n int)"), "limited") as connection:
+        with pytest.raises(postgres.QueryCanceled):
+            rows(connection, limited(["INSERT INTO public.t VALUES (1)", long], SHORT))
+        assert rows(connection, "SELECT n FROM public.t") == []
+        assert rows(connection, limited(["INSERT INTO public.t VALUES (2)"], SHORT, last=f"{long}, 3")) == [("", 3)]
+        assert rows(connection, "SELECT n FROM public.t") == [(2,)]

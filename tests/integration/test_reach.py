@@ -5,13 +5,13 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from contextlib import closing
-from uuid import uuid4
+from uuid import UUID, uuid4
 
 import pytest
 
 from tests.legacy import FLAVOURS, layout, legacy_server
 from tests.legacy_backends import Company, company
-from tests.past import heard
+from tests.past import chunks, heard
 from tripstore.backends.postgres.cells import reach
 from tripstore.backends.postgres.cells.chunk_reading import ChunkReading
 from tripstore.backends.postgres.cells.copying import PastReader
@@ -57,6 +57,39 @@ def test_it_looks_at_no_more_rows_than_a_predicate_needs(
     assert [int(skipped) + 1 for each in asked for skipped in re.findall(r"OFFSET (\d+) LIMIT 1\)", each)] == steps
     assert found.rows == (10 if is_found else 0)
     assert str(found.after) == str(keys[9 if is_found else 199])
+
+
+def test_a_predicate_is_met_across_steps_and_chunks_without_a_gap(trips: Company) -> None:
+    """One row in seven, so that a chunk of three takes two steps and ends within the second; bounds are chosen rows."""
+    keys = [key for (key,) in trips.legacy.sql("SELECT trip_uuid FROM trips ORDER BY 1")]
+    chosen = keys[3::7]
+    trips.legacy.sql("CREATE TABLE IF NOT EXISTS chosen (k uuid PRIMARY KEY)")
+    trips.legacy.sql("INSERT INTO chosen SELECT unnest(%s::uuid[]) ON CONFLICT DO NOTHING", list(map(str, chosen)))
+    selection = Selection(where="EXISTS (SELECT FROM public.chosen AS c WHERE c.k = t.trip_uuid)")
+    after, upto = UUID(str(chosen[1])), UUID(str(chosen[-2]))
+
+    with closing(PastReader(trips.legacy.url, layout())) as reader:
+        found = chunks(reader, Chunk(after=after, upto=upto, rows=3, selection=selection))
+
+    read = [UUID(bytes=key) for past in found for key, name, _, _ in past.cells if name == b"BASE"]
+    assert len(read) == len(set(read))
+    assert sorted(read) == [UUID(str(key)) for key in chosen[2:-1]]
+    assert all(past.rows == 3 for past in found[:-1])
+
+
+def test_listed_keys_are_looked_up_and_compared_with_no_row(trips: Company) -> None:
+    """Twenty thousand keys and a small table: a scan would compare each row with each key. Control: it does."""
+    keys = tuple(uuid4() for _ in range(KEYS))
+    condition = Rows(None, keys[0], keys).within("trip_uuid")
+
+    ours, control = (
+        "".join(line for (line,) in trips.legacy.sql(f"{before}EXPLAIN SELECT * FROM trips WHERE {condition}"))
+        for before in (f"{reach.BY_INDEX}; ", "")
+    )
+
+    assert "Index Scan" in ours
+    assert "Bitmap" not in ours
+    assert "Index Scan using" not in control
 
 
 def test_listed_keys_are_not_weighed_one_by_one(trips: Company) -> None:

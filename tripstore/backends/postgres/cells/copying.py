@@ -18,7 +18,7 @@ from schemaless_core.collecting import uncollected
 from tripstore.backends.postgres.cells.chunk_reading import ChunkReading
 from tripstore.backends.postgres.cells.copied_lines import TooMuch
 from tripstore.backends.postgres.cells.past_sources import PastSources, past_sources
-from tripstore.backends.postgres.cells.reach import Asking, reach
+from tripstore.backends.postgres.cells.reach import BY_INDEX, Asking, reach
 from tripstore.backends.postgres.cells.rests import Rests, work_within
 from tripstore.backends.postgres.codec.codec import ColumnCodec
 from tripstore.backends.postgres.codec.columnar import ColumnarCodec
@@ -109,6 +109,8 @@ class PastReader:
             asking = Asking(reading.rows_of, sources, rests.condition, connection.search_path)
             rows, after = reach(asking, chunk)
             if rows is not None:
+                if rows.keys is not None:
+                    cursor.execute(BY_INDEX)
                 for table in sources.tables:
                     reading.table(table, rows, self._codecs[table.column.name], chunk.selection.columns)
                 reading.tombs(sources.tombs, rows)

@@ -22,6 +22,10 @@ LOOKED_AT_FIRST, LOOKED_AT_PER_ROW = 2, 20
 
 _LAST = UUID(int=2**128 - 1)
 
+#: How many keys are listed the planner does not know. A scan would compare each row with each of them, and a bitmap is
+#: made of all of them before the first row: neither rests.
+BY_INDEX = "SET LOCAL enable_seqscan = off; SET LOCAL enable_bitmapscan = off"
+
 # Indexes hold the order; a sort would read all that is left of the table, for each chunk.
 _IN_ORDER = "SELECT pg_catalog.set_config('enable_sort', 'off', true); "
 _END = """\

@@ -83,12 +83,12 @@ def patiently(
 def limited(statements: Sequence[str], patience: Patience = PATIENT, *, last: str = "SELECT") -> str:
     """A packet, done as a whole or not at all, no statement of which takes longer than a lock may be waited for.
 
-    One that ends just at its limit Postgres may take for done, and cancel the next one of the session for it, which has
-    no limit and does not expect that. So the last one of a packet has nothing to do but to be cancelled.
+    One that ends just at its limit Postgres may take for done, and cancel the next one of the session for it (decision
+    0028). So within the packet the limit is lifted, which may be cancelled in its place; what comes last has none.
     """
     limit = f"'{patience.lock_timeout_seconds * 1000:.0f}ms'"
     limits = [f"SET LOCAL lock_timeout = {limit}", f"SET LOCAL statement_timeout = {limit}"]
-    return "; ".join([*limits, *statements, last])
+    return "; ".join([*limits, *statements, "SET LOCAL statement_timeout = 0", last])
 
 
 def _succeeds(attempt: Callable[[], object]) -> bool:
