@@ -84,7 +84,7 @@ def wait_until_only_parked(migration: Migration, seconds: float = 60) -> None:
     """Until relays have nothing left to do: what is in the queue waits for a person."""
 
     def is_so() -> bool:
-        return not migration.legacy.sql("SELECT FROM tripstore.queue WHERE parked IS NULL LIMIT 1")
+        return not migration.legacy.sql("SELECT 1 FROM tripstore.queue WHERE parked IS NULL LIMIT 1")
 
     wait_until("only parked changes are queued", is_so, seconds)
 
