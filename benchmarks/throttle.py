@@ -51,7 +51,7 @@ WINDOW_SECONDS = 5.0
 #: Each has a window of every kind; many short ones, since a machine has better and worse minutes.
 ROUNDS = 24
 #: With those that were disturbed; and fewer undisturbed ones than the least say nothing.
-ROUNDS_MAX, ROUNDS_LEAST = 45, 8
+ROUNDS_MAX, ROUNDS_LEAST = 45, 20
 #: A copier looks at the load before its first chunk, and learns how large chunks are; then a window begins.
 LEAD_SECONDS = 1.5
 #: Of a window; what is copied without a limit is soon all there is.
@@ -64,11 +64,8 @@ SELECT t.*, (SELECT count(*) FROM public.trip_notes AS n WHERE n.trip_id = t.id)
 WHERE t.id = %s"""
 _WRITE = "UPDATE public.trips SET status = %s WHERE id = %s"
 
-
 Kind = Literal["free", "limited", "none"]
 KINDS: tuple[Kind, ...] = ("free", "limited", "none")
-
-
 Bound = tuple[str, float] | None
 
 
@@ -91,6 +88,7 @@ Round = dict[Kind, Window]
 
 def measure(postgres: PostgresServer, mirror: BinlogServer, *, scale: float) -> Iterator[Comparison]:
     """The two figures; at scale 1 in windows of five seconds."""
+    is_whole = scale >= 0.2
     trips = max(round(TRIPS * scale), 200_000)  # or a job is done too soon
     window = max(WINDOW_SECONDS * scale, 2.0)
     config = _company(postgres, mirror, trips)
@@ -105,9 +103,9 @@ def measure(postgres: PostgresServer, mirror: BinlogServer, *, scale: float) -> 
         click.echo(f"  services need {need:.2f} sessions; the limit is {limit:.2f}")
         copier.send(("begin", limit))
         copier.recv()
-        found = _rounds(services, copier, window, is_whole=scale >= 0.2)
-    calm = _calm(found) if scale >= 0.2 else found
-    tell(len(calm), len(found) - len(calm), ROUNDS_LEAST if scale >= 0.2 else 1)
+        found = _rounds(services, copier, window, is_whole=is_whole)
+    calm = _calm(found) if is_whole else found
+    tell(len(calm), len(found) - len(calm), ROUNDS_LEAST if is_whole else 1)
     yield from _lines(calm, (("<=", 1.2), (">=", 0.3)))
     yield from _lines(found, (None, None), "  in all rounds: ")
 

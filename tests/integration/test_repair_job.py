@@ -73,7 +73,7 @@ def test_a_job_counts_what_its_last_look_found(moving: Migration) -> None:
     assert repairs.jobs.findings(job.id) == []
 
 
-@pytest.mark.parametrize("point", ACCIDENTS if SCALE >= 1 else ACCIDENTS[:7])
+@pytest.mark.parametrize("point", ACCIDENTS if SCALE >= 1 else ACCIDENTS[:8])
 def test_an_accident_anywhere_leaves_what_the_next_one_finishes(moving: Migration, point: str) -> None:
     """I4, I6, I11: entries, cells and counts are what they are without the accident."""
     store = moving.facade.store
