@@ -1,12 +1,15 @@
 """The backfill against a script by hand with as many processes, and against dlt: cells a second, and memory.
 
-A company with as many trips as wanted is made in the run. Both copy the same parts of it in turn, each into a datastore
-of its own on the same server; a process lives as long as the benchmark and says at last how much memory it ever had.
+A company with as many trips as wanted is made in the run. Both copy a part of it in turn that nobody has copied, each
+into a datastore of its own on the same server. Ours is a job as `tripstore backfill start` runs it: leases, chunks that
+learn their size, counters saved with each, a share of the rows read once more; the script does nothing of this. A
+process lives as long as the benchmark and says at last how much memory it ever had.
 """
 
 from __future__ import annotations
 
 import itertools
+import os
 import resource
 import statistics
 import time
@@ -15,49 +18,55 @@ from contextlib import ExitStack, contextmanager
 from functools import partial
 from multiprocessing.connection import Connection
 from typing import Any, NamedTuple
-from uuid import UUID
 
 import click
 
+from backfill.runner import Ending
 from benchmarks.bulk import plant
 from benchmarks.cells import PATIENT, SPAWN, Config
 from benchmarks.copy_script import CopyScript
 from benchmarks.loader import load_with_dlt
 from benchmarks.timing import Comparison, paired
-from schemaless_core import Datastore, ShardStatus
-from tripstore.backends.postgres.cells.past_plan import cuts
+from schemaless_core import Datastore, Json, ShardStatus
 from tripstore.backends.postgres.ddl.steps import apply_all
 from tripstore.backends.postgres.layout.layout import Layout
 from tripstore.backends.postgres.layout.reading import load_layout
 from tripstore.backends.postgres.schema_steps import schema_steps
 from tripstore.backends.postgres.wire.connections import connected, rows
+from tripstore.copying.backfill import EVERYTHING, KIND, Backfill, Plan
 from tripstore.demo import legacy
-from tripstore.facade.facade import Duo
-from tripstore.handover.backfill import copy_chunk
-from tripstore.handover.ports import Chunk
-from tripstore.handover.steps import run
 from tripstore.local.binlog import BinlogServer
 from tripstore.local.postgres import PostgresServer
+from tripstore.mirror.reverse import register_reverse
+from tripstore.phase import Phase
 from tripstore.wiring import connect
 
 TRIPS = 2_000_000
 SHARDS = 64
-ROWS_PER_CHUNK = 2_000
 PROCESSES = (1, 2)
 #: For each number of processes; each copies a part of the trips that nobody has copied.
 ROUNDS = 5
 MEGABYTES = 300.0
 
-#: Of ours a range of row keys, of the script's one of ids.
-Part = tuple[Any, Any]
+#: Of each of our jobs: whatever the number of processes, each serves as many.
+PARTS = 8
+
+#: What is sent to a process: the id of a job, or a range of the company's ids.
+Work = Any
 
 
 class Done(NamedTuple):
-    """What a process says of a part."""
+    """What a process says of its work."""
 
-    cells: int
-    seconds: float
+    cells: int  #: Of a range, or of the job, whoever copied them.
     megabytes: float  #: The most that it ever had.
+
+
+class Took(NamedTuple):
+    """What all processes of a crew say, and how long it was until the last one did."""
+
+    done: list[Done]
+    seconds: float
 
 
 def measure(postgres: PostgresServer, mirror: BinlogServer, *, scale: float) -> Iterator[Comparison]:
@@ -69,23 +78,18 @@ def measure(postgres: PostgresServer, mirror: BinlogServer, *, scale: float) -> 
         for datastore in (store, other):
             datastore.create_schema(status=ShardStatus.COPY)
     rounds = ROUNDS if scale >= 0.2 else 2
-    slices = len(PROCESSES) * rounds
-    by_key, by_id = _key_ranges(ours, slices), _id_ranges(trips, slices)
+    jobs, by_id = _jobs(ours, len(PROCESSES) * rounds), _id_ranges(trips, len(PROCESSES) * rounds)
     memory: list[float] = []
     unparted: list[float] = []
     for processes in PROCESSES:
         with _crew(_copy, ours, processes) as copiers, _crew(_script, scripted, processes) as scripts:
             speeds: list[tuple[float, float]] = []
             for number in range(rounds):
-                part = by_key.pop(), by_id.pop()
-                teams = [(copiers, _halves_of_keys), (scripts, _halves_of_ids)]
-                figures = [0.0, 0.0]
-                for who in (0, 1) if number % 2 else (1, 0):
-                    crew, halves = teams[who]
-                    done, figures[who] = crew.copy(halves(part[who], processes))
-                    if who == 0:
-                        memory += [each.megabytes for each in done]
-                speeds.append((figures[0], figures[1]))
+                teams = [(copiers, [jobs.pop()] * processes), (scripts, _halves(by_id.pop(), processes))]
+                took = {crew: crew.copy(work) for crew, work in teams[:: 1 if number % 2 else -1]}
+                memory += [each.megabytes for each in took[copiers].done]
+                (ours_speed,) = {each.cells / took[copiers].seconds for each in took[copiers].done}  # of the whole job
+                speeds.append((ours_speed, sum(each.cells for each in took[scripts].done) / took[scripts].seconds))
             unparted += [ours for ours, _theirs in speeds] if processes == 1 else []
         yield _speed(f"backfill, {processes} process{'es' if processes > 1 else ''} (cells)", speeds, (">=", 0.8))
     yield _memory("peak memory of a process (MB)", max(memory), MEGABYTES, 1.0)
@@ -139,51 +143,43 @@ def _core(config: Config) -> Config:
     return {key: value for key, value in config.items() if key != "legacy"}
 
 
-def _key_ranges(config: Config, slices: int) -> list[Part]:
-    """As the backfill cuts them."""
-    with connect(config) as store:
-        duo = _duo(store)
-        found = duo.legacy.database.run(lambda connection: cuts(connection, duo.legacy.layout, slices), _patient())
-    ends: list[UUID | None] = [None, *found, None]
-    return list(itertools.pairwise(ends))
+def _jobs(config: Config, number: int) -> list[str]:
+    """Jobs that copy everything together, each as many parts of it."""
+    with connect({**config, "backfill": {"parts": PARTS * number}}) as store:
+        register_reverse(store.facade.store)
+        store.facade.flags.change(lambda flags: flags.with_phase(Phase.DUALWRITE), "benchmark")
+        backfill = Backfill(store.facade)
+        whole = backfill.plan(EVERYTHING)
+        slices: list[list[Json]] = [whole.parts[first::number] for first in range(number)]
+        return [backfill.begin(Plan(whole.spec, parts, whole.estimate // number)).id for parts in slices]
 
 
-def _id_ranges(trips: int, slices: int) -> list[Part]:
+def _id_ranges(trips: int, slices: int) -> list[Work]:
     ends = [trips * number // slices for number in range(slices + 1)]
     return [(first + 1, last) for first, last in itertools.pairwise(ends)]
 
 
-def _halves_of_ids(part: Part, processes: int) -> list[Part]:
+def _halves(part: Work, processes: int) -> list[Work]:
     first, last = part
     ends = [first - 1 + (last - first + 1) * number // processes for number in range(processes + 1)]
     return [(low + 1, high) for low, high in itertools.pairwise(ends)]
-
-
-def _halves_of_keys(part: Part, processes: int) -> list[Part]:
-    """Row keys are made by a hash here: of a range the middle is in the middle."""
-    after, upto = part
-    low, high = 0 if after is None else after.int, 2**128 - 1 if upto is None else upto.int
-    middles = [UUID(int=low + (high - low) * number // processes) for number in range(1, processes)]
-    ends = [after, *middles, upto]
-    return list(itertools.pairwise(ends))
 
 
 # ------------------------------------------------------------------------------------------------------ the processes
 
 
 class Crew:
-    """Processes that copy parts at the same time."""
+    """Processes that copy at the same time."""
 
     def __init__(self, members: Sequence[Connection[Any, Any]]) -> None:
         self._members = members
 
-    def copy(self, parts: Sequence[Part]) -> tuple[list[Done], float]:
-        """What each of them says, and how many cells a second they copied together."""
+    def copy(self, work: Sequence[Work]) -> Took:
         started = time.perf_counter()
-        for member, part in zip(self._members, parts, strict=True):
-            member.send(part)
+        for member, each in zip(self._members, work, strict=True):
+            member.send(each)
         done: list[Done] = [member.recv() for member in self._members]
-        return done, sum(each.cells for each in done) / (time.perf_counter() - started)
+        return Took(done, time.perf_counter() - started)
 
 
 @contextmanager
@@ -203,45 +199,29 @@ def _crew(work: Callable[[Config, Connection[Any, Any]], None], config: Config, 
 
 
 def _copy(config: Config, pipe: Connection[Any, Any]) -> None:
-    """Ours: the steps of the backfill with their real ports."""
+    """Ours: a worker of the job."""
     with connect(config) as store:
-        ports = _duo(store).ports
+        backfill, worker = Backfill(store.facade), f"worker {os.getpid()}"
 
-        def copy(after: UUID | None, upto: UUID | None) -> int:
-            cells = 0
-            while True:
-                copied = run(copy_chunk(ports, Chunk(after, upto, ROWS_PER_CHUNK)))
-                assert copied.is_whole
-                assert not copied.outcome.problems
-                cells, after = cells + copied.outcome.equal, copied.past.after
-                if after is None:
-                    return cells
+        def copy(job_id: str) -> int:
+            job = backfill.jobs.find(KIND, job_id)
+            assert backfill.runner(job, worker).run() is Ending.DONE
+            counts = backfill.jobs.progress(job_id).counts
+            assert counts.get("conflicts", 0) + counts.get("quarantined", 0) == 0, counts
+            return counts["equal"]
 
         _serve(pipe, copy)
 
 
 def _script(config: Config, pipe: Connection[Any, Any]) -> None:
     script = CopyScript(config)
-    _serve(pipe, script.run)
+    _serve(pipe, lambda part: script.run(*part))
     script.close()
 
 
-def _serve(pipe: Connection[Any, Any], copy: Callable[[Any, Any], int]) -> None:
+def _serve(pipe: Connection[Any, Any], copy: Callable[[Work], int]) -> None:
     pipe.send("ready")
-    while (part := pipe.recv()) is not None:
-        started = time.perf_counter()
-        cells = copy(*part)
+    while (work := pipe.recv()) is not None:
+        cells = copy(work)
         peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
-        pipe.send(Done(cells, time.perf_counter() - started, peak))
-
-
-def _duo(store: Any) -> Duo:
-    duo: Duo = store.facade.duo
-    assert duo is not None
-    return duo
-
-
-def _patient() -> Any:
-    from schemaless_core.deadline import Deadline
-
-    return Deadline(60.0)
+        pipe.send(Done(cells, peak))

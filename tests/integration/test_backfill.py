@@ -390,6 +390,20 @@ def test_a_conflict_stays_open_until_its_own_version_is_seen_to_be_equal(made: M
     assert open_in_ledger(made) == 1
 
 
+def test_a_retry_keeps_the_limits_of_the_job_that_it_retries(made: Migration, backfill: Backfill) -> None:
+    made.legacy.sql(UNREADABLE, str(trips(made)[3]))
+    made.legacy.sql("DELETE FROM tripstore.queue")
+    plan = backfill.plan(Wanted(rate=5_000, postgres_load_max=8.0, verify=1.0, chunk_rows=2))
+    job = backfill.begin(plan)
+    assert backfill.runner(job, "w").run() is Ending.DONE
+
+    kept = backfill.plan_retry(job.id).spec
+    said = backfill.plan_retry(job.id, Wanted(rate=0, verify=0.5)).spec
+
+    assert [kept[name] for name in ("rate", "postgres_load_max", "verify", "chunk_rows")] == [5_000, 8.0, 1.0, 2]
+    assert [said[name] for name in ("rate", "postgres_load_max", "verify", "chunk_rows")] == [0, 8.0, 0.5, 2]
+
+
 def test_a_retry_of_nothing_is_refused(backfill: Backfill) -> None:
     copied(backfill)
 

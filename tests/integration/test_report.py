@@ -12,7 +12,7 @@ from uuid import UUID, uuid4
 import msgspec
 import pytest
 
-from schemaless_core import Json, canonical_bytes
+from schemaless_core import ColumnKey, Json, canonical_bytes
 from schemaless_core.control.jobs import Finding, Jobs
 from tests.damage import spoil
 from tests.facades import Migration, folder_of, migration
@@ -30,6 +30,7 @@ from tripstore.mirror.mirror import Mirror
 from tripstore.phase import Phase
 from tripstore.reporting.gather import Wanted, gather
 from tripstore.reporting.redacting import without_values
+from tripstore.reporting.sides import Sides
 from validation.report.document import Latency, Operation, Report, Waiting
 from validation.report.glance import glance
 from validation.report.html import render
@@ -103,6 +104,23 @@ def test_calls_comparisons_and_latency_are_counted_exactly(moving: Migration) ->
     assert not made.verdict.is_allowed
     assert {gate.name for gate in made.gates if not gate.is_passed} >= {"backfill", "diff"}
     assert made.unknown == []
+
+
+def test_a_version_that_postgres_has_forgotten_does_not_silence_it(moving: Migration) -> None:
+    """It answers, and goes on to be asked; one that does not answer is asked no more."""
+    key = trip(moving)
+    forgotten = moving.duo.legacy.get_row(key)["BASE"].key
+    moving.legacy.sql("UPDATE trips SET status = 'later' WHERE trip_uuid = %s", str(key))
+    moving.carry()
+    moving.legacy.sql("DELETE FROM tripstore.log WHERE ref_key <= %s", forgotten.ref_key)
+    sides = Sides({"postgres": moving.duo.legacy, "schemaless": moving.facade.store}, with_bodies=False)
+
+    legacy, store = sides.at(forgotten)
+    now, _store = sides.latest(ColumnKey(key, "BASE"))
+
+    assert legacy.trouble is not None
+    assert (store.trouble, store.is_there) == (None, True)
+    assert (now.trouble, now.is_there) == (None, True)
 
 
 def test_two_processes_add_up(moving: Migration) -> None:

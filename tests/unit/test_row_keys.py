@@ -58,6 +58,37 @@ def test_a_file_that_is_no_text_is_named(tmp_path: Path) -> None:
     assert raised.value.hint
 
 
+@pytest.mark.parametrize(
+    ("text", "complaint"),
+    [
+        (f'{{"differences": [{{"row_key": "{A}"}}], "is_complete": false}}', "lists a part"),
+        (f'{{"limits": {{"listed_max": 1}}, "mismatches": [], "quarantine": [{{"row_key": "{A}"}}]}}', "cut after 1"),
+    ],
+)
+def test_a_list_that_was_cut_is_refused(tmp_path: Path, text: str, complaint: str) -> None:
+    """It would copy a part and look like all of it."""
+    file = tmp_path / "keys"
+    file.write_text(text)
+
+    with pytest.raises(InvalidRequest, match=complaint) as raised:
+        read_row_keys(file)
+    assert raised.value.hint
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        f'{{"differences": [{{"row_key": "{A}"}}], "is_complete": true}}',
+        f'{{"limits": {{"listed_max": 2}}, "mismatches": [], "quarantine": [{{"row_key": "{A}"}}]}}',
+    ],
+)
+def test_a_list_that_is_whole_is_read(tmp_path: Path, text: str) -> None:
+    file = tmp_path / "keys"
+    file.write_text(text)
+
+    assert read_row_keys(file) == [A]
+
+
 def test_a_file_of_too_many_is_not_read_to_its_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(portions, "KEYS_MAX", 2)
     file = tmp_path / "keys"

@@ -56,9 +56,9 @@ def backfill() -> None:
     "keys_file",
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
     metavar="FILE",
-    help="These rows alone: a UUID per line, or JSON with row_key.",
+    help="These rows alone: a UUID per line, or JSON with row_key, as a report has it.",
 )
-@click.option("--from-diff", metavar="JOB|FILE", help="The rows that a diff found different.")
+@click.option("--from-diff", metavar="JOB|FILE", help="The rows that a diff found different, or its key list.")
 @processes_option
 @limit_options
 @click.option("--dry-run", is_flag=True, help="Say what would be copied, and copy nothing.")
@@ -150,21 +150,37 @@ def resume(
 @backfill.command()
 @job_argument
 @processes_option
+@limit_options
 @click.option("--dry-run", is_flag=True, help="Say how many rows would be copied, and copy nothing.")
 @detach_option
 @json_option
 @pass_settings
-def retry(settings: Settings, job: str, processes: int | None, dry_run: bool, detach: bool, as_json: bool) -> Exit:
+def retry(
+    settings: Settings,
+    job: str,
+    processes: int | None,
+    rate: int | None,
+    max_postgres_load: float | None,
+    verify: float | None,
+    chunk_rows: int | None,
+    dry_run: bool,
+    detach: bool,
+    as_json: bool,
+) -> Exit:
     """Copy just the rows that a job has in quarantine, by a job of its own.
 
-    What can be copied now is solved; what cannot is in quarantine again, with its reason of today.
+    What can be copied now is solved; what cannot is in quarantine again, with its reason of today. Limits that are not
+    given are those with which that job was begun.
 
     \b
     Example:
       tripstore backfill show && tripstore backfill retry
     """
     with opened(settings) as found:
-        plan = found.backfill.plan_retry(job)
+        wanted = Wanted(
+            chunk_rows=chunk_rows, rate=rate, postgres_load_max=max_postgres_load, verify=verify, processes=processes
+        )
+        plan = found.backfill.plan_retry(job, wanted)
         return _begin(settings, found, plan, processes, dry_run=dry_run, detach=detach, as_json=as_json)
 
 

@@ -16,10 +16,12 @@ from tripstore.copying.portions import check_number
 FINDINGS_PER_PAGE = 1_000
 #: What a diff counts when it keeps no more findings.
 LEFT_OUT = "findings_left_out"
+#: Lists of a report that are cut where it says.
+REPORTED = ("mismatches", "quarantine", "conflicts")
 
 
 def read_row_keys(path: Path) -> list[UUID]:
-    """The row keys of a file, each once; `InvalidRequest` names the line that is none."""
+    """The row keys of a file, each once; `InvalidRequest` names the line that is none, or a list that was cut."""
     keys: dict[UUID, None] = {}
     for number, line in enumerate(_lines(path), 1):
         for key in _row_keys(line.strip(), f"Line {number} of {path}"):
@@ -65,8 +67,24 @@ def _row_keys(line: str, where: str) -> Iterator[UUID]:
         document = msgspec.json.decode(line)
     except msgspec.DecodeError as error:
         raise InvalidRequest(f"{where} is no JSON ({error}).", hint="Write one document per line.") from error
+    _check_whole(document, where)
     for found in _named(document):
         yield _row_key(found, where)
+
+
+def _check_whole(document: Any, where: str) -> None:
+    """A list that was cut would copy a part and look like all of it."""
+    if not isinstance(document, dict):
+        return
+    if document.get("is_complete") is False:
+        hint = "`tripstore diff show --json --limit 100000` lists more; `--from-diff JOB` takes all of it."
+        raise InvalidRequest(f"{where} lists a part of what was found.", hint=hint)
+    limits = document.get("limits")
+    listed_max = limits.get("listed_max") if isinstance(limits, dict) else None
+    cut = [name for name in REPORTED if isinstance(listed_max, int) and len(document.get(name) or ()) >= listed_max]
+    if cut:
+        hint = "`tripstore report --json --mismatches 1000` lists more; `--from-diff JOB` takes all that a diff found."
+        raise InvalidRequest(f"{where} is a report cut after {listed_max}: {' and '.join(cut)} may be more.", hint=hint)
 
 
 def _named(document: Any) -> Iterator[object]:

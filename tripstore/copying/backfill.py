@@ -51,6 +51,8 @@ class Wanted(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 EVERYTHING = Wanted()
+#: Of `Wanted` and of the configuration alike.
+LIMITS = ("rate", "postgres_load_max", "verify")
 
 
 class Plan(msgspec.Struct, frozen=True):
@@ -95,15 +97,21 @@ class Backfill:
         return self.jobs.create(KIND, plan.spec, plan.parts, is_detached=is_detached)
 
     def plan_retry(self, job_id: str, wanted: Wanted = EVERYTHING) -> Plan:
-        """A job that copies the rows which another one has in quarantine, and answers for them."""
+        """A job that copies the rows which another one has in quarantine, and answers for them.
+
+        Limits that are not given are those of the other one.
+        """
         job = self.jobs.find(KIND, job_id)
+        before = msgspec.convert(job.spec, Wanted)
+        kept = {name: getattr(before, name) for name in (*LIMITS, "chunk_rows") if getattr(wanted, name) is None}
+        wanted = msgspec.structs.replace(wanted, retry_of=job.id, **kept)
         findings = open_rows(self.jobs, job.id)
         if not findings and self.jobs.findings(job.id, limit=1):
             hint = "Mend the rows, then `tripstore backfill start` reads them."
             raise InvalidRequest(f"What is in quarantine of {job.id} has no row key to copy it by.", hint=hint)
         if not findings:
             raise InvalidRequest(f"Nothing of {job.id} is in quarantine.", hint="`tripstore backfill list` shows all.")
-        base = self.plan(msgspec.structs.replace(wanted, retry_of=job.id), findings)
+        base = self.plan(wanted, findings)
         questions = {row_key: list(map(Question.of, found)) for row_key, found in findings.items()}
         return _of_lists(base.spec, lists(findings, questions))
 
@@ -140,7 +148,7 @@ class Backfill:
         )
 
     def _limits(self, wanted: Wanted) -> BackfillConfig:
-        said = {name: getattr(wanted, name) for name in ("rate", "postgres_load_max", "verify")}
+        said = {name: getattr(wanted, name) for name in LIMITS}
         return replace(self._config, **{name: value for name, value in said.items() if value is not None})
 
     def _throttle(self, limits: BackfillConfig, job: Job) -> Throttle:

@@ -15,6 +15,7 @@ from schemaless_core.canonical import canonical_bytes
 from schemaless_core.cell import Cell, CellKey, ColumnKey
 from schemaless_core.errors import SchemalessError, Unavailable
 from schemaless_core.store import CellStore
+from tripstore.backends.postgres.errors import HistoryTruncated
 from validation.report.document import Side
 
 #: No body, or none that may be shown.
@@ -49,6 +50,8 @@ class Sides:
             return _trouble(backend, self._silent[backend])
         try:
             cell = look(store)
+        except HistoryTruncated as error:  # it answers: that it has forgotten this version
+            return _trouble(backend, error.message)
         except Unavailable as error:
             self._silent[backend] = error.message
             return _trouble(backend, error.message)
