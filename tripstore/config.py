@@ -128,7 +128,7 @@ class BackfillConfig:
 
     processes: int = 1  #: Of one `backfill start`; every worker that serves detached jobs is one.
     parts: int = 64  #: That a job is cut into; each is leased by one worker at a time.
-    chunk_seconds: float = 0.5  #: A chunk has about as many rows as can be copied in so long.
+    chunk_seconds: float = 2.0  #: A chunk has about as many rows as can be copied in so long.
     chunk_rows_max: int = 20_000  #: And no more than these.
     verify: float = 0.05  #: Of the rows, so many are read once more after writing, and compared.
     rate: int = 0  #: Rows per second, of all processes that serve a job together.

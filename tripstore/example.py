@@ -109,7 +109,7 @@ clusters:
 # backfill:
 #   processes: 1                # of one `tripstore backfill start`
 #   parts: 64                   # that a job is cut into; each is leased by one worker at a time
-#   chunk_seconds: 0.5          # a chunk has about as many rows as can be copied in so long
+#   chunk_seconds: 2.0          # a chunk has about as many rows as can be copied in so long
 #   chunk_rows_max: 20000       # and no more than these
 #   verify: 0.05                # of the rows, so many are read once more after writing, and compared
 #   rate: 0                     # rows per second, of all processes that serve a job together; 0 is no limit

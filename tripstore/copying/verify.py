@@ -1,4 +1,7 @@
-"""Whether what was written can be read, and is what was meant: a share of the rows is read once more and compared."""
+"""Whether what was written can be read, and is what was meant: a share of the rows is read once more and compared.
+
+All rows of a chunk that lie in a few of its shards, other ones each time: a question to each shard costs more than rows.
+"""
 
 from __future__ import annotations
 
@@ -16,6 +19,8 @@ REASON = "what is read is not what was written"
 class Readable(Protocol):
     """Where the cells are."""
 
+    def shard_of(self, row_key: UUID) -> int: ...
+
     def find_unequal(self, cells: Sequence[EncodedCell]) -> list[int]:
         """The positions of those that are not there byte for byte."""
         ...
@@ -32,10 +37,18 @@ def verify(store: Readable, cells: Sequence[EncodedCell], passed: Collection[int
     """Compare the cells of a share of the rows; those at `passed` are known to be something else, and are left out."""
     if share <= 0:
         return Verified(0, ())
-    chosen = {key for key in {cell.row_key for cell in cells} if share >= 1 or random.random() < share}
+    chosen = {cell.row_key for cell in cells}
+    if share < 1:
+        chosen = _of_some_shards(store, chosen, share)
     wanted = [cell for n, cell in enumerate(cells) if cell.row_key in chosen and n not in passed]
     unequal = store.find_unequal(wanted) if wanted else []
     return Verified(len(wanted), tuple(_finding(wanted[n]) for n in unequal))
+
+
+def _of_some_shards(store: Readable, row_keys: Collection[bytes], share: float) -> set[bytes]:
+    shards = {key: store.shard_of(UUID(bytes=key)) for key in row_keys}
+    some = {shard for shard in set(shards.values()) if random.random() < share}
+    return {key for key, shard in shards.items() if shard in some}
 
 
 def _finding(cell: EncodedCell) -> Finding:
