@@ -128,9 +128,9 @@ class DiffRunner:
         except PartLost:
             raise
         except BaseException:
-            _release(held)
+            held.give_back()
             raise
-        _release(held)
+        held.give_back()
 
     def _tell(self, rate: float) -> None:
         """For whoever looks at the progress; that the control database did not hear it is no matter."""
@@ -187,15 +187,6 @@ def _saved(
             time.sleep(PAUSE_SECONDS * 2**n)
         else:
             return
-
-
-def _release(held: HeldPart) -> None:
-    """Give it back, for whoever comes next."""
-    try:
-        held.release()
-    except SchemalessError as error:  # its lease ends by itself
-        extra = {"event": "diff.release_failed", "job": held.part.job, "reason": str(error)}
-        logger.warning("a part of a diff could not be given back", extra=extra)
 
 
 def written_of(checkpoint: Json) -> Written:

@@ -6,6 +6,7 @@ each other for ever, and neither would save anything.
 
 from __future__ import annotations
 
+import logging
 import threading
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -14,6 +15,8 @@ from typing import Protocol
 from schemaless_core.canonical import Json
 from schemaless_core.control.job_records import Finding, JobState, Part
 from schemaless_core.errors import SchemalessError, Unavailable
+
+logger = logging.getLogger(__name__)
 
 #: However short a lease is.
 RENEW_SECONDS_MIN = 0.01
@@ -112,6 +115,14 @@ class HeldPart:
         if self._is_unsure:
             self.renew()
         self._jobs.release(self.part, self._worker)
+
+    def give_back(self) -> None:
+        """Release it, if that can be; for whoever ends, most likely by something worse."""
+        try:
+            self.release()
+        except SchemalessError as error:  # its lease ends by itself
+            extra = {"event": "jobs.release_failed", "job": self.part.job, "reason": error.message}
+            logger.warning("a part of a job could not be given back", extra=extra)
 
     def _keep(self, ended: threading.Event, failures: list[Exception]) -> None:
         while not ended.wait(max(self.lease_seconds / 3, RENEW_SECONDS_MIN)):

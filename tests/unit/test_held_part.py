@@ -6,6 +6,7 @@ import threading
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, cast
+from unittest.mock import patch
 
 import pytest
 
@@ -113,6 +114,18 @@ def test_what_is_lost_is_not_counted(jobs: Renewals) -> None:
         found.save(1, {"rows": 1}, is_done=True)
 
     assert jobs.progress(found.part.job).counts == {}
+
+
+def test_a_part_that_cannot_be_given_back_is_no_error(jobs: Renewals, caplog: pytest.LogCaptureFixture) -> None:
+    found, away = held(jobs), ControlUnavailable("It is away.")
+
+    with patch.object(jobs, "release", side_effect=away), caplog.at_level("WARNING"):
+        found.give_back()
+    events = [record.__dict__["event"] for record in caplog.records]
+    found.give_back()
+
+    assert events == ["jobs.release_failed"]
+    assert jobs.claim(found.part.job, "two", 30.0) is not None
 
 
 class SlowCopying:

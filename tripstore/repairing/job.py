@@ -19,7 +19,7 @@ from uuid import uuid4
 from schemaless_core.canonical import Json
 from schemaless_core.control.held_part import HeldPart
 from schemaless_core.control.jobs import Finding, Job, Jobs, JobState, PartLost
-from schemaless_core.errors import SchemalessError, Unavailable
+from schemaless_core.errors import Unavailable
 from schemaless_core.failpoints import reach
 from tripstore.handover.authority import Backend
 from tripstore.repairing.repairing import Outcome, Repairing, counted
@@ -109,7 +109,7 @@ class RepairRunner:
             extra = {"event": "repair.part_lost", "job": self._job, "part": part.number}
             logger.warning("somebody else has the part by now", extra=extra)
         except BaseException:
-            _release(held)
+            held.give_back()
             raise
         return True
 
@@ -140,14 +140,6 @@ class RepairRunner:
                 logger.warning("a part of a repair is tried again", extra=extra)
                 self._sleep(PAUSE_SECONDS * 2**n)
         raise AssertionError("the last try returns or raises")
-
-
-def _release(held: HeldPart) -> None:
-    try:
-        held.release()
-    except SchemalessError as error:  # its lease ends by itself
-        extra = {"event": "repair.release_failed", "job": held.part.job, "reason": error.message}
-        logger.warning("a part of a repair could not be given back", extra=extra)
 
 
 def _finding(outcome: Outcome) -> Finding | None:
