@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import shutil
+import sqlite3
 import time
 from collections import defaultdict
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
@@ -139,6 +140,16 @@ def migration(
 def folder_of(document: Mapping[str, Any]) -> Path:
     """Where the clusters' files of an embedded datastore are."""
     return Path(document["clusters"]["a"]["primary"].removeprefix("sqlite:///")).parent
+
+
+def in_mirror(moving: Migration, statement: str, *values: object) -> None:
+    """Somebody's own SQL in the mirror's files; it changes one row of one of them."""
+    changed = 0
+    for cluster in ("a", "b"):
+        file = folder_of(moving.document) / cluster / f"{moving.document['datastore']}.db"
+        with closing(sqlite3.connect(file, timeout=20)) as connection, connection:
+            changed += connection.execute(statement, values).rowcount
+    assert changed == 1
 
 
 def _copy_template(core: Mapping[str, Any], legacy: Mapping[str, Any]) -> None:

@@ -30,14 +30,19 @@ def add_parts(connection: sa.Connection, job: str, bounds: Sequence[Json]) -> No
         connection.execute(sa.insert(table), rows)
 
 
-def claim_part(connection: sa.Connection, job: str, worker: str, lease_seconds: float) -> Part | None:
-    """Take one that nobody holds, or whose lease is over; the worker's own too, whose claim was never answered."""
+def claim_part(
+    connection: sa.Connection, job: str, worker: str, lease_seconds: float, *, has_end: bool = False
+) -> Part | None:
+    """Take one that nobody holds, or whose lease is over; the worker's own too, whose claim was never answered.
+
+    Of a job that has an end the last part waits until all others are done.
+    """
     now = now_ms(connection)
     is_free = table.c.worker.is_(None) | (table.c.until_ms < now) | (table.c.worker == worker)
     wanted = sa.select(table.c.number, table.c.bounds, table.c.checkpoint, table.c.fence)
     wanted = wanted.where(table.c.job == job, table.c.is_done.is_(False), is_free)
     found = connection.execute(wanted.order_by(table.c.number).limit(1)).first()
-    if found is None:
+    if found is None or (has_end and _must_wait(connection, job, found.number)):
         return None
     taken = {"worker": worker, "fence": found.fence + 1, "until_ms": _until(now, lease_seconds)}
     connection.execute(sa.update(table).where(_is(job, found.number)).values(taken))
@@ -78,6 +83,14 @@ def is_finished(connection: sa.Connection, job: str) -> bool:
     """Whether all its parts are done."""
     undone = sa.select(table.c.number).where(table.c.job == job, table.c.is_done.is_(False)).limit(1)
     return connection.execute(undone).first() is None
+
+
+def _must_wait(connection: sa.Connection, job: str, number: int) -> bool:
+    """Whether this is the last part and others are not done: somebody has them."""
+    others = sa.select(table.c.number).where(table.c.job == job, table.c.number != number)
+    if connection.execute(others.where(table.c.number > number).limit(1)).first() is not None:
+        return False
+    return connection.execute(others.where(table.c.is_done.is_(False)).limit(1)).first() is not None
 
 
 def read_checkpoints(connection: sa.Connection, job: str) -> dict[int, Json]:

@@ -59,6 +59,7 @@ from schemaless_core.errors import InvalidRequest
 from schemaless_core.failpoints import reach
 
 __all__ = [
+    "HAS_END",
     "LAST",
     "Finding",
     "Job",
@@ -70,6 +71,10 @@ __all__ = [
     "StoredFinding",
     "WorkerNews",
 ]
+
+
+#: Of a job's spec: whether its last part is to be done after all others.
+HAS_END = "has_end"
 
 
 class Jobs:
@@ -116,12 +121,16 @@ class Jobs:
             return [read_job(row) for row in connection.execute(wanted.order_by(table.c.number.desc()))]
 
     def claim(self, job_id: str, worker: str, lease_seconds: float) -> Part | None:
-        """Take a part that is free or whose lease is over; None: there is none now, or the job does not run."""
+        """Take a part that is free or whose lease is over; None: there is none now, or the job does not run.
+
+        The last part of a job whose spec says `HAS_END` is free when all others are done.
+        """
 
         def work(connection: sa.Connection) -> Part | None:
-            if hold_job(connection, job_id).state is not JobState.RUNNING:
+            job = hold_job(connection, job_id)
+            if job.state is not JobState.RUNNING:
                 return None
-            return claim_part(connection, job_id, worker, lease_seconds)
+            return claim_part(connection, job_id, worker, lease_seconds, has_end=bool(job.spec.get(HAS_END)))
 
         part = make_change(self._control, work)
         if part is not None:

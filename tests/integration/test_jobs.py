@@ -18,7 +18,7 @@ from schemaless_core.canonical import Json
 from schemaless_core.config import parse_config
 from schemaless_core.control.audit import AuditLog
 from schemaless_core.control.database import ControlDatabase
-from schemaless_core.control.jobs import Finding, Job, Jobs, JobState, Part, PartLost
+from schemaless_core.control.jobs import HAS_END, Finding, Job, Jobs, JobState, Part, PartLost
 from schemaless_core.control.ledgers import Ledgers
 from schemaless_core.control.tables import job_part
 from schemaless_core.errors import InvalidRequest
@@ -209,6 +209,24 @@ def test_the_last_part_ends_the_job_and_its_note_says_so(jobs: Jobs, control: Co
         "not_compared": 0,
         "capture_since": "2026",
     }
+
+
+def test_the_last_part_of_a_job_with_an_end_waits_until_all_others_are_done(jobs: Jobs) -> None:
+    job = begun(jobs, 3, **{HAS_END: True})
+    first, second = claimed(jobs, job, "a"), claimed(jobs, job, "b")
+
+    assert jobs.claim(job.id, "c", LONG) is None
+    saved(jobs, second, "b", is_done=True)
+    assert jobs.claim(job.id, "b", LONG) is None
+    saved(jobs, first, "a", is_done=True)
+    assert jobs.state(job.id) is JobState.RUNNING
+    last = claimed(jobs, job, "b")
+    assert jobs.claim(job.id, "a", LONG) is None  # it is one worker's, too
+
+    assert (first.number, second.number, last.number) == (0, 1, 2)
+    assert saved(jobs, last, "b", is_done=True).state is JobState.DONE
+    alone = begun(jobs, 1, **{HAS_END: True})
+    assert claimed(jobs, alone).number == 0
 
 
 def test_two_who_finish_the_last_parts_at_once_end_the_job(open_control: Opener, jobs: Jobs) -> None:

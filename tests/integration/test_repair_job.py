@@ -3,22 +3,28 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import NamedTuple
 from uuid import uuid4
 
 import pytest
 
-from schemaless_core.control.jobs import JobState
+from schemaless_core.canonical import Json
+from schemaless_core.control.jobs import Job, Jobs, JobState
+from schemaless_core.errors import InvalidRequest
 from schemaless_core.failpoints import FailpointReached
 from tests.damage import lose, spoil
-from tests.facades import Migration
+from tests.facades import Migration, in_mirror
 from tests.indexing import catch_up
-from tests.repairs import STATUS_INDEX, base, failing_at, foreign, in_shadow, mended, refreshed, stored, trip
+from tests.repairs import STATUS_INDEX, base, doing_at, failing_at, foreign, in_shadow, mended, refreshed, stored, trip
 from tests.scale import SCALE
 from tests.stores import Stores
 from tripstore.handover.authority import Backend
 from tripstore.local.servers import LocalServers
+from tripstore.repairing.ending import Ended, FindingsSeen, IndexMade, find_ended
 from tripstore.repairing.job import RepairRunner, begin
 from tripstore.repairing.opening import Repairs
+from tripstore.repairing.targets import Target, to_bounds
+from validation.differences import CellClass, Difference
 from validation.repair import Action
 
 #: Of failpoints; CI takes the first.
@@ -43,6 +49,20 @@ ACCIDENTS = [
 ]
 
 
+#: The same when the cells are right; CI takes the first.
+ACCIDENTS_AT_THE_END = [
+    "repair.rebuilt",
+    "repair.rechecked",
+    "jobs.claimed",
+    "repair.before_end",
+    "jobs.before_save",
+    "jobs.saving",
+    "jobs.saved",
+    "repair.ended",
+]
+KEY_LIST = "/differences.jsonl"
+
+
 @pytest.fixture(scope="module")
 def shared(servers: LocalServers, stores: Stores) -> Iterator[Migration]:
     with in_shadow(servers, stores, indexes=[STATUS_INDEX]) as made:
@@ -54,17 +74,58 @@ def moving(shared: Migration) -> Migration:
     return refreshed(shared)
 
 
+def worker(repairs: Repairs, job: Job) -> RepairRunner:
+    return RepairRunner(repairs.jobs, job.id, repairs.of_job(job), repairs.ending(job))
+
+
+def served(runner: RepairRunner) -> int:
+    """How many parts there were to be had."""
+    parts = 0
+    while runner.serve_part():
+        parts += 1
+    return parts
+
+
+class Damage(NamedTuple):
+    """A cell is lost, and the entry of another row."""
+
+    target: Target
+    #: That found the cell; nobody has closed that.
+    diff: str
+
+
+def damaged(moving: Migration) -> Damage:
+    store, lost, other = moving.facade.store, trip(moving), trip(moving)
+    catch_up(store)
+    lose(store, stored(moving, lost))
+    in_mirror(moving, "DELETE FROM index_status_index_v1 WHERE row_key = ?", other.bytes)
+    jobs = Jobs(store.control)
+    diff = jobs.create("diff", {}, [None]).id
+    part = jobs.claim(diff, "test", 60)
+    assert part is not None
+    found = [Difference(CellClass.MISSING, lost, "BASE", 1, None).finding()]
+    jobs.save(part, "test", checkpoint=1, counts={"open": 1}, findings=found, is_done=True, lease_seconds=60)
+    return Damage(base(lost), diff)
+
+
+def left(repairs: Repairs, moving: Migration, diff: str) -> tuple[int, bool]:
+    """What is left of the damage: findings that are open, as the diff counts them, and whether entries are wrong."""
+    seen = repairs.jobs.progress(diff)
+    assert seen.counts["open"] == seen.findings_open
+    is_clean = moving.facade.store.indexes.verify("status_index", patience_seconds=5).is_clean
+    return seen.findings_open, not is_clean
+
+
 def test_a_job_counts_what_its_last_look_found(moving: Migration) -> None:
     """I11: equal, left to a person, and nothing twice."""
     keys = [trip(moving) for _ in range(7)]
     for key in keys[:3]:
         foreign(moving, key, 3)
     repairs = Repairs(moving.facade)
-    job = begin(repairs.jobs, [base(key) for key in keys], authority=Backend.LEGACY, source="diff-x")
-    runner = RepairRunner(repairs.jobs, job.id, repairs.of_job(job))
+    job = begin(repairs.jobs, [base(key) for key in keys], authority=Backend.LEGACY, source=KEY_LIST)
+    runner = worker(repairs, job)
 
-    assert runner.serve_part()
-    assert not runner.serve_part()
+    assert served(runner) == 2
 
     seen = repairs.jobs.progress(job.id)
     assert seen.job.state is JobState.DONE
@@ -84,12 +145,12 @@ def test_an_accident_anywhere_leaves_what_the_next_one_finishes(moving: Migratio
     foreign(moving, ahead, 4)
     targets = [base(torn), base(lost), base(ahead), base(extra.row_key)]
     repairs = Repairs(moving.facade)
-    job = begin(repairs.jobs, targets, authority=Backend.LEGACY, source="diff-x")
+    job = begin(repairs.jobs, targets, authority=Backend.LEGACY, source=KEY_LIST)
 
     with failing_at(point), pytest.raises(FailpointReached):
-        RepairRunner(repairs.jobs, job.id, repairs.of_job(job)).serve_part()
+        worker(repairs, job).serve_part()
     again = Repairs(moving.facade)
-    RepairRunner(again.jobs, job.id, again.of_job(job)).serve_part()
+    served(worker(again, job))
 
     assert again.jobs.progress(job.id).counts == {"rows": 4, "equal": 4}
     assert again.jobs.state(job.id) is JobState.DONE
@@ -105,3 +166,96 @@ def test_an_accident_anywhere_leaves_what_the_next_one_finishes(moving: Migratio
     assert sorted(actions, key=str) == sorted(set(actions), key=str)  # nothing was done twice
     assert again.holes() == {}
     assert all(store.get_cells_for_shard(shard, 0, 1000) for shard in range(store.config.shards))
+
+
+def test_a_job_is_done_when_its_indexes_and_findings_are_seen_to(moving: Migration) -> None:
+    target, diff = damaged(moving)
+    repairs = Repairs(moving.facade)
+    job = begin(repairs.jobs, [target], authority=Backend.LEGACY, source=diff, indexes=["status_index"])
+
+    assert worker(repairs, job).serve_part()
+    catch_up(moving.facade.store)
+    seen, between = repairs.jobs.progress(job.id), left(repairs, moving, diff)
+    assert served(worker(repairs, job)) == 1
+
+    assert (seen.job.state, dict(seen.counts), between) == (JobState.RUNNING, {"rows": 1, "equal": 1}, (1, True))
+    assert repairs.jobs.state(job.id) is JobState.DONE
+    assert left(repairs, moving, diff) == (0, False)
+    assert find_ended(repairs.jobs, job.id) == Ended([IndexMade("status_index", 1, 1, 0)], FindingsSeen(1, 1, 0, 0, 0))
+
+
+@pytest.mark.parametrize("point", ACCIDENTS_AT_THE_END if SCALE >= 1 else ACCIDENTS_AT_THE_END[:2])
+def test_an_accident_after_the_cells_leaves_an_end_that_the_next_one_comes_to(moving: Migration, point: str) -> None:
+    target, diff = damaged(moving)
+    repairs = Repairs(moving.facade)
+    job = begin(repairs.jobs, [target], authority=Backend.LEGACY, source=diff, indexes=["status_index"])
+    worker(repairs, job).serve_part()
+    catch_up(moving.facade.store)
+
+    with failing_at(point), pytest.raises(FailpointReached):
+        worker(repairs, job).serve_part()
+    again = Repairs(moving.facade)
+    if again.jobs.state(job.id) is not JobState.DONE:
+        _let_leases_end(moving)
+        again.jobs.resume("repair", job.id)
+    served(worker(again, job))
+
+    assert again.jobs.state(job.id) is JobState.DONE
+    assert again.jobs.progress(job.id).counts == {"rows": 1, "equal": 1}
+    assert left(again, moving, diff) == (0, False)
+    assert again.jobs.progress(diff).counts["solved"] == 1  # once, whoever was killed
+
+
+def test_a_job_without_an_end_is_done_and_leaves_what_ours_does_not(moving: Migration) -> None:
+    """The control: done with its cells alone, there is nothing to resume, and the damage is seen."""
+    target, diff = damaged(moving)
+    repairs = Repairs(moving.facade)
+    spec: dict[str, Json] = {"authority": "postgres", "of": diff, "mend_authority": False, "indexes": ["status_index"]}
+    job = repairs.jobs.create("repair", spec, [to_bounds([target])])
+
+    with failing_at("repair.saved"), pytest.raises(FailpointReached):
+        worker(repairs, job).serve_part()
+    catch_up(moving.facade.store)
+
+    with pytest.raises(InvalidRequest, match="it cannot resume"):
+        repairs.jobs.resume("repair", job.id)
+    assert left(repairs, moving, diff) == (1, True)
+
+
+def test_two_who_come_to_the_end_at_once_do_no_harm(moving: Migration) -> None:
+    """One was away for longer than its lease: both make the entries right and close the findings, one says so."""
+    target, diff = damaged(moving)
+    repairs, others = Repairs(moving.facade), Repairs(moving.facade)
+    job = begin(repairs.jobs, [target], authority=Backend.LEGACY, source=diff, indexes=["status_index"])
+    worker(repairs, job).serve_part()
+    catch_up(moving.facade.store)
+
+    def overtake() -> None:
+        _let_leases_end(moving)
+        assert served(worker(others, job)) == 1
+
+    with doing_at("repair.before_end", overtake):
+        assert worker(repairs, job).serve_part()
+
+    assert repairs.jobs.state(job.id) is JobState.DONE
+    assert left(repairs, moving, diff) == (0, False)
+    assert repairs.jobs.progress(diff).counts["solved"] == 1
+    ended = find_ended(repairs.jobs, job.id)
+    assert ended is not None
+    assert ended.findings == FindingsSeen(1, 1, 0, 0, 0)
+
+
+def test_an_index_that_was_dropped_meanwhile_does_not_keep_a_job_from_its_end(moving: Migration) -> None:
+    repairs = Repairs(moving.facade)
+    job = begin(repairs.jobs, [], authority=Backend.LEGACY, source=KEY_LIST, indexes=["dropped_index"])
+
+    assert served(worker(repairs, job)) == 1
+
+    assert repairs.jobs.state(job.id) is JobState.DONE
+    assert find_ended(repairs.jobs, job.id) == Ended([IndexMade("dropped_index", 0, 0, 0)], None)
+
+
+def _let_leases_end(moving: Migration) -> None:
+    """As if a minute had passed."""
+    with moving.facade.store.control.begin() as connection:
+        connection.exec_driver_sql("UPDATE job_part SET until_ms = 0")

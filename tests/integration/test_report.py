@@ -15,8 +15,8 @@ import pytest
 from schemaless_core import ColumnKey, Json, canonical_bytes
 from schemaless_core.control.jobs import Finding, Jobs
 from tests.damage import spoil
-from tests.facades import Migration, folder_of, migration
-from tests.integration.test_shadow_reads import CORRUPT, in_mirror
+from tests.facades import Migration, folder_of, in_mirror, migration
+from tests.integration.test_shadow_reads import CORRUPT
 from tests.pages import read_page
 from tests.schemas import faults
 from tests.shadow_traffic import ALL

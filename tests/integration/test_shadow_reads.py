@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-import sqlite3
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing
@@ -15,7 +14,7 @@ from uuid import UUID, uuid4
 import pytest
 
 from schemaless_core import CellKey, CellStore, ColumnKey, Json
-from tests.facades import Migration, folder_of
+from tests.facades import Migration, in_mirror
 from tests.indexing import catch_up
 from tests.mirrors import relaying, reversing
 from tests.scale import SCALE, scaled
@@ -100,16 +99,6 @@ def trip(quiet: Migration) -> Trip:
 def settle(moving: Migration) -> None:
     moving.carry()
     catch_up(moving.facade.store)
-
-
-def in_mirror(moving: Migration, statement: str, *values: object) -> None:
-    """Somebody's own SQL in the mirror's files; it changes one row of one of them."""
-    changed = 0
-    for cluster in ("a", "b"):
-        file = folder_of(moving.document) / cluster / f"{moving.document['datastore']}.db"
-        with closing(sqlite3.connect(file, timeout=20)) as connection, connection:
-            changed += connection.execute(statement, values).rowcount
-    assert changed == 1
 
 
 Asking = Callable[[TripStore, Trip], object]

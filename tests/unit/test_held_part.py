@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, cast
 from unittest.mock import patch
+from uuid import uuid4
 
 import pytest
 
@@ -16,8 +17,11 @@ from backfill.runner import RunnerSettings as BackfillSettings
 from backfill.source import Copied, Copying
 from schemaless_core import ControlUnavailable, Datastore, Json
 from schemaless_core.control.held_part import HeldPart
-from schemaless_core.control.jobs import Jobs, Part, PartLost
-from tripstore.repairing.job import RepairRunner
+from schemaless_core.control.jobs import Job, Jobs, Part, PartLost
+from tripstore.diffing.rechecking import Rechecked
+from tripstore.handover.authority import Backend
+from tripstore.repairing.ending import Ending
+from tripstore.repairing.job import RepairRunner, begin
 from tripstore.repairing.repairing import Outcome, Repairing
 from tripstore.repairing.targets import Target
 
@@ -161,9 +165,22 @@ def test_a_chunk_may_take_longer_than_a_lease(jobs: Renewals) -> None:
 
 
 def test_a_part_of_a_repair_may_take_longer_than_a_lease(jobs: Renewals) -> None:
-    job = jobs.create("repair", {}, [[]])
+    job = begin(jobs, [Target(uuid4(), "BASE")], authority=Backend.LEGACY, source="diff-x", indexes=["by_status"])
     repairing = cast(Repairing, SlowRepairing(jobs.wait))
+    runner = RepairRunner(jobs, job.id, repairing, slow_ending(job, jobs.wait), "one", lease_seconds=LEASE_SECONDS)
 
-    assert RepairRunner(jobs, job.id, repairing, "one", lease_seconds=LEASE_SECONDS).serve_part()
+    assert [runner.serve_part(), jobs.progress(job.id).parts_done] == [True, 1]
+    assert [runner.serve_part(), jobs.progress(job.id).parts_done] == [True, 2]  # so may its end
 
-    assert jobs.progress(job.id).parts_done == 1
+
+def slow_ending(job: Job, wait: Callable[[], None]) -> Ending:
+    """Takes longer than a lease for each thing."""
+
+    def rebuild(_name: str) -> None:
+        wait()
+
+    def recheck(_diff: str) -> Rechecked:
+        wait()
+        return Rechecked()
+
+    return Ending(job, rebuild, recheck)

@@ -12,11 +12,11 @@ import click
 
 from schemaless_core.control.jobs import LAST, Job, JobState
 from schemaless_core.errors import InvalidRequest
-from schemaless_core.indexes.verify import Report
 from tripstore.cli.documents import print_document
 from tripstore.cli.exits import Exit
+from tripstore.cli.job_documents import progress_document
+from tripstore.cli.job_screens import telling
 from tripstore.cli.options import Command, Settings, json_option, pass_settings
-from tripstore.cli.progress import progress
 from tripstore.cli.questions import Refused, ask, yes_option
 from tripstore.cli.repair_documents import (
     HolesDocument,
@@ -26,6 +26,7 @@ from tripstore.cli.repair_documents import (
     repair_document,
 )
 from tripstore.cli.repair_screens import print_holes, print_plan, print_repair
+from tripstore.repairing.ending import find_ended
 from tripstore.repairing.job import RepairRunner, begin
 from tripstore.repairing.opening import Repairs
 from tripstore.repairing.repairing import AuthorityMoved
@@ -149,18 +150,11 @@ def _targets(repairs: Repairs, source: str) -> tuple[str, list[Target], list[str
 
 
 def _run(repairs: Repairs, job: Job, *, as_json: bool) -> Exit:
-    """Serve the job here until it is done; Ctrl-C ends it after the part at hand."""
-    with _stopping() as stop, progress("repaired") as advance:
-        total, done = int(str(job.spec["targets"])), 0
-
-        def tell(targets: int) -> None:
-            nonlocal done
-            done += targets
-            advance(done, total)
-
+    """Serve the job here until it is done, its end included; Ctrl-C ends it after the part at hand."""
+    with _stopping() as stop, telling(lambda: progress_document(repairs.jobs.progress(job.id))):
         if held := repairs.jobs.progress(job.id).parts_claimed:
             click.echo(f"Somebody holds {held:,} parts; those that he does not finish are free in a moment.", err=True)
-        runner = RepairRunner(repairs.jobs, job.id, repairs.of_job(job), tell=tell)
+        runner = RepairRunner(repairs.jobs, job.id, repairs.of_job(job), repairs.ending(job))
         try:
             runner.run(stop)
         except BaseException:
@@ -168,27 +162,12 @@ def _run(repairs: Repairs, job: Job, *, as_json: bool) -> Exit:
             raise
     seen = repairs.jobs.progress(job.id)
     findings = repairs.jobs.findings(job.id)
-    reports = _rebuilt(repairs, job) if seen.job.state is JobState.DONE else []
-    rechecked = repairs.recheck(diff) if seen.job.state is JobState.DONE and (diff := _diff_of(job)) else None
-    document = repair_document(seen, findings, runner.actions, reports, rechecked)
+    document = repair_document(seen, findings, runner.actions, find_ended(repairs.jobs, job.id))
     if as_json:
         print_document(document)
     else:
         print_repair(document)
     return _exit(seen.job.state, document)
-
-
-def _rebuilt(repairs: Repairs, job: Job) -> list[Report]:
-    """The indexes of the diff, after the cells that their entries are made of."""
-    names = job.spec.get("indexes")
-    assert isinstance(names, list)
-    return [repairs.rebuild_index(str(name)) for name in names]
-
-
-def _diff_of(job: Job) -> str:
-    """The diff whose findings were repaired; "": it was a key list, which a job names by its whole path."""
-    named = str(job.spec["of"])
-    return "" if Path(named).is_absolute() else named
 
 
 def _exit(state: JobState, document: RepairDocument) -> Exit:

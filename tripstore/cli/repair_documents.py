@@ -9,9 +9,8 @@ from uuid import UUID
 import msgspec
 
 from schemaless_core.control.jobs import Progress, StoredFinding
-from schemaless_core.indexes.verify import Report
-from tripstore.cli.diff_documents import RecheckDocument, recheck_document
-from tripstore.diffing.rechecking import Rechecked
+from tripstore.cli.diff_documents import RecheckDocument
+from tripstore.repairing.ending import Ended
 from tripstore.repairing.repairing import Seen
 from validation.repair import Action
 
@@ -48,7 +47,7 @@ class LeftDocument(msgspec.Struct, frozen=True):
 
 
 class IndexDocument(msgspec.Struct, frozen=True):
-    """An index whose entries were held against the cells."""
+    """An index whose entries were held against the cells, as the last look found it."""
 
     index: str
     differences: int
@@ -68,7 +67,7 @@ class RepairDocument(msgspec.Struct, frozen=True):
     actions: dict[str, int]
     findings: list[LeftDocument]
     indexes: list[IndexDocument]
-    #: Of the findings of the diff; null: it was a key list, or the repair is not done.
+    #: Of the diff's findings that were open still; null: it was a key list, or the repair is not done.
     recheck: RecheckDocument | None
 
 
@@ -104,10 +103,10 @@ def repair_document(
     seen: Progress,
     findings: Sequence[StoredFinding],
     actions: Mapping[Action, int],
-    reports: Sequence[Report],
-    rechecked: Rechecked | None,
+    ended: Ended | None,
 ) -> RepairDocument:
     counts = seen.counts
+    seen_again = None if ended is None else ended.findings
     left = [
         LeftDocument(each.kind, each.row_key, each.column_name, each.ref_key, str(each.body.get("why") or ""))
         for each in findings
@@ -121,8 +120,8 @@ def repair_document(
         not_compared=counts.get("not_compared", 0),
         actions={action.value: count for action, count in actions.items()},
         findings=left,
-        recheck=None if rechecked is None else recheck_document(rechecked),
-        indexes=[IndexDocument(each.index, each.differences, each.repaired, each.not_compared) for each in reports],
+        indexes=[] if ended is None else [IndexDocument(*msgspec.structs.astuple(each)) for each in ended.indexes],
+        recheck=None if seen_again is None else RecheckDocument(*msgspec.structs.astuple(seen_again)),
     )
 
 

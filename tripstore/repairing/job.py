@@ -1,7 +1,8 @@
 """`RepairRunner`: serves a repair job part by part; any number of them may, in as many processes.
 
 A part is a hundred targets or so. Its counts and what was left in it are saved with its end, in one transaction (I11):
-a part that was begun and not saved is done again, and finds most of its targets equal.
+a part that was begun and not saved is done again, and finds most of its targets equal. The last part is the end, which
+waits for all others: indexes and the diff's findings are looked at when the cells are right, and only then it is done.
 """
 
 from __future__ import annotations
@@ -13,15 +14,18 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
+from contextlib import suppress
+from functools import partial
 from typing import TypeVar
 from uuid import uuid4
 
 from schemaless_core.canonical import Json
 from schemaless_core.control.held_part import HeldPart
-from schemaless_core.control.jobs import Finding, Job, Jobs, JobState, PartLost
-from schemaless_core.errors import Unavailable
+from schemaless_core.control.jobs import HAS_END, Finding, Job, Jobs, JobState, PartLost
+from schemaless_core.errors import SchemalessError, StaleEpoch, Unavailable
 from schemaless_core.failpoints import reach
 from tripstore.handover.authority import Backend
+from tripstore.repairing.ending import Ended, Ending, to_checkpoint
 from tripstore.repairing.repairing import Outcome, Repairing, counted
 from tripstore.repairing.targets import Target, from_bounds, to_bounds
 from validation.repair import Action
@@ -32,6 +36,8 @@ logger = logging.getLogger(__name__)
 
 KIND = "repair"
 TARGETS_PER_PART = 100
+#: The bounds of the last part.
+END = "end"
 LEASE_SECONDS = 20.0
 #: Times that a part is tried whose stores did not answer, and the pause before the second.
 TRIES = 5
@@ -50,14 +56,16 @@ def begin(
     indexes: Sequence[str] = (),
 ) -> Job:
     """A job that repairs these, as they were found at this authority, and indexes after the cells."""
-    parts = [to_bounds(targets[n : n + TARGETS_PER_PART]) for n in range(0, len(targets), TARGETS_PER_PART)]
+    firsts = range(0, len(targets), TARGETS_PER_PART)
+    parts = [*(to_bounds(targets[n : n + TARGETS_PER_PART]) for n in firsts), END]
     spec: dict[str, Json] = {
         "authority": authority.value,
         "of": source,
-        "targets": len(targets),
+        "estimate": len(targets),
         "mend_authority": may_mend_authority,
         "indexes": list(indexes),
         "is_partial": True,
+        HAS_END: True,
     }
     return jobs.create(KIND, spec, parts)
 
@@ -70,16 +78,16 @@ class RepairRunner:
         jobs: Jobs,
         job: str,
         repairing: Repairing,
+        ending: Ending,
         worker: str | None = None,
-        tell: Callable[[int], object] = lambda rows: None,
         sleep: Callable[[float], object] = time.sleep,
         lease_seconds: float = LEASE_SECONDS,
     ) -> None:
         self._jobs = jobs
         self._job = job
         self._repairing = repairing
+        self._ending = ending
         self._worker = worker or f"{socket.gethostname()}:{os.getpid()}:{uuid4().hex[:8]}"
-        self._tell = tell
         self._sleep = sleep
         self._lease_seconds = lease_seconds
         #: What this worker did. Whoever was killed before it was saved did more.
@@ -87,14 +95,18 @@ class RepairRunner:
 
     def run(self, stop: threading.Event) -> JobState:
         """Serve the job until it is done, does not run any more, or one is told to stop, after the part at hand."""
-        while not stop.is_set():
-            if self.serve_part():
-                continue
-            state = self._jobs.state(self._job)
-            if state is not JobState.RUNNING:
-                return state
-            stop.wait(LOOK_SECONDS)
-        return self._jobs.state(self._job)
+        try:
+            while not stop.is_set():
+                if self.serve_part():
+                    continue
+                state = self._jobs.state(self._job)
+                if state is not JobState.RUNNING:
+                    return state
+                stop.wait(LOOK_SECONDS)
+            return self._jobs.state(self._job)
+        finally:
+            with suppress(SchemalessError):
+                self._jobs.leave(self._job, self._worker)
 
     def serve_part(self) -> bool:
         """Claim a part and do it; False: there is none to be had."""
@@ -104,7 +116,10 @@ class RepairRunner:
         held = HeldPart(self._jobs, part, self._worker, self._lease_seconds)
         try:
             reach("repair.claimed")
-            self._serve(held)
+            if part.bounds == END:
+                self._end(held)
+            else:
+                self._serve(held)
         except PartLost:
             extra = {"event": "repair.part_lost", "job": self._job, "part": part.number}
             logger.warning("somebody else has the part by now", extra=extra)
@@ -114,7 +129,7 @@ class RepairRunner:
         return True
 
     def _serve(self, held: HeldPart) -> None:
-        targets = from_bounds(held.part.bounds)
+        targets, begun = from_bounds(held.part.bounds), time.monotonic()
         with held.kept_alive():
             outcomes = self._patiently(lambda: self._repairing.repair(targets))
         counts = counted(outcomes)
@@ -126,14 +141,31 @@ class RepairRunner:
             self.actions.update(each.done)
         extra = {"event": "repair.part_saved", "job": self._job, "part": held.part.number, **counts}
         logger.info("a part of a repair is saved", extra=extra)
-        self._tell(len(targets))
+        self._tell(len(targets) / max(time.monotonic() - begun, 1e-6))
+
+    def _end(self, held: HeldPart) -> None:
+        """The cells are right, or left to a person: what goes with them, then the job is done. Twice is fine."""
+        self._tell(0.0)
+        with held.kept_alive():
+            reach("repair.before_end")
+            indexes = [self._patiently(partial(self._ending.rebuild, name)) for name in self._ending.indexes]
+            reach("repair.rebuilt")
+            ended = Ended(indexes, self._patiently(self._ending.recheck))
+        reach("repair.rechecked")
+        self._patiently(lambda: held.save(to_checkpoint(ended), {}, is_done=True))
+        reach("repair.ended")
+
+    def _tell(self, rate: float) -> None:
+        """For whoever looks at the progress; that the control database did not hear it is no matter."""
+        with suppress(SchemalessError):
+            self._jobs.tell(self._job, self._worker, {"rate": round(rate, 1), "throttle": None})
 
     def _patiently(self, work: Callable[[], T]) -> T:
         """All of it may be repeated."""
         for n in range(TRIES):
             try:
                 return work()
-            except Unavailable as error:
+            except (Unavailable, StaleEpoch) as error:
                 if n == TRIES - 1:
                     raise
                 extra = {"event": "repair.repeated", "job": self._job, "reason": error.message}

@@ -17,6 +17,7 @@ from tripstore.facade.facade import Facade
 from tripstore.handover.authority import Authority, Backend
 from tripstore.mirror.mirror import Mirror
 from tripstore.mirror.parked import PARKED_MAX
+from tripstore.repairing.ending import Ending
 from tripstore.repairing.holes import Holes
 from tripstore.repairing.repairing import Repairing
 from tripstore.repairing.sides import Forward, Reverse, Sides
@@ -64,6 +65,10 @@ class Repairs:
         wanted = Backend(str(job.spec["authority"]))
         return self.repairing(wanted, job=job.id, may_mend_authority=bool(job.spec["mend_authority"]))
 
+    def ending(self, job: Job) -> Ending:
+        """What is to be done after its cells."""
+        return Ending(job, self.rebuild_index, self.recheck)
+
     def recheck(self, diff: str) -> Rechecked:
         """Close the findings of a diff that are equal by now. What was lifted is carried before, if nobody does it."""
         self._carry()
@@ -83,10 +88,12 @@ class Repairs:
         seen = self._mirror.status()
         return seen.direction == "forward" and seen.forward is not None and seen.forward.changes > 0
 
-    def rebuild_index(self, name: str) -> Report:
-        """Hold the entries of the version that answers against the cells, and make them right."""
-        current = self._store.indexes.catalogue.find(name).current
-        number = None if current is None else current.number
+    def rebuild_index(self, name: str) -> Report | None:
+        """Hold the entries of the version that answers against the cells, and make them right; None: it was dropped."""
+        record = self._store.indexes.catalogue.find(name)
+        if not record.versions:
+            return None
+        number = None if record.current is None else record.current.number
         return self._store.indexes.verify(name, number, repair=True, patience_seconds=INDEX_SECONDS)
 
     def conflicts(self) -> list[Target]:

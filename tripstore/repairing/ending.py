@@ -1,0 +1,83 @@
+"""`Ending`: what a repair does after its cells: it makes index entries of them, and looks at the diff's findings again.
+
+Both begin with a look, so that they may be repeated, and done by two at once. Neither depends on who is the authority.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import msgspec
+
+from schemaless_core.canonical import Json
+from schemaless_core.control.jobs import Job, Jobs
+from schemaless_core.indexes.verify import Report
+from tripstore.diffing.rechecking import Rechecked
+
+
+class IndexMade(msgspec.Struct, frozen=True):
+    """What the last look found of an index's entries, and made right."""
+
+    index: str
+    differences: int
+    repaired: int
+    not_compared: int
+
+
+class FindingsSeen(msgspec.Struct, frozen=True):
+    """What the last look found of the diff's findings that were open still."""
+
+    looked_at: int
+    solved: int
+    remaining: int
+    not_compared: int
+    explained: int
+
+
+class Ended(msgspec.Struct, frozen=True):
+    """What came of it."""
+
+    indexes: list[IndexMade]
+    #: None: it was a key list that was repaired.
+    findings: FindingsSeen | None
+
+
+class Ending:
+    """The end of one job."""
+
+    def __init__(self, job: Job, rebuild: Callable[[str], Report | None], recheck: Callable[[str], Rechecked]) -> None:
+        names, source = job.spec.get("indexes"), str(job.spec["of"])
+        assert isinstance(names, list)
+        self.indexes = [str(name) for name in names]
+        # A job names a key list by its whole path.
+        self._diff = None if Path(source).is_absolute() else source
+        self._rebuild = rebuild
+        self._recheck = recheck
+
+    def rebuild(self, name: str) -> IndexMade:
+        """Make the entries of an index right; one that was dropped meanwhile has none."""
+        done = self._rebuild(name)
+        if done is None:
+            return IndexMade(name, 0, 0, 0)
+        return IndexMade(name, done.differences, done.repaired, done.not_compared)
+
+    def recheck(self) -> FindingsSeen | None:
+        """Close the findings of the diff that are equal by now."""
+        if self._diff is None:
+            return None
+        done = self._recheck(self._diff)
+        return FindingsSeen(done.looked_at, done.solved, len(done.remaining), done.not_compared, done.explained)
+
+
+def to_checkpoint(ended: Ended) -> Json:
+    """As the last part of the job keeps it."""
+    found: Json = msgspec.to_builtins(ended)
+    return found
+
+
+def find_ended(jobs: Jobs, job: str) -> Ended | None:
+    """What came of it; None: the job is not so far."""
+    checkpoints = jobs.checkpoints(job)
+    last = checkpoints[max(checkpoints)] if checkpoints else None
+    return msgspec.convert(last, Ended) if isinstance(last, dict) else None
