@@ -23,6 +23,7 @@ from backfill.source import Copied, Copying
 from backfill.speed import Speed
 from backfill.throttle import Throttle, Throttles
 from schemaless_core.canonical import Json
+from schemaless_core.control.job_commands import job_command
 from schemaless_core.control.job_records import Job, JobState, PartLost
 from schemaless_core.errors import ControlUnavailable, InvalidRequest, SchemalessError, StaleEpoch, Unavailable
 from schemaless_core.failpoints import reach
@@ -204,7 +205,7 @@ class Runner:
             logger.warning("a chunk did not get through and is tried again: %s", reason, extra=extra)
         patience = self._settings.patience_seconds
         if patience is not None and self._clock() - self._went_on_at >= patience:
-            hint = f"`tripstore {self._job.kind} resume {self._job.id}` goes on where it was."
+            hint = f"`{job_command(self._job.kind, 'resume', self._job.id)}` goes on where it was."
             raise GaveUp(f"No chunk got through for {patience:g} s: {reason}", hint=hint)
         pause_seconds = min(PAUSE_SECONDS * 2 ** min(self._failures - 1, 16), PAUSE_SECONDS_MAX)
         self._wait(held, pause_seconds, reason)

@@ -8,6 +8,7 @@ from typing import Any
 import sqlalchemy as sa
 
 from schemaless_core.control.clock import moment
+from schemaless_core.control.job_commands import job_command
 from schemaless_core.control.job_records import Job, JobState
 from schemaless_core.control.tables import job as table
 from schemaless_core.errors import InvalidRequest
@@ -31,7 +32,8 @@ def find_job(connection: sa.Connection, kind: str, job_id: str) -> Job:
     if found is not None:
         return read_job(found)
     what = f"no {kind} yet" if job_id == LAST else f"no {kind} {job_id}"
-    raise InvalidRequest(f"There is {what}.", hint=f"`tripstore {kind} start` begins one; the newest is called `last`.")
+    hint = f"`{job_command(kind, 'start')}` begins one; the newest is called `last`."
+    raise InvalidRequest(f"There is {what}.", hint=hint)
 
 
 def read_job(row: sa.Row[Any]) -> Job:

@@ -13,6 +13,7 @@ import pytest
 import yaml
 
 from schemaless_core import Cell
+from schemaless_core.control.audit import AuditLog
 from schemaless_core.control.jobs import Jobs
 from tests.acceptance.conftest import Shell
 from tests.chaos.actors import wait_until
@@ -226,11 +227,72 @@ def test_i9_a_repair_that_was_begun_at_another_authority_is_refused(company: She
 
     assert ran.code == 4
     assert "postgres is the authority" in ran.complaint
+    assert f"`tripstore repair --cancel {job.id}` gives it up." in ran.complaint
+    assert "goes on" not in ran.complaint
     assert damaged.facade.store.get_cell(*extra.key) == extra
-    jobs_of(damaged).cancel("repair", job.id)
+    status, doctor = company.call("status"), company.call("doctor")
+    for advice in (f"tripstore repair --resume {job.id}", f"tripstore repair --cancel {job.id}"):
+        assert advice in " ".join(status.stdout.split())
+        assert advice in " ".join(doctor.stdout.split())
+    given_up = company.call("repair", "--cancel", job.id, "--why", "another authority", "--yes", "--json")
+    assert (given_up.code, given_up.document["state"]) == (0, "cancelled")
     refused = company.call("repair", "--resume", job.id)
     assert refused.code == 2
     assert "`tripstore repair --help`" in refused.complaint
+
+
+def test_what_is_given_up_is_given_up_by_a_person_and_for_ever(company: Shell, damaged: Migration) -> None:
+    """It needs neither store nor `legacy:`, and is audited like any other job."""
+    job = begin(jobs_of(damaged), [Target(uuid4(), "BASE")], authority=Backend.LEGACY, source="/keys.jsonl")
+    document = dict(damaged.document)
+    del document["legacy"]
+    (company.folder / "tripstore.yaml").write_text(yaml.safe_dump(document))
+
+    refused = company.call("repair", "--cancel", job.id)
+    running = company.call("repair", "--show", job.id)
+    done = company.call("repair", "--cancel", job.id, "--why", "no mirror any more", "--yes")
+    again = company.call("repair", "--show", job.id, "--json")
+
+    assert (refused.code, running.code) == (4, 5)
+    assert "nobody works at" in running.stdout
+    assert f"tripstore repair --cancel {job.id}" in " ".join(running.stdout.split())
+    assert done.code == 0
+    assert "cancelled (no mirror any more); 0 of 2 parts are done" in " ".join(done.stdout.split())
+    assert (again.code, again.document["state"], again.document["progress"]["job"]["why"]) == (
+        1,
+        "cancelled",
+        "no mirror any more",
+    )
+    (audited,) = AuditLog(damaged.facade.store.control).newest(1)
+    assert audited.action == "repair.cancel"
+    assert msgspec.json.decode(audited.detail) == {"job": job.id, "why": "no mirror any more"}
+    assert f"nobody works at {job.id}" not in company.call("status").stdout
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        ["--show", "last", "--resume", "last"],
+        ["--cancel", "last", "--dry-run"],
+        ["--show", "last", "--holes"],
+        ["--resume", "last", "--mend-authority"],
+        ["--show", "last", "--diff", "diff-1"],
+        ["--why", "because"],
+        ["--show", "last", "--why", "because"],
+    ],
+)
+def test_a_repair_is_either_begun_or_looked_after(company: Shell, options: list[str]) -> None:
+    ran = company.call("repair", *options, "--yes")
+
+    assert ran.code == 2
+    assert "leave the other options out" in ran.complaint or "--why goes with" in ran.complaint
+
+
+def test_of_a_repair_that_there_is_not_it_is_said_how_one_begins(company: Shell) -> None:
+    ran = company.call("repair", "--show", "repair-0")
+
+    assert ran.code == 2
+    assert "There is no repair repair-0. `tripstore repair` begins one" in " ".join(ran.complaint.split())
 
 
 def test_what_a_person_must_decide_is_left_with_its_reason(company: Shell, damaged: Migration) -> None:
@@ -245,6 +307,13 @@ def test_what_a_person_must_decide_is_left_with_its_reason(company: Shell, damag
     (left,) = ran.document["findings"]
     assert (left["kind"], UUID(left["row_key"])) == ("left", found.row_key)
     assert left["why"]
+    shown, said = company.call("repair", "--show", "last", "--json"), company.call("repair", "--show", "last")
+    assert (shown.code, shown.document["actions"]) == (1, {})
+    assert shown.document == {**ran.document, "actions": {}, "progress": shown.document["progress"]}
+    assert shown.document["recheck"]["looked_at"] == 1
+    assert (said.code, str(found.row_key) in said.stdout, "2 of 2 parts are done" in said.stdout) == (1, True, True)
+    status = " ".join(company.call("status").stdout.split())
+    assert f"tripstore repair --show {ran.document['job']}" in status
     damaged.legacy.sql("UPDATE trips SET base_extra = NULL WHERE trip_uuid = %s", str(found.row_key))
     damaged.legacy.sql("DELETE FROM tripstore.queue")
 
@@ -271,15 +340,15 @@ def test_holes_of_which_nobody_knows_are_closed_when_somebody_says_so(company: S
 
 
 #: The other failpoints are met in the tests' own process: tests/integration/test_repair_job.py.
-KILLED_AT = ["lift.committed", "mending.answered", "jobs.saving"]
+KILLED_AT = ["lift.committed", "mending.answered", "repair.rechecked", "jobs.saving"]
 
 
-@pytest.mark.parametrize("point", KILLED_AT if SCALE >= 1 else KILLED_AT[1:2])
+@pytest.mark.parametrize("point", KILLED_AT if SCALE >= 1 else KILLED_AT[1:3])
 def test_i11_a_repair_that_was_killed_goes_on_and_counts_each_cell_once(
     company: Shell, damaged: Migration, point: str, tmp_path: Path
 ) -> None:
     _changed, _lost, extra, found = three_kinds(damaged)
-    compared(damaged, *found)
+    diff = compared(damaged, *found)
     failpoints = tmp_path / "failpoints"
     failpoints.mkdir()
     (failpoints / point).write_text("kill")
@@ -293,6 +362,7 @@ def test_i11_a_repair_that_was_killed_goes_on_and_counts_each_cell_once(
     assert resumed.code == 0
     counts = jobs_of(damaged).progress(job.id).counts
     assert counts == {"rows": 3, "equal": 3}
+    assert jobs_of(damaged).progress(diff).findings_open == 0
     assert damaged.facade.store.get_row(extra.row_key) == {}
     actions = [line.action for line in damaged.facade.store.mends.lines(job.id)]
     assert len(actions) == len(set(actions))

@@ -56,8 +56,9 @@ def test_who_fell_silent_does_not_work_and_nobody_else_is_an_advice() -> None:
     detached = progress_document(progress(silent, claimed=0, detached=True))
 
     assert (held.workers, held.rate, held.is_fine) == ([], 0.0, True)  # its lease is not over
-    assert left.advice == ["nobody works at backfill-1: `tripstore backfill resume backfill-1` goes on"]
-    assert "`tripstore worker run` does, or" in detached.advice[0]
+    ways = "`tripstore backfill resume backfill-1` goes on, `tripstore backfill cancel backfill-1` gives it up"
+    assert left.advice == [f"nobody works at backfill-1: {ways}"]
+    assert detached.advice == [f"nobody works at backfill-1: `tripstore worker run` does, or {ways}"]
     assert progress_document(progress(claimed=0, state=JobState.PAUSED)).is_fine
 
 

@@ -5,14 +5,12 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
 
 import click
 from rich.console import Group as Parts
 from rich.live import Live
 
 from schemaless_core.control.jobs import Jobs
-from schemaless_core.datastore import Datastore
 from tripstore.cli.both import why_option
 from tripstore.cli.documents import print_document
 from tripstore.cli.exits import Exit
@@ -24,7 +22,7 @@ from tripstore.cli.job_documents import (
     progress_document,
 )
 from tripstore.cli.job_screens import findings_screen, progress_screen
-from tripstore.cli.job_verbs import give_up, job_argument, say_jobs
+from tripstore.cli.job_verbs import give_up, job_argument, opened_jobs, say_jobs
 from tripstore.cli.options import Command, Settings, json_option, pass_settings
 from tripstore.cli.questions import yes_option
 from tripstore.cli.tables import console, show
@@ -145,13 +143,6 @@ def show_findings(
     else:
         click.echo(f"Nothing of {found} is in quarantine.")
     return Exit.FAILED if any(each.is_open for each in findings) else Exit.FINE
-
-
-@contextmanager
-def opened_jobs(settings: Settings) -> Iterator[Jobs]:
-    """The jobs of the configuration's datastore."""
-    with Datastore(settings.load().core) as datastore:
-        yield Jobs(datastore.control)
 
 
 def say(seen: ProgressDocument, *, as_json: bool) -> None:

@@ -11,6 +11,7 @@ import msgspec
 
 from backfill import BackfillError
 from backfill.errors import CannotCopy
+from schemaless_core.control.job_commands import job_command
 from schemaless_core.control.jobs import Job, Jobs, JobState
 from schemaless_core.errors import SchemalessError
 from schemaless_core.triggers.fleet import Fleet
@@ -80,7 +81,7 @@ def _left(seen: ProgressDocument) -> str:
     job = seen.job
     if job.state == JobState.CANCELLED:
         return f"{job.job} was given up; what it copied stays."
-    return f"{job.job} is not done: `tripstore backfill resume {job.job}` goes on where it was."
+    return f"{job.job} is not done: `{job_command('backfill', 'resume', job.job)}` goes on where it was."
 
 
 def _exit(seen: ProgressDocument, *, has_failed: bool) -> Exit:

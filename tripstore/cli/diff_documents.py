@@ -10,6 +10,7 @@ import msgspec
 from rich.console import RenderableType
 from rich.text import Text
 
+from schemaless_core.control.job_commands import job_command
 from schemaless_core.control.jobs import JobState, StoredFinding
 from tripstore.cli.exits import Exit
 from tripstore.cli.job_documents import ProgressDocument
@@ -230,7 +231,8 @@ def differences_screen(found: list[DifferenceDocument]) -> RenderableType:
 def _verdict(seen: DiffDocument) -> Iterator[RenderableType]:
     job = seen.progress.job.job
     if seen.open:
-        yield Text(f"{seen.open:,} differences are open; `tripstore diff show {job}` lists them", style="bold red")
+        show = job_command("diff", "show", job)
+        yield Text(f"{seen.open:,} differences are open; `{show}` lists them", style="bold red")
         if seen.left_out:
             hint = "`tripstore diff start --keys FILE` writes all"
             yield Text(f"{seen.left_out:,} of them are counted and not kept; {hint}", style="yellow")
@@ -240,7 +242,7 @@ def _verdict(seen: DiffDocument) -> Iterator[RenderableType]:
     if seen.older.not_compared:
         yield Text(f"of {seen.older.not_compared:,} columns older versions were not compared", style="yellow")
     if not seen.progress.is_done:
-        yield Text(f"not done: `tripstore diff resume {job}` goes on where it was", style="yellow")
+        yield Text(f"not done: `{job_command('diff', 'resume', job)}` goes on where it was", style="yellow")
     elif seen.is_equal:
         but = ", but for those" if seen.deletions_ignored else ""
         yield Text(f"equal{but}", style="bold green")

@@ -8,6 +8,7 @@ from uuid import UUID
 
 import msgspec
 
+from schemaless_core.control.job_commands import job_command
 from schemaless_core.control.jobs import Job, JobState, Progress, StoredFinding
 
 #: Who said nothing for so long does not work any more.
@@ -169,8 +170,9 @@ def _estimate(job: Job) -> int | None:
 
 
 def _advice(seen: Progress, workers: list[WorkerDocument]) -> list[str]:
-    job, kind = seen.job, seen.job.kind
+    job = seen.job
     if job.state is JobState.RUNNING and not workers and not seen.parts_claimed:
-        way = "`tripstore worker run` does, or" if job.is_detached else ""
-        return [f"nobody works at {job.id}: {way} `tripstore {kind} resume {job.id}` goes on".replace("  ", " ")]
+        resume, cancel = (job_command(job.kind, verb, job.id) for verb in ("resume", "cancel"))
+        way = "`tripstore worker run` does, or " if job.is_detached else ""
+        return [f"nobody works at {job.id}: {way}`{resume}` goes on, `{cancel}` gives it up"]
     return []

@@ -12,6 +12,7 @@ from rich.console import Console, RenderableType
 from rich.progress import BarColumn, Progress, TextColumn
 from rich.text import Text
 
+from schemaless_core.control.job_commands import job_command, kind_of
 from schemaless_core.errors import SchemalessError
 from tripstore.cli.job_documents import FindingDocument, JobDocument, ProgressDocument
 from tripstore.cli.tables import table
@@ -94,11 +95,8 @@ def findings_screen(findings: list[FindingDocument]) -> RenderableType:
 
 def left_over(seen: ProgressDocument) -> str:
     """That somebody has to see to its findings."""
-    return f"{seen.open:,} findings of {seen.job.job} are open; `tripstore {kind_of(seen.job)} show {seen.job.job}`"
-
-
-def kind_of(job: JobDocument) -> str:
-    return job.job.rpartition("-")[0]
+    job = seen.job.job
+    return f"{seen.open:,} findings of {job} are open; `{job_command(kind_of(job), 'show', job)}`"
 
 
 def _rows(seen: ProgressDocument) -> str:

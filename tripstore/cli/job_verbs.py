@@ -2,16 +2,29 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 import click
 
+from schemaless_core.control.job_commands import job_command
 from schemaless_core.control.jobs import Job, Jobs
+from schemaless_core.datastore import Datastore
 from tripstore.cli.documents import print_document
 from tripstore.cli.job_documents import JobDocument, JobList
 from tripstore.cli.job_screens import jobs_screen
+from tripstore.cli.options import Settings
 from tripstore.cli.questions import ask
 from tripstore.cli.tables import show
 
 job_argument = click.argument("job", default="last", metavar="[JOB]")
+
+
+@contextmanager
+def opened_jobs(settings: Settings) -> Iterator[Jobs]:
+    """The jobs of the configuration's datastore."""
+    with Datastore(settings.load().core) as datastore:
+        yield Jobs(datastore.control)
 
 
 def give_up(jobs: Jobs, kind: str, job: str, why: str, *, is_answered: bool) -> Job:
@@ -23,7 +36,7 @@ def give_up(jobs: Jobs, kind: str, job: str, why: str, *, is_answered: bool) -> 
 
 def say_left(job: Job) -> None:
     """That workers do it from here on."""
-    click.echo(f"{job.id} is left to `tripstore worker run`; `tripstore {job.kind} status {job.id}` shows it.")
+    click.echo(f"{job.id} is left to `tripstore worker run`; `{job_command(job.kind, 'status', job.id)}` shows it.")
 
 
 def say_jobs(kind: str, listed: list[JobDocument], *, as_json: bool) -> None:
@@ -33,4 +46,4 @@ def say_jobs(kind: str, listed: list[JobDocument], *, as_json: bool) -> None:
     elif listed:
         show(jobs_screen(listed))
     else:
-        click.echo(f"There was no {kind} yet; `tripstore {kind} start` begins one.")
+        click.echo(f"There was no {kind} yet; `{job_command(kind, 'start')}` begins one.")

@@ -4,30 +4,26 @@ from __future__ import annotations
 
 import signal
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
 import click
 
+from schemaless_core.control.job_commands import job_command
 from schemaless_core.control.jobs import LAST, Job, JobState
 from schemaless_core.errors import InvalidRequest
+from tripstore.cli.both import why_option
 from tripstore.cli.documents import print_document
 from tripstore.cli.exits import Exit
 from tripstore.cli.job_documents import progress_document
 from tripstore.cli.job_screens import telling
 from tripstore.cli.options import Command, Settings, json_option, pass_settings
 from tripstore.cli.questions import Refused, ask, yes_option
-from tripstore.cli.repair_documents import (
-    HolesDocument,
-    RepairDocument,
-    holes_document,
-    plan_document,
-    repair_document,
-)
+from tripstore.cli.repair_documents import HolesDocument, holes_document, plan_document
+from tripstore.cli.repair_jobs import cancel_repair, seen_repair, show_repair
 from tripstore.cli.repair_screens import print_holes, print_plan, print_repair
-from tripstore.repairing.ending import find_ended
-from tripstore.repairing.job import RepairRunner, begin
+from tripstore.repairing.job import KIND, RepairRunner, begin
 from tripstore.repairing.opening import Repairs
 from tripstore.repairing.repairing import AuthorityMoved
 from tripstore.repairing.targets import Target, indexes_of, of_job, targets_of
@@ -51,6 +47,8 @@ PLAN_MAX = 10_000
 @click.option(
     "--resume", "resumed", metavar="JOB", help="Go on with a repair that was interrupted; `last` is the newest."
 )
+@click.option("--show", "shown", metavar="JOB", help="Show how far a repair is, or what came of it and what it left.")
+@click.option("--cancel", "cancelled", metavar="JOB", help="Give a repair up for ever. What it repaired stays.")
 @click.option(
     "--holes",
     "is_of_holes",
@@ -62,6 +60,7 @@ PLAN_MAX = 10_000
     is_flag=True,
     help="Where the bytes of Schemaless as the authority are no canonical JSON, take those of Postgres.",
 )
+@why_option
 @yes_option
 @json_option
 @pass_settings
@@ -70,8 +69,11 @@ def repair(
     source: str,
     dry_run: bool,
     resumed: str | None,
+    shown: str | None,
+    cancelled: str | None,
     is_of_holes: bool,
     mend_authority: bool,
+    why: str,
     yes: bool,
     as_json: bool,
 ) -> Exit:
@@ -80,16 +82,22 @@ def repair(
     What the authority has with a version is lifted above the mirror's highest and carried anew; what is missing is put,
     and closes a hole of the shard's log if there is one; only bytes that are corrupt or extra are changed where they
     stand, with a line in the audit table of their server. Exit code 1 when cells are left to a person, 3 when some
-    never rested. --dry-run: 1 when there is something to repair.
+    never rested, 5 when it was interrupted: --resume goes on. --dry-run: 1 when there is something to repair. --show
+    has the exit code of the repair.
 
     \b
     Example:
       tripstore diff start
       tripstore repair --dry-run
       tripstore repair --yes
+      tripstore repair --show last
     """
-    if resumed is not None and (dry_run or is_of_holes or source != LAST):
-        raise click.UsageError("--resume goes on with what was begun: leave the other options out.")
+    is_new = dry_run or is_of_holes or mend_authority or source != LAST
+    _check_one({"--resume": resumed, "--show": shown, "--cancel": cancelled}, is_new=is_new, why=why)
+    if shown is not None:
+        return show_repair(settings, shown, as_json=as_json)
+    if cancelled is not None:
+        return cancel_repair(settings, cancelled, why, yes=yes, as_json=as_json)
     if settings.load().legacy is None:
         raise InvalidRequest("There is no mirror to repair: the configuration has no `legacy:`.", hint="Add it.")
     with settings.connect() as store:
@@ -98,11 +106,20 @@ def repair(
             if is_of_holes:
                 return _close_holes(repairs, dry_run=dry_run, yes=yes, as_json=as_json)
             if resumed is not None:
-                job = repairs.jobs.resume("repair", resumed)
+                job = repairs.jobs.resume(KIND, resumed, why)
                 return _run(repairs, job, as_json=as_json)
             return _repair(repairs, source, dry_run=dry_run, mend_authority=mend_authority, yes=yes, as_json=as_json)
         except AuthorityMoved as moved:
             raise Refused(moved.message, hint=moved.hint) from moved
+
+
+def _check_one(of_begun: Mapping[str, str | None], *, is_new: bool, why: str) -> None:
+    """Of the options for a job that was begun one alone, and none that would begin another."""
+    given = [name for name, job in of_begun.items() if job is not None]
+    if given and (is_new or len(given) > 1):
+        raise click.UsageError(f"{given[0]} is of a repair that was begun: leave the other options out.")
+    if why and given not in (["--resume"], ["--cancel"]):
+        raise click.UsageError("--why goes with --resume or --cancel.")
 
 
 def _repair(repairs: Repairs, source: str, *, dry_run: bool, mend_authority: bool, yes: bool, as_json: bool) -> Exit:
@@ -157,31 +174,21 @@ def _run(repairs: Repairs, job: Job, *, as_json: bool) -> Exit:
         runner = RepairRunner(repairs.jobs, job.id, repairs.of_job(job), repairs.ending(job))
         try:
             runner.run(stop)
-        except BaseException:
-            click.echo(f"`tripstore repair --resume {job.id}` goes on where it was.", err=True)
+        except AuthorityMoved:  # says itself what helps
             raise
-    seen = repairs.jobs.progress(job.id)
-    findings = repairs.jobs.findings(job.id)
-    document = repair_document(seen, findings, runner.actions, find_ended(repairs.jobs, job.id))
+        except BaseException:
+            click.echo(f"`{job_command(KIND, 'resume', job.id)}` goes on where it was.", err=True)
+            raise
+    document = seen_repair(repairs.jobs, job.id, runner.actions)
     if as_json:
         print_document(document)
     else:
         print_repair(document)
-    return _exit(seen.job.state, document)
-
-
-def _exit(state: JobState, document: RepairDocument) -> Exit:
-    if state is not JobState.DONE:
-        click.echo(f"`tripstore repair --resume {document.job}` goes on.", err=True)
-        return Exit.INTERRUPTED
-    if (
-        document.left
-        or (document.recheck and document.recheck.remaining)
-        or any(each.differences > each.repaired for each in document.indexes)
-    ):
-        return Exit.FAILED
-    is_unknown = document.not_compared or any(each.not_compared for each in document.indexes)
-    return Exit.NOT_VERIFIED if is_unknown else Exit.FINE
+    if document.state == JobState.CANCELLED:
+        click.echo(f"{job.id} was given up; what it repaired stays.", err=True)
+    elif not document.progress.is_done:
+        click.echo(f"`{job_command(KIND, 'resume', job.id)}` goes on.", err=True)
+    return document.exit
 
 
 def _close_holes(repairs: Repairs, *, dry_run: bool, yes: bool, as_json: bool) -> Exit:

@@ -8,8 +8,10 @@ from uuid import UUID
 
 import msgspec
 
-from schemaless_core.control.jobs import Progress, StoredFinding
+from schemaless_core.control.jobs import JobState, StoredFinding
 from tripstore.cli.diff_documents import RecheckDocument
+from tripstore.cli.exits import Exit
+from tripstore.cli.job_documents import ProgressDocument
 from tripstore.repairing.ending import Ended
 from tripstore.repairing.repairing import Seen
 from validation.repair import Action
@@ -56,7 +58,10 @@ class IndexDocument(msgspec.Struct, frozen=True):
 
 
 class RepairDocument(msgspec.Struct, frozen=True):
-    """The document of a repair. `actions` are those of this command; the other numbers are the job's, and exact."""
+    """The document of a repair, and of `--show` and `--cancel`.
+
+    `actions` are those of this command; the other numbers are the job's, and exact.
+    """
 
     job: str
     state: str
@@ -69,6 +74,18 @@ class RepairDocument(msgspec.Struct, frozen=True):
     indexes: list[IndexDocument]
     #: Of the diff's findings that were open still; null: it was a key list, or the repair is not done.
     recheck: RecheckDocument | None
+    progress: ProgressDocument
+
+    @property
+    def exit(self) -> Exit:
+        """What is left weighs more than what never rested; neither speaks of a job that is not done."""
+        if not self.progress.is_done:
+            return Exit.FAILED if self.state == JobState.CANCELLED else Exit.INTERRUPTED
+        is_wrong = any(each.differences > each.repaired for each in self.indexes)
+        if self.left or is_wrong or (self.recheck is not None and self.recheck.remaining):
+            return Exit.FAILED
+        is_unknown = self.not_compared or any(each.not_compared for each in self.indexes)
+        return Exit.NOT_VERIFIED if is_unknown else Exit.FINE
 
 
 class HoleDocument(msgspec.Struct, frozen=True):
@@ -100,20 +117,20 @@ def plan_document(diff: str, seen: Sequence[Seen], targets: int, indexes: Sequen
 
 
 def repair_document(
-    seen: Progress,
+    progress: ProgressDocument,
     findings: Sequence[StoredFinding],
     actions: Mapping[Action, int],
     ended: Ended | None,
 ) -> RepairDocument:
-    counts = seen.counts
+    counts = progress.counts
     seen_again = None if ended is None else ended.findings
     left = [
         LeftDocument(each.kind, each.row_key, each.column_name, each.ref_key, str(each.body.get("why") or ""))
         for each in findings
     ]
     return RepairDocument(
-        job=seen.job.id,
-        state=seen.job.state.value,
+        job=progress.job.job,
+        state=progress.job.state,
         rows=counts.get("rows", 0),
         equal=counts.get("equal", 0),
         left=counts.get("left", 0),
@@ -122,6 +139,7 @@ def repair_document(
         findings=left,
         indexes=[] if ended is None else [IndexDocument(*msgspec.structs.astuple(each)) for each in ended.indexes],
         recheck=None if seen_again is None else RecheckDocument(*msgspec.structs.astuple(seen_again)),
+        progress=progress,
     )
 
 

@@ -6,7 +6,10 @@ from collections import Counter
 from collections.abc import Sequence
 
 import click
+from rich.text import Text
 
+from tripstore.cli.job_documents import ProgressDocument
+from tripstore.cli.job_screens import progress_line
 from tripstore.cli.repair_documents import HolesDocument, RepairDocument
 from tripstore.cli.tables import show, table
 from tripstore.repairing.repairing import Seen
@@ -47,6 +50,14 @@ def print_plan(seen: Sequence[Seen], targets: int, indexes: Sequence[str]) -> No
         click.echo(f"{targets - len(steps):,} more were not looked at yet.")
 
 
+def print_progress(seen: ProgressDocument) -> None:
+    """How far a job is, and what to do when nobody works at it."""
+    why = f" ({seen.job.why})" if seen.job.why else ""
+    parts = f"{seen.parts_done:,} of {seen.parts:,} parts are done"
+    show(Text(f"{progress_line(seen)}, {seen.job.state}{why}; {parts}"))
+    show(*(Text(advice, style="bold red") for advice in seen.advice))
+
+
 def print_repair(done: RepairDocument) -> None:
     if done.findings:
         rows = [
@@ -60,6 +71,8 @@ def print_repair(done: RepairDocument) -> None:
             for each in done.findings[:ROWS_MAX]
         ]
         show(table(("row", "column", "ref key", "", "why"), rows))
+    if len(done.findings) > ROWS_MAX:
+        click.echo(f"These are the first {ROWS_MAX}; --json shows {len(done.findings):,}.", err=True)
     for action, count in sorted(done.actions.items()):
         click.echo(f"{action}: {count:,}")
     for index in done.indexes:

@@ -58,7 +58,7 @@ class Repairs:
             mends_it = may_mend_authority
             return Reverse(legacy, store, row.epoch, job, self._unpark, may_mend_authority=mends_it)
 
-        return Repairing(self.authority, sides_at, wanted)
+        return Repairing(self.authority, sides_at, wanted, job)
 
     def of_job(self, job: Job) -> Repairing:
         """As it was begun."""

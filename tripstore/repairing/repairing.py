@@ -13,6 +13,7 @@ from collections.abc import Callable, Collection, Sequence
 from typing import NamedTuple
 
 from schemaless_core.cell import CellKey
+from schemaless_core.control.job_commands import job_command
 from schemaless_core.errors import Conflict, Invalid, SchemalessError, StaleEpoch
 from schemaless_core.failpoints import reach
 from tripstore import metrics
@@ -69,12 +70,15 @@ class Repairing:
         authority: Callable[[], Authority],
         sides_at: Callable[[Authority], Sides],
         wanted: Backend,
+        job: str = "",
         sleep: Callable[[float], object] = time.sleep,
     ) -> None:
         self._authority = authority
         self._sides_at = sides_at
         #: Who was the authority when the repair was planned.
         self._wanted = wanted
+        #: "": nothing was begun yet.
+        self._job = job
         self._sleep = sleep
 
     def plan(self, targets: Sequence[Target]) -> list[Seen]:
@@ -135,8 +139,15 @@ class Repairing:
         what = "is the authority" if row.is_open else "is being handed over"
         return AuthorityMoved(
             f"{row.backend.value} {what} at epoch {row.epoch}: the mirror that this repair is for is none now.",
-            hint="Compare again with `tripstore diff start`, then repair what that finds.",
+            hint=self._hint(),
         )
+
+    def _hint(self) -> str:
+        anew = f"`{job_command('diff', 'start')}` compares again; then repair what that finds."
+        if not self._job:
+            return anew
+        cancel = f"`{job_command('repair', 'cancel', self._job)}` gives it up."
+        return f"{cancel} {anew} Or resume it when {self._wanted.value} is the authority again."
 
 
 def _look(sides: Sides, targets: Sequence[Target]) -> list[Seen]:

@@ -9,6 +9,7 @@ from uuid import UUID
 
 from schemaless_core.canonical import Json
 from schemaless_core.cell import CellKey, ColumnKey
+from schemaless_core.control.job_commands import job_command, kind_of
 from schemaless_core.control.jobs import StoredFinding
 from schemaless_core.errors import SchemalessError
 from tripstore.mirror.parked import Parked
@@ -83,7 +84,6 @@ def quarantine(found: Iterable[StoredFinding], *, with_values: bool) -> Iterator
     for each in found:
         if each.kind == CONFLICT or is_difference(each):
             continue
-        kind = each.job.partition("-")[0]
         yield Quarantined(
             at=each.at,
             job=each.job,
@@ -93,7 +93,7 @@ def quarantine(found: Iterable[StoredFinding], *, with_values: bool) -> Iterator
             ref_key=each.ref_key,
             path=_told(each.body, ("field", "path"), with_values=True),
             reason=_told(each.body, ("reason", "because", "error"), with_values=with_values),
-            command=f"tripstore {kind} show {shlex.quote(each.job)}",
+            command=job_command(kind_of(each.job), "show", each.job),
         )
 
 
@@ -112,7 +112,7 @@ def job_conflicts(found: Iterable[StoredFinding], *, with_values: bool) -> Itera
             ref_key=each.ref_key,
             reason=_told(each.body, ("reason", "because", "error"), with_values=with_values),
             attempts=None,
-            command=show[0] if show else f"tripstore backfill show {shlex.quote(each.job)}",
+            command=show[0] if show else job_command(kind_of(each.job), "show", each.job),
         )
 
 
