@@ -8,6 +8,7 @@ from uuid import uuid4
 
 import pytest
 
+from schemaless_core.control.jobs import JobState
 from tests.damage import lose, spoil
 from tests.facades import Migration
 from tests.repairs import base, doing_at, foreign, in_shadow, mended, plan, repair, stored, trip
@@ -15,6 +16,7 @@ from tests.stores import Stores
 from tripstore.handover.authority import Backend
 from tripstore.local.servers import LocalServers
 from tripstore.phase import Phase
+from tripstore.repairing.job import RepairRunner, begin
 from tripstore.repairing.opening import Repairs
 from tripstore.repairing.repairing import AuthorityMoved, counted
 from validation.repair import Action
@@ -93,6 +95,36 @@ def test_i9_a_switch_in_the_middle_of_a_repair_stops_it(apart: Migration, point:
     assert mended(apart) == []
     assert apart.facade.store.get_cell(*cell.key) == cell
     assert apart.facade.store.get_cell_latest(key, "BASE").ref_key == 5  # type: ignore[union-attr]  # it is there
+
+
+def test_a_repair_whose_cells_are_right_ends_whoever_is_the_authority(apart: Migration) -> None:
+    """Entries are held against cells, and a diff's findings against both stores."""
+    lost = trip(apart)
+    lose(apart.facade.store, stored(apart, lost))
+    repairs = Repairs(apart.facade)
+    job = begin(repairs.jobs, [base(lost)], authority=Backend.LEGACY, source="/differences.jsonl")
+    runner = RepairRunner(repairs.jobs, job.id, repairs.of_job(job), repairs.ending(job))
+    assert runner.serve_part()
+    apart.phase(Phase.LIVE)
+
+    assert runner.serve_part()
+
+    assert repairs.jobs.state(job.id) is JobState.DONE
+
+
+def test_i9_a_repair_that_goes_on_at_another_authority_names_what_helps(apart: Migration) -> None:
+    repairs = Repairs(apart.facade)
+    job = begin(repairs.jobs, [base(trip(apart))], authority=Backend.LEGACY, source="/differences.jsonl")
+    apart.phase(Phase.LIVE)
+
+    with pytest.raises(AuthorityMoved) as caught:
+        RepairRunner(repairs.jobs, job.id, repairs.of_job(job), repairs.ending(job)).serve_part()
+
+    assert f"`tripstore repair --cancel {job.id}`" in str(caught.value.hint)
+    assert "Or resume it when postgres is the authority again." in str(caught.value.hint)
+    assert repairs.jobs.progress(job.id).parts_claimed == 0
+    apart.phase(Phase.SHADOW)
+    assert RepairRunner(repairs.jobs, job.id, repairs.of_job(job), repairs.ending(job)).serve_part()
 
 
 def test_a_switch_that_was_given_up_does_not_stop_it(apart: Migration) -> None:

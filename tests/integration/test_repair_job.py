@@ -10,7 +10,7 @@ import pytest
 
 from schemaless_core.canonical import Json
 from schemaless_core.control.jobs import Job, Jobs, JobState
-from schemaless_core.errors import InvalidRequest
+from schemaless_core.errors import InvalidRequest, NodeUnavailable
 from schemaless_core.failpoints import FailpointReached
 from tests.damage import lose, spoil
 from tests.facades import Migration, in_mirror
@@ -20,8 +20,8 @@ from tests.scale import SCALE
 from tests.stores import Stores
 from tripstore.handover.authority import Backend
 from tripstore.local.servers import LocalServers
-from tripstore.repairing.ending import Ended, FindingsSeen, IndexMade, find_ended
-from tripstore.repairing.job import RepairRunner, begin
+from tripstore.repairing.ending import Ended, Ending, FindingsSeen, IndexMade, find_ended
+from tripstore.repairing.job import TRIES, RepairRunner, begin
 from tripstore.repairing.opening import Repairs
 from tripstore.repairing.targets import Target, to_bounds
 from validation.differences import CellClass, Difference
@@ -243,6 +243,24 @@ def test_two_who_come_to_the_end_at_once_do_no_harm(moving: Migration) -> None:
     ended = find_ended(repairs.jobs, job.id)
     assert ended is not None
     assert ended.findings == FindingsSeen(1, 1, 0, 0, 0)
+
+
+def test_an_end_that_no_store_answers_is_given_back_and_comes_later(moving: Migration) -> None:
+    repairs = Repairs(moving.facade)
+    job = begin(repairs.jobs, [], authority=Backend.LEGACY, source=KEY_LIST, indexes=["status_index"])
+    pauses: list[float] = []
+
+    def refuse(_name: str) -> None:
+        raise NodeUnavailable("a", "down")
+
+    ending = Ending(job, refuse, repairs.recheck)
+    with pytest.raises(NodeUnavailable):
+        RepairRunner(repairs.jobs, job.id, repairs.of_job(job), ending, sleep=pauses.append).serve_part()
+
+    seen = repairs.jobs.progress(job.id)
+    assert (len(pauses), seen.parts_claimed, seen.job.state) == (TRIES - 1, 0, JobState.RUNNING)
+    assert served(worker(repairs, job)) == 1
+    assert repairs.jobs.state(job.id) is JobState.DONE
 
 
 def test_an_index_that_was_dropped_meanwhile_does_not_keep_a_job_from_its_end(moving: Migration) -> None:
