@@ -12,7 +12,7 @@ import msgspec
 import pytest
 import yaml
 
-from schemaless_core import Cell
+from schemaless_core import Cell, Json
 from schemaless_core.control.audit import AuditLog
 from schemaless_core.control.jobs import Jobs
 from tests.acceptance.conftest import Shell
@@ -50,10 +50,10 @@ def jobs_of(damaged: Migration) -> Jobs:
     return Jobs(damaged.facade.store.control)
 
 
-def compared(damaged: Migration, *found: Difference, counts: dict[str, int] | None = None) -> str:
+def compared(damaged: Migration, *found: Difference, counts: dict[str, int] | None = None, **spec: Json) -> str:
     """A diff that found these; its id."""
     jobs = jobs_of(damaged)
-    job = jobs.create("diff", {}, [None])
+    job = jobs.create("diff", spec, [None])
     part = jobs.claim(job.id, "test", 60)
     assert part is not None
     findings = [each.finding() for each in found]
@@ -312,8 +312,16 @@ def test_what_a_person_must_decide_is_left_with_its_reason(company: Shell, damag
     assert shown.document == {**ran.document, "actions": {}, "progress": shown.document["progress"]}
     assert shown.document["recheck"]["looked_at"] == 1
     assert (said.code, str(found.row_key) in said.stdout, "2 of 2 parts are done" in said.stdout) == (1, True, True)
-    status = " ".join(company.call("status").stdout.split())
-    assert f"tripstore repair --show {ran.document['job']}" in status
+
+    def is_told() -> bool:
+        return f"tripstore repair --show {ran.document['job']}" in " ".join(company.call("status").stdout.split())
+
+    told = [is_told()]
+    compared(damaged, is_partial=True)
+    told.append(is_told())
+    compared(damaged)  # everything: what still differs it has found itself
+    told.append(is_told())
+    assert told == [True, True, False]
     damaged.legacy.sql("UPDATE trips SET base_extra = NULL WHERE trip_uuid = %s", str(found.row_key))
     damaged.legacy.sql("DELETE FROM tripstore.queue")
 

@@ -14,6 +14,8 @@ from schemaless_core.engine.base import Fact
 from schemaless_core.errors import InvalidServer, SchemaMissing, Unavailable
 from tripstore.cli.job_documents import ProgressDocument, progress_document
 from tripstore.cli.job_screens import left_over, progress_line
+from tripstore.repairing.job import KIND as REPAIR
+from validation.diff_runner import KIND as DIFF
 
 _GOES_ON = (JobState.RUNNING, JobState.PAUSED)
 
@@ -45,12 +47,17 @@ def job_findings(datastore: Datastore) -> list[Finding]:
 
 
 def _worth_telling(jobs: Sequence[Job]) -> Iterator[Job]:
-    """Those that have not ended, and the last one of each kind."""
+    """Those that have not ended, and the last one of each kind.
+
+    What a repair left, and differs still, is found by any whole diff that comes after it: then that one tells of it.
+    """
     kinds: set[str] = set()
     for job in jobs:
         if job.state in _GOES_ON or job.kind not in kinds:
             yield job
         kinds.add(job.kind)
+        if job.kind == DIFF and job.state is JobState.DONE and not job.spec.get("is_partial"):
+            kinds.add(REPAIR)
 
 
 def _is_news(seen: ProgressDocument) -> bool:
