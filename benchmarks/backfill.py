@@ -48,8 +48,8 @@ PROCESSES = (1, 2)
 ROUNDS = 5
 MEGABYTES = 300.0
 
-#: Of each of our jobs: whatever the number of processes, each serves as many.
-PARTS = 8
+#: Of each of our jobs: so many that processes end at about the same time.
+PARTS = 16
 
 #: What is sent to a process: the id of a job, or a range of the company's ids.
 Work = Any

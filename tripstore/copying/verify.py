@@ -1,6 +1,7 @@
 """Whether what was written can be read, and is what was meant: a share of the rows is read once more and compared.
 
-All rows of a chunk that lie in a few of its shards, other ones each time: a question to each shard costs more than rows.
+All rows of a chunk that lie in a few of its shards, other ones each time: a question to each shard costs more than
+rows do.
 """
 
 from __future__ import annotations
