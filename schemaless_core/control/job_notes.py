@@ -16,8 +16,8 @@ from schemaless_core.control.job_records import Job, JobState
 from schemaless_core.control.tables import job as job_table
 from schemaless_core.control.tables import ledger_note as table
 
-#: What was not compared, whatever of: none of it speaks for a switch (I12).
-NOT_COMPARED = ("not_compared", "index_not_compared")
+#: How a job counts what was not compared, whatever of: none of it speaks for a switch, or is called equal (I12).
+NOT_COMPARED = ("not_compared", "older_not_compared", "index_not_compared")
 
 
 def keep_note(connection: sa.Connection, job: Job) -> None:

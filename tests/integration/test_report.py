@@ -358,7 +358,7 @@ def test_what_waits_for_somebody_is_counted_whole_however_little_is_listed(movin
     busy, missing = Finding("busy", uuid4(), "BASE"), Finding("missing", uuid4(), "BASE", 1)
     unverified = Finding("index", body={"index": "by_tag", "path": "NodeUnavailable", "seen_by": "verify"})
     stale = Finding("index", body={"index": "by_tag", "path": "stale"})
-    done(jobs, "diff", busy, missing, unverified, stale, counts={"not_compared": 5, "open": 2})
+    done(jobs, "diff", busy, missing, unverified, stale, counts={"not_compared": 5, "index_not_compared": 1, "open": 2})
 
     made = gather(moving.facade, Wanted(listed_max=1))
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from schemaless_core.control.job_notes import NOT_COMPARED
 from schemaless_core.control.jobs import Job, Jobs
 from tripstore.reporting.mismatches import CONFLICT, DIFFERENT, INDEX, is_difference
 from validation.diff_runner import KIND as DIFF
@@ -11,8 +12,6 @@ from validation.differences import NotCompared
 from validation.report.document import Waiting
 
 FINDINGS_PER_PAGE = 1000
-#: What a diff counts of cells that it could not compare.
-_NOT_COMPARED = ("not_compared", "older_not_compared")
 
 
 def waiting_of(jobs: Jobs, counting: Iterable[Job]) -> Waiting:
@@ -21,18 +20,17 @@ def waiting_of(jobs: Jobs, counting: Iterable[Job]) -> Waiting:
     for job in counting:
         kinds = jobs.open_kinds(job.id)
         conflicts += kinds.pop(CONFLICT, 0)
-        if kinds.pop(INDEX, 0):
-            quarantine += _unverified(jobs, job)
-        quarantine += sum(count for kind, count in kinds.items() if kind not in DIFFERENT)
+        unverified = _unverified(jobs, job) if kinds.pop(INDEX, 0) else 0
+        quarantine += unverified + sum(count for kind, count in kinds.items() if kind not in DIFFERENT)
         if job.kind == DIFF:
-            quarantine += _left_out(jobs, job, sum(kinds.get(kind, 0) for kind in NotCompared))
+            quarantine += _left_out(jobs, job, unverified + sum(kinds.get(kind, 0) for kind in NotCompared))
     return Waiting(quarantine=quarantine, conflicts=conflicts)
 
 
 def _left_out(jobs: Jobs, job: Job, kept: int) -> int:
     """A diff keeps a sample of what it could not compare, and counts all of it."""
     counts = jobs.progress(job.id).counts
-    return max(0, sum(counts.get(name, 0) for name in _NOT_COMPARED) - kept)
+    return max(0, sum(counts.get(name, 0) for name in NOT_COMPARED) - kept)
 
 
 def _unverified(jobs: Jobs, job: Job) -> int:
