@@ -167,6 +167,12 @@ class Datastore:
     ) -> list[Cell]:
         return _measured("get_history", self._lookups.history, row_key, column_name, before, limit)
 
+    def get_ref_keys(
+        self, row_key: UUID, column_name: str, *, before: int | None = None, limit: int = 100
+    ) -> list[int]:
+        """Ref keys of a column's cells, newest first: of those, too, whose bytes are no body."""
+        return _measured("get_history", self._lookups.ref_keys, row_key, column_name, before, limit)
+
     def query_index(
         self,
         index: str,

@@ -111,12 +111,19 @@ class Lookups:
         return rows
 
     def history(self, row_key: UUID, column_name: str, before: int | None, limit: int) -> list[Cell]:
+        return [to_cell(stored) for stored in self._history(row_key, column_name, before, limit)]
+
+    def ref_keys(self, row_key: UUID, column_name: str, before: int | None, limit: int) -> list[int]:
+        """Ref keys of a column, newest first; what their cells hold is not looked at."""
+        return [stored.ref_key for stored in self._history(row_key, column_name, before, limit)]
+
+    def _history(self, row_key: UUID, column_name: str, before: int | None, limit: int) -> Sequence[StoredCell]:
         check_key(row_key, column_name, 0 if before is None else before)
         check_limit(limit)
         key, name, deadline = row_key.bytes, column_name.encode(), self._deadline()
         shard = shard_of(row_key, self._config.shards)
         sighting = self._read(shard, lambda node: node.history(shard, key, name, before, limit, deadline), deadline)
-        return [to_cell(stored) for stored in sighting.cells]
+        return sighting.cells
 
     def _read(self, shard: int, verb: Callable[[Node], Sighting], deadline: Deadline) -> Sighting:
         return self._router.read(shard, verb, self._standing, self._habits.read, deadline)

@@ -35,7 +35,6 @@ class NotCompared(StrEnum):
 
     BUSY = "busy"  #: It never rested, or the mirror did not get it.
     UNREADABLE = "unreadable"  #: A row of the company's that no cell can be made of.
-    HISTORY = "history"  #: The store knows that its history was cut there.
 
 
 class Difference(NamedTuple):

@@ -1,30 +1,28 @@
 """`OlderDiff`: versions below the latest, of a share of the rows, as far back as both stores know them.
 
 A version never changes, so what both have is compared once and for all; and what one lacks may only be on its way
-while the row has changes in flight. A store that knows that its history was cut says so: that is not compared (I12).
+while the row has changes in flight. What one has and the other has forgotten nobody can ever compare: it is counted
+apart, and is neither equal nor a fault. One that cannot be read is not compared (I12), and hides none of the others.
 """
 
 from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from typing import NamedTuple
 from uuid import UUID
 
-import msgspec
-
 from schemaless_core.canonical import Json
-from schemaless_core.cell import Cell, ColumnKey
+from schemaless_core.cell import CellKey, ColumnKey
 from schemaless_core.sharding import BUCKETS_PER_SHARD, shard_of
-from schemaless_core.store import CellStore
 from validation.buckets import Digests, Place
-from validation.differences import Difference, NotCompared, difference
+from validation.differences import CellClass, Difference, NotCompared, difference
+from validation.histories import Forgotten, Histories, Seen, Unread
 from validation.portions import Portion, counted, shards_of
-from validation.reads import Incomparable
 from validation.recheck import FIRST_PAUSE_SECONDS, TRIES
-from validation.suspects import READ_SECONDS, InFlight, Roles
+from validation.suspects import InFlight, Roles
 
-VERSIONS_PER_PAGE = 100
 #: A step ends with the bucket in which it has looked at so many.
 COLUMNS_PER_STEP = 500
 #: Counts of older versions are not those of the latest.
@@ -32,7 +30,18 @@ PREFIX = "older_"
 #: Of which a share is chosen, by a hash of the row key that has nothing to do with its shard.
 _CHOICES = 10_007
 
-_Versions = Mapping[int, Cell]
+#: How versions are counted that one store has and the other has forgotten.
+FORGOTTEN_COUNT = f"{PREFIX}forgotten"
+
+_Versions = Mapping[int, Seen]
+
+
+class _Pair(NamedTuple):
+    """A version, as each store has it."""
+
+    key: CellKey
+    ours: Seen | Forgotten | None
+    theirs: Seen | Forgotten | None
 
 
 class OlderDiff:
@@ -43,19 +52,17 @@ class OlderDiff:
         digests: Digests,
         roles: Callable[[], Roles],
         in_flight: InFlight,
+        histories: Histories,
         share: float,
         columns: Collection[str] | None = None,
-        incomparable: Incomparable = (),
-        unreadable: tuple[type[BaseException], ...] = (),
         pause: Callable[[float], object] = time.sleep,
     ) -> None:
         self._digests = digests
         self._roles = roles
         self._in_flight = in_flight
+        self._histories = histories
         self._share = share
         self._columns = columns
-        self._incomparable = incomparable
-        self._unreadable: tuple[type[BaseException], ...] = (msgspec.MsgspecError, *unreadable)
         self._pause = pause
 
     def step(self, bounds: Json, checkpoint: Json) -> Portion:
@@ -83,57 +90,59 @@ class OlderDiff:
         return found
 
     def _of_column(self, key: ColumnKey, counts: Counter[str]) -> list[Difference]:
-        """Differences below the latest version that there is."""
+        """What differs or cannot be compared below the latest version that there is."""
         for n in range(TRIES):
             if n:
                 self._pause(FIRST_PAUSE_SECONDS * 2**n)
             roles = self._roles()
-            try:
-                before = _history(roles.authority, key)
-                is_flying = bool(self._in_flight.rows([key.row_key]))
-                held = _history(roles.mirror, key)
-                # What the mirror has beyond it may have come to both meanwhile.
-                after = before if held.keys() <= before.keys() else _history(roles.authority, key)
-            except self._incomparable as error:
-                return [Difference(NotCompared.HISTORY, *key, path=type(error).__name__, is_older=True)]
-            except self._unreadable as error:
-                return [Difference(NotCompared.UNREADABLE, *key, path=type(error).__name__, is_older=True)]
-            equal, found = _compared(key, before, held, after, is_from=roles.is_from)
-            if not (found and is_flying):
-                counts[f"{PREFIX}equal"] += equal
-                return found
-        return [Difference(NotCompared.BUSY, *key, is_older=True)]
-
-
-def _compared(
-    key: ColumnKey, before: _Versions, held: _Versions, after: _Versions, *, is_from: bool
-) -> tuple[int, list[Difference]]:
-    """How many versions are equal, and how the others differ. The latest one is another comparison's."""
-    equal, found = 0, []
-    for version in sorted(before.keys() | held.keys())[:-1]:
-        ours, theirs = before.get(version) or after.get(version), held.get(version)
-        if version not in before and ours is not None:
-            continue  # it came while we looked
-        wanted, given = (ours, theirs) if is_from else (theirs, ours)
-        each = difference(key, wanted, given, is_older=True)
-        if each is None:
-            equal += 1
+            before = self._histories.read(roles.authority, key)
+            is_flying = bool(self._in_flight.rows([key.row_key]))
+            held = self._histories.read(roles.mirror, key)
+            some, found = Counter[str](), list[Difference]()
+            for pair in self._pairs(key, roles, before, held):
+                _compare(pair, roles, some, found)
+            if not (is_flying and any(map(_may_come, found))):
+                break
         else:
-            found.append(each)
-    return equal, found
+            found = [each._replace(kind=NotCompared.BUSY) if _may_come(each) else each for each in found]
+        counts.update(some)
+        return found
+
+    def _pairs(self, key: ColumnKey, roles: Roles, before: _Versions, held: _Versions) -> Iterator[_Pair]:
+        """All versions but the latest, which is another comparison's."""
+        for ref_key in sorted(before.keys() | held.keys())[:-1]:
+            cell = CellKey(*key, ref_key)
+            # Whoever lacks it is asked for it: it may have come to both meanwhile, or be forgotten.
+            ours = before.get(ref_key) or self._histories.find(roles.authority, cell)
+            theirs = held.get(ref_key) or self._histories.find(roles.mirror, cell)
+            yield _Pair(cell, ours, theirs)
 
 
-def _history(store: CellStore, key: ColumnKey) -> dict[int, Cell]:
-    """Every version, by its ref key."""
-    store = store.using(deadline=READ_SECONDS)
-    found: dict[int, Cell] = {}
-    before: int | None = None
-    while True:
-        page = store.get_history(*key, before=before, limit=VERSIONS_PER_PAGE)
-        found.update((cell.ref_key, cell) for cell in page)
-        if len(page) < VERSIONS_PER_PAGE:
-            return found
-        before = page[-1].ref_key
+def _may_come(found: Difference) -> bool:
+    """Whether it may be on its way: one store lacks it. What both have never changes."""
+    return found.kind in (CellClass.MISSING, CellClass.EXTRA)
+
+
+def _compare(pair: _Pair, roles: Roles, counts: Counter[str], found: list[Difference]) -> None:
+    """Count a version, or say how it differs, or why nobody can say."""
+    ours, theirs = pair.ours, pair.theirs
+    if isinstance(ours, Forgotten) or isinstance(theirs, Forgotten):
+        counts[FORGOTTEN_COUNT] += 1
+        return
+    wanted, given = (ours, theirs) if roles.is_from else (theirs, ours)
+    column = ColumnKey(*pair.key[:2])
+    unread = next((seen for seen in (wanted, given) if isinstance(seen, Unread)), None)
+    if unread is not None:
+        from_ref_key, to_ref_key = (None if seen is None else pair.key.ref_key for seen in (wanted, given))
+        found.append(Difference(NotCompared.UNREADABLE, *column, from_ref_key, to_ref_key, unread.why, is_older=True))
+        return
+    assert not isinstance(wanted, Unread)
+    assert not isinstance(given, Unread)
+    each = difference(column, wanted, given, is_older=True)
+    if each is not None:
+        found.append(each)
+    elif wanted is not None:
+        counts[f"{PREFIX}equal"] += 1
 
 
 def _read(checkpoint: Json) -> Place:

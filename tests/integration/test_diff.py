@@ -135,12 +135,11 @@ def test_damage_of_every_class_is_found_where_it_is(company: Migration) -> None:
         (other.row_key, "BASE", CellClass.DIFFERS, "fare", other.ref_key, other.ref_key),
         (unsorted.row_key, "BASE", CellClass.DIFFERS, BYTES, unsorted.ref_key, unsorted.ref_key),
         (broken.row_key, "BASE", CellClass.DIFFERS, BYTES, broken.ref_key, broken.ref_key),
-        (broken.row_key, "BASE", NotCompared.UNREADABLE, "DecodeError", None, None),  # its history
     }
-    assert {each.row_key for each in found if each.is_older} == {older, broken.row_key}
+    assert {each.row_key for each in found if each.is_older} == {older}
     assert {each.row_key for each in found if each.seen_by} == {other.row_key, broken.row_key}
     assert (counts["missing"], counts["extra"], counts["differs"], counts["older_missing"]) == (2, 1, 4, 1)
-    assert counts["older_not_compared"] == 1
+    assert counts.get("older_not_compared", 0) == 0
 
     for cell in (other, unsorted, broken):
         spoil(store, cell, canonical_bytes(cell.body))

@@ -52,7 +52,16 @@ def test_what_was_not_compared_is_not_equal(name: str) -> None:
 
 
 def test_older_versions_that_were_not_compared_are_said() -> None:
-    assert "of 2 columns older versions were not compared" in screen(told(rows=4, equal=4, older_not_compared=2))
+    assert "2 older versions were not compared" in screen(told(rows=4, equal=4, older_not_compared=2))
+
+
+def test_versions_that_one_store_has_forgotten_are_said_and_no_fault() -> None:
+    """I12: they are not called equal, either."""
+    seen = told(rows=4, equal=4, older_equal=5, older_forgotten=2)
+
+    assert (seen.exit, seen.is_equal, seen.forgotten, seen.older.equal) == (Exit.FINE, True, 2, 5)
+    assert "2 older versions one store has forgotten" in screen(seen)
+    assert screen(seen).endswith("equal, but for those\n")
 
 
 def test_what_differs_is_said_whatever_was_ignored() -> None:

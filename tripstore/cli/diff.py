@@ -220,8 +220,8 @@ def show_differences(
     """List differences, each with its class, its field and a command to look at it. Bodies are not kept.
 
     `missing`: the target lacks the cell. `extra`: the source does. `differs`: the path says where; `ref_key` is another
-    latest version, `bytes` a body whose bytes are not canonical. `busy`, `unreadable`, `history`: not compared. Exit
-    code 1 when there are any.
+    latest version, `bytes` a body whose bytes are not canonical. `busy`, `unreadable`: not compared. Exit code 1 when
+    there are any.
 
     \b
     Example:

@@ -11,6 +11,7 @@ from rich.console import RenderableType
 from rich.text import Text
 
 from schemaless_core.control.job_commands import job_command
+from schemaless_core.control.job_notes import NOT_COMPARED
 from schemaless_core.control.jobs import JobState, StoredFinding
 from tripstore.cli.exits import Exit
 from tripstore.cli.job_documents import ProgressDocument
@@ -18,9 +19,7 @@ from tripstore.cli.job_screens import progress_line
 from tripstore.cli.tables import table
 from tripstore.diffing.rechecking import Rechecked
 from validation.differences import EXPLAINED, Difference, from_finding
-
-#: Counts with which nothing is called equal (I12).
-_UNEQUAL = ("open", "not_compared", "older_not_compared", "index_not_compared")
+from validation.older import FORGOTTEN_COUNT
 
 
 class ComparedDocument(msgspec.Struct, frozen=True):
@@ -58,6 +57,8 @@ class DiffDocument(msgspec.Struct, frozen=True):
     in_flight: int
     #: Versions below the latest.
     older: ComparedDocument
+    #: Older versions that one store has and the other has forgotten: nobody can compare them, and no gate minds.
+    forgotten: int
     #: Latest cells that Schemaless keeps rightly: the layout ignores that their rows were deleted.
     deletions_ignored: int
     #: Rows that went through the independent decoder; `not_compared` were not in Schemaless.
@@ -78,8 +79,7 @@ class DiffDocument(msgspec.Struct, frozen=True):
             return Exit.FAILED
         if not self.progress.is_done:
             return Exit.FAILED if self.progress.job.state == JobState.CANCELLED else Exit.INTERRUPTED
-        not_compared = (self.cells, self.older, self.indexes)
-        return Exit.NOT_VERIFIED if any(each.not_compared for each in not_compared) else Exit.FINE
+        return Exit.NOT_VERIFIED if _not_compared(self.progress.counts) else Exit.FINE
 
 
 class DifferenceDocument(msgspec.Struct, frozen=True):
@@ -128,6 +128,7 @@ def diff_document(progress: ProgressDocument) -> DiffDocument:
         cells,
         counts.get("in_flight", 0),
         _compared(counts, "older_"),
+        counts.get(FORGOTTEN_COUNT, 0),
         counts.get(EXPLAINED, 0),
         msgspec.structs.replace(_compared(counts, "decoder_"), not_compared=counts.get("decoder_skipped", 0)),
         IndexesDocument(
@@ -148,7 +149,7 @@ def diff_document(progress: ProgressDocument) -> DiffDocument:
         counts.get("open", 0),
         counts.get("solved", 0),
         counts.get("findings_left_out", 0),
-        is_done and not any(counts.get(name, 0) for name in _UNEQUAL),
+        is_done and not counts.get("open", 0) and not _not_compared(counts),
     )
 
 
@@ -208,6 +209,8 @@ def diff_screen(seen: DiffDocument) -> Iterator[RenderableType]:
         yield Text(f"{seen.in_flight:,} cells were on their way at first, and are equal", style="dim")
     if seen.deletions_ignored:
         yield Text(ignored_line(seen.deletions_ignored), style="dim")
+    if seen.forgotten:
+        yield Text(f"{seen.forgotten:,} older versions one store has forgotten: nobody can compare them", style="dim")
     yield from _verdict(seen)
     yield from (Text(advice, style="bold red") for advice in seen.progress.advice)
 
@@ -240,11 +243,12 @@ def _verdict(seen: DiffDocument) -> Iterator[RenderableType]:
         count = f"{seen.cells.not_compared:,} cells were not compared"
         yield Text(f"{count}; `tripstore diff recheck {job}` looks at them again", style="yellow")
     if seen.older.not_compared:
-        yield Text(f"of {seen.older.not_compared:,} columns older versions were not compared", style="yellow")
+        count = f"{seen.older.not_compared:,} older versions were not compared"
+        yield Text(f"{count}; `tripstore diff recheck {job}` looks at them again", style="yellow")
     if not seen.progress.is_done:
         yield Text(f"not done: `{job_command('diff', 'resume', job)}` goes on where it was", style="yellow")
     elif seen.is_equal:
-        but = ", but for those" if seen.deletions_ignored else ""
+        but = ", but for those" if seen.deletions_ignored or seen.forgotten else ""
         yield Text(f"equal{but}", style="bold green")
 
 
@@ -263,6 +267,11 @@ def _row(name: str, each: ComparedDocument) -> tuple[str | Text, ...]:
 def _versions(each: DifferenceDocument) -> str:
     ours, theirs = ("–" if version is None else str(version) for version in (each.from_ref_key, each.to_ref_key))
     return "" if each.column is None else f"{ours} / {theirs}"
+
+
+def _not_compared(counts: Mapping[str, int]) -> int:
+    """Of cells, older versions and indexes: with any nothing is called equal (I12)."""
+    return sum(counts.get(name, 0) for name in NOT_COMPARED)
 
 
 def _compared(counts: Mapping[str, int], prefix: str) -> ComparedDocument:

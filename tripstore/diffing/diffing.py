@@ -20,11 +20,13 @@ from tripstore.diffing.ignored import IgnoredDeletions
 from tripstore.diffing.order import Order
 from tripstore.diffing.rechecking import Rechecking
 from tripstore.diffing.roles import AuthorityRoles, RowsInFlight
+from tripstore.diffing.versions import StoredVersions
 from tripstore.facade.facade import Facade
 from tripstore.handover.authority import Backend
 from validation.buckets import Digests, ShardedDigests
 from validation.diff import CellDiff
 from validation.diff_runner import KIND, DiffRunner, RunnerSettings, written_of
+from validation.histories import Histories
 from validation.index_diff import IndexDiff
 from validation.keylist import KeyList, NoKeyList, Written, check_place
 from validation.older import OlderDiff
@@ -149,10 +151,9 @@ class Diffing:
                 self._digests(Backend.STORE.value),
                 roles,
                 in_flight,
+                Histories(StoredVersions(ignored), incomparable, unreadable),
                 order.older,
                 order.columns,
-                incomparable,
-                unreadable,
             ),
             INDEX: IndexDiff(
                 {definition.name: definition for definition in self._config.core.indexes},

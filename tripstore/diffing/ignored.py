@@ -41,6 +41,12 @@ class IgnoredDeletions:
         kept = self._kept({each.row_key for each in suspects}) if suspects else {}
         return {each for each in suspects if self._is_explained(each, kept)}
 
+    def last_of(self, key: CellKey) -> int | None:
+        """The ref key that a row had when it was deleted so; None: it never was."""
+        if key.column_name not in self._columns:
+            return None
+        return self._kept({key.row_key}).get(self._row(key))
+
     def _may_be(self, each: Difference) -> bool:
         """Whether Schemaless has a cell of such a column, and Postgres none or a lower one."""
         ours, theirs = self._versions(each)

@@ -9,6 +9,8 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
 
+import msgspec
+
 from schemaless_core.cell import CellKey, ColumnKey
 from schemaless_core.control.jobs import Job, Jobs, StoredFinding
 from tripstore.backends.postgres.errors import HistoryTruncated, UnreadableRow
@@ -90,7 +92,7 @@ class Rechecking:
         roles = self._roles()
         try:
             ours, theirs = (store.using(deadline=READ_SECONDS).get_cell(*key) for store in roles[:2])
-        except (HistoryTruncated, UnreadableRow):
+        except (HistoryTruncated, UnreadableRow, msgspec.MsgspecError):
             done.not_compared += 1
             return False
         wanted, held = (ours, theirs) if roles.is_from else (theirs, ours)

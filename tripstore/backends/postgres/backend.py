@@ -140,6 +140,15 @@ class PostgresBackend:
     ) -> list[Cell]:
         return self._read("get_history", self._reads.history, row_key, column_name, before, limit)
 
+    def get_ref_keys(
+        self, row_key: UUID, column_name: str, *, before: int | None = None, limit: int = 100
+    ) -> list[int]:
+        """Ref keys of the cells of a column that are known here, newest first, readable or not.
+
+        Nothing is raised for those that are not known any more: for whoever asks for each cell by itself.
+        """
+        return self._read("get_history", self._reads.ref_keys, row_key, column_name, before, limit)
+
     def query_index(
         self,
         index: str,

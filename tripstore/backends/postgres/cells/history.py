@@ -68,6 +68,10 @@ class History:
             raise self.truncated(row_key, gap)
         return page
 
+    def ref_keys(self, connection: LegacyConnection, row_key: UUID, before: int | None, limit: int) -> list[int]:
+        """Ref keys of the cells that are known below a ref key, newest first, whatever is missing between them."""
+        return [each.found.ref_key for each in self._known(connection, row_key, before, limit)[:limit]]
+
     def is_known_missing(self, connection: LegacyConnection, row_key: UUID, ref_key: int) -> bool:
         """Whether a ref key that nothing holds never was one; False: it may have been."""
         if self._kind is RefKeyKind.FACT:

@@ -144,6 +144,19 @@ class Reads:
 
         return self._run(look)
 
+    def ref_keys(self, row_key: UUID, column_name: str, before: int | None, limit: int) -> list[int]:
+        """Ref keys of the cells that are known here, newest first; what they hold is not looked at."""
+        check_key(row_key, column_name, 0 if before is None else before)
+        check_limit(limit)
+        history = self._places.histories.get(column_name)
+
+        def look(connection: LegacyConnection) -> list[int]:
+            if history is not None:
+                return history.ref_keys(connection, row_key, before, limit)
+            return [each.ref_key for each in self._history(connection, row_key, column_name, before, limit)]
+
+        return self._run(look)
+
     def deadline(self) -> Deadline:
         seconds = self._habits.deadline
         return Deadline(self._database.settings.deadlines.read_seconds if seconds is None else seconds)

@@ -1,0 +1,50 @@
+"""Whatever a diff could not compare holds the gate of a switch (I12); what nobody can ever compare does not."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+
+from schemaless_core import Datastore
+from schemaless_core.control.job_notes import NOT_COMPARED
+from schemaless_core.control.jobs import Jobs
+from schemaless_core.control.ledgers import Ledgers
+from tests.unit.test_gates import FINE, judged
+from tripstore.cutover.job_facts import job_facts
+from validation.older import FORGOTTEN_COUNT
+
+
+@pytest.fixture
+def datastore(tmp_path: Path) -> Datastore:
+    found = Datastore.open(
+        {"datastore": "trips", "shards": 2, "clusters": {"a": {"primary": f"sqlite:///{tmp_path / 'a'}"}}}
+    )
+    found.create_schema()
+    return found
+
+
+def refusals_of(datastore: Datastore, **counts: int) -> list[str]:
+    """What the gates say when all is well, and the newest diff counted this."""
+    jobs = Jobs(datastore.control)
+    job = jobs.create("diff", {}, [{}])
+    part = jobs.claim(job.id, "worker", 60)
+    assert part is not None
+    jobs.save(part, "worker", checkpoint=1, counts=counts, is_done=True, lease_seconds=60)
+    found = job_facts([note.body for note in Ledgers(datastore.control).notes("diff", 10)])
+    assert found is not None
+    begun_at = FINE.at - timedelta(hours=1)
+    return [f"{each.name}: {each.said}" for each in judged(replace(FINE, diff=replace(found, begun_at=begun_at)))]
+
+
+@pytest.mark.parametrize("name", NOT_COMPARED)
+def test_what_was_not_compared_holds_the_gate(datastore: Datastore, name: str) -> None:
+    assert refusals_of(datastore, rows=5, equal=5) == []
+
+    assert refusals_of(datastore, rows=5, equal=5, **{name: 3}) == ["diff: 0 open, 3 not compared"]
+
+
+def test_versions_that_a_store_has_forgotten_do_not(datastore: Datastore) -> None:
+    assert refusals_of(datastore, rows=5, equal=5, older_equal=2, **{FORGOTTEN_COUNT: 3}) == []
