@@ -190,6 +190,9 @@ def test_a_dry_run_compares_nothing(company: Shell, moving: Migration) -> None:
     assert plan["spec"]["source"] == "schemaless"
     assert plan["parts"]
     assert "everything" in ran(company, "start", "--dry-run").stdout
+    of_part = ran(company, "start", "--dry-run", "--shards", "0-1").stdout
+    assert "a part" in of_part
+    assert "no indexes" in of_part
     assert len(Diffing(moving.facade).jobs.all("diff")) == before
 
 
@@ -203,6 +206,8 @@ def test_a_dry_run_compares_nothing(company: Shell, moving: Migration) -> None:
         ["start", "--older", "2"],
         ["start", "--columns", "BASF"],
         ["start", "--detach", "--keys", "keys.jsonl"],
+        ["start", "--shards", "1", "--indexes"],
+        ["start", "--indexes", "--columns", "BASE"],
         ["status", "diff-nothing"],
         ["recheck", "diff-nothing"],
     ],

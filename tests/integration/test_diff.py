@@ -177,6 +177,14 @@ def test_parts_and_columns_are_compared_alone(embedded: Migration) -> None:
     assert sum(counts["rows"] for counts in of_columns) == whole["rows"]
 
 
+def test_a_part_has_no_indexes_and_says_so(embedded: Migration) -> None:
+    plan = Diffing(embedded.facade).plan(Order(shards=[0, 2]))
+
+    assert not any("index" in part for part in plan.parts if isinstance(part, dict))
+    assert (plan.spec["indexes"], plan.spec["note"]) == (False, {"epoch": 0, "scope": _scope(indexes=0)})
+    assert Diffing(embedded.facade).plan(Order()).spec["note"] == {"epoch": 0, "scope": _scope(indexes=1)}
+
+
 def test_a_column_that_neither_store_has_is_refused_and_a_free_one_of_either_is_compared(company: Migration) -> None:
     """I12: nothing was compared, and nothing differed."""
     with pytest.raises(InvalidRequest, match="There is no column BASF to compare") as raised:
@@ -356,6 +364,10 @@ def migration_of(company: Migration) -> Iterator[Migration]:
     with company.connect() as store:
         store.facade.begin()
         yield replace(company, store=store)
+
+
+def _scope(**more: Json) -> dict[str, Json]:
+    return {"older": 0.0, "decoded": 200, "indexes": 1, **more}
 
 
 def _told(each: Difference) -> tuple[UUID, str, object, str, int | None, int | None]:

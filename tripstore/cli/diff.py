@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import click
+from click.core import ParameterSource
 
 from schemaless_core.control.jobs import Job
 from tripstore.cli.backfill_options import Names, Share, detach_option
@@ -27,7 +28,7 @@ from tripstore.cli.job_verbs import give_up, job_argument, say_jobs, say_left
 from tripstore.cli.options import Group, Settings, json_option, pass_settings
 from tripstore.cli.questions import yes_option
 from tripstore.cli.tables import show
-from tripstore.diffing.diffing import Diffing, order_of
+from tripstore.diffing.diffing import Diffing, Plan, order_of
 from tripstore.diffing.order import DECODED, SAMPLE, Order
 from tripstore.handover.authority import Backend
 from validation.diff_runner import KIND
@@ -72,8 +73,8 @@ def diff() -> None:
 @diff.command()
 @click.option("--from", "source", type=_STORES, default="postgres", show_default=True, help="What is right.")
 @click.option("--to", "target", type=_STORES, default="schemaless", show_default=True, help="What is held against it.")
-@click.option("--columns", type=Names(), metavar="A,B", help="These columns alone.")
-@click.option("--shards", type=Shards(), metavar="FIRST-LAST", help="These shards alone.")
+@click.option("--columns", type=Names(), metavar="A,B", help="These columns alone, and no indexes.")
+@click.option("--shards", type=Shards(), metavar="FIRST-LAST", help="These shards alone, and no indexes.")
 @click.option("--older", type=Share(), default=0.0, metavar="SHARE|all", help="Of the rows, their older versions too.")
 @click.option(
     "--indexes/--no-indexes", default=True, show_default=True, help="Entries against cells, answers against answers."
@@ -84,7 +85,7 @@ def diff() -> None:
     default=DECODED,
     show_default=True,
     metavar="ROWS",
-    help="Of each column, rows that a second decoder reads.",
+    help="Of each column, rows that a second decoder reads; of these shards, if some are named.",
 )
 @click.option(
     "--sample",
@@ -134,6 +135,9 @@ def start(
     """
     if detach and keys is not None:
         raise _no_keys_elsewhere()
+    if indexes and (columns or shards) and _is_given("indexes"):
+        way_out = "leave --indexes out, or --columns and --shards"
+        raise click.UsageError(f"An index is of all shards and columns, and a part of none: {way_out}.")
     order = Order(
         source=source,
         target=target,
@@ -153,8 +157,7 @@ def start(
             if as_json:
                 print_document(plan)
             else:
-                what = "a part of it" if order.is_partial else "everything"
-                click.echo(f"{source} → {target}: {what}, about {plan.estimate:,} cells in {len(plan.parts)} parts.")
+                click.echo(f"{source} → {target}: {_scope(plan)} in {len(plan.parts)} parts.")
             return Exit.FINE
         job = diffing.begin(plan, is_detached=detach)
         if detach:
@@ -323,6 +326,18 @@ def list_diffs(settings: Settings, as_json: bool) -> None:
     with both(settings) as stores:
         listed = [job_document(each) for each in Diffing(stores.facade).jobs.all(KIND)]
     say_jobs(KIND, listed, as_json=as_json)
+
+
+def _is_given(option: str) -> bool:
+    """Whether somebody wrote it, or it is what it is by default."""
+    return click.get_current_context().get_parameter_source(option) is not ParameterSource.DEFAULT
+
+
+def _scope(plan: Plan) -> str:
+    """What of the stores would be compared."""
+    if plan.spec["is_partial"]:
+        return f"a part of about {plan.estimate:,} cells, and no indexes,"
+    return f"everything, about {plan.estimate:,} cells,"
 
 
 def _no_keys_elsewhere() -> click.UsageError:

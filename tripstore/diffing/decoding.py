@@ -12,13 +12,18 @@ from typing import Any
 from uuid import UUID
 
 import msgspec
+import psycopg2
+import psycopg2.errors
 
 from schemaless_core.canonical import Json
 from schemaless_core.cell import Cell, CellKey
 from schemaless_core.datastore import Datastore
+from tripstore.backends.postgres.cells.scan import shard_sql
+from tripstore.backends.postgres.errors import LegacyUnavailable
 from tripstore.backends.postgres.layout.layout import Layout, MappedColumn, quoted
 from tripstore.backends.postgres.wire.connections import connected, rows
 from tripstore.backends.postgres.wire.database import LegacyDatabase
+from tripstore.backends.postgres.wire.translation import translating
 from tripstore.diffing.decoder import path_of_difference, ref_key_of, select_of
 from validation.differences import BYTES, CellClass, Difference
 from validation.portions import Portion, counted
@@ -28,9 +33,23 @@ PREFIX = "decoder_"
 SEEN_BY = "decoder"
 #: Tables of so many rows are read whole: a sample of pages could miss all of them.
 SMALL = 10_000
+#: Rows that are looked at for one that is wanted.
+SPARE = 3
+#: Rows of one table that are looked at, however few of them are of the shards that are wanted.
+LOOKED_AT_MAX = 5_000_000
+SECONDS = 60
+#: About how many rows a table has, by its size of today: as dense as when it was analysed last. One that never was is
+#: taken to have few in each page, so that enough pages are looked at. (A table without partitions is in no tree.)
 _SIZE = """\
-SELECT COALESCE(sum(GREATEST(c.reltuples, 0)), 0)::float8 FROM pg_catalog.pg_class AS c
-WHERE c.oid IN (SELECT relid FROM pg_catalog.pg_partition_tree(%s::pg_catalog.regclass))"""
+SELECT COALESCE(sum(pages.n * CASE WHEN c.reltuples > 0 AND c.relpages > 0 THEN c.reltuples / c.relpages ELSE 10 END),
+    0)::float8
+FROM pg_catalog.pg_class AS c, pg_catalog.current_setting('block_size') AS block (size),
+    LATERAL (SELECT pg_catalog.pg_relation_size(c.oid) / block.size::float8) AS pages (n)
+WHERE c.relkind = 'r' AND (c.oid = %s::pg_catalog.regclass
+    OR c.oid IN (SELECT leaf.relid FROM pg_catalog.pg_partition_tree(%s::pg_catalog.regclass) AS leaf))"""
+_HINT = (
+    "`tripstore diff resume` tries again. If it stays so, begin another diff with fewer --decoded rows, or with none."
+)
 
 
 class Broken:
@@ -38,16 +57,24 @@ class Broken:
 
 
 class DecoderDiff:
-    """A part is one column; a step is all of it."""
+    """One part, and one step: so many rows of every column, of some shards."""
 
     def __init__(
-        self, database: LegacyDatabase, layout: Layout, store: Datastore, sample: int, columns: Collection[str] | None
+        self,
+        database: LegacyDatabase,
+        layout: Layout,
+        store: Datastore,
+        sample: int,
+        columns: Collection[str] | None,
+        shards: range,
     ) -> None:
         self._database = database
         self._layout = layout
         self._store = store.as_copier().using(deadline=READ_SECONDS)
         self._sample = sample
         self._columns = columns
+        self._shards = shards
+        self._shards_total = store.config.shards
 
     def step(self, bounds: Json, checkpoint: Json) -> Portion:
         counts, found = Counter[str](), list[Difference]()
@@ -84,11 +111,29 @@ class DecoderDiff:
             return Broken()
 
     def _rows(self, column: MappedColumn) -> Sequence[tuple[Any, ...]]:
-        table = column.table.sql
-        with connected(self._database.url, "diff", statement_timeout="60000", row_security="off") as connection:
-            ((size,),) = rows(connection, _SIZE, (table,))
-            share = 100.0 if size < SMALL else min(100.0, 300.0 * self._sample / size)
-            versions = [f"r.{quoted(name)}" for name in (column.ref_key.column, column.ref_key.version) if name]
-            present = " AND ".join(f"{name} IS NOT NULL" for name in [f"r.{quoted(column.uuid)}", *versions])
-            select = f"SELECT {select_of(column)} FROM {table} AS r TABLESAMPLE SYSTEM ({share:.6f})"
-            return rows(connection, f"{select} WHERE {present} ORDER BY pg_catalog.random() LIMIT {self._sample}")
+        timeout = str(SECONDS * 1000)
+        with (
+            translating(),
+            connected(self._database.url, "diff", statement_timeout=timeout, row_security="off") as connection,
+        ):
+            try:
+                ((size,),) = rows(connection, _SIZE, (column.table.sql, column.table.sql))
+                return rows(connection, self._select(column, size))
+            except psycopg2.errors.QueryCanceled as error:
+                message = f"Postgres gave no rows of {column.table} to decode within {SECONDS} seconds."
+                raise LegacyUnavailable(message, hint=_HINT) from error
+
+    def _select(self, column: MappedColumn, size: float) -> str:
+        versions = [f"r.{quoted(name)}" for name in (column.ref_key.column, column.ref_key.version) if name]
+        row_key = f"r.{quoted(column.uuid)}"
+        conditions = [f"{name} IS NOT NULL" for name in [row_key, *versions]]
+        looked_at = float(SPARE * self._sample)
+        if len(self._shards) < self._shards_total:
+            looked_at = min(looked_at * self._shards_total / len(self._shards), LOOKED_AT_MAX)
+            shard = shard_sql(row_key, self._shards_total)
+            conditions.append(f"{shard} BETWEEN {self._shards.start} AND {self._shards.stop - 1}")
+        share = 100.0 if size < SMALL else min(100.0, 100.0 * looked_at / size)
+        return (
+            f"SELECT {select_of(column)} FROM {column.table.sql} AS r TABLESAMPLE SYSTEM ({share:.6f}) "
+            f"WHERE {' AND '.join(conditions)} ORDER BY pg_catalog.random() LIMIT {self._sample}"
+        )

@@ -73,8 +73,9 @@ class Diffing:
         self.jobs = Jobs(facade.store.control)
 
     def plan(self, order: Order) -> Plan:
-        """What is to be compared, in parts."""
+        """What is to be compared, in parts. An index is of all shards and columns: a partial diff leaves it out."""
         shards = self._shards(order)
+        order = msgspec.structs.replace(order, indexes=order.indexes and not order.is_partial)
         check_columns(order.columns)
         if order.source == order.target:
             raise InvalidRequest("A store does not differ from itself.", hint="Give two: --from and --to.")
@@ -86,7 +87,7 @@ class Diffing:
             parts += [{OLDER: bounds_of(each)} for each in parts_of(shards, max(number, order.processes))]
         if order.decoded:
             parts.append({DECODER: order.decoded})
-        if order.indexes and not order.is_partial:
+        if order.indexes:
             parts += [{INDEX: definition.name} for definition in self._config.core.indexes]
         spec: dict[str, Json] = {**msgspec.to_builtins(order), "is_partial": order.is_partial}
         # What carries changes is another after a hand-over; and what a closer look found a weaker one does not undo.
@@ -164,7 +165,9 @@ class Diffing:
                 broken,
                 ignored,
             ),
-            DECODER: DecoderDiff(self._legacy.database, self._layout, self._store, order.decoded, order.columns),
+            DECODER: DecoderDiff(
+                self._legacy.database, self._layout, self._store, order.decoded, order.columns, self._shards(order)
+            ),
         }
 
     def _roles(self, order: Order) -> AuthorityRoles:

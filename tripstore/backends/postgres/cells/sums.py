@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator
 from contextlib import contextmanager
 
-import psycopg2
 from psycopg2.extensions import connection as Connection  # noqa: N812  # the driver's class has a small letter
 
 from schemaless_core.sharding import BUCKETS_PER_SHARD
@@ -21,7 +20,7 @@ from tripstore.backends.postgres.codec.lookups import LookupCache
 from tripstore.backends.postgres.layout.layout import Layout
 from tripstore.backends.postgres.wire.connections import connected
 from tripstore.backends.postgres.wire.database import LegacyDatabase
-from tripstore.backends.postgres.wire.translation import translate
+from tripstore.backends.postgres.wire.translation import translating
 from validation.buckets import CellDigest, Place, Sums
 
 _SNAPSHOT = "BEGIN ISOLATION LEVEL REPEATABLE READ, READ ONLY"
@@ -62,10 +61,8 @@ class TableSums:
 
     @contextmanager
     def _snapshot(self) -> Iterator[Connection]:
-        try:
-            with connected(self._tables.database.url, "diff", statement_timeout="0", row_security="off") as connection:
-                with connection.cursor() as cursor:
-                    cursor.execute(_SNAPSHOT)
-                yield connection
-        except psycopg2.Error as error:
-            raise translate(error, None) from error
+        url = self._tables.database.url
+        with translating(), connected(url, "diff", statement_timeout="0", row_security="off") as connection:
+            with connection.cursor() as cursor:
+                cursor.execute(_SNAPSHOT)
+            yield connection

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 import psycopg2
 
 from schemaless_core.errors import InvalidServer, SchemalessError, SchemaMissing, StaleEpoch
@@ -133,6 +136,20 @@ def _of_the_server(error: psycopg2.Error, code: str | None, text: str) -> Schema
     if isinstance(error, psycopg2.OperationalError):
         return LegacyUnavailable(f"{SERVER} is unavailable: {code}: {text}.", hint=_REPEAT)
     return SchemalessError(f"{SERVER} refused a statement ({code}: {text}).", hint="This is a bug of ours; report it.")
+
+
+@contextmanager
+def translating() -> Iterator[None]:
+    """Whatever the driver raises within leaves as ours; what lost against others may be repeated as a whole."""
+    try:
+        yield
+    except psycopg2.Error as error:
+        ours = translate(error, None)
+        if isinstance(ours, Again):
+            ours = LegacyUnavailable(
+                f"{SERVER} ended a transaction in favour of another ({ours.reason}).", hint=_REPEAT
+            )
+        raise ours from error
 
 
 def not_the_authority(reason: str) -> StaleEpoch:
