@@ -1,19 +1,19 @@
 """`IndexDiff`: the indexes of two stores. Entries against cells where there are entries, and answers against answers.
 
-One index is one part. First its entries are verified by the store that has them; then both stores are asked the same
-questions, about shard values that rows really have.
+One index is one part. First all of its entries are verified by the store that has them; then both stores are asked the
+same questions, about a sample of the shard values that rows really have.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
 from schemaless_core.answers import IndexEntry, IndexPage, Scalar
 from schemaless_core.canonical import Json
-from schemaless_core.cell import Cell, ColumnKey
+from schemaless_core.cell import ColumnKey
 from schemaless_core.control.jobs import Finding
 from schemaless_core.indexes.definition import IndexDefinition
 from schemaless_core.indexes.verify import Report
@@ -23,15 +23,13 @@ from validation.differences import EXPLAINED, difference
 from validation.portions import Portion
 from validation.reads import Failed, Incomparable, Read
 from validation.recheck import Recheck
+from validation.shard_values import ShardValues
 from validation.suspects import READ_SECONDS, Explaining, NothingExplained, Roles
 from validation.verdicts import Outcome
 
-#: Shard values that are asked about.
-VALUES = 100
 ENTRIES_PER_PAGE = 100
 #: Of the entries under one shard value.
 PAGES_MAX = 20
-_ROWS_PER_SHARD = 50
 
 
 class IndexDiff:
@@ -40,7 +38,7 @@ class IndexDiff:
     def __init__(
         self,
         definitions: Mapping[str, IndexDefinition],
-        shards: int,
+        shard_values: ShardValues,
         roles: Callable[[], Roles],
         recheck: Recheck,
         verify: Callable[[str], Report | None],
@@ -48,7 +46,7 @@ class IndexDiff:
         explaining: Explaining | None = None,
     ) -> None:
         self._definitions = definitions
-        self._shards = shards
+        self._shard_values = shard_values
         self._roles = roles
         self._recheck = recheck
         #: Holds the entries of the version that answers against the cells; None: there is none.
@@ -79,26 +77,10 @@ class IndexDiff:
 
     def _answers(self, definition: IndexDefinition) -> Portion:
         counts, others = Counter[str](), list[Finding]()
-        for value in self._values(definition):
+        store = self._roles().authority.using(deadline=READ_SECONDS)
+        for value in self._shard_values.sample(store, definition):
             self._compare(definition.name, value, counts, others)
         return Portion("answers", True, counts, (), others)
-
-    def _values(self, definition: IndexDefinition) -> Sequence[Scalar]:
-        """Shard values of rows here and there."""
-        authority, found = self._roles().authority.using(deadline=READ_SECONDS), dict[Scalar, None]()
-        for shard in range(self._shards):
-            try:
-                rows = authority.scan_rows(shard, None, _ROWS_PER_SHARD, definition.column_names).rows
-            except self._incomparable:
-                continue  # other shards have values, too; that a row cannot be read is told elsewhere
-            for row in rows:
-                latest: dict[str, Cell | None] = dict(row.cells)
-                value = definition.fields_of(latest).values[0]
-                if value is not None:
-                    found[value] = None
-                if len(found) >= VALUES:
-                    return list(found)
-        return list(found)
 
     def _compare(self, index: str, value: Scalar, counts: Counter[str], others: list[Finding]) -> None:
         read = Read("query_index", {"index": index, "shard_value": value, "limit": ENTRIES_PER_PAGE})

@@ -77,7 +77,7 @@ def diff() -> None:
 @click.option("--shards", type=Shards(), metavar="FIRST-LAST", help="These shards alone, and no indexes.")
 @click.option("--older", type=Share(), default=0.0, metavar="SHARE|all", help="Of the rows, their older versions too.")
 @click.option(
-    "--indexes/--no-indexes", default=True, show_default=True, help="Entries against cells, answers against answers."
+    "--indexes/--no-indexes", default=True, show_default=True, help="Entries against cells, and a sample of answers."
 )
 @click.option(
     "--decoded",

@@ -33,7 +33,7 @@ class ComparedDocument(msgspec.Struct, frozen=True):
 
 
 class IndexesDocument(msgspec.Struct, frozen=True):
-    """Entries held against cells, and answers of both stores against each other."""
+    """All entries held against cells, and a sample of the answers of both stores against each other."""
 
     entries: int
     missing: int
@@ -201,7 +201,7 @@ def diff_screen(seen: DiffDocument) -> Iterator[RenderableType]:
     if any(msgspec.structs.astuple(indexes)):
         wrong = indexes.missing + indexes.stale + indexes.different + indexes.answers_differ
         yield Text(
-            f"indexes: {indexes.entries:,} entries, {indexes.answers:,} answers; {wrong:,} differ,"
+            f"indexes: {indexes.entries:,} entries, a sample of {indexes.answers:,} answers; {wrong:,} differ,"
             f" {indexes.not_compared:,} not compared",
             style="bold red" if wrong else "",
         )

@@ -32,6 +32,7 @@ from validation.keylist import KeyList, NoKeyList, Written, check_place
 from validation.older import OlderDiff
 from validation.portions import Walk, bounds_of, parts_of
 from validation.recheck import Recheck
+from validation.shard_values import ShardValues
 from validation.suspects import READ_SECONDS, Judge
 
 CELLS, OLDER, INDEX, DECODER = "cells", "older", "index", "decoder"
@@ -106,7 +107,7 @@ class Diffing:
         """Serves a job in this thread."""
         order = order_of(job)
         settings = RunnerSettings(worker, order.sample)
-        return DiffRunner(self.jobs, job.id, self.walks(order), settings, self.key_list(job) or NoKeyList())
+        return DiffRunner(self.jobs, job.id, self.walks(order, job.id), settings, self.key_list(job) or NoKeyList())
 
     def key_list(self, job: Job) -> KeyList | None:
         """Where the job's differences are written; None: nowhere."""
@@ -135,8 +136,8 @@ class Diffing:
         in_flight, ignored = RowsInFlight(roles, self._legacy, self._store), self._ignored(order, roles)
         return Rechecking(Judge(roles, in_flight, (UnreadableRow,), explaining=ignored), roles)
 
-    def walks(self, order: Order) -> Mapping[str, Walk]:
-        """What serves each kind of part."""
+    def walks(self, order: Order, seed: str = "") -> Mapping[str, Walk]:
+        """What serves each kind of part. Where a sample is taken, the seed says which."""
         roles = self._roles(order)
         in_flight, ignored = RowsInFlight(roles, self._legacy, self._store), self._ignored(order, roles)
         incomparable, unreadable = (HistoryTruncated,), (UnreadableRow,)
@@ -158,7 +159,7 @@ class Diffing:
             ),
             INDEX: IndexDiff(
                 {definition.name: definition for definition in self._config.core.indexes},
-                self._config.core.shards,
+                ShardValues(self._config.core.shards, seed, broken),
                 roles,
                 Recheck(in_flight, READ_SECONDS, broken),
                 self._verify,
