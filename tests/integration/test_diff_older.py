@@ -147,6 +147,19 @@ def test_a_version_that_one_store_lacks_and_none_has_forgotten_is_found_beside_a
     assert found == {(CellClass.EXTRA, row_key, "BASE", None, -3, "")}
 
 
+def test_a_mirror_that_has_forgotten_hides_nothing_either(embedded: Migration) -> None:
+    """Schemaless is the authority."""
+    row_key = trip(embedded)
+    spoil_version(embedded, row_key, 2, b'{"status":"wrong"}')
+    forget(embedded, row_key, 3, 4)
+    embedded.phase(Phase.LIVE)
+
+    counts, found = compared(embedded, BACK)
+
+    assert counts == {"older_equal": 2, "older_forgotten": 2, "open": 1}
+    assert found == {(CellClass.DIFFERS, row_key, "BASE", 2, 2, "status")}
+
+
 def test_what_is_on_its_way_is_busy_version_by_version(embedded: Migration) -> None:
     """Nobody relays: what both have is compared all the same."""
     row_key = trip(embedded, 3)
