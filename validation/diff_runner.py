@@ -27,6 +27,8 @@ from validation.portions import Portion, Walk
 logger = logging.getLogger(__name__)
 
 KIND = "diff"
+#: How findings are counted that are not kept, since there are so many.
+LEFT_OUT = "findings_left_out"
 LEASE_SECONDS = 30.0
 #: Times that a step is tried whose store did not answer, and the pause before the second.
 TRIES = 6
@@ -165,7 +167,7 @@ class DiffRunner:
                 kept[each.kind] += 1
                 findings.append(each)
             else:
-                portion.counts["findings_left_out"] += 1
+                portion.counts[LEFT_OUT] += 1
         after = _Progress(portion.checkpoint, written, dict(kept))
         _saved(held, _written(after), portion.counts, findings, is_done=portion.is_end)
         reach("diff.saved")

@@ -35,6 +35,7 @@ class Unread(NamedTuple):
     """A version that a store has and cannot give."""
 
     why: str
+    is_torn: bool = False  #: Its bytes are no JSON: whatever the other store has is not this.
 
 
 class Forgotten(Enum):
@@ -58,14 +59,15 @@ class Histories:
     ) -> None:
         self._versions = versions
         self._forgotten = forgotten
-        self._unreadable: tuple[type[BaseException], ...] = (msgspec.MsgspecError, *unreadable)
+        self._unreadable = unreadable
+        self._apart: tuple[type[BaseException], ...] = (msgspec.MsgspecError, *forgotten, *unreadable)
 
     def read(self, store: CellStore, key: ColumnKey) -> Mapping[int, Seen]:
         """All that a store has of a column, by ref key. Raises what a store raises that does not answer."""
         store = store.using(deadline=READ_SECONDS)
         try:
             return _together(store, key)
-        except (*self._forgotten, *self._unreadable):
+        except self._apart:
             return self._each(store, key)
 
     def find(self, store: CellStore, key: CellKey) -> Seen | Forgotten | None:
@@ -75,6 +77,8 @@ class Histories:
             found = store.get_cell(*key)
         except self._forgotten:
             return FORGOTTEN
+        except msgspec.MsgspecError as error:
+            return Unread(str(error), is_torn=True)
         except self._unreadable as error:
             return Unread(str(error))
         return FORGOTTEN if found is None and self._versions.is_forgotten(store, key) else found
@@ -93,7 +97,7 @@ class Histories:
     def _seen(self, store: CellStore, keys: Sequence[CellKey]) -> Sequence[Seen | Forgotten | None]:
         try:
             return store.get_cells(keys)
-        except (*self._forgotten, *self._unreadable):
+        except self._apart:
             return [self.find(store, key) for key in keys]
 
 

@@ -14,11 +14,11 @@ from typing import NamedTuple
 from uuid import UUID
 
 from schemaless_core.canonical import Json
-from schemaless_core.cell import CellKey, ColumnKey
+from schemaless_core.cell import Cell, CellKey, ColumnKey
 from schemaless_core.sharding import BUCKETS_PER_SHARD, shard_of
 from validation.buckets import Digests, Place
-from validation.differences import CellClass, Difference, NotCompared, difference
-from validation.histories import Forgotten, Histories, Seen, Unread
+from validation.differences import BYTES, CellClass, Difference, NotCompared, difference
+from validation.histories import FORGOTTEN, Forgotten, Histories, Seen, Unread
 from validation.portions import Portion, counted, shards_of
 from validation.recheck import FIRST_PAUSE_SECONDS, TRIES
 from validation.suspects import InFlight, Roles
@@ -125,24 +125,34 @@ def _may_come(found: Difference) -> bool:
 
 def _compare(pair: _Pair, roles: Roles, counts: Counter[str], found: list[Difference]) -> None:
     """Count a version, or say how it differs, or why nobody can say."""
-    ours, theirs = pair.ours, pair.theirs
-    if isinstance(ours, Forgotten) or isinstance(theirs, Forgotten):
+    each = held_together(pair.key, *((pair.ours, pair.theirs) if roles.is_from else (pair.theirs, pair.ours)))
+    if isinstance(each, Forgotten):
         counts[FORGOTTEN_COUNT] += 1
-        return
-    wanted, given = (ours, theirs) if roles.is_from else (theirs, ours)
-    column = ColumnKey(*pair.key[:2])
-    unread = next((seen for seen in (wanted, given) if isinstance(seen, Unread)), None)
-    if unread is not None:
-        from_ref_key, to_ref_key = (None if seen is None else pair.key.ref_key for seen in (wanted, given))
-        found.append(Difference(NotCompared.UNREADABLE, *column, from_ref_key, to_ref_key, unread.why, is_older=True))
-        return
+    elif each is not None:
+        found.append(each)
+    elif pair.ours is not None:
+        counts[f"{PREFIX}equal"] += 1
+
+
+def held_together(
+    key: CellKey, wanted: Seen | Forgotten | None, given: Seen | Forgotten | None
+) -> Difference | Forgotten | None:
+    """How a version of the target differs from the source's, or why nobody can say; None: it does not.
+
+    Bytes that are no JSON are wrong, whatever the other store has or knew.
+    """
+    column = ColumnKey(*key[:2])
+    from_ref_key, to_ref_key = (key.ref_key if isinstance(seen, Cell | Unread) else None for seen in (wanted, given))
+    if any(isinstance(seen, Unread) and seen.is_torn for seen in (wanted, given)):
+        return Difference(CellClass.DIFFERS, *column, from_ref_key, to_ref_key, BYTES, is_older=True)
+    if isinstance(wanted, Forgotten) or isinstance(given, Forgotten):
+        return FORGOTTEN
+    for seen in (wanted, given):
+        if isinstance(seen, Unread):
+            return Difference(NotCompared.UNREADABLE, *column, from_ref_key, to_ref_key, seen.why, is_older=True)
     assert not isinstance(wanted, Unread)
     assert not isinstance(given, Unread)
-    each = difference(column, wanted, given, is_older=True)
-    if each is not None:
-        found.append(each)
-    elif wanted is not None:
-        counts[f"{PREFIX}equal"] += 1
+    return difference(column, wanted, given, is_older=True)
 
 
 def _read(checkpoint: Json) -> Place:

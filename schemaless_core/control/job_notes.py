@@ -20,6 +20,10 @@ from schemaless_core.control.tables import ledger_note as table
 NOT_COMPARED = ("not_compared", "older_not_compared", "index_not_compared")
 
 
+#: Kinds that count what is open by themselves: their findings are a sample, or say that something was not compared.
+COUNT_OPEN = frozenset({"diff"})
+
+
 def keep_note(connection: sa.Connection, job: Job) -> None:
     """Write what is known of a job by now, or write it anew."""
     row = {"ledger": job.kind, "at": datetime.now(UTC).isoformat(timespec="microseconds")}
@@ -42,8 +46,7 @@ def _body(connection: sa.Connection, job: Job) -> dict[str, Json]:
         "is_complete": job.state is JobState.DONE,
         "is_partial": bool(job.spec.get("is_partial")),
         "rows": counts.get("rows", 0),
-        # Whose findings are a sample counts what is open by itself.
-        "open": counts["open"] if "open" in counts else count_open(connection, job.id),
+        "open": counts.get("open", 0) if job.kind in COUNT_OPEN else count_open(connection, job.id),
         "not_compared": sum(counts.get(name, 0) for name in NOT_COMPARED),
     }
     more = job.spec.get("note")

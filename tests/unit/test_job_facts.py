@@ -65,6 +65,20 @@ def test_while_none_is_whole_the_newest_of_all_says_how_far_it_is() -> None:
     assert (found.is_complete, found.rows) == (False, 3)
 
 
+def test_what_a_closer_job_could_not_compare_counts_until_one_as_close_could() -> None:
+    """I12: a plain diff says nothing of older versions that one before it could not read."""
+    older = {"scope": {"older": 1.0, "decoded": 0, "indexes": 0}}
+    closer = note(1, not_compared=3, **older)
+
+    held = job_facts([closer, note(2)])
+    redone = job_facts([closer, note(2, **older)])
+
+    assert held is not None
+    assert redone is not None
+    assert (held.begun_at, held.not_compared) == (at(2), 3)
+    assert (redone.begun_at, redone.not_compared) == (at(2), 0)
+
+
 def test_what_any_job_left_open_counts() -> None:
     open_ones = [note(0.9, open=1), note(2, is_partial=True, open=2), note(3, is_complete=False, ended_at=None, open=4)]
 

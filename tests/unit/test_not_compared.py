@@ -5,12 +5,13 @@ from __future__ import annotations
 from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
+from uuid import uuid4
 
 import pytest
 
 from schemaless_core import Datastore
 from schemaless_core.control.job_notes import NOT_COMPARED
-from schemaless_core.control.jobs import Jobs
+from schemaless_core.control.jobs import Finding, Jobs
 from schemaless_core.control.ledgers import Ledgers
 from tests.unit.test_gates import FINE, judged
 from tripstore.cutover.job_facts import job_facts
@@ -44,6 +45,20 @@ def test_what_was_not_compared_holds_the_gate(datastore: Datastore, name: str) -
     assert refusals_of(datastore, rows=5, equal=5) == []
 
     assert refusals_of(datastore, rows=5, equal=5, **{name: 3}) == ["diff: 0 open, 3 not compared"]
+
+
+def test_a_finding_that_says_so_is_no_open_difference(datastore: Datastore) -> None:
+    """The gate tells the two apart, whether there are differences beside it or none."""
+    jobs = Jobs(datastore.control)
+    job = jobs.create("diff", {}, [{}])
+    part = jobs.claim(job.id, "worker", 60)
+    assert part is not None
+    busy = Finding("busy", uuid4(), "BASE", 1, {})
+    jobs.save(part, "worker", checkpoint=1, counts={"not_compared": 1}, findings=[busy], is_done=True, lease_seconds=60)
+
+    (note,) = Ledgers(datastore.control).notes("diff", 10)
+
+    assert (note.body["open"], note.body["not_compared"]) == (0, 1)
 
 
 def test_versions_that_a_store_has_forgotten_do_not(datastore: Datastore) -> None:

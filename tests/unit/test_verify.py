@@ -66,6 +66,14 @@ def test_of_a_shard_all_rows_are_read_or_none(store: MemoryStore, chunk: list[En
     assert len(shards) < SHARDS
 
 
+def test_of_a_chunk_in_few_shards_rows_are_chosen_one_by_one(chunk: list[EncodedCell]) -> None:
+    """Else most chunks would not be looked at, and small copies never."""
+    few = MemoryStore(shards=2)
+    few.put_encoded(chunk)
+
+    assert all(verify(few, chunk, (), 0.05).cells > 0 for _ in range(20))
+
+
 def test_all_and_nothing(store: MemoryStore, chunk: list[EncodedCell]) -> None:
     assert verify(store, chunk, (), 1.0) == (len(chunk), ())
     assert verify(store, chunk, (), 0.0) == (0, ())

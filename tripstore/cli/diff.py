@@ -31,7 +31,7 @@ from tripstore.cli.tables import show
 from tripstore.diffing.diffing import Diffing, Plan, order_of
 from tripstore.diffing.order import DECODED, SAMPLE, Order
 from tripstore.handover.authority import Backend
-from validation.diff_runner import KIND
+from validation.diff_runner import KIND, LEFT_OUT
 from validation.differences import EXPLAINED
 from validation.keylist import check_place, read_key_list, write_key_list
 
@@ -235,14 +235,17 @@ def show_differences(
         jobs = Diffing(stores.facade).jobs
         found = jobs.find(KIND, job).id
         listed = jobs.findings(found, kinds=kinds or None, limit=limit + 1, open_only=not is_all)
-        ignored = jobs.progress(found).counts.get(EXPLAINED, 0)
+        counts = jobs.progress(found).counts
+        ignored, is_sample = counts.get(EXPLAINED, 0), bool(counts.get(LEFT_OUT))
     differences = [difference_document(each) for each in listed[:limit]]
     if as_json:
-        print_document(DifferencesDocument(found, differences, len(listed) <= limit, ignored))
+        print_document(DifferencesDocument(found, differences, len(listed) <= limit and not is_sample, ignored))
     elif differences:
         show(differences_screen(differences))
         if len(listed) > limit:
             click.echo(f"These are the first {limit}; --limit shows more.", err=True)
+        elif is_sample:
+            click.echo("These are a sample: `tripstore diff start --keys FILE` writes all of them.", err=True)
     else:
         click.echo(f"{found} has no open finding.")
     if ignored and not as_json:

@@ -18,6 +18,7 @@ from tripstore.cli.job_documents import ProgressDocument
 from tripstore.cli.job_screens import progress_line
 from tripstore.cli.tables import table
 from tripstore.diffing.rechecking import Rechecked
+from validation.diff_runner import LEFT_OUT
 from validation.differences import EXPLAINED, Difference, from_finding
 from validation.older import FORGOTTEN_COUNT
 
@@ -148,7 +149,7 @@ def diff_document(progress: ProgressDocument) -> DiffDocument:
         ),
         counts.get("open", 0),
         counts.get("solved", 0),
-        counts.get("findings_left_out", 0),
+        counts.get(LEFT_OUT, 0),
         is_done and not counts.get("open", 0) and not _not_compared(counts),
     )
 

@@ -27,6 +27,7 @@ from tripstore.repairing.job import KIND, RepairRunner, begin
 from tripstore.repairing.opening import Repairs
 from tripstore.repairing.repairing import AuthorityMoved
 from tripstore.repairing.targets import Target, indexes_of, of_job, targets_of
+from validation.diff_runner import LEFT_OUT
 from validation.keylist import read_key_list
 from validation.repair import Action
 
@@ -156,7 +157,7 @@ def _targets(repairs: Repairs, source: str) -> tuple[str, list[Target], list[str
         return str(path.absolute()), targets_of(read_key_list(path)), []
     job = repairs.jobs.find("diff", source)
     counts = repairs.jobs.progress(job.id).counts
-    if left_out := counts.get("findings_left_out", 0):
+    if left_out := counts.get(LEFT_OUT, 0):
         hint = "`diff start --keys FILE` writes all of them: give that file as --diff."
         click.echo(f"{job.id} keeps a sample; {left_out:,} more differences are not among it. {hint}", err=True)
     found = list(of_job(repairs.jobs, job.id))

@@ -16,6 +16,9 @@ from tripstore.repairing.ending import Ended
 from tripstore.repairing.repairing import Seen
 from validation.repair import Action
 
+#: Of what a repair left.
+LISTED_MAX = 1_000
+
 
 class StepDocument(msgspec.Struct, frozen=True):
     """What is to be done about one cell. `ref_key` is the one that it is done to."""
@@ -34,6 +37,7 @@ class PlanDocument(msgspec.Struct, frozen=True):
     targets: int
     actions: dict[str, int]
     steps: list[StepDocument]
+    is_complete: bool
     #: Whose entries are held against the cells and made right.
     indexes: list[str]
 
@@ -70,7 +74,9 @@ class RepairDocument(msgspec.Struct, frozen=True):
     left: int
     not_compared: int
     actions: dict[str, int]
+    #: The first of what is left, unless it is complete.
     findings: list[LeftDocument]
+    is_complete: bool
     indexes: list[IndexDocument]
     #: Of the diff's findings that were open still; null: it was a key list, or the repair is not done.
     recheck: RecheckDocument | None
@@ -113,7 +119,8 @@ def plan_document(diff: str, seen: Sequence[Seen], targets: int, indexes: Sequen
         )
         for each in seen
     ]
-    return PlanDocument(diff, targets, dict(Counter(step.action for step in steps)), steps, list(indexes))
+    actions = dict(Counter(step.action for step in steps))
+    return PlanDocument(diff, targets, actions, steps, len(steps) == targets, list(indexes))
 
 
 def repair_document(
@@ -126,7 +133,7 @@ def repair_document(
     seen_again = None if ended is None else ended.findings
     left = [
         LeftDocument(each.kind, each.row_key, each.column_name, each.ref_key, str(each.body.get("why") or ""))
-        for each in findings
+        for each in findings[:LISTED_MAX]
     ]
     return RepairDocument(
         job=progress.job.job,
@@ -137,6 +144,7 @@ def repair_document(
         not_compared=counts.get("not_compared", 0),
         actions={action.value: count for action, count in actions.items()},
         findings=left,
+        is_complete=len(findings) <= LISTED_MAX,
         indexes=[] if ended is None else [IndexDocument(*msgspec.structs.astuple(each)) for each in ended.indexes],
         recheck=None if seen_again is None else RecheckDocument(*msgspec.structs.astuple(seen_again)),
         progress=progress,

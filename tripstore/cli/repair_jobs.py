@@ -13,7 +13,7 @@ from tripstore.cli.exits import Exit
 from tripstore.cli.job_documents import progress_document
 from tripstore.cli.job_verbs import give_up, opened_jobs
 from tripstore.cli.options import Settings
-from tripstore.cli.repair_documents import RepairDocument, repair_document
+from tripstore.cli.repair_documents import LISTED_MAX, RepairDocument, repair_document
 from tripstore.cli.repair_screens import print_progress, print_repair
 from tripstore.repairing.ending import find_ended
 from tripstore.repairing.job import KIND
@@ -23,7 +23,7 @@ from validation.repair import Action
 def seen_repair(jobs: Jobs, job: str, actions: Mapping[Action, int]) -> RepairDocument:
     """How far it is, what came of it, and what it left. Actions are those of this command."""
     progress = progress_document(jobs.progress(job))
-    return repair_document(progress, jobs.findings(job), actions, find_ended(jobs, job))
+    return repair_document(progress, jobs.findings(job, limit=LISTED_MAX + 1), actions, find_ended(jobs, job))
 
 
 def show_repair(settings: Settings, job: str, *, as_json: bool) -> Exit:

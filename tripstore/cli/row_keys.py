@@ -12,10 +12,9 @@ import msgspec
 from schemaless_core.control.jobs import Jobs
 from schemaless_core.errors import InvalidRequest, shown
 from tripstore.copying.portions import check_number
+from validation.diff_runner import LEFT_OUT
 
 FINDINGS_PER_PAGE = 1_000
-#: What a diff counts when it keeps no more findings.
-LEFT_OUT = "findings_left_out"
 #: Lists of a report that are cut where it says.
 REPORTED = ("mismatches", "quarantine", "conflicts")
 
@@ -77,7 +76,7 @@ def _check_whole(document: Any, where: str) -> None:
     if not isinstance(document, dict):
         return
     if document.get("is_complete") is False:
-        hint = "`tripstore diff show --json --limit 100000` lists more; `--from-diff JOB` takes all of it."
+        hint = "Give a larger --limit to what listed it; `tripstore diff start --keys FILE` writes all."
         raise InvalidRequest(f"{where} lists a part of what was found.", hint=hint)
     limits = document.get("limits")
     listed_max = limits.get("listed_max") if isinstance(limits, dict) else None

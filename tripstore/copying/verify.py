@@ -14,6 +14,8 @@ from uuid import UUID
 from schemaless_core.control.job_records import Finding
 from schemaless_core.encoded import EncodedCell
 
+#: On average: with fewer of a chunk rows are chosen one by one, or most chunks would not be looked at.
+SHARDS_LEAST = 3
 REASON = "what is read is not what was written"
 
 
@@ -48,7 +50,10 @@ def verify(store: Readable, cells: Sequence[EncodedCell], passed: Collection[int
 
 def _of_some_shards(store: Readable, row_keys: Collection[bytes], share: float) -> set[bytes]:
     shards = {key: store.shard_of(UUID(bytes=key)) for key in row_keys}
-    some = {shard for shard in set(shards.values()) if random.random() < share}
+    present = sorted(set(shards.values()))
+    if len(present) * share < SHARDS_LEAST:
+        return {key for key in row_keys if random.random() < share}
+    some = {shard for shard in present if random.random() < share}
     return {key for key, shard in shards.items() if shard in some}
 
 

@@ -1,4 +1,4 @@
-"""What the notes of backfills and diffs amount to: the newest whole one, and what any of them left open. Pure."""
+"""What the notes of backfills and diffs amount to: the newest whole one, and what any of them left. Pure."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class JobNote(NamedTuple):
 
 
 def job_facts(bodies: Sequence[Mapping[str, Json]]) -> JobFacts | None:
-    """The newest job that was whole and is complete, else the newest; with what is open of all that it did not redo."""
+    """The newest job that was whole and is complete, else the newest; with what all those left that it did not redo."""
     notes = [_note(body) for body in bodies]
     if not notes:
         return None
@@ -38,14 +38,17 @@ def job_facts(bodies: Sequence[Mapping[str, Json]]) -> JobFacts | None:
         found.is_complete,
         found.rows,
         0,
-        found.not_compared,
+        0,
         found.ended_at,
         found.capture_since,
         found.is_partial,
         found.epoch,
         found.scope,
     )
-    return replace(facts, open=sum(note.open for note in notes if not is_redone(note.ended_at, note.scope, facts)))
+    left = [note for note in notes if not is_redone(note.ended_at, note.scope, facts)]
+    # What a part could not compare a whole one has, or says so itself.
+    not_compared = sum(note.not_compared for note in left if note in (whole or [found]))
+    return replace(facts, open=sum(note.open for note in left), not_compared=not_compared)
 
 
 def is_redone(ended_at: datetime | None, scope: Scope, by: JobFacts) -> bool:

@@ -31,7 +31,7 @@ from validation.suspects import READ_SECONDS
 
 PREFIX = "decoder_"
 SEEN_BY = "decoder"
-#: Tables of so many rows are read whole: a sample of pages could miss all of them.
+#: Tables of so many rows are read whole, and of larger ones so many: whole pages are chosen, of few there might be none.
 SMALL = 10_000
 #: Rows that are looked at for one that is wanted.
 SPARE = 3
@@ -127,7 +127,7 @@ class DecoderDiff:
         versions = [f"r.{quoted(name)}" for name in (column.ref_key.column, column.ref_key.version) if name]
         row_key = f"r.{quoted(column.uuid)}"
         conditions = [f"{name} IS NOT NULL" for name in [row_key, *versions]]
-        looked_at = float(SPARE * self._sample)
+        looked_at = float(max(SPARE * self._sample, SMALL))
         if len(self._shards) < self._shards_total:
             looked_at = min(looked_at * self._shards_total / len(self._shards), LOOKED_AT_MAX)
             shard = shard_sql(row_key, self._shards_total)

@@ -134,7 +134,8 @@ class Diffing:
         """Whoever looks at differences again."""
         roles = self._roles(order)
         in_flight, ignored = RowsInFlight(roles, self._legacy, self._store), self._ignored(order, roles)
-        return Rechecking(Judge(roles, in_flight, (UnreadableRow,), explaining=ignored), roles)
+        judge = Judge(roles, in_flight, (UnreadableRow,), explaining=ignored)
+        return Rechecking(judge, roles, _histories(ignored))
 
     def walks(self, order: Order, seed: str = "") -> Mapping[str, Walk]:
         """What serves each kind of part. Where a sample is taken, the seed says which."""
@@ -153,7 +154,7 @@ class Diffing:
                 self._digests(Backend.STORE.value),
                 roles,
                 in_flight,
-                Histories(StoredVersions(ignored), incomparable, unreadable),
+                _histories(ignored),
                 order.older,
                 order.columns,
             ),
@@ -227,6 +228,10 @@ class Diffing:
     def _size(self, table: str) -> int:
         found = self._legacy.database.run(lambda connection: connection.rows(_SIZE, ([table],)), Deadline(SIZE_SECONDS))
         return int(found[0][0])
+
+
+def _histories(ignored: IgnoredDeletions) -> Histories:
+    return Histories(StoredVersions(ignored), (HistoryTruncated,), (UnreadableRow,))
 
 
 def order_of(job: Job) -> Order:

@@ -9,13 +9,12 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
 
-import msgspec
-
 from schemaless_core.cell import CellKey, ColumnKey
 from schemaless_core.control.jobs import Job, Jobs, StoredFinding
-from tripstore.backends.postgres.errors import HistoryTruncated, UnreadableRow
-from validation.differences import EXPLAINED, Difference, difference, from_finding
-from validation.suspects import CELLS_PER_LOOK, READ_SECONDS, Judge, Roles
+from validation.differences import EXPLAINED, Difference, from_finding
+from validation.histories import Forgotten, Histories
+from validation.older import PREFIX, held_together
+from validation.suspects import CELLS_PER_LOOK, Judge, Roles
 
 
 @dataclass
@@ -23,7 +22,7 @@ class Rechecked:
     """What became of findings."""
 
     looked_at: int = 0
-    #: Equal by now.
+    #: Equal by now; or nobody can compare it any more, since a store has forgotten it.
     solved: int = 0
     #: Still different, and seen so again.
     remaining: list[Difference] = field(default_factory=list)
@@ -36,9 +35,10 @@ class Rechecked:
 class Rechecking:
     """Looks at differences again."""
 
-    def __init__(self, judge: Judge, roles: Callable[[], Roles]) -> None:
+    def __init__(self, judge: Judge, roles: Callable[[], Roles], histories: Histories) -> None:
         self._judge = judge
         self._roles = roles
+        self._histories = histories
 
     def of_job(self, jobs: Jobs, job: Job) -> Rechecked:
         """All open findings of a job; those that are equal by now are solved."""
@@ -53,56 +53,57 @@ class Rechecking:
         done, waiting = Rechecked(), iter(differences)
         while page := list(islice(waiting, CELLS_PER_LOOK)):
             done.looked_at += len(page)
-            equal, explained = self._judged(page, done)
-            done.solved += sum(_name(each) in equal for each in page)
-            done.explained += sum(_name(each) in explained for each in page)
+            found = self._judged(page, done)
+            done.solved += sum(found.get(_name(each)) in (EQUAL, FORGOTTEN) for each in page)
+            done.explained += sum(found.get(_name(each)) == EXPLAINED for each in page)
         return done
 
     def _of_page(self, jobs: Jobs, job: Job, page: Sequence[StoredFinding], done: Rechecked) -> None:
         known = {found.id: each for found in page if (each := from_finding(found)) is not None and not each.seen_by}
         done.looked_at += len(page)
         done.not_compared += len(page) - len(known)
-        equal, explained = self._judged(list(known.values()), done)
-        counts = {number: _counts(each, EQUAL) for number, each in known.items() if _name(each) in equal}
-        done.solved += len(counts)
-        others = {number: _counts(each, EXPLAINED) for number, each in known.items() if _name(each) in explained}
-        done.explained += len(others)
-        if counts or others:
-            jobs.solve(job.id, [*counts, *others], counts=counts | others)
+        found = self._judged(list(known.values()), done)
+        seen = {number: (each, outcome) for number, each in known.items() if (outcome := found.get(_name(each)))}
+        explained = sum(outcome == EXPLAINED for _each, outcome in seen.values())
+        done.explained += explained
+        done.solved += len(seen) - explained
+        if seen:
+            jobs.solve(job.id, list(seen), counts={number: _counts(*each) for number, each in seen.items()})
 
-    def _judged(self, differences: Sequence[Difference], done: Rechecked) -> tuple[set[_Name], set[_Name]]:
-        """The names of those that are equal by now, and of those that differ as they should."""
+    def _judged(self, differences: Sequence[Difference], done: Rechecked) -> dict[_Name, str]:
+        """What became of those that are open no more, by their names."""
         latest = {each.key: None for each in differences if not each.is_older}
         verdicts = self._judge.judge(list(latest))
         done.remaining += verdicts.differences
         done.not_compared += len(verdicts.not_compared)
-        equal: set[_Name] = {(ColumnKey(*key[:2]), None) for key in verdicts.equal}
-        equal |= {(key, None) for key in verdicts.gone}
-        explained = {_name(each) for each in verdicts.explained}
+        found: dict[_Name, str] = {(ColumnKey(*key[:2]), None): EQUAL for key in verdicts.equal}
+        found |= {(key, None): EQUAL for key in verdicts.gone}
+        found |= {_name(each): EXPLAINED for each in verdicts.explained}
         for each in differences:
-            if each.is_older and each.ref_key is not None:
-                found = self._older(CellKey(*each.key, each.ref_key), done)
-                equal |= {_name(each)} if found else set()
-            elif each.is_older:
-                done.not_compared += 1
-        return equal, explained
+            if each.is_older and (outcome := self._older(each, done)) is not None:
+                found[_name(each)] = outcome
+        return found
 
-    def _older(self, key: CellKey, done: Rechecked) -> bool:
-        """Whether both stores have one version alike."""
-        roles = self._roles()
-        try:
-            ours, theirs = (store.using(deadline=READ_SECONDS).get_cell(*key) for store in roles[:2])
-        except (HistoryTruncated, UnreadableRow, msgspec.MsgspecError):
+    def _older(self, known: Difference, done: Rechecked) -> str | None:
+        """What became of a version; None: it is open still."""
+        if known.ref_key is None:
             done.not_compared += 1
-            return False
-        wanted, held = (ours, theirs) if roles.is_from else (theirs, ours)
-        found = difference(ColumnKey(*key[:2]), wanted, held, is_older=True)
-        if found is not None:
+            return None
+        roles, key = self._roles(), CellKey(*known.key, known.ref_key)
+        ours, theirs = (self._histories.find(store, key) for store in roles[:2])
+        found = held_together(key, *((ours, theirs) if roles.is_from else (theirs, ours)))
+        if found is None:
+            return EQUAL
+        if isinstance(found, Forgotten) and not known.is_difference:
+            return FORGOTTEN
+        if isinstance(found, Forgotten) or not found.is_difference:
+            done.not_compared += 1  # what was seen to differ is not forgotten with a log
+        else:
             done.remaining.append(found)
-        return found is None
+        return None
 
 
-EQUAL = "equal"
+EQUAL, FORGOTTEN = "equal", "forgotten"
 
 #: A column, and which version of it; None: the latest.
 _Name = tuple[ColumnKey, int | None]
@@ -117,5 +118,5 @@ def _counts(solved: Difference, outcome: str) -> dict[str, int]:
     if solved.is_difference:
         return {"solved": 1, "open": -1, EXPLAINED: int(outcome == EXPLAINED)}
     if solved.is_older:
-        return {"solved": 1, "older_not_compared": -1, "older_equal": 1}
+        return {"solved": 1, f"{PREFIX}not_compared": -1, f"{PREFIX}{outcome}": 1}
     return {"solved": 1, "not_compared": -1, outcome: 1, "rows": 1}
