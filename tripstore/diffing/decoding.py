@@ -31,7 +31,7 @@ from validation.suspects import READ_SECONDS
 
 PREFIX = "decoder_"
 SEEN_BY = "decoder"
-#: Tables of so many rows are read whole, and of larger ones so many: whole pages are chosen, of few there might be none.
+#: Tables of so many rows are read whole, and of larger ones so many: pages are chosen, of few there might be none.
 SMALL = 10_000
 #: Rows that are looked at for one that is wanted.
 SPARE = 3
