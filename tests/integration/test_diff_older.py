@@ -179,6 +179,27 @@ def test_what_is_on_its_way_is_busy_version_by_version(embedded: Migration) -> N
     assert diffing.jobs.progress(job.id).counts["older_not_compared"] == 0
 
 
+def test_a_recheck_closes_what_is_forgotten_by_now_and_no_difference(embedded: Migration) -> None:
+    """What was seen to differ is not made right by a log that is dropped (I12)."""
+    row_key = trip(embedded, 4)
+    spoil_version(embedded, row_key, 1, b'{"status":"wrong"}')
+    make_unreadable(embedded, row_key, 2)
+    spoil_version(embedded, row_key, 3, b"torn")
+    order = Order(older=1.0, indexes=False, decoded=0, columns=["BASE"])
+    diffing = Diffing(embedded.facade)
+    job = diffing.begin(diffing.plan(order))
+    assert diffing.runner(job, "test").run() is JobState.DONE
+    before = diffing.jobs.progress(job.id).counts
+    assert (before["open"], before["older_not_compared"]) == (2, 1)
+    forget(embedded, row_key, 1, 2)
+
+    done = diffing.rechecking(order).of_job(diffing.jobs, job)
+
+    assert (done.solved, len(done.remaining), done.not_compared) == (1, 1, 1)
+    after = diffing.jobs.progress(job.id).counts
+    assert (after["open"], after["older_not_compared"], after["older_forgotten"]) == (2, 0, 1)
+
+
 def test_children_and_facts_are_compared_beyond_what_was_forgotten(embedded: Migration) -> None:
     id_, row_key = embedded.legacy.trip()
     embedded.legacy.sql("INSERT INTO notes (trip_id, trip_uuid, n, text) VALUES (%s, %s, 1, 'a')", id_, str(row_key))
