@@ -15,6 +15,7 @@ import yaml
 from schemaless_core import Cell, Json
 from schemaless_core.control.audit import AuditLog
 from schemaless_core.control.jobs import Jobs
+from schemaless_core.triggers.fleet import EXIT_AT_ONCE
 from tests.acceptance.conftest import Shell
 from tests.chaos.actors import wait_until
 from tests.damage import lose, spoil
@@ -413,3 +414,52 @@ def test_ctrl_c_ends_it_after_the_part_at_hand(company: Shell, damaged: Migratio
     assert company.call("repair", "--resume", job.id).code == 0
     assert jobs_of(damaged).progress(job.id).counts == {"rows": 101, "equal": 101}
     assert damaged.facade.store.get_cell(*lost.key) == lost
+
+
+def test_ctrl_c_reaches_its_end_too(company: Shell, damaged: Migration, tmp_path: Path) -> None:
+    """Exit code 5 before the diff's findings are looked at, which --resume does."""
+    lost = trip(damaged)
+    lose(damaged.facade.store, lost)
+    diff = compared(damaged, Difference(CellClass.MISSING, lost.row_key, "BASE", 1, None))
+    failpoints = tmp_path / "failpoints"
+    failpoints.mkdir()
+    (failpoints / "repair.claimed").write_text("wait after=1")
+
+    process = company.start("repair", "--yes", environment={"TRIPSTORE_FAILPOINTS": str(failpoints)})
+    wait_until("it is at its end", (failpoints / "repair.claimed.hit").exists)
+    process.send_signal(signal.SIGINT)
+    (failpoints / "repair.claimed.go").touch()
+    _stdout, stderr = process.communicate(timeout=60)
+
+    assert process.returncode == 5, stderr
+    assert "--resume" in stderr
+    assert jobs_of(damaged).progress(diff).findings_open == 1
+    resumed = company.call("repair", "--resume", "last", "--json")
+    assert (resumed.code, resumed.document["recheck"]["solved"]) == (0, 1)
+    assert jobs_of(damaged).progress(diff).findings_open == 0
+
+
+def test_a_second_ctrl_c_ends_it_at_once(company: Shell, damaged: Migration, tmp_path: Path) -> None:
+    """What is at hand is not finished, and is done by --resume."""
+    lost = trip(damaged)
+    lose(damaged.facade.store, lost)
+    compared(damaged, Difference(CellClass.MISSING, lost.row_key, "BASE", 1, None))
+    failpoints = tmp_path / "failpoints"
+    failpoints.mkdir()
+    (failpoints / "repair.looked").write_text("wait")
+
+    process = company.start("repair", "--yes", environment={"TRIPSTORE_FAILPOINTS": str(failpoints)})
+    wait_until("it is at work", (failpoints / "repair.looked.hit").exists)
+
+    def is_over_when_asked() -> bool:
+        process.send_signal(signal.SIGINT)
+        return process.poll() is not None
+
+    wait_until("it is over", is_over_when_asked)
+    process.communicate(timeout=60)
+
+    assert process.returncode == EXIT_AT_ONCE
+    (job,) = jobs_of(damaged).all("repair")[:1]
+    assert jobs_of(damaged).progress(job.id).counts == {}
+    _let_leases_end(damaged, job.id)
+    assert company.call("repair", "--resume", job.id).code == 0

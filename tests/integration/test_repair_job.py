@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import threading
+from collections.abc import Callable, Iterator
 from typing import NamedTuple
 from uuid import uuid4
 
@@ -12,6 +13,7 @@ from schemaless_core.canonical import Json
 from schemaless_core.control.jobs import Job, Jobs, JobState
 from schemaless_core.errors import InvalidRequest, NodeUnavailable
 from schemaless_core.failpoints import FailpointReached
+from schemaless_core.indexes.verify import Report
 from tests.damage import lose, spoil
 from tests.facades import Migration, in_mirror
 from tests.indexing import catch_up
@@ -55,12 +57,15 @@ ACCIDENTS_AT_THE_END = [
     "repair.rechecked",
     "jobs.claimed",
     "repair.before_end",
+    "repair.index_saved",
     "jobs.before_save",
     "jobs.saving",
     "jobs.saved",
     "repair.ended",
 ]
 KEY_LIST = "/differences.jsonl"
+#: The first is there, and wrong; the others were dropped.
+INDEXES = ["status_index", "dropped_index", "another_index"]
 
 
 @pytest.fixture(scope="module")
@@ -271,6 +276,126 @@ def test_an_index_that_was_dropped_meanwhile_does_not_keep_a_job_from_its_end(mo
 
     assert repairs.jobs.state(job.id) is JobState.DONE
     assert find_ended(repairs.jobs, job.id) == Ended([IndexMade("dropped_index", 0, 0, 0)], None)
+
+
+class Rebuilding:
+    """Rebuilds as `Repairs` does, and says which indexes."""
+
+    def __init__(self, repairs: Repairs, job: Job, before: Callable[[str], None] = lambda _name: None) -> None:
+        self.seen: list[str] = []
+        self._repairs = repairs
+        self._before = before
+        ending = Ending(job, self._rebuild, repairs.recheck)
+        self.runner = RepairRunner(repairs.jobs, job.id, repairs.of_job(job), ending, sleep=lambda _seconds: None)
+
+    def _rebuild(self, name: str) -> Report | None:
+        self.seen.append(name)
+        self._before(name)
+        return self._repairs.rebuild_index(name)
+
+
+def with_indexes(repairs: Repairs, moving: Migration) -> tuple[Job, str]:
+    """A repair whose cells are right, with three indexes; the diff that it is of."""
+    target, diff = damaged(moving)
+    job = begin(repairs.jobs, [target], authority=Backend.LEGACY, source=diff, indexes=INDEXES)
+    worker(repairs, job).serve_part()
+    catch_up(moving.facade.store)
+    return job, diff
+
+
+def ended_well(repairs: Repairs, moving: Migration, job: Job, diff: str) -> None:
+    """As without a stop: the last look at each index and at the findings, and what is counted."""
+    dropped = [IndexMade(name, 0, 0, 0) for name in INDEXES[1:]]
+    assert repairs.jobs.state(job.id) is JobState.DONE
+    assert repairs.jobs.progress(job.id).counts == {"rows": 1, "equal": 1}
+    found = Ended([IndexMade("status_index", 1, 1, 0), *dropped], FindingsSeen(1, 1, 0, 0, 0))
+    assert find_ended(repairs.jobs, job.id) == found
+    assert left(repairs, moving, diff) == (0, False)
+    assert repairs.jobs.progress(diff).counts["solved"] == 1
+
+
+@pytest.mark.parametrize("indexes", [1, 2, 3])
+def test_a_stop_between_two_indexes_gives_the_end_back_and_the_next_one_rebuilds_the_rest(
+    moving: Migration, indexes: int
+) -> None:
+    """I11: after the last one, too, before the findings are looked at."""
+    repairs, stop = Repairs(moving.facade), threading.Event()
+    job, diff = with_indexes(repairs, moving)
+
+    def ask_to_stop(name: str) -> None:
+        if name == INDEXES[indexes - 1]:
+            stop.set()
+
+    stopped, resumed = Rebuilding(repairs, job, ask_to_stop), Rebuilding(repairs, job)
+    assert stopped.runner.run(stop) is JobState.RUNNING
+
+    seen = repairs.jobs.progress(job.id)
+    assert (stopped.seen, seen.parts_claimed, seen.findings_open) == (INDEXES[:indexes], 0, 0)
+    assert find_ended(repairs.jobs, job.id) is None
+    assert repairs.jobs.progress(diff).findings_open == 1
+    assert resumed.runner.run(threading.Event()) is JobState.DONE
+    assert resumed.seen == INDEXES[indexes:]
+    ended_well(repairs, moving, job, diff)
+
+
+@pytest.mark.parametrize("hold", ["pause", "cancel"])
+def test_an_end_whose_job_is_held_rebuilds_no_further_index(moving: Migration, hold: str) -> None:
+    repairs = Repairs(moving.facade)
+    job, diff = with_indexes(repairs, moving)
+    held, resumed = Rebuilding(repairs, job), Rebuilding(repairs, job)
+
+    with doing_at("repair.rebuilt", lambda: getattr(repairs.jobs, hold)("repair", job.id)):
+        state = held.runner.run(threading.Event())
+
+    assert (held.seen, repairs.jobs.progress(job.id).parts_claimed) == (INDEXES[:1], 0)
+    assert find_ended(repairs.jobs, job.id) is None
+    if hold == "cancel":
+        assert state is JobState.CANCELLED
+        return
+    assert state is JobState.PAUSED
+    repairs.jobs.resume("repair", job.id)
+    assert resumed.runner.run(threading.Event()) is JobState.DONE
+    assert resumed.seen == INDEXES[1:]
+    ended_well(repairs, moving, job, diff)
+
+
+@pytest.mark.parametrize(("point", "saved"), [("repair.index_saved", 1), ("jobs.saving", 0)])
+def test_an_accident_after_an_index_leaves_only_the_others(moving: Migration, point: str, saved: int) -> None:
+    """One that was not saved is looked at again, and found right."""
+    repairs = Repairs(moving.facade)
+    job, diff = with_indexes(repairs, moving)
+    killed, again = Rebuilding(repairs, job), Repairs(moving.facade)
+
+    with failing_at(point), pytest.raises(FailpointReached):
+        killed.runner.serve_part()
+    _let_leases_end(moving)
+    resumed = Rebuilding(again, again.jobs.resume("repair", job.id))
+    assert served(resumed.runner) == 1
+
+    assert (killed.seen, resumed.seen) == (INDEXES[:1], INDEXES[saved:])
+    assert again.jobs.state(job.id) is JobState.DONE
+    assert left(again, moving, diff) == (0, False)
+    if saved:
+        ended_well(again, moving, job, diff)
+
+
+def test_an_index_that_no_store_answers_for_keeps_those_before_it(moving: Migration) -> None:
+    """Whatever ends the end: what was rebuilt before is not rebuilt again."""
+    repairs = Repairs(moving.facade)
+    job, diff = with_indexes(repairs, moving)
+
+    def refuse(name: str) -> None:
+        if name != INDEXES[0]:
+            raise NodeUnavailable("a", "down")
+
+    refused, resumed = Rebuilding(repairs, job, refuse), Rebuilding(repairs, job)
+    with pytest.raises(NodeUnavailable):
+        refused.runner.serve_part()
+    assert served(resumed.runner) == 1
+
+    assert refused.seen == [INDEXES[0], *[INDEXES[1]] * TRIES]
+    assert resumed.seen == INDEXES[1:]
+    ended_well(repairs, moving, job, diff)
 
 
 def _let_leases_end(moving: Migration) -> None:

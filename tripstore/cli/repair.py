@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import signal
 import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -13,6 +12,8 @@ import click
 from schemaless_core.control.job_commands import job_command
 from schemaless_core.control.jobs import LAST, Job, JobState
 from schemaless_core.errors import InvalidRequest
+from schemaless_core.triggers.fleet import leave_at_once
+from schemaless_core.triggers.seat import heard_signals
 from tripstore.cli.both import why_option
 from tripstore.cli.documents import print_document
 from tripstore.cli.exits import Exit
@@ -168,7 +169,7 @@ def _targets(repairs: Repairs, source: str) -> tuple[str, list[Target], list[str
 
 
 def _run(repairs: Repairs, job: Job, *, as_json: bool) -> Exit:
-    """Serve the job here until it is done, its end included; Ctrl-C ends it after the part at hand."""
+    """Serve the job here until it is done, its end included; Ctrl-C ends it after the part, or index, at hand."""
     with _stopping() as stop, telling(lambda: progress_document(repairs.jobs.progress(job.id))):
         if held := repairs.jobs.progress(job.id).parts_claimed:
             click.echo(f"Somebody holds {held:,} parts; those that he does not finish are free in a moment.", err=True)
@@ -213,15 +214,7 @@ def _close_holes(repairs: Repairs, *, dry_run: bool, yes: bool, as_json: bool) -
 
 @contextmanager
 def _stopping() -> Iterator[threading.Event]:
-    """An event that Ctrl-C and SIGTERM set: what is at hand is finished."""
+    """An event that Ctrl-C and SIGTERM set: what is at hand is finished. Whoever asks again waits for nothing."""
     stop = threading.Event()
-
-    def end(_number: int, _frame: object) -> None:
-        stop.set()
-
-    before = {number: signal.signal(number, end) for number in (signal.SIGINT, signal.SIGTERM)}
-    try:
+    with heard_signals(stop.set, leave_at_once):
         yield stop
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)

@@ -1,6 +1,7 @@
 """`Ending`: what a repair does after its cells: it makes index entries of them, and looks at the diff's findings again.
 
 Both begin with a look, so that they may be repeated, and done by two at once. Neither depends on who is the authority.
+An index may take long: each that is right is saved, and whoever goes on rebuilds only those that are left.
 """
 
 from __future__ import annotations
@@ -36,11 +37,12 @@ class FindingsSeen(msgspec.Struct, frozen=True):
 
 
 class Ended(msgspec.Struct, frozen=True):
-    """What came of it."""
+    """What came of it; until the part is done, what has come of it so far."""
 
+    #: In the order of the job.
     indexes: list[IndexMade]
-    #: None: it was a key list that was repaired.
-    findings: FindingsSeen | None
+    #: None: it was a key list that was repaired, or nobody has looked yet.
+    findings: FindingsSeen | None = None
 
 
 class Ending:
@@ -76,8 +78,16 @@ def to_checkpoint(ended: Ended) -> Json:
     return found
 
 
+def from_checkpoint(checkpoint: Json) -> Ended:
+    """What somebody has saved before; nothing of a part that is at its beginning."""
+    return msgspec.convert(checkpoint, Ended) if isinstance(checkpoint, dict) else Ended([])
+
+
 def find_ended(jobs: Jobs, job: str) -> Ended | None:
-    """What came of it; None: the job is not so far."""
+    """What came of it; None: the job is not so far, though indexes may be right, or it was begun without an end."""
+    progress = jobs.progress(job)
+    if progress.parts_done < progress.parts:
+        return None
     checkpoints = jobs.checkpoints(job)
     last = checkpoints[max(checkpoints)] if checkpoints else None
-    return msgspec.convert(last, Ended) if isinstance(last, dict) else None
+    return from_checkpoint(last) if isinstance(last, dict) else None

@@ -3,6 +3,7 @@
 A part is a hundred targets or so. Its counts and what was left in it are saved with its end, in one transaction (I11):
 a part that was begun and not saved is done again, and finds most of its targets equal. The last part is the end, which
 waits for all others: indexes and the diff's findings are looked at when the cells are right, and only then it is done.
+It is saved after each index; whoever is told to stop gives it back before the next one.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from schemaless_core.control.jobs import HAS_END, Finding, Job, Jobs, JobState, 
 from schemaless_core.errors import SchemalessError, StaleEpoch, Unavailable
 from schemaless_core.failpoints import reach
 from tripstore.handover.authority import Backend
-from tripstore.repairing.ending import Ended, Ending, to_checkpoint
+from tripstore.repairing.ending import Ended, Ending, from_checkpoint, to_checkpoint
 from tripstore.repairing.repairing import Outcome, Repairing, counted
 from tripstore.repairing.targets import Target, from_bounds, to_bounds
 from validation.repair import Action
@@ -94,10 +95,13 @@ class RepairRunner:
         self.actions = Counter[Action]()
 
     def run(self, stop: threading.Event) -> JobState:
-        """Serve the job until it is done, does not run any more, or one is told to stop, after the part at hand."""
+        """Serve the job until it is done, does not run any more, or one is told to stop, after the part at hand.
+
+        Of the end after the index at hand: the part is given back, and goes on there.
+        """
         try:
             while not stop.is_set():
-                if self.serve_part():
+                if self.serve_part(stop):
                     continue
                 state = self._jobs.state(self._job)
                 if state is not JobState.RUNNING:
@@ -108,7 +112,7 @@ class RepairRunner:
             with suppress(SchemalessError):
                 self._jobs.leave(self._job, self._worker)
 
-    def serve_part(self) -> bool:
+    def serve_part(self, stop: threading.Event | None = None) -> bool:
         """Claim a part and do it; False: there is none to be had."""
         part = self._jobs.claim(self._job, self._worker, self._lease_seconds)
         if part is None:
@@ -117,7 +121,7 @@ class RepairRunner:
         try:
             reach("repair.claimed")
             if part.bounds == END:
-                self._end(held)
+                self._end(held, stop or threading.Event())
             else:
                 self._serve(held)
         except PartLost:
@@ -143,14 +147,24 @@ class RepairRunner:
         logger.info("a part of a repair is saved", extra=extra)
         self._tell(len(targets) / max(time.monotonic() - begun, 1e-6))
 
-    def _end(self, held: HeldPart) -> None:
+    def _end(self, held: HeldPart, stop: threading.Event) -> None:
         """The cells are right, or left to a person: what goes with them, then the job is done. Twice is fine."""
         self._tell(0.0)
-        with held.kept_alive():
-            reach("repair.before_end")
-            indexes = [self._patiently(partial(self._ending.rebuild, name)) for name in self._ending.indexes]
+        reach("repair.before_end")
+        made = from_checkpoint(held.part.checkpoint).indexes
+        for name in self._ending.indexes[len(made) :]:
+            if stop.is_set() or not held.may_go_on:
+                break
+            with held.kept_alive():
+                made = [*made, self._patiently(partial(self._ending.rebuild, name))]
             reach("repair.rebuilt")
-            ended = Ended(indexes, self._patiently(self._ending.recheck))
+            self._patiently(partial(held.save, to_checkpoint(Ended(made)), {}, is_done=False))
+            reach("repair.index_saved")
+        if stop.is_set() or not held.may_go_on:
+            held.give_back()
+            return
+        with held.kept_alive():
+            ended = Ended(made, self._patiently(self._ending.recheck))
         reach("repair.rechecked")
         self._patiently(lambda: held.save(to_checkpoint(ended), {}, is_done=True))
         reach("repair.ended")
