@@ -14,6 +14,8 @@ from schemaless_core.engine.base import Fact
 from schemaless_core.errors import InvalidServer, SchemaMissing, Unavailable
 from tripstore.cli.job_documents import ProgressDocument, progress_document
 from tripstore.cli.job_screens import left_over, progress_line
+from tripstore.cutover.facts import Scope
+from tripstore.cutover.job_facts import scope_of
 from tripstore.repairing.job import KIND as REPAIR
 from validation.diff_runner import KIND as DIFF
 
@@ -49,15 +51,20 @@ def job_findings(datastore: Datastore) -> list[Finding]:
 def _worth_telling(jobs: Sequence[Job]) -> Iterator[Job]:
     """Those that have not ended, and the last one of each kind.
 
-    What a repair left, and differs still, is found by any whole diff that comes after it: then that one tells of it.
+    What a repair left, and differs still, is found by any whole diff that comes after it and looks as closely as the
+    repaired one did: then that one tells of it.
     """
-    kinds: set[str] = set()
+    kinds, looked = set[str](), list[Scope]()
+    scopes = {job.id: scope_of(job.spec.get("note")) for job in jobs if job.kind == DIFF}
     for job in jobs:
-        if job.state in _GOES_ON or job.kind not in kinds:
+        # A key list says nothing of how closely one looked for it.
+        closely = scopes.get(str(job.spec.get("of")), Scope())
+        is_found_again = job.kind == REPAIR and any(scope.covers(closely) for scope in looked)
+        if job.state in _GOES_ON or not (job.kind in kinds or is_found_again):
             yield job
         kinds.add(job.kind)
         if job.kind == DIFF and job.state is JobState.DONE and not job.spec.get("is_partial"):
-            kinds.add(REPAIR)
+            looked.append(scopes[job.id])
 
 
 def _is_news(seen: ProgressDocument) -> bool:
