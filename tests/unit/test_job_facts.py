@@ -67,11 +67,11 @@ def test_while_none_is_whole_the_newest_of_all_says_how_far_it_is() -> None:
 
 def test_what_a_closer_job_could_not_compare_counts_until_one_as_close_could() -> None:
     """I12: a plain diff says nothing of older versions that one before it could not read."""
-    older = {"scope": {"older": 1.0, "decoded": 0, "indexes": 0}}
-    closer = note(1, not_compared=3, **older)
+    older = {"older": 1.0, "decoded": 0, "indexes": 0}
+    closer = note(1, not_compared=3, scope=older)
 
     held = job_facts([closer, note(2)])
-    redone = job_facts([closer, note(2, **older)])
+    redone = job_facts([closer, note(2, scope=older)])
 
     assert held is not None
     assert redone is not None
