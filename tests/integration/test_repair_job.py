@@ -225,6 +225,8 @@ def test_a_job_without_an_end_is_done_and_leaves_what_ours_does_not(moving: Migr
     with pytest.raises(InvalidRequest, match="it cannot resume"):
         repairs.jobs.resume("repair", job.id)
     assert left(repairs, moving, diff) == (1, True)
+    assert repairs.rebuild_index("status_index") is not None  # others find it as it was
+    assert left(repairs, moving, diff) == (1, False)
 
 
 def test_two_who_come_to_the_end_at_once_do_no_harm(moving: Migration) -> None:
