@@ -16,7 +16,7 @@ from schemaless_core.failpoints import FailpointReached
 from schemaless_core.indexes.verify import Report
 from tests.damage import lose, spoil
 from tests.facades import Migration, in_mirror
-from tests.indexing import catch_up
+from tests.indexing import catch_up, only_maintained
 from tests.repairs import STATUS_INDEX, base, doing_at, failing_at, foreign, in_shadow, mended, refreshed, stored, trip
 from tests.scale import SCALE
 from tests.stores import Stores
@@ -71,6 +71,7 @@ INDEXES = ["status_index", "dropped_index", "another_index"]
 @pytest.fixture(scope="module")
 def shared(servers: LocalServers, stores: Stores) -> Iterator[Migration]:
     with in_shadow(servers, stores, indexes=[STATUS_INDEX]) as made:
+        only_maintained(made.facade.store)
         yield made
 
 

@@ -15,7 +15,7 @@ import pytest
 
 from schemaless_core import CellKey, CellStore, ColumnKey, Json
 from tests.facades import Migration, in_mirror
-from tests.indexing import catch_up
+from tests.indexing import catch_up, only_maintained
 from tests.mirrors import relaying, reversing
 from tests.scale import SCALE, scaled
 from tests.shadow_traffic import comparing, indexing, run_traffic
@@ -72,6 +72,7 @@ def test_healthy_traffic_shows_no_mismatch(servers: LocalServers, stores: Stores
 def quiet(servers: LocalServers, stores: Stores) -> Iterator[Migration]:
     """Nothing happens but what a test does; each has a row of its own."""
     with comparing(servers, stores) as moving:
+        only_maintained(moving.facade.store)
         yield moving
 
 
