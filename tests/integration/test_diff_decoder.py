@@ -8,7 +8,7 @@ from typing import Any
 import psycopg2
 import pytest
 
-from schemaless_core import canonical_bytes
+from schemaless_core import ColumnKey, canonical_bytes
 from schemaless_core.control.jobs import JobState
 from schemaless_core.sharding import shard_of
 from tests.damage import spoil
@@ -65,7 +65,7 @@ class Statements:
 def test_a_diff_of_some_shards_decodes_their_rows_alone(company: Migration) -> None:
     store = company.facade.store.as_copier()
     keys = [row.row_key for shard in range(SHARDS) for row in store.scan_rows(shard, None, 100, ["BASE"]).rows]
-    for cell in filter(None, store.get_cells_latest([(key, "BASE") for key in keys])):  # type: ignore[misc]  # tuples do
+    for cell in filter(None, store.get_cells_latest([ColumnKey(key, "BASE") for key in keys])):
         spoil(store, cell, canonical_bytes({"status": "wrong"}))
     of_shards = [sum(shard_of(key, SHARDS) in (1, 2) for key in keys), len(keys)]
 

@@ -253,11 +253,9 @@ def test_i10_a_mirror_that_is_down_delays_no_service_and_catches_up(servers: Loc
             for proxy in proxies:
                 proxy.refuse()
             failures = counted("tripstore_relay_failures_total", cause="undelivered")
-            durations = sorted(timed(moving.legacy.trip) for _ in range(50))
+            slowest = max(timed(moving.legacy.trip) for _ in range(50))
             wait_until("it noticed", lambda: counted("tripstore_relay_failures_total", cause="undelivered") > failures)
-            assert (
-                durations[-3] < HASTY["put_seconds"]
-            )  # two may have waited for the machine: a mirror is tried more often
+            assert slowest < HASTY["put_seconds"]
 
             for proxy in proxies:
                 proxy.heal()
