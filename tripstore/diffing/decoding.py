@@ -25,6 +25,7 @@ from tripstore.backends.postgres.wire.connections import connected, rows
 from tripstore.backends.postgres.wire.database import LegacyDatabase
 from tripstore.backends.postgres.wire.translation import translating
 from tripstore.diffing.decoder import path_of_difference, ref_key_of, select_of
+from tripstore.diffing.sizes import ABOUT_ROWS
 from validation.differences import BYTES, CellClass, Difference
 from validation.portions import Portion, counted
 from validation.suspects import READ_SECONDS
@@ -38,15 +39,8 @@ SPARE = 3
 #: Rows of one table that are looked at, however few of them are of the shards that are wanted.
 LOOKED_AT_MAX = 5_000_000
 SECONDS = 60
-#: About how many rows a table has, by its size of today: as dense as when it was analysed last. One that never was is
-#: taken to have few in each page, so that enough pages are looked at. (A table without partitions is in no tree.)
-_SIZE = """\
-SELECT COALESCE(sum(pages.n * CASE WHEN c.reltuples > 0 AND c.relpages > 0 THEN c.reltuples / c.relpages ELSE 10 END),
-    0)::float8
-FROM pg_catalog.pg_class AS c, pg_catalog.current_setting('block_size') AS block (size),
-    LATERAL (SELECT pg_catalog.pg_relation_size(c.oid) / block.size::float8) AS pages (n)
-WHERE c.relkind = 'r' AND (c.oid = %s::pg_catalog.regclass
-    OR c.oid IN (SELECT leaf.relid FROM pg_catalog.pg_partition_tree(%s::pg_catalog.regclass) AS leaf))"""
+#: Of a page of a table that was never analysed: few, so that enough pages are looked at.
+ROWS_PER_PAGE = 10
 _HINT = (
     "`tripstore diff resume` tries again. If it stays so, begin another diff with fewer --decoded rows, or with none."
 )
@@ -117,13 +111,13 @@ class DecoderDiff:
             connected(self._database.url, "diff", statement_timeout=timeout, row_security="off") as connection,
         ):
             try:
-                ((size,),) = rows(connection, _SIZE, (column.table.sql, column.table.sql))
+                ((size,),) = rows(connection, ABOUT_ROWS, (column.table.sql, ROWS_PER_PAGE))
                 return rows(connection, self._select(column, size))
             except psycopg2.errors.QueryCanceled as error:
                 message = f"Postgres gave no rows of {column.table} to decode within {SECONDS} seconds."
                 raise LegacyUnavailable(message, hint=_HINT) from error
 
-    def _select(self, column: MappedColumn, size: float) -> str:
+    def _select(self, column: MappedColumn, size: int) -> str:
         versions = [f"r.{quoted(name)}" for name in (column.ref_key.column, column.ref_key.version) if name]
         row_key = f"r.{quoted(column.uuid)}"
         conditions = [f"{name} IS NOT NULL" for name in [row_key, *versions]]

@@ -20,6 +20,7 @@ from tripstore.diffing.ignored import IgnoredDeletions
 from tripstore.diffing.order import Order
 from tripstore.diffing.rechecking import Rechecking
 from tripstore.diffing.roles import AuthorityRoles, RowsInFlight
+from tripstore.diffing.sizes import ABOUT_ROWS
 from tripstore.diffing.versions import StoredVersions
 from tripstore.facade.facade import Facade
 from tripstore.handover.authority import Backend
@@ -36,17 +37,13 @@ from validation.shard_values import ShardValues
 from validation.suspects import READ_SECONDS, Judge
 
 CELLS, OLDER, INDEX, DECODER = "cells", "older", "index", "decoder"
-#: A part is one pass over the tables, unless they have the index that `schema plan` proposes.
+#: A part is one pass over the tables, unless they have the index that `schema plan` proposes; a minute or two is lost
+#: with a process that dies.
 PARTS_MAX = 16
-CELLS_PER_PART = 4_000_000
+CELLS_PER_PART = 16_000_000
 #: How long a server may take to sum one shard.
 SUM_SECONDS = 3600.0
 SIZE_SECONDS = 30.0
-
-_SIZE = """\
-SELECT COALESCE(sum(GREATEST(c.reltuples, 0)), 0)::bigint FROM pg_catalog.pg_class AS c
-WHERE c.oid IN (SELECT tree.relid FROM unnest(%s::pg_catalog.regclass[]) AS mapped (name),
-    pg_catalog.pg_partition_tree(mapped.name) AS tree)"""
 
 _HAS_CELLS = "SELECT EXISTS (SELECT FROM tripstore.cell AS c WHERE c.column_name = %s)"
 
@@ -93,7 +90,7 @@ class Diffing:
         spec: dict[str, Json] = {**msgspec.to_builtins(order), "is_partial": order.is_partial}
         # What carries changes is another after a hand-over; and what a closer look found a weaker one does not undo.
         spec["note"] = {"epoch": self._control.authority().epoch, "scope": order.scope}
-        if estimate:  # tables that were never analysed have none
+        if estimate:
             spec["estimate"] = estimate
         return Plan(spec, parts, estimate)
 
@@ -226,8 +223,11 @@ class Diffing:
         return sum(sizes)
 
     def _size(self, table: str) -> int:
-        found = self._legacy.database.run(lambda connection: connection.rows(_SIZE, ([table],)), Deadline(SIZE_SECONDS))
-        return int(found[0][0])
+        """None of a table that was never analysed: no estimate is better than one that is far off."""
+        deadline = Deadline(SIZE_SECONDS)
+        return int(
+            self._legacy.database.run(lambda connection: connection.rows(ABOUT_ROWS, (table, 0)), deadline)[0][0]
+        )
 
 
 def _histories(ignored: IgnoredDeletions) -> Histories:
