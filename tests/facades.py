@@ -9,6 +9,7 @@ from collections import defaultdict
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
@@ -19,6 +20,7 @@ from tests.indexing import catch_up
 from tests.legacy import TABLES, Legacy, captured, layout
 from tests.legacy_databases import FLAVOURS, UNUSED_TABLE, postgres_server, unused_layout
 from tests.scale import SCALE
+from tests.serving import serve
 from tripstore.backends.postgres.layout.layout import Layout
 from tripstore.config import load_config
 from tripstore.facade.facade import Duo, Facade
@@ -26,11 +28,11 @@ from tripstore.facade.flags import Comparing
 from tripstore.facade.lag import BELIEVED_SECONDS
 from tripstore.handover.authority import Backend
 from tripstore.handover.relay import drain
-from tripstore.handover.reverse import mirror_back
 from tripstore.handover.steps import run
 from tripstore.handover.switch import reverse, switch
 from tripstore.local.servers import LocalServers
-from tripstore.mirror.reverse import register_reverse
+from tripstore.mirror.mirror import Mirror
+from tripstore.mirror.reverse import ReverseMirror, register_reverse
 from tripstore.phase import Phase
 from tripstore.store import TripStore
 from tripstore.wiring import build
@@ -62,6 +64,10 @@ class Migration:
         assert duo is not None
         return duo
 
+    @cached_property
+    def reverse_mirror(self) -> ReverseMirror:
+        return Mirror(self.facade).reverse()
+
     def phase(self, phase: Phase, cohort: float = 0.0) -> None:
         """Into a phase, switching when it has another authority; this process sees it at once."""
         if self.duo.ports.control.authority().backend is not phase.authority:
@@ -89,9 +95,7 @@ class Migration:
         if ports.control.authority().backend is Backend.LEGACY:
             assert run(drain(ports)), "a change cannot be delivered"
         else:
-            for shard in range(self.facade.config.core.shards):
-                while run(mirror_back(ports, shard)):
-                    pass
+            serve(self.facade.store, self.reverse_mirror)
 
     def connect(self) -> TripStore:
         """Another process's facade, in this one."""

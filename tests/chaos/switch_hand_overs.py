@@ -52,17 +52,16 @@ class HandOvers:
         assert isinstance(control, RealControlPort)
         return control
 
-    def hand_over(self, fault: Fault | None) -> None:
-        """To the other store, as often as it takes; the fault comes with the first attempt."""
+    def hand_over(self, fault: Fault | None) -> bool:
+        """To the other store, as often as it takes; the fault comes with the first attempt. Whether it came."""
         direction = self.direction()
         self._wait_until_close(direction)
         row = self.control.authority()
+        is_met = fault is not None and self._faulty(direction, fault)
         if fault is None:
             attempt = self._attempted(direction)
             if attempt.is_decided:
                 self.quiet.append(attempt)
-        else:
-            self._faulty(direction, fault)
         for _attempt in range(5):
             if self.control.authority().backend is direction.target:
                 break
@@ -71,6 +70,7 @@ class HandOvers:
         assert self.control.authority().backend is direction.target, row
         self._crowd.replace_dead()
         self.wait_for_answers()
+        return is_met
 
     def direction(self) -> Direction:
         is_legacy = self.control.authority().backend is Backend.LEGACY
@@ -98,7 +98,7 @@ class HandOvers:
             print(f"undone: {attempt.reason}")
         return attempt
 
-    def _faulty(self, direction: Direction, fault: Fault) -> None:
+    def _faulty(self, direction: Direction, fault: Fault) -> bool:
         crowd, epoch = self._crowd, self.control.authority().epoch
         if fault.victim in ("postgres", "store"):
             hit = crowd.arm("switcher", fault.point, "wait")
@@ -106,12 +106,13 @@ class HandOvers:
             hit = crowd.arm(fault.victim, fault.point, fault.action)
         switcher = Switcher(self._moving.document, crowd.points["switcher"], direction)
         wait_for(f"{fault} or the end", lambda: hit.exists() or switcher.process.exitcode is not None, 30)
-        if hit.exists():
+        is_met = hit.exists()
+        if is_met:
             self.met[f"{fault.action} {fault.victim}"] += 1
-        if fault.victim in ("postgres", "store") and hit.exists():
+        if fault.victim in ("postgres", "store") and is_met:
             self._befall(random.choice(self._stores) if fault.victim == "store" else self._postgres, fault.action)
             hit.with_suffix(".go").touch()
-        if fault == ("switcher", "stop", fault.point) and hit.exists():
+        if fault == ("switcher", "stop", fault.point) and is_met:
             wait_for("it is settled by others", self._is_settled, UNDONE_SECONDS_MAX + 2)
             self.wait_for_answers()
             switcher.go_on()
@@ -123,6 +124,7 @@ class HandOvers:
         crowd.wake()
         if fault.victim == "postgres":
             self.excused.update(range(epoch, self.control.authority().epoch))
+        return is_met
 
     def _befall(self, server: Server, action: str) -> None:
         """Killed, it is back at once; stopped, it is after everybody has lost patience."""

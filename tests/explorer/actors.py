@@ -19,6 +19,8 @@ from tripstore.handover.steps import Step, Steps
 
 STATEMENT = Step("sql.statement", "a statement of somebody's own")
 COMMIT = Step("sql.commit", "commit it")
+READ_LOG = Step("log.read", "read what follows the offset")
+ADVANCE = Step("log.advance", "save the offset")
 
 
 #: The row as it is at the beginning.
@@ -71,8 +73,16 @@ def relay_(name: str = "L", limit: int = 1) -> Actor:
 
 
 def mirror(name: str, key: int) -> Actor:
-    """The reverse mirror of a shard."""
-    return Actor(name, lambda tools: reverse.mirror_back(tools.ports, key, 1), repeats=True, carries=key)
+    """The reverse mirror's group, as a trigger worker serves a shard to it."""
+
+    def code(tools: Tools) -> Steps[None]:
+        yield READ_LOG
+        page = tools.log.read(key, 1)
+        yield from reverse.deliver(tools.ports.control, tools.hands, page.cells)
+        yield ADVANCE
+        tools.log.advance(key, page.position)
+
+    return Actor(name, code, repeats=True, carries=key)
 
 
 def copier(name: str, key: int) -> Actor:

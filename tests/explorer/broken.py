@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from tests.explorer.actors import ADVANCE, READ_LOG
+from tests.explorer.programs import Tools
 from tripstore.handover import relay, reverse, settle, switch
+from tripstore.handover.authority import Backend
 from tripstore.handover.ports import Ports
 from tripstore.handover.steps import Steps
 
@@ -17,14 +20,25 @@ def relay_that_marks_first(ports: Ports) -> Steps[None]:
         ports.store.copy(claim.cells, claim.epoch)
 
 
-def mirror_that_saves_first(ports: Ports, shard: int) -> Steps[None]:
-    yield reverse.READ
-    page = ports.store.read_log(shard, 1)
-    if page.cells:
-        yield reverse.SAVE
-        ports.store.save_offset(shard, page.position)
-        yield reverse.APPLY
-        ports.legacy.apply(page.cells)
+def mirror_that_saves_first(tools: Tools, shard: int) -> Steps[None]:
+    yield READ_LOG
+    page = tools.log.read(shard, 1)
+    yield ADVANCE
+    tools.log.advance(shard, page.position)
+    yield from reverse.deliver(tools.ports.control, tools.hands, page.cells)
+
+
+def mirror_that_looks_first(tools: Tools, shard: int) -> Steps[None]:
+    """What is put after its look it takes for what came from Postgres."""
+    yield reverse.LOOK
+    row = tools.ports.control.authority()
+    yield READ_LOG
+    page = tools.log.read(shard, 1)
+    if row.backend is Backend.STORE:
+        yield reverse.WRITE
+        tools.hands.write(page.cells)
+    yield ADVANCE
+    tools.log.advance(shard, page.position)
 
 
 def switch_that_drains_first(ports: Ports, switch_id: str) -> Steps[None]:

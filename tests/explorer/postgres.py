@@ -198,7 +198,7 @@ def sql_commit(w: World, me: int, phase: Any, arguments: tuple[Any, ...], rules:
         yield "commits", flush(commit(w, me, rules)), Done(None)
 
 
-def apply(w: World, me: int, phase: Any, arguments: tuple[Any, ...], rules: Rules, scene: Scenario) -> Outcomes:
+def write_back(w: World, me: int, phase: Any, arguments: tuple[Any, ...], rules: Rules, scene: Scenario) -> Outcomes:
     """The reverse mirror: past the gate, but not past the barrier."""
     (cells,) = arguments
     keys = {key_of(each) for each in cells}
@@ -212,9 +212,16 @@ def apply(w: World, me: int, phase: Any, arguments: tuple[Any, ...], rules: Rule
     yield f"writes {len(cells)} back", w, Done(None)
 
 
+def pass_by(w: World, me: int, phase: Any, arguments: tuple[Any, ...], rules: Rules, scene: Scenario) -> Outcomes:
+    """What is compared there changes nothing."""
+    (cells, _row) = arguments
+    yield f"passes {len(cells)}", w, Done(None)
+
+
 HANDLERS: dict[str, Handler] = {
     "legacy.call": call,
-    "legacy.apply": apply,
+    "hands.write": write_back,
+    "hands.passed": pass_by,
     "sql.statement": statement,
     "sql.commit": sql_commit,
 }

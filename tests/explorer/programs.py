@@ -11,7 +11,9 @@ from collections.abc import Callable, Hashable
 from types import GeneratorType
 from typing import Any, NamedTuple, cast
 
+from schemaless_core.cell import Cell
 from tripstore.handover.ports import ControlPort, LegacyPort, Ports, StorePort
+from tripstore.handover.reverse import Hands
 from tripstore.handover.steps import Step, Steps
 
 SERVERS = ("server 0", "server 1")
@@ -22,6 +24,20 @@ class SqlPort(NamedTuple):
 
     statement: Callable[[str, int], bool]
     commit: Callable[[], None]
+
+
+class Page(NamedTuple):
+    """Cells of a shard's log, and where the log goes on."""
+
+    cells: tuple[Cell, ...]
+    position: int
+
+
+class LogPort(NamedTuple):
+    """What the trigger workers ask of a shard's log, for the reverse mirror's group."""
+
+    read: Callable[[int, int], Page]
+    advance: Callable[[int, int], None]
 
 
 class Call(NamedTuple):
@@ -109,6 +125,9 @@ class Tools(NamedTuple):
 
     ports: Ports
     sql: SqlPort
+    log: LogPort
+    #: The reverse mirror's.
+    hands: Hands[tuple[Cell, ...], None]
 
 
 class Program:
@@ -126,10 +145,12 @@ class Program:
     def node(self, answers: tuple[Any, ...]) -> Node:
         """The point to which these answers lead; one that is known, when the code could not tell the difference."""
         record = _Record(answers)
-        ports = [_Port(name, record) for name in ("legacy", "store", "control", "sql")]
+        ports = [_Port(name, record) for name in ("legacy", "store", "control", "sql", "log", "hands")]
         tools = Tools(
             Ports(cast(LegacyPort, ports[0]), cast(StorePort, ports[1]), cast(ControlPort, ports[2])),
             cast(SqlPort, ports[3]),
+            cast(LogPort, ports[4]),
+            cast(Hands[tuple[Cell, ...], None], ports[5]),
         )
         steps = self._code(tools)
         step, call, value, place = _advance(steps, record)

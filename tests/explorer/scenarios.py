@@ -61,6 +61,7 @@ SMALL = [
     forward("forward, reading", PRESENT_S, writer("F", 0), service("G", get(0))),
     forward("forward, crash", S, H, UPDATE_0, L, kills=1, crashes=1),
     forward("forward, outage", S, H, writer("F", 1), L, outages=1),
+    forward("forward, rehearsed", PRESENT_S, M0, writer("F", 0)),
     forward("two switchers", S, switcher("S2"), H, UPDATE_0),
     forward("two relays", S, H, UPDATE_0, L, relay_("L2")),
     forward("batches", S, H, UPDATE_BOTH, relay_("L", 2), outages=1),
@@ -73,7 +74,6 @@ SMALL = [
         asynchronous=True,
     ),
     replace(forward("backfill, killed", copier("B", 0), copier("C", 1), DELETE_0, L, kills=1), is_copied=False),
-    forward("deleted", M0, mirror("M", 0), L, DELETE_0, writer("F", 0), service("G", get(0))),
     back("back", R, H, M0, L, late_writer("F", 0), UPDATE_0),
     back("back, killed", R, H, M0, L, late_writer("F", 0), kills=1),
     back("back, both rows", R, H, M0, M1, late_writer("F", 0), late_writer("G", 1)),
@@ -82,6 +82,7 @@ SMALL = [
     back("back, outage", R, H, M1, late_writer("F", 1), kills=1, outages=1),
     back("back, crash", R, H, M1, late_writer("F", 1), kills=1, crashes=1),
     back("back, late backfill", R, H, M0, L, copier("B", 0), late_writer("F", 0)),
+    back("deleted", PRESENT_R, M0, mirror("M", 0), late_writer("F", 0), DELETE_0),
     back("two reversers", R, reverser("R2"), H, M0),
 ]
 
@@ -110,7 +111,8 @@ def with_mistake(scene: str, actor: str) -> Scenario:
     """A scenario in which one actor does it the wrong way."""
     codes = {
         "relay_that_marks_first": lambda tools: broken.relay_that_marks_first(tools.ports),
-        "mirror_that_saves_first": lambda tools: broken.mirror_that_saves_first(tools.ports, 0),
+        "mirror_that_saves_first": lambda tools: broken.mirror_that_saves_first(tools, 0),
+        "mirror_that_looks_first": lambda tools: broken.mirror_that_looks_first(tools, 0),
         "switch_that_drains_first": lambda tools: broken.switch_that_drains_first(tools.ports, "S"),
         "switch_that_opens_first": lambda tools: broken.switch_that_opens_first(tools.ports, "S"),
         "reverse_that_counts_first": lambda tools: broken.reverse_that_counts_first(tools.ports, "R"),

@@ -9,7 +9,7 @@ from schemaless_core.cell import Cell
 from schemaless_core.encoded import EncodedOutcome, Problem
 from schemaless_core.errors import StaleEpoch
 from tests.explorer.postgres import Handler
-from tests.explorer.programs import SERVERS
+from tests.explorer.programs import SERVERS, Page
 from tests.explorer.rules import Rules, Scenario
 from tests.explorer.world import (
     At,
@@ -31,7 +31,7 @@ from tests.explorer.world import (
     told,
 )
 from tripstore.handover.authority import Backend
-from tripstore.handover.ports import REFUSED, Page
+from tripstore.handover.ports import REFUSED
 
 #: Why a shard takes no cell of a copier. One object: what an actor knows is compared.
 YOUNGER = StaleEpoch(0, "RW", "its authority epoch is younger", is_of_authority=True)
@@ -143,7 +143,7 @@ def unmirrored(w: World, me: int, phase: Any, arguments: tuple[Any, ...], rules:
         yield f"counts {count} cells to mirror back", w, Done(count)
 
 
-def read_log(w: World, me: int, phase: Any, arguments: tuple[Any, ...], rules: Rules, scene: Scenario) -> Outcomes:
+def read(w: World, me: int, phase: Any, arguments: tuple[Any, ...], rules: Rules, scene: Scenario) -> Outcomes:
     key, limit = arguments
     position = w.offsets[key]
     versions = w.log[key][position : position + limit]
@@ -152,7 +152,7 @@ def read_log(w: World, me: int, phase: Any, arguments: tuple[Any, ...], rules: R
         yield f"reads {len(found)} of shard {key}", w, Done(Page(found, position + len(found)))
 
 
-def save_offset(w: World, me: int, phase: Any, arguments: tuple[Any, ...], rules: Rules, scene: Scenario) -> Outcomes:
+def advance(w: World, me: int, phase: Any, arguments: tuple[Any, ...], rules: Rules, scene: Scenario) -> Outcomes:
     key, position = arguments
     if w.shards[key].up:
         offsets = replaced(w.offsets, key, max(w.offsets[key], position))
@@ -166,6 +166,6 @@ HANDLERS: dict[str, Handler] = {
     "store.open": open_,
     "store.close": close,
     "store.unmirrored": unmirrored,
-    "store.read_log": read_log,
-    "store.save_offset": save_offset,
+    "log.read": read,
+    "log.advance": advance,
 }

@@ -16,6 +16,7 @@ import psycopg2
 import pytest
 
 from schemaless_core import BatchFailed, Cell, CellConflict, CellKey, CellStore, Datastore, PutResult, ShardStatus
+from schemaless_core.control.ledgers import Ledgers
 from schemaless_core.errors import SchemalessError, StaleEpoch
 from schemaless_core.failpoints import use_folder
 from tests.chaos.actors import wait_until
@@ -23,6 +24,7 @@ from tests.handovers import gate, refreshed
 from tests.legacy import FLAVOURS, layout, legacy_server
 from tests.legacy_backends import SHARDS, Company, company, status
 from tests.legacy_databases import PATIENT
+from tests.serving import serve
 from tests.stores import Stores
 from tripstore.backends.postgres.backend import PostgresBackend
 from tripstore.backends.postgres.capture.gate import Gate, GateState
@@ -36,11 +38,13 @@ from tripstore.handover import relay, settle, switch
 from tripstore.handover.authority import Authority, Backend
 from tripstore.handover.call import call
 from tripstore.handover.ports import REFUSED, Chunk, Ports
-from tripstore.handover.reverse import mirror_back
 from tripstore.handover.steps import Step, Steps, run
 from tripstore.local.postgres import PostgresServer
 from tripstore.local.postgres_programs import Flavour
 from tripstore.local.servers import LocalServers
+from tripstore.mirror.rehearsal_ledger import RehearsalLedger
+from tripstore.mirror.reverse import ReverseMirror
+from tripstore.mirror.row_ids import RowIds
 from tripstore.ports.control import RealControlPort
 from tripstore.ports.legacy import RealLegacyPort
 from tripstore.ports.store import SchemalessPort
@@ -110,9 +114,11 @@ def is_taken(duo: Duo, backend: Backend, epoch: int) -> bool:
 
 
 def drain_reverse(duo: Duo) -> None:
-    for shard in range(SHARDS):
-        while run(mirror_back(duo.ports, shard)):
-            pass
+    legacy, store, control = duo.trips.store, duo.store, duo.ports.control
+    row_ids = RowIds(control.authority, legacy.legacy_ids, store, lambda refused: SchemalessPort(store, refused))
+    rehearsal = RehearsalLedger(Ledgers(store.control))
+    parent = legacy.layout.parent.name
+    serve(store, ReverseMirror(control, lambda: False, legacy.as_mirror(), parent, row_ids, rehearsal))
 
 
 def check_settled(duo: Duo) -> Authority:

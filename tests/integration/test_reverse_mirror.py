@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 from uuid import UUID, uuid4
 
 import pytest
@@ -33,6 +34,7 @@ from tripstore.backends.postgres.errors import LegacyUnavailable
 from tripstore.backends.postgres.layout.layout import LEGACY_ID
 from tripstore.backends.schemaless.shards import REVERSE_GROUP
 from tripstore.handover.authority import Authority, Backend
+from tripstore.handover.ports import ControlPort
 from tripstore.handover.steps import run
 from tripstore.handover.switch import reverse, switch
 from tripstore.local.servers import LocalServers
@@ -286,7 +288,7 @@ def test_cells_wait_while_postgres_is_away_and_none_is_parked(live: Migration) -
     def away() -> Authority:
         raise LegacyUnavailable("Postgres is away.")
 
-    group._authority = away
+    group._control = control_of(away)
 
     assert isinstance(delivered(live, group, key), Unavailable)
     assert rows_of(live, key) == []
@@ -302,7 +304,7 @@ def test_i2_another_legacy_id_in_schemaless_is_parked_with_the_row_that_has_it(l
     assert {kind for _key, kind in parked(live)} == {"failed", "waiting"}
 
 
-POINTS = ["reverse.looked", "put.before_commit", "put.committed", "reverse.applied", "triggers.before_advance"]
+POINTS = ["reverse.write", "put.before_commit", "put.committed", "reverse.applied", "triggers.before_advance"]
 
 
 @pytest.mark.parametrize("point", POINTS)
@@ -339,6 +341,11 @@ def test_a_group_that_rehearsed_a_moment_ago_mirrors_as_soon_as_schemaless_is_th
     assert rows_of(moving, key) == [("requested", 1)]
 
 
+def control_of(authority: Callable[[], Authority]) -> ControlPort:
+    """One that tells the row like this, and nothing else."""
+    return cast(ControlPort, SimpleNamespace(authority=authority))
+
+
 def delivered(moving: Migration, group: ReverseMirror, key: UUID) -> Exception | None:
     """Hand the first cell of a row to the group; what came of it."""
     cell = moving.facade.store.get_cell(key, "BASE", 1)
@@ -356,7 +363,7 @@ def test_a_row_that_was_read_too_early_sets_no_cell_aside(moving: Migration, is_
     assert put.added_id is not None
     cells = moving.facade.store.get_cells_for_shard(put.shard, put.added_id - 1, 1).cells
     group = Mirror(moving.facade).reverse()
-    group._authority = group._rehearsal._authority = lambda: rows.pop(0)
+    group._control = group._rehearsal._control = control_of(lambda: rows.pop(0))
 
     error = group.deliver({put.shard: cells})[put.shard].error
 

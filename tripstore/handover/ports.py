@@ -98,13 +98,6 @@ class Past(NamedTuple):
     rested_seconds: float = 0.0
 
 
-class Page(NamedTuple):
-    """Cells of a shard's log, and where the log goes on."""
-
-    cells: tuple[Cell, ...]
-    position: int
-
-
 class LegacyPort(Protocol):
     """Postgres: the mapped tables, their gate and their queue."""
 
@@ -138,13 +131,6 @@ class LegacyPort(Protocol):
 
     def mark_delivered(self, cells: Sequence[Cell]) -> None:
         """Move changes from the queue to the log, in one transaction; those that somebody else moved are no error."""
-        ...
-
-    def apply(self, cells: Sequence[Cell]) -> None:
-        """Write what the other store has: forward only, durably, never into the queue; the gate lets it pass.
-
-        It waits for the barrier like every writer.
-        """
         ...
 
     def read_chunk(self, chunk: Chunk) -> Past:
@@ -189,14 +175,6 @@ class StorePort(Protocol):
 
     def unmirrored(self, server: str) -> int:
         """Count the cells of a server's shards that the reverse mirror has not passed."""
-        ...
-
-    def read_log(self, shard: int, limit: int) -> Page:
-        """Return what follows the reverse mirror's offset."""
-        ...
-
-    def save_offset(self, shard: int, position: int) -> None:
-        """Move the reverse mirror's offset forward, never back."""
         ...
 
 

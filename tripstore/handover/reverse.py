@@ -1,27 +1,40 @@
-"""The mirror, backwards: what Schemaless has is written into the legacy tables.
+"""The mirror, backwards: what becomes of cells that were read from the log of a shard.
 
-The offset is saved after the write, which is durable by then: twice is fine, never is not.
+The trigger workers read the log before, and save their offset after it: by then what was to be written is durable.
+The row is looked at after the log was read. What is in there by then was put while the row said the same, or before:
+so no cell of Schemaless' own is taken for one that came from Postgres.
 """
 
 from __future__ import annotations
 
-from tripstore.handover.ports import Ports
+from collections.abc import Callable
+from typing import Generic, NamedTuple, TypeVar
+
+from tripstore.handover.authority import Authority, Backend
+from tripstore.handover.ports import ControlPort
 from tripstore.handover.steps import Step, Steps
 
-READ = Step("reverse.read", "read the log of a shard after the offset")
-APPLY = Step("reverse.apply", "write the cells into the legacy tables, forward only")
-SAVE = Step("reverse.save", "save the offset")
+Cells = TypeVar("Cells")
+T = TypeVar("T")
 
-CELLS_PER_PAGE = 500
+LOOK = Step("reverse.look", "look who is the authority")
+WRITE = Step("reverse.write", "write the cells into the legacy tables, forward only")
+PASS = Step("reverse.pass", "pass what came from the legacy tables, or compare it with them")
 
 
-def mirror_back(ports: Ports, shard: int, limit: int = CELLS_PER_PAGE) -> Steps[int]:
-    """Carry the next cells of a shard; return how many there were."""
-    yield READ
-    page = ports.store.read_log(shard, limit)
-    if page.cells:
-        yield APPLY
-        ports.legacy.apply(page.cells)
-        yield SAVE
-        ports.store.save_offset(shard, page.position)
-    return len(page.cells)
+class Hands(NamedTuple, Generic[Cells, T]):
+    """Who does it, durably before it is done."""
+
+    write: Callable[[Cells], T]
+    passed: Callable[[Cells, Authority], T]
+
+
+def deliver(control: ControlPort, hands: Hands[Cells, T], cells: Cells) -> Steps[T]:
+    """Carry cells of the log back; return what became of them."""
+    yield LOOK
+    row = control.authority()
+    if row.backend is Backend.STORE:
+        yield WRITE
+        return hands.write(cells)
+    yield PASS
+    return hands.passed(cells, row)

@@ -51,13 +51,13 @@ class Mirror:
 
     def reverse(self) -> ReverseMirror:
         legacy = self._duo.legacy
-        authority = self._duo.ports.control.authority
+        control = self._duo.ports.control
         return ReverseMirror(
-            authority,
+            control,
             self._is_rehearsing,
             legacy.as_mirror(),
             self._config.layout.parent.name,
-            RowIds(authority, legacy.legacy_ids, self._facade.store, self._store_of),
+            RowIds(control.authority, legacy.legacy_ids, self._facade.store, self._store_of),
             RehearsalLedger(Ledgers(self._facade.store.control)),
             late=lambda seconds: self._duo.latency.late("reverse", seconds),
         )

@@ -8,7 +8,7 @@ from __future__ import annotations
 import random
 import time
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 from schemaless_core.cell import Cell
 from schemaless_core.errors import Conflict
@@ -17,6 +17,7 @@ from tripstore import metrics
 from tripstore.backends.postgres.errors import HistoryTruncated
 from tripstore.errors import TripstoreError
 from tripstore.handover.authority import Authority
+from tripstore.handover.ports import ControlPort
 from tripstore.mirror.budget import RehearsalBudget
 from tripstore.mirror.look import Held, Look, LookFailed, Runs
 from tripstore.mirror.rehearsal_ledger import ABSENT, DIFFERENT, EQUAL, NOT_COMPARED, RehearsalLedger
@@ -39,8 +40,8 @@ class RehearsalFailed(Conflict, TripstoreError):
 class Rehearsal:
     """Of one reverse mirror."""
 
-    def __init__(self, authority: Callable[[], Authority], look: Look, ledger: RehearsalLedger) -> None:
-        self._authority = authority
+    def __init__(self, control: ControlPort, look: Look, ledger: RehearsalLedger) -> None:
+        self._control = control
         self._look = look
         self._ledger = ledger
         self._budget = RehearsalBudget(time.monotonic)
@@ -64,7 +65,7 @@ class Rehearsal:
         outcomes = {shard: _compared(cells, held[shard]) for shard, cells in runs.items()}
         self._suspects -= outcomes.keys()
         self._suspects |= {shard for shard, outcome in outcomes.items() if outcome.error}
-        if any(outcome.error for outcome in outcomes.values()) and self._authority() != row:
+        if any(outcome.error for outcome in outcomes.values()) and self._control.authority() != row:
             return dict.fromkeys(runs, Outcome(0, LookFailed("The authority moved meanwhile.")))
         counted = sum((_counted(held[shard], outcome) for shard, outcome in outcomes.items()), Counter[str]())
         for name, count in counted.items():

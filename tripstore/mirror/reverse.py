@@ -15,14 +15,16 @@ from datetime import UTC, datetime
 from schemaless_core.cell import Cell
 from schemaless_core.datastore import Datastore
 from schemaless_core.errors import SchemalessError, Unavailable
-from schemaless_core.failpoints import reach
 from schemaless_core.store import CellStore
 from schemaless_core.triggers.coordinator import GroupRecord
 from schemaless_core.triggers.group import Outcome, Parking, never
 from tripstore import metrics
 from tripstore.backends.postgres.backend import PostgresBackend
 from tripstore.backends.schemaless.shards import REVERSE_GROUP
-from tripstore.handover.authority import Authority, Backend
+from tripstore.handover.authority import Authority
+from tripstore.handover.ports import ControlPort
+from tripstore.handover.reverse import Hands, deliver
+from tripstore.handover.steps import run
 from tripstore.mirror.look import Look, LookFailed, Runs
 from tripstore.mirror.rehearsal import Rehearsal
 from tripstore.mirror.rehearsal_ledger import RehearsalLedger
@@ -32,6 +34,8 @@ from tripstore.mirror.row_ids import RowIds
 GROUP = REVERSE_GROUP
 #: Between two pages while Postgres is the authority: nobody waits for what has come from there.
 REST_SECONDS = 0.25
+
+Outcomes = Mapping[int, Outcome]
 
 
 class EveryColumn:
@@ -65,7 +69,7 @@ class ReverseMirror:
 
     def __init__(
         self,
-        authority: Callable[[], Authority],
+        control: ControlPort,
         is_rehearsing: Callable[[], bool],
         legacy: PostgresBackend,
         parent_column: str,
@@ -75,26 +79,24 @@ class ReverseMirror:
         late: Callable[[float], None] = lambda seconds: None,
     ) -> None:
         look = Look(legacy)
-        self._authority = authority
+        self._control = control
         self._is_rehearsing = is_rehearsing
-        self._rehearsal = Rehearsal(authority, look, rehearsal)
+        self._rehearsal = Rehearsal(control, look, rehearsal)
         self._puts = ReversePuts(legacy, look, parent_column, row_ids)
         self.rehearsal = rehearsal
         self._late = late
         self.rest_seconds = 0.0
 
-    def deliver(
-        self, runs: Runs, store: CellStore | None = None, is_over: Callable[[], bool] = never
-    ) -> Mapping[int, Outcome]:
-        return self._guarded(runs, is_retry=False)
+    def deliver(self, runs: Runs, store: CellStore | None = None, is_over: Callable[[], bool] = never) -> Outcomes:
+        return self._guarded(runs, self._passed)
 
     def retry(self, shard: int, cell: Cell, store: CellStore | None = None) -> Outcome:
         """What was parked is looked at, whatever the phase and the budget."""
-        return self._guarded({shard: [cell]}, is_retry=True)[shard]
+        return self._guarded({shard: [cell]}, self._rehearsal.compare)[shard]
 
-    def _guarded(self, runs: Runs, *, is_retry: bool) -> Mapping[int, Outcome]:
+    def _guarded(self, runs: Runs, passed: Callable[[Runs, Authority], Outcomes]) -> Outcomes:
         try:
-            return self._delivered(runs, is_retry=is_retry)
+            return run(deliver(self._control, Hands(self._written, passed), runs))
         except Unavailable as error:
             return dict.fromkeys(runs, Outcome(0, error))
         except SchemalessError as error:
@@ -104,15 +106,14 @@ class ReverseMirror:
             metrics.mirror_late("reverse", seconds)
             self._late(seconds)
 
-    def _delivered(self, runs: Runs, *, is_retry: bool) -> Mapping[int, Outcome]:
-        row = self._authority()
-        reach("reverse.looked")
-        self.rest_seconds = 0.0 if row.backend is Backend.STORE else REST_SECONDS
-        if row.backend is Backend.STORE:
-            return self._puts.put(runs)
+    def _written(self, runs: Runs) -> Outcomes:
+        self.rest_seconds = 0.0
+        return self._puts.put(runs)
+
+    def _passed(self, runs: Runs, row: Authority) -> Outcomes:
+        """Pass them; some are compared before."""
+        self.rest_seconds = REST_SECONDS
         passed = {shard: Outcome(len(cells), None) for shard, cells in runs.items()}
-        if is_retry:
-            return self._rehearsal.compare(runs, row)
         if not self._is_rehearsing():
             return passed
         return passed | self._rehearsal.compare(self._rehearsal.chosen(runs), row)

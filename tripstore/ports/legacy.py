@@ -91,9 +91,6 @@ class RealLegacyPort:
         self._run(lambda connection: self._queue.mark_delivered(connection, cells, without_id), len(cells))
         self._undelivered.difference_update(cell.key for cell in cells)
 
-    def apply(self, cells: Sequence[Cell]) -> None:
-        self._backend.as_mirror().put_cells(cells)
-
     def read_chunk(self, chunk: Chunk) -> Past:
         """Read a chunk of the past, on a connection of this thread's own that is kept for the next."""
         return self._past_reader().read(chunk)

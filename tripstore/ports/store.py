@@ -13,7 +13,7 @@ from schemaless_core.answers import PutResult
 from schemaless_core.cell import checked_bytes
 from schemaless_core.encoded import EncodedCell, EncodedOutcome
 from tripstore.backends.schemaless.shards import Shards
-from tripstore.handover.ports import REFUSED, Operation, Page, Refused
+from tripstore.handover.ports import REFUSED, Operation, Refused
 
 T = TypeVar("T")
 
@@ -38,7 +38,6 @@ class SchemalessPort:
         self._shards = Shards(datastore)
         self._mine = _Mine()
         self._refused = refused
-        self._log = datastore.as_copier()
         self._owner: tuple[int, Datastore] = (0, datastore.as_owner(0))
         self._copier: tuple[int, Datastore] = (0, self._new_copier(0))
         self._past: tuple[int, Datastore] = (-1, datastore)
@@ -90,15 +89,6 @@ class SchemalessPort:
     def unmirrored(self, server: str) -> int:
         """Count the cells of a cluster that the reverse mirror has not passed or has parked."""
         return self._shards.unmirrored(server)
-
-    def read_log(self, shard: int, limit: int) -> Page:
-        """Return what follows the reverse mirror's offset."""
-        page = self._log.get_cells_for_shard(shard, self._shards.start_of(shard), limit)
-        return Page(tuple(page.cells), page.next_location)
-
-    def save_offset(self, shard: int, position: int) -> None:
-        """Move the reverse mirror's offset forward."""
-        self._shards.save(shard, position)
 
     def _opening(self, server: str, epoch: int) -> Future[bool]:
         """In a thread of its own, which nobody waits for at the end of the process."""

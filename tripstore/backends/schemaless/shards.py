@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import logging
 
-from schemaless_core import Datastore, Position, SchemalessError
+from schemaless_core import Datastore, SchemalessError
 from schemaless_core.deadline import Deadline
 from schemaless_core.engine.base import Node
-from schemaless_core.engine.groups import OffsetSeen, Step
-from schemaless_core.errors import InvalidRequest, SchemaMissing
+from schemaless_core.engine.groups import OffsetSeen
+from schemaless_core.errors import SchemaMissing
 from schemaless_core.standing import ShardStatus
 
 logger = logging.getLogger(__name__)
@@ -62,31 +62,6 @@ class Shards:
             if self._datastore.authority.holds_shards(cluster):
                 raise
             return 0
-
-    def start_of(self, shard: int) -> Position:
-        """Where the reverse mirror goes on in a shard."""
-        seen = self._seen(shard)
-        if seen.offset is None:
-            return Position(self._datastore.config.datastore, seen.state.epoch, 0)
-        return Position(self._datastore.config.datastore, seen.offset.epoch, seen.offset.added_id)
-
-    def save(self, shard: int, added_id: int) -> None:
-        """Move the reverse mirror's offset forward, whoever else moves it at the same time."""
-        seen = self._seen(shard)
-        if seen.offset is None:
-            raise InvalidRequest(
-                "The reverse mirror has no offsets yet.", hint="Run `tripstore schema apply`, which registers it."
-            )
-        step = Step(seen.offset.fence, seen.state.epoch, added_id, seen.state.epoch)
-        answer = self._datastore.triggers.offsets.advance(REVERSE_GROUP, {shard: step})[shard]
-        if isinstance(answer, SchemalessError):
-            raise answer
-
-    def _seen(self, shard: int) -> OffsetSeen:
-        seen = self._datastore.triggers.offsets.find(REVERSE_GROUP, [shard])[shard]
-        if isinstance(seen, SchemalessError):
-            raise seen
-        return seen
 
 
 def _behind(node: Node, shard: int, seen: OffsetSeen, deadline: Deadline) -> int:
