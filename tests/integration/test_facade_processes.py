@@ -159,6 +159,21 @@ def test_a_process_starts_and_works_without_schemaless_and_control(moving: Migra
         use_everything(store)
 
 
+def test_i10_the_first_call_of_a_process_does_not_wait_for_a_control_database_that_says_nothing(
+    moving: Migration,
+) -> None:
+    moving.phase(Phase.SHADOW)
+    patient = {**HASTY, "connect_seconds": 3.0}
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        silent_url = f"mysql://user:pw@127.0.0.1:{silent.getsockname()[1]}"
+        with started(moving.document, control=silent_url, deadlines=patient) as store:
+            begun = time.monotonic()
+            assert store.put_cell(uuid4(), "FREE", 1, {"n": 1}).status == "CREATED"
+            seconds = time.monotonic() - begun
+            assert not duo_of(store).known.has_flags
+    assert seconds < patient["connect_seconds"] / 2
+
+
 @pytest.mark.parametrize("phase", [Phase.LIVE, Phase.RAMPDOWN, Phase.COMPLETE])
 def test_a_process_starts_and_works_without_postgres_once_schemaless_is_the_authority(
     moving: Migration, phase: Phase

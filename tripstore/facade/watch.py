@@ -28,6 +28,8 @@ from tripstore.handover.steps import run
 logger = logging.getLogger(__name__)
 
 LOOK_SECONDS = 0.5
+#: The first call of a process waits for the flags, no longer: without them it goes where it is right in any phase.
+FIRST_LOOK_SECONDS = 0.5
 #: While a cohort reads from the mirror.
 LAG_SECONDS = 0.1
 #: Between two looks at whether both stores are what the row says, while that does not change.
@@ -63,6 +65,7 @@ class Watch:
 
     def _begin(self) -> None:
         self._ended = threading.Event()
+        self._has_looked = threading.Event()
         self._lock = threading.Lock()
         self._thread: threading.Thread | None = None
 
@@ -70,13 +73,14 @@ class Watch:
         self._begin()
 
     def start(self) -> None:
-        """Begin; a second start does nothing. Flags are known afterwards, if anybody can tell them."""
+        """Begin; a second start does nothing. Flags are known afterwards, unless nobody tells them soon (I10)."""
         with self._lock:
-            if self._thread is not None or self._ended.is_set():
+            if self._ended.is_set():
                 return
-            self._try("flags", self._look_at_flags)
-            self._thread = threading.Thread(target=self._run, name="facade-watch", daemon=True)
-            self._thread.start()
+            if self._thread is None:
+                self._thread = threading.Thread(target=self._run, name="facade-watch", daemon=True)
+                self._thread.start()
+        self._has_looked.wait(FIRST_LOOK_SECONDS)
 
     def close(self) -> None:
         self._ended.set()
@@ -90,6 +94,8 @@ class Watch:
         self._try("lag", self._look_at_lag)
 
     def _run(self) -> None:
+        self._try("flags", self._look_at_flags)
+        self._has_looked.set()
         look_at = self._clock()
         while not self._ended.is_set():
             if self._clock() >= look_at:
