@@ -40,8 +40,11 @@ def canonical_bytes(body: Json) -> bytes:
 
 
 def from_canonical(data: bytes) -> Json:
-    """Return the body whose canonical bytes these are."""
-    body: Json = _decode(data)
+    """Return the body whose canonical bytes these are; `msgspec.DecodeError`: they are no JSON."""
+    try:
+        body: Json = _decode(data)
+    except UnicodeDecodeError as error:  # whoever tells torn bytes from a bug asks for one kind of error
+        raise msgspec.DecodeError(str(error)) from None
     return body
 
 

@@ -20,6 +20,8 @@ from validation.reads import Failed
 DIFFERENCES_MAX = 20
 #: The path of a whole body.
 WHOLE = "$"
+#: The path of bytes that are not canonical, or no JSON at all: read as a body they may seem the same.
+BYTES = "bytes"
 _CELLS = "cells."
 #: Operations that answer a list of questions, each in its place.
 _BY_PLACE = frozenset({"get_cells", "get_cells_latest"})
@@ -30,7 +32,7 @@ class DifferenceClass(StrEnum):
 
     MISSING = "missing"  #: It lacks an entry.
     EXTRA = "extra"  #: It has one more.
-    FIELD = "field"  #: An entry is another; the path says where.
+    FIELD = "field"  #: An entry is another; the path says where. `bytes`: they are no JSON.
     ORDER = "order"  #: The same entries in another order.
     ERROR = "error"  #: It raised.
     TIMEOUT = "timeout"  #: It did not answer in time.
@@ -59,6 +61,8 @@ def compare(operation: str, wanted: Any, given: Any) -> list[Difference]:
 
     With more than `DIFFERENCES_MAX` of them there may be others.
     """
+    if _is_torn(wanted) or _is_torn(given):
+        return [_torn(given if _is_torn(wanted) else wanted)]
     if isinstance(given, Failed):
         kind = DifferenceClass.TIMEOUT if given.is_late else DifferenceClass.ERROR
         return [Difference(kind, given.error, given.message)]
@@ -83,6 +87,15 @@ def first_difference(wanted: Json, held: Json, path: str = "") -> str | None:
                 return found
         return None
     return None if canonical_bytes(wanted) == canonical_bytes(held) else path or WHOLE
+
+
+def _is_torn(answer: Any) -> bool:
+    return isinstance(answer, Failed) and answer.is_torn
+
+
+def _torn(other: Any) -> Difference:
+    """Of one cell the answer that can be read says which it is; which of several was torn nobody knows."""
+    return Difference(DifferenceClass.FIELD, _cell(other).name if isinstance(other, Cell) else "the answer", BYTES)
 
 
 def _differences(operation: str, wanted: Any, given: Any) -> Iterator[Difference]:

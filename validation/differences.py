@@ -10,13 +10,10 @@ from uuid import UUID
 from schemaless_core.canonical import Json, canonical_bytes
 from schemaless_core.cell import Cell, ColumnKey
 from schemaless_core.control.jobs import Finding
-from validation.compare import WHOLE, first_difference
+from validation.compare import BYTES, WHOLE, first_difference
 
 #: The path of a difference in the ref keys: the stores have other versions of the column as its latest.
 REF_KEY = "ref_key"
-#: The path of bytes that are not canonical, or no JSON at all: read as a body they may seem the same.
-BYTES = "bytes"
-
 
 #: How cells are counted that only one store has, and rightly: the layout ignores deletions, which it was not told of.
 EXPLAINED = "deletions_ignored"

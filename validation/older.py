@@ -17,7 +17,8 @@ from schemaless_core.canonical import Json
 from schemaless_core.cell import Cell, CellKey, ColumnKey
 from schemaless_core.sharding import BUCKETS_PER_SHARD, shard_of
 from validation.buckets import Digests, Place
-from validation.differences import BYTES, CellClass, Difference, NotCompared, difference
+from validation.compare import BYTES
+from validation.differences import CellClass, Difference, NotCompared, difference
 from validation.histories import FORGOTTEN, Forgotten, Histories, Seen, Unread
 from validation.portions import Portion, counted, shards_of
 from validation.recheck import FIRST_PAUSE_SECONDS, TRIES

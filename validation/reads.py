@@ -8,6 +8,8 @@ from dataclasses import dataclass, field
 from typing import Any
 from uuid import UUID
 
+import msgspec
+
 from schemaless_core.errors import SchemalessError
 from schemaless_core.store import CellStore
 
@@ -31,6 +33,8 @@ class Failed:
     is_late: bool = False
     #: Whether the store knows that it cannot know: its history was cut, say.
     is_incomparable: bool = False
+    #: Whether it answered with bytes that are no JSON: whatever the other store has is not this.
+    is_torn: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,5 +68,7 @@ class Read:
             return getattr(store.using(deadline=seconds), self.operation)(**self.arguments)
         except incomparable as error:
             return Failed(type(error).__name__, str(error), is_incomparable=True)
+        except msgspec.MsgspecError as error:
+            return Failed(type(error).__name__, str(error), is_torn=True)
         except SchemalessError as error:
             return Failed(type(error).__name__, str(error), is_late=clock() - begun >= seconds * NEARLY)

@@ -62,10 +62,10 @@ class Recheck:
             wanted = self._ask(read, authority)
             after = wanted if telling is read else self._ask(telling, authority)
             for answer in (before, wanted, after):
-                if isinstance(answer, Failed):
+                if isinstance(answer, Failed) and not answer.is_torn:
                     reason = Reason.INCOMPARABLE if answer.is_incomparable else Reason.AUTHORITY_FAILED
                     return Verdict(read, Outcome.NOT_COMPARED, reason=reason)
-            if compare(read.operation, before, after):
+            if not _is_torn(before, after) and compare(read.operation, before, after):
                 continue
             if isinstance(given, Failed) and given.is_incomparable:
                 return Verdict(read, Outcome.NOT_COMPARED, reason=Reason.INCOMPARABLE)
@@ -77,6 +77,11 @@ class Recheck:
 
     def _ask(self, read: Read, store: CellStore) -> Any:
         return read.ask(store, self._seconds, self._incomparable)
+
+
+def _is_torn(before: Any, after: Any) -> bool:
+    """Whether neither of the authority's answers can be read: such bytes rest until somebody mends them."""
+    return isinstance(before, Failed) and isinstance(after, Failed)
 
 
 def _telling(read: Read) -> Read:

@@ -189,8 +189,8 @@ class Shadow:
         given = read.ask(asked, self._settings.deadline_seconds, self._incomparable, self._clock)
         seconds = self._clock() - begun
         metrics.shadow_answered(read.name, seconds)
-        self._answered(read, asked, seconds, not isinstance(given, Failed) or given.is_incomparable)
-        if isinstance(given, Failed) and (given.is_incomparable or sample.is_of_other):
+        self._answered(read, asked, seconds, not isinstance(given, Failed) or given.is_incomparable or given.is_torn)
+        if isinstance(given, Failed) and not given.is_torn and (given.is_incomparable or sample.is_of_other):
             reason = Reason.INCOMPARABLE if given.is_incomparable else Reason.AUTHORITY_FAILED
             self._tally.record(_not_compared(read, reason))
             return

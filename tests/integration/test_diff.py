@@ -29,7 +29,8 @@ from tripstore.diffing.order import Order
 from tripstore.local.servers import LocalServers
 from tripstore.phase import Phase
 from validation.buckets import PlainDigests, ShardedDigests
-from validation.differences import BYTES, REF_KEY, CellClass, Difference, NotCompared, from_finding
+from validation.compare import BYTES
+from validation.differences import REF_KEY, CellClass, Difference, NotCompared, from_finding
 from validation.keylist import read_key_list
 
 FIELDS: list[Json] = [{"field": "driver_uuid", "type": "uuid"}, {"field": "status", "type": "string"}]

@@ -24,7 +24,7 @@ from tripstore.facade.flags import Comparing
 from tripstore.local.servers import LocalServers
 from tripstore.phase import Phase
 from tripstore.store import TripStore
-from validation.compare import Difference, DifferenceClass
+from validation.compare import BYTES, Difference, DifferenceClass
 from validation.reads import Read
 from validation.recheck import Recheck
 from validation.verdicts import Outcome, Reason
@@ -146,6 +146,39 @@ def test_a_corrupted_cell_is_found_by_every_read(quiet: Migration, trip: Trip, o
     names = {"scan_rows": f"row {trip.key}", "query_index:trips_of_driver": f"entry of {trip.key}"}
     assert found.entry == names.get(operation, f"BASE@2 of {trip.key}")
     assert found.path == ("cells.BASE.[1].fare" if operation in names else "fare")
+
+
+@pytest.mark.parametrize("torn", [b'{"driver_uuid":"', b'{"status":"\xff"}'], ids=["cut", "no UTF-8"])
+@pytest.mark.parametrize("operation", READS)
+def test_a_torn_cell_is_found_by_every_read(quiet: Migration, trip: Trip, operation: str, torn: bytes) -> None:
+    """Bytes that are no JSON: not that nobody can say, but a difference."""
+    in_mirror(quiet, CORRUPT, torn, trip.key.bytes, b"BASE", 2)
+
+    found = differences(quiet, lambda: READS[operation](quiet.store, trip))
+
+    entry = f"BASE@2 of {trip.key}" if operation in ("get_cell", "get_cell_latest") else "the answer"
+    assert found == [Difference(DifferenceClass.FIELD, entry, BYTES)]
+    in_mirror(quiet, REMOVE, trip.key.bytes, b"BASE", 2)  # no other test's scan is to meet it
+
+
+def test_a_torn_cell_of_the_authority_is_found_by_a_cohorts_read(servers: LocalServers, stores: Stores) -> None:
+    """Postgres answered the caller; Schemaless, which is the authority, cannot."""
+    with comparing(servers, stores) as moving:
+        key = uuid4()
+        moving.phase(Phase.LIVE)
+        moving.store.put_cell(key, "FREE", 1, "here")
+        moving.carry()
+        read = Read("get_cell", {"row_key": key, "column_name": "FREE", "ref_key": 1}, (key,))
+        wanted = moving.store.get_cell(key, "FREE", 1)
+        assert moving.duo.shadow.drain(60)
+        in_mirror(moving, CORRUPT, b'"her', key.bytes, b"FREE", 1)
+        authority, other = moving.facade.store, moving.duo.legacy_mirror
+
+        moving.duo.shadow.offer(read, wanted, authority, other, is_of_other=True)
+
+        assert moving.duo.shadow.drain(60)
+        (mismatch,) = moving.duo.tally.mismatches()
+        assert mismatch.verdict.differences == [Difference(DifferenceClass.FIELD, f"FREE@1 of {key}", BYTES)]
 
 
 def test_a_corrupted_part_of_a_body_is_told_by_its_path(quiet: Migration, trip: Trip) -> None:

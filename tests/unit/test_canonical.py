@@ -210,6 +210,12 @@ def test_a_body_that_holds_itself_is_refused() -> None:
         canonical_bytes(body)
 
 
+@pytest.mark.parametrize("torn", [b"", b'{"fare":1', b'"\xff"', b'{"name":"\xc3"}', b"NaN", b"1 2"])
+def test_bytes_that_are_no_json_are_one_kind_of_error(torn: bytes) -> None:
+    with pytest.raises(msgspec.MsgspecError):
+        from_canonical(torn)
+
+
 @pytest.mark.parametrize("value", [INT_MIN, INT_MAX, 0, -1, 2**53 + 1])
 def test_ints_up_to_64_bits_keep_their_value(value: int) -> None:
     assert from_canonical(canonical_bytes([value])) == [value]

@@ -10,6 +10,7 @@ from datetime import date
 from typing import Any
 from uuid import UUID, uuid4
 
+import msgspec
 import pytest
 
 from schemaless_core import Cell, MemoryStore
@@ -88,6 +89,8 @@ CASES: list[tuple[str, Callable[[], Cell | None], Callable[[], Cell | None], tup
     ("extra", lambda: None, cell, ("mismatch", "extra")),
     ("corrupted", cell, lambda: cell(body={"fare": 2}), ("mismatch", "field")),
     ("unavailable", cell, lambda: raising(Unavailable("gone")), ("mismatch", "error")),
+    ("torn", cell, lambda: raising(msgspec.DecodeError("cut off")), ("mismatch", "field")),
+    ("torn, and nothing there", lambda: None, lambda: raising(msgspec.DecodeError("cut off")), ("mismatch", "field")),
     ("cut history", cell, lambda: raising(Incomplete()), ("not_compared", "incomparable")),
 ]
 

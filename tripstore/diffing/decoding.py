@@ -26,7 +26,8 @@ from tripstore.backends.postgres.wire.database import LegacyDatabase
 from tripstore.backends.postgres.wire.translation import translating
 from tripstore.diffing.decoder import path_of_difference, ref_key_of, select_of
 from tripstore.diffing.sizes import ABOUT_ROWS
-from validation.differences import BYTES, CellClass, Difference
+from validation.compare import BYTES
+from validation.differences import CellClass, Difference
 from validation.portions import Portion, counted
 from validation.suspects import READ_SECONDS
 

@@ -15,7 +15,7 @@ import msgspec
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
-from validation.differences import BYTES
+from validation.compare import BYTES
 from validation.report import charts, words
 from validation.report.document import DIFF, JobReport, Mismatch, Operation, Report, Waiting
 from validation.report.glance import glance
