@@ -104,9 +104,12 @@ class ShadowLedger:
             if pending is not None:
                 self._send(pending)
 
-    def operations(self, since: datetime | None = None) -> list[OperationCounts]:
-        """By operation class, what all processes wrote of one store against the other; `since` counts whole hours."""
-        return [each for each in self._all(since) if not each.operation.startswith(NOISE)]
+    def operations(self, since: datetime | None = None, epoch: int = 0) -> list[OperationCounts]:
+        """By operation class, what all processes wrote of one store against the other; `since` counts whole hours.
+
+        What was compared at an earlier epoch of the authority is not counted; its operations are named all the same.
+        """
+        return [each for each in self._all(since, epoch) if not each.operation.startswith(NOISE)]
 
     def noise(self, since: datetime | None = None) -> list[OperationCounts]:
         """The same of a store against itself: what differs by itself, as time and writes go on."""
@@ -124,11 +127,11 @@ class ShadowLedger:
             hour: [each for each in counts if not each.operation.startswith(NOISE)] for hour, counts in found.items()
         }
 
-    def _all(self, since: datetime | None) -> list[OperationCounts]:
-        return _operations(self._ledgers.counts(LEDGER, since))
+    def _all(self, since: datetime | None, epoch: int = 0) -> list[OperationCounts]:
+        return _operations(self._ledgers.counts(LEDGER, since), epoch)
 
     def _next(self, tally: Tally) -> _Pending | None:
-        counted = Counter({f"{name}/{outcome}/{label}": n for (name, outcome, label), n in tally.counts().items()})
+        counted = Counter({"/".join(map(str, key)): n for key, n in tally.counts_by_epoch().items()})
         more = counted - self._counted
         mismatches = self._fresh(tally.mismatches())
         if not more and not mismatches:
@@ -183,12 +186,14 @@ class TallyFlush:
         self.ledger.after_fork()
 
 
-def _operations(counts: Mapping[str, int]) -> list[OperationCounts]:
+def _operations(counts: Mapping[str, int], from_epoch: int = 0) -> list[OperationCounts]:
     found: dict[str, dict[Outcome, Counter[str]]] = {}
-    for name, count in counts.items():
+    for key, count in counts.items():
+        epoch, _, name = key.partition("/")
         operation, outcome, label = name.rsplit("/", 2)
         by_outcome = found.setdefault(operation, {each: Counter() for each in Outcome})
-        by_outcome[Outcome(outcome)][label] += count
+        if int(epoch) >= from_epoch:
+            by_outcome[Outcome(outcome)][label] += count
     return [_operation(name, found[name]) for name in sorted(found)]
 
 

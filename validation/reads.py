@@ -47,6 +47,8 @@ class Read:
     row_keys: tuple[UUID, ...] = field(default=())
     #: Whether a store is asked twice, to see what differs by itself.
     is_noise: bool = False
+    #: Of the authority that was asked: what was compared before a hand-over says nothing of the next one.
+    epoch: int = 0
 
     @property
     def name(self) -> str:

@@ -76,14 +76,14 @@ class Tally:
     def __init__(self, now: Callable[[], datetime] = lambda: datetime.now(UTC)) -> None:
         self._now = now
         self._lock = threading.Lock()
-        self._counts: Counter[tuple[str, Outcome, str]] = Counter()
+        self._counts: Counter[tuple[int, str, Outcome, str]] = Counter()
         self._ignored: Counter[Ignore] = Counter()
         self._mismatches: deque[Mismatch] = deque(maxlen=MISMATCHES_MAX)
 
     def record(self, verdict: Verdict) -> None:
         name, outcome, label = verdict.read.name, verdict.outcome, verdict.label
         with self._lock:
-            self._counts[name, outcome, label] += 1
+            self._counts[verdict.read.epoch, name, outcome, label] += 1
             self._ignored.update(verdict.ignored_by)
             if outcome is Outcome.MISMATCH:
                 self._mismatches.append(Mismatch(self._now(), verdict))
@@ -91,6 +91,13 @@ class Tally:
 
     def counts(self) -> dict[tuple[str, Outcome, str], int]:
         """By operation class, outcome, and label."""
+        found: Counter[tuple[str, Outcome, str]] = Counter()
+        for (_epoch, name, outcome, label), count in self.counts_by_epoch().items():
+            found[name, outcome, label] += count
+        return dict(found)
+
+    def counts_by_epoch(self) -> dict[tuple[int, str, Outcome, str], int]:
+        """The same, by the epoch of the authority that was asked before all else."""
         with self._lock:
             return dict(self._counts)
 

@@ -99,6 +99,10 @@ def test_a_whole_migration_with_every_gate_open(migration: Migration) -> None:
         assert (back["is_decided"], back["authority"], back["epoch"]) == (True, "postgres", 4)
         write_by_sql(migration)
         assert read(migration, row_key)["note"] == "through Schemaless"
+        anew = migration.run("shadow", "status", "--json", code=3).document["operations"]
+        assert {each["operation"]: each["compared"] for each in anew} == {"get_cell_latest": 0}
+        assert "comparisons of get_cell_latest" in refused(migration.run("cutover", "plan", "--json", code=4).document)
+        assert migration.run("shadow", "status", "--hours", "1", "--json").document["operations"][0]["compared"] > 0
 
         migration.wait_until_mirrored()
         migration.run("cutover", "switch", *FORCED)

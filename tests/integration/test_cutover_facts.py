@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from uuid import uuid4
 
 import pytest
 
 from tests.facades import Migration, migration
+from tests.shadow_traffic import ALL
 from tests.stores import Stores
 from tripstore.backends.postgres.capture.install import GateFunctions
-from tripstore.cutover.facts import Facts, HandOverFacts, JobFacts, ReverseFacts
+from tripstore.cutover.facts import Facts, HandOverFacts, JobFacts, ReverseFacts, Unknown
 from tripstore.cutover.look import Looker
 from tripstore.cutover.plan import Direction, plan
 from tripstore.diffing.diffing import Diffing
@@ -25,7 +26,8 @@ from tripstore.phase import Phase
 
 @pytest.fixture
 def moving(servers: LocalServers, stores: Stores) -> Iterator[Migration]:
-    with migration(servers, stores) as made:
+    # Only what a test reads is compared, and all of it, however long it takes on two cores.
+    with migration(servers, stores, shadow=ALL) as made:
         made.phase(Phase.SHADOW)
         yield made
 
@@ -95,6 +97,45 @@ def test_i12_evidence_is_held_against_the_last_change_of_the_authority(moving: M
     found = facts(moving)
     assert isinstance(found.diff, JobFacts)
     assert found.diff.epoch == control.authority().epoch == moved.epoch + 2
+
+
+def test_i12_what_was_compared_before_the_last_hand_over_is_no_evidence(moving: Migration) -> None:
+    """Not even in the same hour; and what was compared then is still wanted, and so is not passed over."""
+    _id, key = moving.legacy.trip()
+    moving.carry()
+
+    def compare(read: Callable[[], object], times: int) -> None:
+        for _ in range(times):
+            read()
+        assert moving.duo.shadow.drain(60)
+        for flushing in moving.duo.flushing:
+            flushing._flush()
+
+    def compared() -> dict[str, int]:
+        found = facts(moving).operations
+        assert not isinstance(found, Unknown)
+        return {each.operation: each.compared for each in found}
+
+    compare(lambda: moving.store.get_row(key), 3)
+    compare(lambda: moving.store.get_cell_latest(key, "BASE"), 2)
+    assert compared() == {"get_row": 3, "get_cell_latest": 2}
+
+    moving.phase(Phase.LIVE)
+    moving.phase(Phase.SHADOW)
+    moved = moving.duo.ports.control.authority()
+    assert compared() == {"get_row": 0, "get_cell_latest": 0}
+    compare(lambda: moving.store.get_row(key), 4)
+    assert compared() == {"get_row": 4, "get_cell_latest": 0}
+
+    found = moving.duo.ports.control.authority().closing("undone")
+    assert moving.duo.ports.control.close(moved, found)
+    assert moving.duo.ports.control.undo(found, found.undone())
+    moving.duo.watch.look()
+    compare(lambda: moving.store.get_row(key), 1)
+    assert compared() == {"get_row": 5, "get_cell_latest": 0}, "one that was undone takes nothing away"
+    assert "comparisons of get_cell_latest" in {
+        gate.name for gate in plan(Direction.FORWARD, facts(moving), moving.facade.config.cutover).refusals
+    }
 
 
 def rehearsed(made: Migration) -> tuple[int, int, int]:

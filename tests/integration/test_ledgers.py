@@ -242,6 +242,21 @@ def counted(ledger: ShadowLedger) -> dict[str, int]:
     return {"equal": found.equal, "mismatches": found.mismatches}
 
 
+def test_what_was_compared_at_an_earlier_epoch_is_named_and_not_counted(ledgers: Ledgers) -> None:
+    tally, ledger = Tally(), ShadowLedger(ledgers)
+    for epoch, name in ((0, "get_row"), (2, "get_row"), (2, "get_cell"), (12, "get_cell")):
+        tally.record(Verdict(Read(name, {}, epoch=epoch), Outcome.EQUAL))
+    ledger.flush(tally)
+
+    def equal_from(epoch: int) -> dict[str, int]:
+        return {each.operation: each.equal for each in ledger.operations(epoch=epoch)}
+
+    assert equal_from(0) == {"get_row": 2, "get_cell": 2}
+    assert equal_from(2) == {"get_row": 1, "get_cell": 2}
+    assert equal_from(4) == {"get_row": 0, "get_cell": 1}
+    assert equal_from(13) == {"get_row": 0, "get_cell": 0}
+
+
 def test_what_all_processes_compared_is_read_back_by_operation(ledgers: Ledgers) -> None:
     for _process in range(2):
         tally, mine = Tally(), ShadowLedger(ledgers)

@@ -454,6 +454,19 @@ def test_i10_a_call_is_answered_while_the_ledger_is_away_and_is_counted_later(mo
     assert operation(report(moving), "get_cell_latest").calls == 1
 
 
+def test_comparisons_count_from_the_last_hand_over_on_unless_hours_are_wanted(moving: Migration) -> None:
+    key = trip(moving)
+    moving.store.get_row(key)
+    moving.phase(Phase.LIVE)
+    moving.phase(Phase.SHADOW)
+    moving.store.get_row(key)
+    moving.store.get_row(key)
+    written(moving)
+
+    assert operation(report(moving), "get_row").compared == 2
+    assert operation(gather(moving.facade, Wanted(hours=1)), "get_row").compared == 3
+
+
 def test_after_the_switch_the_question_is_the_way_back(moving: Migration) -> None:
     moving.phase(Phase.LIVE)
 

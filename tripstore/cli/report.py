@@ -35,7 +35,7 @@ class NotWritten(TripstoreError):
     metavar="FILE",
     help="Write one HTML page that needs no network, over whatever stands there.",
 )
-@click.option("--hours", type=click.IntRange(1), metavar="N", help="Of so many hours; else cutover.evidence_hours.")
+@click.option("--hours", type=click.IntRange(1), metavar="N", help="Of so many hours; else what the gates count.")
 @click.option(
     "--mismatches",
     "listed_max",

@@ -18,6 +18,7 @@ from tripstore.cli.exits import Exit
 from tripstore.cli.options import Group, Settings, json_option, pass_settings
 from tripstore.cli.tables import show, table
 from tripstore.config import TripstoreConfig
+from tripstore.cutover.look import epoch_of, find_handed_over
 from tripstore.cutover.settings import CutoverSettings
 from tripstore.facade.flags import Comparing, Flags
 from validation.confidence import comparisons_missing, upper_bound
@@ -136,7 +137,7 @@ def set_shadow(
 
 
 @shadow.command("status")
-@click.option("--hours", type=click.IntRange(1), metavar="N", help="Of so many hours; else cutover.evidence_hours.")
+@click.option("--hours", type=click.IntRange(1), metavar="N", help="Of so many hours; else what the gates count.")
 @click.option("--mismatches", "shown", type=click.IntRange(0, 1000), default=10, show_default=True, metavar="N")
 @json_option
 @pass_settings
@@ -166,13 +167,14 @@ def status(settings: Settings, hours: int | None, shown: int, as_json: bool) -> 
 def _status(stores: Both, hours: int | None, shown: int) -> ShadowDocument:
     facade, settings = stores.facade, stores.facade.config.cutover
     since = datetime.now(UTC) - timedelta(hours=hours or settings.evidence_hours)
+    handed_over = find_handed_over(stores.duo.legacy) if hours is None else None
     ledger = ShadowLedger(Ledgers(facade.store.control))
     return ShadowDocument(
         _comparing(stores, facade.flags.find()),
-        since,
+        since if handed_over is None else max(since, handed_over.at),
         settings.confidence,
         settings.mismatch_rate_max,
-        [_operation(found, settings) for found in ledger.operations(since)],
+        [_operation(found, settings) for found in ledger.operations(since, epoch_of(handed_over))],
         [_operation(found, settings) for found in ledger.noise(since)],
         ledger.mismatches(shown) if shown else [],
     )

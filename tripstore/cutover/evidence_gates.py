@@ -49,7 +49,7 @@ def comparisons(facts: Facts, settings: CutoverSettings) -> Iterator[GateVerdict
     """Of each operation class so many reads were compared that its mismatch rate is small, and not by chance."""
     wanted = (
         f"mismatch rate below {percent(settings.mismatch_rate_max)} with {settings.confidence:.0%} confidence,"
-        f" at least {settings.comparisons_min:,} comparisons"
+        f" at least {settings.comparisons_min:,} comparisons since the last hand-over"
     )
     if isinstance(facts.operations, Unknown):
         yield unknown("comparisons", facts.operations, wanted)

@@ -116,7 +116,7 @@ class Looker:
             mirror = begin(self._mirror)
             writers = begin(self._writers)
             direct_changes = begin(self._direct_changes)
-            handed_over = begin(self._handed_over)
+            handed_over = begin(lambda: find_handed_over(self._legacy))
             reverse = begin(self._reverse)
             indexes = begin(self._indexes)
             operations = begin(self._operations)
@@ -170,10 +170,6 @@ class Looker:
 
         return self._legacy.database.run(count, Deadline(LOG_SECONDS))
 
-    def _handed_over(self) -> HandOverFacts | None:
-        rows = self._legacy.database.run(lambda found: found.rows(_HANDED_OVER), Deadline(LOOK_SECONDS))
-        return HandOverFacts(*rows[0]) if rows else None
-
     def _reverse(self) -> ReverseFacts | None:
         triggers = self._store.triggers
         if triggers.coordinator.find_group(REVERSE_GROUP) is None:
@@ -200,7 +196,8 @@ class Looker:
 
     def _operations(self) -> tuple[OperationFacts, ...]:
         ledger, now = ShadowLedger(Ledgers(self._store.control)), self._now()
-        found = ledger.operations(now - timedelta(hours=self._settings.evidence_hours))
+        since = now - timedelta(hours=self._settings.evidence_hours)
+        found = ledger.operations(since, epoch_of(find_handed_over(self._legacy)))
         lately_from = (now - timedelta(hours=RATE_HOURS)).replace(minute=0, second=0, microsecond=0)
         lately = {each.operation: each.compared for each in ledger.operations(lately_from)}
         seconds = (now - lately_from).total_seconds()
@@ -225,6 +222,17 @@ class Looker:
     def _postgres(self, authority: Authority | Unknown) -> ServerFacts:
         trouble = authority.reason if isinstance(authority, Unknown) else None
         return ServerFacts(f"Postgres ({self._legacy_config.postgres})", trouble)
+
+
+def find_handed_over(legacy: PostgresBackend) -> HandOverFacts | None:
+    """The last hand-over; None: the legacy store was the authority ever since."""
+    rows = legacy.database.run(lambda found: found.rows(_HANDED_OVER), Deadline(LOOK_SECONDS))
+    return HandOverFacts(*rows[0]) if rows else None
+
+
+def epoch_of(handed_over: HandOverFacts | None) -> int:
+    """From which epoch on comparisons are evidence. By the epoch: the hour of a hand-over has both in it."""
+    return 0 if handed_over is None else handed_over.epoch
 
 
 class _Beginning:

@@ -69,24 +69,31 @@ def copy_the_past(step: Step, place: Playground, commands: Commands, facade: Fac
     step.check("no service met an error", tally.failed == 0, tally.first_failure or f"{tally.actions:,} actions")
 
 
-def compare_reads(step: Step, place: Playground, commands: Commands) -> None:
+def begin_to_compare(step: Step, place: Playground, commands: Commands) -> None:
     """A service reads, and every read is replayed at the other store."""
     commands.run("tripstore phase set shadow --why 'the demo'")
-    with connect(place.config) as store:
-        duo, ledgers = store.facade.duo, Ledgers(store.facade.store.control)
-        assert duo is not None
-        duo.watch.look()
-        with services(place.company, seed=5) as tally:
-            _read(store, row_keys(place.company)[:READS])
-            is_done = duo.shadow.drain(WAIT_SECONDS)
+    with services(place.company, seed=5) as tally:
+        compare_reads(step, place)
+        with connect(place.config) as store:
+            ledgers = Ledgers(store.facade.store.control)
             wait_until("the way back is rehearsed", lambda: rehearsal_counts(ledgers).equal >= CELLS_REHEARSED)
-        found = {outcome: duo.tally.total(outcome) for outcome in Outcome}
-    compared = sum(found.values()) - found[Outcome.NOT_COMPARED]
     said = commands.run("tripstore shadow status", codes=(0, 1, 3)).document["operations"]
     for operation in said:
         bound = 100 * operation["rate_below"]
         step.say(f"{operation['operation']}: {operation['compared']:,} compared, mismatches below {bound:.2f} %")
     step.say(f"services did {tally.committed:,} transactions meanwhile; what they wrote rehearsed the way back")
+
+
+def compare_reads(step: Step, place: Playground) -> None:
+    """A service reads, and every read is replayed; what it counted is in the ledgers when it ends."""
+    with connect(place.config) as store:
+        duo = store.facade.duo
+        assert duo is not None
+        duo.watch.look()
+        _read(store, row_keys(place.company)[:READS])
+        is_done = duo.shadow.drain(WAIT_SECONDS)
+        found = {outcome: duo.tally.total(outcome) for outcome in Outcome}
+    compared = sum(found.values()) - found[Outcome.NOT_COMPARED]
     detail = f"{compared:,} compared, {found[Outcome.NOT_COMPARED]} not compared"
     step.check("shadow reads find no mismatch", is_done and compared > 0 and not found[Outcome.MISMATCH], detail)
 

@@ -65,7 +65,7 @@ class Story:
         title = "Answer reads from Postgres, and replay every one at Schemaless"
         command = "tripstore phase set shadow && tripstore shadow status"
         with self._narrator.step(title, command) as step:
-            migration.compare_reads(step, place, commands)
+            migration.begin_to_compare(step, place, commands)
 
     def _mend(self, store: TripStore) -> None:
         title = "Damage some cells of the mirror behind everybody's back, and find them"

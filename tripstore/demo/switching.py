@@ -16,7 +16,7 @@ from tripstore.backends.postgres.wire.connections import connected, rows
 from tripstore.demo.commands import Commands
 from tripstore.demo.company import row_keys
 from tripstore.demo.legacy.workload import Workload
-from tripstore.demo.migration import is_carried, wait_until
+from tripstore.demo.migration import compare_reads, is_carried, wait_until
 from tripstore.demo.playground import Playground
 from tripstore.demo.repairs import compare_everything
 from tripstore.demo.report import Step
@@ -93,6 +93,7 @@ def switch_again(step: Step, place: Playground, commands: Commands, store: TripS
     """What was compared before the way back speaks for no other switch: it is compared anew."""
     wait_until("the mirror has everything", lambda: is_carried(store))
     compare_everything(step, commands, "tripstore diff start")
+    compare_reads(step, place)
     with riding(step, store, place.company):
         done = _hand_over("switch", commands, store)
     step.say(f"writers waited for {_milliseconds(done)}")

@@ -43,8 +43,8 @@ class Shadowing:
 
     def offer(self, sight: Sight, read: Read, answer: Any, *, is_of_mirror: bool = False) -> None:
         """A sampled read and what its caller got. Raises nothing."""
-        backend = sight.authority.backend
-        authority = self._owner_of(backend, sight.authority.epoch)
+        backend, epoch = sight.authority.backend, sight.authority.epoch
+        authority, read = self._owner_of(backend, epoch), replace(read, epoch=epoch)
         if sight.flags.comparing.is_against_itself:
             other = self._mirror_of(backend) if is_of_mirror else authority
             self._shadow.offer(replace(read, is_noise=True), answer, other, other)

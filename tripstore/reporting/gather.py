@@ -14,7 +14,7 @@ from schemaless_core.control.ledgers import Ledgers
 from schemaless_core.store import CellStore
 from tripstore.cutover.facts import CaptureFacts, Facts, JobFacts, MirrorFacts, ReverseFacts
 from tripstore.cutover.facts import Unknown as UnknownFact
-from tripstore.cutover.look import Looker, known
+from tripstore.cutover.look import Looker, epoch_of, find_handed_over, known
 from tripstore.facade.facade import Duo, Facade
 from tripstore.handover.authority import Authority, Backend
 from tripstore.mirror.mirror import Mirror
@@ -31,7 +31,7 @@ from tripstore.reporting.mismatches import (
 from tripstore.reporting.sides import Sides
 from tripstore.reporting.verdict import direction_of, gate, gates_of, verdict
 from tripstore.reporting.waiting import waiting_of
-from validation.ledger import ShadowLedger
+from validation.ledger import OperationCounts, ShadowLedger
 from validation.report.document import Conflict, Epoch, LagNow, Limits, Report, Standing, Unknown, Waiting
 from validation.timings import TimingLedger
 
@@ -82,7 +82,7 @@ class _Gathering:
         control, settings = self._facade.store.control, self._settings
         shadow, timings = ShadowLedger(Ledgers(control)), TimingLedger(Ledgers(control))
         jobs = Jobs(control)
-        counted = self._ask("what shadow reads compared", lambda: shadow.operations(self._since), "operations") or []
+        counted = self._ask("what shadow reads compared", lambda: self._operations(shadow), "operations") or []
         noise = self._ask("what differs by itself", lambda: shadow.noise(self._since), "noise") or []
         by_hour = self._ask("comparisons by the hour", lambda: shadow.hours(self._since), "rates") or {}
         timed = self._ask("how long calls took", lambda: timings.total(self._since), "latency") or {}
@@ -136,6 +136,11 @@ class _Gathering:
             self._unknown.append(Unknown(what=what, reason=found.reason, missing_from=list(lists)))
             return None
         return found
+
+    def _operations(self, shadow: ShadowLedger) -> list[OperationCounts]:
+        """What the gates count; what was compared of so many hours, if somebody wants that."""
+        epoch = 0 if self._wanted.hours else epoch_of(find_handed_over(self._duo.legacy))
+        return shadow.operations(self._since, epoch)
 
     def _found(self, jobs: Jobs, facts: Facts) -> tuple[list[StoredFinding], Waiting]:
         """What jobs found and nothing has solved: some of it, and how much of it waits for somebody."""

@@ -272,7 +272,7 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
     datastore: str
     #: The one that is moved from, the one that is moved to.
     backends: list[str]
-    #: Comparisons, latency and lag are counted from this hour on.
+    #: Comparisons, latency and lag are counted from this hour on; comparisons not from before the last hand-over.
     since: Moment
     has_bodies: bool
     verdict: Verdict
