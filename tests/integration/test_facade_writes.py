@@ -9,14 +9,18 @@ from uuid import UUID, uuid4
 import pytest
 
 from schemaless_core.errors import ControlUnavailable, InvalidCell
+from tests.chaos.actors import wait_until
 from tests.facades import Migration, migration
 from tests.legacy_backends import status
+from tests.mirrors import QUICK, reversing, wait_until_mirrored_back
 from tests.stores import Stores
 from tripstore.backends.postgres.wire.translation import ConnectionLost
+from tripstore.facade import lag
 from tripstore.facade.flags import FlagBook, Flags
 from tripstore.handover.steps import run
 from tripstore.handover.switch import switch
 from tripstore.local.servers import LocalServers
+from tripstore.mirror.mirror import Mirror
 from tripstore.mirror.reverse import register_reverse
 from tripstore.phase import Phase
 
@@ -95,8 +99,73 @@ def test_a_call_that_is_refused_is_not_remembered_as_written(moved: Migration) -
     moved.carry()
     moved.duo.watch.look()
     moved.duo.watch.look()
-    assert moved.duo.lag.pending() == {}
-    assert moved.duo.lag.allows((row_key,))
+    epoch = moved.duo.ports.control.authority().epoch
+    assert moved.duo.lag.pending(epoch).rows == {}
+    assert moved.duo.lag.allows((row_key,), epoch)
+
+
+@pytest.fixture
+def patient(servers: LocalServers, stores: Stores) -> Iterator[Migration]:
+    """No lag keeps a cohort from the mirror: only what this process wrote does."""
+    with migration(servers, stores, mirror={"max_lag_seconds": 600.0}, triggers=QUICK) as made:
+        made.phase(Phase.SHADOW)
+        yield made
+
+
+def comes_of_mirror(moved: Migration, row_key: UUID) -> bool:
+    return moved.duo.lag.allows((row_key,), moved.duo.ports.control.authority().epoch)
+
+
+@pytest.mark.parametrize("phase", [Phase.SHADOW, Phase.LIVE])
+def test_a_cohort_that_begins_reads_what_was_written_before_it_began(patient: Migration, phase: Phase) -> None:
+    """Until then nobody remembered what was written."""
+    patient.phase(phase)
+    row_key, other = uuid4(), uuid4()
+    patient.store.put_cell(other, "FREE", 1, "carried")
+    patient.carry()
+    patient.store.put_cell(row_key, "FREE", 1, "mine")
+
+    patient.phase(phase, 100)
+
+    assert patient.store.get_cell_latest(row_key, "FREE") is not None
+    patient.store.put_cell(row_key, "FREE", 2, "mine")
+    patient.carry()
+    patient.duo.watch.look()
+    assert comes_of_mirror(patient, row_key)
+
+
+def test_more_rows_than_are_remembered_are_read_as_they_were_written(
+    patient: Migration, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(lag, "ROWS_MAX", 1)
+    patient.phase(Phase.SHADOW, 100)
+    row_key, last = trip(patient), uuid4()
+    relay = Mirror(patient.facade).carrier()
+    patient.store.put_cell(last, "FREE", 1, "not remembered")
+    relay.carry(1)
+    patient.duo.watch.look()
+
+    assert patient.duo.lag.pending(0).rows == {}, "the one that is remembered has arrived"
+    assert patient.store.get_cell_latest(last, "FREE") is not None
+    patient.carry()
+    patient.duo.watch.look()
+    assert comes_of_mirror(patient, row_key)
+    assert comes_of_mirror(patient, last)
+
+
+def test_what_the_reverse_mirror_has_parked_is_read_as_it_was_written(patient: Migration) -> None:
+    """Its offsets have passed it."""
+    patient.legacy.sql("ALTER TABLE trips ADD CONSTRAINT short CHECK (length(status) < 10)")
+    patient.phase(Phase.LIVE, 100)
+    row_key = uuid4()
+    patient.store.put_cell(row_key, "BASE", 1, {"status": "much too long"})
+    with reversing(patient):
+        wait_until("it is parked", lambda: len(Mirror(patient.facade).parked(is_reverse=True).listed(2)) == 1)
+        wait_until_mirrored_back(patient)
+
+    patient.duo.watch.look()
+
+    assert patient.store.get_cell_latest(row_key, "BASE") is not None
 
 
 def test_a_cohorts_read_takes_no_longer_than_a_cohorts_may(moved: Migration) -> None:

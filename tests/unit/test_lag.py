@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import math
 from uuid import uuid4
 
 import pytest
 
 from tests.unit.clock import FakeClock
-from tripstore.facade.lag import BELIEVED_SECONDS, ROWS_MAX, Lag
+from tripstore.facade.lag import BELIEVED_SECONDS, ROWS_MAX, Lag, Look
 
 ROW, OTHER = uuid4(), uuid4()
+EPOCH = 4
+#: Any place does.
+PLACE = 17
 
 
 @pytest.fixture
@@ -19,82 +23,140 @@ def clock() -> FakeClock:
 
 @pytest.fixture
 def lag(clock: FakeClock) -> Lag:
+    """Somebody asks, and whatever was written before has arrived."""
     lag = Lag(0.05, clock)
     lag.watch(is_watched=True)
+    look(lag, clock, math.inf, is_past_place=True)
     return lag
 
 
-def look(lag: Lag, clock: FakeClock, seconds: float = 0.0, missing: tuple[object, ...] = ()) -> None:
+def allows(lag: Lag, *rows: object) -> bool:
+    return lag.allows(rows, EPOCH)
+
+
+def look(
+    lag: Lag,
+    clock: FakeClock,
+    seconds: float = 0.0,
+    missing: tuple[object, ...] = (),
+    *,
+    is_past_place: bool = False,
+    epoch: int = EPOCH,
+) -> None:
     """A look at the mirror that begins now."""
-    lag.looked(clock(), seconds, lag.pending(), missing)
+    pending = lag.pending(epoch)
+    lag.looked(epoch, pending, Look(clock(), seconds, missing, PLACE, is_past_place))
 
 
 def test_before_the_first_look_nothing_is_allowed(lag: Lag, clock: FakeClock) -> None:
-    assert not lag.allows((ROW,))
+    assert not allows(lag, ROW)
     look(lag, clock)
-    assert lag.allows((ROW,))
+    assert allows(lag, ROW)
 
 
 def test_a_mirror_that_is_too_far_behind_answers_nobody(lag: Lag, clock: FakeClock) -> None:
     look(lag, clock, 0.051)
-    assert not lag.allows((ROW,))
+    assert not allows(lag, ROW)
     look(lag, clock, 0.05)
-    assert lag.allows((ROW,))
+    assert allows(lag, ROW)
 
 
 def test_what_is_known_is_not_believed_for_long(lag: Lag, clock: FakeClock) -> None:
     """A process that was stopped goes on with what it knew: it is too old."""
     look(lag, clock)
     clock.advance(BELIEVED_SECONDS + 0.01)
-    assert not lag.allows((ROW,))
+    assert not allows(lag, ROW)
+
+
+def test_what_is_known_is_of_the_mirror_of_one_epoch(lag: Lag, clock: FakeClock) -> None:
+    """After a hand-over the mirror is another one."""
+    look(lag, clock)
+    assert not lag.allows((ROW,), EPOCH + 2)
 
 
 def test_a_row_that_this_process_wrote_is_read_at_the_authority_until_it_arrived(lag: Lag, clock: FakeClock) -> None:
     look(lag, clock)
     lag.wrote((ROW,))
-    assert not lag.allows((ROW,))
-    assert lag.allows((OTHER,))
-    assert not lag.allows(()), "nobody knows which rows a query finds"
+    assert not allows(lag, ROW)
+    assert allows(lag, OTHER)
+    assert not allows(lag), "nobody knows which rows a query finds"
     clock.advance(0.01)
     look(lag, clock, missing=(ROW,))
-    assert not lag.allows((ROW,))
+    assert not allows(lag, ROW)
     look(lag, clock)
-    assert lag.allows((ROW,))
-    assert lag.allows(())
+    assert allows(lag, ROW)
+    assert allows(lag)
 
 
 def test_a_look_that_began_before_the_write_says_nothing_of_it(lag: Lag, clock: FakeClock) -> None:
-    begun, pending = clock(), lag.pending()
+    begun, pending = clock(), lag.pending(EPOCH)
     clock.advance(0.001)
     lag.wrote((ROW,))
-    lag.looked(begun, 0.0, pending, ())
-    assert not lag.allows((ROW,))
+    lag.looked(EPOCH, pending, Look(begun, 0.0))
+    assert not allows(lag, ROW)
 
 
 def test_a_row_written_again_during_the_look_waits_for_the_next(lag: Lag, clock: FakeClock) -> None:
     lag.wrote((ROW,))
     clock.advance(0.001)
-    begun, pending = clock(), lag.pending()
+    begun, pending = clock(), lag.pending(EPOCH)
     clock.advance(0.001)
     lag.wrote((ROW,))
-    lag.looked(begun, 0.0, pending, ())
-    assert not lag.allows((ROW,))
+    lag.looked(EPOCH, pending, Look(begun, 0.0))
+    assert not allows(lag, ROW)
 
 
 def test_with_more_rows_than_are_remembered_every_read_goes_to_the_authority(lag: Lag, clock: FakeClock) -> None:
+    """Until the mirror has all of them: that those arrived which are remembered says nothing of the others."""
     rows = [uuid4() for _ in range(ROWS_MAX + 1)]
     lag.wrote(rows)
     clock.advance(0.001)
-    lag.looked(clock(), 0.0, lag.pending(), rows[:1])
-    assert not lag.allows((rows[-1],)), "it was not remembered"
+    look(lag, clock, missing=tuple(rows[:1]))
+    assert not allows(lag, rows[-1]), "it was not remembered"
     look(lag, clock)
-    assert lag.allows((rows[-1],))
+    assert not lag.pending(EPOCH).rows
+    assert not allows(lag, rows[-1]), "nobody has asked whether it arrived"
+    look(lag, clock, is_past_place=True)
+    assert allows(lag, rows[-1])
+
+
+def test_a_place_that_was_asked_for_before_says_nothing_of_what_is_lost_after_it(lag: Lag, clock: FakeClock) -> None:
+    rows = [uuid4() for _ in range(ROWS_MAX + 1)]
+    lag.wrote(rows)
+    clock.advance(0.001)
+    look(lag, clock, missing=tuple(rows))
+    first = lag.pending(EPOCH).lost
+    lag.wrote([OTHER])
+    second = lag.pending(EPOCH).lost
+    assert first is not None
+    assert first == second, "it is waited for at its place"
+    look(lag, clock, is_past_place=True)
+    assert not allows(lag, OTHER)
+    last = lag.pending(EPOCH).lost
+    assert last is not None
+    assert (last.number, last.place) == (first.number + 1, None)
+    look(lag, clock, is_past_place=True)
+    assert allows(lag, OTHER)
+
+
+def test_a_place_in_the_way_of_one_mirror_is_none_in_the_way_of_the_other(lag: Lag, clock: FakeClock) -> None:
+    lag.wrote([uuid4() for _ in range(ROWS_MAX + 1)])
+    look(lag, clock)
+    found = lag.pending(EPOCH).lost
+    assert found is not None
+    assert found.place == PLACE
+    assert lag.pending(EPOCH + 2).lost == (found.number, None)
 
 
 def test_rows_are_remembered_only_while_somebody_asks(lag: Lag, clock: FakeClock) -> None:
-    lag.watch(is_watched=False)
     look(lag, clock)
+    lag.watch(is_watched=False)
+    assert not allows(lag, ROW), "nobody remembers what is written now"
     lag.wrote((ROW,))
-    assert not lag.pending()
+    assert not lag.pending(EPOCH).rows
     lag.watch(is_watched=True)
-    assert not lag.allows((ROW,)), "what was written until now is not remembered: a look must come first"
+    assert not allows(lag, ROW)
+    look(lag, clock, 0.01)
+    assert not allows(lag, ROW), "the mirror is close, and nobody knows whether it has what was not remembered"
+    look(lag, clock, 0.01, is_past_place=True)
+    assert allows(lag, ROW)

@@ -18,6 +18,7 @@ from schemaless_core.errors import SchemalessError, Unavailable
 from tripstore.backends.postgres.handover.undelivered import Undelivered
 from tripstore.backends.schemaless.shards import REVERSE_GROUP
 from tripstore.facade.known import Known
+from tripstore.facade.lag import Place
 from tripstore.handover.authority import Backend
 from validation.reads import Read
 
@@ -59,7 +60,21 @@ class Arrivals:
         if authority is Backend.LEGACY:
             return Behind(self._undelivered.oldest_seconds(), self._undelivered.of_rows(rows))
         late = self._late(REVERSE_GROUP)
-        return Behind(self._age(late), [row for row in rows if self._datastore.shard_of(row) in late])
+        # After the offsets: what they have passed was parked by then, or is there.
+        parked = self._parked({self._datastore.shard_of(row) for row in rows})
+        missing = [row for row in rows if self._datastore.shard_of(row) in late or row.bytes in parked]
+        return Behind(self._age(late), missing)
+
+    def place(self, authority: Backend) -> Place:
+        """Where the mirror has everything that is committed now."""
+        return self._undelivered.mark() if authority is Backend.LEGACY else self._heads(REVERSE_GROUP, self._shards)
+
+    def is_past(self, authority: Backend, place: Place) -> bool:
+        """Whether the mirror has come to a place, and has left nothing behind."""
+        if isinstance(place, int):
+            assert authority is Backend.LEGACY
+            return self._undelivered.is_empty_up_to(place)
+        return self._has_reached(REVERSE_GROUP, place) and not self._parked(place)
 
     def has_arrived(self, read: Read) -> bool:
         """For rechecks: whether all that this read could see by now is in the mirror, and indexed."""
@@ -77,7 +92,7 @@ class Arrivals:
     def _is_carried(self, authority: Backend, read: Read, until: float) -> bool:
         if authority is Backend.STORE:
             shards = {self._datastore.shard_of(row) for row in read.row_keys}
-            return self._has_passed(REVERSE_GROUP, shards or range(self._datastore.config.shards), until)
+            return self._has_passed(REVERSE_GROUP, shards or self._shards, until)
         if read.row_keys:
             return not self._undelivered.of_rows(read.row_keys)
         mark = self._undelivered.mark()
@@ -90,19 +105,30 @@ class Arrivals:
             return True
         versions = self._datastore.indexes.catalogue.kept()
         groups = [version.group_name for version in versions if version.name == name]
-        return all(self._has_passed(group, range(self._datastore.config.shards), until) for group in groups)
+        return all(self._has_passed(group, self._shards, until) for group in groups)
 
     def _has_passed(self, group: str, shards: Collection[int], until: float) -> bool:
         """Whether a group comes to where the shards' heads are now."""
-        heads = {shard: seen.head for shard, seen in self._seen(group, shards).items()}
+        heads = self._heads(group, shards)
+        return self._wait(lambda: self._has_reached(group, heads), until)
 
-        def is_past() -> bool:
-            found = self._seen(group, heads)
-            return all(
-                seen.offset is not None and seen.offset.added_id >= heads[shard] for shard, seen in found.items()
-            )
+    def _heads(self, group: str, shards: Collection[int]) -> dict[int, int]:
+        return {shard: seen.head for shard, seen in self._seen(group, shards).items()}
 
-        return self._wait(is_past, until)
+    def _has_reached(self, group: str, heads: Mapping[int, int]) -> bool:
+        found = self._seen(group, heads)
+        return all((seen.offset or _BEGINNING).added_id >= heads[shard] for shard, seen in found.items())
+
+    def _parked(self, shards: Collection[int]) -> set[bytes]:
+        """Rows of which the reverse mirror has set a cell aside: no offset waits for it."""
+        found = self._datastore.triggers.parking.rows_of(REVERSE_GROUP, list(shards))
+        if found.keys() != set(shards):
+            raise Unavailable("Nobody can say what the reverse mirror has parked.", hint="Look at the servers.")
+        return set[bytes]().union(*found.values())
+
+    @property
+    def _shards(self) -> range:
+        return range(self._datastore.config.shards)
 
     def _wait(self, is_done: Callable[[], bool], until: float) -> bool:
         pause = PAUSE_SECONDS
@@ -115,7 +141,7 @@ class Arrivals:
 
     def _late(self, group: str) -> dict[int, Position]:
         """The shards whose head the group has not reached, and where it is there."""
-        seen = self._seen(group, range(self._datastore.config.shards))
+        seen = self._seen(group, self._shards)
         offsets = {shard: each.offset or _BEGINNING for shard, each in seen.items()}
         name = self._datastore.config.datastore
         return {

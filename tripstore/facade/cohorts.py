@@ -26,10 +26,11 @@ class Cohorts:
         self._breaker_config = breaker
         self._breaker = Breaker(breaker)
 
-    def takes(self, percents: Mapping[str, float], operation: str, keys: tuple[UUID | Scalar, ...]) -> bool:
+    def takes(self, percents: Mapping[str, float], operation: str, keys: tuple[UUID | Scalar, ...], epoch: int) -> bool:
         """Whether the mirror is to answer: all rows (or the shard value) are in the cohort, and nothing is against it.
 
-        Row keys name the rows that are read; a shard value stands for rows that nobody knows yet.
+        `epoch` is that of the authority whose mirror it is. Row keys name the rows that are read; a shard value stands
+        for rows that nobody knows yet.
         """
         percent = percents.get(operation, percents.get(EVERY, 0.0))
         if not percent or not keys:
@@ -38,7 +39,7 @@ class Cohorts:
         if not all(_place(key) < bound for key in keys):
             return False
         rows = keys if not operation.startswith("query_index") else ()
-        return self._lag.allows(rows) and self._breaker.admits()
+        return self._lag.allows(rows, epoch) and self._breaker.admits()
 
     def answered(self) -> None:
         self._breaker.succeeded()

@@ -1,6 +1,10 @@
 """`Lag`: what the mirror has not got yet, as this process knows it: how far behind it is, and which rows it wrote.
 
 The mirror is looked at every now and then; what is known is old by that much, and is not believed when it is older.
+It is of one epoch of the authority: another one has another mirror.
+
+Not every row that was written is remembered: none while nobody asks, and no more than so many. The mirror answers
+nobody until it is seen to have come to a place where all that was written by then lay behind it.
 """
 
 from __future__ import annotations
@@ -9,12 +13,45 @@ import math
 import threading
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 #: What is known is believed so long. A process that was stopped knows nothing any more.
 BELIEVED_SECONDS = 0.5
 #: Rows that are remembered; with more of them every read goes to the authority.
 ROWS_MAX = 10_000
+
+#: A place in the queue, or in the log of each shard.
+Place = int | Mapping[int, int]
+
+
+class Lost(NamedTuple):
+    """Writes of which no row is remembered."""
+
+    #: The how-manieth loss it is.
+    number: int
+    #: Where the mirror has it; None: nobody has asked for such a place yet.
+    place: Place | None
+
+
+class Pending(NamedTuple):
+    """What is not seen to have arrived."""
+
+    #: Rows, and when each was written last.
+    rows: Mapping[Any, float]
+    lost: Lost | None
+
+
+class Look(NamedTuple):
+    """What the mirror has of it."""
+
+    begun_at: float
+    #: How far it is behind.
+    seconds: float
+    #: Of the pending rows, those that it lacks.
+    missing: Collection[Any] = ()
+    #: Where it has all that was lost.
+    place: Place | None = None
+    is_past_place: bool = False
 
 
 class Lag:
@@ -29,10 +66,14 @@ class Lag:
         self._lock = threading.Lock()
         #: When each row was written last.
         self._rows: dict[Any, float] = {}
-        self._has_dropped = False
+        #: How often something was written that is not remembered, and up to which of these all has arrived.
+        self._losses = self._arrived = 0
+        #: Of which epoch it is, and where the mirror has a loss.
+        self._lost: tuple[int, Lost] | None = None
         self._is_watched = False
         self._seconds = math.inf
         self._known_at = -math.inf
+        self._epoch = -1
 
     def after_fork(self) -> None:
         self._begin()
@@ -41,16 +82,10 @@ class Lag:
         """Whether anybody asks `allows`: only then rows are remembered."""
         with self._lock:
             if is_watched and not self._is_watched:
-                self._known_at = -math.inf  # what was written until now is not remembered: look first
+                self._losses += 1  # whatever was written until now
             self._is_watched = is_watched
             if not is_watched:
                 self._rows.clear()
-                self._has_dropped = False
-
-    def forget(self) -> None:
-        """The mirror is another one now."""
-        with self._lock:
-            self._seconds, self._known_at = math.inf, -math.inf
 
     def wrote(self, row_keys: Iterable[Any]) -> None:
         """This process has written, or may have."""
@@ -60,31 +95,47 @@ class Lag:
         with self._lock:
             for row_key in row_keys:
                 if len(self._rows) >= ROWS_MAX and row_key not in self._rows:
-                    self._has_dropped = True
+                    self._losses += 1
                     return
                 self._rows[row_key] = now
 
-    def pending(self) -> dict[Any, float]:
-        """Rows that were written and not seen to have arrived."""
+    def pending(self, epoch: int) -> Pending:
+        """What to look for in the mirror that there is at this epoch."""
         with self._lock:
-            return dict(self._rows)
+            return Pending(dict(self._rows), self._lost_at(epoch))
 
-    def looked(self, begun_at: float, seconds: float, pending: Mapping[Any, float], missing: Collection[Any]) -> None:
-        """The mirror was looked at: it is so far behind, and of the pending rows it lacks these."""
+    def looked(self, epoch: int, pending: Pending, look: Look) -> None:
+        """The mirror of this epoch was looked at, for what was pending before."""
         with self._lock:
-            for row_key, written_at in pending.items():
-                if row_key not in missing and self._rows.get(row_key) == written_at and written_at < begun_at:
+            for row_key, written_at in pending.rows.items():
+                if row_key not in look.missing and self._rows.get(row_key) == written_at and written_at < look.begun_at:
                     del self._rows[row_key]
-            if self._has_dropped and not self._rows:
-                self._has_dropped = False
-            self._seconds, self._known_at = seconds, begun_at
+            if pending.lost is not None:
+                self._arrive(epoch, pending.lost, look)
+            self._seconds, self._known_at, self._epoch = look.seconds, look.begun_at, epoch
 
-    def allows(self, rows: Collection[Any]) -> bool:
+    def allows(self, rows: Collection[Any], epoch: int) -> bool:
         """Whether the mirror may answer: it is close, and has what this process wrote of these rows; () is any row."""
-        if self._has_dropped or self._seconds > self._max_lag_seconds:
+        if not self._is_watched or self._losses > self._arrived:
+            return False
+        if self._epoch != epoch or self._seconds > self._max_lag_seconds:
             return False
         if self._clock() - self._known_at > BELIEVED_SECONDS:
             return False
         if not rows:
             return not self._rows
         return all(row not in self._rows for row in rows)
+
+    def _lost_at(self, epoch: int) -> Lost | None:
+        if self._losses == self._arrived:
+            return None
+        if self._lost is not None and self._lost[0] == epoch:
+            return self._lost[1]
+        return Lost(self._losses, None)
+
+    def _arrive(self, epoch: int, lost: Lost, look: Look) -> None:
+        """What was lost later than the place was asked for needs a place of its own."""
+        if look.is_past_place:
+            self._arrived, self._lost = max(self._arrived, lost.number), None
+        elif look.place is not None:
+            self._lost = epoch, Lost(lost.number, look.place)

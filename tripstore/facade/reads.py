@@ -60,7 +60,11 @@ class Reads:
         percents = sight.flags.cohorts(sight.authority.backend)
         is_of_mirror = False
         answer: Any = None
-        if percents and arguments.get("consistency") != "verified" and self._cohorts.takes(percents, name, keys):
+        if (
+            percents
+            and arguments.get("consistency") != "verified"
+            and self._cohorts.takes(percents, name, keys, sight.authority.epoch)
+        ):
             answer, is_of_mirror = self._ask_mirror(sight, name, operation, using, arguments)
         if not is_of_mirror:
             answer = self._ask_authority(name, operation, using, arguments)

@@ -19,7 +19,7 @@ from tripstore.backends.postgres.errors import LegacyUnavailable
 from tripstore.facade.arrivals import Arrivals
 from tripstore.facade.flags import FlagBook
 from tripstore.facade.known import Known
-from tripstore.facade.lag import Lag
+from tripstore.facade.lag import Lag, Look
 from tripstore.handover.authority import Authority, Backend
 from tripstore.handover.ports import Ports
 from tripstore.handover.settle import settle, undo
@@ -128,10 +128,7 @@ class Watch:
         elif row.epoch != self._settled_epoch or self._clock() >= self._settle_at:
             row = self._settled(row)
         if row.is_open:
-            known = self._known.sight
             sight = self._known.learn_authority(row)
-            if known is not None and known.authority.backend is not sight.authority.backend:
-                self._lag.forget()
             metrics.authority_seen(row.epoch, row.backend.value)
             metrics.phase_seen(sight.phase)
 
@@ -155,10 +152,18 @@ class Watch:
         if sight is None or not self._has_cohort:
             return
         self._lag.watch(is_watched=True)
+        backend, epoch = sight.authority.backend, sight.authority.epoch
         begun = self._clock()
-        pending = self._lag.pending()
-        behind = self._arrivals.behind(sight.authority.backend, list(pending))
-        self._lag.looked(begun, behind.seconds, pending, behind.missing)
+        pending = self._lag.pending(epoch)
+        behind = self._arrivals.behind(backend, list(pending.rows))
+        look = Look(begun, behind.seconds, behind.missing)
+        if pending.lost is not None:
+            place = self._arrivals.place(backend) if pending.lost.place is None else pending.lost.place
+            look = look._replace(place=place, is_past_place=self._arrivals.is_past(backend, place))
+        now = self._known.sight
+        # What was written at another authority meanwhile was looked for in the wrong mirror.
+        if now is not None and now.authority.epoch == epoch:
+            self._lag.looked(epoch, pending, look)
 
     def _try(self, what: str, look: Callable[[], None]) -> None:
         """A look that fails is told of once, until it works again."""
