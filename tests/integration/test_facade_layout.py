@@ -13,10 +13,11 @@ from schemaless_core.cell import Cell, CellKey
 from schemaless_core.datastore import Datastore
 from schemaless_core.errors import BatchFailed, CellConflict, SchemalessError, Unavailable
 from tests.facades import Migration, migration
-from tests.indexing import catch_up
+from tests.indexing import catch_up, only_maintained
 from tests.legacy_backends import DRIVERS, deleting_layout, status
 from tests.stores import Stores
 from tripstore.backends.postgres.errors import LegacyRefused, Unrepresentable
+from tripstore.backends.postgres.ids.index import LEGACY_ID_INDEX
 from tripstore.backends.postgres.layout.layout import LEGACY_ID
 from tripstore.local.servers import LocalServers
 from tripstore.phase import Phase
@@ -243,3 +244,19 @@ def test_legacy_ids_resolve_before_and_after_the_switch(servers: LocalServers, s
             catch_up(made.facade.store)
             assert made.store.resolve_ids([number, 1 << 40]) == {number: row_key}
             assert made.store.legacy_ids([row_key, uuid4()]) == {row_key: number}
+
+
+@pytest.mark.parametrize("phase", [Phase.LIVE, Phase.RAMPDOWN, Phase.COMPLETE])
+def test_a_legacy_id_resolves_before_any_index_has_its_entry(
+    servers: LocalServers, stores: Stores, phase: Phase
+) -> None:
+    with migration(servers, stores) as made:
+        only_maintained(made.facade.store)
+        made.phase(Phase.DUALWRITE)
+        number, row_key = made.legacy.trip()
+        made.carry()
+        made.phase(phase)
+        assert not made.facade.store.query_index(LEGACY_ID_INDEX, number).entries
+
+        assert made.store.resolve_id(number) == row_key
+        assert made.store.resolve_ids([number, 1 << 40]) == {number: row_key}

@@ -39,9 +39,11 @@ def _resolved(store: CellStore, numbers: Collection[int]) -> dict[int, UUID]:
         return store.resolve_ids(numbers)
     found: dict[int, UUID] = {}
     for number in numbers:
-        entries = store.query_index(LEGACY_ID_INDEX, number, limit=1).entries
-        if entries:
-            found[number] = entries[0].row_key
+        # A pair never changes, so an entry is right; one that is not there yet may be in the log above it.
+        page = store.query_index(LEGACY_ID_INDEX, number, limit=1)
+        page = page if page.entries else store.query_index(LEGACY_ID_INDEX, number, limit=1, consistency="verified")
+        if page.entries:
+            found[number] = page.entries[0].row_key
     return found
 
 
