@@ -137,6 +137,10 @@ class Service:
         assert self._process.pid is not None
         os.kill(self._process.pid, signal.SIGCONT)
 
+    def has_answered(self, seconds: float) -> bool:
+        """Wait for its answer, and leave it there."""
+        return self._pipe.poll(seconds)
+
     def result(self, seconds: float = 60) -> Any:
         assert self._pipe.poll(seconds), "the service does not answer"
         kind, value = self._pipe.recv()

@@ -5,6 +5,7 @@ It is stopped right before its packet is sent, inside its transaction, and betwe
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
@@ -152,6 +153,40 @@ def test_i9_a_read_of_a_stopped_process_is_answered_by_the_authority_of_now(
     stopped.service.go_on()
 
     assert latest(stopped.service.result()) == NEW
+
+
+@pytest.mark.parametrize("times", [0, 1, 2], ids=["no switch", "switch", "there and back"])
+@pytest.mark.parametrize("point", ["cohort.ask", "cohort.answered"])
+@pytest.mark.parametrize("backend", Backend)
+def test_i9_a_cohorts_read_of_a_stopped_process_is_answered_by_the_authority_of_now(
+    stopped: Stopped, backend: Backend, point: str, times: int
+) -> None:
+    """No store refuses it: the mirror was close when it was asked for, and nobody knows whether it still is."""
+    moving, row_key = stopped.moving, uuid4()
+    stop_in_cohort_at(stopped, backend, point, row_key)
+    stopped_at, seconds = time.monotonic(), moving.facade.config.mirror.cohort_seconds
+    hand_over(moving, row_key, times)
+    moving.store.put_cell(row_key, "BASE", 3, LATE)
+    wait_until("it was stopped for longer than it may take", lambda: time.monotonic() - stopped_at > seconds)
+    stopped.service.go_on()
+
+    assert latest(stopped.service.result()) == LATE
+
+
+def stop_in_cohort_at(stopped: Stopped, backend: Backend, point: str, row_key: UUID) -> None:
+    """The mirror has what the service wrote, and the service has seen so: it reads from there."""
+    moving, service = stopped
+    moving.phase(Phase.SHADOW if backend is Backend.LEGACY else Phase.LIVE, 100.0)
+    service.call("put_cell", row_key, "BASE", 1, OLD)
+    moving.carry()
+    service.stop_at(point)
+
+    def is_stopped() -> bool:
+        service.begin("get_cell_latest", row_key, "BASE")
+        return not service.has_answered(0.5)
+
+    wait_until("it reads from the mirror", is_stopped, 20)
+    service.wait_until_stopped(point)
 
 
 @pytest.mark.parametrize("times", [1, 2], ids=["switch", "there and back"])

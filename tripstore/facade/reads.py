@@ -10,6 +10,7 @@ from uuid import UUID
 
 from schemaless_core.answers import Scalar
 from schemaless_core.errors import Invalid, SchemalessError
+from schemaless_core.failpoints import reach
 from schemaless_core.store import CellStore
 from tripstore import metrics
 from tripstore.facade.calls import AuthorityCalls
@@ -60,12 +61,13 @@ class Reads:
         percents = sight.flags.cohorts(sight.authority.backend)
         is_of_mirror = False
         answer: Any = None
+        begun = time.perf_counter()  # before anything that speaks for the mirror is looked at
         if (
             percents
             and arguments.get("consistency") != "verified"
             and self._cohorts.takes(percents, name, keys, sight.authority.epoch)
         ):
-            answer, is_of_mirror = self._ask_mirror(sight, name, operation, using, arguments)
+            answer, is_of_mirror = self._ask_mirror(sight, begun, name, operation, using, arguments)
         if not is_of_mirror:
             answer = self._ask_authority(name, operation, using, arguments)
         if self._shadowing.takes(sight, name):
@@ -80,14 +82,15 @@ class Reads:
         return self._calls.ask(name, lambda store: getattr(using(store), operation)(**arguments))
 
     def _ask_mirror(
-        self, sight: Sight, name: str, operation: str, using: Using, arguments: dict[str, Any]
+        self, sight: Sight, begun: float, name: str, operation: str, using: Using, arguments: dict[str, Any]
     ) -> tuple[Any, bool]:
         """The mirror's answer and True; False: the authority is to be asked."""
         mirrored = sight.authority.backend.other
-        begun = time.perf_counter()
+        reach("cohort.ask")
         try:
             mirror = using.within(self._cohort_seconds)(self._mirror_of(sight.authority.backend))
             answer = getattr(mirror, operation)(**arguments)
+            reach("cohort.answered")
         except Invalid:
             return None, False  # the call is wrong, and the authority says so
         except SchemalessError:
@@ -96,14 +99,27 @@ class Reads:
             # The mirror's own faults are not the caller's (I10).
             logger.exception("a cohort's read broke", extra={"event": "facade.cohort_broken", "operation": name})
         else:
-            self._latency.answered(name, mirrored, time.perf_counter() - begun)
+            seconds = time.perf_counter() - begun
             self._cohorts.answered()
+            if not self._is_of_now(sight, seconds):
+                metrics.cohort_read(name, "late")
+                return None, False
+            self._latency.answered(name, mirrored, seconds)
             metrics.cohort_read(name, "answered")
             return answer, True
         self._latency.failed(name, mirrored)
         self._cohorts.failed()
         metrics.cohort_read(name, "failed")
         return None, False
+
+    def _is_of_now(self, sight: Sight, seconds: float) -> bool:
+        """Whether what spoke for the mirror still does.
+
+        No fence refuses a cohort's read. A process that was stopped meanwhile does not know what became of the mirror
+        since, nor of the authority: all that it has is how long the answer took.
+        """
+        is_same = self._calls.sight().authority.epoch == sight.authority.epoch
+        return is_same and seconds <= self._cohort_seconds
 
 
 class SingleReads:
