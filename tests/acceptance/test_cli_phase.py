@@ -83,15 +83,18 @@ def test_a_dry_run_sets_nothing(migration: Migration) -> None:
     assert migration.run("phase", "show", "--json").document["phase"] == "off"
 
 
-def test_cohorts_are_set_beside_the_phase_and_taken_away_by_none(migration: Migration) -> None:
+def test_cohorts_are_set_beside_the_phase_kept_out_by_none_and_taken_away(migration: Migration) -> None:
     migration.run("phase", "set", "dualwrite")
     migration.run("phase", "set", "shadow", "--cohort", "get_cell_latest=5", "--cohort", "*=1%")
     document = migration.run("phase", "set", "--cohort", "get_cell_latest=0", "--json").document
 
     assert document["phase"] == "shadow"
-    assert document["cohorts"] == {"*": 1.0}
+    assert document["cohorts"] == {"*": 1.0, "get_cell_latest": 0.0}
     assert document["cohorts_after_switch"] == {}
-    assert "1 % of * go to schemaless" in migration.run("phase", "show").stdout
+    assert "1 % of *, 0 % of get_cell_latest go to schemaless" in migration.run("phase", "show").stdout
+
+    document = migration.run("phase", "set", "--cohort", "get_cell_latest=*", "--json").document
+    assert document["cohorts"] == {"*": 1.0}
 
 
 @pytest.mark.parametrize(

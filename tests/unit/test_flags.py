@@ -48,8 +48,26 @@ def test_cohorts_of_one_authority_are_not_those_of_the_other() -> None:
     assert flags.cohorts(STORE) == {}
 
 
-def test_a_cohort_of_nobody_is_taken_away_and_an_impossible_one_refused() -> None:
-    flags = Flags().with_cohorts(LEGACY, {"get_row": 5}).with_cohorts(LEGACY, {"get_row": 0})
+@pytest.mark.parametrize(
+    "steps",
+    [
+        [{"*": 5.0, "get_row": 0.0}],
+        [{"*": 5.0}, {"get_row": 0.0}],
+        [{"get_row": 0.0}, {"*": 5.0}],
+        [{"get_row": 10.0}, {"get_row": 0.0}, {"*": 0.0}, {"*": 5.0}],
+    ],
+)
+def test_a_cohort_of_nobody_stays_so_whatever_the_general_share_is(steps: list[dict[str, float | None]]) -> None:
+    flags = Flags()
+    for step in steps:
+        flags = flags.with_cohorts(LEGACY, step)
+    assert flags.cohorts(LEGACY) == {"*": 5, "get_row": 0}
+    assert Flags.from_document(flags.to_document(), 0) == flags
+    assert flags.with_cohorts(LEGACY, {"get_row": None}).cohorts(LEGACY) == {"*": 5}
+
+
+def test_a_general_share_of_nobody_is_none_and_an_impossible_cohort_refused() -> None:
+    flags = Flags().with_cohorts(LEGACY, {"*": 5}).with_cohorts(LEGACY, {"*": 0})
     assert flags.cohorts(LEGACY) == {}
     with pytest.raises(InvalidRequest, match="101"):
         flags.with_cohorts(LEGACY, {"get_row": 101})

@@ -48,15 +48,17 @@ class PhaseDocument(msgspec.Struct, frozen=True):
     is_done: bool = False
 
 
-class CohortType(click.ParamType["tuple[str, float]"]):
-    """OPERATION=PERCENT."""
+class CohortType(click.ParamType["tuple[str, float | None]"]):
+    """OPERATION=PERCENT, or OPERATION=* for what every operation has: None."""
 
     name = "operation=percent"
 
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> tuple[str, float]:
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> tuple[str, float | None]:
         if isinstance(value, tuple):
             return value
         operation, equals, percent = value.rpartition("=")
+        if operation and percent == EVERY:
+            return operation, None
         try:
             return (operation if equals and operation else ""), float(percent.removesuffix("%"))
         except ValueError:
@@ -97,7 +99,8 @@ def show_phase(settings: Settings, as_json: bool) -> None:
     type=CohortType(),
     multiple=True,
     metavar="OPERATION=PERCENT",
-    help="So much of an operation's reads is answered by the other store; '*' is every operation. May be repeated.",
+    help="So much of an operation's reads is answered by the other store. May be repeated. '*' is every operation that "
+    "has no percentage of its own; 0 keeps one out, and '*' as a percentage takes away its own.",
 )
 @why_option
 @click.option("--dry-run", is_flag=True, help="Say what would be set and change nothing.")
@@ -106,7 +109,7 @@ def show_phase(settings: Settings, as_json: bool) -> None:
 def set_phase(
     settings: Settings,
     wanted: str | None,
-    cohorts: tuple[tuple[str, float], ...],
+    cohorts: tuple[tuple[str, float | None], ...],
     why: str,
     dry_run: bool,
     as_json: bool,
@@ -157,7 +160,7 @@ def _refuse(stores: Both, row: Authority, before: Phase, wanted: Phase) -> None:
         _refuse_without_capture(stores)
 
 
-def _refuse_unknown(stores: Both, cohorts: Mapping[str, float]) -> None:
+def _refuse_unknown(stores: Both, cohorts: Mapping[str, float | None]) -> None:
     """A percentage of an operation that does not exist would change nothing."""
     indexes = [f"query_index:{index.name}" for index in stores.facade.config.core.indexes]
     names = [EVERY, *OPERATIONS, *indexes]

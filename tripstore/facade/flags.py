@@ -59,12 +59,15 @@ class Flags:
             return replace(self, legacy_phase=phase)
         return replace(self, store_phase=phase)
 
-    def with_cohorts(self, authority: Backend, cohorts: Mapping[str, float]) -> Self:
-        """Change some percentages; 0 takes one away."""
+    def with_cohorts(self, authority: Backend, cohorts: Mapping[str, float | None]) -> Self:
+        """Change some percentages. 0 keeps an operation out, whatever the general one is; None: that holds again."""
         for name, percent in cohorts.items():
-            if not 0 <= percent <= 100:
+            if percent is not None and not 0 <= percent <= 100:
                 raise InvalidRequest(f"A cohort of {percent:g} % of {shown(name)} is none.", hint="Give 0 to 100.")
-        merged = {name: percent for name, percent in {**self.cohorts(authority), **cohorts}.items() if percent}
+        wanted = {**self.cohorts(authority), **cohorts}
+        if not wanted.get(EVERY):
+            wanted[EVERY] = None
+        merged = {name: percent for name, percent in wanted.items() if percent is not None}
         if authority is Backend.LEGACY:
             return replace(self, legacy_cohorts=merged)
         return replace(self, store_cohorts=merged)

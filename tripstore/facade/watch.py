@@ -108,7 +108,9 @@ class Watch:
     @property
     def _has_cohort(self) -> bool:
         sight = self._known.sight
-        return sight is not None and sight.phase.route.asks_other and bool(sight.flags.cohorts(sight.authority.backend))
+        if sight is None or not sight.phase.route.asks_other:
+            return False
+        return any(sight.flags.cohorts(sight.authority.backend).values())
 
     def _look_at_authority(self) -> None:
         control = self._ports.control
