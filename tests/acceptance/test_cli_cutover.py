@@ -24,7 +24,8 @@ from tripstore.backends.postgres.handover.closing import ROWS, STATEMENTS, are_c
 from tripstore.backends.postgres.layout.reading import load_layout
 from tripstore.backends.postgres.wire.connections import connected
 from tripstore.cutover.gates import writers
-from tripstore.handover import switch
+from tripstore.handover import settle, switch
+from tripstore.handover.steps import Step
 from tripstore.local.servers import LocalServers
 from tripstore.phase import Phase
 
@@ -97,12 +98,12 @@ def test_a_whole_migration_with_every_gate_open(migration: Migration) -> None:
         wait_until("the way back is open", lambda: migration.shell.call("cutover", "plan").code == 0, seconds=30)
         back = migration.run("cutover", "reverse", "--yes", "--why", "a rehearsal", "--json").document
         assert (back["is_decided"], back["authority"], back["epoch"]) == (True, "postgres", 4)
-        write_by_sql(migration)
-        assert read(migration, row_key)["note"] == "through Schemaless"
         anew = migration.run("shadow", "status", "--json", code=3).document["operations"]
         assert {each["operation"]: each["compared"] for each in anew} == {"get_cell_latest": 0}
         assert "comparisons of get_cell_latest" in refused(migration.run("cutover", "plan", "--json", code=4).document)
         assert migration.run("shadow", "status", "--hours", "1", "--json").document["operations"][0]["compared"] > 0
+        write_by_sql(migration)
+        assert read(migration, row_key)["note"] == "through Schemaless"
 
         migration.wait_until_mirrored()
         migration.run("cutover", "switch", *FORCED)
@@ -318,6 +319,68 @@ def test_a_switcher_that_fails_at_any_step_leaves_one_open_authority(
         assert_untouched(migration)
         assert json.loads(audited(migration)[-1].detail)["outcome"].startswith("undone")
     assert migration.run("cutover", "status", "--json").document["is_fine"] is True
+
+
+@pytest.mark.parametrize(
+    ("step", "told"),
+    [
+        (switch.SHUT, "The hand-over was undone: postgres is the authority at epoch 2."),
+        (switch.DECIDE, "The hand-over was undone: postgres is the authority at epoch 2."),
+        (settle.OPEN, "The hand-over is decided: schemaless is the authority at epoch 2."),
+    ],
+    ids=lambda value: value.name if isinstance(value, Step) else "",
+)
+def test_ctrl_c_says_what_became_of_the_hand_over(
+    migration: Migration, failpoints: Path, step: Step, told: str
+) -> None:
+    code, stderr = interrupted(migration, failpoints, step)
+
+    assert code == 5
+    assert f"Error: Interrupted. {told}" in stderr
+    assert "Run the same command again" not in stderr
+    assert migration.authority in told
+
+
+def test_ctrl_c_once_more_while_it_is_undone_says_how_to_find_out(migration: Migration, failpoints: Path) -> None:
+    """Nobody here knows what became of it: it goes on until somebody undoes it."""
+    code, stderr = interrupted(migration, failpoints, switch.SHUT, settle.UNDO)
+
+    assert code == 5
+    assert "What became of the hand-over is not known here" in stderr
+    assert "`tripstore cutover status` says which" in stderr
+    assert json.loads(audited(migration)[-1].detail)["outcome"] == "unknown"
+    migration.run("cutover", "switch", *FORCED)
+    assert migration.authority == "schemaless"
+
+
+def test_ctrl_c_after_all_was_done_and_before_it_is_told_says_so(migration: Migration, failpoints: Path) -> None:
+    code, stderr = interrupted(migration, failpoints, "cutover.settled")
+
+    assert code == 5
+    assert "The hand-over is decided: schemaless is the authority at epoch 2." in stderr
+
+
+def test_a_bug_in_a_switch_says_what_became_of_it(migration: Migration, armed: Path) -> None:
+    (armed / switch.SHUT.name).write_text("raise")
+
+    ran = migration.run("cutover", "switch", *FORCED, code=1)
+
+    assert "FailpointReached" in ran.complaint
+    assert "The hand-over was undone: postgres is the authority at epoch 2." in ran.complaint
+
+
+def interrupted(migration: Migration, failpoints: Path, *steps: Step | str) -> tuple[int, str]:
+    """A switch that is interrupted at each of these steps, as by Ctrl-C; its exit code and what it complains of."""
+    names = [step if isinstance(step, str) else step.name for step in steps]
+    for name in names:
+        (failpoints / name).write_text("wait")
+    environment = {ENVIRONMENT_VARIABLE: str(failpoints)}
+    process = migration.shell.start("cutover", "switch", *FORCED, environment=environment)
+    for name in names:
+        wait_until(f"it comes to {name}", (failpoints / f"{name}.hit").exists, 30)
+        process.send_signal(signal.SIGINT)
+    _stdout, stderr = process.communicate(timeout=30)
+    return process.returncode, stderr
 
 
 def test_a_switcher_that_was_killed_before_its_decision_is_undone_by_the_next(

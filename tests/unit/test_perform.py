@@ -214,11 +214,28 @@ def test_whoever_is_interrupted_leaves_nobody_waiting(performance: Performance, 
     stores = Stores()
     stores.accidents["queued"] = raising(error())
 
-    with pytest.raises(error):
+    with pytest.raises(error) as raised:
         performance(stores)
 
     assert stores.row.is_open_for(Backend.LEGACY)
+    assert raised.value.__notes__ == ["The hand-over was undone: postgres is the authority at epoch 6."]
     assert performance.audited[-1][1]["outcome"] == f"undone: {error.__name__}"
+
+
+def test_whoever_is_interrupted_after_the_decision_hears_of_it(performance: Performance) -> None:
+    stores = Stores()
+
+    def interrupt_once() -> None:
+        del stores.accidents["obey"]
+        raise KeyboardInterrupt
+
+    stores.accidents["obey"] = interrupt_once
+
+    with pytest.raises(KeyboardInterrupt) as raised:
+        performance(stores)
+
+    assert raised.value.__notes__ == ["The hand-over is decided: schemaless is the authority at epoch 6."]
+    assert stores.opened == [("a", 6), ("b", 6)]
 
 
 def test_stores_that_answer_nobody_are_left_to_the_others(performance: Performance) -> None:

@@ -141,10 +141,11 @@ def _hand_over(
             if any(verdict.name not in forced for verdict in now.refusals):
                 return _show_plan(plan_document(now), as_json=as_json)
         done = _performed(stores, Order(direction, why, forced))
-    if as_json:
-        print_document(done)
-    else:
-        print_cutover(done)
+        # Before anything is closed: that takes its time, and somebody may not wait for it.
+        if as_json:
+            print_document(done)
+        else:
+            print_cutover(done)
     return Exit.FINE if done.is_decided else Exit.FAILED
 
 

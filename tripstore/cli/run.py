@@ -82,7 +82,8 @@ def _judge(error: BaseException) -> tuple[Complaint, Exit]:
     kind = type(error).__name__
     if isinstance(error, click.Abort):
         hint = "Run the same command again: whatever was done stays done, and it goes on from there."
-        return Complaint("Interrupted", "Interrupted.", hint), Exit.INTERRUPTED
+        noted = _noted(error)
+        return Complaint("Interrupted", f"Interrupted.{noted}", None if noted else hint), Exit.INTERRUPTED
     if isinstance(error, click.UsageError):
         path = error.ctx.command_path if error.ctx else "tripstore"
         return Complaint(kind, error.format_message(), f"See `{path} --help`."), Exit.USAGE
@@ -96,8 +97,17 @@ def _judge(error: BaseException) -> tuple[Complaint, Exit]:
         return Complaint(kind, error.message, error.hint or None), Exit.USAGE if _is_invalid(error) else Exit.FAILED
     if isinstance(error, OSError) and error.filename is not None:
         return Complaint(kind, f"{error.filename}: {error.strerror}.", "Mend the path or its rights."), Exit.FAILED
-    message = f"Something unexpected happened ({kind}: {error})."
+    message = f"Something unexpected happened ({kind}: {error}).{_noted(error)}"
     return Complaint(kind, message, "Run it again with --debug, and report what it prints."), Exit.FAILED
+
+
+def _noted(error: BaseException | None) -> str:
+    """What whoever was interrupted has to say of what he had begun; he may have been interrupted once more since."""
+    while error is not None:
+        if notes := getattr(error, "__notes__", None):
+            return "".join(f" {note}" for note in notes)
+        error = error.__cause__ or error.__context__
+    return ""
 
 
 def _is_invalid(error: BaseException) -> bool:

@@ -35,6 +35,11 @@ SETTLE_PAUSE_SECONDS = 0.2
 
 Hear = Callable[[Step], None]
 
+_UNKNOWN = (
+    "What became of the hand-over is not known here: every process undoes or finishes it when it can;"
+    " `tripstore cutover status` says which."
+)
+
 
 class TookTooLong(TripstoreError):
     """The pause was over before the decision."""
@@ -88,6 +93,8 @@ def perform(
 ) -> Performed:
     """Hand authority over, or leave it where it was. `CutoverUnsettled`: it may be either, and others settle it.
 
+    Whatever else is raised once it has begun, a note of it says what became of the hand-over.
+
     `in_the_way` says who kept the barrier from being taken, if somebody did.
     """
     switch_id = uuid4().hex
@@ -97,20 +104,36 @@ def perform(
     _log_cutover("cutover.begun", order, detail)
     reach("cutover.begun")
     ear = _Ear(max_pause_seconds, hear, clock)
+    note = _UNKNOWN
     try:
-        outcome, fault = _handed_over(ports, order.direction, switch_id, _but_for_completion(flags, ear.hear), sleep)
-    except CutoverUnsettled:
-        _ended(audit, order, ear, detail, "unknown")
+        try:
+            hear_all = _but_for_completion(flags, ear.hear)
+            outcome, fault = _handed_over(ports, order.direction, switch_id, hear_all, sleep)
+        except BaseException:  # it could not be settled, or somebody did not wait for that
+            _ended(audit, order, ear, detail, "unknown")
+            raise
+        note = _note(outcome)
+        reason = ", ".join(filter(None, (outcome.reason, "" if outcome.is_decided else in_the_way())))
+        _ended(audit, order, ear, detail, "decided" if outcome.is_decided else f"undone: {reason}")
+        reach("cutover.settled")
+        if fault is not None:
+            raise fault
+    except CutoverUnsettled:  # it says so itself
         raise
-    reason = ", ".join(filter(None, (outcome.reason, "" if outcome.is_decided else in_the_way())))
-    told = "decided" if outcome.is_decided else f"undone: {reason}"
-    _ended(audit, order, ear, detail, told)
-    if fault is not None:
-        raise fault
+    except BaseException as error:
+        error.add_note(note)
+        raise
     times = list(ear.times.values())
     return Performed(
         order.direction, switch_id, outcome.is_decided, outcome.authority, reason, ear.pause_seconds, times
     )
+
+
+def _note(outcome: Outcome) -> str:
+    """What became of it, for whoever hears of nothing but a fault."""
+    row = outcome.authority
+    now = f"{row.backend.value} is the authority at epoch {row.epoch}" if row.is_open else "another one goes on"
+    return f"The hand-over {'is decided' if outcome.is_decided else 'was undone'}: {now}."
 
 
 def _prepare(order: Order, flags: FlagBook) -> None:
