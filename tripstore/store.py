@@ -25,6 +25,7 @@ from schemaless_core.habits import Habits
 from schemaless_core.sharding import shard_of
 from schemaless_core.store import CellStore
 from tripstore.facade.facade import Facade
+from tripstore.facade.reads import ReadCalls
 from tripstore.facade.using import Using
 
 
@@ -33,6 +34,8 @@ class TripStore:
 
     def __init__(self, facade: Facade) -> None:
         self.facade = facade
+        #: In place of the facade's.
+        self._reads: ReadCalls | None = None
         self._arrange(Habits())
 
     def put_cell(
@@ -155,6 +158,12 @@ class TripStore:
         other._arrange(self._habits.with_changes(read, deadline, include_buffered, durability))
         return other
 
+    def at_authority(self) -> Self:
+        """Return the same store without cohorts, for functions of triggers: they act upon what they read."""
+        other = copy.copy(self)
+        other._reads = self.facade.reads.at_authority()
+        return other
+
     def close(self) -> None:
         """Close all connections. Stores made by `using` share them."""
         self.facade.close()
@@ -175,7 +184,8 @@ class TripStore:
         return facade
 
     def _read(self, operation: str, keys: tuple[Any, ...], arguments: dict[str, Any]) -> Any:
-        return self._begun.reads.read(operation, keys, self._using, arguments)
+        facade = self._begun
+        return (self._reads or facade.reads).read(operation, keys, self._using, arguments)
 
     def _log(self, operation: str) -> CellStore:
         return self._using(self._begun.log_store(operation))

@@ -76,7 +76,7 @@ class Opened(NamedTuple):
 
     #: Schemaless itself.
     datastore: Datastore
-    #: What functions are handed; with a legacy store that is the facade.
+    #: What functions are handed; with a legacy store that is the facade, without cohorts.
     store: CellStore
     #: None: there is no legacy store.
     facade: Facade | None
@@ -91,7 +91,7 @@ def opened(settings: Settings) -> Iterator[Opened]:
         return
     with settings.connect() as store:
         store.facade.begin()
-        yield Opened(store.facade.store, store, store.facade)
+        yield Opened(store.facade.store, store.at_authority(), store.facade)
 
 
 class Served(Protocol):

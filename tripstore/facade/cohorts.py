@@ -51,6 +51,19 @@ class Cohorts:
         self._breaker = Breaker(self._breaker_config)
 
 
+class NoCohorts:
+    """The authority answers everything."""
+
+    def takes(self, percents: Mapping[str, float], operation: str, keys: tuple[UUID | Scalar, ...], epoch: int) -> bool:
+        return False
+
+    def answered(self) -> None:
+        """The mirror is never asked."""
+
+    def failed(self) -> None:
+        """The mirror is never asked."""
+
+
 def _place(key: UUID | Scalar) -> int:
     """Where a key stands between 0 and 2³²: a higher percentage takes whoever a lower one took."""
     return crc32(key.bytes if isinstance(key, UUID) else str(key).encode())

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import copy
 import logging
 import time
 from collections.abc import Callable
-from typing import Any, Protocol
+from typing import Any, Protocol, Self
 from uuid import UUID
 
 from schemaless_core.answers import Scalar
@@ -14,7 +15,7 @@ from schemaless_core.failpoints import reach
 from schemaless_core.store import CellStore
 from tripstore import metrics
 from tripstore.facade.calls import AuthorityCalls
-from tripstore.facade.cohorts import Cohorts
+from tripstore.facade.cohorts import Cohorts, NoCohorts
 from tripstore.facade.known import Sight
 from tripstore.facade.latency import Latency
 from tripstore.facade.shadowing import Shadowing
@@ -32,6 +33,10 @@ class ReadCalls(Protocol):
         """Answer a read of these rows, or of a shard value, with the arguments of the API by name."""
         ...
 
+    def at_authority(self) -> Self:
+        """Return the same without cohorts."""
+        ...
+
 
 class Reads:
     """With two stores."""
@@ -39,7 +44,7 @@ class Reads:
     def __init__(
         self,
         calls: AuthorityCalls,
-        cohorts: Cohorts,
+        cohorts: Cohorts | NoCohorts,
         shadowing: Shadowing,
         mirror_of: Callable[[Backend], CellStore],
         cohort_seconds: float,
@@ -77,6 +82,11 @@ class Reads:
                 self._calls.sight(), Read(operation, arguments, rows), answer, is_of_mirror=is_of_mirror
             )
         return answer
+
+    def at_authority(self) -> Self:
+        other = copy.copy(self)
+        other._cohorts = NoCohorts()
+        return other
 
     def _ask_authority(self, name: str, operation: str, using: Using, arguments: dict[str, Any]) -> Any:
         return self._calls.ask(name, lambda store: getattr(using(store), operation)(**arguments))
@@ -130,3 +140,6 @@ class SingleReads:
 
     def read(self, operation: str, keys: tuple[UUID | Scalar, ...], using: Using, arguments: dict[str, Any]) -> Any:
         return getattr(using(self._store), operation)(**arguments)
+
+    def at_authority(self) -> Self:
+        return self
