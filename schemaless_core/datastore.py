@@ -19,6 +19,7 @@ from schemaless_core.answers import (
     Condition,
     IndexPage,
     Location,
+    Position,
     PutResult,
     RowPage,
     Scalar,
@@ -136,6 +137,13 @@ class Datastore:
     def put_cells(self, cells: Sequence[Cell]) -> list[PutResult]:
         return _measured("put_cells", self._puts.put_many, cells)
 
+    def put_together(self, cells: Sequence[Cell], seen: Position) -> list[PutResult] | None:
+        """Store cells of one row by one commit, all or none.
+
+        None: one of their keys is taken, or the row has a cell after this position of its shard's log: read it again.
+        """
+        return _measured("put_cells", self._puts.put_together, cells, seen)
+
     def put_encoded(self, cells: Sequence[EncodedCell]) -> EncodedOutcome:
         """Store many cells whose bodies are canonical bytes, like `put_cells`, but raise for none of them."""
         return _measured("put_encoded", self._encoded.put, cells)
@@ -195,6 +203,10 @@ class Datastore:
 
     def get_cells_for_shards(self, locations: Mapping[int, Location], limit: int) -> dict[int, ShardPage]:
         return _measured("get_cells_for_shards", self._log.pages, locations, limit)
+
+    def end_of_log(self, shard: int) -> Position:
+        """Return where a shard's log ends now."""
+        return _measured("get_cells_for_shard", self._log.end, shard)
 
     def scan_rows(
         self, shard: int, after: UUID | None = None, limit: int = 1000, columns: Collection[str] | None = None

@@ -11,25 +11,28 @@ from typing import Any, Protocol
 from uuid import UUID
 
 from schemaless_core import metrics
-from schemaless_core.answers import ANY, PutResult, PutStatus
+from schemaless_core.answers import ANY, Position, PutResult, PutStatus
 from schemaless_core.canonical import Json
 from schemaless_core.cell import REF_KEY_MAX, Cell, check_ref_key, checked_bytes, encoded_name, no_free_ref_key
 from schemaless_core.config import DatastoreConfig
 from schemaless_core.deadline import Deadline
-from schemaless_core.engine.base import BYTES_PER_BATCH, Stored
+from schemaless_core.engine.base import BYTES_PER_BATCH, Batch, BatchAnswer, Node, RowSeen, Stored
 from schemaless_core.engine.cells import NewCell
-from schemaless_core.errors import BatchFailed, CellConflict, SchemalessError, Unavailable
+from schemaless_core.errors import BatchFailed, CellConflict, InvalidRequest, SchemalessError, Unavailable
 from schemaless_core.failpoints import reach
 from schemaless_core.habits import Habits
 from schemaless_core.lookups import Lookups, conflict
+from schemaless_core.requests import check_location
 from schemaless_core.routing import Router
 from schemaless_core.sharding import shard_of_bytes
-from schemaless_core.standing import Standing
+from schemaless_core.standing import Gate, Standing
 
 #: The longest pause between two attempts of an append.
 APPEND_PAUSE_SECONDS = 0.01
 #: Cells of one shard in one packet.
 CELLS_PER_BATCH = 500
+#: Cells of one row that are stored by one commit, all or none; others wait for the shard meanwhile.
+CELLS_TOGETHER = 5000
 
 
 class AfterCommit(Protocol):
@@ -120,6 +123,41 @@ class Puts:
             for part in self._parts(new, firsts):
                 self._put_part(cells, new, part, outcomes)
         return _delivered([outcomes[n] for n in range(len(cells))])
+
+    def put_together(self, cells: Sequence[Cell], seen: Position) -> list[PutResult] | None:
+        new = [new_cell(cell, checked_bytes(cell, self._config.max_body_bytes)) for cell in cells]
+        self._check_together(new, seen)
+        row_key, shard = new[0].row_key, shard_of_bytes(new[0].row_key, self._config.shards)
+        deadline = self._deadline(len(cells))
+
+        def put(node: Node, gate: Gate) -> BatchAnswer:
+            if gate.epoch != seen.epoch:
+                return range(0)  # ids of a log that has forked since say nothing
+            (answer,) = node.put_many([Batch(gate, new, seen=RowSeen(row_key, seen.added_id))], deadline)
+            if isinstance(answer, SchemalessError):
+                raise answer
+            return answer
+
+        added_ids, epoch = self._router.write(shard, put, self._standing, deadline)
+        if not added_ids:
+            return None
+        assert isinstance(added_ids, range)  # all of it was created
+        results = [
+            PutResult(PutStatus.CREATED, True, shard, cell.ref_key, epoch, added_id)
+            for cell, added_id in zip(cells, added_ids, strict=True)
+        ]
+        self._tell(cells, range(len(cells)), dict(enumerate(results)))
+        return _delivered(list(results))
+
+    def _check_together(self, new: Sequence[NewCell], seen: Position) -> None:
+        check_location(seen, self._config.datastore)
+        if len({cell.row_key for cell in new}) != 1 or len({cell[:3] for cell in new}) < len(new):
+            raise InvalidRequest("Cells that are put together are of one row, each key once.", hint="Put others apart.")
+        if len(new) > CELLS_TOGETHER or sum(len(cell.body) for cell in new) > BYTES_PER_BATCH:
+            raise InvalidRequest(
+                f"No more than {CELLS_TOGETHER:,} cells and {BYTES_PER_BATCH:,} bytes are put together.",
+                hint="Put some of them before.",
+            )
 
     def _tell(
         self, cells: Sequence[Cell], positions: Iterable[int], outcomes: Mapping[int, PutResult | SchemalessError]

@@ -25,7 +25,7 @@ from schemaless_core.habits import Habits, ReadFrom
 from schemaless_core.lookups import to_cell
 from schemaless_core.requests import check_limit, check_location, check_shard
 from schemaless_core.routing import Router
-from schemaless_core.standing import ShardState, Standing
+from schemaless_core.standing import ShardHead, ShardState, Standing
 
 
 class _Start(NamedTuple):
@@ -50,6 +50,20 @@ class ShardLog:
         self._config = config
         self._habits = habits
         self._standing = standing
+
+    def end(self, shard: int) -> Position:
+        """Where a shard's log ends now."""
+        check_shard(shard, self._config.shards)
+        deadline = self._deadline()
+
+        def look(node: Node) -> ShardHead:
+            heads = node.heads([shard], deadline)
+            if shard not in heads:
+                raise missing_shard(shard)
+            return heads[shard]
+
+        state, head = self._router.read(shard, look, self._standing, self._habits.read, deadline)
+        return Position(self._config.datastore, state.epoch, head)
 
     def pages(self, locations: Mapping[int, Location], limit: int) -> dict[int, ShardPage]:
         """The next pages of all these shards, or the error of one."""

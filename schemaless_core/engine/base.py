@@ -33,6 +33,13 @@ class Stored(NamedTuple):
     found: StoredCell | None
 
 
+class RowSeen(NamedTuple):
+    """A row as somebody saw it: none of its cells has a higher added id."""
+
+    row_key: bytes
+    added_id: int
+
+
 class Batch(NamedTuple):
     """Cells for one shard, all with different keys."""
 
@@ -40,9 +47,12 @@ class Batch(NamedTuple):
     cells: Sequence[NewCell]
     #: Whether some of them are likely there already, as when the past is copied again: they are looked for first.
     may_exist: bool = False
+    #: All of it is stored if this still holds and no key is taken, else nothing. None: each cell for itself.
+    seen: RowSeen | None = None
 
 
-#: The answer to a batch: the added ids when all of it was created, else what was found of each cell.
+#: The answer to a batch: the added ids when all of it was created, else what was found of each cell. Where all of it
+#: or nothing was to be stored, and nothing was: an empty range.
 BatchAnswer = range | list[Stored]
 
 

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from typing import Any
 from uuid import UUID, uuid4
 
 import pytest
 
-from schemaless_core.answers import PutResult
 from schemaless_core.cell import Cell, CellKey
 from schemaless_core.datastore import Datastore
 from schemaless_core.errors import BatchFailed, CellConflict, SchemalessError, Unavailable
+from schemaless_core.routing import Router
 from tests.facades import Migration, migration
 from tests.indexing import catch_up, only_maintained
 from tests.legacy_backends import DRIVERS, deleting_layout, status
@@ -19,6 +21,8 @@ from tests.stores import Stores
 from tripstore.backends.postgres.errors import LegacyRefused, Unrepresentable
 from tripstore.backends.postgres.ids.index import LEGACY_ID_INDEX
 from tripstore.backends.postgres.layout.layout import LEGACY_ID
+from tripstore.facade import layout_rules
+from tripstore.handover.authority import Backend
 from tripstore.local.servers import LocalServers
 from tripstore.phase import Phase
 from tripstore.store import TripStore
@@ -206,32 +210,200 @@ def test_a_deletion_that_is_put_again_takes_nothing_that_came_after_it(deleting:
     settled(deleting, row_key)
 
 
-@pytest.mark.parametrize("deleting", [Phase.LIVE], indirect=True)
-def test_children_stay_when_the_deletion_cannot_be_stored(deleting: Migration, monkeypatch: pytest.MonkeyPatch) -> None:
-    """And go when it is put again, wherever whoever put it died."""
+class Died(BaseException):
+    """Whoever put was killed there."""
+
+
+@pytest.fixture
+def busy(deleting: Migration) -> UUID:
+    """A row with children."""
     row_key = trip(deleting.store)
     deleting.store.append_cell(row_key, "STATUS", {"result": "ok"})
-    deleting.store.append_cell(row_key, "NOTES", {"text": "a"})
-    before = children(deleting, row_key)
-    put_cell = Datastore.put_cell
+    for text in ("a", "b"):
+        deleting.store.append_cell(row_key, "NOTES", {"text": text})
+    return row_key
 
-    def failing(store: Datastore, key: UUID, column: str, *rest: Any, **options: Any) -> PutResult:
-        if column in refused:
-            raise Unavailable("the server is away")
-        return put_cell(store, key, column, *rest, **options)
 
-    monkeypatch.setattr(Datastore, "put_cell", failing)
-    refused = {"BASE"}
+def bodies(made: Migration, row_key: UUID) -> dict[str, object]:
+    """Of each column, and of each child row: what is there now, in Schemaless."""
+    store = made.facade.store.as_copier()
+    found: dict[str, object] = {}
+    for column, bits in (("BASE", 63), ("STATUS", 63), ("NOTES", 20)):
+        for cell in reversed(store.get_history(row_key, column)):
+            found[f"{column} {cell.ref_key >> bits}"] = cell.body
+    return found
+
+
+at_schemaless = pytest.mark.parametrize("deleting", [Phase.LIVE], indirect=True)
+
+
+@at_schemaless
+@pytest.mark.parametrize("point", ["before", "after"])
+@pytest.mark.parametrize("write", [1, 2, 3, 4])
+def test_a_deletion_whose_process_dies_takes_all_or_nothing(
+    deleting: Migration, busy: UUID, monkeypatch: pytest.MonkeyPatch, write: int, point: str
+) -> None:
+    """Nobody puts it again: a child that it had forgotten would stay alive for ever."""
+    writes, put = [0], Router.write
+
+    def dying(router: Router, *arguments: Any) -> Any:
+        writes[0] += 1
+        if (writes[0], point) == (write, "before"):
+            raise Died
+        answer = put(router, *arguments)
+        if (writes[0], point) == (write, "after"):
+            raise Died
+        return answer
+
+    monkeypatch.setattr(Router, "write", dying)
+    with suppress(Died):
+        deleting.store.put_cell(busy, "BASE", 2, None)
+    monkeypatch.undo()
+
+    found = bodies(deleting, busy)
+    assert len(found) == 4
+    is_gone = (write, point) != (1, "before")
+    assert {body is None for body in found.values()} == {is_gone}
+    settled(deleting, busy)
+    assert deleting.store.put_cell(busy, "BASE", 2, None).status == ("EXISTS" if is_gone else "CREATED")
+    assert set(bodies(deleting, busy).values()) == {None}
+    settled(deleting, busy)
+
+
+@pytest.mark.parametrize("point", ["before", "after"])
+def test_a_deletion_in_a_hand_over_takes_all_in_both_stores(
+    servers: LocalServers, stores: Stores, monkeypatch: pytest.MonkeyPatch, point: str
+) -> None:
+    """What was put of it at the one authority is mirrored to the other, which refuses or repeats the rest."""
+    with migration(servers, stores, wanted=deleting_layout()) as made:
+        made.phase(Phase.LIVE)
+        row_key = trip(made.store)
+        made.store.append_cell(row_key, "STATUS", {"result": "ok"})
+        made.store.append_cell(row_key, "NOTES", {"text": "a"})
+        put = Router.write
+
+        def meanwhile(router: Router, *arguments: Any) -> Any:
+            monkeypatch.setattr(Router, "write", put)
+            if point == "before":
+                made.reverse()
+                return put(router, *arguments)
+            answer = put(router, *arguments)
+            made.reverse()
+            return answer
+
+        monkeypatch.setattr(Router, "write", meanwhile)
+        made.store.put_cell(row_key, "BASE", 2, None)
+
+        assert made.duo.ports.control.authority().backend is Backend.LEGACY
+        settled(made, row_key)
+        assert set(bodies(made, row_key).values()) == {None}
+
+
+@at_schemaless
+def test_a_child_that_comes_while_a_deletion_looks_goes_with_it(
+    deleting: Migration, busy: UUID, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    get_history = Datastore.get_history
+
+    def meanwhile(store: Datastore, *arguments: Any, **named: Any) -> list[Cell]:
+        found = get_history(store, *arguments, **named)
+        monkeypatch.setattr(Datastore, "get_history", get_history)
+        deleting.store.append_cell(busy, "NOTES", {"text": "late"})
+        deleting.store.append_cell(busy, "STATUS", {"result": "late"})
+        return found
+
+    monkeypatch.setattr(Datastore, "get_history", meanwhile)
+    deleting.store.put_cell(busy, "BASE", 2, None)
+
+    found = bodies(deleting, busy)
+    assert len(found) == 5
+    assert set(found.values()) == {None}
+    settled(deleting, busy)
+
+
+@at_schemaless
+def test_a_row_that_moves_while_a_deletion_looks_keeps_its_children(
+    deleting: Migration, busy: UUID, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It has become history by then, or is not what was expected any more, or its key is taken."""
+    get_history = Datastore.get_history
+    for ref_key, expected, moved_to in ((2, {}, 3), (9, {"expect_latest": 3}, 4), (5, {}, 5)):
+
+        def meanwhile(store: Datastore, *arguments: Any, to: int = moved_to, **named: Any) -> list[Cell]:
+            found = get_history(store, *arguments, **named)
+            monkeypatch.setattr(Datastore, "get_history", get_history)
+            deleting.store.put_cell(busy, "BASE", to, status(to))
+            return found
+
+        monkeypatch.setattr(Datastore, "get_history", meanwhile)
+        if moved_to == 3:
+            assert deleting.store.put_cell(busy, "BASE", ref_key, None).status == "CREATED"
+        else:
+            with pytest.raises(CellConflict):
+                deleting.store.put_cell(busy, "BASE", ref_key, None, **expected)
+        assert None not in bodies(deleting, busy).values()
+    settled(deleting, busy)
+
+
+@at_schemaless
+def test_deletions_that_meet_each_other_and_children_leave_none_alive_below_their_parent(deleting: Migration) -> None:
+    """Several at once: whatever was put before the tombstone is gone, and what came after it is of the next life."""
+    store = deleting.store.using(deadline=20.0)
+    rows = [trip(deleting.store) for _ in range(4)]
+
+    def delete(row_key: UUID) -> None:
+        store.put_cell(row_key, "BASE", 2, None)
+
+    def note(row_key: UUID) -> None:
+        store.append_cell(row_key, "NOTES", {"text": "a"})
+
+    with ThreadPoolExecutor(6) as threads:
+        for done in [threads.submit(work, row) for row in rows for work in (note, note, delete, note, delete)]:
+            done.result()
+
+    for row_key in rows:
+        cells = [*deleting.facade.store.as_copier().get_history(row_key, "NOTES")]
+        [tombstone] = [cell for cell in store.get_history(row_key, "BASE") if cell.body is None]
+        assert tombstone.added_id is not None
+        alive = {cell.ref_key for cell in cells if cell.body} - {cell.ref_key - 1 for cell in cells if not cell.body}
+        assert all(cell.added_id > tombstone.added_id for cell in cells if cell.added_id and cell.ref_key in alive)
+        settled(deleting, row_key)
+
+
+@at_schemaless
+def test_children_that_a_deletion_has_forgotten_go_when_it_is_put_again(deleting: Migration, busy: UUID) -> None:
+    """As earlier versions left them."""
+    deleting.facade.store.as_copier(1 << 40).put_cell(busy, "BASE", 2, None)
+    assert deleting.store.put_cell(busy, "BASE", 2, None).status == "EXISTS"
+    assert set(bodies(deleting, busy).values()) == {None}
+    settled(deleting, busy)
+
+
+@at_schemaless
+def test_children_stay_when_the_deletion_cannot_be_stored(
+    deleting: Migration, busy: UUID, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def failing(_router: Router, *_arguments: Any) -> Any:
+        raise Unavailable("the server is away")
+
+    before = bodies(deleting, busy)
+    monkeypatch.setattr(Router, "write", failing)
     with pytest.raises(BatchFailed):
-        deleting.store.put_cells([Cell(row_key, "BASE", 2, None)])
-    assert children(deleting, row_key) == before
-    refused = {"STATUS", "NOTES"}
-    with pytest.raises(Unavailable):
-        deleting.store.put_cell(row_key, "BASE", 2, None)
-    refused = set()
-    assert deleting.store.put_cell(row_key, "BASE", 2, None).status == "EXISTS"
-    assert all(cell.body is None for cell in children(deleting, row_key).values())
-    settled(deleting, row_key)
+        deleting.store.put_cells([Cell(busy, "BASE", 2, None)])
+    monkeypatch.undo()
+    assert bodies(deleting, busy) == before
+    settled(deleting, busy)
+
+
+@at_schemaless
+def test_a_row_with_more_children_than_go_at_once_is_not_deleted(
+    deleting: Migration, busy: UUID, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = bodies(deleting, busy)
+    monkeypatch.setattr(layout_rules, "CELLS_TOGETHER", 3)
+    with pytest.raises(LegacyRefused, match="3 rows of other columns"):
+        deleting.store.put_cell(busy, "BASE", 2, None)
+    assert bodies(deleting, busy) == before
 
 
 def test_legacy_ids_resolve_before_and_after_the_switch(servers: LocalServers, stores: Stores) -> None:

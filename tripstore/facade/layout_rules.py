@@ -5,8 +5,8 @@ otherwise, and close the way back. What only Postgres knows, lengths, labels and
 parked there.
 
 Tombstones of rows with children mean the same as at the legacy store: refused, or, where the layout says so, the
-children go with the parent. These are cells of their own here, put after the parent's. What is appended to child rows
-that change is a new row.
+children go with the parent. These are cells of their own here, put with the parent's by one commit. What is appended
+to child rows that change is a new row.
 """
 
 from __future__ import annotations
@@ -18,8 +18,10 @@ from typing import Any
 from uuid import UUID
 
 from schemaless_core.answers import ANY, PutResult
-from schemaless_core.cell import REF_KEY_MAX, Cell, no_free_ref_key
+from schemaless_core.cell import REF_KEY_MAX, Cell, check_ref_key, no_free_ref_key
+from schemaless_core.datastore import Datastore
 from schemaless_core.errors import CellConflict
+from schemaless_core.puts import CELLS_TOGETHER
 from schemaless_core.store import CellStore
 from tripstore.backends.postgres.codec.codec import ColumnCodec
 from tripstore.backends.postgres.codec.lookups import LookupCache
@@ -89,34 +91,51 @@ class LayoutRules:
         is_deletion = cell.column_name == parent.name and cell.body is None
         return is_deletion and parent.on_tombstone is TombstonePolicy.DELETE
 
-    def put_deletion(self, store: CellStore, cell: Cell, expect_latest: Any) -> PutResult:
-        """Put such a tombstone, and after it those of the children that were there before it.
+    def put_deletion(self, store: Datastore, cell: Cell, expect_latest: Any) -> PutResult:
+        """Put such a tombstone, and those of the children that are there before it, by one commit.
 
-        Nothing is taken for a tombstone that is refused or that becomes history. Whoever dies in between puts it again.
+        Whoever dies, or is refused because of a hand-over, leaves all of it or nothing. Nothing is taken for a
+        tombstone that is refused or that becomes history.
         """
+        if expect_latest is not ANY and expect_latest is not None:
+            check_ref_key(expect_latest)
+        shard = store.shard_of(cell.row_key)
         while True:
+            seen = store.end_of_log(shard)
             latest = store.get_cell_latest(cell.row_key, cell.column_name)
-            is_alive = latest is not None and latest.body is not None and latest.ref_key < cell.ref_key
-            expected = latest.ref_key if latest is not None and is_alive and expect_latest is ANY else expect_latest
-            try:
-                result = store.put_cell(*cell.key, None, expect_latest=expected)
-            except CellConflict as lost:
-                if expected is expect_latest or (lost.stored is not None and lost.stored.key == cell.key):
-                    raise
-                continue  # somebody moved the row: what is there is to be looked at again
-            if is_alive or latest == cell:
-                self._take_children(store, cell.row_key, result.added_id)
-            return result
+            if latest is not None and latest.ref_key >= cell.ref_key:
+                result = store.put_cell(*cell.key, None, expect_latest=expect_latest)
+                if latest == cell:
+                    self._take_forgotten(store, cell.row_key, result.added_id)
+                return result
+            if expect_latest is not ANY and expect_latest != (None if latest is None else latest.ref_key):
+                raise CellConflict(cell, latest, expected=expect_latest)
+            is_alive = latest is not None and latest.body is not None
+            tombstones = [cell, *(self._tombstones(store, cell.row_key) if is_alive else ())]
+            if len(tombstones) > CELLS_TOGETHER:
+                raise LegacyRefused(
+                    f"The row has {len(tombstones) - 1:,} rows of other columns, too many to go with it at once.",
+                    hint="Put tombstones on them first.",
+                )
+            results = store.put_together(tombstones, seen)
+            if results is not None:
+                return results[0]
+            # Somebody put a cell of this row: what is there is to be looked at again.
 
-    def _take_children(self, store: CellStore, row_key: UUID, added_id: int | None) -> None:
-        """What was put after the tombstone is of the row's next life."""
+    def _tombstones(self, store: Datastore, row_key: UUID) -> Iterator[Cell]:
+        """Those of all children that are there."""
+        for child in self._layout.children:
+            for cell in _live(store, row_key, child):
+                yield Cell(row_key, child.name, cell.ref_key + 1, None)
+
+    def _take_forgotten(self, store: Datastore, row_key: UUID, added_id: int | None) -> None:
+        """Children that the tombstone should have taken: it came from somewhere else, or was put by an earlier version.
+
+        What was put after the tombstone is of the row's next life.
+        """
         assert added_id is not None  # Schemaless gives one
         for child in self._layout.children:
-            if child.ref_key.kind is RefKeyKind.CHILD:
-                found = list(_live_children(store, row_key, child))
-            else:
-                found = [fact] if (fact := _live_fact(store, row_key, child)) is not None else []
-            for cell in found:
+            for cell in _live(store, row_key, child):
                 if cell.added_id is not None and cell.added_id < added_id:
                     with suppress(CellConflict):  # somebody has put there meanwhile
                         store.put_cell(row_key, child.name, cell.ref_key + 1, None)
@@ -140,21 +159,22 @@ class LayoutRules:
         if latest is None or latest.body is None or cell.ref_key <= latest.ref_key:
             return
         for child in self._layout.children:
-            if child.ref_key.kind is RefKeyKind.FACT:
-                is_live = _live_fact(store, cell.row_key, child) is not None
-            else:
-                is_live = next(_live_children(store, cell.row_key, child), None) is not None
-            if is_live:
+            if next(_live(store, cell.row_key, child), None) is not None:
                 raise LegacyRefused(
                     f"The row has rows of {child.name}, which a tombstone of {cell.column_name} would take with it.",
                     hint="Put tombstones on them first, or write on_tombstone: delete into the layout.",
                 )
 
 
-def _live_fact(store: CellStore, row_key: UUID, column: MappedColumn) -> Cell | None:
-    """The highest fact that is not deleted."""
+def _live(store: CellStore, row_key: UUID, column: MappedColumn) -> Iterator[Cell]:
+    """Above each of these a tombstone says that rows are gone: the latest version of each child row that is there; of
+    facts, the highest of all."""
+    if column.ref_key.kind is RefKeyKind.CHILD:
+        yield from _live_children(store, row_key, column)
+        return
     latest = store.get_cell_latest(row_key, column.name)
-    return None if latest is None or latest.body is None else latest
+    if latest is not None and latest.body is not None:
+        yield latest
 
 
 def _live_children(store: CellStore, row_key: UUID, column: MappedColumn) -> Iterator[Cell]:

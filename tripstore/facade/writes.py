@@ -95,7 +95,7 @@ class Writes:
         checked_bytes(cell, self._max_body_bytes)
         rules.check(mine, cell)
         if rules.takes_children(cell):
-            return rules.put_deletion(mine, cell, expect_latest)
+            return rules.put_deletion(_schemaless(mine), cell, expect_latest)
         return mine.put_cell(*cell.key, cell.body, expect_latest=expect_latest)
 
     def _rules_at(self, store: CellStore) -> LayoutRules | None:
@@ -159,13 +159,19 @@ class _Batch:
 def _put(store: CellStore, rules: LayoutRules | None, cells: Sequence[Cell]) -> Sequence[PutResult | SchemalessError]:
     if rules is not None and len(cells) == 1 and rules.takes_children(cells[0]):
         try:
-            return [rules.put_deletion(store, cells[0], ANY)]
+            return [rules.put_deletion(_schemaless(store), cells[0], ANY)]
         except SchemalessError as error:
             return [error]
     try:
         return store.put_cells(cells)
     except BatchFailed as failed:
         return failed.results
+
+
+def _schemaless(store: CellStore) -> Datastore:
+    """Where the layout's rules are kept."""
+    assert isinstance(store, Datastore)
+    return store
 
 
 def _row_keys(given: Iterable[Any]) -> list[UUID]:

@@ -5,7 +5,8 @@ in a circle; a commit costs the disk once, and while it is under way other write
 number is bounded. No statement raises an error for a key that exists:
 
 INSERT_ALL      for many cells of one shard: all or none. Existing keys are met by the index itself and change nothing;
-                if there was one, UNDO takes the others out again before anybody can have seen them.
+                if there was one, UNDO takes the others out again before anybody can have seen them. IF_UNMOVED asks
+                besides that a row has got no cell since somebody looked: then it is all or none for good.
 INSERT_MISSING  for few cells, for those of which some are there, and after INSERT_ALL stored none: looks each key up
                 first, exact under the counter row.
 
@@ -49,6 +50,9 @@ WITH w (n, row_key, column_name, ref_key, body) AS (VALUES ROWS)
 SELECT s.next_added_id + w.n, w.row_key, w.column_name, w.ref_key, w.body, s.last_created_at
  FROM {state} s JOIN w WHERE GATE
 ON DUPLICATE KEY UPDATE ref_key = {cell}.ref_key"""
+
+IF_UNMOVED = """\
+ AND NOT EXISTS (SELECT 1 FROM {cell} moved WHERE moved.row_key = ROW_KEY AND moved.added_id > ADDED_ID)"""
 
 UNDO = """\
 DELETE FROM {cell} WHERE added_id >= (SELECT next_added_id FROM {state} WHERE GATE)
@@ -101,7 +105,7 @@ def put_many(
 ) -> list[Answer]:
     """Store batches, each for another shard; one answer per batch, in order."""
     tasks = [
-        _Task(batch, len(batch.cells) >= CELLS_FOR_INSERT_ALL and not batch.may_exist)
+        _Task(batch, batch.seen is not None or (len(batch.cells) >= CELLS_FOR_INSERT_ALL and not batch.may_exist))
         for batch in sorted(batches, key=lambda batch: batch.gate.shard)
     ]
     waiting = _transactions(tasks)
@@ -200,6 +204,8 @@ def _answer(connection: DeadlineConnection, names: Names, task: _Task, count: _C
     ours = range(count.first_added_id, count.first_added_id + count.inserted)
     if count.inserted == len(cells):
         return ours
+    if task.batch.seen is not None:
+        return range(0)
     if task.is_all_or_none and count.inserted:
         return None
     return _read_back(connection, names, task.batch, ours)
@@ -232,12 +238,18 @@ def _transaction(connection: DeadlineConnection, names: Names, group: Sequence[_
 def _inserts(connection: DeadlineConnection, names: Names, task: _Task) -> list[bytes]:
     gate, cells = task.batch.gate, task.batch.cells
     template = INSERT_ALL if task.is_all_or_none else INSERT_MISSING
+    seen = task.batch.seen
+    if seen is not None:
+        template = template.replace("WHERE GATE", f"WHERE GATE{IF_UNMOVED}")
     columns = {name: quoted(name) for name in {cell.column_name for cell in cells}}
     rows = [
         b"%d, _binary'%s', _binary'%s', %d, _binary'%s'" % (n, quoted(row_key), columns[name], ref_key, quoted(body))
         for n, (row_key, name, ref_key, body) in enumerate(cells)
     ]
     insert = _bound(connection, gated(names, template, gate), gate.identity)
+    if seen is not None:
+        row_key = b"x'%s'" % seen.row_key.hex().encode()  # as it is, it might look like what is replaced next
+        insert = insert.replace(b"ADDED_ID", b"%d" % seen.added_id).replace(b"ROW_KEY", row_key)
     insert = insert.replace(b"VALUES ROWS", values_of(connection, rows))
     if not task.is_all_or_none:
         return [insert]

@@ -81,6 +81,8 @@ class SQLiteNode:
         reach("batch.before_send")
         try:
             with self._file.write(deadline) as connection:
+                if batch.seen is not None:
+                    return writes.put_together(connection, batch.gate, batch.cells, batch.seen, self._clock)
                 stored = [writes.put(connection, batch.gate, cell, ANY, self._clock) for cell in batch.cells]
         except (StaleEpoch, SchemaMissing) as refusal:
             return refusal

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from datetime import datetime
 from typing import Any
 
 from schemaless_core.answers import ANY
-from schemaless_core.engine.base import Stored
+from schemaless_core.engine.base import RowSeen, Stored
 from schemaless_core.engine.cells import NewCell
 from schemaless_core.engine.sqlite.file import to_microseconds
 from schemaless_core.engine.sqlite.reads import find, find_latest, head_of
@@ -20,6 +20,8 @@ SELECT shard, next_added_id, ?, ?, ?, ?, MAX(?, last_created_at) FROM shard_stat
 
 ADVANCE = """\
 UPDATE shard_state SET next_added_id = next_added_id + 1, last_created_at = MAX(?, last_created_at) WHERE shard = ?"""
+
+MOVED = "SELECT 1 FROM cell WHERE shard = ? AND row_key = ? AND added_id > ? LIMIT 1"
 
 
 def put(
@@ -38,3 +40,21 @@ def put(
     connection.execute(INSERT, (*cell, now, gate.shard))
     connection.execute(ADVANCE, (now, gate.shard))
     return Stored(True, head.head + 1, None)
+
+
+def put_together(
+    connection: sqlite3.Connection,
+    gate: Gate,
+    cells: Sequence[NewCell],
+    seen: RowSeen,
+    clock: Callable[[], datetime],
+) -> range:
+    """Store all cells if the row is as it was seen and no key is taken, else none. The same caller."""
+    head = head_of(connection, gate.shard)
+    gate.check_write(head.state)
+    is_moved = connection.execute(MOVED, (gate.shard, seen.row_key, seen.added_id)).fetchone() is not None
+    if is_moved or any(find(connection, gate.shard, *cell[:3]) for cell in cells):
+        return range(0)
+    for cell in cells:
+        put(connection, gate, cell, ANY, clock)
+    return range(head.head + 1, head.head + 1 + len(cells))
