@@ -86,6 +86,9 @@ class IndexGroup:
     def retry(self, shard: int, cell: Cell, store: CellStore | None = None) -> Outcome:
         return self.deliver({shard: [cell]}, store)[shard]
 
+    def overtaking(self, failed: Cell, behind: Sequence[Cell]) -> Sequence[Cell]:
+        return ()
+
     def _process(self, cells: Sequence[Cell]) -> list[SchemalessError | None]:
         deadline = Deadline(WRITE_SECONDS)
         plan, answers = self._writer.write(self.version, cells, deadline)

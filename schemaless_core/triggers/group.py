@@ -70,6 +70,10 @@ class Group(Protocol):
         """Deliver a cell that was parked."""
         ...
 
+    def overtaking(self, failed: Cell, behind: Sequence[Cell]) -> Sequence[Cell]:
+        """Of the cells that wait behind a parked one that failed again, those after which it may go; in order."""
+        ...
+
 
 class TriggerGroup:
     """The group of one user trigger."""
@@ -97,6 +101,9 @@ class TriggerGroup:
 
     def retry(self, shard: int, cell: Cell, store: CellStore | None = None) -> Outcome:
         return self.deliver({shard: [cell]}, store)[shard]
+
+    def overtaking(self, failed: Cell, behind: Sequence[Cell]) -> Sequence[Cell]:
+        return ()
 
     def _in_batches(self, cells: Sequence[Cell], store: CellStore, is_over: Callable[[], bool]) -> Outcome:
         done = 0

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from itertools import groupby
 from uuid import UUID
 
 from schemaless_core import metrics
-from schemaless_core.cell import Cell
+from schemaless_core.cell import Cell, CellKey
 from schemaless_core.config import TriggerConfig
 from schemaless_core.engine.groups import ParkedCell, ParkedRow, Settling
 from schemaless_core.errors import SchemalessError
@@ -41,8 +41,35 @@ class Retries:
         return left
 
     def _retry_row(self, group: Group, rows: Sequence[ParkedRow], fence: int, shard_epoch: int) -> bool:
-        """The first decides when; once it is delivered those behind it follow. Whether all went."""
-        return rows[0].is_due and all(self._attempt(group, row, fence, shard_epoch) for row in rows)
+        """The first decides when; once it is delivered those behind it follow. Whether all went.
+
+        One that fails holds up those behind it. Some of them the group may know to go before it, and it after them.
+        """
+        left = {row.added_id: row for row in rows} if rows[0].is_due else {}
+        held_up: list[ParkedRow] = []
+        overtaken = set[int]()
+        while left:
+            row = held_up.pop() if held_up else next(iter(left.values()))
+            if row.added_id not in left:
+                continue
+            if self._attempt(group, row, fence, shard_epoch):
+                del left[row.added_id]
+                continue
+            chosen = [] if row.added_id in overtaken else self._overtaking(group, row, left)
+            if not chosen:
+                return False
+            overtaken.add(row.added_id)
+            held_up += [row, *reversed(chosen)]
+        return rows[0].is_due
+
+    def _overtaking(self, group: Group, row: ParkedRow, left: Mapping[int, ParkedRow]) -> list[ParkedRow]:
+        """Of those that are left behind a row, the ones that may go before it."""
+        keys = {_key(each): each for added_id, each in left.items() if added_id > row.added_id}
+        failed, *behind = self._lookups.cells([_key(row), *keys])
+        if failed is None:
+            return []
+        chosen = group.overtaking(failed, [cell for cell in behind if cell is not None])
+        return [keys[CellKey(*cell.key)] for cell in chosen]
 
     def _retry_cells(self, group: Group, rows: Sequence[ParkedRow], fence: int, shard_epoch: int) -> bool:
         """Each for itself. Whether all went."""
@@ -51,7 +78,7 @@ class Retries:
 
     def _attempt(self, group: Group, row: ParkedRow, fence: int, shard_epoch: int) -> bool:
         """Deliver one parked cell; settle it, or say when it is tried again."""
-        cell = self._lookups.cell(UUID(bytes=row.row_key), row.column_name.decode(), row.ref_key)
+        cell = self._lookups.cell(*_key(row))
         settling = Settling(fence, row.added_id, row.row_key, shard_epoch)
         error = None if cell is None else self._deliver(group, row.shard, cell, settling)
         if error is None:
@@ -81,3 +108,7 @@ class Retries:
             except SchemalessError as refusal:
                 return refusal
         return error
+
+
+def _key(row: ParkedRow) -> CellKey:
+    return CellKey(UUID(bytes=row.row_key), row.column_name.decode(), row.ref_key)

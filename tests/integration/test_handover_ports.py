@@ -117,8 +117,7 @@ def drain_reverse(duo: Duo) -> None:
     legacy, store, control = duo.trips.store, duo.store, duo.ports.control
     row_ids = RowIds(control.authority, legacy.legacy_ids, store, lambda refused: SchemalessPort(store, refused))
     rehearsal = RehearsalLedger(Ledgers(store.control))
-    parent = legacy.layout.parent.name
-    serve(store, ReverseMirror(control, lambda: False, legacy.as_mirror(), parent, row_ids, rehearsal))
+    serve(store, ReverseMirror(control, lambda: False, legacy.as_mirror(), legacy.layout, row_ids, rehearsal))
 
 
 def check_settled(duo: Duo) -> Authority:

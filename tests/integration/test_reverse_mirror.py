@@ -11,7 +11,7 @@ from uuid import UUID, uuid4
 
 import pytest
 
-from schemaless_core import Cell, CellKey, Json
+from schemaless_core import Cell, CellKey, Datastore, Json
 from schemaless_core.errors import Conflict, Unavailable
 from tests.chaos.actors import running, wait_until
 from tests.facades import Migration, migration
@@ -40,6 +40,7 @@ from tripstore.handover.switch import reverse, switch
 from tripstore.local.servers import LocalServers
 from tripstore.mirror import budget
 from tripstore.mirror.mirror import Mirror
+from tripstore.mirror.parked import Parked
 from tripstore.mirror.reverse import ReverseMirror
 from tripstore.phase import Phase
 
@@ -267,6 +268,119 @@ def test_what_the_tables_cannot_hold_is_parked_with_its_row_in_order_and_carried
 
     assert rows_of(live, key) == [("short", 2)]
     assert live.duo.legacy.get_cell(key, "BASE", 1) == Cell(key, "BASE", 1, {"status": "much too long"})
+
+
+def as_owner(live: Migration) -> Datastore:
+    """Somebody who asks no layout."""
+    return live.facade.store.as_owner(live.duo.ports.control.authority().epoch)
+
+
+def retried(live: Migration, parked_after: int) -> None:
+    """Everything that is parked is tried again, with all that waits behind it."""
+    wait_until_mirrored_back(live)
+    tried = {each.key: each.attempts for each in listed(live)}
+    Mirror(live.facade).parked(is_reverse=True).retry(None)
+
+    def is_so() -> bool:
+        found = listed(live)
+        return len(found) == parked_after and all(each.attempts > tried[each.key] for each in found[:1])
+
+    wait_until("all were tried again", is_so)
+
+
+def wait_until_its_id_came(live: Migration, key: UUID) -> None:
+    """A cell of its own, put when Postgres has the row."""
+    wait_until("its id came", lambda: live.facade.store.get_cell(key, LEGACY_ID, 0) is not None)
+    wait_until_mirrored_back(live)
+
+
+def listed(live: Migration) -> list[Parked]:
+    return Mirror(live.facade).parked(is_reverse=True).listed(100)
+
+
+@pytest.mark.parametrize("refused", [{"status": "much too long"}, {"status": 5}], ids=["by Postgres", "by the layout"])
+def test_a_later_version_goes_before_those_that_the_tables_cannot_hold(
+    live_everywhere: Migration, refused: dict[str, Json]
+) -> None:
+    live, key = live_everywhere, uuid4()
+    live.legacy.sql("ALTER TABLE trips ADD CONSTRAINT short CHECK (length(status) < 10)")
+    with reversing(live):
+        for ref_key in (1, 2):
+            as_owner(live).put_cell(key, "BASE", ref_key, refused)
+        live.store.append_cell(key, "NOTES", {"text": "hello"})
+        wait_until("it is parked", lambda: len(parked(live)) == 3)
+        retried(live, 3)  # there is nothing that could go before it
+        live.store.put_cell(key, "BASE", 3, {"status": "short"})
+        wait_until("it waits", lambda: len(parked(live)) == 4)
+        retried(live, 0)
+        wait_until_mirrored_back(live)
+
+    assert (rows_of(live, key), rows_of(live, key, "notes")) == ([("short", 3)], [("hello", 1)])
+    assert live.duo.legacy.get_cell(key, "BASE", 1) == Cell(key, "BASE", 1, refused)
+    assert different(live) == []
+    assert {change.origin for change in live.legacy.changes(key)} == {"reverse"}
+
+
+def test_a_version_that_is_the_latest_again_holds_up_its_row(live_everywhere: Migration) -> None:
+    live, key = live_everywhere, uuid4()
+    live.legacy.sql("ALTER TABLE trips ADD CONSTRAINT short CHECK (length(status) < 10)")
+    with reversing(live):
+        for ref_key, text in enumerate(["much too long", "short", "again too long"], 1):
+            as_owner(live).put_cell(key, "BASE", ref_key, {"status": text})
+        live.store.append_cell(key, "STATUS", {"result": "ok"})
+        wait_until("they are parked", lambda: len(parked(live)) == 4)
+        retried(live, 2)
+
+        assert parked(live) == [((key, "BASE", 3), "failed"), ((key, "STATUS", 1), "waiting")]
+    assert rows_of(live, key) == [("short", 2)]
+
+
+def test_tombstones_on_children_go_before_the_deletion_that_they_are_in_the_way_of(live_everywhere: Migration) -> None:
+    """A child that came while a tombstone was checked: what is refused says to put one on it first."""
+    live, key = live_everywhere, uuid4()
+    with reversing(live):
+        live.store.put_cell(key, "BASE", 1, {"status": "a"})
+        note = live.store.append_cell(key, "NOTES", {"text": "it came in between"}).ref_key
+        wait_until_its_id_came(live, key)
+        as_owner(live).put_cell(key, "BASE", 2, None)
+        wait_until("it is parked", lambda: len(parked(live)) == 1)
+        live.store.put_cell(key, "NOTES", note + 1, None)
+        live.store.put_cell(key, "BASE", 3, {"status": "next life"})
+        live.store.put_cell(key, "FREE", 1, "waits as well")
+        wait_until("they wait", lambda: len(parked(live)) == 4)
+        retried(live, 0)
+        wait_until_mirrored_back(live)
+
+    assert (rows_of(live, key), rows_of(live, key, "notes")) == ([("next life", 3)], [])
+    assert different(live) == []
+
+
+def test_a_deletion_that_is_refused_once_more_keeps_all_but_those_tombstones_behind_it(
+    live_everywhere: Migration,
+) -> None:
+    live, key = live_everywhere, uuid4()
+    live.legacy.sql("CREATE TABLE invoices (trip uuid REFERENCES trips (trip_uuid))")
+    with reversing(live):
+        live.store.put_cell(key, "BASE", 1, {"status": "a"})
+        note = live.store.append_cell(key, "NOTES", {"text": "a"}).ref_key
+        wait_until_its_id_came(live, key)
+        live.legacy.sql("INSERT INTO invoices VALUES (%s)", str(key))
+        as_owner(live).put_cell(key, "BASE", 2, None)
+        wait_until("it is parked", lambda: len(parked(live)) == 1)
+        live.store.put_cell(key, "NOTES", note + 1, None)
+        live.store.put_cell(key, "BASE", 3, {"status": "next life"})
+        live.store.append_cell(key, "NOTES", {"text": "b"})
+        wait_until("they wait", lambda: len(parked(live)) == 4)
+        retried(live, 3)
+
+        assert [kind for _key, kind in parked(live)] == ["failed", "waiting", "waiting"]
+        assert (rows_of(live, key), rows_of(live, key, "notes")) == ([("a", 1)], [])
+
+        live.legacy.sql("DELETE FROM invoices")
+        retried(live, 0)
+        wait_until_mirrored_back(live)
+    assert (rows_of(live, key), rows_of(live, key, "notes")) == ([("next life", 3)], [("b", 2)])
+    assert different(live) == []
 
 
 def test_a_parked_cell_closes_the_way_back(live: Migration) -> None:

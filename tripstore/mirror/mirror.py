@@ -56,7 +56,7 @@ class Mirror:
             control,
             self._is_rehearsing,
             legacy.as_mirror(),
-            self._config.layout.parent.name,
+            self._config.layout,
             RowIds(control.authority, legacy.legacy_ids, self._facade.store, self._store_of),
             RehearsalLedger(Ledgers(self._facade.store.control)),
             late=lambda seconds: self._duo.latency.late("reverse", seconds),

@@ -4,12 +4,12 @@ It is handed cells of the shards' logs and looks at the authority row after that
 while the row said the same, or before. While Postgres is the authority every cell came from there, and nothing is
 written: in the phase shadow cells are compared with what stands there, as many as the budget allows, and the others
 passed. While Schemaless is, what Postgres lacks is put: as the mirror, forward only, in the order of the log within a
-row. What fails again and again the trigger workers set aside, with its row.
+row. What fails again and again the trigger workers set aside, with its row; a later version may go before it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 
 from schemaless_core.cell import Cell
@@ -20,12 +20,14 @@ from schemaless_core.triggers.coordinator import GroupRecord
 from schemaless_core.triggers.group import Outcome, Parking, never
 from tripstore import metrics
 from tripstore.backends.postgres.backend import PostgresBackend
+from tripstore.backends.postgres.layout.layout import Layout
 from tripstore.backends.schemaless.shards import REVERSE_GROUP
 from tripstore.handover.authority import Authority
 from tripstore.handover.ports import ControlPort
 from tripstore.handover.reverse import Hands, deliver
 from tripstore.handover.steps import run
 from tripstore.mirror.look import Look, LookFailed, Runs
+from tripstore.mirror.overtaking import Overtaking
 from tripstore.mirror.rehearsal import Rehearsal
 from tripstore.mirror.rehearsal_ledger import RehearsalLedger
 from tripstore.mirror.reverse_puts import ReversePuts
@@ -72,7 +74,7 @@ class ReverseMirror:
         control: ControlPort,
         is_rehearsing: Callable[[], bool],
         legacy: PostgresBackend,
-        parent_column: str,
+        layout: Layout,
         row_ids: RowIds,
         rehearsal: RehearsalLedger,
         *,
@@ -82,7 +84,8 @@ class ReverseMirror:
         self._control = control
         self._is_rehearsing = is_rehearsing
         self._rehearsal = Rehearsal(control, look, rehearsal)
-        self._puts = ReversePuts(legacy, look, parent_column, row_ids)
+        self._puts = ReversePuts(legacy, look, layout.parent.name, row_ids)
+        self._overtaking = Overtaking(layout)
         self.rehearsal = rehearsal
         self._late = late
         self.rest_seconds = 0.0
@@ -93,6 +96,9 @@ class ReverseMirror:
     def retry(self, shard: int, cell: Cell, store: CellStore | None = None) -> Outcome:
         """What was parked is looked at, whatever the phase and the budget."""
         return self._guarded({shard: [cell]}, self._rehearsal.compare)[shard]
+
+    def overtaking(self, failed: Cell, behind: Sequence[Cell]) -> Sequence[Cell]:
+        return self._overtaking.of(failed, behind)
 
     def _guarded(self, runs: Runs, passed: Callable[[Runs, Authority], Outcomes]) -> Outcomes:
         try:

@@ -62,12 +62,12 @@ def put_and_settle(
 ) -> tuple[bool, list[StoredCell]]:
     """Put cells and forget the parked cell, or do nothing; return whether it is still parked, and what is stored."""
     token, place = secrets.randbits(TOKEN_BITS), (group, gate.shard, settling.added_id)
-    fence = (group, gate.shard, settling.fence)
+    fence, row = (group, gate.shard, settling.fence), (group, gate.shard, settling.row_key)
     marked = _bound(connection, names.meta_sql(MARK), token, *place, *fence)
     marked += _conditions(connection, names, gate, cells, settling.shard_epoch)
     after = [
         _bound(connection, names.meta_sql(FORGET), *place, token),
-        _bound(connection, names.meta_sql(NEXT_OF_ROW), group, gate.shard, settling.row_key, *place, *fence),
+        _bound(connection, names.meta_sql(NEXT_OF_ROW), *row, *place, *row, *fence),
     ]
     _send(connection, names, gate, cells, [marked], (IF_MARKED, group, gate.shard, token), after)
     return is_parked(connection, names, *place), _stored(connection, names, gate, cells)

@@ -50,6 +50,8 @@ class Standing:
     is_fenced = False
     #: Whether a row must be what was put even after all triggers have run.
     is_exact = False
+    #: Whether a version that another one has replaced is kept even if no row can hold it.
+    keeps_replaced = False
 
     def enter(self, connection: LegacyConnection) -> list[str]:
         """What a put's transaction begins with."""
@@ -123,6 +125,7 @@ class Mirror(Standing):
     origin = "reverse"
     changes = LOGGED
     is_exact = True
+    keeps_replaced = True  #: It was acknowledged elsewhere.
 
     def __init__(self, datastore: str) -> None:
         self._admission = Prepared("", mirror_admission(datastore))

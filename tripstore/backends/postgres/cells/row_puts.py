@@ -81,9 +81,11 @@ class RowPuts:
             # It may have been put when the tables could hold it, or beside them.
             held = connection.rows(self.rows.at(quoted_uuid(new.cell.row_key), quoted_int(new.cell.ref_key)))
             self._standing.look(connection)  # this put never entered
-            if not held:
-                raise
-            return self._equal(connection, new, Found(*held[0]))
+            if held:
+                return self._equal(connection, new, Found(*held[0]))
+            if self._standing.keeps_replaced and self._stored_as_replaced(connection, new):
+                return self._committed(connection)
+            raise
         try:
             if texts is not None and self._advanced(connection, new, texts, expect_latest):
                 return self._committed(connection)
@@ -183,6 +185,14 @@ class RowPuts:
             if self._children:
                 self._adopt_children(connection, cell, find_came_before(connection, cell, self._child_columns))
         return self._committed(connection)
+
+    def _stored_as_replaced(self, connection: LegacyConnection, new: NewCell) -> bool:
+        """Keep what no row can hold beside the table, if it is history; whether it is."""
+        seen = self._lookout.look(connection, new.cell, ANY)
+        if seen.at is not None or seen.top is None or new.cell.ref_key >= seen.top:
+            return False
+        store(connection, new, self._standing)
+        return True
 
     def _store_before_parent(self, connection: LegacyConnection, new: NewCell, seen: Sight) -> None:
         """Keep a child's cell beside its table, where capture looks before it numbers a row of a service's.
