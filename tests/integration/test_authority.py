@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import socket
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -32,6 +33,7 @@ from tripstore.backends.postgres.handover import barrier as barriers
 from tripstore.backends.postgres.handover.authority import gate_of
 from tripstore.backends.postgres.wire.connections import rows
 from tripstore.backends.postgres.wire.database import LegacyDatabase
+from tripstore.backends.postgres.wire.wire import LegacyConnection
 from tripstore.handover.authority import Authority, Backend
 from tripstore.local.postgres_programs import Flavour
 from tripstore.local.servers import LocalServers
@@ -481,6 +483,46 @@ def test_a_decision_whose_answer_was_lost_is_a_decision(
 
     assert control.decide(closing_, closing_.decided())
     assert control.authority() == closing_.decided()
+
+
+def test_a_decision_under_way_whose_connection_is_lost_is_waited_for(
+    trips: Company, control: RealControlPort, barrier: barriers.Barrier, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The server is still at it: it has changed the row, and not committed yet."""
+    closing_ = FIRST.closing("lost")
+    assert control.close(FIRST, closing_)
+    assert barrier.take()
+    connection = barrier._connection
+    assert connection is not None
+    # Shorter than the server takes to look whether its client is still there.
+    slow = f"{authority_sql._CHANGE}; SELECT pg_catalog.pg_sleep(0.7)"
+    monkeypatch.setattr(authority_sql, "_CHANGE", slow)
+    other = socket.socket(fileno=os.dup(connection._connection.fileno()))
+    asked = partial(barrier._row.was)
+    was_decided: list[bool] = []
+
+    def cut() -> None:
+        wait_until("the row is changed, and not committed", lambda: is_changing(trips, connection.pid))
+        other.shutdown(socket.SHUT_RDWR)
+
+    def was(again: LegacyConnection, row: Authority) -> bool:
+        was_decided.append(control.authority() == row)
+        return asked(again, row)
+
+    monkeypatch.setattr(barrier._row, "was", was)
+    with closing(other), ThreadPoolExecutor(1) as pool:
+        done = pool.submit(cut)
+        assert control.decide(closing_, closing_.decided())
+        done.result()
+
+    assert was_decided == [False], "else nobody had to wait"
+    assert control.authority() == closing_.decided()
+
+
+def is_changing(trips: Company, pid: int) -> bool:
+    """Whether a session sleeps after it has changed the row."""
+    found = trips.legacy.sql("SELECT wait_event = 'PgSleep' FROM pg_stat_activity WHERE pid = %s", pid)
+    return found == [(True,)]
 
 
 def test_a_barrier_that_was_undone_decides_nothing_and_goes(

@@ -93,8 +93,11 @@ class AuthorityRow:
         return bool(connection.rows(f"{_LOCK}; {packet}; COMMIT; {_WAS}", (*values, *_identity(decided))))
 
     def was(self, connection: LegacyConnection, row: Authority) -> bool:
-        """Whether it is or was this one: what an answer that was lost would have said."""
-        return bool(connection.rows(_WAS, _identity(row)))
+        """Whether it is or was this one: what an answer that was lost would have said.
+
+        Who sent that packet may be gone while the server is still at it: it has the row's lock until it has committed.
+        """
+        return bool(connection.rows(f"{_LOCK}; {_WAS}", _identity(row)))
 
     def obey(self, connection: LegacyConnection) -> Authority:
         """Make Postgres what an open row says. When it is already, that was a look and nothing more."""
