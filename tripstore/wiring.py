@@ -32,6 +32,7 @@ from tripstore.facade.latency import Latency
 from tripstore.facade.layout_rules import LayoutRules
 from tripstore.facade.reads import Reads, SingleReads
 from tripstore.facade.shadowing import Shadowing
+from tripstore.facade.staged import Staged
 from tripstore.facade.watch import Watch
 from tripstore.facade.writes import Writes
 from tripstore.handover.authority import Authority, Backend
@@ -152,8 +153,9 @@ def _with_legacy(config: TripstoreConfig, legacy_config: LegacyConfig, store: Da
     watch = Watch(ports, known, flags, lag, arrivals, is_open_at, lambda: _seen_authority(store))
     compared = TallyFlush(ShadowLedger(Ledgers(store.control), command), tally)
     flushing = (Flushing(compared), Flushing(timings, TIMINGS_SECONDS))
-    duo = Duo(legacy, legacy_mirror, ports, known, watch, lag, cohorts, shadow, tally, latency, flushing)
     rules = LayoutRules(legacy_config.layout, lambda: calls.sight().phase.route.is_mirrored)
+    staged = Staged(rules, lag)
+    duo = Duo(legacy, legacy_mirror, ports, known, watch, lag, cohorts, shadow, tally, latency, staged, flushing)
     writes = Writes(calls, lag, config.core.max_body_bytes, rules)
     return Facade(config, store, flags, calls, reads, writes, log_of, duo)
 

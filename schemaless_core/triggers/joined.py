@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from uuid import UUID
 
 from schemaless_core.cell import Cell, checked_bytes
@@ -17,7 +17,7 @@ from schemaless_core.routing import Router
 from schemaless_core.standing import Gate, Standing
 from schemaless_core.store import CellStore
 from schemaless_core.triggers.offsets import STEP_SECONDS, is_mine
-from schemaless_core.triggers.staging import StagedStore
+from schemaless_core.triggers.staging import NoRules, StagedStore, StagingRules
 
 
 class FencedOut(Conflict):
@@ -32,19 +32,27 @@ class FencedOut(Conflict):
 class Joined:
     """Puts of one datastore that wait for a group's commit. They are an owner's: the shard must be RW."""
 
-    def __init__(self, router: Router, store: CellStore, max_body_bytes: int, after_commit: AfterCommit) -> None:
+    def __init__(
+        self,
+        router: Router,
+        store: CellStore,
+        max_body_bytes: int,
+        after_commit: AfterCommit,
+        rules: StagingRules | None = None,
+    ) -> None:
         self._router = router
         self._store = store
         self._max_body_bytes = max_body_bytes
         self._after_commit = after_commit
+        self._rules = rules or NoRules()
 
-    def with_store(self, store: CellStore) -> Joined:
-        """The same for functions that are given another store; what joins the commit is put here all the same."""
-        return Joined(self._router, store, self._max_body_bytes, self._after_commit)
+    def with_store(self, store: CellStore, rules: StagingRules | None = None) -> Joined:
+        """The same for functions that are given another store; what joins the commit is put here, by its rules."""
+        return Joined(self._router, store, self._max_body_bytes, self._after_commit, rules)
 
     def staging(self, row_key: UUID) -> StagedStore:
         """A store for one call of a function: puts of this row wait, all others go through."""
-        return StagedStore(self._store, row_key, self._max_body_bytes)
+        return StagedStore(self._store, row_key, self._max_body_bytes, rules=self._rules)
 
     def advance(self, group: str, shard: int, cells: Sequence[Cell], step: Step) -> None:
         """Put cells of one shard and move its offset. Nothing happens when the offset is there already.
@@ -61,8 +69,7 @@ class Joined:
                 gate.check_write(seen.state)
                 raise _refusal(shard, cells, new, stored)
 
-        self._router.write(shard, put, Standing(), deadline)
-        self._tell(cells)
+        self._write(shard, put, cells, deadline)
 
     def settle(self, group: str, shard: int, cells: Sequence[Cell], settling: Settling) -> None:
         """Put cells of one shard and forget a parked cell. Nothing happens when it is not parked any more."""
@@ -74,7 +81,13 @@ class Joined:
                 gate.check_write(node.heads([shard], deadline)[shard].state)
                 raise _refusal(shard, cells, new, stored)
 
-        self._router.write(shard, put, Standing(), deadline)
+        self._write(shard, put, cells, deadline)
+
+    def _write(self, shard: int, put: Callable[[Node, Gate], None], cells: Sequence[Cell], deadline: Deadline) -> None:
+        try:
+            self._router.write(shard, put, Standing(), deadline)
+        finally:  # one that failed may have happened
+            self._rules.wrote({cell.row_key for cell in cells})
         self._tell(cells)
 
     def _tell(self, cells: Sequence[Cell]) -> None:

@@ -7,7 +7,7 @@ itself, at once. Index queries and the log do not show staged cells.
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from typing import Any, Literal, Self
+from typing import Any, Literal, Protocol, Self
 from uuid import UUID
 
 from schemaless_core.answers import (
@@ -31,13 +31,52 @@ from schemaless_core.store import CellStore
 STAGED_BYTES_MAX = 1024 * 1024
 
 
+class StagingRules(Protocol):
+    """What the store that functions are handed has to say of puts that never pass it."""
+
+    def check(self, store: CellStore, cell: Cell) -> None:
+        """Raise unless a new cell may be put; `store` shows what is staged already."""
+        ...
+
+    def next_ref_key(self, column_name: str, latest: Cell | None) -> int:
+        """The ref key of what is appended after a column's latest cell."""
+        ...
+
+    def wrote(self, row_keys: Collection[UUID]) -> None:
+        """These rows were written, or may have been."""
+        ...
+
+
+class NoRules:
+    """The store that functions are handed is the one that takes the cells."""
+
+    def check(self, store: CellStore, cell: Cell) -> None:
+        """Every cell may be put."""
+
+    def next_ref_key(self, column_name: str, latest: Cell | None) -> int:
+        if latest is not None and latest.ref_key == REF_KEY_MAX:
+            raise no_free_ref_key(column_name)
+        return 1 if latest is None else latest.ref_key + 1
+
+    def wrote(self, row_keys: Collection[UUID]) -> None:
+        """Nobody has to know."""
+
+
 class StagedStore:
     """One row's puts, kept until they are committed; everything else is the store's."""
 
-    def __init__(self, store: CellStore, row_key: UUID, max_body_bytes: int, staged: list[Cell] | None = None) -> None:
+    def __init__(
+        self,
+        store: CellStore,
+        row_key: UUID,
+        max_body_bytes: int,
+        staged: list[Cell] | None = None,
+        rules: StagingRules | None = None,
+    ) -> None:
         self._store = store
         self._row_key = row_key
         self._max_body_bytes = max_body_bytes
+        self._rules = rules or NoRules()
         #: In the order they were put.
         self.staged: list[Cell] = [] if staged is None else staged
 
@@ -69,9 +108,7 @@ class StagedStore:
         if row_key != self._row_key:
             return self._store.append_cell(row_key, column_name, body)
         latest = self.get_cell_latest(row_key, column_name)
-        if latest is not None and latest.ref_key == REF_KEY_MAX:
-            raise no_free_ref_key(column_name)
-        return self._stage(Cell(row_key, column_name, 1 if latest is None else latest.ref_key + 1, body))
+        return self._stage(Cell(row_key, column_name, self._rules.next_ref_key(column_name, latest), body))
 
     def get_cell(self, row_key: UUID, column_name: str, ref_key: int) -> Cell | None:
         for cell in self.staged:
@@ -151,7 +188,7 @@ class StagedStore:
 
     def using(self, **habits: Any) -> Self:
         """The same staged cells over a store with other habits."""
-        return type(self)(self._store.using(**habits), self._row_key, self._max_body_bytes, self.staged)
+        return type(self)(self._store.using(**habits), self._row_key, self._max_body_bytes, self.staged, self._rules)
 
     def _stage(self, cell: Cell) -> PutResult:
         """Keep a cell for the commit, unless it is stored or staged already."""
@@ -159,6 +196,7 @@ class StagedStore:
         there = self.get_cell(*cell.key)
         shard = self._store.shard_of(cell.row_key)
         if there is None:
+            self._rules.check(self, cell)
             self._check_room(len(body))
             self.staged.append(cell)
             return PutResult(PutStatus.CREATED, False, shard, cell.ref_key, 0, None)

@@ -28,6 +28,7 @@ from schemaless_core.triggers.offsets import Offsets
 from schemaless_core.triggers.parking import Parking
 from schemaless_core.triggers.registry import Start, Trigger
 from schemaless_core.triggers.retries import Retries
+from schemaless_core.triggers.staging import StagingRules
 from schemaless_core.triggers.watch import Watch
 from schemaless_core.triggers.worker import Worker
 
@@ -129,14 +130,15 @@ class Triggers:
         read: Literal["primary", "replica"] = "primary",
         name: str | None = None,
         store: CellStore | None = None,
+        rules: StagingRules | None = None,
     ) -> Worker:
         """A worker for these triggers, whose groups it registers, or for whatever groups a function lists.
 
         `read` says where it tails the log; a replica that is behind or down is made up for by its primary. `store` is
         handed to the triggers' functions in place of this datastore. Transactional triggers are served only where
-        this datastore is the authority: what they put commits here.
+        this datastore is the authority: what they put commits here, where `store` cannot look after it; `rules` do.
         """
-        given, joined = (self._store, self.joined) if store is None else (store, self.joined.with_store(store))
+        given, joined = (self._store, self.joined) if store is None else (store, self.joined.with_store(store, rules))
         if callable(groups):
             listed = groups
         else:

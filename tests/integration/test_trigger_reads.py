@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import json
-import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from uuid import UUID, uuid4
 
@@ -16,9 +14,10 @@ from schemaless_core.triggers.registry import Trigger, trigger
 from tests.chaos.actors import wait_until
 from tests.crew import quick
 from tests.facades import Migration, in_mirror, migration
+from tests.integration.trigger_serving import serving
 from tests.legacy_backends import status
 from tests.stores import Stores
-from tripstore.cli.duty import Opened, ServedTriggers, opened
+from tripstore.cli.duty import opened
 from tripstore.cli.options import Settings
 from tripstore.local.servers import LocalServers
 from tripstore.phase import Phase
@@ -53,19 +52,6 @@ def joined(row_key: UUID, store: CellStore) -> None:
 app: list[Trigger] = [plain, hurried, joined]
 
 
-@contextmanager
-def serving(stores: Opened) -> Iterator[None]:
-    """A worker of `triggers run`, with the triggers of this module."""
-    with ServedTriggers(__name__)(stores, "a worker", 1) as worker:
-        running = threading.Thread(target=worker.run)
-        running.start()
-        try:
-            yield
-        finally:
-            worker.stop()
-            running.join(60)
-
-
 @pytest.fixture
 def moving(servers: LocalServers, stores: Stores) -> Iterator[Migration]:
     mirror = {"cohort_seconds": 20.0, "max_lag_seconds": 20.0}
@@ -95,7 +81,7 @@ def test_what_functions_of_triggers_read_is_never_a_cohorts(
         assert stores.facade is not None
         of_cohort = TripStore(stores.facade)
         wait_until("a cohort reads the mirror", lambda: free(of_cohort, row_key) == at_mirror)
-        with serving(stores):
+        with serving(stores, __name__):
             wait_until("all were called", lambda: len(told) == served)
         assert free(of_cohort, row_key) == at_mirror, "nobody else read it either"
     assert told == [at_authority] * served

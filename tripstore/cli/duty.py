@@ -138,7 +138,9 @@ class ServedTriggers:
     def __call__(self, opened: Opened, name: str, threads: int) -> Iterator[Worker]:
         triggers = imported(self.target)
         serve = opened.datastore.triggers.worker
-        yield serve(triggers, threads=threads, read=self.read, name=name, store=opened.store)
+        duo = None if opened.facade is None else opened.facade.duo
+        rules = None if duo is None else duo.staged
+        yield serve(triggers, threads=threads, read=self.read, name=name, store=opened.store, rules=rules)
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,6 +19,7 @@ from tripstore.facade.known import Known
 from tripstore.facade.lag import Lag
 from tripstore.facade.latency import Latency
 from tripstore.facade.reads import ReadCalls
+from tripstore.facade.staged import Staged
 from tripstore.facade.watch import Watch
 from tripstore.facade.writes import Writes
 from tripstore.handover.ports import Ports
@@ -42,6 +43,8 @@ class Duo:
     shadow: Shadow
     tally: Tally
     latency: Latency
+    #: For functions of transactional triggers.
+    staged: Staged
     #: What this process counted, on its way to the ledgers.
     flushing: tuple[Flushing, ...]
 

@@ -1,0 +1,38 @@
+"""`Staged`: what the facade has to say of cells that functions of transactional triggers put.
+
+They are committed in Schemaless with an offset, past the facade: what the layout refuses is refused as they are staged,
+and rows that were written are remembered, as with any put.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from uuid import UUID
+
+from schemaless_core.cell import Cell
+from schemaless_core.errors import InvalidRequest
+from schemaless_core.store import CellStore
+from tripstore.facade.lag import Lag
+from tripstore.facade.layout_rules import LayoutRules
+
+
+class Staged:
+    """Of one process, with a legacy store."""
+
+    def __init__(self, rules: LayoutRules, lag: Lag) -> None:
+        self._rules = rules
+        self._lag = lag
+
+    def check(self, store: CellStore, cell: Cell) -> None:
+        self._rules.check(store, cell)
+        if self._rules.takes_children(cell):  # which of them there are would have to be true at the commit
+            raise InvalidRequest(
+                f"A tombstone of {cell.column_name} takes rows of other columns, and cannot join the offset's commit.",
+                hint="Put it in a function that is not transactional.",
+            )
+
+    def next_ref_key(self, column_name: str, latest: Cell | None) -> int:
+        return self._rules.next_ref_key(column_name, latest)
+
+    def wrote(self, row_keys: Collection[UUID]) -> None:
+        self._lag.wrote(row_keys)
