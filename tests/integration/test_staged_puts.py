@@ -141,8 +141,9 @@ def test_what_was_put_is_remembered_until_the_mirror_has_it(served: Served) -> N
     key, answer = served.done(lambda store, key: store.append_cell(key, "FREE", 1).ref_key)
 
     assert answer == 1
-    wait_until("it is remembered", lambda: key in duo.lag.pending())
-    assert not duo.lag.allows((key,))
+    epoch = duo.ports.control.authority().epoch
+    wait_until("it is remembered", lambda: key in duo.lag.pending(epoch).rows)
+    assert not duo.lag.allows((key,), epoch)
 
 
 def test_a_deletion_that_takes_others_along_cannot_wait_for_the_offset(
