@@ -12,7 +12,7 @@ import pytest
 
 from schemaless_core import Cell, CellConflict
 from tests.chaos.actors import wait_until
-from tests.legacy import FLAVOURS, Legacy, layout, refused
+from tests.legacy import FLAVOURS, Legacy, attempts, base, layout, notes, refused
 from tests.legacy_backends import Company, company, status
 from tests.legacy_databases import PATIENT, postgres_server
 from tests.shut_gates import (
@@ -32,6 +32,7 @@ from tripstore.backends.postgres.capture import changes, gate, sqlstates
 from tripstore.backends.postgres.capture.gate import BARRIER, DOOR, Gate, GateState, lock_class
 from tripstore.backends.postgres.cells.fence import Mirror
 from tripstore.backends.postgres.errors import LegacyRefused, LegacyUnavailable, Unrepresentable
+from tripstore.backends.postgres.layout.layout import DeletePolicy, Field, FieldType, Layout
 from tripstore.backends.postgres.wire.connections import rows
 from tripstore.backends.postgres.wire.database import LegacyDatabase
 from tripstore.local.postgres import PostgresServer
@@ -94,6 +95,81 @@ def test_the_mirror_never_goes_back(trips: Company, row: UUID) -> None:
         mirror.put_cell(row, "BASE", 2, status("other"))
 
     assert trips.legacy.sql("SELECT count(*) FROM notes WHERE trip_uuid = %s", str(row)) == [(0,)]
+
+
+#: Values of types that Postgres reads before it looks for the row: what the layout says of them is not enough.
+TYPED = """
+CREATE TYPE kind AS ENUM ('city', 'airport');
+ALTER TABLE trips ADD kind kind, ADD code varchar(5), ADD day date, ADD tip numeric(4, 1);
+ALTER TABLE notes ADD kind kind"""
+REFUSED: dict[str, tuple[str, str]] = {
+    "kind": ("city", "moon"),
+    "code": ("short", "longer"),
+    "day": ("2024-02-29", "4714-01-01 BC"),
+    "tip": ("1.0", "1000.0"),
+}
+
+
+def typed_layout() -> Layout:
+    kinds = {"code": FieldType.STRING, "day": FieldType.DATE, "tip": FieldType.DECIMAL}
+    kind = Field("kind", "kind", FieldType.STRING)
+    child = notes()
+    return layout(
+        base(DeletePolicy.TOMBSTONE, kind, *(Field(name, name, of) for name, of in kinds.items())),
+        attempts(),
+        replace(child, fields=(*child.fields, kind)),
+    )
+
+
+@pytest.fixture(scope="module")
+def typed(server: PostgresServer) -> Iterator[Company]:
+    with company(server, typed_layout(), altered=TYPED) as made:
+        yield made
+
+
+@pytest.mark.parametrize("field", REFUSED)
+def test_a_version_that_was_replaced_is_kept_whatever_its_value(typed: Company, field: str) -> None:
+    taken, refused_value = REFUSED[field]
+    key, mirror = uuid4(), typed.store.as_mirror()
+    mirror.put_cell(key, "BASE", 1, {field: taken})
+    with pytest.raises(Unrepresentable, match=field):
+        mirror.put_cell(key, "BASE", 4, {field: refused_value})  # it is the latest
+    mirror.put_cell(key, "BASE", 5, {field: taken})
+    before = queued(typed.legacy)
+    late = [Cell(key, "BASE", ref_key, {field: refused_value}) for ref_key in (4, 2)]
+    for expected in ("CREATED", "EXISTS"):
+        assert [mirror.put_cell(*cell.key, cell.body).status for cell in late] == [expected] * 2
+    with pytest.raises(CellConflict):
+        mirror.put_cell(key, "BASE", 4, {field: refused_value + "0"})
+
+    assert typed.versions(key) == [5, 4, 2, 1]
+    assert typed.store.get_cells([cell.key for cell in late]) == late
+    assert queued(typed.legacy) == before
+    assert logged(typed.legacy, late) == [("BASE", ref_key) for ref_key in (1, 2, 4, 5)]
+
+
+def test_a_first_version_and_one_of_a_child_are_kept_whatever_their_value(typed: Company) -> None:
+    key, mirror = uuid4(), typed.store.as_mirror()
+    mirror.put_cell(key, "BASE", 2, {"kind": "city"})
+    mirror.put_cell(key, "NOTES", CHILD + 1, {"kind": "city"})
+    late = [Cell(key, "BASE", 1, {"kind": "moon"}), Cell(key, "NOTES", CHILD, {"kind": "moon"})]
+    for cell in late:
+        mirror.put_cell(*cell.key, cell.body)
+
+    assert typed.store.get_cells([cell.key for cell in late]) == late
+    assert typed.legacy.sql("SELECT kind FROM notes WHERE trip_uuid = %s", str(key)) == [("city",)]
+
+
+def test_nobody_else_puts_what_no_row_can_hold(typed: Company) -> None:
+    """What nobody has acknowledged is refused, replaced or not; what is there, is there."""
+    key = uuid4()
+    typed.store.as_mirror().put_cell(key, "BASE", 3, {"kind": "city"})
+    typed.store.as_mirror().put_cell(key, "BASE", 1, {"kind": "moon"})
+    with pytest.raises(Unrepresentable, match="kind"):
+        typed.store.put_cell(key, "BASE", 2, {"kind": "moon"})
+
+    assert typed.store.put_cell(key, "BASE", 1, {"kind": "moon"}).status == "EXISTS"
+    assert typed.versions(key) == [3, 1]
 
 
 def test_changes_of_the_companys_triggers_are_no_echo_either(trips: Company, row: UUID) -> None:

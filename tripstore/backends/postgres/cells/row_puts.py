@@ -78,13 +78,8 @@ class RowPuts:
         try:
             texts = self._texts(connection, new)
         except Unrepresentable:
-            # It may have been put when the tables could hold it, or beside them.
-            held = connection.rows(self.rows.at(quoted_uuid(new.cell.row_key), quoted_int(new.cell.ref_key)))
-            self._standing.look(connection)  # this put never entered
-            if held:
-                return self._equal(connection, new, Found(*held[0]))
-            if self._standing.keeps_replaced and self._stored_as_replaced(connection, new):
-                return self._committed(connection)
+            if (outcome := self._beside_table(connection, new)) is not None:
+                return outcome
             raise
         try:
             if texts is not None and self._advanced(connection, new, texts, expect_latest):
@@ -99,6 +94,10 @@ class RowPuts:
                 raise Again(refused.reason) from refused
             if refused.is_dangling and self._codecs.forget_keys(self._column.name, new.cell.body):
                 raise Again(refused.reason) from refused
+            # Postgres reads values before it looks for the row that they would move.
+            connection.rows("ROLLBACK")
+            if (outcome := self._beside_table(connection, new)) is not None:
+                return outcome
             raise self._fields.named(connection, refused, texts or {}) from refused
 
     def simple_sql(self, connection: LegacyConnection, new: NewCell) -> str:
@@ -185,6 +184,19 @@ class RowPuts:
             if self._children:
                 self._adopt_children(connection, cell, find_came_before(connection, cell, self._child_columns))
         return self._committed(connection)
+
+    def _beside_table(self, connection: LegacyConnection, new: NewCell) -> Outcome | None:
+        """What became of a cell that no row can hold, on a connection that is in no transaction; None: it is refused.
+
+        It may have been put when the tables could hold it, or beside them.
+        """
+        held = connection.rows(self.rows.at(quoted_uuid(new.cell.row_key), quoted_int(new.cell.ref_key)))
+        self._standing.look(connection)  # this put never entered, or has left
+        if held:
+            return self._equal(connection, new, Found(*held[0]))
+        if self._standing.keeps_replaced and self._stored_as_replaced(connection, new):
+            return self._committed(connection)
+        return None
 
     def _stored_as_replaced(self, connection: LegacyConnection, new: NewCell) -> bool:
         """Keep what no row can hold beside the table, if it is history; whether it is."""
