@@ -93,6 +93,11 @@ class Datastore:
         return cls(parse_config(document, folder))
 
     @property
+    def deadline_seconds(self) -> float | None:
+        """How long each call may take, as `using` said; None: as configured for each operation."""
+        return self._habits.deadline
+
+    @property
     def triggers(self) -> Triggers:
         """Groups, workers, and what the person on call asks of them."""
         if self._triggers is None:

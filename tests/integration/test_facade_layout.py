@@ -20,7 +20,7 @@ from tests.legacy_backends import DRIVERS, deleting_layout, status
 from tests.stores import Stores
 from tripstore.backends.postgres.errors import LegacyRefused, Unrepresentable
 from tripstore.backends.postgres.ids.index import LEGACY_ID_INDEX
-from tripstore.backends.postgres.layout.layout import LEGACY_ID
+from tripstore.backends.postgres.layout.layout import LEGACY_ID, VERSION_MAX
 from tripstore.facade import layout_rules
 from tripstore.handover.authority import Backend
 from tripstore.local.servers import LocalServers
@@ -404,6 +404,94 @@ def test_a_row_with_more_children_than_go_at_once_is_not_deleted(
     with pytest.raises(LegacyRefused, match="3 rows of other columns"):
         deleting.store.put_cell(busy, "BASE", 2, None)
     assert bodies(deleting, busy) == before
+
+
+def moving_rounds(made: Migration, row_key: UUID, monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """Somebody puts a cell of this row whenever a deletion looks; how often that was."""
+    get_history, rounds = Datastore.get_history, list[int]()
+
+    def meanwhile(store: Datastore, *arguments: Any, **named: Any) -> list[Cell]:
+        found = get_history(store, *arguments, **named)
+        if named.get("before") is None:  # the first page of a round
+            rounds.append(made.store.append_cell(row_key, "FREE", len(rounds)).ref_key)
+        return found
+
+    monkeypatch.setattr(Datastore, "get_history", meanwhile)
+    return rounds
+
+
+@at_schemaless
+def test_a_deletion_that_finds_its_row_moved_again_and_again_gives_up(
+    deleting: Migration, busy: UUID, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rounds = moving_rounds(deleting, busy, monkeypatch)
+    with pytest.raises(Unavailable, match="whenever it was to be deleted") as raised:
+        deleting.store.put_cell(busy, "BASE", 2, None)
+    monkeypatch.undo()
+
+    assert raised.value.hint is not None
+    assert len(rounds) == layout_rules.DELETION_TRIES
+    assert None not in bodies(deleting, busy).values()
+    assert deleting.store.put_cell(busy, "BASE", 2, None).status == "CREATED"
+    assert set(bodies(deleting, busy).values()) == {None}
+    settled(deleting, busy)
+
+
+@at_schemaless
+def test_a_deletion_that_finds_its_row_moved_keeps_to_the_deadline(
+    deleting: Migration, busy: UUID, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(layout_rules, "DELETION_TRIES", 1 << 40)
+    rounds = moving_rounds(deleting, busy, monkeypatch)
+    with pytest.raises(Unavailable, match="whenever it was to be deleted"):
+        deleting.store.using(deadline=1.0).put_cell(busy, "BASE", 2, None)
+    monkeypatch.undo()
+
+    assert len(rounds) > 1
+    assert None not in bodies(deleting, busy).values()
+    settled(deleting, busy)
+
+
+@at_schemaless
+@pytest.mark.parametrize("is_next_taken", [False, True])
+def test_a_row_whose_child_has_no_version_left_is_not_deleted(
+    deleting: Migration, busy: UUID, is_next_taken: bool
+) -> None:
+    """Right above the last version is the first key of another row."""
+    legacy = deleting.store.facade.config.legacy
+    assert legacy is not None
+    column = legacy.layout.columns["NOTES"]
+    deleting.store.put_cell(busy, "NOTES", column.compose(7, VERSION_MAX), {"text": "the last"})
+    if is_next_taken:
+        deleting.store.put_cell(busy, "NOTES", column.compose(8, 0), {"text": "another row"})
+    before = bodies(deleting, busy)
+
+    with pytest.raises(LegacyRefused, match="Row 7 of NOTES"):
+        deleting.store.put_cell(busy, "BASE", 2, None)
+
+    assert bodies(deleting, busy) == before
+    settled(deleting, busy)
+
+
+@at_schemaless
+def test_children_that_are_too_many_are_not_all_looked_at(
+    deleting: Migration, busy: UUID, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for n in range(8):
+        deleting.store.append_cell(busy, "NOTES", {"text": str(n)})
+    get_history, pages = Datastore.get_history, list[int]()
+
+    def counted(store: Datastore, *arguments: Any, **named: Any) -> list[Cell]:
+        found = get_history(store, *arguments, **named)
+        pages.append(len(found))
+        return found
+
+    monkeypatch.setattr(layout_rules, "CELLS_TOGETHER", 3)
+    monkeypatch.setattr(layout_rules, "HISTORY_PAGE", 1)
+    monkeypatch.setattr(Datastore, "get_history", counted)
+    with pytest.raises(LegacyRefused, match="at least 3 rows of other columns"):
+        deleting.store.put_cell(busy, "BASE", 2, None)
+    assert len(pages) <= 3
 
 
 def test_legacy_ids_resolve_before_and_after_the_switch(servers: LocalServers, stores: Stores) -> None:

@@ -11,16 +11,21 @@ to child rows that change is a new row.
 
 from __future__ import annotations
 
+import math
+import random
+import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import replace
+from itertools import islice
 from typing import Any
 from uuid import UUID
 
 from schemaless_core.answers import ANY, PutResult
 from schemaless_core.cell import REF_KEY_MAX, Cell, check_ref_key, no_free_ref_key
 from schemaless_core.datastore import Datastore
-from schemaless_core.errors import CellConflict
+from schemaless_core.deadline import Deadline
+from schemaless_core.errors import CellConflict, Unavailable
 from schemaless_core.puts import CELLS_TOGETHER
 from schemaless_core.store import CellStore
 from tripstore.backends.postgres.codec.codec import ColumnCodec
@@ -28,6 +33,7 @@ from tripstore.backends.postgres.codec.lookups import LookupCache
 from tripstore.backends.postgres.errors import LegacyRefused, Unrepresentable
 from tripstore.backends.postgres.layout.layout import (
     LEGACY_ID,
+    VERSION_MAX,
     Layout,
     MappedColumn,
     RefKeyKind,
@@ -35,6 +41,9 @@ from tripstore.backends.postgres.layout.layout import (
 )
 
 HISTORY_PAGE = 1000
+#: How often a deletion that found its row moved goes again, and the longest pause before that.
+DELETION_TRIES = 50
+DELETION_PAUSE_SECONDS = 0.01
 _ONLY_WITH_PARENT = "facts are deleted with their parent only"
 
 
@@ -99,34 +108,47 @@ class LayoutRules:
         """
         if expect_latest is not ANY and expect_latest is not None:
             check_ref_key(expect_latest)
-        shard = store.shard_of(cell.row_key)
-        while True:
-            seen = store.end_of_log(shard)
-            latest = store.get_cell_latest(cell.row_key, cell.column_name)
-            if latest is not None and latest.ref_key >= cell.ref_key:
-                result = store.put_cell(*cell.key, None, expect_latest=expect_latest)
-                if latest == cell:
-                    self._take_forgotten(store, cell.row_key, result.added_id)
+        deadline = Deadline(math.inf if store.deadline_seconds is None else store.deadline_seconds)
+        for attempt in range(1, DELETION_TRIES + 1):
+            result = self._put_deletion(store, cell, expect_latest)
+            if result is not None:
                 return result
-            if expect_latest is not ANY and expect_latest != (None if latest is None else latest.ref_key):
-                raise CellConflict(cell, latest, expected=expect_latest)
-            is_alive = latest is not None and latest.body is not None
-            tombstones = [cell, *(self._tombstones(store, cell.row_key) if is_alive else ())]
-            if len(tombstones) > CELLS_TOGETHER:
-                raise LegacyRefused(
-                    f"The row has {len(tombstones) - 1:,} rows of other columns, too many to go with it at once.",
-                    hint="Put tombstones on them first.",
-                )
-            results = store.put_together(tombstones, seen)
-            if results is not None:
-                return results[0]
-            # Somebody put a cell of this row: what is there is to be looked at again.
+            if deadline.is_over:
+                break
+            # Who puts cells of this row, or deletes it too, must not meet this one again in step.
+            time.sleep(random.uniform(0, min(DELETION_PAUSE_SECONDS, attempt / 1000)))
+        raise Unavailable(
+            f"Row {cell.row_key} got other cells whenever it was to be deleted.",
+            hint="Repeat it when fewer write to the row, or give it a longer deadline with using(deadline=…).",
+        )
+
+    def _put_deletion(self, store: Datastore, cell: Cell, expect_latest: Any) -> PutResult | None:
+        """One attempt; None: somebody put a cell of this row, and what is there is to be looked at again."""
+        seen = store.end_of_log(store.shard_of(cell.row_key))
+        latest = store.get_cell_latest(cell.row_key, cell.column_name)
+        if latest is not None and latest.ref_key >= cell.ref_key:
+            result = store.put_cell(*cell.key, None, expect_latest=expect_latest)
+            if latest == cell:
+                self._take_forgotten(store, cell.row_key, result.added_id)
+            return result
+        if expect_latest is not ANY and expect_latest != (None if latest is None else latest.ref_key):
+            raise CellConflict(cell, latest, expected=expect_latest)
+        is_alive = latest is not None and latest.body is not None
+        of_children = islice(self._tombstones(store, cell.row_key), CELLS_TOGETHER) if is_alive else ()
+        tombstones = [cell, *of_children]
+        if len(tombstones) > CELLS_TOGETHER:
+            raise LegacyRefused(
+                f"The row has at least {len(tombstones) - 1:,} rows of other columns, too many to go with it at once.",
+                hint="Put tombstones on them first.",
+            )
+        results = store.put_together(tombstones, seen)
+        return None if results is None else results[0]
 
     def _tombstones(self, store: Datastore, row_key: UUID) -> Iterator[Cell]:
         """Those of all children that are there."""
         for child in self._layout.children:
             for cell in _live(store, row_key, child):
-                yield Cell(row_key, child.name, cell.ref_key + 1, None)
+                yield _tombstone(child, cell)
 
     def _take_forgotten(self, store: Datastore, row_key: UUID, added_id: int | None) -> None:
         """Children that the tombstone should have taken: it came from somewhere else, or was put by an earlier version.
@@ -137,8 +159,10 @@ class LayoutRules:
         for child in self._layout.children:
             for cell in _live(store, row_key, child):
                 if cell.added_id is not None and cell.added_id < added_id:
-                    with suppress(CellConflict):  # somebody has put there meanwhile
-                        store.put_cell(row_key, child.name, cell.ref_key + 1, None)
+                    # Somebody has put there meanwhile; or nothing can be put there, and this one's tombstone stands.
+                    with suppress(CellConflict, LegacyRefused):
+                        tombstone = _tombstone(child, cell)
+                        store.put_cell(*tombstone.key, None)
 
     def _check_body(self, store: CellStore, cell: Cell) -> None:
         try:
@@ -175,6 +199,19 @@ def _live(store: CellStore, row_key: UUID, column: MappedColumn) -> Iterator[Cel
     latest = store.get_cell_latest(row_key, column.name)
     if latest is not None and latest.body is not None:
         yield latest
+
+
+def _tombstone(column: MappedColumn, live: Cell) -> Cell:
+    """Right above one of these. Above the last version is the key of another row."""
+    number, version = column.split(live.ref_key)
+    is_versioned = column.ref_key.kind is RefKeyKind.CHILD
+    reached, last = (version, VERSION_MAX) if is_versioned else (live.ref_key, REF_KEY_MAX)
+    if reached == last:
+        raise LegacyRefused(
+            f"Row {number} of {column.name} is at {reached:,}, and there is none after it for a tombstone.",
+            hint="Neither it nor its parent can be deleted; put a version of the parent that says it is gone.",
+        )
+    return Cell(live.row_key, column.name, live.ref_key + 1, None)
 
 
 def _live_children(store: CellStore, row_key: UUID, column: MappedColumn) -> Iterator[Cell]:
