@@ -9,7 +9,7 @@ from uuid import UUID
 
 import msgspec
 
-from schemaless_core.canonical import from_canonical
+from schemaless_core.canonical import canonical_bytes, from_canonical
 from schemaless_core.cell import Cell, CellKey, ColumnKey, check_column_name, check_key, check_row_key
 from schemaless_core.config import DatastoreConfig
 from schemaless_core.deadline import Deadline
@@ -26,8 +26,12 @@ K = TypeVar("K", bound=tuple[object, ...])
 
 #: Keys in one statement.
 KEYS_PER_CALL = 1000
+#: Cells whose bodies are of no use to the caller, and may be as large as they like, in one statement.
+BODIES_PER_CALL = 20
 #: Rows with all their columns in one statement.
 ROWS_PER_CALL = 200
+
+_TOMBSTONE = canonical_bytes(None)
 
 
 class Lookups:
@@ -57,12 +61,20 @@ class Lookups:
     def cells(self, keys: Sequence[CellKey]) -> list[Cell | None]:
         for key in keys:
             check_key(*key)
-        stored = [(row_key.bytes, column_name.encode(), ref_key) for row_key, column_name, ref_key in keys]
-        deadline = self._deadline()
-        found = self._read_many(
-            keys, stored, lambda node, wanted: node.find_many(wanted, deadline), lambda cell: cell[1:4], deadline
-        )
-        return [found.get(key) for key in stored]
+        stored = _stored_keys(keys)
+        found = self._find_many(keys, stored)
+        return [None if (cell := found.get(key)) is None else to_cell(cell) for key in stored]
+
+    def tombstones(self, keys: Sequence[CellKey]) -> set[CellKey]:
+        """Return which of these cells are tombstones; of many, some at a time. One whose bytes are torn is none."""
+        deleted: set[CellKey] = set()
+        for first in range(0, len(keys), BODIES_PER_CALL):
+            part = keys[first : first + BODIES_PER_CALL]
+            stored = _stored_keys(part)
+            found = self._find_many(part, stored)
+            bodies = [found[key].body if key in found else None for key in stored]
+            deleted.update(key for key, body in zip(part, bodies, strict=True) if body == _TOMBSTONE)
+        return deleted
 
     def latest_cells(self, columns: Sequence[ColumnKey]) -> list[Cell | None]:
         for row_key, column_name in columns:
@@ -77,7 +89,7 @@ class Lookups:
             lambda cell: cell[1:3],
             deadline,
         )
-        return [found.get(key) for key in stored]
+        return [None if (cell := found.get(key)) is None else to_cell(cell) for key in stored]
 
     def row(self, row_key: UUID, columns: Collection[str] | None) -> dict[str, Cell]:
         check_row_key(row_key)
@@ -125,6 +137,14 @@ class Lookups:
         sighting = self._read(shard, lambda node: node.history(shard, key, name, before, limit, deadline), deadline)
         return sighting.cells
 
+    def _find_many(
+        self, keys: Sequence[CellKey], stored: Sequence[tuple[bytes, bytes, int]]
+    ) -> dict[tuple[object, ...], StoredCell]:
+        deadline = self._deadline()
+        return self._read_many(
+            keys, stored, lambda node, wanted: node.find_many(wanted, deadline), lambda cell: cell[1:4], deadline
+        )
+
     def _read(self, shard: int, verb: Callable[[Node], Sighting], deadline: Deadline) -> Sighting:
         return self._router.read(shard, verb, self._standing, self._habits.read, deadline)
 
@@ -135,9 +155,9 @@ class Lookups:
         verb: Callable[[Node, Mapping[int, list[K]]], dict[int, Sighting]],
         key_of: Callable[[StoredCell], tuple[object, ...]],
         deadline: Deadline,
-    ) -> dict[tuple[object, ...], Cell]:
+    ) -> dict[tuple[object, ...], StoredCell]:
         """Ask for keys in bounded portions, each over all shards at once; return what was found, by stored key."""
-        found: dict[tuple[object, ...], Cell] = {}
+        found: dict[tuple[object, ...], StoredCell] = {}
         for first in range(0, len(keys), KEYS_PER_CALL):
             wanted: defaultdict[int, list[K]] = defaultdict(list)
             for n in range(first, min(first + KEYS_PER_CALL, len(keys))):
@@ -145,12 +165,16 @@ class Lookups:
             distinct = {shard: list(dict.fromkeys(part)) for shard, part in wanted.items()}
             answers = self._router.read_many(distinct, verb, self._standing, self._habits.read, deadline)
             for sighting in answers.values():
-                found.update((key_of(cell), to_cell(cell)) for cell in sighting.cells)
+                found.update((key_of(cell), cell) for cell in sighting.cells)
         return found
 
     def _deadline(self) -> Deadline:
         seconds = self._config.deadlines.read_seconds if self._habits.deadline is None else self._habits.deadline
         return Deadline(seconds)
+
+
+def _stored_keys(keys: Sequence[CellKey]) -> list[tuple[bytes, bytes, int]]:
+    return [(row_key.bytes, column_name.encode(), ref_key) for row_key, column_name, ref_key in keys]
 
 
 def to_cell(stored: StoredCell) -> Cell:

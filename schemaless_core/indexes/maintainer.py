@@ -10,7 +10,7 @@ import time
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
-from schemaless_core.cell import Cell
+from schemaless_core.cell import Cell, CellKey
 from schemaless_core.deadline import Deadline
 from schemaless_core.engine.base import FieldError, Node
 from schemaless_core.errors import NodeUnavailable, SchemalessError
@@ -22,7 +22,7 @@ from schemaless_core.routing import Router
 from schemaless_core.sharding import shard_of_bytes
 from schemaless_core.standing import ShardHead
 from schemaless_core.store import CellStore
-from schemaless_core.triggers.group import Outcome, Parking, never
+from schemaless_core.triggers.group import Outcome, Parking, Tombstones, never
 
 #: One write of up to 500 cells: longer than servers wait for a lock, and no longer than others can wait for this loop.
 WRITE_SECONDS = 2.0
@@ -86,7 +86,7 @@ class IndexGroup:
     def retry(self, shard: int, cell: Cell, store: CellStore | None = None) -> Outcome:
         return self.deliver({shard: [cell]}, store)[shard]
 
-    def overtaking(self, failed: Cell, behind: Sequence[Cell]) -> Sequence[Cell]:
+    def overtaking(self, failed: CellKey, behind: Sequence[CellKey], tombstones: Tombstones) -> Sequence[CellKey]:
         return ()
 
     def _process(self, cells: Sequence[Cell]) -> list[SchemalessError | None]:

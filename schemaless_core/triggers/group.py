@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Container, Mapping, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence, Set
 from typing import Any, Literal, NamedTuple, Protocol
 
-from schemaless_core.cell import Cell
+from schemaless_core.cell import Cell, CellKey
 from schemaless_core.failpoints import reach
 from schemaless_core.store import CellStore
 from schemaless_core.triggers.registry import Trigger
@@ -15,6 +15,10 @@ logger = logging.getLogger(__name__)
 
 #: What is set aside when a cell fails again and again: the cell, all later ones of its row too, or nothing, ever.
 Parking = Literal["cell", "row", "never"]
+
+
+#: Says which of these cells are tombstones. It has to read them.
+Tombstones = Callable[[Sequence[CellKey]], Set[CellKey]]
 
 
 class Outcome(NamedTuple):
@@ -70,8 +74,11 @@ class Group(Protocol):
         """Deliver a cell that was parked."""
         ...
 
-    def overtaking(self, failed: Cell, behind: Sequence[Cell]) -> Sequence[Cell]:
-        """Of the cells that wait behind a parked one that failed again, those after which it may go; in order."""
+    def overtaking(self, failed: CellKey, behind: Sequence[CellKey], tombstones: Tombstones) -> Sequence[CellKey]:
+        """Of the cells that wait behind a parked one that failed again, those after which it may go; in order.
+
+        There may be very many, and nothing of them is read but what the group asks for.
+        """
         ...
 
 
@@ -102,7 +109,7 @@ class TriggerGroup:
     def retry(self, shard: int, cell: Cell, store: CellStore | None = None) -> Outcome:
         return self.deliver({shard: [cell]}, store)[shard]
 
-    def overtaking(self, failed: Cell, behind: Sequence[Cell]) -> Sequence[Cell]:
+    def overtaking(self, failed: CellKey, behind: Sequence[CellKey], tombstones: Tombstones) -> Sequence[CellKey]:
         return ()
 
     def _in_batches(self, cells: Sequence[Cell], store: CellStore, is_over: Callable[[], bool]) -> Outcome:

@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping, Sequence
 from itertools import groupby
 from uuid import UUID
+
+import msgspec
 
 from schemaless_core import metrics
 from schemaless_core.cell import Cell, CellKey
 from schemaless_core.config import TriggerConfig
 from schemaless_core.engine.groups import ParkedCell, ParkedRow, Settling
-from schemaless_core.errors import SchemalessError
+from schemaless_core.errors import SchemalessError, Unavailable
 from schemaless_core.failpoints import reach
 from schemaless_core.lookups import Lookups
 from schemaless_core.triggers.group import Group
 from schemaless_core.triggers.joined import Joined
 from schemaless_core.triggers.parking import Parking, told
+
+logger = logging.getLogger(__name__)
 
 
 class Retries:
@@ -65,11 +70,13 @@ class Retries:
     def _overtaking(self, group: Group, row: ParkedRow, left: Mapping[int, ParkedRow]) -> list[ParkedRow]:
         """Of those that are left behind a row, the ones that may go before it."""
         keys = {_key(each): each for added_id, each in left.items() if added_id > row.added_id}
-        failed, *behind = self._lookups.cells([_key(row), *keys])
-        if failed is None:
+        try:
+            chosen = group.overtaking(_key(row), list(keys), self._lookups.tombstones)
+        except Unavailable as error:  # other rows of the shard have attempts due
+            extra = {"event": "triggers.overtaking_unknown", "group": group.name, "reason": error.message}
+            logger.info("nothing goes before a parked cell now", extra=extra)
             return []
-        chosen = group.overtaking(failed, [cell for cell in behind if cell is not None])
-        return [keys[CellKey(*cell.key)] for cell in chosen]
+        return [keys[key] for key in chosen]
 
     def _retry_cells(self, group: Group, rows: Sequence[ParkedRow], fence: int, shard_epoch: int) -> bool:
         """Each for itself. Whether all went."""
@@ -78,9 +85,14 @@ class Retries:
 
     def _attempt(self, group: Group, row: ParkedRow, fence: int, shard_epoch: int) -> bool:
         """Deliver one parked cell; settle it, or say when it is tried again."""
-        cell = self._lookups.cell(*_key(row))
         settling = Settling(fence, row.added_id, row.row_key, shard_epoch)
-        error = None if cell is None else self._deliver(group, row.shard, cell, settling)
+        error: Exception | None
+        try:
+            cell = self._lookups.cell(*_key(row))
+        except msgspec.MsgspecError as torn:  # it waits for repair, and must not take the worker along
+            error = torn
+        else:
+            error = None if cell is None else self._deliver(group, row.shard, cell, settling)
         if error is None:
             self._parking.settle(group.name, row.shard, settling)
             metrics.cell_settled(group.name)

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from uuid import UUID, uuid4
 
 import pytest
 
-from schemaless_core import Cell, Json
+from schemaless_core import Cell, CellKey, Json
 from tests.legacy import layout
 from tripstore.mirror.overtaking import Overtaking
 
@@ -49,4 +50,35 @@ BASE_GONE, FACT, FACT_GONE, FREE = cell("BASE", 3, None), cell("STATUS", 1), cel
 def test_only_what_replaces_a_refused_cell_or_clears_its_way_goes_before_it(
     failed: Cell, behind: list[Cell], expected: list[Cell]
 ) -> None:
-    assert list(Overtaking(layout()).of(failed, behind)) == expected
+    bodies = {cell.key: cell.body for cell in [failed, *behind]}
+
+    def tombstones(keys: Sequence[CellKey]) -> set[CellKey]:
+        return {key for key in keys if bodies[key] is None}
+
+    found = Overtaking(layout()).of(failed.key, [cell.key for cell in behind], tombstones)
+
+    assert list(found) == [cell.key for cell in expected]
+
+
+@pytest.mark.parametrize(
+    ("failed", "behind", "asked"),
+    [
+        (BASE_2, [NOTE, FACT, BASE_3, NOTE_GONE, BASE_4], [BASE_2, BASE_3]),
+        (BASE_2, [NOTE, FACT, FREE], [BASE_2]),
+        (BASE_GONE, [FREE, NOTE, FACT_GONE, OTHER_GONE, BASE_4], [BASE_GONE, NOTE, OTHER_GONE]),
+        (NOTE, [OTHER_NOTE, FREE, BASE_3], []),
+        (NOTE, [OTHER_NOTE, BASE_GONE, NOTE_AGAIN], [NOTE_AGAIN, BASE_GONE]),
+        (FACT, [cell("STATUS", 3), FACT_GONE], []),
+        (FREE, [cell("FREE", 2)], []),
+    ],
+)
+def test_only_those_are_read_whose_keys_do_not_tell(failed: Cell, behind: list[Cell], asked: list[Cell]) -> None:
+    found: list[CellKey] = []
+
+    def tombstones(keys: Sequence[CellKey]) -> set[CellKey]:
+        found.extend(keys)
+        return {cell.key for cell in [failed, *behind] if cell.body is None and cell.key in keys}
+
+    Overtaking(layout()).of(failed.key, [cell.key for cell in behind], tombstones)
+
+    assert found == [cell.key for cell in asked]

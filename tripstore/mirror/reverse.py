@@ -12,12 +12,12 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 
-from schemaless_core.cell import Cell
+from schemaless_core.cell import Cell, CellKey
 from schemaless_core.datastore import Datastore
 from schemaless_core.errors import SchemalessError, Unavailable
 from schemaless_core.store import CellStore
 from schemaless_core.triggers.coordinator import GroupRecord
-from schemaless_core.triggers.group import Outcome, Parking, never
+from schemaless_core.triggers.group import Outcome, Parking, Tombstones, never
 from tripstore import metrics
 from tripstore.backends.postgres.backend import PostgresBackend
 from tripstore.backends.postgres.layout.layout import Layout
@@ -97,8 +97,8 @@ class ReverseMirror:
         """What was parked is looked at, whatever the phase and the budget."""
         return self._guarded({shard: [cell]}, self._rehearsal.compare)[shard]
 
-    def overtaking(self, failed: Cell, behind: Sequence[Cell]) -> Sequence[Cell]:
-        return self._overtaking.of(failed, behind)
+    def overtaking(self, failed: CellKey, behind: Sequence[CellKey], tombstones: Tombstones) -> Sequence[CellKey]:
+        return self._overtaking.of(failed, behind, tombstones)
 
     def _guarded(self, runs: Runs, passed: Callable[[Runs, Authority], Outcomes]) -> Outcomes:
         try:
