@@ -142,7 +142,7 @@ class GroupTables(Protocol):
         ...
 
     def settle(self, group: str, shard: int, settling: Settling, deadline: Deadline) -> None:
-        """A parked cell was delivered: forget it. If others of its row wait behind it, the next is due now."""
+        """A parked cell was delivered: forget it. If the row's first one now has waited behind it, that is due now."""
         ...
 
     def put_and_settle(

@@ -57,7 +57,9 @@ class Retries:
             row = held_up.pop() if held_up else next(iter(left.values()))
             if row.added_id not in left:
                 continue
-            if self._attempt(group, row, fence, shard_epoch):
+            # Only a row's first is failed and falls due; one that fails to overtake it waits as before.
+            is_waiting = row.added_id != next(iter(left))
+            if self._attempt(group, row, fence, shard_epoch, is_waiting=is_waiting):
                 del left[row.added_id]
                 continue
             chosen = [] if row.added_id in overtaken else self._overtaking(group, row, left)
@@ -80,11 +82,11 @@ class Retries:
 
     def _retry_cells(self, group: Group, rows: Sequence[ParkedRow], fence: int, shard_epoch: int) -> bool:
         """Each for itself. Whether all went."""
-        went = [row.is_due and self._attempt(group, row, fence, shard_epoch) for row in rows]
+        went = [row.is_due and self._attempt(group, row, fence, shard_epoch, is_waiting=False) for row in rows]
         return all(went)
 
-    def _attempt(self, group: Group, row: ParkedRow, fence: int, shard_epoch: int) -> bool:
-        """Deliver one parked cell; settle it, or say when it is tried again."""
+    def _attempt(self, group: Group, row: ParkedRow, fence: int, shard_epoch: int, *, is_waiting: bool) -> bool:
+        """Deliver one parked cell; settle it, or say when it is tried again: by itself, or behind others of its row."""
         settling = Settling(fence, row.added_id, row.row_key, shard_epoch)
         error: Exception | None
         try:
@@ -100,7 +102,7 @@ class Retries:
         attempts = row.attempts + 1
         doublings = max(0, attempts - self._config.attempts)
         pause = min(self._config.retry_seconds * 2.0 ** min(doublings, 30), self._config.retry_seconds_max)
-        news = ParkedCell(*row[1:5], attempts, False, told(error), pause)
+        news = ParkedCell(*row[1:5], attempts, is_waiting, told(error), pause)
         self._parking.postpone(group.name, row.shard, fence, news)
         metrics.delivery_failed(group.name)
         return False

@@ -9,7 +9,7 @@ from uuid import UUID, uuid4
 import pytest
 
 from schemaless_core import Cell, CellKey, Datastore
-from schemaless_core.engine.groups import Step
+from schemaless_core.engine.groups import ParkedCell, Settling, Step
 from schemaless_core.errors import Unavailable
 from schemaless_core.lookups import BODIES_PER_CALL, Lookups
 from schemaless_core.triggers.group import Tombstones, TriggerGroup
@@ -64,6 +64,10 @@ class Shard:
         triggers.retry("noted")
         retries = Retries(triggers.parking, triggers.joined, triggers._lookups, self.store.config.triggers)
         return retries.retry_due(kind(self.trigger, self.store), 0, FENCE, 1)
+
+    @property
+    def due(self) -> set[int]:
+        return self.store.triggers.parking.due("noted")
 
     @property
     def left(self) -> list[tuple[int, bool]]:
@@ -143,3 +147,73 @@ def test_a_group_that_cannot_say_what_overtakes_holds_up_that_row_only(shard: Sh
 
     assert shard.notebook.cells == others
     assert shard.left == [(1, False), (2, True)]
+
+
+def test_what_fails_to_overtake_waits_behind_its_rows_first_as_before(shard: Shard) -> None:
+    shard.failing = {1, 3}
+    shard.park(*cells(4, lambda n: None if n in (2, 3) else str(n)))
+    assert shard.retry(Overtaken) == {ROW.bytes}
+
+    assert shard.left == [(1, False), (3, True), (4, True)]
+    assert shard.store.triggers.parking.count("noted") == 1
+    assert shard.due == set()  # neither what failed nor the first, which it was to overtake
+
+    shard.failing = {3}
+    assert shard.retry() == {ROW.bytes}
+    assert shard.left == [(3, False), (4, True)]
+    assert shard.due == set()
+    shard.failing = set()
+    assert shard.retry() == set()
+    assert shard.left == []
+
+
+def settled(shard: Shard, ref_key: int, *put: Cell) -> None:
+    """Somebody delivered this cell, and put others with it."""
+    triggers = shard.store.triggers
+    (row,) = [row for row in triggers.parked("noted") if row.ref_key == ref_key]
+    settling = Settling(FENCE, row.added_id, row.row_key, 1)
+    if put:
+        triggers.joined.settle("noted", 0, put, settling)
+    else:
+        triggers.parking.settle("noted", 0, settling)
+
+
+def postponed(shard: Shard, *waiting: bool) -> None:
+    """The cells of the row, as they failed or wait."""
+    for row, is_waiting in zip(shard.store.triggers.parked("noted"), waiting, strict=True):
+        news = ParkedCell(*row[1:5], 1, is_waiting, "it failed", 60.0)
+        shard.store.triggers.parking.postpone("noted", 0, FENCE, news)
+
+
+@pytest.mark.parametrize("put", [[], [Cell(ROW, "NOTES", 1, "put by it")]], ids=["alone", "with what it put"])
+def test_the_first_of_a_row_is_the_next_even_where_another_one_does_not_wait(shard: Shard, put: list[Cell]) -> None:
+    """As earlier versions left those that failed to overtake."""
+    shard.park(*cells(4))
+    postponed(shard, False, True, False, True)
+    settled(shard, 1, *put)
+
+    assert shard.left == [(2, False), (3, False), (4, True)]
+    assert shard.due == {0}
+
+
+@pytest.mark.parametrize("put", [[], [Cell(ROW, "NOTES", 1, "put by it")]], ids=["alone", "with what it put"])
+@pytest.mark.parametrize("ref_key", [2, 3])
+def test_when_one_that_overtook_is_settled_the_first_keeps_its_pause(
+    shard: Shard, ref_key: int, put: list[Cell]
+) -> None:
+    shard.park(*cells(3))
+    postponed(shard, False, True, True)
+    settled(shard, ref_key, *put)
+
+    assert shard.left == [(1, False), (5 - ref_key, True)]
+    assert shard.due == set()
+
+
+def test_cells_that_wait_for_nobody_keep_their_pause_when_one_is_settled(shard: Shard) -> None:
+    """With cell scope."""
+    shard.park(*cells(3))
+    postponed(shard, False, False, False)
+    settled(shard, 2)
+
+    assert shard.left == [(1, False), (3, False)]
+    assert shard.due == set()

@@ -17,7 +17,7 @@ from schemaless_core.engine.groups import OffsetSeen, Settling, Step
 from schemaless_core.engine.mysql.connection import DeadlineConnection
 from schemaless_core.engine.mysql.names import Names
 from schemaless_core.engine.mysql.offsets import find, parks
-from schemaless_core.engine.mysql.parking import NEXT_OF_ROW, is_parked
+from schemaless_core.engine.mysql.parking import NEXT_OF_ROW, is_parked, next_of_row
 from schemaless_core.engine.mysql.reads import find_many
 from schemaless_core.engine.mysql.rows import binary
 from schemaless_core.engine.mysql.writes import ADVANCE as ADVANCE_COUNTER
@@ -62,12 +62,12 @@ def put_and_settle(
 ) -> tuple[bool, list[StoredCell]]:
     """Put cells and forget the parked cell, or do nothing; return whether it is still parked, and what is stored."""
     token, place = secrets.randbits(TOKEN_BITS), (group, gate.shard, settling.added_id)
-    fence, row = (group, gate.shard, settling.fence), (group, gate.shard, settling.row_key)
+    fence = (group, gate.shard, settling.fence)
     marked = _bound(connection, names.meta_sql(MARK), token, *place, *fence)
     marked += _conditions(connection, names, gate, cells, settling.shard_epoch)
     after = [
         _bound(connection, names.meta_sql(FORGET), *place, token),
-        _bound(connection, names.meta_sql(NEXT_OF_ROW), *row, *place, *row, *fence),
+        _bound(connection, names.meta_sql(NEXT_OF_ROW), *next_of_row(group, gate.shard, settling)),
     ]
     _send(connection, names, gate, cells, [marked], (IF_MARKED, group, gate.shard, token), after)
     return is_parked(connection, names, *place), _stored(connection, names, gate, cells)

@@ -22,15 +22,14 @@ DUE = """\
 SELECT DISTINCT shard FROM {parked}
  WHERE group_name = %s AND is_waiting = 0 AND next_attempt_at <= UTC_TIMESTAMP(6)"""
 
-# Whoever waits behind a settled cell of its row is the row's first then, and due; unless another was overtaken.
+# Whoever is the first of its row after one was settled, and has waited, is due; not if the first was overtaken.
 NEXT_OF_ROW = """\
 UPDATE {parked} SET is_waiting = 0, next_attempt_at = UTC_TIMESTAMP(6)
- WHERE group_name = %s AND shard = %s AND row_key = %s AND is_waiting = 1
+ WHERE group_name = %s AND shard = %s AND is_waiting = 1
  AND NOT EXISTS (SELECT 1 FROM (SELECT 1 FROM {parked} WHERE group_name = %s AND shard = %s AND added_id = %s) there)
- AND NOT EXISTS (SELECT 1 FROM
-  (SELECT 1 FROM {parked} WHERE group_name = %s AND shard = %s AND row_key = %s AND is_waiting = 0) first)
- AND EXISTS (SELECT 1 FROM {offset} WHERE group_name = %s AND shard = %s AND fence = %s)
- ORDER BY added_id LIMIT 1"""
+ AND added_id = (SELECT added_id FROM
+  (SELECT MIN(added_id) AS added_id FROM {parked} WHERE group_name = %s AND shard = %s AND row_key = %s) first)
+ AND EXISTS (SELECT 1 FROM {offset} WHERE group_name = %s AND shard = %s AND fence = %s)"""
 IS_PARKED = "SELECT 1 FROM {parked} WHERE group_name = %s AND shard = %s AND added_id = %s"
 
 SETTLE = """\
@@ -81,12 +80,17 @@ def due(connection: DeadlineConnection, names: Names, group: str) -> set[int]:
 def settle(connection: DeadlineConnection, names: Names, group: str, shard: int, settling: Settling) -> None:
     """A parked cell was delivered; the next of its row comes to its head."""
     place, fenced = (group, shard, settling.added_id), (group, shard, settling.fence)
-    row = (group, shard, settling.row_key)
-    values = (*place, *fenced, *row, *place, *row, *fenced)
+    values = (*place, *fenced, *next_of_row(group, shard, settling))
     with connection.cursor() as cursor:
         cursor.execute(f"BEGIN; {names.meta_sql(SETTLE)}; {names.meta_sql(NEXT_OF_ROW)}; COMMIT", values)
         while cursor.nextset():
             pass
+
+
+def next_of_row(group: str, shard: int, settling: Settling) -> tuple[Any, ...]:
+    """What `NEXT_OF_ROW` takes."""
+    own = (group, shard)
+    return (*own, *own, settling.added_id, *own, settling.row_key, *own, settling.fence)
 
 
 def is_parked(connection: DeadlineConnection, names: Names, group: str, shard: int, added_id: int) -> bool:

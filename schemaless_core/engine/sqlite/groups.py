@@ -40,7 +40,8 @@ SELECT shard, added_id, row_key, column_name, ref_key, attempts, is_waiting, err
 COUNT = "SELECT COUNT(*) FROM trigger_parked WHERE group_name = ? AND is_waiting = 0"
 DUE = "SELECT DISTINCT shard FROM trigger_parked WHERE group_name = ? AND is_waiting = 0 AND next_attempt_at <= ?"
 NEXT_OF_ROW = """\
-UPDATE trigger_parked SET is_waiting = 0, next_attempt_at = ? WHERE group_name = ? AND shard = ? AND added_id =
+UPDATE trigger_parked SET is_waiting = 0, next_attempt_at = ?
+ WHERE group_name = ? AND shard = ? AND is_waiting = 1 AND added_id =
  (SELECT MIN(added_id) FROM trigger_parked WHERE group_name = ? AND shard = ? AND row_key = ?)"""
 _FENCED = "EXISTS (SELECT 1 FROM trigger_offset WHERE group_name = ? AND shard = ? AND fence = ?)"
 SETTLE = f"DELETE FROM trigger_parked WHERE group_name = ? AND shard = ? AND added_id = ? AND {_FENCED}"
