@@ -146,6 +146,8 @@ class Datastore:
         """Store cells of one row by one commit, all or none.
 
         None: one of their keys is taken, or the row has a cell after this position of its shard's log: read it again.
+        First `end_of_log`, then the row, and that from the primary too: what `using(read="replica")` or a store that is
+        nobody's in particular reads elsewhere may lack cells before the position, and nobody would notice.
         """
         return _measured("put_cells", self._puts.put_together, cells, seen)
 
@@ -210,7 +212,7 @@ class Datastore:
         return _measured("get_cells_for_shards", self._log.pages, locations, limit)
 
     def end_of_log(self, shard: int) -> Position:
-        """Return where a shard's log ends now."""
+        """Return where a shard's log ends now, as its primary says, whatever the habits."""
         return _measured("get_cells_for_shard", self._log.end, shard)
 
     def scan_rows(

@@ -52,7 +52,7 @@ class ShardLog:
         self._standing = standing
 
     def end(self, shard: int) -> Position:
-        """Where a shard's log ends now."""
+        """Where a shard's log ends now: what a replica knows of is behind, and no answer."""
         check_shard(shard, self._config.shards)
         deadline = self._deadline()
 
@@ -62,7 +62,7 @@ class ShardLog:
                 raise missing_shard(shard)
             return heads[shard]
 
-        state, head = self._router.read(shard, look, self._standing, self._habits.read, deadline)
+        state, head = self._router.read(shard, look, self._standing, "primary_only", deadline)
         return Position(self._config.datastore, state.epoch, head)
 
     def pages(self, locations: Mapping[int, Location], limit: int) -> dict[int, ShardPage]:

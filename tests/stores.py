@@ -54,6 +54,22 @@ class Stores:
             self._clusters[engine] = self._servers.clusters(engine, [f"{engine}-a", f"{engine}-b"], replicas=1)
         return self._clusters[engine]
 
+    @contextmanager
+    def not_applying(self, engine: ServerEngine) -> Iterator[None]:
+        """Replicas that have all there is up to now, receive what comes, and do not apply it."""
+        word = "SLAVE" if engine == "mariadb" else "REPLICA"
+        clusters = self.clusters(engine)
+        for cluster in clusters:
+            cluster.wait_for_replicas()
+        replicas = [replica for cluster in clusters for replica in cluster.replicas]
+        for replica in replicas:
+            replica.query(f"STOP {word} SQL_THREAD")
+        try:
+            yield
+        finally:
+            for replica in replicas:
+                replica.query(f"START {word} SQL_THREAD")
+
     def config(self, engine: str, *, shards: int = 8, **options: Any) -> dict[str, Any]:
         """The configuration of a datastore that nobody else uses."""
         name = f"t{os.getpid()}_{next(_numbers)}"

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
 from uuid import uuid4
 
 import pytest
@@ -125,10 +124,7 @@ def test_workers_of_a_detached_job_share_its_rate(made: Migration) -> None:
 
 def test_a_replicas_lag_is_the_cells_that_it_lacks(server_engine: ServerEngine, stores: Stores) -> None:
     datastore = stores.fresh(server_engine)
-    for cluster in stores.clusters(server_engine):
-        cluster.wait_for_replicas()  # with the schema
-
-    with not_applying(stores, server_engine):
+    with stores.not_applying(server_engine):
         put(datastore, 5)
         assert replica_lag(datastore) == 5
     wait_until("the replicas have the cells", lambda: replica_lag(datastore) == 0, 60)
@@ -138,17 +134,3 @@ def put(datastore: Datastore, count: int) -> None:
     """Cells of one row: one shard, one cluster."""
     row_key = uuid4()
     datastore.put_cells([Cell(row_key, "BASE", ref_key, {}) for ref_key in range(1, count + 1)])
-
-
-@contextmanager
-def not_applying(stores: Stores, engine: ServerEngine) -> Iterator[None]:
-    """Replicas that receive and do not apply."""
-    word = "SLAVE" if engine == "mariadb" else "REPLICA"
-    replicas = [replica for cluster in stores.clusters(engine) for replica in cluster.replicas]
-    for replica in replicas:
-        replica.query(f"STOP {word} SQL_THREAD")
-    try:
-        yield
-    finally:
-        for replica in replicas:
-            replica.query(f"START {word} SQL_THREAD")

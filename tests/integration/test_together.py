@@ -13,7 +13,7 @@ from schemaless_core.answers import Position
 from schemaless_core.errors import StaleEpoch
 from schemaless_core.puts import CELLS_TOGETHER
 from tests.chaos.actors import Tailer, check_log
-from tests.stores import Stores
+from tests.stores import ServerEngine, Stores
 
 COLUMNS = ("BASE", "NOTES", "STATUS")
 
@@ -81,6 +81,16 @@ def test_what_other_rows_get_meanwhile_is_their_own_affair(datastore: Datastore)
     datastore.put_cell(other, "BASE", 1, "another row's")
 
     assert datastore.put_together(cells_of(row_key), position) is not None
+
+
+def test_a_replica_that_is_behind_says_not_where_the_log_ends(server_engine: ServerEngine, stores: Stores) -> None:
+    store, row_key = stores.fresh(server_engine, shards=1), uuid4()
+    at_replica = store.using(read="replica")
+    with stores.not_applying(server_engine):
+        store.put_cell(row_key, "FREE", 1, "the replica does not have it yet")
+        assert at_replica.get_cell_latest(row_key, "FREE") is None
+        assert seen(at_replica, row_key) == seen(store, row_key)
+        assert seen(at_replica, row_key).added_id == 1
 
 
 def test_of_many_who_saw_the_same_one_is_taken(datastore: Datastore) -> None:
