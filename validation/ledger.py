@@ -189,12 +189,18 @@ class TallyFlush:
 def _operations(counts: Mapping[str, int], from_epoch: int = 0) -> list[OperationCounts]:
     found: dict[str, dict[Outcome, Counter[str]]] = {}
     for key, count in counts.items():
-        epoch, _, name = key.partition("/")
+        epoch, name = _epoch_and_name(key)
         operation, outcome, label = name.rsplit("/", 2)
         by_outcome = found.setdefault(operation, {each: Counter() for each in Outcome})
-        if int(epoch) >= from_epoch:
+        if epoch >= from_epoch:
             by_outcome[Outcome(outcome)][label] += count
     return [_operation(name, found[name]) for name in sorted(found)]
+
+
+def _epoch_and_name(key: str) -> tuple[int, str]:
+    """Processes of before wrote no epoch, and may still do: nobody knows which it was, so it is the earliest."""
+    epoch, _, name = key.partition("/")
+    return (int(epoch), name) if epoch.isdecimal() else (0, key)
 
 
 def _operation(name: str, found: Mapping[Outcome, Counter[str]]) -> OperationCounts:

@@ -257,6 +257,22 @@ def test_what_was_compared_at_an_earlier_epoch_is_named_and_not_counted(ledgers:
     assert equal_from(13) == {"get_row": 0, "get_cell": 0}
 
 
+def test_what_a_process_of_before_counted_without_an_epoch_is_of_the_first(ledgers: Ledgers) -> None:
+    """Its hours stand for as long as they are evidence, and it may go on writing beside new processes."""
+    of_before = ("get_row/equal/", "get_row/mismatch/field", "noise:get_row/equal/", "query_index:by_driver/equal/")
+    ledgers.add("shadow", {**dict.fromkeys(of_before, 3), "4/get_row/equal/": 1}, NOON)
+    ledger = ShadowLedger(ledgers)
+
+    def counted_from(epoch: int) -> dict[str, tuple[int, int]]:
+        return {each.operation: (each.equal, each.mismatches) for each in ledger.operations(epoch=epoch)}
+
+    assert counted_from(0) == {"get_row": (4, 3), "query_index:by_driver": (3, 0)}
+    assert counted_from(4) == {"get_row": (1, 0), "query_index:by_driver": (0, 0)}
+    assert [(each.operation, each.equal) for each in ledger.noise()] == [("get_row", 3)]
+    ((_hour, by_hour),) = ledger.hours().items()
+    assert [(each.operation, each.equal) for each in by_hour] == [("get_row", 4), ("query_index:by_driver", 3)]
+
+
 def test_what_all_processes_compared_is_read_back_by_operation(ledgers: Ledgers) -> None:
     for _process in range(2):
         tally, mine = Tally(), ShadowLedger(ledgers)
