@@ -60,6 +60,28 @@ def switch_that_drains_first(ports: Ports, switch_id: str) -> Steps[None]:
     yield from settle.settle(ports)
 
 
+def switch_that_leaves_it_closing(ports: Ports, switch_id: str) -> Steps[None]:
+    """Who could not decide takes it that somebody else did something."""
+    yield switch.LOOK
+    found = ports.control.authority()
+    closing = found.closing(switch_id)
+    yield switch.CLOSE
+    if not ports.control.close(found, closing):
+        return
+    yield switch.BARRIER
+    is_taken = ports.legacy.take_barrier()
+    yield switch.SHUT
+    is_drained = is_taken and ports.control.shut_gate(closing)
+    if is_drained:
+        is_drained = yield from relay.drain(ports, 1)
+    if not is_drained:
+        yield from settle.undo(ports, closing)
+        return
+    yield switch.DECIDE
+    ports.control.decide(closing, closing.decided())
+    yield from settle.settle(ports)
+
+
 def switch_that_opens_first(ports: Ports, switch_id: str) -> Steps[None]:
     """The servers are open, and then it is decided."""
     yield switch.LOOK

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 from schemaless_core.errors import StaleEpoch
 from tests.explorer.postgres import CLOSED, CLOSING, OPEN, Handler, flush, unflushed
 from tests.explorer.programs import Raised
 from tests.explorer.rules import Rules, Scenario
-from tests.explorer.world import At, Done, Outcomes, Queued, World, cell, encoded, key_of, row_of
+from tests.explorer.world import At, Done, Outcomes, Queued, Sent, World, cell, encoded, key_of, row_of
 from tripstore.backends.postgres.capture.gate import Gate
 from tripstore.handover.authority import Authority, Backend
 from tripstore.handover.ports import Copies, Past
@@ -122,8 +123,24 @@ def decide(w: World, me: int, phase: Any, arguments: tuple[Any, ...], rules: Rul
         yield "finds the row changed", without, Done(False)
     elif rules.decides_in_one_write:
         yield "decides", set_row(without, decided, rules), Done(True)
+        if w.budget.breaks and w.barrier == me:
+            budget = w.budget._replace(breaks=w.budget.breaks - 1)
+            sent = w._replace(barrier=Sent(closing, decided), budget=budget)
+            yield "sends its decision, loses the connection and finds none", sent, Done(False)
     else:
         yield "sees it closing", w, At("sees it closing")
+
+
+def without_client(w: World, rules: Rules) -> Iterator[tuple[str, World]]:
+    """What becomes of the session that has the barrier, when nobody is there any more to hear its answer."""
+    if not isinstance(w.barrier, Sent):
+        return
+    gone = w._replace(barrier=None)
+    yield "the session of a lost connection ends", gone
+    if w.row_lock is None:
+        closing, decided = w.barrier
+        has_lost = w.row != closing and rules.late_decision_compares
+        yield "a decision of a lost connection is run", gone if has_lost else set_row(gone, decided, rules)
 
 
 def undo(w: World, me: int, phase: Any, arguments: tuple[Any, ...], rules: Rules, scene: Scenario) -> Outcomes:

@@ -53,6 +53,8 @@ class Model:
                 yield from self._kill(w, me)
             if self.scene.cast[me].may_stop and w.places[me].phase == "written":
                 yield SERVER, f"Postgres ends {self.scene.cast[me].name}, idle in its transaction", self._dead(w, me)
+        for label, after in control.without_client(w, self.rules):
+            yield SERVER, label, after
         yield from self._accidents(w)
 
     # ---- actors ---------------------------------------------------------------------------------------------------
@@ -108,6 +110,9 @@ class Model:
                     if self._was_in_postgres(w, me):
                         after = self._dead(after, me)
                 yield ACCIDENT, f"Postgres crashes{', its last commits are lost' if loses else ''}", after
+        if w.budget.breaks and isinstance(w.barrier, int):
+            budget = w.budget._replace(breaks=w.budget.breaks - 1)
+            yield ACCIDENT, "the barrier's connection is lost", w._replace(barrier=None, budget=budget)
         shard = w.shards[-1]
         if w.budget.outages and shard.up:
             down = replaced(w.shards, -1 % len(w.shards), shard._replace(up=False))

@@ -20,6 +20,8 @@ class Rules:
     counts_claimed: bool = True
     #: An undo compares, too.
     undo_compares: bool = True
+    #: So does a decision that the server runs after its client has heard that there is none.
+    late_decision_compares: bool = True
     #: A server is opened only when its epoch is older.
     open_compares: bool = True
     #: A server is closed at the row's epoch, not at one more than its own.
@@ -85,6 +87,8 @@ class Scenario:
     kills: int = 0
     crashes: int = 0
     outages: int = 0
+    #: Of the connection that holds the barrier.
+    breaks: int = 0
     #: Whether the mirror has the past from the start.
     is_copied: bool = True
     #: Commits of direct SQL are not durable when they are acknowledged.

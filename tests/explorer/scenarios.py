@@ -25,12 +25,13 @@ S, R, H, L = switcher("S"), reverser("R"), helper("H"), relay_("L")
 M0, M1 = mirror("M0", 0), mirror("M1", 1)
 #: Who is stopped goes on at last; callers alone undo what takes too long.
 PRESENT_S, PRESENT_R = replace(S, may_stop=False), replace(R, may_stop=False)
+PRESENT_S2 = replace(switcher("S2"), may_stop=False)
 #: Knows Postgres as the authority of an epoch that is gone.
 OUTDATED = Authority(0, Backend.LEGACY)
 
 
-def forward(name: str, *cast: Actor, kills: int = 0, crashes: int = 0, outages: int = 0) -> Scenario:
-    return Scenario(name, cast, Backend.LEGACY, kills, crashes, outages)
+def forward(name: str, *cast: Actor, kills: int = 0, crashes: int = 0, outages: int = 0, breaks: int = 0) -> Scenario:
+    return Scenario(name, cast, Backend.LEGACY, kills, crashes, outages, breaks)
 
 
 def back(name: str, *cast: Actor, kills: int = 0, crashes: int = 0, outages: int = 0) -> Scenario:
@@ -61,6 +62,10 @@ SMALL = [
     forward("forward, reading", PRESENT_S, writer("F", 0), service("G", get(0))),
     forward("forward, crash", S, H, UPDATE_0, L, kills=1, crashes=1),
     forward("forward, outage", S, H, writer("F", 1), L, outages=1),
+    # Nobody is there to help him.
+    forward("forward, broken off", PRESENT_S, UPDATE_0, breaks=1),
+    forward("forward, broken off, begun again", PRESENT_S, PRESENT_S2, UPDATE_0, breaks=1),
+    forward("forward, broken off, helped", S, H, UPDATE_0, writer("F", 1), kills=1, breaks=1),
     forward("forward, rehearsed", PRESENT_S, M0, writer("F", 0)),
     forward("two switchers", S, switcher("S2"), H, UPDATE_0),
     forward("two relays", S, H, UPDATE_0, L, relay_("L2")),
@@ -101,6 +106,7 @@ LARGE = [
     ),
     back("large: two reversers", R, reverser("R2"), H, M0, late_writer("F", 0)),
     forward("large: round", PRESENT_S, PRESENT_R, M0, L, service("F", put("F", 0, 2)), service("G", get(0))),
+    forward("large: broken off", S, switcher("S2"), H, UPDATE_0, kills=1, breaks=1),
     forward("large: late step", S, switcher("S2"), R, H),
 ]
 
@@ -114,6 +120,7 @@ def with_mistake(scene: str, actor: str) -> Scenario:
         "mirror_that_saves_first": lambda tools: broken.mirror_that_saves_first(tools, 0),
         "mirror_that_looks_first": lambda tools: broken.mirror_that_looks_first(tools, 0),
         "switch_that_drains_first": lambda tools: broken.switch_that_drains_first(tools.ports, "S"),
+        "switch_that_leaves_it_closing": lambda tools: broken.switch_that_leaves_it_closing(tools.ports, "S"),
         "switch_that_opens_first": lambda tools: broken.switch_that_opens_first(tools.ports, "S"),
         "reverse_that_counts_first": lambda tools: broken.reverse_that_counts_first(tools.ports, "R"),
         "reverse_that_needs_no_answer": lambda tools: broken.reverse_that_needs_no_answer(tools.ports, "R"),

@@ -75,6 +75,7 @@ RULES = {
     "locks_before_gate": ("forward, killed", "I9"),
     "counts_claimed": ("forward, killed", "I8"),
     "undo_compares": ("forward, killed", "I9"),
+    "late_decision_compares": ("forward, broken off, begun again", "I9"),
     "open_compares": ("two reversers", "I9"),
     "closes_at_row_epoch": ("two reversers", "I9"),
     "fences_reads": ("forward, reading", "I9"),
@@ -114,6 +115,7 @@ MISTAKES = {
     "mirror_that_saves_first": ("back, killed", "I1"),
     "mirror_that_looks_first": ("forward, rehearsed", "I1"),
     "switch_that_drains_first": ("forward", "I8"),
+    "switch_that_leaves_it_closing": ("forward, broken off", "liveness"),
     "switch_that_opens_first": ("forward, one row", "I9"),
     "reverse_that_counts_first": ("back", "I1"),
     "reverse_that_needs_no_answer": ("back, outage", "I9"),
@@ -166,6 +168,7 @@ ENDS = {
         "writers stay inside",
         "a change cannot be delivered",
     },
+    "forward, broken off": {"", "the barrier was lost", "writers stay inside"},
     "two reversers": {
         "",
         "Schemaless is not the open authority",

@@ -85,6 +85,7 @@ class Budget(NamedTuple):
     kills: int
     crashes: int
     outages: int
+    breaks: int
 
 
 class Place(NamedTuple):
@@ -94,11 +95,18 @@ class Place(NamedTuple):
     phase: Hashable = None
 
 
+class Sent(NamedTuple):
+    """A session whose client is gone: it has the barrier, and may run the decision that it was sent, or not."""
+
+    closing: Authority
+    decided: Authority
+
+
 class World(NamedTuple):
     row: Authority
     row_lock: int | None
     gate: Gate
-    barrier: int | None
+    barrier: int | Sent | None
     inside: frozenset[int]
     writes: tuple[Write, ...]
     tables: tuple[Table, ...]
@@ -213,6 +221,6 @@ def first_world(scene: Scenario) -> World:
         offsets=(1 if scene.is_copied else 0,) * len(KEYS),
         floor=(1,) * len(KEYS),
         acknowledged=frozenset(),
-        budget=Budget(scene.kills, scene.crashes, scene.outages),
+        budget=Budget(scene.kills, scene.crashes, scene.outages, scene.breaks),
         places=(Place(0),) * len(scene.cast),
     )

@@ -217,6 +217,20 @@ def test_writers_who_stay_inside_stop_a_hand_over(duo: Duo) -> None:
     assert check_settled(duo).is_open_for(Backend.LEGACY)
 
 
+def test_who_loses_the_barrier_before_the_decision_lets_everybody_in_again(duo: Duo) -> None:
+    """Nobody else is there who would."""
+
+    def lose(step: Step) -> None:
+        if step is switch.DECIDE:
+            pid = duo.trips.legacy.sql("SELECT pid FROM pg_stat_activity WHERE application_name LIKE '% barrier'")[0][0]
+            duo.trips.legacy.sql("SELECT pg_terminate_backend(%s, 5000)", pid)
+
+    outcome = run(switch.switch(duo.ports, "lost"), lose)
+
+    assert outcome == switch.Outcome(False, Authority(2, Backend.LEGACY, None, "lost"), "the barrier was lost")
+    assert check_settled(duo) == outcome.authority
+
+
 def test_a_chunk_is_copied_as_it_stands(duo: Duo) -> None:
     row_keys = [duo.trips.base(1, 2) for _ in range(5)]
 

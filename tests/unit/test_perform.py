@@ -209,6 +209,21 @@ def test_a_decision_whose_answer_was_lost_is_finished(performance: Performance) 
     assert stores.opened == [("a", 6), ("b", 6)]
 
 
+def test_a_decision_that_is_run_after_its_answer_is_finished(performance: Performance) -> None:
+    """The connection broke: nobody found it decided at first."""
+    stores = Stores()
+
+    def decide_unheard() -> None:
+        stores.row = stores.row.decided()
+
+    stores.accidents["decide"] = decide_unheard
+
+    done = performance(stores)
+
+    assert (done.is_decided, done.reason) == (True, "")
+    assert stores.opened == [("a", 6), ("b", 6)]
+
+
 @pytest.mark.parametrize("error", [KeyboardInterrupt, ZeroDivisionError])
 def test_whoever_is_interrupted_leaves_nobody_waiting(performance: Performance, error: type[BaseException]) -> None:
     stores = Stores()
@@ -236,6 +251,24 @@ def test_whoever_is_interrupted_after_the_decision_hears_of_it(performance: Perf
 
     assert raised.value.__notes__ == ["The hand-over is decided: schemaless is the authority at epoch 6."]
     assert stores.opened == [("a", 6), ("b", 6)]
+
+
+def test_whoever_is_interrupted_while_another_one_goes_on_is_told_nothing_that_nobody_knows(
+    performance: Performance,
+) -> None:
+    stores = Stores()
+
+    def interrupt() -> None:
+        stores.row = stores.row.undone().closing("theirs")
+        raise KeyboardInterrupt
+
+    stores.accidents["queued"] = interrupt
+
+    with pytest.raises(KeyboardInterrupt) as raised:
+        performance(stores)
+
+    (note,) = raised.value.__notes__
+    assert note.startswith("What became of the hand-over is not known here")
 
 
 def test_stores_that_answer_nobody_are_left_to_the_others(performance: Performance) -> None:

@@ -112,7 +112,7 @@ def perform(
         except BaseException:  # it could not be settled, or somebody did not wait for that
             _ended(audit, order, ear, detail, "unknown")
             raise
-        note = _note(outcome)
+        note = _note(outcome, switch_id)
         reason = ", ".join(filter(None, (outcome.reason, "" if outcome.is_decided else in_the_way())))
         _ended(audit, order, ear, detail, "decided" if outcome.is_decided else f"undone: {reason}")
         reach("cutover.settled")
@@ -129,10 +129,12 @@ def perform(
     )
 
 
-def _note(outcome: Outcome) -> str:
-    """What became of it, for whoever hears of nothing but a fault."""
+def _note(outcome: Outcome, switch_id: str) -> str:
+    """What became of it, for whoever hears of nothing but a fault. Only a row that it has left open says that."""
     row = outcome.authority
-    now = f"{row.backend.value} is the authority at epoch {row.epoch}" if row.is_open else "another one goes on"
+    if not row.is_open or row.switch_id != switch_id:
+        return _UNKNOWN
+    now = f"{row.backend.value} is the authority at epoch {row.epoch}"
     return f"The hand-over {'is decided' if outcome.is_decided else 'was undone'}: {now}."
 
 

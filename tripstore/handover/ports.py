@@ -201,6 +201,7 @@ class ControlPort(Protocol):
         """Change the row if it is still this one: the decision.
 
         Who holds the barrier does it in that transaction, and can do it in no other: with it the barrier goes, too.
+        False also when the barrier is lost, whatever the row is: a packet that was sent may still be run, and compares.
         """
         ...
 

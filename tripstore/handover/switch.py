@@ -65,7 +65,7 @@ def switch(
     closing = found.closing(switch_id)
     yield CLOSE
     if not ports.control.close(found, closing):
-        return (yield from _lost(ports))
+        return (yield from _lost(ports, closing))
     yield BARRIER
     while not ports.legacy.take_barrier():
         tries -= 1
@@ -74,13 +74,13 @@ def switch(
         yield BARRIER
     yield SHUT
     if not ports.control.shut_gate(closing):
-        return (yield from _lost(ports))
+        return (yield from _lost(ports, closing))
     is_drained = yield from relay.drain(ports, limit)
     if not is_drained:
         return (yield from _undone(ports, closing, "a change cannot be delivered"))
     yield DECIDE
     if not ports.control.decide(closing, closing.decided()):
-        return (yield from _lost(ports))
+        return (yield from _lost(ports, closing))
     row = yield from settle.settle(ports)
     return Outcome(True, row)
 
@@ -94,7 +94,7 @@ def reverse(ports: Ports, switch_id: str) -> Steps[Outcome]:
     closing = found.closing(switch_id)
     yield BACK_CLOSE
     if not ports.control.close(found, closing):
-        return (yield from _lost(ports))
+        return (yield from _lost(ports, closing))
     servers = ports.store.servers
     for server in servers:
         yield BACK_SHUT
@@ -107,15 +107,22 @@ def reverse(ports: Ports, switch_id: str) -> Steps[Outcome]:
             yield BACK_COUNT
     yield BACK_DECIDE
     if not ports.control.decide(closing, closing.decided()):
-        return (yield from _lost(ports))
+        return (yield from _lost(ports, closing))
     row = yield from settle.settle(ports)
     return Outcome(True, row)
 
 
-def _lost(ports: Ports) -> Steps[Outcome]:
-    """Somebody else changed the row first: do what it says."""
+def _lost(ports: Ports, closing: Authority) -> Steps[Outcome]:
+    """Nothing was changed: somebody else has changed the row, or the barrier is gone, and nobody is to wait for that.
+
+    A decision that was sent over a connection that broke may be run by now. Later it finds another row.
+    """
+    yield settle.UNDO
+    is_undone = ports.control.undo(closing, closing.undone())
     row = yield from settle.settle(ports)
-    return Outcome(False, row, "somebody else was faster")
+    if row == closing.decided():
+        return Outcome(True, row)
+    return Outcome(False, row, "the barrier was lost" if is_undone else "somebody else was faster")
 
 
 def _undone(ports: Ports, closing: Authority, reason: str) -> Steps[Outcome]:
