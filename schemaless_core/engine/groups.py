@@ -61,6 +61,14 @@ class ParkedRow(NamedTuple):
     is_due: bool  #: By the server's clock.
 
 
+class ParkedKey(NamedTuple):
+    """Where a parked cell stands, and of which row it is."""
+
+    shard: int
+    added_id: int
+    row_key: bytes
+
+
 class Step(NamedTuple):
     """Where a group goes in one shard, and the cells it parks on the way: all or nothing.
 
@@ -131,6 +139,10 @@ class GroupTables(Protocol):
 
     def parked_of(self, group: str, shards: Collection[int], deadline: Deadline) -> list[ParkedRow]:
         """Return all parked cells of these shards."""
+        ...
+
+    def parked_keys(self, group: str, shards: Collection[int], deadline: Deadline) -> list[ParkedKey]:
+        """Return the same, and no more than where they stand and of which rows they are."""
         ...
 
     def count_parked(self, group: str, deadline: Deadline) -> int:

@@ -6,11 +6,11 @@ import logging
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
-from typing import NamedTuple, TypeVar
+from typing import Generic, NamedTuple, TypeVar
 
 from schemaless_core.deadline import Deadline
 from schemaless_core.engine.base import Node
-from schemaless_core.engine.groups import ERROR_LENGTH_MAX, ParkedCell, ParkedRow, Settling
+from schemaless_core.engine.groups import ERROR_LENGTH_MAX, ParkedCell, ParkedKey, ParkedRow, Settling
 from schemaless_core.errors import SchemalessError, missing_shard
 from schemaless_core.routing import Router
 from schemaless_core.standing import Kind, ShardState, Standing
@@ -25,11 +25,14 @@ LOOK_SECONDS = 0.25
 _STANDING = Standing(Kind.COPIER)
 
 
-class _Rows(NamedTuple):
+R = TypeVar("R", ParkedKey, ParkedRow)
+
+
+class _Rows(NamedTuple, Generic[R]):
     """The parked cells of a shard, in the shape the router wants: with its state in sight."""
 
     state: ShardState
-    rows: list[ParkedRow]
+    rows: list[R]
 
 
 class Parking:
@@ -61,18 +64,27 @@ class Parking:
         ]
         return sum(counts)
 
-    def rows_of(self, group: str, shards: Sequence[int]) -> dict[int, set[bytes]]:
-        """The rows that have parked cells, per shard that could be asked."""
-        answers = self._look(group, shards)
+    def rows_of(
+        self, group: str, shards: Sequence[int], upto: Mapping[int, int] | None = None
+    ) -> dict[int, set[bytes]]:
+        """The rows that have parked cells, per shard that could be asked; `upto` an added id of each shard."""
+
+        def keys(node: Node, part: Sequence[int], deadline: Deadline) -> list[ParkedKey]:
+            return node.groups.parked_keys(group, part, deadline)
+
         return {
-            shard: {row.row_key for row in answer.rows}
-            for shard, answer in answers.items()
-            if isinstance(answer, _Rows)
+            shard: {row.row_key for row in answer.rows if upto is None or row.added_id <= upto[shard]}
+            for shard, answer in self._look(shards, keys).items()
+            if not isinstance(answer, SchemalessError)
         }
 
     def of_shard(self, group: str, shard: int) -> list[ParkedRow]:
         """The parked cells of one shard; raises when its server does not answer."""
-        answer = self._look(group, [shard])[shard]
+
+        def cells(node: Node, part: Sequence[int], deadline: Deadline) -> list[ParkedRow]:
+            return node.groups.parked_of(group, part, deadline)
+
+        answer = self._look([shard], cells)[shard]
         if isinstance(answer, SchemalessError):
             raise answer
         return answer.rows
@@ -89,18 +101,20 @@ class Parking:
         """Change something at a shard's primary."""
         deadline = Deadline(SECONDS)
 
-        def change(node: Node) -> _Rows:
+        def change(node: Node) -> _Rows[ParkedRow]:
             verb(node, deadline)
             return _Rows(node.heads([shard], deadline)[shard].state, [])
 
         self._router.read(shard, change, _STANDING, "primary_only", deadline)
 
-    def _look(self, group: str, shards: Sequence[int]) -> dict[int, _Rows | SchemalessError]:
+    def _look(
+        self, shards: Sequence[int], ask: Callable[[Node, Sequence[int], Deadline], list[R]]
+    ) -> dict[int, _Rows[R] | SchemalessError]:
         deadline = Deadline(SECONDS)
 
-        def look(node: Node, part: Mapping[int, None]) -> dict[int, _Rows]:
-            rows: defaultdict[int, list[ParkedRow]] = defaultdict(list)
-            for row in node.groups.parked_of(group, list(part), deadline):
+        def look(node: Node, part: Mapping[int, None]) -> dict[int, _Rows[R]]:
+            rows: defaultdict[int, list[R]] = defaultdict(list)
+            for row in ask(node, list(part), deadline):
                 rows[row.shard].append(row)
             heads = node.heads(list(part), deadline)
             for shard in part:

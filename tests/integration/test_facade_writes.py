@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 from uuid import UUID, uuid4
 
 import pytest
+from prometheus_client import REGISTRY
 
 from schemaless_core.errors import ControlUnavailable, InvalidCell
 from tests.chaos.actors import wait_until
@@ -166,6 +167,67 @@ def test_what_the_reverse_mirror_has_parked_is_read_as_it_was_written(patient: M
     patient.duo.watch.look()
 
     assert patient.store.get_cell_latest(row_key, "BASE") is not None
+
+
+def test_what_was_parked_before_a_cohort_began_keeps_its_own_row_from_the_mirror_and_no_other(
+    patient: Migration,
+) -> None:
+    patient.legacy.sql("ALTER TABLE trips ADD CONSTRAINT short CHECK (length(status) < 10)")
+    patient.phase(Phase.LIVE)
+    row_key, other = uuid4(), uuid4()
+    patient.store.put_cell(row_key, "BASE", 1, {"status": "much too long"})
+    patient.store.put_cell(other, "BASE", 1, {"status": "short"})
+    with reversing(patient):
+        wait_until("it is parked", lambda: len(Mirror(patient.facade).parked(is_reverse=True).listed(2)) == 1)
+        wait_until_mirrored_back(patient)
+
+    patient.phase(Phase.LIVE, 100)
+    patient.duo.watch.look()
+
+    assert comes_of_mirror(patient, other)
+    kept = cohort_reads("missing")
+    assert patient.store.get_cell_latest(row_key, "BASE") is not None
+    assert cohort_reads("missing") == kept + 1
+
+
+def cohort_reads(reason: str) -> float:
+    labels = {"operation": "get_cell_latest", "reason": reason}
+    return REGISTRY.get_sample_value("tripstore_cohort_reads_total", labels) or 0.0
+
+
+def test_a_mirror_that_has_not_come_to_a_place_is_not_asked_what_it_has_parked_nor_at_every_look(
+    patient: Migration, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The questions go to the authority's own servers."""
+    patient.phase(Phase.LIVE)
+    patient.store.put_cell(uuid4(), "BASE", 1, {"status": "on its way"})
+    watch, asked = patient.duo.watch, list[str]()
+    watch.close()  # its turns are taken here
+    arrivals, parking = watch._arrivals, patient.facade.store.triggers.parking
+    left_behind, rows_of = arrivals.left_behind, parking.rows_of
+
+    def heard_place(*arguments: Any) -> Any:
+        asked.append("place")
+        return left_behind(*arguments)
+
+    def heard_parked(group: str, shards: list[int], upto: Mapping[int, int] | None = None) -> dict[int, set[bytes]]:
+        asked.extend(["parked"] if shards else [])
+        return rows_of(group, shards, upto)
+
+    monkeypatch.setattr(arrivals, "left_behind", heard_place)
+    monkeypatch.setattr(parking, "rows_of", heard_parked)
+    patient.phase(Phase.LIVE, 100)
+    patient.store.put_cell(uuid4(), "BASE", 1, {"status": "behind it"})
+
+    assert asked == ["place"]
+    for _ in range(4):
+        watch._look_at_lag(is_between=True)
+    assert asked == ["place"]
+    watch.look()
+    assert asked == ["place"] * 2
+    patient.carry()
+    watch.look()
+    assert asked == ["place", "place", "parked", "place", "parked"]
 
 
 def test_a_cohorts_read_takes_no_longer_than_a_cohorts_may(moved: Migration) -> None:

@@ -157,6 +157,11 @@ def test_a_poison_cell_is_parked_and_the_others_of_its_shard_go_on(opened: Opene
 
     (parked,) = store.triggers.parked("noted")
     assert (parked.row_key, parked.attempts) == (cells[3].row_key.bytes, 3)
+    shard, others = parked.shard, [each for each in range(store.config.shards) if each != parked.shard]
+    rows_of_shards = store.triggers.parking.rows_of
+    assert rows_of_shards("noted", [shard, *others]) == {shard: {parked.row_key}, **{each: set() for each in others}}
+    assert rows_of_shards("noted", [shard], {shard: parked.added_id}) == {shard: {parked.row_key}}
+    assert rows_of_shards("noted", [shard], {shard: parked.added_id - 1}) == {shard: set()}
     assert "refuses" in parked.error
     assert [cell.body for cell in notebook.cells] == [0, 1, 2, 4, 5, 6, 7, 8, 9]
 

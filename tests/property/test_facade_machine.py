@@ -294,7 +294,7 @@ def _nothing(_ports: Any, _limit: int = 0) -> Steps[bool]:
 
 #: What is replaced.
 WRONG: dict[str, tuple[str | type[Any], str, Any]] = {
-    "a cohort that ignores what this process wrote": (Lag, "allows", lambda self, rows, epoch: True),
+    "a cohort that ignores what this process wrote": (Lag, "objection", lambda self, rows, epoch: None),
     "a process that goes by an old row without a fence": (RealLegacyPort, "call", _unfenced),
     "a switch that does not drain": ("tripstore.handover.relay", "drain", _nothing),
 }

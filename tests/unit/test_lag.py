@@ -8,7 +8,7 @@ from uuid import uuid4
 import pytest
 
 from tests.unit.clock import FakeClock
-from tripstore.facade.lag import BELIEVED_SECONDS, ROWS_MAX, Lag, Look
+from tripstore.facade.lag import BELIEVED_SECONDS, ROWS_MAX, Lag, Look, Objection
 
 ROW, OTHER = uuid4(), uuid4()
 EPOCH = 4
@@ -137,6 +137,40 @@ def test_a_place_that_was_asked_for_before_says_nothing_of_what_is_lost_after_it
     assert (last.number, last.place) == (first.number + 1, None)
     look(lag, clock, is_past_place=True)
     assert allows(lag, OTHER)
+
+
+def test_rows_that_were_left_behind_on_the_way_to_a_place_are_missing_and_no_others(lag: Lag, clock: FakeClock) -> None:
+    lag.watch(is_watched=False)
+    lag.watch(is_watched=True)
+    lag.looked(EPOCH, lag.pending(EPOCH), Look(clock(), 0.0, place=PLACE, is_past_place=True, left={ROW}))
+    assert allows(lag, OTHER)
+    assert lag.objection((ROW,), EPOCH) is Objection.MISSING
+    clock.advance(0.01)
+    look(lag, clock, missing=(ROW,))
+    assert not allows(lag, ROW)
+    look(lag, clock)
+    assert allows(lag, ROW)
+
+
+def test_with_more_rows_left_behind_than_are_remembered_every_read_goes_to_the_authority(
+    lag: Lag, clock: FakeClock
+) -> None:
+    lag.watch(is_watched=False)
+    lag.watch(is_watched=True)
+    left = {uuid4() for _ in range(ROWS_MAX + 1)}
+    lag.looked(EPOCH, lag.pending(EPOCH), Look(clock(), 0.0, place=PLACE, is_past_place=True, left=left))
+    assert lag.objection((OTHER,), EPOCH) is Objection.NOT_REMEMBERED
+
+
+def test_who_declines_says_why(lag: Lag, clock: FakeClock) -> None:
+    assert lag.objection((ROW,), EPOCH) is Objection.BEHIND
+    look(lag, clock)
+    assert lag.objection((ROW,), EPOCH) is None
+    assert lag.objection((ROW,), EPOCH + 2) is Objection.NOT_KNOWN
+    lag.wrote((ROW,))
+    assert lag.objection((ROW,), EPOCH) is Objection.MISSING
+    lag.wrote([uuid4() for _ in range(ROWS_MAX)])
+    assert lag.objection((OTHER,), EPOCH) is Objection.NOT_REMEMBERED
 
 
 def test_a_place_in_the_way_of_one_mirror_is_none_in_the_way_of_the_other(lag: Lag, clock: FakeClock) -> None:

@@ -61,20 +61,20 @@ class Arrivals:
             return Behind(self._undelivered.oldest_seconds(), self._undelivered.of_rows(rows))
         late = self._late(REVERSE_GROUP)
         # After the offsets: what they have passed was parked by then, or is there.
-        parked = self._parked({self._datastore.shard_of(row) for row in rows})
-        missing = [row for row in rows if self._datastore.shard_of(row) in late or row.bytes in parked]
+        parked = self._parked({self._datastore.shard_of(row) for row in rows} - late.keys())
+        missing = [row for row in rows if self._datastore.shard_of(row) in late or row in parked]
         return Behind(self._age(late), missing)
 
     def place(self, authority: Backend) -> Place:
         """Where the mirror has everything that is committed now."""
         return self._undelivered.mark() if authority is Backend.LEGACY else self._heads(REVERSE_GROUP, self._shards)
 
-    def is_past(self, authority: Backend, place: Place) -> bool:
-        """Whether the mirror has come to a place, and has left nothing behind."""
+    def left_behind(self, authority: Backend, place: Place) -> Collection[UUID] | None:
+        """The rows of which the mirror has left something behind on its way to a place; None: it is not there yet."""
         if isinstance(place, int):
             assert authority is Backend.LEGACY
-            return self._undelivered.is_empty_up_to(place)
-        return self._has_reached(REVERSE_GROUP, place) and not self._parked(place)
+            return () if self._undelivered.is_empty_up_to(place) else None
+        return self._parked(place, upto=place) if self._has_reached(REVERSE_GROUP, place) else None
 
     def has_arrived(self, read: Read) -> bool:
         """For rechecks: whether all that this read could see by now is in the mirror, and indexed."""
@@ -119,12 +119,12 @@ class Arrivals:
         found = self._seen(group, heads)
         return all((seen.offset or _BEGINNING).added_id >= heads[shard] for shard, seen in found.items())
 
-    def _parked(self, shards: Collection[int]) -> set[bytes]:
+    def _parked(self, shards: Collection[int], upto: Mapping[int, int] | None = None) -> set[UUID]:
         """Rows of which the reverse mirror has set a cell aside: no offset waits for it."""
-        found = self._datastore.triggers.parking.rows_of(REVERSE_GROUP, list(shards))
+        found = self._datastore.triggers.parking.rows_of(REVERSE_GROUP, list(shards), upto)
         if found.keys() != set(shards):
             raise Unavailable("Nobody can say what the reverse mirror has parked.", hint="Look at the servers.")
-        return set[bytes]().union(*found.values())
+        return {UUID(bytes=row_key) for rows in found.values() for row_key in rows}
 
     @property
     def _shards(self) -> range:

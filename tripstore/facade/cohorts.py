@@ -12,6 +12,7 @@ from zlib import crc32
 
 from schemaless_core.answers import Scalar
 from schemaless_core.breaker import Breaker, BreakerConfig
+from tripstore import metrics
 from tripstore.facade.flags import EVERY
 from tripstore.facade.lag import Lag
 
@@ -39,7 +40,11 @@ class Cohorts:
         if not all(_place(key) < bound for key in keys):
             return False
         rows = keys if not operation.startswith("query_index") else ()
-        return self._lag.allows(rows, epoch) and self._breaker.admits()
+        objection = self._lag.objection(rows, epoch)
+        if objection is None and self._breaker.admits():
+            return True
+        metrics.cohort_read(operation, objection or "breaker_open")
+        return False
 
     def answered(self) -> None:
         self._breaker.succeeded()

@@ -13,6 +13,7 @@ import math
 import threading
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping
+from enum import StrEnum
 from typing import Any, NamedTuple
 
 #: What is known is believed so long. A process that was stopped knows nothing any more.
@@ -22,6 +23,19 @@ ROWS_MAX = 10_000
 
 #: A place in the queue, or in the log of each shard.
 Place = int | Mapping[int, int]
+
+
+class Objection(StrEnum):
+    """Why the mirror answers no read of a cohort."""
+
+    #: Nobody has looked at it lately, or another one was looked at.
+    NOT_KNOWN = "not_known"
+    #: This process wrote rows that it does not remember, and is not seen to have all that was written by then.
+    NOT_REMEMBERED = "not_remembered"
+    #: It is further behind than `max_lag`.
+    BEHIND = "behind"
+    #: It lacks what this process wrote of a row, or what was left behind of it.
+    MISSING = "missing"
 
 
 class Lost(NamedTuple):
@@ -52,6 +66,8 @@ class Look(NamedTuple):
     #: Where it has all that was lost.
     place: Place | None = None
     is_past_place: bool = False
+    #: Rows of which the mirror has left something behind on its way there: they are missing.
+    left: Collection[Any] = ()
 
 
 class Lag:
@@ -116,15 +132,18 @@ class Lag:
 
     def allows(self, rows: Collection[Any], epoch: int) -> bool:
         """Whether the mirror may answer: it is close, and has what this process wrote of these rows; () is any row."""
-        if not self._is_watched or self._losses > self._arrived:
-            return False
-        if self._epoch != epoch or self._seconds > self._max_lag_seconds:
-            return False
-        if self._clock() - self._known_at > BELIEVED_SECONDS:
-            return False
-        if not rows:
-            return not self._rows
-        return all(row not in self._rows for row in rows)
+        return self.objection(rows, epoch) is None
+
+    def objection(self, rows: Collection[Any], epoch: int) -> Objection | None:
+        """What speaks against it."""
+        if not self._is_watched or self._epoch != epoch or self._clock() - self._known_at > BELIEVED_SECONDS:
+            return Objection.NOT_KNOWN
+        if self._losses > self._arrived:
+            return Objection.NOT_REMEMBERED
+        if self._seconds > self._max_lag_seconds:
+            return Objection.BEHIND
+        is_missing = any(row in self._rows for row in rows) if rows else bool(self._rows)
+        return Objection.MISSING if is_missing else None
 
     def _lost_at(self, epoch: int) -> Lost | None:
         if self._losses == self._arrived:
@@ -135,7 +154,9 @@ class Lag:
 
     def _arrive(self, epoch: int, lost: Lost, look: Look) -> None:
         """What was lost later than the place was asked for needs a place of its own."""
-        if look.is_past_place:
+        if look.is_past_place and len(self._rows) + len(look.left) <= ROWS_MAX:
+            for row_key in look.left:
+                self._rows.setdefault(row_key, look.begun_at)
             self._arrived, self._lost = max(self._arrived, lost.number), None
         elif look.place is not None:
             self._lost = epoch, Lost(lost.number, look.place)

@@ -102,7 +102,7 @@ class Watch:
                 look_at = self._clock() + LOOK_SECONDS
                 self.look()
             else:
-                self._try("lag", self._look_at_lag)
+                self._try("lag", lambda: self._look_at_lag(is_between=True))
             self._ended.wait(LAG_SECONDS if self._has_cohort else max(look_at - self._clock(), 0.0))
 
     @property
@@ -149,7 +149,8 @@ class Watch:
         self._known.learn_flags(self._flags.find())
         self._lag.watch(is_watched=self._has_cohort)
 
-    def _look_at_lag(self) -> None:
+    def _look_at_lag(self, *, is_between: bool = False) -> None:
+        """Between two looks nobody asks again whether the mirror has come to a place that it had not come to."""
         sight = self._known.sight
         if sight is None or not self._has_cohort:
             return
@@ -159,9 +160,10 @@ class Watch:
         pending = self._lag.pending(epoch)
         behind = self._arrivals.behind(backend, list(pending.rows))
         look = Look(begun, behind.seconds, behind.missing)
-        if pending.lost is not None:
+        if pending.lost is not None and (pending.lost.place is None or not is_between):
             place = self._arrivals.place(backend) if pending.lost.place is None else pending.lost.place
-            look = look._replace(place=place, is_past_place=self._arrivals.is_past(backend, place))
+            left = self._arrivals.left_behind(backend, place)
+            look = look._replace(place=place, is_past_place=left is not None, left=left or ())
         now = self._known.sight
         # What was written at another authority meanwhile was looked for in the wrong mirror.
         if now is not None and now.authority.epoch == epoch:

@@ -6,7 +6,16 @@ from collections.abc import Collection, Mapping, Sequence
 
 from schemaless_core.deadline import Deadline
 from schemaless_core.engine.cells import NewCell, StoredCell
-from schemaless_core.engine.groups import GroupStart, Offset, OffsetSeen, ParkedCell, ParkedRow, Settling, Step
+from schemaless_core.engine.groups import (
+    GroupStart,
+    Offset,
+    OffsetSeen,
+    ParkedCell,
+    ParkedKey,
+    ParkedRow,
+    Settling,
+    Step,
+)
 from schemaless_core.engine.mysql import offsets, parking
 from schemaless_core.engine.mysql.joined import put_and_advance, put_and_settle
 from schemaless_core.engine.mysql.names import Names
@@ -59,6 +68,11 @@ class MySQLGroups:
     def parked_of(self, group: str, shards: Collection[int], deadline: Deadline) -> list[ParkedRow]:
         return self._sessions.run(
             lambda connection: parking.parked_of(connection, self._names, group, shards), deadline
+        )
+
+    def parked_keys(self, group: str, shards: Collection[int], deadline: Deadline) -> list[ParkedKey]:
+        return self._sessions.run(
+            lambda connection: parking.parked_keys(connection, self._names, group, shards), deadline
         )
 
     def count_parked(self, group: str, deadline: Deadline) -> int:

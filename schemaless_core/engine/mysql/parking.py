@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from typing import Any
 
-from schemaless_core.engine.groups import ParkedCell, ParkedRow, Settling
+from schemaless_core.engine.groups import ParkedCell, ParkedKey, ParkedRow, Settling
 from schemaless_core.engine.mysql.connection import DeadlineConnection
 from schemaless_core.engine.mysql.names import Names
 from schemaless_core.engine.mysql.rows import utc
@@ -17,6 +17,8 @@ shard, added_id, row_key, column_name, ref_key, attempts, is_waiting, error, par
 LIST = f"SELECT {_ROW} FROM {{parked}} WHERE group_name = %s AND (%s IS NULL OR shard = %s)"
 ORDERED = " ORDER BY shard, added_id LIMIT %s"
 OF_SHARDS = f"SELECT {_ROW} FROM {{parked}} WHERE group_name = %s AND shard IN (SHARDS) ORDER BY shard, added_id"
+# All shards may be asked for: a range is no list of thousands.
+KEYS = "SELECT shard, added_id, row_key FROM {parked} WHERE group_name = %s AND shard BETWEEN %s AND %s"
 COUNT = "SELECT COUNT(*) FROM {parked} WHERE group_name = %s AND is_waiting = 0"
 DUE = """\
 SELECT DISTINCT shard FROM {parked}
@@ -61,6 +63,16 @@ def parked_of(connection: DeadlineConnection, names: Names, group: str, shards: 
     with connection.cursor() as cursor:
         cursor.execute(names.meta_sql(OF_SHARDS).replace("SHARDS", listed), (group,))
         return [_row(found) for found in cursor.fetchall()]
+
+
+def parked_keys(connection: DeadlineConnection, names: Names, group: str, shards: Collection[int]) -> list[ParkedKey]:
+    """The rows of these shards that have parked cells, and where those stand."""
+    if not shards:
+        return []
+    with connection.cursor() as cursor:
+        cursor.execute(names.meta_sql(KEYS), (group, min(shards), max(shards)))
+        wanted = set(shards)
+        return [ParkedKey._make(found) for found in cursor.fetchall() if found[0] in wanted]
 
 
 def count(connection: DeadlineConnection, names: Names, group: str) -> int:

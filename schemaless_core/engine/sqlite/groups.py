@@ -10,7 +10,16 @@ from typing import Any
 from schemaless_core.answers import ANY
 from schemaless_core.deadline import Deadline
 from schemaless_core.engine.cells import NewCell, StoredCell
-from schemaless_core.engine.groups import GroupStart, Offset, OffsetSeen, ParkedCell, ParkedRow, Settling, Step
+from schemaless_core.engine.groups import (
+    GroupStart,
+    Offset,
+    OffsetSeen,
+    ParkedCell,
+    ParkedKey,
+    ParkedRow,
+    Settling,
+    Step,
+)
 from schemaless_core.engine.sqlite.file import SQLiteFile, from_microseconds, to_microseconds
 from schemaless_core.engine.sqlite.reads import find, heads
 from schemaless_core.engine.sqlite.writes import put
@@ -37,6 +46,7 @@ LIST = """\
 SELECT shard, added_id, row_key, column_name, ref_key, attempts, is_waiting, error, parked_at, next_attempt_at,
   next_attempt_at <= ? FROM trigger_parked
  WHERE group_name = ? AND (? IS NULL OR shard = ?) ORDER BY shard, added_id LIMIT ?"""
+KEYS = "SELECT shard, added_id, row_key FROM trigger_parked WHERE group_name = ?"
 COUNT = "SELECT COUNT(*) FROM trigger_parked WHERE group_name = ? AND is_waiting = 0"
 DUE = "SELECT DISTINCT shard FROM trigger_parked WHERE group_name = ? AND is_waiting = 0 AND next_attempt_at <= ?"
 NEXT_OF_ROW = """\
@@ -128,6 +138,11 @@ class SQLiteGroups:
     def parked_of(self, group: str, shards: Collection[int], deadline: Deadline) -> list[ParkedRow]:
         wanted = set(shards)
         return [row for row in self.parked(group, None, _ALL, deadline) if row.shard in wanted]
+
+    def parked_keys(self, group: str, shards: Collection[int], deadline: Deadline) -> list[ParkedKey]:
+        wanted = set(shards)
+        with self._file.read(deadline) as connection:
+            return [ParkedKey._make(found) for found in connection.execute(KEYS, (group,)) if found[0] in wanted]
 
     def count_parked(self, group: str, deadline: Deadline) -> int:
         with self._file.read(deadline) as connection:
