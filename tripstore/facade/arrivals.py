@@ -1,6 +1,7 @@
 """`Arrivals`: what has reached the mirror, asked of the stores: for cohorts (how far behind) and for rechecks.
 
-Forward the queue says it, backwards the offsets of the reverse mirror; an index has entries up to its group's offsets.
+Forward the queue says it, backwards the offsets of the reverse mirror; an index has entries up to its group's offsets,
+which only rechecks wait for: under load a group is always a little behind.
 """
 
 from __future__ import annotations

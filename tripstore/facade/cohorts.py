@@ -31,7 +31,7 @@ class Cohorts:
         """Whether the mirror is to answer: all rows (or the shard value) are in the cohort, and nothing is against it.
 
         `epoch` is that of the authority whose mirror it is. Row keys name the rows that are read; a shard value stands
-        for rows that nobody knows yet.
+        for rows that nobody knows yet: all that this process wrote must have arrived, be it in an index yet or not.
         """
         percent = percents.get(operation, percents.get(EVERY, 0.0))
         if not percent or not keys:
