@@ -120,9 +120,9 @@ class ShadowLedger:
         """The last ones that were noted, newest first."""
         return [_known(note.body) for note in self._ledgers.notes(LEDGER, limit)]
 
-    def hours(self, since: datetime | None = None) -> dict[datetime, list[OperationCounts]]:
+    def hours(self, since: datetime | None = None, epoch: int = 0) -> dict[datetime, list[OperationCounts]]:
         """What `operations` adds up, by the hour it was written in, the oldest first."""
-        found = {hour: _operations(counts) for hour, counts in self._ledgers.hours(LEDGER, since).items()}
+        found = {hour: _operations(counts, epoch) for hour, counts in self._ledgers.hours(LEDGER, since).items()}
         return {
             hour: [each for each in counts if not each.operation.startswith(NOISE)] for hour, counts in found.items()
         }

@@ -116,6 +116,11 @@ def test_i12_what_was_compared_before_the_last_hand_over_is_no_evidence(moving: 
         assert not isinstance(found, Unknown)
         return {each.operation: each.compared for each in found}
 
+    def rate(operation: str) -> float:
+        found = facts(moving).operations
+        assert not isinstance(found, Unknown)
+        return next(each.per_second for each in found if each.operation == operation)
+
     compare(lambda: moving.store.get_row(key), 3)
     compare(lambda: moving.store.get_cell_latest(key, "BASE"), 2)
     assert compared() == {"get_row": 3, "get_cell_latest": 2}
@@ -124,7 +129,10 @@ def test_i12_what_was_compared_before_the_last_hand_over_is_no_evidence(moving: 
     moving.phase(Phase.SHADOW)
     moved = moving.duo.ports.control.authority()
     assert compared() == {"get_row": 0, "get_cell_latest": 0}
+    assert rate("get_cell_latest") == 0.0
     compare(lambda: moving.store.get_row(key), 4)
+    assert rate("get_cell_latest") == 0.0, "nobody compares it at this rate any more"
+    assert 4 / 60 < rate("get_row") <= 4, "of the time since then"
     assert compared() == {"get_row": 4, "get_cell_latest": 0}
 
     found = moving.duo.ports.control.authority().closing("undone")

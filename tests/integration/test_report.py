@@ -463,8 +463,14 @@ def test_comparisons_count_from_the_last_hand_over_on_unless_hours_are_wanted(mo
     moving.store.get_row(key)
     written(moving)
 
-    assert operation(report(moving), "get_row").compared == 2
-    assert operation(gather(moving.facade, Wanted(hours=1)), "get_row").compared == 3
+    made, of_an_hour = report(moving), gather(moving.facade, Wanted(hours=1))
+    assert operation(made, "get_row").compared == 2
+    assert operation(of_an_hour, "get_row").compared == 3
+    assert (by_hour(made, "get_row"), by_hour(of_an_hour, "get_row")) == (2, 3), "the chart shows what is added up"
+
+
+def by_hour(made: Report, name: str) -> int:
+    return sum(hour.compared for each in made.rates if each.operation == name for hour in each.hours)
 
 
 def test_after_the_switch_the_question_is_the_way_back(moving: Migration) -> None:

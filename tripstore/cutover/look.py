@@ -197,10 +197,14 @@ class Looker:
     def _operations(self) -> tuple[OperationFacts, ...]:
         ledger, now = ShadowLedger(Ledgers(self._store.control)), self._now()
         since = now - timedelta(hours=self._settings.evidence_hours)
-        found = ledger.operations(since, epoch_of(find_handed_over(self._legacy)))
+        handed_over = find_handed_over(self._legacy)
+        epoch = epoch_of(handed_over)
+        found = ledger.operations(since, epoch)
         lately_from = (now - timedelta(hours=RATE_HOURS)).replace(minute=0, second=0, microsecond=0)
-        lately = {each.operation: each.compared for each in ledger.operations(lately_from)}
-        seconds = (now - lately_from).total_seconds()
+        lately = {each.operation: each.compared for each in ledger.operations(lately_from, epoch)}
+        if handed_over is not None:
+            lately_from = max(lately_from, handed_over.at)  # by Postgres' clock, which may be ahead
+        seconds = max((now - lately_from).total_seconds(), 1.0)
         return tuple(_operation(each, lately.get(each.operation, 0) / seconds) for each in found)
 
     def _job(self, ledger: str) -> JobFacts | None:

@@ -84,7 +84,7 @@ class _Gathering:
         jobs = Jobs(control)
         counted = self._ask("what shadow reads compared", lambda: self._operations(shadow), "operations") or []
         noise = self._ask("what differs by itself", lambda: shadow.noise(self._since), "noise") or []
-        by_hour = self._ask("comparisons by the hour", lambda: shadow.hours(self._since), "rates") or {}
+        by_hour = self._ask("comparisons by the hour", lambda: shadow.hours(self._since, self._epoch()), "rates") or {}
         timed = self._ask("how long calls took", lambda: timings.total(self._since), "latency") or {}
         timed_by_hour = self._ask("how late the mirror was", lambda: timings.hours(self._since), "lag") or {}
         found = self._ask("what jobs found", lambda: self._found(jobs, facts), *FOUND)
@@ -139,8 +139,10 @@ class _Gathering:
 
     def _operations(self, shadow: ShadowLedger) -> list[OperationCounts]:
         """What the gates count; what was compared of so many hours, if somebody wants that."""
-        epoch = 0 if self._wanted.hours else epoch_of(find_handed_over(self._duo.legacy))
-        return shadow.operations(self._since, epoch)
+        return shadow.operations(self._since, self._epoch())
+
+    def _epoch(self) -> int:
+        return 0 if self._wanted.hours else epoch_of(find_handed_over(self._duo.legacy))
 
     def _found(self, jobs: Jobs, facts: Facts) -> tuple[list[StoredFinding], Waiting]:
         """What jobs found and nothing has solved: some of it, and how much of it waits for somebody."""
