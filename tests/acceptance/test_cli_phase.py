@@ -17,6 +17,15 @@ from validation.ledger import ShadowLedger
 from validation.reads import Read
 from validation.verdicts import Outcome, Reason, Tally, Verdict
 
+BY_STATUS = """
+table: by_status
+column_defs:
+  - column_key: BASE
+    fields:
+      - {field: status, type: string}
+      - {field: note, type: string}
+"""
+
 
 @pytest.fixture
 def migration(servers: LocalServers, tmp_path_factory: pytest.TempPathFactory, tmp_path: Path) -> Migration:
@@ -95,6 +104,23 @@ def test_cohorts_are_set_beside_the_phase_kept_out_by_none_and_taken_away(migrat
 
     document = migration.run("phase", "set", "--cohort", "get_cell_latest=*", "--json").document
     assert document["cohorts"] == {"*": 1.0}
+
+
+def test_the_cohort_of_an_index_that_is_not_configured_any_more_is_taken_away(migration: Migration) -> None:
+    folder = migration.shell.folder / "indexes"
+    folder.mkdir()
+    (folder / "by_status.yaml").write_text(BY_STATUS)
+    migration.configure(indexes="indexes")
+    migration.run("phase", "set", "dualwrite", "--cohort", "query_index:by_status=5")
+    migration.configure()
+
+    ran = migration.run("phase", "set", "--cohort", "query_index:by_status=6", code=2)
+    assert "There is no operation" in ran.complaint
+    document = migration.run("phase", "set", "--cohort", "query_index:by_status=*", "--json").document
+
+    assert document["cohorts"] == {}
+    ran = migration.run("phase", "set", "--cohort", "query_index:by_status=*", code=2)
+    assert "There is no operation" in ran.complaint
 
 
 @pytest.mark.parametrize(

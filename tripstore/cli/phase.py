@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from typing import Any
 
 import click
@@ -131,7 +131,7 @@ def set_phase(
         before = found.phase(row)
         if wanted is not None:
             _refuse(stores, row, before, Phase(wanted))
-        _refuse_unknown(stores, dict(cohorts))
+        _refuse_unknown(stores, dict(cohorts), found.cohorts(row.backend))
 
         def change(flags: Flags) -> Flags:
             changed = flags if wanted is None else flags.with_phase(Phase(wanted))
@@ -160,12 +160,13 @@ def _refuse(stores: Both, row: Authority, before: Phase, wanted: Phase) -> None:
         _refuse_without_capture(stores)
 
 
-def _refuse_unknown(stores: Both, cohorts: Mapping[str, float | None]) -> None:
-    """A percentage of an operation that does not exist would change nothing."""
+def _refuse_unknown(stores: Both, cohorts: Mapping[str, float | None], stored: Collection[str]) -> None:
+    """A percentage of an operation that does not exist would change nothing; one that is stored can be taken away."""
     indexes = [f"query_index:{index.name}" for index in stores.facade.config.core.indexes]
     names = [EVERY, *OPERATIONS, *indexes]
-    for name in cohorts:
-        if name not in names:
+    for name, percent in cohorts.items():
+        is_taken_away = percent is None and name in stored
+        if name not in names and not is_taken_away:
             raise InvalidRequest(f"There is no operation {shown(name)}.", hint=meant(name, names, "Operations"))
 
 
