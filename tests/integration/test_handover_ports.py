@@ -217,13 +217,20 @@ def test_writers_who_stay_inside_stop_a_hand_over(duo: Duo) -> None:
     assert check_settled(duo).is_open_for(Backend.LEGACY)
 
 
+#: Other companies of the server may have a barrier as well.
+END_BARRIER = """
+SELECT pg_terminate_backend(pid, 5000) FROM pg_stat_activity
+WHERE datname = current_database() AND application_name LIKE '% barrier' AND state = 'idle in transaction'
+"""
+
+
 def test_who_loses_the_barrier_before_the_decision_lets_everybody_in_again(duo: Duo) -> None:
     """Nobody else is there who would."""
 
     def lose(step: Step) -> None:
         if step is switch.DECIDE:
-            pid = duo.trips.legacy.sql("SELECT pid FROM pg_stat_activity WHERE application_name LIKE '% barrier'")[0][0]
-            duo.trips.legacy.sql("SELECT pg_terminate_backend(%s, 5000)", pid)
+            ended = duo.trips.legacy.sql(END_BARRIER)
+            assert ended == [(True,)]
 
     outcome = run(switch.switch(duo.ports, "lost"), lose)
 
