@@ -43,14 +43,21 @@ def servers() -> Iterator[LocalServers]:
         yield servers
 
 
+@pytest.fixture(scope="module")
+def clusters() -> dict[Engine, Cluster]:
+    """Those that run already: with several test processes, an engine's turn may come more than once."""
+    return {}
+
+
 @pytest.fixture(scope="module", params=ENGINES)
-def cluster(request: pytest.FixtureRequest, servers: LocalServers) -> Cluster:
+def cluster(request: pytest.FixtureRequest, servers: LocalServers, clusters: dict[Engine, Cluster]) -> Cluster:
     engine: Engine = request.param
     require(engine)
-    cluster = servers.cluster(engine, f"{engine}-cluster")
-    cluster.primary.query("CREATE DATABASE trips")
-    cluster.primary.query("CREATE TABLE trips.cells (id INT PRIMARY KEY AUTO_INCREMENT, body LONGBLOB)")
-    return cluster
+    if engine not in clusters:
+        clusters[engine] = servers.cluster(engine, f"{engine}-cluster")
+        clusters[engine].primary.query("CREATE DATABASE trips")
+        clusters[engine].primary.query("CREATE TABLE trips.cells (id INT PRIMARY KEY AUTO_INCREMENT, body LONGBLOB)")
+    return clusters[engine]
 
 
 def require(engine: Engine) -> None:

@@ -267,15 +267,20 @@ def table_sql(layout: Layout, types: dict[str, str]) -> str:
     )
 
 
-@pytest.fixture(scope="module", params=FLAVOURS)
-def kinds(request: pytest.FixtureRequest, places: Mapping[Flavour, Place]) -> Ways:
+@pytest.fixture(scope="module")
+def kinds_by_flavour(places: Mapping[Flavour, Place]) -> Mapping[Flavour, Ways]:
     """A table with a column of each type, and names that mean something to whoever formats them."""
-    place = places[request.param]
     names = {kind: f"{kind} % {{0}}" for kind in TEXTS}
     layout = string_layout("odd", 'kinds % of "things"', names)
-    run(place.url, ODD_TYPES)
-    run(place.url, table_sql(layout, {names[kind]: kind for kind in TEXTS}))
-    return Ways(place, layout)
+    for place in places.values():
+        run(place.url, ODD_TYPES)
+        run(place.url, table_sql(layout, {names[kind]: kind for kind in TEXTS}))
+    return {flavour: Ways(place, layout) for flavour, place in places.items()}
+
+
+@pytest.fixture(params=FLAVOURS)
+def kinds(request: pytest.FixtureRequest, kinds_by_flavour: Mapping[Flavour, Ways]) -> Ways:
+    return kinds_by_flavour[request.param]
 
 
 @pytest.mark.parametrize("kind", TEXTS)
