@@ -4,10 +4,12 @@ A transaction takes the counter rows of its shards in ascending order, so that t
 in a circle; a commit costs the disk once, and while it is under way other writers of those shards wait, so their
 number is bounded. No statement raises an error for a key that exists:
 
+INSERT_ONE      for one cell of a shard, as a put does it: the index itself meets a key that exists. Batches that are
+                spread over many shards are of these, and their servers parse and plan most of the time.
 INSERT_ALL      for many cells of one shard: all or none. Existing keys are met by the index itself and change nothing;
                 if there was one, UNDO takes the others out again before anybody can have seen them. IF_UNMOVED asks
                 besides that a row has got no cell since somebody looked: then it is all or none for good.
-INSERT_MISSING  for few cells, for those of which some are there, and after INSERT_ALL stored none: looks each key up
+INSERT_MISSING  for few cells, and for many of which some are there, after INSERT_ALL stored none: looks each key up
                 first, exact under the counter row.
 
 What was there before is read back afterwards and compared. When the server refuses a transaction, each of its shards is
@@ -49,6 +51,11 @@ INSERT INTO {cell} (added_id, row_key, column_name, ref_key, body, created_at)
 WITH w (n, row_key, column_name, ref_key, body) AS (VALUES ROWS)
 SELECT s.next_added_id + w.n, w.row_key, w.column_name, w.ref_key, w.body, s.last_created_at
  FROM {state} s JOIN w WHERE GATE
+ON DUPLICATE KEY UPDATE ref_key = {cell}.ref_key"""
+
+INSERT_ONE = """\
+INSERT INTO {cell} (added_id, row_key, column_name, ref_key, body, created_at)
+SELECT s.next_added_id, VALUES_OF_ONE, s.last_created_at FROM {state} s WHERE GATE
 ON DUPLICATE KEY UPDATE ref_key = {cell}.ref_key"""
 
 IF_UNMOVED = """\
@@ -237,15 +244,19 @@ def _transaction(connection: DeadlineConnection, names: Names, group: Sequence[_
 
 def _inserts(connection: DeadlineConnection, names: Names, task: _Task) -> list[bytes]:
     gate, cells = task.batch.gate, task.batch.cells
+    columns = {name: quoted(name) for name in {cell.column_name for cell in cells}}
+    values = [
+        b"_binary'%s', _binary'%s', %d, _binary'%s'" % (quoted(row_key), columns[name], ref_key, quoted(body))
+        for row_key, name, ref_key, body in cells
+    ]
+    if len(values) == 1 and not task.is_all_or_none:
+        insert = _bound(connection, gated(names, INSERT_ONE, gate), gate.identity)
+        return [insert.replace(b"VALUES_OF_ONE", values[0])]
     template = INSERT_ALL if task.is_all_or_none else INSERT_MISSING
     seen = task.batch.seen
     if seen is not None:
         template = template.replace("WHERE GATE", f"WHERE GATE{IF_UNMOVED}")
-    columns = {name: quoted(name) for name in {cell.column_name for cell in cells}}
-    rows = [
-        b"%d, _binary'%s', _binary'%s', %d, _binary'%s'" % (n, quoted(row_key), columns[name], ref_key, quoted(body))
-        for n, (row_key, name, ref_key, body) in enumerate(cells)
-    ]
+    rows = [b"%d, %s" % numbered for numbered in enumerate(values)]
     insert = _bound(connection, gated(names, template, gate), gate.identity)
     if seen is not None:
         row_key = b"x'%s'" % seen.row_key.hex().encode()  # as it is, it might look like what is replaced next
