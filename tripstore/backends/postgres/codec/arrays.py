@@ -22,7 +22,6 @@ MAX_DIMENSIONS = 6
 #: A brace, a comma, a quoted element, an unquoted one.
 _TOKEN = re.compile(r'[{},]|"((?:[^"\\]|\\.)*)"|([^{},"\\]+)', re.DOTALL).match
 _ESCAPED = re.compile(r"\\(.)", re.DOTALL).sub
-_TO_ESCAPE = re.compile(r'(["\\])').sub
 
 
 class Array:
@@ -52,7 +51,7 @@ class Array:
             raise other_type(value, "a list")
         if self._is_nested:
             _check_shape(value)
-        return self._write(value, "")
+        return self._write(value)
 
     def _read(self, elements: list[Element], path: str) -> Json:
         return [self._read_element(element, path + step(n)) for n, element in enumerate(elements)]
@@ -70,18 +69,21 @@ class Array:
             raise Refused("it is JSON's null, which cannot be told from NULL here", path)
         return value
 
-    def _write(self, value: list[Json], path: str) -> str:
-        return "{" + ",".join([self._write_element(inner, path + step(n)) for n, inner in enumerate(value)]) + "}"
+    def _write(self, value: list[Json]) -> str:
+        elements: list[str] = []
+        for inner in value:
+            try:
+                elements.append(self._write_element(inner))
+            except Refused as refused:
+                raise Refused(refused.reason, step(len(elements)) + refused.path) from None
+        return "{" + ",".join(elements) + "}"
 
-    def _write_element(self, value: Json, path: str) -> str:
+    def _write_element(self, value: Json) -> str:
         if value is None:
             return "NULL"
         if self._is_nested and isinstance(value, list):
-            return self._write(value, path)
-        try:
-            return '"' + _TO_ESCAPE(r"\\\1", self._items.write(value)) + '"'
-        except Refused as refused:
-            raise Refused(refused.reason, path + refused.path) from None
+            return self._write(value)
+        return '"' + self._items.write(value).replace("\\", r"\\").replace('"', r"\"") + '"'
 
 
 Element = str | None | list["Element"]

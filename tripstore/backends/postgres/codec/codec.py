@@ -25,6 +25,8 @@ from tripstore.backends.postgres.layout.layout import Field, FieldType, MappedCo
 #: The canonical body of a tombstone.
 TOMBSTONE = canonical_bytes(None)
 
+_NO_FIELD = "it is missing; by the layout NULL is null"
+_NO_NULL = "it is null; by the layout NULL is a missing field"
 _EXTRA = Document()
 _texts_of = msgspec.json.Decoder(dict[str, str | None]).decode
 
@@ -78,6 +80,7 @@ class ColumnCodec:
         self._looked_up = tuple(mapped for mapped in fields if mapped.lookup is not None)
         # Every row of a migration passes here: what the loop needs lies ready.
         self._reads = tuple((each.name, each.column, each.read, each.keeps_null) for each in fields)
+        self._writes = tuple((each.name, each.column, each.write, each.keeps_null, each.has_null) for each in fields)
 
     def body(self, row: str) -> dict[str, Json]:
         """The body of a row, or `UnreadableRow` when there is none."""
@@ -117,12 +120,20 @@ class ColumnCodec:
         if type(body) is not dict:
             raise Unrepresentable("", other_type(body, "an object").reason)
         texts: dict[str, str | None] = {}
-        for mapped in self._fields:
-            try:
-                texts[mapped.column] = mapped.text_in(body)
-            except Refused as refused:
-                raise Unrepresentable(joined(mapped.name) + refused.path, refused.reason) from None
-        rest = {name: value for name, value in body.items() if name not in self.column.fields_by_name}
+        name = ""
+        try:
+            for name, column, write, keeps_null, has_null in self._writes:
+                value = body.get(name)
+                if value is not None or (has_null and name in body):
+                    texts[column] = write(value)
+                elif (name in body) is keeps_null:
+                    texts[column] = None
+                else:
+                    raise Refused(_NO_NULL if name in body else _NO_FIELD)
+        except Refused as refused:
+            raise Unrepresentable(joined(name) + refused.path, refused.reason) from None
+        known = self.column.fields_by_name
+        rest = {} if body.keys() <= known.keys() else {key: body[key] for key in body if key not in known}
         if self.column.extra is not None:
             texts[self.column.extra] = self._extra_text(rest)
         elif rest:
@@ -201,24 +212,11 @@ class _Mapped:
         self._pairs = None if field.lookup is None else lookups.of(field.lookup)
         self._value = value_of(field)
         # JSON's null is a value of such a column. Where NULL is kept as null, only one of the two can be.
-        self._has_null = field.kind is FieldType.JSON and not field.keeps_null
+        self.has_null = field.kind is FieldType.JSON and not field.keeps_null
         self.read = self._value.read if self.lookup is None else self._read_key
+        self.write = self._value.write if self.lookup is None else self._write_key
         if field.kind is FieldType.JSON and field.keeps_null:
             self.read = self._read_no_null
-
-    def text_in(self, body: Mapping[str, Json]) -> str | None:
-        """The text of this field's column; None: NULL."""
-        if self.name not in body:
-            if self.keeps_null:
-                raise Refused("it is missing; by the layout NULL is null")
-            return None
-        value = body[self.name]
-        if value is None and not self._has_null:
-            if not self.keeps_null:
-                raise Refused("it is null; by the layout NULL is a missing field")
-            return None
-        text = self._value.write(value)
-        return text if self.lookup is None else self._key(text)
 
     def want_key(self, key: str | None, wanted: Wanted) -> None:
         if self.lookup is not None and self._pairs is not None and key is not None and not self._pairs.knows_key(key):
@@ -242,7 +240,8 @@ class _Mapped:
             raise Refused(f"table {self.lookup.table} has no row of this {self.lookup.key}")
         return self._value.read(text)
 
-    def _key(self, text: str) -> str:
+    def _write_key(self, value: Json) -> str:
+        text = self._value.write(value)
         assert self.lookup is not None
         assert self._pairs is not None
         key = self._pairs.key_of(text)
