@@ -13,7 +13,7 @@ import pymysql
 import pytest
 from pymysql.constants import CLIENT
 
-from schemaless_core import ANY, BatchFailed, Cell, Datastore, NodeUnavailable, PutResult, StaleEpoch
+from schemaless_core import ANY, BatchFailed, Cell, CellConflict, Datastore, NodeUnavailable, PutResult, StaleEpoch
 from schemaless_core.deadline import Deadline
 from schemaless_core.engine.cells import NewCell
 from schemaless_core.engine.mysql import writes
@@ -24,6 +24,8 @@ from tests.chaos.actors import Tailer, check_log
 from tests.stores import ServerEngine, Stores
 
 BATCH = CELLS_FOR_INSERT_ALL + 10
+#: Of one shard: each is inserted in a way of its own.
+SIZES = (1, 3, BATCH)
 
 
 def new_cells(count: int) -> list[Cell]:
@@ -34,9 +36,10 @@ def ids_of(store: Datastore) -> list[int | None]:
     return [cell.added_id for cell in store.get_cells_for_shard(0, 0, 10_000).cells]
 
 
+@pytest.mark.parametrize("size", SIZES)
 @pytest.mark.parametrize("has_duplicate", [False, True])
 def test_a_batch_behind_a_lagging_counter_takes_no_stored_cell_away(
-    server_engine: ServerEngine, stores: Stores, has_duplicate: bool
+    server_engine: ServerEngine, stores: Stores, has_duplicate: bool, size: int
 ) -> None:
     store = stores.fresh(server_engine, shards=1)
     stored = new_cells(300)
@@ -44,12 +47,33 @@ def test_a_batch_behind_a_lagging_counter_takes_no_stored_cell_away(
     server, name = stores.clusters(server_engine)[0].primary, store.config.datastore
     server.query(f"UPDATE {name}_meta.shard_state SET next_added_id = 1")
 
-    more = new_cells(BATCH) + (stored[:1] if has_duplicate else [])
+    more = new_cells(size) + (stored[:1] if has_duplicate else [])
     results = store.put_cells(more)
 
     assert store.get_cells([cell.key for cell in stored]) == stored
-    assert [result.added_id for result in results[:BATCH]] == list(range(301, 301 + BATCH))
-    assert ids_of(store) == list(range(1, 301 + BATCH))
+    assert [result.added_id for result in results[:size]] == list(range(301, 301 + size))
+    assert ids_of(store) == list(range(1, 301 + size))
+
+
+def test_a_batch_of_one_cell_that_is_there_moves_no_lagging_counter_too_far(
+    server_engine: ServerEngine, stores: Stores
+) -> None:
+    """I1, I3: it is answered as what it is, and the next cell has the next id."""
+    store = stores.fresh(server_engine, shards=1)
+    stored = new_cells(5)
+    store.put_cells(stored)
+    server, name = stores.clusters(server_engine)[0].primary, store.config.datastore
+    server.query(f"UPDATE {name}_meta.shard_state SET next_added_id = 1")
+
+    (repeated,) = store.put_cells(stored[:1])
+    with pytest.raises(BatchFailed) as raised:
+        store.put_cells([Cell(*stored[0].key, "another")])
+    (added,) = store.put_cells(new_cells(1))
+
+    assert (repeated.status, repeated.added_id) == ("EXISTS", 1)
+    assert isinstance(raised.value.results[0], CellConflict)
+    assert added.added_id == 6
+    assert store.get_cells([cell.key for cell in stored]) == stored
 
 
 def test_a_lost_counter_row_is_made_anew_behind_the_stored_cells(server_engine: ServerEngine, stores: Stores) -> None:
@@ -66,7 +90,8 @@ def test_a_lost_counter_row_is_made_anew_behind_the_stored_cells(server_engine: 
     assert ids_of(store) == list(range(1, 301 + BATCH))
 
 
-def test_a_refused_batch_takes_no_stored_cell_away(server_engine: ServerEngine, stores: Stores) -> None:
+@pytest.mark.parametrize("size", SIZES)
+def test_a_refused_batch_takes_no_stored_cell_away(server_engine: ServerEngine, stores: Stores, size: int) -> None:
     """A mover copies cells in before it moves the counter; whoever still writes here is refused, and harmless."""
     store = stores.fresh(server_engine, shards=1)
     stored = new_cells(100)
@@ -75,7 +100,7 @@ def test_a_refused_batch_takes_no_stored_cell_away(server_engine: ServerEngine, 
     server.query(f"UPDATE {name}_meta.shard_state SET next_added_id = 1, state = 'RO'")
 
     with pytest.raises(BatchFailed) as raised:
-        store.using(deadline=0.5).put_cells(new_cells(BATCH))
+        store.using(deadline=0.5).put_cells(new_cells(size))
 
     assert all(isinstance(result, StaleEpoch) for result in raised.value.results)
     (row,) = server.query(f"SELECT COUNT(*) AS cells FROM {name}_0000.cell")
