@@ -114,6 +114,7 @@ def mirror_lag(migration: Migration, all_clients: Clients, seconds: float, *, is
     while len(calm) < (RUNS if is_whole else 1) and len(runs) < RUNS_MAX:
         runs.append(_run(migration, all_clients, seconds))
         calm = [run for run in runs if run.stolen <= STOLEN_MAX] if is_whole else runs
+    yield _lag_line("  in all runs: mirror lag p99 (ms)", _middle(runs), 99, None)
     if is_whole:
         tell(len(calm), len(runs) - len(calm), RUNS)
     lags = _middle(calm)
@@ -129,7 +130,6 @@ def mirror_lag(migration: Migration, all_clients: Clients, seconds: float, *, is
     )
     yield _lag_line("mirror lag p50 (ms)", lags, 50, None)
     yield _lag_line("mirror lag p99 (ms)", lags, 99, ("<=", 1.0))
-    yield _lag_line("  in all runs: mirror lag p99 (ms)", _middle(runs), 99, None)
 
 
 def under_load(migration: Migration, all_clients: Clients, seconds: float, rounds: int) -> Iterator[Comparison]:
@@ -144,17 +144,26 @@ def under_load(migration: Migration, all_clients: Clients, seconds: float, round
             break
     name = f"load, {LOAD:.0%} of off's saturation (calls/s)"
     yield Comparison(name, LOAD * saturation, saturation, LOAD, (LOAD, LOAD), "/s")
+    # First, so that they are there when too few rounds were calm.
+    for name, arm, operation, _bounds in _LINES:
+        yield from _paired(
+            f"  in all rounds: {name.strip()}", operation, list(zip(blocks[arm], blocks[OFF], strict=True))
+        )
     for name, arm, operation, bounds in _LINES:
         pairs = _calm(blocks, arm) if is_whole else list(zip(blocks[arm], blocks[OFF], strict=True))
         if bounds is not None:
             tell(len(pairs), len(blocks[OFF]) - len(pairs), ROUNDS if is_whole else 1)
-        elif not pairs:
-            continue
-        for percent, limit in zip((50, 99), bounds or (None, None), strict=True):
-            ours, theirs = ([block.figures[operation, percent] for block in each] for each in zip(*pairs, strict=True))
-            yield paired(f"{name}, p{percent}", ours, theirs, bound=None if limit is None else ("<=", limit))
-            ours, theirs = ([block.figures[operation, percent] for block in blocks[each]] for each in (arm, OFF))
-            yield paired(f"  in all rounds: {name.strip()}, p{percent}", ours, theirs)
+        if pairs:
+            yield from _paired(name, operation, pairs, bounds)
+
+
+def _paired(
+    name: str, operation: str, pairs: Sequence[tuple[Block, Block]], bounds: tuple[float, float] | None = None
+) -> Iterator[Comparison]:
+    """An arm's blocks against those of off: the median, and the 99th percentile."""
+    for percent, limit in zip((50, 99), bounds or (None, None), strict=True):
+        ours, theirs = ([block.figures[operation, percent] for block in each] for each in zip(*pairs, strict=True))
+        yield paired(f"{name}, p{percent}", ours, theirs, bound=None if limit is None else ("<=", limit))
 
 
 def _calm(blocks: dict[Arm, list[Block]], arm: Arm) -> list[tuple[Block, Block]]:
