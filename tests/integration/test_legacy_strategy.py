@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import sys
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack
@@ -19,7 +20,7 @@ from tests.scale import SCALE, scaled
 from tripstore.backends.postgres.codec.codec import ColumnCodec
 from tripstore.backends.postgres.codec.column_types import ColumnType, read_column_types
 from tripstore.backends.postgres.codec.lookups import LookupCache
-from tripstore.backends.postgres.codec.strategy import HypothesisMissing, bodies, ref_keys
+from tripstore.backends.postgres.codec.strategy import HypothesisMissing, bodies, is_in_the_middle, ref_keys
 from tripstore.backends.postgres.layout.layout import FieldType, Layout, MappedColumn, quoted
 from tripstore.backends.postgres.layout.reading import load_layout
 from tripstore.backends.postgres.wire.connections import connected, rows
@@ -27,6 +28,7 @@ from tripstore.local.postgres_programs import Flavour
 from tripstore.local.servers import LocalServers
 
 #: In one run of sixty examples one time in twenty a field is in none of them.
+_numbers = itertools.count(1)
 RUNS = 5
 FLAVOURS: tuple[Flavour, ...] = ("machine", "wheel") if SCALE >= 1 else ("wheel",)
 USERS = {7: "c4ca4238-a0b9-2382-0dcc-509a6f75849b", 8: "c81e728d-9d4c-2f63-6f06-7f89cc14862c"}
@@ -112,7 +114,7 @@ class Trips:
 def trips(request: pytest.FixtureRequest, servers: LocalServers) -> Iterator[Trips]:
     flavour: Flavour = request.param
     with ExitStack() as started:
-        server = servers.postgres(f"strategy-{flavour}", flavour=flavour)
+        server = servers.postgres(f"strategy-{flavour}-{next(_numbers)}", flavour=flavour)
         started.callback(server.kill)
         connection = started.enter_context(
             connected(f"{server.url}/postgres", "strategies", synchronous_commit="off", lock_timeout="5s")
@@ -162,6 +164,15 @@ def test_i2_a_body_that_a_layout_holds_comes_back_byte_for_byte(trips: Trips, da
     body = data.draw(trips.bodies())
 
     assert trips.stored(body) == canonical_bytes(body)
+
+
+@pytest.mark.parametrize("number", [134219000.0, -134219000.0, 268435000.0, 0.5, 0.0, 1e-20, 999999e20])
+def test_a_32_bit_float_in_the_middle_of_two_is_not_drawn(trips: Trips, number: float) -> None:
+    """It has six digits, and Postgres writes it with more."""
+    (text,) = rows(trips.connection, f"SELECT (real '{number!r}')::text")[0]
+
+    assert (float(text) != number) is is_in_the_middle(number)
+    assert is_in_the_middle(134219000.0)
 
 
 def test_a_strategy_draws_every_field_and_leaves_out_what_may_be_null(trips: Trips) -> None:
