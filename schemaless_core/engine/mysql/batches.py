@@ -4,8 +4,8 @@ A transaction takes the counter rows of its shards in ascending order, so that t
 in a circle; a commit costs the disk once, and while it is under way other writers of those shards wait, so their
 number is bounded. No statement raises an error for a key that exists:
 
-INSERT_ONE      for one cell of a shard, as a put does it: the index itself meets a key that exists. Batches that are
-                spread over many shards are of these, and their servers parse and plan most of the time.
+INSERT_ONE      for one cell of a shard, as a put does it: the index itself meets a key that exists. A relay's batches
+                are mostly of these, and what they cost is understanding the statements: this one is the simplest.
 INSERT_ALL      for many cells of one shard: all or none. Existing keys are met by the index itself and change nothing;
                 if there was one, UNDO takes the others out again before anybody can have seen them. IF_UNMOVED asks
                 besides that a row has got no cell since somebody looked: then it is all or none for good.

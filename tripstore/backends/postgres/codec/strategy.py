@@ -178,9 +178,9 @@ def _floats(name: str) -> Any:
 
 def is_in_the_middle(number: float) -> bool:
     """Whether a number lies half-way between two 32-bit floats: Postgres writes neither of them by its digits."""
-    (nearest,) = struct.unpack("f", struct.pack("f", number))
-    ulp = math.ulp(nearest) * 2**29
-    return abs(number - nearest) * 2 in (ulp, ulp / 2)  # below a power of two they are closer
+    nearest: float = struct.unpack("f", struct.pack("f", number))[0]
+    between = math.ulp(number) * 2**29  # 53 bits against 24
+    return abs(number - nearest) * 2 == between
 
 
 def _small() -> Any:
