@@ -56,24 +56,26 @@ class Places:
         """Return where a shard is, or raise `Unavailable` when nobody who knows answers in time.
 
         The first use may take longer than its own deadline: it waits for all sources, which the clock does not count.
+        Who is silent even then has the call's own time to answer.
         """
         place = self._places.get(shard)
         if place is not None and self._is_learned:
             return place
-        if self._is_learned:
-            self._look(deadline, lambda: shard in self._places)
-        else:
-            self._look_first(deadline)
+        have_all_answered = not self._is_learned and self._look_first(deadline)
+        if not have_all_answered:
+            have_all_answered = self._look(deadline, lambda: shard in self._places)
         place = self._places.get(shard)
         if place is None:
-            raise self._unknown(shard)
+            raise self._unknown(shard, have_all_answered=have_all_answered)
+        self._is_learned = True
         return place
 
-    def _look_first(self, deadline: Deadline) -> None:
+    def _look_first(self, deadline: Deadline) -> bool:
         patience = Deadline(self._first_look_seconds)
-        self._look(patience, lambda: False)
+        have_all_answered = self._look(patience, lambda: False)
         deadline.extend(self._first_look_seconds - max(patience.remaining_seconds(), 0.0))
         self._is_learned = bool(self._places)
+        return have_all_answered
 
     def learn(self, shards: Iterable[int], deadline: Deadline) -> set[int]:
         """Look again after refusals; return the shards whose place or epochs changed."""
@@ -101,20 +103,25 @@ class Places:
             ),
         ]
 
-    def _look(self, deadline: Deadline, is_enough: Callable[[], bool]) -> None:
-        """Ask all sources; wait until all have answered, it is enough, or time is up. Raise what the user must mend."""
+    def _look(self, deadline: Deadline, is_enough: Callable[[], bool]) -> bool:
+        """Ask all sources; wait until all have answered, it is enough, or time is up. Raise what the user must mend.
+
+        Return whether all have answered, be it with a failure.
+        """
         with self._changed:
             requests = [(look, look.request()) for look in self._looks]
             while not all(look.is_answered(request) for look, request in requests) and not is_enough():
                 if deadline.is_over:
                     break
                 self._changed.wait(max(deadline.remaining_seconds(), 0.001))
+            have_all_answered = all(look.is_answered(request) for look, request in requests)
         for look, _request in requests:
             if isinstance(look.failure, InvalidConfig):
                 raise look.failure
             if look.failure is not None:
                 logger.warning("a source does not answer", extra={"event": "places.no_answer", "source": look.name})
                 logger.debug("%s", look.failure)
+        return have_all_answered
 
     def _look_at_control(self) -> None:
         """What the control database says; without tables it says nothing."""
@@ -150,9 +157,9 @@ class Places:
                 if known is None or is_newer(place.epoch, known.epoch):
                     self._places[shard] = place
 
-    def _unknown(self, shard: int) -> SchemalessError:
-        """Why nobody said where a shard is."""
-        if not self._places and all(look.failure is None for look in self._looks):
+    def _unknown(self, shard: int, *, have_all_answered: bool) -> SchemalessError:
+        """Why nobody said where a shard is. Who has not answered may hold it."""
+        if have_all_answered and not self._places and all(look.failure is None for look in self._looks):
             return SchemaMissing("The datastore has no shards yet.", hint="Run `tripstore schema apply`.")
         for look in self._looks:
             if isinstance(look.failure, InvalidServer):
