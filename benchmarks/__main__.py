@@ -84,8 +84,8 @@ def _facade(quick: bool) -> Iterator[Comparison]:
         megabytes = _own_disk()
         apart = servers.cluster("mariadb", "apart", replicas=0, settings=ROOM["mariadb"], disk_megabytes=megabytes)
         click.echo(
-            "  under load the mirror and its worker give way to services, as if they had machines of their own:"
-            f" {giving_way.way()}; it is on {_disk(megabytes)}"
+            "  services give way where the lag is measured, and under load the mirror and its worker do, as if they had"
+            f" machines of their own: {giving_way.way()}; then the mirror is on {_disk(megabytes)}"
         )
         yield from facade.measure(postgres, mirrors, apart, scale=scale)
 

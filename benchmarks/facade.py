@@ -36,6 +36,7 @@ BLOCK_SECONDS = 30.0
 ROUNDS, ROUNDS_MAX = 10, 18
 #: The same of the runs whose lag is measured.
 RUNS, RUNS_MAX = 5, 9
+CROWDED_RUNS = 3  #: Of those in which services do not give way, whatever the host took.
 
 # From the change, which is before its commit, to the mark, which is after the mirror's: no reader waits for longer.
 _LAGS = """
@@ -96,8 +97,8 @@ def measure(
     """A migration to each of the mirrors; the load in all phases with one that takes nothing from services."""
     for mirror in mirrors:
         with migrated(postgres, mirror.primary, mirror.name, TRIPS) as migration:
-            with clients(migration) as all_clients, migration.mirrored():
-                yield from mirror_lag(migration, all_clients, max(20 * scale, 1.0), is_whole=scale >= 1)
+            with migration.mirrored():
+                yield from mirror_lag(migration, max(20 * scale, 1.0), is_whole=scale >= 1)
             with Datastore.open(config_of("plain", SHARDS, [mirror])) as plain:
                 yield from single_calls(migration, plain, *((100, 101) if scale >= 1 else (40, 3)))
     with migrated(postgres, apart.primary, apart.name, TRIPS) as migration:
@@ -106,14 +107,22 @@ def measure(
             yield from under_load(migration, all_clients, seconds, rounds)
 
 
-def mirror_lag(migration: Migration, all_clients: Clients, seconds: float, *, is_whole: bool) -> Iterator[Comparison]:
-    """Puts at a steady rate in dualwrite: the middle one of several runs."""
-    _enter(migration, all_clients, Phase.DUALWRITE)
+def mirror_lag(migration: Migration, seconds: float, *, is_whole: bool) -> Iterator[Comparison]:
+    """Puts at a steady rate in dualwrite: the middle one of several runs. The services give way to what is measured.
+
+    That is both servers and the mirror. What it is when services have the same right to the cores is told as well.
+    """
+    with clients(migration) as all_clients:
+        _enter(migration, all_clients, Phase.DUALWRITE)
+        crowded = [_run(migration, all_clients, seconds) for _ in range(CROWDED_RUNS if is_whole else 1)]
     runs: list[Run] = []
     calm: list[Run] = []
-    while len(calm) < (RUNS if is_whole else 1) and len(runs) < RUNS_MAX:
-        runs.append(_run(migration, all_clients, seconds))
-        calm = [run for run in runs if run.stolen <= STOLEN_MAX] if is_whole else runs
+    with clients(migration, gives_way=True) as all_clients:
+        while len(calm) < (RUNS if is_whole else 1) and len(runs) < RUNS_MAX:
+            runs.append(_run(migration, all_clients, seconds))
+            calm = [run for run in runs if run.stolen <= STOLEN_MAX] if is_whole else runs
+    # First, so that they are there when too few runs were calm.
+    yield _lag_line("  services do not give way: mirror lag p99 (ms)", _middle(crowded), 99, None)
     yield _lag_line("  in all runs: mirror lag p99 (ms)", _middle(runs), 99, None)
     if is_whole:
         tell(len(calm), len(runs) - len(calm), RUNS)

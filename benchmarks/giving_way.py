@@ -1,9 +1,10 @@
-"""What has a machine of its own in a company, and shares the services' cores here, gives way to them.
+"""What has a machine of its own in a company, and shares the cores here, gives way to what is measured.
 
-Else a benchmark of what callers feel would measure how a scheduler shares two cores between a service and somebody
-else's server: whoever wakes up waits for the end of the other's time slice, however nice that one is. A group that is
-idle as a whole is interrupted at once. Where no group can be made single threads are idle and their session is the
-nicest there is; then a wake-up waits now and then.
+The mirror does where it is measured what callers feel; callers do where it is measured how late the mirror is. Else a
+benchmark would measure how a scheduler shares two cores between a service and somebody else's server: whoever wakes up
+waits for the end of the other's time slice, however nice that one is. A group that is idle as a whole is interrupted
+at once. Where no group can be made single threads are idle and their session is the nicest there is; then a wake-up
+waits now and then.
 """
 
 from __future__ import annotations

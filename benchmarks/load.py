@@ -14,6 +14,7 @@ from multiprocessing.connection import Connection
 from typing import Literal, NamedTuple
 from uuid import UUID
 
+from benchmarks import giving_way
 from benchmarks.cells import SPAWN, Config
 from benchmarks.legacy import People
 from benchmarks.migration import Migration, duo_of, wait
@@ -80,12 +81,12 @@ class Clients:
 
 
 @contextmanager
-def clients(migration: Migration, count: int = CLIENTS) -> Iterator[Clients]:
-    """So many processes."""
+def clients(migration: Migration, count: int = CLIENTS, *, gives_way: bool = False) -> Iterator[Clients]:
+    """So many processes. They may give way to servers and to the mirror, which have machines of their own elsewhere."""
     pipes = [SPAWN.Pipe() for _ in range(count)]
     keys = [migration.row_keys[number::count] for number in range(count)]
     processes = [
-        SPAWN.Process(target=_serve, args=(migration.config, own, migration.people, theirs), daemon=True)
+        SPAWN.Process(target=_serve, args=(migration.config, own, migration.people, theirs, gives_way), daemon=True)
         for (_ours, theirs), own in zip(pipes, keys, strict=True)
     ]
     for process in processes:
@@ -170,7 +171,9 @@ def _compared(store: TripStore) -> int:
     return tally.total(Outcome.EQUAL, Outcome.IN_FLIGHT)
 
 
-def _serve(config: Config, row_keys: Sequence[UUID], people: People, channel: Connection) -> None:
+def _serve(config: Config, row_keys: Sequence[UUID], people: People, channel: Connection, gives_way: bool) -> None:
+    if gives_way:
+        giving_way.give_way()
     with connect(config) as store:
         store.get_cell_latest(row_keys[0], "BASE")
         client = _Client(store, row_keys, people)
