@@ -230,7 +230,8 @@ class Shadow:
             "entry": differences[0].entry,
             "path": differences[0].path,
         }
-        logger.warning("a shadow read differs", extra=extra)
+        is_answered = differences[0].kind not in _UNANSWERED
+        logger.warning("a shadow read differs" if is_answered else "a shadow read was not answered", extra=extra)
 
 
 def _not_compared(read: Read, reason: Reason) -> Verdict:

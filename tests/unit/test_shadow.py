@@ -98,6 +98,7 @@ CASES: list[tuple[str, Callable[[], Cell | None], Callable[[], Cell | None], tup
 @pytest.mark.parametrize(("name", "authority", "other", "expected"), CASES, ids=[case[0] for case in CASES])
 def test_every_read_has_one_verdict(
     made: Callable[..., tuple[Shadow, Tally]],
+    caplog: pytest.LogCaptureFixture,
     name: str,
     authority: Callable[[], Cell | None],
     other: Callable[[], Cell | None],
@@ -110,6 +111,8 @@ def test_every_read_has_one_verdict(
 
     assert outcomes(tally) == {expected: 1}
     assert [m.verdict.read for m in tally.mismatches()] == ([latest()] if expected[0] == "mismatch" else [])
+    said = "a shadow read was not answered" if expected[1] == "error" else "a shadow read differs"
+    assert [record.message for record in caplog.records] == ([said] if expected[0] == "mismatch" else [])
 
 
 def test_what_is_slower_than_the_deadline_is_a_timeout(made: Callable[..., tuple[Shadow, Tally]]) -> None:
