@@ -13,7 +13,7 @@ from typing import NamedTuple
 from benchmarks.cells import config_of
 from benchmarks.load import Clients, Reader, Work, clients
 from benchmarks.migration import SHARDS, Migration, migrated
-from benchmarks.stolen import STOLEN_MAX, Stolen, tell
+from benchmarks.stolen import STOLEN_MAX, Stolen, calm_or_all
 from benchmarks.timing import Comparison, compare, paired
 from benchmarks.triggers import PUTS_PER_SECOND
 from schemaless_core import Cell, CellStore, Datastore
@@ -117,16 +117,16 @@ def mirror_lag(migration: Migration, seconds: float, *, is_whole: bool) -> Itera
         crowded = [_run(migration, all_clients, seconds) for _ in range(CROWDED_RUNS if is_whole else 1)]
     runs: list[Run] = []
     calm: list[Run] = []
+    least = RUNS if is_whole else 1
     with clients(migration, gives_way=True) as all_clients:
-        while len(calm) < (RUNS if is_whole else 1) and len(runs) < RUNS_MAX:
+        _enter(migration, all_clients, Phase.DUALWRITE)
+        while len(calm) < least and len(runs) < RUNS_MAX:
             runs.append(_run(migration, all_clients, seconds))
             calm = [run for run in runs if run.stolen <= STOLEN_MAX] if is_whole else runs
-    # First, so that they are there when too few runs were calm.
-    yield _lag_line("  services do not give way: mirror lag p99 (ms)", _middle(crowded), 99, None)
-    yield _lag_line("  in all runs: mirror lag p99 (ms)", _middle(runs), 99, None)
-    if is_whole:
-        tell(len(calm), len(runs) - len(calm), RUNS)
-    lags = _middle(calm)
+    name = "  services do not give way, whatever the host took: mirror lag p99 (ms)"
+    yield _lag_line(name, _middle(crowded), 99, None)
+    yield _lag_line("  the middle of all runs: mirror lag p99 (ms)", _middle(runs), 99, None)
+    lags = _middle(calm_or_all(runs, calm, least))
     reached = len(lags) / seconds / PUTS_PER_SECOND
     yield Comparison(
         "puts in dualwrite, of those wanted",
@@ -153,17 +153,11 @@ def under_load(migration: Migration, all_clients: Clients, seconds: float, round
             break
     name = f"load, {LOAD:.0%} of off's saturation (calls/s)"
     yield Comparison(name, LOAD * saturation, saturation, LOAD, (LOAD, LOAD), "/s")
-    # First, so that they are there when too few rounds were calm.
-    for name, arm, operation, _bounds in _LINES:
-        yield from _paired(
-            f"  in all rounds: {name.strip()}", operation, list(zip(blocks[arm], blocks[OFF], strict=True))
-        )
     for name, arm, operation, bounds in _LINES:
-        pairs = _calm(blocks, arm) if is_whole else list(zip(blocks[arm], blocks[OFF], strict=True))
-        if bounds is not None:
-            tell(len(pairs), len(blocks[OFF]) - len(pairs), ROUNDS if is_whole else 1)
-        if pairs:
-            yield from _paired(name, operation, pairs, bounds)
+        pairs = list(zip(blocks[arm], blocks[OFF], strict=True))
+        yield from _paired(f"  in all rounds: {name.strip()}", operation, pairs)
+        calm = _calm(blocks, arm) if is_whole else pairs
+        yield from _paired(name, operation, calm_or_all(pairs, calm, ROUNDS if is_whole else 1), bounds)
 
 
 def _paired(

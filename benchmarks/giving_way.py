@@ -22,7 +22,9 @@ NICENESS = 19
 
 
 def give_way() -> None:
-    """This process, and the threads that it is going to start."""
+    """This process, which is nobody's leader, and the threads that it is going to start."""
+    if not _is_grouped():
+        os.setsid()  # sessions share the cores alike, and servers have their own
     _be_idle(os.getpid())
 
 
@@ -60,6 +62,5 @@ def _be_idle(pid: int) -> None:
         return
     for thread in Path(f"/proc/{pid}/task").iterdir():
         os.sched_setscheduler(int(thread.name), os.SCHED_IDLE, os.sched_param(0))
-    if os.getsid(pid) != os.getsid(os.getpid()):  # services share ours
-        with suppress(OSError):  # a kernel without groups of sessions
-            Path(f"/proc/{pid}/autogroup").write_text(str(NICENESS))
+    with suppress(OSError):  # a kernel without groups of sessions
+        Path(f"/proc/{pid}/autogroup").write_text(str(NICENESS))

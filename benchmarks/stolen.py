@@ -9,12 +9,16 @@ from __future__ import annotations
 
 import os
 import time
+from collections.abc import Sequence
 from pathlib import Path
+from typing import TypeVar
 
 import click
 
+T = TypeVar("T")
 #: Of the cores: in a window with more nothing is measured.
 STOLEN_MAX = 0.005
+DISTURBED = f"the host took over {STOLEN_MAX:.1%} of the cores"
 _STAT = Path("/proc/stat")
 _STEAL = 8  #: Its column, after the name.
 
@@ -33,9 +37,19 @@ class Stolen:
 
 def tell(calm: int, disturbed: int, least: int) -> None:
     """Print how many were left out; with fewer calm ones than the least nothing was measured."""
-    click.echo(f"  {calm} rounds; in {disturbed} more the host took over {STOLEN_MAX:.1%} of the cores: left out")
+    click.echo(f"  {calm} rounds; in {disturbed} more {DISTURBED}: left out")
     if calm < least:
         raise click.ClickException("So few undisturbed rounds say nothing. Try again when the host is quieter.")
+
+
+def calm_or_all(found: Sequence[T], calm: Sequence[T], least: int) -> Sequence[T]:
+    """The calm ones when there are enough, else all, which asks more of us; and print which."""
+    disturbed = len(found) - len(calm)
+    if len(calm) >= least:
+        click.echo(f"  {len(calm)} rounds; in {disturbed} more {DISTURBED}: left out")
+        return calm
+    click.echo(f"  {len(found)} rounds; in {disturbed} of them {DISTURBED}: too many to leave out")
+    return found
 
 
 def _stolen_seconds() -> float:

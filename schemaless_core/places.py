@@ -56,18 +56,17 @@ class Places:
         """Return where a shard is, or raise `Unavailable` when nobody who knows answers in time.
 
         The first use may take longer than its own deadline: it waits for all sources, which the clock does not count.
-        Who is silent even then has the call's own time to answer.
+        Who is silent even then has the call's own time to answer, once: a call over many shards is over with it.
         """
         place = self._places.get(shard)
         if place is not None and self._is_learned:
             return place
-        have_all_answered = not self._is_learned and self._look_first(deadline)
-        if not have_all_answered:
+        have_all_answered = not self._is_learned and not deadline.is_over and self._look_first(deadline)
+        if not have_all_answered and shard not in self._places:
             have_all_answered = self._look(deadline, lambda: shard in self._places)
         place = self._places.get(shard)
         if place is None:
             raise self._unknown(shard, have_all_answered=have_all_answered)
-        self._is_learned = True
         return place
 
     def _look_first(self, deadline: Deadline) -> bool:

@@ -30,6 +30,7 @@ from validation.verdicts import Outcome, Reason, Tally, Verdict
 logger = logging.getLogger(__name__)
 
 _UNANSWERED = frozenset({DifferenceClass.ERROR, DifferenceClass.TIMEOUT})
+_SAID = {DifferenceClass.ERROR: "failed", DifferenceClass.TIMEOUT: "was not answered in time"}
 #: Told of each question: which store was asked, how long that took, and whether it answered.
 Answered = Callable[[Read, CellStore, float, bool], None]
 #: How long closing waits for what is under way.
@@ -230,8 +231,7 @@ class Shadow:
             "entry": differences[0].entry,
             "path": differences[0].path,
         }
-        is_answered = differences[0].kind not in _UNANSWERED
-        logger.warning("a shadow read differs" if is_answered else "a shadow read was not answered", extra=extra)
+        logger.warning("a shadow read %s", _SAID.get(differences[0].kind, "differs"), extra=extra)
 
 
 def _not_compared(read: Read, reason: Reason) -> Verdict:

@@ -16,7 +16,7 @@ import pymysql
 import pytest
 from pymysql.constants import CLIENT, COMMAND
 
-from schemaless_core import BatchFailed, Cell, Datastore, NodeUnavailable, PutResult
+from schemaless_core import BatchFailed, Cell, Datastore, NodeUnavailable, PutResult, Unavailable
 from tests.chaos.actors import wait_until
 from tests.scale import scaled
 from tests.stores import ServerEngine, Stores
@@ -236,6 +236,23 @@ def test_a_new_process_is_not_held_up_by_a_silent_server(server_engine: ServerEn
     assert first_call < 1.0 + PUT_SECONDS + SLACK_SECONDS
     assert max(later) < PUT_SECONDS + SLACK_SECONDS
     assert all(from_replica)
+
+
+def test_a_new_process_that_nobody_answers_waits_once_and_not_for_every_shard(
+    server_engine: ServerEngine, stores: Stores, impatient: Datastore
+) -> None:
+    cells = [Cell(row, "BASE", 1, "x") for cluster in "ab" for row in rows_on(impatient, cluster, 8)]
+    assert len({impatient.shard_of(cell.row_key) for cell in cells}) > 4
+    first, second = stores.clusters(server_engine)
+
+    with stopped(first), stopped(second), Datastore(impatient.config) as new:
+        started = time.perf_counter()
+        with pytest.raises(BatchFailed) as raised:
+            new.put_cells(cells)
+        took = time.perf_counter() - started
+
+    assert all(isinstance(result, Unavailable) for result in raised.value.results)
+    assert took < impatient.config.deadlines.connect_seconds + PUT_SECONDS + SLACK_SECONDS
 
 
 def test_packets_of_clients_that_are_gone_leave_the_log_dense(server_engine: ServerEngine, stores: Stores) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import threading
+
 import pytest
 
 from schemaless_core import Datastore, SchemaMissing, Unavailable
@@ -12,6 +14,8 @@ from tests.stores import Stores
 #: Sources are asked and not waited for: over before any of them can answer.
 NO_TIME = 1e-9
 TIME = 10.0
+#: Enough for a server that answers.
+SOME_TIME = 1.0
 
 
 def places(store: Datastore, first_look_seconds: float) -> Places:
@@ -22,6 +26,34 @@ def test_who_is_silent_at_the_first_look_has_the_calls_own_time(datastore_engine
     store = stores.fresh(datastore_engine)
 
     assert places(store, NO_TIME).get(0, Deadline(TIME)).cluster == "a"
+
+
+def test_nobody_is_asked_again_once_the_shard_is_known(
+    datastore_engine: str, stores: Stores, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Although one of several is silent: a fleet that begins anew does not look twice."""
+    store = stores.fresh(datastore_engine)
+    silent, other = (store.clusters[name].primary.node for name in "ba")
+    counted, is_over, asked = other.shard_count, threading.Event(), list[Deadline]()
+
+    def be_silent(_deadline: Deadline) -> None:
+        is_over.wait(TIME)
+
+    def answer(deadline: Deadline) -> int | None:
+        asked.append(deadline)
+        return counted(deadline)
+
+    monkeypatch.setattr(silent, "shard_count", be_silent)
+    monkeypatch.setattr(other, "shard_count", answer)
+    try:
+        assert places(store, SOME_TIME).get(0, Deadline(TIME)).cluster == "a"
+    finally:
+        is_over.set()
+    for thread in threading.enumerate():
+        if thread.name.startswith("schemaless-look"):
+            thread.join(TIME)  # a look that was asked for is made, at the latest now
+
+    assert len(asked) == 1
 
 
 def test_silence_is_not_taken_for_a_datastore_without_shards(datastore_engine: str, stores: Stores) -> None:

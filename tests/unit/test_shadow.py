@@ -111,7 +111,7 @@ def test_every_read_has_one_verdict(
 
     assert outcomes(tally) == {expected: 1}
     assert [m.verdict.read for m in tally.mismatches()] == ([latest()] if expected[0] == "mismatch" else [])
-    said = "a shadow read was not answered" if expected[1] == "error" else "a shadow read differs"
+    said = "a shadow read failed" if expected[1] == "error" else "a shadow read differs"
     assert [record.message for record in caplog.records] == ([said] if expected[0] == "mismatch" else [])
 
 
