@@ -13,7 +13,8 @@ from tripstore.local.errors import LocalServerError
 from tripstore.local.processes import SERVER_VARIABLE, TOKEN_VARIABLE, Mark
 
 JANITOR = "tripstore.local.janitor"
-SWEEP_SECONDS = 60.0
+#: Servers with thousands of tables leave a hundred thousand files, and a busy disk takes minutes to forget them.
+SWEEP_SECONDS = 240.0
 
 
 class Owner:
