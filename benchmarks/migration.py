@@ -12,7 +12,7 @@ from random import Random
 from typing import Any
 from uuid import UUID
 
-from benchmarks.cells import SPAWN, Config
+from benchmarks.cells import PATIENT, SPAWN, Config
 from benchmarks.giving_way import give_way, let_give_way
 from benchmarks.legacy import People, known_people
 from benchmarks.triggers import running
@@ -145,6 +145,7 @@ def _company(postgres: PostgresServer, mirror: BinlogServer, name: str) -> Confi
         "datastore": name,
         "shards": SHARDS,
         "clusters": {"a": {"primary": mirror.url}},
+        "deadlines": PATIENT,
         "legacy": {"postgres": url, "layout": layout.to_document()},
     }
 
