@@ -123,10 +123,10 @@ def mirror_lag(migration: Migration, seconds: float, *, is_whole: bool) -> Itera
         while len(calm) < least and len(runs) < RUNS_MAX:
             runs.append(_run(migration, all_clients, seconds))
             calm = [run for run in runs if run.stolen <= STOLEN_MAX] if is_whole else runs
-    name = "  services do not give way, whatever the host took: mirror lag p99 (ms)"
-    yield _lag_line(name, _middle(crowded), 99, None)
-    yield _lag_line("  the middle of all runs: mirror lag p99 (ms)", _middle(runs), 99, None)
-    lags = _middle(calm_or_all(runs, calm, least))
+    for name, each in (("services do not give way", crowded), ("the middle of all runs", runs)):
+        middle = _middle(each)
+        yield _lag_line(f"  {name}, the host took {middle.stolen:.1%}: p99 (ms)", middle.lags, 99, None)
+    lags = _middle(calm_or_all(runs, calm, least)).lags
     reached = len(lags) / seconds / PUTS_PER_SECOND
     yield Comparison(
         "puts in dualwrite, of those wanted",
@@ -236,8 +236,8 @@ def _run(migration: Migration, all_clients: Clients, seconds: float) -> Run:
     return Run([lag for (lag,) in migration.ask(_LAGS.format(seconds=seconds))], share)
 
 
-def _middle(runs: Sequence[Run]) -> Sequence[float]:
-    return sorted((run.lags for run in runs), key=lambda lags: _percentile(lags, 99))[len(runs) // 2]
+def _middle(runs: Sequence[Run]) -> Run:
+    return sorted(runs, key=lambda run: _percentile(run.lags, 99))[len(runs) // 2]
 
 
 def _lag_line(name: str, lags: Sequence[float], percent: int, bound: tuple[str, float] | None) -> Comparison:
