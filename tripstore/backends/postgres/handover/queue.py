@@ -35,23 +35,27 @@ Kind = Literal["conflict", "unreadable", "refused"]
 _UNREADABLE = (UnreadableRow, InvalidLayout)
 
 # Free changes first, the oldest first; one's own, which could not be delivered, with what room is left. Nobody waits
-# for a row that somebody is claiming or marking just now. The epoch is of the same snapshot: no younger than a change.
+# for a row that somebody is claiming or marking just now, and one that was claimed since our snapshot is left alone.
+# The epoch is of the same snapshot: no younger than a change.
+#
+# However much was delivered since the last vacuum, and however little the planner knows of it: the queue is never read
+# from end to end, and rows that were found are named by their place, as keys might be joined by a scan again.
 #
 # This commit is durable before anything is sent, and with it all that was committed before, asynchronously too: the
 # WAL is flushed up to this commit, and what we saw had written its own there before we could see it.
 _CLAIM = f"""\
+SET LOCAL enable_seqscan = off;
 WITH free AS (
-    SELECT q.row_key, q.column_name, q.ref_key FROM tripstore.queue AS q
+    SELECT q.ctid AS place FROM tripstore.queue AS q
     WHERE q.parked IS NULL AND q.id >= %s AND {{is_free}} ORDER BY q.id LIMIT %s FOR UPDATE SKIP LOCKED
 ), own AS (
-    SELECT q.row_key, q.column_name, q.ref_key FROM tripstore.queue AS q
+    SELECT q.ctid AS place FROM tripstore.queue AS q
     WHERE %s AND q.parked IS NULL AND q.claimed_by = %s AND NOT ({{is_free}})
     ORDER BY q.id LIMIT %s - (SELECT count(*) FROM free) FOR UPDATE SKIP LOCKED
 ), claimed AS (
     UPDATE tripstore.queue AS q SET claimed_by = %s, attempts = q.attempts + 1,
         claimed_until = now() + %s * interval '1 s' * (1 << least(q.attempts, {LEASE_DOUBLINGS}))
-    FROM (SELECT * FROM free UNION ALL SELECT * FROM own) AS k
-    WHERE (q.row_key, q.column_name, q.ref_key) = (k.row_key, k.column_name, k.ref_key)
+    WHERE q.ctid = ANY (ARRAY(SELECT place FROM free UNION ALL SELECT place FROM own))
     RETURNING q.row_key, q.column_name, q.ref_key, q.id, q.at, q.layout, q.row, q.previous
 )
 SELECT a.epoch, (SELECT last_value FROM tripstore.queue_id_seq), c.id,
@@ -60,19 +64,20 @@ FROM tripstore.authority AS a LEFT JOIN claimed AS c ON true ORDER BY c.id"""
 _IS_FREE = "(q.claimed_until IS NULL OR q.claimed_until < now())"
 
 _IS_FIRST = "(q.previous IS NULL AND q.layout IS NOT NULL AND q.column_name = {parent})"
-# In one order for everybody: two who mark the same never wait for each other. Not durable: what a crash takes back is
-# delivered once more.
+# By place, which is one order for everybody: two who mark the same never wait for each other. Each key is looked up by
+# itself, whatever the planner thinks of many. Not durable: what a crash takes back is delivered once more.
 _MARK = f"""\
 SET LOCAL synchronous_commit = off;
-WITH given (row_key, column_name, ref_key, is_whole) AS (
-    SELECT * FROM unnest(%s::uuid[], %s::text[], %s::bigint[], %s::boolean[])
-), done AS (
-    SELECT q.row_key, q.column_name, q.ref_key FROM tripstore.queue AS q
-    JOIN given AS g USING (row_key, column_name, ref_key) WHERE g.is_whole OR NOT {{is_first}}
-    ORDER BY q.id FOR UPDATE OF q
-), gone AS (
-    DELETE FROM tripstore.queue AS q USING done AS d
-    WHERE (q.row_key, q.column_name, q.ref_key) = (d.row_key, d.column_name, d.ref_key) RETURNING q.*
+WITH gone AS (
+    DELETE FROM tripstore.queue AS q WHERE q.ctid = ANY (ARRAY(
+        SELECT found.place
+        FROM unnest(%s::uuid[], %s::text[], %s::bigint[], %s::boolean[]) AS g (row_key, column_name, ref_key, is_whole)
+        CROSS JOIN LATERAL (
+            SELECT q.ctid AS place FROM tripstore.queue AS q
+            WHERE (q.row_key, q.column_name, q.ref_key) = (g.row_key, g.column_name, g.ref_key)
+            AND (g.is_whole OR NOT {{is_first}}) LIMIT 1
+        ) AS found
+    )) RETURNING q.*
 ), logged AS (
     INSERT INTO tripstore.log ({COLUMNS}, delivered_at) SELECT {COLUMNS}, pg_catalog.clock_timestamp() FROM gone
 )
