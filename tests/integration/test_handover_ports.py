@@ -379,7 +379,7 @@ def test_no_crash_takes_back_what_was_claimed(fragile: tuple[PostgresServer, Com
 def test_control_a_claim_that_is_not_durable_is_taken_back(
     fragile: tuple[PostgresServer, Company], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(queue_sql, "_CLAIM", "SET LOCAL synchronous_commit = off; " + queue_sql._CLAIM)
+    monkeypatch.setattr(queue_sql, "_CLAIM_BEGINS", "SET LOCAL synchronous_commit = off; ")
 
     assert len(lost(*fragile)) == 10
 

@@ -14,7 +14,7 @@ from tests.legacy_backends import Company, company
 from tripstore.backends.postgres.handover import walk
 from tripstore.backends.postgres.handover.queue import Claimant, Queue
 from tripstore.backends.postgres.handover.walk import NEAR_IDS
-from tripstore.backends.postgres.wire.wire import LegacyConnection, Row
+from tripstore.backends.postgres.wire.wire import LegacyConnection, Prepared, Row
 from tripstore.local.postgres_programs import Flavour
 from tripstore.local.servers import LocalServers
 
@@ -39,6 +39,9 @@ class Explaining:
     def __init__(self, connection: LegacyConnection) -> None:
         self._connection = connection
         self.pages: list[int] = []
+
+    def call(self, statement: Prepared, arguments: str) -> str:
+        return self._connection.call(statement, arguments)
 
     def rows(self, sql: str, parameters: Sequence[Any] | None = None) -> list[Row]:
         before, _, last = sql.rpartition(";")
@@ -75,9 +78,7 @@ def unswept(request: pytest.FixtureRequest, shared: Company) -> Iterator[Company
 
 
 @pytest.mark.parametrize("limit", [100, 500])
-def test_what_was_delivered_is_not_read_again(
-    unswept: Company, limit: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_was_delivered_is_not_read_again(unswept: Company, limit: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(walk, "WHOLE_SECONDS", 3600.0)
     queue, claimant = Queue(unswept.store.layout), Claimant("one", 60.0)
 

@@ -22,7 +22,7 @@ from tripstore.backends.postgres.errors import InvalidLayout, UnreadableRow
 from tripstore.backends.postgres.handover.walk import Walk
 from tripstore.backends.postgres.ids.ids import LEGACY_ID_REF_KEY, Ids, legacy_id_body
 from tripstore.backends.postgres.layout.layout import LEGACY_ID, Layout
-from tripstore.backends.postgres.wire.wire import LegacyConnection, Row
+from tripstore.backends.postgres.wire.wire import LegacyConnection, Prepared, Row
 
 #: What is the same in queue and log.
 COLUMNS = "row_key, column_name, ref_key, id, xid, at, layout, row, previous, origin, application, role, epoch"
@@ -38,40 +38,42 @@ _UNREADABLE = (UnreadableRow, InvalidLayout)
 # for a row that somebody is claiming or marking just now, and one that was claimed since our snapshot is left alone.
 # The epoch is of the same snapshot: no younger than a change.
 #
-# However much was delivered since the last vacuum, and however little the planner knows of it: the queue is never read
-# from end to end, and rows that were found are named by their place, as keys might be joined by a scan again.
+# However much was delivered since the last vacuum, and however little the planner knows of it: what is free is found in
+# the order of the index and no further than is wanted, and rows that were found are named by their place, since
+# keys might be joined by a scan of everything.
 #
 # This commit is durable before anything is sent, and with it all that was committed before, asynchronously too: the
 # WAL is flushed up to this commit, and what we saw had written its own there before we could see it.
+_CLAIM_BEGINS = "SET LOCAL enable_sort = off; "
 _CLAIM = f"""\
-SET LOCAL enable_seqscan = off;
 WITH free AS (
     SELECT q.ctid AS place FROM tripstore.queue AS q
-    WHERE q.parked IS NULL AND q.id >= %s AND {{is_free}} ORDER BY q.id LIMIT %s FOR UPDATE SKIP LOCKED
+    WHERE q.parked IS NULL AND q.id >= $1 AND {{is_free}} ORDER BY q.id LIMIT $2 FOR UPDATE SKIP LOCKED
 ), own AS (
     SELECT q.ctid AS place FROM tripstore.queue AS q
-    WHERE %s AND q.parked IS NULL AND q.claimed_by = %s AND NOT ({{is_free}})
-    ORDER BY q.id LIMIT %s - (SELECT count(*) FROM free) FOR UPDATE SKIP LOCKED
+    WHERE $3 AND q.parked IS NULL AND q.claimed_by = $4 AND NOT ({{is_free}})
+    ORDER BY q.id LIMIT $2 - (SELECT count(*) FROM free) FOR UPDATE SKIP LOCKED
 ), claimed AS (
-    UPDATE tripstore.queue AS q SET claimed_by = %s, attempts = q.attempts + 1,
-        claimed_until = now() + %s * interval '1 s' * (1 << least(q.attempts, {LEASE_DOUBLINGS}))
+    UPDATE tripstore.queue AS q SET claimed_by = $4, attempts = q.attempts + 1,
+        claimed_until = now() + $5 * interval '1 s' * (1 << least(q.attempts, {LEASE_DOUBLINGS}))
     WHERE q.ctid = ANY (ARRAY(SELECT place FROM free UNION ALL SELECT place FROM own))
     RETURNING q.row_key, q.column_name, q.ref_key, q.id, q.at, q.layout, q.row, q.previous
 )
 SELECT a.epoch, (SELECT last_value FROM tripstore.queue_id_seq), c.id,
     c.row_key::text, c.column_name, c.ref_key, c.layout, c.row, c.at, c.previous
 FROM tripstore.authority AS a LEFT JOIN claimed AS c ON true ORDER BY c.id"""
+_CLAIM_TYPES, _CLAIM_ARGUMENTS = "bigint, bigint, boolean, text, float8", "%s, %s, %s, %s, %s"
 _IS_FREE = "(q.claimed_until IS NULL OR q.claimed_until < now())"
 
 _IS_FIRST = "(q.previous IS NULL AND q.layout IS NOT NULL AND q.column_name = {parent})"
 # By place, which is one order for everybody: two who mark the same never wait for each other. Each key is looked up by
 # itself, whatever the planner thinks of many. Not durable: what a crash takes back is delivered once more.
+_MARK_BEGINS = "SET LOCAL synchronous_commit = off; "
 _MARK = f"""\
-SET LOCAL synchronous_commit = off;
 WITH gone AS (
     DELETE FROM tripstore.queue AS q WHERE q.ctid = ANY (ARRAY(
         SELECT found.place
-        FROM unnest(%s::uuid[], %s::text[], %s::bigint[], %s::boolean[]) AS g (row_key, column_name, ref_key, is_whole)
+        FROM unnest($1, $2, $3, $4) AS g (row_key, column_name, ref_key, is_whole)
         CROSS JOIN LATERAL (
             SELECT q.ctid AS place FROM tripstore.queue AS q
             WHERE (q.row_key, q.column_name, q.ref_key) = (g.row_key, g.column_name, g.ref_key)
@@ -82,6 +84,8 @@ WITH gone AS (
     INSERT INTO tripstore.log ({COLUMNS}, delivered_at) SELECT {COLUMNS}, pg_catalog.clock_timestamp() FROM gone
 )
 SELECT count(*) FROM gone"""
+_MARK_TYPES = "uuid[], text[], bigint[], boolean[]"
+_MARK_ARGUMENTS = "%s::uuid[], %s::text[], %s::bigint[], %s::boolean[]"
 _COUNT = "SELECT count(*) FROM tripstore.queue"
 _LOOK = """\
 SELECT count(*), count(q.parked), COALESCE(pg_catalog.date_part(
@@ -148,7 +152,10 @@ class Queue:
         self._bodies = Bodies(Codecs(layout))
         self._walk = Walk()
         is_first = _IS_FIRST.format(parent=text(layout.parent.name))
-        self._mark = _MARK.format(is_first=is_first)
+        self._claim_free, self._claim_any = (
+            Prepared(_CLAIM_TYPES, _CLAIM.format(is_free=is_free)) for is_free in (_IS_FREE, "true")
+        )
+        self._mark = Prepared(_MARK_TYPES, _MARK.format(is_first=is_first))
         self._park = _PARK.format(is_first=is_first, legacy_id=LEGACY_ID)
 
     def claim(
@@ -161,13 +168,11 @@ class Queue:
         with_own: bool = True,
     ) -> Claim:
         """Claim changes, durably, and render them. What no body can hold is parked on the way."""
-        claim, began = (
-            _CLAIM.format(is_free="true" if from_others else _IS_FREE),
-            0 if from_others else self._walk.begin(),
-        )
+        claim, began = (self._claim_any, 0) if from_others else (self._claim_free, self._walk.begin())
         started = time.monotonic()
         rows = connection.rows(
-            claim, (began, limit, with_own, claimant.name, limit, claimant.name, claimant.lease_seconds)
+            _CLAIM_BEGINS + connection.call(claim, _CLAIM_ARGUMENTS),
+            (began, limit, with_own, claimant.name, claimant.lease_seconds),
         )
         epoch, last, first_id = rows[0][:3]
         self._walk.found(began, first_id, last, time.monotonic() - started)
@@ -190,8 +195,8 @@ class Queue:
         keys = [cell.key for cell in cells if cell.column_name != LEGACY_ID]
         if not keys:
             return 0
-        values = (*_arrays(keys), [key.row_key in whole for key in keys])
-        return int(connection.rows(self._mark, values)[0][0])
+        mark = _MARK_BEGINS + connection.call(self._mark, _MARK_ARGUMENTS)
+        return int(connection.rows(mark, (*_arrays(keys), [key.row_key in whole for key in keys]))[0][0])
 
     def count(self, connection: LegacyConnection) -> int:
         """All of it, whoever has claimed or locked a change."""
