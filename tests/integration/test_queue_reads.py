@@ -3,34 +3,40 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Any, cast
+from typing import Any, NamedTuple, cast
+from uuid import uuid4
 
 import pytest
 
+from schemaless_core.cell import Cell
 from schemaless_core.deadline import Deadline
-from tests.handovers import refreshed
 from tests.legacy import FLAVOURS, legacy_server
 from tests.legacy_backends import Company, company
+from tripstore.backends.postgres.handover import queue as queue_sql
 from tripstore.backends.postgres.handover import walk
 from tripstore.backends.postgres.handover.queue import Claimant, Queue
 from tripstore.backends.postgres.handover.walk import NEAR_IDS
+from tripstore.backends.postgres.wire import wire
 from tripstore.backends.postgres.wire.wire import LegacyConnection, Prepared, Row
 from tripstore.local.postgres_programs import Flavour
 from tripstore.local.servers import LocalServers
 
 #: Changes that were delivered and not swept.
 DEAD = 60_000
-#: Changes that are claimed and marked.
+#: Changes that are claimed and marked, and the pages that this may take of a queue of so many more.
 CHANGES = 50
-FILL = f"""\
+CLAIM_PAGES_MAX, MARK_PAGES_MAX, PAGES_MIN = 50 + 12 * CHANGES, 50 + 20 * CHANGES, 1_500
+#: What the planner was told of the queue: nothing, or what it held when it was looked at.
+KNOWN = ("nothing", "full", "empty")
+CLAIMANT = Claimant("one", 60.0)
+
+_FILL = f"""\
 INSERT INTO tripstore.queue (row_key, column_name, ref_key)
 SELECT gen_random_uuid(), 'BASE', n FROM generate_series(1, {DEAD}) AS n"""
 # Walks begin nearer than that to the last change.
-SKIP = f"""\
+_SKIP = f"""\
 SELECT setval('tripstore.queue_id_seq', (SELECT last_value FROM tripstore.queue_id_seq) + {2 * NEAR_IDS})"""
-PAGES = "SELECT pg_relation_size('tripstore.queue') / 8192"
-#: What the planner was told of the queue: nothing, or what it held when it was looked at.
-KNOWN = ("nothing", "full", "empty")
+_PAGES = "SELECT pg_relation_size('tripstore.queue') / 8192"
 
 
 class Explaining:
@@ -53,53 +59,105 @@ class Explaining:
         return self._connection.rows(sql, parameters)
 
 
-@pytest.fixture(params=FLAVOURS, scope="module")
-def shared(request: pytest.FixtureRequest, servers: LocalServers) -> Iterator[Company]:
+class Pages(NamedTuple):
+    """How many were read by whom, of how many."""
+
+    claim: int
+    mark: int
+    look: int
+    all: int
+
+
+@pytest.fixture(params=FLAVOURS)
+def trips(request: pytest.FixtureRequest, servers: LocalServers) -> Iterator[Company]:
+    """A company whose queue nobody sweeps, or looks at."""
     flavour: Flavour = request.param
     with company(legacy_server(servers, flavour)) as made:
+        made.legacy.sql("ALTER TABLE tripstore.queue SET (autovacuum_enabled = false)")
         yield made
 
 
-@pytest.fixture(params=KNOWN)
-def unswept(request: pytest.FixtureRequest, shared: Company) -> Iterator[Company]:
-    """A company whose queue is mostly what nobody has swept."""
-    trips = refreshed(shared)
-    trips.legacy.sql("ALTER TABLE tripstore.queue SET (autovacuum_enabled = false)")
-    trips.legacy.sql(FILL)
-    if request.param == "full":
+@pytest.fixture
+def connection(trips: Company, monkeypatch: pytest.MonkeyPatch) -> Iterator[LegacyConnection]:
+    """Plans stay; walks begin near the last change, once one has begun at the beginning."""
+    monkeypatch.setattr(wire, "PLAN_SECONDS", 3600.0)
+    monkeypatch.setattr(walk, "WHOLE_SECONDS", 3600.0)
+    connection = trips.store.database.connect_apart("queue reads")
+    connection.deadline = Deadline(120)
+    yield connection
+    trips.store.database.part_with(connection)
+
+
+def fill(trips: Company, known: str) -> None:
+    """Many changes came, and were delivered."""
+    trips.legacy.sql(_FILL)
+    if known == "full":
         trips.legacy.sql("ANALYZE tripstore.queue")
     trips.legacy.sql("DELETE FROM tripstore.queue")
-    if request.param == "empty":
+    if known == "empty":
         trips.legacy.sql("ANALYZE tripstore.queue")
-    trips.legacy.sql(SKIP)
-    yield trips
-    trips.legacy.sql("ALTER TABLE tripstore.queue RESET (autovacuum_enabled)")
-    trips.legacy.sql("VACUUM FULL ANALYZE tripstore.queue")
+    trips.legacy.sql(_SKIP)
 
 
+def pages_of(trips: Company, queue: Queue, connection: LegacyConnection, limit: int) -> Pages:
+    """By a claim of a few changes, by their mark, and by a look at everything."""
+    queue.claim(connection, CLAIMANT, limit, with_own=False)
+    trips.base(*range(1, CHANGES + 1))
+    explaining = Explaining(connection)
+    asked = cast(LegacyConnection, explaining)
+    claimed = queue.claim(asked, CLAIMANT, limit, with_own=False)
+    of_claim = explaining.pages[0]
+    assert queue.mark_delivered(asked, claimed.cells, claimed.without_id) == CHANGES
+    of_mark = explaining.pages[-1]
+    queue.look(asked)
+    return Pages(of_claim, of_mark, explaining.pages[-1], trips.legacy.sql(_PAGES)[0][0])
+
+
+@pytest.mark.parametrize("known", KNOWN)
 @pytest.mark.parametrize("limit", [100, 500])
-def test_what_was_delivered_is_not_read_again(unswept: Company, limit: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(walk, "WHOLE_SECONDS", 3600.0)
-    queue, claimant = Queue(unswept.store.layout), Claimant("one", 60.0)
+def test_what_was_delivered_is_not_read_again(
+    trips: Company, connection: LegacyConnection, known: str, limit: int
+) -> None:
+    fill(trips, known)
 
-    def carry(connection: LegacyConnection) -> list[int]:
-        explaining = Explaining(connection)
-        asked = cast(LegacyConnection, explaining)
-        claimed = queue.claim(asked, claimant, limit, with_own=False)
-        del explaining.pages[1:]  # of what is asked of other tables
-        assert queue.mark_delivered(asked, claimed.cells, claimed.without_id) == CHANGES
-        queue.look(asked)
-        return explaining.pages
+    pages = pages_of(trips, Queue(trips.store.layout), connection, limit)
 
-    def walk_once(connection: LegacyConnection) -> None:
-        queue.claim(connection, claimant, limit, with_own=False)
+    assert pages.look >= pages.all >= PAGES_MIN  # whoever reads all of it is seen to
+    assert pages.claim < CLAIM_PAGES_MAX
+    assert pages.mark < MARK_PAGES_MAX
 
-    unswept.store.database.run(walk_once, Deadline(60))
-    unswept.base(*range(1, CHANGES + 1))
-    ((all_pages,),) = unswept.legacy.sql(PAGES)
 
-    claim, mark, everything = unswept.store.database.run(carry, Deadline(60))
+def plan_for_nothing(trips: Company, connection: LegacyConnection) -> Queue:
+    """A queue whose statements were planned when it was empty, and known to be."""
+    trips.legacy.sql("VACUUM ANALYZE tripstore.queue")
+    queue = Queue(trips.store.layout)
+    assert queue.claim(connection, CLAIMANT, 100).cells == ()
+    assert queue.mark_delivered(connection, [Cell(uuid4(), "BASE", 1, None)]) == 0
+    return queue
 
-    assert everything >= all_pages >= 1500  # control: whoever reads all of it is seen to
-    assert claim < 50 + 12 * CHANGES
-    assert mark < 50 + 20 * CHANGES
+
+def test_a_plan_that_was_made_for_an_empty_queue_reads_no_more_of_a_full_one(
+    trips: Company, connection: LegacyConnection
+) -> None:
+    queue = plan_for_nothing(trips, connection)
+    fill(trips, "nothing")
+
+    pages = pages_of(trips, queue, connection, 100)
+
+    assert pages.all >= PAGES_MIN
+    assert pages.claim < CLAIM_PAGES_MAX
+    assert pages.mark < MARK_PAGES_MAX
+
+
+def test_control_a_plan_for_an_empty_queue_that_may_scan_reads_all_of_it(
+    trips: Company, connection: LegacyConnection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("_CLAIM_BEGINS", "_MARK_BEGINS"):
+        monkeypatch.setattr(queue_sql, name, "")
+    queue = plan_for_nothing(trips, connection)
+    fill(trips, "nothing")
+
+    pages = pages_of(trips, queue, connection, 100)
+
+    assert pages.claim > pages.all
+    assert pages.mark > CHANGES * pages.all

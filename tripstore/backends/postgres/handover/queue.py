@@ -34,17 +34,19 @@ Kind = Literal["conflict", "unreadable", "refused"]
 #: Its layout is unknown, or its row is no body.
 _UNREADABLE = (UnreadableRow, InvalidLayout)
 
+# A plan is kept for a while, and made for the queue as it was then: an empty one is read from end to end at no cost. So
+# neither statement may scan it, however little is in it: what was delivered is there until a vacuum. Rows that were
+# found are named by their place, since keys might be joined by reading everything.
+_NO_SCAN = "SET LOCAL enable_seqscan = off; "
+
 # Free changes first, the oldest first; one's own, which could not be delivered, with what room is left. Nobody waits
-# for a row that somebody is claiming or marking just now, and one that was claimed since our snapshot is left alone.
-# The epoch is of the same snapshot: no younger than a change.
-#
-# However much was delivered since the last vacuum, and however little the planner knows of it: what is free is found in
-# the order of the index and no further than is wanted, and rows that were found are named by their place, since
-# keys might be joined by a scan of everything.
+# for a row that somebody is claiming or marking just now, and one that changed since our snapshot is left alone. The
+# epoch is of the same snapshot: no younger than a change. Nothing is sorted, as the planner might for a limit that it
+# does not know: the index has the order, and is read no further than is wanted.
 #
 # This commit is durable before anything is sent, and with it all that was committed before, asynchronously too: the
 # WAL is flushed up to this commit, and what we saw had written its own there before we could see it.
-_CLAIM_BEGINS = "SET LOCAL enable_sort = off; "
+_CLAIM_BEGINS = f"{_NO_SCAN}SET LOCAL enable_sort = off; "
 _CLAIM = f"""\
 WITH free AS (
     SELECT q.ctid AS place FROM tripstore.queue AS q
@@ -67,8 +69,8 @@ _IS_FREE = "(q.claimed_until IS NULL OR q.claimed_until < now())"
 
 _IS_FIRST = "(q.previous IS NULL AND q.layout IS NOT NULL AND q.column_name = {parent})"
 # By place, which is one order for everybody: two who mark the same never wait for each other. Each key is looked up by
-# itself, whatever the planner thinks of many. Not durable: what a crash takes back is delivered once more.
-_MARK_BEGINS = "SET LOCAL synchronous_commit = off; "
+# itself. Not durable: what a crash takes back is delivered once more.
+_MARK_BEGINS = f"{_NO_SCAN}SET LOCAL synchronous_commit = off; "
 _MARK = f"""\
 WITH gone AS (
     DELETE FROM tripstore.queue AS q WHERE q.ctid = ANY (ARRAY(
@@ -77,7 +79,8 @@ WITH gone AS (
         CROSS JOIN LATERAL (
             SELECT q.ctid AS place FROM tripstore.queue AS q
             WHERE (q.row_key, q.column_name, q.ref_key) = (g.row_key, g.column_name, g.ref_key)
-            AND (g.is_whole OR NOT {{is_first}}) LIMIT 1
+            AND (g.is_whole OR NOT {{is_first}})
+            LIMIT 1
         ) AS found
     )) RETURNING q.*
 ), logged AS (
