@@ -252,6 +252,7 @@ def test_an_extra_index_entry_is_found_on_every_page(quiet: Migration, trip: Tri
 
 
 def test_what_is_still_in_the_queue_is_no_mismatch(quiet: Migration, trip: Trip) -> None:
+    assert quiet.duo.shadow.drain(60)  # of what tests before have read
     quiet.store.put_cell(trip.key, "BASE", 3, {"status": "new"})
     tally = quiet.duo.tally
     busy = sum(count for (_name, _outcome, label), count in tally.counts().items() if label == Reason.BUSY)
