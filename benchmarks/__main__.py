@@ -32,8 +32,10 @@ ROOM = {
 #: Of a Postgres that is read as a whole and has all of it at hand: what a machine leaves in its page cache, and for how
 #: long, is not what is measured.
 WHOLE = {"shared_buffers": "6GB", "max_wal_size": "4GB"}
-#: Of a mirror whose disk nobody shares; memory, and only root may mount it.
+#: Of a mirror whose disk nobody shares; memory, and only root may mount it. The server's binary log is in it, too: it is
+#: synced with each commit.
 DISK_MEGABYTES = 8_000
+OWN_LOG = {"log-bin": "binlog"}
 #: What some are compared with.
 PEERS = {"facade": "laboratory", "backfill": "dlt", "diff": "reladiff"}
 
@@ -84,11 +86,10 @@ def _facade(quick: bool) -> Iterator[Comparison]:
         postgres = servers.postgres(settings=ROOM["postgres"])
         mirrors = [servers.cluster(engine, engine, replicas=0, settings=ROOM[engine]) for engine in facade.MIRRORS]
         click.echo(f"  {postgres.version}, {', '.join(mirror.primary.version for mirror in mirrors)}")
-        megabytes = _own_disk()
-        apart = servers.cluster("mariadb", "apart", replicas=0, settings=ROOM["mariadb"], disk_megabytes=megabytes)
+        apart, disk = _apart(servers)
         click.echo(
             "  services give way where the lag is measured, and under load the mirror and its worker do, as if they had"
-            f" machines of their own: {giving_way.way()}; then the mirror is on {_disk(megabytes)}"
+            f" machines of their own: {giving_way.way()}; then the mirror is on {disk}"
         )
         yield from facade.measure(postgres, mirrors, apart, scale=scale)
 
@@ -104,24 +105,22 @@ def _backfill(quick: bool) -> Iterator[Comparison]:
         yield from backfill.measure(postgres, mirror, scale=scale)
 
 
-def _own_disk() -> int | None:
-    """For a server whose disk is its own, where that can be."""
-    return DISK_MEGABYTES if os.geteuid() == 0 else None
-
-
-def _disk(megabytes: int | None) -> str:
-    return "memory, as if on a disk of its own" if megabytes else "the same disk"
+def _apart(servers: LocalServers) -> tuple[Cluster, str]:
+    """A mirror with a disk of its own, where that can be; and what that is."""
+    is_own = os.geteuid() == 0
+    settings, megabytes = ROOM["mariadb"] | (OWN_LOG if is_own else {}), DISK_MEGABYTES if is_own else None
+    cluster = servers.cluster("mariadb", "apart", replicas=0, settings=settings, disk_megabytes=megabytes)
+    return cluster, "memory, as if on a disk of its own" if is_own else "the same disk"
 
 
 def _throttle(quick: bool) -> Iterator[Comparison]:
     """In windows as long as TRIPSTORE_SCALE says."""
     scale = 0.02 if quick else float(os.environ.get("TRIPSTORE_SCALE", "1"))
     with LocalServers() as servers:
-        room, megabytes = ROOM["mariadb"], _own_disk()
-        mirror = servers.cluster("mariadb", "mariadb", replicas=0, settings=room, disk_megabytes=megabytes).primary
+        apart, disk = _apart(servers)
         postgres = servers.postgres(settings=WHOLE)
-        click.echo(f"  {postgres.version}, {mirror.version} on {_disk(megabytes)}")
-        yield from throttle.measure(postgres, mirror, scale=scale)
+        click.echo(f"  {postgres.version}, {apart.primary.version} on {disk}")
+        yield from throttle.measure(postgres, apart.primary, scale=scale)
 
 
 def _diff(quick: bool) -> Iterator[Comparison]:
