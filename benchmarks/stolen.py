@@ -35,13 +35,6 @@ class Stolen:
         return (_stolen_seconds() - self._before) / (time.monotonic() - self._begun) / (os.cpu_count() or 1)
 
 
-def tell(calm: int, disturbed: int, least: int) -> None:
-    """Print how many were left out; with fewer calm ones than the least nothing was measured."""
-    click.echo(f"  {calm} rounds; in {disturbed} more {DISTURBED}: left out")
-    if calm < least:
-        raise click.ClickException("So few undisturbed rounds say nothing. Try again when the host is quieter.")
-
-
 def calm_or_all(found: Sequence[T], calm: Sequence[T], least: int) -> Sequence[T]:
     """The calm ones when there are enough, else all, which asks more of us; and print which."""
     disturbed = len(found) - len(calm)
