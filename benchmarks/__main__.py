@@ -31,7 +31,7 @@ ROOM = {
 }
 #: Of a Postgres that is read as a whole and has all of it at hand: what a machine leaves in its page cache, and for how
 #: long, is not what is measured.
-WHOLE = {"shared_buffers": "6GB", "max_wal_size": "4GB"}
+WHOLE = {"shared_buffers": "8GB", "max_wal_size": "4GB"}
 #: Of a mirror whose disk nobody shares; memory, and only root may mount it. The server's binary log is on it, too: that
 #: is synced with each commit.
 DISK_MEGABYTES = 8_000

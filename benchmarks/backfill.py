@@ -19,22 +19,14 @@ from functools import partial
 from multiprocessing.connection import Connection
 from typing import Any, NamedTuple
 
-import click
-
 from backfill.runner import Ending
-from benchmarks.bulk import plant
+from benchmarks.bulk import company
 from benchmarks.cells import PATIENT, SPAWN, Config
 from benchmarks.copy_script import CopyScript
 from benchmarks.loader import load_with_dlt
 from benchmarks.timing import Comparison, paired
 from schemaless_core import Datastore, Json, ShardStatus
-from tripstore.backends.postgres.ddl.steps import apply_all
-from tripstore.backends.postgres.layout.layout import Layout
-from tripstore.backends.postgres.layout.reading import load_layout
-from tripstore.backends.postgres.schema_steps import schema_steps
-from tripstore.backends.postgres.wire.connections import connected, rows
 from tripstore.copying.backfill import EVERYTHING, KIND, Backfill, Plan
-from tripstore.demo import legacy
 from tripstore.local.binlog import BinlogServer
 from tripstore.local.postgres import PostgresServer
 from tripstore.mirror.reverse import register_reverse
@@ -119,17 +111,7 @@ def _memory(name: str, megabytes: float, limit: float, bound: float | None) -> C
 
 
 def _company(postgres: PostgresServer, mirror: BinlogServer, trips: int) -> Config:
-    started = time.perf_counter()
-    postgres.query("CREATE DATABASE bulk")
-    url = f"{postgres.url}/bulk"
-    plant(url, trips)
-    known = load_layout(legacy.LAYOUT)
-    layout = Layout("copied", known.row_key, known.columns)
-    with connected(url, "benchmark") as connection:
-        for _ in apply_all(schema_steps(layout), connection, lambda _step: lambda _done, _all: None):
-            pass
-        rows(connection, "VACUUM ANALYZE")
-    click.echo(f"  {trips:,} trips with their children: {time.perf_counter() - started:.0f} s")
+    url, layout = company(postgres, "copied", trips)
     return {
         "datastore": "copied",
         "shards": SHARDS,

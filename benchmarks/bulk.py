@@ -2,9 +2,19 @@
 
 from __future__ import annotations
 
+import time
+
+import click
+
+from tripstore.backends.postgres.ddl.steps import apply_all
+from tripstore.backends.postgres.layout.layout import Layout
+from tripstore.backends.postgres.layout.reading import load_layout
+from tripstore.backends.postgres.schema_steps import schema_steps
 from tripstore.backends.postgres.wire.connections import connected, rows
+from tripstore.demo import legacy
 from tripstore.demo.legacy.schema import CompanySchema
 from tripstore.demo.legacy.seeding import Seeds
+from tripstore.local.postgres import PostgresServer
 
 #: So many are written one by one; others differ from them in their ids only.
 SEEDED = 20_000
@@ -24,10 +34,37 @@ FROM public.{table}, generate_series({first}, {last}) AS copies (k)
 WHERE trip_id <= {seeded} AND trip_id + k * {seeded} <= {trips}
 """
 _SKIP = "SELECT setval(pg_get_serial_sequence('public.trips', 'id'), %s)"
+_WARM = """
+SELECT sum(pg_prewarm(oid::regclass)) FROM pg_class
+WHERE relkind IN ('r', 'i') AND relnamespace IN ('public'::regnamespace, 'tripstore'::regnamespace)
+"""
 
 
-def plant(url: str, trips: int) -> None:
-    """A company whose trips have the ids from 1 on."""
+def company(postgres: PostgresServer, name: str, trips: int) -> tuple[str, Layout]:
+    """The URL of a company that is going to migrate, and the layout of a datastore with this name.
+
+    It has what `tripstore legacy apply` adds. All of it is in the server's memory and on its disk: what is measured
+    then neither fetches it nor writes it.
+    """
+    started = time.perf_counter()
+    postgres.query(f"CREATE DATABASE {name}")
+    url = f"{postgres.url}/{name}"
+    _plant(url, trips)
+    known = load_layout(legacy.LAYOUT)
+    layout = Layout(name, known.row_key, known.columns)
+    with connected(url, "benchmark", search_path="public, pg_catalog") as connection:
+        for _ in apply_all(schema_steps(layout), connection, lambda _step: lambda _done, _all: None):
+            pass
+        rows(connection, "VACUUM ANALYZE")
+        rows(connection, "CREATE EXTENSION pg_prewarm")
+        pages = rows(connection, _WARM)[0][0]
+        rows(connection, "CHECKPOINT")
+    click.echo(f"  {trips:,} trips, {pages * 8 / 1024**2:.1f} GB: {time.perf_counter() - started:.0f} s")
+    return url, layout
+
+
+def _plant(url: str, trips: int) -> None:
+    """Trips with the ids from 1 on, and their children."""
     seeded = min(trips, SEEDED)
     CompanySchema(url).upgrade()
     Seeds(url).plant(seeded)

@@ -21,21 +21,15 @@ import click
 import psycopg2
 
 from backfill.runner import Ending
-from benchmarks.bulk import plant
+from benchmarks.bulk import company
 from benchmarks.cells import PATIENT, SPAWN, Config
 from benchmarks.giving_way import give_way, let_give_way
 from benchmarks.stolen import STOLEN_MAX, Stolen, calm_or_all
 from benchmarks.timing import Comparison, paired
 from schemaless_core import ShardStatus
 from schemaless_core.control.job_records import Job
-from tripstore.backends.postgres.ddl.steps import apply_all
-from tripstore.backends.postgres.layout.layout import Layout
-from tripstore.backends.postgres.layout.reading import load_layout
-from tripstore.backends.postgres.schema_steps import schema_steps
-from tripstore.backends.postgres.wire.connections import connected, rows
 from tripstore.copying.backfill import Backfill, Wanted
 from tripstore.copying.limits import at_work
-from tripstore.demo import legacy
 from tripstore.local.binlog import BinlogServer
 from tripstore.local.postgres import PostgresServer
 from tripstore.mirror.mirror import Mirror
@@ -263,16 +257,7 @@ def _copied(backfill: Backfill, job: Job) -> float:
 
 
 def _company(postgres: PostgresServer, mirror: BinlogServer, trips: int) -> Config:
-    postgres.query("CREATE DATABASE throttled")
-    url = f"{postgres.url}/throttled"
-    plant(url, trips)
-    known = load_layout(legacy.LAYOUT)
-    layout = Layout("throttled", known.row_key, known.columns)
-    with connected(url, "benchmark") as connection:
-        for _ in apply_all(schema_steps(layout), connection, lambda _step: lambda _done, _all: None):
-            pass
-        rows(connection, "VACUUM ANALYZE")
-        rows(connection, "CHECKPOINT")  # else it is written to the disk beside what is measured
+    url, layout = company(postgres, "throttled", trips)
     config: Config = {
         "datastore": "throttled",
         "shards": SHARDS,
