@@ -16,6 +16,7 @@ from benchmarks.migration import SHARDS, Migration, migrated
 from benchmarks.stolen import STOLEN_MAX, Stolen, calm_or_all
 from benchmarks.timing import Comparison, compare, paired
 from benchmarks.triggers import PUTS_PER_SECOND
+from benchmarks.turns import let_take
 from schemaless_core import Cell, CellStore, Datastore
 from tripstore.handover.relay import drain
 from tripstore.handover.steps import run
@@ -36,7 +37,7 @@ BLOCK_SECONDS = 30.0
 ROUNDS, ROUNDS_MAX = 10, 18
 #: The same of the runs whose lag is measured.
 RUNS, RUNS_MAX = 5, 9
-CROWDED_RUNS = 3  #: Of those in which services do not give way, whatever the host took.
+CROWDED_RUNS = 3  #: Of those in which services do not come last, whatever the host took.
 
 # From the change, which is before its commit, to the mark, which is after the mirror's: no reader waits for longer.
 _LAGS = """
@@ -92,25 +93,26 @@ class Block(NamedTuple):
 
 
 def measure(
-    postgres: PostgresServer, mirrors: Sequence[Cluster], apart: Cluster, *, scale: float
+    postgres: PostgresServer, mirrors: Sequence[Cluster], company: PostgresServer, apart: Cluster, *, scale: float
 ) -> Iterator[Comparison]:
-    """A migration to each of the mirrors; the load in all phases with one that takes nothing from services."""
+    """A migration to each of the mirrors; the load in all phases with two servers whose disks nobody shares."""
     for mirror in mirrors:
         with migrated(postgres, mirror.primary, mirror.name, TRIPS) as migration:
             with migration.mirrored():
                 yield from mirror_lag(migration, max(20 * scale, 1.0), is_whole=scale >= 1)
             with Datastore.open(config_of("plain", SHARDS, [mirror])) as plain:
                 yield from single_calls(migration, plain, *((100, 101) if scale >= 1 else (40, 3)))
-    with migrated(postgres, apart.primary, apart.name, TRIPS) as migration:
+    with migrated(company, apart.primary, apart.name, TRIPS) as migration:
         seconds, rounds = max(BLOCK_SECONDS * scale, 1.0), max(round(ROUNDS * scale), 2)
-        with clients(migration) as all_clients, migration.mirrored(gives_way=True):
+        let_take(company, "first")
+        with clients(migration, "first") as all_clients, migration.mirrored("last"):
             yield from under_load(migration, all_clients, seconds, rounds)
 
 
 def mirror_lag(migration: Migration, seconds: float, *, is_whole: bool) -> Iterator[Comparison]:
-    """Puts at a steady rate in dualwrite: the middle one of several runs. The services give way to what is measured.
+    """Puts at a steady rate in dualwrite: the middle one of several runs. Services come last.
 
-    That is both servers and the mirror. What it is when services have the same right to the cores is told as well.
+    What is measured is both servers and the mirror. It is told as well what it is when all have the same right.
     """
     with clients(migration) as all_clients:
         _enter(migration, all_clients, Phase.DUALWRITE)
@@ -118,12 +120,12 @@ def mirror_lag(migration: Migration, seconds: float, *, is_whole: bool) -> Itera
     runs: list[Run] = []
     calm: list[Run] = []
     least = RUNS if is_whole else 1
-    with clients(migration, gives_way=True) as all_clients:
+    with clients(migration, "last") as all_clients:
         _enter(migration, all_clients, Phase.DUALWRITE)
         while len(calm) < least and len(runs) < RUNS_MAX:
             runs.append(_run(migration, all_clients, seconds))
             calm = [run for run in runs if run.stolen <= STOLEN_MAX] if is_whole else runs
-    for name, each in (("services do not give way", crowded), ("the middle of all runs", runs)):
+    for name, each in (("services do not come last", crowded), ("the middle of all runs", runs)):
         middle = _middle(each)
         yield _lag_line(f"  {name}, the host took {middle.stolen:.1%}: p99 (ms)", middle.lags, 99, None)
     lags = _middle(calm_or_all(runs, calm, least)).lags

@@ -14,10 +14,10 @@ from multiprocessing.connection import Connection
 from typing import Literal, NamedTuple
 from uuid import UUID
 
-from benchmarks import giving_way
 from benchmarks.cells import SPAWN, Config
 from benchmarks.legacy import People
 from benchmarks.migration import Migration, duo_of, wait
+from benchmarks.turns import Turn, take
 from schemaless_core import Cell
 from tripstore.phase import Phase
 from tripstore.store import TripStore
@@ -81,12 +81,12 @@ class Clients:
 
 
 @contextmanager
-def clients(migration: Migration, count: int = CLIENTS, *, gives_way: bool = False) -> Iterator[Clients]:
-    """So many processes. They may give way to servers and to the mirror, which have machines of their own elsewhere."""
+def clients(migration: Migration, turn: Turn = "any", count: int = CLIENTS) -> Iterator[Clients]:
+    """So many processes. Servers and the mirror have machines of their own elsewhere: hence the turn."""
     pipes = [SPAWN.Pipe() for _ in range(count)]
     keys = [migration.row_keys[number::count] for number in range(count)]
     processes = [
-        SPAWN.Process(target=_serve, args=(migration.config, own, migration.people, theirs, gives_way), daemon=True)
+        SPAWN.Process(target=_serve, args=(migration.config, own, migration.people, theirs, turn), daemon=True)
         for (_ours, theirs), own in zip(pipes, keys, strict=True)
     ]
     for process in processes:
@@ -171,9 +171,8 @@ def _compared(store: TripStore) -> int:
     return tally.total(Outcome.EQUAL, Outcome.IN_FLIGHT)
 
 
-def _serve(config: Config, row_keys: Sequence[UUID], people: People, channel: Connection, gives_way: bool) -> None:
-    if gives_way:
-        giving_way.give_way()
+def _serve(config: Config, row_keys: Sequence[UUID], people: People, channel: Connection, turn: Turn) -> None:
+    take(turn)
     with connect(config) as store:
         store.get_cell_latest(row_keys[0], "BASE")
         client = _Client(store, row_keys, people)

@@ -13,9 +13,9 @@ from typing import Any
 from uuid import UUID
 
 from benchmarks.cells import PATIENT, SPAWN, Config
-from benchmarks.giving_way import give_way, let_give_way
 from benchmarks.legacy import People, known_people
 from benchmarks.triggers import running
+from benchmarks.turns import Turn, let_take, take
 from schemaless_core import Cell, ShardStatus
 from tripstore.backends.postgres.ddl.steps import apply_all
 from tripstore.backends.postgres.layout.layout import Layout
@@ -82,15 +82,14 @@ class Migration:
             return rows(connection, sql)
 
     @contextmanager
-    def mirrored(self, *, gives_way: bool = False) -> Iterator[None]:
+    def mirrored(self, turn: Turn = "any") -> Iterator[None]:
         """One process that does what `worker run --only mirror` does: a relay, and the rehearsal of the way back.
 
-        It may give way to services, and the mirror's server with it: they have machines of their own in a company.
+        It and the mirror's server have machines of their own in a company: their turn may be after that of services.
         """
-        if gives_way:
-            let_give_way(self.server)
+        let_take(self.server, turn)
         serving, end = SPAWN.Event(), SPAWN.Event()
-        process = SPAWN.Process(target=_mirror, args=(self.config, serving, end, gives_way), daemon=True)
+        process = SPAWN.Process(target=_mirror, args=(self.config, serving, end, turn), daemon=True)
         process.start()
         try:
             assert serving.wait(WAIT_SECONDS)
@@ -150,9 +149,8 @@ def _company(postgres: PostgresServer, mirror: BinlogServer, name: str) -> Confi
     }
 
 
-def _mirror(config: Config, serving: Event, end: Event, gives_way: bool) -> None:  # a process' target
-    if gives_way:
-        give_way()
+def _mirror(config: Config, serving: Event, end: Event, turn: Turn) -> None:  # a process' target
+    take(turn)
     with connect(config) as store:
         store.facade.begin()
         mirror = Mirror(store.facade)
