@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import atexit
 import os
 import platform
 import sys
@@ -14,7 +13,7 @@ from typing import cast
 
 import click
 
-from benchmarks import audit, backfill, cells, diff, facade, indexes, legacy, throttle, triggers, turns
+from benchmarks import audit, backfill, cells, diff, facade, indexes, legacy, throttle, triggers
 from benchmarks.timing import Comparison, middle_of
 from schemaless_core import Datastore
 from tripstore.local.postgres import PostgresServer
@@ -49,7 +48,6 @@ def main(engines: tuple[str, ...], quick: bool, shards: int) -> None:
     for engine, peer in PEERS.items():
         if engine in (engines or ENGINES) and find_spec(peer) is None:
             raise click.UsageError(f"{peer} is not installed: pip install -c constraints.txt -e '.[peers]'")
-    atexit.register(turns.clean_up)
     missed = 0
     for engine in engines or ENGINES:
         click.echo(f"\n{engine}: ours against the same statements by hand")
@@ -87,8 +85,8 @@ def _facade(quick: bool) -> Iterator[Comparison]:
         click.echo(f"  {postgres.version}, {', '.join(mirror.primary.version for mirror in mirrors)}")
         apart = _apart(servers)
         click.echo(
-            "  services come last where the lag is measured; under load they and Postgres come first, and mirror and"
-            f" worker last, as if each had a machine of its own: {turns.way()}; then disks are {_disks()}"
+            "  where the lag is measured services stay apart, on cores of their own; under load mirror and worker do,"
+            f" and disks are {_disks()}"
         )
         yield from facade.measure(postgres, mirrors, _company(servers), apart, scale=scale)
 
@@ -128,7 +126,7 @@ def _throttle(quick: bool) -> Iterator[Comparison]:
     scale = 0.02 if quick else float(os.environ.get("TRIPSTORE_SCALE", "1"))
     with LocalServers() as servers:
         apart, postgres = _apart(servers), _company(servers)
-        click.echo(f"  {postgres.version}, {apart.primary.version}; {turns.way()}; disks are {_disks()}")
+        click.echo(f"  {postgres.version}, {apart.primary.version}; disks are {_disks()}")
         yield from throttle.measure(postgres, apart.primary, scale=scale)
 
 

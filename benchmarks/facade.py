@@ -11,12 +11,12 @@ from random import Random
 from typing import NamedTuple
 
 from benchmarks.cells import config_of
+from benchmarks.cores import let_stay
 from benchmarks.load import Clients, Reader, Work, clients
 from benchmarks.migration import SHARDS, Migration, migrated
 from benchmarks.stolen import STOLEN_MAX, Stolen, calm_or_all
 from benchmarks.timing import Comparison, compare, paired
 from benchmarks.triggers import PUTS_PER_SECOND
-from benchmarks.turns import let_take
 from schemaless_core import Cell, CellStore, Datastore
 from tripstore.handover.relay import drain
 from tripstore.handover.steps import run
@@ -98,34 +98,38 @@ def measure(
     """A migration to each of the mirrors; the load in all phases with two servers whose disks nobody shares."""
     for mirror in mirrors:
         with migrated(postgres, mirror.primary, mirror.name, TRIPS) as migration:
-            with migration.mirrored():
-                yield from mirror_lag(migration, max(20 * scale, 1.0), is_whole=scale >= 1)
+            yield from mirror_lag(postgres, migration, max(20 * scale, 1.0), is_whole=scale >= 1)
             with Datastore.open(config_of("plain", SHARDS, [mirror])) as plain:
                 yield from single_calls(migration, plain, *((100, 101) if scale >= 1 else (40, 3)))
     with migrated(company, apart.primary, apart.name, TRIPS) as migration:
         seconds, rounds = max(BLOCK_SECONDS * scale, 1.0), max(round(ROUNDS * scale), 2)
-        let_take(company, "first")
-        with clients(migration, "first") as all_clients, migration.mirrored("last"):
+        let_stay(company, "measured")
+        with clients(migration, "measured") as all_clients, migration.mirrored("elsewhere"):
             yield from under_load(migration, all_clients, seconds, rounds)
 
 
-def mirror_lag(migration: Migration, seconds: float, *, is_whole: bool) -> Iterator[Comparison]:
-    """Puts at a steady rate in dualwrite: the middle one of several runs. Services come last.
+def mirror_lag(
+    postgres: PostgresServer, migration: Migration, seconds: float, *, is_whole: bool
+) -> Iterator[Comparison]:
+    """Puts at a steady rate in dualwrite: the middle one of several runs. Services stay apart.
 
-    What is measured is both servers and the mirror. It is told as well what it is when all have the same right.
+    What is measured is both servers and the mirror. It is told as well what it is when all are on the same cores.
     """
-    with clients(migration) as all_clients:
+    with clients(migration) as all_clients, migration.mirrored():
         _enter(migration, all_clients, Phase.DUALWRITE)
         crowded = [_run(migration, all_clients, seconds) for _ in range(CROWDED_RUNS if is_whole else 1)]
     runs: list[Run] = []
     calm: list[Run] = []
     least = RUNS if is_whole else 1
-    with clients(migration, "last") as all_clients:
+    let_stay(postgres, "measured")
+    with clients(migration, "elsewhere") as all_clients, migration.mirrored("measured"):
         _enter(migration, all_clients, Phase.DUALWRITE)
         while len(calm) < least and len(runs) < RUNS_MAX:
             runs.append(_run(migration, all_clients, seconds))
             calm = [run for run in runs if run.stolen <= STOLEN_MAX] if is_whole else runs
-    for name, each in (("services do not come last", crowded), ("the middle of all runs", runs)):
+    for server in (postgres, migration.server):
+        let_stay(server, "all")
+    for name, each in (("all on the same cores", crowded), ("the middle of all runs", runs)):
         middle = _middle(each)
         yield _lag_line(f"  {name}, the host took {middle.stolen:.1%}: p99 (ms)", middle.lags, 99, None)
     lags = _middle(calm_or_all(runs, calm, least)).lags

@@ -15,9 +15,9 @@ from typing import Literal, NamedTuple
 from uuid import UUID
 
 from benchmarks.cells import SPAWN, Config
+from benchmarks.cores import Part, stay
 from benchmarks.legacy import People
 from benchmarks.migration import Migration, duo_of, wait
-from benchmarks.turns import Turn, take
 from schemaless_core import Cell
 from tripstore.phase import Phase
 from tripstore.store import TripStore
@@ -81,12 +81,12 @@ class Clients:
 
 
 @contextmanager
-def clients(migration: Migration, turn: Turn = "any", count: int = CLIENTS) -> Iterator[Clients]:
-    """So many processes. Servers and the mirror have machines of their own elsewhere: hence the turn."""
+def clients(migration: Migration, part: Part = "all", count: int = CLIENTS) -> Iterator[Clients]:
+    """So many processes. Servers and the mirror have machines of their own elsewhere: hence the part."""
     pipes = [SPAWN.Pipe() for _ in range(count)]
     keys = [migration.row_keys[number::count] for number in range(count)]
     processes = [
-        SPAWN.Process(target=_serve, args=(migration.config, own, migration.people, theirs, turn), daemon=True)
+        SPAWN.Process(target=_serve, args=(migration.config, own, migration.people, theirs, part), daemon=True)
         for (_ours, theirs), own in zip(pipes, keys, strict=True)
     ]
     for process in processes:
@@ -171,8 +171,8 @@ def _compared(store: TripStore) -> int:
     return tally.total(Outcome.EQUAL, Outcome.IN_FLIGHT)
 
 
-def _serve(config: Config, row_keys: Sequence[UUID], people: People, channel: Connection, turn: Turn) -> None:
-    take(turn)
+def _serve(config: Config, row_keys: Sequence[UUID], people: People, channel: Connection, part: Part) -> None:
+    stay(part)
     with connect(config) as store:
         store.get_cell_latest(row_keys[0], "BASE")
         client = _Client(store, row_keys, people)

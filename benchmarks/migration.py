@@ -13,9 +13,9 @@ from typing import Any
 from uuid import UUID
 
 from benchmarks.cells import PATIENT, SPAWN, Config
+from benchmarks.cores import Part, let_stay, stay
 from benchmarks.legacy import People, known_people
 from benchmarks.triggers import running
-from benchmarks.turns import Turn, let_take, take
 from schemaless_core import Cell, ShardStatus
 from tripstore.backends.postgres.ddl.steps import apply_all
 from tripstore.backends.postgres.layout.layout import Layout
@@ -82,14 +82,14 @@ class Migration:
             return rows(connection, sql)
 
     @contextmanager
-    def mirrored(self, turn: Turn = "any") -> Iterator[None]:
+    def mirrored(self, part: Part = "all") -> Iterator[None]:
         """One process that does what `worker run --only mirror` does: a relay, and the rehearsal of the way back.
 
-        It and the mirror's server have machines of their own in a company: their turn may be after that of services.
+        It and the mirror's server have machines of their own in a company: they may stay apart from services.
         """
-        let_take(self.server, turn)
+        let_stay(self.server, part)
         serving, end = SPAWN.Event(), SPAWN.Event()
-        process = SPAWN.Process(target=_mirror, args=(self.config, serving, end, turn), daemon=True)
+        process = SPAWN.Process(target=_mirror, args=(self.config, serving, end, part), daemon=True)
         process.start()
         try:
             assert serving.wait(WAIT_SECONDS)
@@ -149,8 +149,8 @@ def _company(postgres: PostgresServer, mirror: BinlogServer, name: str) -> Confi
     }
 
 
-def _mirror(config: Config, serving: Event, end: Event, turn: Turn) -> None:  # a process' target
-    take(turn)
+def _mirror(config: Config, serving: Event, end: Event, part: Part) -> None:  # a process' target
+    stay(part)
     with connect(config) as store:
         store.facade.begin()
         mirror = Mirror(store.facade)

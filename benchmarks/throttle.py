@@ -2,8 +2,8 @@
 
 Services work at a steady pace. In turn there is no backfill, one with the limit, and one without; each copies rows that
 were not copied before. The limit is what the services need by themselves, and a share of a session. What has a machine
-of its own in a company comes after services and Postgres: mirror, relay and the worker that copies; its session does
-not. Nor is the mirror's disk the company's: who waits for the one would wait for the other.
+of its own in a company stays apart from services and Postgres: mirror, relay and the worker that copies; its session
+does not. Nor is the mirror's disk the company's: who waits for the one would wait for the other.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ import psycopg2
 from backfill.runner import Ending
 from benchmarks.bulk import company
 from benchmarks.cells import PATIENT, SPAWN, Config
+from benchmarks.cores import let_stay, stay
 from benchmarks.stolen import STOLEN_MAX, Stolen, calm_or_all
 from benchmarks.timing import Comparison, paired
-from benchmarks.turns import let_take, take
 from schemaless_core import ShardStatus
 from schemaless_core.control.job_records import Job
 from tripstore.copying.backfill import Backfill, Wanted
@@ -86,8 +86,8 @@ def measure(postgres: PostgresServer, mirror: BinlogServer, *, scale: float) -> 
     trips = max(round(TRIPS * scale), 200_000)  # or a job is done too soon
     window = max(WINDOW_SECONDS * scale, 2.0)
     config = _company(postgres, mirror, trips)
-    let_take(postgres, "first")
-    let_take(mirror, "last")
+    let_stay(postgres, "measured")
+    let_stay(mirror, "elsewhere")
     with ExitStack() as exits:
         services = exits.enter_context(_crew(_serve, config, [trips] * SERVICES))
         exits.enter_context(_crew(_relay, config, [None]))
@@ -195,7 +195,7 @@ def _crew(work: Callable[[Config, Any, Any], None], config: Config, each: Sequen
 
 def _serve(config: Config, trips: int, pipe: Any) -> None:
     """A service: reads and writes of trips, at its pace."""
-    take("first")
+    stay("measured")
     connection = psycopg2.connect(config["legacy"]["postgres"])
     connection.autocommit = True
     choose = random.Random()
@@ -218,7 +218,7 @@ def _serve(config: Config, trips: int, pipe: Any) -> None:
 
 
 def _relay(config: Config, _nothing: None, pipe: Any) -> None:
-    take("last")
+    stay("elsewhere")
     with connect(config) as store:
         store.facade.begin()
         pipe.send("ready")
@@ -227,7 +227,7 @@ def _relay(config: Config, _nothing: None, pipe: Any) -> None:
 
 def _copy(config: Config, _nothing: None, pipe: Any) -> None:
     """Copies for so long as it is told, with the limit or without; answers with rows per second, None: it is done."""
-    take("last")
+    stay("elsewhere")
     pipe.send("ready")
     with connect(config) as store:
         backfill = Backfill(store.facade)
