@@ -11,6 +11,9 @@ GROWTH_MAX = 4
 ROWS_FIRST = 200
 ROWS_MAX = 20_000
 SECONDS_PER_CHUNK = 2.0
+#: Of the time that a chunk is to take, when its source rests while it is read: what of a chunk is done at one go, the
+#: look into an index for all of it, say, is the shorter the smaller the chunk is.
+SHARE_RESTING = 0.25
 
 
 class ChunkSize:
@@ -29,11 +32,12 @@ class ChunkSize:
         """Of the next chunk."""
         return self._rows
 
-    def copied(self, rows: int, seconds: float) -> None:
+    def copied(self, rows: int, seconds: float, *, is_resting: bool = False) -> None:
         """A chunk of so many rows took so long. One that held few says little of the speed, and is passed over."""
         if self._fixed is not None or seconds <= 0:
             return
-        is_long = seconds > LONG * self._seconds
+        wanted_seconds = self._seconds * (SHARE_RESTING if is_resting else 1)
+        is_long = seconds > LONG * wanted_seconds
         if rows < min(self._rows, ROWS_FIRST):
             if is_long:  # many were looked at for these few
                 self._rows = max(self._rows // 2, min(self._rows, ROWS_FIRST))
@@ -41,7 +45,7 @@ class ChunkSize:
         rate = rows / seconds
         news = NEWS if self._rate and not is_long else 1.0
         self._rate = news * rate + (1 - news) * self._rate
-        wanted = round(self._rate * self._seconds)
+        wanted = round(self._rate * wanted_seconds)
         self._rows = max(1, min(wanted, self._rows * GROWTH_MAX, self._most))
 
     def failed(self) -> None:

@@ -156,7 +156,7 @@ class Runner:
         reach("backfill.before_save")
         self._save(held, copied)
         reach("backfill.saved")
-        self._note(copied, self._clock() - started)
+        self._note(copied, self._clock() - started, is_resting=leave.share < 1)
         self._tell(held, leave.reason)
 
     def _save(self, held: Held, copied: Copied) -> None:
@@ -170,9 +170,9 @@ class Runner:
                 if self._is_stopped.is_set():
                     raise  # whether it was counted nobody knows; the next one finds out
 
-    def _note(self, copied: Copied, seconds: float) -> None:
+    def _note(self, copied: Copied, seconds: float, *, is_resting: bool) -> None:
         """What this chunk says of the next ones."""
-        self._chunks.copied(copied.rows, seconds)
+        self._chunks.copied(copied.rows, seconds, is_resting=is_resting)
         self._throttle.copied(copied.rows, copied.source_seconds)
         self._speed.copied(copied.rows)
         if self._failures:

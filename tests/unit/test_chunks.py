@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from backfill.chunks import GROWTH_MAX, ROWS_FIRST, ChunkSize
+from backfill.chunks import GROWTH_MAX, ROWS_FIRST, SHARE_RESTING, ChunkSize
 
 
 def after(chunks: ChunkSize, rate: float, times: int) -> int:
@@ -17,6 +17,18 @@ def after(chunks: ChunkSize, rate: float, times: int) -> int:
 @pytest.mark.parametrize("rate", [3.0, 90.0, 20_000.0])
 def test_a_chunk_comes_to_take_the_time_that_it_should(rate: float) -> None:
     assert after(ChunkSize(seconds=0.5), rate, 30) == pytest.approx(rate / 2, rel=0.34)
+
+
+def test_one_whose_source_rests_is_smaller_from_the_next_on() -> None:
+    chunks = ChunkSize(seconds=2.0)
+    free = after(chunks, 1_000, 30)
+
+    chunks.copied(chunks.rows, chunks.rows / 500, is_resting=True)
+    resting = chunks.rows
+    chunks.copied(resting, resting / 500, is_resting=True)
+
+    assert (free, resting, chunks.rows) == (2_000, 500 * 2 * SHARE_RESTING, resting)
+    assert after(chunks, 1_000, 30) == free
 
 
 def test_it_never_has_less_than_a_row_nor_more_than_it_may() -> None:
