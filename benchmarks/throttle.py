@@ -51,7 +51,7 @@ LEAD_SECONDS = 1.5
 #: Of a window; what is copied without a limit is soon all there is.
 FREE_SHARE = 0.4
 #: Of a session, beside what services need.
-SHARE = 0.08
+SHARE = 0.11
 
 _READ = """\
 SELECT t.*, (SELECT count(*) FROM public.trip_notes AS n WHERE n.trip_id = t.id) FROM public.trips AS t
