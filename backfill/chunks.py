@@ -14,6 +14,8 @@ SECONDS_PER_CHUNK = 2.0
 #: Of the time that a chunk is to take, when its source rests while it is read: what of a chunk is done at one go, the
 #: look into an index for all of it, say, is the shorter the smaller the chunk is.
 SHARE_RESTING = 0.25
+#: A chunk costs something however small it is: below so many rows a source that rests asks for none.
+ROWS_RESTING_MIN = 50
 
 
 class ChunkSize:
@@ -29,23 +31,28 @@ class ChunkSize:
 
     @property
     def rows(self) -> int:
-        """Of the next chunk."""
+        """Of the next chunk, when its source does not rest."""
         return self._rows
+
+    def rows_of(self, *, is_resting: bool) -> int:
+        """Of the next chunk."""
+        if self._fixed is not None or not is_resting:
+            return self._rows
+        return max(round(self._rows * SHARE_RESTING), min(self._rows, ROWS_RESTING_MIN))
 
     def copied(self, rows: int, seconds: float, *, is_resting: bool = False) -> None:
         """A chunk of so many rows took so long. One that held few says little of the speed, and is passed over."""
         if self._fixed is not None or seconds <= 0:
             return
-        wanted_seconds = self._seconds * (SHARE_RESTING if is_resting else 1)
-        is_long = seconds > LONG * wanted_seconds
-        if rows < min(self._rows, ROWS_FIRST):
+        is_long = seconds > LONG * self._seconds * (SHARE_RESTING if is_resting else 1)
+        if rows < min(self.rows_of(is_resting=is_resting), ROWS_FIRST):
             if is_long:  # many were looked at for these few
                 self._rows = max(self._rows // 2, min(self._rows, ROWS_FIRST))
             return
         rate = rows / seconds
         news = NEWS if self._rate and not is_long else 1.0
         self._rate = news * rate + (1 - news) * self._rate
-        wanted = round(self._rate * wanted_seconds)
+        wanted = round(self._rate * self._seconds)
         self._rows = max(1, min(wanted, self._rows * GROWTH_MAX, self._most))
 
     def failed(self) -> None:

@@ -142,7 +142,8 @@ class Runner:
     def _copy_chunk(self, held: Held) -> None:
         started = self._clock()
         try:
-            part, rows, leave = held.part, self._chunks.rows, self._throttle.leave
+            part, leave = held.part, self._throttle.leave
+            rows = self._chunks.rows_of(is_resting=leave.share < 1)
             with held.kept_alive():  # rows that are large or read slowly may take longer than a lease
                 copied = self._copying.copy(
                     part.bounds, part.checkpoint, rows, self._settings.verify_share, leave.share

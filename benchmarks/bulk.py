@@ -47,7 +47,7 @@ def company(postgres: PostgresServer, name: str, trips: int) -> tuple[str, Layou
     _plant(url, trips)
     known = load_layout(legacy.LAYOUT)
     layout = Layout(name, known.row_key, known.columns)
-    with connected(url, "benchmark", search_path="public, pg_catalog") as connection:
+    with connected(url, "benchmark") as connection:
         for _ in apply_all(schema_steps(layout), connection, lambda _step: lambda _done, _all: None):
             pass
         rows(connection, "VACUUM ANALYZE")

@@ -37,7 +37,7 @@ BLOCK_SECONDS = 30.0
 ROUNDS, ROUNDS_MAX = 10, 18
 #: The same of the runs whose lag is measured.
 RUNS, RUNS_MAX = 5, 9
-CROWDED_RUNS = 3  #: Of those in which services do not come last, whatever the host took.
+CROWDED_RUNS = 3  #: Of those in which all are on the same cores, whatever the host took.
 
 # From the change, which is before its commit, to the mark, which is after the mirror's: no reader waits for longer.
 _LAGS = """
@@ -95,7 +95,7 @@ class Block(NamedTuple):
 def measure(
     postgres: PostgresServer, mirrors: Sequence[Cluster], company: PostgresServer, apart: Cluster, *, scale: float
 ) -> Iterator[Comparison]:
-    """A migration to each of the mirrors; the load in all phases with two servers whose disks nobody shares."""
+    """A migration to each of the mirrors; the load in all phases with two servers apart."""
     for mirror in mirrors:
         with migrated(postgres, mirror.primary, mirror.name, TRIPS) as migration:
             yield from mirror_lag(postgres, migration, max(20 * scale, 1.0), is_whole=scale >= 1)

@@ -82,7 +82,7 @@ class Clients:
 
 @contextmanager
 def clients(migration: Migration, part: Part = "all", count: int = CLIENTS) -> Iterator[Clients]:
-    """So many processes. Servers and the mirror have machines of their own elsewhere: hence the part."""
+    """So many processes. Which cores are theirs depends on what is measured."""
     pipes = [SPAWN.Pipe() for _ in range(count)]
     keys = [migration.row_keys[number::count] for number in range(count)]
     processes = [

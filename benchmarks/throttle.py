@@ -99,6 +99,8 @@ def measure(postgres: PostgresServer, mirror: BinlogServer, *, scale: float) -> 
         copier.send(("begin", limit))
         copier.recv()
         found = _rounds(services, copier, window, is_whole=is_whole)
+    if len(found) < (ROUNDS_LEAST if is_whole else 1):
+        raise click.ClickException(f"{len(found)} rounds say nothing: nothing is left to copy. Plant more trips.")
     calm = _calm(found) if is_whole else found
     judged = calm_or_all(found, calm, ROUNDS_LEAST if is_whole else 1)
     yield from _lines(judged, (("<=", 1.2), (">=", 0.3)))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from backfill.chunks import GROWTH_MAX, ROWS_FIRST, SHARE_RESTING, ChunkSize
+from backfill.chunks import GROWTH_MAX, ROWS_FIRST, ROWS_RESTING_MIN, SHARE_RESTING, ChunkSize
 
 
 def after(chunks: ChunkSize, rate: float, times: int) -> int:
@@ -19,16 +19,30 @@ def test_a_chunk_comes_to_take_the_time_that_it_should(rate: float) -> None:
     assert after(ChunkSize(seconds=0.5), rate, 30) == pytest.approx(rate / 2, rel=0.34)
 
 
-def test_one_whose_source_rests_is_smaller_from_the_next_on() -> None:
+def test_one_whose_source_rests_takes_a_share_of_the_time_from_the_first_on() -> None:
     chunks = ChunkSize(seconds=2.0)
-    free = after(chunks, 1_000, 30)
+    assert after(chunks, 1_000, 30) == 2_000
+    assert chunks.rows_of(is_resting=True) == 2_000 * SHARE_RESTING
 
-    chunks.copied(chunks.rows, chunks.rows / 500, is_resting=True)
-    resting = chunks.rows
-    chunks.copied(resting, resting / 500, is_resting=True)
+    for _ in range(20):  # rests make it slower
+        rows = chunks.rows_of(is_resting=True)
+        chunks.copied(rows, rows / 400, is_resting=True)
 
-    assert (free, resting, chunks.rows) == (2_000, 500 * 2 * SHARE_RESTING, resting)
-    assert after(chunks, 1_000, 30) == free
+    assert chunks.rows_of(is_resting=True) == pytest.approx(400 * 2 * SHARE_RESTING, abs=2)
+    assert after(chunks, 1_000, 30) == pytest.approx(2_000, rel=0.01)
+
+
+def test_one_whose_source_rests_is_worth_its_costs_however_much_there_is_beside_the_rows() -> None:
+    chunks = ChunkSize(seconds=2.0)
+    for _ in range(30):
+        rows = chunks.rows_of(is_resting=True)
+        chunks.copied(rows, 1.0 + rows / 400, is_resting=True)
+
+    assert chunks.rows_of(is_resting=True) == ROWS_RESTING_MIN
+
+
+def test_a_fixed_size_is_fixed_whether_the_source_rests_or_not() -> None:
+    assert ChunkSize(7).rows_of(is_resting=True) == 7
 
 
 def test_it_never_has_less_than_a_row_nor_more_than_it_may() -> None:
