@@ -76,6 +76,8 @@ DIRECT = {
 }
 #: A rule of the machine and its arguments.
 Step = tuple[str, tuple[Any, ...]]
+#: What is done, to which row, with which number and values; whether it is committed; how it is isolated.
+Transaction = tuple[list[tuple[str, int, int, dict[str, Any]]], bool, str]
 COPY = "COPY notes (trip_id, n, text) FROM STDIN"
 
 actions = st.tuples(st.sampled_from([*DIRECT, "copy", "savepoint taken back"]), rows, numbers, values)
@@ -191,7 +193,7 @@ class LegacyMachine(RuleBasedStateMachine):
         self.direct(([("insert", row, 1, each) for row, each in enumerate(given)], True, "READ COMMITTED"))
 
     @rule(transaction=transactions)
-    def direct(self, transaction: tuple[list[tuple[str, int, int, dict[str, Any]]], bool, str]) -> None:
+    def direct(self, transaction: Transaction) -> None:
         """A transaction of a service's, committed or not."""
         work, is_committed, isolation = transaction
         self.connection.set_session(isolation_level=isolation)
@@ -223,6 +225,12 @@ class LegacyMachine(RuleBasedStateMachine):
             self.connection.rollback()
             self.watcher.back_to(begun)
         self.compare()
+
+    @rule(first=transactions, second=transactions)
+    def direct_twice(self, first: Transaction, second: Transaction) -> None:
+        """Changes by direct SQL are most of what there is to capture: also a run of few examples is to have many."""
+        self.direct(first)
+        self.direct(second)
 
     def _perform(self, cursor: Cursor, name: str, row: int, n: int, given: dict[str, Any]) -> None:
         key = str(self.keys[row])
