@@ -86,10 +86,7 @@ def _facade(quick: bool) -> Iterator[Comparison]:
         mirrors = [servers.cluster(engine, engine, replicas=0, settings=ROOM[engine]) for engine in facade.MIRRORS]
         click.echo(f"  {postgres.version}, {', '.join(mirror.primary.version for mirror in mirrors)}")
         apart = _apart(servers)
-        click.echo(
-            "  where the lag is measured services stay apart, on cores of their own; under load mirror and worker do,"
-            f" and disks apart are {_disks()}"
-        )
+        click.echo(f"  under load mirror and worker have cores of their own, and disks apart are {_disks()}")
         yield from facade.measure(postgres, mirrors, _company(servers), apart, scale=scale)
 
 

@@ -37,7 +37,6 @@ BLOCK_SECONDS = 30.0
 ROUNDS, ROUNDS_MAX = 10, 18
 #: The same of the runs whose lag is measured.
 RUNS, RUNS_MAX = 5, 9
-CROWDED_RUNS = 3  #: Of those in which all are on the same cores, whatever the host took.
 
 # From the change, which is before its commit, to the mark, which is after the mirror's: no reader waits for longer.
 _LAGS = """
@@ -98,7 +97,7 @@ def measure(
     """A migration to each of the mirrors; the load in all phases with two servers apart."""
     for mirror in mirrors:
         with migrated(postgres, mirror.primary, mirror.name, TRIPS) as migration:
-            yield from mirror_lag(postgres, migration, max(20 * scale, 1.0), is_whole=scale >= 1)
+            yield from mirror_lag(migration, max(20 * scale, 1.0), is_whole=scale >= 1)
             with Datastore.open(config_of("plain", SHARDS, [mirror])) as plain:
                 yield from single_calls(migration, plain, *((100, 101) if scale >= 1 else (40, 3)))
     with migrated(company, apart.primary, apart.name, TRIPS) as migration:
@@ -108,30 +107,18 @@ def measure(
             yield from under_load(migration, all_clients, seconds, rounds)
 
 
-def mirror_lag(
-    postgres: PostgresServer, migration: Migration, seconds: float, *, is_whole: bool
-) -> Iterator[Comparison]:
-    """Puts at a steady rate in dualwrite: the middle one of several runs. Services stay apart.
-
-    What is measured is both servers and the mirror. It is told as well what it is when all are on the same cores.
-    """
-    with clients(migration) as all_clients, migration.mirrored():
-        _enter(migration, all_clients, Phase.DUALWRITE)
-        crowded = [_run(migration, all_clients, seconds) for _ in range(CROWDED_RUNS if is_whole else 1)]
+def mirror_lag(migration: Migration, seconds: float, *, is_whole: bool) -> Iterator[Comparison]:
+    """Puts at a steady rate in dualwrite: the middle one of several runs. All share the cores."""
     runs: list[Run] = []
     calm: list[Run] = []
     least = RUNS if is_whole else 1
-    let_stay(postgres, "measured")
-    with clients(migration, "elsewhere") as all_clients, migration.mirrored("measured"):
+    with clients(migration) as all_clients, migration.mirrored():
         _enter(migration, all_clients, Phase.DUALWRITE)
         while len(calm) < least and len(runs) < RUNS_MAX:
             runs.append(_run(migration, all_clients, seconds))
             calm = [run for run in runs if run.stolen <= STOLEN_MAX] if is_whole else runs
-    for server in (postgres, migration.server):
-        let_stay(server, "all")
-    for name, each in (("all on the same cores", crowded), ("the middle of all runs", runs)):
-        middle = _middle(each)
-        yield _lag_line(f"  {name}, the host took {middle.stolen:.1%}: p99 (ms)", middle.lags, 99, None)
+    middle = _middle(runs)
+    yield _lag_line(f"  the middle of all runs, the host took {middle.stolen:.1%}: p99 (ms)", middle.lags, 99, None)
     lags = _middle(calm_or_all(runs, calm, least)).lags
     reached = len(lags) / seconds / PUTS_PER_SECOND
     yield Comparison(

@@ -24,7 +24,7 @@ from schemaless_core.deadline import Deadline
 from schemaless_core.engine.base import Node, Sighting
 from schemaless_core.engine.cells import NewCell, StoredCell
 from schemaless_core.engine.mending import IDS_PER_LOOK, Filled, Mended, MendLine, MendNote
-from schemaless_core.errors import SchemaMissing
+from schemaless_core.errors import InvalidCell, SchemaMissing
 from schemaless_core.failpoints import reach
 from schemaless_core.indexes.entries import IndexVersion
 from schemaless_core.indexes.indexes import IndexParts
@@ -83,6 +83,14 @@ class RawCell(NamedTuple):
     @property
     def body(self) -> bytes:
         return self.stored.body
+
+    @property
+    def is_canonical(self) -> bool:
+        """Whether its bytes are those that a put of its body stores."""
+        try:
+            return canonical_bytes(from_canonical(self.body)) == self.body
+        except (msgspec.MsgspecError, InvalidCell):
+            return False
 
 
 class Mends:

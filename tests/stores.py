@@ -15,6 +15,7 @@ from tests.facades import FACADES, FACADES_IN_SHORT, Facades
 from tests.legacy_databases import FLAVOURS, free_backend, postgres_server
 from tripstore.backends.postgres.backend import PostgresBackend
 from tripstore.local.replication import Cluster
+from tripstore.local.server import Server
 from tripstore.local.servers import LocalServers
 
 ServerEngine = Literal["mariadb", "mysql"]
@@ -54,14 +55,22 @@ class Stores:
             self._clusters[engine] = self._servers.clusters(engine, [f"{engine}-a", f"{engine}-b"], replicas=1)
         return self._clusters[engine]
 
+    def primaries(self, engine: str) -> dict[str, Server]:
+        """Of the clusters, by the names that they have in a configuration."""
+        return {name: each.primary for name, each in zip("ab", self.clusters(cast(ServerEngine, engine)), strict=True)}
+
+    def wait_for_replicas(self, engine: str) -> None:
+        """Until they have all there is up to now; files have none."""
+        if engine != "sqlite":
+            for cluster in self.clusters(cast(ServerEngine, engine)):
+                cluster.wait_for_replicas()
+
     @contextmanager
     def not_applying(self, engine: ServerEngine) -> Iterator[None]:
         """Replicas that have all there is up to now, receive what comes, and do not apply it."""
         word = "SLAVE" if engine == "mariadb" else "REPLICA"
-        clusters = self.clusters(engine)
-        for cluster in clusters:
-            cluster.wait_for_replicas()
-        replicas = [replica for cluster in clusters for replica in cluster.replicas]
+        self.wait_for_replicas(engine)
+        replicas = [replica for cluster in self.clusters(engine) for replica in cluster.replicas]
         for replica in replicas:
             replica.query(f"STOP {word} SQL_THREAD")
         try:

@@ -1,14 +1,16 @@
 """`IndexDiff`: the indexes of two stores. Entries against cells where there are entries, and answers against answers.
 
 One index is one part. First all of its entries are verified by the store that has them; then both stores are asked the
-same questions, about a sample of the shard values that rows really have.
+same questions, about a sample of the shard values that rows really have, and about those that an earlier sample found
+answered differently.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from datetime import datetime
 from typing import Any
 
 from schemaless_core.answers import IndexEntry, IndexPage, Scalar
@@ -16,6 +18,7 @@ from schemaless_core.canonical import Json
 from schemaless_core.cell import ColumnKey
 from schemaless_core.control.jobs import Finding
 from schemaless_core.indexes.definition import IndexDefinition
+from schemaless_core.indexes.values import BadValue, parse
 from schemaless_core.indexes.verify import Report
 from schemaless_core.store import CellStore
 from validation.compare import Difference, compare
@@ -27,6 +30,8 @@ from validation.shard_values import ShardValues
 from validation.suspects import READ_SECONDS, Explaining, NothingExplained, Roles
 from validation.verdicts import Outcome
 
+#: The kind of its findings, and who saw those in which answers differ.
+INDEX, ANSWERS = "index", "answers"
 ENTRIES_PER_PAGE = 100
 #: Of the entries under one shard value.
 PAGES_MAX = 20
@@ -55,10 +60,12 @@ class IndexDiff:
         self._explaining = explaining or NothingExplained()
 
     def step(self, bounds: Json, checkpoint: Json) -> Portion:
-        name = str(bounds)
+        assert isinstance(bounds, dict)
+        name, again = str(bounds["name"]), bounds["again"]
         if checkpoint is None:
             return self._entries(name)
-        return self._answers(self._definitions[name])
+        assert isinstance(again, list)
+        return self._answers(self._definitions[name], again)
 
     def _entries(self, name: str) -> Portion:
         counts, others = Counter[str](), list[Finding]()
@@ -71,14 +78,16 @@ class IndexDiff:
             counts.update(index_not_compared=report.not_compared, open=report.differences)
             for each in report.samples:
                 body: dict[str, Json] = {"index": name, "version": report.version, "path": str(each.kind)}
-                others.append(Finding("index", each.row_key, None, None, body))
+                others.append(Finding(INDEX, each.row_key, None, None, body))
             counts.update({f"index_{kind}": count for kind, count in report.counts.items()})
         return Portion("entries", False, counts, (), others)
 
-    def _answers(self, definition: IndexDefinition) -> Portion:
+    def _answers(self, definition: IndexDefinition, again: Sequence[Json]) -> Portion:
         counts, others = Counter[str](), list[Finding]()
         store = self._roles().authority.using(deadline=READ_SECONDS)
-        for value in self._shard_values.sample(store, definition):
+        known = [parse(definition.shard_field.kind, value) for value in again]
+        values = [*self._shard_values.sample(store, definition), *known]
+        for value in dict.fromkeys(value for value in values if not isinstance(value, BadValue)):
             self._compare(definition.name, value, counts, others)
         return Portion("answers", True, counts, (), others)
 
@@ -136,7 +145,7 @@ class IndexDiff:
 
 
 def _unverified(index: str, error: BaseException) -> Finding:
-    return Finding("index", None, None, None, {"index": index, "path": type(error).__name__, "seen_by": "verify"})
+    return Finding(INDEX, None, None, None, {"index": index, "path": type(error).__name__, "seen_by": "verify"})
 
 
 def _finding(read: Read, value: Scalar, differing: Difference) -> Finding:
@@ -145,7 +154,15 @@ def _finding(read: Read, value: Scalar, differing: Difference) -> Finding:
         "class": str(differing.kind),
         "entry": differing.entry,
         "path": differing.path,
-        "seen_by": "answers",
+        "seen_by": ANSWERS,
         "shard_value": str(value),
+        "value": _json(value),
     }
-    return Finding("index", None, None, None, body)
+    return Finding(INDEX, None, None, None, body)
+
+
+def _json(value: Scalar) -> Json:
+    """As it would stand in a body."""
+    if isinstance(value, datetime):
+        return value.isoformat()
+    return value if isinstance(value, str | int | float | bool) else str(value)

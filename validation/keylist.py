@@ -1,4 +1,4 @@
-"""`KeyList`: every difference of a job as lines of JSON, exact after a kill.
+"""`KeyList`: every difference of a job as lines of JSON, exact after a kill. Each line says which store was the source.
 
 Each holder of a part writes a file of its own, which begins with what the part's checkpoint says was written before.
 So neither a line that was written and never saved, nor a holder that lost its part and does not know it, leaves
@@ -16,11 +16,14 @@ from typing import BinaryIO, NamedTuple, Protocol
 
 import msgspec
 
+from schemaless_core.canonical import Json
 from schemaless_core.errors import InvalidRequest
 from validation.differences import Difference, from_document
 from validation.errors import ValidationError
 
 BYTES_PER_COPY = 1 << 20
+#: Of a line, beside the difference.
+SOURCE = "from"
 
 
 class InvalidKeyList(ValidationError):
@@ -65,8 +68,9 @@ class NoKeyList:
 class KeyList:
     """The list of one job. Its workers share a folder beside the file."""
 
-    def __init__(self, path: Path, job: str) -> None:
+    def __init__(self, path: Path, job: str, source: str) -> None:
         self._path = path
+        self._source = source
         self._folder = path.with_name(f"{path.name}.{job}")
         #: The same, once the list is made: it is only to be removed.
         self._done = self._folder.with_name(f"{self._folder.name}.done")
@@ -82,7 +86,7 @@ class KeyList:
             if written.file:
                 _copy(self._folder / written.file, written.bytes, new)
             _flush(new)
-        return _Lines(file)
+        return _Lines(file, self._source)
 
     def check(self, parts: Mapping[int, Written]) -> None:
         """Raise `KeyListElsewhere` unless what is saved of these parts is here."""
@@ -119,12 +123,13 @@ class KeyList:
 
 
 class _Lines:
-    def __init__(self, file: Path) -> None:
+    def __init__(self, file: Path, source: str) -> None:
         self._file = file
+        self._source = source
 
     def append(self, found: Sequence[Difference]) -> Written:
         with self._file.open("ab") as lines:
-            lines.writelines(map(_line, found))
+            lines.writelines(_line(each, self._source) for each in found)
             _flush(lines)
             return Written(self._file.name, lines.tell())
 
@@ -142,28 +147,41 @@ def check_place(path: Path) -> None:
         raise InvalidRequest(f"{path} cannot be written ({error.strerror}).", hint=hint) from error
 
 
-def write_key_list(path: Path, found: Iterable[Difference]) -> None:
+def write_key_list(path: Path, found: Iterable[Difference], source: str) -> None:
     """A list of its own."""
     with path.open("wb") as lines:
-        lines.writelines(map(_line, found))
+        lines.writelines(_line(each, source) for each in found)
 
 
 def read_key_list(path: Path) -> Iterator[Difference]:
     """The differences of a list, or `InvalidKeyList`."""
+    return (from_document(document) for document in _documents(path))
+
+
+def source_of(path: Path) -> str | None:
+    """Which store was the source of a list's comparison; None: it is empty, or somebody else wrote it."""
+    found = next(_documents(path), {}).get(SOURCE)
+    return None if found is None else str(found)
+
+
+def _documents(path: Path) -> Iterator[Mapping[str, Json]]:
+    """Of differences, all of them."""
     try:
         with path.open("rb") as lines:
             for number, line in enumerate(lines, 1):
                 try:
-                    yield from_document(msgspec.json.decode(line))
+                    document: Mapping[str, Json] = msgspec.json.decode(line)
+                    from_document(document)
                 except (msgspec.MsgspecError, KeyError, ValueError, TypeError) as error:
                     hint = "`tripstore diff start --keys FILE` writes one."
                     raise InvalidKeyList(f"Line {number} of {path} is no difference ({error}).", hint=hint) from error
+                yield document
     except OSError as error:
         raise InvalidKeyList(f"{path} cannot be read ({error.strerror}).", hint="Check the path.") from error
 
 
-def _line(each: Difference) -> bytes:
-    return msgspec.json.encode(each.document()) + b"\n"
+def _line(each: Difference, source: str) -> bytes:
+    return msgspec.json.encode({**each.document(), SOURCE: source}) + b"\n"
 
 
 def _copy(file: Path, size: int, new: BinaryIO) -> None:

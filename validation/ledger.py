@@ -22,6 +22,8 @@ from validation.verdicts import Mismatch, Outcome, Tally
 LEDGER = "shadow"
 #: An error's message may be long; where something differs is not.
 TEXT_MAX = 300
+#: A command is of use only as a whole; a cursor in it may be long.
+COMMAND_MAX = 8_000
 #: Mismatches that one flush tells of; all are counted.
 NOTES_PER_FLUSH = 100
 
@@ -73,12 +75,12 @@ class _Pending(NamedTuple):
 
 
 class ShadowLedger:
-    """The ledger of shadow reads, and one process's part in it. `command` says how a person repeats a read."""
+    """The ledger of shadow reads, and one process's part in it. `command`: how a person asks for the entry again."""
 
     def __init__(
         self,
         ledgers: Ledgers,
-        command: Callable[[Read], str] = lambda read: read.name,
+        command: Callable[[Read, str], str] = lambda read, entry: read.name,
         now: Callable[[], datetime] = lambda: datetime.now(UTC),
     ) -> None:
         self._ledgers = ledgers
@@ -164,8 +166,13 @@ class ShadowLedger:
             "entry": first.entry[:TEXT_MAX],
             "path": first.path[:TEXT_MAX],
             "differences": len(verdict.differences),
-            "command": self._command(verdict.read)[:TEXT_MAX],
+            "command": _bounded(self._command(verdict.read, first.entry)),
         }
+
+
+def _bounded(command: str) -> str:
+    """One that is cut off must not look as if it were whole."""
+    return command if len(command) <= COMMAND_MAX else f"{command[:COMMAND_MAX]} … (cut: {len(command):,} characters)"
 
 
 @dataclass(frozen=True, slots=True)

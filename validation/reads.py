@@ -16,11 +16,30 @@ from schemaless_core.store import CellStore
 #: What a store raises that says nothing of what it holds.
 Incomparable = tuple[type[BaseException], ...]
 
+#: What the shadow is offered: methods of a cell store, and each index is an operation class of its own.
+COMPARABLE = frozenset(
+    {
+        "get_cell",
+        "get_cell_latest",
+        "get_cells",
+        "get_cells_latest",
+        "get_row",
+        "get_history",
+        "scan_rows",
+        "query_index",
+    }
+)
+
 #: Before the name of an operation whose store was held against itself.
 NOISE = "noise:"
 
 #: Stores give up a little before their deadline.
 NEARLY = 0.9
+
+
+def is_comparable(operation: str) -> bool:
+    """Whether reads of this operation class can be compared at all."""
+    return operation.partition(":")[0] in COMPARABLE
 
 
 @dataclass(frozen=True, slots=True)

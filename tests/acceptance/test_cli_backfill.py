@@ -202,6 +202,8 @@ def test_one_that_waits_says_why_and_one_that_is_paused_ends_and_goes_on(company
     job = paused.document["job"]
     assert (paused.code, job["state"], job["why"]) == (0, "paused", "the sale begins")
     assert "paused (the sale begins)" in company.call("backfill", "status").stdout
+    refused = company.call("backfill", "resume", "--rate", "500", "--detach")
+    assert (refused.code, "leave --detach out" in refused.complaint) == (2, True)
     assert company.call("backfill", "resume", "--rate", "0").code == 0
 
 

@@ -155,7 +155,7 @@ def compared(migration: Migration, *verdicts: Verdict) -> None:
     for verdict in verdicts:
         tally.record(verdict)
     with migration.datastore() as datastore:
-        ShadowLedger(Ledgers(datastore.control), lambda read: f"repeat {read.name}").flush(tally)
+        ShadowLedger(Ledgers(datastore.control), lambda read, _entry: f"repeat {read.name}").flush(tally)
 
 
 READ = Read("get_cell_latest", {})

@@ -210,9 +210,22 @@ def test_what_a_sample_left_out_is_said(company: Shell, damaged: Migration) -> N
 
     ran = company.call("repair", "--dry-run")
 
-    assert ran.code == 0
+    assert ran.code == 1
     assert "12 more differences" in ran.complaint
     assert "--keys" in ran.complaint
+    assert company.call("repair", "--dry-run", "--json").document["left_out"] == 12
+
+
+def test_a_repair_of_a_sample_never_says_that_all_is_equal(company: Shell, damaged: Migration) -> None:
+    _changed, _lost, _extra, found = three_kinds(damaged)
+    compared(damaged, *found, counts={"findings_left_out": 12})
+
+    ran = company.call("repair", "--yes", "--json")
+
+    assert (ran.code, ran.document["equal"], ran.document["left"], ran.document["left_out"]) == (1, 3, 0, 12)
+    again = company.call("repair", "--show", "last")
+    assert again.code == 1
+    assert "12 more" in again.stdout
 
 
 def test_a_diff_without_differences_needs_no_repair(company: Shell, damaged: Migration) -> None:

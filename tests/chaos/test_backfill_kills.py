@@ -8,11 +8,12 @@ import os
 import random
 import signal
 from collections import Counter
-from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from itertools import pairwise, product
+from multiprocessing.process import BaseProcess
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 from uuid import UUID, uuid4
 
 import pytest
@@ -33,6 +34,7 @@ from tests.stores import Stores
 from tripstore.copying.backfill import Backfill, Wanted
 from tripstore.diffing.diffing import Diffing
 from tripstore.diffing.order import Order
+from tripstore.local.proxy import Proxy
 from tripstore.local.servers import LocalServers
 from tripstore.phase import Phase
 
@@ -86,28 +88,34 @@ DELETE FROM trips WHERE trip_uuid IN
 
 
 class Case(NamedTuple):
-    """What happens, where, to chunks of which size."""
+    """What happens, where, to chunks of which size, on their way to what."""
 
     accident: str
     point: str
     chunk_rows: int | None
+    engine: str = "sqlite"
 
     def __str__(self) -> str:
-        return f"{self.accident} at {self.point}, chunks of {self.chunk_rows or 'their time'}"
+        return f"{self.accident} at {self.point}, chunks of {self.chunk_rows or 'their time'}, {self.engine}"
 
 
-EVERY = [Case(*case) for case in product(ACCIDENTS, POINTS, CHUNK_ROWS)]
+EVERY = [Case(*case) for case in product(ACCIDENTS, POINTS, CHUNK_ROWS, ("sqlite", "mariadb", "mysql"))]
 
 
 def chosen() -> list[Case]:
-    """All of them; in CI some, others in every run, the same in all processes of it."""
+    """All of them; in CI some on files and one on a server, others in every run, the same in all processes of it."""
+    if SCALE >= 1:
+        return EVERY
     lot = random.Random(os.environ.get("PYTEST_XDIST_TESTRUNUID"))
-    return EVERY if SCALE >= 1 else lot.sample(EVERY, 2)
+    on_files = [case for case in EVERY if case.engine == "sqlite"]
+    return [*lot.sample(on_files, 2), lot.choice([case for case in EVERY if case.engine != "sqlite"])]
 
 
 class Scene(NamedTuple):
     """A migration with a past that the mirror never carried, and a network that can be cut."""
 
+    engine: str
+    stores: Stores
     migration: Migration
     backfill: Backfill
     folder: Path
@@ -121,16 +129,51 @@ class Scene(NamedTuple):
     def path(self) -> Path:
         return self.folder / "jobs.lines"
 
+    @contextmanager
+    def network(self) -> Iterator[Network]:
+        """Other ports of all servers, which can be cut. Files have no network."""
+        legacy = self.migration.legacy.server.proxy()
+        primaries = {} if self.engine == "sqlite" else self.stores.primaries(self.engine)
+        clusters = {name: server.proxy() for name, server in primaries.items()}
+        try:
+            yield Network(legacy, clusters)
+        finally:
+            for proxy in (legacy, *clusters.values()):
+                proxy.close()
+
+
+class Network(NamedTuple):
+    """The ways to the servers: Postgres, and the clusters, on one of which the control database is."""
+
+    legacy: Proxy
+    clusters: Mapping[str, Proxy]
+
+    def cut(self) -> None:
+        for proxy in (self.legacy, *self.clusters.values()):
+            proxy.cut()
+
+    def through(self, made: Migration) -> dict[str, Any]:
+        """The configuration of a process whose ways lead over these ports."""
+        legacy = {**made.document["legacy"], "postgres": f"{self.legacy.url}/{made.legacy.name}"}
+        clusters = {
+            name: {**cluster, "primary": self.clusters[name].url} if name in self.clusters else cluster
+            for name, cluster in made.document["clusters"].items()
+        }
+        return {**made.document, "legacy": legacy, "clusters": clusters}
+
 
 @contextmanager
-def scene(servers: LocalServers, stores: Stores, folder: Path, failpoints: Path, rows: int) -> Iterator[Scene]:
+def scene(
+    servers: LocalServers, stores: Stores, folder: Path, failpoints: Path, rows: int, engine: str = "sqlite"
+) -> Iterator[Scene]:
     options = {"parts": PARTS, "lease_seconds": LEASE_SECONDS}
-    with migration(servers, stores, backfill=options) as made:
+    with migration(servers, stores, engine=engine, backfill=options) as made:
         made.legacy.sql(WITNESS + ";" + SAME_IDS)
         made.legacy.sql(PAST.format(n=rows))
         made.phase(Phase.DUALWRITE)
         found = made.legacy.sql("SELECT trip_uuid FROM trips UNION SELECT row_key FROM tripstore.tomb")
-        yield Scene(made, Backfill(made.facade), folder, failpoints, frozenset(UUID(str(key)) for (key,) in found))
+        keys = frozenset(UUID(str(key)) for (key,) in found)
+        yield Scene(engine, stores, made, Backfill(made.facade), folder, failpoints, keys)
 
 
 @contextmanager
@@ -153,34 +196,32 @@ def meddle(scene: Scene, rows: int) -> None:
     scene.migration.legacy.sql(MEDDLE.format(n=rows // 4, few=rows // 10))
 
 
-def end_it(scene: Scene, case: Case, job: Job, sabotage: str = "") -> int | None:
+def end_it(scene: Scene, case: Case, job: Job, sabotage: str = "") -> int:
     """Let it come to the point, and have the accident; how it ended."""
     is_rare = case.point in RARE or case.chunk_rows is None
     visits = random.randrange(PARTS if is_rare else 2 * PARTS)
     armed, hit = scene.failpoints / case.point, scene.failpoints / f"{case.point}.hit"
     action = {"SIGKILL": "kill", "exception": "raise"}.get(case.accident, "wait")
     armed.write_text(f"{action} after={visits}")
-    proxy = scene.migration.legacy.server.proxy()
-    document = through(scene.migration, proxy.url)
-    process = backfill_process(document, job, scene.failpoints, scene.path, sabotage)
-    with closing(proxy), running([process]):
+    with scene.network() as network:
+        process = backfill_process(network.through(scene.migration), job, scene.failpoints, scene.path, sabotage)
+        return _ended(scene, case, process, network, hit)
+
+
+def _ended(scene: Scene, case: Case, process: BaseProcess, network: Network, hit: Path) -> int:
+    with running([process]):
         wait_until("it came to the point", lambda: hit.exists() or not process.is_alive(), 60)
+        assert hit.exists()
         meddle(scene, ROWS[case.chunk_rows])
         if case.accident == "SIGTERM":
             assert process.pid is not None
             os.kill(process.pid, signal.SIGTERM)
         elif case.accident == "cut connection":
-            proxy.cut()
+            network.cut()
         (scene.failpoints / f"{case.point}.go").touch()
         process.join(60)
         assert process.exitcode is not None, "it neither ends nor dies"
         return process.exitcode
-
-
-def through(made: Migration, url: str) -> dict[str, object]:
-    """The configuration of a process whose way to Postgres leads over another port."""
-    legacy = {**made.document["legacy"], "postgres": f"{url}/{made.legacy.name}"}
-    return {**made.document, "legacy": legacy}
 
 
 def check_counts(scene: Scene, job: Job) -> None:
@@ -262,7 +303,7 @@ def test_after_any_accident_both_stores_become_equal_and_counters_exact(
     servers: LocalServers, stores: Stores, tmp_path: Path, failpoints: Path, case: Case
 ) -> None:
     rows = ROWS[case.chunk_rows]
-    with scene(servers, stores, tmp_path, failpoints, rows) as found:
+    with scene(servers, stores, tmp_path, failpoints, rows, case.engine) as found:
         job = found.begin(case.chunk_rows)
         with services(found):
             code = end_it(found, case, job)

@@ -193,3 +193,26 @@ def test_what_cannot_be_written_down_is_kept_and_keeps_nobody_waiting(moving: Mi
     group.rehearsal._flush_or_keep()
 
     assert rehearsed(moving) == (1, 0, 0)
+
+
+def test_i12_what_is_called_and_was_never_compared_has_no_evidence(servers: LocalServers, stores: Stores) -> None:
+    """In whichever phase it was called. What cannot be compared, or is called too rarely for it, is not asked for."""
+    with migration(servers, stores, cutover={"comparisons_min": 3}) as made:
+        made.phase(Phase.DUALWRITE)
+        _id, key = made.legacy.trip()
+        made.carry()
+        for _ in range(3):
+            made.store.get_history(key, "BASE")
+        for _ in range(2):
+            made.store.get_row(key)
+        made.store.put_cell(uuid4(), "BASE", 1, {"status": "requested"})
+        for flushing in made.duo.flushing:
+            flushing._flush()
+        made.phase(Phase.SHADOW)
+
+        found = facts(made)
+
+        assert not isinstance(found.operations, Unknown)
+        assert [(each.operation, each.compared) for each in found.operations] == [("get_history", 0)]
+        refusals = {gate.name for gate in plan(Direction.FORWARD, found, made.facade.config.cutover).refusals}
+        assert "comparisons of get_history" in refusals

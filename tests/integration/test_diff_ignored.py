@@ -88,6 +88,9 @@ def test_answers_of_indexes_are_explained_alike(company: Migration) -> None:
 
     company.legacy.sql("UPDATE tripstore.kept SET ref_key = ref_key + 1")
     assert compared(company, Order(decoded=0))["index_answers_differ"] == 1
+    # Another diff samples other values; about this one each asks again.
+    again = {"name": "status_index", "again": ["completed"]}
+    assert {"index": again} in Diffing(company.facade).plan(Order(decoded=0)).parts
 
 
 def test_whatever_else_differs_is_open(company: Migration) -> None:

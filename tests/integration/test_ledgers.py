@@ -365,7 +365,9 @@ def test_a_fork_writes_what_it_counted_itself(ledgers: Ledgers) -> None:
 
 def test_a_mismatch_is_told_by_its_place_and_a_command_and_without_a_body(ledgers: Ledgers) -> None:
     tally = Tally(now=lambda: NOON)
-    ledger = ShadowLedger(ledgers, command=lambda asked: f"tripstore cell get {asked.arguments['row_key']} BASE")
+    ledger = ShadowLedger(
+        ledgers, command=lambda asked, _entry: f"tripstore cell get {asked.arguments['row_key']} BASE"
+    )
     row_key = uuid4()
     tally.record(mismatch("fare." + "x" * 1000, row_key))
     ledger.flush(tally)

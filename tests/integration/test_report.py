@@ -341,6 +341,16 @@ def test_jobs_and_what_they_found_are_listed(moving: Migration) -> None:
     assert render(made)
 
 
+def test_the_whole_backfill_is_told_of_however_many_parts_were_copied_since(moving: Migration) -> None:
+    jobs = Jobs(moving.facade.store.control)
+    whole = done(jobs, "backfill")
+    parts = [done(jobs, kind, is_partial=True) for kind in ("backfill", "diff") for _ in range(12)]
+
+    listed = [each.id for each in report(moving).jobs]
+
+    assert listed == [*parts[:-11:-1], *parts[11:1:-1], whole]
+
+
 def done(jobs: Jobs, kind: str, *findings: Finding, counts: dict[str, int] | None = None, **spec: Json) -> str:
     """A job that found these and is done; its id."""
     job = jobs.create(kind, spec, [{}])

@@ -137,10 +137,11 @@ def test_every_operation_is_answered_by_the_open_authority_and_by_nobody_else(
         assert refusals(4) == dict.fromkeys(everything, False)
 
 
-def test_copiers_read_a_closed_store(store: Datastore, port: StorePort) -> None:
+def test_copiers_read_a_closed_store(datastore_engine: str, stores: Stores, store: Datastore, port: StorePort) -> None:
     cells = one_of_each(store)
     port.copy(cells, 0)
     catch_up(store)
+    stores.wait_for_replicas(datastore_engine)
     open_all(port, 2)
     close_all(port, 3)
 

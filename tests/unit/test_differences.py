@@ -8,7 +8,7 @@ from uuid import UUID
 import pytest
 
 from validation.differences import CellClass, Difference, NotCompared
-from validation.keylist import InvalidKeyList, KeyList, Written, read_key_list, write_key_list
+from validation.keylist import InvalidKeyList, KeyList, Written, read_key_list, source_of, write_key_list
 
 ONE, TWO = (Difference(CellClass.MISSING, UUID(int=n), "BASE", n) for n in (1, 2))
 
@@ -20,14 +20,15 @@ def test_everything_that_a_difference_says_is_in_its_line(tmp_path: Path) -> Non
         Difference(NotCompared.UNREADABLE, UUID(int=7), "NÖTES", path="fare cannot stand in a body"),
     ]
 
-    write_key_list(tmp_path / "keys.jsonl", written)
+    write_key_list(tmp_path / "keys.jsonl", written, "schemaless")
 
     assert list(read_key_list(tmp_path / "keys.jsonl")) == written
+    assert source_of(tmp_path / "keys.jsonl") == "schemaless"
 
 
 def test_a_holder_that_lost_its_part_leaves_nothing_behind(tmp_path: Path) -> None:
     """I11"""
-    key_list = KeyList(tmp_path / "keys.jsonl", "diff-1")
+    key_list = KeyList(tmp_path / "keys.jsonl", "diff-1", "schemaless")
     late = key_list.lines(0, 1, Written())
     saved = key_list.lines(0, 3, late.append([ONE])).append([])
 

@@ -23,7 +23,7 @@ def path(tmp_path: Path) -> Path:
 def made(path: Path) -> tuple[KeyList, dict[int, Written], list[UUID]]:
     """Three parts with a difference each, done; what is saved of them, and the keys."""
     keys, saved = [uuid4() for _ in range(PARTS)], dict[int, Written]()
-    key_list = KeyList(path, "diff-1")
+    key_list = KeyList(path, "diff-1", "postgres")
     for part, key in enumerate(keys):
         saved[part] = key_list.lines(part, 1, Written()).append([found(key)])
     return key_list, saved, keys
@@ -114,7 +114,7 @@ def test_another_machine_without_any_of_it_is_told(path: Path) -> None:
     elsewhere.mkdir()
 
     with pytest.raises(KeyListElsewhere, match="part 0 "):
-        KeyList(elsewhere / path.name, "diff-1").finish(saved)
+        KeyList(elsewhere / path.name, "diff-1", "postgres").finish(saved)
 
 
 def test_a_long_part_is_copied_to_its_last_byte(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -52,7 +52,7 @@ QUERY: dict[str, Any] = {
     ],
 )  # fmt: skip
 def test_a_read_is_repeated_by_one_line(read: Read, words: list[str]) -> None:
-    line = command(read)
+    line = command(read, "the page")
 
     assert shlex.split(line) == ["tripstore", *words]
     assert understood(words)
@@ -69,4 +69,21 @@ def understood(words: list[str]) -> bool:
 def test_what_has_no_command_is_told_as_a_call() -> None:
     read = Read("scan_rows", {"shard": 3, "after": None, "limit": 10})
 
-    assert command(read) == "scan_rows(shard=3, limit=10)"
+    assert command(read, "the page") == "scan_rows(shard=3, limit=10)"
+
+
+@pytest.mark.parametrize(
+    ("operation", "entry", "words"),
+    [
+        ("get_cells", f"A @ B@-3 of {ROW}", ["cell", "get", str(ROW), "A @ B", "-3"]),
+        ("get_cells_latest", f"BASE@3 of {ROW}", ["cell", "get", str(ROW), "BASE"]),
+        ("scan_rows", f"row {ROW}", ["cell", "row", str(ROW)]),
+    ],
+)
+def test_of_what_asks_for_much_the_entry_that_differed_is_asked_for(
+    operation: str, entry: str, words: list[str]
+) -> None:
+    line = command(Read(operation, {}), entry)
+
+    assert shlex.split(line) == ["tripstore", *words]
+    assert understood(words)

@@ -132,18 +132,23 @@ def resume(
 ) -> Exit:
     """Go on with a job that was paused, interrupted or killed; or join one that others are at.
 
-    Limits that are given hold for the processes of this command.
+    Limits that are given hold for the processes of this command; who works at a job that is left to others keeps to
+    those that it was started with.
 
     \b
     Example:
       tripstore backfill resume
       tripstore backfill resume --processes 4 --rate 0
     """
+    limits = Limits(rate, max_postgres_load, verify, chunk_rows)
+    if detach and limits != Limits():
+        way_out = "leave --detach out; or `tripstore backfill cancel`, and start another with them"
+        raise click.UsageError(f"With --detach others work, by the limits that the job was started with: {way_out}.")
     with opened(settings) as found:
         resumed = found.jobs.resume(KIND, job, why, is_detached=True if detach else None)
         if detach:
             return _detached(found, resumed, as_json=as_json)
-        limited = with_limits(resumed, Limits(rate, max_postgres_load, verify, chunk_rows))
+        limited = with_limits(resumed, limits)
         return copy(settings, found.jobs, limited, _processes(found, resumed, processes), as_json=as_json)
 
 

@@ -276,12 +276,14 @@ def recheck(settings: Settings, job: str, keys: Path | None, as_json: bool) -> E
     with both(settings) as stores:
         diffing = Diffing(stores.facade)
         if Path(job).is_file():
-            done = diffing.rechecking(Order()).of_list(read_key_list(Path(job)))
+            order, rechecking = diffing.rechecking_list(Path(job))
+            done = rechecking.of_list(read_key_list(Path(job)))
         else:
             found = diffing.jobs.find(KIND, job)
-            done = diffing.rechecking(order_of(found)).of_job(diffing.jobs, found)
+            order = order_of(found)
+            done = diffing.rechecking(order).of_job(diffing.jobs, found)
     if keys is not None:
-        write_key_list(keys, done.remaining)
+        write_key_list(keys, done.remaining, order.source)
     document = recheck_document(done)
     if as_json:
         print_document(document)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -29,6 +29,7 @@ from tripstore.repairing.opening import Repairs
 from tripstore.repairing.repairing import AuthorityMoved
 from tripstore.repairing.targets import Target, indexes_of, of_job, targets_of
 from validation.diff_runner import LEFT_OUT
+from validation.differences import Difference
 from validation.keylist import read_key_list
 from validation.repair import Action
 
@@ -125,7 +126,7 @@ def _check_one(of_begun: Mapping[str, str | None], *, is_new: bool, why: str) ->
 
 
 def _repair(repairs: Repairs, source: str, *, dry_run: bool, mend_authority: bool, yes: bool, as_json: bool) -> Exit:
-    named, targets, indexes = _targets(repairs, source)
+    named, targets, indexes, left_out = _targets(repairs, source)
     row = repairs.authority()
     repairing = repairs.repairing(row.backend, may_mend_authority=mend_authority)
     seen = repairing.plan(targets[:PLAN_MAX])
@@ -135,9 +136,9 @@ def _repair(repairs: Repairs, source: str, *, dry_run: bool, mend_authority: boo
     if not as_json:
         print_plan(seen, len(targets), indexes)
     elif dry_run or not is_needed:
-        print_document(plan_document(named, seen, len(targets), indexes))
+        print_document(plan_document(named, seen, len(targets), indexes, left_out))
     if dry_run or not is_needed:
-        return Exit.FAILED if is_needed else Exit.FINE
+        return Exit.FAILED if is_needed or left_out else Exit.FINE
     ask(f"Repair {len(targets):,} cells of the mirror?", is_answered=yes)
     job = begin(
         repairs.jobs,
@@ -146,26 +147,36 @@ def _repair(repairs: Repairs, source: str, *, dry_run: bool, mend_authority: boo
         source=named,
         may_mend_authority=mend_authority,
         indexes=indexes,
+        left_out=left_out,
     )
     return _run(repairs, job, as_json=as_json)
 
 
-def _targets(repairs: Repairs, source: str) -> tuple[str, list[Target], list[str]]:
-    """What is to be repaired, and what that is called: cells of a diff or a key list, and indexes of a diff."""
+def _targets(repairs: Repairs, source: str) -> tuple[str, list[Target], list[str], int]:
+    """What is to be repaired, and what that is called: cells of a diff or a key list, and indexes of a diff.
+
+    And how many more differences the diff found than it kept.
+    """
     path = Path(source)
     if source != LAST and path.is_file():
         # By its whole path: a job tells it from a diff by that, whatever the file is called.
-        return str(path.absolute()), targets_of(read_key_list(path)), []
+        found = list(read_key_list(path))
+        _say_doubtful(found)
+        return str(path.absolute()), targets_of(found), [], 0
     job = repairs.jobs.find("diff", source)
     counts = repairs.jobs.progress(job.id).counts
     if left_out := counts.get(LEFT_OUT, 0):
         hint = "`diff start --keys FILE` writes all of them: give that file as --diff."
         click.echo(f"{job.id} keeps a sample; {left_out:,} more differences are not among it. {hint}", err=True)
     found = list(of_job(repairs.jobs, job.id))
+    _say_doubtful(found)
+    cells = dict.fromkeys([*targets_of(found), *repairs.conflicts()])
+    return job.id, list(cells), indexes_of(repairs.jobs, job.id), left_out
+
+
+def _say_doubtful(found: Sequence[Difference]) -> None:
     if doubtful := sum(bool(each.seen_by) for each in found):
         click.echo(f"{doubtful:,} cells were read otherwise by another decoder: no repair helps. Report it.", err=True)
-    cells = dict.fromkeys([*targets_of(found), *repairs.conflicts()])
-    return job.id, list(cells), indexes_of(repairs.jobs, job.id)
 
 
 def _run(repairs: Repairs, job: Job, *, as_json: bool) -> Exit:

@@ -14,6 +14,7 @@ from tripstore.cli.exits import Exit
 from tripstore.cli.job_documents import ProgressDocument
 from tripstore.repairing.ending import Ended
 from tripstore.repairing.repairing import Seen
+from validation.diff_runner import LEFT_OUT
 from validation.repair import Action
 
 #: Of what a repair left.
@@ -40,6 +41,8 @@ class PlanDocument(msgspec.Struct, frozen=True):
     is_complete: bool
     #: Whose entries are held against the cells and made right.
     indexes: list[str]
+    #: Differences that the diff found and did not keep: no step of these is theirs.
+    left_out: int
 
 
 class LeftDocument(msgspec.Struct, frozen=True):
@@ -80,6 +83,8 @@ class RepairDocument(msgspec.Struct, frozen=True):
     indexes: list[IndexDocument]
     #: Of the diff's findings that were open still; null: it was a key list, or the repair is not done.
     recheck: RecheckDocument | None
+    #: Differences that the diff found and did not keep: nobody repaired these.
+    left_out: int
     progress: ProgressDocument
 
     @property
@@ -88,7 +93,7 @@ class RepairDocument(msgspec.Struct, frozen=True):
         if not self.progress.is_done:
             return Exit.FAILED if self.state == JobState.CANCELLED else Exit.INTERRUPTED
         is_wrong = any(each.differences > each.repaired for each in self.indexes)
-        if self.left or is_wrong or (self.recheck is not None and self.recheck.remaining):
+        if self.left or self.left_out or is_wrong or (self.recheck is not None and self.recheck.remaining):
             return Exit.FAILED
         is_unknown = self.not_compared or any(each.not_compared for each in self.indexes)
         return Exit.NOT_VERIFIED if is_unknown else Exit.FINE
@@ -108,7 +113,7 @@ class HolesDocument(msgspec.Struct, frozen=True):
     holes: list[HoleDocument]
 
 
-def plan_document(diff: str, seen: Sequence[Seen], targets: int, indexes: Sequence[str]) -> PlanDocument:
+def plan_document(diff: str, seen: Sequence[Seen], targets: int, indexes: Sequence[str], left_out: int) -> PlanDocument:
     steps = [
         StepDocument(
             each.step.key.row_key,
@@ -120,7 +125,7 @@ def plan_document(diff: str, seen: Sequence[Seen], targets: int, indexes: Sequen
         for each in seen
     ]
     actions = dict(Counter(step.action for step in steps))
-    return PlanDocument(diff, targets, actions, steps, len(steps) == targets, list(indexes))
+    return PlanDocument(diff, targets, actions, steps, len(steps) == targets, list(indexes), left_out)
 
 
 def repair_document(
@@ -147,6 +152,7 @@ def repair_document(
         is_complete=len(findings) <= LISTED_MAX,
         indexes=[] if ended is None else [IndexDocument(*msgspec.structs.astuple(each)) for each in ended.indexes],
         recheck=None if seen_again is None else RecheckDocument(*msgspec.structs.astuple(seen_again)),
+        left_out=int(str(progress.job.spec.get(LEFT_OUT, 0))),
         progress=progress,
     )
 

@@ -86,6 +86,8 @@ def print_repair(done: RepairDocument) -> None:
             f"Of the diff's findings {again.solved:,} are closed, {again.remaining:,} still differ, "
             f"{again.not_compared:,} could not be compared."
         )
+    if done.left_out:
+        click.echo(f"{done.left_out:,} more that the diff found it did not keep: they stand as they did.")
 
 
 def print_holes(found: HolesDocument) -> None:

@@ -5,7 +5,7 @@ Whoever does not answer is a fact as well.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from concurrent.futures import Future, ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
 from typing import TypeVar
@@ -44,11 +44,14 @@ from tripstore.cutover.job_facts import job_facts
 from tripstore.cutover.settings import CutoverSettings
 from tripstore.errors import TripstoreError
 from tripstore.facade.flags import FlagBook, Flags
+from tripstore.facade.latency import calls_of
 from tripstore.handover.authority import Authority
 from tripstore.handover.ports import ControlPort
 from tripstore.mirror.rehearsal_ledger import rehearsal_counts
 from tripstore.phase import Phase
 from validation.ledger import OperationCounts, ShadowLedger
+from validation.reads import is_comparable
+from validation.timings import TimingLedger
 
 T = TypeVar("T")
 
@@ -205,7 +208,17 @@ class Looker:
         if handed_over is not None:
             lately_from = max(lately_from, handed_over.at)  # by Postgres' clock, which may be ahead
         seconds = max((now - lately_from).total_seconds(), 1.0)
+        found += self._uncompared(since, {each.operation for each in found})
         return tuple(_operation(each, lately.get(each.operation, 0) / seconds) for each in found)
+
+    def _uncompared(self, since: datetime, compared: Collection[str]) -> list[OperationCounts]:
+        """What was called as often as it is to be compared, and never was: no ledger of comparisons says that.
+
+        A call now and then, by hand perhaps, is not waited for: it would be compared as often in years.
+        """
+        calls = calls_of(TimingLedger(Ledgers(self._store.control)).total(since))
+        often = (name for name, count in calls.items() if count >= self._settings.comparisons_min)
+        return [OperationCounts(name) for name in sorted(often) if is_comparable(name) and name not in compared]
 
     def _job(self, ledger: str) -> JobFacts | None:
         """What the notes of its kind say."""

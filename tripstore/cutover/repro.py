@@ -1,21 +1,39 @@
-"""The command with which a person repeats a read: on one line, whatever its arguments are."""
+"""The command with which a person repeats a read: on one line, whatever its arguments are.
+
+What asks for very much at once has no command; then it is that of the entry that differed.
+"""
 
 from __future__ import annotations
 
+import re
 import shlex
 from collections.abc import Iterator, Mapping
 from typing import Any
 
 from validation.reads import Read
 
+# As `validation.compare` names entries.
+_CELL = re.compile(r"(?P<column>.+)@(?P<ref_key>-?\d+) of (?P<row_key>[0-9a-f-]{36})", re.DOTALL)
+_ROW = re.compile(r"row (?P<row_key>[0-9a-f-]{36})")
 
-def command(read: Read) -> str:
-    """How to ask the same from a shell; what has no command is told as a call."""
+
+def command(read: Read, entry: str) -> str:
+    """How to ask the same from a shell, or for the entry of it that differed; else it is told as a call."""
     make = _COMMANDS.get(read.operation)
-    if make is None:
-        said = ", ".join(f"{name}={value!r}" for name, value in read.arguments.items() if value is not None)
-        return f"{read.operation}({said})"
-    return shlex.join(["tripstore", *(str(word) for word in make(read.arguments))])
+    words = list(_of_entry(read, entry)) if make is None else list(make(read.arguments))
+    if words:
+        return shlex.join(["tripstore", *map(str, words)])
+    said = ", ".join(f"{name}={value!r}" for name, value in read.arguments.items() if value is not None)
+    return f"{read.operation}({said})"
+
+
+def _of_entry(read: Read, entry: str) -> Iterator[object]:
+    if cell := _CELL.fullmatch(entry):
+        yield from ("cell", "get", cell["row_key"], cell["column"])
+        if read.operation == "get_cells":
+            yield cell["ref_key"]
+    elif row := _ROW.fullmatch(entry):
+        yield from ("cell", "row", row["row_key"])
 
 
 def _get(asked: Mapping[str, Any]) -> Iterator[object]:

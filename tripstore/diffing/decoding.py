@@ -1,5 +1,7 @@
 """`DecoderDiff`: rows taken at random from the tables, decoded by somebody else, against the cells of Schemaless.
 
+Beside them those that an earlier sample found wrong: another sample would look elsewhere.
+
 A row says which version it is, and a version never changes: what differs differs for ever. A version that Schemaless
 does not have is another comparison's business.
 """
@@ -52,7 +54,7 @@ class Broken:
 
 
 class DecoderDiff:
-    """One part, and one step: so many rows of every column, of some shards."""
+    """One part, and one step: so many rows of every column, of some shards. Its bounds: which rows to see again."""
 
     def __init__(
         self,
@@ -72,15 +74,16 @@ class DecoderDiff:
         self._shards_total = store.config.shards
 
     def step(self, bounds: Json, checkpoint: Json) -> Portion:
+        assert isinstance(bounds, dict)
         counts, found = Counter[str](), list[Difference]()
         for column in self._layout.columns.values():
             if self._columns is None or column.name in self._columns:
-                self._compare(column, counts, found)
+                self._compare(column, bounds.get(column.name), counts, found)
         counted(found, counts, PREFIX)
         return Portion("done", True, counts, found)
 
-    def _compare(self, column: MappedColumn, counts: Counter[str], found: list[Difference]) -> None:
-        sampled = self._rows(column)
+    def _compare(self, column: MappedColumn, again: Json, counts: Counter[str], found: list[Difference]) -> None:
+        sampled = self._rows(column, again)
         keys = [CellKey(UUID(row[0]), column.name, ref_key_of(column, row[1], row[2])) for row in sampled]
         for key, row, cell in zip(keys, sampled, self._cells(keys), strict=True):
             if cell is None or (not isinstance(cell, Broken) and cell.body is None):
@@ -105,7 +108,8 @@ class DecoderDiff:
         except msgspec.MsgspecError:
             return Broken()
 
-    def _rows(self, column: MappedColumn) -> Sequence[tuple[Any, ...]]:
+    def _rows(self, column: MappedColumn, again: Json) -> Sequence[tuple[Any, ...]]:
+        """Each once."""
         timeout = str(SECONDS * 1000)
         with (
             translating(),
@@ -113,15 +117,18 @@ class DecoderDiff:
         ):
             try:
                 ((size,),) = rows(connection, ABOUT_ROWS, (column.table.sql, ROWS_PER_PAGE))
-                return rows(connection, self._select(column, size))
+                sampled = rows(connection, self._select(column, size))
+                if again:
+                    known = {row[:3] for row in sampled}
+                    listed = rows(connection, _select_again(column), (again,))
+                    sampled += [row for row in listed if row[:3] not in known]
+                return sampled
             except psycopg2.errors.QueryCanceled as error:
                 message = f"Postgres gave no rows of {column.table} to decode within {SECONDS} seconds."
                 raise LegacyUnavailable(message, hint=_HINT) from error
 
     def _select(self, column: MappedColumn, size: int) -> str:
-        versions = [f"r.{quoted(name)}" for name in (column.ref_key.column, column.ref_key.version) if name]
-        row_key = f"r.{quoted(column.uuid)}"
-        conditions = [f"{name} IS NOT NULL" for name in [row_key, *versions]]
+        row_key, conditions = f"r.{quoted(column.uuid)}", _conditions(column)
         looked_at = float(max(SPARE * self._sample, SMALL))
         if len(self._shards) < self._shards_total:
             looked_at = min(looked_at * self._shards_total / len(self._shards), LOOKED_AT_MAX)
@@ -132,3 +139,14 @@ class DecoderDiff:
             f"SELECT {select_of(column)} FROM {column.table.sql} AS r TABLESAMPLE SYSTEM ({share:.6f}) "
             f"WHERE {' AND '.join(conditions)} ORDER BY pg_catalog.random() LIMIT {self._sample}"
         )
+
+
+def _select_again(column: MappedColumn) -> str:
+    statement = f"SELECT {select_of(column)} FROM {column.table.sql} AS r WHERE {' AND '.join(_conditions(column))}"
+    return f"{statement.replace('%', '%%')} AND r.{quoted(column.uuid).replace('%', '%%')} = ANY (%s::uuid[])"
+
+
+def _conditions(column: MappedColumn) -> list[str]:
+    """Whether a row says which cell it is."""
+    names = (column.uuid, column.ref_key.column, column.ref_key.version)
+    return [f"r.{quoted(name)} IS NOT NULL" for name in names if name]

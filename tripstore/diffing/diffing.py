@@ -15,6 +15,7 @@ from schemaless_core.indexes.verify import Report
 from schemaless_core.requests import check_columns, check_shard
 from tripstore.backends.postgres.errors import HistoryTruncated, UnreadableRow
 from tripstore.backends.postgres.layout.layout import LEGACY_ID
+from tripstore.diffing.again import Again, seen_by_samples
 from tripstore.diffing.decoding import DecoderDiff
 from tripstore.diffing.ignored import IgnoredDeletions
 from tripstore.diffing.order import Order
@@ -28,15 +29,15 @@ from validation.buckets import Digests, ShardedDigests
 from validation.diff import CellDiff
 from validation.diff_runner import KIND, DiffRunner, RunnerSettings, written_of
 from validation.histories import Histories
-from validation.index_diff import IndexDiff
-from validation.keylist import KeyList, NoKeyList, Written, check_place
+from validation.index_diff import INDEX, IndexDiff
+from validation.keylist import KeyList, NoKeyList, Written, check_place, source_of
 from validation.older import OlderDiff
 from validation.portions import Walk, bounds_of, parts_of
 from validation.recheck import Recheck
 from validation.shard_values import ShardValues
 from validation.suspects import READ_SECONDS, Judge
 
-CELLS, OLDER, INDEX, DECODER = "cells", "older", "index", "decoder"
+CELLS, OLDER, DECODER = "cells", "older", "decoder"
 #: A part is one pass over the tables, unless they have the index that `schema plan` proposes; a minute or two is lost
 #: with a process that dies.
 PARTS_MAX = 16
@@ -83,10 +84,12 @@ class Diffing:
         parts: list[Json] = [{CELLS: bounds_of(each)} for each in parts_of(shards, number)]
         if order.older:
             parts += [{OLDER: bounds_of(each)} for each in parts_of(shards, max(number, order.processes))]
+        again = Again({}, {}) if order.is_partial else seen_by_samples(self.jobs)
         if order.decoded:
-            parts.append({DECODER: order.decoded})
+            parts.append({DECODER: again.rows})
         if order.indexes:
-            parts += [{INDEX: definition.name} for definition in self._config.core.indexes]
+            names = [definition.name for definition in self._config.core.indexes]
+            parts += [{INDEX: {"name": name, "again": again.values.get(name, [])}} for name in names]
         spec: dict[str, Json] = {**msgspec.to_builtins(order), "is_partial": order.is_partial}
         # What carries changes is another after a hand-over; and what a closer look found a weaker one does not undo.
         spec["note"] = {"epoch": self._control.authority().epoch, "scope": order.scope}
@@ -109,7 +112,7 @@ class Diffing:
     def key_list(self, job: Job) -> KeyList | None:
         """Where the job's differences are written; None: nowhere."""
         order = order_of(job)
-        return None if order.keys is None else KeyList(Path(order.keys), job.id)
+        return None if order.keys is None else KeyList(Path(order.keys), job.id, order.source)
 
     def check_key_list(self, job: Job) -> None:
         """Raise `KeyListElsewhere` when another machine has what the job found until now, or one without a place."""
@@ -127,12 +130,19 @@ class Diffing:
     def _written(self, job: Job) -> dict[int, Written]:
         return {number: written_of(each) for number, each in self.jobs.checkpoints(job.id).items()}
 
+    def rechecking_list(self, path: Path) -> tuple[Order, Rechecking]:
+        """Whoever looks at a key list again, and the comparison that it was written by."""
+        legacy, store = Backend.LEGACY.value, Backend.STORE.value
+        is_back = source_of(path) == store
+        order = Order(source=store, target=legacy) if is_back else Order(source=legacy, target=store)
+        return order, self.rechecking(order)
+
     def rechecking(self, order: Order) -> Rechecking:
         """Whoever looks at differences again."""
         roles = self._roles(order)
         in_flight, ignored = RowsInFlight(roles, self._legacy, self._store), self._ignored(order, roles)
         judge = Judge(roles, in_flight, (UnreadableRow,), explaining=ignored)
-        return Rechecking(judge, roles, _histories(ignored))
+        return Rechecking(judge, roles, _histories(ignored), self._store.mends)
 
     def walks(self, order: Order, seed: str = "") -> Mapping[str, Walk]:
         """What serves each kind of part. Where a sample is taken, the seed says which."""

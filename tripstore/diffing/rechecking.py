@@ -1,4 +1,4 @@
-"""Findings of a diff, looked at again: what is equal by now is open no more.
+"""Findings of a diff, looked at again: what is equal by now is open no more. Equal to the byte, as the diff means it.
 
 Each page is solved with its counts in one transaction; killed in between, the next recheck goes on with what is open.
 """
@@ -11,7 +11,8 @@ from itertools import islice
 
 from schemaless_core.cell import CellKey, ColumnKey
 from schemaless_core.control.jobs import Job, Jobs, StoredFinding
-from validation.differences import EXPLAINED, Difference, from_finding
+from schemaless_core.mends import Mends
+from validation.differences import EXPLAINED, Difference, from_finding, of_bytes
 from validation.histories import Forgotten, Histories
 from validation.older import PREFIX, held_together
 from validation.suspects import CELLS_PER_LOOK, Judge, Roles
@@ -35,10 +36,12 @@ class Rechecked:
 class Rechecking:
     """Looks at differences again."""
 
-    def __init__(self, judge: Judge, roles: Callable[[], Roles], histories: Histories) -> None:
+    def __init__(self, judge: Judge, roles: Callable[[], Roles], histories: Histories, stored: Mends) -> None:
         self._judge = judge
         self._roles = roles
         self._histories = histories
+        #: What Schemaless has, undecoded; Postgres keeps no bytes that could be others.
+        self._stored = stored
 
     def of_job(self, jobs: Jobs, job: Job) -> Rechecked:
         """All open findings of a job; those that are equal by now are solved."""
@@ -52,14 +55,16 @@ class Rechecking:
         """The differences of a key list."""
         done, waiting = Rechecked(), iter(differences)
         while page := list(islice(waiting, CELLS_PER_LOOK)):
+            known = list(filter(_is_of_cells, page))
             done.looked_at += len(page)
-            found = self._judged(page, done)
-            done.solved += sum(found.get(_name(each)) in (EQUAL, FORGOTTEN) for each in page)
-            done.explained += sum(found.get(_name(each)) == EXPLAINED for each in page)
+            done.not_compared += len(page) - len(known)
+            found = self._judged(known, done)
+            done.solved += sum(found.get(_name(each)) in (EQUAL, FORGOTTEN) for each in known)
+            done.explained += sum(found.get(_name(each)) == EXPLAINED for each in known)
         return done
 
     def _of_page(self, jobs: Jobs, job: Job, page: Sequence[StoredFinding], done: Rechecked) -> None:
-        known = {found.id: each for found in page if (each := from_finding(found)) is not None and not each.seen_by}
+        known = {found.id: each for found in page if (each := from_finding(found)) is not None and _is_of_cells(each)}
         done.looked_at += len(page)
         done.not_compared += len(page) - len(known)
         found = self._judged(list(known.values()), done)
@@ -76,12 +81,23 @@ class Rechecking:
         verdicts = self._judge.judge(list(latest))
         done.remaining += verdicts.differences
         done.not_compared += len(verdicts.not_compared)
-        found: dict[_Name, str] = {(ColumnKey(*key[:2]), None): EQUAL for key in verdicts.equal}
+        found: dict[_Name, str] = {(key, None): EQUAL for key in self._equal_to_the_byte(verdicts.equal, done)}
         found |= {(key, None): EQUAL for key in verdicts.gone}
         found |= {_name(each): EXPLAINED for each in verdicts.explained}
         for each in differences:
             if each.is_older and (outcome := self._older(each, done)) is not None:
                 found[_name(each)] = outcome
+        return found
+
+    def _equal_to_the_byte(self, equal: Sequence[CellKey], done: Rechecked) -> list[ColumnKey]:
+        """Of cells that are read alike those that are stored alike, too."""
+        columns = [ColumnKey(*key[:2]) for key in equal]
+        found = []
+        for column, raw in zip(columns, self._stored.latest(columns), strict=True):
+            if raw is None or raw.is_canonical:
+                found.append(column)
+            else:
+                done.remaining.append(of_bytes(column, raw.key.ref_key))
         return found
 
     def _older(self, known: Difference, done: Rechecked) -> str | None:
@@ -92,6 +108,9 @@ class Rechecking:
         roles, key = self._roles(), CellKey(*known.key, known.ref_key)
         ours, theirs = (self._histories.find(store, key) for store in roles[:2])
         found = held_together(key, *((ours, theirs) if roles.is_from else (theirs, ours)))
+        raw = self._stored.find(key) if found is None else None
+        if raw is not None and not raw.is_canonical:
+            found = of_bytes(known.key, key.ref_key)._replace(is_older=True)
         if found is None:
             return EQUAL
         if isinstance(found, Forgotten) and not known.is_difference:
@@ -107,6 +126,11 @@ EQUAL, FORGOTTEN = "equal", "forgotten"
 
 #: A column, and which version of it; None: the latest.
 _Name = tuple[ColumnKey, int | None]
+
+
+def _is_of_cells(each: Difference) -> bool:
+    """Whether two cells tell if it is so still: another decoder, or an index, is asked by another diff."""
+    return not each.seen_by
 
 
 def _name(each: Difference) -> _Name:

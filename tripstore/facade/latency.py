@@ -5,13 +5,15 @@ Both go to the ledger of timings, and from there into the report.
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Mapping
 from enum import StrEnum
 
 from schemaless_core.datastore import Datastore
 from schemaless_core.store import CellStore
 from tripstore.handover.authority import Backend
 from validation.reads import Read
-from validation.timings import Timed, TimingLedger
+from validation.timings import Timed, Timing, TimingLedger
 
 #: The first word of what is timed.
 CALL, LAG = "call", "lag"
@@ -56,3 +58,12 @@ class Latency:
     def late(self, direction: str, seconds: float) -> None:
         """The mirror was looked at: the oldest change that it lacks is so old."""
         self._timings.count((LAG, direction), seconds)
+
+
+def calls_of(timings: Mapping[Timed, Timing]) -> Counter[str]:
+    """By operation class, the calls of callers: what the shadow asked is none."""
+    found = Counter[str]()
+    for timed, timing in timings.items():
+        if timed[0] == CALL and timed[3] == _CALLERS:
+            found[timed[1]] += timing.answered + timing.unanswered
+    return found

@@ -29,6 +29,7 @@ from tripstore.handover.authority import Backend
 from tripstore.repairing.ending import Ended, Ending, from_checkpoint, to_checkpoint
 from tripstore.repairing.repairing import Outcome, Repairing, counted
 from tripstore.repairing.targets import Target, from_bounds, to_bounds
+from validation.diff_runner import LEFT_OUT
 from validation.repair import Action
 
 T = TypeVar("T")
@@ -55,8 +56,12 @@ def begin(
     source: str,
     may_mend_authority: bool = False,
     indexes: Sequence[str] = (),
+    left_out: int = 0,
 ) -> Job:
-    """A job that repairs these, as they were found at this authority, and indexes after the cells."""
+    """A job that repairs these, as they were found at this authority, and indexes after the cells.
+
+    A diff may have found more than it kept: what is left out nobody repairs, and the job says so.
+    """
     firsts = range(0, len(targets), TARGETS_PER_PART)
     parts = [*(to_bounds(targets[n : n + TARGETS_PER_PART]) for n in firsts), END]
     spec: dict[str, Json] = {
@@ -65,6 +70,7 @@ def begin(
         "estimate": len(targets),
         "mend_authority": may_mend_authority,
         "indexes": list(indexes),
+        LEFT_OUT: left_out,
         "is_partial": True,
         HAS_END: True,
     }

@@ -7,45 +7,32 @@ from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
 
 from tripstore.cutover.settings import CutoverSettings
-from tripstore.facade.latency import CALL, LAG, Asker
+from tripstore.facade.latency import CALL, LAG, calls_of
 from validation.confidence import comparisons_missing, upper_bound
 from validation.ledger import OperationCounts
+from validation.reads import is_comparable
 from validation.report.document import LagHour, Latency, Operation, RateHour, RateSeries
 from validation.timings import Timed, Timing
-
-#: Methods whose calls the facade offers to the shadow.
-COMPARABLE = frozenset(
-    {
-        "get_cell",
-        "get_cell_latest",
-        "get_cells",
-        "get_cells_latest",
-        "get_row",
-        "get_history",
-        "scan_rows",
-        "query_index",
-    }
-)
 
 
 def operations(
     counted: Sequence[OperationCounts], timings: Mapping[Timed, Timing], settings: CutoverSettings
 ) -> list[Operation]:
     """Every operation class that was compared or called: those that were never compared, too."""
-    calls = _calls(timings)
+    calls = calls_of(timings)
     known = {each.operation: each for each in counted}
-    names = sorted(known.keys() | calls.keys(), key=lambda name: (not _is_comparable(name), name))
+    names = sorted(known.keys() | calls.keys(), key=lambda name: (not is_comparable(name), name))
     return [operation(known.get(name) or OperationCounts(name), calls[name], settings) for name in names]
 
 
 def operation(found: OperationCounts, calls: int, settings: CutoverSettings) -> Operation:
     mismatches, compared = found.mismatches, found.compared
     missing = comparisons_missing(mismatches, compared, settings.mismatch_rate_max, settings.confidence)
-    is_comparable = _is_comparable(found.operation)
+    can_be_compared = is_comparable(found.operation)
     return Operation(
         name=found.operation,
         calls=calls,
-        is_comparable=is_comparable,
+        is_comparable=can_be_compared,
         compared=compared,
         equal=found.equal,
         in_flight=found.in_flight,
@@ -55,7 +42,7 @@ def operation(found: OperationCounts, calls: int, settings: CutoverSettings) -> 
         not_compared=found.not_compared,
         by_reason=dict(found.by_reason),
         rate_below=upper_bound(mismatches, compared, settings.confidence),
-        missing=max(missing, settings.comparisons_min - compared, 0) if is_comparable else 0,
+        missing=max(missing, settings.comparisons_min - compared, 0) if can_be_compared else 0,
     )
 
 
@@ -106,16 +93,3 @@ def _lag(hours: Mapping[datetime, Mapping[Timed, Timing]]) -> Iterator[LagHour]:
             p50, p99 = timing.quantile(0.5), timing.quantile(0.99)
             if timed[0] == LAG and p50 is not None and p99 is not None:
                 yield LagHour(direction=timed[1], hour=hour, looks=timing.answered, p50_seconds=p50, p99_seconds=p99)
-
-
-def _calls(timings: Mapping[Timed, Timing]) -> Counter[str]:
-    """By callers: what the shadow asked is not a call."""
-    found = Counter[str]()
-    for timed, timing in timings.items():
-        if timed[0] == CALL and timed[3] == Asker.CALLERS:
-            found[timed[1]] += timing.answered + timing.unanswered
-    return found
-
-
-def _is_comparable(operation: str) -> bool:
-    return operation.partition(":")[0] in COMPARABLE

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from schemaless_core.canonical import Json
 from schemaless_core.control.jobs import Job, Jobs, Progress, StoredFinding
@@ -11,12 +11,12 @@ from tripstore.cutover.job_facts import is_redone, scope_of
 from validation.report.document import JobReport
 
 BACKFILL, DIFF = "backfill", "diff"
-#: Of all kinds, the newest.
-JOBS_MAX = 30
+#: Of each kind the newest; and the newest that was of everything, however many parts were copied or compared since.
+JOBS_MAX = 10
 
 
 def job_reports(jobs: Jobs) -> list[JobReport]:
-    return [job_report(jobs.progress(job.id)) for job in jobs.all()[:JOBS_MAX]]
+    return [job_report(jobs.progress(job.id)) for job in _told(jobs.all())]
 
 
 def job_report(found: Progress) -> JobReport:
@@ -61,6 +61,16 @@ def open_findings(jobs: Jobs, counting: Iterable[Job], limit: int) -> list[Store
         kinds = [jobs.findings(job.id, kinds=[kind], limit=limit) for kind in jobs.open_kinds(job.id)]
         found += sorted((each for some in kinds for each in some), key=lambda each: each.id)
     return found
+
+
+def _told(all_jobs: Sequence[Job]) -> list[Job]:
+    """In their order."""
+    told = set[str]()
+    for kind in {job.kind for job in all_jobs}:
+        of_kind = [job for job in all_jobs if job.kind == kind]
+        whole = [job for job in of_kind if not job.spec.get("is_partial")]
+        told |= {job.id for job in (*of_kind[:JOBS_MAX], *whole[:1])}
+    return [job for job in all_jobs if job.id in told]
 
 
 def _counts(diff: Job, judged: JobFacts) -> bool:

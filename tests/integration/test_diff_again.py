@@ -1,0 +1,150 @@
+"""What a diff found, looked at again: by a recheck, and by the next diff that takes samples (I12)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from uuid import UUID, uuid4
+
+import pytest
+
+from schemaless_core import Cell, canonical_bytes
+from schemaless_core.control.jobs import JobState
+from tests.damage import spoil
+from tests.facades import Migration, migration
+from tests.stores import Stores
+from tripstore.diffing.again import seen_by_samples
+from tripstore.diffing.diffing import DECODER, Diffing
+from tripstore.diffing.order import Order
+from tripstore.diffing.rechecking import Rechecked
+from tripstore.local.servers import LocalServers
+from tripstore.phase import Phase
+from validation.compare import BYTES
+from validation.differences import CellClass, Difference
+from validation.keylist import read_key_list, write_key_list
+
+CELLS_ONLY = Order(indexes=False, decoded=0)
+
+
+@pytest.fixture
+def company(request: pytest.FixtureRequest, servers: LocalServers, stores: Stores) -> Iterator[Migration]:
+    """Forty trips, carried over."""
+    with migration(servers, stores, engine=getattr(request, "param", "sqlite"), shards=4) as made:
+        made.phase(Phase.DUALWRITE)
+        made.legacy.sql("INSERT INTO trips (status) SELECT 'requested' FROM generate_series(1, 40)")
+        made.carry()
+        yield made
+
+
+def a_cell(company: Migration, status: str = "completed") -> Cell:
+    """Of two versions, and the latest."""
+    _id, key = company.legacy.trip()
+    company.carry()
+    company.legacy.sql("UPDATE trips SET status = %s WHERE trip_uuid = %s", status, str(key))
+    company.carry()
+    found = company.facade.store.get_cell_latest(key, "BASE")
+    assert found is not None
+    return found
+
+
+def ran(company: Migration, order: Order) -> str:
+    diffing = Diffing(company.facade)
+    job = diffing.begin(diffing.plan(order))
+    assert diffing.runner(job, "test").run() is JobState.DONE
+    diffing.finish(job)
+    return job.id
+
+
+def rechecked(company: Migration, job: str) -> Rechecked:
+    diffing = Diffing(company.facade)
+    return diffing.rechecking(CELLS_ONLY).of_job(diffing.jobs, diffing.jobs.find("diff", job))
+
+
+def opened(company: Migration, job: str) -> int:
+    return Diffing(company.facade).jobs.progress(job).counts.get("open", 0)
+
+
+@pytest.mark.parametrize("company", ["sqlite", "mariadb", "mysql"], indirect=True)
+def test_i12_what_is_read_alike_and_stored_otherwise_stays_open(company: Migration, tmp_path: Path) -> None:
+    """A put of the same body would meet other bytes under its key. Control: it is closed once it is mended."""
+    store, cell, keys = company.facade.store.as_copier(), a_cell(company), tmp_path / "keys.jsonl"
+    spoil(store, cell, canonical_bytes(cell.body) + b" ")
+    job = ran(company, Order(indexes=False, decoded=0, keys=str(keys)))
+    assert store.get_cell(*cell.key) == cell
+
+    again = rechecked(company, job)
+    _order, rechecking = Diffing(company.facade).rechecking_list(keys)
+    of_list = rechecking.of_list(read_key_list(keys))
+
+    for each in (again, of_list):
+        assert (each.looked_at, each.solved, [found.path for found in each.remaining]) == (1, 0, [BYTES])
+    assert opened(company, job) == 1
+
+    spoil(store, cell, canonical_bytes(cell.body))
+    assert rechecked(company, job).solved == 1
+    assert opened(company, job) == 0
+
+
+def test_i12_an_older_version_is_closed_by_its_bytes_too(company: Migration, tmp_path: Path) -> None:
+    store, latest, keys = company.facade.store.as_copier(), a_cell(company), tmp_path / "keys.jsonl"
+    older = store.get_cell(latest.row_key, "BASE", latest.ref_key - 1)
+    assert older is not None
+    ref_key = older.ref_key
+    found = Difference(CellClass.DIFFERS, older.row_key, "BASE", ref_key, ref_key, "status", is_older=True)
+    write_key_list(keys, [found], "postgres")
+    rechecking = Diffing(company.facade).rechecking(CELLS_ONLY)
+    assert rechecking.of_list(read_key_list(keys)).solved == 1
+
+    spoil(store, older, canonical_bytes(older.body) + b" ")
+
+    again = rechecking.of_list(read_key_list(keys))
+    assert (again.solved, [(each.path, each.is_older) for each in again.remaining]) == (0, [(BYTES, True)])
+
+
+def test_i12_what_another_decoder_saw_two_equal_cells_do_not_close(company: Migration, tmp_path: Path) -> None:
+    cell, keys = a_cell(company), tmp_path / "keys.jsonl"
+    seen = Difference(CellClass.DIFFERS, *cell.key[:2], cell.ref_key, cell.ref_key, "status", seen_by="decoder")
+    write_key_list(keys, [seen], "postgres")
+
+    done = Diffing(company.facade).rechecking(CELLS_ONLY).of_list(read_key_list(keys))
+
+    assert (done.looked_at, done.solved, done.not_compared) == (1, 0, 1)
+
+
+def test_a_key_list_is_rechecked_in_the_direction_in_which_it_was_written(company: Migration, tmp_path: Path) -> None:
+    more, keys = Cell(uuid4(), "OTHER", 1, {"n": 1}), tmp_path / "keys.jsonl"
+    company.facade.store.as_copier().put_cells([more])
+    for source, target, kind in (
+        ("postgres", "schemaless", CellClass.EXTRA),
+        ("schemaless", "postgres", CellClass.MISSING),
+    ):
+        ran(company, Order(source, target, indexes=False, decoded=0, keys=str(keys)))
+
+        order, rechecking = Diffing(company.facade).rechecking_list(keys)
+
+        assert (order.source, order.target) == (source, target)
+        assert [each.kind for each in rechecking.of_list(read_key_list(keys)).remaining] == [kind]
+
+
+def test_i12_a_sample_that_looks_elsewhere_does_not_say_that_what_an_earlier_one_found_is_right(
+    company: Migration,
+) -> None:
+    """One row of many is wrong in both stores alike, as far as sums can tell: two decoders read it otherwise."""
+    store, cell = company.facade.store.as_copier(), a_cell(company, "Requested")
+    spoil(store, cell, canonical_bytes({"status": "REQUESTED"}))
+    everything = ran(company, Order(indexes=False, decoded=1_000))
+    assert decoded_wrong(company, everything) == [cell.row_key]
+    assert seen_by_samples(Diffing(company.facade).jobs).rows == {"BASE": [str(cell.row_key)]}
+
+    for _ in range(5):
+        assert decoded_wrong(company, ran(company, Order(indexes=False, decoded=1))) == [cell.row_key]
+
+    part = Diffing(company.facade).plan(Order(shards=[0, 2], decoded=1)).parts
+    assert {DECODER: {}} in part
+    spoil(store, cell, canonical_bytes(cell.body))
+    assert decoded_wrong(company, ran(company, Order(indexes=False, decoded=1))) == []
+
+
+def decoded_wrong(company: Migration, job: str) -> list[UUID | None]:
+    found = Diffing(company.facade).jobs.findings(job)
+    return [each.row_key for each in found if each.body.get("seen_by") == "decoder"]
