@@ -123,7 +123,8 @@ class TripStore:
         return cast(RowPage, self._read("scan_rows", (), asked))
 
     def checksum(self, shard: int, columns: Collection[str] | None = None) -> list[Bucket]:
-        return self._begun.calls.ask("checksum", lambda store: self._using(store).checksum(shard, columns))
+        using = self._using
+        return self._begun.calls.ask("checksum", lambda store: using(store).checksum(shard, columns), using.deadline)
 
     def resolve_id(self, number: int) -> UUID | None:
         """The row key of a legacy id, in every phase; None: no row ever had it."""

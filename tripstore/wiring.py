@@ -153,7 +153,9 @@ def _with_legacy(config: TripstoreConfig, legacy_config: LegacyConfig, store: Da
     watch = Watch(ports, known, flags, lag, arrivals, is_open_at, lambda: _seen_authority(store))
     compared = TallyFlush(ShadowLedger(Ledgers(store.control), command), tally)
     flushing = (Flushing(compared), Flushing(timings, TIMINGS_SECONDS))
-    rules = LayoutRules(legacy_config.layout, lambda: calls.sight().phase.route.is_mirrored)
+    rules = LayoutRules(
+        legacy_config.layout, lambda: calls.sight().phase.route.is_mirrored if known.has_flags else None
+    )
     staged = Staged(rules, lag)
     duo = Duo(legacy, legacy_mirror, ports, known, watch, lag, cohorts, shadow, tally, latency, staged, flushing)
     writes = Writes(calls, lag, config.core.max_body_bytes, rules)

@@ -36,12 +36,17 @@ class Figures:
 
     @cached_property
     def pauses(self) -> list[Pause]:
-        """Of hand-overs without an accident, the shortest first."""
+        """Of hand-overs without an accident, those that were undone as well, the shortest first."""
         return sorted(_pauses(self.evidence, self.hands.quiet))
 
     @cached_property
     def undone_seconds(self) -> list[float]:
         return _undone_seconds(self.evidence, self.hands.excused)
+
+    @property
+    def per_second(self) -> float:
+        """Writes through the facade, accidents included."""
+        return sum(1 for _ in self.evidence.acknowledged()) / self.seconds
 
     def pause_ms(self, share: float) -> float:
         """What this share of them stays below."""
@@ -68,22 +73,28 @@ class Figures:
         events = Counter(line.event for line in evidence.lines)
         refused = sum(count for (_isolation, what), count in self.errors.items() if what == GATE_SHUT)
         return (
-            f"{engine}: {stored:,} writes in {self.seconds:.0f} s, {len(evidence.witnesses):,} by SQL and {refused:,}"
-            f" refused; {len(hands.quiet)} hand-overs without an accident, pause p50 {self.pause_ms(0.5):.0f} ms,"
+            f"{engine}: {stored:,} writes in {self.seconds:.0f} s ({self.per_second:.0f}/s),"
+            f" {len(evidence.witnesses):,} by SQL and {refused:,} refused; {len(hands.quiet)} hand-overs without an accident, pause p50 {self.pause_ms(0.5):.0f} ms,"
             f" p99 {self.pause_ms(0.99):.0f} ms ({self._longest}); accidents {dict(hands.met)}; {len(undone)} undone"
             f" after {max(undone, default=0):.1f} s at most; {dict(events)}; {dict(hands.undone)}"
         )
 
 
 def _pauses(evidence: Evidence, attempts: list[Attempt]) -> Iterator[Pause]:
-    """For each service the longest time between two answers around each hand-over."""
+    """For each service the longest time between two answers, from the last before a hand-over to the first after it.
+
+    However late that is: between two hand-overs everybody who lives is answered. An error is no answer.
+    """
     answered = defaultdict[int, list[float]](list)
     for line in evidence.lines:
-        answered[line.pid].append(line.ended)
+        if line.event != "failed":
+            answered[line.pid].append(line.ended)
     for attempt in attempts:
         for times in answered.values():
-            near = times[bisect_left(times, attempt.begun - 0.5) : bisect_right(times, attempt.ended + 1.0)]
-            if near and near[0] < attempt.begun and near[-1] > attempt.ended:
+            last, first = bisect_left(times, attempt.begun) - 1, bisect_right(times, attempt.ended)
+            if last >= 0 and times[-1] > attempt.begun:  # it had begun by then, and was alive
+                assert first < len(times), "a service was never answered after a hand-over without an accident"
+                near = times[last : first + 1]
                 seconds, begun = max((later - earlier, earlier) for earlier, later in pairwise(near))
                 yield Pause(seconds, begun, attempt)
 

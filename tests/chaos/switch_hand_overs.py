@@ -40,6 +40,7 @@ class HandOvers:
         self._postgres = postgres
         self._stores = stores
         self._asleep: Timer | None = None
+        #: Hand-overs without an accident, decided or undone.
         self.quiet: list[Attempt] = []
         #: Epochs of hand-overs that Postgres could not do anything about, for it was away.
         self.excused: set[int] = set()
@@ -59,14 +60,14 @@ class HandOvers:
         row = self.control.authority()
         is_met = fault is not None and self._faulty(direction, fault)
         if fault is None:
-            attempt = self._attempted(direction)
-            if attempt.is_decided:
-                self.quiet.append(attempt)
+            self.quiet.append(self._attempted(direction))
         for _attempt in range(5):
             if self.control.authority().backend is direction.target:
                 break
             self._wait_until_close(direction)
-            self._attempted(direction)
+            attempt = self._attempted(direction)
+            if fault is None:
+                self.quiet.append(attempt)
         assert self.control.authority().backend is direction.target, row
         self._crowd.replace_dead()
         self.wait_for_answers()

@@ -66,6 +66,7 @@ def test_i1_i9_authority_goes_to_and_fro_under_load(
 
     figures = Figures(evidence, hands, seconds, errors_in(tmp_path))
     print(figures.line(engine))
+    assert len(figures.pauses) >= len(hands.quiet)
     if SCALE >= 1:
         assert figures.pause_ms(0.99) < PAUSE_SECONDS_MAX * 1000
     assert max(figures.undone_seconds, default=0.0) < UNDONE_SECONDS_MAX

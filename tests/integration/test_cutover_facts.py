@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from datetime import UTC, datetime, timedelta
 from uuid import uuid4
 
 import pytest
@@ -32,11 +33,15 @@ def moving(servers: LocalServers, stores: Stores) -> Iterator[Migration]:
         yield made
 
 
-def facts(made: Migration) -> Facts:
+def facts(made: Migration, later: timedelta = timedelta()) -> Facts:
     config = made.facade.config
     assert config.legacy is not None
-    control, flags = made.duo.ports.control, made.facade.flags
-    return Looker(config.legacy, made.duo.legacy, made.facade.store, control, flags, config.cutover).facts()
+    control, flags, settings = made.duo.ports.control, made.facade.flags, config.cutover
+
+    def now() -> datetime:
+        return datetime.now(UTC) + later
+
+    return Looker(config.legacy, made.duo.legacy, made.facade.store, control, flags, settings, now).facts()
 
 
 def refuses(made: Migration) -> bool:
@@ -146,8 +151,8 @@ def test_i12_what_was_compared_before_the_last_hand_over_is_no_evidence(moving: 
     }
 
 
-def rehearsed(made: Migration) -> tuple[int, int, int]:
-    found = facts(made).reverse
+def rehearsed(made: Migration, later: timedelta = timedelta()) -> tuple[int, int, int]:
+    found = facts(made, later).reverse
     assert isinstance(found, ReverseFacts)
     return found.equal, found.different, found.not_compared
 
@@ -173,6 +178,9 @@ def test_i12_the_rehearsal_counts_what_it_compared_and_nothing_that_it_passed(mo
     group.rehearsal.flush()
 
     assert rehearsed(moving) == (4, 1, 1)
+    hours = moving.facade.config.cutover.evidence_hours
+    assert rehearsed(moving, timedelta(hours=hours - 1)) == (4, 1, 1)
+    assert rehearsed(moving, timedelta(hours=hours + 1)) == (0, 0, 0), "too long ago to say anything"
 
 
 def test_what_cannot_be_written_down_is_kept_and_keeps_nobody_waiting(moving: Migration) -> None:

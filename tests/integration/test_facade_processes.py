@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import gc
 import socket
 import statistics
 import time
+import weakref
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
@@ -20,11 +22,13 @@ from tests.facades import Migration, migration
 from tests.indexing import catch_up
 from tests.integration.test_forks import forked
 from tests.stores import Stores
+from tripstore.backends.postgres.errors import Unrepresentable
 from tripstore.facade.facade import Duo
 from tripstore.facade.flags import Flags
 from tripstore.facade.known import Known
 from tripstore.local.servers import LocalServers
 from tripstore.phase import Phase
+from tripstore.ports.control import MAX_PAUSE_SECONDS
 from tripstore.store import TripStore
 from tripstore.wiring import connect
 from validation.verdicts import Outcome
@@ -133,6 +137,60 @@ def test_a_process_starts_and_works_without_the_control_database(moving: Migrati
                 store.get_cells_for_shard(0, 0, 1)
         else:
             assert store.get_cells_for_shard(0, 0, 1).head >= 0
+
+
+@pytest.mark.parametrize("phase", [Phase.LIVE, Phase.RAMPDOWN, Phase.COMPLETE])
+def test_i10_a_process_that_was_told_no_flags_asks_nobody_but_the_authority(moving: Migration, phase: Phase) -> None:
+    """What Postgres could not hold is neither taken nor called wrong: which of the two it is, the phase would say."""
+    moving.phase(phase, 100.0)
+    key, beyond = uuid4(), {"status": 7}
+    with nobody_there("mysql") as control, started(moving.document, control=control) as store:
+        duo = duo_of(store)
+        assert store.put_cell(key, "BASE", 1, {"status": "put"}).status == "CREATED"
+        assert store.get_cell(key, "BASE", 1) is not None
+        with pytest.raises(Unavailable, match="status"):
+            store.put_cell(key, "BASE", 2, beyond)
+        assert not duo.known.has_flags
+        assert duo.shadow.drain(20)
+        assert duo.tally.total() == 0
+
+    with started(moving.document) as store:
+        if phase is Phase.COMPLETE:
+            assert store.put_cell(key, "BASE", 2, beyond).status == "CREATED"
+        else:
+            with pytest.raises(Unrepresentable):
+                store.put_cell(key, "BASE", 2, beyond)
+
+
+def test_a_caller_waits_for_a_hand_over_no_longer_than_his_own_deadline(moving: Migration) -> None:
+    """Nobody finishes this one; whoever gave no deadline has what he asked for once it is undone."""
+    moving.phase(Phase.LIVE)
+    key, ports = uuid4(), moving.duo.ports
+    moving.store.put_cell(key, "FREE", 1, "body")
+    open_row = ports.control.authority()
+    closing = open_row.closing("a way back that stays half-way")
+    assert ports.control.close(open_row, closing)
+    for server in ports.store.servers:
+        assert ports.store.close(server, closing.epoch)
+
+    begun = time.monotonic()
+    with pytest.raises(Unavailable, match="authority does not open"):
+        moving.store.using(deadline=0.2).get_cell(key, "FREE", 1)
+    seconds = time.monotonic() - begun
+    found = moving.store.get_cell(key, "FREE", 1)
+
+    assert 0.2 <= seconds < MAX_PAUSE_SECONDS / 2
+    assert found is not None
+
+
+def test_nothing_is_left_of_a_store_that_was_closed(moving: Migration) -> None:
+    """A service may connect as often as it wants to."""
+    with connect(moving.document) as store:
+        use_everything(store)
+        left = weakref.ref(duo_of(store).legacy.database)
+    del store
+    gc.collect()
+    assert left() is None
 
 
 @pytest.mark.parametrize("phase", [Phase.OFF, Phase.DUALWRITE, Phase.SHADOW])

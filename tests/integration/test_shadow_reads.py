@@ -44,12 +44,15 @@ def told(moving: Migration) -> list[str]:
 
 
 _COMPANIES = [(phase, number) for phase, all_of in OPERATIONS.items() for number in range(-(-all_of // OF_COMPANY))]
+#: One company after the other has the next one.
+ENGINES = ("sqlite", "mariadb", "mysql")
 
 
 @pytest.mark.parametrize(("phase", "number"), _COMPANIES)
 def test_healthy_traffic_shows_no_mismatch(servers: LocalServers, stores: Stores, phase: Phase, number: int) -> None:
     """Everything is compared while services write: through the facade, and past it while they may."""
-    with comparing(servers, stores) as moving, ExitStack() as running:
+    engine = ENGINES[number % len(ENGINES)]
+    with comparing(servers, stores, engine) as moving, ExitStack() as running:
         moving.phase(phase)
         running.enter_context(relaying(moving) if phase is Phase.SHADOW else reversing(moving))
         running.enter_context(indexing(moving))
@@ -60,7 +63,7 @@ def test_healthy_traffic_shows_no_mismatch(servers: LocalServers, stores: Stores
         assert moving.duo.shadow.drain(600)
         tally = moving.duo.tally
         compared = tally.total(Outcome.EQUAL, Outcome.IN_FLIGHT)
-        print(f"sqlite: {phase}: {done.total():,} operations, {compared:,} compared: {Counter(tally.counts())}")
+        print(f"{engine}: {phase}: {done.total():,} operations, {compared:,} compared: {Counter(tally.counts())}")
         assert told(moving) == []
         assert tally.total(Outcome.NOT_COMPARED) <= compared / 50
 

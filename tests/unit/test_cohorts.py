@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from typing import Any
 from uuid import UUID, uuid4
 
 from schemaless_core.breaker import BreakerConfig
@@ -40,6 +41,15 @@ def test_a_class_of_its_own_goes_before_the_general_one() -> None:
     assert made.takes(percents, "get_cell", (ROWS[0],), EPOCH)
     assert not made.takes(percents, "get_row", (ROWS[0],), EPOCH)
     assert made.takes(percents, "query_index:drivers", ("a driver",), EPOCH)
+
+
+def test_a_wrong_call_is_the_authoritys_to_refuse() -> None:
+    """Whatever it is asked with: a cohort changes no answer, and no error either."""
+    made = cohorts()
+    wrong: tuple[Any, ...] = ([1], None, "no UUID", {"a": 1})
+    for key in wrong:
+        assert not made.takes({"*": 100}, "get_row", (key,), EPOCH)
+    assert made.takes({"*": 100}, "query_index:drivers", ("\ud800",), EPOCH)
 
 
 def test_a_call_for_many_rows_is_taken_only_when_all_are_in() -> None:

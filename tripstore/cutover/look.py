@@ -179,7 +179,8 @@ class Looker:
             return None
         living = living_workers(triggers.coordinator, self._store.config.triggers.lease_seconds)
         (status,) = triggers.status(REVERSE_GROUP)
-        rehearsed = rehearsal_counts(Ledgers(self._store.control))
+        since = self._now() - timedelta(hours=self._settings.evidence_hours)
+        rehearsed = rehearsal_counts(Ledgers(self._store.control), since)
         return ReverseFacts(
             is_running=status.record.state is not GroupState.HALTED,
             shards=len(status.shards),

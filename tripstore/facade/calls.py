@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+import random
 import time
 from collections.abc import Callable
 from typing import Protocol, TypeVar
@@ -14,7 +16,7 @@ from tripstore.backends.postgres.errors import LegacyUnavailable
 from tripstore.facade.known import Known, Sight
 from tripstore.facade.latency import Latency
 from tripstore.handover.authority import Authority
-from tripstore.handover.call import ASK, ask, call_again
+from tripstore.handover.call import ASK, Answer, ask, call_again
 from tripstore.handover.ports import Operation, Ports, Refusal
 from tripstore.handover.steps import Step, run
 
@@ -32,13 +34,19 @@ _UNANSWERED = frozenset({"unavailable", "failed"})
 
 #: On top of what a hand-over may take.
 PATIENCE_SECONDS = 3.0
+#: How much longer each pause of a caller is than the one before, and the longest.
+GROWTH = 1.5
+PAUSE_SECONDS_MAX = 0.05
 
 
 class Calls(Protocol):
     """Whoever can bring an operation to the authority."""
 
-    def ask(self, operation: str, work: Operation[T]) -> T:
-        """Do it there; raises what the authority raises. The operation may be a class: `query_index:by_driver`."""
+    def ask(self, operation: str, work: Operation[T], deadline: float | None = None) -> T:
+        """Do it there; raises what the authority raises. The operation may be a class: `query_index:by_driver`.
+
+        A hand-over is waited for as long as one may take, but no longer than the caller's own deadline.
+        """
         ...
 
 
@@ -63,7 +71,7 @@ class AuthorityCalls:
         """What to go by; asked of the stores when nothing is known yet."""
         return self._known.sight or self._known.learn_authority(self._look())
 
-    def ask(self, operation: str, work: Operation[T]) -> T:
+    def ask(self, operation: str, work: Operation[T], deadline: float | None = None) -> T:
         sight = self.sight()
         begun = time.perf_counter()
         outcome = "ok"
@@ -71,7 +79,10 @@ class AuthorityCalls:
             reach(ASK.name)
             value = ask(self._ports, sight.authority, work)
             if isinstance(value, Refusal):
-                return self._ask_again(operation, sight, work, begun)
+                patience = min(self._patience_seconds, math.inf if deadline is None else deadline)
+                answer = self._ask_again(operation, sight, work, begun, patience)
+                sight = self._known.learn_authority(answer.authority)  # whoever answered
+                return answer.value
             self._latency.answered(operation, sight.authority.backend, time.perf_counter() - begun)
             return value
         except SchemalessError as error:
@@ -87,15 +98,16 @@ class AuthorityCalls:
             method = operation.partition(":")[0]
             metrics.call_finished(sight.phase, method, sight.authority.backend.value, outcome, seconds)
 
-    def _ask_again(self, operation: str, refused: Sight, work: Operation[T], begun: float) -> T:
+    def _ask_again(
+        self, operation: str, refused: Sight, work: Operation[T], begun: float, patience: float
+    ) -> Answer[T]:
         """What this process goes by is of yesterday, or a hand-over goes on."""
         metrics.call_refused(refused.authority.backend.value)
         try:
-            answer = run(call_again(self._ports, refused.authority, work), _Patience(self._patience_seconds))
+            waiting = _Patience(patience)
+            return run(call_again(self._ports, refused.authority, work), waiting, waiting.sleep)
         finally:
             metrics.caller_paused(operation.partition(":")[0], time.perf_counter() - begun)
-        self._known.learn_authority(answer.authority)
-        return answer.value
 
     def _look(self) -> Authority:
         try:
@@ -105,10 +117,18 @@ class AuthorityCalls:
 
 
 class _Patience:
-    """Ends a call that no store takes: a hand-over is over, or undone, long before."""
+    """Ends a call that no store takes: a hand-over is over, or undone, long before.
+
+    All who wait look at the same row of a database that has other work just then: each looks less and less often.
+    """
 
     def __init__(self, seconds: float) -> None:
         self._until = time.monotonic() + seconds
+        self._growth = 1.0
+
+    def sleep(self, seconds: float) -> None:
+        time.sleep(min(seconds * self._growth, PAUSE_SECONDS_MAX) * random.uniform(0.5, 1.0))
+        self._growth *= GROWTH
 
     def __call__(self, _step: Step) -> None:
         if time.monotonic() > self._until:
@@ -124,7 +144,7 @@ class SingleCalls:
     def __init__(self, store: CellStore) -> None:
         self._store = store
 
-    def ask(self, operation: str, work: Operation[T]) -> T:
+    def ask(self, operation: str, work: Operation[T], deadline: float | None = None) -> T:
         return work(self._store)
 
 

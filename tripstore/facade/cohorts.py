@@ -1,7 +1,8 @@
 """`Cohorts`: which reads the mirror may answer: a percentage per operation class, the same rows whoever asks.
 
-A cohort read is a favour. It may be as old as the mirror's lag, never older than `max_lag`; whenever something speaks
-against it, or it fails, the authority is asked as if nobody had tried.
+A cohort read is a favour. It may be as old as the mirror's lag was at the last look, at most `max_lag`, and as old as
+that look, at most half a second. Whenever something speaks against it, or it fails, the authority is asked as if nobody
+had tried.
 """
 
 from __future__ import annotations
@@ -36,10 +37,12 @@ class Cohorts:
         percent = percents.get(operation, percents.get(EVERY, 0.0))
         if not percent or not keys:
             return False
+        rows = keys if not operation.startswith("query_index") else ()
+        if not all(isinstance(row, UUID) for row in rows):
+            return False  # a wrong call, and the authority says so
         bound = percent * _WHOLE / 100
         if not all(_place(key) < bound for key in keys):
             return False
-        rows = keys if not operation.startswith("query_index") else ()
         objection = self._lag.objection(rows, epoch)
         if objection is None and self._breaker.admits():
             return True
@@ -71,4 +74,4 @@ class NoCohorts:
 
 def _place(key: UUID | Scalar) -> int:
     """Where a key stands between 0 and 2³²: a higher percentage takes whoever a lower one took."""
-    return crc32(key.bytes if isinstance(key, UUID) else str(key).encode())
+    return crc32(key.bytes if isinstance(key, UUID) else str(key).encode(errors="surrogatepass"))

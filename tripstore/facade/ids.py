@@ -26,12 +26,12 @@ class IdCalls:
         for number in numbers:
             if type(number) is not int or not ID_MIN <= number <= ID_MAX:
                 raise InvalidRequest(f"{shown(number)} is no legacy id.", hint="Give an integer of 64 bits.")
-        return self._calls.ask("resolve_ids", lambda store: _resolved(using(store), numbers))
+        return self._calls.ask("resolve_ids", lambda store: _resolved(using(store), numbers), using.deadline)
 
     def legacy_ids(self, row_keys: Collection[UUID], using: Using) -> dict[UUID, int]:
         for row_key in row_keys:
             check_row_key(row_key)
-        return self._calls.ask("legacy_ids", lambda store: _ids(using(store), row_keys))
+        return self._calls.ask("legacy_ids", lambda store: _ids(using(store), row_keys), using.deadline)
 
 
 def _resolved(store: CellStore, numbers: Collection[int]) -> dict[int, UUID]:

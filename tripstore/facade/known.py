@@ -43,7 +43,7 @@ class Known:
         with self._lock:
             known = self.sight
             if known is None or row.epoch > known.authority.epoch:
-                known = self.sight = _sight(row, self._flags)
+                known = self.sight = _sight(row, self._flags, has_flags=self.has_flags)
             return known
 
     def learn_flags(self, flags: Flags) -> None:
@@ -53,13 +53,13 @@ class Known:
             self._flags, self.has_flags = flags, True
             if self.sight is not None:
                 row = self.sight.authority
-                self.sight = _sight(row, flags)
+                self.sight = _sight(row, flags, has_flags=True)
 
     def after_fork(self) -> None:
         """A lock that another thread of the parent held would never be released here."""
         self._lock = threading.Lock()
 
 
-def _sight(row: Authority, flags: Flags) -> Sight:
+def _sight(row: Authority, flags: Flags, *, has_flags: bool) -> Sight:
     phase = flags.phase(row)
-    return Sight(row, flags, phase, phase.route)
+    return Sight(row, flags, phase, phase.route if has_flags else phase.route._replace(asks_other=False))

@@ -48,9 +48,9 @@ _ONLY_WITH_PARENT = "facts are deleted with their parent only"
 
 
 class LayoutRules:
-    """Of one layout. `is_promised`: whether there is to be a way back."""
+    """Of one layout. `is_promised`: whether there is to be a way back; None: nobody has told this process yet."""
 
-    def __init__(self, layout: Layout, is_promised: Callable[[], bool] = lambda: True) -> None:
+    def __init__(self, layout: Layout, is_promised: Callable[[], bool | None] = lambda: True) -> None:
         self._layout = layout
         self._is_promised = is_promised
         # Which rows there are, only Postgres knows: a UUID that points to one is a UUID like any other here.
@@ -63,8 +63,20 @@ class LayoutRules:
 
     def check(self, store: CellStore, cell: Cell) -> None:
         """Raise what Postgres would, before anything is written. `store` is Schemaless."""
-        if not self._is_promised():
+        is_promised = self._is_promised()
+        if is_promised is False:
             return
+        try:
+            self._check(store, cell)
+        except (Unrepresentable, LegacyRefused) as refused:
+            if is_promised:
+                raise
+            raise Unavailable(
+                f"Postgres could not hold this cell, and whether it must nobody knows yet: {refused.message}",
+                hint="Repeat it when the control database answers; it says which phase it is.",
+            ) from refused
+
+    def _check(self, store: CellStore, cell: Cell) -> None:
         column = self._layout.columns.get(cell.column_name)
         if column is None:
             if cell.column_name == LEGACY_ID and store.get_cell(*cell.key) != cell:

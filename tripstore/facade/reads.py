@@ -89,7 +89,7 @@ class Reads:
         return other
 
     def _ask_authority(self, name: str, operation: str, using: Using, arguments: dict[str, Any]) -> Any:
-        return self._calls.ask(name, lambda store: getattr(using(store), operation)(**arguments))
+        return self._calls.ask(name, lambda store: getattr(using(store), operation)(**arguments), using.deadline)
 
     def _ask_mirror(
         self, sight: Sight, begun: float, name: str, operation: str, using: Using, arguments: dict[str, Any]

@@ -39,6 +39,11 @@ class Using:
         self._made[id(store)] = (store, made)
         return made
 
+    @property
+    def deadline(self) -> float | None:
+        """How long a call may take; None: as long as the configuration says."""
+        return self._habits.deadline
+
     def within(self, seconds: float) -> Self:
         """The same habits with a deadline of so many seconds, or the caller's own if that is shorter."""
         found = self._within.get(seconds)

@@ -44,7 +44,9 @@ class Writes:
     ) -> PutResult:
         cell = Cell(row_key, column_name, ref_key, body)
         try:
-            return self._calls.ask("put_cell", lambda store: self._put(using(store), store, cell, expect_latest))
+            return self._calls.ask(
+                "put_cell", lambda store: self._put(using(store), store, cell, expect_latest), using.deadline
+            )
         finally:  # one that failed may have happened
             self._lag.wrote(_row_keys((row_key,)))
 
@@ -52,7 +54,9 @@ class Writes:
         """A conditional put that chooses its ref key once: wherever it is repeated, it finds what it has put."""
         rules = self._rules
         if rules is None:
-            return self._calls.ask("append_cell", lambda store: using(store).append_cell(row_key, column_name, body))
+            return self._calls.ask(
+                "append_cell", lambda store: using(store).append_cell(row_key, column_name, body), using.deadline
+            )
         checked_bytes(Cell(row_key, column_name, 1, body), self._max_body_bytes)
         chosen: list[tuple[Cell, int | None]] = []
 
@@ -67,7 +71,7 @@ class Writes:
         try:
             for attempt in range(1, APPEND_TRIES + 1):
                 try:
-                    return self._calls.ask("append_cell", work)
+                    return self._calls.ask("append_cell", work, using.deadline)
                 except CellConflict:  # somebody else has put there: ours is nowhere
                     chosen.clear()
                     time.sleep(random.uniform(0, min(APPEND_PAUSE_SECONDS, attempt / 1000)))
@@ -82,7 +86,9 @@ class Writes:
         batch = _Batch(cells)
         try:
             return self._calls.ask(
-                "put_cells", lambda store: batch.put(using(store), self._rules_at(store), self._max_body_bytes)
+                "put_cells",
+                lambda store: batch.put(using(store), self._rules_at(store), self._max_body_bytes),
+                using.deadline,
             )
         finally:
             self._lag.wrote(_row_keys(getattr(cell, "row_key", None) for cell in batch.cells))

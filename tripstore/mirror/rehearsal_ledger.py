@@ -95,9 +95,9 @@ class RehearsalLedger:
         self._pending = None
 
 
-def rehearsal_counts(ledgers: Ledgers) -> RehearsalCounts:
-    """What all processes wrote."""
-    found = ledgers.counts(LEDGER)
+def rehearsal_counts(ledgers: Ledgers, since: datetime | None = None) -> RehearsalCounts:
+    """What all processes wrote; `since` counts whole hours."""
+    found = ledgers.counts(LEDGER, since)
     return RehearsalCounts(
         found.get(EQUAL, 0), found.get(DIFFERENT, 0) + found.get(ABSENT, 0), found.get(NOT_COMPARED, 0)
     )

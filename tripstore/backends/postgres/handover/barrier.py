@@ -7,7 +7,6 @@ company's writers wait, and who holds a row that one of them wants would wait fo
 from __future__ import annotations
 
 import threading
-import weakref
 from contextlib import suppress
 
 from schemaless_core.deadline import Deadline
@@ -154,8 +153,9 @@ def _name(pid: int | None, application: str, state: str, seconds: float | None) 
 def barrier_of(database: LegacyDatabase, datastore: str) -> Barrier:
     """The one of this process: who takes it and who decides are two ports on one database."""
     with _LOCK:
-        return _BARRIERS.setdefault(database, {}).setdefault(datastore, Barrier(database, datastore))
+        found = database.companions.setdefault(f"barrier of {datastore}", Barrier(database, datastore))
+    assert isinstance(found, Barrier)
+    return found
 
 
 _LOCK = threading.Lock()
-_BARRIERS: weakref.WeakKeyDictionary[LegacyDatabase, dict[str, Barrier]] = weakref.WeakKeyDictionary()

@@ -57,6 +57,8 @@ class LegacyDatabase:
     def __init__(self, url: str, settings: LegacySettings | None = None) -> None:
         self.settings = settings or LegacySettings()
         self._url = url
+        #: What others keep for as long as this is there, each under its name.
+        self.companions: dict[str, object] = {}
         self._start()
         _ALL.add(self)
 
