@@ -74,7 +74,8 @@ class Figures:
         refused = sum(count for (_isolation, what), count in self.errors.items() if what == GATE_SHUT)
         return (
             f"{engine}: {stored:,} writes in {self.seconds:.0f} s ({self.per_second:.0f}/s),"
-            f" {len(evidence.witnesses):,} by SQL and {refused:,} refused; {len(hands.quiet)} hand-overs without an accident, pause p50 {self.pause_ms(0.5):.0f} ms,"
+            f" {len(evidence.witnesses):,} by SQL and {refused:,} refused;"
+            f" {len(hands.quiet)} hand-overs without an accident, pause p50 {self.pause_ms(0.5):.0f} ms,"
             f" p99 {self.pause_ms(0.99):.0f} ms ({self._longest}); accidents {dict(hands.met)}; {len(undone)} undone"
             f" after {max(undone, default=0):.1f} s at most; {dict(events)}; {dict(hands.undone)}"
         )
