@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from pathlib import Path
 
 from tests.acceptance.conftest import Ran, Shell
+from tests.chaos.actors import wait_until
 from tripstore.local.dev import DevFolder
+from tripstore.local.processes import birth
 
 PLAYGROUND = "tripstore-playground"
 #: Less than two minutes on a machine that has nothing else to do.
@@ -84,3 +87,40 @@ def test_the_demo_keeps_every_promise_and_leaves_a_playground(shell: Shell) -> N
 def test_what_excludes_each_other_is_said(shell: Shell) -> None:
     for arguments in (("--keep", "--engine", "mariadb"), ("--mysql", "mysql://a@b", "--engine", "sqlite")):
         assert shell.call("demo", *arguments).code == 2
+
+
+def test_a_demo_that_is_killed_leaves_nobody_behind(shell: Shell) -> None:
+    process = shell.start("demo", "--engine", "sqlite")
+    try:
+        wait_until("services and a worker work", lambda: is_at_work(process.pid), DEMO_SECONDS)
+        begun = descendants(process.pid)
+        process.kill()
+        wait_until("all of them have ended", lambda: not any(birth(pid) == born for pid, born in begun.items()), 60)
+    finally:
+        process.kill()
+        process.communicate()
+
+
+def is_at_work(pid: int) -> bool:
+    said = [_command_line(child) for child in descendants(pid)]
+    return any(b"tripstore.demo.writer" in each for each in said) and any(b"worker" in each for each in said)
+
+
+def descendants(pid: int) -> dict[int, int | None]:
+    """The processes that a process started, and those that these did; when each began."""
+    found: dict[int, int | None] = {}
+    waiting = [pid]
+    while waiting:
+        with suppress(OSError):
+            children = Path(f"/proc/{waiting[-1]}/task/{waiting[-1]}/children").read_text().split()
+            waiting[:0] = [int(child) for child in children]
+            found |= {int(child): birth(int(child)) for child in children}
+        waiting.pop()
+    return found
+
+
+def _command_line(pid: int) -> bytes:
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_bytes()
+    except OSError:
+        return b""

@@ -50,16 +50,15 @@ def test_two_tailers_see_every_cell_of_eight_writers(
                     poll(tailer)
         assert all(rival.is_alive() for rival in rivals)
 
-    for tailer in tailers:
-        tailer.catch_up()
     stored = Tailer(store)
     stored.catch_up()
     cells = check_log(stored.delivered)
     for tailer in tailers:
-        assert check_log(tailer.delivered) == cells
-        assert {shard: found for shard, found in tailer.delivered.items() if found} == {
-            shard: found for shard, found in stored.delivered.items() if found
-        }
+        tailer.catch_up()
+        # What a writer had sent when it was ended may be committed later still: that comes after all this.
+        assert check_log(tailer.delivered) >= cells
+        for shard, found in stored.delivered.items():
+            assert tailer.delivered[shard][: len(found)] == found
         tailer.store.close()
     keys = {cell.key: cell for found in stored.delivered.values() for cell in found}
     assert len(keys) == cells

@@ -143,7 +143,8 @@ def test_a_process_starts_and_works_without_the_control_database(moving: Migrati
 def test_i10_a_process_that_was_told_no_flags_asks_nobody_but_the_authority(moving: Migration, phase: Phase) -> None:
     """What Postgres could not hold is neither taken nor called wrong: which of the two it is, the phase would say."""
     moving.phase(phase, 100.0)
-    key, beyond = uuid4(), {"status": 7}
+    key = uuid4()
+    beyond: Json = {"status": 7}
     with nobody_there("mysql") as control, started(moving.document, control=control) as store:
         duo = duo_of(store)
         assert store.put_cell(key, "BASE", 1, {"status": "put"}).status == "CREATED"

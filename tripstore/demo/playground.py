@@ -6,6 +6,7 @@ that `tripstore dev down` ends.
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, contextmanager
@@ -23,6 +24,7 @@ from tripstore.errors import TripstoreError
 from tripstore.example import ExampleCluster, ExampleLegacy, render, write_private
 from tripstore.local.dev import DevFolder, DevOptions
 from tripstore.local.mariadb import find_mariadb
+from tripstore.local.processes import TOKEN_VARIABLE
 from tripstore.local.replication import Cluster
 from tripstore.local.servers import LocalServers
 
@@ -110,6 +112,9 @@ def playground(wanted: Wanted, folder: Path) -> Iterator[Playground]:
         if not wanted.is_kept:
             for url in wanted.urls:
                 opened.callback(drop, url, datastore)
+        # Whoever is started from now on ends with the demo, however that ends.
+        os.environ[TOKEN_VARIABLE] = local.token
+        opened.callback(os.environ.pop, TOKEN_VARIABLE, None)
         yield made
 
 
