@@ -85,6 +85,10 @@ def _effective(events: Sequence[Line]) -> Iterator[Line]:
         if line.event != "saving":
             continue
         later = events[number + 1 :]
+        repeats = [each for each in later if each.event == "saving" and each.fence == line.fence]
+        if repeats:  # nobody heard of the outcome: it is sent again as it was, and counts once
+            assert all(each == line for each in repeats)
+            continue
         is_answered = any(each.event == "saved" and each.fence == line.fence for each in later)
         claims = (each for each in later if each.event == "claimed")
         follower = next(claims, None)
