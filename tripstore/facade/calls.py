@@ -127,6 +127,7 @@ class _Patience:
         self._growth = 1.0
 
     def sleep(self, seconds: float) -> None:
+        # Nobody tells a caller that the row has changed: all that he can do is to look again.
         time.sleep(min(seconds * self._growth, PAUSE_SECONDS_MAX) * random.uniform(0.5, 1.0))
         self._growth *= GROWTH
 

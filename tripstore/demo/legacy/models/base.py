@@ -38,4 +38,4 @@ class Base(DeclarativeBase):
 
     metadata: ClassVar[sa.MetaData] = sa.MetaData(naming_convention=CONVENTION)
     # Two services may delete a row at once; who comes second has what he wanted.
-    __mapper_args__: ClassVar[dict[str, bool]] = {"confirm_deleted_rows": False}  # type: ignore[misc]  # as it is read
+    __mapper_args__: ClassVar[dict[str, bool]] = {"confirm_deleted_rows": False}  # type: ignore[misc]  # SQLAlchemy declares it for instances, and reads it of the class
