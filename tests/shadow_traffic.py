@@ -104,6 +104,8 @@ class Traffic:
             (16, self.query_drivers),
             (6, self.query_tags),
             (6, self.scan),
+            (3, self.resolve_ids),
+            (3, self.legacy_ids),
             (6, self.put_base),
             (3, self.put_note),
             (3, self.put_status),
@@ -192,6 +194,12 @@ class Traffic:
             after = self.store.scan_rows(shard, after, 5, self.choose.choice([None, ["BASE", "NOTES"]])).after
             if after is None:
                 break
+
+    def resolve_ids(self) -> None:
+        self.store.resolve_ids([self.choose.randrange(1, 1000) for _ in range(4)])
+
+    def legacy_ids(self) -> None:
+        self.store.legacy_ids([self.row for _ in range(4)])
 
     def put_base(self) -> None:
         row_key = self.row

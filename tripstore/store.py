@@ -24,6 +24,7 @@ from schemaless_core.cell import Cell, CellKey, ColumnKey, check_row_key
 from schemaless_core.habits import Habits
 from schemaless_core.sharding import shard_of
 from schemaless_core.store import CellStore
+from tripstore.backends.postgres.ids.ids import check_id
 from tripstore.facade.facade import Facade
 from tripstore.facade.reads import ReadCalls
 from tripstore.facade.using import Using
@@ -128,19 +129,23 @@ class TripStore:
 
     def resolve_id(self, number: int) -> UUID | None:
         """The row key of a legacy id, in every phase; None: no row ever had it."""
-        return self._begun.ids.resolve_ids([number], self._using).get(number)
+        return self.resolve_ids([number]).get(number)
 
     def resolve_ids(self, numbers: Iterable[int]) -> dict[int, UUID]:
         """The row keys of many legacy ids; what has none is left out."""
-        return self._begun.ids.resolve_ids(list(numbers), self._using)
+        wanted = tuple(check_id(number) for number in numbers)
+        return cast("dict[int, UUID]", self._read("resolve_ids", wanted, {"numbers": wanted}))
 
     def legacy_id(self, row_key: UUID) -> int | None:
         """The legacy id of a row key; None: it never had one."""
-        return self._begun.ids.legacy_ids([row_key], self._using).get(row_key)
+        return self.legacy_ids([row_key]).get(row_key)
 
     def legacy_ids(self, row_keys: Iterable[UUID]) -> dict[UUID, int]:
         """The legacy ids of many row keys; what has none is left out."""
-        return self._begun.ids.legacy_ids(list(row_keys), self._using)
+        wanted = tuple(row_keys)
+        for row_key in wanted:
+            check_row_key(row_key)
+        return cast("dict[UUID, int]", self._read("legacy_ids", wanted, {"row_keys": wanted}))
 
     def shard_of(self, row_key: UUID) -> int:
         check_row_key(row_key)

@@ -19,6 +19,7 @@ from tripstore.backends.postgres.errors import HistoryTruncated, LegacyUnavailab
 from tripstore.backends.postgres.handover.undelivered import Undelivered
 from tripstore.backends.postgres.wire.database import LegacyDatabase
 from tripstore.backends.postgres.wire.settings import LegacySettings
+from tripstore.backends.schemaless.backend import SchemalessBackend
 from tripstore.config import LegacyConfig, TripstoreConfig, load_config
 from tripstore.cutover.repro import command
 from tripstore.facade.arrivals import Arrivals
@@ -63,7 +64,7 @@ def connect(source: str | os.PathLike[str] | Mapping[str, Any]) -> TripStore:
 
 def build(config: TripstoreConfig) -> Facade:
     """The parts behind a `TripStore`; without a legacy store it is Schemaless alone."""
-    store = Datastore(config.core)
+    store = SchemalessBackend(config.core)
     flags = FlagBook(store.control)
     if config.legacy is None:
         calls = SingleCalls(store)

@@ -25,6 +25,8 @@ BYTES = "bytes"
 _CELLS = "cells."
 #: Operations that answer a list of questions, each in its place.
 _BY_PLACE = frozenset({"get_cells", "get_cells_latest"})
+#: Operations that answer what belongs to what, and what each asks for.
+_PAIRS = {"resolve_ids": "legacy id", "legacy_ids": "row"}
 
 
 class DifferenceClass(StrEnum):
@@ -107,6 +109,8 @@ def _differences(operation: str, wanted: Any, given: Any) -> Iterator[Difference
         yield from _in_order(_entries(wanted.rows), _entries(given.rows))
         if wanted.after != given.after:
             yield Difference(DifferenceClass.FIELD, "the page", "after")
+    elif operation in _PAIRS:
+        yield from _in_order(*(_pairs(_PAIRS[operation], answer) for answer in (wanted, given)))
     elif isinstance(wanted, Mapping) and isinstance(given, Mapping):
         yield from _in_order(_mapped(wanted), _mapped(given))
     elif operation in _BY_PLACE:
@@ -180,6 +184,11 @@ class _Parts(dict[str, Json]):
 
 def _mapped(answer: Mapping[Any, Any]) -> list[_Entry | None]:
     return _entries(answer[name] for name in sorted(answer))
+
+
+def _pairs(what: str, answer: Mapping[Any, Any]) -> list[_Entry]:
+    """In one order: an answer has none."""
+    return [_Entry(f"{what} {asked}", str(answer[asked])) for asked in sorted(answer)]
 
 
 def _entries(answer: Iterable[Any]) -> list[_Entry | None]:

@@ -16,7 +16,8 @@ from schemaless_core.store import CellStore
 #: What a store raises that says nothing of what it holds.
 Incomparable = tuple[type[BaseException], ...]
 
-#: What the shadow is offered: methods of a cell store, and each index is an operation class of its own.
+#: What the shadow is offered: reads of a store, and each index is an operation class of its own. Not checksums: a shard
+#: that is written to has another one at each look; the diff compares them, and asks again for what moved.
 COMPARABLE = frozenset(
     {
         "get_cell",
@@ -27,6 +28,8 @@ COMPARABLE = frozenset(
         "get_history",
         "scan_rows",
         "query_index",
+        "resolve_ids",
+        "legacy_ids",
     }
 )
 

@@ -25,8 +25,9 @@ from tripstore.ports.control import MAX_PAUSE_SECONDS, RealControlPort
 
 #: A server that stops is away for longer than a hand-over may take.
 STOPPED_SECONDS = MAX_PAUSE_SECONDS + 1.0
+GATES = CutoverSettings()
 #: From here on a way back is tried; under the full load what the gate allows: offsets are saved now and then.
-REVERSE_CELLS_MAX = CutoverSettings().lag_changes_max if SCALE >= 1 else 50
+REVERSE_CELLS_MAX = GATES.lag_changes_max if SCALE >= 1 else 50
 #: Its own clock begins when a process first sees it, which it looks for twice a second.
 UNDONE_SECONDS_MAX = MAX_PAUSE_SECONDS + 2.0
 
@@ -147,8 +148,11 @@ class HandOvers:
             raise AssertionError(f"{late}: {Mirror(self._moving.facade).status()}") from late
 
     def _is_close(self, direction: Direction) -> bool:
-        """As the gates of a hand-over want it."""
+        """As the gates of a hand-over want it: who was killed leaves shards that nobody serves for some seconds."""
+        status = Mirror(self._moving.facade).status()
+        forward, reverse = status.forward, status.reverse
         if direction is Direction.FORWARD:
-            return self._moving.duo.ports.legacy.queued() < 100
-        (status,) = self._moving.facade.store.triggers.status(GROUP)
-        return status.lag_cells < REVERSE_CELLS_MAX and status.unknown == 0
+            return forward is not None and forward.changes < 100 and forward.seconds <= GATES.lag_seconds_max
+        if reverse is None or reverse.unserved or reverse.unknown:
+            return False
+        return reverse.cells < REVERSE_CELLS_MAX and reverse.seconds <= GATES.lag_seconds_max

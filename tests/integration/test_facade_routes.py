@@ -14,12 +14,13 @@ from uuid import UUID, uuid4
 
 import pytest
 
-from schemaless_core import Cell, CellKey, ColumnKey, Datastore, Json, SchemalessError, Unavailable
+from schemaless_core import Cell, CellKey, ColumnKey, Json, SchemalessError, Unavailable
 from schemaless_core.breaker import Breaker, BreakerConfig
 from tests.facades import Migration, migration
 from tests.indexing import catch_up
 from tests.stores import Stores
 from tripstore.backends.postgres.backend import PostgresBackend
+from tripstore.backends.schemaless.backend import SchemalessBackend
 from tripstore.handover.authority import Backend
 from tripstore.local.servers import LocalServers
 from tripstore.phase import Phase
@@ -61,6 +62,10 @@ READS: dict[str, Call] = {
     "get_row": lambda store, seen: store.get_row(seen.key, ["BASE", "FREE"]),
     "get_history": lambda store, seen: store.get_history(seen.key, "FREE"),
     "query_index": lambda store, seen: store.query_index("by_tag", str(seen.key)),
+    "resolve_id": lambda store, seen: store.resolve_id(seen.legacy_id),
+    "resolve_ids": lambda store, seen: store.resolve_ids([seen.legacy_id]),
+    "legacy_id": lambda store, seen: store.legacy_id(seen.key),
+    "legacy_ids": lambda store, seen: store.legacy_ids([seen.key]),
 }
 #: Reads that never are: what they ask for must be as it is now, or has no key.
 EXACT_READS: dict[str, Call] = {
@@ -70,10 +75,6 @@ EXACT_READS: dict[str, Call] = {
 #: Neither cohorts nor shadow reads.
 OTHERS: dict[str, Call] = {
     "checksum": lambda store, seen: store.checksum(store.shard_of(seen.key)),
-    "resolve_id": lambda store, seen: store.resolve_id(seen.legacy_id),
-    "resolve_ids": lambda store, seen: store.resolve_ids([seen.legacy_id]),
-    "legacy_id": lambda store, seen: store.legacy_id(seen.key),
-    "legacy_ids": lambda store, seen: store.legacy_ids([seen.key]),
 }
 #: Schemaless' own, in every phase but off.
 LOG_READS: dict[str, Call] = {
@@ -81,8 +82,6 @@ LOG_READS: dict[str, Call] = {
     "get_cells_for_shards": lambda store, seen: list(store.get_cells_for_shards({store.shard_of(seen.key): 0}, 1)),
 }
 CALLS = WRITES | READS | EXACT_READS | OTHERS | LOG_READS
-#: What Schemaless is asked in place of an operation that it does not have.
-ASKED = {"resolve_id": "query_index", "resolve_ids": "query_index", "legacy_id": "get_cells", "legacy_ids": "get_cells"}
 
 
 class Down(Unavailable):
@@ -171,6 +170,7 @@ RAISED = {"down": Down, "broken": Garbage, "hangs": Down, "refuses": SchemalessE
 OPERATIONS = [
     "put_cell", "put_cells", "append_cell", "get_cell", "get_cell_latest", "get_cells", "get_cells_latest", "get_row",
     "get_history", "query_index", "get_cells_for_shard", "get_cells_for_shards", "scan_rows", "checksum",
+    "resolve_ids", "legacy_ids",
 ]  # fmt: skip
 
 
@@ -201,9 +201,7 @@ def table(servers: LocalServers, stores: Stores) -> Iterator[Table]:
 def edge(table: Table, monkeypatch: pytest.MonkeyPatch) -> Edge:
     made = Edge()
     for operation in OPERATIONS:
-        made.watch(monkeypatch, Datastore, operation)
-        made.watch(monkeypatch, PostgresBackend, operation)
-    for operation in ("resolve_ids", "legacy_ids"):
+        made.watch(monkeypatch, SchemalessBackend, operation)
         made.watch(monkeypatch, PostgresBackend, operation)
     return made
 
@@ -214,8 +212,6 @@ def expected(phase: Phase, cohort: float, name: str, accident: str) -> tuple[lis
     ours, theirs = ("postgres", "schemaless") if phase in legacy_phases else ("schemaless", "postgres")
     operation = name.removesuffix(" verified")
     asked = f"{operation}s" if name in ("resolve_id", "legacy_id") else operation
-    if ours == "schemaless":
-        asked = ASKED.get(operation, asked)
     authority, mirror = f"authority {ours} {asked}", f"mirror {theirs} {asked}"
     whose, _, _what = accident.partition(" ")
     if name in LOG_READS:

@@ -254,6 +254,45 @@ def test_an_extra_index_entry_is_found_on_every_page(quiet: Migration, trip: Tri
     assert found == [Difference(DifferenceClass.EXTRA, f"entry of {trip.key}")]
 
 
+ID_READS: dict[str, Asking] = {
+    "resolve_ids": lambda store, trip: store.resolve_id(of_trip(store, trip)),
+    "legacy_ids": lambda store, trip: store.legacy_id(trip.key),
+}
+
+
+def of_trip(store: TripStore, trip: Trip) -> int:
+    """Its id, from the one who gave it."""
+    duo = store.facade.duo
+    assert duo is not None
+    return duo.legacy.legacy_ids([trip.key])[trip.key]
+
+
+@pytest.mark.parametrize("operation", ID_READS)
+def test_ids_that_are_the_same_are_no_difference(quiet: Migration, trip: Trip, operation: str) -> None:
+    assert differences(quiet, lambda: ID_READS[operation](quiet.store, trip)) == []
+
+
+def test_a_missing_pair_is_found_by_both_its_ends(quiet: Migration, trip: Trip) -> None:
+    number = of_trip(quiet.store, trip)
+    in_mirror(quiet, "DELETE FROM index_legacy_ids_v1 WHERE row_key = ?", trip.key.bytes)
+    in_mirror(quiet, REMOVE, trip.key.bytes, b"_LEGACY_ID", 0)
+
+    found = [differences(quiet, lambda each=each: each(quiet.store, trip)) for each in ID_READS.values()]  # type: ignore[misc]
+
+    assert found == [
+        [Difference(DifferenceClass.MISSING, f"legacy id {number}")],
+        [Difference(DifferenceClass.MISSING, f"row {trip.key}")],
+    ]
+
+
+def test_another_id_is_found(quiet: Migration, trip: Trip) -> None:
+    in_mirror(quiet, CORRUPT, b'{"id":4711}', trip.key.bytes, b"_LEGACY_ID", 0)
+
+    found = differences(quiet, lambda: quiet.store.legacy_id(trip.key))
+
+    assert found == [Difference(DifferenceClass.FIELD, f"row {trip.key}", "$")]
+
+
 def test_what_is_still_in_the_queue_is_no_mismatch(quiet: Migration, trip: Trip) -> None:
     assert quiet.duo.shadow.drain(60)  # of what tests before have read
     quiet.store.put_cell(trip.key, "BASE", 3, {"status": "new"})

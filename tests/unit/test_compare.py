@@ -40,11 +40,18 @@ EQUAL: list[tuple[str, Any, Any]] = [
     ("query_index", IndexPage([entry(A)], "c"), IndexPage([entry(A)], "c")),
     ("scan_rows", RowPage([Row(A, {"BASE": cell()})], B), RowPage([Row(A, {"BASE": cell()})], B)),
     ("checksum", [Bucket(1, 2, 3, 4)], [Bucket(1, 2, 3, 4)]),
+    ("resolve_ids", {1: A, 2: B}, {2: B, 1: A}),
+    ("legacy_ids", {A: 1}, {A: 1}),
+    ("legacy_ids", {}, {}),
 ]
 
 BASE_1 = f"BASE@1 of {A}"
 TWICE = [("extra", f"entry of {A} (2)", "")]
 DIFFERENT: list[tuple[str, Any, Any, list[tuple[str, str, str]]]] = [
+    ("resolve_ids", {1: A, 2: B}, {1: A}, [("missing", "legacy id 2", "")]),
+    ("resolve_ids", {-1: A}, {-1: B}, [("field", "legacy id -1", "$")]),
+    ("legacy_ids", {}, {A: 1}, [("extra", f"row {A}", "")]),
+    ("legacy_ids", {A: 1}, {A: 2}, [("field", f"row {A}", "$")]),
     ("get_cell", cell(), None, [("missing", BASE_1, "")]),
     ("get_cell", None, cell(), [("extra", BASE_1, "")]),
     ("get_cell", cell(), cell(body={"fare": "1.1"}), [("field", BASE_1, "fare")]),

@@ -78,6 +78,8 @@ def test_what_has_no_command_is_told_as_a_call() -> None:
         ("get_cells", f"A @ B@-3 of {ROW}", ["cell", "get", str(ROW), "A @ B", "-3"]),
         ("get_cells_latest", f"BASE@3 of {ROW}", ["cell", "get", str(ROW), "BASE"]),
         ("scan_rows", f"row {ROW}", ["cell", "row", str(ROW)]),
+        ("legacy_ids", f"row {ROW}", ["cell", "row", str(ROW)]),
+        ("resolve_ids", "legacy id -7", ["index", "query", "legacy_ids", "-7"]),
     ],
 )
 def test_of_what_asks_for_much_the_entry_that_differed_is_asked_for(

@@ -10,11 +10,13 @@ import shlex
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from tripstore.backends.postgres.ids.index import LEGACY_ID_INDEX
 from validation.reads import Read
 
 # As `validation.compare` names entries.
 _CELL = re.compile(r"(?P<column>.+)@(?P<ref_key>-?\d+) of (?P<row_key>[0-9a-f-]{36})", re.DOTALL)
 _ROW = re.compile(r"row (?P<row_key>[0-9a-f-]{36})")
+_ID = re.compile(r"legacy id (?P<number>-?\d+)")
 
 
 def command(read: Read, entry: str) -> str:
@@ -34,6 +36,8 @@ def _of_entry(read: Read, entry: str) -> Iterator[object]:
             yield cell["ref_key"]
     elif row := _ROW.fullmatch(entry):
         yield from ("cell", "row", row["row_key"])
+    elif id_ := _ID.fullmatch(entry):
+        yield from ("index", "query", LEGACY_ID_INDEX, id_["number"])
 
 
 def _get(asked: Mapping[str, Any]) -> Iterator[object]:

@@ -18,6 +18,8 @@ from tripstore.facade.flags import EVERY
 from tripstore.facade.lag import Lag
 
 _WHOLE = 1 << 32
+#: Operations that ask for the rows of a value.
+_BY_VALUE = ("query_index", "resolve_ids")
 
 
 class Cohorts:
@@ -37,7 +39,7 @@ class Cohorts:
         percent = percents.get(operation, percents.get(EVERY, 0.0))
         if not percent or not keys:
             return False
-        rows = keys if not operation.startswith("query_index") else ()
+        rows = () if operation.startswith(_BY_VALUE) else keys
         if not all(isinstance(row, UUID) for row in rows):
             return False  # a wrong call, and the authority says so
         bound = percent * _WHOLE / 100

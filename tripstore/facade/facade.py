@@ -14,7 +14,6 @@ from tripstore.config import TripstoreConfig
 from tripstore.facade.calls import Calls
 from tripstore.facade.cohorts import Cohorts
 from tripstore.facade.flags import FlagBook
-from tripstore.facade.ids import IdCalls
 from tripstore.facade.known import Known
 from tripstore.facade.lag import Lag
 from tripstore.facade.latency import Latency
@@ -70,7 +69,6 @@ class Facade:
         self.calls = calls
         self.reads = reads
         self.writes = writes
-        self.ids = IdCalls(calls)
         #: Whose shard log is the datastore's, for an operation.
         self.log_store = log_of
         self.duo = duo

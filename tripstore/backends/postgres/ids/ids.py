@@ -13,6 +13,7 @@ from uuid import UUID, uuid3
 from psycopg2 import errors as postgres
 
 from schemaless_core import InvalidRequest, Json, canonical_bytes
+from schemaless_core.errors import shown
 from tripstore.backends.postgres.errors import InvalidLayout
 from tripstore.backends.postgres.layout.layout import LEGACY_ID, Layout, RowKeySource, quoted
 
@@ -36,7 +37,7 @@ _IDS = "SELECT {id}::text, {uuid}::text FROM {table} WHERE {uuid} = ANY (%s::uui
 
 def uuid_of_id(layout: Layout, number: int) -> UUID:
     """The UUID that a row of this id is given when it has none. Whether it has one, only `Ids` knows."""
-    return uuid3(NAMESPACE, _name_before_id(layout.row_key) + str(_id(number)))
+    return uuid3(NAMESPACE, _name_before_id(layout.row_key) + str(check_id(number)))
 
 
 def uuid_of_id_sql(source: RowKeySource, number: str) -> str:
@@ -82,7 +83,7 @@ class Ids:
 
     def resolve_ids(self, numbers: Iterable[int]) -> dict[int, UUID]:
         """The UUIDs of many ids; an id without a row, or whose row has no UUID yet, is left out."""
-        wanted = dict.fromkeys(_id(number) for number in numbers)
+        wanted = dict.fromkeys(check_id(number) for number in numbers)
         found = {int(number): UUID(uuid) for number, uuid in self._ask(_UUIDS, wanted)}
         bodies = [canonical_bytes(legacy_id_body(number)) for number in wanted if number not in found]
         return found | {int(number): UUID(uuid) for number, uuid in self._ask_deleted(_DELETED_UUIDS, bodies)}
@@ -111,9 +112,10 @@ def _name_before_id(source: RowKeySource) -> str:
     return f"{source.table.schema}.{source.table.name}/"
 
 
-def _id(number: int) -> int:
+def check_id(number: int) -> int:
+    """Return it, if it can be one."""
     if type(number) is not int or not ID_MIN <= number <= ID_MAX:
-        raise InvalidRequest(f"{number!r} is no id.", hint="An id is a signed 64-bit integer.")
+        raise InvalidRequest(f"{shown(number)} is no legacy id.", hint="Give an integer of 64 bits.")
     return number
 
 
