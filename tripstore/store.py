@@ -24,10 +24,10 @@ from schemaless_core.cell import Cell, CellKey, ColumnKey, check_row_key
 from schemaless_core.habits import Habits
 from schemaless_core.sharding import shard_of
 from schemaless_core.store import CellStore
+from schemaless_core.using import Using
 from tripstore.backends.postgres.ids.ids import check_id
 from tripstore.facade.facade import Facade
 from tripstore.facade.reads import ReadCalls
-from tripstore.facade.using import Using
 
 
 class TripStore:

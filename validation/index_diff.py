@@ -17,10 +17,12 @@ from schemaless_core.answers import IndexEntry, IndexPage, Scalar
 from schemaless_core.canonical import Json
 from schemaless_core.cell import ColumnKey
 from schemaless_core.control.jobs import Finding
+from schemaless_core.habits import Habits
 from schemaless_core.indexes.definition import IndexDefinition
 from schemaless_core.indexes.values import BadValue, parse
 from schemaless_core.indexes.verify import Report
 from schemaless_core.store import CellStore
+from schemaless_core.using import Using
 from validation.compare import Difference, compare
 from validation.differences import EXPLAINED, difference
 from validation.portions import Portion
@@ -58,6 +60,7 @@ class IndexDiff:
         self._verify = verify
         self._incomparable = incomparable
         self._explaining = explaining or NothingExplained()
+        self._using = Using(Habits(deadline=READ_SECONDS))
 
     def step(self, bounds: Json, checkpoint: Json) -> Portion:
         assert isinstance(bounds, dict)
@@ -95,7 +98,7 @@ class IndexDiff:
         read = Read("query_index", {"index": index, "shard_value": value, "limit": ENTRIES_PER_PAGE})
         for _page in range(PAGES_MAX):
             roles = self._roles()
-            wanted, given = (read.ask(store, READ_SECONDS, self._incomparable) for store in roles[:2])
+            wanted, given = (read.ask(store, self._using, self._incomparable) for store in roles[:2])
             counts["index_answers"] += 1
             if isinstance(wanted, Failed) or isinstance(given, Failed) or compare(read.operation, wanted, given):
                 self._judge(read, value, roles, counts, others)

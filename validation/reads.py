@@ -12,6 +12,7 @@ import msgspec
 
 from schemaless_core.errors import SchemalessError
 from schemaless_core.store import CellStore
+from schemaless_core.using import Using
 
 #: What a store raises that says nothing of what it holds.
 Incomparable = tuple[type[BaseException], ...]
@@ -82,17 +83,18 @@ class Read:
     def ask(
         self,
         store: CellStore,
-        seconds: float,
+        using: Using,
         incomparable: Incomparable = (),
         clock: Callable[[], float] = time.monotonic,
     ) -> Any:
-        """The store's answer within a deadline, or `Failed`; never raises what a store raises."""
+        """The store's answer within the deadline of `using`, or `Failed`; never raises what a store raises."""
         begun = clock()
         try:
-            return getattr(store.using(deadline=seconds), self.operation)(**self.arguments)
+            return getattr(using(store), self.operation)(**self.arguments)
         except incomparable as error:
             return Failed(type(error).__name__, str(error), is_incomparable=True)
         except msgspec.MsgspecError as error:
             return Failed(type(error).__name__, str(error), is_torn=True)
         except SchemalessError as error:
-            return Failed(type(error).__name__, str(error), is_late=clock() - begun >= seconds * NEARLY)
+            is_late = using.deadline is not None and clock() - begun >= using.deadline * NEARLY
+            return Failed(type(error).__name__, str(error), is_late=is_late)

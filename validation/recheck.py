@@ -17,7 +17,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any, Protocol
 
+from schemaless_core.habits import Habits
 from schemaless_core.store import CellStore
+from schemaless_core.using import Using
 from validation.compare import Difference, compare
 from validation.reads import Failed, Incomparable, Read
 from validation.verdicts import Outcome, Reason, Verdict
@@ -45,7 +47,7 @@ class Recheck:
         pause: Callable[[float], object] = time.sleep,
     ) -> None:
         self._pending = pending
-        self._seconds = seconds
+        self._using = Using(Habits(deadline=seconds))
         self._incomparable = incomparable
         self._pause = pause
 
@@ -76,7 +78,7 @@ class Recheck:
         return Verdict(read, Outcome.NOT_COMPARED, reason=Reason.BUSY)
 
     def _ask(self, read: Read, store: CellStore) -> Any:
-        return read.ask(store, self._seconds, self._incomparable)
+        return read.ask(store, self._using, self._incomparable)
 
 
 def _is_torn(before: Any, after: Any) -> bool:

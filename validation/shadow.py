@@ -18,7 +18,9 @@ from typing import Any, NamedTuple
 
 from schemaless_core.breaker import Breaker, BreakerConfig
 from schemaless_core.failpoints import reach
+from schemaless_core.habits import Habits
 from schemaless_core.store import CellStore
+from schemaless_core.using import Using
 from validation import metrics
 from validation.compare import Difference, DifferenceClass, compare
 from validation.ignores import Ignore, ignored_by
@@ -83,6 +85,7 @@ class Shadow:
         self._clock = clock
         self._today = today
         self._sampler = Sampler(settings.sampling, clock)
+        self._using = Using(Habits(deadline=settings.deadline_seconds))
         self._recheck = Recheck(pending, settings.deadline_seconds, incomparable)
         self._is_closing = False
         self._begin()
@@ -187,7 +190,7 @@ class Shadow:
             return
         begun = self._clock()
         asked = sample.authority if sample.is_of_other else sample.other
-        given = read.ask(asked, self._settings.deadline_seconds, self._incomparable, self._clock)
+        given = read.ask(asked, self._using, self._incomparable, self._clock)
         seconds = self._clock() - begun
         metrics.shadow_answered(read.name, seconds)
         self._answered(read, asked, seconds, not isinstance(given, Failed) or given.is_incomparable or given.is_torn)

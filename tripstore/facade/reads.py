@@ -13,13 +13,13 @@ from schemaless_core.answers import Scalar
 from schemaless_core.errors import Invalid, SchemalessError
 from schemaless_core.failpoints import reach
 from schemaless_core.store import CellStore
+from schemaless_core.using import Using
 from tripstore import metrics
 from tripstore.facade.calls import AuthorityCalls
 from tripstore.facade.cohorts import Cohorts, NoCohorts
 from tripstore.facade.known import Sight
 from tripstore.facade.latency import Latency
 from tripstore.facade.shadowing import Shadowing
-from tripstore.facade.using import Using
 from tripstore.handover.authority import Backend
 from validation.reads import Read
 

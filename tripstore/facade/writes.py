@@ -20,10 +20,10 @@ from schemaless_core.errors import (
     Unavailable,
 )
 from schemaless_core.store import CellStore
+from schemaless_core.using import Using
 from tripstore.facade.calls import Calls
 from tripstore.facade.lag import Lag
 from tripstore.facade.layout_rules import LayoutRules
-from tripstore.facade.using import Using
 
 #: How often an append that lost a race goes again, and the longest pause before that.
 APPEND_TRIES = 50

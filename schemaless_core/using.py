@@ -1,4 +1,4 @@
-"""`Using`: the stores behind the facade with the habits of one caller."""
+"""`Using`: stores with the habits of one caller, each made once."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any, Self
 from schemaless_core.habits import Habits
 from schemaless_core.store import CellStore
 
-#: Stores behind a facade: two backends, at an epoch each, and as mirrors.
+#: Of a caller of the facade: two backends, at an epoch each, and as mirrors.
 KEPT_MAX = 16
 
 
