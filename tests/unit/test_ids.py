@@ -42,9 +42,9 @@ def test_tables_have_different_uuids() -> None:
 def test_what_is_no_id_is_refused_before_anybody_is_asked(number: int) -> None:
     ids = Ids(lambda _statement, _parameters: pytest.fail("asked"), LAYOUT)
 
-    with pytest.raises(InvalidRequest, match="is no id"):
+    with pytest.raises(InvalidRequest, match="is no legacy id"):
         ids.resolve_id(number)
-    with pytest.raises(InvalidRequest, match="is no id"):
+    with pytest.raises(InvalidRequest, match="is no legacy id"):
         uuid_of_id(LAYOUT, number)
     with pytest.raises(InvalidRequest, match="is no row key"):
         ids.legacy_id(number)  # type: ignore[arg-type]  # that is the point
