@@ -1,21 +1,18 @@
 """`ShadowLedger`: what all processes counted of their shadow reads, added up in the control database.
 
-Each process writes what it counted since its last flush. What could not be written waits, as one batch that is sent
-again unchanged: exact, whatever became of the answer. No bodies: a mismatch is told by its place and a command.
+Each process writes what it counted since its last flush. No bodies: a mismatch is told by its place and a command.
 """
 
 from __future__ import annotations
 
-import threading
 from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
-from typing import NamedTuple
-from uuid import uuid4
 
 from schemaless_core.canonical import Json
-from schemaless_core.control.ledgers import Batch, Ledgers
+from schemaless_core.control.ledger_parts import Addition, LedgerPart
+from schemaless_core.control.ledgers import Ledgers
 from validation.reads import NOISE, Read
 from validation.verdicts import Mismatch, Outcome, Tally
 
@@ -65,15 +62,6 @@ class KnownMismatch:
     command: str
 
 
-class _Pending(NamedTuple):
-    """A batch that may or may not have arrived."""
-
-    batch: Batch
-    counts: dict[str, int]
-    notes: list[dict[str, Json]]
-    hour: datetime
-
-
 class ShadowLedger:
     """The ledger of shadow reads, and one process's part in it. `command`: how a person asks for the entry again."""
 
@@ -85,26 +73,21 @@ class ShadowLedger:
     ) -> None:
         self._ledgers = ledgers
         self._command = command
-        self._now = now
-        self.after_fork()
+        self._part = LedgerPart(ledgers, LEDGER, now)
+        self._begin()
 
     def after_fork(self) -> None:
         """What the parent counted, the parent writes."""
-        self._lock = threading.Lock()
-        self._writer = uuid4().hex
-        self._number = 0
-        self._pending: _Pending | None = None
+        self._part.after_fork()
+        self._begin()
+
+    def _begin(self) -> None:
         self._counted: Counter[str] = Counter()
         self._last: Mismatch | None = None
 
     def flush(self, tally: Tally) -> None:
         """Write what was not written yet. What fails is kept for the next flush, and raised."""
-        with self._lock:
-            if self._pending is not None:
-                self._send(self._pending)
-            pending = self._next(tally)
-            if pending is not None:
-                self._send(pending)
+        self._part.write(lambda: self._taken(tally))
 
     def operations(self, since: datetime | None = None, epoch: int = 0) -> list[OperationCounts]:
         """By operation class, what all processes wrote of one store against the other; `since` counts whole hours.
@@ -132,18 +115,16 @@ class ShadowLedger:
     def _all(self, since: datetime | None, epoch: int = 0) -> list[OperationCounts]:
         return _operations(self._ledgers.counts(LEDGER, since), epoch)
 
-    def _next(self, tally: Tally) -> _Pending | None:
+    def _taken(self, tally: Tally) -> Addition | None:
         counted = Counter({"/".join(map(str, key)): n for key, n in tally.counts_by_epoch().items()})
         more = counted - self._counted
         mismatches = self._fresh(tally.mismatches())
         if not more and not mismatches:
             return None
         notes = [self._note(mismatch) for mismatch in mismatches[-NOTES_PER_FLUSH:]]
-        self._number += 1
         self._counted = counted
         self._last = mismatches[-1] if mismatches else self._last
-        self._pending = _Pending(Batch(self._writer, self._number), dict(more), notes, self._now())
-        return self._pending
+        return Addition(more, notes)
 
     def _fresh(self, mismatches: list[Mismatch]) -> list[Mismatch]:
         """Those after the last one that was written; all, when that is gone."""
@@ -151,10 +132,6 @@ class ShadowLedger:
             if mismatches[position] is self._last:
                 return mismatches[position + 1 :]
         return mismatches
-
-    def _send(self, pending: _Pending) -> None:
-        self._ledgers.add(LEDGER, pending.counts, pending.hour, notes=pending.notes, batch=pending.batch)
-        self._pending = None
 
     def _note(self, mismatch: Mismatch) -> dict[str, Json]:
         verdict = mismatch.verdict

@@ -11,9 +11,9 @@ from collections import Counter
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from typing import NamedTuple
-from uuid import uuid4
 
-from schemaless_core.control.ledgers import Batch, Ledgers
+from schemaless_core.control.ledger_parts import Addition, LedgerPart
+from schemaless_core.control.ledgers import Ledgers
 from validation.histogram import BOUNDS, place_of, quantile
 
 LEDGER = "timings"
@@ -42,14 +42,6 @@ class Timing(NamedTuple):
         return quantile(self.counts, share)
 
 
-class _Pending(NamedTuple):
-    """A batch that may or may not have arrived: it is sent again unchanged."""
-
-    batch: Batch
-    counts: dict[str, int]
-    hour: datetime
-
-
 class TimingLedger:
     """The ledger, and one process's part in it."""
 
@@ -57,17 +49,17 @@ class TimingLedger:
 
     def __init__(self, ledgers: Ledgers, now: Callable[[], datetime] = lambda: datetime.now(UTC)) -> None:
         self._ledgers = ledgers
-        self._now = now
-        self.after_fork()
+        self._part = LedgerPart(ledgers, LEDGER, now)
+        self._begin()
 
     def after_fork(self) -> None:
         """What the parent counted, the parent writes."""
-        self._lock = threading.Lock()  # of what is counted
-        self._sending = threading.Lock()  # of what is sent
+        self._part.after_fork()
+        self._begin()
+
+    def _begin(self) -> None:
+        self._lock = threading.Lock()
         self._counted: dict[Timed, list[int]] = {}
-        self._pending: _Pending | None = None
-        self._writer = uuid4().hex
-        self._number = 0
 
     def count(self, timed: Timed, seconds: float) -> None:
         """It took so long."""
@@ -79,12 +71,7 @@ class TimingLedger:
 
     def flush(self) -> None:
         """Write what was not written yet. What fails is kept for the next flush, and raised."""
-        with self._sending:
-            if self._pending is not None:
-                self._send(self._pending)
-            pending = self._next()
-            if pending is not None:
-                self._send(pending)
+        self._part.write(self._taken)
 
     def total(self, since: datetime | None = None) -> dict[Timed, Timing]:
         """What all processes wrote; `since` counts whole hours."""
@@ -101,23 +88,19 @@ class TimingLedger:
                 counts = self._counted[timed] = [0] * len(_BUCKETS)
             counts[place] += 1
 
-    def _next(self) -> _Pending | None:
+    def _taken(self) -> Addition | None:
         with self._lock:
             counted, self._counted = self._counted, {}
-        if counted:
-            self._number += 1
-            counts = {
+        if not counted:
+            return None
+        return Addition(
+            {
                 "/".join((*timed, bucket)): count
                 for timed, found in counted.items()
                 for bucket, count in zip(_BUCKETS, found, strict=True)
                 if count
             }
-            self._pending = _Pending(Batch(self._writer, self._number), counts, self._now())
-        return self._pending
-
-    def _send(self, pending: _Pending) -> None:
-        self._ledgers.add(LEDGER, pending.counts, pending.hour, batch=pending.batch)
-        self._pending = None
+        )
 
 
 def _timings(counts: Mapping[str, int]) -> dict[Timed, Timing]:

@@ -269,6 +269,23 @@ def test_what_another_process_changed_is_seen_within_a_second(moving: Migration)
     assert statistics.median(seconds) < 1.0, seconds
 
 
+def test_a_change_is_seen_within_a_second_while_postgres_hangs(moving: Migration) -> None:
+    """Just then somebody wants to change something."""
+    seconds = []
+    moving.phase(Phase.LIVE)
+    with connect(moving.document) as store:
+        store.get_row(uuid4())
+        known = duo_of(store).known
+        moving.legacy.server.pause()
+        try:
+            for phase in (Phase.RAMPDOWN, Phase.LIVE, Phase.RAMPDOWN, Phase.LIVE, Phase.RAMPDOWN):
+                moving.facade.flags.change(partial(Flags.with_phase, phase=phase), "test.phase")
+                seconds.append(seconds_until(known, phase))
+        finally:
+            moving.legacy.server.resume()
+    assert statistics.median(seconds) < 1.0, seconds
+
+
 def seconds_until(known: Known, phase: Phase) -> float:
     begun = time.monotonic()
     wait_until(f"{phase} is seen", lambda: known.sight is not None and known.sight.phase is phase)

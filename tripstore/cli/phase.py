@@ -23,8 +23,11 @@ from tripstore.facade.flags import EVERY, Flags, check_move
 from tripstore.handover.authority import Authority, Backend
 from tripstore.phase import Phase, phases_of
 
-#: Operations that name rows; an index query is an operation class of its own for each index.
-OPERATIONS = ("get_cell", "get_cell_latest", "get_cells", "get_cells_latest", "get_row", "get_history")
+#: Operations that name rows, or ids of them; an index query is an operation class of its own for each index.
+OPERATIONS = (
+    *("get_cell", "get_cell_latest", "get_cells", "get_cells_latest", "get_row", "get_history"),
+    *("resolve_ids", "legacy_ids"),
+)
 #: What moves a phase that only a switch can move.
 _ENDS = {Phase.COMPLETE: "tripstore cutover complete"}
 

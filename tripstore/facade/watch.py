@@ -1,6 +1,7 @@
-"""`Watch`: one thread per process that keeps what is known fresh, and leaves no hand-over behind that nobody finishes.
+"""`Watch`: keeps what a process knows fresh, and leaves no hand-over behind that nobody finishes.
 
-Twice a second it reads the authority row and the flags. A store that is not what an open row says is mended, a
+Twice a second it reads the authority row, and the flags on a thread of their own: either is seen whatever the other's
+database does. A store that is not what an open row says is mended, a
 hand-over that takes too long is undone: whoever is alive does it, and all may at once (`tripstore.handover.settle`).
 """
 
@@ -67,7 +68,7 @@ class Watch:
         self._ended = threading.Event()
         self._has_looked = threading.Event()
         self._lock = threading.Lock()
-        self._thread: threading.Thread | None = None
+        self._threads: list[threading.Thread] = []
 
     def after_fork(self) -> None:
         self._begin()
@@ -77,15 +78,16 @@ class Watch:
         with self._lock:
             if self._ended.is_set():
                 return
-            if self._thread is None:
-                self._thread = threading.Thread(target=self._run, name="facade-watch", daemon=True)
-                self._thread.start()
+            if not self._threads:
+                for name, work in (("facade-flags", self._keep_flags), ("facade-watch", self._run)):
+                    self._threads.append(threading.Thread(target=work, name=name, daemon=True))
+                    self._threads[-1].start()
         self._has_looked.wait(FIRST_LOOK_SECONDS)
 
     def close(self) -> None:
         self._ended.set()
-        if self._thread is not None:
-            self._thread.join()
+        for thread in self._threads:
+            thread.join()
 
     def look(self) -> None:
         """One turn. What cannot be seen stays as it was."""
@@ -93,14 +95,19 @@ class Watch:
         self._try("flags", self._look_at_flags)
         self._try("lag", self._look_at_lag)
 
+    def _keep_flags(self) -> None:
+        while not self._ended.is_set():
+            self._try("flags", self._look_at_flags)
+            self._has_looked.set()
+            self._ended.wait(LOOK_SECONDS)
+
     def _run(self) -> None:
-        self._try("flags", self._look_at_flags)
-        self._has_looked.set()
         look_at = self._clock()
         while not self._ended.is_set():
             if self._clock() >= look_at:
                 look_at = self._clock() + LOOK_SECONDS
-                self.look()
+                self._try("authority", self._look_at_authority)
+                self._try("lag", self._look_at_lag)
             else:
                 self._try("lag", lambda: self._look_at_lag(is_between=True))
             self._ended.wait(LAG_SECONDS if self._has_cohort else max(look_at - self._clock(), 0.0))
@@ -130,9 +137,9 @@ class Watch:
         elif row.epoch != self._settled_epoch or self._clock() >= self._settle_at:
             row = self._settled(row)
         if row.is_open:
-            sight = self._known.learn_authority(row)
+            self._known.learn_authority(row)
             metrics.authority_seen(row.epoch, row.backend.value)
-            metrics.phase_seen(sight.phase)
+            self._tell_phase()
 
     def _settled(self, row: Authority) -> Authority:
         """Make both stores what an open row says; where they are, that was a look. Not all processes at once."""
@@ -147,7 +154,13 @@ class Watch:
 
     def _look_at_flags(self) -> None:
         self._known.learn_flags(self._flags.find())
+        self._tell_phase()
         self._lag.watch(is_watched=self._has_cohort)
+
+    def _tell_phase(self) -> None:
+        sight = self._known.sight
+        if sight is not None:
+            metrics.phase_seen(sight.phase)
 
     def _look_at_lag(self, *, is_between: bool = False) -> None:
         """Between two looks nobody asks again whether the mirror has come to a place that it had not come to."""

@@ -8,11 +8,11 @@ from __future__ import annotations
 import logging
 import threading
 from collections import Counter
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import NamedTuple
-from uuid import uuid4
 
-from schemaless_core.control.ledgers import Batch, Ledgers
+from schemaless_core.control.ledger_parts import Addition, LedgerPart
+from schemaless_core.control.ledgers import Ledgers
 from schemaless_core.errors import SchemalessError
 
 logger = logging.getLogger(__name__)
@@ -31,26 +31,14 @@ class RehearsalCounts(NamedTuple):
     not_compared: int
 
 
-class _Pending(NamedTuple):
-    """A batch that may or may not have arrived: it is sent again unchanged."""
-
-    batch: Batch
-    counts: dict[str, int]
-    hour: datetime
-
-
 class RehearsalLedger:
     """One process's part in it. Whoever counts does not wait: a thread writes soon after, and ends."""
 
     def __init__(self, ledgers: Ledgers, flush_seconds: float = FLUSH_SECONDS) -> None:
-        self._ledgers = ledgers
+        self._part = LedgerPart(ledgers, LEDGER)
         self._flush_seconds = flush_seconds
-        self._lock = threading.Lock()  # of what is counted
-        self._sending = threading.Lock()  # of what is sent
+        self._lock = threading.Lock()
         self._counted: Counter[str] = Counter()
-        self._pending: _Pending | None = None
-        self._writer = uuid4().hex
-        self._number = 0
         self._is_due = False
 
     def count(self, outcomes: Counter[str]) -> None:
@@ -65,12 +53,7 @@ class RehearsalLedger:
 
     def flush(self) -> None:
         """Write what was not written yet. What fails is kept for the next flush, and raised."""
-        with self._sending:
-            if self._pending is not None:
-                self._send(self._pending)
-            pending = self._next()
-            if pending is not None:
-                self._send(pending)
+        self._part.write(self._taken)
 
     def _flush_or_keep(self) -> None:
         """A control database that is down costs nobody anything (I10). Whoever counts next has it tried again."""
@@ -82,17 +65,10 @@ class RehearsalLedger:
             extra = {"event": "rehearsal.not_written", "reason": error.message}
             logger.warning("what the rehearsal counted could not be written; it is kept", extra=extra)
 
-    def _next(self) -> _Pending | None:
+    def _taken(self) -> Addition | None:
         with self._lock:
             counted, self._counted = self._counted, Counter()
-        if counted:
-            self._number += 1
-            self._pending = _Pending(Batch(self._writer, self._number), dict(counted), datetime.now(UTC))
-        return self._pending
-
-    def _send(self, pending: _Pending) -> None:
-        self._ledgers.add(LEDGER, pending.counts, pending.hour, batch=pending.batch)
-        self._pending = None
+        return Addition(counted) if counted else None
 
 
 def rehearsal_counts(ledgers: Ledgers, since: datetime | None = None) -> RehearsalCounts:
