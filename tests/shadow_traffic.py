@@ -127,7 +127,7 @@ class Traffic:
                 work()
             self.done[work.__name__] += 1
             while self.shadow._samples.unfinished_tasks + self.shadow._suspects.unfinished_tasks > WAITING_MAX:
-                time.sleep(0.001)  # what is compared much later than it was answered is only rechecked
+                self.shadow.drain(0.001)  # what is compared much later than it was answered is only rechecked
         self.connection.close()
 
     @property

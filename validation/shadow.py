@@ -37,6 +37,10 @@ _SAID = {DifferenceClass.ERROR: "failed", DifferenceClass.TIMEOUT: "was not answ
 Answered = Callable[[Read, CellStore, float, bool], None]
 #: How long closing waits for what is under way.
 CLOSE_SECONDS = 1.0
+#: Comparing is work that a service's process is not warm for: several at once take half as long each. So samples wait
+#: for each other, until there are so many or the first has waited for so long.
+WORTH_A_ROUND = 8
+GATHER_SECONDS = 0.25
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,6 +104,9 @@ class Shadow:
         self._breaker = Breaker(self._settings.breaker, self._clock)
         self._samples: queue.Queue[_Sample | None] = queue.Queue(self._settings.queue_max)
         self._suspects: queue.Queue[_Sample | None] = queue.Queue(self._settings.queue_max)
+        #: One thread waits for samples, the others for it.
+        self._gathering = threading.Lock()
+        self._is_worth_a_round = threading.Event()
         self._threads: list[threading.Thread] = []
 
     def takes(self, operation: str) -> bool:
@@ -122,6 +129,8 @@ class Shadow:
         except queue.Full:
             self._tally.record(_not_compared(read, Reason.QUEUE_FULL))
             return
+        if self._samples.qsize() >= WORTH_A_ROUND - 1:  # whoever gathers holds one
+            self._is_worth_a_round.set()
         if not self._threads:
             self._start()
 
@@ -131,12 +140,14 @@ class Shadow:
         while self._samples.unfinished_tasks or self._suspects.unfinished_tasks:
             if self._clock() >= until:
                 return False
+            self._is_worth_a_round.set()
             time.sleep(0.001)
         return True
 
     def close(self) -> None:
         """Let go of what waits; it was not compared."""
         self._is_closing = True
+        self._is_worth_a_round.set()
         for _ in self._threads:  # whoever waits takes one: all are told before any is waited for
             for waiting in (self._samples, self._suspects):
                 with suppress(queue.Full):
@@ -156,28 +167,51 @@ class Shadow:
         with self._lock:
             if self._threads or self._is_closing:
                 return
-            works = [self._compare] * self._settings.threads + [self._judge]
-            waiting = [self._samples] * self._settings.threads + [self._suspects]
-            for n, (work, source) in enumerate(zip(works, waiting, strict=True)):
-                thread = threading.Thread(target=self._run, args=(source, work), name=f"shadow-{n}", daemon=True)
+            for n, work in enumerate([self._keep_comparing] * self._settings.threads + [self._keep_judging]):
+                thread = threading.Thread(target=work, name=f"shadow-{n}", daemon=True)
                 with suppress(RuntimeError):  # no more threads, or the interpreter ends: the queue fills
                     thread.start()
                     self._threads.append(thread)
 
-    def _run(self, source: queue.Queue[_Sample | None], work: Callable[[_Sample], None]) -> None:
+    def _keep_comparing(self) -> None:
         while not self._is_closing:
-            sample = source.get()
-            if sample is None:
-                source.task_done()
-                return
-            try:
+            for sample in self._gathered():
+                self._do(self._compare, sample, self._samples)
+            metrics.shadow_waiting(self._samples.qsize() + self._suspects.qsize())
+
+    def _gathered(self) -> list[_Sample | None]:
+        """What waits, when it is worth a round or has waited."""
+        with self._gathering:
+            if self._is_closing:
+                return []
+            found = [self._samples.get()]
+            if self._samples.qsize() + 1 < WORTH_A_ROUND:
+                self._is_worth_a_round.wait(GATHER_SECONDS)
+            self._is_worth_a_round.clear()
+            with suppress(queue.Empty):
+                while len(found) < WORTH_A_ROUND:
+                    found.append(self._samples.get_nowait())
+            return found
+
+    def _keep_judging(self) -> None:
+        while not self._is_closing:
+            self._do(self._judge, self._suspects.get(), self._suspects)
+
+    def _do(self, work: Callable[[_Sample], None], sample: _Sample | None, source: queue.Queue[_Sample | None]) -> None:
+        """One sample has its verdict afterwards, or is suspect; None only wakes up."""
+        if sample is None:
+            source.task_done()
+            return
+        try:
+            if self._is_closing:
+                self._tally.record(_not_compared(sample.read, Reason.CLOSED))
+            else:
                 work(sample)
-            except Exception:
-                logger.exception("a shadow read failed", extra={"event": "shadow.broken", "read": sample.read.name})
-                self._tally.record(_not_compared(sample.read, Reason.BROKEN))
-            finally:
-                source.task_done()
-                metrics.shadow_waiting(self._samples.qsize() + self._suspects.qsize())
+        except Exception:
+            logger.exception("a shadow read failed", extra={"event": "shadow.broken", "read": sample.read.name})
+            self._tally.record(_not_compared(sample.read, Reason.BROKEN))
+        finally:
+            source.task_done()
 
     def _compare(self, sample: _Sample) -> None:
         reach("shadow.compare")

@@ -47,7 +47,7 @@ def test_an_empty_queue_is_polled_and_what_a_claim_took_is_part_of_the_pause() -
 
     assert pace.after(NOTHING, 0.0) == POLL_SECONDS_MAX
     assert pace.after(Carried(1, 1, 0), POLL_SECONDS_MAX / 4) == POLL_SECONDS_MAX * 3 / 4
-    assert pace.after(Carried(1, 1, 0), QUICK) == 0.0
+    assert pace.after(Carried(1, 1, 0), POLL_SECONDS_MAX) == 0.0
     assert pace.limit == FIRST_LIMIT
 
 
@@ -103,7 +103,7 @@ def test_rests_grow_while_nothing_is_taken_and_end_with_the_first_cell_that_is()
     assert rests == sorted(rests)
     assert rests[-1] == REST_SECONDS_MAX
     assert pace.after(Carried(7, 1, 0), QUICK) == WAITING_SECONDS
-    assert pace.after(Carried(7, 6, 0), QUICK) == 0.0
+    assert pace.after(Carried(7, 6, 0), POLL_SECONDS_MAX) == 0.0
     assert pace.after(STUCK, QUICK) == POLL_SECONDS
 
 

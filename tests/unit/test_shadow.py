@@ -15,12 +15,13 @@ import pytest
 
 from schemaless_core import Cell, MemoryStore
 from schemaless_core.errors import Unavailable
+from tests.chaos.actors import wait_until
 from validation.compare import compare
 from validation.ignores import Ignore
 from validation.reads import Read
 from validation.recheck import TRIES, Recheck
 from validation.sampling import SamplingSettings
-from validation.shadow import CLOSE_SECONDS, Shadow, ShadowSettings
+from validation.shadow import CLOSE_SECONDS, GATHER_SECONDS, WORTH_A_ROUND, Shadow, ShadowSettings
 from validation.verdicts import Outcome, Reason, Tally, Verdict
 
 ROW = UUID(int=7)
@@ -113,6 +114,44 @@ def test_every_read_has_one_verdict(
     assert [m.verdict.read for m in tally.mismatches()] == ([latest()] if expected[0] == "mismatch" else [])
     said = "a shadow read failed" if expected[1] == "error" else "a shadow read differs"
     assert [record.message for record in caplog.records] == ([said] if expected[0] == "mismatch" else [])
+
+
+def asked_of(asked: list[tuple[str, float]]) -> Odd:
+    """A store that notes who asks it, and when."""
+
+    def answer() -> Cell | None:
+        asked.append((threading.current_thread().name, time.monotonic()))
+        return cell()
+
+    return Odd(answer)
+
+
+def test_few_reads_wait_for_each_other_and_are_compared_in_one_round(
+    made: Callable[..., tuple[Shadow, Tally]],
+) -> None:
+    asked: list[tuple[str, float]] = []
+    shadow, _tally = made()
+    begun = time.monotonic()
+
+    for _ in range(3):
+        shadow.offer(latest(), cell(), Odd(cell), asked_of(asked))
+
+    wait_until("all are compared", lambda: len(asked) == 3)
+    assert asked[0][1] - begun >= GATHER_SECONDS
+    assert len({name for name, _at in asked}) == 1
+
+
+def test_as_many_as_are_worth_a_round_wait_for_nothing(
+    made: Callable[..., tuple[Shadow, Tally]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("validation.shadow.GATHER_SECONDS", 3600.0)
+    asked: list[tuple[str, float]] = []
+    shadow, _tally = made()
+
+    for _ in range(2 * WORTH_A_ROUND):
+        shadow.offer(latest(), cell(), Odd(cell), asked_of(asked))
+
+    wait_until("a round is compared", lambda: len(asked) >= WORTH_A_ROUND)
 
 
 def test_what_is_slower_than_the_deadline_is_a_timeout(made: Callable[..., tuple[Shadow, Tally]]) -> None:

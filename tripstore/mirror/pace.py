@@ -8,7 +8,7 @@ from tripstore.handover.relay import CHANGES_PER_CLAIM
 
 #: From claim to claim, at least and at most: each is a durable commit, which services' commits wait for, so it waits
 #: until there is about so much to carry.
-POLL_SECONDS, POLL_SECONDS_MAX = 0.015, 0.04
+POLL_SECONDS, POLL_SECONDS_MAX = 0.015, 0.08
 WORTH_A_CLAIM = 7
 #: Of what comes in a second each claim says this share.
 NEWS = 0.1
