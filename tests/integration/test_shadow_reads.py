@@ -122,6 +122,7 @@ READS: dict[str, Asking] = {
 def differences(moving: Migration, read: Callable[[], object]) -> list[Difference]:
     """What the shadow told of one read; its caller got the same as ever."""
     tally = moving.duo.tally
+    assert moving.duo.shadow.drain(60)  # of what was read before
     known, compared = tally.mismatches(), tally.total(Outcome.EQUAL, Outcome.MISMATCH)
     read()
     assert moving.duo.shadow.drain(60)
