@@ -37,8 +37,8 @@ _SAID = {DifferenceClass.ERROR: "failed", DifferenceClass.TIMEOUT: "was not answ
 Answered = Callable[[Read, CellStore, float, bool], None]
 #: How long closing waits for what is under way.
 CLOSE_SECONDS = 1.0
-#: Comparing is work that a service's process is not warm for: several at once take half as long each. So samples wait
-#: for each other, until there are so many or the first has waited for so long.
+#: Comparing is work that a service's process is not warm for: several at once take less time each. So samples wait for
+#: each other, until there are so many or the first has waited for so long.
 WORTH_A_ROUND = 8
 GATHER_SECONDS = 0.25
 
@@ -208,6 +208,7 @@ class Shadow:
             else:
                 work(sample)
         except Exception:
+            # A bug of ours: it must not end the thread, and what it kept from being compared is counted.
             logger.exception("a shadow read failed", extra={"event": "shadow.broken", "read": sample.read.name})
             self._tally.record(_not_compared(sample.read, Reason.BROKEN))
         finally:

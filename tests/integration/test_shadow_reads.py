@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import cycle
 from typing import Any, cast
 from uuid import UUID, uuid4
@@ -278,7 +279,7 @@ def test_a_missing_pair_is_found_by_both_its_ends(quiet: Migration, trip: Trip) 
     in_mirror(quiet, "DELETE FROM index_legacy_ids_v1 WHERE row_key = ?", trip.key.bytes)
     in_mirror(quiet, REMOVE, trip.key.bytes, b"_LEGACY_ID", 0)
 
-    found = [differences(quiet, lambda each=each: each(quiet.store, trip)) for each in ID_READS.values()]  # type: ignore[misc]
+    found = [differences(quiet, partial(read, quiet.store, trip)) for read in ID_READS.values()]
 
     assert found == [
         [Difference(DifferenceClass.MISSING, f"legacy id {number}")],
@@ -356,7 +357,7 @@ def test_old_against_old_does_not_ask_the_mirror(quiet: Migration, trip: Trip) -
     quiet.duo.watch.look()
     try:
         for read in READS.values():
-            assert differences(quiet, lambda read=read: read(quiet.store, trip)) == []  # type: ignore[misc]
+            assert differences(quiet, partial(read, quiet.store, trip)) == []
     finally:
         flags.change(lambda found: replace(found, comparing=Comparing()), "test.against_the_mirror")
         quiet.duo.watch.look()
