@@ -34,7 +34,7 @@ LOAD = 0.2
 PUT_SHARE = 0.2
 BLOCK_SECONDS = 30.0
 #: Of blocks while the machine was ours, fewer say nothing; and with those that were disturbed.
-ROUNDS, ROUNDS_MAX = 10, 18
+ROUNDS, ROUNDS_MAX = 10, 13
 #: The same of the runs whose lag is measured.
 RUNS, RUNS_MAX = 5, 9
 
@@ -60,7 +60,7 @@ SHADOW = Arm(Phase.SHADOW)
 STOPPED = Arm(Phase.SHADOW, is_stopped=True)
 TENTH = Arm(Phase.DUALWRITE, "laboratory, every tenth", share=0.3)
 LABORATORY = Arm(Phase.DUALWRITE, "laboratory", share=0.3)
-ARMS = (OFF, DUALWRITE, SHADOW, STOPPED, TENTH, LABORATORY)
+PEERS = (TENTH, LABORATORY)
 
 #: What is told of an arm against off: the operation, and the bounds of its median and its 99th percentile.
 _LINES = (
@@ -89,6 +89,10 @@ class Block(NamedTuple):
 
     figures: Figures
     stolen: float
+
+
+#: A block, and the two of off around it.
+Flanked = tuple[Block, Block, Block]
 
 
 def measure(
@@ -135,37 +139,62 @@ def mirror_lag(migration: Migration, seconds: float, *, is_whole: bool) -> Itera
 
 
 def under_load(migration: Migration, all_clients: Clients, seconds: float, rounds: int) -> Iterator[Comparison]:
-    """The same load in every phase, in alternating blocks."""
-    saturation = _saturation(migration, all_clients, seconds)
-    blocks: dict[Arm, list[Block]] = {arm: [] for arm in ARMS}
+    """The same load in every phase, in alternating blocks: what is bound stands between two of off.
+
+    A host may be half as fast for a minute: a block is held against those right before and after it.
+    """
+    per_second = LOAD * (saturation := _saturation(migration, all_clients, seconds))
+    blocks: list[tuple[Arm, Block]] = []
     is_whole = rounds >= ROUNDS
+
+    def measure(arm: Arm) -> None:
+        blocks.append((arm, _block(migration, all_clients, arm, seconds, per_second)))
+
+    measure(OFF)
     for number in range(ROUNDS_MAX if is_whole else rounds):
-        for arm in ARMS if number % 2 else ARMS[::-1]:
-            blocks[arm].append(_block(migration, all_clients, arm, seconds, LOAD * saturation))
-        if is_whole and min(len(_calm(blocks, arm)) for arm in BOUND_ARMS) >= ROUNDS:
+        for arm in BOUND_ARMS if number % 2 else BOUND_ARMS[::-1]:
+            measure(arm)
+            measure(OFF)
+        for arm in PEERS:
+            measure(arm)
+        if is_whole and number + 1 >= ROUNDS and min(len(_calm(_flanked(blocks, arm))) for arm in BOUND_ARMS) >= ROUNDS:
             break
+    measure(OFF)
     name = f"load, {LOAD:.0%} of off's saturation (calls/s)"
-    yield Comparison(name, LOAD * saturation, saturation, LOAD, (LOAD, LOAD), "/s")
+    yield Comparison(name, per_second, saturation, LOAD, (LOAD, LOAD), "/s")
     for name, arm, operation, bounds in _LINES:
-        pairs = list(zip(blocks[arm], blocks[OFF], strict=True))
-        yield from _paired(f"  in all rounds: {name.strip()}", operation, pairs)
-        calm = _calm(blocks, arm) if is_whole else pairs
-        yield from _paired(name, operation, calm_or_all(pairs, calm, ROUNDS if is_whole else 1), bounds)
+        flanked = _flanked(blocks, arm)
+        yield from _paired(f"  in all rounds: {name.strip()}", operation, flanked)
+        calm = _calm(flanked) if is_whole else flanked
+        yield from _paired(name, operation, calm_or_all(flanked, calm, ROUNDS if is_whole else 1), bounds)
+
+
+def _flanked(blocks: Sequence[tuple[Arm, Block]], wanted: Arm) -> list[Flanked]:
+    """Each block of an arm, with the last one of off before it and the first one after it."""
+    found: list[Flanked] = []
+    for n, (arm, block) in enumerate(blocks):
+        if arm is wanted:
+            before = next(each for other, each in reversed(blocks[:n]) if other is OFF)
+            after = next((each for other, each in blocks[n:] if other is OFF), before)
+            found.append((block, before, after))
+    return found
 
 
 def _paired(
-    name: str, operation: str, pairs: Sequence[tuple[Block, Block]], bounds: tuple[float, float] | None = None
+    name: str, operation: str, flanked: Sequence[Flanked], bounds: tuple[float, float] | None = None
 ) -> Iterator[Comparison]:
-    """An arm's blocks against those of off: the median, and the 99th percentile."""
+    """An arm's blocks against the means of those of off: the median, and the 99th percentile."""
     for percent, limit in zip((50, 99), bounds or (None, None), strict=True):
-        ours, theirs = ([block.figures[operation, percent] for block in each] for each in zip(*pairs, strict=True))
+        ours, before, after = (
+            [each.figures[operation, percent] for each in blocks] for blocks in zip(*flanked, strict=True)
+        )
+        theirs = [(first + second) / 2 for first, second in zip(before, after, strict=True)]
         yield paired(f"{name}, p{percent}", ours, theirs, bound=None if limit is None else ("<=", limit))
 
 
-def _calm(blocks: dict[Arm, list[Block]], arm: Arm) -> list[tuple[Block, Block]]:
-    """Of an arm and of off, in rounds in which both had the machine."""
-    pairs = zip(blocks[arm], blocks[OFF], strict=True)
-    return [pair for pair in pairs if max(block.stolen for block in pair) <= STOLEN_MAX]
+def _calm(flanked: Sequence[Flanked]) -> list[Flanked]:
+    """Those in which all three had the machine."""
+    return [blocks for blocks in flanked if max(block.stolen for block in blocks) <= STOLEN_MAX]
 
 
 def single_calls(migration: Migration, plain: Datastore, calls: int, pairs: int) -> Iterator[Comparison]:

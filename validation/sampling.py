@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import random
 import time
 from collections.abc import Callable
@@ -45,32 +46,51 @@ class Sampler:
         self._chance = chance
         self._budget = _Bucket(settings.per_second, clock())
         self._strata: dict[str, _Bucket] = {}
+        #: How many reads the share passes by, and the one it takes.
+        self._left = self._gap()
 
     def takes(self, operation: str) -> bool:
         """Whether a read of this operation class is to be compared."""
-        settings = self._settings
-        if settings.share <= 0:
-            return False
-        now = self._clock()
+        self._left -= 1
         stratum = self._strata.get(operation)
-        if stratum is None:
-            stratum = self._strata.setdefault(operation, _Bucket(settings.least_per_second, now))
+        if self._left > 0 and stratum is not None and self._clock() < stratum.due_at:
+            return False
+        return self._takes(stratum or self._new_stratum(operation))
+
+    def _takes(self, stratum: _Bucket) -> bool:
+        now = self._clock()
+        is_of_share = self._left <= 0
+        if is_of_share:
+            self._left = self._gap()
         if stratum.take(now):  # whatever the others have left of the budget: it is charged, and they get less
             self._budget.charge(now)
-            return settings.per_second > 0
-        return self._chance() < settings.share and self._budget.take(now)
+            return self._settings.per_second > 0
+        return is_of_share and self._budget.take(now)
+
+    def _gap(self) -> float:
+        """From one read that the share takes to the next, as if each were thrown for."""
+        share = self._settings.share
+        if share <= 0:
+            return math.inf
+        return 1 if share >= 1 else 1 + int(math.log(1 - self._chance()) / math.log1p(-share))
+
+    def _new_stratum(self, operation: str) -> _Bucket:
+        least = self._settings.least_per_second if self._settings.share > 0 else 0.0
+        return self._strata.setdefault(operation, _Bucket(least, self._clock()))
 
 
 class _Bucket:
     """Tokens that come at a rate; at most those of a second wait."""
 
-    __slots__ = ("_at", "_rate", "_tokens", "_tokens_max")
+    __slots__ = ("_at", "_rate", "_tokens", "_tokens_max", "due_at")
 
     def __init__(self, rate: float, now: float) -> None:
         self._rate = rate
         self._tokens_max = max(rate, 1.0) if rate else 0.0
         self._tokens = self._tokens_max
         self._at = now
+        #: Before that there is none to take.
+        self.due_at = now if rate else math.inf
 
     def charge(self, now: float) -> None:
         """Take one that is perhaps not there yet."""
@@ -82,6 +102,8 @@ class _Bucket:
         if self._tokens < 1:
             return False
         self._tokens -= 1
+        if self._tokens < 1:
+            self.due_at = now + (1 - self._tokens) / self._rate
         return True
 
     def _fill(self, now: float) -> None:

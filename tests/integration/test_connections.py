@@ -19,13 +19,14 @@ from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from prometheus_client import REGISTRY
+from pymysql.cursors import DictCursor
 
 from schemaless_core import Datastore, NodeUnavailable
 from schemaless_core.config import DeadlineConfig, PoolConfig, TlsConfig
 from schemaless_core.deadline import Deadline
-from schemaless_core.engine.mysql.connection import DeadlineConnection, Login, unconnected
+from schemaless_core.engine.mysql.connection import DeadlineConnection, Login, connect, unconnected
 from schemaless_core.engine.mysql.sessions import Sessions
-from schemaless_core.urls import NodeUrl
+from schemaless_core.urls import NodeUrl, parse_node_url
 from tests.chaos.actors import wait_until
 from tests.stores import ServerEngine, Stores
 
@@ -235,6 +236,30 @@ def test_a_connection_that_is_refused_its_settings_is_closed() -> None:
             with pytest.raises(NodeUnavailable, match="1193"):
                 sessions_to(url).run(ask, Deadline(2.0))
         wait_until("the server has seen all of them leave", lambda: not opened)
+
+
+#: Of every type that PyMySQL reads in a way of its own, with names and without.
+ANSWER = """\
+SELECT 1 AS one, 18446744073709551615 AS large, 1.5 AS `decimal`, 1e0 AS `double`, NULL AS nothing, 'ø' AS `naïve`,
+ x'00ff' AS bytes, CAST('ø' AS BINARY) AS as_bytes, TIMESTAMP '2026-01-02 03:04:05.000006' AS moment,
+ DATE '2026-01-02' AS day, TIME '-11:12:13.5' AS duration, b'101' AS bits, JSON_ARRAY('ø', 1) AS json,
+ s.shard, s.state, 1, 'a' AS one FROM {state} s WHERE s.shard = 0"""
+
+
+def test_columns_are_what_the_driver_itself_takes_them_for(server_engine: ServerEngine, stores: Stores) -> None:
+    primary = stores.clusters(server_engine)[0].primary
+    with one_cluster(stores, server_engine) as store, primary.connect() as theirs, theirs.cursor() as cursor:
+        answer = ANSWER.format(state=f"{store.config.datastore}_meta.shard_state")
+        cursor.execute(answer)
+        expected = cursor.fetchone()
+        ours = connect(Login(parse_node_url("primary", primary.url), TlsConfig(), DeadlineConfig()), Deadline(5))
+        with ours, ours.cursor(DictCursor) as named, ours.cursor() as plain:
+            named.execute(answer)
+            plain.execute(answer)
+
+            assert expected is not None
+            assert named.fetchone() == expected
+            assert plain.fetchone() == tuple(expected.values())
 
 
 def test_a_connection_that_comes_back_to_a_closed_store_is_closed(server_engine: ServerEngine, stores: Stores) -> None:

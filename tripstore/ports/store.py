@@ -53,22 +53,10 @@ class SchemalessPort:
 
     def copy(self, cells: Sequence[Cell], epoch: int) -> tuple[Cell, ...]:
         """Put cells as a copier; return those that are there now. Some may come later, of others `refused` hears."""
-        takeable = [cell for cell in cells if self._is_takeable(cell)]
-        if not takeable:
-            return ()
-        outcomes: Sequence[PutResult | SchemalessError]
         try:
-            outcomes = self._as_copier(epoch).put_cells(takeable)
-        except BatchFailed as failed:
-            outcomes = failed.results
-        there = []
-        for cell, outcome in zip(takeable, outcomes, strict=True):
-            if isinstance(outcome, PutResult):
-                there.append(cell)
-            elif isinstance(outcome, CellConflict):
-                self._refused(cell, outcome)
-        _warn_of(outcomes)
-        return tuple(there)
+            return self._copy(cells, epoch)
+        except InvalidCell:  # one that no store may hold refuses the whole batch
+            return self._copy([cell for cell in cells if self._is_takeable(cell)], epoch)
 
     def put_encoded(self, cells: Sequence[EncodedCell], epoch: int) -> EncodedOutcome:
         """Put cells of the past as a copier. Nothing is told to `refused`: the outcome has every problem."""
@@ -103,8 +91,24 @@ class SchemalessPort:
         threading.Thread(target=work, name=f"open-{server}", daemon=True).start()
         return opened
 
+    def _copy(self, cells: Sequence[Cell], epoch: int) -> tuple[Cell, ...]:
+        if not cells:
+            return ()
+        outcomes: Sequence[PutResult | SchemalessError]
+        try:
+            outcomes = self._as_copier(epoch).put_cells(cells)
+        except BatchFailed as failed:
+            outcomes = failed.results
+        there = []
+        for cell, outcome in zip(cells, outcomes, strict=True):
+            if isinstance(outcome, PutResult):
+                there.append(cell)
+            elif isinstance(outcome, CellConflict):
+                self._refused(cell, outcome)
+        _warn_of(outcomes)
+        return tuple(there)
+
     def _is_takeable(self, cell: Cell) -> bool:
-        """One cell that no store may hold would refuse the whole batch."""
         try:
             checked_bytes(cell, self._datastore.config.max_body_bytes)
         except InvalidCell as error:

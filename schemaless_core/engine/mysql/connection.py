@@ -8,12 +8,13 @@ import socket
 import struct
 import time
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from pymysql import err
 from pymysql.connections import Connection
 from pymysql.constants import CLIENT, CR
 from pymysql.cursors import Cursor
+from pymysql.protocol import FieldDescriptorPacket, MysqlPacket
 
 from schemaless_core.config import DeadlineConfig, TlsConfig
 from schemaless_core.deadline import Deadline
@@ -37,6 +38,10 @@ ISOLATION = "SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED"
 SESSION_MARIADB = "SET SESSION idle_write_transaction_timeout = 1, idle_transaction_timeout = 2"
 
 
+#: What ends a column's packet: charset, length, type, flags, decimals, and two bytes of nothing.
+_TYPE = struct.Struct("<HIBHBxx")
+_NO_DESCRIPTION = (None,) * 7
+
 if TYPE_CHECKING:  # generic in the stubs only
     from typing_extensions import Buffer
 
@@ -59,6 +64,27 @@ class DeadlineReader(io.RawIOBase):
         if connection.arm() <= 0:  # else a server that keeps sending would keep us reading
             raise TimeoutError("the deadline has passed")
         return connection._sock.recv_into(buffer)
+
+
+class Column(FieldDescriptorPacket):
+    """A column of an answer: of what type it is, which the server says last. What it is called is read when asked for.
+
+    To read the names of an answer's columns takes longer than to read a cell.
+    """
+
+    def _parse_field_descriptor(self, encoding: str) -> None:
+        at = len(self._data) - _TYPE.size
+        self.charsetnr, self.length, self.type_code, self.flags, self.scale = _TYPE.unpack_from(self._data, at)
+
+    def description(self) -> tuple[None, ...]:
+        """Made for every answer: without names, which `fields` tell to a cursor that needs them."""
+        return _NO_DESCRIPTION
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("_") or "name" in self.__dict__:
+            raise AttributeError(name)
+        super()._parse_field_descriptor("utf-8")  # type: ignore[misc]  # the stubs leave it out
+        return getattr(self, name)
 
 
 class DeadlineConnection(_Connection):
@@ -106,6 +132,11 @@ class DeadlineConnection(_Connection):
             self._read_within_deadline()
         self.arm()
         super()._write_bytes(data)  # type: ignore[misc]  # the stubs leave it out
+
+    def _read_packet(self, packet_type: type[MysqlPacket] = MysqlPacket) -> MysqlPacket:
+        wanted = Column if packet_type is FieldDescriptorPacket else packet_type
+        found: MysqlPacket = super()._read_packet(wanted)  # type: ignore[no-untyped-call]
+        return found
 
     def _get_server_information(self) -> None:
         self._read_within_deadline()

@@ -8,6 +8,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from pymysql import err
+from pymysql.cursors import DictCursor
 
 from schemaless_core.config import DatastoreConfig
 from schemaless_core.engine.base import BYTES_PER_BATCH, Fact
@@ -222,13 +223,11 @@ def _replication(connection: DeadlineConnection, variables: Mapping[str, str]) -
 
 def _replica_status(connection: DeadlineConnection) -> dict[str, Any]:
     """One vocabulary for both vendors' column names."""
-    with connection.cursor() as cursor:
+    with connection.cursor(DictCursor) as cursor:
         cursor.execute(REPLICA_STATUS)
-        row = cursor.fetchone()
-        names = [str(column[0]) for column in cursor.description or ()]
-    if row is None:
+        raw = cursor.fetchone()
+    if raw is None:
         return {}
-    raw = dict(zip(names, row, strict=True))
     return {
         "io_running": raw.get("Replica_IO_Running", raw.get("Slave_IO_Running")),
         "sql_running": raw.get("Replica_SQL_Running", raw.get("Slave_SQL_Running")),
