@@ -61,6 +61,8 @@ STOPPED = Arm(Phase.SHADOW, is_stopped=True)
 TENTH = Arm(Phase.DUALWRITE, "laboratory, every tenth", share=0.3)
 LABORATORY = Arm(Phase.DUALWRITE, "laboratory", share=0.3)
 PEERS = (TENTH, LABORATORY)
+#: They are far off, and so measured in fewer rounds: one of so many.
+PEERS_EVERY = 3
 
 #: What is told of an arm against off: the operation, and the bounds of its median and its 99th percentile.
 _LINES = (
@@ -152,21 +154,23 @@ def under_load(migration: Migration, all_clients: Clients, seconds: float, round
 
     measure(OFF)
     for number in range(ROUNDS_MAX if is_whole else rounds):
+        if not number % PEERS_EVERY:
+            for arm in PEERS:
+                measure(arm)
+            measure(OFF)
         for arm in BOUND_ARMS if number % 2 else BOUND_ARMS[::-1]:
             measure(arm)
             measure(OFF)
-        for arm in PEERS:
-            measure(arm)
         if is_whole and number + 1 >= ROUNDS and min(len(_calm(_flanked(blocks, arm))) for arm in BOUND_ARMS) >= ROUNDS:
             break
-    measure(OFF)
     name = f"load, {LOAD:.0%} of off's saturation (calls/s)"
     yield Comparison(name, per_second, saturation, LOAD, (LOAD, LOAD), "/s")
     for name, arm, operation, bounds in _LINES:
         flanked = _flanked(blocks, arm)
         yield from _paired(f"  in all rounds: {name.strip()}", operation, flanked)
         calm = _calm(flanked) if is_whole else flanked
-        yield from _paired(name, operation, calm_or_all(flanked, calm, ROUNDS if is_whole else 1), bounds)
+        least = ROUNDS if is_whole and bounds is not None else 1
+        yield from _paired(name, operation, calm_or_all(flanked, calm, least), bounds)
 
 
 def _flanked(blocks: Sequence[tuple[Arm, Block]], wanted: Arm) -> list[Flanked]:
@@ -175,7 +179,7 @@ def _flanked(blocks: Sequence[tuple[Arm, Block]], wanted: Arm) -> list[Flanked]:
     for n, (arm, block) in enumerate(blocks):
         if arm is wanted:
             before = next(each for other, each in reversed(blocks[:n]) if other is OFF)
-            after = next((each for other, each in blocks[n:] if other is OFF), before)
+            after = next(each for other, each in blocks[n:] if other is OFF)
             found.append((block, before, after))
     return found
 
@@ -183,12 +187,12 @@ def _flanked(blocks: Sequence[tuple[Arm, Block]], wanted: Arm) -> list[Flanked]:
 def _paired(
     name: str, operation: str, flanked: Sequence[Flanked], bounds: tuple[float, float] | None = None
 ) -> Iterator[Comparison]:
-    """An arm's blocks against the means of those of off: the median, and the 99th percentile."""
+    """An arm's blocks against the geometric means of those of off: the median, and the 99th percentile."""
     for percent, limit in zip((50, 99), bounds or (None, None), strict=True):
         ours, before, after = (
             [each.figures[operation, percent] for each in blocks] for blocks in zip(*flanked, strict=True)
         )
-        theirs = [(first + second) / 2 for first, second in zip(before, after, strict=True)]
+        theirs = [math.sqrt(first * second) for first, second in zip(before, after, strict=True)]
         yield paired(f"{name}, p{percent}", ours, theirs, bound=None if limit is None else ("<=", limit))
 
 
@@ -281,6 +285,8 @@ def _block(migration: Migration, all_clients: Clients, arm: Arm, seconds: float,
         stolen = Stolen()
         done = all_clients.run(Work(max(seconds * arm.share, 1.0), per_second, PUT_SHARE, arm.reader))
         share = stolen.share
+    if arm is not OFF:
+        migration.drained()  # who is measured next finds nothing to carry
     assert done.compared or arm is not SHADOW
     figures = {
         (operation, percent): _percentile(sorted(durations), percent) * 1e6

@@ -32,6 +32,10 @@ class SamplingSettings:
             raise InvalidSampling("A budget is not negative.", hint="0 compares nothing.")
 
 
+#: A share that is smaller than this takes next to nothing.
+GAP_MAX = 1e15
+
+
 class Sampler:
     """Asked at every read: it must cost next to nothing. Two threads at once may take one more than there is."""
 
@@ -72,7 +76,9 @@ class Sampler:
         share = self._settings.share
         if share <= 0:
             return math.inf
-        return 1 if share >= 1 else 1 + int(math.log(1 - self._chance()) / math.log1p(-share))
+        if share >= 1:
+            return -math.inf  # whoever counts at the same time
+        return 1 + min(math.log(1 - self._chance()) / math.log1p(-share), GAP_MAX) // 1
 
     def _new_stratum(self, operation: str) -> _Bucket:
         least = self._settings.least_per_second if self._settings.share > 0 else 0.0

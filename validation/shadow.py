@@ -83,6 +83,9 @@ class Shadow:
         answered: Answered = lambda read, store, seconds, is_answered: None,
     ) -> None:
         self._settings = settings
+        # Of what a configuration allows, no sample grows too old by waiting, and none finds the queue full for it.
+        self._worth_a_round = min(WORTH_A_ROUND, settings.queue_max)
+        self._gather_seconds = min(GATHER_SECONDS, settings.age_seconds_max / 4)
         self._answered = answered
         self._tally = tally
         self._incomparable = incomparable
@@ -129,7 +132,7 @@ class Shadow:
         except queue.Full:
             self._tally.record(_not_compared(read, Reason.QUEUE_FULL))
             return
-        if self._samples.qsize() >= WORTH_A_ROUND - 1:  # whoever gathers holds one
+        if self._samples.qsize() >= self._worth_a_round - 1:  # whoever gathers holds one
             self._is_worth_a_round.set()
         if not self._threads:
             self._start()
@@ -177,7 +180,7 @@ class Shadow:
         while not self._is_closing:
             for sample in self._gathered():
                 self._do(self._compare, sample, self._samples)
-            metrics.shadow_waiting(self._samples.qsize() + self._suspects.qsize())
+            self._tell_waiting()
 
     def _gathered(self) -> list[_Sample | None]:
         """What waits, when it is worth a round or has waited."""
@@ -185,17 +188,21 @@ class Shadow:
             if self._is_closing:
                 return []
             found = [self._samples.get()]
-            if self._samples.qsize() + 1 < WORTH_A_ROUND:
-                self._is_worth_a_round.wait(GATHER_SECONDS)
+            if self._samples.qsize() + 1 < self._worth_a_round:
+                self._is_worth_a_round.wait(self._gather_seconds)
             self._is_worth_a_round.clear()
             with suppress(queue.Empty):
-                while len(found) < WORTH_A_ROUND:
+                while len(found) < self._worth_a_round:
                     found.append(self._samples.get_nowait())
             return found
 
     def _keep_judging(self) -> None:
         while not self._is_closing:
             self._do(self._judge, self._suspects.get(), self._suspects)
+            self._tell_waiting()
+
+    def _tell_waiting(self) -> None:
+        metrics.shadow_waiting(self._samples.qsize() + self._suspects.qsize())
 
     def _do(self, work: Callable[[_Sample], None], sample: _Sample | None, source: queue.Queue[_Sample | None]) -> None:
         """One sample has its verdict afterwards, or is suspect; None only wakes up."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing
@@ -14,13 +15,14 @@ from uuid import UUID, uuid4
 
 import pytest
 
-from schemaless_core import CellKey, CellStore, ColumnKey, Json
+from schemaless_core import CellKey, CellStore, ColumnKey, Json, Unavailable
 from tests.facades import Migration, in_mirror
 from tests.indexing import catch_up, only_maintained
 from tests.mirrors import relaying, reversing
 from tests.scale import SCALE, scaled
 from tests.shadow_traffic import comparing, indexing, run_traffic
 from tests.stores import Stores
+from tripstore.backends.schemaless.backend import SchemalessBackend
 from tripstore.facade.flags import Comparing
 from tripstore.local.servers import LocalServers
 from tripstore.phase import Phase
@@ -287,12 +289,32 @@ def test_a_missing_pair_is_found_by_both_its_ends(quiet: Migration, trip: Trip) 
     ]
 
 
-def test_another_id_is_found(quiet: Migration, trip: Trip) -> None:
-    in_mirror(quiet, CORRUPT, b'{"id":4711}', trip.key.bytes, b"_LEGACY_ID", 0)
+@pytest.mark.parametrize(
+    ("body", "kind", "path"),
+    [
+        (b'{"id":4711}', DifferenceClass.FIELD, "$"),
+        (b'{"id":"4711"}', DifferenceClass.MISSING, ""),
+        (b'{"number":4711}', DifferenceClass.MISSING, ""),
+        (b"4711", DifferenceClass.MISSING, ""),
+    ],
+)
+def test_another_id_is_found(quiet: Migration, trip: Trip, body: bytes, kind: DifferenceClass, path: str) -> None:
+    in_mirror(quiet, CORRUPT, body, trip.key.bytes, b"_LEGACY_ID", 0)
 
     found = differences(quiet, lambda: quiet.store.legacy_id(trip.key))
 
-    assert found == [Difference(DifferenceClass.FIELD, f"row {trip.key}", "$")]
+    assert found == [Difference(kind, f"row {trip.key}", path)]
+
+
+def test_i10_ids_by_the_thousand_have_one_deadline(quiet: Migration) -> None:
+    asked = quiet.facade.store.using(deadline=0.05)
+    assert isinstance(asked, SchemalessBackend)
+    begun = time.monotonic()
+
+    with pytest.raises(Unavailable, match="within the deadline"):
+        asked.resolve_ids(range(1, 1_000_000))
+
+    assert time.monotonic() - begun < 1.0  # twenty times as long, and far less than a thousand of them
 
 
 def test_what_is_still_in_the_queue_is_no_mismatch(quiet: Migration, trip: Trip) -> None:

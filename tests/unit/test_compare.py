@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from datetime import UTC, date, datetime
 from decimal import Decimal
@@ -14,7 +15,7 @@ from hypothesis import strategies as st
 
 from schemaless_core import Cell, Json
 from schemaless_core.answers import Bucket, IndexEntry, IndexPage, Row, RowPage
-from schemaless_core.canonical import canonical_bytes
+from schemaless_core.canonical import MAX_DEPTH, canonical_bytes
 from validation.compare import DIFFERENCES_MAX, Difference, DifferenceClass, compare, first_difference
 from validation.ignores import Ignore, InvalidIgnore, ignored_by
 from validation.reads import Failed
@@ -45,6 +46,8 @@ EQUAL: list[tuple[str, Any, Any]] = [
     ("legacy_ids", {}, {}),
 ]
 
+#: No put takes it; a store may hold it all the same.
+TOO_DEEP: Json = json.loads("[" * MAX_DEPTH + "]" * MAX_DEPTH)
 BASE_1 = f"BASE@1 of {A}"
 TWICE = [("extra", f"entry of {A} (2)", "")]
 DIFFERENT: list[tuple[str, Any, Any, list[tuple[str, str, str]]]] = [
@@ -52,6 +55,8 @@ DIFFERENT: list[tuple[str, Any, Any, list[tuple[str, str, str]]]] = [
     ("resolve_ids", {-1: A}, {-1: B}, [("field", "legacy id -1", "$")]),
     ("legacy_ids", {}, {A: 1}, [("extra", f"row {A}", "")]),
     ("legacy_ids", {A: 1}, {A: 2}, [("field", f"row {A}", "$")]),
+    ("legacy_ids", {A: 1}, {A: "1"}, [("field", f"row {A}", "$")]),
+    ("get_cell", cell(), cell(body={"a": TOO_DEEP, "fare": "1.10"}), [("field", BASE_1, "a")]),
     ("get_cell", cell(), None, [("missing", BASE_1, "")]),
     ("get_cell", None, cell(), [("extra", BASE_1, "")]),
     ("get_cell", cell(), cell(body={"fare": "1.1"}), [("field", BASE_1, "fare")]),

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from tripstore.config import MirrorConfig
 from tripstore.handover.authority import Authority, Backend
 from tripstore.handover.relay import CHANGES_PER_CLAIM
 from tripstore.mirror.pace import (
@@ -13,6 +14,7 @@ from tripstore.mirror.pace import (
     LIMIT_MIN,
     POLL_SECONDS,
     POLL_SECONDS_MAX,
+    POLL_SECONDS_READ,
     QUICK_SECONDS,
     REST_SECONDS_MAX,
     SLOW_SECONDS,
@@ -66,6 +68,14 @@ def test_a_claim_waits_until_it_is_worth_its_commit(per_second: float, poll_seco
         rest = pace.after(Carried(claimed, claimed, 0), 0.0)
 
     assert rest == pytest.approx(poll_seconds, rel=0.15)
+
+
+def test_while_callers_get_answers_of_the_mirror_it_is_never_left_behind_for_long() -> None:
+    pace = Pace()
+
+    assert pace.after(NOTHING, 0.0, is_read=True) == POLL_SECONDS_READ
+    assert pace.after(NOTHING, 0.0) == POLL_SECONDS_MAX
+    assert MirrorConfig().max_lag_seconds / 2 < POLL_SECONDS_READ < MirrorConfig().max_lag_seconds
 
 
 def test_a_slow_mirror_is_asked_for_less_but_never_for_nothing() -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import random
+import sys
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
@@ -63,6 +65,24 @@ def test_a_rare_operation_has_its_share_of_a_budget_that_others_want() -> None:
 def test_everything_is_taken_without_bounds() -> None:
     settings = SamplingSettings(share=1, per_second=float("inf"))
     assert taken(settings, 1_000, 0.001, {"get": 1}) == {"get": 1_000}
+
+
+def test_everything_is_taken_by_all_who_ask_at_once() -> None:
+    sampler = Sampler(SamplingSettings(share=1, per_second=float("inf")))
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    try:
+        with ThreadPoolExecutor(4) as threads:
+            taken = list(threads.map(lambda _n: all(sampler.takes("get") for _ in range(5_000)), range(4)))
+    finally:
+        sys.setswitchinterval(interval)
+
+    assert taken == [True] * 4
+
+
+def test_a_share_of_next_to_nothing_takes_next_to_nothing() -> None:
+    counts = taken(SamplingSettings(share=5e-324, per_second=1e9, least_per_second=0), 1_000, 10, {"get": 1})
+    assert counts == {"get": 0}
 
 
 @pytest.mark.parametrize("settings", [SamplingSettings(share=0), SamplingSettings(per_second=0)])

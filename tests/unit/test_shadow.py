@@ -12,6 +12,7 @@ from uuid import UUID, uuid4
 
 import msgspec
 import pytest
+from prometheus_client import REGISTRY
 
 from schemaless_core import Cell, MemoryStore
 from schemaless_core.errors import Unavailable
@@ -146,12 +147,34 @@ def test_as_many_as_are_worth_a_round_wait_for_nothing(
 ) -> None:
     monkeypatch.setattr("validation.shadow.GATHER_SECONDS", 3600.0)
     asked: list[tuple[str, float]] = []
-    shadow, _tally = made()
+    shadow, _tally = made(age_seconds_max=86_400.0)
 
     for _ in range(2 * WORTH_A_ROUND):
         shadow.offer(latest(), cell(), Odd(cell), asked_of(asked))
 
     wait_until("a round is compared", lambda: len(asked) >= WORTH_A_ROUND)
+
+
+@pytest.mark.parametrize("settings", [{"queue_max": 2, "age_seconds_max": 86_400.0}, {"age_seconds_max": 0.2}])
+def test_whatever_may_be_configured_is_compared(
+    made: Callable[..., tuple[Shadow, Tally]], monkeypatch: pytest.MonkeyPatch, settings: dict[str, Any]
+) -> None:
+    """A short queue is not waited at until it is full, nor are samples until they are too old."""
+    monkeypatch.setattr("validation.shadow.GATHER_SECONDS", 3600.0)
+    shadow, tally = made(**settings)
+
+    for _ in range(2):
+        shadow.offer(latest(), cell(), Odd(cell), Odd(cell))
+
+    wait_until("both are compared", lambda: outcomes(tally) == {("equal", ""): 2})
+
+
+def test_who_waits_is_told_until_nobody_does(made: Callable[..., tuple[Shadow, Tally]]) -> None:
+    shadow, _tally = made()
+    shadow.offer(latest(), cell(), Odd(cell), Odd(lambda: None))
+    assert shadow.drain(10)
+
+    wait_until("nothing waits", lambda: REGISTRY.get_sample_value("tripstore_shadow_waiting") == 0)
 
 
 def test_what_is_slower_than_the_deadline_is_a_timeout(made: Callable[..., tuple[Shadow, Tally]]) -> None:

@@ -22,6 +22,11 @@ class Sight(NamedTuple):
     phase: Phase
     route: Route
 
+    @property
+    def has_cohort(self) -> bool:
+        """Whether callers may get answers of the mirror."""
+        return self.route.asks_other and any(self.flags.cohorts(self.authority.backend).values())
+
 
 class Known:
     """Changed by whoever learns something, read by every call."""

@@ -115,9 +115,7 @@ class Watch:
     @property
     def _has_cohort(self) -> bool:
         sight = self._known.sight
-        if sight is None or not sight.phase.route.asks_other:
-            return False
-        return any(sight.flags.cohorts(sight.authority.backend).values())
+        return sight is not None and sight.has_cohort
 
     def _look_at_authority(self) -> None:
         control = self._ports.control

@@ -10,6 +10,8 @@ from tripstore.handover.relay import CHANGES_PER_CLAIM
 #: until there is about so much to carry.
 POLL_SECONDS, POLL_SECONDS_MAX = 0.015, 0.08
 WORTH_A_CLAIM = 7
+#: The most while a cohort reads from the mirror, which it does not when the mirror is behind by little more.
+POLL_SECONDS_READ = 0.03
 #: Of what comes in a second each claim says this share.
 NEWS = 0.1
 #: While most of what is claimed waits for a server: it is claimed again and again.
@@ -50,10 +52,10 @@ class Pace:
         #: Changes that come, on average.
         self._per_second = 0.0
 
-    def after(self, carried: Carried, seconds: float) -> float:
-        """Learn from a claim that took so long; how long to rest now."""
+    def after(self, carried: Carried, seconds: float, *, is_read: bool = False) -> float:
+        """Learn from a claim that took so long; how long to rest now. `is_read`: callers get answers of the mirror."""
         is_full = carried.claimed >= self.limit
-        self._learn(carried.claimed, seconds)
+        self._learn(carried.claimed, seconds, POLL_SECONDS_READ if is_read else POLL_SECONDS_MAX)
         if seconds > SLOW_SECONDS:
             self.limit = max(self.limit // 2, LIMIT_MIN)
         elif is_full and seconds < QUICK_SECONDS:
@@ -66,11 +68,11 @@ class Pace:
             return WAITING_SECONDS
         return 0.0 if is_full else max(self._poll_seconds - seconds, 0.0)
 
-    def _learn(self, claimed: int, seconds: float) -> None:
+    def _learn(self, claimed: int, seconds: float, longest: float) -> None:
         """How long it takes until there is enough for a claim."""
         self._per_second += NEWS * (claimed / max(self._poll_seconds, seconds) - self._per_second)
         wanted = WORTH_A_CLAIM / max(self._per_second, 1.0)
-        self._poll_seconds = min(max(wanted, POLL_SECONDS), POLL_SECONDS_MAX)
+        self._poll_seconds = min(max(wanted, POLL_SECONDS), longest)
 
     def after_failure(self) -> float:
         """Postgres did not answer, or nobody knows what is wrong: ask for less and less often."""

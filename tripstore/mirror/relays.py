@@ -36,12 +36,14 @@ class Relay:
         carrier: Carrier,
         look: Callable[[], QueueLook],
         may_carry: Callable[[], bool],
+        is_read: Callable[[], bool],
         *,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._carrier = carrier
         self._look = look
         self._may_carry = may_carry
+        self._is_read = is_read
         self._clock = clock
         self._pace = Pace()
         self._look_at = clock()
@@ -82,7 +84,7 @@ class Relay:
         started = self._clock()
         carried = self._carrier.carry(self._pace.limit)
         seconds = self._clock() - started
-        rest_seconds = self._pace.after(carried, seconds)
+        rest_seconds = self._pace.after(carried, seconds, is_read=self._is_read())
         if carried.is_stuck:
             self._note_failure("undelivered", f"nothing of {carried.claimed} claimed cells was taken")
         elif carried.claimed:

@@ -2,31 +2,55 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
+from typing import Literal, Self
 from uuid import UUID
 
 from schemaless_core.cell import CellKey
 from schemaless_core.datastore import Datastore
+from schemaless_core.deadline import Deadline
+from schemaless_core.errors import Unavailable
 from tripstore.backends.postgres.ids.ids import LEGACY_ID_REF_KEY
 from tripstore.backends.postgres.ids.index import ID_FIELD, LEGACY_ID_INDEX
 from tripstore.backends.postgres.layout.layout import LEGACY_ID
+
+#: A pair never changes, so an entry is right; one that is not there yet may be in the log above it.
+_LOOKS: tuple[Literal["fast", "verified"], ...] = ("fast", "verified")
 
 
 class SchemalessBackend(Datastore):
     """Each row has one cell of `_LEGACY_ID`, which never changes; an index finds it by the id."""
 
     def resolve_ids(self, numbers: Iterable[int]) -> dict[int, UUID]:
-        """The row keys of many legacy ids; what has none is left out."""
+        """The row keys of many legacy ids; what has none is left out. A deadline is that of all of them together."""
+        wanted = dict.fromkeys(numbers)
+        deadline = Deadline(math.inf if self.deadline_seconds is None else self.deadline_seconds)
         found: dict[int, UUID] = {}
-        for number in dict.fromkeys(numbers):
-            # A pair never changes, so an entry is right; one that is not there yet may be in the log above it.
-            page = self.query_index(LEGACY_ID_INDEX, number, limit=1)
-            page = page if page.entries else self.query_index(LEGACY_ID_INDEX, number, limit=1, consistency="verified")
-            if page.entries:
-                found[number] = page.entries[0].row_key
-        return found
+        for consistency in _LOOKS:
+            for number in [number for number in wanted if number not in found]:
+                page = self._within(deadline).query_index(LEGACY_ID_INDEX, number, limit=1, consistency=consistency)
+                if page.entries:
+                    found[number] = page.entries[0].row_key
+        return {number: found[number] for number in wanted if number in found}
 
     def legacy_ids(self, row_keys: Iterable[UUID]) -> dict[UUID, int]:
         """The legacy ids of many row keys; what has none is left out."""
-        cells = self.get_cells([CellKey(row_key, LEGACY_ID, LEGACY_ID_REF_KEY) for row_key in row_keys])
-        return {cell.row_key: cell.body[ID_FIELD] for cell in cells if cell is not None and isinstance(cell.body, dict)}  # type: ignore[misc]  # such a body holds an integer
+        found: dict[UUID, int] = {}
+        for cell in self.get_cells([CellKey(row_key, LEGACY_ID, LEGACY_ID_REF_KEY) for row_key in row_keys]):
+            number = cell.body.get(ID_FIELD) if cell is not None and isinstance(cell.body, dict) else None
+            if cell is not None and type(number) is int:  # a body that somebody has torn holds anything
+                found[cell.row_key] = number
+        return found
+
+    def _within(self, deadline: Deadline) -> Self:
+        """The same, for one of several queries."""
+        if self.deadline_seconds is None:
+            return self
+        remaining = deadline.remaining_seconds()
+        if remaining <= 0:
+            raise Unavailable(
+                "Not all of the legacy ids were resolved within the deadline.",
+                hint="Ask for fewer at once, or give them a longer deadline with using(deadline=…).",
+            )
+        return self.using(deadline=remaining)
