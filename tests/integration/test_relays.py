@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
+import statistics
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -253,9 +254,9 @@ def test_i10_a_mirror_that_is_down_delays_no_service_and_catches_up(servers: Loc
             for proxy in proxies:
                 proxy.refuse()
             failures = counted("tripstore_relay_failures_total", cause="undelivered")
-            slowest = max(timed(moving.legacy.trip) for _ in range(50))
+            durations = [timed(lambda: unhindered_trip(moving)) for _ in range(50)]
             wait_until("it noticed", lambda: counted("tripstore_relay_failures_total", cause="undelivered") > failures)
-            assert slowest < HASTY["put_seconds"]
+            assert statistics.median(durations) < HASTY["put_seconds"] / 5  # of one, the disk may make anything
 
             for proxy in proxies:
                 proxy.heal()
@@ -283,6 +284,11 @@ def test_i10_a_server_that_is_down_keeps_no_change_from_another_server(servers: 
             proxies[0].heal()
             wait_until_delivered(moving)
         assert missing(moving) == []
+
+
+def unhindered_trip(moving: Migration) -> None:
+    """Fails if it has to wait for what somebody of ours holds."""
+    moving.legacy.sql("SET lock_timeout = '50ms'; INSERT INTO trips (trip_uuid) VALUES (%s)", str(uuid4()))
 
 
 def trips(moving: Migration, keys: list[UUID]) -> None:
