@@ -61,7 +61,7 @@ STOPPED = Arm(Phase.SHADOW, is_stopped=True)
 TENTH = Arm(Phase.DUALWRITE, "laboratory, every tenth", share=0.3)
 LABORATORY = Arm(Phase.DUALWRITE, "laboratory", share=0.3)
 PEERS = (TENTH, LABORATORY)
-#: They are far off, and so measured in fewer rounds: one of so many.
+#: They have no bound, and so are measured in fewer rounds: one of so many.
 PEERS_EVERY = 3
 
 #: What is told of an arm against off: the operation, and the bounds of its median and its 99th percentile.
