@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import re
+import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -95,10 +97,24 @@ def test_a_demo_that_is_killed_leaves_nobody_behind(shell: Shell) -> None:
         wait_until("services and a worker work", lambda: is_at_work(process.pid), DEMO_SECONDS)
         begun = descendants(process.pid)
         process.kill()
-        wait_until("all of them have ended", lambda: not any(birth(pid) == born for pid, born in begun.items()), 60)
+        with suppress(AssertionError):  # the line below says who did not end
+            wait_until("all of them have ended", lambda: not still_there(begun), 60)
+        assert not still_there(begun)
     finally:
         process.kill()
         process.communicate()
+
+
+def test_control_who_lives_is_told_from_who_has_ended() -> None:
+    with subprocess.Popen(["sleep", "600"]) as living, subprocess.Popen(["true"]) as ended:
+        wait_until("the second has ended, and nobody asked how", lambda: birth(ended.pid) is None)
+        begun = descendants(os.getpid())
+        try:
+            assert still_there(begun)[living.pid] == b"sleep\x00600\x00"
+            assert ended.pid not in begun
+        finally:
+            living.kill()
+        wait_until("the first has ended", lambda: living.pid not in still_there(begun))
 
 
 def is_at_work(pid: int) -> bool:
@@ -106,17 +122,22 @@ def is_at_work(pid: int) -> bool:
     return any(b"tripstore.demo.writer" in each for each in said) and any(b"worker" in each for each in said)
 
 
-def descendants(pid: int) -> dict[int, int | None]:
-    """The processes that a process started, and those that these did; when each began."""
-    found: dict[int, int | None] = {}
+def descendants(pid: int) -> dict[int, int]:
+    """The living processes that a process started, and those that these did; when each began."""
+    found: dict[int, int] = {}
     waiting = [pid]
     while waiting:
         with suppress(OSError):
             children = Path(f"/proc/{waiting[-1]}/task/{waiting[-1]}/children").read_text().split()
             waiting[:0] = [int(child) for child in children]
-            found |= {int(child): birth(int(child)) for child in children}
+            found |= {int(child): born for child in children if (born := birth(int(child))) is not None}
         waiting.pop()
     return found
+
+
+def still_there(begun: dict[int, int]) -> dict[int, bytes]:
+    """Those of the processes that have not ended, and what each of them is."""
+    return {pid: _command_line(pid) for pid, born in begun.items() if birth(pid) == born}
 
 
 def _command_line(pid: int) -> bytes:
