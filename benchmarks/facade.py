@@ -149,18 +149,18 @@ def under_load(migration: Migration, all_clients: Clients, seconds: float, round
     blocks: list[tuple[Arm, Block]] = []
     is_whole = rounds >= ROUNDS
 
-    def measure(arm: Arm) -> None:
+    def run_block(arm: Arm) -> None:
         blocks.append((arm, _block(migration, all_clients, arm, seconds, per_second)))
 
-    measure(OFF)
+    run_block(OFF)
     for number in range(ROUNDS_MAX if is_whole else rounds):
         if not number % PEERS_EVERY:
             for arm in PEERS:
-                measure(arm)
-            measure(OFF)
+                run_block(arm)
+            run_block(OFF)
         for arm in BOUND_ARMS if number % 2 else BOUND_ARMS[::-1]:
-            measure(arm)
-            measure(OFF)
+            run_block(arm)
+            run_block(OFF)
         if is_whole and number + 1 >= ROUNDS and min(len(_calm(_flanked(blocks, arm))) for arm in BOUND_ARMS) >= ROUNDS:
             break
     name = f"load, {LOAD:.0%} of off's saturation (calls/s)"
@@ -187,13 +187,13 @@ def _flanked(blocks: Sequence[tuple[Arm, Block]], wanted: Arm) -> list[Flanked]:
 def _paired(
     name: str, operation: str, flanked: Sequence[Flanked], bounds: tuple[float, float] | None = None
 ) -> Iterator[Comparison]:
-    """An arm's blocks against the geometric means of those of off: the median, and the 99th percentile."""
+    """An arm's blocks against each of the two of off: the median, and the 99th percentile."""
     for percent, limit in zip((50, 99), bounds or (None, None), strict=True):
         ours, before, after = (
             [each.figures[operation, percent] for each in blocks] for blocks in zip(*flanked, strict=True)
         )
-        theirs = [math.sqrt(first * second) for first, second in zip(before, after, strict=True)]
-        yield paired(f"{name}, p{percent}", ours, theirs, bound=None if limit is None else ("<=", limit))
+        bound = None if limit is None else ("<=", limit)
+        yield paired(f"{name}, p{percent}", ours + ours, before + after, bound=bound)
 
 
 def _calm(flanked: Sequence[Flanked]) -> list[Flanked]:

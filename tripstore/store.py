@@ -132,7 +132,7 @@ class TripStore:
         return self.resolve_ids([number]).get(number)
 
     def resolve_ids(self, numbers: Iterable[int]) -> dict[int, UUID]:
-        """The row keys of many legacy ids; what has none is left out."""
+        """The row keys of many legacy ids; what has none is left out. A deadline is that of all of them together."""
         wanted = tuple(check_id(number) for number in numbers)
         return cast("dict[int, UUID]", self._read("resolve_ids", wanted, {"numbers": wanted}))
 

@@ -19,7 +19,7 @@ from tripstore.backends.postgres.errors import HistoryTruncated, LegacyUnavailab
 from tripstore.backends.postgres.handover.undelivered import Undelivered
 from tripstore.backends.postgres.wire.database import LegacyDatabase
 from tripstore.backends.postgres.wire.settings import LegacySettings
-from tripstore.backends.schemaless.backend import SchemalessBackend
+from tripstore.backends.schemaless.backend import SchemalessBackend, TooManyIds
 from tripstore.config import LegacyConfig, TripstoreConfig, load_config
 from tripstore.cutover.repro import command
 from tripstore.facade.arrivals import Arrivals
@@ -51,6 +51,8 @@ from validation.timings import FLUSH_SECONDS as TIMINGS_SECONDS
 from validation.timings import TimingLedger
 from validation.verdicts import Tally
 
+#: What a mirror raises that is well and knows no answer.
+INCOMPARABLE = (HistoryTruncated, TooManyIds)
 #: A look at the queue for a cohort's or a recheck's sake.
 LOOK_SECONDS = 0.5
 #: Threads that recheck, and one that looks at the queue, beside those that compare.
@@ -137,7 +139,7 @@ def _with_legacy(config: TripstoreConfig, legacy_config: LegacyConfig, store: Da
     tally = Tally()
     sampling, shadow = _shadow(config, arrivals, tally, latency)
     shadowing = Shadowing(shadow, sampling, owner_of, mirror_of)
-    reads = Reads(calls, cohorts, shadowing, mirror_of, config.mirror.cohort_seconds, latency)
+    reads = Reads(calls, cohorts, shadowing, mirror_of, config.mirror.cohort_seconds, latency, INCOMPARABLE)
 
     def log_of(operation: str) -> CellStore:
         """Phase off has a log of its own; a place in the one is none in the other, so nobody guesses."""
@@ -176,7 +178,7 @@ def _shadow(
         deadline_seconds=said.deadline_seconds,
         ignores=config.ignores,
     )
-    return sampling, Shadow(settings, arrivals, tally, (HistoryTruncated,), answered=latency.shadow_asked)
+    return sampling, Shadow(settings, arrivals, tally, INCOMPARABLE, answered=latency.shadow_asked)
 
 
 def _seen_authority(store: Datastore) -> Authority:

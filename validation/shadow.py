@@ -91,7 +91,7 @@ class Shadow:
         self._incomparable = incomparable
         self._clock = clock
         self._today = today
-        self._sampler = Sampler(settings.sampling, clock)
+        self.resample(settings.sampling)
         self._using = Using(Habits(deadline=settings.deadline_seconds))
         self._recheck = Recheck(pending, settings.deadline_seconds, incomparable)
         self._is_closing = False
@@ -100,6 +100,7 @@ class Shadow:
     def after_fork(self) -> None:
         """The parent's threads are the parent's, and so is what they have to do, and what they counted."""
         self._begin()
+        self.resample(self._sampling)  # else all children of a process take the same reads
         self._tally.after_fork()
 
     def _begin(self) -> None:
@@ -118,6 +119,7 @@ class Shadow:
 
     def resample(self, settings: SamplingSettings) -> None:
         """Take another share from now on."""
+        self._sampling = settings
         self._sampler = Sampler(settings, self._clock)
 
     def offer(

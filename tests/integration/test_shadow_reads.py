@@ -14,15 +14,17 @@ from typing import Any, cast
 from uuid import UUID, uuid4
 
 import pytest
+from prometheus_client import REGISTRY
 
-from schemaless_core import CellKey, CellStore, ColumnKey, Json, Unavailable
+from schemaless_core import CellKey, CellStore, ColumnKey, Json
+from schemaless_core.breaker import BreakerConfig
 from tests.facades import Migration, in_mirror
 from tests.indexing import catch_up, only_maintained
 from tests.mirrors import relaying, reversing
 from tests.scale import SCALE, scaled
 from tests.shadow_traffic import comparing, indexing, run_traffic
 from tests.stores import Stores
-from tripstore.backends.schemaless.backend import SchemalessBackend
+from tripstore.backends.schemaless.backend import SchemalessBackend, TooManyIds
 from tripstore.facade.flags import Comparing
 from tripstore.local.servers import LocalServers
 from tripstore.phase import Phase
@@ -290,31 +292,61 @@ def test_a_missing_pair_is_found_by_both_its_ends(quiet: Migration, trip: Trip) 
 
 
 @pytest.mark.parametrize(
-    ("body", "kind", "path"),
-    [
-        (b'{"id":4711}', DifferenceClass.FIELD, "$"),
-        (b'{"id":"4711"}', DifferenceClass.MISSING, ""),
-        (b'{"number":4711}', DifferenceClass.MISSING, ""),
-        (b"4711", DifferenceClass.MISSING, ""),
-    ],
+    ("body", "path"), [(b'{"id":4711}', "$"), (b'{"id":"4711"}', BYTES), (b'{"number":4711}', BYTES), (b"4711", BYTES)]
 )
-def test_another_id_is_found(quiet: Migration, trip: Trip, body: bytes, kind: DifferenceClass, path: str) -> None:
+def test_another_id_is_found(quiet: Migration, trip: Trip, body: bytes, path: str) -> None:
     in_mirror(quiet, CORRUPT, body, trip.key.bytes, b"_LEGACY_ID", 0)
 
     found = differences(quiet, lambda: quiet.store.legacy_id(trip.key))
 
-    assert found == [Difference(kind, f"row {trip.key}", path)]
+    entry = "the answer" if path == BYTES else f"row {trip.key}"
+    assert found == [Difference(DifferenceClass.FIELD, entry, path)]
 
 
-def test_i10_ids_by_the_thousand_have_one_deadline(quiet: Migration) -> None:
+def test_i10_a_million_ids_have_one_deadline(quiet: Migration) -> None:
     asked = quiet.facade.store.using(deadline=0.05)
     assert isinstance(asked, SchemalessBackend)
     begun = time.monotonic()
 
-    with pytest.raises(Unavailable, match="within the deadline"):
+    with pytest.raises(TooManyIds, match="within the deadline"):
         asked.resolve_ids(range(1, 1_000_000))
 
     assert time.monotonic() - begun < 1.0  # twenty times as long, and far less than a thousand of them
+
+
+def test_i12_more_ids_than_are_resolved_in_time_say_nothing_against_the_mirror(
+    servers: LocalServers, stores: Stores
+) -> None:
+    """They are not compared, and no mismatch; a cohort goes on to ask the mirror what it can answer."""
+    with comparing(servers, stores, deadline_seconds=0.1) as moving:
+        number, row_key = moving.legacy.trip()
+        many = [number, *range(10**9, 10**9 + 20_000)]
+        settle(moving)
+        moving.phase(Phase.SHADOW, 100)
+        moving.duo.watch.look()
+        times = BreakerConfig().failures + 1
+        before = cohort_reads()
+
+        for _ in range(times):
+            assert moving.store.resolve_ids(many) == {number: row_key}
+        assert moving.store.resolve_ids([number]) == {number: row_key}
+
+        assert moving.duo.shadow.drain(60)
+        counts = {(outcome, label): n for (_name, outcome, label), n in moving.duo.tally.counts().items()}
+        assert counts == {(Outcome.NOT_COMPARED, Reason.INCOMPARABLE): times, (Outcome.EQUAL, ""): 1}
+        assert cohort_reads() - before == Counter(incomparable=times, answered=1)
+
+
+def cohort_reads() -> Counter[str]:
+    """Of `resolve_ids`, by reason."""
+    [family] = [each for each in REGISTRY.collect() if each.name == "tripstore_cohort_reads"]
+    return Counter(
+        {
+            sample.labels["reason"]: int(sample.value)
+            for sample in family.samples
+            if sample.name.endswith("_total") and sample.labels["operation"] == "resolve_ids"
+        }
+    )
 
 
 def test_what_is_still_in_the_queue_is_no_mismatch(quiet: Migration, trip: Trip) -> None:

@@ -48,6 +48,7 @@ EQUAL: list[tuple[str, Any, Any]] = [
 
 #: No put takes it; a store may hold it all the same.
 TOO_DEEP: Json = json.loads("[" * MAX_DEPTH + "]" * MAX_DEPTH)
+TOO_LARGE = 10**30
 BASE_1 = f"BASE@1 of {A}"
 TWICE = [("extra", f"entry of {A} (2)", "")]
 DIFFERENT: list[tuple[str, Any, Any, list[tuple[str, str, str]]]] = [
@@ -57,6 +58,9 @@ DIFFERENT: list[tuple[str, Any, Any, list[tuple[str, str, str]]]] = [
     ("legacy_ids", {A: 1}, {A: 2}, [("field", f"row {A}", "$")]),
     ("legacy_ids", {A: 1}, {A: "1"}, [("field", f"row {A}", "$")]),
     ("get_cell", cell(), cell(body={"a": TOO_DEEP, "fare": "1.10"}), [("field", BASE_1, "a")]),
+    ("get_cell", cell(), cell(body={"a": [TOO_DEEP]}), [("field", BASE_1, "a")]),
+    ("get_cell", cell(body={"a": 1}), cell(body={"a": TOO_LARGE}), [("field", BASE_1, "a")]),
+    ("get_cell", cell(body={"a": TOO_LARGE}), cell(body={"a": TOO_LARGE + 1}), [("field", BASE_1, "a")]),
     ("get_cell", cell(), None, [("missing", BASE_1, "")]),
     ("get_cell", None, cell(), [("extra", BASE_1, "")]),
     ("get_cell", cell(), cell(body={"fare": "1.1"}), [("field", BASE_1, "fare")]),

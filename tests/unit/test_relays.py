@@ -6,7 +6,10 @@ from typing import Any
 
 import pytest
 
+from tripstore.backends.postgres.handover.queue import QueueLook
 from tripstore.config import MirrorConfig
+from tripstore.facade.flags import Flags
+from tripstore.facade.known import Known
 from tripstore.handover.authority import Authority, Backend
 from tripstore.handover.relay import CHANGES_PER_CLAIM
 from tripstore.mirror.pace import (
@@ -23,6 +26,7 @@ from tripstore.mirror.pace import (
     Carried,
     Pace,
 )
+from tripstore.mirror.relays import Relay
 from tripstore.mirror.status import LATE_SECONDS, Forward, MirrorStatus, Reverse
 from tripstore.phase import Phase
 
@@ -76,6 +80,37 @@ def test_while_callers_get_answers_of_the_mirror_it_is_never_left_behind_for_lon
     assert pace.after(NOTHING, 0.0, is_read=True) == POLL_SECONDS_READ
     assert pace.after(NOTHING, 0.0) == POLL_SECONDS_MAX
     assert MirrorConfig().max_lag_seconds / 2 < POLL_SECONDS_READ < MirrorConfig().max_lag_seconds
+
+
+class Idle:
+    """A carrier with nothing to carry."""
+
+    def carry(self, _limit: int) -> Carried:
+        return NOTHING
+
+
+@pytest.mark.parametrize("is_read", [True, False])
+def test_a_relay_hears_of_cohorts_at_each_turn(is_read: bool) -> None:
+    idle: Any = Idle()
+    heard = iter([not is_read, is_read])
+    relay = Relay(idle, lambda: QueueLook(0, 0, 0.0), lambda: True, lambda: next(heard), clock=lambda: 7.0)
+
+    rests = [relay.turn(), relay.turn()]
+
+    assert rests[1] == (POLL_SECONDS_READ if is_read else POLL_SECONDS_MAX)
+    assert rests[0] != rests[1]
+
+
+@pytest.mark.parametrize("phase", [Phase.SHADOW, Phase.LIVE, Phase.DUALWRITE])
+@pytest.mark.parametrize("percent", [0.0, 5.0])
+def test_a_cohort_is_known_where_the_mirror_answers_some(phase: Phase, percent: float) -> None:
+    known = Known()
+    assert not known.has_cohort
+
+    known.learn_authority(Authority(2 if phase is Phase.LIVE else 1, phase.authority))
+    known.learn_flags(Flags().with_phase(phase).with_cohorts(phase.authority, {"get_row": percent}))
+
+    assert known.has_cohort is (phase is not Phase.DUALWRITE and percent > 0)
 
 
 def test_a_slow_mirror_is_asked_for_less_but_never_for_nothing() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 import time
 from collections import Counter
@@ -348,6 +349,22 @@ def test_a_new_shadow_keeps_what_was_counted() -> None:
     tally.record(Verdict(latest(), Outcome.EQUAL))
     Shadow(ShadowSettings(), Arrived(), tally).close()
     assert tally.total() == 1
+
+
+def test_children_of_one_process_take_reads_of_their_own() -> None:
+    """Those that end before the read that their parent would have taken would take none, ever."""
+    sampling = SamplingSettings(share=0.1, per_second=float("inf"), least_per_second=0)
+    shadow = Shadow(ShadowSettings(sampling=sampling), Arrived(), Tally())
+
+    def first_taken() -> int:
+        """By a child; it says so as it ends."""
+        child = os.fork()
+        if child == 0:
+            shadow.after_fork()
+            os._exit(next(n for n in range(256) if n == 255 or shadow.takes("get_cell")))
+        return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+
+    assert len({first_taken() for _child in range(50)}) > 5
 
 
 def test_each_index_is_an_operation_of_its_own() -> None:

@@ -43,6 +43,12 @@ class Known:
     def flags(self) -> Flags:
         return self._flags
 
+    @property
+    def has_cohort(self) -> bool:
+        """Whether, for all that is known, callers may get answers of the mirror."""
+        sight = self.sight
+        return sight is not None and sight.has_cohort
+
     def learn_authority(self, row: Authority) -> Sight:
         """Go by this row, unless a younger one is known."""
         with self._lock:

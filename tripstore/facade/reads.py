@@ -21,7 +21,7 @@ from tripstore.facade.known import Sight
 from tripstore.facade.latency import Latency
 from tripstore.facade.shadowing import Shadowing
 from tripstore.handover.authority import Backend
-from validation.reads import Read
+from validation.reads import Incomparable, Read
 
 logger = logging.getLogger(__name__)
 
@@ -49,13 +49,16 @@ class Reads:
         mirror_of: Callable[[Backend], CellStore],
         cohort_seconds: float,
         latency: Latency,
+        incomparable: Incomparable = (),
     ) -> None:
+        """`incomparable`: what the mirror raises when it is well and knows no answer."""
         self._calls = calls
         self._cohorts = cohorts
         self._shadowing = shadowing
         self._mirror_of = mirror_of
         self._cohort_seconds = cohort_seconds
         self._latency = latency
+        self._incomparable = incomparable
 
     def read(self, operation: str, keys: tuple[UUID | Scalar, ...], using: Using, arguments: dict[str, Any]) -> Any:
         sight = self._calls.sight()
@@ -103,6 +106,10 @@ class Reads:
             reach("cohort.answered")
         except Invalid:
             return None, False  # the call is wrong, and the authority says so
+        except self._incomparable:
+            self._cohorts.answered()
+            metrics.cohort_read(name, "incomparable")
+            return None, False
         except SchemalessError:
             pass
         except Exception:

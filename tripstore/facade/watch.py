@@ -110,12 +110,7 @@ class Watch:
                 self._try("lag", self._look_at_lag)
             else:
                 self._try("lag", lambda: self._look_at_lag(is_between=True))
-            self._ended.wait(LAG_SECONDS if self._has_cohort else max(look_at - self._clock(), 0.0))
-
-    @property
-    def _has_cohort(self) -> bool:
-        sight = self._known.sight
-        return sight is not None and sight.has_cohort
+            self._ended.wait(LAG_SECONDS if self._known.has_cohort else max(look_at - self._clock(), 0.0))
 
     def _look_at_authority(self) -> None:
         control = self._ports.control
@@ -153,7 +148,7 @@ class Watch:
     def _look_at_flags(self) -> None:
         self._known.learn_flags(self._flags.find())
         self._tell_phase()
-        self._lag.watch(is_watched=self._has_cohort)
+        self._lag.watch(is_watched=self._known.has_cohort)
 
     def _tell_phase(self) -> None:
         sight = self._known.sight
@@ -163,7 +158,7 @@ class Watch:
     def _look_at_lag(self, *, is_between: bool = False) -> None:
         """Between two looks nobody asks again whether the mirror has come to a place that it had not come to."""
         sight = self._known.sight
-        if sight is None or not self._has_cohort:
+        if sight is None or not self._known.has_cohort:
             return
         self._lag.watch(is_watched=True)
         backend, epoch = sight.authority.backend, sight.authority.epoch

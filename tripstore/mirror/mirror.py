@@ -44,7 +44,7 @@ class Mirror:
         return Carrier(self._queue, self._store_of, self._duo.ports.control)
 
     def relay(self) -> Relay:
-        return Relay(self.carrier(), self._oldest, self._may_carry, self._is_read)
+        return Relay(self.carrier(), self._oldest, self._may_carry, lambda: self._duo.known.has_cohort)
 
     def log_keeper(self) -> LogKeeper:
         return LogKeeper(days_keeper(self._config, self._facade.config.core.shards))
@@ -133,11 +133,6 @@ class Mirror:
         if sight is None:
             return False
         return sight.authority.backend is Backend.LEGACY and sight.phase.route.is_mirrored
-
-    def _is_read(self) -> bool:
-        """Whether cohorts read from Schemaless."""
-        sight = self._duo.known.sight
-        return sight is not None and sight.has_cohort
 
     def _store_of(self, refused: Refused) -> StorePort:
         return SchemalessPort(self._facade.store, refused)

@@ -66,7 +66,7 @@ class DeadlineReader(io.RawIOBase):
         return connection._sock.recv_into(buffer)
 
 
-class Column(FieldDescriptorPacket):
+class AnswerColumn(FieldDescriptorPacket):
     """A column of an answer: of what type it is, which the server says last. What it is called is read when asked for.
 
     To read the names of an answer's columns takes longer than to read a cell.
@@ -134,7 +134,7 @@ class DeadlineConnection(_Connection):
         super()._write_bytes(data)  # type: ignore[misc]  # the stubs leave it out
 
     def _read_packet(self, packet_type: type[MysqlPacket] = MysqlPacket) -> MysqlPacket:
-        wanted = Column if packet_type is FieldDescriptorPacket else packet_type
+        wanted = AnswerColumn if packet_type is FieldDescriptorPacket else packet_type
         found: MysqlPacket = super()._read_packet(wanted)  # type: ignore[no-untyped-call]  # nor has it types there
         return found
 

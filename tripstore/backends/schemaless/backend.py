@@ -7,16 +7,23 @@ from collections.abc import Iterable
 from typing import Literal, Self
 from uuid import UUID
 
-from schemaless_core.cell import CellKey
+import msgspec
+
+from schemaless_core.cell import Cell, CellKey
 from schemaless_core.datastore import Datastore
 from schemaless_core.deadline import Deadline
 from schemaless_core.errors import Unavailable
 from tripstore.backends.postgres.ids.ids import LEGACY_ID_REF_KEY
 from tripstore.backends.postgres.ids.index import ID_FIELD, LEGACY_ID_INDEX
 from tripstore.backends.postgres.layout.layout import LEGACY_ID
+from tripstore.errors import TripstoreError
 
 #: A pair never changes, so an entry is right; one that is not there yet may be in the log above it.
 _LOOKS: tuple[Literal["fast", "verified"], ...] = ("fast", "verified")
+
+
+class TooManyIds(Unavailable, TripstoreError):
+    """The store answers, but has not resolved so many legacy ids by the deadline."""
 
 
 class SchemalessBackend(Datastore):
@@ -36,12 +43,8 @@ class SchemalessBackend(Datastore):
 
     def legacy_ids(self, row_keys: Iterable[UUID]) -> dict[UUID, int]:
         """The legacy ids of many row keys; what has none is left out."""
-        found: dict[UUID, int] = {}
-        for cell in self.get_cells([CellKey(row_key, LEGACY_ID, LEGACY_ID_REF_KEY) for row_key in row_keys]):
-            number = cell.body.get(ID_FIELD) if cell is not None and isinstance(cell.body, dict) else None
-            if cell is not None and type(number) is int:  # a body that somebody has torn holds anything
-                found[cell.row_key] = number
-        return found
+        cells = self.get_cells([CellKey(row_key, LEGACY_ID, LEGACY_ID_REF_KEY) for row_key in row_keys])
+        return {cell.row_key: _number(cell) for cell in cells if cell is not None}
 
     def _within(self, deadline: Deadline) -> Self:
         """The same, for one of several queries."""
@@ -49,8 +52,16 @@ class SchemalessBackend(Datastore):
             return self
         remaining = deadline.remaining_seconds()
         if remaining <= 0:
-            raise Unavailable(
+            raise TooManyIds(
                 "Not all of the legacy ids were resolved within the deadline.",
                 hint="Ask for fewer at once, or give them a longer deadline with using(deadline=…).",
             )
         return self.using(deadline=remaining)
+
+
+def _number(cell: Cell) -> int:
+    """What the cell says; one that somebody has torn is no answer, as bytes that are no JSON are none."""
+    number = cell.body.get(ID_FIELD) if isinstance(cell.body, dict) else None
+    if type(number) is not int:
+        raise msgspec.ValidationError(f"The cell {LEGACY_ID}@{cell.ref_key} of {cell.row_key} says no id.")
+    return number
