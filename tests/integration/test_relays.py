@@ -12,7 +12,7 @@ from uuid import UUID, uuid4
 
 import pytest
 from psycopg2 import errors as postgres
-from psycopg2.extensions import connection as Connection  # noqa: N812
+from psycopg2.extensions import connection as Connection  # noqa: N812  # the driver's class has a small letter
 
 from schemaless_core import CellKey, Json
 from schemaless_core.deadline import Deadline

@@ -303,15 +303,19 @@ def test_another_id_is_found(quiet: Migration, trip: Trip, body: bytes, path: st
     assert found == [Difference(DifferenceClass.FIELD, entry, path)]
 
 
-def test_i10_a_million_ids_have_one_deadline(quiet: Migration) -> None:
-    asked = quiet.facade.store.using(deadline=0.05)
-    assert isinstance(asked, SchemalessBackend)
-    begun = time.monotonic()
+@pytest.mark.parametrize("engine", ENGINES)
+def test_i10_a_million_ids_have_one_deadline(servers: LocalServers, stores: Stores, engine: str) -> None:
+    """Wherever it ends, between two of them or in the midst of one."""
+    with comparing(servers, stores, engine) as moving:
+        asked = moving.facade.store.using(deadline=0.4)
+        assert isinstance(asked, SchemalessBackend)
+        for _ in range(20):
+            begun = time.monotonic()
 
-    with pytest.raises(TooManyIds, match="within the deadline"):
-        asked.resolve_ids(range(1, 1_000_000))
+            with pytest.raises(TooManyIds, match="within the deadline"):
+                asked.resolve_ids(range(1, 1_000_000))
 
-    assert time.monotonic() - begun < 1.0  # twenty times as long, and far less than a thousand of them
+            assert time.monotonic() - begun < 1.0  # far less than a thousand deadlines
 
 
 def test_i12_more_ids_than_are_resolved_in_time_say_nothing_against_the_mirror(

@@ -135,7 +135,7 @@ class DeadlineConnection(_Connection):
 
     def _read_packet(self, packet_type: type[MysqlPacket] = MysqlPacket) -> MysqlPacket:
         wanted = AnswerColumn if packet_type is FieldDescriptorPacket else packet_type
-        found: MysqlPacket = super()._read_packet(wanted)  # type: ignore[no-untyped-call]  # nor has it types there
+        found: MysqlPacket = super()._read_packet(wanted)  # type: ignore[no-untyped-call]  # the stubs give it no types
         return found
 
     def _get_server_information(self) -> None:
