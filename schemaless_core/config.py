@@ -281,6 +281,10 @@ def _setting(key: str, default: object, given: object) -> object:
         if not isinstance(given, int | float) or type(given) is bool or not 0 < given < 86_400:
             raise InvalidConfig(key, f"{shown(given)} is no number of seconds", hint=f"The default is {default}.")
         return float(given)
+    if isinstance(default, tuple):
+        if not isinstance(given, list) or not all(isinstance(each, str) for each in given):
+            raise InvalidConfig(key, f"{shown_setting(given)} is no list of names", hint="Write [one, two].")
+        return tuple(given)
     if given is not None and not isinstance(given, str):
         raise InvalidConfig(key, f"{shown(given)} is no text", hint="Name a file.")
     return given

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from datetime import UTC, datetime
+from datetime import UTC, date, datetime
 
 from schemaless_core.canonical import Json
 from schemaless_core.control.ledger_parts import Addition, LedgerPart
@@ -33,7 +33,7 @@ class OperationCounts:
     equal: int = 0
     #: Differed, and no more once the mirror had caught up.
     in_flight: int = 0
-    #: Differed, and a rule explains it.
+    #: Differed, and a rule explains it that has not ended.
     ignored: int = 0
     mismatches: int = 0
     by_class: Mapping[str, int] = field(default_factory=dict)
@@ -41,7 +41,8 @@ class OperationCounts:
 
     @property
     def compared(self) -> int:
-        return self.equal + self.in_flight + self.ignored + self.mismatches
+        """Without those that a rule ignores: what differs and is explained is no comparison."""
+        return self.equal + self.in_flight + self.mismatches
 
     @property
     def not_compared(self) -> int:
@@ -73,6 +74,7 @@ class ShadowLedger:
     ) -> None:
         self._ledgers = ledgers
         self._command = command
+        self._now = now
         self._part = LedgerPart(ledgers, LEDGER, now)
         self._begin()
 
@@ -107,13 +109,19 @@ class ShadowLedger:
 
     def hours(self, since: datetime | None = None, epoch: int = 0) -> dict[datetime, list[OperationCounts]]:
         """What `operations` adds up, by the hour it was written in, the oldest first."""
-        found = {hour: _operations(counts, epoch) for hour, counts in self._ledgers.hours(LEDGER, since).items()}
+        found = {
+            hour: _operations(counts, epoch, self._today) for hour, counts in self._ledgers.hours(LEDGER, since).items()
+        }
         return {
             hour: [each for each in counts if not each.operation.startswith(NOISE)] for hour, counts in found.items()
         }
 
     def _all(self, since: datetime | None, epoch: int = 0) -> list[OperationCounts]:
-        return _operations(self._ledgers.counts(LEDGER, since), epoch)
+        return _operations(self._ledgers.counts(LEDGER, since), epoch, self._today)
+
+    @property
+    def _today(self) -> date:
+        return self._now().astimezone(UTC).date()
 
     def _taken(self, tally: Tally) -> Addition | None:
         counted = Counter({"/".join(map(str, key)): n for key, n in tally.counts_by_epoch().items()})
@@ -170,15 +178,20 @@ class TallyFlush:
         self.ledger.after_fork()
 
 
-def _operations(counts: Mapping[str, int], from_epoch: int = 0) -> list[OperationCounts]:
+def _operations(counts: Mapping[str, int], from_epoch: int, today: date) -> list[OperationCounts]:
     found: dict[str, dict[Outcome, Counter[str]]] = {}
     for key, count in counts.items():
         epoch, name = _epoch_and_name(key)
         operation, outcome, label = name.rsplit("/", 2)
         by_outcome = found.setdefault(operation, {each: Counter() for each in Outcome})
-        if epoch >= from_epoch:
+        if epoch >= from_epoch and not _is_ended(outcome, label, today):
             by_outcome[Outcome(outcome)][label] += count
     return [_operation(name, found[name]) for name in sorted(found)]
+
+
+def _is_ended(outcome: str, label: str, today: date) -> bool:
+    """Whether a rule has ended that ignored it. Processes of before wrote no day."""
+    return outcome == Outcome.IGNORED and bool(label) and today >= date.fromisoformat(label)
 
 
 def _epoch_and_name(key: str) -> tuple[int, str]:

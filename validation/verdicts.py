@@ -61,6 +61,11 @@ class Verdict:
             return self.reason
         return self.differences[0].kind if self.outcome is Outcome.MISMATCH else ""
 
+    @property
+    def ends_on(self) -> str:
+        """The day on which the first of the rules ends that explain it: it counts as ignored until then."""
+        return min(rule.until for rule in self.ignored_by).isoformat() if self.ignored_by else ""
+
 
 @dataclass(frozen=True, slots=True)
 class Mismatch:
@@ -83,14 +88,14 @@ class Tally:
     def record(self, verdict: Verdict) -> None:
         name, outcome, label = verdict.read.name, verdict.outcome, verdict.label
         with self._lock:
-            self._counts[verdict.read.epoch, name, outcome, label] += 1
+            self._counts[verdict.read.epoch, name, outcome, label or verdict.ends_on] += 1
             self._ignored.update(verdict.ignored_by)
             if outcome is Outcome.MISMATCH:
                 self._mismatches.append(Mismatch(self._now(), verdict))
         metrics.shadow_compared(name, outcome, label)
 
     def counts(self) -> dict[tuple[str, Outcome, str], int]:
-        """By operation class, outcome, and label."""
+        """By operation class, outcome, and label; of what is ignored, by the day on which that ends."""
         found: Counter[tuple[str, Outcome, str]] = Counter()
         for (_epoch, name, outcome, label), count in self.counts_by_epoch().items():
             found[name, outcome, label] += count

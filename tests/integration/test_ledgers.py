@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
 from typing import Any
 from uuid import UUID, uuid4
@@ -25,6 +25,7 @@ from schemaless_core.failpoints import FailpointReached, use_folder
 from tests.stores import Stores
 from validation.compare import Difference, DifferenceClass
 from validation.flushing import Flushing
+from validation.ignores import Ignore
 from validation.ledger import KnownMismatch, OperationCounts, ShadowLedger, TallyFlush
 from validation.reads import Read
 from validation.verdicts import Outcome, Reason, Tally, Verdict
@@ -291,9 +292,25 @@ def test_what_all_processes_compared_is_read_back_by_operation(ledgers: Ledgers)
     gets, queries = ShadowLedger(ledgers).operations()
 
     assert gets == OperationCounts("get_cell_latest", 2, 2, 2, 2, {"field": 2}, {"busy": 2, "queue_full": 2})
-    assert (gets.compared, gets.not_compared) == (8, 4)
+    assert (gets.compared, gets.not_compared) == (6, 4), "I12: what is ignored is no comparison"
     assert queries.operation == "query_index:by_driver"
     assert (queries.compared, queries.equal, queries.not_compared) == (0, 0, 2), "I12: not compared is not equal"
+
+
+def test_what_a_rule_ignored_is_counted_until_the_rule_ends(ledgers: Ledgers) -> None:
+    """The first that ends of those that explain a read: without it the read would have been a mismatch."""
+    rules = [Ignore("a trigger sets it", "billing", date(2026, 3, day), path="updated_at") for day in (20, 9)]
+    tally = Tally()
+    tally.record(Verdict(read(), Outcome.IGNORED, ignored_by=rules))
+    tally.record(Verdict(read(), Outcome.IGNORED, ignored_by=rules[:1]))
+    tally.record(equal())
+    ShadowLedger(ledgers).flush(tally)
+
+    def counted(day: int) -> tuple[int, int]:
+        (found,) = ShadowLedger(ledgers, now=lambda: datetime(2026, 3, day, 23, 59, tzinfo=UTC)).operations()
+        return found.ignored, found.compared
+
+    assert [counted(day) for day in (8, 9, 19, 20)] == [(2, 1), (1, 1), (1, 1), (0, 1)]
 
 
 def test_a_flush_writes_only_what_was_not_written_yet(ledgers: Ledgers) -> None:

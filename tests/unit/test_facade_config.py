@@ -73,6 +73,9 @@ def test_the_index_of_legacy_ids_comes_with_the_legacy_store() -> None:
         ({"backfill": {"chunk_seconds": 0}}, "backfill.chunk_seconds"),
         ({"mirror": {"lag": 1}}, "mirror.lag"),
         ({"cutover": {"lag_changes_max": 1.5}}, "cutover.lag_changes_max"),
+        ({"cutover": {"not_compared_share_max": 1.5}}, "cutover.not_compared_share_max"),
+        ({"cutover": {"incomparable": "get_history"}}, "cutover.incomparable"),
+        ({"cutover": {"incomparable": ["put_cell"]}}, "cutover.incomparable"),
     ],
 )
 def test_what_is_wrong_is_named_with_a_way_out(more: dict[str, Any], key: str) -> None:

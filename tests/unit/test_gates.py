@@ -134,6 +134,11 @@ FORWARD: dict[str, list[dict[str, object]]] = {
         {"operations": (replace(OPERATION, compared=0),)},
         {"operations": (replace(OPERATION, compared=2994),)},
         {"operations": (replace(OPERATION, mismatches=2),)},
+        {"operations": (replace(OPERATION, compared=0, ignored=5000),)},
+        {"operations": (replace(OPERATION, compared=3000, not_compared=10_000_003),)},
+        {"operations": (replace(OPERATION, not_compared=51),)},
+        {"operations": (replace(OPERATION, compared=0, not_compared=1000, by_reason={"incomparable": 1000}),)},
+        {"operations": (replace(OPERATION, compared=0, not_compared=2, by_reason={"busy": 2}),)},
         {"operations": (replace(OPERATION, operation="get_row"), replace(OPERATION, mismatches=5))},
     ],
     "writers": [
@@ -227,6 +232,71 @@ def test_reads_that_were_not_compared_are_none_that_are_equal() -> None:
     assert "1,000,000 not compared" in refused.said
 
 
+def test_what_a_rule_ignores_is_no_comparison() -> None:
+    """I12: it is told beside the numbers, and takes nothing from them either."""
+    (refused,) = judged(replace(FINE, operations=(replace(OPERATION, compared=0, ignored=5000),)))
+
+    assert refused.said.startswith("0 mismatches in 0 comparisons, rate below 100 %; 5,000 ignored")
+    assert "shadow.ignores" in refused.hint
+    assert judged(replace(FINE, operations=(replace(OPERATION, ignored=1_000_000),))) == []
+
+
+def test_above_a_share_that_was_not_compared_the_gate_says_why_they_were_not() -> None:
+    """I12: 3,000 equal ones say nothing of ten million others."""
+    many = replace(OPERATION, compared=3000, not_compared=10_000_003, by_reason={"busy": 3, "queue_full": 10_000_000})
+    (refused,) = judged(replace(FINE, operations=(many,)))
+
+    assert "10,000,003 not compared (10,000,000 queue_full, 3 busy)" in refused.said
+    assert "at most 1 % not compared" in refused.wanted
+    assert refused.hint.startswith("99.97 % of the samples were not compared: `tripstore shadow set --share`")
+    assert "989,997,297 more comparisons" in refused.hint
+
+
+@pytest.mark.parametrize(("share", "is_refused"), [(0.01, True), (0.5, True), (0.9999, False), (1.0, False)])
+def test_the_share_that_may_lack_a_verdict_is_configured(share: float, is_refused: bool) -> None:
+    facts = replace(FINE, operations=(replace(OPERATION, compared=5000, not_compared=1_000_000),))
+
+    refused = plan(Direction.FORWARD, facts, CutoverSettings(not_compared_share_max=share)).refusals
+
+    assert bool(refused) is is_refused
+
+
+def test_so_many_comparisons_as_the_refusal_says_would_do() -> None:
+    uncompared = replace(OPERATION, compared=3000, not_compared=77)
+    (refused,) = judged(replace(FINE, operations=(uncompared,)))
+    more = int(refused.hint.split(". ")[1].split(" more")[0].replace(",", ""))
+
+    assert judged(replace(FINE, operations=(replace(uncompared, compared=3000 + more),))) == []
+    assert judged(replace(FINE, operations=(replace(uncompared, compared=3000 + more - 1),))) != []
+
+
+def test_a_few_reads_that_can_never_be_compared_are_not_waited_for() -> None:
+    """Of rows from before capture Postgres has no older versions: no history of them can be compared."""
+    history = OperationFacts("get_history", 0, 0, 2, by_reason={"incomparable": 2})
+
+    assert judged(replace(FINE, operations=(OPERATION, history))) == []
+    (passed,) = (
+        each
+        for each in plan(Direction.FORWARD, replace(FINE, operations=(OPERATION, history)), SETTINGS).verdicts
+        if each.name == "comparisons of get_history"
+    )
+    assert "none can be compared" in passed.said
+    assert "2 incomparable" in passed.said
+
+
+def test_many_reads_that_can_never_be_compared_are_accepted_by_name() -> None:
+    history = OperationFacts("get_history", 4000, 0, 60_000, by_reason={"incomparable": 60_000})
+    facts = replace(FINE, operations=(OPERATION, history, replace(history, operation="get_row")))
+    accepted = CutoverSettings(incomparable=("get_history",))
+
+    assert {each.name for each in judged(facts)} == {"comparisons of get_history", "comparisons of get_row"}
+    (refused,) = plan(Direction.FORWARD, facts, accepted).refusals
+    assert refused.name == "comparisons of get_row"
+    assert "cutover.incomparable" in refused.hint
+    busy = replace(history, by_reason={"busy": 60_000})
+    assert plan(Direction.FORWARD, replace(FINE, operations=(busy,)), accepted).refusals, "another reason is none"
+
+
 def test_cells_that_were_not_compared_are_no_rehearsal() -> None:
     """I12."""
     (refused,) = judged(replace(FINE, reverse=replace(REVERSE, equal=3, different=2, not_compared=1_000_000)))
@@ -244,7 +314,7 @@ def test_the_way_back_says_how_many_changes_would_rise_from_the_dead_and_what_to
 
 def test_enough_comparisons_are_wanted_whatever_the_bound_says() -> None:
     settings = CutoverSettings(mismatch_rate_max=0.5)
-    facts = replace(FINE, operations=(replace(OPERATION, compared=999),))
+    facts = replace(FINE, operations=(replace(OPERATION, compared=999, not_compared=0),))
 
     (refused,) = plan(Direction.FORWARD, facts, settings).refusals
 

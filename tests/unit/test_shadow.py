@@ -316,7 +316,7 @@ def test_an_explained_difference_is_counted_as_that(made: Callable[..., tuple[Sh
     shadow.offer(latest(), cell(), Odd(cell), Odd(lambda: None))
     assert shadow.drain(10)
 
-    assert outcomes(tally) == {("ignored", ""): 1, ("mismatch", "missing"): 1}
+    assert outcomes(tally) == {("ignored", "2999-01-01"): 1, ("mismatch", "missing"): 1}
     assert tally.ignored() == {rule: 1}
 
 

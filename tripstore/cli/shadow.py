@@ -20,8 +20,9 @@ from tripstore.cli.tables import show, table
 from tripstore.config import TripstoreConfig
 from tripstore.cutover.look import epoch_of, find_handed_over
 from tripstore.cutover.settings import CutoverSettings
+from tripstore.cutover.sufficiency import Sampled, missing
 from tripstore.facade.flags import Comparing, Flags
-from validation.confidence import comparisons_missing, upper_bound
+from validation.confidence import upper_bound
 from validation.ledger import KnownMismatch, OperationCounts, ShadowLedger
 from validation.sampling import SamplingSettings
 
@@ -182,7 +183,7 @@ def _status(stores: Both, hours: int | None, shown: int) -> ShadowDocument:
 
 def _operation(found: OperationCounts, settings: CutoverSettings) -> OperationDocument:
     mismatches, compared = found.mismatches, found.compared
-    missing = comparisons_missing(mismatches, compared, settings.mismatch_rate_max, settings.confidence)
+    sampled = Sampled(found.operation, compared, mismatches, found.not_compared, found.by_reason)
     return OperationDocument(
         found.operation,
         compared,
@@ -194,7 +195,7 @@ def _operation(found: OperationCounts, settings: CutoverSettings) -> OperationDo
         found.not_compared,
         dict(found.by_reason),
         upper_bound(mismatches, compared, settings.confidence),
-        max(missing, settings.comparisons_min - compared, 0),
+        missing(sampled, settings),
     )
 
 

@@ -1,14 +1,13 @@
-"""The gates that want evidence: what was copied, compared and verified, with enough of it and not too long ago."""
+"""The gates on jobs and indexes: what was copied, walked and verified, all of it, and not too long ago."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from datetime import timedelta
 
-from tripstore.cutover.facts import Facts, IndexFacts, JobFacts, OperationFacts, Unknown
+from tripstore.cutover.facts import Facts, IndexFacts, JobFacts, Unknown
 from tripstore.cutover.settings import CutoverSettings
-from tripstore.cutover.verdicts import GateVerdict, duration, moment, percent, unknown, verdict_of
-from validation.confidence import comparisons_missing, upper_bound
+from tripstore.cutover.verdicts import GateVerdict, moment, unknown, verdict_of
 
 _HINTS = {
     "backfill": "`tripstore backfill list` shows them all; `show` and `retry` are for what is open.",
@@ -43,22 +42,6 @@ def indexes(facts: Facts, settings: CutoverSettings) -> Iterator[GateVerdict]:
         yield verdict_of("indexes", True, "none is configured", wanted)
     for index in facts.indexes:
         yield _index(index, wanted, facts, settings)
-
-
-def comparisons(facts: Facts, settings: CutoverSettings) -> Iterator[GateVerdict]:
-    """Of each operation class so many reads were compared that its mismatch rate is small, and not by chance."""
-    wanted = (
-        f"mismatch rate below {percent(settings.mismatch_rate_max)} with {settings.confidence:.0%} confidence,"
-        f" at least {settings.comparisons_min:,} comparisons since the last hand-over"
-    )
-    if isinstance(facts.operations, Unknown):
-        yield unknown("comparisons", facts.operations, wanted)
-        return
-    if not facts.operations:
-        hint = "In phase shadow reads are compared; `tripstore shadow status` shows it."
-        yield verdict_of("comparisons", False, "nothing was compared", wanted, hint)
-    for operation in facts.operations:
-        yield _operation(operation, wanted, settings)
 
 
 def _job(
@@ -133,17 +116,3 @@ def _index(index: IndexFacts, wanted: str, facts: Facts, settings: CutoverSettin
         f" {index.not_compared:,} not compared; {index.lag_cells:,} cells behind"
     )
     return verdict_of(name, is_young and is_close and is_right, said, wanted, hint)
-
-
-def _operation(found: OperationFacts, wanted: str, settings: CutoverSettings) -> GateVerdict:
-    bound = upper_bound(found.mismatches, found.compared, settings.confidence)
-    missing = comparisons_missing(found.mismatches, found.compared, settings.mismatch_rate_max, settings.confidence)
-    missing = max(missing, settings.comparisons_min - found.compared)
-    said = (
-        f"{found.mismatches:,} mismatches in {found.compared:,} comparisons, rate below {percent(bound)};"
-        f" {found.not_compared:,} not compared"
-    )
-    hint = f"{missing:,} more comparisons, all equal, would do: {duration(missing, found.per_second)}."
-    if found.mismatches:
-        hint = f"`tripstore shadow status` lists the mismatches. {hint}"
-    return verdict_of(f"comparisons of {found.operation}", missing <= 0, said, wanted, hint)

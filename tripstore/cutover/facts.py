@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import NamedTuple
@@ -116,6 +117,10 @@ class OperationFacts:
     not_compared: int = 0
     #: Comparisons, lately.
     per_second: float = 0.0
+    #: They differed, and a rule explains it: no comparisons.
+    ignored: int = 0
+    #: Why they were not compared, as far as that was counted.
+    by_reason: Mapping[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from tripstore.cutover.evidence_gates import backfill, comparisons, diff, indexes
+from tripstore.cutover.comparison_gates import comparisons
+from tripstore.cutover.evidence_gates import backfill, diff, indexes
 from tripstore.cutover.facts import Facts, Unknown, WriterFacts
 from tripstore.cutover.mirror_gates import (
     direct_changes,

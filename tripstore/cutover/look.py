@@ -305,4 +305,12 @@ def _index(status: IndexStatus) -> IndexFacts:
 
 
 def _operation(found: OperationCounts, per_second: float) -> OperationFacts:
-    return OperationFacts(found.operation, found.compared, found.mismatches, found.not_compared, per_second)
+    return OperationFacts(
+        found.operation,
+        found.compared,
+        found.mismatches,
+        found.not_compared,
+        per_second,
+        found.ignored,
+        dict(found.by_reason),
+    )

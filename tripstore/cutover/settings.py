@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from schemaless_core.errors import InvalidConfig
+from validation.reads import is_comparable
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,6 +21,9 @@ class CutoverSettings:
     mismatch_rate_max: float = 0.001  #: The bound of the mismatch rate of each operation class must lie below.
     confidence: float = 0.95  #: How sure the bound is.
     comparisons_min: int = 1000  #: Of each operation class so many are compared, whatever the bound says.
+    not_compared_share_max: float = 0.01  #: Of the sampled reads of each operation class, so many may lack a verdict.
+    #: Operation classes of which the operator accepts reads that one store cannot answer.
+    incomparable: tuple[str, ...] = ()
     evidence_hours: int = 168  #: Comparisons, diffs and verifications that are older say nothing.
 
     def __post_init__(self) -> None:
@@ -27,3 +31,10 @@ class CutoverSettings:
             value = getattr(self, name)
             if not 0 < value < 1:
                 raise InvalidConfig(f"cutover.{name}", f"{value} is not between 0 and 1", hint="0.95 is 95 %.")
+        if not 0 < self.not_compared_share_max <= 1:
+            problem = f"{self.not_compared_share_max} is no share"
+            raise InvalidConfig("cutover.not_compared_share_max", problem, hint="0.01 is 1 %, 1 is any.")
+        for operation in self.incomparable:
+            if not is_comparable(operation):
+                problem = f"{operation!r} is no operation that is compared"
+                raise InvalidConfig("cutover.incomparable", problem, hint="Name them as the gate does: [get_history].")

@@ -7,8 +7,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
 
 from tripstore.cutover.settings import CutoverSettings
+from tripstore.cutover.sufficiency import Sampled, missing
 from tripstore.facade.latency import CALL, LAG, calls_of
-from validation.confidence import comparisons_missing, upper_bound
+from validation.confidence import upper_bound
 from validation.ledger import OperationCounts
 from validation.reads import is_comparable
 from validation.report.document import LagHour, Latency, Operation, RateHour, RateSeries
@@ -27,7 +28,7 @@ def operations(
 
 def operation(found: OperationCounts, calls: int, settings: CutoverSettings) -> Operation:
     mismatches, compared = found.mismatches, found.compared
-    missing = comparisons_missing(mismatches, compared, settings.mismatch_rate_max, settings.confidence)
+    sampled = Sampled(found.operation, compared, mismatches, found.not_compared, found.by_reason)
     can_be_compared = is_comparable(found.operation)
     return Operation(
         name=found.operation,
@@ -42,7 +43,7 @@ def operation(found: OperationCounts, calls: int, settings: CutoverSettings) -> 
         not_compared=found.not_compared,
         by_reason=dict(found.by_reason),
         rate_below=upper_bound(mismatches, compared, settings.confidence),
-        missing=max(missing, settings.comparisons_min - compared, 0) if can_be_compared else 0,
+        missing=missing(sampled, settings) if can_be_compared else 0,
     )
 
 

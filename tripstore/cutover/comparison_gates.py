@@ -1,0 +1,84 @@
+"""The gates on compared reads: of each operation class enough were compared, and their mismatch rate is small.
+
+What was ignored or not compared is never counted as equal (I12). Both are said beside the numbers, with the reasons.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+from tripstore.cutover.facts import Facts, OperationFacts, Unknown
+from tripstore.cutover.settings import CutoverSettings
+from tripstore.cutover.sufficiency import Sampled, cannot_be_compared, missing, share_not_compared
+from tripstore.cutover.verdicts import GateVerdict, duration, percent, unknown, verdict_of
+from validation.confidence import upper_bound
+from validation.verdicts import Reason
+
+_SLOWER = "`tripstore shadow set --share 0.01` samples less, and more `shadow.threads` compare more"
+_SERVERS = "`tripstore doctor` says which server did not answer"
+_REMEDIES: Mapping[str, str] = {
+    Reason.QUEUE_FULL: _SLOWER,
+    Reason.TOO_OLD: _SLOWER,
+    Reason.BREAKER_OPEN: _SERVERS,
+    Reason.AUTHORITY_FAILED: _SERVERS,
+    Reason.INCOMPARABLE: (
+        "one store cannot know the answer: `tripstore diff start --older all` compares what both have, then add the"
+        " operation to `cutover.incomparable`"
+    ),
+    Reason.BUSY: "these rows changed at every look: `tripstore mirror status` says whether the mirror is close",
+    Reason.CLOSED: "processes ended before their samples were compared",
+    Reason.BROKEN: "a fault of tripstore: the log event shadow.broken tells of it",
+}
+
+
+def comparisons(facts: Facts, settings: CutoverSettings) -> Iterator[GateVerdict]:
+    """Of each operation class so many reads were compared that its mismatch rate is small, and not by chance."""
+    wanted = (
+        f"mismatch rate below {percent(settings.mismatch_rate_max)} with {settings.confidence:.0%} confidence,"
+        f" at least {settings.comparisons_min:,} comparisons since the last hand-over,"
+        f" at most {percent(settings.not_compared_share_max)} not compared"
+    )
+    if isinstance(facts.operations, Unknown):
+        yield unknown("comparisons", facts.operations, wanted)
+        return
+    if not facts.operations:
+        hint = "`tripstore phase set shadow`: there reads are compared; `tripstore shadow status` shows it."
+        yield verdict_of("comparisons", False, "nothing was compared", wanted, hint)
+    for operation in facts.operations:
+        yield _operation(operation, wanted, settings)
+
+
+def _operation(found: OperationFacts, wanted: str, settings: CutoverSettings) -> GateVerdict:
+    sampled = Sampled(found.operation, found.compared, found.mismatches, found.not_compared, found.by_reason)
+    lacking = missing(sampled, settings)
+    name = f"comparisons of {found.operation}"
+    return verdict_of(name, not lacking, _said(found, sampled, settings), wanted, _hint(found, sampled, settings))
+
+
+def _said(found: OperationFacts, sampled: Sampled, settings: CutoverSettings) -> str:
+    reasons = ", ".join(f"{count:,} {reason}" for reason, count in _by_count(found))
+    aside = f"{found.ignored:,} ignored, {found.not_compared:,} not compared{f' ({reasons})' if reasons else ''}"
+    if cannot_be_compared(sampled, settings):
+        return f"none can be compared, and nobody waits for it; {aside}"
+    bound = upper_bound(found.mismatches, found.compared, settings.confidence)
+    return f"{found.mismatches:,} mismatches in {found.compared:,} comparisons, rate below {percent(bound)}; {aside}"
+
+
+def _hint(found: OperationFacts, sampled: Sampled, settings: CutoverSettings) -> str:
+    lacking = missing(sampled, settings)
+    hints = [f"{lacking:,} more comparisons, all equal, would do: {duration(lacking, found.per_second)}."]
+    share = share_not_compared(sampled, settings)
+    if share > settings.not_compared_share_max:
+        reason = next((f": {remedy}" for name, _ in _by_count(found) if (remedy := _REMEDIES.get(name))), "")
+        hints.insert(0, f"{percent(share)} of the samples were not compared{reason}.")
+        hints.append(f"What is older than {settings.evidence_hours} hours does not count.")
+    if found.ignored and not found.compared:
+        hints.insert(0, "What a rule of `shadow.ignores` ignores is no comparison: mend what differs, or narrow it.")
+    if found.mismatches:
+        hints.insert(0, "`tripstore shadow status` lists the mismatches.")
+    return " ".join(hints)
+
+
+def _by_count(found: OperationFacts) -> list[tuple[str, int]]:
+    """Reasons, the most frequent first."""
+    return sorted(found.by_reason.items(), key=lambda each: (-each[1], each[0]))

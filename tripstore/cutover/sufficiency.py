@@ -1,0 +1,65 @@
+"""How many more comparisons of an operation class would be enough for a switch. Pure: gate, status and report ask it.
+
+Three things are wanted: so many comparisons, so small a mismatch rate, and so small a share that was not compared. What
+a rule of the configuration ignores is no comparison: it is neither for nor against.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from math import ceil
+from typing import NamedTuple
+
+from tripstore.cutover.settings import CutoverSettings
+from validation.confidence import comparisons_missing
+from validation.verdicts import Reason
+
+
+class Sampled(NamedTuple):
+    """What became of the sampled reads of an operation class."""
+
+    operation: str
+    compared: int
+    mismatches: int
+    not_compared: int = 0
+    #: Why they were not compared, as far as that was counted.
+    by_reason: Mapping[str, int] = {}
+
+
+def missing(sampled: Sampled, settings: CutoverSettings) -> int:
+    """So many more comparisons, all equal, would do; 0: it is enough."""
+    if cannot_be_compared(sampled, settings):
+        return 0
+    for_rate = comparisons_missing(
+        sampled.mismatches, sampled.compared, settings.mismatch_rate_max, settings.confidence
+    )
+    for_count = settings.comparisons_min - sampled.compared
+    return max(for_rate, for_count, _for_share(counted_not_compared(sampled, settings), sampled.compared, settings), 0)
+
+
+def share_not_compared(sampled: Sampled, settings: CutoverSettings) -> float:
+    """Of what was sampled and counts; 0 when nothing was."""
+    uncompared = counted_not_compared(sampled, settings)
+    return uncompared / (uncompared + sampled.compared) if uncompared else 0.0
+
+
+def counted_not_compared(sampled: Sampled, settings: CutoverSettings) -> int:
+    """Without those that a store cannot answer, where the operator has accepted that."""
+    is_accepted = sampled.operation in settings.incomparable
+    return sampled.not_compared - (_incomparable(sampled) if is_accepted else 0)
+
+
+def cannot_be_compared(sampled: Sampled, settings: CutoverSettings) -> bool:
+    """Whether each sampled read had an answer that one store cannot know, and that is accepted, or was rare."""
+    count = _incomparable(sampled)
+    is_all = 0 < count == sampled.not_compared and not sampled.compared
+    return is_all and (sampled.operation in settings.incomparable or count < settings.comparisons_min)
+
+
+def _incomparable(sampled: Sampled) -> int:
+    return sampled.by_reason.get(Reason.INCOMPARABLE, 0)
+
+
+def _for_share(uncompared: int, compared: int, settings: CutoverSettings) -> int:
+    most = settings.not_compared_share_max
+    return ceil(uncompared * (1 - most) / most) - compared if uncompared else 0
