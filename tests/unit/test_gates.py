@@ -248,7 +248,7 @@ def test_above_a_share_that_was_not_compared_the_gate_says_why_they_were_not() -
 
     assert "10,000,003 not compared (10,000,000 queue_full, 3 busy)" in refused.said
     assert "at most 1 % not compared" in refused.wanted
-    assert refused.hint.startswith("99.97 % of the samples were not compared: `tripstore shadow set --share`")
+    assert refused.hint.startswith("99.97 % of the samples were not compared: `tripstore shadow set --share 0.01`")
     assert "989,997,297 more comparisons" in refused.hint
 
 
