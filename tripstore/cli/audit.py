@@ -13,6 +13,7 @@ from schemaless_core.errors import InvalidRequest
 from tripstore.audit import CodeAudit, Finding, LegacyTable, LegacyTables, audit_code
 from tripstore.audit.findings import Counts, Remark, counts
 from tripstore.cli.audit_db import db
+from tripstore.cli.audit_statements import statements
 from tripstore.cli.documents import print_document
 from tripstore.cli.exits import Exit
 from tripstore.cli.options import Group, Settings, json_option, pass_settings
@@ -94,6 +95,7 @@ def audit() -> None:
     Example:
       tripstore audit code services/billing --table trips --table billing_attempts
       tripstore audit db
+      tripstore audit statements week.sql
     """
 
 
@@ -279,3 +281,4 @@ def _verdict(uses: int, limit: int) -> str:
 
 
 audit.add_command(db)
+audit.add_command(statements)
