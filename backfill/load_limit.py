@@ -52,6 +52,9 @@ class LoadLimit:
             return None
         return Pause(min(free_at - now, SAMPLE_SECONDS), self._reason)
 
+    def take(self, rows: int) -> Pause | None:
+        return None
+
     @property
     def leave(self) -> Leave:
         share = max(SHARE_MIN, min(1.0, self._most - self._load))

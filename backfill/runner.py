@@ -21,7 +21,7 @@ from backfill.errors import CannotCopy, GaveUp, MustWait
 from backfill.held import Held, JobStore
 from backfill.source import Copied, Copying
 from backfill.speed import Speed
-from backfill.throttle import Throttle, Throttles
+from backfill.throttle import Leave, Throttle, Throttles
 from schemaless_core.canonical import Json
 from schemaless_core.control.job_commands import job_command
 from schemaless_core.control.job_records import Job, JobState, PartLost
@@ -122,8 +122,10 @@ class Runner:
         try:
             reach("backfill.claimed")
             while held.may_go_on and not self._is_stopped.is_set():
-                if not self._is_throttled(held):
-                    self._copy_chunk(held)
+                leave = self._throttle.leave
+                rows = self._chunks.rows_of(is_resting=leave.share < 1)
+                if not self._is_throttled(held, rows):
+                    self._copy_chunk(held, rows, leave)
         except PartLost as lost:
             # It was away for longer than its lease. What it wrote stays, whoever has the part counts it.
             self._chunks.failed()
@@ -139,11 +141,10 @@ class Runner:
             raise
         held.release()
 
-    def _copy_chunk(self, held: Held) -> None:
+    def _copy_chunk(self, held: Held, rows: int, leave: Leave) -> None:
         started = self._clock()
         try:
-            part, leave = held.part, self._throttle.leave
-            rows = self._chunks.rows_of(is_resting=leave.share < 1)
+            part = held.part
             with held.kept_alive():  # rows that are large or read slowly may take longer than a lease
                 copied = self._copying.copy(
                     part.bounds, part.checkpoint, rows, self._settings.verify_share, leave.share
@@ -185,9 +186,13 @@ class Runner:
         metrics.throttled(copied.rested_seconds)
         metrics.chunk_took(copied.read_seconds, copied.write_seconds, self._chunks.rows)
 
-    def _is_throttled(self, held: Held) -> bool:
+    def _is_throttled(self, held: Held, rows: int) -> bool:
         """Wait for what has to be waited for, a while; whether it is to be looked at again before a chunk begins."""
-        pause = self._throttle.pause()
+        try:
+            pause = self._throttle.pause() or self._throttle.take(rows)
+        except ControlUnavailable as error:  # it knows whose turn it is
+            self._failed(held, "ControlUnavailable", error.message)
+            return True
         if pause is None:
             return False
         self._wait(held, pause.seconds, pause.reason)

@@ -11,12 +11,12 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import NamedTuple, Protocol
 
+from schemaless_core.errors import ControlUnavailable
+
 #: Between two looks while something is above its limit.
 LOOK_SECONDS = 0.5
 #: Between two looks while all is well; each is a query.
 CALM_SECONDS = 1.0
-#: Between two counts of those who share a rate.
-WORKERS_SECONDS = 2.0
 
 Clock = Callable[[], float]
 
@@ -42,6 +42,10 @@ class Throttle(Protocol):
         """Why no chunk may begin now; None: one may."""
         ...
 
+    def take(self, rows: int) -> Pause | None:
+        """Why a chunk of so many rows may not begin now; None: it begins. Asked when nothing else is in the way."""
+        ...
+
     @property
     def leave(self) -> Leave:
         """What the source may do for the chunk that begins now."""
@@ -58,32 +62,46 @@ class Probe(Protocol):
     def __call__(self) -> float: ...
 
 
-class RateLimit:
-    """At most so many rows per second by all who are at work at the same job; each takes an even share.
+class Pace(Protocol):
+    """Who share a rate take turns by it."""
 
-    They are counted now and then: whoever comes is allowed for a moment later.
+    def take(self, count: int, per_second: float) -> float:
+        """Take so many: 0.0; else how long it is somebody else's turn, and nothing is taken."""
+        ...
+
+    def give_back(self, count: int, per_second: float) -> None:
+        """So many of those that were taken were not needed."""
+        ...
+
+
+class RateLimit:
+    """At most so many rows per second by all who are at work at the same job.
+
+    They pay for a chunk before it begins, and take turns: together they are never ahead of the rate by more than one
+    chunk, from the first one on, however many there are. Nobody makes up for time in which nothing was copied.
     """
 
     leave = Leave()
 
-    def __init__(self, rows_per_second: float, *, workers: Probe = lambda: 1.0, clock: Clock = time.monotonic) -> None:
-        self._rate = self._own_rate = rows_per_second
-        self._workers = workers
-        self._clock = clock
-        self._free_at = self._look_at = clock()
+    def __init__(self, rows_per_second: float, pace: Pace) -> None:
+        self._rate = rows_per_second
+        self._pace = pace
+        self._taken = 0
 
     def pause(self) -> Pause | None:
-        now = self._clock()
-        if now >= self._look_at:
-            self._look_at = now + WORKERS_SECONDS
-            with suppress(Exception):  # whoever cannot count them now has to go on as before
-                self._own_rate = self._rate / max(1.0, self._workers())
-        seconds = self._free_at - now
-        return Pause(seconds, f"rate limit of {self._own_rate:,.0f} rows/s") if seconds > 0 else None
+        return None
+
+    def take(self, rows: int) -> Pause | None:
+        seconds = self._pace.take(rows, self._rate)
+        if seconds:
+            return Pause(seconds, f"rate limit of {self._rate:,.0f} rows/s")
+        self._taken = rows
+        return None
 
     def copied(self, rows: int, source_seconds: float) -> None:
-        # A worker that was held up does not make up for it: that would be a burst.
-        self._free_at = max(self._free_at, self._clock() - 1.0) + rows / self._own_rate
+        with suppress(ControlUnavailable):  # then some time of the rate is lost
+            self._pace.give_back(self._taken - rows, self._rate)
+        self._taken = 0
 
 
 class SignalLimit:
@@ -109,6 +127,9 @@ class SignalLimit:
             self._look_at = now + (LOOK_SECONDS if self._found else CALM_SECONDS)
         return self._found
 
+    def take(self, rows: int) -> Pause | None:
+        return None
+
     def copied(self, rows: int, source_seconds: float) -> None:
         pass
 
@@ -133,6 +154,9 @@ class Throttles:
     def pause(self) -> Pause | None:
         pauses = [found for found in [each.pause() for each in self._throttles] if found is not None]
         return max(pauses, default=None)
+
+    def take(self, rows: int) -> Pause | None:
+        return next((found for each in self._throttles if (found := each.take(rows)) is not None), None)
 
     @property
     def leave(self) -> Leave:

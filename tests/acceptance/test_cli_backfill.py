@@ -6,6 +6,7 @@ import json
 import re
 import signal
 import subprocess
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -109,6 +110,29 @@ def test_two_processes_of_the_real_command_copy_a_job_together(company: Shell, m
     assert ran.code == 0, failed(ran)
     assert (ran.document["rows"], ran.document["job"]["spec"]["processes"]) == (40, 2)
     assert copied(moving, keys) == keys
+
+
+def test_a_rate_holds_for_all_processes_together_from_the_first_chunk_on(company: Shell, moving: Migration) -> None:
+    """In no five seconds more rows than the rate allows, and one chunk: half a second of the rate."""
+    rate, rows = 800, 5_000
+    moving.legacy.sql(f"INSERT INTO trips (status) SELECT 'old' FROM generate_series(1, {rows})")
+    moving.legacy.sql("DELETE FROM tripstore.queue")
+    saved = [(time.monotonic(), 0)]
+
+    with started(company, "backfill", "start", "--rate", str(rate), "--processes", "3") as copying:
+        while copying.poll() is None:
+            saved.append((time.monotonic(), rows_saved(moving)))
+            time.sleep(0.02)
+
+    begun = next(at for at, count in saved if count)
+    print(f"{rows:,} rows in {saved[-1][0] - begun:.1f} s; in the worst five seconds {in_five_seconds(saved):,}")
+    assert (copying.returncode, saved[-1][1]) == (0, rows)
+    assert in_five_seconds(saved) <= 5 * rate + rate / 2
+
+
+def in_five_seconds(saved: list[tuple[float, int]]) -> int:
+    """Rows that were saved at most in so long."""
+    return max(count - before for at, before in saved for until, count in saved if at <= until <= at + 5)
 
 
 def test_a_dry_run_copies_nothing(company: Shell, moving: Migration) -> None:

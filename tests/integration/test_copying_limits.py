@@ -10,6 +10,7 @@ import pytest
 from psycopg2.errors import QueryCanceled
 
 from schemaless_core import Cell, Datastore
+from schemaless_core.control.paces import Pace
 from tests.chaos.actors import wait_until
 from tests.facades import Migration, migration
 from tests.stores import ServerEngine, Stores
@@ -68,11 +69,11 @@ def test_the_mirrors_lag_is_the_age_of_what_it_has_not(made: Migration) -> None:
 
     assert 7 <= mirror_lag(database, queue) < 60
     limits = BackfillConfig(mirror_lag_seconds_max=5.0)
-    pause = throttles(limits, database, queue, made.facade.store, alone).pause()
+    pause = throttles(limits, database, queue, made.facade.store, pace(made)).pause()
     assert pause is not None
     assert pause.reason.startswith("the mirror's lag is 7.")
     made.carry()
-    assert throttles(limits, database, queue, made.facade.store, alone).pause() is None
+    assert throttles(limits, database, queue, made.facade.store, pace(made)).pause() is None
 
 
 def test_a_limit_of_zero_is_none(made: Migration) -> None:
@@ -82,43 +83,31 @@ def test_a_limit_of_zero_is_none(made: Migration) -> None:
 
     limits = BackfillConfig(mirror_lag_seconds_max=0.0, replica_lag_cells_max=0)
 
-    assert throttles(limits, database, queue, made.facade.store, alone).pause() is None
+    assert throttles(limits, database, queue, made.facade.store, pace(made)).pause() is None
     made.carry()
 
 
-def alone() -> float:
-    """How many are at the job."""
-    return 1
+def pace(made: Migration) -> Pace:
+    """Of a job of its own."""
+    return Pace(made.facade.store.control, uuid4().hex)
 
 
-def test_a_rate_is_shared_by_all_who_are_at_the_job(made: Migration) -> None:
-    database, queue = made.duo.legacy.database, Queue(made.duo.legacy.layout)
-    limited = throttles(BackfillConfig(rate=1_000), database, queue, made.facade.store, lambda: 4)
-
-    assert limited.pause() is None
-    limited.copied(100_000, 0.1)
-
-    pause = limited.pause()
-    assert pause is not None
-    assert pause.reason == "rate limit of 250 rows/s"
-
-
-def test_workers_of_a_detached_job_share_its_rate(made: Migration) -> None:
-    """However many `worker run` there are."""
+def test_workers_of_a_job_share_its_rate_from_the_first_chunk_on(made: Migration) -> None:
+    """However many there are, and whoever started them: one begins, and pays for all."""
     made.phase(Phase.DUALWRITE)
     backfill = Backfill(made.facade)
     job = backfill.begin(backfill.plan(Wanted(rate=1_000)), is_detached=True)
-    for worker in ("one", "two"):
-        assert backfill.jobs.claim(job.id, worker, 60) is not None
-    assert backfill.jobs.claim(job.id, "dead", -1) is not None
+    runners = [backfill.runner(job, worker) for worker in ("one", "two", "three")]
 
-    limited = backfill.runner(job, "one")._throttle
-    assert limited.pause() is None
-    limited.copied(100_000, 0.1)
+    pauses = [runner._throttle.take(100_000) for runner in runners]
 
-    pause = limited.pause()
-    assert pause is not None
-    assert pause.reason == "rate limit of 500 rows/s"
+    assert pauses[0] is None
+    assert [pause.reason for pause in pauses[1:] if pause] == ["rate limit of 1,000 rows/s"] * 2
+    assert all(99 < pause.seconds <= 100 for pause in pauses[1:] if pause)
+    assert {runner._chunks.rows for runner in runners} == {200}
+    for runner in runners:
+        runner._chunks.copied(200, 0.001)
+    assert {runner._chunks.rows for runner in runners} == {500}, "half a second of the rate, however fast it is"
     backfill.jobs.cancel("backfill", job.id)
 
 

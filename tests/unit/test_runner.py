@@ -314,6 +314,9 @@ class Until:
         self._hear()
         return Pause(self._seconds, "the load is high")
 
+    def take(self, rows: int) -> Pause | None:
+        return None
+
     def copied(self, rows: int, source_seconds: float) -> None:
         pass
 

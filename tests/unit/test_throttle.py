@@ -5,37 +5,45 @@ from __future__ import annotations
 import pytest
 
 from backfill.load_limit import FIRST_LOOKS, SAMPLE_SECONDS, SHARE_MIN, LoadLimit
-from backfill.throttle import Leave, RateLimit, SignalLimit, Throttle, Throttles
+from backfill.throttle import Leave, Pause, RateLimit, SignalLimit, Throttle, Throttles
+from schemaless_core import ControlUnavailable
 from tests.unit.clock import FakeClock
-from tests.unit.throttles import copied_in, waited
+from tests.unit.throttles import MemoryPace, Silent, copied_in, waited
 
 
 def test_a_rate_is_kept_over_time() -> None:
     clock = FakeClock()
+    limit = RateLimit(50, MemoryPace(clock))
 
-    assert copied_in(100, RateLimit(50, clock=clock), clock, chunk=0.1, rows=20) == pytest.approx(5_000, rel=0.02)
-
-
-def test_a_rate_is_shared_by_all_who_are_at_work_now() -> None:
-    """They come and go; while nobody can say how many, it is as it was."""
-    clock, at_work = FakeClock(), [1.0]
-    limit = RateLimit(60, workers=lambda: at_work[0] if at_work else 1 / 0, clock=clock)
-
-    assert copied_in(100, limit, clock, chunk=0.1, rows=6) == pytest.approx(6_000, rel=0.05)
-    at_work[:] = [3.0]
-    assert copied_in(100, limit, clock, chunk=0.1, rows=6) == pytest.approx(2_000, rel=0.08)
-    at_work.clear()
-    assert copied_in(100, limit, clock, chunk=0.1, rows=6) == pytest.approx(2_000, rel=0.05)
-    at_work[:] = [0.0]  # its own part was taken from it
-    assert copied_in(100, limit, clock, chunk=0.1, rows=6) == pytest.approx(6_000, rel=0.08)
+    assert copied_in(100, limit, clock, chunk=0.1, rows=20) == pytest.approx(5_000, rel=0.02)
 
 
 def test_a_worker_that_was_slow_does_not_make_up_for_it() -> None:
     clock = FakeClock()
-    limit = RateLimit(50, clock=clock)
+    limit = RateLimit(50, MemoryPace(clock))
     clock.advance(1_000)
 
-    assert copied_in(10, limit, clock, chunk=0.01, rows=20) <= 50 * 11 + 2 * 20
+    assert copied_in(10, limit, clock, chunk=0.01, rows=20) <= 50 * 10 + 20
+
+
+def test_a_chunk_that_held_fewer_rows_costs_less() -> None:
+    clock = FakeClock()
+    limit = RateLimit(50, MemoryPace(clock))
+    assert limit.take(100) is None
+    limit.copied(25, 0.1)
+
+    pause = limit.take(100)
+
+    assert pause == Pause(0.5, "rate limit of 50 rows/s")
+
+
+def test_while_nobody_can_say_whose_turn_it_is_no_chunk_begins() -> None:
+    """I12 for throttles: unknown is not fine. The runner waits, and gives up in the end."""
+    limit = RateLimit(50, Silent())
+
+    with pytest.raises(ControlUnavailable):
+        limit.take(100)
+    limit.copied(25, 0.1)
 
 
 @pytest.mark.parametrize("name", ["load", "signal"])
@@ -86,19 +94,20 @@ def test_the_source_is_to_rest_while_a_chunk_is_read_as_its_load_asks_for(load: 
     leave = limit.leave
     assert leave.share == pytest.approx(share)
     assert leave.reason == (None if share == 1 else f"{load:.1f} sessions of others are at work, the limit is 1")
-    assert Throttles([RateLimit(10, clock=clock), limit]).leave == leave
+    assert Throttles([RateLimit(10, MemoryPace(clock)), limit]).leave == leave
     assert Throttles().leave == Leave(1.0, None)
 
 
 def test_of_several_throttles_the_longest_pause_is_heard() -> None:
     clock = FakeClock()
-    rate, load = RateLimit(10, clock=clock), LoadLimit(1.0, lambda: 0.0, clock=clock)
+    rate, load = RateLimit(10, MemoryPace(clock)), LoadLimit(1.0, lambda: 0.0, clock=clock)
     both = Throttles([rate, load])
     waited(both, clock)
 
-    both.copied(100, 0.1)
+    assert both.take(100) is None
 
-    pause = both.pause()
+    pause = both.take(100)
     assert pause is not None
     assert "10 rows/s" in pause.reason
+    assert Throttles().take(100) is None
     assert Throttles().pause() is None

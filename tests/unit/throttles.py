@@ -3,7 +3,42 @@
 from __future__ import annotations
 
 from backfill.throttle import Throttle
+from schemaless_core import ControlUnavailable
+from schemaless_core.control.paces import Turn
 from tests.unit.clock import FakeClock
+
+
+class MemoryPace:
+    """A pace in memory; who joins it shares it."""
+
+    def __init__(self, clock: FakeClock, shared: list[Turn] | None = None) -> None:
+        self._clock = clock
+        self._shared = [Turn()] if shared is None else shared
+        self._mine: Turn | None = None
+
+    def join(self) -> MemoryPace:
+        return MemoryPace(self._clock, self._shared)
+
+    def take(self, count: int, per_second: float) -> float:
+        at_ms, self._mine = round(1000 * self._clock()), None
+        if seconds := self._shared[0].seconds_left(at_ms):
+            return seconds
+        self._shared[0] = self._mine = self._shared[0].taken(at_ms, count, per_second)
+        return 0.0
+
+    def give_back(self, count: int, per_second: float) -> None:
+        if self._shared[0] == self._mine:
+            self._shared[0] = self._mine.without(count, per_second)
+
+
+class Silent:
+    """A pace whose control database is away."""
+
+    def take(self, count: int, per_second: float) -> float:
+        raise ControlUnavailable("the control database is down")
+
+    def give_back(self, count: int, per_second: float) -> None:
+        raise ControlUnavailable("the control database is down")
 
 
 def waited(throttle: Throttle, clock: FakeClock) -> float:
@@ -21,6 +56,9 @@ def copied_in(seconds: float, throttle: Throttle, clock: FakeClock, *, chunk: fl
     total, begun = 0, clock()
     while clock() - begun < seconds:
         waited(throttle, clock)
+        if (pause := throttle.take(rows)) is not None:
+            clock.advance(pause.seconds)
+            continue
         clock.advance(chunk)
         throttle.copied(rows, chunk)
         total += rows

@@ -14,6 +14,7 @@ from backfill.runner import Runner, RunnerSettings
 from backfill.throttle import Throttle
 from schemaless_core.canonical import Json
 from schemaless_core.control.jobs import Job, Jobs
+from schemaless_core.control.paces import Pace
 from schemaless_core.errors import InvalidRequest
 from tripstore.backends.postgres.handover.queue import Queue
 from tripstore.config import BackfillConfig
@@ -26,6 +27,8 @@ from tripstore.facade.facade import Facade
 KIND = "backfill"
 #: Each part costs some words with the control database: small tables are cut into few.
 PARTS_MIN, ROWS_PER_PART = 8, 5_000
+#: With a rate a chunk has as many rows as the rate allows in so long: that is how far ahead of it all may be.
+TURN_SECONDS = 0.5
 
 
 class Wanted(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -130,7 +133,7 @@ class Backfill:
             verify_share=limits.verify,
             patience_seconds=None if is_patient else limits.patience_seconds,
         )
-        chunks = ChunkSize(wanted.chunk_rows, seconds=limits.chunk_seconds, most=limits.chunk_rows_max)
+        chunks = ChunkSize(wanted.chunk_rows, seconds=limits.chunk_seconds, most=_chunk_rows_max(limits))
         return Runner(
             self.jobs,
             self.copying(job.spec),
@@ -152,11 +155,15 @@ class Backfill:
         return replace(self._config, **{name: value for name, value in said.items() if value is not None})
 
     def _throttle(self, limits: BackfillConfig, job: Job) -> Throttle:
-        def workers() -> float:
-            """Who holds a part: whatever started them, dead ones no longer than their leases."""
-            return self.jobs.progress(job.id).parts_claimed
+        database, queue = self._duo.legacy_mirror.database, Queue(self._layout)
+        return throttles(limits, database, queue, self._store, Pace(self.control, job.id))
 
-        return throttles(limits, self._duo.legacy_mirror.database, Queue(self._layout), self._store, workers)
+
+def _chunk_rows_max(limits: BackfillConfig) -> int:
+    """So few that those who share a rate take turns often."""
+    if not limits.rate:
+        return limits.chunk_rows_max
+    return min(limits.chunk_rows_max, max(1, round(limits.rate * TURN_SECONDS)))
 
 
 def _of_lists(spec: dict[str, Json], parts: list[Json]) -> Plan:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from backfill.load_limit import LoadLimit
-from backfill.throttle import Probe, RateLimit, SignalLimit, Throttle, Throttles
+from backfill.throttle import Pace, RateLimit, SignalLimit, Throttle, Throttles
 from schemaless_core.clusters import Cluster
 from schemaless_core.datastore import Datastore
 from schemaless_core.deadline import Deadline
@@ -23,13 +23,11 @@ WHERE state = 'active' AND backend_type = 'client backend' AND pid <> pg_catalog
 AND datname = pg_catalog.current_database() AND wait_event IS DISTINCT FROM 'PgSleep'"""
 
 
-def throttles(
-    limits: BackfillConfig, database: LegacyDatabase, queue: Queue, store: Datastore, workers: Probe
-) -> Throttle:
-    """The limits of a configuration, for one of so many workers as are at the same job."""
+def throttles(limits: BackfillConfig, database: LegacyDatabase, queue: Queue, store: Datastore, pace: Pace) -> Throttle:
+    """The limits of a configuration, for one of the workers that share this pace."""
     found: list[Throttle] = []
     if limits.rate:
-        found.append(RateLimit(limits.rate, workers=workers))
+        found.append(RateLimit(limits.rate, pace))
     if limits.postgres_load_max:
         found.append(LoadLimit(limits.postgres_load_max, lambda: at_work(database)))
     if limits.mirror_lag_seconds_max:

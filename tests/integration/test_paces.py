@@ -1,0 +1,56 @@
+"""Turns at a rate, in the control databases of every engine."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
+from pathlib import Path
+from threading import Barrier
+
+import pytest
+
+from schemaless_core.config import parse_config
+from schemaless_core.control.database import ControlDatabase
+from schemaless_core.control.paces import Pace
+from tests.stores import Stores
+
+WORKERS = 4
+
+
+@pytest.fixture
+def control(datastore_engine: str, stores: Stores) -> Iterator[ControlDatabase]:
+    config = parse_config(stores.config(datastore_engine), Path())
+    with closing(
+        ControlDatabase(config.control, config.datastore, config.tls, config.deadlines.connect_seconds)
+    ) as opened:
+        opened.migrate()
+        yield opened
+
+
+def test_of_those_who_ask_at_the_same_moment_one_has_the_turn(control: ControlDatabase) -> None:
+    """The very first time, too, when nobody has taken yet."""
+    begin = Barrier(WORKERS)
+
+    def take(_worker: int) -> float:
+        pace = Pace(control, "backfill-1")
+        begin.wait()
+        return pace.take(50_000, 1_000)
+
+    with ThreadPoolExecutor(WORKERS) as pool:
+        left = sorted(pool.map(take, range(WORKERS)))
+
+    assert left[0] == 0.0
+    assert all(40 < seconds <= 50 for seconds in left[1:]), left
+
+
+def test_what_was_not_needed_is_given_back_unless_another_one_has_taken_since(control: ControlDatabase) -> None:
+    first, second = Pace(control, "backfill-1"), Pace(control, "backfill-1")
+    assert first.take(50_000, 1_000) == 0.0
+    first.give_back(50_000, 1_000)
+    assert second.take(50_000, 1_000) == 0.0
+
+    first.give_back(50_000, 1_000)
+
+    assert first.take(1, 1_000) > 40
+    assert Pace(control, "backfill-2").take(1, 1_000) == 0.0, "another job is none of it"
