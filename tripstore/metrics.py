@@ -81,6 +81,9 @@ REVERSE_JOINT_CELLS = Counter(
 REVERSE_LEGACY_IDS = Counter(
     "tripstore_reverse_legacy_ids_total", "Legacy ids that Postgres gave to rows made in Schemaless."
 )
+NUMBERS_DRAWN = Counter(
+    "tripstore_numbers_drawn_total", "Numbers of child rows that this process drew from sequences ahead of its appends."
+)
 
 # The hand-over.
 
@@ -179,6 +182,10 @@ def cells_put_jointly(stored: int, left: int) -> None:
 
 def legacy_ids_given(count: int) -> None:
     REVERSE_LEGACY_IDS.inc(count)
+
+
+def numbers_drawn(count: int) -> None:
+    NUMBERS_DRAWN.inc(count)
 
 
 def cell_repaired(action: str) -> None:

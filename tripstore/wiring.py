@@ -17,6 +17,7 @@ from schemaless_core.store import CellStore
 from tripstore.backends.postgres.backend import PostgresBackend
 from tripstore.backends.postgres.errors import HistoryTruncated, LegacyUnavailable
 from tripstore.backends.postgres.handover.undelivered import Undelivered
+from tripstore.backends.postgres.rules.table_rules import read_document
 from tripstore.backends.postgres.wire.database import LegacyDatabase
 from tripstore.backends.postgres.wire.settings import LegacySettings
 from tripstore.backends.schemaless.backend import SchemalessBackend, TooManyIds
@@ -31,7 +32,9 @@ from tripstore.facade.known import Known
 from tripstore.facade.lag import Lag
 from tripstore.facade.latency import Latency
 from tripstore.facade.layout_rules import LayoutRules
+from tripstore.facade.next_keys import NextKeys
 from tripstore.facade.reads import Reads, SingleReads
+from tripstore.facade.rule_book import RuleBook
 from tripstore.facade.shadowing import Shadowing
 from tripstore.facade.staged import Staged
 from tripstore.facade.watch import Watch
@@ -156,11 +159,19 @@ def _with_legacy(config: TripstoreConfig, legacy_config: LegacyConfig, store: Da
     watch = Watch(ports, known, flags, lag, arrivals, is_open_at, lambda: _seen_authority(store))
     compared = TallyFlush(ShadowLedger(Ledgers(store.control), command), tally)
     flushing = (Flushing(compared), Flushing(timings, TIMINGS_SECONDS))
-    rules = LayoutRules(
-        legacy_config.layout, lambda: calls.sight().phase.route.is_mirrored if known.has_flags else None
+    layout = legacy_config.layout
+    book = RuleBook(
+        layout,
+        lambda deadline: legacy.database.run(lambda found: read_document(found.rows, layout), deadline),
+        store.control,
+        store.clusters,
     )
+    keys = NextKeys(layout, legacy.numbers, book)
+    rules = LayoutRules(layout, keys, lambda: calls.sight().phase.route.is_mirrored if known.has_flags else None)
     staged = Staged(rules, lag)
-    duo = Duo(legacy, legacy_mirror, ports, known, watch, lag, cohorts, shadow, tally, latency, staged, flushing)
+    duo = Duo(
+        legacy, legacy_mirror, ports, known, watch, lag, cohorts, shadow, tally, latency, staged, flushing, book, keys
+    )
     writes = Writes(calls, lag, config.core.max_body_bytes, rules)
     return Facade(config, store, flags, calls, reads, writes, log_of, duo)
 

@@ -160,6 +160,7 @@ def _performed(stores: Both, order: Order) -> CutoverDocument:
             flags=facade.flags,
             audit=AuditLog(facade.store.control),
             max_pause_seconds=facade.config.mirror.max_pause_seconds,
+            move_sequences=legacy.move_sequences,
             in_the_way=lambda: legacy.in_the_way,
         )
     finally:

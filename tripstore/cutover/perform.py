@@ -86,6 +86,7 @@ def perform(
     flags: FlagBook,
     audit: AuditLog,
     max_pause_seconds: float,
+    move_sequences: Callable[[], Sequence[str]] = list,
     in_the_way: Callable[[], str] = str,
     hear: Hear = lambda step: None,
     clock: Callable[[], float] = time.monotonic,
@@ -95,11 +96,16 @@ def perform(
 
     Whatever else is raised once it has begun, a note of it says what became of the hand-over.
 
+    `move_sequences` moves those of Postgres ahead of what stands in its tables, and says which were behind: SQL is not
+    to draw a number that a row has. For what the reverse mirror writes after that it moves them by itself.
+
     `in_the_way` says who kept the barrier from being taken, if somebody did.
     """
     switch_id = uuid4().hex
     _prepare(order, flags)
     detail: dict[str, object] = {"switch_id": switch_id, "why": order.why, "forced": list(order.forced)}
+    if order.direction is Direction.BACK and (moved := move_sequences()):
+        detail["sequences"] = list(moved)
     audit.add(f"cutover.{order.direction.value}.begin", detail)
     _log_cutover("cutover.begun", order, detail)
     reach("cutover.begun")

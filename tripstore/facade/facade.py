@@ -17,7 +17,9 @@ from tripstore.facade.flags import FlagBook
 from tripstore.facade.known import Known
 from tripstore.facade.lag import Lag
 from tripstore.facade.latency import Latency
+from tripstore.facade.next_keys import NextKeys
 from tripstore.facade.reads import ReadCalls
+from tripstore.facade.rule_book import RuleBook
 from tripstore.facade.staged import Staged
 from tripstore.facade.watch import Watch
 from tripstore.facade.writes import Writes
@@ -46,6 +48,9 @@ class Duo:
     staged: Staged
     #: What this process counted, on its way to the ledgers.
     flushing: tuple[Flushing, ...]
+    #: The rules of the company's tables, and the ref keys of what is appended.
+    book: RuleBook
+    keys: NextKeys
 
 
 class Facade:
@@ -104,6 +109,8 @@ class Facade:
             duo.watch.after_fork()
             duo.lag.after_fork()
             duo.cohorts.after_fork()
+            duo.book.after_fork()
+            duo.keys.after_fork()
             duo.shadow.after_fork()
             for flushing in duo.flushing:
                 flushing.after_fork()

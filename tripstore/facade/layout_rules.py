@@ -5,8 +5,7 @@ otherwise, and close the way back. What only Postgres knows, lengths, labels and
 parked there.
 
 Tombstones of rows with children mean the same as at the legacy store: refused, or, where the layout says so, the
-children go with the parent. These are cells of their own here, put with the parent's by one commit. What is appended
-to child rows that change is a new row.
+children go with the parent. These are cells of their own here, put with the parent's by one commit.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ from typing import Any
 from uuid import UUID
 
 from schemaless_core.answers import ANY, PutResult
-from schemaless_core.cell import REF_KEY_MAX, Cell, check_ref_key, no_free_ref_key
+from schemaless_core.cell import REF_KEY_MAX, Cell, check_ref_key
 from schemaless_core.datastore import Datastore
 from schemaless_core.deadline import Deadline
 from schemaless_core.errors import CellConflict, Unavailable
@@ -39,6 +38,7 @@ from tripstore.backends.postgres.layout.layout import (
     RefKeyKind,
     TombstonePolicy,
 )
+from tripstore.facade.next_keys import NextKeys
 
 HISTORY_PAGE = 1000
 #: How often a deletion that found its row moved goes again, and the longest pause before that.
@@ -50,8 +50,9 @@ _ONLY_WITH_PARENT = "facts are deleted with their parent only"
 class LayoutRules:
     """Of one layout. `is_promised`: whether there is to be a way back; None: nobody has told this process yet."""
 
-    def __init__(self, layout: Layout, is_promised: Callable[[], bool | None] = lambda: True) -> None:
+    def __init__(self, layout: Layout, keys: NextKeys, is_promised: Callable[[], bool | None] = lambda: True) -> None:
         self._layout = layout
+        self.keys = keys
         self._is_promised = is_promised
         # Which rows there are, only Postgres knows: a UUID that points to one is a UUID like any other here.
         columns = {
@@ -87,20 +88,11 @@ class LayoutRules:
             column.compose(*column.split(cell.ref_key))  # refuses what no row can be
         if cell.body is not None:
             self._check_body(store, cell)
+            self.keys.passes(column, cell)
         elif column.ref_key.kind is RefKeyKind.FACT:
             self._check_fact(store, cell)
         elif not column.is_child and self._layout.parent.on_tombstone is not TombstonePolicy.DELETE:
             self._check_children(store, cell)
-
-    def next_ref_key(self, column_name: str, latest: Cell | None) -> int:
-        """The ref key after the latest: of child rows that change, the first version of the next row."""
-        column = self._layout.columns.get(column_name)
-        if column is not None and column.ref_key.kind is RefKeyKind.CHILD:
-            number = 1 if latest is None else column.split(latest.ref_key)[0] + 1
-            return column.compose(number, 0)
-        if latest is not None and latest.ref_key == REF_KEY_MAX:
-            raise no_free_ref_key(column_name)
-        return 1 if latest is None else latest.ref_key + 1
 
     def looks_around(self, cell: Cell) -> bool:
         """Whether what may become of it depends on other cells: on those of the same batch, too."""

@@ -32,7 +32,7 @@ class Staged:
             )
 
     def next_ref_key(self, column_name: str, latest: Cell | None) -> int:
-        return self._rules.next_ref_key(column_name, latest)
+        return self._rules.keys.after(column_name, latest)
 
     def wrote(self, row_keys: Collection[UUID]) -> None:
         self._lag.wrote(row_keys)

@@ -24,6 +24,7 @@ from schemaless_core.using import Using
 from tripstore.facade.calls import Calls
 from tripstore.facade.lag import Lag
 from tripstore.facade.layout_rules import LayoutRules
+from tripstore.facade.next_keys import NextKey
 
 #: How often an append that lost a race goes again, and the longest pause before that.
 APPEND_TRIES = 50
@@ -58,15 +59,14 @@ class Writes:
                 "append_cell", lambda store: using(store).append_cell(row_key, column_name, body), using.deadline
             )
         checked_bytes(Cell(row_key, column_name, 1, body), self._max_body_bytes)
-        chosen: list[tuple[Cell, int | None]] = []
+        chosen: list[NextKey] = []
 
         def work(store: CellStore) -> PutResult:
             mine = using(store)
             if not chosen:
-                latest = mine.get_cell_latest(row_key, column_name)
-                cell = Cell(row_key, column_name, rules.next_ref_key(column_name, latest), body)
-                chosen.append((cell, None if latest is None else latest.ref_key))
-            return self._put(mine, store, *chosen[0])
+                chosen.append(rules.keys.choose(mine, row_key, column_name, using.deadline))
+            ref_key, expect_latest = chosen[0]
+            return self._put(mine, store, Cell(row_key, column_name, ref_key, body), expect_latest)
 
         try:
             for attempt in range(1, APPEND_TRIES + 1):

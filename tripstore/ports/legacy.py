@@ -64,6 +64,11 @@ class RealLegacyPort:
     def queued(self) -> int:
         return self._run(self._queue.count)
 
+    def move_sequences(self) -> list[str]:
+        """Move sequences ahead of the numbers of child rows that stand in the tables; return those that were behind."""
+        numbers = self._backend.numbers
+        return numbers.pass_tables(numbers.deadline())
+
     def claim(self, limit: int, *, from_others: bool = False) -> Copies:
         """Claim changes. `ChangesParked`: those of others were asked for, too, and only parked ones are left."""
 

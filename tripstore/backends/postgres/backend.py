@@ -36,6 +36,7 @@ from tripstore.backends.postgres.cells.sums import TableSums
 from tripstore.backends.postgres.codec.codecs import Codecs
 from tripstore.backends.postgres.ids.ids import Ids
 from tripstore.backends.postgres.layout.layout import Layout
+from tripstore.backends.postgres.numbers.numbers import Numbers
 from tripstore.backends.postgres.queries.queries import Queries
 from tripstore.backends.postgres.wire.database import LegacyDatabase
 from tripstore.backends.postgres.wire.measured import measured
@@ -73,6 +74,8 @@ class PostgresBackend:
         )
         #: For whoever compares whole stores.
         self.sums = TableSums(database, layout, self._places, self._codecs.lookups, shards)
+        #: Of child rows, for whoever appends.
+        self.numbers = Numbers(database, layout)
         self._standing = NOBODY
         self._arrange(Habits())
 
@@ -276,7 +279,9 @@ class PostgresBackend:
         self._habits = habits
         database, shape, places, codecs = self.database, self._shape, self._places, self._codecs
         self._reads = Reads(database, places, codecs, habits, self._standing)
-        self._puts = Puts(database, self.layout, places, codecs, self._reads, shape, habits, self._standing)
+        self._puts = Puts(
+            database, self.layout, places, codecs, self._reads, shape, habits, self._standing, self.numbers
+        )
         self._lifts = Lifts(database, places, self._standing)
         self._log = Log(database, self._reads, shape, habits)
         self._ids = Ids(self._rows_of, self.layout, is_captured=True)

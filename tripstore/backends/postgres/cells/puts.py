@@ -39,6 +39,8 @@ from tripstore.backends.postgres.cells.row_puts import RowPuts
 from tripstore.backends.postgres.codec.codecs import Codecs
 from tripstore.backends.postgres.errors import Unrepresentable
 from tripstore.backends.postgres.layout.layout import LEGACY_ID, Layout, RefKeyKind
+from tripstore.backends.postgres.numbers.numbers import Numbers
+from tripstore.backends.postgres.numbers.sequences import NumberSequence
 from tripstore.backends.postgres.wire.database import LegacyDatabase
 from tripstore.backends.postgres.wire.translation import ConnectionLost
 from tripstore.backends.postgres.wire.wire import LegacyConnection
@@ -72,8 +74,10 @@ class Puts:
         shape: Shape,
         habits: Habits,
         standing: Standing,
+        numbers: Numbers,
     ) -> None:
         self._standing = standing
+        self._numbers = numbers
         self._database = database
         self._layout = layout
         self._bodies = Bodies(codecs)
@@ -98,6 +102,9 @@ class Puts:
         """At the next free ref key: whoever loses the race goes again. In a child's table it is a new row."""
         data = checked_bytes(Cell(row_key, column_name, 1, body), self._shape.max_body_bytes)
         deadline = self._deadline(0)
+        sequence = self._numbers.find(column_name, deadline)
+        if sequence is not None:
+            return self._append_drawn(sequence, row_key, column_name, body, data, deadline)
         latest = self._database.run(
             lambda connection: self._reads.find_latest(connection, row_key, column_name), deadline
         )
@@ -114,6 +121,26 @@ class Puts:
                 latest = lost.stored
             # Losers of one race must not meet again in the next.
             time.sleep(random.uniform(0, APPEND_PAUSE_SECONDS))
+
+    def _append_drawn(
+        self,
+        sequence: NumberSequence,
+        row_key: UUID,
+        column_name: str,
+        body: Json,
+        data: bytes,
+        deadline: Deadline,
+    ) -> PutResult:
+        """With a number of the table's own sequence: nobody else is given it, so there is no race to lose."""
+        column = self._layout.columns[column_name]
+        while True:
+            (number,) = self._numbers.draw(sequence, 1, deadline, is_durable=False)
+            cell = Cell(row_key, column_name, column.compose(number, 0), body)
+            try:
+                return self._put(NewCell(cell, data), ANY, deadline)
+            except CellConflict:
+                if deadline.is_over:
+                    raise
 
     def put_many(self, cells: Sequence[Cell]) -> list[PutResult]:
         new = [NewCell(cell, checked_bytes(cell, self._shape.max_body_bytes)) for cell in cells]
@@ -133,6 +160,7 @@ class Puts:
                 left.add(cell.row_key)
         stored = set[CellKey]()
         try:
+            self._numbers.pass_cells((each.cell for each in new), self._deadline(len(new)))
             self._put_jointly(new, stored, left)
         except ConnectionLost:
             raise
@@ -184,6 +212,7 @@ class Puts:
             return self._legacy_id(new)
         if name in self._mapped:
             puts = self._mapped[name]
+            self._numbers.pass_cells((new.cell,), deadline)
             return self._database.run(lambda connection: puts.put(connection, new, expect_latest), deadline).is_created
 
         def put(connection: LegacyConnection) -> bool:

@@ -67,7 +67,8 @@ class RowStatements:
             names.append(quoted(column.parent))
             sources.append(f"p.{quoted(self._row_key.id)}")
             found = self._from_parent(place.key)
-        overriding = ""
+        # An identity that is always generated takes the number that the cell has.
+        overriding = "OVERRIDING SYSTEM VALUE " if rows.number is not None else ""
         if legacy_id is not None and self._row_key.id not in self.written:
             names.append(quoted(self._row_key.id))
             sources.append(f"'{legacy_id}'")

@@ -10,7 +10,7 @@ import math
 import os
 import select
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from hashlib import blake2b
 from typing import Any
 
@@ -101,7 +101,7 @@ class LegacyConnection:
     def is_broken(self) -> bool:
         return bool(self._connection.closed)
 
-    def rows(self, sql: str, parameters: Sequence[Any] | None = None) -> list[Row]:
+    def rows(self, sql: str, parameters: Sequence[Any] | Mapping[str, Any] | None = None) -> list[Row]:
         """Send statements as one packet and return the last one's rows. Statements without BEGIN commit together.
 
         Raises our errors, and `Again` when the transaction lost against another.

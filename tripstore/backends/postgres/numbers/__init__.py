@@ -1,0 +1,1 @@
+"""Numbers of child rows that a sequence of the company's gives."""
