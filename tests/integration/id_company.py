@@ -22,6 +22,7 @@ from tests.scale import SCALE
 from tripstore.backends.postgres.ddl.ddl import Patience
 from tripstore.backends.postgres.ddl.steps import Progress, Step
 from tripstore.backends.postgres.ids.key_backfill import Pace
+from tripstore.backends.postgres.ids.key_match import match_keys
 from tripstore.backends.postgres.ids.steps import key_columns
 from tripstore.backends.postgres.layout.layout import (
     Field,
@@ -229,7 +230,7 @@ def unfilled(connection: Connection) -> int:
 
 def strays(connection: Connection, of: Layout) -> list[str]:
     """Columns in which a row has no key, or another one than its parent."""
-    return [column.title for column in key_columns(of) if one(connection, column.strays_sql)]
+    return [column.title for column in key_columns(of) if match_keys(connection, column).different]
 
 
 class OldCode:

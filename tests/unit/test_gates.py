@@ -14,6 +14,7 @@ from tripstore.cutover.facts import (
     HandOverFacts,
     IndexFacts,
     JobFacts,
+    KeyFacts,
     MirrorFacts,
     OperationFacts,
     ReverseFacts,
@@ -50,6 +51,7 @@ FINE = Facts(
     operations=(OPERATION,),
     servers=(ServerFacts("postgres"), ServerFacts("a:3306")),
     writers=(WriterFacts(7, 0.02),),
+    keys=(KeyFacts("trip_notes", 0, 5000, False),),
 )
 FINE_BACK = replace(FINE, authority=Authority(6, Backend.STORE), phase=Phase.LIVE)
 
@@ -79,6 +81,10 @@ FORWARD: dict[str, list[dict[str, object]]] = {
         {"capture": CaptureFacts(None, "public.trips was truncated")},
         {"capture": CaptureFacts(NOW - timedelta(days=1), None, ("trips: trigger x is missing",))},
         {"capture": SILENT},
+    ],
+    "row keys": [
+        {"keys": (KeyFacts("notes", 0, 9, True), KeyFacts("payments", 1, 5000, False))},
+        {"keys": SILENT},
     ],
     "backfill": [
         {"backfill": None},

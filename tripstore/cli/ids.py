@@ -16,6 +16,7 @@ from tripstore.backends.postgres.capture.migrate import revision
 from tripstore.backends.postgres.ddl.relations import leaves
 from tripstore.backends.postgres.ids.ids import Ids
 from tripstore.backends.postgres.ids.key_columns import OURS, KeyColumn
+from tripstore.backends.postgres.ids.key_match import match_keys
 from tripstore.backends.postgres.ids.steps import key_columns, steps_of
 from tripstore.backends.postgres.wire.connections import connected, rows
 from tripstore.cli.documents import print_document
@@ -168,10 +169,8 @@ def _view(connection: Connection, column: KeyColumn, *, verify: bool) -> ColumnV
 
 def _strays(connection: Connection, column: KeyColumn) -> int | None:
     """How many rows have a wrong key; as long as a column is missing nobody can say."""
-    if column.find(connection) is None or column.find_in_parent(connection) is None:
-        return None
-    [(count,)] = rows(connection, column.strays_sql)
-    return int(count)
+    found = match_keys(connection, column)
+    return found.different if found.is_all else None
 
 
 def _print_status(document: IdsDocument) -> None:

@@ -7,13 +7,16 @@ from dataclasses import dataclass
 
 import msgspec
 import psycopg2
+from psycopg2.extensions import connection as Connection  # noqa: N812
 from rich.text import Text
 
 from schemaless_core.indexes.definition import IndexDefinition
 from tripstore.backends.postgres.errors import LegacyUnavailable
 from tripstore.backends.postgres.handover.examination import examine_handover
 from tripstore.backends.postgres.layout.check import check_layout
+from tripstore.backends.postgres.layout.check_row_keys import check_all_row_keys
 from tripstore.backends.postgres.layout.complaints import Complaint, error, note
+from tripstore.backends.postgres.layout.layout import Layout
 from tripstore.backends.postgres.schema_steps import examine_capture
 from tripstore.backends.postgres.wire.connections import connected
 from tripstore.cli.legacy_advice import advice_notes
@@ -45,11 +48,13 @@ class Examined:
         return LegacyExamined(self.postgres, self.troubles == 0, [complaint_document(each) for each in self.complaints])
 
 
-def examine(config: LegacyConfig, indexes: Sequence[IndexDefinition]) -> Examined:
+def examine(config: LegacyConfig, indexes: Sequence[IndexDefinition], *, is_quick: bool = False) -> Examined:
     """Look; a server that does not answer is a finding."""
     try:
-        with connected(config.postgres.text, "doctor") as connection:
+        with connected(config.postgres.text, "doctor", statement_timeout="0") as connection:
             complaints = check_layout(connection, config.layout)
+            if not any(complaint.is_error for complaint in complaints):
+                complaints += _row_keys(connection, config.layout, is_quick=is_quick)
             # Capture of a layout that does not fit would be complained of a second time.
             if any(complaint.is_error for complaint in complaints):
                 complaints.append(note("capture", "was not looked at", "Mend the errors first."))
@@ -68,6 +73,15 @@ def examine(config: LegacyConfig, indexes: Sequence[IndexDefinition]) -> Examine
         hint = unreachable.hint or "Start the server, or mend legacy.postgres."
         complaints = [error("server", unreachable.message.rstrip("."), hint)]
     return Examined(str(config.postgres), complaints)
+
+
+def _row_keys(connection: Connection, layout: Layout, *, is_quick: bool) -> list[Complaint]:
+    """Child rows with another key than their parent's. What was not compared is said."""
+    if not is_quick:
+        return list(check_all_row_keys(connection, layout))
+    if not layout.children:
+        return []
+    return [note("row keys", "only a sample of the child rows was looked at", "`tripstore ids status --verify`.")]
 
 
 def print_examined(examined: Examined) -> None:

@@ -16,9 +16,11 @@ from rich.text import Text
 
 from schemaless_core.indexes.definition import IndexDefinition
 from tripstore.backends.postgres.capture.log_days import keep_log_days
+from tripstore.backends.postgres.capture.state import has_begun
 from tripstore.backends.postgres.ddl.steps import Progress, Step, apply_all
 from tripstore.backends.postgres.errors import InvalidLayout, LegacyRefused
 from tripstore.backends.postgres.layout.check import check_layout
+from tripstore.backends.postgres.layout.check_row_keys import check_all_row_keys
 from tripstore.backends.postgres.layout.complaints import Complaint
 from tripstore.backends.postgres.schema_steps import schema_steps
 from tripstore.backends.postgres.wire.connections import connected, rows
@@ -107,7 +109,12 @@ class LegacySchema:
         return self._document(steps, applied=[], seconds=None)
 
     def refuse_unfit(self) -> None:
-        """Raise `InvalidLayout` when the layout does not fit: nothing may be done then."""
+        """Raise `InvalidLayout` when the layout does not fit: nothing may be done then.
+
+        Before capture begins, all rows of columns that are the company's own are looked at, not a sample.
+        """
+        if not self.errors and not has_begun(self.connection, self._config.layout):
+            self._complaints += check_all_row_keys(self.connection, self._config.layout, but_ours=True)
         if not self.errors:
             return
         more = f"; {len(self.errors) - 1} more" if len(self.errors) > 1 else ""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from datetime import timedelta
 
-from tripstore.cutover.facts import Facts, IndexFacts, JobFacts, Unknown
+from tripstore.cutover.facts import Facts, IndexFacts, JobFacts, KeyFacts, Unknown
 from tripstore.cutover.settings import CutoverSettings
 from tripstore.cutover.verdicts import GateVerdict, moment, unknown, verdict_of
 
@@ -18,6 +18,18 @@ _HINTS = {
 def backfill(facts: Facts, settings: CutoverSettings) -> Iterator[GateVerdict]:
     """The past was copied, all of it, by a job that began after capture did."""
     yield _job("backfill", facts.backfill, "complete, younger than capture, nothing in quarantine", facts, settings)
+
+
+def row_keys(facts: Facts, settings: CutoverSettings) -> Iterator[GateVerdict]:
+    """Child rows carry their parent's key; else both stores agree on cells of rows that do not exist."""
+    wanted = "every child row carries its parent's"
+    if isinstance(facts.keys, Unknown):
+        yield unknown("row keys", facts.keys, wanted)
+        return
+    wrong = [f"{found.different:,} rows of {found.table} do not" for found in facts.keys if found.different]
+    said = wrong or [f"{found.compared:,} rows of {found.table}{_share(found)} do" for found in facts.keys]
+    hint = "`tripstore doctor` says what to change in the layout; then a backfill and a diff are needed."
+    yield verdict_of("row keys", not wrong, "; ".join(said) or "there are no child rows", wanted, hint)
 
 
 def diff(facts: Facts, settings: CutoverSettings) -> Iterator[GateVerdict]:
@@ -42,6 +54,11 @@ def indexes(facts: Facts, settings: CutoverSettings) -> Iterator[GateVerdict]:
         yield verdict_of("indexes", True, "none is configured", wanted)
     for index in facts.indexes:
         yield _index(index, wanted, facts, settings)
+
+
+def _share(found: KeyFacts) -> str:
+    """What was left out is said: it was not compared."""
+    return "" if found.is_all else ", a sample,"
 
 
 def _job(

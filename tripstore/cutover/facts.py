@@ -41,6 +41,17 @@ class Scope(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
+class KeyFacts:
+    """Whether child rows carry their parent's row key, of one table."""
+
+    table: str
+    different: int
+    compared: int
+    #: Whether every row was compared, or a sample.
+    is_all: bool
+
+
+@dataclass(frozen=True, slots=True)
 class JobFacts:
     """The last backfill or diff of everything; the last one at all while there is none."""
 
@@ -167,3 +178,5 @@ class Facts:
     direct_changes: int | Unknown = 0
     #: None: the legacy store was the authority ever since.
     handed_over: HandOverFacts | None | Unknown = None
+    #: Of each table of child rows.
+    keys: tuple[KeyFacts, ...] | Unknown = ()

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from tripstore.cutover.comparison_gates import comparisons
-from tripstore.cutover.evidence_gates import backfill, diff, indexes
+from tripstore.cutover.evidence_gates import backfill, diff, indexes, row_keys
 from tripstore.cutover.facts import Facts, Unknown, WriterFacts
 from tripstore.cutover.mirror_gates import (
     direct_changes,
@@ -127,6 +127,7 @@ FORWARD: tuple[Gate, ...] = (
     _phase_in(Phase.SHADOW),
     servers,
     capture,
+    row_keys,
     backfill,
     diff,
     mirror_lag,

@@ -23,6 +23,7 @@ from tripstore.backends.postgres.backend import PostgresBackend
 from tripstore.backends.postgres.capture import read_state, verify
 from tripstore.backends.postgres.capture.gate import BARRIER, lock_class
 from tripstore.backends.postgres.handover.queue import Queue
+from tripstore.backends.postgres.layout.check_row_keys import look_at_keys
 from tripstore.backends.postgres.wire.connections import connected
 from tripstore.backends.postgres.wire.wire import LegacyConnection
 from tripstore.backends.schemaless.shards import REVERSE_GROUP
@@ -33,6 +34,7 @@ from tripstore.cutover.facts import (
     HandOverFacts,
     IndexFacts,
     JobFacts,
+    KeyFacts,
     MirrorFacts,
     OperationFacts,
     ReverseFacts,
@@ -56,6 +58,8 @@ from validation.timings import TimingLedger
 T = TypeVar("T")
 
 LOOK_SECONDS = 5.0
+#: All child rows of a table are compared with their parents within this time, or a sample is.
+KEYS_SECONDS = 4.0
 #: The log of all days since the switch is read.
 LOG_SECONDS = 30.0
 #: The rate of comparisons is that of the hours that began within this time.
@@ -111,11 +115,12 @@ class Looker:
 
     def facts(self) -> Facts:
         """Everything, as it is now."""
-        with ThreadPoolExecutor(12, thread_name_prefix="look") as pool:
+        with ThreadPoolExecutor(13, thread_name_prefix="look") as pool:
             begin = _Beginning(pool)
             authority = begin(self._control.authority)
             flags = begin(self._flags.find)
             capture = begin(self.capture)
+            keys = begin(self._keys)
             mirror = begin(self._mirror)
             writers = begin(self._writers)
             direct_changes = begin(self._direct_changes)
@@ -143,6 +148,7 @@ class Looker:
             writers=writers.result(),
             direct_changes=direct_changes.result(),
             handed_over=handed_over.result(),
+            keys=keys.result(),
         )
 
     def capture(self) -> CaptureFacts:
@@ -154,6 +160,12 @@ class Looker:
             state = read_state(connection)
         complaints = tuple(f"{each.where}: {each.reason}" for each in found if each.is_error)
         return CaptureFacts(state.since, state.broken, complaints)
+
+    def _keys(self) -> tuple[KeyFacts, ...]:
+        config = self._legacy_config
+        with connected(config.postgres.text, "cutover", statement_timeout=f"{KEYS_SECONDS:g}s") as connection:
+            looks = look_at_keys(connection, config.layout)
+        return tuple(KeyFacts(str(table), look.different, look.compared, look.is_all) for table, look in looks.items())
 
     def _mirror(self) -> MirrorFacts:
         queue = Queue(self._legacy.layout)

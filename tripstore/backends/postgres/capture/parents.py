@@ -26,7 +26,8 @@ def fill_uuid(changes: Changes) -> str:
     wrong_parent = refuse(
         WRONG_PARENT,
         f"A row of {table} says {plain(column.uuid)} %, and its parent % has %.",
-        f"Leave {column.uuid} away: it is filled.",
+        f"Leave {column.uuid} away: it is filled. If it is a UUID of the table's own, name another column for the "
+        f"parent's in the layout, parent: {{column: {column.parent}, uuid: …}}.",
         uuid,
         parent,
         "parent_uuid",

@@ -57,6 +57,12 @@ def find_number(connection: Connection, layout: Layout) -> int | None:
     return int(found[0][0]) if found else None
 
 
+def has_begun(connection: Connection, layout: Layout) -> bool:
+    """Whether capture by this layout stands, as far as was noted."""
+    state, number = read_state(connection), find_number(connection, layout)
+    return state.since is not None and state.layout == number
+
+
 def register(connection: Connection, layout: Layout) -> int:
     """Its number, a new one when nobody has installed this layout before."""
     rows(connection, REGISTER, (layout.digest, canonical_bytes(layout.to_document()).decode()))

@@ -74,16 +74,21 @@ class KeyColumn:
         return f"(SELECT COALESCE({uuid}, {computed}) FROM {table} AS parent WHERE parent.{key} = {number})"
 
     @property
-    def strays_sql(self) -> str:
-        """Counts rows without a key, in a child also those with another one than their parent."""
+    def match_sql(self) -> str:
+        """Counts all rows, and those without a key; in a child also those with another one than their parent."""
         uuid, number = quoted(self.uuid), quoted(self.id)
         if not self.is_child:
-            return f"SELECT count(*) FROM {self.table.sql} WHERE {uuid} IS NULL"
+            return f"SELECT count(*), count(*) FILTER (WHERE {uuid} IS NULL) FROM {self.table.sql}"
         key, parent = quoted(self.source.id), quoted(self.source.uuid)
         return (
-            f"SELECT count(*) FROM {self.table.sql} AS t LEFT JOIN {self.source.table.sql} AS parent"
-            f" ON parent.{key} = t.{number} WHERE t.{uuid} IS NULL OR t.{uuid} <> parent.{parent}"
+            f"SELECT count(*), count(*) FILTER (WHERE t.{uuid} IS NULL OR t.{uuid} <> parent.{parent})"
+            f" FROM {self.table.sql} AS t LEFT JOIN {self.source.table.sql} AS parent ON parent.{key} = t.{number}"
         )
+
+    def is_ours(self, connection: Connection) -> bool:
+        """Whether `schema apply` added and filled it."""
+        column = self.find(connection)
+        return column is not None and column.comment == OURS
 
     def find_in_parent(self, connection: Connection) -> PhysicalColumn | None:
         return find_column(connection, tree(connection, self.source.table)[0], self.source.uuid)

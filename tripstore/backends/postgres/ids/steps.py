@@ -19,7 +19,7 @@ def key_columns(layout: Layout) -> list[KeyColumn]:
     """Every table's column with the row key, the parent's first: the children's are looked up there."""
     source = layout.row_key
     parent = KeyColumn(source.table, source.uuid, source.id, source)
-    children = [_of_child(layout, column) for column in layout.children]
+    children = [key_column(layout, column) for column in layout.children]
     return list(dict.fromkeys([parent, *children]))
 
 
@@ -39,6 +39,7 @@ def steps_of(column: KeyColumn, *, pace: Pace = STEADY, patience: Patience = PAT
     ]
 
 
-def _of_child(layout: Layout, column: MappedColumn) -> KeyColumn:
+def key_column(layout: Layout, column: MappedColumn) -> KeyColumn:
+    """That of a table of child rows."""
     assert column.parent is not None
     return KeyColumn(column.table, column.uuid, column.parent, layout.row_key, column.ref_key.column)

@@ -1,6 +1,6 @@
 """A layout against the live database: what does not fit, with names and a way out each.
 
-Pure: it compares a `Layout` with a `LiveCatalogue`. What `schema apply` adds by itself is a note, never an error.
+`compare` is pure: a `Layout` against a `LiveCatalogue`. What `schema apply` adds by itself is a note, never an error.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from schemaless_core.indexes.documents import meant
 from tripstore.backends.postgres.layout.catalogue import LiveCatalogue
 from tripstore.backends.postgres.layout.check_keys import check_foreign_keys, check_unique_indexes
 from tripstore.backends.postgres.layout.check_lookups import check_lookup
+from tripstore.backends.postgres.layout.check_row_keys import check_row_keys
 from tripstore.backends.postgres.layout.complaints import Complaint, error, note
 from tripstore.backends.postgres.layout.fitting import INTEGERS, find_misfit
 from tripstore.backends.postgres.layout.layout import Field, Layout, MappedColumn, RefKeyKind, TableName
@@ -29,8 +30,9 @@ _WHOLE_NUMBER = "Make it bigint, integer or, for a number, smallint."
 
 
 def check_layout(connection: Connection, layout: Layout) -> list[Complaint]:
-    """Look at the database and compare."""
-    return compare(layout, LiveCatalogue.of_layout(connection, layout))
+    """Look at the database and compare; a sample of the rows, too."""
+    live = LiveCatalogue.of_layout(connection, layout)
+    return [*compare(layout, live), *check_row_keys(connection, layout, live)]
 
 
 def compare(layout: Layout, live: LiveCatalogue) -> list[Complaint]:

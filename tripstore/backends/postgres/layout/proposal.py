@@ -6,16 +6,19 @@ A guess is data here; `proposal_text` writes it down. A person decides.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import chain, count
 
 from psycopg2.extensions import connection as Connection  # noqa: N812
 
 from schemaless_core.indexes.documents import meant
 from tripstore.backends.postgres.errors import InvalidLayout
+from tripstore.backends.postgres.ids.key_columns import KeyColumn
+from tripstore.backends.postgres.ids.key_match import KeyMatch, carries_parents_key, sample_keys
 from tripstore.backends.postgres.layout.catalogue import LiveCatalogue
 from tripstore.backends.postgres.layout.fitting import KEYS, find_misfit, proposed_type
-from tripstore.backends.postgres.layout.layout import Field, FieldType, Lookup, RefKeySource, TableName
+from tripstore.backends.postgres.layout.layout import Field, FieldType, Lookup, RefKeySource, RowKeySource, TableName
 from tripstore.backends.postgres.layout.live import LiveColumn, LiveTable, TableKind
 from tripstore.backends.postgres.layout.proposal_signs import (
     TOUCHED,
@@ -81,7 +84,12 @@ def propose(connection: Connection, names: Sequence[TableName], datastore: str) 
             raise InvalidLayout(f"{name} is no table.", hint="Name the tables that hold the rows.")
     targets = {key.target for table in live.tables.values() for key in table.foreign_keys} - live.tables.keys()
     others = LiveCatalogue.read(connection, targets).tables if targets else {}
-    return _Guess({name: live.tables[name] for name in names}, {**others, **live.tables}, datastore).proposal()
+    asked = {name: live.tables[name] for name in names}
+
+    def match(column: KeyColumn, child: LiveTable, parent: LiveTable) -> KeyMatch:
+        return sample_keys(connection, column, child, parent)
+
+    return _Guess(asked, {**others, **live.tables}, datastore, match).proposal()
 
 
 @dataclass
@@ -91,6 +99,7 @@ class _Guess:
     tables: Mapping[TableName, LiveTable]
     known: Mapping[TableName, LiveTable]
     datastore: str
+    match: Callable[[KeyColumn, LiveTable, LiveTable], KeyMatch]
     remarks: list[str] = field(default_factory=list)
 
     def proposal(self) -> Proposal:
@@ -131,9 +140,7 @@ class _Guess:
         found = find_uuid(table)
         if found is not None:
             return found
-        name = f"{_singular(table.name.name)}_uuid"
-        if name in table.columns and table.columns[name].type.plain.name != "uuid":
-            name = f"{_singular(table.name.name)}_row_uuid"
+        name = next(name for name in self._uuid_names(table) if may_be_uuid(table, name))
         self.remarks.append(f"{table.name}.{name} is not there or not unique yet: `tripstore schema apply` sees to it.")
         return name
 
@@ -155,7 +162,9 @@ class _Guess:
         pointer, remarks = pointers[0], []
         if len(pointers) > 1:
             remarks.append(f"{', '.join(pointers)} all point to {parent.name}: {pointer} is taken for the parent")
-        own_uuid = uuid if may_be_uuid(table, uuid) else f"{_singular(parent.name.name)}_row_uuid"
+        own_uuid = self._parents_key(table, RowKeySource(parent.name, identity, uuid), pointer)
+        if uuid in table.columns and own_uuid != uuid:
+            remarks.append(f"{uuid} is not {parent.name}.{uuid}, so the key of the parent is in {own_uuid}")
         number, why = find_number(table, pointer)
         remarks += [why] if why else []
         version = _version_name(table, f"{_singular(stem)}_version")
@@ -174,6 +183,23 @@ class _Guess:
             uuid=own_uuid if own_uuid != uuid else None,
             remarks=tuple(remarks),
         )
+
+    def _parents_key(self, table: LiveTable, source: RowKeySource, pointer: str) -> str:
+        """The first name that is free in a child, or whose column holds the parent's keys as its rows show."""
+        parent = self.known[source.table]
+        for name in chain((source.uuid,), self._uuid_names(parent)):
+            if name not in table.columns:
+                return name
+            match = self.match(KeyColumn(table.name, name, pointer, source), table, parent)
+            if carries_parents_key(table, name, parent, source.uuid, match):
+                return name
+        raise AssertionError("names do not end")
+
+    def _uuid_names(self, parent: LiveTable) -> Iterator[str]:
+        """What a column with the row key may be called."""
+        stem = _singular(parent.name.name)
+        yield from (f"{stem}_uuid", f"{stem}_row_uuid")
+        yield from (f"{stem}_row_uuid_{number}" for number in count(2))
 
     def _fields(self, table: LiveTable, taken: set[str]) -> tuple[ProposedField, ...]:
         return tuple(self._field(table, column) for name, column in table.columns.items() if name not in taken)

@@ -12,10 +12,13 @@ TOUCHED = re.compile(r"(updated|modified|changed|touched)(_at|_on|_time)?|last_(
 
 
 def find_uuid(table: LiveTable, *but: str) -> str | None:
+    """A UUID of the table's own that names each row once."""
+    pointers = {name for key in table.foreign_keys for name in key.columns}
     found = [
         column.name
         for column in table.columns.values()
         if column.name not in but
+        and column.name not in pointers
         and column.type.plain.name == "uuid"
         and column.refuses_null
         and not column.is_generated
