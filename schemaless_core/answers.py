@@ -25,6 +25,9 @@ class _Any:
     def __repr__(self) -> str:
         return "ANY"
 
+    def __reduce__(self) -> str:
+        return "ANY"  # there is one: what pickle and copy give back is compared with `is`
+
 
 ANY: Final = _Any()
 

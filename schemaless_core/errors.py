@@ -11,6 +11,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
+from schemaless_core.told import Told
+
 if TYPE_CHECKING:  # errors are the ground: values import them, they only talk about values
     from schemaless_core.answers import PutResult
     from schemaless_core.cell import Cell
@@ -29,16 +31,8 @@ def shown(value: object) -> str:
     return text if len(text) <= SHOWN_MAX else f"{text[:SHOWN_MAX]}…"
 
 
-class SchemalessError(Exception):
+class SchemalessError(Told):
     """Base of everything the core raises on purpose."""
-
-    def __init__(self, message: str, *, hint: str | None = None) -> None:
-        super().__init__(message)
-        self.message = message
-        self.hint = hint
-
-    def __str__(self) -> str:
-        return f"{self.message} {self.hint}" if self.hint else self.message
 
 
 class Unavailable(SchemalessError):
