@@ -32,6 +32,7 @@ format: $(VENV)/test
 
 docs: $(VENV)/test
 	$(BIN)/python -m tripstore.cli.reference > docs/reference/cli.md
+	$(BIN)/python -m tripstore.cli.python_reference > docs/reference/python.md
 
 servers: $(VENV)/test
 	$(BIN)/python -m tripstore.local.install

@@ -42,6 +42,8 @@ from schemaless_core.memory import MemoryStore
 from schemaless_core.standing import ShardStatus
 from schemaless_core.store import CellStore
 
+__version__ = "0.1.0"
+
 __all__ = [
     "ANY",
     "BatchFailed",
@@ -85,3 +87,7 @@ __all__ = [
     "Unavailable",
     "canonical_bytes",
 ]
+
+
+def __dir__() -> list[str]:
+    return [*__all__, "__version__"]

@@ -56,6 +56,7 @@ from schemaless_core.schema import Progress, Schema, SchemaPlan
 from schemaless_core.sharding import shard_of
 from schemaless_core.shardlog import ShardLog
 from schemaless_core.standing import Kind, ShardStatus, Standing
+from schemaless_core.store import CellStore
 from schemaless_core.triggers.joined import Joined
 from schemaless_core.triggers.offsets import Offsets
 from schemaless_core.triggers.parking import Parking
@@ -65,7 +66,7 @@ from schemaless_core.walks import Walks
 T = TypeVar("T")
 
 
-class Datastore:
+class Datastore(CellStore):
     """Cells on MySQL, MariaDB or SQLite. A context manager; safe to share by threads and to inherit by forks."""
 
     # Made at first use: most stores of other habits are for a few calls, and have no use for them.

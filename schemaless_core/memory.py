@@ -58,11 +58,12 @@ from schemaless_core.indexes.query import (
 from schemaless_core.indexes.values import BadValue, parse
 from schemaless_core.requests import check_columns, check_limit, check_location, check_shard
 from schemaless_core.sharding import BUCKETS_PER_SHARD, bucket_of, cell_hash, shard_of
+from schemaless_core.store import CellStore
 
 _EPOCH = 1
 
 
-class MemoryStore:
+class MemoryStore(CellStore):
     """Cells in this process only; nothing outlives it."""
 
     def __init__(

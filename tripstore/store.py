@@ -30,7 +30,7 @@ from tripstore.facade.facade import Facade
 from tripstore.facade.reads import ReadCalls
 
 
-class TripStore:
+class TripStore(CellStore):
     """What `tripstore.connect` gives. A context manager; safe to share by threads and to inherit by forks."""
 
     def __init__(self, facade: Facade) -> None:

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import importlib
+import inspect
+import tomllib
 from datetime import datetime
 from decimal import Decimal
+from pathlib import Path
 from typing import get_args
 from uuid import UUID
 
@@ -14,6 +17,8 @@ import backfill
 import schemaless_core
 import tripstore
 import validation
+from tripstore.backends.postgres.backend import PostgresBackend
+from tripstore.cli.python_reference import reference
 
 PROMISED = [
     "ANY", "Bucket", "Cell", "CellConflict", "CellKey", "CellStore", "ColumnKey", "Condition", "Datastore",
@@ -80,3 +85,37 @@ def test_results_have_the_promised_fields() -> None:
     assert fields(schemaless_core.Position) == ["store", "epoch", "added_id"]
     assert fields(schemaless_core.IndexPage) == ["entries", "cursor"]
     assert list(schemaless_core.PutStatus.__members__) == ["CREATED", "EXISTS", "BUFFERED"]
+
+
+STORES = (schemaless_core.Datastore, schemaless_core.MemoryStore, tripstore.TripStore, PostgresBackend)
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.mark.parametrize("store", STORES, ids=lambda store: store.__name__)
+def test_help_says_what_every_public_method_does(store: type) -> None:
+    public = [name for name, _ in inspect.getmembers(store) if not name.startswith("_")]
+
+    assert [name for name in public if not inspect.getdoc(inspect.getattr_static(store, name))] == []
+
+
+def test_control_a_method_without_a_text_of_its_own_or_inherited_is_found() -> None:
+    class Silent:
+        def put_cell(self) -> None: ...
+
+    assert inspect.getdoc(Silent.put_cell) is None
+
+
+def test_the_page_of_the_python_api_is_what_the_docstrings_say() -> None:
+    page = ROOT / "docs" / "reference" / "python.md"
+
+    assert page.read_text() == reference(), "run: python -m tripstore.cli.python_reference > docs/reference/python.md"
+
+
+def test_the_version_is_that_of_the_package() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+
+    assert schemaless_core.__version__ == tripstore.__version__ == project["version"]
+
+
+def test_dir_lists_the_public_names() -> None:
+    assert set(dir(schemaless_core)) == {*schemaless_core.__all__, "__version__"}

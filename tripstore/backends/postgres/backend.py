@@ -25,6 +25,7 @@ from schemaless_core.deadline import Deadline
 from schemaless_core.habits import Habits
 from schemaless_core.indexes.definition import IndexDefinition
 from schemaless_core.sharding import shard_of
+from schemaless_core.store import CellStore
 from tripstore.backends.postgres.cells.fence import NOBODY, Mirror, Owner, Standing
 from tripstore.backends.postgres.cells.lifts import Lifts
 from tripstore.backends.postgres.cells.log import Log
@@ -45,7 +46,7 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 
-class PostgresBackend:
+class PostgresBackend(CellStore):
     """Cells in Postgres: mapped columns in the company's tables, all others in ours.
 
     Added ids are given when a reader of the log asks: puts and reads by key carry none.
