@@ -1,76 +1,19 @@
-"""The clusters of a datastore: each server behind its breaker, and which of them a call may ask."""
+"""The clusters of a datastore: which of its servers a call may ask."""
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Iterator
-from functools import partial
 from typing import TypeVar
 
 from schemaless_core import metrics
-from schemaless_core.breaker import Breaker
 from schemaless_core.config import ClusterConfig, DatastoreConfig
 from schemaless_core.deadline import Deadline
 from schemaless_core.engine.base import Node
-from schemaless_core.engine.open import open_node
 from schemaless_core.errors import NodeUnavailable, SchemalessError, SchemaMissing
+from schemaless_core.guarded import GuardedNode, guarded
 from schemaless_core.habits import ReadFrom
-from schemaless_core.looks import Look
-from schemaless_core.urls import NodeUrl
 
 T = TypeVar("T")
-
-#: How long a server has to say that it is there.
-PING_SECONDS = 0.25
-
-
-class GuardedNode:
-    """A server and its breaker."""
-
-    def __init__(self, node: Node, breaker: Breaker) -> None:
-        self.node = node
-        self.breaker = breaker
-        self._ping = Look(node.name, self._look, threading.Condition())
-
-    def ask(self, verb: Callable[[Node], T], *, is_write: bool = False) -> T:
-        """Run a verb unless the breaker is open, and tell the breaker how it went."""
-        if not self.breaker.admits():
-            hint = "Calls go through again when a probe is answered; look at the server meanwhile."
-            raise NodeUnavailable(self.node.name, "its breaker is open after repeated failures", hint=hint)
-        try:
-            answer = verb(self.node)
-        except NodeUnavailable as error:
-            if error.trips_breaker:
-                self._failed(error, is_write=is_write)
-            raise
-        except SchemalessError:
-            self.breaker.succeeded()  # a refusal is an answer: the server is there
-            raise
-        self.breaker.succeeded()
-        return answer
-
-    def _failed(self, error: NodeUnavailable, *, is_write: bool) -> None:
-        """A write that was not answered may have waited for one locked shard: that says nothing of the server."""
-        metrics.node_failed(self.node.name)
-        if is_write and error.is_timeout:
-            self._ping.request_alone()
-        else:
-            self.breaker.failed()
-
-    def _look(self) -> None:
-        """Ask the server something that waits for no lock, on behalf of writes that were not answered."""
-        try:
-            self.node.heads([0], Deadline(PING_SECONDS))
-        except NodeUnavailable:
-            self.breaker.trip()
-        except SchemalessError:
-            self.breaker.succeeded()
-        else:
-            self.breaker.succeeded()
-
-    def after_fork(self) -> None:
-        self.breaker.after_fork()
-        self._ping = Look(self.node.name, self._look, threading.Condition())
 
 
 class Cluster:
@@ -78,8 +21,8 @@ class Cluster:
 
     def __init__(self, config: ClusterConfig, datastore: DatastoreConfig) -> None:
         self.name = config.name
-        self.primary = _guarded(config.primary, datastore)
-        self.replicas = [_guarded(url, datastore) for url in config.replicas]
+        self.primary = guarded(config.primary, datastore)
+        self.replicas = [guarded(url, datastore) for url in config.replicas]
 
     @property
     def nodes(self) -> list[GuardedNode]:
@@ -94,20 +37,20 @@ class Cluster:
         if is_fenced or read_from == "primary_only":
             return self.primary.ask(verb)
         failure: SchemalessError | None = None
-        for cause, guarded in self._by_preference(read_from):
+        for cause, node in self._by_preference(read_from):
             try:
-                answer = guarded.ask(verb)
+                answer = node.ask(verb)
             except NodeUnavailable as error:
                 failure = failure or error
                 if deadline.is_over or not error.trips_breaker:
                     break  # our own pool or one lock: no reason to answer with what may be old
                 continue
             except SchemaMissing as error:
-                if guarded is self.primary:
+                if node is self.primary:
                     raise
                 failure = failure or error  # a replica that is behind
                 continue
-            if guarded is not self.primary:
+            if node is not self.primary:
                 metrics.replica_read(cause)
             return answer
         assert failure is not None  # there is always a primary to ask
@@ -122,14 +65,9 @@ class Cluster:
             yield from (("primary_unavailable", replica) for replica in self.replicas)
 
     def after_fork(self) -> None:
-        for guarded in self.nodes:
-            guarded.after_fork()
+        for node in self.nodes:
+            node.after_fork()
 
     def close(self) -> None:
-        for guarded in self.nodes:
-            guarded.node.close()
-
-
-def _guarded(url: NodeUrl, datastore: DatastoreConfig) -> GuardedNode:
-    node = open_node(url, datastore)
-    return GuardedNode(node, Breaker(datastore.breaker, moved=partial(metrics.breaker_moved, node.name)))
+        for node in self.nodes:
+            node.node.close()

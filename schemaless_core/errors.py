@@ -49,6 +49,7 @@ class NodeUnavailable(Unavailable):
         *,
         hint: str | None = None,
         trips_breaker: bool = True,
+        is_of_writes: bool = False,
         is_timeout: bool = False,
     ) -> None:
         super().__init__(f"{node} is unavailable: {reason}.", hint=hint)
@@ -56,6 +57,8 @@ class NodeUnavailable(Unavailable):
         self.reason = reason
         #: Whether it says something of the whole server, not of one lock or of our own pool.
         self.trips_breaker = trips_breaker
+        #: Whether the server refuses or cannot finish writes, which says nothing of reads.
+        self.is_of_writes = is_of_writes
         #: Whether the deadline passed without an answer.
         self.is_timeout = is_timeout
 

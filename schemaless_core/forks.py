@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import os
 import threading
-from collections import Counter
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+import time
+from collections.abc import Callable
+from weakref import WeakKeyDictionary
 
 #: A fork waits so long for others' work; longer than the deadlines of calls.
 PATIENCE_SECONDS = 10.0
+#: Pause between two looks of a thread that waits for a fork, or of a fork that waits for threads.
+LOOK_SECONDS = 0.0005
 
 _at_rest: list[Callable[[], None]] = []
 
@@ -24,49 +26,78 @@ def when_at_rest(work: Callable[[], None]) -> Callable[[], None]:
     return work
 
 
-@contextmanager
-def unforked() -> Iterator[None]:
-    """Other threads fork before this block or after it. A fork inside of it, by its own thread, waits for nobody."""
-    gate = _gate
-    gate.enter()
-    try:
-        yield
-    finally:
-        gate.leave()
+def unforked() -> Block:
+    """Other threads fork before this block or after it. A fork inside of it, by its own thread, waits for no block."""
+    return Block(_gate)
+
+
+class Block:
+    """One block of one thread. The gate forgets a block that an exception cut short, with its last reference."""
+
+    __slots__ = ("__weakref__", "_gate")
+
+    def __init__(self, gate: _Gate) -> None:
+        self._gate = gate
+
+    def __enter__(self) -> None:
+        self._gate.enter(self)
+
+    def __exit__(self, *_failure: object) -> None:
+        self._gate.leave(self)
 
 
 class _Gate:
+    """Which blocks are entered, and who forks.
+
+    A signal handler may raise between any two steps of the main thread. The lock is a plain one, which is taken and
+    given back without a step in between. A `Condition` is not: its `__enter__` is Python, and an exception that
+    arrives in it leaves the lock taken for ever. So a thread that waits looks again and again; forks are rare.
+    """
+
     def __init__(self) -> None:
-        self._changed = threading.Condition()
-        self._inside: Counter[int] = Counter()
+        self._lock = threading.Lock()
+        self._inside: WeakKeyDictionary[Block, int] = WeakKeyDictionary()
         self._forking: int | None = None
 
-    def enter(self) -> None:
+    def enter(self, block: Block) -> None:
         me = threading.get_ident()
-        with self._changed:
-            if me not in self._inside:
-                self._changed.wait_for(lambda: self._forking in (None, me))
-            self._inside[me] += 1
+        while True:
+            with self._lock:
+                if self._forking in (None, me) or me in self._inside.values():
+                    self._inside[block] = me
+                    return
+            time.sleep(LOOK_SECONDS)
 
-    def leave(self) -> None:
-        me = threading.get_ident()
-        with self._changed:
-            self._inside[me] -= 1
-            if not self._inside[me]:
-                del self._inside[me]
-                self._changed.notify_all()
+    def leave(self, block: Block) -> None:
+        with self._lock:
+            self._inside.pop(block, None)
 
     def close(self) -> None:
+        """Let no other thread in, and wait for those inside."""
         me = threading.get_ident()
-        with self._changed:
-            self._changed.wait_for(lambda: self._forking is None)
-            self._forking = me
-            self._changed.wait_for(lambda: not self._inside.keys() - {me}, PATIENCE_SECONDS)
+        while not self._is_taken_by(me):
+            time.sleep(LOOK_SECONDS)
+        give_up = time.monotonic() + PATIENCE_SECONDS
+        while time.monotonic() < give_up and self._holds_others(me):
+            time.sleep(LOOK_SECONDS)
+
+    def hold(self) -> None:
+        """Keep the lock itself through the fork: what the child inherits is its own thread's."""
+        self._lock.acquire()
 
     def open(self) -> None:
-        with self._changed:
-            self._forking = None
-            self._changed.notify_all()
+        self._forking = None
+        self._lock.release()
+
+    def _is_taken_by(self, me: int) -> bool:
+        with self._lock:
+            if self._forking is None:
+                self._forking = me
+            return self._forking == me
+
+    def _holds_others(self, me: int) -> bool:
+        with self._lock:
+            return any(thread != me for thread in self._inside.values())
 
 
 _gate = _Gate()
@@ -76,6 +107,7 @@ def _before() -> None:
     _gate.close()
     for work in _at_rest:
         work()
+    _gate.hold()
 
 
 def _in_parent() -> None:
@@ -84,6 +116,7 @@ def _in_parent() -> None:
 
 def _in_child() -> None:
     global _gate
+    _gate.open()  # the blocks that its own thread is in leave by it
     _gate = _Gate()
 
 

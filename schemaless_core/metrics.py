@@ -23,7 +23,9 @@ CALL_SECONDS = Histogram(
 CELLS = Counter("schemaless_cells_total", "Cells written, by what became of them.", ["status"])
 REPEATS = Counter("schemaless_repeats_total", "Calls repeated inside the datastore, by cause.", ["cause"])
 NODE_FAILURES = Counter("schemaless_node_failures_total", "Calls that a server did not answer.", ["node"])
-BREAKER_OPEN = Gauge("schemaless_breaker_open", "1 while a server's breaker is not closed.", ["node"])
+BREAKER_OPEN = Gauge(
+    "schemaless_breaker_open", "1 while a server's breaker for reads or for writes is not closed.", ["node", "calls"]
+)
 REPLICA_READS = Counter("schemaless_replica_reads_total", "Reads answered by a replica, by cause.", ["cause"])
 SHARDS_CREATED = Counter("schemaless_shards_created_total", "Shards created by this process.")
 TRIGGER_CELLS = Counter(
@@ -62,8 +64,8 @@ def node_failed(node: str) -> None:
     NODE_FAILURES.labels(node).inc()
 
 
-def breaker_moved(node: str, is_open: bool) -> None:
-    BREAKER_OPEN.labels(node).set(1 if is_open else 0)
+def breaker_moved(node: str, calls: str, is_open: bool) -> None:
+    BREAKER_OPEN.labels(node, calls).set(1 if is_open else 0)
 
 
 def replica_read(cause: str) -> None:

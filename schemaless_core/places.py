@@ -13,11 +13,12 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from functools import partial
 from typing import NamedTuple
 
-from schemaless_core.clusters import Cluster, GuardedNode
+from schemaless_core.clusters import Cluster
 from schemaless_core.control.database import ControlDatabase
 from schemaless_core.control.topologies import Topologies
 from schemaless_core.deadline import Deadline
 from schemaless_core.errors import InvalidConfig, InvalidServer, SchemalessError, SchemaMissing, Unavailable
+from schemaless_core.guarded import GuardedNode
 from schemaless_core.looks import Look
 from schemaless_core.standing import ShardStatus
 from schemaless_core.topology import Topology

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
-from schemaless_core.clusters import Cluster, GuardedNode
+from schemaless_core.clusters import Cluster
 from schemaless_core.config import DatastoreConfig
 from schemaless_core.control.audit import AuditLog
 from schemaless_core.control.database import ControlDatabase
@@ -15,6 +15,7 @@ from schemaless_core.control.topologies import Topologies
 from schemaless_core.deadline import Deadline
 from schemaless_core.engine.base import Fact
 from schemaless_core.errors import InvalidServer, SchemaMissing, TopologyConflict
+from schemaless_core.guarded import GuardedNode
 from schemaless_core.places import LOOK_SECONDS, check_topology, wrong_shard_count
 from schemaless_core.standing import ShardStatus
 from schemaless_core.topology import Topology, spread

@@ -66,6 +66,7 @@ PARTS: dict[str, list[str]] = {
         "tests/integration/test_diff_corpus.py",
         "tests/chaos/test_diff_kill.py",
     ],
+    "interrupts and breakers": [*TESTS, "tests/chaos/test_interrupts.py", "tests/chaos/test_reads_beside_writes.py"],
     "4096 shards": [*TESTS, "tests/integration/test_many_shards.py"],
     "everything else": [
         *TESTS,

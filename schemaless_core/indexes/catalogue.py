@@ -19,12 +19,13 @@ from typing import Any
 import msgspec
 
 from schemaless_core.canonical import Json, canonical_bytes
-from schemaless_core.clusters import Cluster, GuardedNode
+from schemaless_core.clusters import Cluster
 from schemaless_core.control.database import ControlDatabase
 from schemaless_core.control.documents import Documents
 from schemaless_core.deadline import Deadline
 from schemaless_core.engine.base import StoredDocument
 from schemaless_core.errors import DocumentConflict, InvalidConfig, SchemalessError, SchemaMissing, Unavailable
+from schemaless_core.guarded import GuardedNode
 from schemaless_core.indexes.definition import IndexDefinition
 from schemaless_core.indexes.entries import IndexVersion
 from schemaless_core.looks import Look

@@ -159,13 +159,13 @@ def test_an_open_breaker_shows_until_its_server_answers(tmp_path: Path) -> None:
     with one_more("schemaless_node_failures_total", 2, node=name):
         with pytest.raises(NodeUnavailable):
             guarded.ask(fail)
-        assert value("schemaless_breaker_open", node=name) == 0
+        assert value("schemaless_breaker_open", node=name, calls="reads") == 0
         with pytest.raises(NodeUnavailable):
             guarded.ask(fail)
 
-    assert value("schemaless_breaker_open", node=name) == 1
+    assert value("schemaless_breaker_open", node=name, calls="reads") == 1
     guarded.ask(lambda node: None)
-    assert value("schemaless_breaker_open", node=name) == 0
+    assert value("schemaless_breaker_open", node=name, calls="reads") == 0
 
 
 def test_a_server_that_refuses_has_answered(tmp_path: Path) -> None:
@@ -192,4 +192,4 @@ def test_a_server_that_refuses_has_answered(tmp_path: Path) -> None:
     with pytest.raises(StaleEpoch):
         guarded.ask(refuse)
 
-    assert guarded.breaker.state.value == "closed"
+    assert guarded.reads.state.value == "closed"

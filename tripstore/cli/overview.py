@@ -12,12 +12,12 @@ from typing import TypeVar
 
 import msgspec
 
-from schemaless_core.clusters import GuardedNode
 from schemaless_core.control.audit import AuditEntry, AuditLog
 from schemaless_core.control.topologies import Topologies
 from schemaless_core.datastore import Datastore
 from schemaless_core.deadline import Deadline
 from schemaless_core.errors import ControlUnavailable, InvalidServer, SchemalessError, SchemaMissing, Unavailable
+from schemaless_core.guarded import GuardedNode
 from schemaless_core.standing import ShardHead, ShardStatus
 from tripstore.cli.groups import GroupView, look_at_groups, unmaintained
 from tripstore.cli.job_documents import ProgressDocument

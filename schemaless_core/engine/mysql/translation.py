@@ -39,6 +39,8 @@ _WAYS_OUT = {
 }
 _ADDRESS = "Check its address, and that a MySQL or MariaDB runs there."
 _REPEAT = "Repeat the call; when it stays so, look at the server's load and log."
+#: The server answers, and takes no writes: reads go on.
+_NO_WRITES = frozenset({1021, 1026, 1030, 1114, 1290, 1836, 3100})
 #: These say something of one lock or statement, not of the server.
 _ONE_LOCK = frozenset({1205, 1213, 1317, 3024})
 _REFUSED = {
@@ -67,7 +69,9 @@ def translate(error: Exception, node: str, deadline: Deadline | None) -> Schemal
         return NodeUnavailable(node, f"no connection ({text})", hint=_ADDRESS)
     if code in _BUSY:
         hint = _WAYS_OUT.get(code, _REPEAT)
-        return NodeUnavailable(node, f"{_BUSY[code]} ({text})", hint=hint, trips_breaker=code not in _ONE_LOCK)
+        trips, is_of_writes = code not in _ONE_LOCK, code in _NO_WRITES
+        reason = f"{_BUSY[code]} ({text})"
+        return NodeUnavailable(node, reason, hint=hint, trips_breaker=trips, is_of_writes=is_of_writes)
     if code in _REFUSED:
         return InvalidServer(
             node,
@@ -77,7 +81,8 @@ def translate(error: Exception, node: str, deadline: Deadline | None) -> Schemal
     if code in _MISSING:
         return SchemaMissing(f"{node} lacks a table ({text}).", hint="Run `tripstore schema apply`.")
     if isinstance(error, err.OperationalError | err.InternalError):
-        return NodeUnavailable(node, f"{code}: {text}", hint=_REPEAT)
+        # What a server says of one statement is an answer, whatever it says: it is there.
+        return NodeUnavailable(node, f"{code}: {text}", hint=_REPEAT, trips_breaker=False)
     return SchemalessError(f"{node} refused a statement ({code}: {text}).", hint="This is a bug of ours; report it.")
 
 

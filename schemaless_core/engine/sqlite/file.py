@@ -6,11 +6,11 @@ import re
 import sqlite3
 import threading
 import weakref
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from datetime import UTC, datetime, timedelta
 from importlib.resources import files
 from pathlib import Path
+from types import TracebackType
 
 from schemaless_core.deadline import Deadline
 from schemaless_core.errors import InvalidServer, NodeUnavailable, SchemalessError, SchemaMissing
@@ -30,17 +30,13 @@ class SQLiteFile:
         self._idle: list[sqlite3.Connection] = []
         _ALL.add(self)
 
-    @contextmanager
-    def read(self, deadline: Deadline) -> Iterator[sqlite3.Connection]:
+    def read(self, deadline: Deadline) -> AbstractContextManager[sqlite3.Connection]:
         """A snapshot: everything read inside belongs together."""
-        with self._transaction("BEGIN", deadline) as connection:
-            yield connection
+        return _Transaction(self, "BEGIN", deadline)
 
-    @contextmanager
-    def write(self, deadline: Deadline) -> Iterator[sqlite3.Connection]:
+    def write(self, deadline: Deadline) -> AbstractContextManager[sqlite3.Connection]:
         """The only writer of the file until the end of the block."""
-        with self._transaction("BEGIN IMMEDIATE", deadline) as connection:
-            yield connection
+        return _Transaction(self, "BEGIN IMMEDIATE", deadline)
 
     def create(self) -> None:
         """Create folder, file and tables. Safe to repeat."""
@@ -54,7 +50,7 @@ class SQLiteFile:
             try:
                 connection.executescript(_script())
             except sqlite3.Error as error:
-                raise self._translated(error) from error
+                raise self.translated(error) from error
             finally:
                 connection.close()
 
@@ -76,30 +72,8 @@ class SQLiteFile:
             for connection in idle:
                 connection.close()
 
-    @contextmanager
-    def _transaction(self, begin: str, deadline: Deadline) -> Iterator[sqlite3.Connection]:
-        with unforked(), self._begun(begin, deadline) as connection:
-            yield connection
-
-    @contextmanager
-    def _begun(self, begin: str, deadline: Deadline) -> Iterator[sqlite3.Connection]:
-        connection = self._taken()
-        try:
-            milliseconds = max(int(deadline.remaining_seconds() * 1000), 1)
-            connection.execute(f"PRAGMA busy_timeout = {milliseconds}")
-            connection.execute(begin)
-            yield connection
-            connection.execute("COMMIT")
-        except sqlite3.Error as error:
-            connection.close()
-            raise self._translated(error) from error
-        except BaseException:
-            connection.close()
-            raise
-        with self._lock:
-            self._idle.append(connection)
-
-    def _taken(self) -> sqlite3.Connection:
+    def taken(self) -> sqlite3.Connection:
+        """A connection that is in no transaction."""
         with self._lock:
             if self._idle:
                 return self._idle.pop()
@@ -107,19 +81,24 @@ class SQLiteFile:
             raise SchemaMissing(f"{self._node} has no file yet.", hint="Run `tripstore schema apply`.")
         return self._connect()
 
+    def give_back(self, connection: sqlite3.Connection) -> None:
+        with self._lock:
+            self._idle.append(connection)
+
     def _connect(self) -> sqlite3.Connection:
         try:
             connection = sqlite3.connect(self._path, isolation_level=None, check_same_thread=False)
             connection.execute("PRAGMA journal_mode = WAL")
             connection.execute("PRAGMA synchronous = FULL")  # I1: a commit is on the disk
         except sqlite3.Error as error:
-            raise self._translated(error) from error
+            raise self.translated(error) from error
         connection.create_function("cell_hash", 4, _hash_text, deterministic=True)
         connection.create_function("bucket_of", 1, bucket_of, deterministic=True)
         connection.create_aggregate("sum_text", 1, _SumText)  # type: ignore[arg-type]  # it takes text
         return connection
 
-    def _translated(self, error: sqlite3.Error) -> SchemalessError:
+    def translated(self, error: sqlite3.Error) -> SchemalessError:
+        """What the driver raised, as an error of ours."""
         text = str(error)
         if "no such table" in text:
             return SchemaMissing(f"{self._node} has no tables yet.", hint="Run `tripstore schema apply`.")
@@ -128,7 +107,66 @@ class SQLiteFile:
             return NodeUnavailable(self._node, reason, hint="Repeat the call.", trips_breaker=False)
         if "not a database" in text:
             return InvalidServer(self._node, f"its file holds something else ({text})", hint="Name another folder.")
-        return NodeUnavailable(self._node, text, hint="Check the folder, its rights and its disk.")
+        is_of_writes = "full" in text or "readonly" in text
+        hint = "Check the folder, its rights and its disk."
+        return NodeUnavailable(self._node, text, hint=hint, is_of_writes=is_of_writes)
+
+
+class _Transaction:
+    """One transaction of one thread.
+
+    No generator: what a signal handler raises between the generator's `yield` and the caller's block would leave the
+    transaction open, and with it the file's write lock. What is cut short before its own end is closed with its last
+    reference: a connection and its cache of statements refer to each other, so that only the collector would find it.
+    """
+
+    _connection: sqlite3.Connection | None = None
+
+    def __init__(self, file: SQLiteFile, begin: str, deadline: Deadline) -> None:
+        self._file = file
+        self._begin = begin
+        self._deadline = deadline
+        self._block = unforked()
+
+    def __enter__(self) -> sqlite3.Connection:
+        self._block.__enter__()
+        try:
+            self._connection = connection = self._file.taken()
+            milliseconds = max(int(self._deadline.remaining_seconds() * 1000), 1)
+            connection.execute(f"PRAGMA busy_timeout = {milliseconds}")
+            connection.execute(self._begin)
+            return connection
+        except BaseException as failure:
+            self._give_up(failure)
+            raise
+
+    def __exit__(
+        self, kind: type[BaseException] | None, failure: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if failure is not None:
+            self._give_up(failure)
+            return
+        connection = self._connection
+        assert connection is not None
+        try:
+            connection.execute("COMMIT")
+        except BaseException as refused:
+            self._give_up(refused)
+            raise
+        self._connection = None
+        self._file.give_back(connection)
+        self._block.__exit__()
+
+    def __del__(self) -> None:
+        if self._connection is not None:
+            self._connection.close()
+
+    def _give_up(self, failure: BaseException) -> None:
+        """Roll back by closing the connection. What the driver raised leaves as an error of ours."""
+        self.__del__()
+        self._block.__exit__()
+        if isinstance(failure, sqlite3.Error):
+            raise self._file.translated(failure) from failure
 
 
 def _script() -> str:
