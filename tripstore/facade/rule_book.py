@@ -17,12 +17,13 @@ from typing import Any
 import msgspec
 
 from schemaless_core.canonical import canonical_bytes
-from schemaless_core.clusters import Cluster, GuardedNode
+from schemaless_core.clusters import Cluster
 from schemaless_core.control.database import ControlDatabase
 from schemaless_core.control.documents import Documents
 from schemaless_core.deadline import Deadline
 from schemaless_core.engine.base import StoredDocument
 from schemaless_core.errors import SchemalessError
+from schemaless_core.guarded import GuardedNode
 from schemaless_core.looks import Look
 from tripstore.backends.postgres.layout.layout import Layout
 from tripstore.backends.postgres.rules.table_rules import Document, TableRules
