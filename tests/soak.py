@@ -67,6 +67,7 @@ PARTS: dict[str, list[str]] = {
         "tests/chaos/test_diff_kill.py",
     ],
     "interrupts and breakers": [*TESTS, "tests/chaos/test_interrupts.py", "tests/chaos/test_reads_beside_writes.py"],
+    "public schemas": [*TESTS, "tests/acceptance/test_public_schemas.py"],
     "4096 shards": [*TESTS, "tests/integration/test_many_shards.py"],
     "everything else": [
         *TESTS,
@@ -76,6 +77,7 @@ PARTS: dict[str, list[str]] = {
         "tests/acceptance",
         "--ignore=tests/integration/test_many_shards.py",
         "--ignore=tests/integration/test_shadow_reads.py",
+        "--ignore=tests/acceptance/test_public_schemas.py",
     ],
 }
 #: Each within its hour.
@@ -163,7 +165,7 @@ def _figures(part: str, output: str) -> list[str]:
     """The lines that tests and benchmark print of themselves, and the closing line."""
     if part in BENCHES:
         return [line.strip() for line in output.splitlines() if line.strip()]
-    own = re.findall(r"(?:^|[.sF])((?:sqlite|mariadb|mysql|postgres|machine|wheel): .+)$", output, re.MULTILINE)
+    own = re.findall(r"(?:^|[.sF])((?:sqlite|mariadb|mysql|postgres|machine|wheel|pagila|openstreetmap|ctfd): .+)$", output, re.MULTILINE)
     closing = re.findall(r"^.*\d+ (?:passed|failed).*$", output, re.MULTILINE)
     return [*own, *closing[-1:]]
 
