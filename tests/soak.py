@@ -165,7 +165,11 @@ def _figures(part: str, output: str) -> list[str]:
     """The lines that tests and benchmark print of themselves, and the closing line."""
     if part in BENCHES:
         return [line.strip() for line in output.splitlines() if line.strip()]
-    own = re.findall(r"(?:^|[.sF])((?:sqlite|mariadb|mysql|postgres|machine|wheel|pagila|openstreetmap|ctfd): .+)$", output, re.MULTILINE)
+    own = re.findall(
+        r"(?:^|[.sF])((?:sqlite|mariadb|mysql|postgres|machine|wheel|pagila|openstreetmap|ctfd): .+)$",
+        output,
+        re.MULTILINE,
+    )
     closing = re.findall(r"^.*\d+ (?:passed|failed).*$", output, re.MULTILINE)
     return [*own, *closing[-1:]]
 

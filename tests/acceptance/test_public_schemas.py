@@ -15,17 +15,20 @@ from tests.public.pagila import PAGILA
 from tests.public.schema import PublicSchema
 from tests.public.tampering import other_bodies
 from tests.public.walk import Walk
-from tests.scale import scaled
+from tests.scale import SCALE, scaled
 from tests.stores import Stores
 from tripstore.local.servers import LocalServers
 
 #: Of the parent's table; the others have two to eight times as many.
 ROWS = scaled(4_000, least=60)
+SCHEMAS = (PAGILA, OPENSTREETMAP, CTFD)
+#: They are switched a second time, which wants all evidence anew.
+AGAIN = SCHEMAS if SCALE >= 1 else (OPENSTREETMAP,)
 #: MySQL 9 has no md5 unless a component is installed, and the doctor says so.
 ENGINE = "mariadb"
 
 
-@pytest.mark.parametrize("schema", [PAGILA, OPENSTREETMAP, CTFD], ids=lambda schema: schema.name)
+@pytest.mark.parametrize("schema", SCHEMAS, ids=lambda schema: schema.name)
 def test_a_public_schema_goes_there_and_back_and_no_row_differs(
     schema: PublicSchema, stores: Stores, servers: LocalServers, tmp_path: Path
 ) -> None:
@@ -49,6 +52,11 @@ def test_a_public_schema_goes_there_and_back_and_no_row_differs(
         equal(walk, "on live")
         walk.run("cutover", "reverse", "--yes", "--why", "a rehearsal")
         equal(walk, "back")
+        walk.traffic()
+        walk.rest()
+        equal(walk, "written by SQL again")
+        if schema not in AGAIN:
+            return
         walk.gather()
         equal(walk, "before the second switch")
         walk.run("cutover", "switch", "--yes", "--why", "every gate passes again")

@@ -117,7 +117,7 @@ def _value(column: str, said: Mapping[str, Any]) -> str:
 
 
 def _body(fields: Mapping[str, Any], values: Sequence[Any]) -> dict[str, Any]:
-    body = {}
+    body: dict[str, Any] = {}
     for (label, said), value in zip(fields.items(), values, strict=True):
         if value is None:
             if said.get("null") == "keep":

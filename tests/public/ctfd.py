@@ -98,4 +98,5 @@ CTFD = PublicSchema(
         "solves": {"user_id": 40},
     },
     changed={"hints": {"cost": 2}, "submissions": {"type": "discard"}, "solves": {"user_id": 39}},
+    appended=("hints", "submissions"),
 )

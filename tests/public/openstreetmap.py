@@ -95,4 +95,5 @@ OPENSTREETMAP = PublicSchema(
     },
     changed={"changeset_comments": {"visible": False}, "changesets_subscribers": {"why": "asked"}},
     numbers={"changesets_subscribers": 45},
+    appended=("changeset_comments",),
 )

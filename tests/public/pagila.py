@@ -91,4 +91,5 @@ PAGILA = PublicSchema(
     amended={"title": "on live", "special_features": ["a", None], "rental_rate": "2.50"},
     children={"film_actor": {}, "inventory": {"store_id": 3}},
     changed={"inventory": {"store_id": 4}, "film_actor": {"billing": "first"}},
+    appended=("inventory",),
 )

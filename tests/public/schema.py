@@ -32,3 +32,5 @@ class PublicSchema:
     changed: Mapping[str, dict[str, Json]] = field(default_factory=dict)
     #: The first number of new children, where it is a key of another table's.
     numbers: Mapping[str, int] = field(default_factory=dict)
+    #: Tables whose own key is the number: there the store finds one.
+    appended: tuple[str, ...] = ()

@@ -154,6 +154,9 @@ class Walk:
         connection.close()
         return found
 
+    def column_of(self, table: str) -> str:
+        return next(name for name, mapped in self.columns.items() if mapped["table"] == table)
+
     @property
     def parent(self) -> str:
         return next(name for name, column in self.columns.items() if "parent" not in column)
@@ -189,13 +192,18 @@ class Walk:
                 put(row_key, self.parent, 1, body)
             put(gone, self.parent, 2, None)
             for table, child in self.schema.children.items():
-                column = next(name for name, mapped in self.columns.items() if mapped["table"] == table)
+                column = self.column_of(table)
                 first_number = self.schema.numbers.get(table, 900_000)
                 for number, row_key in enumerate((made, second, third), first_number):
                     put(row_key, column, number << 20, child)
                 put(second, column, (first_number + 1 << 20) + 1, child | self.schema.changed.get(table, {}))
             # The last of them goes again; what it may point to was put before it.
             put(third, column, (first_number + 2 << 20) + 1, None)
+            for table in self.schema.appended:
+                column = self.column_of(table)
+                for row_key in (first, second, made):
+                    store.append_cell(row_key, column, self.schema.children[table])
+                    puts += 1
         return puts
 
 
