@@ -23,6 +23,7 @@ class Action(StrEnum):
     LIFT = "lift"  #: The authority's row gets a higher version, and the copy follows. No cell is touched.
     PUT = "put"  #: The mirror gets the cell that it lacks.
     MEND = "mend"  #: The bytes of the mirror's cell are replaced by the authority's.
+    BURY = "bury"  #: The authority lost the row without a tombstone: it gets one, which is carried.
     PURGE = "purge"  #: The mirror's cell is deleted.
     NOTHING = "nothing"  #: They are equal by now.
     LEAVE = "leave"  #: A person must decide; `why` says what.
@@ -63,6 +64,11 @@ class Powers(NamedTuple):
     forgets: bool = False
     #: Whether the cells of the authority may be changed where they stand, because somebody said so.
     may_mend_authority: bool = False
+    #: Where the tombstone would stand of a row that the authority has neither as a row nor as a tombstone; None: it has
+    #: one of them, or rows of this column get none.
+    bury_at: int | None = None
+    #: Whether the mirror holds more of this row: it was one, and no cell that somebody wrote by mistake.
+    was_row: bool = False
 
 
 class Step(NamedTuple):
@@ -75,6 +81,9 @@ class Step(NamedTuple):
     body: bytes | None = None
     #: Whose cell is changed: the mirror's, but for what somebody asked for.
     is_of_authority: bool = False
+
+
+_FORGOTTEN = "deletions of this column are ignored: its row may have been deleted"
 
 
 def plan_latest(column: ColumnKey, ours: Version, theirs: Held | None, at: Version, powers: Powers) -> Step:
@@ -94,6 +103,10 @@ def plan_latest(column: ColumnKey, ours: Version, theirs: Held | None, at: Versi
         return _step(Action.NOTHING, column, ours.ref_key, "they are equal")
     if ours is not None and theirs.ref_key < ours.ref_key:
         return _put(column, ours, "the mirror has an older version")
+    if powers.bury_at is not None and (at == theirs or powers.was_row):
+        return _step(Action.BURY, column, powers.bury_at, "its row is gone, and left no tombstone")
+    if at == theirs and ours is None and powers.forgets:
+        return _step(Action.LEAVE, column, theirs.ref_key, _FORGOTTEN)
     if at == theirs:
         return _put(column, theirs, "it came between the two looks")
     if ours is not None and theirs.is_sound and powers.lift_to is not None:
@@ -130,7 +143,7 @@ def _in_place(column: ColumnKey, theirs: Held, ours: Version, powers: Powers) ->
     if isinstance(ours, Unknown):
         return _step(Action.PURGE, *place, f"its bytes are no canonical JSON, and what stood there is lost: {ours.why}")
     if powers.forgets:
-        return _step(Action.LEAVE, *place, "deletions of this column are ignored: its row may have been deleted")
+        return _step(Action.LEAVE, *place, _FORGOTTEN)
     return _step(Action.PURGE, *place, "the authority has no such cell")
 
 

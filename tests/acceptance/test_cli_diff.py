@@ -19,7 +19,7 @@ from tests.facades import Migration, migration
 from tests.mirrors import QUICK
 from tests.stores import Stores
 from tripstore.cutover.facts import JobFacts
-from tripstore.cutover.look import DIFF, Looker
+from tripstore.cutover.look import DIFF, Looker, find_job_facts
 from tripstore.diffing.diffing import CELLS, Diffing
 from tripstore.diffing.order import Order
 from tripstore.local.servers import LocalServers
@@ -315,8 +315,8 @@ def test_a_key_list_is_of_one_machine(company: Shell) -> None:
 
 def _noted(moving: Migration) -> JobFacts:
     """What the gates see of the last whole diff."""
-    found = _looker(moving)._job(DIFF)
-    assert found is not None
+    found = find_job_facts(moving.facade.store.control, DIFF)
+    assert isinstance(found, JobFacts)
     return found
 
 

@@ -9,6 +9,7 @@ from math import inf
 import pytest
 
 from tripstore.cutover.facts import (
+    BreachFacts,
     CaptureFacts,
     Facts,
     HandOverFacts,
@@ -78,6 +79,7 @@ FORWARD: dict[str, list[dict[str, object]]] = {
     ],
     "capture": [
         {"capture": CaptureFacts(None)},
+        {"capture": CaptureFacts(NOW - timedelta(days=1), None, (), BreachFacts(1, NOW, "notes_0 was dropped"))},
         {"capture": CaptureFacts(None, "public.trips was truncated")},
         {"capture": CaptureFacts(NOW - timedelta(days=1), None, ("trips: trigger x is missing",))},
         {"capture": SILENT},

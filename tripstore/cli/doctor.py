@@ -17,6 +17,7 @@ from tripstore.cli.job_views import job_findings
 from tripstore.cli.legacy_doctor import Examined, LegacyExamined, examine, print_examined
 from tripstore.cli.options import Command, Settings, json_option, pass_settings
 from tripstore.cli.tables import show, table
+from tripstore.cutover.look import DIFF, find_job_facts
 
 
 class FindingDocument(msgspec.Struct, frozen=True):
@@ -64,7 +65,10 @@ def doctor(settings: Settings, quick: bool, as_json: bool) -> Exit:
     with Datastore(config.core) as datastore:
         findings = Doctor(datastore.config, datastore.clusters, datastore.control).findings()
         findings = [*job_findings(datastore), *findings]
-    legacy = None if config.legacy is None else examine(config.legacy, config.core.indexes, is_quick=quick)
+        legacy = None
+        if config.legacy is not None:
+            control = datastore.control
+            legacy = examine(config.legacy, config.core.indexes, lambda: find_job_facts(control, DIFF), is_quick=quick)
     troubles = [finding for finding in findings if not finding.fact.is_fine]
     is_fine = not troubles and (legacy is None or legacy.troubles == 0)
     if as_json:

@@ -174,6 +174,7 @@ class ServedBuiltIns:
         if "mirror" in self.kinds and opened.facade is not None:
             mirror = Mirror(opened.facade, name)
             running.enter_context(mirror.log_keeper())
+            running.enter_context(mirror.partition_keeper())
             running.enter_context(mirror.relay())
             known["mirror"] = mirror.groups()
         return {kind: known[kind] for kind in self.kinds if kind in known}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 import msgspec
@@ -11,6 +11,7 @@ from psycopg2.extensions import connection as Connection  # noqa: N812
 from rich.text import Text
 
 from schemaless_core.indexes.definition import IndexDefinition
+from tripstore.backends.postgres.capture.partitions import look_at_partitions
 from tripstore.backends.postgres.errors import LegacyUnavailable
 from tripstore.backends.postgres.handover.examination import examine_handover
 from tripstore.backends.postgres.layout.check import check_layout
@@ -23,6 +24,8 @@ from tripstore.cli.legacy_advice import advice_notes
 from tripstore.cli.legacy_schema import ComplaintDocument, complaint_document, complaint_rows
 from tripstore.cli.tables import show, table
 from tripstore.config import LegacyConfig
+from tripstore.cutover.breaches import MEND_BREACH, unanswered
+from tripstore.cutover.facts import BreachFacts, JobFacts, Unknown
 
 
 class LegacyExamined(msgspec.Struct, frozen=True):
@@ -48,8 +51,14 @@ class Examined:
         return LegacyExamined(self.postgres, self.troubles == 0, [complaint_document(each) for each in self.complaints])
 
 
-def examine(config: LegacyConfig, indexes: Sequence[IndexDefinition], *, is_quick: bool = False) -> Examined:
-    """Look; a server that does not answer is a finding."""
+def examine(
+    config: LegacyConfig,
+    indexes: Sequence[IndexDefinition],
+    find_diff: Callable[[], JobFacts | None | Unknown],
+    *,
+    is_quick: bool = False,
+) -> Examined:
+    """Look; a server that does not answer is a finding. `find_diff`: what the diffs until now amount to."""
     try:
         with connected(config.postgres.text, "doctor", statement_timeout="0") as connection:
             complaints = check_layout(connection, config.layout)
@@ -63,6 +72,7 @@ def examine(config: LegacyConfig, indexes: Sequence[IndexDefinition], *, is_quic
                 complaints += examine_capture(
                     connection, config.layout, may_truncate=limits.may_truncate, warns=limits.warns
                 )
+                complaints += _breaches(connection, find_diff)
                 if not any(complaint.is_error for complaint in complaints):
                     complaints += examine_handover(connection)
                 complaints += advice_notes(connection, config.layout, indexes)
@@ -82,6 +92,13 @@ def _row_keys(connection: Connection, layout: Layout, *, is_quick: bool) -> list
     if not layout.children:
         return []
     return [note("row keys", "only a sample of the child rows was looked at", "`tripstore ids status --verify`.")]
+
+
+def _breaches(connection: Connection, find_diff: Callable[[], JobFacts | None | Unknown]) -> Iterator[Complaint]:
+    """What happened to partitions that no diff has answered for yet."""
+    breach = look_at_partitions(connection)
+    if breach is not None and (said := unanswered(BreachFacts(*breach), find_diff())) is not None:
+        yield error("capture", said, MEND_BREACH)
 
 
 def print_examined(examined: Examined) -> None:

@@ -21,6 +21,7 @@ _SAID = {
     Action.LIFT: "lifted by the authority and carried anew",
     Action.PUT: "put into the mirror",
     Action.MEND: "given the right bytes where they stand",
+    Action.BURY: "given a tombstone: its row is gone",
     Action.PURGE: "deleted from the mirror",
     Action.LEAVE: "left to a person",
     Action.NOTHING: "equal by now",

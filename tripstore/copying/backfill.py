@@ -9,6 +9,7 @@ from uuid import UUID
 import msgspec
 
 from backfill.chunks import ChunkSize
+from backfill.errors import CannotCopy
 from backfill.quarantine import open_rows
 from backfill.runner import Runner, RunnerSettings
 from backfill.throttle import Throttle
@@ -17,6 +18,8 @@ from schemaless_core.control.jobs import Job, Jobs
 from schemaless_core.control.paces import Pace
 from schemaless_core.errors import InvalidRequest
 from tripstore.backends.postgres.handover.queue import Queue
+from tripstore.backends.postgres.schema_steps import examine_capture
+from tripstore.backends.postgres.wire.connections import connected
 from tripstore.config import BackfillConfig
 from tripstore.copying.limits import throttles
 from tripstore.copying.portions import Question, lists
@@ -76,6 +79,7 @@ class Backfill:
         self._duo = facade.duo
         self._store = facade.store
         self._config = facade.config.backfill
+        self._legacy = facade.config.legacy
         self._layout = facade.config.legacy.layout
         self._standing = Standing(self._duo.legacy.database, self._duo.ports.control, facade.flags)
         self.control = facade.store.control
@@ -83,6 +87,8 @@ class Backfill:
 
     def plan(self, wanted: Wanted, keys: Iterable[UUID] | None = None) -> Plan:
         """What is to be copied, in parts; `CannotCopy` when it cannot be now."""
+        self._standing.capture_since()
+        self._check_capture()
         since = self._standing.capture_since()
         self._standing.check_phase()
         spec: dict[str, Json] = {**msgspec.to_builtins(wanted), "note": {"capture_since": since.isoformat()}}
@@ -94,6 +100,19 @@ class Backfill:
             parts = min(self._config.parts, max(PARTS_MIN, wanted.processes or 1, estimate // ROWS_PER_PART))
             return Plan({**spec, "estimate": estimate}, list(copying.plan(spec, parts)), estimate)
         return _of_lists(spec, lists(keys))
+
+    def _check_capture(self) -> None:
+        """What `doctor` asks: a table may have lost its capture, and nobody has looked since."""
+        legacy = self._legacy
+        with connected(legacy.postgres.text, "backfill") as connection:
+            limits = legacy.limits
+            found = examine_capture(connection, legacy.layout, may_truncate=limits.may_truncate, warns=limits.warns)
+        errors = [complaint for complaint in found if complaint.is_error]
+        if errors:
+            raise CannotCopy(
+                f"Changes of the legacy tables are not captured ({errors[0].where}: {errors[0].reason}).",
+                hint="`tripstore doctor` says all that is wrong; `tripstore schema apply` mends it.",
+            )
 
     def begin(self, plan: Plan, *, is_detached: bool = False) -> Job:
         """Begin the job; nothing is copied before somebody runs it."""

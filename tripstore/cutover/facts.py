@@ -18,6 +18,14 @@ class Unknown:
     reason: str
 
 
+class BreachFacts(NamedTuple):
+    """The newest moment at which rows may have come, gone or changed unseen."""
+
+    number: int
+    at: datetime
+    what: str
+
+
 @dataclass(frozen=True, slots=True)
 class CaptureFacts:
     """Whether the legacy store misses nothing."""
@@ -26,6 +34,8 @@ class CaptureFacts:
     broken: str | None = None
     #: What is not as `schema apply` leaves it.
     complaints: tuple[str, ...] = ()
+    #: None: there never was one.
+    breach: BreachFacts | None = None
 
 
 class Scope(NamedTuple):
@@ -67,6 +77,8 @@ class JobFacts:
     is_partial: bool = False
     #: Of the authority row when it began. None: nobody noted it.
     epoch: int | None = None
+    #: The number of the newest breach when it began; 0: there was none. None: it was not noted.
+    breach: int | None = None
     scope: Scope = field(default_factory=Scope)
 
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from tripstore.cutover.breaches import MEND_BREACH, unanswered
 from tripstore.cutover.comparison_gates import comparisons
 from tripstore.cutover.evidence_gates import backfill, diff, indexes, row_keys
 from tripstore.cutover.facts import Facts, Unknown, WriterFacts
@@ -83,6 +84,8 @@ def capture(facts: Facts, settings: CutoverSettings) -> Iterator[GateVerdict]:
         said = "not begun"
     elif found.complaints:
         said = f"{len(found.complaints)} complaints, the first: {found.complaints[0]}"
+    elif (breach := unanswered(found.breach, facts.diff)) is not None:
+        said, hint = breach, MEND_BREACH
     else:
         yield verdict_of("capture", True, f"unbroken since {moment(found.since)}", wanted)
         return

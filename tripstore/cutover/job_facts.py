@@ -23,6 +23,7 @@ class JobNote(NamedTuple):
     not_compared: int
     capture_since: datetime | None
     epoch: int | None
+    breach: int | None
     scope: Scope
 
 
@@ -43,6 +44,7 @@ def job_facts(bodies: Sequence[Mapping[str, Json]]) -> JobFacts | None:
         found.capture_since,
         found.is_partial,
         found.epoch,
+        found.breach,
         found.scope,
     )
     left = [note for note in notes if not is_redone(note.ended_at, note.scope, facts)]
@@ -75,9 +77,14 @@ def _note(body: Mapping[str, Json]) -> JobNote:
         int(str(body["open"])),
         int(str(body["not_compared"])),
         _moment(body.get("capture_since")),
-        None if body.get("epoch") is None else int(str(body["epoch"])),
+        _number(body.get("epoch")),
+        _number(body.get("breach")),
         scope_of(body),
     )
+
+
+def _number(value: Json) -> int | None:
+    return None if value is None else int(str(value))
 
 
 def _moment(text: Json) -> datetime | None:

@@ -1,4 +1,4 @@
-"""`look`: asks both stores and the control database for the facts, all at once; changes nothing.
+"""`look`: asks both stores and the control database for the facts, all at once; writes down a breach that it finds.
 
 Whoever does not answer is a fact as well.
 """
@@ -12,6 +12,7 @@ from typing import TypeVar
 
 import psycopg2
 
+from schemaless_core.control.database import ControlDatabase
 from schemaless_core.control.ledgers import Ledgers
 from schemaless_core.datastore import Datastore
 from schemaless_core.deadline import Deadline
@@ -22,6 +23,7 @@ from schemaless_core.triggers.pulse import living_workers
 from tripstore.backends.postgres.backend import PostgresBackend
 from tripstore.backends.postgres.capture import read_state, verify
 from tripstore.backends.postgres.capture.gate import BARRIER, lock_class
+from tripstore.backends.postgres.capture.partitions import look_at_partitions
 from tripstore.backends.postgres.handover.queue import Queue
 from tripstore.backends.postgres.layout.check_row_keys import look_at_keys
 from tripstore.backends.postgres.wire.connections import connected
@@ -29,6 +31,7 @@ from tripstore.backends.postgres.wire.wire import LegacyConnection
 from tripstore.backends.schemaless.shards import REVERSE_GROUP
 from tripstore.config import LegacyConfig
 from tripstore.cutover.facts import (
+    BreachFacts,
     CaptureFacts,
     Facts,
     HandOverFacts,
@@ -128,8 +131,8 @@ class Looker:
             reverse = begin(self._reverse)
             indexes = begin(self._indexes)
             operations = begin(self._operations)
-            backfill = begin(lambda: self._job(BACKFILL))
-            diff = begin(lambda: self._job(DIFF))
+            backfill = begin(lambda: find_job_facts(self._store.control, BACKFILL))
+            diff = begin(lambda: find_job_facts(self._store.control, DIFF))
             servers = begin(self._servers)
         found = authority.result()
         return Facts(
@@ -152,14 +155,15 @@ class Looker:
         )
 
     def capture(self) -> CaptureFacts:
-        """Whether capture stands; raises what the database raises."""
+        """Whether capture stands, and whether partitions do; raises what the database raises."""
         config = self._legacy_config
         with connected(config.postgres.text, "cutover") as connection:
             limits = config.limits
+            breach = look_at_partitions(connection)
             found = verify(connection, config.layout, may_truncate=limits.may_truncate, warns=limits.warns)
             state = read_state(connection)
         complaints = tuple(f"{each.where}: {each.reason}" for each in found if each.is_error)
-        return CaptureFacts(state.since, state.broken, complaints)
+        return CaptureFacts(state.since, state.broken, complaints, None if breach is None else BreachFacts(*breach))
 
     def _keys(self) -> tuple[KeyFacts, ...]:
         config = self._legacy_config
@@ -233,10 +237,6 @@ class Looker:
         often = (name for name, count in calls.items() if count >= self._settings.comparisons_min)
         return [OperationCounts(name) for name in sorted(often) if is_comparable(name) and name not in compared]
 
-    def _job(self, ledger: str) -> JobFacts | None:
-        """What the notes of its kind say."""
-        return job_facts([note.body for note in Ledgers(self._store.control).notes(ledger, NOTES_MAX)])
-
     def _servers(self) -> tuple[ServerFacts, ...]:
         seen = self._store.authority.find()
         silent = set(self._store.clusters) if seen is None else set(seen.silent)
@@ -252,6 +252,11 @@ class Looker:
     def _postgres(self, authority: Authority | Unknown) -> ServerFacts:
         trouble = authority.reason if isinstance(authority, Unknown) else None
         return ServerFacts(f"Postgres ({self._legacy_config.postgres})", trouble)
+
+
+def find_job_facts(control: ControlDatabase, ledger: str) -> JobFacts | None | Unknown:
+    """What the notes of jobs of a kind say."""
+    return known(lambda: job_facts([note.body for note in Ledgers(control).notes(ledger, NOTES_MAX)]))
 
 
 def find_handed_over(legacy: PostgresBackend) -> HandOverFacts | None:

@@ -13,8 +13,10 @@ from schemaless_core.deadline import Deadline
 from schemaless_core.errors import InvalidRequest
 from schemaless_core.indexes.verify import Report
 from schemaless_core.requests import check_columns, check_shard
+from tripstore.backends.postgres.capture.partitions import look_at_partitions
 from tripstore.backends.postgres.errors import HistoryTruncated, UnreadableRow
 from tripstore.backends.postgres.layout.layout import LEGACY_ID
+from tripstore.backends.postgres.wire.connections import connected
 from tripstore.diffing.again import Again, seen_by_samples
 from tripstore.diffing.decoding import DecoderDiff
 from tripstore.diffing.ignored import IgnoredDeletions
@@ -68,6 +70,7 @@ class Diffing:
         self._legacy = facade.duo.legacy
         self._control = facade.duo.ports.control
         self._layout = facade.config.legacy.layout
+        self._postgres = facade.config.legacy.postgres.text
         self._store = facade.store
         self.jobs = Jobs(facade.store.control)
 
@@ -92,7 +95,8 @@ class Diffing:
             parts += [{INDEX: {"name": name, "again": again.values.get(name, [])}} for name in names]
         spec: dict[str, Json] = {**msgspec.to_builtins(order), "is_partial": order.is_partial}
         # What carries changes is another after a hand-over; and what a closer look found a weaker one does not undo.
-        spec["note"] = {"epoch": self._control.authority().epoch, "scope": order.scope}
+        # Nor does it answer for partitions that change after its beginning.
+        spec["note"] = {"epoch": self._control.authority().epoch, "scope": order.scope, "breach": self._breach()}
         if estimate:
             spec["estimate"] = estimate
         return Plan(spec, parts, estimate)
@@ -231,6 +235,12 @@ class Diffing:
         counted = [(tables.count(table), table) for table in dict.fromkeys(tables)]
         sizes = [times * self._size(table) for times, table in counted]
         return sum(sizes)
+
+    def _breach(self) -> int:
+        """The number of the newest breach by now."""
+        with connected(self._postgres, "diff") as connection:
+            breach = look_at_partitions(connection)
+        return 0 if breach is None else breach.number
 
     def _size(self, table: str) -> int:
         """None of a table that was never analysed: no estimate is better than one that is far off."""

@@ -18,6 +18,7 @@ from tripstore.mirror.carrier import Carrier, Refused
 from tripstore.mirror.draining import Drained, drain_forward, drain_reverse
 from tripstore.mirror.log_keeper import LogKeeper, days_keeper
 from tripstore.mirror.parked import ForwardParked, ParkedChanges, ReverseParked
+from tripstore.mirror.partition_keeper import PartitionKeeper, PartitionWatch
 from tripstore.mirror.rehearsal_ledger import RehearsalLedger
 from tripstore.mirror.relays import Relay
 from tripstore.mirror.reverse import ReverseMirror, register_reverse
@@ -48,6 +49,9 @@ class Mirror:
 
     def log_keeper(self) -> LogKeeper:
         return LogKeeper(days_keeper(self._config, self._facade.config.core.shards))
+
+    def partition_keeper(self) -> PartitionKeeper:
+        return PartitionKeeper(PartitionWatch(self._config))
 
     def reverse(self) -> ReverseMirror:
         legacy = self._duo.legacy

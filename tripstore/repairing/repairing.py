@@ -189,13 +189,23 @@ def _act(sides: Sides, todo: Sequence[Seen], lifted: Collection[Target]) -> list
         *zip(lost, sides.put([each.step for each in lost]), strict=True),
         *zip(new, sides.put_new([each.step for each in new]), strict=True),
     ]
-    outcomes += [(each, _done(sides, each)) for each in todo if each.step.action is not Action.PUT]
+    gone = [each for each in todo if each.step.action is Action.BURY]
+    outcomes += zip(gone, _buried(sides, gone), strict=True)
+    others = (each for each in todo if each.step.action not in (Action.PUT, Action.BURY))
+    outcomes += [(each, _done(sides, each)) for each in others]
     for each, error in outcomes:
         if error is None:
             _told(each)
         elif not isinstance(error, Conflict | Invalid):
             raise error  # a server that does not answer, or refuses: says nothing of the cell
     return outcomes
+
+
+def _buried(sides: Sides, gone: Sequence[Seen]) -> list[SchemalessError | None]:
+    if not gone:
+        return []
+    reach("repair.before_bury")
+    return sides.bury([(each.step, each.theirs) for each in gone if each.theirs is not None])
 
 
 def _done(sides: Sides, seen: Seen) -> SchemalessError | None:

@@ -6,6 +6,7 @@ carries the epoch; a store that is not the authority's mirror any more refuses.
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable, Collection, Sequence
 from typing import Protocol, TypeVar
 from uuid import UUID
@@ -60,6 +61,10 @@ class Sides(Protocol):
         """The same of cells that it never had."""
         ...
 
+    def bury(self, lost: Sequence[tuple[Step, Held]]) -> list[SchemalessError | None]:
+        """Write tombstones for rows that are gone without one; of each why there is none, if there is none."""
+        ...
+
     def lift(self, step: Step, ours: Held) -> None: ...
 
     def mend(self, step: Step) -> None: ...
@@ -105,7 +110,15 @@ class Forward:
     def powers(self, column: ColumnKey, ours: Version, theirs: Held | None) -> Powers:
         mapped = self._layout.columns.get(column.column_name)
         forgets = mapped is not None and mapped.on_delete is DeletePolicy.IGNORE
-        return Powers(lift_target(self._layout, column, ours, theirs), can_mend=True, forgets=forgets)
+        bury_at = bury_target(self._layout, column, ours, theirs)
+        was_row = bury_at is not None and self._was_row(column)
+        target = lift_target(self._layout, column, ours, theirs)
+        return Powers(target, can_mend=True, forgets=forgets, bury_at=bury_at, was_row=was_row)
+
+    def _was_row(self, column: ColumnKey) -> bool:
+        """Whether the mirror knows the row by its legacy id, or the legacy id by its row."""
+        other = self._layout.parent.name if column.column_name == LEGACY_ID else LEGACY_ID
+        return self._mends.latest([ColumnKey(column.row_key, other)]) != [None]
 
     def put(self, steps: Sequence[Step]) -> list[SchemalessError | None]:
         """Where the log of a shard has holes, each cell that is missing closes one, one by one."""
@@ -115,6 +128,29 @@ class Forward:
     def put_new(self, steps: Sequence[Step]) -> list[SchemalessError | None]:
         self._flush(steps)
         return put_cells(self._store, [_cell(step) for step in steps])
+
+    def bury(self, lost: Sequence[tuple[Step, Held]]) -> list[SchemalessError | None]:
+        """Column by column; with a row of the parent its legacy id."""
+        of_column = defaultdict[str, list[CellKey]](list)
+        for step, theirs in lost:
+            of_column[step.key.column_name].append(step.key._replace(ref_key=theirs.ref_key))
+        self._keep_pairs(lost)
+        buried = {key for name, keys in of_column.items() if name != LEGACY_ID for key in self._legacy.bury(name, keys)}
+        return [
+            None
+            if step.key.column_name == LEGACY_ID or step.key._replace(ref_key=theirs.ref_key) in buried
+            else NoSuchCell(
+                f"The row of {step.key} has a row, a tombstone or, of facts, its parent by now.",
+                hint="Facts go with their parent alone: delete it, or insert the fact again.",
+            )
+            for step, theirs in lost
+        ]
+
+    def _keep_pairs(self, lost: Sequence[tuple[Step, Held]]) -> None:
+        names = (self._layout.parent.name, LEGACY_ID)
+        rows = {step.key.row_key for step, _theirs in lost if step.key.column_name in names}
+        found = self._mends.latest([ColumnKey(row_key, LEGACY_ID) for row_key in rows])
+        self._legacy.keep_legacy_ids({raw.key.row_key: raw.body for raw in found if raw is not None})
 
     def lift(self, step: Step, ours: Held) -> None:
         """A cell that stands beside the tables, or before its row, is put once more under the higher ref key."""
@@ -204,6 +240,9 @@ class Reverse:
     def put_new(self, steps: Sequence[Step]) -> list[SchemalessError | None]:
         return self.put(steps)
 
+    def bury(self, lost: Sequence[tuple[Step, Held]]) -> list[SchemalessError | None]:
+        raise AssertionError("what Schemaless had stays in its log")
+
     def lift(self, step: Step, ours: Held) -> None:
         self._store.put_cell(*step.key, from_canonical(ours.body), expect_latest=ours.ref_key)
 
@@ -232,6 +271,27 @@ def lift_target(layout: Layout, column: ColumnKey, ours: Version, theirs: Held |
         return None
     target = highest + 1
     return target if mapped.split(target)[0] == mapped.split(ours.ref_key)[0] else None
+
+
+def bury_target(layout: Layout, column: ColumnKey, ours: Version, theirs: Held | None) -> int | None:
+    """Where the tombstone of a row would stand of which the authority has nothing; None: it has something, or rows of
+    the column get no tombstones.
+    """
+    if theirs is None or theirs.body == TOMBSTONE or not theirs.is_sound or isinstance(ours, Unknown):
+        return None
+    if column.column_name == LEGACY_ID:
+        return theirs.ref_key if ours is None else None
+    mapped = layout.columns.get(column.column_name)
+    if mapped is None or mapped.on_delete is DeletePolicy.IGNORE or theirs.ref_key >= REF_KEY_MAX:
+        return None
+    number = mapped.split(theirs.ref_key)[0]
+    is_other_child = (
+        mapped.ref_key.kind is RefKeyKind.CHILD and ours is not None and (mapped.split(ours.ref_key)[0] != number)
+    )
+    if ours is not None and not is_other_child:
+        return None
+    target = theirs.ref_key + 1
+    return target if mapped.ref_key.kind is RefKeyKind.FACT or mapped.split(target)[0] == number else None
 
 
 def _mend(mends: Mends, step: Step) -> None:

@@ -26,6 +26,7 @@ from schemaless_core.habits import Habits
 from schemaless_core.indexes.definition import IndexDefinition
 from schemaless_core.sharding import shard_of
 from schemaless_core.store import CellStore
+from tripstore.backends.postgres.cells.burials import Burials
 from tripstore.backends.postgres.cells.fence import NOBODY, Mirror, Owner, Standing
 from tripstore.backends.postgres.cells.lifts import Lifts
 from tripstore.backends.postgres.cells.log import Log
@@ -222,6 +223,15 @@ class PostgresBackend(CellStore):
         """
         return measured("lift", self._lifts.lift, to, Deadline(self.database.settings.deadlines.put_seconds))
 
+    def bury(self, column_name: str, keys: Sequence[CellKey]) -> set[CellKey]:
+        """Write tombstones above these cells where no row, tombstone or cell is any more; where it did. An owner's."""
+        deadline = Deadline(self.database.settings.deadlines.scan_seconds)
+        return measured("bury", self._burials.bury, column_name, keys, deadline)
+
+    def keep_legacy_ids(self, pairs: Mapping[UUID, bytes]) -> None:
+        """Keep pairs of rows that are gone, as canonical bodies. An owner's."""
+        measured("bury", self._burials.keep_pairs, pairs, Deadline(self.database.settings.deadlines.scan_seconds))
+
     def shard_of(self, row_key: UUID) -> int:
         check_row_key(row_key)
         return shard_of(row_key, self._shape.shards)
@@ -284,6 +294,7 @@ class PostgresBackend(CellStore):
             database, self.layout, places, codecs, self._reads, shape, habits, self._standing, self.numbers
         )
         self._lifts = Lifts(database, places, self._standing)
+        self._burials = Burials(database, self.layout, places, self._standing)
         self._log = Log(database, self._reads, shape, habits)
         self._ids = Ids(self._rows_of, self.layout, is_captured=True)
         self._scan = Scan(database, places, codecs, shape, habits)

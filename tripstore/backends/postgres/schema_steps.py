@@ -5,6 +5,7 @@ from __future__ import annotations
 from psycopg2.extensions import connection as Connection  # noqa: N812
 
 from tripstore.backends.postgres.capture import capture_steps, note_gap, read_state, verify
+from tripstore.backends.postgres.capture.partitions import look_at_partitions
 from tripstore.backends.postgres.capture.state import find_number
 from tripstore.backends.postgres.ddl.steps import Step
 from tripstore.backends.postgres.ids.steps import id_steps
@@ -23,6 +24,7 @@ def examine_capture(
     connection: Connection, layout: Layout, *, may_truncate: bool = False, warns: bool = False
 ) -> list[Complaint]:
     """Why capture may have missed changes. A gap that is found is written down, so that no backfill relies on it."""
+    look_at_partitions(connection)
     found = verify(connection, layout, may_truncate=may_truncate, warns=warns)
     state, number = read_state(connection), find_number(connection, layout)
     errors = [complaint for complaint in found if complaint.is_error]

@@ -66,6 +66,11 @@ def lock_class(datastore: str) -> int:
     return int.from_bytes(digest[:4], "big", signed=True)
 
 
+def one_at_a_time(datastore: str) -> str:
+    """Two runs at once would replace one function at the same time, which Postgres refuses."""
+    return f"SELECT pg_catalog.pg_advisory_xact_lock({lock_class(datastore)}, {DDL})"
+
+
 def read_gate(connection: Connection) -> Gate:
     epoch, state = divmod(rows(connection, f"SELECT {GATE}")[0][0], 4)
     return Gate(epoch, GateState(state))

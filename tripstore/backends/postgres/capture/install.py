@@ -14,8 +14,10 @@ from psycopg2.extensions import connection as Connection  # noqa: N812
 from schemaless_core.failpoints import reach
 from tripstore.backends.postgres.capture import state
 from tripstore.backends.postgres.capture.columns import added_columns
-from tripstore.backends.postgres.capture.gate import DDL, gate_functions, gate_trigger, lock_class
+from tripstore.backends.postgres.capture.gate import gate_functions, gate_trigger, one_at_a_time
 from tripstore.backends.postgres.capture.migrate import is_newest, migrate, unmigrate
+from tripstore.backends.postgres.capture.partition_event import PartitionsLook
+from tripstore.backends.postgres.capture.partitions import look_and_learn, look_at_partitions
 from tripstore.backends.postgres.capture.plan import CELLS, Saboteur, TableCapture, plan_cells, plan_table
 from tripstore.backends.postgres.capture.remove import drop_function, drop_table_capture
 from tripstore.backends.postgres.capture.shape import Shape
@@ -49,6 +51,7 @@ def capture_steps(
         *added_columns(layout, patience),
         OwnTables(),
         GateFunctions(layout, warns),
+        PartitionsLook(layout),
         CellGate(layout, patience),
         *tables,
         Since(layout),
@@ -96,7 +99,7 @@ class GateFunctions:
         return [function.create for function in gate_functions(self.layout.datastore, warns=self.warns)]
 
     def apply(self, connection: Connection, progress: Progress) -> None:
-        rows(connection, "; ".join([_one_at_a_time(self.layout), *self.statements()]))
+        rows(connection, "; ".join([one_at_a_time(self.layout.datastore), *self.statements()]))
         reach("capture.gate_made")
         state.register(connection, self.layout)
         progress(1, 1)
@@ -125,7 +128,7 @@ class CellGate:
 
     def apply(self, connection: Connection, progress: Progress) -> None:
         plan = plan_cells(self.layout, Shape.read(connection, CELLS))
-        statements = [_one_at_a_time(self.layout), *plan.statements]
+        statements = [one_at_a_time(self.layout.datastore), *plan.statements]
         under_lock(connection, CELLS, "SHARE ROW EXCLUSIVE", statements, self.patience)
         progress(1, 1)
 
@@ -160,7 +163,11 @@ class TableTriggers:
         plan = self._plan(connection, state.register(connection, self.layout))
         self._note_gap(connection)
         reach("capture.before_triggers")
-        statements = [_one_at_a_time(self.layout), *plan.statements]
+        before, after = list[str](), list[str]()
+        if plan.shape.is_partitioned and plan.is_mapped:
+            look_at_partitions(connection)  # it may take its time; within the packet it has little left to find
+            before, after = look_and_learn(plan.shape)
+        statements = [one_at_a_time(self.layout.datastore), *before, *plan.statements, *after]
         under_lock(connection, self.table, "SHARE ROW EXCLUSIVE", statements, self.patience)
         reach("capture.triggers_made")
         progress(1, 1)
@@ -210,8 +217,3 @@ class Since:
     def revert(self, connection: Connection) -> None:
         if state.read_state(connection).since is not None:
             state.note_gap(connection, "capture was removed")
-
-
-def _one_at_a_time(layout: Layout) -> str:
-    """Two runs at once would replace one function at the same time, which Postgres refuses."""
-    return f"SELECT pg_catalog.pg_advisory_xact_lock({lock_class(layout.datastore)}, {DDL})"

@@ -22,6 +22,8 @@ MOVED = "tripstore.moved"
 FIRST = "0_tripstore_"
 LOGGED = "S_tripstore_"
 LAST = "~tripstore_"
+#: Of the database: calls the look at partitions after each command that may change one.
+EVENT_TRIGGER = "tripstore_partitions"
 GATE_TRIGGER = f"{FIRST}gate"
 GATE_FUNCTION = "gate_slow"
 ENTER_FUNCTION = "enter"

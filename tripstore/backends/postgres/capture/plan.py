@@ -56,6 +56,8 @@ class TableCapture:
     functions: tuple[Function, ...]
     #: Row triggers stand on the table, Postgres clones them to partitions; those of statements are on every partition.
     triggers: tuple[WantedTrigger, ...]
+    #: Whether its rows are cells; else others point to them.
+    is_mapped: bool = True
 
     @property
     def comment(self) -> str:
@@ -95,7 +97,7 @@ def plan_table(
     triggers += [_wanted(statement, node.table) for node in shape.nodes]
     if changes:
         triggers += _gates(layout, shape)
-    return TableCapture(shape, tuple(functions), tuple(triggers))
+    return TableCapture(shape, tuple(functions), tuple(triggers), bool(changes))
 
 
 def plan_cells(layout: Layout, shape: Shape) -> TableCapture:

@@ -1,0 +1,238 @@
+"""From a partition that changed unseen to gates that pass again: a diff begun later, and a repair (I8)."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from uuid import UUID
+
+import pytest
+
+from backfill.errors import CannotCopy
+from schemaless_core import CellKey
+from schemaless_core.control.jobs import JobState
+from tests.chaos.actors import wait_until
+from tests.facades import Migration, migration
+from tests.legacy import moving_layout
+from tests.legacy import refused as refused_by_capture
+from tests.stores import Stores
+from tripstore.backends.postgres.capture.sqlstates import TRUNCATE_REFUSED
+from tripstore.cli.legacy_doctor import examine
+from tripstore.copying.backfill import Backfill, Wanted
+from tripstore.cutover import evidence_gates, gates
+from tripstore.cutover.facts import Facts
+from tripstore.cutover.look import DIFF, Looker, find_job_facts
+from tripstore.diffing.diffing import Diffing
+from tripstore.diffing.order import Order
+from tripstore.handover.authority import Backend
+from tripstore.local.servers import LocalServers
+from tripstore.mirror.mirror import Mirror
+from tripstore.phase import Phase
+from tripstore.repairing.job import RepairRunner, begin
+from tripstore.repairing.opening import Repairs
+from tripstore.repairing.targets import of_job, targets_of
+
+ORDER = Order(indexes=False, decoded=0)
+DETACH = "ALTER TABLE notes DETACH PARTITION notes_0"
+ATTACH = "ALTER TABLE notes ATTACH PARTITION notes_0 FOR VALUES WITH (MODULUS 2, REMAINDER 0)"
+MAKE = "CREATE TABLE notes_0 PARTITION OF notes FOR VALUES WITH (MODULUS 2, REMAINDER 0)"
+ROWS = """
+INSERT INTO trips (status) SELECT 'requested' FROM generate_series(1, 8);
+INSERT INTO notes (trip_id, n, text) SELECT id, 1, 'a' FROM trips
+"""
+#: The parent's own rows may go with a partition.
+REGIONS = """
+CREATE TABLE trips (
+    id bigint NOT NULL, trip_uuid uuid NOT NULL UNIQUE, status text
+) PARTITION BY HASH (trip_uuid);
+CREATE TABLE trips_1 PARTITION OF trips FOR VALUES WITH (MODULUS 2, REMAINDER 0);
+CREATE TABLE trips_2 PARTITION OF trips FOR VALUES WITH (MODULUS 2, REMAINDER 1)
+"""
+
+
+@pytest.fixture(params=["postgres", "postgres18"])
+def moving(request: pytest.FixtureRequest, servers: LocalServers, stores: Stores) -> Iterator[Migration]:
+    with migration(servers, stores, postgres=request.param) as made:
+        made.phase(Phase.SHADOW)
+        made.legacy.sql(ROWS)
+        made.carry()
+        yield made
+
+
+def facts(made: Migration) -> Facts:
+    config = made.facade.config
+    assert config.legacy is not None
+    control, flags = made.duo.ports.control, made.facade.flags
+    return Looker(
+        config.legacy, made.duo.legacy, made.facade.store, control, flags, config.cutover, lambda: datetime.now(UTC)
+    ).facts()
+
+
+def refused(made: Migration) -> str | None:
+    """What the gates of capture and diff say against a switch."""
+    found, settings = facts(made), made.facade.config.cutover
+    verdicts = [*gates.capture(found, settings), *evidence_gates.diff(found, settings)]
+    return next((verdict.said for verdict in verdicts if not verdict.is_passed), None)
+
+
+def doctor(made: Migration) -> list[str]:
+    """The errors that `tripstore doctor` names."""
+    config = made.facade.config.legacy
+    assert config is not None
+    found = examine(config, (), lambda: find_job_facts(made.facade.store.control, DIFF))
+    return [str(complaint) for complaint in found.complaints if complaint.is_error]
+
+
+def compared(made: Migration) -> str:
+    diffing = Diffing(made.facade)
+    job = diffing.begin(diffing.plan(ORDER))
+    assert diffing.runner(job, "test").run() is JobState.DONE
+    return job.id
+
+
+def repaired(made: Migration, diff: str) -> dict[str, int]:
+    """Steps that were taken, by their names; all is equal afterwards."""
+    repairs = Repairs(made.facade)
+    targets = targets_of(of_job(repairs.jobs, diff))
+    job = begin(repairs.jobs, targets, authority=Backend.LEGACY, source=diff)
+    runner = RepairRunner(repairs.jobs, job.id, repairs.of_job(job), repairs.ending(job))
+    assert runner.run(threading.Event()) is JobState.DONE
+    counts = repairs.jobs.progress(job.id).counts
+    assert counts["equal"] == counts["rows"] == len(targets), counts
+    return {action.value: count for action, count in runner.actions.items()}
+
+
+def test_i8_rows_that_changed_while_their_partition_was_away_are_found_and_mended(moving: Migration) -> None:
+    compared(moving)
+    assert refused(moving) is None
+    moving.legacy.sql(f"{DETACH}; UPDATE notes_0 SET text = 'unseen'; {ATTACH}")
+    ((changed,),) = moving.legacy.sql("SELECT count(*) FROM notes WHERE text = 'unseen'")
+    assert changed
+    assert moving.legacy.sql("SELECT count(*) FROM tripstore.queue") == [(0,)]  # the control: capture saw none of it
+
+    said = refused(moving)
+    assert said is not None
+    assert "public.notes_0 was " in said
+    assert "no diff of everything began later" in said
+    diff = compared(moving)
+    assert "left nothing open" in (refused(moving) or "")
+    assert any("public.notes_0 was " in each for each in doctor(moving))
+    assert repaired(moving, diff)["lift"] == changed
+
+    assert refused(moving) is None
+    assert doctor(moving) == []
+
+
+def test_i8_i12_a_diff_of_a_part_or_one_begun_before_answers_for_nothing(moving: Migration) -> None:
+    diffing = Diffing(moving.facade)
+    before = diffing.begin(diffing.plan(ORDER))
+    moving.legacy.sql(f"{DETACH}; {ATTACH}")
+    assert diffing.runner(before, "test").run() is JobState.DONE
+    part = diffing.begin(diffing.plan(Order(indexes=False, decoded=0, columns=["BASE"])))
+    assert diffing.runner(part, "test").run() is JobState.DONE
+
+    assert "no diff of everything began later" in (refused(moving) or "")
+    compared(moving)
+    assert refused(moving) is None
+
+
+def test_i8_rows_of_a_partition_that_was_dropped_get_tombstones(moving: Migration) -> None:
+    gone = [UUID(key) for (key,) in moving.legacy.sql("SELECT trip_uuid::text FROM notes_0")]
+    assert gone
+    compared(moving)
+    moving.legacy.sql("DROP TABLE notes_0")
+
+    assert "notes_0 was detached or dropped" in (refused(moving) or "")
+    assert repaired(moving, compared(moving))["bury"] == len(gone)
+
+    assert refused(moving) is None
+    for key in gone:
+        cell = moving.facade.store.get_cell_latest(key, "NOTES")
+        assert cell is not None
+        assert (cell.ref_key, cell.body) == ((1 << 20) + 1, None)
+        assert cell == moving.duo.legacy.get_cell_latest(key, "NOTES")
+    moving.carry()
+    # What comes back stands above it, as after any deletion.
+    moving.legacy.sql(
+        f"{MAKE}; INSERT INTO notes (trip_id, n, text) SELECT id, 1, 'again' FROM trips WHERE trip_uuid = %s",
+        str(gone[0]),
+    )
+    moving.carry()
+    found = moving.facade.store.get_cell_latest(gone[0], "NOTES")
+    assert found is not None
+    assert (found.ref_key, found.body) == ((1 << 20) + 2, {"text": "again"})
+
+
+def test_i8_rows_of_the_parent_are_buried_with_their_ids_though_their_log_is_gone(
+    servers: LocalServers, stores: Stores
+) -> None:
+    with migration(servers, stores, wanted=moving_layout(), tables=REGIONS) as made:
+        made.phase(Phase.SHADOW)
+        made.legacy.sql("INSERT INTO trips SELECT g, gen_random_uuid(), 'a' FROM generate_series(1, 12) g")
+        made.carry()
+        gone = [(number, UUID(key)) for number, key in made.legacy.sql("SELECT id, trip_uuid::text FROM trips_1")]
+        made.legacy.sql("DELETE FROM tripstore.log; DROP TABLE trips_1")
+
+        assert repaired(made, compared(made))["bury"] == 2 * len(gone)
+
+        assert refused(made) is None
+        for number, key in gone:
+            assert made.facade.store.get_cell_latest(key, "BASE") == made.duo.legacy.get_cell_latest(key, "BASE")
+            assert made.duo.legacy.get_cell(key, "BASE", 2) is not None
+            assert made.duo.legacy.resolve_id(number) == key == made.store.resolve_id(number)
+
+
+def test_i8_what_truncate_took_before_the_worker_came_is_found_and_buried(moving: Migration) -> None:
+    """A partition that is made later has no trigger against TRUNCATE; the worker gives it one."""
+    moving.legacy.sql(f"DELETE FROM notes; DROP TABLE notes_0; {MAKE}")
+    moving.legacy.sql("INSERT INTO notes (trip_id, n, text) SELECT id, 2, 'b' FROM trips")
+    moving.carry()
+    ((gone,),) = moving.legacy.sql("SELECT count(*) FROM notes_0")
+    compared(moving)
+    assert refused(moving) is None
+    moving.legacy.sql("TRUNCATE notes_0")  # the control: it is accepted
+
+    assert "notes_0 was truncated or rewritten" in (refused(moving) or "")
+    assert repaired(moving, compared(moving))["bury"] == gone
+    assert refused(moving) is None
+
+
+def test_i8_a_worker_gives_a_new_partition_its_triggers_within_seconds(moving: Migration) -> None:
+    moving.legacy.sql(f"DROP TABLE notes_0; {MAKE}")
+    with Mirror(moving.facade).partition_keeper():
+        query = "SELECT count(*) FROM pg_trigger WHERE tgrelid = 'notes_0'::regclass AND tgtype & 32 <> 0"
+        wait_until("its triggers stand", lambda: moving.legacy.sql(query) == [(2,)], 20)
+
+    with refused_by_capture(TRUNCATE_REFUSED):
+        moving.legacy.sql("TRUNCATE notes_0")
+
+
+def test_a_row_that_is_there_is_not_buried(moving: Migration) -> None:
+    """Whatever a look said before: the burial itself looks under its lock."""
+    epoch = moving.duo.ports.control.authority().epoch
+    keys = [CellKey(UUID(key), "NOTES", 1 << 20) for (key,) in moving.legacy.sql("SELECT trip_uuid::text FROM notes")]
+
+    assert moving.duo.legacy.as_owner(epoch).bury("NOTES", keys) == set()
+    assert moving.legacy.sql("SELECT count(*) FROM tripstore.tomb") == [(0,)]
+
+
+def test_i8_facts_that_are_gone_while_their_parent_is_there_are_left_to_a_person(moving: Migration) -> None:
+    epoch = moving.duo.ports.control.authority().epoch
+    ((key,),) = moving.legacy.sql("SELECT trip_uuid::text FROM trips LIMIT 1")
+
+    assert moving.duo.legacy.as_owner(epoch).bury("STATUS", [CellKey(UUID(key), "STATUS", 3)]) == set()
+
+
+def test_a_backfill_does_not_begin_where_capture_was_swapped_away(moving: Migration) -> None:
+    """Nobody has looked since: the backfill asks what `doctor` asks."""
+    backfill = Backfill(moving.facade)
+    backfill.plan(Wanted())
+    moving.legacy.sql(
+        "CREATE TABLE fresh (LIKE attempts INCLUDING ALL); ALTER TABLE attempts RENAME TO gone;"
+        "ALTER TABLE fresh RENAME TO attempts"
+    )
+
+    with pytest.raises(CannotCopy, match="attempts: "):
+        backfill.plan(Wanted())
+    assert moving.legacy.sql("SELECT since FROM tripstore.capture") == [(None,)]

@@ -1,0 +1,191 @@
+"""Partitions, known by oid: one that leaves, comes with rows, or left and came back has rows that capture never saw.
+
+Postgres drops the clones of row triggers at DETACH and makes new ones at ATTACH. So the oids of its clones tell whether
+a partition was away, however short the time. What is found is a breach: a numbered row in `tripstore.breach`. Only a
+diff of everything that begins later, and ends without an open difference, answers for it.
+
+The comparison is one function in Postgres. An event trigger calls it with each change, where a superuser let us make
+one; `doctor`, the gates, `diff start` and a worker call it every time they look.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import NamedTuple
+
+from psycopg2.extensions import connection as Connection  # noqa: N812
+
+from schemaless_core.failpoints import reach
+from tripstore.backends.postgres.capture.functions import SEARCH_PATH, Function
+from tripstore.backends.postgres.capture.names import FIRST, LAST, LOGGED, in_schema, literal
+from tripstore.backends.postgres.capture.shape import Node, Shape
+from tripstore.backends.postgres.tables import SCHEMA
+from tripstore.backends.postgres.wire.connections import rows
+
+LOOK_FUNCTION = "look_at_partitions"
+EVENT_FUNCTION = "partitions_changed"
+
+_OURS = " OR ".join(f"starts_with(g.tgname, {literal(prefix)})" for prefix in (FIRST, LOGGED, LAST))
+#: Every partition as it is now: which clones of capture's triggers stand on it, and whether TRUNCATE meets one of ours.
+#: No lock is taken: a session that holds a partition, to drop it, keeps no look waiting.
+_NOW = f"""
+WITH RECURSIVE tree (root, oid) AS (
+    {{roots}}
+    UNION ALL
+    SELECT t.root, i.inhrelid FROM tree t
+    JOIN pg_catalog.pg_inherits i ON i.inhparent = t.oid AND NOT i.inhdetachpending
+), now AS (
+    SELECT t.root, c.oid, c.oid::pg_catalog.regclass::text AS name, c.relkind = 'r' AS is_leaf,
+        c.relfilenode AS filenode,
+        ARRAY(SELECT g.oid FROM pg_catalog.pg_trigger g JOIN pg_catalog.pg_proc f ON f.oid = g.tgfoid
+            WHERE g.tgrelid = c.oid AND g.tgparentid <> 0
+            AND f.pronamespace = '{SCHEMA}'::pg_catalog.regnamespace AND ({_OURS}) ORDER BY g.oid) AS clones,
+        EXISTS (SELECT FROM pg_catalog.pg_trigger g JOIN pg_catalog.pg_proc f ON f.oid = g.tgfoid
+            WHERE g.tgrelid = c.oid AND f.pronamespace = '{SCHEMA}'::pg_catalog.regnamespace AND g.tgenabled = 'A'
+            AND g.tgtype & 32 <> 0 AND pg_catalog.right(g.tgname::text, 8) = 'truncate') AS is_guarded
+    FROM tree t JOIN pg_catalog.pg_class c ON c.oid = t.oid
+)"""
+_OF_ALL = _NOW.format(roots="SELECT p.oid, p.oid FROM tripstore.partition p WHERE p.oid = p.root")
+
+# Two who look at once: the second waits for the rows of the first, and finds them as they are by then. One breach.
+_COMPARE = f"""{_OF_ALL}, gone AS (
+    DELETE FROM tripstore.partition p WHERE NOT EXISTS (SELECT FROM now n WHERE n.oid = p.oid)
+    RETURNING p.name || ' was detached or dropped' AS what
+), changed AS (
+    UPDATE tripstore.partition p SET clones = n.clones, root = n.root, name = n.name
+    FROM now n WHERE n.oid = p.oid AND p.clones <> n.clones
+    RETURNING p.name || ' was detached and attached again, or lost triggers' AS what
+)
+SELECT string_agg(each.what, '; ' ORDER BY each.what)
+FROM (SELECT g.what FROM gone g UNION ALL SELECT c.what FROM changed c) AS each INTO said"""
+# A statement of its own: no row is updated twice by one.
+_TRUNCATED = f"""{_OF_ALL}, seen AS (
+    UPDATE tripstore.partition p SET filenode = CASE WHEN NOT n.is_guarded THEN n.filenode END
+    FROM (SELECT now.*, before.filenode AS filenode_before
+        FROM now JOIN tripstore.partition before ON before.oid = now.oid) AS n
+    WHERE n.oid = p.oid AND p.filenode = n.filenode_before AND (n.is_guarded OR n.filenode <> p.filenode)
+    RETURNING p.name, n.filenode <> n.filenode_before AS is_other
+)
+SELECT string_agg(s.name || ' was truncated or rewritten before its triggers stood', '; ' ORDER BY s.name)
+FROM seen s WHERE s.is_other INTO said"""
+_NEW = f"{_OF_ALL} SELECT n.* FROM now n WHERE NOT EXISTS (SELECT FROM tripstore.partition p WHERE p.oid = n.oid)"
+_ANY_ROWS = "SELECT EXISTS (SELECT FROM %s)"
+# Rows that are older than the first clone; those of the very transaction that attached it, by their command; and those
+# of a savepoint in which the table was made that was attached after it.
+_OLDER_ROWS = """
+SELECT EXISTS (SELECT FROM %s r, (
+    SELECT g.xmin AS xid, g.cmin::text::bigint AS command, y.xmin AS made
+    FROM pg_trigger g JOIN pg_class c ON c.oid = g.tgrelid JOIN pg_type y ON y.oid = c.reltype
+    WHERE g.tgrelid = $1 AND g.tgparentid <> 0 ORDER BY g.oid LIMIT 1) AS clone
+  WHERE age(r.xmin) > age(clone.xid) OR r.xmin = clone.xid AND r.cmin::text::bigint < clone.command
+    OR r.xmin = clone.made AND clone.made <> clone.xid)
+"""
+
+# `is_attached`: said by the event trigger of ALTER TABLE, which sees exactly the rows that a new partition came with.
+_LOOK = f"""
+DECLARE
+  said text;
+  whats text[];
+  fresh record;
+  has_rows boolean;
+BEGIN
+  {_COMPARE};
+  whats := array_append(whats, said);
+  {_TRUNCATED};
+  whats := array_append(whats, said);
+  FOR fresh IN {_NEW} LOOP
+    has_rows := false;
+    IF fresh.is_leaf THEN
+      EXECUTE format(CASE WHEN is_attached THEN {literal(_ANY_ROWS)} ELSE {literal(_OLDER_ROWS)} END,
+        fresh.oid::regclass) INTO has_rows USING fresh.oid;
+    END IF;
+    INSERT INTO tripstore.partition (oid, root, name, clones, filenode)
+    VALUES (fresh.oid, fresh.root, fresh.name, fresh.clones,
+      CASE WHEN NOT fresh.is_guarded THEN fresh.filenode END)
+    ON CONFLICT DO NOTHING;
+    IF FOUND AND has_rows THEN
+      whats := array_append(whats, fresh.name || ' was attached with rows that capture never saw');
+    ELSIF FOUND AND fresh.is_leaf AND NOT is_attached AND fresh.filenode <> fresh.oid THEN
+      whats := array_append(whats, fresh.name || ' was truncated or rewritten before its triggers stood');
+    END IF;
+  END LOOP;
+  said := array_to_string(whats, '; ');
+  IF said <> '' THEN
+    INSERT INTO tripstore.breach (what) VALUES (said);
+  END IF;
+END
+"""
+
+# Whatever goes wrong here must not stop the company's own change: the next look finds what it did.
+_CHANGED = f"""
+BEGIN
+  IF TG_TAG = 'CREATE TABLE' AND NOT EXISTS (
+    SELECT FROM pg_event_trigger_ddl_commands() d JOIN pg_inherits i ON i.inhrelid = d.objid
+    WHERE d.classid = 'pg_class'::regclass) THEN
+    RETURN;
+  END IF;
+  PERFORM {in_schema(LOOK_FUNCTION)}(TG_TAG = 'ALTER TABLE');
+EXCEPTION WHEN OTHERS THEN
+  RAISE WARNING 'tripstore did not look at the partitions: %', SQLERRM
+    USING HINT = 'What you changed is changed. `tripstore doctor` looks again.';
+END
+"""
+
+_LOOK_NOW = f"SELECT {in_schema(LOOK_FUNCTION)}(false)"
+_HAS_LOOK = f"SELECT pg_catalog.to_regprocedure('{SCHEMA}.{LOOK_FUNCTION}(boolean)') IS NOT NULL"
+_NEWEST = "SELECT number, at, what FROM tripstore.breach ORDER BY number DESC LIMIT 1"
+_UNGUARDED = "SELECT oid FROM tripstore.partition WHERE root = %s AND filenode IS NOT NULL ORDER BY oid"
+_IS_KNOWN = "SELECT EXISTS (SELECT FROM tripstore.partition WHERE oid = %s AND root = oid)"
+
+
+class Breach(NamedTuple):
+    """The newest moment at which rows may have come, gone or changed unseen."""
+
+    number: int
+    at: datetime
+    what: str
+
+
+def partition_functions() -> list[Function]:
+    return [
+        Function(LOOK_FUNCTION, _LOOK, SEARCH_PATH, returns="void", arguments="is_attached boolean"),
+        Function(EVENT_FUNCTION, _CHANGED, SEARCH_PATH, returns="event_trigger"),
+    ]
+
+
+def look_at_partitions(connection: Connection) -> Breach | None:
+    """Compare partitions with what is known of them, and write down what is new; the newest breach there ever was.
+
+    None where capture, of a version that looks, is not installed: then nothing is known that could have changed.
+    """
+    if not rows(connection, _HAS_LOOK)[0][0]:
+        return None
+    rows(connection, _LOOK_NOW)
+    reach("partitions.looked")
+    found = rows(connection, _NEWEST)
+    return Breach(*found[0]) if found else None
+
+
+def is_known(connection: Connection, shape: Shape) -> bool:
+    """Whether the partitions of a table are compared."""
+    return bool(rows(connection, _IS_KNOWN, (shape.oid,))[0][0])
+
+
+def unguarded(connection: Connection, shape: Shape) -> list[Node]:
+    """Partitions on which TRUNCATE meets no trigger of ours, as of the last look."""
+    oids = {oid for (oid,) in rows(connection, _UNGUARDED, (shape.oid,))}
+    return [node for node in shape.nodes if node.oid in oids]
+
+
+def look_and_learn(shape: Shape) -> tuple[list[str], list[str]]:
+    """What the packet that makes the triggers of a partitioned table begins and ends with, under its lock.
+
+    The first finds what changed before; the second takes the clones as they are for those to be compared with.
+    """
+    learn = f"""\
+INSERT INTO tripstore.partition AS p (oid, root, name, clones, filenode)
+{_NOW.format(roots=f"SELECT {shape.oid}::pg_catalog.oid, {shape.oid}::pg_catalog.oid")}
+SELECT n.oid, n.root, n.name, n.clones, CASE WHEN NOT n.is_guarded THEN n.filenode END FROM now n
+ON CONFLICT (oid) DO UPDATE SET root = excluded.root, name = excluded.name, clones = excluded.clones,
+    filenode = excluded.filenode"""
+    return [_LOOK_NOW], [learn]

@@ -1,0 +1,37 @@
+"""Whether a function of ours is what this version makes of it: its text, its settings, and whom it runs as."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from psycopg2.extensions import connection as Connection  # noqa: N812
+
+from tripstore.backends.postgres.capture.functions import Function
+from tripstore.backends.postgres.layout.complaints import Complaint, error
+from tripstore.backends.postgres.tables import SCHEMA
+from tripstore.backends.postgres.wire.connections import rows
+
+APPLY_AND_COPY = "Run `tripstore schema apply`, then a backfill."
+
+FUNCTION = """
+SELECT p.prosrc, p.prosecdef, COALESCE(p.proconfig, '{}'), pg_catalog.obj_description(p.oid, 'pg_proc')
+FROM pg_catalog.pg_proc p JOIN pg_catalog.pg_namespace s ON s.oid = p.pronamespace
+WHERE s.nspname = %s AND p.proname = %s AND pg_catalog.pg_get_function_identity_arguments(p.oid) = %s
+"""
+
+
+def function_complaints(
+    connection: Connection, where: str, function: Function, comment: str | None
+) -> Iterator[Complaint]:
+    """`comment`: what it says of the table that it was made for; None: it is of none."""
+    found = rows(connection, FUNCTION, (SCHEMA, function.name, function.arguments))
+    if not found:
+        yield error(where, f"function {function.name} is missing", APPLY_AND_COPY)
+        return
+    body, definer, config, said = found[0]
+    settings = {name.lower(): value.replace('"', "") for name, value in (each.split("=", 1) for each in config)}
+    wanted = {name.lower(): value for name, value in function.settings.items()}
+    if (body, definer, settings) != (function.body, function.as_owner, wanted):
+        yield error(where, f"function {function.name} is not what this layout and version make of it", APPLY_AND_COPY)
+    elif comment is not None and said != comment:
+        yield error(where, "it is another table than the one that capture was installed on", APPLY_AND_COPY)
