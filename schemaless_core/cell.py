@@ -78,7 +78,9 @@ def check_row_key(row_key: UUID) -> None:
 
 def check_column_name(column_name: str) -> None:
     if type(column_name) is not str:
-        raise _no_name(f"{shown(column_name)} is a {type(column_name).__name__}, not a string")
+        raise _no_name(
+            f"{shown(column_name)} is a {type(column_name).__name__}, not a string{_conversion(column_name, str)}"
+        )
     _check_text(column_name)
 
 
@@ -95,7 +97,7 @@ def _check_text(column_name: str) -> None:
 
 def check_ref_key(ref_key: int) -> None:
     if type(ref_key) is not int:
-        raise _no_ref_key(f"{shown(ref_key)} is a {type(ref_key).__name__}, not an int")
+        raise _no_ref_key(f"{shown(ref_key)} is a {type(ref_key).__name__}, not an int{_conversion(ref_key, int)}")
     if not REF_KEY_MIN <= ref_key <= REF_KEY_MAX:
         raise _no_ref_key(f"{shown(ref_key)} does not fit into 64 bits with a sign")
 
@@ -126,6 +128,12 @@ def checked_bytes(cell: Cell, max_body_bytes: int) -> bytes:
             hint="Split the body over several columns, or raise max_body_bytes.",
         )
     return data
+
+
+def _conversion(value: object, kind: type) -> str:
+    """How to convert what means the same: a member of an enum, a numpy integer. A bool means something else."""
+    means_the_same = isinstance(value, kind) or (kind is int and hasattr(value, "__index__"))
+    return f"; write {kind.__name__}(…)" if means_the_same and not isinstance(value, bool) else ""
 
 
 def no_free_ref_key(column_name: str) -> InvalidCell:

@@ -17,7 +17,7 @@ from schemaless_core.engine.base import Node, Sighting
 from schemaless_core.engine.cells import StoredCell
 from schemaless_core.errors import CellConflict
 from schemaless_core.habits import Habits
-from schemaless_core.requests import check_columns, check_limit
+from schemaless_core.requests import check_limit, listed_columns, listed_keys, listed_names
 from schemaless_core.routing import Router
 from schemaless_core.sharding import shard_of
 from schemaless_core.standing import Standing
@@ -59,8 +59,7 @@ class Lookups:
         return _first(row_key, column_name, sighting)
 
     def cells(self, keys: Sequence[CellKey]) -> list[Cell | None]:
-        for key in keys:
-            check_key(*key)
+        keys = listed_keys(keys)
         stored = _stored_keys(keys)
         found = self._find_many(keys, stored)
         return [None if (cell := found.get(key)) is None else to_cell(cell) for key in stored]
@@ -77,9 +76,7 @@ class Lookups:
         return deleted
 
     def latest_cells(self, columns: Sequence[ColumnKey]) -> list[Cell | None]:
-        for row_key, column_name in columns:
-            check_row_key(row_key)
-            check_column_name(column_name)
+        columns = listed_columns(columns)
         stored = [(row_key.bytes, column_name.encode()) for row_key, column_name in columns]
         deadline = self._deadline()
         found = self._read_many(
@@ -93,10 +90,10 @@ class Lookups:
 
     def row(self, row_key: UUID, columns: Collection[str] | None) -> dict[str, Cell]:
         check_row_key(row_key)
-        check_columns(columns)
-        if columns is not None and not columns:
+        wanted = listed_names(columns)
+        if wanted is not None and not wanted:
             return {}
-        names = None if columns is None else [name.encode() for name in dict.fromkeys(columns)]
+        names = None if wanted is None else [name.encode() for name in dict.fromkeys(wanted)]
         shard, deadline = shard_of(row_key, self._config.shards), self._deadline()
         sighting = self._read(shard, lambda node: node.row(shard, row_key.bytes, names, deadline), deadline)
         return {cell.column_name: cell for cell in map(to_cell, sighting.cells)}

@@ -56,7 +56,15 @@ from schemaless_core.indexes.query import (
     unknown_index,
 )
 from schemaless_core.indexes.values import BadValue, parse
-from schemaless_core.requests import check_columns, check_limit, check_location, check_shard
+from schemaless_core.requests import (
+    check_limit,
+    check_location,
+    check_shard,
+    listed_cells,
+    listed_columns,
+    listed_keys,
+    listed_names,
+)
 from schemaless_core.sharding import BUCKETS_PER_SHARD, bucket_of, cell_hash, shard_of
 from schemaless_core.store import CellStore
 
@@ -100,6 +108,7 @@ class MemoryStore(CellStore):
             return self._put(cell, expect_latest)
 
     def put_cells(self, cells: Sequence[Cell]) -> list[PutResult]:
+        cells = listed_cells(cells)
         for cell in cells:
             checked_bytes(cell, self._max_body_bytes)
         with self._lock:
@@ -147,14 +156,14 @@ class MemoryStore(CellStore):
             return _fresh(self._latest(row_key, column_name))
 
     def get_cells(self, keys: Sequence[CellKey]) -> list[Cell | None]:
-        return [self.get_cell(*key) for key in keys]
+        return [self.get_cell(*key) for key in listed_keys(keys)]
 
     def get_cells_latest(self, columns: Sequence[ColumnKey]) -> list[Cell | None]:
-        return [self.get_cell_latest(*column) for column in columns]
+        return [self.get_cell_latest(*column) for column in listed_columns(columns)]
 
     def get_row(self, row_key: UUID, columns: Collection[str] | None = None) -> dict[str, Cell]:
         check_row_key(row_key)
-        check_columns(columns)
+        columns = listed_names(columns)
         with self._lock:
             return {name: copy.deepcopy(cell) for name, cell in self._latest_of_row(row_key, columns)}
 
@@ -215,7 +224,7 @@ class MemoryStore(CellStore):
     ) -> RowPage:
         check_shard(shard, self._shards)
         check_limit(limit)
-        check_columns(columns)
+        columns = listed_names(columns)
         with self._lock:
             keys = sorted(key for key in self._row_keys(shard) if after is None or key > after)
             rows = [Row(key, self.get_row(key, columns)) for key in keys]
@@ -225,7 +234,7 @@ class MemoryStore(CellStore):
 
     def checksum(self, shard: int, columns: Collection[str] | None = None) -> list[Bucket]:
         check_shard(shard, self._shards)
-        check_columns(columns)
+        columns = listed_names(columns)
         counts, sums = [0] * BUCKETS_PER_SHARD, [0] * BUCKETS_PER_SHARD
         with self._lock:
             for row_key in self._row_keys(shard):

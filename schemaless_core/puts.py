@@ -22,7 +22,7 @@ from schemaless_core.errors import BatchFailed, CellConflict, InvalidRequest, Sc
 from schemaless_core.failpoints import reach
 from schemaless_core.habits import Habits
 from schemaless_core.lookups import Lookups, conflict
-from schemaless_core.requests import check_location
+from schemaless_core.requests import check_location, listed_cells
 from schemaless_core.routing import Router
 from schemaless_core.sharding import shard_of_bytes
 from schemaless_core.standing import Gate, Standing
@@ -114,6 +114,7 @@ class Puts:
             time.sleep(random.uniform(0, APPEND_PAUSE_SECONDS))
 
     def put_many(self, cells: Sequence[Cell]) -> list[PutResult]:
+        cells = listed_cells(cells)
         new = [new_cell(cell, checked_bytes(cell, self._config.max_body_bytes)) for cell in cells]
         outcomes: dict[int, PutResult | SchemalessError] = {}
         pending: Sequence[int] = range(len(cells))
@@ -125,6 +126,7 @@ class Puts:
         return _delivered([outcomes[n] for n in range(len(cells))])
 
     def put_together(self, cells: Sequence[Cell], seen: Position) -> list[PutResult] | None:
+        cells = listed_cells(cells)
         new = [new_cell(cell, checked_bytes(cell, self._config.max_body_bytes)) for cell in cells]
         self._check_together(new, seen)
         row_key, shard = new[0].row_key, shard_of_bytes(new[0].row_key, self._config.shards)

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Iterable, Mapping
 from datetime import datetime
+from typing import TypeVar
 from uuid import UUID
 
 from schemaless_core.answers import Location, Position
-from schemaless_core.cell import check_column_name, check_row_key
-from schemaless_core.errors import InvalidRequest, shown
+from schemaless_core.cell import Cell, CellKey, ColumnKey, check_column_name, check_key, check_row_key
+from schemaless_core.errors import InvalidCell, InvalidRequest, shown
+
+T = TypeVar("T")
 
 LIMIT_MAX = 100_000
 
@@ -50,11 +53,51 @@ def _is_added_id(value: object) -> bool:
     return type(value) is int and 0 <= value < 2**63
 
 
-def check_columns(columns: Collection[str] | None) -> None:
+def listed_names(columns: Iterable[str] | None) -> list[str] | None:
+    """The names of columns, checked; None: all. An iterator is read once, here, before anything is asked."""
+    if columns is None:
+        return None
     if isinstance(columns, str):
         raise InvalidRequest(f"columns is the text {shown(columns)}.", hint=f"Pass a list, [{shown(columns)}].")
-    for column in columns or ():
-        check_column_name(column)
+    names = _listed(columns, "columns", "column names")
+    for name in names:
+        check_column_name(name)
+    return names
+
+
+def listed_cells(cells: Iterable[Cell]) -> list[Cell]:
+    """The cells of a batch. Each is checked when its bytes are made."""
+    return _listed(cells, "cells", "Cell(row_key, column_name, ref_key, body)")
+
+
+def listed_keys(keys: Iterable[CellKey]) -> list[CellKey]:
+    """Keys of cells, checked."""
+    wanted = _listed(keys, "keys", "CellKey(row_key, column_name, ref_key)")
+    for key in wanted:
+        _check_shape(key, 3, "key", "CellKey(row_key, column_name, ref_key)")
+        check_key(*key)
+    return wanted
+
+
+def listed_columns(columns: Iterable[ColumnKey]) -> list[ColumnKey]:
+    """Columns of rows, checked."""
+    wanted = _listed(columns, "columns", "ColumnKey(row_key, column_name)")
+    for column in wanted:
+        _check_shape(column, 2, "column of a row", "ColumnKey(row_key, column_name)")
+        check_row_key(column[0])
+        check_column_name(column[1])
+    return wanted
+
+
+def _check_shape(value: object, parts: int, what: str, wanted: str) -> None:
+    if not isinstance(value, tuple) or len(value) != parts:
+        raise InvalidCell(f"{shown(value)} is no {what}", hint=f"Pass {wanted}.")
+
+
+def _listed(given: Iterable[T], name: str, what: str) -> list[T]:
+    if isinstance(given, str | bytes | Mapping) or not isinstance(given, Iterable):
+        raise InvalidCell(f"{name} is a {type(given).__name__}, {shown(given)}", hint=f"Pass a list of {what}.")
+    return list(given)
 
 
 def check_row_keys(row_keys: Iterable[UUID]) -> None:

@@ -14,7 +14,7 @@ from schemaless_core.deadline import Deadline
 from schemaless_core.engine.base import BucketSum, HashedCell, Node
 from schemaless_core.habits import Habits
 from schemaless_core.lookups import to_cell
-from schemaless_core.requests import check_columns, check_limit, check_shard
+from schemaless_core.requests import check_limit, check_shard, listed_names
 from schemaless_core.routing import Router
 from schemaless_core.sharding import BUCKETS_PER_SHARD
 from schemaless_core.standing import ShardState, Standing
@@ -42,7 +42,7 @@ class Walks:
     def rows(self, shard: int, after: UUID | None, limit: int, columns: Collection[str] | None) -> RowPage:
         check_shard(shard, self._config.shards)
         check_limit(limit)
-        check_columns(columns)
+        columns = listed_names(columns)
         if after is not None:
             check_row_key(after)
         start = None if after is None else after.bytes
@@ -65,7 +65,7 @@ class Walks:
 
     def checksum(self, shard: int, columns: Collection[str] | None) -> list[Bucket]:
         check_shard(shard, self._config.shards)
-        check_columns(columns)
+        columns = listed_names(columns)
         names, deadline = _encoded(columns), self._deadline()
 
         def look(node: Node) -> _Sums:
@@ -80,7 +80,7 @@ class Walks:
 
     def digests(self, shard: int, buckets: Collection[int], columns: Collection[str] | None) -> list[HashedCell]:
         check_shard(shard, self._config.shards)
-        check_columns(columns)
+        columns = listed_names(columns)
         names, deadline = _encoded(columns), self._deadline()
 
         def look(node: Node) -> _Hashes:

@@ -22,6 +22,7 @@ from schemaless_core.answers import (
 from schemaless_core.canonical import Json
 from schemaless_core.cell import Cell, CellKey, ColumnKey, check_row_key
 from schemaless_core.habits import Habits
+from schemaless_core.requests import listed_columns, listed_keys
 from schemaless_core.sharding import shard_of
 from schemaless_core.store import CellStore
 from schemaless_core.using import Using
@@ -65,11 +66,11 @@ class TripStore(CellStore):
         return cast("Cell | None", self._read("get_cell_latest", (row_key,), asked))
 
     def get_cells(self, keys: Sequence[CellKey]) -> list[Cell | None]:
-        keys = list(keys)
+        keys = listed_keys(keys)
         return cast("list[Cell | None]", self._read("get_cells", tuple(key[0] for key in keys), {"keys": keys}))
 
     def get_cells_latest(self, columns: Sequence[ColumnKey]) -> list[Cell | None]:
-        columns = list(columns)
+        columns = listed_columns(columns)
         rows = tuple(column[0] for column in columns)
         return cast("list[Cell | None]", self._read("get_cells_latest", rows, {"columns": columns}))
 
@@ -202,5 +203,6 @@ class TripStore(CellStore):
 
 
 def _kept(given: Any) -> Any:
-    """A list of the caller's as it is now: it may be looked at later."""
-    return tuple(given) if isinstance(given, Sequence) and not isinstance(given, str) else given
+    """A list of the caller's as it is now: it may be looked at later. An iterator is read once."""
+    is_list = isinstance(given, Iterable) and not isinstance(given, str | bytes | Mapping)
+    return tuple(given) if is_list else given

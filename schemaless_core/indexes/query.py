@@ -23,7 +23,7 @@ from schemaless_core.errors import InvalidRequest, shown
 from schemaless_core.indexes.definition import Field, IndexDefinition
 from schemaless_core.indexes.documents import meant
 from schemaless_core.indexes.values import BadValue, check, json_form, parse, sort_key
-from schemaless_core.requests import check_columns, check_limit
+from schemaless_core.requests import check_limit, listed_names
 
 CONDITIONS_MAX = 100
 VALUES_MAX = 1000  #: Of one `in`.
@@ -144,7 +144,7 @@ def check_cells_asked(columns: object) -> None:
     if isinstance(columns, str) or not isinstance(columns, Collection):
         hint = f"Pass [{shown(columns)}]" if isinstance(columns, str) else "Pass a list of column names"
         raise InvalidRequest(f"columns={shown(columns)} is no list.", hint=f'{hint}, or "*" for every column.')
-    check_columns(columns)
+    listed_names(columns)
 
 
 def check_consistency(consistency: str) -> None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import UTC, datetime
+from enum import IntEnum, StrEnum
+from fractions import Fraction
 from uuid import UUID, uuid4
 
 import pytest
@@ -426,3 +428,63 @@ def test_a_body_that_was_handed_out_is_the_callers_own(store: CellStore) -> None
     found.body["tags"] = "changed"
 
     assert store.get_cell(*cell.key) == cell
+
+
+def test_any_iterable_will_do_and_is_read_once(store: CellStore) -> None:
+    cells = [make_cell(column_name="BASE"), make_cell(column_name="STATUS")]
+
+    results = store.put_cells(cell for cell in cells)  # type: ignore[arg-type]  # what callers do
+
+    assert [result.status for result in results] == ["CREATED", "CREATED"]
+    assert store.put_cells({cell.key: cell for cell in cells}.values())  # type: ignore[arg-type]
+    assert store.get_cells(cell.key for cell in cells) == cells  # type: ignore[arg-type]
+    assert store.get_cells_latest(ColumnKey(*cell.key[:2]) for cell in cells) == cells  # type: ignore[arg-type]
+    row = cells[0].row_key
+    names = (name for name in ["BASE", "OTHER"])
+    assert store.get_row(row, names) == {"BASE": cells[0]}  # type: ignore[arg-type]
+    shard = store.shard_of(row)
+    wanted = [row.cells for row in store.scan_rows(shard, columns=["STATUS"]).rows]
+    assert [row.cells for row in store.scan_rows(shard, columns=iter(["STATUS"])).rows] == wanted  # type: ignore[arg-type]
+    assert store.checksum(shard, iter(["BASE"])) == store.checksum(shard, ["BASE"])  # type: ignore[arg-type]
+
+
+CELL = make_cell()
+WRONG = {
+    "a cell in place of a list": lambda store: store.put_cells(CELL),
+    "a key in place of a cell": lambda store: store.put_cells([CELL.key]),
+    "a number in place of a list": lambda store: store.put_cells(7),
+    "a row key in place of a list": lambda store: store.get_cells(CELL.row_key),
+    "a text in place of a key": lambda store: store.get_cells(["abc"]),
+    "a key of two": lambda store: store.get_cells([CELL.key[:2]]),
+    "a cell in place of keys": lambda store: store.get_cells([CELL]),
+    "a row key in place of a column": lambda store: store.get_cells_latest([CELL.row_key]),
+}
+
+
+@pytest.mark.parametrize("wrong", WRONG)
+def test_a_wrong_shape_is_refused_by_name_and_stores_nothing(store: CellStore, wrong: str) -> None:
+    with pytest.raises(InvalidCell) as refused:
+        WRONG[wrong](store)
+
+    assert "Pass" in str(refused.value)
+    assert store.get_cell(*CELL.key) is None
+
+
+class _Reason(IntEnum):
+    FIRST = 1
+
+
+class _Column(StrEnum):
+    BASE = "BASE"
+
+
+def test_a_number_or_name_of_another_type_says_how_to_convert_it(store: CellStore) -> None:
+    for ref_key in (_Reason.FIRST, Fraction(1)):
+        with pytest.raises(InvalidCell, match=r"not an int") as refused:
+            store.put_cell(uuid4(), "BASE", ref_key, 1)  # type: ignore[arg-type]
+        assert ("write int(…)" in str(refused.value)) is isinstance(ref_key, _Reason)
+    with pytest.raises(InvalidCell, match=r"not a string; write str\(…\)"):
+        store.put_cell(uuid4(), _Column.BASE, 1, 1)
+    with pytest.raises(InvalidCell) as refused:
+        store.put_cell(uuid4(), "BASE", True, 1)
+    assert "write int" not in str(refused.value)  # 1 is not what is meant by it

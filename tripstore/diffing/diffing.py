@@ -12,7 +12,7 @@ from schemaless_core.control.jobs import Job, Jobs, JobState
 from schemaless_core.deadline import Deadline
 from schemaless_core.errors import InvalidRequest
 from schemaless_core.indexes.verify import Report
-from schemaless_core.requests import check_columns, check_shard
+from schemaless_core.requests import check_shard, listed_names
 from tripstore.backends.postgres.capture.partitions import look_at_partitions
 from tripstore.backends.postgres.errors import HistoryTruncated, UnreadableRow
 from tripstore.backends.postgres.layout.layout import LEGACY_ID
@@ -78,7 +78,7 @@ class Diffing:
         """What is to be compared, in parts. An index is of all shards and columns: a partial diff leaves it out."""
         shards = self._shards(order)
         order = msgspec.structs.replace(order, indexes=order.indexes and not order.is_partial)
-        check_columns(order.columns)
+        listed_names(order.columns)
         if order.source == order.target:
             raise InvalidRequest("A store does not differ from itself.", hint="Give two: --from and --to.")
         self._check_known(order.columns or ())

@@ -19,6 +19,7 @@ from schemaless_core.errors import (
     StaleEpoch,
     Unavailable,
 )
+from schemaless_core.requests import listed_cells
 from schemaless_core.store import CellStore
 from schemaless_core.using import Using
 from tripstore.facade.calls import Calls
@@ -113,7 +114,7 @@ class _Batch:
     """Cells, and what became of them so far."""
 
     def __init__(self, cells: Sequence[Cell]) -> None:
-        self.cells = list(cells)
+        self.cells = listed_cells(cells)
         self._outcomes: dict[int, PutResult | SchemalessError] = {}
 
     def put(self, store: CellStore, rules: LayoutRules | None, max_body_bytes: int) -> list[PutResult]:

@@ -27,6 +27,7 @@ from schemaless_core.deadline import Deadline
 from schemaless_core.errors import BatchFailed, CellConflict, Invalid, SchemalessError, Unavailable
 from schemaless_core.failpoints import reach
 from schemaless_core.habits import Habits
+from schemaless_core.requests import listed_cells
 from schemaless_core.sharding import shard_of
 from tripstore.backends.postgres.cells import free
 from tripstore.backends.postgres.cells.bodies import Bodies, Stored
@@ -143,6 +144,7 @@ class Puts:
                     raise
 
     def put_many(self, cells: Sequence[Cell]) -> list[PutResult]:
+        cells = listed_cells(cells)
         new = [NewCell(cell, checked_bytes(cell, self._shape.max_body_bytes)) for cell in cells]
         deadline = self._deadline(len(cells))
         outcomes: list[PutResult | SchemalessError] = []

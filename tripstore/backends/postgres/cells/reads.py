@@ -14,7 +14,7 @@ from uuid import UUID
 from schemaless_core.cell import Cell, CellKey, ColumnKey, check_column_name, check_key, check_row_key
 from schemaless_core.deadline import Deadline
 from schemaless_core.habits import Habits
-from schemaless_core.requests import check_columns, check_limit
+from schemaless_core.requests import check_limit, listed_columns, listed_keys, listed_names
 from tripstore.backends.postgres.cells.bodies import Bodies, Stored
 from tripstore.backends.postgres.cells.fence import NOBODY, Standing
 from tripstore.backends.postgres.cells.places import ColumnPlaces
@@ -82,8 +82,7 @@ class Reads:
         return self._cell(connection, row_key, column_name, Found(*rows[0])) if rows else None
 
     def cells(self, keys: Sequence[CellKey]) -> list[Cell | None]:
-        for key in keys:
-            check_key(*key)
+        keys = listed_keys(keys)
         found = self._run_portions(keys, self.find_many)
         return [found.get(n) for n in range(len(keys))]
 
@@ -93,15 +92,13 @@ class Reads:
         return [found.get(n) for n in range(len(keys))]
 
     def latest_cells(self, columns: Sequence[ColumnKey]) -> list[Cell | None]:
-        for row_key, column_name in columns:
-            check_row_key(row_key)
-            check_column_name(column_name)
+        columns = listed_columns(columns)
         found = self._run_portions(columns, self._find_latest_many)
         return [found.get(n) for n in range(len(columns))]
 
     def row(self, row_key: UUID, columns: Collection[str] | None) -> dict[str, Cell]:
         check_row_key(row_key)
-        check_columns(columns)
+        columns = listed_names(columns)
         if columns is not None and not columns:
             return {}
 

@@ -14,7 +14,7 @@ from schemaless_core.answers import Bucket, Row, RowPage
 from schemaless_core.cell import Cell, check_row_key
 from schemaless_core.deadline import Deadline
 from schemaless_core.habits import Habits
-from schemaless_core.requests import check_columns, check_limit, check_shard
+from schemaless_core.requests import check_limit, check_shard, listed_names
 from schemaless_core.sharding import BUCKETS_PER_SHARD, bucket_of, cell_hash
 from tripstore.backends.postgres.cells.bodies import Bodies, Stored
 from tripstore.backends.postgres.cells.places import ColumnPlaces
@@ -52,7 +52,7 @@ class Scan:
     def rows(self, shard: int, after: UUID | None, limit: int, columns: Collection[str] | None) -> RowPage:
         check_shard(shard, self._shape.shards)
         check_limit(limit)
-        check_columns(columns)
+        columns = listed_names(columns)
         if after is not None:
             check_row_key(after)
         sources = self._sources(columns)
@@ -70,7 +70,7 @@ class Scan:
 
     def checksum(self, shard: int, columns: Collection[str] | None) -> list[Bucket]:
         check_shard(shard, self._shape.shards)
-        check_columns(columns)
+        columns = listed_names(columns)
         sources = self._sources(columns)
         counts, sums = [0] * BUCKETS_PER_SHARD, [0] * BUCKETS_PER_SHARD
         deadline = self._deadline()
