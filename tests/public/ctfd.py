@@ -87,7 +87,7 @@ CTFD = PublicSchema(
             "WHEN MATCHED AND h.cost = 2 THEN DELETE WHEN MATCHED THEN UPDATE SET cost = h.cost + 1"
         ),
         # Both go by cascades: what a user sent, and everything of a challenge.
-        Sent("DELETE FROM users WHERE id = 7"),
+        Sent("DELETE FROM users WHERE id = (SELECT min(id) FROM users WHERE id > 6)"),
         Sent("DELETE FROM challenges WHERE id = 5"),
         Sent("DELETE FROM submissions WHERE id % 13 = 1"),
     ),

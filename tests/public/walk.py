@@ -92,6 +92,18 @@ class Walk:
         found: Mapping[str, Any] = yaml.safe_load(self.layout.read_text())["columns"]
         return found
 
+    def look_before(self) -> dict[str, dict[str, str]]:
+        """`audit statements` of what services send: the verdict on each, by phase. Nothing is installed yet."""
+        (self.shell.folder / "traffic.sql").write_text(
+            "".join(
+                f"{sent.statement};\n{sent.copied + chr(92) + '.' + chr(10) if sent.copied else ''}"
+                for sent in self.schema.traffic
+            )
+        )
+        ran = self.shell.call("audit", "statements", "traffic.sql", "--json")
+        assert ran.code in (0, 1, 3), ran.stderr
+        return {each["statement"]: each["verdicts"] for each in ran.document["findings"]}
+
     def install(self) -> None:
         self.run("schema", "plan")
         self.run("schema", "apply")
@@ -110,6 +122,17 @@ class Walk:
     def traffic(self) -> None:
         for sent in self.schema.traffic:
             self.send(sent)
+
+    def refused(self) -> dict[str, str | None]:
+        """What becomes of the services' statements now: the SQLSTATE of each; None, it was taken."""
+        found: dict[str, str | None] = {}
+        for sent in self.schema.traffic:
+            try:
+                self.send(sent)
+                found[sent.statement] = None
+            except psycopg2.Error as error:
+                found[sent.statement] = error.pgcode
+        return found
 
     def send(self, sent: Sent) -> None:
         """A service's own SQL."""

@@ -8,11 +8,13 @@ import click
 
 from tripstore.audit.places import EXCERPT_MAX
 from tripstore.audit.preflight.verdicts import Verdict
-from tripstore.cli.preflight_documents import PreflightDocument, ReasonView, StatementView
+from tripstore.cli.preflight_documents import PreflightDocument, StatementView
 from tripstore.cli.tables import show, table
 from tripstore.phase import Phase
 
 _ORDER = [phase.value for phase in Phase]
+#: Of one verdict in the same phases.
+REASONS_SHOWN = 2
 _HEAVIEST_FIRST = [verdict.value for verdict in reversed(Verdict)]
 
 
@@ -35,14 +37,21 @@ def _weight(finding: StatementView) -> int:
 
 def _print(finding: StatementView) -> None:
     click.echo(f"{finding.where}  {_short(finding.statement)}{_often(finding)}")
-    lines = list(dict.fromkeys(_lines(finding.reasons)))
-    show(table(("", "", ""), [("  " + verdict, span, text) for verdict, span, text in lines]))
+    show(table(("", "", ""), [("  " + verdict, phases, text) for verdict, phases, text in _lines(finding)]))
 
 
-def _lines(reasons: Sequence[ReasonView]) -> Iterator[tuple[str, str, str]]:
-    for reason in sorted(reasons, key=lambda each: _HEAVIEST_FIRST.index(each.verdict)):
-        state = f" ({reason.sqlstate})" if reason.sqlstate else ""
-        yield reason.verdict, span(reason.phases), reason.text + state
+def _lines(finding: StatementView) -> Iterator[tuple[str, str, str]]:
+    """The reasons that decide a phase; of many with one verdict the first, which is about the statement's own table."""
+    found: dict[tuple[str, str], list[str]] = {}
+    for reason in sorted(finding.reasons, key=lambda each: _HEAVIEST_FIRST.index(each.verdict)):
+        if any(finding.verdicts[phase] == reason.verdict for phase in reason.phases):
+            state = f" ({reason.sqlstate})" if reason.sqlstate else ""
+            found.setdefault((reason.verdict, span(reason.phases)), []).append(reason.text + state)
+    for (verdict, phases), texts in found.items():
+        several = list(dict.fromkeys(texts))
+        more = len(several) - REASONS_SHOWN
+        shown = several if more <= 1 else [*several[:REASONS_SHOWN], f"and {more} more; --json has all"]
+        yield from ((verdict, phases, text) for text in shown)
 
 
 def span(phases: Sequence[str]) -> str:
