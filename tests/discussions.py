@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 from uuid import UUID, uuid4
@@ -57,21 +57,34 @@ LAYOUT: dict[str, Any] = {
 }
 
 
-def talk_layout() -> Layout:
-    return load_layout(LAYOUT, "talk")
+def talk_layout(fields: Mapping[str, Any] | None = None) -> Layout:
+    """`fields`: more of those of posts."""
+    columns = LAYOUT["columns"]
+    posts = {**columns["POST"], "fields": {**columns["POST"]["fields"], **(fields or {})}}
+    return load_layout({**LAYOUT, "columns": {**columns, "POST": posts}}, "talk")
 
 
 @contextmanager
-def discussion(servers: LocalServers, stores: Stores, *, id_type: str = SERIAL, **options: Any) -> Iterator[Migration]:
-    """The company with capture, and a datastore beside it."""
-    with migration(servers, stores, wanted=talk_layout(), tables=TABLES.format(id=id_type), **options) as made:
+def discussion(
+    servers: LocalServers,
+    stores: Stores,
+    *,
+    id_type: str = SERIAL,
+    types: str = "",
+    altered: str = "",
+    fields: Mapping[str, Any] | None = None,
+    **options: Any,
+) -> Iterator[Migration]:
+    """The company with capture, and a datastore beside it. Its tables are altered before capture comes."""
+    tables = f"{types}{TABLES.format(id=id_type)}{altered}"
+    with migration(servers, stores, wanted=talk_layout(fields), tables=tables, **options) as made:
         yield made
 
 
-def post(made: Migration) -> UUID:
+def post(made: Migration, **body: Any) -> UUID:
     """A row, put through the facade."""
     row_key = uuid4()
-    made.store.put_cell(row_key, "POST", 1, {"title": "a"})
+    made.store.put_cell(row_key, "POST", 1, body or {"title": "a"})
     return row_key
 
 

@@ -167,7 +167,7 @@ def _with_legacy(config: TripstoreConfig, legacy_config: LegacyConfig, store: Da
         store.clusters,
     )
     keys = NextKeys(layout, legacy.numbers, book)
-    rules = LayoutRules(layout, keys, lambda: calls.sight().phase.route.is_mirrored if known.has_flags else None)
+    rules = LayoutRules(layout, keys, book, lambda: calls.sight().phase.route.is_mirrored if known.has_flags else None)
     staged = Staged(rules, lag)
     duo = Duo(
         legacy, legacy_mirror, ports, known, watch, lag, cohorts, shadow, tally, latency, staged, flushing, book, keys

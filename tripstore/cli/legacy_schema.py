@@ -25,6 +25,7 @@ from tripstore.backends.postgres.layout.complaints import Complaint
 from tripstore.backends.postgres.schema_steps import schema_steps
 from tripstore.backends.postgres.wire.connections import connected, rows
 from tripstore.cli.legacy_advice import AdviceDocument, advice_rows, advised
+from tripstore.cli.legacy_exposure import ExposureDocument, exposure_documents, print_exposures
 from tripstore.cli.locked import Locked
 from tripstore.cli.progress import progress
 from tripstore.cli.tables import show, table
@@ -70,6 +71,8 @@ class LegacyPlan(msgspec.Struct, frozen=True):
     steps: list[StepDocument]
     #: What index queries lack; no step does it.
     advice: list[AdviceDocument]
+    #: Constraints that no put on live can be held against.
+    only_postgres: list[ExposureDocument]
     #: Titles of the steps that this run did.
     applied: list[str]
     seconds: float | None
@@ -161,7 +164,9 @@ class LegacySchema:
         return StepDocument(step.title, step.is_done(self.connection), list(step.statements()))
 
     def _document(self, steps: list[StepDocument], applied: list[str], seconds: float | None) -> LegacyPlan:
-        advice = [] if self.errors else advised(self.connection, self._config.layout, self._indexes)
+        layout = self._config.layout
+        advice = [] if self.errors else advised(self.connection, layout, self._indexes)
+        only_postgres = [] if self.errors else exposure_documents(self.connection, layout)
         return LegacyPlan(
             postgres=str(self._config.postgres),
             is_complete=not self.errors and all(step.is_done for step in steps),
@@ -169,6 +174,7 @@ class LegacySchema:
             complaints=[complaint_document(complaint) for complaint in self._complaints],
             steps=steps,
             advice=advice,
+            only_postgres=only_postgres,
             applied=applied,
             seconds=seconds,
         )
@@ -207,6 +213,7 @@ def print_legacy_plan(plan: LegacyPlan) -> None:
     if plan.advice:
         show(Text(), table(("", "", ""), [row for advice in plan.advice for row in advice_rows(advice)]), Text())
         click.echo("Advice is yours to follow: `tripstore schema apply` makes none of these indexes.")
+    print_exposures(plan.only_postgres)
 
 
 def print_legacy_done(plan: LegacyPlan) -> None:

@@ -1,8 +1,7 @@
 """`LayoutRules`: what the layout says of cells, kept by the facade while Schemaless is the authority.
 
-What the layout can see that Postgres cannot hold is refused at once. It would be parked by the reverse mirror
-otherwise, and close the way back. What only Postgres knows, lengths, labels and rows that are pointed to, is still
-parked there.
+What Postgres cannot hold is refused at once, as far as layout and catalogue tell. It would be parked by the reverse
+mirror otherwise, and close the way back. What depends on other rows, or on the company's code, is parked there still.
 
 Tombstones of rows with children mean the same as at the legacy store: refused, or, where the layout says so, the
 children go with the parent. These are cells of their own here, put with the parent's by one commit.
@@ -38,7 +37,9 @@ from tripstore.backends.postgres.layout.layout import (
     RefKeyKind,
     TombstonePolicy,
 )
+from tripstore.backends.postgres.rules.column_rules import Texts
 from tripstore.facade.next_keys import NextKeys
+from tripstore.facade.rule_book import RuleBook
 
 HISTORY_PAGE = 1000
 #: How often a deletion that found its row moved goes again, and the longest pause before that.
@@ -50,9 +51,12 @@ _ONLY_WITH_PARENT = "facts are deleted with their parent only"
 class LayoutRules:
     """Of one layout. `is_promised`: whether there is to be a way back; None: nobody has told this process yet."""
 
-    def __init__(self, layout: Layout, keys: NextKeys, is_promised: Callable[[], bool | None] = lambda: True) -> None:
+    def __init__(
+        self, layout: Layout, keys: NextKeys, book: RuleBook, is_promised: Callable[[], bool | None] = lambda: True
+    ) -> None:
         self._layout = layout
         self.keys = keys
+        self._book = book
         self._is_promised = is_promised
         # Which rows there are, only Postgres knows: a UUID that points to one is a UUID like any other here.
         columns = {
@@ -170,10 +174,39 @@ class LayoutRules:
 
     def _check_body(self, store: CellStore, cell: Cell) -> None:
         try:
-            self._codecs[cell.column_name].row(cell.body)
+            texts = self._codecs[cell.column_name].row(cell.body)
+            self._check_row(store, cell, texts)
         except Unrepresentable:
             if store.get_cell(*cell.key) != cell:  # it may have been put when there was no such promise
                 raise
+
+    def _check_row(self, store: CellStore, cell: Cell, texts: Texts) -> None:
+        """By the catalogue. What becomes history is never a row, and the rules may have changed a moment ago."""
+        rules = self._book.find()
+        if rules is None or rules.find_violation(cell.column_name, cell.ref_key, texts) is None:
+            return
+        if self._is_history(store, cell):
+            return
+        rules = self._book.find_now() or rules
+        violation = rules.find_violation(cell.column_name, cell.ref_key, texts)
+        if violation is not None:
+            hint = "Change the body, or the company's table; a process sees within a second that it was changed."
+            raise Unrepresentable(violation.path, violation.reason, hint=hint)
+
+    def _is_history(self, store: CellStore, cell: Cell) -> bool:
+        """Whether a later version of the same row is there, or its tombstone."""
+        column = self._layout.columns[cell.column_name]
+        if column.ref_key.kind is RefKeyKind.CHILD:
+            number, _version = column.split(cell.ref_key)
+            found = store.get_history(
+                cell.row_key, column.name, before=column.compose(number, VERSION_MAX) + 1, limit=1
+            )
+            latest = found[0] if found else None
+        else:
+            latest = store.get_cell_latest(cell.row_key, cell.column_name)
+        if latest is None or latest.ref_key <= cell.ref_key:
+            return False
+        return column.ref_key.kind is not RefKeyKind.FACT or latest.body is None
 
     def _check_fact(self, store: CellStore, cell: Cell) -> None:
         latest = store.get_cell_latest(cell.row_key, cell.column_name)

@@ -61,7 +61,7 @@ class RuleBook:
         self._clock = clock
         self._rules: TableRules | None = None
         #: Of the rules: what they were made of.
-        self._document: Document | None = None
+        self.document: Document | None = None
         #: When Postgres said so; a copy is of no time.
         self._seen_at = -math.inf
         self._asked_at = -math.inf
@@ -114,8 +114,8 @@ class RuleBook:
             if self._rules is None:
                 self._learn_from_copies()
             return
-        if document != self._document:
-            self._rules, self._document = TableRules.from_document(document), document
+        if document != self.document:
+            self._rules, self.document = TableRules(self._layout, document), document
         with self._changed:
             self._seen_at = began
             self._changed.notify_all()
@@ -126,8 +126,8 @@ class RuleBook:
         copies = [self._copy_of_control(), *(self._copy_of(cluster.primary) for cluster in self._clusters.values())]
         newest = max((copy for copy in copies if copy), key=lambda copy: copy[0], default=None)
         if newest is not None:
-            self._document = newest[1]
-            self._rules = TableRules.from_document(newest[1])
+            self.document = newest[1]
+            self._rules = TableRules(self._layout, newest[1])
 
     def _copy_of_control(self) -> tuple[int, Any] | None:
         try:

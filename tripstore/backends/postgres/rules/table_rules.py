@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import Any, Self
+from typing import Any
 
 from schemaless_core.canonical import Json
 from tripstore.backends.postgres.layout.layout import Layout
 from tripstore.backends.postgres.numbers.sequences import NumberSequence, RowsOf, read_sequences
+from tripstore.backends.postgres.rules.catalogue import read_tables
+from tripstore.backends.postgres.rules.column_rules import ColumnRules, Texts, Violation
 
 Document = dict[str, Json]
 
@@ -16,16 +17,26 @@ Document = dict[str, Json]
 def read_document(rows_of: RowsOf, layout: Layout) -> Document:
     """The rules as the database has them now."""
     sequences = read_sequences(rows_of, layout)
-    return {"sequences": {name: each.to_document() for name, each in sequences.items()}}
+    return {
+        "sequences": {name: each.to_document() for name, each in sequences.items()},
+        "tables": read_tables(rows_of, sorted(layout.tables)),
+    }
 
 
-@dataclass(frozen=True)
 class TableRules:
-    """Of all mapped columns."""
+    """Of all mapped columns; a column whose table is not there has none."""
 
-    #: By column; who counts per parent has none.
-    sequences: Mapping[str, NumberSequence] = field(default_factory=dict)
+    def __init__(self, layout: Layout, document: Mapping[str, Any]) -> None:
+        #: By column; who counts per parent has none.
+        self.sequences = {name: NumberSequence.from_document(each) for name, each in document["sequences"].items()}
+        tables = document["tables"]
+        self.columns = {
+            name: ColumnRules(layout, column, tables[column.table.sql])
+            for name, column in layout.columns.items()
+            if column.table.sql in tables
+        }
 
-    @classmethod
-    def from_document(cls, document: Mapping[str, Any]) -> Self:
-        return cls({name: NumberSequence.from_document(each) for name, each in document["sequences"].items()})
+    def find_violation(self, column_name: str, ref_key: int, texts: Texts) -> Violation | None:
+        """What Postgres would refuse for sure of a cell that becomes this row; None: nothing that is known here."""
+        rules = self.columns.get(column_name)
+        return None if rules is None else rules.find_violation(ref_key, texts)

@@ -1,0 +1,153 @@
+"""What Postgres would refuse is refused while Schemaless is the authority: acknowledged it would be parked for good."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import closing
+from typing import Any
+
+import pytest
+
+from schemaless_core.cell import Cell
+from schemaless_core.datastore import Datastore
+from schemaless_core.deadline import Deadline
+from schemaless_core.errors import BatchFailed
+from tests.discussions import discussion, parked, post
+from tests.facades import Migration
+from tests.legacy_databases import FLAVOURS
+from tests.stores import DATASTORE_ENGINES, Stores
+from tripstore.backends.postgres.errors import LegacyUnavailable, Unrepresentable
+from tripstore.facade import rule_book
+from tripstore.facade.rule_book import RuleBook
+from tripstore.local.servers import LocalServers
+from tripstore.phase import Phase
+
+RULES = """
+ALTER TABLE posts ADD mood mood, ADD code code, ADD price numeric(6, 2), ADD tag varchar(5) NOT NULL DEFAULT 'none',
+    ADD stars int, ADD CONSTRAINT stars_of_five CHECK (stars BETWEEN 1 AND 5)
+"""
+TYPES = """
+CREATE TYPE mood AS ENUM ('sad', 'ok');
+CREATE DOMAIN code AS text CHECK (VALUE ~ '^[A-Z]{2}$');
+"""
+FIELDS = {"mood": "string", "code": "string", "price": "decimal", "tag": "string", "stars": "int"}
+FINE: dict[str, Any] = {"title": "a", "mood": "ok", "code": "AB", "price": "1.50", "tag": "x", "stars": 5}
+#: What is put in place of a fine value, and what is said of it.
+WRONG: dict[str, tuple[Any, str]] = {
+    "mood": ("merry", "label"),
+    "code": ("ab", "domain"),
+    "price": ("1.5", "digits after the point"),
+    "tag": (None, "NOT NULL"),
+    "stars": (6, "stars_of_five"),
+}
+
+
+@pytest.fixture(scope="module", params=FLAVOURS)
+def talk(request: pytest.FixtureRequest, servers: LocalServers, stores: Stores) -> Iterator[Migration]:
+    fields = {name: {"type": kind} for name, kind in FIELDS.items()}
+    with discussion(servers, stores, postgres=request.param, types=TYPES, altered=RULES, fields=fields) as made:
+        yield made
+
+
+@pytest.fixture(autouse=True)
+def live(talk: Migration) -> Iterator[None]:
+    """On live, with nothing parked by the test before."""
+    talk.phase(Phase.LIVE)
+    yield
+    talk.carry()
+    assert parked(talk) == 0
+
+
+def wrong(name: str, value: Any) -> dict[str, Any]:
+    body = {**FINE, name: value}
+    return {key: each for key, each in body.items() if each is not None}
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_a_value_that_postgres_refuses_is_refused_at_the_put(talk: Migration, name: str) -> None:
+    value, reason = WRONG[name]
+    row_key = post(talk, **FINE)
+    with pytest.raises(Unrepresentable, match=reason) as raised:
+        talk.store.put_cell(row_key, "POST", 2, wrong(name, value))
+    assert raised.value.path == name
+    with pytest.raises(BatchFailed):
+        talk.store.put_cells([Cell(row_key, "POST", 2, wrong(name, value))])
+    assert talk.store.put_cell(row_key, "POST", 2, FINE | {"title": "b"}).status == "CREATED"
+
+
+def test_without_rules_it_is_acknowledged_and_what_comes_after_it_waits(
+    talk: Migration, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The control: this is what became of it."""
+    monkeypatch.setattr(RuleBook, "find", lambda book: None)
+    row_key = post(talk, **FINE)
+    assert talk.store.put_cell(row_key, "POST", 2, wrong("mood", "calm")).status == "CREATED"
+    with pytest.raises(Unrepresentable):
+        talk.carry()
+    assert parked(talk) > 0
+    talk.legacy.sql("ALTER TYPE mood ADD VALUE 'calm'")
+    talk.carry()
+
+
+def test_what_is_history_is_no_row(talk: Migration) -> None:
+    row_key = post(talk, **FINE)
+    talk.store.put_cell(row_key, "POST", 5, FINE | {"title": "late"})
+    assert talk.store.put_cell(row_key, "POST", 3, wrong("stars", 9)).status == "CREATED"
+
+
+def test_a_label_that_was_added_is_taken_at_once(talk: Migration, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(rule_book, "REFUSING_SECONDS", 0.0)
+    row_key = post(talk, **FINE)
+    with pytest.raises(Unrepresentable):
+        talk.store.put_cell(row_key, "POST", 2, wrong("mood", "glad"))
+    talk.legacy.sql("ALTER TYPE mood ADD VALUE 'glad'")
+    assert talk.store.put_cell(row_key, "POST", 2, wrong("mood", "glad")).status == "CREATED"
+
+
+def test_a_constraint_that_was_added_is_kept_after_a_while(talk: Migration, monkeypatch: pytest.MonkeyPatch) -> None:
+    row_key = post(talk, **FINE)
+    talk.legacy.sql("ALTER TABLE posts ADD CONSTRAINT no_b CHECK (title <> 'b') NOT VALID")
+    talk.duo.book.learn()
+    try:
+        with pytest.raises(Unrepresentable, match="no_b"):
+            talk.store.put_cell(row_key, "POST", 2, FINE | {"title": "b"})
+    finally:
+        talk.legacy.sql("ALTER TABLE posts DROP CONSTRAINT no_b")
+        talk.duo.book.learn()
+
+
+def test_what_was_put_before_there_was_such_a_rule_exists(talk: Migration) -> None:
+    row_key = post(talk, **FINE)
+    talk.store.put_cell(row_key, "POST", 2, FINE | {"title": "c"})
+    talk.carry()
+    talk.legacy.sql("ALTER TABLE posts ADD CONSTRAINT no_c CHECK (title <> 'c') NOT VALID")
+    talk.duo.book.learn()
+    try:
+        assert talk.store.put_cell(row_key, "POST", 2, FINE | {"title": "c"}).status == "EXISTS"
+    finally:
+        talk.legacy.sql("ALTER TABLE posts DROP CONSTRAINT no_c")
+        talk.duo.book.learn()
+
+
+@pytest.mark.parametrize("engine", DATASTORE_ENGINES)
+def test_a_process_that_begins_without_postgres_goes_by_the_copies(
+    talk: Migration, stores: Stores, engine: str
+) -> None:
+    """Also without the control database: each server has one."""
+    layout, document = talk.duo.legacy.layout, _document(talk)
+    datastore = stores.fresh(engine)
+    with closing(Datastore.open(stores.config("sqlite"))) as empty:
+        RuleBook(layout, lambda deadline: document, datastore.control, datastore.clusters).learn()
+        rules = RuleBook(layout, _silent, empty.control, datastore.clusters).find()
+        assert rules is not None
+        assert rules.sequences.keys() == {"COMMENT", "VOTE"}
+        assert RuleBook(layout, _silent, empty.control, empty.clusters).find() is None
+
+
+def _document(talk: Migration) -> Any:
+    assert talk.duo.book.find() is not None
+    return talk.duo.book.document
+
+
+def _silent(deadline: Deadline) -> Any:
+    raise LegacyUnavailable("Postgres is down.", hint="Start it.")

@@ -1,0 +1,430 @@
+"""CHECK constraints that can be decided here exactly: comparisons, IN, BETWEEN, lengths, patterns, NULL, AND, OR, NOT.
+
+Read from the text that Postgres itself makes of an expression, in which every operator has its parentheses. What is
+not understood is `UNSURE`, and so is a value of which Postgres and Python might think differently. A constraint refuses
+a row only when it is false for sure; where it may be either, Postgres decides later.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Mapping
+from decimal import Decimal
+from enum import Enum
+from typing import NamedTuple
+
+from tripstore.backends.postgres.codec.values import NOT_FINITE
+from tripstore.backends.postgres.rules.regex import compiled, compiled_like
+
+
+class Unsure(Enum):
+    """Neither true, nor false, nor NULL, as far as can be said here."""
+
+    UNSURE = "unsure"
+
+
+UNSURE = Unsure.UNSURE
+Value = int | Decimal | float | str | bool | None | Unsure
+Truth = bool | None | Unsure
+#: Of columns by name; NULL is None.
+Texts = Mapping[str, str | None]
+Term = Callable[[Texts], Value]
+
+
+class Kind(Enum):
+    """What values can be compared with each other."""
+
+    INTEGER = "whole numbers"
+    NUMERIC = "numerics"
+    FLOAT = "64-bit floats"
+    TEXT = "text of a deterministic collation"
+    BOOLEAN = "booleans"
+    DATE = "dates"
+
+
+class Typed(NamedTuple):
+    """A term, what its values are, and its constant text if it is one."""
+
+    term: Term
+    kind: Kind
+    constant: str | None = None
+
+
+class Check(NamedTuple):
+    """A constraint; `is_whole`: all of it is understood."""
+
+    is_false: Callable[[Texts], bool]
+    is_whole: bool
+
+
+class NotUnderstood(Exception):
+    """A part of an expression that is left to Postgres."""
+
+
+_KINDS = {
+    "int2": Kind.INTEGER,
+    "int4": Kind.INTEGER,
+    "int8": Kind.INTEGER,
+    "numeric": Kind.NUMERIC,
+    "float8": Kind.FLOAT,
+    "text": Kind.TEXT,
+    "varchar": Kind.TEXT,
+    "bool": Kind.BOOLEAN,
+    "date": Kind.DATE,
+}
+_NUMBERS = {Kind.INTEGER, Kind.NUMERIC}
+#: Casts, as Postgres writes them, that change no value.
+_CASTS = {
+    "smallint": Kind.INTEGER,
+    "integer": Kind.INTEGER,
+    "bigint": Kind.INTEGER,
+    "numeric": Kind.NUMERIC,
+    "double precision": Kind.FLOAT,
+    "text": Kind.TEXT,
+    "character varying": Kind.TEXT,
+    "boolean": Kind.BOOLEAN,
+    "date": Kind.DATE,
+}
+_LENGTHS: Mapping[str, Callable[[str], int]] = {
+    "length": len,
+    "char_length": len,
+    "character_length": len,
+    "octet_length": lambda text: len(text.encode()),
+}
+_TOKEN = re.compile(
+    r"\s*(?:(?P<number>\d+(?:\.\d+)?)|(?P<text>'(?:[^']|'')*')|(?P<quoted>\"(?:[^\"]|\"\")+\")"
+    r"|(?P<word>[A-Za-z_][A-Za-z0-9_]*)|(?P<sign>::|<>|<=|>=|!~~|~~|!~|[=<>~()\[\],-]))"
+)
+_DAY = re.compile(r"\d{4}-\d\d-\d\d").fullmatch
+_INTEGER = re.compile(r"-?\d+").fullmatch
+
+
+def kind_of(type_name: str | None, *, is_exact: bool) -> Kind | None:
+    """Of a column of this built-in type; None: nothing is compared."""
+    kind = _KINDS.get(type_name or "")
+    return None if kind is Kind.TEXT and not is_exact else kind
+
+
+def check_of(expression: str, columns: Mapping[str, Kind]) -> Check:
+    """A constraint over these columns; others are of any value, and so are those that it compares in other ways."""
+    try:
+        reader = _Reader(expression, columns)
+        condition = reader.whole()
+    except NotUnderstood:
+        return Check(lambda texts: False, False)
+    return Check(lambda texts: condition(texts) is False, reader.is_whole)
+
+
+Condition = Callable[[Texts], Truth]
+
+
+class _Reader:
+    """Reads one expression. A comparison that is not understood is passed, up to its closing parenthesis."""
+
+    def __init__(self, expression: str, columns: Mapping[str, Kind]) -> None:
+        self._columns = columns
+        self._tokens = _tokens(expression)
+        self._place = 0
+        self.is_whole = True
+
+    def whole(self) -> Condition:
+        found = self._condition()
+        if self._place < len(self._tokens):
+            raise NotUnderstood
+        return found
+
+    def _condition(self) -> Condition:
+        """OR of ANDs of what stands in parentheses."""
+        parts = [self._conjunction()]
+        while self._skip("OR"):
+            parts.append(self._conjunction())
+        return parts[0] if len(parts) == 1 else lambda texts: _any(part(texts) for part in parts)
+
+    def _conjunction(self) -> Condition:
+        parts = [self._negation()]
+        while self._skip("AND"):
+            parts.append(self._negation())
+        return parts[0] if len(parts) == 1 else lambda texts: _all(part(texts) for part in parts)
+
+    def _negation(self) -> Condition:
+        if self._skip("NOT"):
+            inner = self._negation()
+            return lambda texts: _not(inner(texts))
+        start = self._place
+        try:
+            return self._test()
+        except NotUnderstood:
+            self._place = start
+            return self._unsure()
+
+    def _test(self) -> Condition:
+        """A comparison, or a condition in parentheses."""
+        start = self._place
+        try:
+            left = self._term()
+            return self._compared(left)
+        except NotUnderstood:
+            self._place = start
+        if not self._skip("("):
+            raise NotUnderstood
+        found = self._condition()
+        self._want(")")
+        return found
+
+    def _unsure(self) -> Condition:
+        """Pass what is not understood: to the end of these parentheses, or to the next AND or OR between them."""
+        self.is_whole = False
+        depth = 0
+        while self._place < len(self._tokens):
+            token = self._tokens[self._place]
+            if depth == 0 and token in (")", "AND", "OR"):
+                break
+            depth += {"(": 1, "[": 1, ")": -1, "]": -1}.get(token, 0)
+            self._place += 1
+        return lambda texts: UNSURE
+
+    def _compared(self, left: Typed) -> Condition:
+        if self._skip("IS"):
+            is_not = self._skip("NOT")
+            self._want("NULL")
+            return lambda texts: _is_null(left.term(texts), is_not=is_not)
+        operator = self._peek()
+        if operator in ("~", "!~", "~~", "!~~"):
+            self._place += 1
+            return _matching(left, operator, self._term())
+        if operator in ("=", "<>", "<", "<=", ">", ">="):
+            self._place += 1
+            if self._peek() in ("ANY", "ALL"):
+                return self._among(left, operator)
+            return _comparing(left, operator, self._term())
+        if left.kind is Kind.BOOLEAN and operator in ("", ")", "AND", "OR"):
+            return lambda texts: _truth(left.term(texts))
+        raise NotUnderstood
+
+    def _among(self, left: Typed, operator: str) -> Condition:
+        """= ANY (ARRAY[…]) is IN, <> ALL (ARRAY[…]) is NOT IN."""
+        quantifier = self._next()
+        if (operator, quantifier) not in (("=", "ANY"), ("<>", "ALL")):
+            raise NotUnderstood
+        self._want("(")
+        depth = 0
+        while self._skip("("):
+            depth += 1
+        self._want("ARRAY")
+        self._want("[")
+        items = [self._term()]
+        while self._skip(","):
+            items.append(self._term())
+        self._want("]")
+        for _ in range(depth):
+            self._skip_array_cast()
+            self._want(")")
+        self._skip_array_cast()
+        self._want(")")
+        tests = [_comparing(left, operator, item) for item in items]
+        join = _any if quantifier == "ANY" else _all
+        return lambda texts: join(test(texts) for test in tests)
+
+    def _skip_array_cast(self) -> None:
+        while self._skip("::"):
+            if self._type_name() is not Kind.TEXT:
+                raise NotUnderstood
+            self._want("[")
+            self._want("]")
+
+    def _term(self) -> Typed:
+        found = self._plain_term()
+        while self._skip("::"):
+            found = _cast(found, self._type_name())
+        return found
+
+    def _plain_term(self) -> Typed:
+        token = self._next()
+        if token == "(":
+            found = self._term()
+            self._want(")")
+            return found
+        if token == "-":
+            return _number(f"-{self._next()}")
+        if token[0].isdigit():
+            return _number(token)
+        if token[0] == "'":
+            text = token[1:-1].replace("''", "'")
+            return Typed(lambda texts: text, Kind.TEXT, text)
+        if token in ("true", "false"):
+            return Typed(lambda texts: token == "true", Kind.BOOLEAN)
+        if token in _LENGTHS and self._skip("("):
+            argument = self._term()
+            self._want(")")
+            return _length(token, argument)
+        return self._column(token)
+
+    def _column(self, token: str) -> Typed:
+        name = token[1:-1].replace('""', '"') if token[0] == '"' else token
+        kind = self._columns.get(name)
+        if kind is None or self._peek() == "(":
+            raise NotUnderstood
+        return Typed(lambda texts: _value(texts.get(name, UNSURE), kind), kind)
+
+    def _type_name(self) -> Kind:
+        words = [self._next()]
+        while self._peek() in ("varying", "precision"):
+            words.append(self._next())
+        kind = _CASTS.get(" ".join(words))
+        if kind is None or self._peek() == "(":
+            raise NotUnderstood
+        return kind
+
+    def _peek(self) -> str:
+        return self._tokens[self._place] if self._place < len(self._tokens) else ""
+
+    def _next(self) -> str:
+        token = self._peek()
+        if not token:
+            raise NotUnderstood
+        self._place += 1
+        return token
+
+    def _skip(self, token: str) -> bool:
+        is_there = self._peek() == token
+        self._place += is_there
+        return is_there
+
+    def _want(self, token: str) -> None:
+        if not self._skip(token):
+            raise NotUnderstood
+
+
+def _tokens(expression: str) -> list[str]:
+    found, place = [], 0
+    while place < len(expression):
+        token = _TOKEN.match(expression, place)
+        if token is None:
+            raise NotUnderstood
+        found.append(token[0].strip() if token["text"] is None else token["text"])
+        place = token.end()
+    return found
+
+
+def _number(token: str) -> Typed:
+    try:
+        number = int(token) if _INTEGER(token) else Decimal(token)
+    except ArithmeticError:
+        raise NotUnderstood from None
+    return Typed(lambda texts: number, Kind.INTEGER if isinstance(number, int) else Kind.NUMERIC, token)
+
+
+def _cast(found: Typed, kind: Kind) -> Typed:
+    """A constant is read as the type; a column's value is what it was where the type is of its kind, or a wider one."""
+    if found.constant is not None:
+        value = _value(found.constant, kind)
+        if value is UNSURE:
+            raise NotUnderstood
+        return Typed(lambda texts: value, kind, found.constant)
+    if found.kind is not kind and (found.kind, kind) != (Kind.INTEGER, Kind.NUMERIC):
+        raise NotUnderstood
+    return found._replace(kind=kind)
+
+
+def _value(text: str | None | Unsure, kind: Kind) -> Value:
+    if not isinstance(text, str):
+        return text
+    if kind is Kind.TEXT:
+        return text
+    if kind is Kind.BOOLEAN:
+        return {"true": True, "false": False}.get(text, UNSURE)
+    if kind is Kind.DATE:
+        return text if _DAY(text) else UNSURE
+    if text in NOT_FINITE:
+        return UNSURE
+    try:
+        if kind is Kind.INTEGER:
+            return int(text)
+        return Decimal(text) if kind is Kind.NUMERIC else float(text)
+    except (ArithmeticError, ValueError):
+        return UNSURE
+
+
+def _length(function: str, argument: Typed) -> Typed:
+    if argument.kind is not Kind.TEXT:
+        raise NotUnderstood
+    measure = _LENGTHS[function]
+
+    def term(texts: Texts) -> Value:
+        value = argument.term(texts)
+        return measure(value) if isinstance(value, str) else value
+
+    return Typed(term, Kind.INTEGER)
+
+
+def _comparing(left: Typed, operator: str, right: Typed) -> Condition:
+    if not ({left.kind, right.kind} <= _NUMBERS or left.kind is right.kind):
+        raise NotUnderstood
+    if left.kind in (Kind.TEXT, Kind.BOOLEAN) and operator not in ("=", "<>"):
+        raise NotUnderstood  # how texts are sorted depends on their collation
+
+    def condition(texts: Texts) -> Truth:
+        one, other = left.term(texts), right.term(texts)
+        if one is None or other is None:
+            return None
+        if one is UNSURE or other is UNSURE:
+            return UNSURE
+        return _holds(one, operator, other)
+
+    return condition
+
+
+def _holds(one: Value, operator: str, other: Value) -> bool:
+    """Of two values of one kind."""
+    if operator in ("=", "<>"):
+        return (one == other) is (operator == "=")
+    assert isinstance(one, int | float | Decimal | str)
+    assert isinstance(other, int | float | Decimal | str)
+    is_less, is_equal = one < other, one == other  # type: ignore[operator]  # both are of one kind
+    return {"<": is_less, "<=": is_less or is_equal, ">": not (is_less or is_equal), ">=": not is_less}[operator]
+
+
+def _matching(left: Typed, operator: str, right: Typed) -> Condition:
+    if left.kind is not Kind.TEXT or right.kind is not Kind.TEXT or right.constant is None:
+        raise NotUnderstood
+    matches = compiled(right.constant) if operator in ("~", "!~") else compiled_like(right.constant)
+    if matches is None:
+        raise NotUnderstood
+    asked = matches
+    is_wanted = not operator.startswith("!")
+
+    def condition(texts: Texts) -> Truth:
+        value = left.term(texts)
+        if not isinstance(value, str):
+            return UNSURE if value is UNSURE else None
+        found = asked(value)
+        return UNSURE if found is None else found is is_wanted
+
+    return condition
+
+
+def _is_null(value: Value, *, is_not: bool) -> Truth:
+    return UNSURE if value is UNSURE else (value is None) is not is_not
+
+
+def _truth(value: Value) -> Truth:
+    return value if value is None or isinstance(value, bool | Unsure) else UNSURE
+
+
+def _not(value: Truth) -> Truth:
+    return not value if isinstance(value, bool) else value
+
+
+def _all(values: Iterable[Truth]) -> Truth:
+    """SQL's AND: false if one is, whatever the others may be."""
+    found = list(values)
+    if False in found:
+        return False
+    return UNSURE if UNSURE in found else None if None in found else True
+
+
+def _any(values: Iterable[Truth]) -> Truth:
+    found = list(values)
+    if True in found:
+        return True
+    return UNSURE if UNSURE in found else None if None in found else False
