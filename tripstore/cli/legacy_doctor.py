@@ -12,7 +12,7 @@ from rich.text import Text
 
 from schemaless_core.indexes.definition import IndexDefinition
 from tripstore.backends.postgres.capture.partitions import look_at_partitions
-from tripstore.backends.postgres.errors import LegacyUnavailable
+from tripstore.backends.postgres.errors import LegacyUnavailable, SessionRefused
 from tripstore.backends.postgres.handover.examination import examine_handover
 from tripstore.backends.postgres.layout.check import check_layout
 from tripstore.backends.postgres.layout.check_row_keys import check_all_row_keys
@@ -79,9 +79,9 @@ def examine(
     except psycopg2.Error as refused:
         hint = "Give the role of legacy.postgres the rights of the tables' owner."
         complaints = [error("server", f"could not be examined: {str(refused).strip().splitlines()[0]}", hint)]
-    except LegacyUnavailable as unreachable:
-        hint = unreachable.hint or "Start the server, or mend legacy.postgres."
-        complaints = [error("server", unreachable.message.rstrip("."), hint)]
+    except (LegacyUnavailable, SessionRefused) as unfit:
+        hint = unfit.hint or "Start the server, or mend legacy.postgres."
+        complaints = [error("server", unfit.message.rstrip("."), hint)]
     return Examined(str(config.postgres), complaints)
 
 

@@ -12,7 +12,7 @@ from schemaless_core.errors import BatchFailed, Conflict, Invalid, SchemalessErr
 from schemaless_core.failpoints import reach
 from schemaless_core.store import CellStore
 from tripstore import metrics
-from tripstore.backends.postgres.errors import LegacyUnavailable
+from tripstore.backends.postgres.errors import LegacyUnavailable, SessionRefused, StandbyRefused
 from tripstore.facade.known import Known, Sight
 from tripstore.facade.latency import Latency
 from tripstore.handover.authority import Authority
@@ -112,6 +112,11 @@ class AuthorityCalls:
     def _look(self) -> Authority:
         try:
             return self._ports.control.authority()
+        except (StandbyRefused, SessionRefused) as refused:
+            try:
+                return self._first_look()
+            except LegacyUnavailable as shut:
+                raise refused from shut  # that is what is to be mended
         except LegacyUnavailable:
             return self._first_look()
 

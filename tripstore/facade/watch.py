@@ -13,10 +13,11 @@ import random
 import threading
 import time
 from collections.abc import Callable
+from contextlib import suppress
 
 from schemaless_core.errors import SchemalessError
 from tripstore import metrics
-from tripstore.backends.postgres.errors import LegacyUnavailable
+from tripstore.backends.postgres.errors import LegacyUnavailable, SessionRefused
 from tripstore.facade.arrivals import Arrivals
 from tripstore.facade.flags import FlagBook
 from tripstore.facade.known import Known
@@ -116,9 +117,10 @@ class Watch:
         control = self._ports.control
         try:
             row = control.authority()
-        except LegacyUnavailable:
+        except (LegacyUnavailable, SessionRefused):
             # Was there a switch, Schemaless knows: nobody needs Postgres to go on there.
-            self._known.learn_authority(self._seen_authority())
+            with suppress(LegacyUnavailable):  # it is not open either: what Postgres said is to be mended
+                self._known.learn_authority(self._seen_authority())
             raise
         if not row.is_open:
             if control.is_overdue(row):

@@ -17,6 +17,7 @@ from tripstore.local.browser import find_chromium
 from tripstore.local.distribution import find_mysql, install_mysql
 from tripstore.local.errors import LocalServerError
 from tripstore.local.mariadb import find_mariadb
+from tripstore.local.pgbouncer import find_pgbouncer
 from tripstore.local.postgres_programs import find_machine_postgres
 from tripstore.local.template import run
 
@@ -43,6 +44,7 @@ class Need:
 NEEDS = (
     Need("MariaDB", "clusters", find_mariadb, ("mariadb-server-core", "mariadb-client-core")),
     Need("Postgres", "the legacy store", find_machine_postgres, ("postgresql",)),
+    Need("PgBouncer", "poolers before the legacy store", find_pgbouncer, ("pgbouncer",)),
     Need("debootstrap", "installing MySQL", lambda: shutil.which("debootstrap"), ("debootstrap",)),
     Need("MySQL", "clusters", find_mysql),
     Need("Chromium", "the report's tests", find_chromium, ("chromium",)),
@@ -52,7 +54,7 @@ NEEDS = (
 @click.command()
 @click.option("--check", is_flag=True, help="Only say what is there and what is missing; exit 1 if anything is.")
 def install(check: bool) -> None:
-    """Install MariaDB, Postgres and MySQL for servers on this machine, and a browser. Needs root on Debian."""
+    """Install databases and a pooler for servers on this machine, and a browser. Needs root on Debian."""
     missing = [need for need in NEEDS if not need.is_met]
     for need in NEEDS:
         click.echo(f"{'missing' if need in missing else 'there':8} {need.name} ({need.purpose})")

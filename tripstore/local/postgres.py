@@ -42,6 +42,7 @@ class PostgresServer(Server):
 
     def __init__(self, place: Place, flavour: Flavour = "any", settings: Mapping[str, str] = NO_SETTINGS) -> None:
         self.run_as = unprivileged()
+        self.flavour: Flavour = flavour
         self._settings = settings
         self._programs = find_programs(flavour, place.folder.parent)
         super().__init__(place)
@@ -80,7 +81,7 @@ class PostgresServer(Server):
             file.write(SETTINGS.format(port=self.port, libraries=libraries))
             file.writelines(f"{name} = '{value}'\n" for name, value in self._settings.items())  # the last one counts
         if self.run_as is not None:
-            _give(self.place.data, self.run_as)
+            give(self.place.data, self.run_as)
         return (folder / PASSWORD).read_text(encoding="utf-8")
 
     def _command(self) -> list[str]:
@@ -108,7 +109,7 @@ def _build(folder: Path, programs: PostgresPrograms) -> None:
     data.mkdir(mode=0o700)
     account = unprivileged()
     if account is not None:
-        _give(folder, account)
+        give(folder, account)
     run(
         [
             str(programs.folder / "initdb"),
@@ -124,5 +125,6 @@ def _build(folder: Path, programs: PostgresPrograms) -> None:
     )
 
 
-def _give(folder: Path, account: pwd.struct_passwd) -> None:
+def give(folder: Path, account: pwd.struct_passwd) -> None:
+    """Make a folder and all in it the account's."""
     run(["chown", "--recursive", f"{account.pw_uid}:{account.pw_gid}", str(folder)])

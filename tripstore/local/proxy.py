@@ -69,6 +69,12 @@ class Proxy:
                 self._drop(link)
             self._wake()
 
+    def lead_to(self, port: int) -> None:
+        """Lead to another server from now on, as an address does after a failover; reset existing connections."""
+        with self._lock:
+            self._target_port = port
+            self.cut()
+
     def heal(self) -> None:
         """Forward again, without delay. Connections that lost bytes are reset: they could not go on."""
         with self._lock:

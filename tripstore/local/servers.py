@@ -17,11 +17,13 @@ from tripstore.local.errors import LocalServerError
 from tripstore.local.mariadb import MariaDBServer
 from tripstore.local.mysql import MySQLServer
 from tripstore.local.owner import Owner
+from tripstore.local.pgbouncer import PgBouncer, PoolMode
 from tripstore.local.ports import free_port
 from tripstore.local.postgres import PostgresServer
 from tripstore.local.postgres_programs import Flavour
 from tripstore.local.replication import Cluster, connect_replicas
 from tripstore.local.server import NO_SETTINGS, Place, Server
+from tripstore.local.standby import StandbyServer
 
 Engine = Literal["mariadb", "mysql"]
 AnyServer = TypeVar("AnyServer", bound=Server)
@@ -101,6 +103,22 @@ class LocalServers:
     ) -> PostgresServer:
         """Add a Postgres server: the machine's, the wheel's, or the first of the two that is there."""
         return self._add(name, disk_megabytes, lambda place: PostgresServer(place, flavour, settings), start)
+
+    def standby(self, name: str, primary: PostgresServer, *, start: bool = True) -> StandbyServer:
+        """Add a hot standby of a running Postgres server, which follows it by streaming."""
+        return self._add(name, None, lambda place: StandbyServer(place, primary), start)
+
+    def pgbouncer(
+        self,
+        name: str,
+        upstream: PostgresServer,
+        mode: PoolMode,
+        *,
+        settings: Mapping[str, str] = NO_SETTINGS,
+        start: bool = True,
+    ) -> PgBouncer:
+        """Add a PgBouncer before a Postgres server; `settings` are lines of its pgbouncer.ini that win over ours."""
+        return self._add(name, None, lambda place: PgBouncer(place, upstream, mode, settings), start)
 
     def cluster(
         self,

@@ -2,12 +2,34 @@
 
 from __future__ import annotations
 
-from schemaless_core.errors import Conflict, Invalid, Unavailable
+from schemaless_core.errors import Conflict, Invalid, InvalidServer, Unavailable
 from tripstore.errors import TripstoreError
 
 
 class LegacyUnavailable(Unavailable, TripstoreError):
     """Postgres cannot be reached, did not answer in time, or somebody holds the row. Try later."""
+
+
+class StandbyRefused(LegacyUnavailable):
+    """legacy.postgres leads to a standby: what it answers may be old, and it takes no write."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            "Postgres is a standby here (pg_is_in_recovery), so nothing that it says counts.",
+            hint="Name the primary in legacy.postgres, or promote this server.",
+        )
+
+
+class SessionRefused(InvalidServer, TripstoreError):
+    """The session is not ours until we leave, or lacks settings that we rely on: a pooler stands in between."""
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(
+            "Postgres",
+            reason,
+            hint="Connect past the pooler: name Postgres itself in legacy.postgres."
+            " docs/howto/poolers.md says which connections may go through one.",
+        )
 
 
 class Unrepresentable(Invalid, TripstoreError):

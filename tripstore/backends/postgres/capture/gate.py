@@ -35,6 +35,9 @@ BARRIER, DOOR, DDL = 1, 2, 3
 
 #: What the sequence says.
 GATE = f"pg_catalog.pg_sequence_last_value('{SEQUENCE}'::pg_catalog.regclass)"
+#: The same for whoever reads. What a standby answers may be old, and its gate is as old.
+STANDBY = -1
+READ_GATE = f"CASE WHEN pg_catalog.pg_is_in_recovery() THEN {STANDBY} ELSE {GATE} END"
 _NOT_OPEN = f"{GATE} % 4 IS DISTINCT FROM 1"
 #: What it says at an epoch e, as 4·e + offset: open; closing at e + 1; shut at e + 1.
 OPEN, CLOSING, SHUT = 1, 6, 4

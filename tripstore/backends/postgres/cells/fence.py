@@ -12,14 +12,14 @@ from typing import Any, NamedTuple, TypeVar
 
 from schemaless_core.errors import SchemalessError, StaleEpoch, Unavailable
 from schemaless_core.failpoints import reach
-from tripstore.backends.postgres.capture.gate import GATE, admission, counts, mirror_admission
-from tripstore.backends.postgres.errors import HistoryTruncated
+from tripstore.backends.postgres.capture.gate import READ_GATE, STANDBY, admission, counts, mirror_admission
+from tripstore.backends.postgres.errors import HistoryTruncated, StandbyRefused
 from tripstore.backends.postgres.wire.translation import SERVER, not_the_authority
 from tripstore.backends.postgres.wire.wire import LegacyConnection, Prepared, Row
 
 T = TypeVar("T")
 
-_LOOK = Prepared("", f"SELECT {GATE}")
+_LOOK = Prepared("", f"SELECT {READ_GATE}")
 
 
 class Changes(NamedTuple):
@@ -115,6 +115,8 @@ class Owner(Standing):
         return [row[1:] for row in found if row[1] is not None]
 
     def _check(self, value: int | None) -> None:
+        if value == STANDBY:
+            raise StandbyRefused
         if not counts(value, self.epoch):
             raise not_the_authority(f"{SERVER} is not the authority at epoch {self.epoch}")
 
@@ -139,7 +141,7 @@ NOBODY = Standing()
 
 def _with_gate(sql: str) -> str:
     """The same rows in whatever order, with what the gate says in front; one of nothing else when there are none."""
-    return f"SELECT gate.value, found.* FROM (SELECT {GATE} AS value) AS gate LEFT JOIN ({sql}) AS found ON true"
+    return f"SELECT gate.value, found.* FROM (SELECT {READ_GATE} AS value) AS gate LEFT JOIN ({sql}) AS found ON true"
 
 
 @lru_cache(maxsize=1024)

@@ -90,7 +90,7 @@ def _concurrently(
     rows(connection, "SET lock_timeout = 0; SET statement_timeout = 0")
     try:
         with _beside(connection) as watcher:
-            watch = _Watch(watcher, connection.info.backend_pid, table, patience)
+            watch = _Watch(watcher, rows(connection, "SELECT pg_catalog.pg_backend_pid()")[0][0], table, patience)
 
             def look() -> None:
                 watch.look(progress)

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 import psycopg2
 from psycopg2.extensions import connection as Connection  # noqa: N812  # the driver's class has a small letter
 
+from schemaless_core.deadline import Deadline
 from tripstore.backends.postgres.errors import LegacyUnavailable
+from tripstore.backends.postgres.wire.session import Session, Wanted, prepare_session
+from tripstore.backends.postgres.wire.translation import settings_refused
 
 #: What makes the text of values independent of whoever asks. Capture's functions carry the same.
 RENDERING = {
@@ -24,6 +28,9 @@ RENDERING = {
 #: What makes the text of values that we send mean what it says, whatever a role's own settings are.
 MEANING = {"client_encoding": "UTF8", "array_nulls": "on", "standard_conforming_strings": "on", "xmloption": "content"}
 
+#: A commit that was acknowledged survives a crash, whatever a role's own setting is.
+DURABILITY = {"synchronous_commit": "on"}
+
 CONNECT_SECONDS = 5
 #: A machine or network that is gone is noticed while a long answer is waited for.
 KEEPALIVES: dict[str, Any] = {
@@ -34,35 +41,57 @@ KEEPALIVES: dict[str, Any] = {
 }
 
 
-def options(**more: str) -> str:
-    """Settings of a session of ours; they cost no round trip."""
-    return as_options(RENDERING | MEANING | more)
-
-
-def as_options(settings: Mapping[str, str]) -> str:
-    """Settings as libpq takes them."""
-    return " ".join(f"-c {name}={value.replace(' ', chr(92) + ' ')}" for name, value in settings.items())
+def wanted(**more: str) -> Wanted:
+    """The settings of a session of ours. Its search path is pinned when the role's was read."""
+    at_start = RENDERING | MEANING | DURABILITY | more
+    return Wanted(at_start, {"search_path": at_start.pop("search_path")})
 
 
 @contextmanager
 def connected(url: str, what: str, **settings: str) -> Iterator[Connection]:
-    """A connection in autocommit mode that says in pg_stat_activity what it is for."""
-    try:
-        connection = psycopg2.connect(
-            url,
-            connect_timeout=CONNECT_SECONDS,
-            application_name=f"tripstore {what}",
-            options=options(**settings),
-            **KEEPALIVES,
-        )
-    except psycopg2.OperationalError as error:
-        reason = str(error).strip().splitlines()[0]
-        raise LegacyUnavailable(f"Postgres cannot be reached ({reason}).", hint="Check legacy.postgres.") from error
+    """A connection in autocommit mode that says in pg_stat_activity what it is for.
+
+    Raises `StandbyRefused` where a standby answers, and `SessionRefused` behind a pooler that keeps no session for us.
+    """
+    needed = wanted(**settings)
+    connection = _opened(url, what, needed)
     try:
         connection.autocommit = True
+        with _reached():
+            prepare(connection, needed, url)
         yield connection
     finally:
         connection.close()
+
+
+def prepare(connection: Connection, needed: Wanted, url: str) -> Session:
+    """`prepare_session` on a connection of the driver's synchronous kind."""
+    told, limit = connection.info.backend_pid, Deadline(CONNECT_SECONDS)
+    return prepare_session(partial(rows, connection), told, needed, url, limit)
+
+
+def _opened(url: str, what: str, needed: Wanted) -> Connection:
+    with _reached():
+        connection: Connection = psycopg2.connect(
+            url,
+            connect_timeout=CONNECT_SECONDS,
+            application_name=f"tripstore {what}",
+            client_encoding=MEANING["client_encoding"],
+            options=needed.options,
+            **KEEPALIVES,
+        )
+        return connection
+
+
+@contextmanager
+def _reached() -> Iterator[None]:
+    try:
+        yield
+    except psycopg2.OperationalError as error:
+        reason = str(error).strip().splitlines()[0]
+        if (refused := settings_refused(reason)) is not None:
+            raise refused from error
+        raise LegacyUnavailable(f"Postgres cannot be reached ({reason}).", hint="Check legacy.postgres.") from error
 
 
 def rows(connection: Connection, statement: str, parameters: Any = None) -> list[tuple[Any, ...]]:

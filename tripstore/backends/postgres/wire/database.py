@@ -21,7 +21,8 @@ from schemaless_core.deadline import Deadline
 from schemaless_core.engine.mysql.permits import NoPermit, Permits
 from schemaless_core.errors import SchemalessError
 from tripstore.backends.postgres.errors import LegacyRefused, LegacyUnavailable
-from tripstore.backends.postgres.wire.connections import MEANING, RENDERING, as_options
+from tripstore.backends.postgres.wire.connections import MEANING, wanted
+from tripstore.backends.postgres.wire.session import Wanted, prepare_session
 from tripstore.backends.postgres.wire.settings import LegacySettings
 from tripstore.backends.postgres.wire.translation import (
     SERVER,
@@ -41,11 +42,7 @@ LOOK_SECONDS = 0.25
 #: Postgres itself notices a client that has gone since this version.
 _CHECKS_CLIENTS = 140000
 
-_CHECK_CLIENTS = ", pg_catalog.set_config('client_connection_check_interval', '1000', false)"
-#: Our own statements name schemas. Triggers of the company's, which our puts set off, may rely on its search path.
-_PREPARE_SESSION = f"""\
-SELECT pg_catalog.current_setting('search_path'),
-       pg_catalog.set_config('search_path', '{RENDERING["search_path"]}', false){{checks}}"""
+_CHECK_CLIENTS = {"client_connection_check_interval": "1000"}
 _IN_THE_WAY = """\
 SELECT pid, application_name, state FROM pg_catalog.pg_stat_activity
 WHERE pid = ANY(pg_catalog.pg_blocking_pids(%s)) ORDER BY pid"""
@@ -183,26 +180,15 @@ class LegacyDatabase:
         return connection
 
     def _opened(self, limit: Deadline, application: str = "", **more: str) -> LegacyConnection:
-        settings = self.settings
+        needed = self._wanted(**more)
         try:
             connection = LegacyConnection(
                 limit,
                 dsn=self._url,
-                application_name=application or settings.application,
+                application_name=application or self.settings.application,
+                client_encoding=MEANING["client_encoding"],
                 keepalives_idle=30,
-                options=_options(
-                    **{
-                        "lock_timeout": _milliseconds(settings.lock_seconds),
-                        "statement_timeout": _milliseconds(settings.statement_seconds),
-                        "idle_in_transaction_session_timeout": _milliseconds(settings.idle_transaction_seconds),
-                        "synchronous_commit": "on",
-                        "default_transaction_isolation": "read committed",
-                        "default_transaction_read_only": "off",
-                        "plan_cache_mode": "force_generic_plan",
-                        "jit": "off",
-                        **more,
-                    }
-                ),
+                options=needed.options,
             )
         except DeadlinePassed as passed:
             hint = "Check legacy.postgres, and that the server answers."
@@ -210,12 +196,27 @@ class LegacyDatabase:
         except psycopg2.Error as error:
             raise translate_connect(error) from error
         try:
-            checks = _CHECK_CLIENTS if connection.server_version >= _CHECKS_CLIENTS else ""
-            connection.search_path = connection.rows(_PREPARE_SESSION.format(checks=checks))[0][0]
+            checks = _CHECK_CLIENTS if connection.server_version >= _CHECKS_CLIENTS else {}
+            needed = Wanted(needed.at_start, {**needed.then, **checks})
+            session = prepare_session(connection.rows, connection.pid, needed, self._url, limit)
+            connection.pid, connection.search_path = session
         except BaseException:
             connection.close()
             raise
         return connection
+
+    def _wanted(self, **more: str) -> Wanted:
+        settings = self.settings
+        own = {
+            "lock_timeout": _milliseconds(settings.lock_seconds),
+            "statement_timeout": _milliseconds(settings.statement_seconds),
+            "idle_in_transaction_session_timeout": _milliseconds(settings.idle_transaction_seconds),
+            "default_transaction_isolation": "read committed",
+            "default_transaction_read_only": "off",
+            "plan_cache_mode": "force_generic_plan",
+            "jit": "off",
+        }
+        return wanted(**own | more)
 
     def _look(self, waiting: LegacyConnection) -> None:
         """Ask, on a connection of its own, who holds what a call waits for."""
@@ -253,12 +254,6 @@ def _refused_by(lost: Again) -> LegacyRefused:
         f"{SERVER} refuses the write: {lost.reason}.",
         hint=f"Another row holds what constraint {lost.constraint} allows once.",
     )
-
-
-def _options(**more: str) -> str:
-    """The search path is that of the role until it was read."""
-    settings = RENDERING | MEANING | more
-    return as_options({name: value for name, value in settings.items() if name != "search_path"})
 
 
 def _milliseconds(seconds: float) -> str:

@@ -11,17 +11,14 @@ from tripstore.backends.postgres.wire.connections import (
     CONNECT_SECONDS,
     KEEPALIVES,
     MEANING,
-    RENDERING,
-    as_options,
-    rows,
+    prepare,
+    wanted,
 )
 from tripstore.backends.postgres.wire.translation import translate_connect
 from tripstore.backends.postgres.wire.watched import watched
 
 #: A process that was stopped half-way through a chunk must not hold the server's horizon for longer.
 IDLE_SECONDS = 30
-
-_PIN = "SELECT pg_catalog.current_setting('search_path'), pg_catalog.set_config('search_path', %s, false)"
 
 
 class PastConnection(NamedTuple):
@@ -34,25 +31,26 @@ class PastConnection(NamedTuple):
 
 def past_connection(url: str, *, statement_seconds: float) -> PastConnection:
     """Connect with the settings that make texts of values independent of the role."""
-    pinned = RENDERING["search_path"]
-    settings = as_options(
-        {name: value for name, value in (RENDERING | MEANING).items() if name != "search_path"}
-        | _settings(statement_seconds)
-    )
+    needed = wanted(**_settings(statement_seconds))
     try:
         connection = psycopg2.connect(
             url,
             connect_timeout=CONNECT_SECONDS,
             application_name="tripstore backfill",
-            options=settings,
+            client_encoding=MEANING["client_encoding"],
+            options=needed.options,
             **KEEPALIVES,
         )
-        connection.cursor_factory = watched(statement_seconds)
-        connection.autocommit = True
-        found = rows(connection, _PIN, (pinned,))
+        try:
+            connection.cursor_factory = watched(statement_seconds)
+            connection.autocommit = True
+            session = prepare(connection, needed, url)
+        except BaseException:
+            connection.close()
+            raise
     except psycopg2.Error as error:
         raise translate_connect(error) from error
-    return PastConnection(connection, found[0][0])
+    return PastConnection(connection, session.search_path)
 
 
 def _settings(statement_seconds: float) -> dict[str, str]:

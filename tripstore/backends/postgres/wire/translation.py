@@ -9,7 +9,7 @@ import psycopg2
 
 from schemaless_core.errors import InvalidServer, SchemalessError, SchemaMissing, StaleEpoch
 from tripstore.backends.postgres.capture.sqlstates import BELOW_TOMBSTONE, GATE_SHUT, NO_PARENT
-from tripstore.backends.postgres.errors import LegacyRefused, LegacyUnavailable, Unrepresentable
+from tripstore.backends.postgres.errors import LegacyRefused, LegacyUnavailable, SessionRefused, Unrepresentable
 
 SERVER = "Postgres"
 _REPEAT = "Repeat the call; when it stays so, look at the server's load and log."
@@ -162,11 +162,20 @@ def translate_connect(error: psycopg2.Error) -> SchemalessError:
     """The same for opening a connection: errors of the login carry no code, only a text."""
     ours = translate(error, None)
     text = _first_line(error)
+    if (refused := settings_refused(text)) is not None:
+        return refused
     if "password authentication failed" in text or ("database" in text and "does not exist" in text):
         return InvalidServer(SERVER, text, hint="Check user, password and database in legacy.postgres.")
     if isinstance(ours, ConnectionLost | Again):
         return LegacyUnavailable(f"{SERVER} cannot be reached ({text}).", hint="Check legacy.postgres.")
     return ours
+
+
+def settings_refused(reason: str) -> SessionRefused | None:
+    """Our error for what a pooler says that takes no settings from clients; None: this says something else."""
+    if "unsupported startup parameter" not in reason:
+        return None
+    return SessionRefused(f"a pooler in between takes no settings ({reason})")
 
 
 def _first_line(error: psycopg2.Error) -> str:

@@ -79,14 +79,11 @@ class LegacyConnection:
             self._finish_connecting()
             self._reads, self._writes = self._pollers()
             self._cursor = self._connection.cursor()
+            #: The server's process as it was told when we connected; a pooler makes one up.
+            self.pid = self._connection.info.backend_pid
         except BaseException:
             self.close()
             raise
-
-    @property
-    def pid(self) -> int:
-        """The server's process."""
-        return self._connection.info.backend_pid
 
     @property
     def server_version(self) -> int:

@@ -1,0 +1,152 @@
+"""An address that leads to a hot standby: its answers are never the authority's, and the error names it (I9, I12)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+import pytest
+
+from schemaless_core import ShardStatus
+from tests.facades import PATIENT_LEGACY
+from tests.integration.test_legacy_standing import INDEXES, READS
+from tests.integration.test_poolers import WAYS
+from tests.legacy import FLAVOURS, layout
+from tests.legacy_backends import SHARDS
+from tests.legacy_databases import PATIENT
+from tests.standbys import OLD, TRUE, Pair, pair
+from tests.stores import Stores
+from tripstore.backends.postgres.backend import PostgresBackend
+from tripstore.backends.postgres.capture.gate import GATE
+from tripstore.backends.postgres.cells import fence
+from tripstore.backends.postgres.cells.copying import PastReader
+from tripstore.backends.postgres.errors import LegacyUnavailable, StandbyRefused
+from tripstore.backends.postgres.wire import session
+from tripstore.backends.postgres.wire.database import LegacyDatabase
+from tripstore.config import load_config
+from tripstore.handover.ports import Chunk
+from tripstore.handover.relay import drain
+from tripstore.handover.steps import run
+from tripstore.local.proxy import Proxy
+from tripstore.local.servers import LocalServers
+from tripstore.mirror.reverse import register_reverse
+from tripstore.store import TripStore
+from tripstore.wiring import build
+
+
+@pytest.fixture(scope="module", params=FLAVOURS)
+def followed(request: pytest.FixtureRequest, servers: LocalServers) -> Pair:
+    return pair(servers, request.param, "followed")
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_all_our_connections_refuse_a_standby_by_its_name(followed: Pair, way: str) -> None:
+    with pytest.raises(StandbyRefused, match="Postgres is a standby") as told:
+        WAYS[way](followed.url)
+
+    assert "primary" in (told.value.hint or "")
+
+
+@pytest.fixture
+def owner(followed: Pair, monkeypatch: pytest.MonkeyPatch) -> Iterator[PostgresBackend]:
+    """The authority's reads over a session of a standby: something in between spreads statements over both servers."""
+    monkeypatch.setattr(session, "refuse_standby", lambda _: None)
+    database = LegacyDatabase(followed.url, PATIENT)
+    with PostgresBackend(database, layout(), shards=SHARDS, indexes=INDEXES) as store:
+        yield store.as_owner(0)
+
+
+@pytest.mark.parametrize("read", sorted(READS))
+def test_i9_no_read_of_a_standby_counts_as_the_authoritys(owner: PostgresBackend, followed: Pair, read: str) -> None:
+    with pytest.raises(LegacyUnavailable):  # the log of a shard gives numbers, and so it writes
+        READS[read](owner, followed.row_key)
+
+
+def test_control_without_the_gates_look_the_old_value_is_the_authoritys(
+    owner: PostgresBackend, followed: Pair, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with pytest.raises(StandbyRefused):
+        owner.get_cell_latest(followed.row_key, "BASE")
+    monkeypatch.setattr(fence, "READ_GATE", GATE)
+    fence._prepared_with_gate.cache_clear()
+    try:
+        cell = owner.get_cell_latest(followed.row_key, "BASE")
+    finally:
+        fence._prepared_with_gate.cache_clear()
+
+    assert cell is not None
+    assert isinstance(cell.body, dict)
+    assert cell.body["fare"] == OLD
+
+
+@pytest.fixture(params=FLAVOURS)
+def failing_over(request: pytest.FixtureRequest, servers: LocalServers, stores: Stores) -> Iterator[FailingOver]:
+    """A facade whose address is a proxy's: it leads to the primary at first."""
+    made = pair(servers, request.param, "failing")
+    proxy = made.primary.proxy()
+    core = stores.config("sqlite", shards=SHARDS) | {"datastore": "trips"}
+    url = f"{proxy.url}/{made.legacy.name}"
+    legacy = {"postgres": url, "layout": layout().to_document(), **PATIENT_LEGACY}
+    with TripStore(build(load_config({**core, "legacy": legacy}))) as store:
+        store.facade.store.create_schema(status=ShardStatus.COPY)
+        register_reverse(store.facade.store)
+        yield FailingOver(made, proxy, store)
+
+
+@dataclass(frozen=True)
+class FailingOver:
+    """A pair, the address that may lead to either, and a facade that knows the address alone."""
+
+    pair: Pair
+    proxy: Proxy
+    store: TripStore
+
+    def fare(self) -> object:
+        cell = self.store.get_cell_latest(self.pair.row_key, "BASE")
+        assert cell is not None
+        assert isinstance(cell.body, dict)
+        return cell.body["fare"]
+
+    def relay(self) -> bool:
+        """Carry all changes."""
+        assert self.store.facade.duo is not None
+        return run(drain(self.store.facade.duo.ports))
+
+    def mirrored(self) -> object:
+        cell = self.store.facade.store.get_cell_latest(self.pair.row_key, "BASE")
+        return cell and isinstance(cell.body, dict) and cell.body["fare"]
+
+
+def test_i9_an_address_that_moves_to_a_standby_ends_the_answers_until_that_is_promoted(
+    failing_over: FailingOver,
+) -> None:
+    """The process runs on: it says why it does not answer, and then answers the truth, without a restart."""
+    made, store = failing_over.pair, failing_over.store
+    reader = PastReader(f"{failing_over.proxy.url}/{made.legacy.name}", layout())
+    assert failing_over.fare() == TRUE
+    assert reader.read(Chunk(rows=10)).rows == 1
+
+    failing_over.proxy.lead_to(made.standby.port)
+
+    asks: list[Callable[[], object]] = [
+        failing_over.fare,
+        lambda: store.put_cell(made.row_key, "FREE", 1, "x"),
+        failing_over.relay,
+        lambda: reader.read(Chunk(rows=10)),
+    ]
+    for ask in asks:
+        with pytest.raises(StandbyRefused):
+            ask()
+    assert failing_over.mirrored() is None
+
+    made.standby.query("SELECT pg_wal_replay_resume()")
+    made.standby.catch_up()
+    made.primary.kill()
+    made.standby.promote()
+
+    assert failing_over.fare() == TRUE
+    assert store.put_cell(made.row_key, "FREE", 1, "x").status == "CREATED"
+    assert failing_over.relay()
+    assert failing_over.mirrored() == TRUE
+    assert reader.read(Chunk(rows=10)).rows == 1
+    reader.close()
