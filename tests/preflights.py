@@ -9,8 +9,17 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import psycopg2
+import yaml
+from psycopg2.extensions import connection as Connection  # noqa: N812  # the driver's class has a small letter
 
+from tests.layouts import document
+from tripstore.backends.postgres.capture.verify import verify
+from tripstore.backends.postgres.layout.check import check_layout
+from tripstore.backends.postgres.layout.reading import load_layout
 from tripstore.phase import Phase
+
+#: As a configuration has it, which is sorted.
+LAYOUT = load_layout(yaml.safe_load(yaml.safe_dump(document())))
 
 #: Beside the company of `tests.layouts`: what only a database knows.
 MORE = """
@@ -209,7 +218,9 @@ class Outcome:
     """What Postgres did; the changes that capture logged were taken back with the rest."""
 
     sqlstate: str | None
-    logged: int
+    logged: int = 0
+    #: Of the phase off: what capture and layout are not as they should be, once it has run.
+    faults: tuple[str, ...] = ()
 
 
 def happens(url: str, said: Said, phase: Phase) -> Outcome:
@@ -221,11 +232,19 @@ def happens(url: str, said: Said, phase: Phase) -> Outcome:
             else:
                 cursor.execute(said.statement.replace("%%", "%"))
         except psycopg2.Error as error:
-            return Outcome(error.pgcode, 0)
+            return Outcome(error.pgcode)
         if phase is Phase.COMPLETE:
-            return Outcome(None, 0)
+            return Outcome(None)
         cursor.execute("SELECT count(*) FROM tripstore.queue WHERE xid = pg_current_xact_id()")
-        return Outcome(None, int(cursor.fetchone()[0]))
+        logged = int(cursor.fetchone()[0])
+        faults = _faults(cursor.connection) if phase is Phase.OFF else ()
+        return Outcome(None, logged, faults)
+
+
+def _faults(connection: Connection) -> tuple[str, ...]:
+    """What `doctor` would say, within the statement's own transaction."""
+    complaints = [*verify(connection, LAYOUT), *check_layout(connection, LAYOUT)]
+    return tuple(str(complaint) for complaint in complaints if complaint.is_error)
 
 
 @contextmanager

@@ -82,6 +82,7 @@ def test_a_log_gives_what_was_executed_once_and_nothing_that_failed() -> None:
         (STATISTICS, Form.STATISTICS, [("f:2", "SELECT id\nFROM trips")], ["f:4"]),
         (STDERR, Form.LOG, None, ["f:9"]),
         (SCRIPT, Form.SQL, None, ["f:4"]),
+        ("2026-01-02 10:00:00.000 UTC [1] LOG:  statement: SELECT a, b", Form.LOG, [("f:1", "SELECT a, b")], []),
     ],
 )
 def test_each_form_is_told_from_the_others(

@@ -8,11 +8,10 @@ from enum import StrEnum
 
 from schemaless_core.errors import InvalidRequest
 from tripstore.audit.preflight.asked import Asked, statements
-from tripstore.audit.preflight.logs import csv_statements, json_statements, stderr_statements
+from tripstore.audit.preflight.logs import csv_statements, is_csvlog, json_statements, stderr_statements
 from tripstore.audit.preflight.statistics import csv_statistics, is_statistics
 
 _STDERR = re.compile(r"(?m)^.*\b(?:LOG|ERROR|FATAL|WARNING):\s\s\S")
-_CSVLOG = re.compile(r"\A\d{4}-\d\d-\d\d \d\d:\d\d:\d\d\.\d{3} [^,\n]*,")
 
 
 class Form(StrEnum):
@@ -50,7 +49,7 @@ def guessed(text: str) -> Form:
     """The form that a text seems to have; a script is what is nothing else."""
     if is_statistics(text):
         return Form.STATISTICS
-    if _CSVLOG.match(text):
+    if is_csvlog(text):
         return Form.CSVLOG
     if text.lstrip().startswith('{"timestamp"'):
         return Form.JSONLOG

@@ -7,6 +7,7 @@ bind are told beside it.
 from __future__ import annotations
 
 import csv
+import io
 import re
 from collections.abc import Iterator
 
@@ -27,7 +28,7 @@ _LEVEL, _MESSAGE = 11, 13
 def stderr_statements(text: str, name: str) -> Iterator[Asked]:
     """An entry begins with the prefix; its other lines begin with a tab."""
     number, message, level = 0, "", ""
-    for line_number, line in enumerate(text.splitlines(), 1):
+    for line_number, line in enumerate(text.split("\n"), 1):
         if line.startswith("\t") and number:
             message += "\n" + line[1:]
             continue
@@ -38,8 +39,14 @@ def stderr_statements(text: str, name: str) -> Iterator[Asked]:
     yield from _entry(level, message, f"{name}:{number}")
 
 
+def is_csvlog(text: str) -> bool:
+    """Whether its first entry has a level where csvlog has it."""
+    first = next(csv.reader(io.StringIO(text, newline="")), [])
+    return len(first) > _MESSAGE and first[_LEVEL].isupper()
+
+
 def csv_statements(text: str, name: str) -> Iterator[Asked]:
-    reader = csv.reader(text.splitlines(keepends=True))
+    reader = csv.reader(io.StringIO(text, newline=""))
     begin = 1
     for row in reader:
         if len(row) > _MESSAGE:
@@ -48,7 +55,7 @@ def csv_statements(text: str, name: str) -> Iterator[Asked]:
 
 
 def json_statements(text: str, name: str) -> Iterator[Asked]:
-    for number, line in enumerate(text.splitlines(), 1):
+    for number, line in enumerate(text.split("\n"), 1):
         if not line.strip():
             continue
         where = f"{name}:{number}"
