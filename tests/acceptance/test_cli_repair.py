@@ -115,6 +115,24 @@ def test_the_plan_says_of_each_cell_what_it_will_be_and_changes_nothing(company:
     assert jobs_of(damaged).all("repair") == [] or all(job.spec["of"] != diff for job in jobs_of(damaged).all("repair"))
 
 
+def test_what_differs_in_the_stores_is_no_fault_of_the_decoder_that_saw_it_too(
+    company: Shell, damaged: Migration
+) -> None:
+    changed, odd = trip(damaged), trip(damaged)
+    spoil(damaged.facade.store, changed, b'{"status":"foreign"}')
+    both = [
+        Difference(CellClass.DIFFERS, changed.row_key, "BASE", 1, 1, "status", seen_by=by) for by in ("", "decoder")
+    ]
+    compared(damaged, *both)
+    mended = company.call("repair", "--yes")
+    compared(damaged, Difference(CellClass.DIFFERS, odd.row_key, "BASE", 1, 1, "status", seen_by="decoder"))
+    reported = company.call("repair", "--dry-run")
+
+    assert (mended.code, reported.code) == (0, 0)
+    assert "decoder" not in mended.stderr
+    assert "1 cells are equal in both stores, and a second decoder reads them otherwise" in reported.stderr
+
+
 def test_a_repair_makes_them_equal_and_says_so(company: Shell, damaged: Migration) -> None:
     changed, lost, extra, found = three_kinds(damaged)
     diff = compared(damaged, *found)

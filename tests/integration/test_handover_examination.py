@@ -35,6 +35,15 @@ def test_a_gate_that_is_not_what_the_row_says_is_told(company: Legacy) -> None:
     assert found == "gate: is closed at epoch 0, the authority row says postgres at 0"
 
 
+def test_changes_that_are_parked_are_told(company: Legacy) -> None:
+    company.trip()
+    company.trip()
+    assert said(company) == [], "what waits to be carried is no trouble"
+    company.sql("UPDATE tripstore.queue SET parked = 'conflict', because = 'another body is there'")
+    (found,) = said(company)
+    assert found.endswith("changes are parked: Schemaless does not take them as they are")
+
+
 def test_a_handover_that_goes_on_is_told(company: Legacy) -> None:
     company.sql("UPDATE tripstore.authority SET epoch = 1, target = 'schemaless'")
     (found,) = said(company)

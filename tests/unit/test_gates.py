@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from math import inf
+from typing import Any
 
 import pytest
 
@@ -16,9 +18,11 @@ from tripstore.cutover.facts import (
     IndexFacts,
     JobFacts,
     KeyFacts,
+    LeftJob,
     MirrorFacts,
     OperationFacts,
     ReverseFacts,
+    Scope,
     ServerFacts,
     Unknown,
     WriterFacts,
@@ -303,6 +307,44 @@ def test_many_reads_that_can_never_be_compared_are_accepted_by_name() -> None:
     assert "cutover.incomparable" in refused.hint
     busy = replace(history, by_reason={"busy": 60_000})
     assert plan(Direction.FORWARD, replace(FINE, operations=(busy,)), accepted).refusals, "another reason is none"
+
+
+CLOSER = LeftJob("diff-1", 50_034, 0, Scope(1.0, 500, 1), is_ended=True)
+
+
+def test_a_diff_that_another_one_left_open_names_it_and_how_to_look_as_closely() -> None:
+    """The newest diff found all equal: its own list shows nothing of what the closer one found."""
+    (refused,) = judged(replace(FINE, diff=replace(JOB, job="diff-2", open=50_034, left=(CLOSER,))))
+
+    assert refused.said == "50,034 open, 0 not compared, left by diff-1"
+    assert "`tripstore diff show diff-1`" in refused.hint
+    assert "`tripstore repair --diff diff-1`" in refused.hint
+    assert "`tripstore diff start --older all --decoded 500` compares anew" in refused.hint
+
+
+@pytest.mark.parametrize(
+    ("changed", "command"),
+    [
+        ({"is_partial": True}, "backfill start"),
+        ({"is_complete": False}, "backfill resume backfill-1"),
+        ({"is_complete": False, "ended_at": NOW - timedelta(hours=2)}, "backfill start"),
+        ({"open": 1, "left": (LeftJob("backfill-1", 1, 0, Scope(), True),)}, "backfill show backfill-1"),
+        ({"open": 1, "left": (LeftJob("backfill-1", 1, 0, Scope(), False),)}, "backfill resume backfill-1"),
+        ({"begun_at": NOW - timedelta(days=2)}, "backfill start"),
+    ],
+)
+def test_a_refused_backfill_advises_what_comes_next_first(changed: dict[str, Any], command: str) -> None:
+    (refused,) = judged(replace(FINE, backfill=replace(JOB, job="backfill-1", **changed)))
+
+    assert re.findall("`tripstore ([^`]+)`", refused.hint)[0] == command
+
+
+def test_an_index_check_that_is_behind_says_so_before_all_else() -> None:
+    (refused,) = judged(replace(FINE, indexes=(replace(INDEX, lag_cells=1003, not_compared=7),)))
+
+    assert "it is behind by 1,003 cells" in refused.said
+    assert refused.hint.startswith("`tripstore worker run` serves it")
+    assert "`tripstore index verify driver_partner_index --version 1`" in refused.hint
 
 
 def test_cells_that_were_not_compared_are_no_rehearsal() -> None:

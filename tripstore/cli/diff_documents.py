@@ -246,6 +246,10 @@ def _verdict(seen: DiffDocument) -> Iterator[RenderableType]:
     if seen.older.not_compared:
         count = f"{seen.older.not_compared:,} older versions were not compared"
         yield Text(f"{count}; `tripstore diff recheck {job}` looks at them again", style="yellow")
+    if seen.indexes.not_compared:
+        count = f"{seen.indexes.not_compared:,} entries or answers of indexes were not compared"
+        hint = "`tripstore index status` says which is behind, `tripstore worker run` serves it; then a diff anew"
+        yield Text(f"{count}; {hint}", style="yellow")
     if not seen.progress.is_done:
         yield Text(f"not done: `{job_command('diff', 'resume', job)}` goes on where it was", style="yellow")
     elif seen.is_equal:

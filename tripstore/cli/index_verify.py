@@ -9,6 +9,7 @@ import click
 import msgspec
 
 from schemaless_core.answers import Scalar
+from schemaless_core.datastore import Datastore
 from schemaless_core.indexes.verify import CATCH_UP_SECONDS, SAMPLES_MAX, Report
 from tripstore.cli.documents import print_document
 from tripstore.cli.exits import Exit
@@ -40,6 +41,8 @@ class VerdictDocument(msgspec.Struct, frozen=True):
     differences: int
     late: int
     not_compared: int
+    #: Cells that the version's group has not passed by the end: nobody can compare their entries.
+    lag_cells: int
     repaired: int
     is_clean: bool
     seconds: float
@@ -131,10 +134,16 @@ def _compared(
         started = time.perf_counter()
         with waiting(f"comparing version {chosen} of index {name} with its cells"):
             report = datastore.indexes.verify(name, chosen, repair=is_repair, patience_seconds=wait)
-    return _document(report, sample, time.perf_counter() - started)
+        lag_cells = _lag_cells(datastore, name, chosen) if report.not_compared else 0
+    return _document(report, sample, time.perf_counter() - started, lag_cells)
 
 
-def _document(report: Report, sample: int, seconds: float) -> VerdictDocument:
+def _lag_cells(datastore: Datastore, name: str, number: int) -> int:
+    versions = next(status.versions for status in datastore.indexes.status() if status.name == name)
+    return next((each.lag_cells for each in versions if each.record.version.number == number), 0)
+
+
+def _document(report: Report, sample: int, seconds: float, lag_cells: int) -> VerdictDocument:
     counts = {kind.value: count for kind, count in report.counts.items()}
     shown = [
         DifferenceView(kind.value, found.row_key, found.shard_value)
@@ -152,6 +161,7 @@ def _document(report: Report, sample: int, seconds: float) -> VerdictDocument:
         differences=report.differences,
         late=report.late,
         not_compared=report.not_compared,
+        lag_cells=lag_cells,
         repaired=report.repaired,
         is_clean=report.is_clean,
         seconds=round(seconds, 3),
@@ -180,7 +190,8 @@ def _print(document: VerdictDocument) -> None:
         kinds = f"{document.missing:,} missing, {document.stale:,} stale, {document.different:,} different"
         click.echo(f"{document.differences:,} differ: {kinds}; {document.repaired:,} repaired.")
     if document.not_compared:
-        click.echo(f"{document.not_compared:,} were not compared: they changed meanwhile, or nobody had passed them.")
+        why = f"the index is {document.lag_cells:,} cells behind" if document.lag_cells else "they changed meanwhile"
+        click.echo(f"{document.not_compared:,} were not compared: {why}.")
     click.echo(_next(document))
 
 
@@ -190,6 +201,8 @@ def _next(document: VerdictDocument) -> str:
         return f"`tripstore index repair {name}` makes them right."
     if document.differences:
         return f"Verify it again: `tripstore index verify {name}`."
+    if document.lag_cells:
+        return f"`tripstore worker run` serves it. Let it catch up, then `tripstore index verify {name}`."
     if document.not_compared:
         return "Is it served (`tripstore index status`)? Let it catch up, then verify it again."
     return "Everything compared is right."

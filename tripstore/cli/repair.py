@@ -175,8 +175,12 @@ def _targets(repairs: Repairs, source: str) -> tuple[str, list[Target], list[str
 
 
 def _say_doubtful(found: Sequence[Difference]) -> None:
-    if doubtful := sum(bool(each.seen_by) for each in found):
-        click.echo(f"{doubtful:,} cells were read otherwise by another decoder: no repair helps. Report it.", err=True)
+    """Of cells that only the second decoder saw to differ. What differs in the stores it sees as well."""
+    mended = {target.column for target in targets_of(found)}
+    doubtful = len({each.key for each in found if each.seen_by} - mended)
+    if doubtful:
+        said = f"{doubtful:,} cells are equal in both stores, and a second decoder reads them otherwise"
+        click.echo(f"{said}: no repair helps. Report it.", err=True)
 
 
 def _run(repairs: Repairs, job: Job, *, as_json: bool) -> Exit:

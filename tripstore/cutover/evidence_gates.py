@@ -6,13 +6,13 @@ from collections.abc import Iterator
 from datetime import timedelta
 
 from tripstore.cutover.facts import Facts, IndexFacts, JobFacts, KeyFacts, Unknown
+from tripstore.cutover.job_advice import NAMED_MAX, begin, go_on, take_up
 from tripstore.cutover.settings import CutoverSettings
 from tripstore.cutover.verdicts import GateVerdict, moment, unknown, verdict_of
 
-_HINTS = {
-    "backfill": "`tripstore backfill list` shows them all; `show` and `retry` are for what is open.",
-    "diff": "`tripstore diff show` lists what differs, `tripstore repair` mends it; else `tripstore diff start`.",
-}
+_INDEX_MEND = "`tripstore index repair {name} --version {version} --yes` makes the entries right."
+_INDEX_SERVE = "`tripstore worker run` serves it: let it catch up."
+_INDEX_VERIFY = "`tripstore index verify {name} --version {version}` compares every entry."
 
 
 def backfill(facts: Facts, settings: CutoverSettings) -> Iterator[GateVerdict]:
@@ -67,25 +67,28 @@ def _job(
     if isinstance(found, Unknown):
         return unknown(name, found, wanted)
     if found is None:
-        return GateVerdict(name, False, "none was ever begun", wanted, f"`tripstore {name} start` begins one.")
-    trouble = _job_trouble(name, found, facts, settings)
+        return GateVerdict(name, False, "none was ever begun", wanted, begin(name))
+    trouble, hint = _job_trouble(name, found, facts, settings)
     said = f"{moment(found.begun_at)}: {found.rows:,} rows"
-    return verdict_of(name, not trouble, trouble or said, wanted, _HINTS[name])
+    return verdict_of(name, not trouble, trouble or said, wanted, hint)
 
 
-def _job_trouble(name: str, found: JobFacts, facts: Facts, settings: CutoverSettings) -> str:
+def _job_trouble(name: str, found: JobFacts, facts: Facts, settings: CutoverSettings) -> tuple[str, str]:
+    """What is wrong with it, and what to do; "": nothing."""
     if found.is_partial:
-        return "none of everything is complete"
+        return "none of everything is complete", begin(name)
     if not found.is_complete:
-        return f"not complete: {found.rows:,} rows so far"
+        return f"not complete: {found.rows:,} rows so far", go_on(name, found)
     if found.open or found.not_compared:
-        return f"{found.open:,} open, {found.not_compared:,} not compared"
+        by = ", ".join(each.job for each in found.left[:NAMED_MAX] if each.job)
+        said = f"{found.open:,} open, {found.not_compared:,} not compared"
+        return said + (f", left by {by}" if by else ""), take_up(name, found)
     if name == "diff" and found.begun_at < facts.at - timedelta(hours=settings.evidence_hours):
-        return f"from {moment(found.begun_at)}"
+        return f"from {moment(found.begun_at)}", begin(name)
     troubles = [_trouble_of_capture]
     if name == "diff":
         troubles += [_trouble_of_backfill, _trouble_of_hand_over]
-    return next((said for trouble in troubles if (said := trouble(found, facts))), "")
+    return next((said for trouble in troubles if (said := trouble(found, facts))), ""), begin(name)
 
 
 def _trouble_of_capture(found: JobFacts, facts: Facts) -> str:
@@ -120,16 +123,30 @@ def _trouble_of_hand_over(found: JobFacts, facts: Facts) -> str:
 
 def _index(index: IndexFacts, wanted: str, facts: Facts, settings: CutoverSettings) -> GateVerdict:
     name = f"index {index.name}"
-    hint = f"`tripstore index verify {index.name}`; `tripstore index status` shows it."
     if index.version is None:
+        hint = (
+            f"`tripstore index status {index.name}` shows its versions; `tripstore index verify {index.name}` and"
+            f" `tripstore index promote {index.name}` let the newest answer."
+        )
         return GateVerdict(name, False, "answers no queries", wanted, hint)
-    if index.verified_at is None:
-        return GateVerdict(name, False, f"version {index.version} was never verified", wanted, hint)
-    is_young = index.verified_at >= facts.at - timedelta(hours=settings.evidence_hours)
     is_close = index.lag_cells <= settings.lag_changes_max
     is_right = not index.differences and not index.not_compared
+    hints = [_INDEX_VERIFY]
+    if index.differences:
+        hints.insert(0, _INDEX_MEND)
+    if not is_close:
+        hints.insert(0, _INDEX_SERVE)
+    hint = " ".join(hints).format(name=index.name, version=index.version)
+    behind = (
+        ""
+        if is_close
+        else f"; it is behind by {index.lag_cells:,} cells, and what it has not passed nobody can compare"
+    )
+    if index.verified_at is None:
+        return GateVerdict(name, False, f"version {index.version} was never verified{behind}", wanted, hint)
+    is_young = index.verified_at >= facts.at - timedelta(hours=settings.evidence_hours)
     said = (
         f"version {index.version} at {moment(index.verified_at)}: {index.differences:,} differences,"
-        f" {index.not_compared:,} not compared; {index.lag_cells:,} cells behind"
+        f" {index.not_compared:,} not compared{behind or f'; {index.lag_cells:,} cells behind'}"
     )
     return verdict_of(name, is_young and is_close and is_right, said, wanted, hint)

@@ -45,9 +45,24 @@ class Scope(NamedTuple):
     decoded: int = 0
     indexes: int = 0
 
+    def joined(self, other: Scope) -> Scope:
+        """What looks as closely as both."""
+        return Scope(max(self.older, other.older), max(self.decoded, other.decoded), max(self.indexes, other.indexes))
+
     def covers(self, other: Scope) -> bool:
         """Whether it would have found whatever the other found."""
         return all(ours >= theirs for ours, theirs in zip(self, other, strict=True))
+
+
+class LeftJob(NamedTuple):
+    """A job that left something which no later one has seen to."""
+
+    #: "": noted before jobs had ids.
+    job: str
+    open: int
+    not_compared: int
+    scope: Scope
+    is_ended: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,6 +95,9 @@ class JobFacts:
     #: The number of the newest breach when it began; 0: there was none. None: it was not noted.
     breach: int | None = None
     scope: Scope = field(default_factory=Scope)
+    job: str = ""
+    #: Who left what is open or was not compared, the newest first.
+    left: tuple[LeftJob, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -65,6 +65,8 @@ def _phase_in(*phases: Phase) -> Gate:
             yield unknown("phase", facts.phase, wanted)
             return
         hint = f"`tripstore phase set {phases[0]}`, and wait until enough was compared."
+        if facts.phase is Phase.COMPLETE:
+            hint = "`tripstore cutover complete` gave the way back up: the tables are an archive."
         yield verdict_of("phase", facts.phase in phases, f"the phase is {facts.phase}", wanted, hint)
 
     return gate
@@ -77,7 +79,10 @@ def capture(facts: Facts, settings: CutoverSettings) -> Iterator[GateVerdict]:
     if isinstance(found, Unknown):
         yield unknown("capture", found, wanted)
         return
-    hint = "`tripstore doctor` says what is wrong; `tripstore schema apply` mends it, then a backfill is needed."
+    hint = (
+        "`tripstore doctor` says what is wrong, and `tripstore schema apply` mends it. Of what was missed nobody knows:"
+        " then `tripstore backfill start` copies everything anew, and `tripstore diff start` compares it."
+    )
     if found.broken is not None:
         said = f"broken: {found.broken}"
     elif found.since is None:

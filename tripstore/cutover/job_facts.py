@@ -8,7 +8,7 @@ from datetime import datetime
 from typing import NamedTuple
 
 from schemaless_core.canonical import Json
-from tripstore.cutover.facts import JobFacts, Scope
+from tripstore.cutover.facts import JobFacts, LeftJob, Scope
 
 
 class JobNote(NamedTuple):
@@ -25,11 +25,12 @@ class JobNote(NamedTuple):
     epoch: int | None
     breach: int | None
     scope: Scope
+    job: str
 
 
 def job_facts(bodies: Sequence[Mapping[str, Json]]) -> JobFacts | None:
     """The newest job that was whole and is complete, else the newest; with what all those left that it did not redo."""
-    notes = [_note(body) for body in bodies]
+    notes = sorted(map(_note, bodies), key=lambda note: note.begun_at, reverse=True)
     if not notes:
         return None
     whole = [note for note in notes if note.is_complete and not note.is_partial]
@@ -46,11 +47,23 @@ def job_facts(bodies: Sequence[Mapping[str, Json]]) -> JobFacts | None:
         found.epoch,
         found.breach,
         found.scope,
+        found.job,
     )
-    left = [note for note in notes if not is_redone(note.ended_at, note.scope, facts)]
-    # What a part could not compare a whole one has, or says so itself.
-    not_compared = sum(note.not_compared for note in left if note in (whole or [found]))
-    return replace(facts, open=sum(note.open for note in left), not_compared=not_compared)
+    left = [
+        _left(note, note in (whole or [found])) for note in notes if not is_redone(note.ended_at, note.scope, facts)
+    ]
+    return replace(
+        facts,
+        open=sum(each.open for each in left),
+        not_compared=sum(each.not_compared for each in left),
+        left=tuple(each for each in left if each.open or each.not_compared),
+    )
+
+
+def _left(note: JobNote, counts_uncompared: bool) -> LeftJob:
+    """What a part could not compare a whole one has, or says so itself."""
+    not_compared = note.not_compared if counts_uncompared else 0
+    return LeftJob(note.job, note.open, not_compared, note.scope, note.ended_at is not None)
 
 
 def is_redone(ended_at: datetime | None, scope: Scope, by: JobFacts) -> bool:
@@ -80,6 +93,7 @@ def _note(body: Mapping[str, Json]) -> JobNote:
         _number(body.get("epoch")),
         _number(body.get("breach")),
         scope_of(body),
+        str(body.get("job") or ""),
     )
 
 

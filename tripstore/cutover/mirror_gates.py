@@ -4,11 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from tripstore.cutover.facts import Facts, Unknown
+from tripstore.cutover.facts import Facts, ReverseFacts, Unknown
 from tripstore.cutover.settings import CutoverSettings
-from tripstore.cutover.verdicts import GateVerdict, unknown, verdict_of
+from tripstore.cutover.verdicts import STATUS, GateVerdict, unknown, verdict_of
 
-_REVERSE_HINT = "`tripstore worker run` serves the group mirror:reverse; `tripstore triggers status` shows it."
+_SERVE = "`tripstore worker run` serves the group mirror:reverse; `tripstore triggers status mirror:reverse` shows it."
+_REGISTER = "`tripstore schema apply` makes the group; `tripstore worker run` serves it."
+_RESUME = (
+    "`tripstore triggers status mirror:reverse` says why; mend that, then `tripstore triggers resume mirror:reverse`."
+)
 
 
 def mirror_lag(facts: Facts, settings: CutoverSettings) -> Iterator[GateVerdict]:
@@ -22,7 +26,10 @@ def mirror_lag(facts: Facts, settings: CutoverSettings) -> Iterator[GateVerdict]
     changes = found.queued - found.parked
     is_close = changes <= settings.lag_changes_max and found.oldest_seconds <= settings.lag_seconds_max
     said = f"{changes:,} changes are queued, the oldest for {found.oldest_seconds:.1f} s"
-    hint = "Start `tripstore worker run`, more than one if one does not keep up; `tripstore mirror status` shows it."
+    hint = (
+        "`tripstore worker run` carries them, more than one where one does not keep up;"
+        " `tripstore mirror drain` carries them here and now."
+    )
     yield verdict_of("mirror lag", is_close, said, wanted, hint)
 
 
@@ -32,7 +39,10 @@ def parked(facts: Facts, settings: CutoverSettings) -> Iterator[GateVerdict]:
     if isinstance(found, Unknown):
         yield unknown("parked changes", found, "0")
         return
-    hint = "`tripstore mirror parked` lists them; mend the rows, then `tripstore mirror retry --all`."
+    hint = (
+        "`tripstore mirror parked` says why. Of a conflict `tripstore diff start` and `tripstore repair` mend the"
+        " mirror; else mend the row. Then `tripstore mirror retry --all`."
+    )
     yield verdict_of("parked changes", not found.parked, f"{found.parked:,}", "0", hint)
 
 
@@ -45,11 +55,11 @@ def rehearsal(facts: Facts, settings: CutoverSettings) -> Iterator[GateVerdict]:
     found = facts.reverse
     trouble = _reverse_trouble(facts, settings)
     if isinstance(found, Unknown) or found is None or trouble:
-        yield verdict_of("rehearsal", False, trouble, wanted, _REVERSE_HINT)
+        yield verdict_of("rehearsal", False, trouble, wanted, _reverse_hint(found))
         return
     said = f"{found.equal:,} cells equal, {found.different:,} different, {found.not_compared:,} not compared"
     is_passed = found.equal >= settings.rehearsed_cells_min
-    hint = "Let it run while rows change."
+    hint = "Let it run while services change rows; `tripstore mirror parked --reverse` lists what differs."
     yield verdict_of("rehearsal", is_passed, said, wanted, hint)
 
 
@@ -59,7 +69,7 @@ def reverse_lag(facts: Facts, settings: CutoverSettings) -> Iterator[GateVerdict
     found = facts.reverse
     trouble = _reverse_trouble(facts, settings)
     if isinstance(found, Unknown) or found is None or trouble:
-        yield verdict_of("reverse mirror", False, trouble, wanted, _REVERSE_HINT)
+        yield verdict_of("reverse mirror", False, trouble, wanted, _reverse_hint(found))
         return
     yield verdict_of("reverse mirror", True, _reverse_lag(found.lag_cells, found.lag_seconds), wanted)
 
@@ -71,7 +81,11 @@ def reverse_parked(facts: Facts, settings: CutoverSettings) -> Iterator[GateVerd
         yield unknown("parked cells", found, "0")
         return
     count = 0 if found is None else found.parked
-    hint = "`tripstore mirror parked --reverse` lists them; mend why, then `tripstore mirror retry --all --reverse`."
+    hint = (
+        "`tripstore mirror parked --reverse` says why. While Postgres is the authority `tripstore diff start` and"
+        " `tripstore repair` mend the mirror; else mend what Postgres refuses. Then"
+        " `tripstore mirror retry --all --reverse`."
+    )
     yield verdict_of("parked cells", not count, f"{count:,}", "0", hint)
 
 
@@ -94,7 +108,7 @@ def _reverse_trouble(facts: Facts, settings: CutoverSettings) -> str:
     if isinstance(found, Unknown):
         return f"not known: {found.reason}"
     if found is None:
-        return "there is no group mirror:reverse; `tripstore schema apply` makes it"
+        return "there is no group mirror:reverse"
     if not found.is_running:
         return "the group mirror:reverse is halted"
     if found.unserved or found.unknown:
@@ -102,6 +116,14 @@ def _reverse_trouble(facts: Facts, settings: CutoverSettings) -> str:
     if found.lag_cells > settings.lag_changes_max or found.lag_seconds > settings.lag_seconds_max:
         return _reverse_lag(found.lag_cells, found.lag_seconds)
     return ""
+
+
+def _reverse_hint(found: ReverseFacts | None | Unknown) -> str:
+    if isinstance(found, Unknown):
+        return STATUS
+    if found is None:
+        return _REGISTER
+    return _SERVE if found.is_running else _RESUME
 
 
 def _reverse_lag(cells: int, seconds: float) -> str:

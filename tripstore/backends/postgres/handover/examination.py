@@ -1,4 +1,4 @@
-"""What `doctor` asks of the hand-over's half of Postgres: gate and authority row, and the rights that it takes."""
+"""What `doctor` asks of the hand-over's half of Postgres: gate, authority row, parked changes, and rights."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from tripstore.backends.postgres.wire.connections import rows
 _GATE_AND_ROW = """
 SELECT pg_catalog.pg_sequence_last_value('tripstore.gate'::regclass), epoch, backend, target FROM tripstore.authority
 """
+_PARKED = "SELECT count(*) FROM tripstore.queue WHERE parked IS NOT NULL"
 _OWNER = """
 SELECT session_user, r.rolname FROM pg_catalog.pg_proc AS p JOIN pg_catalog.pg_roles AS r ON r.oid = p.proowner
 WHERE p.pronamespace = 'tripstore'::regnamespace AND p.proname = %s
@@ -32,6 +33,9 @@ def examine_handover(connection: Connection) -> Iterator[Complaint]:
     elif gate != wanted:
         said = f"is {gate.state.name.lower()} at epoch {gate.epoch}, the authority row says {backend} at {epoch}"
         yield error("gate", said, "`tripstore worker run` mends it.")
+    if parked := rows(connection, _PARKED)[0][0]:
+        hint = "`tripstore mirror parked` says why, and the runbook what to do; no switch is possible until then."
+        yield error("mirror", f"{parked:,} changes are parked: Schemaless does not take them as they are", hint)
     for login, owner in rows(connection, _OWNER, (ENTER_FUNCTION,)):
         said = f"{login} is no member of {owner}, who owns our functions: a shut gate will refuse the reverse mirror"
         yield error("role", said, f"GRANT {owner} TO {login}, or let legacy.postgres log in as {owner}.")
