@@ -37,6 +37,7 @@ from tripstore.facade.reads import Reads, SingleReads
 from tripstore.facade.rule_book import RuleBook
 from tripstore.facade.shadowing import Shadowing
 from tripstore.facade.staged import Staged
+from tripstore.facade.taken_values import TakenValues
 from tripstore.facade.watch import Watch
 from tripstore.facade.writes import Writes
 from tripstore.handover.authority import Authority, Backend
@@ -167,7 +168,13 @@ def _with_legacy(config: TripstoreConfig, legacy_config: LegacyConfig, store: Da
         store.clusters,
     )
     keys = NextKeys(layout, legacy.numbers, book)
-    rules = LayoutRules(layout, keys, book, lambda: calls.sight().phase.route.is_mirrored if known.has_flags else None)
+    rules = LayoutRules(
+        layout,
+        keys,
+        book,
+        TakenValues(layout, config.core.indexes),
+        lambda: calls.sight().phase.route.is_mirrored if known.has_flags else None,
+    )
     staged = Staged(rules, lag)
     duo = Duo(
         legacy, legacy_mirror, ports, known, watch, lag, cohorts, shadow, tally, latency, staged, flushing, book, keys

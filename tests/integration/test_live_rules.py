@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from schemaless_core.canonical import Json
 from schemaless_core.cell import Cell
 from schemaless_core.datastore import Datastore
 from schemaless_core.deadline import Deadline
@@ -16,7 +17,7 @@ from tests.discussions import discussion, parked, post
 from tests.facades import Migration
 from tests.legacy_databases import FLAVOURS
 from tests.stores import DATASTORE_ENGINES, Stores
-from tripstore.backends.postgres.errors import LegacyUnavailable, Unrepresentable
+from tripstore.backends.postgres.errors import LegacyRefused, LegacyUnavailable, Unrepresentable
 from tripstore.facade import rule_book
 from tripstore.facade.rule_book import RuleBook
 from tripstore.local.servers import LocalServers
@@ -24,13 +25,18 @@ from tripstore.phase import Phase
 
 RULES = """
 ALTER TABLE posts ADD mood mood, ADD code code, ADD price numeric(6, 2), ADD tag varchar(5) NOT NULL DEFAULT 'none',
-    ADD stars int, ADD CONSTRAINT stars_of_five CHECK (stars BETWEEN 1 AND 5)
+    ADD stars int, ADD CONSTRAINT stars_of_five CHECK (stars BETWEEN 1 AND 5),
+    ADD slug text, ADD CONSTRAINT one_slug UNIQUE (slug)
 """
 TYPES = """
 CREATE TYPE mood AS ENUM ('sad', 'ok');
 CREATE DOMAIN code AS text CHECK (VALUE ~ '^[A-Z]{2}$');
 """
-FIELDS = {"mood": "string", "code": "string", "price": "decimal", "tag": "string", "stars": "int"}
+FIELDS = {"mood": "string", "code": "string", "price": "decimal", "tag": "string", "stars": "int", "slug": "string"}
+BY_SLUG: Json = {
+    "table": "by_slug",
+    "column_defs": [{"column_key": "POST", "fields": [{"field": "slug", "type": "string"}]}],
+}
 FINE: dict[str, Any] = {"title": "a", "mood": "ok", "code": "AB", "price": "1.50", "tag": "x", "stars": 5}
 #: What is put in place of a fine value, and what is said of it.
 WRONG: dict[str, tuple[Any, str]] = {
@@ -45,7 +51,9 @@ WRONG: dict[str, tuple[Any, str]] = {
 @pytest.fixture(scope="module", params=FLAVOURS)
 def talk(request: pytest.FixtureRequest, servers: LocalServers, stores: Stores) -> Iterator[Migration]:
     fields = {name: {"type": kind} for name, kind in FIELDS.items()}
-    with discussion(servers, stores, postgres=request.param, types=TYPES, altered=RULES, fields=fields) as made:
+    with discussion(
+        servers, stores, postgres=request.param, types=TYPES, altered=RULES, fields=fields, indexes=[BY_SLUG]
+    ) as made:
         yield made
 
 
@@ -87,6 +95,17 @@ def test_without_rules_it_is_acknowledged_and_what_comes_after_it_waits(
     assert parked(talk) > 0
     talk.legacy.sql("ALTER TYPE mood ADD VALUE 'calm'")
     talk.carry()
+
+
+def test_a_value_that_another_row_has_is_refused_where_an_index_tells(talk: Migration) -> None:
+    """Accepted, it was parked: Postgres allows it once."""
+    first, second = post(talk, **FINE, slug="a"), post(talk, **FINE, slug="b")
+    with pytest.raises(LegacyRefused, match="one_slug"):
+        talk.store.put_cell(second, "POST", 2, FINE | {"slug": "a"})
+    assert talk.store.put_cell(first, "POST", 2, FINE | {"slug": "a", "title": "same"}).status == "CREATED"
+    talk.store.put_cell(first, "POST", 3, FINE | {"slug": "c"})
+    talk.carry()
+    assert talk.store.put_cell(second, "POST", 2, FINE | {"slug": "a"}).status == "CREATED"
 
 
 def test_what_is_history_is_no_row(talk: Migration) -> None:

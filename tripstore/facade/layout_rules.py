@@ -38,8 +38,10 @@ from tripstore.backends.postgres.layout.layout import (
     TombstonePolicy,
 )
 from tripstore.backends.postgres.rules.column_rules import Texts
+from tripstore.backends.postgres.rules.table_rules import TableRules
 from tripstore.facade.next_keys import NextKeys
 from tripstore.facade.rule_book import RuleBook
+from tripstore.facade.taken_values import TakenValues
 
 HISTORY_PAGE = 1000
 #: How often a deletion that found its row moved goes again, and the longest pause before that.
@@ -52,11 +54,17 @@ class LayoutRules:
     """Of one layout. `is_promised`: whether there is to be a way back; None: nobody has told this process yet."""
 
     def __init__(
-        self, layout: Layout, keys: NextKeys, book: RuleBook, is_promised: Callable[[], bool | None] = lambda: True
+        self,
+        layout: Layout,
+        keys: NextKeys,
+        book: RuleBook,
+        taken: TakenValues,
+        is_promised: Callable[[], bool | None] = lambda: True,
     ) -> None:
         self._layout = layout
         self.keys = keys
         self._book = book
+        self._taken = taken
         self._is_promised = is_promised
         # Which rows there are, only Postgres knows: a UUID that points to one is a UUID like any other here.
         columns = {
@@ -183,15 +191,24 @@ class LayoutRules:
     def _check_row(self, store: CellStore, cell: Cell, texts: Texts) -> None:
         """By the catalogue. What becomes history is never a row, and the rules may have changed a moment ago."""
         rules = self._book.find()
-        if rules is None or rules.find_violation(cell.column_name, cell.ref_key, texts) is None:
+        if rules is None:
             return
-        if self._is_history(store, cell):
-            return
-        rules = self._book.find_now() or rules
+        try:
+            self._keep_to(rules, store, cell, texts)
+        except (Unrepresentable, LegacyRefused):
+            if not self._is_history(store, cell):
+                self._keep_to(self._book.find_now() or rules, store, cell, texts)
+
+    def _keep_to(self, rules: TableRules, store: CellStore, cell: Cell, texts: Texts) -> None:
         violation = rules.find_violation(cell.column_name, cell.ref_key, texts)
         if violation is not None:
             hint = "Change the body, or the company's table; a process sees within a second that it was changed."
             raise Unrepresentable(violation.path, violation.reason, hint=hint)
+        taken = self._taken.find(store, cell, rules.unique(cell.column_name))
+        if taken is not None:
+            field, constraint = taken
+            hint = "Put another value, or change the row that has this one first."
+            raise LegacyRefused(f"Another row has this {field}, which constraint {constraint} allows once.", hint=hint)
 
     def _is_history(self, store: CellStore, cell: Cell) -> bool:
         """Whether a later version of the same row is there, or its tombstone."""

@@ -68,6 +68,13 @@ class ColumnRules:
         self._number = _bound(table, column.ref_key.column)
         self._version = _bound(table, column.ref_key.version)
         self.only_postgres += _others(layout, column, table)
+        #: Constraints that allow a value of one field once, by field.
+        self.unique = {
+            self._fields[names[0]]: str(each["name"])
+            for each in table["others"]
+            if each["kind"] == "unique" and not each["is_partial"] and len(names := each["columns"]) == 1
+            if names[0] in self._fields and names[0] not in self._looked_up
+        }
 
     def find_violation(self, ref_key: int, texts: Texts) -> Violation | None:
         """What Postgres would refuse for sure of a row with these texts; None: nothing that is known here."""

@@ -40,3 +40,8 @@ class TableRules:
         """What Postgres would refuse for sure of a cell that becomes this row; None: nothing that is known here."""
         rules = self.columns.get(column_name)
         return None if rules is None else rules.find_violation(ref_key, texts)
+
+    def unique(self, column_name: str) -> Mapping[str, str]:
+        """Constraints that allow a value of one field once, by field."""
+        rules = self.columns.get(column_name)
+        return {} if rules is None else rules.unique

@@ -108,14 +108,19 @@ def _numeric(precision: int, scale: int = 0) -> Refusal:
             return None if text == "NaN" else "a number with a precision is finite"
         if len(text) > _SCALE_MAX:
             return "it has too many digits"
-        if len(text.partition(".")[2]) != max(scale, 0):
+        whole, _, fraction = text.removeprefix("-").partition(".")
+        if len(fraction) != max(scale, 0):
             return f"it is not written with {max(scale, 0)} digits after the point"
-        with localcontext() as context:
-            context.prec = _DIGITS_MAX
-            number = abs(Decimal(text))
-            if scale < 0 and number % unit:
-                return f"it is rounded to {unit:f}"
-            return None if number < bound else f"it has more than {precision - scale} digits before the point"
+        if precision > scale >= 0:
+            is_in = len(whole) <= precision - scale
+        else:
+            with localcontext() as context:
+                context.prec = _DIGITS_MAX
+                number = abs(Decimal(text))
+                if scale < 0 and number % unit:
+                    return f"it is rounded to {unit:f}"
+                is_in = number < bound
+        return None if is_in else f"it is not below {bound:f}"
 
     return refusal
 
