@@ -18,6 +18,7 @@ from tests.mirrors import missing
 from tests.repairs import STATUS_INDEX, base, done, foreign, in_shadow, mended, plan, refreshed, repair, stored, trip
 from tests.scale import SCALE
 from tests.stores import Stores
+from tripstore.backends.postgres.wire.translation import LockTimeout
 from tripstore.local.servers import LocalServers
 from tripstore.repairing.sides import Forward
 from tripstore.repairing.targets import Target
@@ -43,6 +44,23 @@ def everywhere(request: pytest.FixtureRequest, servers: LocalServers, stores: St
     postgres, engine = request.param
     with in_shadow(servers, stores, postgres=postgres, engine=engine) as made:
         yield made
+
+
+def test_rows_that_are_lifted_together_wait_for_no_service(moving: Migration) -> None:
+    """I10: one of them is held: none is lifted, and each is left to be lifted alone."""
+    held, free = trip(moving), trip(moving)
+    owner = moving.duo.legacy.as_owner(moving.duo.ports.control.authority().epoch)
+    wanted = [CellKey(key, "BASE", 9) for key in (free, held)]
+    service = moving.legacy.connect()
+    service.cursor().execute("SELECT 1 FROM trips WHERE trip_uuid = %s FOR UPDATE", (str(held),))
+
+    with pytest.raises(LockTimeout):
+        owner.lift_many(wanted)
+    service.rollback()
+    service.close()
+
+    assert owner.lift_many(wanted) == set(wanted)
+    assert owner.lift_many(wanted) == set(), "they stand there already"
 
 
 def test_a_plan_changes_nothing(moving: Migration) -> None:

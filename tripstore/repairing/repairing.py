@@ -31,7 +31,7 @@ FIRST_PAUSE_SECONDS = 0.01
 #: Times that it is begun anew because the authority row moved.
 TRIES = 5
 #: Targets that are looked at together.
-TARGETS_PER_LOOK = 100
+TARGETS_PER_LOOK = 500
 
 
 class AuthorityMoved(TripstoreError):
@@ -168,7 +168,8 @@ def _look(sides: Sides, targets: Sequence[Target]) -> list[Seen]:
 
 def _seen_latest(sides: Sides, target: Target, ours: Version, theirs: Held | None) -> Seen:
     at: Version = None
-    if theirs is not None and ours != theirs and not (isinstance(ours, Held) and ours.ref_key == theirs.ref_key):
+    # Of a version below the authority's latest it is not asked: that one is put, whatever stands below.
+    if theirs is not None and not (isinstance(ours, Held) and theirs.ref_key <= ours.ref_key):
         at = sides.ours_at(CellKey(*target.column, theirs.ref_key))
     step = plan_latest(target.column, ours, theirs, at, sides.powers(target.column, ours, theirs))
     return Seen(target, step, ours, theirs)
@@ -191,8 +192,9 @@ def _act(sides: Sides, todo: Sequence[Seen], lifted: Collection[Target]) -> list
     ]
     gone = [each for each in todo if each.step.action is Action.BURY]
     outcomes += zip(gone, _buried(sides, gone), strict=True)
-    others = (each for each in todo if each.step.action not in (Action.PUT, Action.BURY))
+    others = (each for each in todo if each.step.action in (Action.MEND, Action.PURGE))
     outcomes += [(each, _done(sides, each)) for each in others]
+    outcomes += _lifted(sides, [each for each in todo if each.step.action is Action.LIFT])
     for each, error in outcomes:
         if error is None:
             _told(each)
@@ -208,14 +210,19 @@ def _buried(sides: Sides, gone: Sequence[Seen]) -> list[SchemalessError | None]:
     return sides.bury([(each.step, each.theirs) for each in gone if each.theirs is not None])
 
 
+def _lifted(sides: Sides, seen: Sequence[Seen]) -> list[tuple[Seen, SchemalessError | None]]:
+    lifts = [(each.step, each.ours) for each in seen if isinstance(each.ours, Held)]
+    assert len(lifts) == len(seen)
+    if not lifts:
+        return []
+    reach("repair.before_lift")
+    return list(zip(seen, sides.lift(lifts), strict=True))
+
+
 def _done(sides: Sides, seen: Seen) -> SchemalessError | None:
     step = seen.step
     try:
-        if step.action is Action.LIFT:
-            assert isinstance(seen.ours, Held)
-            reach("repair.before_lift")
-            sides.lift(step, seen.ours)
-        elif step.action is Action.MEND:
+        if step.action is Action.MEND:
             sides.mend(step)
         else:
             assert seen.theirs is not None

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Collection, Sequence
+from contextlib import suppress
 from typing import Protocol, TypeVar
 from uuid import UUID
 
@@ -15,12 +16,13 @@ from schemaless_core.canonical import Json, canonical_bytes, from_canonical
 from schemaless_core.cell import Cell, CellKey, ColumnKey
 from schemaless_core.datastore import Datastore
 from schemaless_core.deadline import Deadline
-from schemaless_core.errors import Conflict, SchemalessError
+from schemaless_core.errors import Conflict, Invalid, SchemalessError
 from schemaless_core.mends import Mends, RawCell
 from tripstore.backends.postgres.backend import PostgresBackend
 from tripstore.backends.postgres.errors import HistoryTruncated, UnreadableRow
 from tripstore.backends.postgres.layout.layout import LEGACY_ID, DeletePolicy, Layout, RefKeyKind
 from tripstore.backends.postgres.wire.flush import FLUSH
+from tripstore.backends.postgres.wire.translation import LockTimeout
 from tripstore.errors import TripstoreError
 from tripstore.repairing.holes import Holes, put_cells
 from validation.repair import Held, Powers, Step, Unknown, Version
@@ -28,6 +30,8 @@ from validation.repair import Held, Powers, Step, Unknown, Version
 K = TypeVar("K", ColumnKey, CellKey)
 
 READ_SECONDS = 20.0
+#: Rows whose locks one transaction holds: services wait for it.
+LIFTS_PER_COMMIT = 100
 TOMBSTONE = b"null"
 REF_KEY_MAX = 2**63 - 1
 
@@ -65,7 +69,9 @@ class Sides(Protocol):
         """Write tombstones for rows that are gone without one; of each why there is none, if there is none."""
         ...
 
-    def lift(self, step: Step, ours: Held) -> None: ...
+    def lift(self, lifts: Sequence[tuple[Step, Held]]) -> list[SchemalessError | None]:
+        """Have the authority's cells carried anew under higher ref keys; of each why it is not so, if it is not."""
+        ...
 
     def mend(self, step: Step) -> None: ...
 
@@ -152,8 +158,22 @@ class Forward:
         found = self._mends.latest([ColumnKey(row_key, LEGACY_ID) for row_key in rows])
         self._legacy.keep_legacy_ids({raw.key.row_key: raw.body for raw in found if raw is not None})
 
-    def lift(self, step: Step, ours: Held) -> None:
+    def lift(self, lifts: Sequence[tuple[Step, Held]]) -> list[SchemalessError | None]:
         """A cell that stands beside the tables, or before its row, is put once more under the higher ref key."""
+        lifted = self._lifted([step.key for step, _ours in lifts if step.key.column_name in self._layout.columns])
+        return [None if step.key in lifted else _outcome(lambda: self._lift_one(step, ours)) for step, ours in lifts]  # noqa: B023  # called at once
+
+    def _lifted(self, keys: Sequence[CellKey]) -> set[CellKey]:
+        """Rows that were lifted together. Where somebody holds one of them, its whole batch is left for later."""
+        found = set[CellKey]()
+        for name in {key.column_name for key in keys}:
+            of_column = [key for key in keys if key.column_name == name]
+            for first in range(0, len(of_column), LIFTS_PER_COMMIT):
+                with suppress(LockTimeout):
+                    found |= self._legacy.lift_many(of_column[first : first + LIFTS_PER_COMMIT])
+        return found
+
+    def _lift_one(self, step: Step, ours: Held) -> None:
         if step.key.column_name not in self._layout.columns or not self._legacy.lift(step.key):
             self._legacy.put_cell(*step.key, from_canonical(ours.body), expect_latest=ours.ref_key)
 
@@ -243,7 +263,10 @@ class Reverse:
     def bury(self, lost: Sequence[tuple[Step, Held]]) -> list[SchemalessError | None]:
         raise AssertionError("what Schemaless had stays in its log")
 
-    def lift(self, step: Step, ours: Held) -> None:
+    def lift(self, lifts: Sequence[tuple[Step, Held]]) -> list[SchemalessError | None]:
+        return [_outcome(lambda: self._lift_one(step, ours)) for step, ours in lifts]  # noqa: B023  # called at once
+
+    def _lift_one(self, step: Step, ours: Held) -> None:
         self._store.put_cell(*step.key, from_canonical(ours.body), expect_latest=ours.ref_key)
 
     def mend(self, step: Step) -> None:
@@ -257,6 +280,15 @@ class Reverse:
         for row_key in self._mends.touched(rows):
             self._mends.rebuild(row_key, {column.column_name for column in columns if column.row_key == row_key})
         self._unpark(rows)
+
+
+def _outcome(act: Callable[[], None]) -> SchemalessError | None:
+    """What becomes of one: a conflict says that something moved; a server that does not answer is raised."""
+    try:
+        act()
+    except (Conflict, Invalid) as error:
+        return error
+    return None
 
 
 def lift_target(layout: Layout, column: ColumnKey, ours: Version, theirs: Held | None) -> int | None:

@@ -232,6 +232,12 @@ class PostgresBackend(CellStore):
         """Keep pairs of rows that are gone, as canonical bodies. An owner's."""
         measured("bury", self._burials.keep_pairs, pairs, Deadline(self.database.settings.deadlines.scan_seconds))
 
+    def lift_many(self, targets: Sequence[CellKey]) -> set[CellKey]:
+        """Those of the rows of one column that were lifted, in one transaction; `LockTimeout`: none was."""
+        limits = self.database.settings.deadlines
+        deadline = Deadline(limits.put_seconds + limits.batch_cell_seconds * len(targets))
+        return measured("lift", self._lifts.lift_many, targets, deadline)
+
     def shard_of(self, row_key: UUID) -> int:
         check_row_key(row_key)
         return shard_of(row_key, self._shape.shards)

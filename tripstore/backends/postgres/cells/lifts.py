@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from uuid import UUID
+
 from schemaless_core.cell import CellKey
 from schemaless_core.deadline import Deadline
 from schemaless_core.failpoints import reach
@@ -11,6 +14,9 @@ from tripstore.backends.postgres.cells.rows import quoted_int, quoted_uuid
 from tripstore.backends.postgres.cells.sights import begin_sql
 from tripstore.backends.postgres.wire.database import LegacyDatabase
 from tripstore.backends.postgres.wire.wire import LegacyConnection
+
+#: Of a lift of many rows: below Postgres' deadlock_timeout, so that no service's transaction is given up for it.
+LOCK_MILLISECONDS = 100
 
 
 class Lifts:
@@ -39,5 +45,35 @@ class Lifts:
             connection.rows("COMMIT")
             reach("lift.committed")
             return bool(found)
+
+        return self._database.run(lift, deadline)
+
+    def lift_many(self, targets: Sequence[CellKey], deadline: Deadline) -> set[CellKey]:
+        """The same of many rows of one column in one transaction; those that were lifted.
+
+        It waits for no lock for longer than services bear, and for less than a circle of waiting lives: `LockTimeout`,
+        and none was lifted.
+        """
+        rows = self._places.columns[targets[0].column_name]
+        assert rows.version is not None
+        values = [
+            f"({quoted_uuid(to.row_key)}, {quoted_int(number)}, {quoted_int(version)}, {quoted_int(to.ref_key)})"
+            for to in targets
+            for number, version in [rows.column.split(to.ref_key)]
+        ]
+        update = (
+            f"UPDATE {rows.table} AS r SET {rows.version} = v.version "
+            f"FROM (VALUES {', '.join(values)}) AS v (row_key, number, version, ref_key) "
+            f"WHERE {rows.is_row('v.row_key', 'v.number')} AND r.{rows.version} < v.version "
+            f"AND NOT EXISTS ({rows.own.at('v.row_key', 'v.ref_key')}) RETURNING v.row_key::text, v.ref_key"
+        )
+        limit = f"SET LOCAL lock_timeout = '{LOCK_MILLISECONDS}ms'"
+
+        def lift(connection: LegacyConnection) -> set[CellKey]:
+            found = connection.rows(f"{begin_sql(connection, self._standing)}; {limit}; {update}")
+            reach("lift.before_commit")
+            connection.rows("COMMIT")
+            reach("lift.committed")
+            return {CellKey(UUID(key), targets[0].column_name, ref_key) for key, ref_key in found}
 
         return self._database.run(lift, deadline)
