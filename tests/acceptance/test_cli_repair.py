@@ -26,7 +26,7 @@ from tests.stores import Stores
 from tripstore.handover.authority import Backend
 from tripstore.local.servers import LocalServers
 from tripstore.phase import Phase
-from tripstore.repairing.job import begin
+from tripstore.repairing.job import TARGETS_PER_PART, begin
 from tripstore.repairing.targets import Target
 from validation.differences import CellClass, Difference
 
@@ -434,7 +434,7 @@ def test_ctrl_c_ends_it_after_the_part_at_hand(company: Shell, damaged: Migratio
     """Exit code 5, and the rest is done by --resume."""
     lost = trip(damaged)
     lose(damaged.facade.store, lost)
-    keys = [lost.row_key, *(uuid4() for _ in range(100))]  # what no side has is equal
+    keys = [lost.row_key, *(uuid4() for _ in range(TARGETS_PER_PART))]  # what no side has is equal
     compared(damaged, *(Difference(CellClass.MISSING, key, "BASE", 1, None) for key in keys))
     failpoints = tmp_path / "failpoints"
     failpoints.mkdir()
@@ -449,9 +449,9 @@ def test_ctrl_c_ends_it_after_the_part_at_hand(company: Shell, damaged: Migratio
     assert process.returncode == 5, stderr
     assert "--resume" in stderr
     (job,) = jobs_of(damaged).all("repair")[:1]
-    assert jobs_of(damaged).progress(job.id).counts == {"rows": 100, "equal": 100}
+    assert jobs_of(damaged).progress(job.id).counts == dict.fromkeys(("rows", "equal"), TARGETS_PER_PART)
     assert company.call("repair", "--resume", job.id).code == 0
-    assert jobs_of(damaged).progress(job.id).counts == {"rows": 101, "equal": 101}
+    assert jobs_of(damaged).progress(job.id).counts == dict.fromkeys(("rows", "equal"), TARGETS_PER_PART + 1)
     assert damaged.facade.store.get_cell(*lost.key) == lost
 
 
