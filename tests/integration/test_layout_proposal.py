@@ -11,8 +11,10 @@ from tests.layouts import FLAVOURS, company_database, document
 from tripstore.backends.postgres.errors import InvalidLayout
 from tripstore.backends.postgres.layout.check import check_layout
 from tripstore.backends.postgres.layout.layout import Layout, Lookup, RefKeyKind, TableName
-from tripstore.backends.postgres.layout.proposal import Proposal, propose
+from tripstore.backends.postgres.layout.proposal import propose
+from tripstore.backends.postgres.layout.proposal_fit import fitted
 from tripstore.backends.postgres.layout.proposal_text import render, undecided
+from tripstore.backends.postgres.layout.proposed import Proposal
 from tripstore.backends.postgres.layout.reading import load_layout
 from tripstore.backends.postgres.wire.connections import connected, rows
 from tripstore.local.postgres_programs import Flavour
@@ -31,13 +33,20 @@ class Proposed:
     """What is proposed for tables after some statements, and what is said of it."""
 
     def __init__(
-        self, servers: LocalServers, flavour: Flavour, statements: str = "", tables: tuple[str, ...] = TABLES
+        self,
+        servers: LocalServers,
+        flavour: Flavour,
+        statements: str = "",
+        tables: tuple[str, ...] = TABLES,
+        facts: tuple[str, ...] = (),
     ) -> None:
         with connected(company_database(servers, flavour), "test", search_path="public") as connection:
             if statements:
                 rows(connection, statements)
                 rows(connection, "SELECT pg_stat_force_next_flush()")
-            self.proposal: Proposal = propose(connection, [TableName("public", name) for name in tables], "trips")
+            names, said = ([TableName("public", name) for name in each] for each in (tables, facts))
+            self.proposal: Proposal
+            self.proposal, _ = fitted(connection, propose(connection, names, "trips", said))
             self.text = render(self.proposal)
             self.layout: Layout = load_layout(yaml.safe_load(self.text))
             self.errors = [str(each) for each in check_layout(connection, self.layout) if each.is_error]
@@ -64,37 +73,33 @@ def test_a_proposal_loads_and_fits_the_tables(servers: LocalServers, flavour: Fl
     assert proposed.says("updated_at: changes whenever anything does")
 
 
-def test_child_rows_are_facts_only_when_nothing_says_that_they_change(servers: LocalServers, flavour: Flavour) -> None:
-    filled = """
-    INSERT INTO trips (id) VALUES (1);
-    INSERT INTO billing_attempts (trip_id, attempt_no, result) VALUES (1, 1, 'declined'), (1, 2, 'captured');
-    INSERT INTO trip_notes (trip_id, n, text) VALUES (1, 1, 'hello');
-    """
-    proposed = Proposed(servers, flavour, filled)
+FILLED = """
+INSERT INTO trips (id) VALUES (1);
+INSERT INTO billing_attempts (trip_id, attempt_no, result) VALUES (1, 1, 'declined'), (1, 2, 'captured');
+INSERT INTO trip_notes (trip_id, n, text) VALUES (1, 1, 'hello');
+"""
 
-    assert proposed.layout.columns["BILLING_ATTEMPTS"].ref_key.kind is RefKeyKind.FACT
-    assert proposed.says("facts: 2 inserts were counted, and no update")
-    assert proposed.layout.columns["NOTES"].ref_key.kind is RefKeyKind.CHILD
+
+def test_child_rows_are_versions_unless_facts_are_asked_for(servers: LocalServers, flavour: Flavour) -> None:
+    """A restored copy has counted inserts alone: taken for facts, the company's UPDATE would fail after `apply`."""
+    proposed = Proposed(servers, flavour, FILLED)
+
+    assert {column.ref_key.kind for column in proposed.layout.children} == {RefKeyKind.CHILD}
+    assert proposed.says("2 inserts and no change were counted; if rows of billing_attempts never change")
+    assert proposed.says("--facts billing_attempts")
     assert proposed.says("rows change: there is updated_at")
 
 
-def test_rows_that_were_updated_are_no_facts(servers: LocalServers, flavour: Flavour) -> None:
-    changed = """
-    INSERT INTO trips (id) VALUES (1);
-    INSERT INTO billing_attempts (trip_id, attempt_no, result) VALUES (1, 1, 'declined');
-    UPDATE billing_attempts SET result = 'captured';
-    """
-    proposed = Proposed(servers, flavour, changed)
+def test_facts_are_proposed_when_they_are_asked_for_and_what_speaks_against_it_is_said(
+    servers: LocalServers, flavour: Flavour
+) -> None:
+    changed = FILLED + "UPDATE billing_attempts SET result = 'captured';"
+    proposed = Proposed(servers, flavour, changed, facts=("billing_attempts",))
 
-    assert proposed.layout.columns["BILLING_ATTEMPTS"].ref_key.kind is RefKeyKind.CHILD
-    assert proposed.says("1 updates were counted")
-
-
-def test_a_table_that_nobody_has_written_yet_is_not_taken_for_facts(servers: LocalServers) -> None:
-    proposed = Proposed(servers, "machine")
-
-    assert proposed.layout.columns["BILLING_ATTEMPTS"].ref_key.kind is RefKeyKind.CHILD
-    assert proposed.says("nothing was counted here yet")
+    assert proposed.layout.columns["BILLING_ATTEMPTS"].ref_key.kind is RefKeyKind.FACT
+    assert proposed.layout.columns["NOTES"].ref_key.kind is RefKeyKind.CHILD
+    assert proposed.says("facts, as was asked for")
+    assert proposed.says("but 2 updates were counted")
 
 
 @pytest.mark.parametrize(
@@ -122,17 +127,24 @@ def test_columns_that_it_cannot_decide_stand_as_comments(servers: LocalServers, 
     [
         (
             "ALTER TABLE trip_notes DROP CONSTRAINT trip_notes_trip_id_n_key",
-            "its own key is taken for the number: CREATE UNIQUE INDEX CONCURRENTLY",
+            "its own key is taken for the number",
             True,
         ),
         (
             "ALTER TABLE trip_notes DROP COLUMN id, DROP CONSTRAINT trip_notes_trip_id_n_key",
-            "no unique index on (trip_id, a whole number)",
+            "no whole number tells the rows of one trip_id apart",
             False,
         ),
         (
             "ALTER TABLE trip_notes DROP COLUMN id, DROP CONSTRAINT trip_notes_trip_id_n_key, ADD UNIQUE (trip_id)",
             "one row per parent has no number",
+            False,
+        ),
+        ("ALTER TABLE trip_notes ALTER trip_id DROP NOT NULL", "trip_id may be NULL", False),
+        (
+            "ALTER TABLE trip_notes DROP CONSTRAINT trip_notes_trip_id_fkey,"
+            "ADD FOREIGN KEY (trip_id) REFERENCES trips (id) ON DELETE SET NULL",
+            "ON DELETE SET NULL, which would change the parent of rows",
             False,
         ),
         ("ALTER TABLE trip_notes DROP CONSTRAINT trip_notes_trip_id_fkey", "no foreign key leads to trips.id", False),
@@ -196,3 +208,130 @@ def test_tables_that_cannot_be_described_are_refused_by_name(
         Proposed(servers, "machine", statements, tables)
 
     assert words in str(refused.value)
+
+
+ODD = """
+CREATE TABLE receipts (trip_id bigint PRIMARY KEY REFERENCES trips (id) ON DELETE CASCADE, total numeric);
+CREATE TABLE tags (trip_id bigint REFERENCES trips (id), k text, v text, PRIMARY KEY (trip_id, k));
+CREATE TABLE ratings (id int PRIMARY KEY, trip_id bigint REFERENCES trips (id), stars int);
+CREATE TABLE riders (trip_id bigint REFERENCES trips (id), rider_id int, seat int, PRIMARY KEY (trip_id, rider_id));
+CREATE TABLE payments (id int NOT NULL, trip_id bigint NOT NULL, paid_at date NOT NULL, PRIMARY KEY (paid_at, id))
+    PARTITION BY RANGE (paid_at);
+CREATE TABLE payments_1 PARTITION OF payments FOR VALUES FROM ('2026-01-01') TO ('2026-02-01');
+CREATE TABLE payments_2 PARTITION OF payments FOR VALUES FROM ('2026-02-01') TO ('2026-03-01');
+ALTER TABLE payments_1 ADD FOREIGN KEY (trip_id) REFERENCES trips (id);
+ALTER TABLE payments_2 ADD FOREIGN KEY (trip_id) REFERENCES trips (id);
+INSERT INTO trips (id) VALUES (1), (2);
+INSERT INTO receipts VALUES (1, 3); INSERT INTO tags VALUES (1, 'a', 'b'), (1, 'c', 'd');
+INSERT INTO ratings VALUES (1, 1, 5);
+"""
+ODD_TABLES = ("receipts", "tags", "ratings", "riders", "payments")
+
+
+def test_tables_that_cannot_be_taken_stand_as_comments_and_the_others_are_proposed(
+    servers: LocalServers, flavour: Flavour
+) -> None:
+    """A table of one row per parent, whose key is the pointer itself, made the whole proposal fail."""
+    proposed = Proposed(servers, flavour, ODD, ("trips", "trip_notes", *ODD_TABLES))
+
+    assert proposed.errors == []
+    assert list(proposed.layout.columns) == ["BASE", "NOTES", "RIDERS"]
+    assert proposed.says("one row per parent has no number")
+    assert proposed.says("no whole number tells the rows of one trip_id apart, its key is (trip_id, k)")
+    assert proposed.says("trip_id may be NULL")
+    assert proposed.says("it is partitioned by paid_at, so no unique index can hold (trip_id, id) to one row")
+
+
+def test_the_statements_that_a_proposal_prints_are_all_that_a_table_lacks(
+    servers: LocalServers, flavour: Flavour
+) -> None:
+    url = company_database(servers, flavour)
+    names = [TableName("public", name) for name in ("trips", *ODD_TABLES)]
+    with connected(url, "test", search_path="public") as connection:
+        rows(connection, ODD)
+        lacking = {column.table.name: column.statements for column in propose(connection, names, "trips").columns}
+        for table in ("receipts", "tags", "ratings", "payments"):
+            for statement in lacking[table]:
+                rows(connection, statement)
+        names = [name for name in names if name.name != "payments"] + [TableName("public", "payments_by_trip_id")]
+        rows(connection, "ALTER TABLE payments_by_trip_id ADD FOREIGN KEY (trip_id) REFERENCES trips (id)")
+        again, errors = fitted(connection, propose(connection, names, "trips"))
+
+    assert errors == []
+    assert [column.table.name for column in again.columns if column.ref_key is None] == []
+    assert rows_of(again, "receipts") == "n"
+
+
+def rows_of(proposal: Proposal, table: str) -> str | None:
+    """The number of a table."""
+    (found,) = [column.ref_key for column in proposal.columns if column.table.name == table]
+    return found.column if found is not None else None
+
+
+def test_foreign_keys_that_only_some_partitions_have_are_none_of_the_table(servers: LocalServers) -> None:
+    statements = ODD + "ALTER TABLE payments_2 DROP CONSTRAINT payments_2_trip_id_fkey"
+    proposed = Proposed(servers, "machine", statements, ("trips", "payments"))
+
+    assert proposed.says("no foreign key leads to trips.id")
+
+
+FILLING = """
+CREATE TABLE films (
+    id serial PRIMARY KEY, title text NOT NULL, fulltext tsvector NOT NULL, slug text NOT NULL, shout text,
+    email text, created_at timestamptz NOT NULL, updated_at timestamptz NOT NULL, seen_at timestamptz, "Odd" text
+);
+CREATE TRIGGER fulltext BEFORE INSERT OR UPDATE ON films FOR EACH ROW
+    EXECUTE FUNCTION tsvector_update_trigger(fulltext, 'pg_catalog.english', title);
+CREATE FUNCTION fill() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+    -- NEW.title := 'no';
+    IF NEW.title = 'NEW.title := x' THEN
+        RAISE NOTICE 'NEW.title := %', NEW.title;
+    END IF;
+    IF NEW.slug IS NULL THEN NEW.slug := lower(NEW.title); END IF;
+    NEW.email = lower(NEW.email);
+    NEW.updated_at = now();
+    NEW."Odd" := 'x';
+    SELECT upper(NEW.title) INTO NEW.shout;
+    RETURN NEW;
+END $$;
+CREATE TRIGGER fill BEFORE INSERT OR UPDATE ON films FOR EACH ROW EXECUTE FUNCTION fill();
+CREATE FUNCTION seen() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN NEW.seen_at := now(); RETURN NEW; END';
+CREATE TRIGGER seen BEFORE UPDATE ON films FOR EACH ROW WHEN (NEW.title = 'seen') EXECUTE FUNCTION seen();
+"""
+
+
+def test_columns_that_a_trigger_fills_are_left_out_with_a_remark(servers: LocalServers, flavour: Flavour) -> None:
+    """As a field each change of the title would come out of Postgres otherwise than it was put, and be parked."""
+    proposed = Proposed(servers, flavour, FILLING, ("films",))
+
+    assert set(proposed.layout.parent.fields_by_name) == {"title", "slug", "email", "created_at", "seen_at"}
+    for column, trigger in {"fulltext": "fulltext", "updated_at": "fill", "Odd": "fill", "shout": "fill"}.items():
+        assert proposed.says(f"{column}: trigger {trigger} fills it")
+    for column, trigger in {"slug": "fill", "email": "fill", "seen_at": "seen"}.items():
+        assert any(
+            remark.startswith(f"films.{column}: ") and f"trigger {trigger} may change it" in remark
+            for remark in proposed.undecided
+        )
+    assert proposed.errors == []
+
+
+def test_control_without_the_triggers_they_are_fields(servers: LocalServers, flavour: Flavour) -> None:
+    gone = FILLING + "DROP TRIGGER fill ON films; ALTER TABLE films DISABLE TRIGGER fulltext"
+    proposed = Proposed(servers, flavour, gone, ("films",))
+
+    assert {"fulltext", "updated_at", "Odd", "shout"} <= set(proposed.layout.parent.fields_by_name)
+
+
+def test_a_column_that_the_application_fills_puts_no_proposal_in_error(servers: LocalServers, flavour: Flavour) -> None:
+    """Rails: `updated_at` is NOT NULL and has no default. Left out, no put could insert a row."""
+    statements = "CREATE TABLE posts (id serial PRIMARY KEY, body text, updated_at timestamp NOT NULL)"
+    proposed = Proposed(servers, flavour, statements, ("posts",))
+
+    assert proposed.errors == []
+    assert "updated_at" in proposed.layout.parent.fields_by_name
+    assert proposed.says('to leave it out: ALTER TABLE "public"."posts" ALTER COLUMN updated_at SET DEFAULT now()')
+    with_default = Proposed(
+        servers, flavour, statements + " ; ALTER TABLE posts ALTER updated_at SET DEFAULT now()", ("posts",)
+    )
+    assert "updated_at" not in with_default.layout.parent.fields_by_name

@@ -40,6 +40,9 @@ class InitDocument(msgspec.Struct, frozen=True):
 @click.option("--from", "postgres", metavar="URL", help="The company's Postgres: propose a layout for --table.")
 @click.option("--table", "tables", multiple=True, metavar="[SCHEMA.]TABLE", help="A table of the layout; repeatable.")
 @click.option(
+    "--facts", multiple=True, metavar="[SCHEMA.]TABLE", help="One of these tables whose rows never change; repeatable."
+)
+@click.option(
     "--layout",
     "layout_file",
     type=click.Path(dir_okay=False, path_type=Path),
@@ -56,6 +59,7 @@ def init(
     datastore: str,
     postgres: str | None,
     tables: tuple[str, ...],
+    facts: tuple[str, ...],
     layout_file: Path | None,
     force: bool,
     as_json: bool,
@@ -63,7 +67,8 @@ def init(
     """Write an example tripstore.yaml, readable by you alone; -c names another file.
 
     With --from it looks at tables in Postgres, changes nothing there, and writes the layout that they suggest, with
-    comments on what it could not decide. A tripstore.yaml that is there stays as it is.
+    comments on what it could not decide. A table that cannot be taken stands there as a comment, with the statements
+    that add what it lacks. A tripstore.yaml that is there stays as it is.
 
     \b
     Example:
@@ -73,11 +78,11 @@ def init(
     """
     if sqlite and urls:
         raise click.UsageError("--sqlite and --mysql exclude each other.")
-    if (postgres is None) != (not tables) or (postgres is None and layout_file is not None):
-        raise click.UsageError("--from URL and --table TABLE belong together, --layout FILE to them.")
+    if (postgres is None) != (not tables) or (postgres is None and (layout_file is not None or facts)):
+        raise click.UsageError("--from URL and --table TABLE belong together, --layout FILE and --facts TABLE to them.")
     clusters = _mysql_clusters(urls) if urls else _sqlite_clusters(datastore)
     if postgres is not None:
-        _init_from(settings, postgres, tables, layout_file, clusters, shards, datastore, force, as_json)
+        _init_from(settings, postgres, tables, facts, layout_file, clusters, shards, datastore, force, as_json)
         return
     _write_config(settings.config, render(datastore, shards, clusters), replace=force)
     _warn_of_passwords(urls)
@@ -92,6 +97,7 @@ def _init_from(
     settings: Settings,
     postgres: str,
     tables: tuple[str, ...],
+    facts: tuple[str, ...],
     layout_file: Path | None,
     clusters: dict[str, ExampleCluster],
     shards: int,
@@ -103,7 +109,7 @@ def _init_from(
     config = settings.config
     path = layout_file if layout_file is not None else config.parent / "layout.yaml"
     is_new = not config.exists()
-    proposed = proposed_layout(postgres, tables, datastore_of(config) or datastore, config.parent)
+    proposed = proposed_layout(postgres, tables, datastore_of(config) or datastore, config.parent, facts)
     legacy = ExampleLegacy(postgres, os.path.relpath(path, config.parent))
     text = render(datastore, shards, clusters, legacy) if is_new else ""
     write_layout(path, proposed.text, replace=force)

@@ -7,16 +7,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import urlsplit
 
-import yaml
-
 from schemaless_core.config import load_document, resolve_references
 from schemaless_core.errors import InvalidConfig
 from tripstore.backends.postgres.errors import InvalidLayout
-from tripstore.backends.postgres.layout.check import check_layout
 from tripstore.backends.postgres.layout.layout import TableName
 from tripstore.backends.postgres.layout.proposal import propose
+from tripstore.backends.postgres.layout.proposal_fit import fitted
 from tripstore.backends.postgres.layout.proposal_text import render, undecided
-from tripstore.backends.postgres.layout.reading import load_layout
 from tripstore.backends.postgres.wire.connections import connected
 from tripstore.config import parse_postgres_url
 from tripstore.example import write_private
@@ -30,15 +27,15 @@ class Proposed:
     undecided: tuple[str, ...]
 
 
-def proposed_layout(url: str, tables: Sequence[str], datastore: str, folder: Path) -> Proposed:
+def proposed_layout(
+    url: str, tables: Sequence[str], datastore: str, folder: Path, facts: Sequence[str] = ()
+) -> Proposed:
     """Look at the tables; references in the URL are read from environment and files as in the configuration."""
     known = parse_postgres_url("--from", resolve_references(url, folder))
     names = list(dict.fromkeys(_table(name) for name in tables))
     with connected(known.text, "init") as connection:
-        proposal = propose(connection, names, datastore)
-        text, remarks = render(proposal), undecided(proposal)
-        layout = load_layout(yaml.safe_load(text))
-        misfits = [str(complaint) for complaint in check_layout(connection, layout) if complaint.is_error]
+        proposal, errors = fitted(connection, propose(connection, names, datastore, _among(facts, names)))
+    text, remarks, misfits = render(proposal), undecided(proposal), [str(each) for each in errors]
     if misfits:
         text += "\n# Errors of `tripstore schema plan`, to be mended first:\n"
         text += "".join(f"#   {misfit}\n" for misfit in misfits)
@@ -68,6 +65,14 @@ def holds_password(url: str) -> bool:
     except ValueError:
         return False
     return bool(password) and not password.startswith("${")
+
+
+def _among(facts: Sequence[str], names: Sequence[TableName]) -> list[TableName]:
+    found = [_table(name) for name in facts]
+    for name in found:
+        if name not in names:
+            raise InvalidLayout(f"--facts {name} is none of the tables.", hint=f"Name it with --table {name} too.")
+    return found
 
 
 def _table(name: str) -> TableName:

@@ -9,6 +9,7 @@ from typing import Any
 
 from psycopg2.extensions import connection as Connection  # noqa: N812
 
+from tripstore.backends.postgres.layout.filled import assigned
 from tripstore.backends.postgres.layout.layout import Layout, TableName
 from tripstore.backends.postgres.layout.live import (
     Action,
@@ -21,6 +22,7 @@ from tripstore.backends.postgres.layout.live import (
     TableKind,
     TypeKind,
 )
+from tripstore.backends.postgres.tables import SCHEMA
 from tripstore.backends.postgres.wire.connections import rows
 
 SETTINGS = """
@@ -139,11 +141,40 @@ WHERE o.conparentid = 0 OR NOT EXISTS (
 ORDER BY given.oid, o.conname
 """
 
+#: Those that each partition has by itself, which is as good as one of the whole.
+PARTITION_KEYS = f"""
+WITH RECURSIVE given AS ({_GIVEN}), below AS (
+    SELECT given.oid AS root, given.oid AS oid FROM given
+    UNION ALL
+    SELECT below.root, i.inhrelid FROM below JOIN pg_catalog.pg_inherits i ON i.inhparent = below.oid
+    JOIN pg_catalog.pg_class c ON c.oid = i.inhrelid AND c.relispartition
+), leaf AS (
+    SELECT below.root, below.oid FROM below JOIN pg_catalog.pg_class c ON c.oid = below.oid AND c.relkind <> 'p'
+    WHERE below.oid <> below.root
+), key AS (
+    SELECT leaf.root, leaf.oid, o.conname, n.nspname, target.relname, o.confdeltype, o.confupdtype, o.condeferred,
+        ARRAY(SELECT a.attname::text FROM unnest(o.conkey) WITH ORDINALITY AS k(number, place)
+            JOIN pg_catalog.pg_attribute a ON a.attrelid = o.conrelid AND a.attnum = k.number ORDER BY k.place) AS own,
+        ARRAY(SELECT a.attname::text FROM unnest(o.confkey) WITH ORDINALITY AS k(number, place)
+            JOIN pg_catalog.pg_attribute a ON a.attrelid = o.confrelid AND a.attnum = k.number
+            ORDER BY k.place) AS theirs
+    FROM leaf JOIN pg_catalog.pg_constraint o ON o.conrelid = leaf.oid AND o.contype = 'f' AND o.conparentid = 0
+    JOIN pg_catalog.pg_class target ON target.oid = o.confrelid
+    JOIN pg_catalog.pg_namespace n ON n.oid = target.relnamespace
+)
+SELECT key.root, min(key.conname), nspname, relname, confdeltype, confupdtype, bool_or(condeferred), own, theirs
+FROM key GROUP BY key.root, nspname, relname, confdeltype, confupdtype, own, theirs
+HAVING count(DISTINCT key.oid) = (SELECT count(*) FROM leaf WHERE leaf.root = key.root)
+ORDER BY key.root, 2
+"""
+
 TRIGGERS = f"""
 WITH given AS ({_GIVEN})
-SELECT given.oid, t.tgname, n.nspname, p.proname, t.tgenabled, t.tgtype
+SELECT given.oid, t.tgname, n.nspname, p.proname, t.tgenabled, t.tgtype, t.tgqual IS NOT NULL, l.lanname, p.prosrc,
+    t.tgargs
 FROM given JOIN pg_catalog.pg_trigger t ON t.tgrelid = given.oid AND NOT t.tgisinternal
 JOIN pg_catalog.pg_proc p ON p.oid = t.tgfoid
+JOIN pg_catalog.pg_language l ON l.oid = p.prolang
 JOIN pg_catalog.pg_namespace n ON n.oid = p.pronamespace
 ORDER BY given.oid, t.tgname
 """
@@ -250,7 +281,8 @@ class _Reader:
 
     def _foreign_keys(self) -> dict[int, list[LiveForeignKey]]:
         found: dict[int, list[LiveForeignKey]] = defaultdict(list)
-        for oid, name, schema, target, on_delete, on_update, deferred, own, theirs in self._ask(FOREIGN_KEYS):
+        every = [*self._ask(FOREIGN_KEYS), *self._ask(PARTITION_KEYS)]
+        for oid, name, schema, target, on_delete, on_update, deferred, own, theirs in every:
             key = LiveForeignKey(
                 name,
                 tuple(own),
@@ -265,9 +297,15 @@ class _Reader:
 
     def _triggers(self) -> dict[int, list[LiveTrigger]]:
         found: dict[int, list[LiveTrigger]] = defaultdict(list)
-        for oid, name, schema, function, enabled, bits in self._ask(TRIGGERS):
-            marks = (bool(bits & bit) for bit in (_ROW, _BEFORE, _INSERT, _UPDATE))
-            found[oid].append(LiveTrigger(name, TableName(schema, function), enabled, *marks))
+        for oid, name, schema, function, enabled, bits, has_condition, *text in self._ask(TRIGGERS):
+            is_row, is_before, on_insert, on_update = (bool(bits & bit) for bit in (_ROW, _BEFORE, _INSERT, _UPDATE))
+            fills = is_row and is_before and enabled != "D" and schema != SCHEMA
+            columns = _assigned(function, has_condition, *text) if fills else {}
+            found[oid].append(
+                LiveTrigger(
+                    name, TableName(schema, function), enabled, is_row, is_before, on_insert, on_update, columns
+                )
+            )
         return found
 
     def _grouped(self, statement: str) -> dict[int, list[tuple[Any, ...]]]:
@@ -278,3 +316,9 @@ class _Reader:
 
     def _ask(self, statement: str) -> list[tuple[Any, ...]]:
         return rows(self._connection, statement, self._given)
+
+
+def _assigned(function: str, has_condition: bool, language: str, source: str, arguments: memoryview) -> dict[str, bool]:
+    """What a trigger assigns; one with a WHEN never always."""
+    given = [text.decode() for text in bytes(arguments).split(b"\0")]
+    return {name: each and not has_condition for name, each in assigned(language, source, function, given).items()}

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
 from enum import StrEnum
 
 from tripstore.backends.postgres.layout.layout import TableName
@@ -148,6 +148,8 @@ class LiveTrigger:
     is_before: bool
     is_insert: bool
     is_update: bool
+    #: Columns that it assigns before a row is written, by whether it always does; those that could be read.
+    assigned: Mapping[str, bool] = field(default_factory=dict, hash=False)
 
 
 @dataclass(frozen=True)
@@ -173,6 +175,12 @@ class LiveTable:
     inserted: int
     updated: int
     deleted: int
+
+    def fillers(self, column: str) -> tuple[LiveTrigger | None, LiveTrigger | None]:
+        """The trigger that always gives a column a value of its own, and one that does at times."""
+        of = [trigger for trigger in self.triggers if column in trigger.assigned]
+        always = next((trigger for trigger in of if trigger.assigned[column]), None)
+        return always, next((trigger for trigger in of if not trigger.assigned[column]), None)
 
     def find_unique(self, *names: str) -> LiveIndex | None:
         """The best unique index on exactly these columns: an immediate one if there is any."""

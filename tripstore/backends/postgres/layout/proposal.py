@@ -5,8 +5,7 @@ A guess is data here; `proposal_text` writes it down. A person decides.
 
 from __future__ import annotations
 
-import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import chain, count
 
@@ -17,59 +16,24 @@ from tripstore.backends.postgres.errors import InvalidLayout
 from tripstore.backends.postgres.ids.key_columns import KeyColumn
 from tripstore.backends.postgres.ids.key_match import KeyMatch, carries_parents_key, sample_keys
 from tripstore.backends.postgres.layout.catalogue import LiveCatalogue
-from tripstore.backends.postgres.layout.fitting import KEYS, find_misfit, proposed_type
-from tripstore.backends.postgres.layout.layout import Field, FieldType, Lookup, RefKeySource, RowKeySource, TableName
-from tripstore.backends.postgres.layout.live import LiveColumn, LiveTable, TableKind
+from tripstore.backends.postgres.layout.layout import RefKeySource, RowKeySource, TableName
+from tripstore.backends.postgres.layout.live import LiveTable, TableKind
+from tripstore.backends.postgres.layout.proposal_fields import propose_fields
+from tripstore.backends.postgres.layout.proposal_number import find_number
 from tripstore.backends.postgres.layout.proposal_signs import (
-    TOUCHED,
-    changes,
-    find_number,
+    facts_said,
     find_uuid,
     is_number,
     may_be_uuid,
     surrogates,
 )
-from tripstore.backends.postgres.layout.reading_names import is_supported
+from tripstore.backends.postgres.layout.proposed import Proposal, ProposedColumn
 
 
-@dataclass(frozen=True, slots=True)
-class ProposedField:
-    """A physical column and the field for it; without one the remark says why."""
-
-    column: str
-    field: Field | None
-    remark: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class ProposedColumn:
-    """A table and the column of cells for it; without a ref key the remarks say what it lacks."""
-
-    name: str
-    table: TableName
-    ref_key: RefKeySource | None
-    fields: tuple[ProposedField, ...]
-    extra: str
-    has_extra: bool = False  #: Whether that column is there.
-    parent: str | None = None
-    uuid: str | None = None  #: Only when it is not called as in the parent.
-    remarks: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class Proposal:
-    """A layout to be looked at."""
-
-    datastore: str
-    table: TableName
-    id: str
-    uuid: str
-    columns: tuple[ProposedColumn, ...]
-    remarks: tuple[str, ...] = ()
-
-
-def propose(connection: Connection, names: Sequence[TableName], datastore: str) -> Proposal:
-    """Look at these tables and at those they point to."""
+def propose(
+    connection: Connection, names: Sequence[TableName], datastore: str, facts: Collection[TableName] = ()
+) -> Proposal:
+    """Look at these tables and at those they point to. Rows change, but of the tables that are said to hold facts."""
     live = LiveCatalogue.read(connection, names)
     for name in names:
         if name not in live.tables:
@@ -89,7 +53,7 @@ def propose(connection: Connection, names: Sequence[TableName], datastore: str) 
     def match(column: KeyColumn, child: LiveTable, parent: LiveTable) -> KeyMatch:
         return sample_keys(connection, column, child, parent)
 
-    return _Guess(asked, {**others, **live.tables}, datastore, match).proposal()
+    return _Guess(asked, {**others, **live.tables}, datastore, match, facts).proposal()
 
 
 @dataclass
@@ -100,6 +64,7 @@ class _Guess:
     known: Mapping[TableName, LiveTable]
     datastore: str
     match: Callable[[KeyColumn, LiveTable, LiveTable], KeyMatch]
+    facts: Collection[TableName]
     remarks: list[str] = field(default_factory=list)
 
     def proposal(self) -> Proposal:
@@ -131,8 +96,7 @@ class _Guess:
             if index.is_exactly((name,)) and name in table.columns and is_number(table.columns[name]):
                 return name
         raise InvalidLayout(
-            f"{table.name} has no unique column of whole numbers that is NOT NULL.",
-            hint="Its rows need an id: name another table first, or give it a primary key.",
+            f"{table.name} has no unique column of whole numbers that is NOT NULL.", hint=_id_hint(table)
         )
 
     def _uuid(self, table: LiveTable) -> str:
@@ -146,7 +110,7 @@ class _Guess:
 
     def _base(self, table: LiveTable, identity: str, uuid: str) -> ProposedColumn:
         version, extra = _version_name(table, "base_version"), _extra_name(table, "base_extra")
-        fields = self._fields(table, {identity, uuid, version, extra})
+        fields = propose_fields(table, self.known, {identity, uuid, version, extra})
         has_extra = extra in table.columns
         return ProposedColumn("BASE", table.name, RefKeySource(version=version), fields, extra, has_extra)
 
@@ -157,31 +121,31 @@ class _Guess:
         if not pointers:
             remark = f"no foreign key leads to {parent.name}.{identity}: write by hand what points to it"
             return ProposedColumn(
-                _column_name(stem), table.name, None, self._fields(table, set()), extra, remarks=(remark,)
+                _column_name(stem), table.name, None, propose_fields(table, self.known, set()), extra, remarks=(remark,)
             )
-        pointer, remarks = pointers[0], []
+        pointer, remarks = max(pointers, key=lambda name: table.columns[name].refuses_null), []
         if len(pointers) > 1:
             remarks.append(f"{', '.join(pointers)} all point to {parent.name}: {pointer} is taken for the parent")
         own_uuid = self._parents_key(table, RowKeySource(parent.name, identity, uuid), pointer)
         if uuid in table.columns and own_uuid != uuid:
             remarks.append(f"{uuid} is not {parent.name}.{uuid}, so the key of the parent is in {own_uuid}")
-        number, why = find_number(table, pointer)
-        remarks += [why] if why else []
+        number = find_number(table, pointer)
         version = _version_name(table, f"{_singular(stem)}_version")
-        do_change, why = changes(table, parent)
-        remarks.append(why)
-        source = None if number is None else RefKeySource(number, version if do_change else None)
-        taken = {pointer, own_uuid, number or "", version, extra, *surrogates(table)}
+        is_fact = table.name in self.facts
+        remarks += filter(None, (number.remark, facts_said(table, parent, is_fact=is_fact)))
+        source = None if number.name is None else RefKeySource(number.name, None if is_fact else version)
+        taken = {pointer, own_uuid, number.name or "", version, extra, *surrogates(table)}
         return ProposedColumn(
             name=_column_name(stem),
             table=table.name,
             ref_key=source,
-            fields=self._fields(table, taken),
+            fields=propose_fields(table, self.known, taken),
             extra=extra,
             has_extra=extra in table.columns,
             parent=pointer,
             uuid=own_uuid if own_uuid != uuid else None,
             remarks=tuple(remarks),
+            statements=number.statements,
         )
 
     def _parents_key(self, table: LiveTable, source: RowKeySource, pointer: str) -> str:
@@ -201,51 +165,15 @@ class _Guess:
         yield from (f"{stem}_uuid", f"{stem}_row_uuid")
         yield from (f"{stem}_row_uuid_{number}" for number in count(2))
 
-    def _fields(self, table: LiveTable, taken: set[str]) -> tuple[ProposedField, ...]:
-        return tuple(self._field(table, column) for name, column in table.columns.items() if name not in taken)
 
-    def _field(self, table: LiveTable, column: LiveColumn) -> ProposedField:
-        if not is_supported(column.name):
-            return ProposedField(column.name, None, "its name holds a character that is not supported")
-        if column.is_generated:
-            return ProposedField(column.name, None, "Postgres computes it")
-        if column.is_always_identity:
-            return ProposedField(column.name, None, "GENERATED ALWAYS AS IDENTITY: puts could not write it")
-        if TOUCHED.fullmatch(column.name):
-            return ProposedField(
-                column.name, None, "changes whenever anything does, and would make a version each time"
-            )
-        looked_up = self._lookup(table, column)
-        if looked_up is not None:
-            return looked_up
-        kind = proposed_type(column.type)
-        if kind is None:
-            misfit = find_misfit(Field(column.name, column.name, FieldType.STRING), column.type)
-            return ProposedField(column.name, None, f"{column.shown_type}: {misfit}")
-        element = column.type.plain.element
-        items = proposed_type(element) if kind is FieldType.ARRAY and element is not None else None
-        remark = "has no time zone: make sure that it is UTC" if column.type.plain.name == "timestamp" else ""
-        return ProposedField(column.name, _plain(column.name, kind, items), remark)
-
-    def _lookup(self, table: LiveTable, column: LiveColumn) -> ProposedField | None:
-        """A key of another table, which bodies should hold as a UUID."""
-        for key in table.foreign_keys:
-            if key.columns != (column.name,) or column.type.plain.name not in KEYS:
-                continue
-            other = self.known.get(key.target)
-            uuid = None if other is None else find_uuid(other, key.target_columns[0])
-            if uuid is None:
-                kind = proposed_type(column.type)
-                remark = f"points to {key.target}, which has no unique NOT NULL uuid: bodies would hold its key"
-                return ProposedField(column.name, None if kind is None else _plain(column.name, kind), remark)
-            lookup = Lookup(key.target, key.target_columns[0], uuid)
-            name = re.sub(r"_id$", "", column.name) + "_uuid"
-            return ProposedField(column.name, Field(name, column.name, FieldType.UUID, lookup))
-        return None
-
-
-def _plain(name: str, kind: FieldType, items: FieldType | None = None) -> Field:
-    return Field(name, name, kind, items=items)
+def _id_hint(table: LiveTable) -> str:
+    """What adds an id."""
+    if table.partition_key:
+        by = ", ".join(name or "an expression" for name in table.partition_key)
+        return f"It is partitioned by {by}: copy its rows into a table without partitions, or name another one first."
+    name = next(name for name in ("id", "row_id", "tripstore_id") if name not in table.columns)
+    statement = f"ALTER TABLE {table.name.sql} ADD COLUMN {name} bigint GENERATED BY DEFAULT AS IDENTITY UNIQUE"
+    return f"Its rows need an id: name another table first, or add one, which rewrites the table: {statement};"
 
 
 def _version_name(table: LiveTable, name: str) -> str:

@@ -27,34 +27,25 @@ def find_uuid(table: LiveTable, *but: str) -> str | None:
     return max(found, key=lambda name: name.endswith("uuid"), default=None)
 
 
-def find_number(table: LiveTable, pointer: str) -> tuple[str | None, str]:
-    """What tells the rows of one parent apart, and what has to be said of it."""
-    for index in table.unique_indexes:
-        others = [name for name in index.columns if name != pointer]
-        if len(others) == 1 and index.is_exactly((pointer, others[0])) and is_number(table.columns.get(others[0])):
-            return others[0], "" if index.is_immediate else f"{index.name} is DEFERRABLE: make an immediate one"
-    for index in table.unique_indexes:
-        if index.is_primary and len(index.columns) == 1 and is_number(table.columns.get(index.columns[0])):
-            statement = f"CREATE UNIQUE INDEX CONCURRENTLY ON {table.name.sql} ({pointer}, {index.columns[0]})"
-            return index.columns[0], f"its own key is taken for the number: {statement}"
-    if table.find_unique(pointer):
-        return None, "one row per parent has no number: add a constant one, NOT NULL, and a unique index with it"
-    return None, f"no unique index on ({pointer}, a whole number): add one"
-
-
-def changes(table: LiveTable, parent: LiveTable) -> tuple[bool, str]:
-    """Whether rows change, and by what sign."""
+def facts_said(table: LiveTable, parent: LiveTable, *, is_fact: bool) -> str:
+    """What tells whether rows change, beside what was asked for. A restored copy has counted inserts alone."""
     touched = [name for name in table.columns if TOUCHED.fullmatch(name)]
+    sign = ""
     if touched:
-        return True, f"rows change: there is {touched[0]}"
-    hint = "; if only columns that are not mapped change, they are facts: leave version out"
-    if table.updated:
-        return True, f"rows change: {table.updated} updates were counted{hint}"
-    if table.deleted and not parent.deleted:
-        return True, f"rows change: {table.deleted} deletes were counted, none of them with {parent.name}"
-    if not table.inserted:
-        return True, "nothing was counted here yet; if rows never change, they are facts: leave version out"
-    return False, f"facts: {table.inserted} inserts were counted, and no update. Add version: if rows may change"
+        sign = f"there is {touched[0]}"
+    elif table.updated:
+        sign = f"{table.updated} updates were counted"
+    elif table.deleted and not parent.deleted:
+        sign = f"{table.deleted} deletes were counted, none of them with {parent.name}"
+    if is_fact:
+        asked = (
+            "facts, as was asked for: capture refuses every UPDATE of a mapped column, and DELETE without the parent"
+        )
+        return f"{asked}; but {sign}" if sign else asked
+    if sign:
+        return f"rows change: {sign}"
+    hint = f"if rows of {table.name} never change, not even by a repair, --facts {table.name} leaves version out"
+    return f"{table.inserted} inserts and no change were counted; {hint}" if table.inserted else ""
 
 
 def is_number(column: LiveColumn | None) -> bool:

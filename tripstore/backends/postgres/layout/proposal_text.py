@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterator, Mapping
 
 from tripstore.backends.postgres.layout.layout import Field, FieldType
-from tripstore.backends.postgres.layout.proposal import Proposal, ProposedColumn, ProposedField
+from tripstore.backends.postgres.layout.proposed import Proposal, ProposedColumn, ProposedField
 
 _PLAIN = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _TAKEN = frozenset({"null", "true", "false", "yes", "no", "on", "off"})
@@ -35,6 +35,7 @@ def undecided(proposal: Proposal) -> list[str]:
     found = list(proposal.remarks)
     for column in proposal.columns:
         found += [f"{column.table}: {remark}" for remark in column.remarks]
+        found += [f"{column.table}: to take it, run {statement};" for statement in column.statements]
         found += [f"{column.table}.{field.column}: {field.remark}" for field in column.fields if field.remark]
     return found
 
@@ -43,6 +44,7 @@ def _column(column: ProposedColumn) -> Iterator[str]:
     # Without a ref key it would not load: it stands there as a comment to be completed.
     mark = "" if column.ref_key is not None else "# "
     yield from (f"  # {remark[0].upper()}{remark[1:]}." for remark in column.remarks)
+    yield from (f"  #   {statement};" for statement in column.statements)
     yield f"  {mark}{_scalar(column.name)}:"
     yield f"  {mark}  table: {_scalar(str(column.table))}"
     if column.parent is not None:
