@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 from schemaless_core.clusters import Cluster
 from schemaless_core.deadline import Deadline
+from schemaless_core.engine.base import StoredDocument
 from schemaless_core.errors import SchemalessError, SchemaMissing
 from schemaless_core.fanout import FanOut
 from schemaless_core.routing import Router
@@ -21,6 +22,8 @@ logger = logging.getLogger(__name__)
 #: Twice the longest that a stopped writer holds the counter row of a shard.
 CHANGE_SECONDS = 4.0
 LOOK_SECONDS = 2.0
+#: The document in which a server keeps what was said as its shards were opened; its version is the authority epoch.
+SAID = "authority"
 
 
 class AuthoritySeen(NamedTuple):
@@ -51,10 +54,16 @@ class ShardAuthority:
         self._router = router
         self._fanout = fanout
 
-    def open(self, cluster: str, epoch: int, seconds: float = CHANGE_SECONDS) -> None:
-        """Open a cluster's shards to owners of this authority epoch, those whose epoch is older."""
+    def open(self, cluster: str, epoch: int, said: bytes | None = None, seconds: float = CHANGE_SECONDS) -> None:
+        """Open a cluster's shards to owners of this authority epoch, those whose epoch is older.
+
+        `said` is kept before that, for those who find them open: see `said`.
+        """
         deadline = Deadline(seconds)
         try:
+            if said is not None:
+                document = StoredDocument(SAID, epoch, said)
+                self._clusters[cluster].write(lambda node: node.put_document(document, deadline))
             self._clusters[cluster].write(lambda node: node.open_to_owners(epoch, deadline))
         except SchemaMissing:
             if self.holds_shards(cluster):
@@ -92,9 +101,27 @@ class ShardAuthority:
         silent = tuple(name for name, heads in found.items() if heads is None)
         return AuthoritySeen(epoch, shards_open, len(states), silent)
 
+    def said(self, epoch: int) -> bytes | None:
+        """What was said as the shards were opened at this epoch; None: nothing, or it is not known.
+
+        Of a later epoch something else may have been said by now: then the shards refuse this one.
+        """
+        asked = {name: lambda name=name: self._said(name) for name in self._clusters}
+        documents = [found for found in self._fanout.run(asked).values() if found is not None]
+        newest = max(documents, key=lambda document: document.version, default=None)
+        return None if newest is None or newest.version != epoch else newest.body
+
     def holds_shards(self, cluster: str) -> bool:
         """Whether shards are placed there. A configured cluster may have none yet; one that lost them has some."""
         return self._clusters[cluster] in self._router.holders(Deadline(LOOK_SECONDS))
+
+    def _said(self, name: str) -> StoredDocument | None:
+        deadline = Deadline(LOOK_SECONDS)
+        try:
+            found = self._clusters[name].primary.ask(lambda node: node.find_documents(SAID, deadline))
+        except SchemalessError:
+            return None
+        return next((document for document in found if document.name == SAID), None)
 
     def _heads(self, name: str) -> Mapping[int, ShardHead] | None:
         deadline = Deadline(LOOK_SECONDS)

@@ -34,6 +34,10 @@ COHORT_READS = Counter(
     "Reads of a cohort, by operation and why they went where: `answered`, or the reason they went to the authority.",
     ["operation", "reason"],
 )
+LAYOUT_RELOADS = Counter(
+    "tripstore_layout_reloads_total", "Times that this process loaded another layout, since that is in force."
+)
+LAYOUT_CHANGES = Counter("tripstore_layout_changes_total", "Layouts that were to be put in force.", ["outcome"])
 AUTHORITY_EPOCH = Gauge("tripstore_authority_epoch", "Epoch of the authority row, as this process knows it.")
 AUTHORITY = Gauge(
     "tripstore_authority", "1 for the backend that is the authority, as this process knows it.", ["backend"]
@@ -122,6 +126,14 @@ def call_refused(backend: str) -> None:
 
 def cohort_read(operation: str, reason: str) -> None:
     _cohort_child(operation, reason).inc()
+
+
+def layout_changed(outcome: str) -> None:
+    LAYOUT_CHANGES.labels(outcome).inc()
+
+
+def layout_reloaded() -> None:
+    LAYOUT_RELOADS.inc()
 
 
 def authority_seen(epoch: int, backend: str) -> None:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from types import TracebackType
-from typing import Any, Literal, Self, cast
+from typing import Any, Literal, Self, TypeVar, cast
 from uuid import UUID
 
 from schemaless_core.answers import (
@@ -27,17 +27,20 @@ from schemaless_core.sharding import shard_of
 from schemaless_core.store import CellStore
 from schemaless_core.using import Using
 from tripstore.backends.postgres.ids.ids import check_id
+from tripstore.errors import StaleLayout
 from tripstore.facade.facade import Facade
-from tripstore.facade.reads import ReadCalls
+from tripstore.facade.home import RELOADS, Home
+
+T = TypeVar("T")
 
 
 class TripStore(CellStore):
     """What `tripstore.connect` gives. A context manager; safe to share by threads and to inherit by forks."""
 
-    def __init__(self, facade: Facade) -> None:
-        self.facade = facade
-        #: In place of the facade's.
-        self._reads: ReadCalls | None = None
+    def __init__(self, facade: Facade, reload: Callable[[], Facade] | None = None) -> None:
+        self._home = Home(facade, reload)
+        #: Whether it has no cohorts.
+        self._is_at_authority = False
         self._arrange(Habits())
 
     def put_cell(
@@ -49,13 +52,14 @@ class TripStore(CellStore):
         *,
         expect_latest: int | None | Any = ANY,
     ) -> PutResult:
-        return self._begun.writes.put(self._using, row_key, column_name, ref_key, body, expect_latest)
+        using = self._using
+        return self._asked(lambda facade: facade.writes.put(using, row_key, column_name, ref_key, body, expect_latest))
 
     def put_cells(self, cells: Sequence[Cell]) -> list[PutResult]:
-        return self._begun.writes.put_many(self._using, cells)
+        return self._asked(lambda facade: facade.writes.put_many(self._using, cells))
 
     def append_cell(self, row_key: UUID, column_name: str, body: Json) -> PutResult:
-        return self._begun.writes.append(self._using, row_key, column_name, body)
+        return self._asked(lambda facade: facade.writes.append(self._using, row_key, column_name, body))
 
     def get_cell(self, row_key: UUID, column_name: str, ref_key: int) -> Cell | None:
         asked = {"row_key": row_key, "column_name": column_name, "ref_key": ref_key}
@@ -113,10 +117,10 @@ class TripStore(CellStore):
         return cast(IndexPage, self._read("query_index", (shard_value,), asked))
 
     def get_cells_for_shard(self, shard: int, location: Location, limit: int) -> ShardPage:
-        return self._log("get_cells_for_shard").get_cells_for_shard(shard, location, limit)
+        return self._of_log("get_cells_for_shard", lambda log: log.get_cells_for_shard(shard, location, limit))
 
     def get_cells_for_shards(self, locations: Mapping[int, Location], limit: int) -> dict[int, ShardPage]:
-        return self._log("get_cells_for_shards").get_cells_for_shards(locations, limit)
+        return self._of_log("get_cells_for_shards", lambda log: log.get_cells_for_shards(locations, limit))
 
     def scan_rows(
         self, shard: int, after: UUID | None = None, limit: int = 1000, columns: Collection[str] | None = None
@@ -126,7 +130,11 @@ class TripStore(CellStore):
 
     def checksum(self, shard: int, columns: Collection[str] | None = None) -> list[Bucket]:
         using = self._using
-        return self._begun.calls.ask("checksum", lambda store: using(store).checksum(shard, columns), using.deadline)
+
+        def work(store: CellStore) -> list[Bucket]:
+            return using(store).checksum(shard, columns)
+
+        return self._asked(lambda facade: facade.calls.ask("checksum", work, using.deadline))
 
     def resolve_id(self, number: int) -> UUID | None:
         """The row key of a legacy id, in every phase; None: no row ever had it."""
@@ -168,12 +176,12 @@ class TripStore(CellStore):
     def at_authority(self) -> Self:
         """Return the same store without cohorts, for functions of triggers: they act upon what they read."""
         other = copy.copy(self)
-        other._reads = self.facade.reads.at_authority()
+        other._is_at_authority = True
         return other
 
     def close(self) -> None:
         """Close all connections. Stores made by `using` share them."""
-        self.facade.close()
+        self._home.close()
 
     def __enter__(self) -> Self:
         return self
@@ -184,18 +192,37 @@ class TripStore(CellStore):
         self.close()
 
     @property
-    def _begun(self) -> Facade:
-        facade = self.facade
+    def facade(self) -> Facade:
+        """By the layout that this process knows to be in force."""
+        return self._home.facade
+
+    def _asked(self, work: Callable[[Facade], T]) -> T:
+        """Do it; again after loading the layout in force, if the stores refuse the one that this process went by."""
+        facade = self._home.facade
         if not facade.has_begun:
             facade.begin()
-        return facade
+        try:
+            return work(facade)
+        except StaleLayout as error:
+            stale = error
+        for _reload in range(RELOADS):
+            facade = self._home.renewed(facade, stale)
+            facade.begin()
+            try:
+                return work(facade)
+            except StaleLayout as error:
+                stale = error
+        raise stale
 
     def _read(self, operation: str, keys: tuple[Any, ...], arguments: dict[str, Any]) -> Any:
-        facade = self._begun
-        return (self._reads or facade.reads).read(operation, keys, self._using, arguments)
+        def work(facade: Facade) -> Any:
+            reads = facade.reads_at_authority if self._is_at_authority else facade.reads
+            return reads.read(operation, keys, self._using, arguments)
 
-    def _log(self, operation: str) -> CellStore:
-        return self._using(self._begun.log_store(operation))
+        return self._asked(work)
+
+    def _of_log(self, operation: str, work: Callable[[CellStore], T]) -> T:
+        return self._asked(lambda facade: work(self._using(facade.log_store(operation))))
 
     def _arrange(self, habits: Habits) -> None:
         self._habits = habits

@@ -28,6 +28,7 @@ from tripstore.facade.calls import PATIENCE_SECONDS, AuthorityCalls, SingleCalls
 from tripstore.facade.cohorts import Cohorts
 from tripstore.facade.facade import Duo, Facade
 from tripstore.facade.flags import FlagBook
+from tripstore.facade.in_force import digest_said, said_of, with_layout_in_force
 from tripstore.facade.known import Known
 from tripstore.facade.lag import Lag
 from tripstore.facade.latency import Latency
@@ -35,6 +36,7 @@ from tripstore.facade.layout_rules import LayoutRules
 from tripstore.facade.next_keys import NextKeys
 from tripstore.facade.reads import Reads, SingleReads
 from tripstore.facade.rule_book import RuleBook
+from tripstore.facade.sessions import application_of
 from tripstore.facade.shadowing import Shadowing
 from tripstore.facade.staged import Staged
 from tripstore.facade.taken_values import TakenValues
@@ -64,8 +66,12 @@ MORE_CONNECTIONS = 2
 
 
 def connect(source: str | os.PathLike[str] | Mapping[str, Any]) -> TripStore:
-    """Open the stores of a configuration file or mapping behind one API. It connects when it is first used."""
-    return TripStore(build(load_config(source)))
+    """Open the stores of a configuration file or mapping behind one API. It connects when it is first used.
+
+    It goes by the layout in force: when that is not the one of the configuration, or not any more, it loads it.
+    """
+    config = load_config(source)
+    return TripStore(build(config), lambda: build(with_layout_in_force(config)))
 
 
 def build(config: TripstoreConfig) -> Facade:
@@ -96,6 +102,7 @@ def open_legacy(config: TripstoreConfig, legacy: LegacyConfig, *, pool: PoolConf
         limits.lock_seconds,
         limits.statement_seconds,
         limits.idle_transaction_seconds,
+        application_of(legacy.layout),
     )
     core = config.core
     return PostgresBackend(
@@ -115,7 +122,12 @@ def open_ports(
 ) -> Ports:
     """The real ports of the hand-over."""
     control = RealControlPort(legacy.database, config.core.datastore, config.mirror.max_pause_seconds)
-    return Ports(RealLegacyPort(legacy), SchemalessPort(store, refused), control)
+    layout = legacy.layout
+
+    def said(digest: str) -> bytes:
+        return said_of(digest, layout, legacy.database)
+
+    return Ports(RealLegacyPort(legacy), SchemalessPort(store, refused, said), control, layout.digest)
 
 
 def _with_legacy(config: TripstoreConfig, legacy_config: LegacyConfig, store: Datastore, flags: FlagBook) -> Facade:
@@ -123,7 +135,7 @@ def _with_legacy(config: TripstoreConfig, legacy_config: LegacyConfig, store: Da
     apart = PoolConfig(config.shadow.threads + MORE_CONNECTIONS, 4)
     legacy_mirror = open_legacy(config, legacy_config, pool=apart)
     ports = open_ports(config, legacy, store)
-    known = Known()
+    known = Known(legacy_config.layout.digest)
     lag = Lag(config.mirror.max_lag_seconds)
     arrivals = Arrivals(known, Undelivered(legacy_mirror.database, LOOK_SECONDS), store)
     copier = store.as_copier()
@@ -207,4 +219,4 @@ def _seen_authority(store: Datastore) -> Authority:
             "Postgres, which says who the authority is, cannot be reached, and Schemaless is not open.",
             hint="Check legacy.postgres; reads and writes go on when it answers.",
         )
-    return Authority(seen.epoch, Backend.STORE)
+    return Authority(seen.epoch, Backend.STORE, layout=digest_said(store.authority.said(seen.epoch)))

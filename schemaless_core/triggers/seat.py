@@ -33,6 +33,11 @@ class Seat:
                 return
         call()
 
+    @property
+    def is_over(self) -> bool:
+        """Whether the work was asked to end."""
+        return self._is_over
+
     def end(self) -> None:
         """Ask the work to end. Asking again changes nothing."""
         with self._lock:

@@ -6,15 +6,19 @@ What an actor keeps between two rounds is nothing: a process that begins anew re
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import replace
 
 from schemaless_core.errors import StaleEpoch
 from tests.explorer.programs import Code, Tools
 from tests.explorer.rules import Actor
 from tests.explorer.world import Get, Put, World, cell, chunk_of
 from tripstore.backends.postgres.capture.gate import Gate, GateState
+from tripstore.errors import StaleLayout
 from tripstore.handover import backfill, relay, reverse, settle, switch
 from tripstore.handover.authority import Authority, Backend
 from tripstore.handover.call import call
+from tripstore.handover.relayout import relayout
 from tripstore.handover.steps import Step, Steps
 
 STATEMENT = Step("sql.statement", "a statement of somebody's own")
@@ -23,8 +27,13 @@ READ_LOG = Step("log.read", "read what follows the offset")
 ADVANCE = Step("log.advance", "save the offset")
 
 
+#: Of scenarios that are about layouts: the one in force at the beginning, and another one.
+OLD_LAYOUT, NEW = "A", "B"
+
 #: The row as it is at the beginning.
 AT_POSTGRES, AT_SCHEMALESS = Authority(1, Backend.LEGACY), Authority(1, Backend.STORE)
+#: Of a process that has yet to look.
+NOWHERE = Authority(0, Backend.LEGACY)
 
 
 def put(name: str, key: int, version: int) -> Put:
@@ -78,7 +87,11 @@ def mirror(name: str, key: int) -> Actor:
     def code(tools: Tools) -> Steps[None]:
         yield READ_LOG
         page = tools.log.read(key, 1)
-        yield from reverse.deliver(tools.ports.control, tools.hands, page.cells)
+        try:
+            yield from reverse.deliver(tools.ports.control, tools.hands, page.cells, tools.ports.layout)
+        except StaleEpoch:  # the gate is behind the row: the watch of its process sees to that
+            yield from settle.mend(tools.ports)
+            return
         yield ADVANCE
         tools.log.advance(key, page.position)
 
@@ -108,6 +121,34 @@ def switcher(name: str) -> Actor:
 
 def reverser(name: str) -> Actor:
     return Actor(name, lambda tools: switch.reverse(tools.ports, name), restarts=False, may_stop=True)
+
+
+def relayer(name: str, layout: str = NEW) -> Actor:
+    """Puts a layout in force, as `schema apply` does."""
+    code: Code = lambda tools: relayout(tools.ports, name, layout, tools.cells.objection, 1)  # noqa: E731
+    return Actor(name, code, restarts=False, may_stop=True)
+
+
+def old(actor: Actor) -> Actor:
+    """The same process, which goes by the old layout and ends as soon as it hears of another one."""
+
+    def code(tools: Tools) -> Steps[None]:
+        with suppress(StaleLayout):
+            yield from actor.code(tools)
+
+    return replace(actor, code=code, layout=OLD_LAYOUT, copies=False, carries=None)
+
+
+def new(actor: Actor) -> Actor:
+    """The same process, which goes by the new layout and begins again until that is in force."""
+
+    def code(tools: Tools) -> Steps[None]:
+        while True:
+            with suppress(StaleLayout):
+                yield from actor.code(tools)
+                return
+
+    return replace(actor, code=code, layout=NEW)
 
 
 def helper(name: str = "H") -> Actor:

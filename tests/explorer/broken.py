@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tests.explorer.actors import ADVANCE, READ_LOG
 from tests.explorer.programs import Tools
-from tripstore.handover import relay, reverse, settle, switch
+from tripstore.handover import relay, relayout, reverse, settle, switch
 from tripstore.handover.authority import Backend
 from tripstore.handover.ports import Ports
 from tripstore.handover.steps import Steps
@@ -36,7 +36,7 @@ def mirror_that_looks_first(tools: Tools, shard: int) -> Steps[None]:
     page = tools.log.read(shard, 1)
     if row.backend is Backend.STORE:
         yield reverse.WRITE
-        tools.hands.write(page.cells)
+        tools.hands.write(page.cells, row.epoch)
     yield ADVANCE
     tools.log.advance(shard, page.position)
 
@@ -97,7 +97,7 @@ def switch_that_opens_first(ports: Ports, switch_id: str) -> Steps[None]:
     servers = ports.store.servers
     for server in servers:
         yield settle.OPEN
-        ports.store.open(server, closing.decided().epoch)
+        ports.store.open(server, closing.decided().epoch, None)
     yield switch.DECIDE
     if is_drained:
         ports.control.decide(closing, closing.decided())
@@ -143,3 +143,78 @@ def reverse_that_needs_no_answer(ports: Ports, switch_id: str) -> Steps[None]:
     yield switch.BACK_DECIDE
     ports.control.decide(closing, closing.decided())
     yield from settle.settle(ports)
+
+
+def relayout_that_fences_afterwards(ports: Ports, layout: str) -> Steps[None]:
+    """The new layout is in force, and then the shards hear of it."""
+    yield relayout.LOOK
+    found = ports.control.authority()
+    closing = found.closing("Y")
+    yield relayout.CLOSE
+    if not ports.control.close(found, closing):
+        return
+    yield relayout.BARRIER
+    if not ports.legacy.take_barrier():
+        return
+    yield relayout.SHUT
+    if not ports.control.shut_gate(closing):
+        return
+    yield relayout.DECIDE
+    ports.control.decide(closing, closing.relaid(layout))
+    servers = ports.store.servers
+    for server in servers:
+        yield relayout.FENCE
+        ports.store.close(server, closing.epoch)
+    yield from settle.settle(ports)
+
+
+def relayout_that_fences_too_low(ports: Ports, layout: str) -> Steps[None]:
+    """What a relay claims while the row is closing passes shards that are at the epoch of the closing."""
+    yield relayout.LOOK
+    found = ports.control.authority()
+    closing = found.closing("Y")
+    yield relayout.CLOSE
+    if not ports.control.close(found, closing):
+        return
+    yield relayout.BARRIER
+    if not ports.legacy.take_barrier():
+        return
+    yield relayout.SHUT
+    if not ports.control.shut_gate(closing):
+        return
+    servers = ports.store.servers
+    for server in servers:
+        yield relayout.FENCE
+        if not ports.store.close(server, closing.epoch):
+            return
+    yield relayout.DECIDE
+    ports.control.decide(closing, closing.relaid(layout))
+    yield from settle.settle(ports)
+
+
+def relayout_that_leaves_the_gate(ports: Ports, layout: str) -> Steps[None]:
+    """The gate is shut already: the reverse mirror goes on until somebody obeys the new row."""
+    yield relayout.LOOK
+    found = ports.control.authority()
+    closing = found.closing("Y")
+    yield relayout.CLOSE
+    if not ports.control.close(found, closing):
+        return
+    yield relayout.BARRIER
+    if not ports.legacy.take_barrier():
+        return
+    servers = ports.store.servers
+    for server in servers:
+        yield relayout.FENCE
+        if not ports.store.close(server, closing.epoch):
+            return
+    yield relayout.DECIDE
+    ports.control.decide(closing, closing.relaid(layout))
+    yield from settle.settle(ports)
+
+
+def relayout_that_checks_first(ports: Ports, layout: str, objection: relayout.Objection) -> Steps[None]:
+    """There are no cells, and then nobody may put one."""
+    yield relayout.CHECK
+    if not objection():
+        yield from relayout.relayout(ports, "Y", layout, str)

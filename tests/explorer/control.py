@@ -3,19 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
-from schemaless_core.errors import StaleEpoch
-from tests.explorer.postgres import CLOSED, CLOSING, OPEN, Handler, flush, unflushed
+from tests.explorer.postgres import CLOSED, CLOSING, OPEN, REFUSES, Handler, flush, unflushed
 from tests.explorer.programs import Raised
 from tests.explorer.rules import Rules, Scenario
-from tests.explorer.world import At, Done, Outcomes, Queued, Sent, World, cell, encoded, key_of, row_of
+from tests.explorer.world import At, Done, Outcomes, Queued, Sent, Violation, World, cell, encoded, key_of, row_of
 from tripstore.backends.postgres.capture.gate import Gate
+from tripstore.errors import StaleLayout
 from tripstore.handover.authority import Authority, Backend
 from tripstore.handover.ports import Copies, Past
 
 #: One object: what an actor knows is compared.
-REFUSES = Raised(StaleEpoch(0, "CLOSED", "it is not the authority", is_of_authority=True))
+STALE = Raised(StaleLayout("A", "B"))
+
+
+def is_stale(w: World, me: int, scene: Scenario) -> bool:
+    """Whether an actor goes by another layout than the one in force."""
+    layout = scene.cast[me].layout
+    return layout is not None and layout != w.row.layout
+
 
 # ---- the queue ----------------------------------------------------------------------------------------------------
 
@@ -33,6 +41,9 @@ def _claims(queue: tuple[Queued, ...], limit: int) -> list[tuple[Queued, ...]]:
 def claim(w: World, me: int, phase: Any, arguments: tuple[Any, ...], rules: Rules, scene: Scenario) -> Outcomes:
     """Any of the changes, or as many as may be: the lease of whoever has them may be over."""
     limit, from_others = (*arguments, False)[:2]
+    if rules.claims_look_at_layout and is_stale(w, me, scene):
+        yield "claims nothing: another layout is in force", w, Done(STALE)
+        return
     w = flush(w) if rules.claims_durably else w
     for changes in _claims(w.queue, limit):
         # Remembered only where it matters.
@@ -57,6 +68,9 @@ def read_chunk(w: World, me: int, phase: Any, arguments: tuple[Any, ...], rules:
     if rules.chunks_fenced and not w.row.is_open_for(Backend.LEGACY):
         yield "reads nothing: Postgres is not the authority", w, Done(REFUSES)
         return
+    if rules.chunks_look_at_layout and is_stale(w, me, scene):
+        yield "reads nothing: another layout is in force", w, Done(STALE)
+        return
     (chunk,) = arguments
     key = row_of(chunk)
     w = flush(w) if rules.chunks_are_durable else w
@@ -78,7 +92,9 @@ def take_barrier(w: World, me: int, phase: Any, arguments: tuple[Any, ...], rule
 
 
 def authority(w: World, me: int, phase: Any, arguments: tuple[Any, ...], rules: Rules, scene: Scenario) -> Outcomes:
-    yield f"reads the row, epoch {w.row.epoch}", w, Done(w.row)
+    layout = scene.cast[me].layout
+    row = w.row if rules.looks_at_layout or layout is None else replace(w.row, layout=layout)
+    yield f"reads the row, epoch {w.row.epoch}", w, Done(row)
 
 
 def set_row(w: World, row: Authority, rules: Rules) -> World:
@@ -116,12 +132,15 @@ def decide(w: World, me: int, phase: Any, arguments: tuple[Any, ...], rules: Rul
     if w.row_lock is not None:
         return
     without = w._replace(barrier=None) if w.barrier == me else w
-    has_lost = w.row != closing or (closing.backend is Backend.LEGACY and w.barrier != me)
+    needs_barrier = closing.backend is Backend.LEGACY or decided.layout != closing.layout
+    has_lost = w.row != closing or (needs_barrier and w.barrier != me)
     if phase == "sees it closing":
         yield "writes its decision", set_row(without, decided, rules), Done(True)
     elif has_lost:
         yield "finds the row changed", without, Done(False)
     elif rules.decides_in_one_write:
+        if scene.is_incompatible and decided.layout != closing.layout and there_are_cells(w):
+            raise Violation("I2: cells of the old layout are read by the new one")
         yield "decides", set_row(without, decided, rules), Done(True)
         if w.budget.breaks and w.barrier == me:
             budget = w.budget._replace(breaks=w.budget.breaks - 1)
@@ -141,6 +160,15 @@ def without_client(w: World, rules: Rules) -> Iterator[tuple[str, World]]:
         closing, decided = w.barrier
         has_lost = w.row != closing and rules.late_decision_compares
         yield "a decision of a lost connection is run", gone if has_lost else set_row(gone, decided, rules)
+
+
+def there_are_cells(w: World) -> bool:
+    return any(any(cells) for cells in w.cells) or bool(w.queue)
+
+
+def objection(w: World, me: int, phase: Any, arguments: tuple[Any, ...], rules: Rules, scene: Scenario) -> Outcomes:
+    objects = scene.is_incompatible and there_are_cells(w)
+    yield "looks for cells", w, Done("there are cells" if objects else "")
 
 
 def undo(w: World, me: int, phase: Any, arguments: tuple[Any, ...], rules: Rules, scene: Scenario) -> Outcomes:
@@ -191,4 +219,5 @@ HANDLERS: dict[str, Handler] = {
     "control.undo": undo,
     "control.obey": obey,
     "control.is_overdue": is_overdue,
+    "cells.objection": objection,
 }

@@ -29,7 +29,7 @@ class Model:
     def __init__(self, scene: Scenario, rules: Rules | None = None, *, merges: bool = True) -> None:
         self.scene = scene
         self.rules = rules or Rules()
-        self._programs = [Program(actor.code, merges=merges) for actor in scene.cast]
+        self._programs = [Program(actor.code, actor.layout, merges=merges) for actor in scene.cast]
 
     @property
     def may_stop(self) -> list[int]:
@@ -151,10 +151,10 @@ class Model:
         here = {version for version, body in enumerate(table.bodies) if body}
         there = {version for version, body in enumerate(cells) if body}
         # What had been replaced before it was copied is not missed.
-        past = {1} if not self._is_copied(w) or (not self.scene.is_copied and max(here) > 1) else set()
+        past = {1} if not self._is_copied(w) or (not self.scene.is_copied and max(here, default=0) > 1) else set()
         if any(table.bodies[version] != cells[version] for version in here & there):
             raise Violation(f"I2: two bodies under one key of row {key}: {table.bodies}, {cells}")
-        if table.version != (0 if table.bodies[max(here)] == TOMBSTONE else max(here)):
+        if table.version != (0 if table.bodies[max(here, default=0)] == TOMBSTONE else max(here, default=0)):
             raise Violation(f"I4: row {key} holds version {table.version} of {table.bodies}")
         if here - there - queued - past:
             raise Violation(f"I8: row {key} is {table.bodies} in Postgres, {cells} in Schemaless, and not queued")

@@ -8,6 +8,8 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable
 from typing import Any
 
+from schemaless_core.errors import StaleEpoch
+from tests.explorer.programs import Raised
 from tests.explorer.rules import Rules, Scenario
 from tests.explorer.world import (
     TOMBSTONE,
@@ -24,6 +26,7 @@ from tests.explorer.world import (
     Write,
     acknowledge,
     body_of,
+    check_layout,
     check_owner,
     key_of,
     latest,
@@ -35,6 +38,8 @@ from tripstore.handover.authority import Backend
 from tripstore.handover.ports import REFUSED
 
 OPEN, CLOSING, CLOSED = GateState.OPEN, GateState.CLOSING, GateState.CLOSED
+#: One object: what an actor knows is compared.
+REFUSES = Raised(StaleEpoch(0, "CLOSED", "it is not the authority", is_of_authority=True))
 BEFORE_THE_LOCK = (None, "saw it open")
 Handler = Callable[[World, int, Any, tuple[Any, ...], Rules, Scenario], Outcomes]
 
@@ -138,13 +143,13 @@ def is_admitted(w: World, phase: Hashable, epoch: int | None) -> bool:
 def call(w: World, me: int, phase: Any, arguments: tuple[Any, ...], rules: Rules, scene: Scenario) -> Outcomes:
     operation, epoch = arguments
     if isinstance(operation, Get):
-        yield from _get(w, me, phase, operation.key, epoch, rules)
+        yield from _get(w, me, phase, operation.key, epoch, rules, scene)
     else:
         assert isinstance(operation, Put)
-        yield from _put(w, me, phase, operation, epoch, rules)
+        yield from _put(w, me, phase, operation, epoch, rules, scene)
 
 
-def _get(w: World, me: int, phase: Any, key: int, epoch: int, rules: Rules) -> Outcomes:
+def _get(w: World, me: int, phase: Any, key: int, epoch: int, rules: Rules, scene: Scenario) -> Outcomes:
     if phase is None:
         table = w.tables[key]
         yield "takes its snapshot", w, At((table.version or latest(table.bodies), w.floor[key]))
@@ -153,16 +158,18 @@ def _get(w: World, me: int, phase: Any, key: int, epoch: int, rules: Rules) -> O
     is_open = w.gate.state is OPEN and (w.gate.epoch == epoch or not rules.gate_has_epoch)
     is_open = is_open or w.gate == Gate(epoch + 1, CLOSING)  # it is shut before anybody decides
     if is_open or not rules.fences_reads:
+        check_layout(w, me, scene)
         yield f"is told version {version}", told(w, me, key, version, floor), Done(version)
     else:
         yield "drops its answer", w, Done(REFUSED)
 
 
-def _put(w: World, me: int, phase: Any, put: Put, epoch: int, rules: Rules) -> Outcomes:
+def _put(w: World, me: int, phase: Any, put: Put, epoch: int, rules: Rules, scene: Scenario) -> Outcomes:
     key, version, body = key_of(put.cell), put.cell.ref_key, body_of(put.cell)
     if phase in BEFORE_THE_LOCK:
         yield from enter(w, me, phase, rules)
     elif phase == "written":
+        check_layout(w, me, scene)
         yield "commits", flush(commit(w, me, rules)), Done("stored")
     elif not is_admitted(w, phase, epoch):
         yield "is refused", roll_back(w, me), Done(REFUSED)
@@ -199,11 +206,15 @@ def sql_commit(w: World, me: int, phase: Any, arguments: tuple[Any, ...], rules:
 
 
 def write_back(w: World, me: int, phase: Any, arguments: tuple[Any, ...], rules: Rules, scene: Scenario) -> Outcomes:
-    """The reverse mirror: past the gate, but not past the barrier."""
-    (cells,) = arguments
+    """The reverse mirror: past a shut gate, but not past the barrier, and not at another epoch than the gate's."""
+    (cells, epoch) = arguments
     keys = {key_of(each) for each in cells}
     if w.barrier is not None or any(is_locked(w, key, me) for key in keys):
         return
+    if rules.mirror_has_epoch and w.gate != Gate(epoch, CLOSED):
+        yield "is refused as the mirror", w, Done(REFUSES)
+        return
+    check_layout(w, me, scene)
     w = flush(w) if rules.applies_durably else unflushed(w)
     for each in cells:
         key = key_of(each)

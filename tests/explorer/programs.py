@@ -40,6 +40,12 @@ class LogPort(NamedTuple):
     advance: Callable[[int, int], None]
 
 
+class CellsPort(NamedTuple):
+    """What `schema apply` asks of both stores before it changes what cells mean."""
+
+    objection: Callable[[], str]
+
+
 class Call(NamedTuple):
     """One call of a port."""
 
@@ -128,13 +134,15 @@ class Tools(NamedTuple):
     log: LogPort
     #: The reverse mirror's.
     hands: Hands[tuple[Cell, ...], None]
+    cells: CellsPort
 
 
 class Program:
     """An actor's code, explored as far as it was needed."""
 
-    def __init__(self, code: Code, *, merges: bool = True) -> None:
+    def __init__(self, code: Code, layout: str | None = None, *, merges: bool = True) -> None:
         self._code = code
+        self._layout = layout
         self._merges = merges
         self._known: dict[Hashable, Node] = {}
         #: By number; the first is the beginning.
@@ -145,12 +153,13 @@ class Program:
     def node(self, answers: tuple[Any, ...]) -> Node:
         """The point to which these answers lead; one that is known, when the code could not tell the difference."""
         record = _Record(answers)
-        ports = [_Port(name, record) for name in ("legacy", "store", "control", "sql", "log", "hands")]
+        ports = [_Port(name, record) for name in ("legacy", "store", "control", "sql", "log", "hands", "cells")]
         tools = Tools(
-            Ports(cast(LegacyPort, ports[0]), cast(StorePort, ports[1]), cast(ControlPort, ports[2])),
+            Ports(cast(LegacyPort, ports[0]), cast(StorePort, ports[1]), cast(ControlPort, ports[2]), self._layout),
             cast(SqlPort, ports[3]),
             cast(LogPort, ports[4]),
             cast(Hands[tuple[Cell, ...], None], ports[5]),
+            cast(CellsPort, ports[6]),
         )
         steps = self._code(tools)
         step, call, value, place = _advance(steps, record)

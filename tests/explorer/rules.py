@@ -55,6 +55,13 @@ class Rules:
     row_is_durable: bool = True
     #: A cell at or below the tomb is history.
     obeys_tombs: bool = True
+    #: A claim, and a chunk of the past, look at the layout in force.
+    claims_look_at_layout: bool = True
+    chunks_look_at_layout: bool = True
+    #: What the reverse mirror writes is compared with the gate's epoch.
+    mirror_has_epoch: bool = True
+    #: Whoever reads the row looks at its layout before it goes by its epoch.
+    looks_at_layout: bool = True
 
 
 @dataclass(frozen=True)
@@ -75,6 +82,8 @@ class Actor:
     carries: str | int | None = None
     #: Brings the past.
     copies: bool = False
+    #: The layout that it goes by; None: the scenario is not about layouts.
+    layout: str | None = None
 
 
 @dataclass(frozen=True)
@@ -93,3 +102,9 @@ class Scenario:
     is_copied: bool = True
     #: Commits of direct SQL are not durable when they are acknowledged.
     asynchronous: bool = False
+    #: The layout in force at the beginning.
+    layout: str | None = None
+    #: Whether there is no row in the beginning.
+    is_empty: bool = False
+    #: Whether the new layout reads cells in another way, and may be put in force only while there are none.
+    is_incompatible: bool = False

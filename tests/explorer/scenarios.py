@@ -6,19 +6,28 @@ from dataclasses import replace
 
 from tests.explorer import broken
 from tests.explorer.actors import (
+    AT_POSTGRES,
     AT_SCHEMALESS,
+    NEW,
+    NOWHERE,
+    OLD_LAYOUT,
     copier,
     get,
     helper,
     mirror,
+    new,
+    old,
     put,
     relay_,
+    relayer,
     reverser,
     service,
     sql,
     switcher,
 )
+from tests.explorer.programs import Code
 from tests.explorer.rules import Actor, Scenario
+from tests.explorer.world import OLD
 from tripstore.handover.authority import Authority, Backend
 
 S, R, H, L = switcher("S"), reverser("R"), helper("H"), relay_("L")
@@ -54,8 +63,52 @@ def late_reader(name: str, key: int) -> Actor:
 UPDATE_0, UPDATE_BOTH = sql("W", ("update", 0)), sql("W", ("update", 0), ("update", 1))
 DELETE_0 = sql("W", ("delete", 0))
 
+Y = relayer("Y")
+PRESENT_Y = replace(Y, may_stop=False)
+#: Who goes by the layout in force at the beginning, and who goes by the new one.
+OLD_L, NEW_L = old(relay_("L")), new(relay_("L2"))
+OLD_M, NEW_M = old(mirror("M", 0)), new(mirror("M0", 0))
+OLD_F, LATE_OLD_F = (
+    old(service("F", put("F", 0, 3), knows=replace(row, layout=OLD_LAYOUT))) for row in (AT_POSTGRES, AT_SCHEMALESS)
+)
+NEW_G = new(service("G", put("G", 1, 3), knows=NOWHERE))
+OLD_B, NEW_B, NEW_C = old(copier("B", 0)), new(copier("C", 0)), new(copier("D", 1))
+
+
+def relaid(scene: Scenario) -> Scenario:
+    """A scenario in which another layout is put in force."""
+    return replace(scene, layout=OLD_LAYOUT)
+
+
 #: Walked to their ends in every run.
+LAYOUTS = [
+    relaid(scene)
+    for scene in (
+        forward("layout: postgres", Y, H, OLD_F, kills=1),
+        forward("layout: postgres, both", PRESENT_Y, OLD_F, NEW_G),
+        forward("layout: postgres, queue", Y, H, OLD_L, NEW_L, UPDATE_0, kills=1),
+        forward("layout: postgres, outage", Y, H, OLD_L, NEW_L, UPDATE_0, outages=1),
+        forward("layout: postgres, crash", Y, H, OLD_F, crashes=1),
+        forward("layout: postgres, broken off", Y, H, OLD_F, breaks=1),
+        replace(forward("layout: past", PRESENT_Y, OLD_B, NEW_B, NEW_C), is_copied=False),
+        back("layout: schemaless", PRESENT_Y, OLD_M, NEW_M, LATE_OLD_F),
+        back("layout: schemaless, killed", Y, H, OLD_M, LATE_OLD_F, kills=1),
+        back("layout: schemaless, both", PRESENT_Y, LATE_OLD_F, NEW_G),
+        back("layout: schemaless, outage", PRESENT_Y, H, OLD_M, NEW_G, outages=1),
+        back("layout: schemaless, crash", Y, H, OLD_M, crashes=1),
+        forward("layout: while one switches", Y, old(S), new(switcher("S2")), H),
+        back("layout: while one goes back", Y, old(R), H, OLD_M, NEW_M),
+        forward("layout: two at once", Y, relayer("Z", "C"), H),
+        replace(
+            forward("layout: incompatible", PRESENT_Y, OLD_F, H, kills=1),
+            is_copied=False,
+            is_empty=True,
+            is_incompatible=True,
+        ),
+    )
+]
 SMALL = [
+    *LAYOUTS,
     forward("forward", S, H, UPDATE_0, writer("F", 1), kills=1),
     forward("forward, killed", S, H, UPDATE_0, L, kills=3),
     forward("forward, one row", S, H, UPDATE_0, writer("F", 0)),
@@ -88,6 +141,7 @@ SMALL = [
     back("back, crash", R, H, M1, late_writer("F", 1), kills=1, crashes=1),
     back("back, late backfill", R, H, M0, L, copier("B", 0), late_writer("F", 0)),
     back("deleted", PRESENT_R, M0, mirror("M", 0), late_writer("F", 0), DELETE_0),
+    forward("deleted, put again", DELETE_0, service("F", put(OLD, 0, 1)), L),
     back("two reversers", R, reverser("R2"), H, M0),
 ]
 
@@ -115,7 +169,13 @@ SCENARIOS = {scene.name: scene for scene in [*SMALL, *LARGE]}
 
 def with_mistake(scene: str, actor: str) -> Scenario:
     """A scenario in which one actor does it the wrong way."""
-    codes = {
+    codes: dict[str, Code] = {
+        "relayout_that_fences_afterwards": lambda tools: broken.relayout_that_fences_afterwards(tools.ports, NEW),
+        "relayout_that_fences_too_low": lambda tools: broken.relayout_that_fences_too_low(tools.ports, NEW),
+        "relayout_that_leaves_the_gate": lambda tools: broken.relayout_that_leaves_the_gate(tools.ports, NEW),
+        "relayout_that_checks_first": lambda tools: broken.relayout_that_checks_first(
+            tools.ports, NEW, tools.cells.objection
+        ),
         "relay_that_marks_first": lambda tools: broken.relay_that_marks_first(tools.ports),
         "mirror_that_saves_first": lambda tools: broken.mirror_that_saves_first(tools, 0),
         "mirror_that_looks_first": lambda tools: broken.mirror_that_looks_first(tools, 0),
@@ -126,6 +186,6 @@ def with_mistake(scene: str, actor: str) -> Scenario:
         "reverse_that_needs_no_answer": lambda tools: broken.reverse_that_needs_no_answer(tools.ports, "R"),
     }
     found = SCENARIOS[scene]
-    name = {"relay": "L", "mirror": "M0", "switch": "S", "reverse": "R"}[actor.partition("_")[0]]
+    name = {"relay": "L", "mirror": "M0", "switch": "S", "reverse": "R", "relayout": "Y"}[actor.partition("_")[0]]
     cast = tuple(replace(one, code=codes[actor]) if one.name == name else one for one in found.cast)
     return replace(found, name=f"{scene}, {actor}", cast=cast)

@@ -23,6 +23,7 @@ from tests.explorer.world import (
     acknowledge,
     body_of,
     cell,
+    check_layout,
     check_owner,
     decoded,
     key_of,
@@ -58,10 +59,12 @@ def call(w: World, me: int, phase: Any, arguments: tuple[Any, ...], rules: Rules
         yield "is refused", w, Done(REFUSED)
     elif isinstance(operation, Get):
         version = latest(w.cells[key])
+        check_layout(w, me, scene)
         yield f"is told version {version}", told(w, me, key, version, w.floor[key]), Done(version)
     else:
         assert isinstance(operation, Put)
         version, body = operation.cell.ref_key, body_of(operation.cell)
+        check_layout(w, me, scene)
         after = check_owner(stored(w, key, version, body), Backend.STORE)
         yield f"stores {key}@{version}", acknowledge(after, key, version, body), Done("stored")
 
@@ -69,6 +72,8 @@ def call(w: World, me: int, phase: Any, arguments: tuple[Any, ...], rules: Rules
 def copy(w: World, me: int, phase: Any, arguments: tuple[Any, ...], rules: Rules, scene: Scenario) -> Outcomes:
     cells, epoch = arguments
     for label, after, taken in _copied(w, phase or (), cells, epoch):
+        if sum(taken) > sum(phase or ()):
+            check_layout(w, me, scene)
         is_through = len(taken) == len(cells)
         there = tuple(each for each, is_taken in zip(cells, taken, strict=False) if is_taken)
         yield label, after, Done(there) if is_through else At(taken)
@@ -78,6 +83,8 @@ def put_encoded(w: World, me: int, phase: Any, arguments: tuple[Any, ...], rules
     given, epoch = arguments
     for label, after, taken in _copied(w, phase or (), tuple(map(decoded, given)), epoch):
         check_past(w, after)
+        if sum(taken) > sum(phase or ()):
+            check_layout(w, me, scene)
         problems = tuple(Problem(n, YOUNGER) for n, is_taken in enumerate(taken) if not is_taken)
         is_through = len(taken) == len(given)
         yield label, after, Done(EncodedOutcome(sum(taken), 0, problems)) if is_through else At(taken)
@@ -109,7 +116,7 @@ def _copied(
 
 
 def open_(w: World, me: int, phase: Any, arguments: tuple[Any, ...], rules: Rules, scene: Scenario) -> Outcomes:
-    server, epoch = arguments
+    server, epoch, _layout = arguments
     key = SERVERS.index(server)
     shard = w.shards[key]
     if not shard.up:

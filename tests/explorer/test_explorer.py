@@ -19,7 +19,7 @@ from tests.explorer.rules import Rules, Scenario
 from tests.explorer.scenarios import LARGE, SCENARIOS, SMALL, with_mistake
 from tests.explorer.world import Violation, World
 from tests.scale import scaled
-from tripstore.handover import backfill, call, relay, reverse, settle, switch
+from tripstore.handover import backfill, call, relay, relayout, reverse, settle, switch
 from tripstore.handover.authority import Authority
 from tripstore.handover.steps import Step
 
@@ -92,7 +92,11 @@ RULES = {
     "chunks_fenced": ("backfill", "I9"),
     "applies_durably": ("back, crash", "I1"),
     "row_is_durable": ("back, crash", "liveness"),
-    "obeys_tombs": ("deleted", "I4"),
+    "obeys_tombs": ("deleted, put again", "I4"),
+    "claims_look_at_layout": ("layout: postgres, queue", "I9"),
+    "chunks_look_at_layout": ("layout: past", "I9"),
+    "mirror_has_epoch": ("layout: schemaless", "I9"),
+    "looks_at_layout": ("layout: postgres", "I9"),
 }
 
 
@@ -119,6 +123,10 @@ MISTAKES = {
     "switch_that_opens_first": ("forward, one row", "I9"),
     "reverse_that_counts_first": ("back", "I1"),
     "reverse_that_needs_no_answer": ("back, outage", "I9"),
+    "relayout_that_fences_afterwards": ("layout: postgres, queue", "I9"),
+    "relayout_that_fences_too_low": ("layout: postgres, queue", "I9"),
+    "relayout_that_leaves_the_gate": ("layout: schemaless", "I9"),
+    "relayout_that_checks_first": ("layout: incompatible", "I2"),
 }
 
 
@@ -152,8 +160,16 @@ def test_control_who_is_stopped_for_ever_is_missed_when_nobody_is_there_to_help(
 
 def test_every_step_of_every_procedure_is_taken_somewhere() -> None:
     wanted = {*switch.FORWARD, *switch.BACK, settle.LOOK, settle.WAIT, settle.UNDO, call.ASK}
-    wanted |= {reverse.LOOK, reverse.WRITE, reverse.PASS, backfill.READ, backfill.WRITE, relay.CLAIM}
-    casts = ("batches", "forward, reading", "forward, rehearsed", "back", "backfill")
+    wanted |= {reverse.LOOK, reverse.WRITE, reverse.PASS, backfill.READ, backfill.WRITE, relay.CLAIM, *relayout.STEPS}
+    casts = (
+        "layout: postgres",
+        "layout: schemaless",
+        "batches",
+        "forward, reading",
+        "forward, rehearsed",
+        "back",
+        "backfill",
+    )
     taken = set[Step]().union(*(walk(name).steps for name in casts))
 
     assert wanted <= taken
@@ -168,6 +184,15 @@ ENDS = {
         "writers stay inside",
         "a change cannot be delivered",
     },
+    "layout: two at once": {
+        "",
+        "a hand-over is under way",
+        "somebody else was faster",
+        "writers stay inside",
+        "server 0 did not acknowledge",
+        "server 1 did not acknowledge",
+    },
+    "layout: incompatible": {"", "there are cells", "somebody else was faster", "writers stay inside"},
     "forward, broken off": {"", "the barrier was lost", "writers stay inside"},
     "two reversers": {
         "",

@@ -10,10 +10,10 @@ import pytest
 
 import tripstore.handover
 from schemaless_core import failpoints
-from tests.explorer.actors import reverser, sql, switcher
+from tests.explorer.actors import OLD_LAYOUT, relayer, reverser, sql, switcher
 from tests.explorer.model import Model
 from tests.explorer.rules import Scenario
-from tripstore.handover import switch
+from tripstore.handover import relayout, settle, switch
 from tripstore.handover.authority import Authority, Backend
 from tripstore.handover.steps import Step, Steps, run
 
@@ -38,6 +38,14 @@ def test_a_switch_does_what_its_plan_shows_in_that_order() -> None:
 
 def test_the_way_back_does_what_its_plan_shows_in_that_order() -> None:
     assert steps_of(Scenario("back", (reverser("R"),), start=Backend.STORE)) == list(switch.BACK)
+
+
+@pytest.mark.parametrize("backend", Backend)
+def test_a_layout_is_put_in_force_as_its_plan_shows(backend: Backend) -> None:
+    """Only a store that is the authority is opened again."""
+    wanted = [step for step in relayout.STEPS if backend is Backend.STORE or step is not settle.OPEN]
+
+    assert steps_of(Scenario("layout", (relayer("Y"),), start=backend, layout=OLD_LAYOUT)) == wanted
 
 
 LOOK, WAIT = Step("one.look", "look"), Step("one.wait", "wait", pause_seconds=3)
@@ -78,9 +86,9 @@ def test_each_step_is_a_failpoint(tmp_path: Path) -> None:
 
 
 def test_names_of_steps_are_theirs_alone() -> None:
-    steps = {step.name: step for step in (*switch.FORWARD, *switch.BACK)}
+    steps = {step.name: step for step in (*switch.FORWARD, *switch.BACK, *relayout.STEPS)}
 
-    assert len(steps) == len({*switch.FORWARD, *switch.BACK})
+    assert len(steps) == len({*switch.FORWARD, *switch.BACK, *relayout.STEPS})
 
 
 def test_every_change_of_the_row_has_an_epoch_of_its_own() -> None:

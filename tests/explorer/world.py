@@ -201,25 +201,33 @@ def check_owner(w: World, backend: Backend) -> World:
     return w
 
 
+def check_layout(w: World, me: int, scene: Scenario) -> None:
+    """A store has taken a write of an actor, or has answered it."""
+    layout = scene.cast[me].layout
+    if layout is not None and layout != w.row.layout:
+        raise Violation(f"I9: a store took layout {layout} of {scene.cast[me].name}, and {w.row.layout} is in force")
+
+
 def first_world(scene: Scenario) -> World:
-    old: Bodies = replaced((None,) * VERSIONS, 1, OLD)
+    nothing: Bodies = (None,) * VERSIONS
+    old: Bodies = nothing if scene.is_empty else replaced(nothing, 1, OLD)
     is_legacy = scene.start is Backend.LEGACY
     copied = old if scene.is_copied else (None,) * VERSIONS
     return World(
-        row=Authority(1, scene.start),
+        row=Authority(1, scene.start, layout=scene.layout),
         row_lock=None,
         gate=Gate(1, GateState.OPEN if is_legacy else GateState.CLOSED),
         barrier=None,
         inside=frozenset(),
         writes=(),
-        tables=(Table(old, 1),) * len(KEYS),
+        tables=(Table(old, latest(old)),) * len(KEYS),
         queue=(),
         flushed=None,
         shards=(Shard(1, "COPY" if is_legacy else "RW", True),) * len(KEYS),
         cells=(copied,) * len(KEYS),
         log=((1,) if scene.is_copied else (),) * len(KEYS),
         offsets=(1 if scene.is_copied else 0,) * len(KEYS),
-        floor=(1,) * len(KEYS),
+        floor=(latest(old),) * len(KEYS),
         acknowledged=frozenset(),
         budget=Budget(scene.kills, scene.crashes, scene.outages, scene.breaks),
         places=(Place(0),) * len(scene.cast),

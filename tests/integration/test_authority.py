@@ -220,7 +220,7 @@ def test_of_all_who_change_the_row_at_once_one_wins_each_epoch(trips: Company) -
 def test_control_a_change_that_compares_nothing_is_won_by_all(
     trips: Company, control: RealControlPort, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    careless = authority_sql._CHANGE.replace(authority_sql._IS_FOUND, "(true OR (%s, %s, %s, %s) IS NULL)")
+    careless = authority_sql._CHANGE.replace(authority_sql._IS_FOUND, "(true OR (%s, %s, %s, %s, %s) IS NULL)")
     # The history alone would stop the second: it has each epoch once.
     careless = careless.replace("INSERT INTO tripstore.authority_history", "INSERT INTO tripstore.careless")
     monkeypatch.setattr(authority_sql, "_CHANGE", careless)

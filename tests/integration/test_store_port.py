@@ -75,7 +75,7 @@ def one_of_each(store: Datastore) -> list[Cell]:
 
 
 def open_all(port: StorePort, epoch: int) -> None:
-    assert [port.open(server, epoch) for server in port.servers] == [True] * len(port.servers)
+    assert [port.open(server, epoch, None) for server in port.servers] == [True] * len(port.servers)
 
 
 def close_all(port: StorePort, epoch: int) -> None:
@@ -261,13 +261,11 @@ def test_a_server_that_hangs_keeps_no_other_shut(
     let_go = threading.Event()
     open_one = Shards.open
 
-    def opened(shards: Shards, cluster: str, epoch: int) -> bool:
-        return (
-            let_go.wait(30) and open_one(shards, cluster, epoch) if cluster == "a" else open_one(shards, cluster, epoch)
-        )
+    def opened(shards: Shards, cluster: str, epoch: int, said: bytes | None) -> bool:
+        return (cluster != "a" or let_go.wait(30)) and open_one(shards, cluster, epoch, said)
 
     monkeypatch.setattr(Shards, "open", opened)
-    waiting = threading.Thread(target=port.open, args=("a", 2))
+    waiting = threading.Thread(target=port.open, args=("a", 2, None))
     waiting.start()
     cell = next(cell for cell in one_of_each(store) if store.shard_of(cell.row_key) >= SHARDS // 2)
     owner = store.as_owner(2)
@@ -294,7 +292,7 @@ def test_a_server_that_does_not_answer_has_not_acknowledged(
         port = SchemalessPort(half, lambda cell, why: None)
         assert port.copy(cells, 0) == tuple(c for c in cells if store.shard_of(c.row_key) < SHARDS // 2)
 
-        assert [port.open(server, 2) for server in port.servers] == [True, False]
+        assert [port.open(server, 2, None) for server in port.servers] == [True, False]
         assert [port.close(server, 3) for server in port.servers] == [True, False]
         assert port.unmirrored("a") == 2
         with pytest.raises((NodeUnavailable, SchemaMissing)):

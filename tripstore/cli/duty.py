@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import socket
 import sys
+import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass
@@ -89,7 +90,7 @@ def opened(settings: Settings) -> Iterator[Opened]:
         with settings.open() as datastore:
             yield Opened(datastore, datastore, None)
         return
-    with settings.connect() as store:
+    with settings.connect_in_force() as store:
         store.facade.begin()
         yield Opened(store.facade.store, store.at_authority(), store.facade)
 
@@ -121,10 +122,27 @@ class Duty:
     def _serve(self, seat: Seat) -> None:
         if self.size.metrics_port is not None:
             start_http_server(self.size.metrics_port + seat.number, self.size.metrics_host)
-        with opened(self.settings) as stores, self.served(stores, seat.name, self.size.threads) as worker:
-            seat.at_end(worker.stop)
-            worker.run()
+        while self._serve_by_one_layout(seat):
+            click.echo(f"{seat.name} begins again: another layout is in force", err=True)
         click.echo(f"{seat.name} ended; what it held was given back", err=True)
+
+    def _serve_by_one_layout(self, seat: Seat) -> bool:
+        """Serve until the seat is to end, or another layout is put in force: whether that was it.
+
+        What the worker is made of goes by one layout from the beginning to the end.
+        """
+        is_stale = threading.Event()
+        with opened(self.settings) as stores, self.served(stores, seat.name, self.size.threads) as worker:
+
+            def end() -> None:
+                is_stale.set()
+                worker.stop()
+
+            seat.at_end(worker.stop)
+            if stores.facade is not None and stores.facade.duo is not None:
+                stores.facade.duo.known.when_stale = end
+            worker.run()
+        return is_stale.is_set() and not seat.is_over
 
 
 @dataclass(frozen=True, slots=True)

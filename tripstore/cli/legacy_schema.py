@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from datetime import UTC, datetime
 
@@ -30,6 +30,7 @@ from tripstore.cli.locked import Locked
 from tripstore.cli.progress import progress
 from tripstore.cli.tables import show, table
 from tripstore.config import LegacyConfig
+from tripstore.layouts.change import LayoutChange
 
 #: One `schema apply` at a time: a lock of the session, which ends with it. The number is ours; nobody else's means it.
 LOCK = 7_245_117_001
@@ -89,6 +90,7 @@ class LegacySchema:
         self._shards = shards
         self.connection = connection
         self._complaints = check_layout(connection, config.layout)
+        self._put_in_force: Callable[[], None] = _not_here
 
     @classmethod
     @contextmanager
@@ -127,6 +129,12 @@ class LegacySchema:
             hint=f"{first.hint} `tripstore schema plan` lists all.",
         )
 
+    def change_by(self, change: LayoutChange, put_in_force: Callable[[], None]) -> None:
+        """How the layout is put in force; what speaks against it is an error like others."""
+        if not self.errors:
+            self._complaints += change.complaints()
+        self._put_in_force = put_in_force
+
     def lock(self) -> None:
         """Keep others from applying at the same time, up to the end of the connection; or raise `Locked`."""
         if rows(self.connection, TRY_LOCK, (LOCK,))[0][0]:
@@ -158,7 +166,12 @@ class LegacySchema:
 
     def _steps(self) -> list[Step]:
         limits = self._config.limits
-        return schema_steps(self._config.layout, may_truncate=limits.may_truncate, warns=limits.warns)
+        return schema_steps(
+            self._config.layout,
+            may_truncate=limits.may_truncate,
+            warns=limits.warns,
+            put_in_force=self._put_in_force,
+        )
 
     def _looked_at(self, step: Step) -> StepDocument:
         return StepDocument(step.title, step.is_done(self.connection), list(step.statements()))
@@ -178,6 +191,10 @@ class LegacySchema:
             applied=applied,
             seconds=seconds,
         )
+
+
+def _not_here() -> None:
+    raise AssertionError("a plan changes nothing")
 
 
 def _told(step: Step) -> AbstractContextManager[Progress]:

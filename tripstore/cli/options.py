@@ -5,6 +5,7 @@ The global options may stand before the command's name or after it; shown they a
 
 from __future__ import annotations
 
+import logging
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -14,14 +15,24 @@ from typing import Any, TypeVar
 import click
 
 from schemaless_core.datastore import Datastore
+from tripstore.backends.postgres.layout.layout import Layout
 from tripstore.cli.logs import show_logs
 from tripstore.config import DEFAULT_FILE, ENVIRONMENT_VARIABLE, TripstoreConfig, load_config
+from tripstore.facade.in_force import with_layout_in_force
 from tripstore.store import TripStore
 from tripstore.wiring import build
+
+logger = logging.getLogger(__name__)
 
 Decorated = TypeVar("Decorated", bound=Callable[..., Any])
 
 _NEGATIVE_NUMBER = re.compile(r"-\d[\d.eE+-]*")
+
+
+def _note_difference(of_file: Layout, in_force: Layout) -> None:
+    if of_file.digest != in_force.digest:
+        extra = {"event": "worker.layout_differs", "layout": in_force.digest, "file": of_file.digest}
+        logger.warning("the layout in force is not that of the file; `schema apply` changes that", extra=extra)
 
 
 @dataclass
@@ -37,8 +48,16 @@ class Settings:
         return load_config(self.config)
 
     def connect(self) -> TripStore:
-        """Open both stores of the configuration file behind one API."""
+        """Open both stores of the configuration file behind one API, by its layout."""
         return TripStore(build(self.load()))
+
+    def connect_in_force(self) -> TripStore:
+        """The same by the layout in force, whatever the file says."""
+        config = self.load()
+        in_force = with_layout_in_force(config)
+        if config.legacy is not None and in_force.legacy is not None:
+            _note_difference(config.legacy.layout, in_force.legacy.layout)
+        return TripStore(build(in_force), lambda: build(with_layout_in_force(config)))
 
     def open(self) -> Datastore:
         """Open the datastore of the configuration file."""

@@ -15,6 +15,7 @@ from schemaless_core.schema import SchemaPlan
 from schemaless_core.standing import ShardStatus
 from tripstore.cli.documents import print_document
 from tripstore.cli.exits import Exit
+from tripstore.cli.layout_change import layout_change
 from tripstore.cli.legacy_removal import remove
 from tripstore.cli.legacy_schema import LegacyPlan, LegacySchema, print_legacy_done, print_legacy_plan
 from tripstore.cli.options import Group, Settings, json_option, pass_settings
@@ -109,6 +110,7 @@ def apply(settings: Settings, dry_run: bool, as_json: bool) -> Exit:
     with ExitStack() as opened:
         if config.legacy is not None:
             legacy = opened.enter_context(LegacySchema.opened(config.legacy, config.core.indexes, config.core.shards))
+            opened.enter_context(layout_change(config, legacy))
             legacy.refuse_unfit()
             legacy.lock()
         with Datastore(config.core) as datastore, progress("shards") as advance:
@@ -134,7 +136,10 @@ def _plan(settings: Settings, as_json: bool) -> Exit:
     config = settings.load()
     legacy = None
     if config.legacy is not None:
-        with LegacySchema.opened(config.legacy, config.core.indexes, config.core.shards) as opened:
+        with (
+            LegacySchema.opened(config.legacy, config.core.indexes, config.core.shards) as opened,
+            layout_change(config, opened),
+        ):
             legacy = opened.plan()
     with Datastore(config.core) as datastore:
         status = _status_of(config)

@@ -6,6 +6,7 @@ import os
 import weakref
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cached_property
 
 from schemaless_core.datastore import Datastore
 from schemaless_core.store import CellStore
@@ -80,6 +81,11 @@ class Facade:
         #: Asked by every call.
         self.has_begun = False
         _ALL.add(self)
+
+    @cached_property
+    def reads_at_authority(self) -> ReadCalls:
+        """Reads without cohorts."""
+        return self.reads.at_authority()
 
     def begin(self) -> None:
         """Start what runs beside the calls; a second time does nothing."""

@@ -7,8 +7,10 @@ decides whom to ask first.
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
 from typing import NamedTuple
 
+from tripstore.errors import StaleLayout
 from tripstore.facade.flags import Flags
 from tripstore.handover.authority import Authority
 from tripstore.phase import Phase, Route
@@ -29,9 +31,15 @@ class Sight(NamedTuple):
 
 
 class Known:
-    """Changed by whoever learns something, read by every call."""
+    """Changed by whoever learns something, read by every call.
 
-    def __init__(self) -> None:
+    `layout`: by which this process goes. It learns no row that names another one, so it presents no such epoch.
+    """
+
+    def __init__(self, layout: str | None = None) -> None:
+        self._layout = layout
+        #: Called once by whoever hears that another layout is in force.
+        self.when_stale: Callable[[], None] = lambda: None
         self._lock = threading.Lock()
         self._flags = Flags()
         #: Whether anybody has told them yet. Until then every call goes where it is right in any phase.
@@ -50,7 +58,12 @@ class Known:
         return sight is not None and sight.has_cohort
 
     def learn_authority(self, row: Authority) -> Sight:
-        """Go by this row, unless a younger one is known."""
+        """Go by this row, unless a younger one is known. `StaleLayout`: it names another layout than this process's."""
+        try:
+            row.check_layout(self._layout)
+        except StaleLayout:
+            self.when_stale()
+            raise
         with self._lock:
             known = self.sight
             if known is None or row.epoch > known.authority.epoch:

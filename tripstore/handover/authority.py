@@ -2,6 +2,9 @@
 
 Every change raises the epoch by one: open at e, closing at e + 1, decided or undone at e + 2. So no two states of the
 row share an epoch, and what was closed for one of them is not taken for closed by another.
+
+It also names the layout in force. A new layout takes a new epoch, so whoever is refused because of its epoch has read
+no row that names the new layout.
 """
 
 from __future__ import annotations
@@ -9,6 +12,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from enum import Enum
+
+from tripstore.errors import StaleLayout
 
 
 class Backend(Enum):
@@ -34,6 +39,8 @@ class Authority:
     switch_id: str = ""
     since: datetime | None = field(default=None, compare=False)
     who: str = field(default="", compare=False)
+    #: The digest of the layout in force, which a row of this epoch has for good; None: no layout was ever put in force.
+    layout: str | None = None
 
     @property
     def is_open(self) -> bool:
@@ -46,7 +53,7 @@ class Authority:
     def closing(self, switch_id: str, who: str = "") -> Authority:
         """A hand-over to the other backend begins."""
         assert self.is_open, self
-        return Authority(self.epoch + 1, self.backend, self.backend.other, switch_id, None, who)
+        return Authority(self.epoch + 1, self.backend, self.backend.other, switch_id, None, who, self.layout)
 
     def decided(self) -> Authority:
         """The other backend is the authority from now on."""
@@ -57,3 +64,13 @@ class Authority:
         """It stays as it was, at an epoch of its own."""
         assert self.target is not None, self
         return replace(self, epoch=self.epoch + 1, target=None, since=None, who=who)
+
+    def relaid(self, layout: str) -> Authority:
+        """It stays as it was, and another layout is in force from now on."""
+        assert self.target is not None, self
+        return replace(self, epoch=self.epoch + 1, target=None, since=None, layout=layout)
+
+    def check_layout(self, known: str | None) -> None:
+        """Raise `StaleLayout` unless this is the layout in force. None: of a process that goes by no layout."""
+        if self.layout is not None and known is not None and known != self.layout:
+            raise StaleLayout(known, self.layout)

@@ -35,7 +35,12 @@ def call(ports: Ports, known: Authority, operation: Operation[T]) -> Steps[Answe
 
 
 def ask(ports: Ports, known: Authority, operation: Operation[T]) -> T | Refused:
-    """The one step of a call of which nothing comes between: by itself for whoever counts microseconds."""
+    """The one step of a call of which nothing comes between: by itself for whoever counts microseconds.
+
+    The epoch is presented by a process that knows the layout of that epoch, and by no other.
+    """
+    if known.layout is not None and known.layout != ports.layout:
+        known.check_layout(ports.layout)
     if known.backend is Backend.LEGACY:
         return ports.legacy.call(operation, known.epoch)
     return ports.store.call(operation, known.epoch)

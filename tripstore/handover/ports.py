@@ -125,7 +125,8 @@ class LegacyPort(Protocol):
     def claim(self, limit: int, *, from_others: bool = False) -> Copies:
         """Claim changes that are free or one's own, or those of others, too; none when there are none.
 
-        Committed durably before it answers: what a crash of the server could take back must not be sent.
+        Committed durably before it answers: what a crash of the server could take back must not be sent. The same
+        statement looks at the layout in force: `StaleLayout` when it is not this process's.
         """
         ...
 
@@ -136,7 +137,8 @@ class LegacyPort(Protocol):
     def read_chunk(self, chunk: Chunk) -> Past:
         """Return the cells of a chunk of rows as of one snapshot, and the authority row's epoch of that snapshot.
 
-        `StaleEpoch` unless Postgres is the authority then, and open. Durable before it answers, like a claim.
+        `StaleEpoch` unless Postgres is the authority then, and open; `StaleLayout` unless its layout is this process's.
+        Durable before it answers, like a claim.
         """
         ...
 
@@ -165,8 +167,11 @@ class StorePort(Protocol):
         """
         ...
 
-    def open(self, server: str, epoch: int) -> bool:
-        """Open the shards of a server whose epoch is older, and only those; False: it did not answer."""
+    def open(self, server: str, epoch: int, layout: str | None) -> bool:
+        """Open the shards of a server whose epoch is older, and only those; False: it did not answer.
+
+        The server is told the layout of this epoch before: whoever finds a shard open finds that, too.
+        """
         ...
 
     def close(self, server: str, epoch: int) -> bool:
@@ -227,3 +232,5 @@ class Ports(NamedTuple):
     legacy: LegacyPort
     store: StorePort
     control: ControlPort
+    #: The digest of the layout that this process goes by; None: it goes by none.
+    layout: str | None = None

@@ -23,18 +23,20 @@ PASS = Step("reverse.pass", "pass what came from the legacy tables, or compare i
 
 
 class Hands(NamedTuple, Generic[Cells, T]):
-    """Who does it, durably before it is done."""
+    """Who does it, durably before it is done. `write` is told at which epoch Schemaless opened: Postgres compares."""
 
-    write: Callable[[Cells], T]
+    write: Callable[[Cells, int], T]
     passed: Callable[[Cells, Authority], T]
 
 
-def deliver(control: ControlPort, hands: Hands[Cells, T], cells: Cells) -> Steps[T]:
-    """Carry cells of the log back; return what became of them."""
+def deliver(control: ControlPort, hands: Hands[Cells, T], cells: Cells, layout: str | None = None) -> Steps[T]:
+    """Carry cells of the log back; return what became of them. `layout`: by which one they are written."""
     yield LOOK
     row = control.authority()
+    row.check_layout(layout)
     if row.backend is Backend.STORE:
         yield WRITE
-        return hands.write(cells)
+        # While a way back is closing, too: what was put before that is still to be carried.
+        return hands.write(cells, row.epoch if row.is_open else row.epoch - 1)
     yield PASS
     return hands.passed(cells, row)

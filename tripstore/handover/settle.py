@@ -25,7 +25,9 @@ def settle(ports: Ports) -> Steps[Authority]:
         servers = ports.store.servers
         for server in servers:
             yield OPEN
-            ports.store.open(server, row.epoch)  # one that does not answer is opened by whoever finds it behind
+            ports.store.open(
+                server, row.epoch, row.layout
+            )  # one that does not answer is opened by whoever finds it behind
     return row
 
 

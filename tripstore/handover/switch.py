@@ -60,27 +60,28 @@ def switch(
     """Postgres → Schemaless."""
     yield LOOK
     found = ports.control.authority()
+    found.check_layout(ports.layout)
     if not found.is_open_for(Backend.LEGACY):
         return Outcome(False, found, "Postgres is not the open authority")
     closing = found.closing(switch_id)
     yield CLOSE
     if not ports.control.close(found, closing):
-        return (yield from _lost(ports, closing))
+        return (yield from lost(ports, closing, closing.decided()))
     yield BARRIER
     while not ports.legacy.take_barrier():
         tries -= 1
         if not tries:
-            return (yield from _undone(ports, closing, "writers stay inside"))
+            return (yield from undone(ports, closing, "writers stay inside"))
         yield BARRIER
     yield SHUT
     if not ports.control.shut_gate(closing):
-        return (yield from _lost(ports, closing))
+        return (yield from lost(ports, closing, closing.decided()))
     is_drained = yield from relay.drain(ports, limit)
     if not is_drained:
-        return (yield from _undone(ports, closing, "a change cannot be delivered"))
+        return (yield from undone(ports, closing, "a change cannot be delivered"))
     yield DECIDE
     if not ports.control.decide(closing, closing.decided()):
-        return (yield from _lost(ports, closing))
+        return (yield from lost(ports, closing, closing.decided()))
     row = yield from settle.settle(ports)
     return Outcome(True, row)
 
@@ -89,17 +90,18 @@ def reverse(ports: Ports, switch_id: str) -> Steps[Outcome]:
     """Schemaless → Postgres."""
     yield BACK_LOOK
     found = ports.control.authority()
+    found.check_layout(ports.layout)
     if not found.is_open_for(Backend.STORE):
         return Outcome(False, found, "Schemaless is not the open authority")
     closing = found.closing(switch_id)
     yield BACK_CLOSE
     if not ports.control.close(found, closing):
-        return (yield from _lost(ports, closing))
+        return (yield from lost(ports, closing, closing.decided()))
     servers = ports.store.servers
     for server in servers:
         yield BACK_SHUT
         if not ports.store.close(server, closing.epoch):
-            return (yield from _undone(ports, closing, f"{server} did not acknowledge"))
+            return (yield from undone(ports, closing, f"{server} did not acknowledge"))
     # Only after all have: what an open shard takes in the meantime would not be counted.
     for server in servers:
         yield BACK_COUNT
@@ -107,12 +109,12 @@ def reverse(ports: Ports, switch_id: str) -> Steps[Outcome]:
             yield BACK_COUNT
     yield BACK_DECIDE
     if not ports.control.decide(closing, closing.decided()):
-        return (yield from _lost(ports, closing))
+        return (yield from lost(ports, closing, closing.decided()))
     row = yield from settle.settle(ports)
     return Outcome(True, row)
 
 
-def _lost(ports: Ports, closing: Authority) -> Steps[Outcome]:
+def lost(ports: Ports, closing: Authority, decided: Authority) -> Steps[Outcome]:
     """Nothing was changed: somebody else has changed the row, or the barrier is gone, and nobody is to wait for that.
 
     A decision that was sent over a connection that broke may be run by now. Later it finds another row.
@@ -120,11 +122,11 @@ def _lost(ports: Ports, closing: Authority) -> Steps[Outcome]:
     yield settle.UNDO
     is_undone = ports.control.undo(closing, closing.undone())
     row = yield from settle.settle(ports)
-    if row == closing.decided():
+    if row == decided:
         return Outcome(True, row)
     return Outcome(False, row, "the barrier was lost" if is_undone else "somebody else was faster")
 
 
-def _undone(ports: Ports, closing: Authority, reason: str) -> Steps[Outcome]:
+def undone(ports: Ports, closing: Authority, reason: str) -> Steps[Outcome]:
     row = yield from settle.undo(ports, closing)
     return Outcome(False, row, reason)

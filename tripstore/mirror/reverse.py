@@ -85,6 +85,7 @@ class ReverseMirror:
         self._is_rehearsing = is_rehearsing
         self._rehearsal = Rehearsal(control, look, rehearsal)
         self._puts = ReversePuts(legacy, look, layout.parent.name, row_ids)
+        self._digest = layout.digest
         self._overtaking = Overtaking(layout)
         self.rehearsal = rehearsal
         self._late = late
@@ -102,7 +103,7 @@ class ReverseMirror:
 
     def _guarded(self, runs: Runs, passed: Callable[[Runs, Authority], Outcomes]) -> Outcomes:
         try:
-            return run(deliver(self._control, Hands(self._written, passed), runs))
+            return run(deliver(self._control, Hands(self._written, passed), runs, self._digest))
         except Unavailable as error:
             return dict.fromkeys(runs, Outcome(0, error))
         except SchemalessError as error:
@@ -112,9 +113,9 @@ class ReverseMirror:
             metrics.mirror_late("reverse", seconds)
             self._late(seconds)
 
-    def _written(self, runs: Runs) -> Outcomes:
+    def _written(self, runs: Runs, epoch: int) -> Outcomes:
         self.rest_seconds = 0.0
-        return self._puts.put(runs)
+        return self._puts.put(runs, epoch)
 
     def _passed(self, runs: Runs, row: Authority) -> Outcomes:
         """Pass them; some are compared before."""

@@ -12,7 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 from uuid import UUID
 
 from schemaless_core.cell import Cell, CellKey
-from schemaless_core.errors import Conflict, SchemalessError, Unavailable
+from schemaless_core.errors import Conflict, SchemalessError, StaleEpoch, Unavailable
 from schemaless_core.failpoints import reach
 from schemaless_core.store import CellStore
 from schemaless_core.triggers.group import Outcome
@@ -42,13 +42,17 @@ class ReversePuts:
         self._row_ids = row_ids
         self._threads = ThreadPoolExecutor(THREADS, thread_name_prefix="reverse")
 
-    def put(self, runs: Runs) -> Outcomes:
-        """Put what Postgres lacks, a slice of each shard after the other, until the time is over."""
+    def put(self, runs: Runs, epoch: int) -> Outcomes:
+        """Put what Postgres lacks, a slice of each shard after the other, until the time is over.
+
+        `epoch`: at which Schemaless was opened. Postgres refuses another one: then nothing is put, and nothing parked.
+        """
+        legacy = self._legacy.as_mirror(epoch)
         until = time.monotonic() + BUDGET_SECONDS
         outcomes = {shard: Outcome(0, None) for shard in runs}
         while (slices := _next_slices(runs, outcomes)) and time.monotonic() < until:
             held = self._look.of(slices, is_past_told=False)
-            for put in self._threads.map(lambda part, h=held: _put(self._legacy, part, h), _by_commit(slices)):
+            for put in self._threads.map(lambda part, h=held: _put(legacy, part, h), _by_commit(slices)):
                 for shard, outcome in put.items():
                     outcomes[shard] = Outcome(outcomes[shard].done + outcome.done, outcome.error)
         reach("reverse.applied")
@@ -99,6 +103,8 @@ def _put(legacy: PostgresBackend, runs: Runs, held: Mapping[int, Sequence[Held]]
         stored = legacy.put_jointly(lacking)
     except Unavailable as error:
         return dict.fromkeys(runs, Outcome(0, error))
+    except StaleEpoch as error:
+        return dict.fromkeys(runs, Outcome(0, _late(error)))
     metrics.cells_reversed("mirror", "stored", len(stored))
     left = {CellKey(*cell.key) for cell in lacking} - stored
     metrics.cells_put_jointly(len(stored), len(left))
@@ -120,6 +126,8 @@ def _put_singly(legacy: CellStore, cells: Sequence[Cell], left: Collection[CellK
                 continue
             try:
                 legacy.put_cell(cell.row_key, cell.column_name, cell.ref_key, cell.body)
+            except StaleEpoch as error:
+                return Outcome(done, _late(error))
             except SchemalessError as error:
                 _count_refusal(error)
                 return Outcome(done, error)
@@ -127,6 +135,11 @@ def _put_singly(legacy: CellStore, cells: Sequence[Cell], left: Collection[CellK
         return Outcome(len(cells), None)
     finally:
         metrics.cells_reversed("mirror", "stored", stored)
+
+
+def _late(error: StaleEpoch) -> Unavailable:
+    """The gate is behind the row, or this mirror is: it looks again, and no cell is to blame."""
+    return Unavailable(f"Postgres does not take the mirror's writes: {error.reason}.", hint="They are put again.")
 
 
 def _count_refusal(error: SchemalessError) -> None:

@@ -56,7 +56,10 @@ class RealControlPort:
         return self._run(lambda connection: self._row.history(connection, limit))
 
     def close(self, found: Authority, closing: Authority) -> bool:
-        """Forward, this thread is connected for the barrier before anybody has to wait."""
+        """Forward, this thread is connected for the barrier before anybody has to wait.
+
+        One that puts another layout in force takes the barrier on its way back as well, and connects for it then.
+        """
         if found.backend is Backend.LEGACY:
             self._barrier.prepare()
         is_closed = False
@@ -71,14 +74,21 @@ class RealControlPort:
         return self._run(lambda connection: self._row.shut_gate(connection, closing))
 
     def decide(self, closing: Authority, decided: Authority) -> bool:
-        """Forward only where this thread holds the barrier: one that was lost has lost the hand-over."""
-        if closing.backend is Backend.LEGACY:
+        """Forward only where this thread holds the barrier: one that was lost has lost the hand-over.
+
+        Where another layout is put in force as well, whoever is the authority: the reverse mirror is behind it.
+        """
+        if closing.backend is Backend.LEGACY or decided.layout != closing.layout:
             return self._barrier.decide(closing, self._signed(decided))
         return self._change(self._row.change, closing, decided)
 
     def undo(self, closing: Authority, undone: Authority) -> bool:
         self._barrier.give_up()
         return self._change(self._row.change, closing, undone)
+
+    def begin_layout(self, layout: str) -> bool:
+        """Name the first layout in force, where nothing was captured by another one; whether that is done."""
+        return self._run(lambda connection: self._row.begin_layout(connection, layout))
 
     def obey(self) -> Authority:
         return self._run(self._row.obey)

@@ -28,16 +28,21 @@ PAST_SECONDS = 10.0
 RefusedCell = Callable[[Cell, SchemalessError], None]
 
 
+#: What a server is told of a layout, by its digest.
+Said = Callable[[str], bytes]
+
+
 class SchemalessPort:
     """A `StorePort` on a datastore."""
 
-    def __init__(self, datastore: Datastore, refused: RefusedCell) -> None:
+    def __init__(self, datastore: Datastore, refused: RefusedCell, said: Said | None = None) -> None:
         #: All that are configured: one that holds no shards says so.
         self.servers = tuple(datastore.clusters)
         self._datastore = datastore
         self._shards = Shards(datastore)
         self._mine = _Mine()
         self._refused = refused
+        self._said = said
         self._owner: tuple[int, Datastore] = (0, datastore.as_owner(0))
         self._copier: tuple[int, Datastore] = (0, self._new_copier(0))
         self._past: tuple[int, Datastore] = (-1, datastore)
@@ -62,11 +67,11 @@ class SchemalessPort:
         """Put cells of the past as a copier. Nothing is told to `refused`: the outcome has every problem."""
         return self._past_copier(epoch).put_encoded(cells)
 
-    def open(self, server: str, epoch: int) -> bool:
-        """Open the shards of a cluster whose authority epoch is older; False: it did not answer."""
+    def open(self, server: str, epoch: int, layout: str | None) -> bool:
+        """Tell a cluster the layout of an epoch, open its shards whose own is older; False: it did not answer."""
         if server == self.servers[0] or self._mine.opening_epoch != epoch:
             # All of them at once: one that hangs keeps none of the others shut.
-            self._mine.opening = {name: self._opening(name, epoch) for name in self.servers}
+            self._mine.opening = {name: self._opening(name, epoch, layout) for name in self.servers}
             self._mine.opening_epoch = epoch
         return self._mine.opening[server].result()
 
@@ -78,13 +83,14 @@ class SchemalessPort:
         """Count the cells of a cluster that the reverse mirror has not passed or has parked."""
         return self._shards.unmirrored(server)
 
-    def _opening(self, server: str, epoch: int) -> Future[bool]:
+    def _opening(self, server: str, epoch: int, layout: str | None) -> Future[bool]:
         """In a thread of its own, which nobody waits for at the end of the process."""
         opened: Future[bool] = Future()
 
         def work() -> None:
             try:
-                opened.set_result(self._shards.open(server, epoch))
+                said = None if layout is None or self._said is None else self._said(layout)
+                opened.set_result(self._shards.open(server, epoch, said))
             except BaseException as error:  # noqa: BLE001  # raised again by whoever asks for the result
                 opened.set_exception(error)
 

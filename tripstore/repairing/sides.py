@@ -221,7 +221,7 @@ class Reverse:
         *,
         may_mend_authority: bool,
     ) -> None:
-        self._legacy = legacy.as_mirror().using(deadline=READ_SECONDS)
+        self._legacy = legacy.as_mirror(epoch).using(deadline=READ_SECONDS)
         self._layout: Layout = legacy.layout
         self._store = store.as_owner(epoch).using(deadline=READ_SECONDS)
         self._mends = self._store.mends.of_job(job)

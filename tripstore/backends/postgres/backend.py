@@ -88,12 +88,13 @@ class PostgresBackend(CellStore):
         """
         return self._as(Owner(self.layout.datastore, epoch))
 
-    def as_mirror(self) -> Self:
+    def as_mirror(self, epoch: int | None = None) -> Self:
         """The same store for the reverse mirror: puts pass a shut gate, but not its barrier, and are mirrored no more.
 
+        `epoch`: since when Schemaless is open; when Postgres' gate says another one, calls raise `StaleEpoch`.
         A row that is not exactly what was put, when all triggers have run, is taken back: `Unrepresentable`.
         """
-        return self._as(Mirror(self.layout.datastore))
+        return self._as(Mirror(self.layout.datastore, epoch))
 
     def put_cell(
         self,

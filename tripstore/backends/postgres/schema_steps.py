@@ -2,22 +2,66 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
 from psycopg2.extensions import connection as Connection  # noqa: N812
 
 from tripstore.backends.postgres.capture import capture_steps, note_gap, read_state, verify
+from tripstore.backends.postgres.capture.migrate import is_newest
 from tripstore.backends.postgres.capture.partitions import look_at_partitions
-from tripstore.backends.postgres.capture.state import find_number
-from tripstore.backends.postgres.ddl.steps import Step
+from tripstore.backends.postgres.capture.state import IN_FORCE, find_number, register
+from tripstore.backends.postgres.ddl.steps import Progress, Step
 from tripstore.backends.postgres.ids.steps import id_steps
 from tripstore.backends.postgres.layout.complaints import Complaint, error
 from tripstore.backends.postgres.layout.layout import Layout
+from tripstore.backends.postgres.wire.connections import rows
 
 _COPY = "Run `tripstore schema apply`, then a backfill: changes may have been missed."
 
 
-def schema_steps(layout: Layout, *, may_truncate: bool = False, warns: bool = False) -> list[Step]:
-    """Row keys first: capture needs one in every row."""
-    return [*id_steps(layout), *capture_steps(layout, may_truncate=may_truncate, warns=warns)]
+def schema_steps(
+    layout: Layout,
+    *,
+    may_truncate: bool = False,
+    warns: bool = False,
+    put_in_force: Callable[[], None] | None = None,
+) -> list[Step]:
+    """Row keys first: capture needs one in every row. The layout is in force before a backfill may rely on capture.
+
+    `put_in_force`: what does that, on both stores; None: of a database that stands by itself.
+    """
+    *installing, since = capture_steps(layout, may_truncate=may_truncate, warns=warns)
+    in_force = [] if put_in_force is None else [InForce(layout, put_in_force)]
+    return [*id_steps(layout), *installing, *in_force, since]
+
+
+@dataclass(frozen=True, slots=True)
+class InForce:
+    """Every process goes by this layout from then on. Its triggers are there before: what it captures is complete."""
+
+    layout: Layout
+    put: Callable[[], None]
+
+    @property
+    def title(self) -> str:
+        return "the layout in force"
+
+    def is_done(self, connection: Connection) -> bool:
+        if not is_newest(connection):
+            return False
+        return [digest for digest, _document, _number in rows(connection, IN_FORCE)] == [self.layout.digest]
+
+    def statements(self) -> Sequence[str]:
+        return ["-- at an epoch of its own: gate and shards refuse whoever goes by another layout"]
+
+    def apply(self, connection: Connection, progress: Progress) -> None:
+        register(connection, self.layout)
+        self.put()
+        progress(1, 1)
+
+    def revert(self, connection: Connection) -> None:
+        """The layout before is put in force by its own `schema apply`."""
 
 
 def examine_capture(

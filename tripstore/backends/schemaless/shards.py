@@ -25,10 +25,13 @@ class Shards:
     def __init__(self, datastore: Datastore) -> None:
         self._datastore = datastore
 
-    def open(self, cluster: str, epoch: int) -> bool:
-        """Open them to owners of this authority epoch; False: the server did not answer, or cannot do it."""
+    def open(self, cluster: str, epoch: int, said: bytes | None = None) -> bool:
+        """Open them to owners of this authority epoch; False: the server did not answer, or cannot do it.
+
+        `said`: what the server is to tell those who find it open at this epoch and can ask nobody else.
+        """
         try:
-            self._datastore.authority.open(cluster, epoch)
+            self._datastore.authority.open(cluster, epoch, said)
         except SchemalessError as error:
             _log_unsettled("shards.not_opened", cluster, error)
             return False

@@ -174,6 +174,11 @@ def mirror_admission(datastore: str) -> str:
     )
 
 
+def mirror_look() -> str:
+    """What comes after that: refused unless the gate is shut at epoch $1. Under the lock it stays as it is."""
+    return f"SELECT CASE WHEN {GATE} IS DISTINCT FROM 4 * $1 THEN {in_schema(ENTER_FUNCTION)}($1) END"
+
+
 def counts(value: int | None, epoch: int) -> bool:
     """Whether what an owner read before the gate had this value is the authority's answer."""
     return value in (4 * epoch + OPEN, 4 * epoch + CLOSING)

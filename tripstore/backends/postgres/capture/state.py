@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from typing import Any
 
 from psycopg2.extensions import connection as Connection  # noqa: N812
 
@@ -12,6 +14,11 @@ from tripstore.backends.postgres.capture.migrate import revision
 from tripstore.backends.postgres.layout.layout import Layout
 from tripstore.backends.postgres.wire.connections import rows
 
+#: Digest and document of the layout in force.
+IN_FORCE = """
+SELECT l.digest, l.document, l.number FROM tripstore.authority a JOIN tripstore.layout l ON l.digest = a.layout
+"""
+DOCUMENT = "SELECT document FROM tripstore.layout WHERE digest = %s"
 NUMBER = "SELECT number FROM tripstore.layout WHERE digest = %s"
 REGISTER = """
 INSERT INTO tripstore.layout (digest, document)
@@ -61,6 +68,11 @@ def has_begun(connection: Connection, layout: Layout) -> bool:
     """Whether capture by this layout stands, as far as was noted."""
     state, number = read_state(connection), find_number(connection, layout)
     return state.since is not None and state.layout == number
+
+
+def document_of(ask: Callable[[str, tuple[str]], Sequence[Sequence[Any]]], digest: str) -> str:
+    """The document of a layout, which was registered before it was put in force."""
+    return str(ask(DOCUMENT, (digest,))[0][0])
 
 
 def register(connection: Connection, layout: Layout) -> int:

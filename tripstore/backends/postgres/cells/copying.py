@@ -27,6 +27,7 @@ from tripstore.backends.postgres.layout.layout import Layout
 from tripstore.backends.postgres.wire.flush import flush
 from tripstore.backends.postgres.wire.past_connection import PastConnection, past_connection
 from tripstore.backends.postgres.wire.translation import Again, ConnectionLost, not_the_authority, translate
+from tripstore.errors import StaleLayout
 from tripstore.handover.ports import Chunk, Past, Selection
 
 T = TypeVar("T")
@@ -36,7 +37,7 @@ BYTES_PER_CHUNK = 16 * 1024 * 1024
 
 _BEGIN = """\
 BEGIN ISOLATION LEVEL REPEATABLE READ, READ ONLY;
-SELECT epoch, backend = 'postgres' AND target IS NULL FROM tripstore.authority"""
+SELECT epoch, backend = 'postgres' AND target IS NULL, layout FROM tripstore.authority"""
 
 
 class PastReader:
@@ -57,7 +58,7 @@ class PastReader:
     def read(self, chunk: Chunk) -> Past:
         """Read a chunk. With bodies too large for one it is shorter than was asked for.
 
-        `StaleEpoch`: Postgres is not the authority, or is being handed over.
+        `StaleEpoch`: Postgres is not the authority, or is being handed over. `StaleLayout`: another one is in force.
         """
         cut_seconds = 0.0
         while True:
@@ -99,7 +100,10 @@ class PastReader:
         sources = self._sources_of(chunk.selection)
         with connection.driver.cursor() as cursor:
             cursor.execute(_BEGIN)
-            ((epoch, is_authority),) = cursor.fetchall()
+            ((epoch, is_authority, in_force),) = cursor.fetchall()
+            if in_force not in (None, self._layout.digest):
+                cursor.execute("ROLLBACK")
+                raise StaleLayout(self._layout.digest, in_force)
             if not is_authority:
                 cursor.execute("ROLLBACK")
                 raise not_the_authority(f"at epoch {epoch} Postgres is not the authority, or is being handed over")

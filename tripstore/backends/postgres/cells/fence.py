@@ -12,7 +12,14 @@ from typing import Any, NamedTuple, TypeVar
 
 from schemaless_core.errors import SchemalessError, StaleEpoch, Unavailable
 from schemaless_core.failpoints import reach
-from tripstore.backends.postgres.capture.gate import READ_GATE, STANDBY, admission, counts, mirror_admission
+from tripstore.backends.postgres.capture.gate import (
+    READ_GATE,
+    STANDBY,
+    admission,
+    counts,
+    mirror_admission,
+    mirror_look,
+)
 from tripstore.backends.postgres.errors import HistoryTruncated, StandbyRefused
 from tripstore.backends.postgres.wire.translation import SERVER, not_the_authority
 from tripstore.backends.postgres.wire.wire import LegacyConnection, Prepared, Row
@@ -20,6 +27,7 @@ from tripstore.backends.postgres.wire.wire import LegacyConnection, Prepared, Ro
 T = TypeVar("T")
 
 _LOOK = Prepared("", f"SELECT {READ_GATE}")
+_LOOK_OF_MIRROR = Prepared("bigint", mirror_look())
 
 
 class Changes(NamedTuple):
@@ -122,18 +130,27 @@ class Owner(Standing):
 
 
 class Mirror(Standing):
-    """The reverse mirror: forward only, like every put; nobody is told of what it writes."""
+    """The reverse mirror: forward only, like every put; nobody is told of what it writes.
+
+    It writes what Schemaless took at one epoch, and by the layout of that epoch: at another one the gate refuses it.
+    """
 
     origin = "reverse"
     changes = LOGGED
     is_exact = True
     keeps_replaced = True  #: It was acknowledged elsewhere.
 
-    def __init__(self, datastore: str) -> None:
+    def __init__(self, datastore: str, epoch: int | None) -> None:
         self._admission = Prepared("", mirror_admission(datastore))
+        self._opened_at = epoch
 
     def enter(self, connection: LegacyConnection) -> list[str]:
-        return [connection.call(self._admission)]
+        admission = connection.call(self._admission)
+        return (
+            [admission]
+            if self._opened_at is None
+            else [admission, connection.call(_LOOK_OF_MIRROR, f"'{self._opened_at}'")]
+        )
 
 
 NOBODY = Standing()

@@ -15,15 +15,18 @@ from tripstore.backends.postgres.capture.gate import BARRIER, SEQUENCE, Gate, Ga
 from tripstore.backends.postgres.wire.wire import LegacyConnection, Row
 from tripstore.handover.authority import Authority, Backend
 
-_FIELDS = "epoch, backend, target, switch_id, since, who"
+_FIELDS = "epoch, backend, target, switch_id, since, who, layout"
 _LOCK = "SELECT 1 FROM tripstore.authority FOR UPDATE"
 _ROW = f"SELECT {_FIELDS} FROM tripstore.authority"
 _HISTORY = f"SELECT {_FIELDS} FROM tripstore.authority_history ORDER BY epoch DESC LIMIT %s"
-_IS_FOUND = "epoch = %s::bigint AND backend = %s AND target IS NOT DISTINCT FROM %s::text AND switch_id = %s"
+_IS_FOUND = (
+    "epoch = %s::bigint AND backend = %s AND target IS NOT DISTINCT FROM %s::text AND switch_id = %s"
+    " AND layout IS NOT DISTINCT FROM %s::text"
+)
 _CHANGE = f"""\
 WITH changed AS (
-    UPDATE tripstore.authority SET epoch = %s, backend = %s, target = %s::text, switch_id = %s, who = %s,
-        since = pg_catalog.clock_timestamp()
+    UPDATE tripstore.authority SET epoch = %s, backend = %s, target = %s::text, switch_id = %s, layout = %s::text,
+        who = %s, since = pg_catalog.clock_timestamp()
     WHERE {_IS_FOUND} RETURNING {_FIELDS}
 )
 INSERT INTO tripstore.authority_history ({_FIELDS}) SELECT {_FIELDS} FROM changed RETURNING epoch"""
@@ -31,6 +34,10 @@ _WAS = f"SELECT 1 FROM tripstore.authority_history WHERE {_IS_FOUND}"
 _SET_GATE = (
     f"SELECT pg_catalog.setval('{SEQUENCE}'::pg_catalog.regclass, %s) FROM tripstore.authority WHERE {_IS_FOUND}"
 )
+# Before capture has begun nobody has written by any layout, and nobody is to be refused.
+_BEGIN_LAYOUT = """\
+UPDATE tripstore.authority SET layout = %s WHERE layout IS NULL AND target IS NULL
+AND NOT EXISTS (SELECT FROM tripstore.capture WHERE since IS NOT NULL OR broken IS NOT NULL) RETURNING 1"""
 _GATE = f"pg_catalog.pg_sequence_last_value('{SEQUENCE}'::pg_catalog.regclass)"
 #: What the gate is to be.
 _SAID = "4 * epoch + CASE backend WHEN 'postgres' THEN 1 ELSE 0 END"
@@ -92,6 +99,10 @@ class AuthorityRow:
         packet, values = _change(closing, decided)
         return bool(connection.rows(f"{_LOCK}; {packet}; COMMIT; {_WAS}", (*values, *_identity(decided))))
 
+    def begin_layout(self, connection: LegacyConnection, layout: str) -> bool:
+        """Name the first layout in force, at the row's own epoch; False: something was captured before."""
+        return bool(connection.rows(_BEGIN_LAYOUT, (layout,)))
+
     def was(self, connection: LegacyConnection, row: Authority) -> bool:
         """Whether it is or was this one: what an answer that was lost would have said.
 
@@ -126,9 +137,11 @@ def _change(found: Authority, wanted: Authority) -> tuple[str, tuple[Any, ...]]:
 
 def _identity(row: Authority) -> tuple[Any, ...]:
     """What makes it this row and no other."""
-    return row.epoch, row.backend.value, None if row.target is None else row.target.value, row.switch_id
+    return row.epoch, row.backend.value, None if row.target is None else row.target.value, row.switch_id, row.layout
 
 
 def _authority(row: Row | list[Any]) -> Authority:
-    epoch, backend, target, switch_id, since, who = row
-    return Authority(epoch, Backend(backend), None if target is None else Backend(target), switch_id, since, who)
+    epoch, backend, target, switch_id, since, who, layout = row
+    return Authority(
+        epoch, Backend(backend), None if target is None else Backend(target), switch_id, since, who, layout
+    )

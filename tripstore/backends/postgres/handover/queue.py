@@ -23,6 +23,7 @@ from tripstore.backends.postgres.handover.walk import Walk
 from tripstore.backends.postgres.ids.ids import LEGACY_ID_REF_KEY, Ids, legacy_id_body
 from tripstore.backends.postgres.layout.layout import LEGACY_ID, Layout
 from tripstore.backends.postgres.wire.wire import LegacyConnection, Prepared, Row
+from tripstore.errors import StaleLayout
 
 #: What is the same in queue and log.
 COLUMNS = "row_key, column_name, ref_key, id, xid, at, layout, row, previous, origin, application, role, epoch"
@@ -41,19 +42,22 @@ _NO_SCAN = "SET LOCAL enable_seqscan = off; "
 
 # Free changes first, the oldest first; one's own, which could not be delivered, with what room is left. Nobody waits
 # for a row that somebody is claiming or marking just now, and one that changed since our snapshot is left alone. The
-# epoch is of the same snapshot: no younger than a change. Nothing is sorted, as the planner might for a limit that it
+# epoch is of the same snapshot: no younger than a change, and so is the layout in force: whoever goes by another one
+# claims nothing. Nothing is sorted, as the planner might for a limit that it
 # does not know: the index has the order, and is read no further than is wanted.
 #
 # This commit is durable before anything is sent, and with it all that was committed before, asynchronously too: the
 # WAL is flushed up to this commit, and what we saw had written its own there before we could see it.
+_IS_IN_FORCE = "(SELECT coalesce(a.layout = $6, true) FROM tripstore.authority AS a)"
 _CLAIM_BEGINS = f"{_NO_SCAN}SET LOCAL enable_sort = off; "
 _CLAIM = f"""\
 WITH free AS (
     SELECT q.ctid AS place FROM tripstore.queue AS q
-    WHERE q.parked IS NULL AND q.id >= $1 AND {{is_free}} ORDER BY q.id LIMIT $2 FOR UPDATE SKIP LOCKED
+    WHERE q.parked IS NULL AND q.id >= $1 AND {{is_free}} AND {_IS_IN_FORCE}
+    ORDER BY q.id LIMIT $2 FOR UPDATE SKIP LOCKED
 ), own AS (
     SELECT q.ctid AS place FROM tripstore.queue AS q
-    WHERE $3 AND q.parked IS NULL AND q.claimed_by = $4 AND NOT ({{is_free}})
+    WHERE $3 AND q.parked IS NULL AND q.claimed_by = $4 AND NOT ({{is_free}}) AND {_IS_IN_FORCE}
     ORDER BY q.id LIMIT $2 - (SELECT count(*) FROM free) FOR UPDATE SKIP LOCKED
 ), claimed AS (
     UPDATE tripstore.queue AS q SET claimed_by = $4, attempts = q.attempts + 1,
@@ -61,10 +65,10 @@ WITH free AS (
     WHERE q.ctid = ANY (ARRAY(SELECT place FROM free UNION ALL SELECT place FROM own))
     RETURNING q.row_key, q.column_name, q.ref_key, q.id, q.at, q.layout, q.row, q.previous
 )
-SELECT a.epoch, (SELECT last_value FROM tripstore.queue_id_seq), c.id,
+SELECT a.epoch, (SELECT last_value FROM tripstore.queue_id_seq), c.id, a.layout,
     c.row_key::text, c.column_name, c.ref_key, c.layout, c.row, c.at, c.previous
 FROM tripstore.authority AS a LEFT JOIN claimed AS c ON true ORDER BY c.id"""
-_CLAIM_TYPES, _CLAIM_ARGUMENTS = "bigint, bigint, boolean, text, float8", "%s, %s, %s, %s, %s"
+_CLAIM_TYPES, _CLAIM_ARGUMENTS = "bigint, bigint, boolean, text, float8, text", "%s, %s, %s, %s, %s, %s"
 _IS_FREE = "(q.claimed_until IS NULL OR q.claimed_until < now())"
 
 _IS_FIRST = "(q.previous IS NULL AND q.layout IS NOT NULL AND q.column_name = {parent})"
@@ -152,6 +156,7 @@ class Queue:
 
     def __init__(self, layout: Layout) -> None:
         self._layout = layout
+        self._digest = layout.digest
         self._bodies = Bodies(Codecs(layout))
         self._walk = Walk()
         is_first = _IS_FIRST.format(parent=text(layout.parent.name))
@@ -170,16 +175,21 @@ class Queue:
         from_others: bool = False,
         with_own: bool = True,
     ) -> Claim:
-        """Claim changes, durably, and render them. What no body can hold is parked on the way."""
+        """Claim changes, durably, and render them. What no body can hold is parked on the way.
+
+        `StaleLayout` when another layout is in force than this queue's.
+        """
         claim, began = (self._claim_any, 0) if from_others else (self._claim_free, self._walk.begin())
         started = time.monotonic()
         rows = connection.rows(
             _CLAIM_BEGINS + connection.call(claim, _CLAIM_ARGUMENTS),
-            (began, limit, with_own, claimant.name, claimant.lease_seconds),
+            (began, limit, with_own, claimant.name, claimant.lease_seconds, self._digest),
         )
-        epoch, last, first_id = rows[0][:3]
+        epoch, last, first_id, in_force = rows[0][:4]
+        if in_force not in (None, self._digest):
+            raise StaleLayout(self._digest, in_force)
         self._walk.found(began, first_id, last, time.monotonic() - started)
-        changes = [row[3:] for row in rows if row[2] is not None]
+        changes = [row[4:] for row in rows if row[2] is not None]
         cells, first = self._rendered(connection, changes)
         ids = Ids(connection.rows, self._layout, is_captured=True).legacy_ids(first)
         whole: list[Cell] = []
