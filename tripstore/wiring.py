@@ -16,6 +16,7 @@ from schemaless_core.errors import SchemalessError
 from schemaless_core.store import CellStore
 from tripstore.backends.postgres.backend import PostgresBackend
 from tripstore.backends.postgres.errors import HistoryTruncated, LegacyUnavailable
+from tripstore.backends.postgres.handover.sessions import application_of
 from tripstore.backends.postgres.handover.undelivered import Undelivered
 from tripstore.backends.postgres.rules.table_rules import read_document
 from tripstore.backends.postgres.wire.database import LegacyDatabase
@@ -36,7 +37,6 @@ from tripstore.facade.layout_rules import LayoutRules
 from tripstore.facade.next_keys import NextKeys
 from tripstore.facade.reads import Reads, SingleReads
 from tripstore.facade.rule_book import RuleBook
-from tripstore.facade.sessions import application_of
 from tripstore.facade.shadowing import Shadowing
 from tripstore.facade.staged import Staged
 from tripstore.facade.taken_values import TakenValues

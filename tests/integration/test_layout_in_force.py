@@ -7,7 +7,7 @@ goes by the old layout takes all of it for the number.
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -25,6 +25,7 @@ from tests.serving import serve
 from tests.stores import Stores
 from tripstore.backends.postgres.cells import fence
 from tripstore.backends.postgres.errors import InvalidLayout, LegacyRefused
+from tripstore.backends.postgres.handover.sessions import stale_sessions
 from tripstore.backends.postgres.layout.layout import Field, FieldType, Layout, MappedColumn, RefKeySource
 from tripstore.backends.postgres.wire.connections import rows
 from tripstore.cli.layout_change import layout_change
@@ -32,7 +33,6 @@ from tripstore.cli.legacy_schema import LegacySchema
 from tripstore.config import TripstoreConfig, load_config
 from tripstore.errors import StaleLayout
 from tripstore.facade.in_force import with_layout_in_force
-from tripstore.facade.sessions import stale_sessions
 from tripstore.handover import backfill, relay, relayout, reverse, settle, switch
 from tripstore.handover.authority import Authority, Backend
 from tripstore.handover.ports import REFUSED, Chunk
@@ -41,6 +41,7 @@ from tripstore.handover.steps import run
 from tripstore.layouts import change
 from tripstore.layouts.existing import Existing
 from tripstore.local.servers import LocalServers
+from tripstore.mirror.look import Runs
 from tripstore.phase import Phase
 from tripstore.ports.store import SchemalessPort
 from tripstore.store import TripStore
@@ -175,9 +176,10 @@ def asleep_with_cells(moving: Migration, row_key: UUID) -> Any:
     mirror = moving.reverse_mirror
     shard = moving.store.shard_of(row_key)
     page = moving.facade.store.get_cells_for_shard(shard, 0, 100)
-    cells = [cell for cell in page.cells if cell.row_key == row_key]
+    cells: Sequence[Cell] = [cell for cell in page.cells if cell.row_key == row_key]
+    runs: Runs = {shard: cells}
     hands = Hands(mirror._written, mirror._passed)
-    steps = reverse.deliver(moving.duo.ports.control, hands, {shard: cells}, moving.duo.legacy.layout.digest)
+    steps = reverse.deliver(moving.duo.ports.control, hands, runs, moving.duo.legacy.layout.digest)
     while next(steps) is not reverse.WRITE:
         pass
     return steps

@@ -153,6 +153,7 @@ FORWARD: dict[str, list[dict[str, object]]] = {
         {"operations": (replace(OPERATION, compared=0, not_compared=2, by_reason={"busy": 2}),)},
         {"operations": (replace(OPERATION, operation="get_row"), replace(OPERATION, mismatches=5))},
     ],
+    "layouts": [{"stale": ("2 sessions from 10.0.0.7 go by layout cf6c (one is pid 8)",)}, {"stale": SILENT}],
     "writers": [
         {"writers": (WriterFacts(7, 0.1), WriterFacts(8, 1.5, "billing"))},
         {"writers": (WriterFacts(None, inf),)},
@@ -198,6 +199,8 @@ BACK = [
     ("parked cells", {"reverse": replace(REVERSE, parked=1)}),
     ("direct writers", {"direct_changes": 1}),
     ("direct writers", {"direct_changes": SILENT}),
+    ("layouts", {"stale": ("2 sessions from 10.0.0.7 go by layout cf6c (one is pid 8)",)}),
+    ("layouts", {"stale": SILENT}),
     ("buffered cells", {"buffered": 2}),
 ]
 

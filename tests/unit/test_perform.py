@@ -74,7 +74,7 @@ class Stores:
     def do_unmirrored(self, server: str) -> int:
         return 0
 
-    def do_open(self, server: str, epoch: int) -> bool:
+    def do_open(self, server: str, epoch: int, _layout: str | None) -> bool:
         self.opened.append((server, epoch))
         return True
 

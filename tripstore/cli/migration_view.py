@@ -10,7 +10,9 @@ from rich.console import RenderableType
 from rich.text import Text
 
 from schemaless_core.control.ledgers import Ledgers
+from schemaless_core.deadline import Deadline
 from schemaless_core.errors import SchemalessError
+from tripstore.backends.postgres.handover.sessions import StaleSessions, stale_sessions
 from tripstore.cli.mirror_documents import ForwardDocument, ReverseDocument
 from tripstore.cli.tables import table
 from tripstore.facade.facade import Facade
@@ -19,6 +21,7 @@ from tripstore.mirror.mirror import Mirror
 from validation.ledger import OperationCounts, ShadowLedger
 
 COMPARED_HOURS = 24
+LOOK_SECONDS = 2.0
 
 
 class ComparedView(msgspec.Struct, frozen=True):
@@ -58,6 +61,8 @@ def look_at_migration(facade: Facade) -> MigrationView | None:
         seen = Mirror(facade).status()
         flags = facade.flags.find()
         since = datetime.now(UTC) - timedelta(hours=COMPARED_HOURS)
+        duo = facade.duo
+        stale = duo.legacy.database.run(lambda found: stale_sessions(found.rows), Deadline(LOOK_SECONDS))
         compared = ShadowLedger(Ledgers(facade.store.control)).operations(since)
     except SchemalessError as error:
         return MigrationView(None, None, False, None, {}, None, None, None, [], [], error.message)
@@ -72,7 +77,7 @@ def look_at_migration(facade: Facade) -> MigrationView | None:
         None if seen.forward is None else ForwardDocument(*seen.forward),
         None if seen.reverse is None else ReverseDocument(seen.is_rehearsal, *seen.reverse),
         [_compared(each) for each in compared],
-        [*_closing(row), *seen.advice()],
+        [*_closing(row), *map(_stale, stale), *seen.advice()],
         None,
     )
 
@@ -110,6 +115,10 @@ def _lags(seen: MigrationView) -> Iterator[str]:
 def _closing(row: Authority) -> Iterator[str]:
     if not row.is_open:
         yield f"hand-over {row.switch_id} by {row.who} goes on; `tripstore cutover status`"
+
+
+def _stale(sessions: StaleSessions) -> str:
+    return f"{sessions}, which is not in force: restart those processes"
 
 
 def _compared(counts: OperationCounts) -> ComparedView:

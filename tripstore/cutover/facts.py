@@ -206,6 +206,8 @@ class Facts:
     writers: tuple[WriterFacts, ...] | Unknown
     #: Changes that who writes the tables himself made since the legacy store is not the authority any more.
     direct_changes: int | Unknown = 0
+    #: Who is connected and goes by another layout than the one in force.
+    stale: tuple[str, ...] | Unknown = ()
     #: None: the legacy store was the authority ever since.
     handed_over: HandOverFacts | None | Unknown = None
     #: Of each table of child rows.

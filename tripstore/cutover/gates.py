@@ -118,6 +118,16 @@ def servers(facts: Facts, settings: CutoverSettings) -> Iterator[GateVerdict]:
     yield verdict_of("servers", not troubles, said, wanted, STATUS)
 
 
+def layouts(facts: Facts, settings: CutoverSettings) -> Iterator[GateVerdict]:
+    """Every process that is connected goes by the layout in force; one that does not carries nothing."""
+    wanted = "every session of tripstore goes by the layout in force"
+    if isinstance(facts.stale, Unknown):
+        yield unknown("layouts", facts.stale, wanted)
+        return
+    hint = "They load it with their next call; restart those that do not, and those of an older version."
+    yield verdict_of("layouts", not facts.stale, "; ".join(facts.stale) or "all do", wanted, hint)
+
+
 def writers(facts: Facts, settings: CutoverSettings) -> Iterator[GateVerdict]:
     """Nobody stays inside for so long that the barrier would wait for him in vain."""
     wanted = f"nobody has written mapped tables for longer than {settings.writer_seconds_max:g} s"
@@ -134,6 +144,7 @@ FORWARD: tuple[Gate, ...] = (
     _authority_of(Backend.LEGACY),
     _phase_in(Phase.SHADOW),
     servers,
+    layouts,
     capture,
     row_keys,
     backfill,
@@ -151,6 +162,7 @@ BACK: tuple[Gate, ...] = (
     _authority_of(Backend.STORE),
     _phase_in(Phase.LIVE, Phase.RAMPDOWN),
     servers,
+    layouts,
     capture,
     reverse_lag,
     reverse_parked,

@@ -25,6 +25,7 @@ from tripstore.backends.postgres.capture import read_state, verify
 from tripstore.backends.postgres.capture.gate import BARRIER, lock_class
 from tripstore.backends.postgres.capture.partitions import look_at_partitions
 from tripstore.backends.postgres.handover.queue import Queue
+from tripstore.backends.postgres.handover.sessions import stale_sessions
 from tripstore.backends.postgres.layout.check_row_keys import look_at_keys
 from tripstore.backends.postgres.wire.connections import connected
 from tripstore.backends.postgres.wire.wire import LegacyConnection
@@ -118,7 +119,7 @@ class Looker:
 
     def facts(self) -> Facts:
         """Everything, as it is now."""
-        with ThreadPoolExecutor(13, thread_name_prefix="look") as pool:
+        with ThreadPoolExecutor(14, thread_name_prefix="look") as pool:
             begin = _Beginning(pool)
             authority = begin(self._control.authority)
             flags = begin(self._flags.find)
@@ -127,6 +128,7 @@ class Looker:
             mirror = begin(self._mirror)
             writers = begin(self._writers)
             direct_changes = begin(self._direct_changes)
+            stale = begin(self._stale)
             handed_over = begin(lambda: find_handed_over(self._legacy))
             reverse = begin(self._reverse)
             indexes = begin(self._indexes)
@@ -150,6 +152,7 @@ class Looker:
             servers=(self._postgres(found), *_all(servers.result())),
             writers=writers.result(),
             direct_changes=direct_changes.result(),
+            stale=stale.result(),
             handed_over=handed_over.result(),
             keys=keys.result(),
         )
@@ -180,6 +183,10 @@ class Looker:
         key = lock_class(self._legacy.layout.datastore) & 0xFFFFFFFF
         rows = self._legacy.database.run(lambda found: found.rows(_WRITERS, (key,)), Deadline(LOOK_SECONDS))
         return tuple(WriterFacts(*row) for row in rows)
+
+    def _stale(self) -> tuple[str, ...]:
+        found = self._legacy.database.run(lambda connection: stale_sessions(connection.rows), Deadline(LOOK_SECONDS))
+        return tuple(map(str, found))
 
     def _direct_changes(self) -> int:
         def count(connection: LegacyConnection) -> int:

@@ -8,7 +8,8 @@ from psycopg2.extensions import connection as Connection  # noqa: N812  # the dr
 
 from tripstore.backends.postgres.capture.gate import Gate, GateState
 from tripstore.backends.postgres.capture.names import ENTER_FUNCTION
-from tripstore.backends.postgres.layout.complaints import Complaint, error
+from tripstore.backends.postgres.handover.sessions import stale_sessions
+from tripstore.backends.postgres.layout.complaints import Complaint, error, note
 from tripstore.backends.postgres.wire.connections import rows
 
 _GATE_AND_ROW = """
@@ -36,6 +37,9 @@ def examine_handover(connection: Connection) -> Iterator[Complaint]:
     if parked := rows(connection, _PARKED)[0][0]:
         hint = "`tripstore mirror parked` says why, and the runbook what to do; no switch is possible until then."
         yield error("mirror", f"{parked:,} changes are parked: Schemaless does not take them as they are", hint)
+    for stale in stale_sessions(lambda statement, values: rows(connection, statement, values)):
+        hint = "It loads the layout in force with its next call; restart it if it does not."
+        yield note("layout", f"{stale}, which is not in force", hint)
     for login, owner in rows(connection, _OWNER, (ENTER_FUNCTION,)):
         said = f"{login} is no member of {owner}, who owns our functions: a shut gate will refuse the reverse mirror"
         yield error("role", said, f"GRANT {owner} TO {login}, or let legacy.postgres log in as {owner}.")
