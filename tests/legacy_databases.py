@@ -43,7 +43,7 @@ def postgres_server(servers: LocalServers, flavour: Flavour) -> PostgresServer:
     for server in servers.servers:
         if server.name == name and isinstance(server, PostgresServer):
             return server
-    server = servers.postgres(name, flavour=flavour)
+    server = servers.postgres(name, flavour=flavour, settings={"max_prepared_transactions": "4"})
     # ANALYZE has a transaction of its own, wherever it runs, and would hold the emulated log back.
     server.query("ALTER SYSTEM SET autovacuum = off")
     server.query("SELECT pg_reload_conf()")

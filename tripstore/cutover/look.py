@@ -26,6 +26,8 @@ from tripstore.backends.postgres.capture.gate import BARRIER, lock_class
 from tripstore.backends.postgres.capture.partitions import look_at_partitions
 from tripstore.backends.postgres.handover.queue import Queue
 from tripstore.backends.postgres.handover.sessions import stale_sessions
+from tripstore.backends.postgres.layout.catalogue import LiveCatalogue
+from tripstore.backends.postgres.layout.check import compare
 from tripstore.backends.postgres.layout.check_row_keys import look_at_keys
 from tripstore.backends.postgres.wire.connections import connected
 from tripstore.backends.postgres.wire.wire import LegacyConnection
@@ -163,7 +165,8 @@ class Looker:
         with connected(config.postgres.text, "cutover") as connection:
             limits = config.limits
             breach = look_at_partitions(connection)
-            found = verify(connection, config.layout, may_truncate=limits.may_truncate, warns=limits.warns)
+            found = compare(config.layout, LiveCatalogue.of_layout(connection, config.layout))
+            found += verify(connection, config.layout, may_truncate=limits.may_truncate, warns=limits.warns)
             state = read_state(connection)
         complaints = tuple(f"{each.where}: {each.reason}" for each in found if each.is_error)
         return CaptureFacts(state.since, state.broken, complaints, None if breach is None else BreachFacts(*breach))

@@ -75,7 +75,7 @@ WITH RECURSIVE given AS ({_GIVEN}), below AS (
     SELECT below.root, i.inhrelid FROM below JOIN pg_catalog.pg_inherits i ON i.inhparent = below.oid
 )
 SELECT below.root, n.nspname, c.relname, c.relkind, c.relispartition, below.root = below.oid,
-    c.reltuples, coalesce(s.n_tup_ins, 0), coalesce(s.n_tup_upd, 0), coalesce(s.n_tup_del, 0)
+    c.reltuples, coalesce(s.n_tup_ins, 0), coalesce(s.n_tup_upd, 0), coalesce(s.n_tup_del, 0), c.relpersistence
 FROM below
 JOIN pg_catalog.pg_class c ON c.oid = below.oid
 JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
@@ -232,6 +232,7 @@ class _Reader:
                 partition_key=tuple(key),
                 leaves=tuple(TableName(*row[:2]) for row in partitions if row[2] != TableKind.PARTITIONED),
                 foreign_leaves=tuple(TableName(*row[:2]) for row in partitions if row[2] == TableKind.FOREIGN_TABLE),
+                unlogged_leaves=tuple(TableName(*row[:2]) for row in partitions if row[9] == "u"),
                 heirs=tuple(TableName(*row[:2]) for row in others if not row[3]),
                 has_row_security=has_security,
                 hides_rows=hides_rows,

@@ -92,6 +92,9 @@ def _check_kind(table: LiveTable) -> Iterator[Complaint]:
     for leaf in table.foreign_leaves:
         hint = f"DETACH it: changes of {leaf} cannot be captured."
         yield error(where, f"its partition {leaf} is a foreign table", hint)
+    for leaf in table.unlogged_leaves:
+        hint = f"ALTER TABLE {leaf.sql} SET LOGGED: a crash empties it unseen."
+        yield error(where, f"its partition {leaf} is unlogged", hint)
     if table.is_subscribed:
         hint = "Take it out of the subscription's publication: capture would miss what replication brings."
         yield error(where, "is filled by a subscription", hint)

@@ -43,11 +43,13 @@ def check_all_row_keys(connection: Connection, layout: Layout, *, but_ours: bool
 def look_at_keys(connection: Connection, layout: Layout, *, all_up_to: int = ALL_UP_TO) -> dict[TableName, KeyMatch]:
     """Compare all child rows of each table; of one with many a sample, or where statement_timeout ends it."""
     live = LiveCatalogue.of_layout(connection, layout)
-    parent = live.tables[layout.row_key.table]
+    parent = live.tables.get(layout.row_key.table)
     found = {}
     for column in layout.children:
-        key, child = key_column(layout, column), live.tables[column.table]
+        key, child = key_column(layout, column), live.tables.get(column.table)
         found[column.table] = NOTHING
+        if parent is None or child is None:
+            continue
         if (child.rows or 0) <= all_up_to:
             with suppress(postgres.QueryCanceled):
                 found[column.table] = match_keys(connection, key)

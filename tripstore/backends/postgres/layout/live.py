@@ -163,6 +163,7 @@ class LiveTable:
     partition_key: tuple[str, ...]
     leaves: tuple[TableName, ...]
     foreign_leaves: tuple[TableName, ...]
+    unlogged_leaves: tuple[TableName, ...]
     heirs: tuple[TableName, ...]  #: Children by plain inheritance.
     has_row_security: bool
     hides_rows: bool  #: From whoever looks: its policies hold for this role.
