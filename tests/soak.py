@@ -68,6 +68,11 @@ PARTS: dict[str, list[str]] = {
     ],
     "interrupts and breakers": [*TESTS, "tests/chaos/test_interrupts.py", "tests/chaos/test_reads_beside_writes.py"],
     "public schemas": [*TESTS, "tests/acceptance/test_public_schemas.py"],
+    "changes of tables": [
+        *TESTS,
+        "tests/integration/test_table_changes.py",
+        "tests/integration/test_partition_breaches.py",
+    ],
     "4096 shards": [*TESTS, "tests/integration/test_many_shards.py"],
     "everything else": [
         *TESTS,
