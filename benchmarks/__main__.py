@@ -13,7 +13,7 @@ from typing import cast
 
 import click
 
-from benchmarks import audit, backfill, cells, diff, facade, indexes, legacy, throttle, triggers
+from benchmarks import audit, backfill, cells, diff, facade, families, indexes, legacy, throttle, triggers
 from benchmarks.timing import Comparison, middle_of
 from schemaless_core import Datastore
 from tripstore.local.postgres import PostgresServer
@@ -138,6 +138,7 @@ def _diff(quick: bool) -> Iterator[Comparison]:
         postgres = _company(servers)
         click.echo(f"  {postgres.version}, {mirror.version}; the disk of Postgres: {_disks()}")
         yield from diff.measure(postgres, mirror, scale=scale)
+        yield from families.measure(postgres, mirror, scale=scale)
 
 
 def _measure(engine: Engine, quick: bool, shards: int) -> Iterator[Comparison]:

@@ -174,13 +174,14 @@ def _made(postgres: PostgresServer, mirror: BinlogServer, count: int) -> Config:
             pass
         rows(connection, "ANALYZE public.trips")
     started = time.perf_counter()
-    _copy(config)
+    copy_all(config)
     _copy_flat(url, mirror)
     click.echo(f"  {count:,} rows three times: {time.perf_counter() - started:.0f} s")
     return config
 
 
-def _copy(config: Config) -> None:
+def copy_all(config: Config) -> None:
+    """Everything that the tables hold, into a new Schemaless."""
     with connect(config) as store:
         store.facade.store.create_schema(status=ShardStatus.COPY)
         register_reverse(store.facade.store)

@@ -28,6 +28,7 @@ from schemaless_core.answers import (
 from schemaless_core.authority import ShardAuthority
 from schemaless_core.canonical import Json
 from schemaless_core.cell import Cell, CellKey, ColumnKey, check_row_key
+from schemaless_core.children import NO_CHILDREN, ChildKey, Children
 from schemaless_core.clusters import Cluster
 from schemaless_core.config import DatastoreConfig, load_document, parse_config
 from schemaless_core.control.database import ControlDatabase
@@ -175,6 +176,10 @@ class Datastore(CellStore):
     def get_cells_latest(self, columns: Sequence[ColumnKey]) -> list[Cell | None]:
         return _measured("get_cells_latest", self._lookups.latest_cells, columns)
 
+    def get_children_latest(self, keys: Sequence[ChildKey], children: Children) -> list[Cell | None]:
+        """Return the latest cell or None per child, in order; of a fact the tombstone above it, if there is one."""
+        return _measured("get_cells_latest", self._lookups.latest_children, keys, children)
+
     def get_row(self, row_key: UUID, columns: Collection[str] | None = None) -> dict[str, Cell]:
         return _measured("get_row", self._lookups.row, row_key, columns)
 
@@ -221,12 +226,20 @@ class Datastore(CellStore):
     ) -> RowPage:
         return _measured("scan_rows", self._walks.rows, shard, after, limit, columns)
 
-    def checksum(self, shard: int, columns: Collection[str] | None = None) -> list[Bucket]:
-        return _measured("checksum", self._walks.checksum, shard, columns)
+    def checksum(
+        self, shard: int, columns: Collection[str] | None = None, children: Children = NO_CHILDREN
+    ) -> list[Bucket]:
+        return _measured("checksum", self._walks.checksum, shard, columns, children)
 
-    def digests(self, shard: int, buckets: Collection[int], columns: Collection[str] | None = None) -> list[HashedCell]:
+    def digests(
+        self,
+        shard: int,
+        buckets: Collection[int],
+        columns: Collection[str] | None = None,
+        children: Children = NO_CHILDREN,
+    ) -> list[HashedCell]:
         """Return keys and hashes of the latest cells of some buckets: what a checksum is the sum of."""
-        return _measured("digests", self._walks.digests, shard, buckets, columns)
+        return _measured("digests", self._walks.digests, shard, buckets, columns, children)
 
     def shard_of(self, row_key: UUID) -> int:
         check_row_key(row_key)

@@ -11,6 +11,8 @@ import msgspec
 
 from schemaless_core.canonical import canonical_bytes, from_canonical
 from schemaless_core.cell import Cell, CellKey, ColumnKey, check_column_name, check_key, check_row_key
+from schemaless_core.children import ChildKey, Children
+from schemaless_core.children_reads import Verb, Wanted, find_children
 from schemaless_core.config import DatastoreConfig
 from schemaless_core.deadline import Deadline
 from schemaless_core.engine.base import Node, Sighting
@@ -87,6 +89,21 @@ class Lookups:
             deadline,
         )
         return [None if (cell := found.get(key)) is None else to_cell(cell) for key in stored]
+
+    def latest_children(self, keys: Sequence[ChildKey], children: Children) -> list[Cell | None]:
+        for row_key, column_name, _child in keys:
+            check_row_key(row_key)
+            check_column_name(column_name)
+
+        deadline = self._deadline()
+
+        def ask(verb: Verb, wanted: Wanted) -> list[StoredCell]:
+            read, habit = self._router.read_many, self._habits.read
+            answers = read(wanted, lambda node, part: verb(node, part, deadline), self._standing, habit, deadline)
+            return [cell for sighting in answers.values() for cell in sighting.cells]
+
+        found = find_children(keys, children, self._config.shards, ask)
+        return [None if cell is None else to_cell(cell) for cell in found]
 
     def row(self, row_key: UUID, columns: Collection[str] | None) -> dict[str, Cell]:
         check_row_key(row_key)

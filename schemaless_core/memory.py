@@ -43,6 +43,7 @@ from schemaless_core.cell import (
     checked_bytes,
     no_free_ref_key,
 )
+from schemaless_core.children import NO_CHILDREN, Children, latest_of
 from schemaless_core.encoded import EncodedCell, EncodedOutcome, Problem, decode_cell
 from schemaless_core.errors import BatchFailed, CellConflict, SchemalessError
 from schemaless_core.habits import Habits
@@ -232,14 +233,16 @@ class MemoryStore(CellStore):
         page = rows[:limit]
         return RowPage(page, page[-1].row_key if len(rows) > limit else None)
 
-    def checksum(self, shard: int, columns: Collection[str] | None = None) -> list[Bucket]:
+    def checksum(
+        self, shard: int, columns: Collection[str] | None = None, children: Children = NO_CHILDREN
+    ) -> list[Bucket]:
         check_shard(shard, self._shards)
         columns = listed_names(columns)
         counts, sums = [0] * BUCKETS_PER_SHARD, [0] * BUCKETS_PER_SHARD
         with self._lock:
             for row_key in self._row_keys(shard):
                 number = bucket_of(row_key.bytes)
-                for name, cell in self._latest_of_row(row_key, columns):
+                for name, cell in self._latest_of_children(row_key, columns, children):
                     body = canonical_bytes(cell.body)
                     counts[number] += 1
                     sums[number] += cell_hash(row_key.bytes, name.encode(), cell.ref_key, body)
@@ -308,6 +311,15 @@ class MemoryStore(CellStore):
         for name, versions in self._rows[row_key].items() if row_key in self._rows else ():
             if versions and (columns is None or name in columns):
                 yield name, versions[max(versions)]
+
+    def _latest_of_children(
+        self, row_key: UUID, columns: Collection[str] | None, children: Children
+    ) -> Iterable[tuple[str, Cell]]:
+        for name, versions in self._rows[row_key].items() if row_key in self._rows else ():
+            if columns is None or name in columns:
+                tombstones = [ref_key for ref_key, cell in versions.items() if cell.is_tombstone]
+                for ref_key in latest_of(versions, tombstones, children.get(name)):
+                    yield name, versions[ref_key]
 
     def _definition(self, index: object) -> IndexDefinition:
         if not isinstance(index, str) or index not in self._indexes:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import logging
 import socket
-from collections import defaultdict
 from collections.abc import Callable, Collection, Sequence
 from typing import NamedTuple, TypeVar
 from uuid import UUID
@@ -19,6 +18,8 @@ from schemaless_core import metrics
 from schemaless_core.answers import Scalar
 from schemaless_core.canonical import canonical_bytes, from_canonical
 from schemaless_core.cell import Cell, CellKey, ColumnKey
+from schemaless_core.children import ChildKey, Children
+from schemaless_core.children_reads import Verb, Wanted, find_children
 from schemaless_core.control.audit import who_am_i
 from schemaless_core.deadline import Deadline
 from schemaless_core.engine.base import Node, Sighting
@@ -30,7 +31,6 @@ from schemaless_core.indexes.entries import IndexVersion
 from schemaless_core.indexes.indexes import IndexParts
 from schemaless_core.indexes.rebuilding import Rebuilding
 from schemaless_core.indexes.rows import AS_COPIER
-from schemaless_core.lookups import KEYS_PER_CALL
 from schemaless_core.routing import Router
 from schemaless_core.sharding import shard_of
 from schemaless_core.standing import Gate, ShardHead, ShardState, Standing
@@ -46,7 +46,7 @@ VERSIONS_MAX = 1000
 
 T = TypeVar("T")
 Look = Callable[[Node, Deadline], Sighting]
-Verb = Callable[[Node, Gate, Deadline], T]
+Change = Callable[[Node, Gate, Deadline], T]
 
 
 class _Holes(NamedTuple):
@@ -109,19 +109,18 @@ class Mends:
 
     # What stands there, undecoded.
 
-    def latest(self, columns: Sequence[ColumnKey]) -> list[RawCell | None]:
-        """The cells with the highest ref keys of these columns."""
-        deadline, found = Deadline(READ_SECONDS), dict[tuple[bytes, bytes], RawCell]()
-        for first in range(0, len(columns), KEYS_PER_CALL):
-            wanted: defaultdict[int, list[tuple[bytes, bytes]]] = defaultdict(list)
-            for row_key, name in dict.fromkeys(columns[first : first + KEYS_PER_CALL]):
-                wanted[shard_of(row_key, self._shards)].append((row_key.bytes, name.encode()))
+    def latest(self, keys: Sequence[ChildKey], children: Children) -> list[RawCell | None]:
+        """The latest cells of these children."""
+        deadline = Deadline(READ_SECONDS)
+
+        def ask(verb: Verb, wanted: Wanted) -> list[StoredCell]:
             answers = self._router.read_many(
-                wanted, lambda node, part: node.find_latest_many(part, deadline), AS_COPIER, "primary_only", deadline
+                wanted, lambda node, part: verb(node, part, deadline), AS_COPIER, "primary_only", deadline
             )
-            for sighting in answers.values():
-                found.update({cell[1:3]: _raw(cell) for cell in sighting.cells})
-        return [found.get((row_key.bytes, name.encode())) for row_key, name in columns]
+            return [cell for sighting in answers.values() for cell in sighting.cells]
+
+        found = find_children(keys, children, self._shards, ask)
+        return [None if cell is None else _raw(cell) for cell in found]
 
     def find(self, key: CellKey) -> RawCell | None:
         """The cell under a key."""
@@ -265,7 +264,7 @@ class Mends:
         sighting = self._router.read(shard, lambda node: look(node, deadline), AS_COPIER, "primary_only", deadline)
         return _raw(sighting.cells[0]) if sighting.cells else None
 
-    def _write(self, shard: int, verb: Verb[T]) -> T:
+    def _write(self, shard: int, verb: Change[T]) -> T:
         deadline = Deadline(WRITE_SECONDS)
         answer, _epoch = self._router.write(
             shard, lambda node, gate: verb(node, gate, deadline), self._standing, deadline

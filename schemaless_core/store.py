@@ -19,6 +19,7 @@ from schemaless_core.answers import (
 )
 from schemaless_core.canonical import Json
 from schemaless_core.cell import Cell, CellKey, ColumnKey
+from schemaless_core.children import NO_CHILDREN, Children
 
 
 class CellStore(Protocol):
@@ -112,8 +113,13 @@ class CellStore(Protocol):
         """Return the latest cells of the rows of a shard in row-key order; rows without any are left out."""
         ...
 
-    def checksum(self, shard: int, columns: Collection[str] | None = None) -> list[Bucket]:
-        """Return count and sum of the latest cells per bucket, all buckets of the shard in order."""
+    def checksum(
+        self, shard: int, columns: Collection[str] | None = None, children: Children = NO_CHILDREN
+    ) -> list[Bucket]:
+        """Return count and sum of the latest cells per bucket, all buckets of the shard in order.
+
+        Of columns that are named in `children` the latest cell of each child counts, of others one cell in each row.
+        """
         ...
 
     def shard_of(self, row_key: UUID) -> int:

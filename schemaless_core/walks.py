@@ -9,9 +9,11 @@ from uuid import UUID
 
 from schemaless_core.answers import Bucket, Row, RowPage
 from schemaless_core.cell import check_row_key
+from schemaless_core.children import Children
 from schemaless_core.config import DatastoreConfig
 from schemaless_core.deadline import Deadline
 from schemaless_core.engine.base import BucketSum, HashedCell, Node
+from schemaless_core.engine.kinds import Kind, kinds_of
 from schemaless_core.habits import Habits
 from schemaless_core.lookups import to_cell
 from schemaless_core.requests import check_limit, check_shard, listed_names
@@ -63,13 +65,13 @@ class Walks:
         page = rows[:limit]
         return RowPage(page, page[-1].row_key if len(rows) > limit else None)
 
-    def checksum(self, shard: int, columns: Collection[str] | None) -> list[Bucket]:
+    def checksum(self, shard: int, columns: Collection[str] | None, children: Children) -> list[Bucket]:
         check_shard(shard, self._config.shards)
         columns = listed_names(columns)
-        names, deadline = _encoded(columns), self._deadline()
+        kinds, deadline = _kinds(columns, children), self._deadline()
 
         def look(node: Node) -> _Sums:
-            return _Sums(*node.checksum(shard, names, deadline))
+            return _Sums(*node.checksum(shard, kinds, deadline))
 
         sums = self._router.read(shard, look, self._standing, self._habits.read, deadline)
         found = {bucket.number: bucket for bucket in sums.buckets}
@@ -78,19 +80,25 @@ class Walks:
             for n in range(BUCKETS_PER_SHARD)
         ]
 
-    def digests(self, shard: int, buckets: Collection[int], columns: Collection[str] | None) -> list[HashedCell]:
+    def digests(
+        self, shard: int, buckets: Collection[int], columns: Collection[str] | None, children: Children
+    ) -> list[HashedCell]:
         check_shard(shard, self._config.shards)
         columns = listed_names(columns)
-        names, deadline = _encoded(columns), self._deadline()
+        kinds, deadline = _kinds(columns, children), self._deadline()
 
         def look(node: Node) -> _Hashes:
-            return _Hashes(*node.digests(shard, buckets, names, deadline))
+            return _Hashes(*node.digests(shard, buckets, kinds, deadline))
 
         return self._router.read(shard, look, self._standing, self._habits.read, deadline).cells
 
     def _deadline(self) -> Deadline:
         seconds = self._config.deadlines.scan_seconds if self._habits.deadline is None else self._habits.deadline
         return Deadline(seconds)
+
+
+def _kinds(columns: Collection[str] | None, children: Children) -> list[Kind]:
+    return kinds_of(_encoded(columns), {name.encode(): bits for name, bits in children.items()})
 
 
 def _encoded(columns: Collection[str] | None) -> list[bytes] | None:

@@ -8,9 +8,11 @@ from dataclasses import dataclass, field
 
 from schemaless_core import Cell, CellStore, MemoryStore
 from schemaless_core.canonical import Json
+from schemaless_core.children import NO_CHILDREN, Children
 from validation.buckets import Digests, PlainDigests
 from validation.diff import CellDiff
 from validation.differences import Difference
+from validation.latest import PlainLatest
 from validation.portions import Walk, bounds_of
 from validation.suspects import InFlight, Judge, NothingInFlight, Roles
 
@@ -51,9 +53,16 @@ def between(source: CellStore, target: CellStore, *, is_from: bool = True) -> Ro
     return Roles(source, target, True) if is_from else Roles(target, source, False)
 
 
-def judge(source: CellStore, target: CellStore, in_flight: InFlight | None = None, *, is_from: bool = True) -> Judge:
-    roles = between(source, target, is_from=is_from)
-    return Judge(lambda: roles, in_flight or NothingInFlight(), pause=lambda _seconds: None)
+def judge(
+    source: CellStore,
+    target: CellStore,
+    in_flight: InFlight | None = None,
+    *,
+    is_from: bool = True,
+    children: Children = NO_CHILDREN,
+) -> Judge:
+    roles, latest = between(source, target, is_from=is_from), PlainLatest(children)
+    return Judge(lambda: roles, in_flight or NothingInFlight(), pause=lambda _seconds: None, latest=latest)
 
 
 def diff(
@@ -67,15 +76,17 @@ def diff(
     cells_per_step: int = 100_000,
     suspects_per_step: int = 10_000,
     is_from: bool = True,
+    children: Children = NO_CHILDREN,
 ) -> Outcome:
     """Compare two stores to the end."""
     walk = CellDiff(
-        ours or PlainDigests(source),
-        theirs or PlainDigests(target),
-        judge(source, target, is_from=is_from),
+        ours or PlainDigests(source, children),
+        theirs or PlainDigests(target, children),
+        judge(source, target, is_from=is_from, children=children),
         columns,
         cells_per_step,
         suspects_per_step,
+        children,
     )
     return walked(walk, bounds_of(range(shards)))
 

@@ -21,6 +21,7 @@ from schemaless_core.answers import (
 )
 from schemaless_core.canonical import Json
 from schemaless_core.cell import Cell, CellKey, ColumnKey, check_row_key
+from schemaless_core.children import NO_CHILDREN, Children
 from schemaless_core.habits import Habits
 from schemaless_core.requests import listed_columns, listed_keys
 from schemaless_core.sharding import shard_of
@@ -128,11 +129,13 @@ class TripStore(CellStore):
         asked = {"shard": shard, "after": after, "limit": limit, "columns": _kept(columns)}
         return cast(RowPage, self._read("scan_rows", (), asked))
 
-    def checksum(self, shard: int, columns: Collection[str] | None = None) -> list[Bucket]:
+    def checksum(
+        self, shard: int, columns: Collection[str] | None = None, children: Children = NO_CHILDREN
+    ) -> list[Bucket]:
         using = self._using
 
         def work(store: CellStore) -> list[Bucket]:
-            return using(store).checksum(shard, columns)
+            return using(store).checksum(shard, columns, children)
 
         return self._asked(lambda facade: facade.calls.ask("checksum", work, using.deadline))
 

@@ -9,14 +9,17 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol
 
 from schemaless_core.answers import Bucket
 from schemaless_core.canonical import canonical_bytes
+from schemaless_core.cell import Cell
+from schemaless_core.children import NO_CHILDREN, Children, latest_of
 from schemaless_core.datastore import Datastore
 from schemaless_core.sharding import BUCKETS_PER_SHARD, bucket_of, cell_hash
 from schemaless_core.store import CellStore
+from validation.latest import whole_history
 
 ROWS_PER_PAGE = 1000
 #: Shards that are summed at once, each by its server.
@@ -31,7 +34,7 @@ class Place(NamedTuple):
 
 
 class CellDigest(NamedTuple):
-    """A latest cell by its key, with a hash for its bytes."""
+    """The latest cell of a child, or of a column that is one row, by its key, with a hash for its bytes."""
 
     row_key: bytes
     column_name: str
@@ -41,6 +44,13 @@ class CellDigest(NamedTuple):
     unreadable: str = ""
 
 
+class TableRows(NamedTuple):
+    """A table of the company's: how many rows it has, and how many of them are in the sums."""
+
+    rows: int
+    compared: int
+
+
 @dataclass(frozen=True, slots=True)
 class Sums:
     """The buckets of some shards."""
@@ -48,6 +58,8 @@ class Sums:
     buckets: Mapping[Place, Bucket]
     #: Where something could not be read: such a bucket equals no other.
     doubtful: frozenset[Place] = frozenset()
+    #: By column; of a store that has no tables none.
+    tables: Mapping[str, TableRows] = field(default_factory=dict)
 
 
 class Digests(Protocol):
@@ -65,11 +77,12 @@ class Digests(Protocol):
 class PlainDigests:
     """Of a store that shows no more than the cell store's own calls."""
 
-    def __init__(self, store: CellStore) -> None:
+    def __init__(self, store: CellStore, children: Children = NO_CHILDREN) -> None:
         self._store = store
+        self._children = children
 
     def checksums(self, shards: range, columns: Collection[str] | None) -> Sums:
-        found = (bucket for shard in shards for bucket in self._store.checksum(shard, columns))
+        found = (bucket for shard in shards for bucket in self._store.checksum(shard, columns, self._children))
         return Sums({Place(bucket.shard, bucket.number): bucket for bucket in found})
 
     def digests(self, places: Collection[Place], columns: Collection[str] | None) -> Iterator[CellDigest]:
@@ -81,24 +94,37 @@ class PlainDigests:
                 for row in page.rows:
                     key = row.row_key.bytes
                     if Place(shard, bucket_of(key)) in wanted:
-                        for name, cell in row.cells.items():
-                            value = cell_hash(key, name.encode(), cell.ref_key, canonical_bytes(cell.body))
-                            yield CellDigest(key, name, cell.ref_key, value)
+                        for cell in row.cells.values():
+                            yield from self._of_column(cell)
                 if page.after is None:
                     break
                 after = page.after
+
+    def _of_column(self, latest: Cell) -> Iterator[CellDigest]:
+        name = latest.column_name
+        cells = {latest.ref_key: latest}
+        if name in self._children:
+            cells = {cell.ref_key: cell for cell in whole_history(self._store, latest.row_key, name)}
+        tombstones = [ref_key for ref_key, cell in cells.items() if cell.is_tombstone]
+        key = latest.row_key.bytes
+        for ref_key in latest_of(cells, tombstones, self._children.get(name)):
+            value = cell_hash(key, name.encode(), ref_key, canonical_bytes(cells[ref_key].body))
+            yield CellDigest(key, name, ref_key, value)
 
 
 class ShardedDigests:
     """Of Schemaless, whose servers sum and hash: several shards at once."""
 
-    def __init__(self, datastore: Datastore, seconds: float, threads: int = THREADS) -> None:
+    def __init__(
+        self, datastore: Datastore, seconds: float, children: Children = NO_CHILDREN, threads: int = THREADS
+    ) -> None:
         self._datastore = datastore.using(deadline=seconds)
+        self._children = children
         self._threads = threads
 
     def checksums(self, shards: range, columns: Collection[str] | None) -> Sums:
         with ThreadPoolExecutor(self._threads, thread_name_prefix="sums") as pool:
-            found = pool.map(lambda shard: self._datastore.checksum(shard, columns), shards)
+            found = pool.map(lambda shard: self._datastore.checksum(shard, columns, self._children), shards)
             return Sums({Place(bucket.shard, bucket.number): bucket for each in found for bucket in each})
 
     def digests(self, places: Collection[Place], columns: Collection[str] | None) -> Iterator[CellDigest]:
@@ -106,7 +132,9 @@ class ShardedDigests:
         for place in places:
             wanted[place.shard].append(place.number)
         with ThreadPoolExecutor(self._threads, thread_name_prefix="sums") as pool:
-            found = pool.map(lambda shard: self._datastore.digests(shard, wanted[shard], columns), sorted(wanted))
+            found = pool.map(
+                lambda shard: self._datastore.digests(shard, wanted[shard], columns, self._children), sorted(wanted)
+            )
             for each in found:
                 for row_key, name, ref_key, hashed in each:
                     yield CellDigest(row_key, name.decode(), ref_key, hashed)

@@ -1,4 +1,4 @@
-"""`CellDiff`: the latest cells of two stores, held against each other shard by shard.
+"""`CellDiff`: the rows of two stores, held against each other shard by shard: the latest cell of each child.
 
 First sums of buckets, both stores at once. Where those differ, keys with hashes; where these differ, the cells
 themselves, which are judged before anything is said of them. Nothing that was seen only once is a difference.
@@ -16,12 +16,13 @@ from typing import NamedTuple, TypeVar
 from uuid import UUID
 
 from schemaless_core.canonical import Json
-from schemaless_core.cell import ColumnKey
+from schemaless_core.children import NO_CHILDREN, ChildKey, Children, child_of
 from schemaless_core.failpoints import reach
 from validation.buckets import CellDigest, Digests, Left, Place, cells_equal, cut, differing, left_of
 from validation.differences import EXPLAINED, Difference, of_bytes
 from validation.portions import Portion, counted, shards_of
 from validation.suspects import Judge
+from validation.table_rows import counts_of
 
 T = TypeVar("T")
 
@@ -30,7 +31,8 @@ CELLS_PER_STEP = 250_000
 #: Suspects that are judged in a step: its differences are in memory together, and saved together.
 SUSPECTS_PER_STEP = 10_000
 
-_Key = tuple[bytes, str]
+#: A row: row key, column, and which child of it; 0 where the column is one row.
+_Key = tuple[bytes, str, int]
 
 
 class _Suspect(NamedTuple):
@@ -63,6 +65,7 @@ class CellDiff:
         columns: Collection[str] | None = None,
         cells_per_step: int = CELLS_PER_STEP,
         suspects_per_step: int = SUSPECTS_PER_STEP,
+        children: Children = NO_CHILDREN,
     ) -> None:
         self._ours = ours
         self._theirs = theirs
@@ -70,6 +73,7 @@ class CellDiff:
         self._columns = columns
         self._cells_per_step = cells_per_step
         self._suspects_per_step = suspects_per_step
+        self._children = children
         #: What is left of the last look, for the step that goes on there: hashes need not be fetched again.
         self._kept: tuple[Json, _Looked] | None = None
 
@@ -102,12 +106,14 @@ class CellDiff:
         equal = cells_equal(ours, found)
         left = left_of(found)
         counts = Counter(rows=equal, equal=equal, buckets=len(ours.buckets), buckets_differing=len(found))
+        for sums in (ours, theirs):
+            counts.update(counts_of(sums.tables))
         return Portion(_written(left), not left, counts)
 
     def _look(self, places: Collection[Place], after: _Key | None) -> _Looked:
         ours, theirs = _both(
-            lambda: _by_key(self._ours.digests(places, self._columns)),
-            lambda: _by_key(self._theirs.digests(places, self._columns)),
+            lambda: self._by_key(self._ours.digests(places, self._columns)),
+            lambda: self._by_key(self._theirs.digests(places, self._columns)),
         )
         reach("diff.keyed")
         # In one order, however the stores gave them.
@@ -122,13 +128,13 @@ class CellDiff:
     def _judged(self, suspects: Sequence[_Suspect], passed: int, checkpoint: Json, *, is_end: bool) -> Portion:
         """Of so many cells all are equal but these suspects, of which some may be."""
         equal, of_key = passed - len(suspects), {each.key: each for each in suspects}
-        verdicts = self._judge.judge([ColumnKey(UUID(bytes=row_key), name) for row_key, name in of_key])
+        verdicts = self._judge.judge([self._child(key) for key in of_key])
         found: list[Difference] = [*verdicts.differences, *verdicts.not_compared]
         in_flight = 0
-        for key in verdicts.equal:
-            suspect = of_key[key.row_key.bytes, key.column_name]
-            if _is_of_bytes(suspect.ours, suspect.theirs, key.ref_key):
-                found.append(of_bytes(ColumnKey(key.row_key, key.column_name), key.ref_key))
+        for key, ref_key in verdicts.equal:
+            suspect = of_key[key.row_key.bytes, key.column_name, key.child or 0]
+            if _is_of_bytes(suspect.ours, suspect.theirs, ref_key):
+                found.append(of_bytes(key, ref_key))
             else:
                 in_flight += 1
         explained = len(verdicts.explained)
@@ -137,6 +143,17 @@ class CellDiff:
         counted(found, counts)
         return Portion(checkpoint, is_end, counts, found)
 
+    def _by_key(self, digests: Iterable[CellDigest]) -> dict[_Key, CellDigest]:
+        children = self._children
+        return {
+            (each.row_key, each.column_name, child_of(children, each.column_name, each.ref_key) or 0): each
+            for each in digests
+        }
+
+    def _child(self, key: _Key) -> ChildKey:
+        row_key, name, child = key
+        return ChildKey(UUID(bytes=row_key), name, child if name in self._children else None)
+
 
 def _both(one: Callable[[], T], other: Callable[[], T]) -> tuple[T, T]:
     """Both stores at once: each waits for another machine most of the time."""
@@ -144,10 +161,6 @@ def _both(one: Callable[[], T], other: Callable[[], T]) -> tuple[T, T]:
         theirs = pool.submit(other)
         ours = one()
         return ours, theirs.result()
-
-
-def _by_key(digests: Iterable[CellDigest]) -> dict[_Key, CellDigest]:
-    return {(each.row_key, each.column_name): each for each in digests}
 
 
 def _is_equal(one: CellDigest | None, other: CellDigest | None) -> bool:
@@ -164,7 +177,7 @@ def _is_of_bytes(one: CellDigest | None, other: CellDigest | None, ref_key: int)
 def _written(left: list[Left], after: _Key | None = None) -> Json:
     """Where it goes on: in the first of these buckets, behind a key if there is one."""
     found: dict[str, Json] = {"left": [list(each) for each in left]}
-    return found if after is None else found | {"after": [after[0].hex(), after[1]]}
+    return found if after is None else found | {"after": [after[0].hex(), *after[1:]]}
 
 
 def _read(checkpoint: Json) -> tuple[list[Left], _Key | None]:
@@ -175,5 +188,5 @@ def _read(checkpoint: Json) -> tuple[list[Left], _Key | None]:
     if after is None:
         return buckets, None
     assert isinstance(after, list)
-    row_key, name = map(str, after)
-    return buckets, (bytes.fromhex(row_key), name)
+    row_key, name, child = map(str, after)
+    return buckets, (bytes.fromhex(row_key), name, int(child))

@@ -8,7 +8,8 @@ from typing import NamedTuple
 from uuid import UUID
 
 from schemaless_core.canonical import Json, canonical_bytes
-from schemaless_core.cell import Cell, ColumnKey
+from schemaless_core.cell import Cell
+from schemaless_core.children import ChildKey
 from schemaless_core.control.jobs import Finding
 from validation.compare import BYTES, WHOLE, first_difference
 
@@ -50,14 +51,16 @@ class Difference(NamedTuple):
     is_older: bool = False
     #: What saw it, if it was not the comparison of the latest cells: a decoder, an index.
     seen_by: str = ""
+    #: Which of its column's children it is of; None: the column is one row, or it is an older version.
+    child: int | None = None
 
     @property
     def is_difference(self) -> bool:
         return isinstance(self.kind, CellClass)
 
     @property
-    def key(self) -> ColumnKey:
-        return ColumnKey(self.row_key, self.column_name)
+    def key(self) -> ChildKey:
+        return ChildKey(self.row_key, self.column_name, self.child)
 
     @property
     def ref_key(self) -> int | None:
@@ -83,6 +86,8 @@ class Difference(NamedTuple):
             found["is_older"] = True
         if self.seen_by:
             found["seen_by"] = self.seen_by
+        if self.child is not None:
+            found["child"] = self.child
         return found
 
 
@@ -98,26 +103,29 @@ def from_finding(finding: Finding) -> Difference | None:
     return _made(finding.kind, finding.row_key, finding.column_name, finding.body)
 
 
-def difference(key: ColumnKey, wanted: Cell | None, held: Cell | None, *, is_older: bool = False) -> Difference | None:
+def difference(key: ChildKey, wanted: Cell | None, held: Cell | None, *, is_older: bool = False) -> Difference | None:
     """How the target's cell differs from the source's; None: it does not."""
     ours = None if wanted is None else wanted.ref_key
     theirs = None if held is None else held.ref_key
+
+    def of(kind: CellClass, path: str = "") -> Difference:
+        return Difference(kind, *key.column, ours, theirs, path, is_older, child=key.child)
+
     if wanted is None or held is None:
         if wanted is held:
             return None
-        kind = CellClass.MISSING if held is None else CellClass.EXTRA
-        return Difference(kind, *key, ours, theirs, "", is_older)
+        return of(CellClass.MISSING if held is None else CellClass.EXTRA)
     if ours != theirs:
-        return Difference(CellClass.DIFFERS, *key, ours, theirs, REF_KEY, is_older)
+        return of(CellClass.DIFFERS, REF_KEY)
     path = first_difference(wanted.body, held.body)
     if path is None and canonical_bytes(wanted.body) != canonical_bytes(held.body):
         path = WHOLE
-    return None if path is None else Difference(CellClass.DIFFERS, *key, ours, theirs, path, is_older)
+    return None if path is None else of(CellClass.DIFFERS, path)
 
 
-def of_bytes(key: ColumnKey, ref_key: int | None) -> Difference:
+def of_bytes(key: ChildKey, ref_key: int | None) -> Difference:
     """Both have this version, and its bytes differ though its bodies do not, or cannot be read."""
-    return Difference(CellClass.DIFFERS, *key, ref_key, ref_key, BYTES)
+    return Difference(CellClass.DIFFERS, *key.column, ref_key, ref_key, BYTES, child=key.child)
 
 
 def _made(kind: str, row_key: UUID, column_name: str, details: Mapping[str, Json]) -> Difference:
@@ -131,6 +139,7 @@ def _made(kind: str, row_key: UUID, column_name: str, details: Mapping[str, Json
         str(details.get("path") or ""),
         bool(details.get("is_older")),
         str(details.get("seen_by") or ""),
+        _number(details.get("child")),
     )
 
 

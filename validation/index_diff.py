@@ -16,6 +16,7 @@ from typing import Any
 from schemaless_core.answers import IndexEntry, IndexPage, Scalar
 from schemaless_core.canonical import Json
 from schemaless_core.cell import ColumnKey
+from schemaless_core.children import ChildKey
 from schemaless_core.control.jobs import Finding
 from schemaless_core.habits import Habits
 from schemaless_core.indexes.definition import IndexDefinition
@@ -127,7 +128,7 @@ class IndexDiff:
         except self._incomparable:
             return False
         sides = (ours, theirs) if roles.is_from else (theirs, ours)
-        differences = [each for each in map(difference, keys, *sides) if each is not None]
+        differences = [each for each in map(difference, [ChildKey(*key) for key in keys], *sides) if each is not None]
         explained = {each.row_key for each in self._explaining.explained(differences)}
         pages = (
             IndexPage([each for each in entries if each.row_key not in alone], None) for entries in (wanted, given)

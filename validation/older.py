@@ -1,4 +1,4 @@
-"""`OlderDiff`: versions below the latest, of a share of the rows, as far back as both stores know them.
+"""`OlderDiff`: versions below the latest of a child, of a share of the rows, as far back as both stores know them.
 
 A version never changes, so what both have is compared once and for all; and what one lacks may only be on its way
 while the row has changes in flight. What one has and the other has forgotten nobody can ever compare: it is counted
@@ -15,6 +15,7 @@ from uuid import UUID
 
 from schemaless_core.canonical import Json
 from schemaless_core.cell import Cell, CellKey, ColumnKey
+from schemaless_core.children import NO_CHILDREN, ChildKey, Children, latest_of
 from schemaless_core.sharding import BUCKETS_PER_SHARD, shard_of
 from validation.buckets import Digests, Place
 from validation.compare import BYTES
@@ -46,7 +47,10 @@ class _Pair(NamedTuple):
 
 
 class OlderDiff:
-    """Compares histories. A step is some buckets of one store: a column that it lacks is told by its latest cell."""
+    """Compares histories. A step is some buckets of one store: a child that it lacks is told by its latest cell.
+
+    The digests name each column once, however many children it has.
+    """
 
     def __init__(
         self,
@@ -57,6 +61,7 @@ class OlderDiff:
         share: float,
         columns: Collection[str] | None = None,
         pause: Callable[[float], object] = time.sleep,
+        children: Children = NO_CHILDREN,
     ) -> None:
         self._digests = digests
         self._roles = roles
@@ -65,6 +70,7 @@ class OlderDiff:
         self._share = share
         self._columns = columns
         self._pause = pause
+        self._children = children
 
     def step(self, bounds: Json, checkpoint: Json) -> Portion:
         shards = shards_of(bounds)
@@ -110,13 +116,21 @@ class OlderDiff:
         return found
 
     def _pairs(self, key: ColumnKey, roles: Roles, before: _Versions, held: _Versions) -> Iterator[_Pair]:
-        """All versions but the latest, which is another comparison's."""
-        for ref_key in sorted(before.keys() | held.keys())[:-1]:
+        """All versions but the latest of each child, which are another comparison's."""
+        known = before.keys() | held.keys()
+        tombstones = [
+            ref_key for versions in (before, held) for ref_key in versions if _is_tombstone(versions[ref_key])
+        ]
+        for ref_key in sorted(known - latest_of(known, tombstones, self._children.get(key.column_name))):
             cell = CellKey(*key, ref_key)
             # Whoever lacks it is asked for it: it may have come to both meanwhile, or be forgotten.
             ours = before.get(ref_key) or self._histories.find(roles.authority, cell)
             theirs = held.get(ref_key) or self._histories.find(roles.mirror, cell)
             yield _Pair(cell, ours, theirs)
+
+
+def _is_tombstone(seen: Seen) -> bool:
+    return isinstance(seen, Cell) and seen.is_tombstone
 
 
 def _may_come(found: Difference) -> bool:
@@ -153,7 +167,7 @@ def held_together(
             return Difference(NotCompared.UNREADABLE, *column, from_ref_key, to_ref_key, seen.why, is_older=True)
     assert not isinstance(wanted, Unread)
     assert not isinstance(given, Unread)
-    return difference(column, wanted, given, is_older=True)
+    return difference(ChildKey(*column), wanted, given, is_older=True)
 
 
 def _read(checkpoint: Json) -> Place:

@@ -15,10 +15,12 @@ from uuid import UUID
 
 import msgspec
 
-from schemaless_core.cell import Cell, CellKey, ColumnKey
+from schemaless_core.cell import Cell
+from schemaless_core.children import ChildKey
 from schemaless_core.failpoints import reach
 from schemaless_core.store import CellStore
 from validation.differences import Difference, NotCompared, difference, of_bytes
+from validation.latest import Latest, PlainLatest
 from validation.recheck import FIRST_PAUSE_SECONDS, TRIES
 
 #: Cells that are judged together.
@@ -74,9 +76,9 @@ class Verdicts:
     #: Differences that are as they should be: neither open nor equal.
     explained: list[Difference] = field(default_factory=list)
     #: Those that are equal by now, with the version that is.
-    equal: list[CellKey] = field(default_factory=list)
+    equal: list[tuple[ChildKey, int]] = field(default_factory=list)
     #: Those that no store has any more.
-    gone: list[ColumnKey] = field(default_factory=list)
+    gone: list[ChildKey] = field(default_factory=list)
 
 
 class _Unread(NamedTuple):
@@ -98,6 +100,7 @@ class Judge:
         unreadable: tuple[type[BaseException], ...] = (),
         pause: Callable[[float], object] = time.sleep,
         explaining: Explaining | None = None,
+        latest: Latest | None = None,
     ) -> None:
         self._roles = roles
         self._in_flight = in_flight
@@ -105,8 +108,9 @@ class Judge:
         self._unreadable = unreadable
         self._not_readable: tuple[type[BaseException], ...] = (msgspec.MsgspecError, *unreadable)
         self._pause = pause
+        self._latest = latest or PlainLatest()
 
-    def judge(self, suspects: Sequence[ColumnKey]) -> Verdicts:
+    def judge(self, suspects: Sequence[ChildKey]) -> Verdicts:
         """A verdict for each. Raises what a store raises that does not answer."""
         found = Verdicts()
         for first in range(0, len(suspects), CELLS_PER_LOOK):
@@ -118,7 +122,7 @@ class Judge:
             found.explained.extend(explained)
         return found
 
-    def _judge(self, suspects: Sequence[ColumnKey], found: Verdicts) -> None:
+    def _judge(self, suspects: Sequence[ChildKey], found: Verdicts) -> None:
         waiting = list(suspects)
         for n in range(TRIES):
             if n:
@@ -140,18 +144,18 @@ class Judge:
             if not moving:
                 return
             waiting = moving
-        found.not_compared.extend(Difference(NotCompared.BUSY, *key) for key in waiting)
+        found.not_compared.extend(Difference(NotCompared.BUSY, *key.column, child=key.child) for key in waiting)
 
-    def _read(self, store: CellStore, keys: Sequence[ColumnKey]) -> list[_Seen]:
+    def _read(self, store: CellStore, keys: Sequence[ChildKey]) -> list[_Seen]:
         store = store.using(deadline=READ_SECONDS)
         try:
-            return list(store.get_cells_latest(keys))
+            return list(self._latest.of(store, keys))
         except self._not_readable:
             return [self._read_one(store, key) for key in keys]
 
-    def _read_one(self, store: CellStore, key: ColumnKey) -> _Seen:
+    def _read_one(self, store: CellStore, key: ChildKey) -> _Seen:
         try:
-            return store.get_cell_latest(*key)
+            return self._latest.of(store, [key])[0]
         except msgspec.MsgspecError:
             return _Unread("")  # bytes that are no JSON
         except self._unreadable as error:
@@ -165,10 +169,11 @@ def _is_same(one: _Seen, other: _Seen) -> bool:
     return one == other
 
 
-def _decide(found: Verdicts, key: ColumnKey, wanted: _Seen, held: _Seen) -> None:
+def _decide(found: Verdicts, key: ChildKey, wanted: _Seen, held: _Seen) -> None:
     for seen in (wanted, held):
         if isinstance(seen, _Unread) and seen.why:
-            found.not_compared.append(Difference(NotCompared.UNREADABLE, *key, path=seen.why))
+            unreadable = Difference(NotCompared.UNREADABLE, *key.column, path=seen.why, child=key.child)
+            found.not_compared.append(unreadable)
             return
     if isinstance(wanted, _Unread) or isinstance(held, _Unread):
         version = next((seen.ref_key for seen in (wanted, held) if isinstance(seen, Cell)), None)
@@ -180,4 +185,4 @@ def _decide(found: Verdicts, key: ColumnKey, wanted: _Seen, held: _Seen) -> None
     elif wanted is None:
         found.gone.append(key)
     else:
-        found.equal.append(CellKey(*key, wanted.ref_key))
+        found.equal.append((key, wanted.ref_key))

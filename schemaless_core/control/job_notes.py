@@ -17,7 +17,9 @@ from schemaless_core.control.tables import job as job_table
 from schemaless_core.control.tables import ledger_note as table
 
 #: How a job counts what was not compared, whatever of: none of it speaks for a switch, or is called equal (I12).
-NOT_COMPARED = ("not_compared", "older_not_compared", "index_not_compared")
+NOT_COMPARED = ("not_compared", "older_not_compared", "index_not_compared", "table_not_compared")
+#: Counts that stand in a note by their own names: rows of the company's tables, and those that were compared.
+NOTED = ("table_rows", "table_rows_compared")
 
 
 #: Kinds that count what is open by themselves: their findings are a sample, or say that something was not compared.
@@ -49,5 +51,6 @@ def _body(connection: sa.Connection, job: Job) -> dict[str, Json]:
         "open": counts.get("open", 0) if job.kind in COUNT_OPEN else count_open(connection, job.id),
         "not_compared": sum(counts.get(name, 0) for name in NOT_COMPARED),
     }
+    body |= {name: counts[name] for name in NOTED if name in counts}
     more = job.spec.get("note")
     return {**more, **body} if isinstance(more, dict) else body

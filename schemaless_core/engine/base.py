@@ -15,6 +15,7 @@ from schemaless_core.answers import Scalar
 from schemaless_core.deadline import Deadline
 from schemaless_core.engine.cells import NewCell, StoredCell
 from schemaless_core.engine.groups import GroupTables
+from schemaless_core.engine.kinds import Kind
 from schemaless_core.engine.mending import Mending
 from schemaless_core.errors import SchemalessError
 from schemaless_core.indexes.definition import Field
@@ -246,6 +247,18 @@ class Node(Protocol):
         """Return of each of these keys the version with the next lower ref key, if any, per shard."""
         ...
 
+    def find_highest_many(
+        self, spans: Mapping[int, Sequence[tuple[bytes, bytes, int, int]]], deadline: Deadline
+    ) -> dict[int, Sighting]:
+        """Return of each of these spans of ref keys, both ends included, the highest cell, if any, per shard."""
+        ...
+
+    def find_tombstones_many(
+        self, columns: Mapping[int, Sequence[tuple[bytes, bytes]]], deadline: Deadline
+    ) -> dict[int, Sighting]:
+        """Return the highest tombstone of each of these columns that has one, per shard."""
+        ...
+
     def row(self, shard: int, row_key: bytes, columns: Sequence[bytes] | None, deadline: Deadline) -> Sighting:
         """Return the latest cell of each column of a row."""
         ...
@@ -308,14 +321,12 @@ class Node(Protocol):
         """Return the latest cells of up to `limit` rows that have any, in row-key order."""
         ...
 
-    def checksum(
-        self, shard: int, columns: Sequence[bytes] | None, deadline: Deadline
-    ) -> tuple[ShardState, list[BucketSum]]:
+    def checksum(self, shard: int, kinds: Sequence[Kind], deadline: Deadline) -> tuple[ShardState, list[BucketSum]]:
         """Return count and sum of the latest cells of the buckets that have any."""
         ...
 
     def digests(
-        self, shard: int, buckets: Collection[int], columns: Sequence[bytes] | None, deadline: Deadline
+        self, shard: int, buckets: Collection[int], kinds: Sequence[Kind], deadline: Deadline
     ) -> tuple[ShardState, list[HashedCell]]:
         """Return the latest cells of these buckets, in no order."""
         ...

@@ -24,6 +24,7 @@ from schemaless_core.answers import (
 )
 from schemaless_core.canonical import Json
 from schemaless_core.cell import REF_KEY_MAX, Cell, CellKey, ColumnKey, checked_bytes, no_free_ref_key
+from schemaless_core.children import NO_CHILDREN, Children
 from schemaless_core.errors import BatchFailed, CellConflict, InvalidRequest, SchemalessError
 from schemaless_core.store import CellStore
 
@@ -180,8 +181,10 @@ class StagedStore:
     ) -> RowPage:
         return self._store.scan_rows(shard, after, limit, columns)
 
-    def checksum(self, shard: int, columns: Collection[str] | None = None) -> list[Bucket]:
-        return self._store.checksum(shard, columns)
+    def checksum(
+        self, shard: int, columns: Collection[str] | None = None, children: Children = NO_CHILDREN
+    ) -> list[Bucket]:
+        return self._store.checksum(shard, columns, children)
 
     def shard_of(self, row_key: UUID) -> int:
         return self._store.shard_of(row_key)

@@ -20,7 +20,8 @@ from tests.mirrors import QUICK
 from tests.stores import Stores
 from tripstore.cutover.facts import JobFacts
 from tripstore.cutover.look import DIFF, Looker, find_job_facts
-from tripstore.diffing.diffing import CELLS, Diffing
+from tripstore.diffing.diffing import ROWS as PART_OF_ROWS
+from tripstore.diffing.diffing import Diffing
 from tripstore.diffing.order import Order
 from tripstore.local.servers import LocalServers
 from tripstore.phase import Phase
@@ -256,7 +257,7 @@ def test_a_diff_whose_processes_all_ended_with_errors_has_failed(company: Shell,
     """It was not interrupted: whoever resumes it meets the same."""
     diffing = Diffing(moving.facade)
     plan = diffing.plan(Order(indexes=False, decoded=0, processes=2))
-    nowhere: list[Json] = [{CELLS: [SHARDS, SHARDS + 1]}] * 2
+    nowhere: list[Json] = [{PART_OF_ROWS: [SHARDS, SHARDS + 1]}] * 2
     job = diffing.begin(msgspec.structs.replace(plan, parts=nowhere))
 
     failed = ran(company, "resume", job.id, "--processes", "2", "--json", code=1)

@@ -40,7 +40,10 @@ POINTS = [
 ]
 ROWS = """
 INSERT INTO trips (driver_id, status) SELECT 1 + n % 2, 'requested' FROM generate_series(1, 80) n;
-INSERT INTO notes (trip_id, trip_uuid, n, text) SELECT id, trip_uuid, 1, 'a note' FROM trips WHERE id % 2 = 0;
+INSERT INTO notes (trip_id, trip_uuid, n, text)
+SELECT id, trip_uuid, n, 'a note' FROM trips, generate_series(1, 3) n WHERE id % 2 = 0;
+INSERT INTO attempts (trip_id, trip_uuid, attempt_no, result)
+SELECT id, trip_uuid, n, 'captured' FROM trips, generate_series(1, 2) n WHERE id % 8 = 0;
 UPDATE trips SET status = 'completed' WHERE id % 3 = 0;
 """
 
@@ -51,7 +54,8 @@ def company(servers: LocalServers, stores: Stores) -> Iterator[Migration]:
     with migration(servers, stores, shards=8) as made:
         made.legacy.sql(ROWS)
         made.phase(Phase.DUALWRITE)
-        made.legacy.sql("DELETE FROM tripstore.queue WHERE hashtext(row_key::text) % 2 = 0")
+        # Of a parent's children each is lost by itself.
+        made.legacy.sql("DELETE FROM tripstore.queue WHERE hashtext(row_key::text || ref_key) % 2 = 0")
         made.carry()
         yield made
 

@@ -11,6 +11,7 @@ from uuid import UUID, uuid4
 import pytest
 
 from schemaless_core import ColumnKey
+from schemaless_core.children import ChildKey
 from schemaless_core.errors import SchemalessError
 from schemaless_core.mends import RawCell
 from tests.damage import lose, spoil
@@ -52,7 +53,7 @@ def damages(moving: Migration, keys: list[UUID], turns: int) -> None:
     chance, store = random.Random(2), moving.facade.store
     for _turn in range(turns):
         key = chance.choice(keys)
-        latest = store.mends.latest([ColumnKey(key, "BASE")])[0]
+        latest = store.mends.latest([ChildKey(key, "BASE")], {})[0]
         if latest is None:
             continue
         cell = moving.duo.legacy.get_cell_latest(key, "BASE")

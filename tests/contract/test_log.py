@@ -8,6 +8,7 @@ from uuid import UUID, uuid4
 import pytest
 
 from schemaless_core import Cell, CellStore, InvalidRequest, MemoryStore, Position
+from schemaless_core.answers import Bucket
 from schemaless_core.sharding import BUCKETS_PER_SHARD
 from tests.factories import make_cell, make_trip
 from tests.stores import Stores
@@ -203,6 +204,38 @@ def test_checksums_equal_the_oracles_over_the_same_cells(fresh_store: CellStore)
         assert fresh_store.checksum(shard, ["Cø1"]) == oracle.checksum(shard, ["Cø1"])
 
 
+def test_checksums_by_child_equal_the_oracles(fresh_store: CellStore) -> None:
+    """The latest of each child; a tombstone ends its own child, and in a column of facts all that is below it."""
+    oracle, children = MemoryStore(shards=SHARDS), {"FACTS": 0, "NOTES": 2, "MANY": 20}
+    for store in (fresh_store, oracle):
+        store.put_cells(families())
+
+    for shard in range(SHARDS):
+        for columns in (None, ["FACTS"], ["NOTES", "PLAIN"], ["MANY"]):
+            assert fresh_store.checksum(shard, columns, children) == oracle.checksum(shard, columns, children)
+    counts = {name: total(oracle, [name], children) for name in ("FACTS", "NOTES", "MANY", "PLAIN")}
+    assert counts == {"FACTS": 20 * 4 + 10 * 7, "NOTES": 30 * 4, "MANY": 30 * 2, "PLAIN": 30}
+    assert total(oracle, None, children) == sum(counts.values())
+    assert total(oracle, None, {}) == 4 * 30  # the highest of each column: the control
+
+
+def families() -> list[Cell]:
+    """Rows with children in four columns; of every third row the facts have ended at 4."""
+    cells = []
+    for row in range(30):
+        key = UUID(int=row * 7919)
+        tombstones = {4} if row % 3 else set()
+        cells += [make_cell(key, "FACTS", n, None if n in tombstones else f"{row} {n}") for n in range(1, 8)]
+        cells += [make_cell(key, "NOTES", n, None if n == 6 else f"{row} {n}") for n in range(-4, 11)]
+        cells += [make_cell(key, "MANY", n << 20 | v, f"{n} {v}") for n in (0, 2**42 - 1) for v in range(3)]
+        cells += [make_cell(key, "PLAIN", n, f"{row} {n}") for n in (1, 2)]
+    return cells
+
+
+def total(store: CellStore, columns: list[str] | None, children: dict[str, int]) -> int:
+    return sum(bucket.count for shard in range(SHARDS) for bucket in store.checksum(shard, columns, children))
+
+
 def test_a_checksum_tells_one_changed_body(fresh_store: CellStore) -> None:
     shard, cells = of_one_shard(fresh_store, 3)
     before = fresh_store.checksum(shard)
@@ -219,15 +252,25 @@ def test_checksums_are_the_same_wherever_they_are_computed(stores: Stores) -> No
     stores.clusters("mysql")
     store = stores.fresh("mysql")
     fill(store, 100)
-    here = [store.checksum(shard, ["C0"]) + store.checksum(shard) for shard in range(SHARDS)]
+    store.put_cells(families())
+    here = all_sums(store)
     for cluster in stores.clusters("mysql"):
         cluster.primary.query("INSTALL COMPONENT 'file://component_classic_hashing'")
 
     try:
-        there = [store.checksum(shard, ["C0"]) + store.checksum(shard) for shard in range(SHARDS)]
+        there = all_sums(store)
     finally:
         for cluster in stores.clusters("mysql"):
             cluster.primary.query("UNINSTALL COMPONENT 'file://component_classic_hashing'")
 
     assert here == there
-    assert sum(bucket.count for of_shard in there for bucket in of_shard) == 34 + 100
+    assert sum(bucket.count for of_shard in there for bucket in of_shard) == 34 + 220 + 100 + 20 * 4 + 10 * 7 + 30 * 7
+
+
+def all_sums(store: CellStore) -> list[list[Bucket]]:
+    """Of one column, of all, and of the children of each."""
+    children = {"FACTS": 0, "NOTES": 2, "MANY": 20}
+    return [
+        store.checksum(shard, ["C0"]) + store.checksum(shard) + store.checksum(shard, children=children)
+        for shard in range(SHARDS)
+    ]

@@ -26,9 +26,10 @@ from tests.stores import Stores
 from tripstore.backends.postgres.codec.columnar import ColumnarCodec
 from tripstore.diffing.diffing import Diffing
 from tripstore.diffing.order import Order
+from tripstore.diffing.unit import UNIT
 from tripstore.local.servers import LocalServers
 from tripstore.phase import Phase
-from validation.buckets import PlainDigests, ShardedDigests
+from validation.buckets import Digests, PlainDigests, ShardedDigests
 from validation.compare import BYTES
 from validation.differences import REF_KEY, CellClass, Difference, NotCompared, from_finding
 from validation.keylist import read_key_list
@@ -97,13 +98,14 @@ def test_a_company_that_was_carried_is_equal(company: Migration) -> None:
 def test_both_stores_hash_alike_wherever_it_is_done(company: Migration) -> None:
     """One pass over the tables, statements on the servers, and the cell store's own calls."""
     legacy, store = company.duo.legacy, company.facade.store.as_copier()
+    children = legacy.layout.child_bits
+    digests: list[Digests] = [legacy.sums, ShardedDigests(store, 20.0, children)]
+    digests += [PlainDigests(each, children) for each in (legacy, store)]
     for shards, columns in ((range(SHARDS), None), (range(2, 4), None), (range(SHARDS), ["STATUS", "FREE 3"])):
-        every = [digests.checksums(shards, columns) for digests in (legacy.sums, ShardedDigests(store, 20.0))]
-        every += [PlainDigests(each).checksums(shards, columns) for each in (legacy, store)]
+        every = [each.checksums(shards, columns).buckets for each in digests]
         assert all(sums == every[0] for sums in every)
-        places = [place for place, bucket in every[0].buckets.items() if bucket.count][::2]
-        listed = [set(digests.digests(places, columns)) for digests in (legacy.sums, ShardedDigests(store, 20.0))]
-        listed += [set(PlainDigests(each).digests(places, columns)) for each in (legacy, store)]
+        places = [place for place, bucket in every[0].items() if bucket.count][::2]
+        listed = [set(each.digests(places, columns)) for each in digests]
         assert listed[0]
         assert all(each == listed[0] for each in listed)
 
@@ -182,8 +184,8 @@ def test_a_part_has_no_indexes_and_says_so(embedded: Migration) -> None:
     plan = Diffing(embedded.facade).plan(Order(shards=[0, 2]))
 
     assert not any("index" in part for part in plan.parts if isinstance(part, dict))
-    assert (plan.spec["indexes"], plan.spec["note"]) == (False, {"epoch": 0, "scope": _scope(indexes=0)})
-    assert Diffing(embedded.facade).plan(Order()).spec["note"] == {"epoch": 0, "scope": _scope(indexes=1)}
+    assert (plan.spec["indexes"], plan.spec["note"]) == (False, _note(indexes=0))
+    assert Diffing(embedded.facade).plan(Order()).spec["note"] == _note(indexes=1)
 
 
 def test_a_column_that_neither_store_has_is_refused_and_a_free_one_of_either_is_compared(company: Migration) -> None:
@@ -371,8 +373,9 @@ def migration_of(company: Migration) -> Iterator[Migration]:
         yield replace(company, store=store)
 
 
-def _scope(**more: Json) -> dict[str, Json]:
-    return {"older": 0.0, "decoded": 200, "indexes": 1, **more}
+def _note(**more: Json) -> dict[str, Json]:
+    scope = {"older": 0.0, "decoded": 200, "indexes": 1, **more}
+    return {"epoch": 0, "scope": scope, "breach": 0, "unit": UNIT}
 
 
 def _told(each: Difference) -> tuple[UUID, str, object, str, int | None, int | None]:

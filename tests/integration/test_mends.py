@@ -13,7 +13,8 @@ import pytest
 
 from schemaless_core import BatchFailed, Cell, CellConflict, Datastore, StaleEpoch
 from schemaless_core.canonical import canonical_bytes
-from schemaless_core.cell import CellKey, ColumnKey
+from schemaless_core.cell import CellKey
+from schemaless_core.children import ChildKey
 from schemaless_core.engine.mending import Mended
 from schemaless_core.engine.sqlite import mending as sqlite_mending
 from schemaless_core.engine.sqlite.mending import SQLiteMending
@@ -375,11 +376,11 @@ def test_large_bodies_and_odd_keys_are_mended(mirror: Datastore) -> None:
     assert mends_of(mirror).mend(raw_cell, b'"' + b"y" * 3_000_000 + b'"')
 
     assert copier(mirror).get_cell(*key).body == "y" * 3_000_000  # type: ignore[union-attr]  # it is there
-    (latest,) = mends_of(mirror).latest([ColumnKey(key.row_key, key.column_name)])
+    (latest,) = mends_of(mirror).latest([ChildKey(key.row_key, key.column_name)], {})
     assert latest is not None
     assert latest.key == key
     assert mends_of(mirror).purge(latest)
-    assert mends_of(mirror).latest([ColumnKey(key.row_key, key.column_name)]) == [None]
+    assert mends_of(mirror).latest([ChildKey(key.row_key, key.column_name)], {}) == [None]
 
 
 def test_a_server_of_an_earlier_version_answers_as_before(mirror: Datastore) -> None:

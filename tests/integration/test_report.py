@@ -12,7 +12,8 @@ from uuid import UUID, uuid4
 import msgspec
 import pytest
 
-from schemaless_core import ColumnKey, Json, canonical_bytes
+from schemaless_core import CellStore, Json, canonical_bytes
+from schemaless_core.children import ChildKey
 from schemaless_core.control.jobs import Finding, Jobs
 from tests.damage import spoil
 from tests.facades import Migration, folder_of, in_mirror, migration
@@ -23,6 +24,7 @@ from tests.shadow_traffic import ALL
 from tests.stores import Stores
 from tripstore.diffing.diffing import Diffing
 from tripstore.diffing.order import Order
+from tripstore.diffing.unit import UNIT
 from tripstore.facade.flags import Comparing
 from tripstore.facade.latency import CALL
 from tripstore.local.servers import LocalServers
@@ -31,6 +33,7 @@ from tripstore.phase import Phase
 from tripstore.reporting.gather import Wanted, gather
 from tripstore.reporting.redacting import without_values
 from tripstore.reporting.sides import Sides
+from validation.latest import PlainLatest
 from validation.report.document import Latency, Operation, Report, Waiting
 from validation.report.glance import glance
 from validation.report.html import render
@@ -113,10 +116,11 @@ def test_a_version_that_postgres_has_forgotten_does_not_silence_it(moving: Migra
     moving.legacy.sql("UPDATE trips SET status = 'later' WHERE trip_uuid = %s", str(key))
     moving.carry()
     moving.legacy.sql("DELETE FROM tripstore.log WHERE ref_key <= %s", forgotten.ref_key)
-    sides = Sides({"postgres": moving.duo.legacy, "schemaless": moving.facade.store}, with_bodies=False)
+    stores: dict[str, CellStore] = {"postgres": moving.duo.legacy, "schemaless": moving.facade.store}
+    sides = Sides(stores, PlainLatest(), with_bodies=False)
 
     legacy, store = sides.at(forgotten)
-    now, _store = sides.latest(ColumnKey(key, "BASE"))
+    now, _store = sides.latest(ChildKey(key, "BASE"))
 
     assert legacy.trouble is not None
     assert (store.trouble, store.is_there) == (None, True)
@@ -353,7 +357,7 @@ def test_the_whole_backfill_is_told_of_however_many_parts_were_copied_since(movi
 
 def done(jobs: Jobs, kind: str, *findings: Finding, counts: dict[str, int] | None = None, **spec: Json) -> str:
     """A job that found these and is done; its id."""
-    job = jobs.create(kind, spec, [{}])
+    job = jobs.create(kind, {"note": {"unit": UNIT}, **spec}, [{}])
     part = jobs.claim(job.id, "worker", 60)
     assert part is not None
     jobs.save(part, "worker", checkpoint=1, counts=counts or {}, findings=findings, is_done=True, lease_seconds=60)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Sequence
 from uuid import UUID
 
 import pytest
@@ -188,3 +188,115 @@ def test_a_diff_that_looks_at_less_is_caught(broken: type[PlainDigests]) -> None
 
     with pytest.raises(AssertionError):
         check(outcome, told)
+
+
+# ----------------------------------------------------------------------------------- children: each is a row by itself
+
+CHILDREN = {"NOTES": 20, "STATUS": 0}
+BITS = 20
+#: Column, child, class and ref keys.
+ToldOfChild = tuple[UUID, str, int, str, int | None, int | None]
+
+
+def inject_children(
+    kinds: Sequence[str], chance: random.Random
+) -> tuple[MemoryStore, MemoryStore, set[ToldOfChild], int]:
+    """A few parents whose children differ or do not; what differs, and how many rows there are in all."""
+    source, target = pair()
+    told, parents = set[ToldOfChild](), [UUID(int=chance.getrandbits(128)) for _ in range(3)]
+    for number, kind in enumerate(kinds, 1):  # no number twice: below one parent they may stand in any order
+        key = chance.choice(parents)
+        found = inject_note(kind, number, key, source, target) if chance.random() < 0.6 else None
+        if found is None:
+            found = inject_fact(kind, number, key, source, target)
+        told |= {found} if found[3] else set()
+    return source, target, told, len(kinds)
+
+
+def inject_note(kind: str, n: int, key: UUID, source: MemoryStore, target: MemoryStore) -> ToldOfChild:
+    first, second = n << BITS, n << BITS | 1
+    old, new, other = (Cell(key, "NOTES", *each) for each in ((first, "a"), (second, "b"), (second, "c")))
+    deleted = Cell(key, "NOTES", second, None)
+    cells, name, ours, theirs = {
+        "equal": (([old], [old]), "", first, first),
+        "history": (([new], [old, new]), "", second, second),
+        "gone": (([old, deleted], [deleted]), "", second, second),
+        "missing": (([old, new], []), "missing", second, None),
+        "extra": (([], [old]), "extra", None, first),
+        "behind": (([old, new], [old]), "differs", second, first),
+        "ahead": (([old], [old, deleted]), "differs", first, second),
+        "differs": (([new], [other]), "differs", second, second),
+        "alive": (([old, deleted], [old, new]), "differs", second, second),
+    }[kind]
+    put(cells[0], source)
+    put(cells[1], target)
+    return key, "NOTES", n, name, ours, theirs
+
+
+def inject_fact(kind: str, n: int, key: UUID, source: MemoryStore, target: MemoryStore) -> ToldOfChild:
+    mine, other = Cell(key, "STATUS", n, "a"), Cell(key, "STATUS", n, "b")
+    if kind in ("missing", "behind"):
+        put([mine], source)
+        return key, "STATUS", n, "missing", n, None
+    if kind in ("extra", "ahead"):
+        put([mine], target)
+        return key, "STATUS", n, "extra", None, n
+    put([mine], source)
+    is_equal = kind in ("equal", "history", "gone")
+    put([mine if is_equal else other], target)
+    return key, "STATUS", n, "" if is_equal else "differs", n, n
+
+
+CHILD_KINDS = ["equal", "history", "gone", "missing", "extra", "behind", "ahead", "differs", "alive"]
+
+
+def check_children(outcome: Outcome, told: set[ToldOfChild], rows: int) -> None:
+    assert {
+        (each.row_key, each.column_name, each.child, str(each.kind), each.from_ref_key, each.to_ref_key)
+        for each in outcome.found
+    } == told
+    assert len(outcome.found) == outcome.counts["open"] == len(told)
+    assert (outcome.counts["rows"], outcome.counts["equal"]) == (rows, rows - len(told))
+
+
+@given(
+    st.lists(st.sampled_from(CHILD_KINDS), max_size=40),
+    st.integers(0, 2**32),
+    st.sampled_from([1, 7, 1000]),
+    st.sampled_from([1, 3, 1000]),
+)
+def test_every_child_is_compared_and_told_of_by_itself(
+    kinds: list[str], seed: int, cells_per_step: int, suspects_per_step: int
+) -> None:
+    """I12; whatever a step holds, so that a checkpoint in the midst of siblings loses none."""
+    source, target, told, rows = inject_children(kinds, random.Random(seed))
+
+    outcome = diff(
+        source, target, children=CHILDREN, cells_per_step=cells_per_step, suspects_per_step=suspects_per_step
+    )
+
+    check_children(outcome, told, rows)
+
+
+@given(st.lists(st.sampled_from(CHILD_KINDS), max_size=40), st.integers(0, 2**32), st.booleans())
+def test_children_are_told_the_other_way_round(kinds: list[str], seed: int, is_from: bool) -> None:
+    source, target, told, rows = inject_children(kinds, random.Random(seed))
+    turned = {"missing": "extra", "extra": "missing", "differs": "differs"}
+
+    outcome = diff(target, source, children=CHILDREN, is_from=is_from)
+
+    check_children(
+        outcome, {(key, name, n, turned[kind], theirs, ours) for key, name, n, kind, ours, theirs in told}, rows
+    )
+
+
+def test_a_diff_of_the_highest_children_is_caught() -> None:
+    """The control: whoever does not know of children calls parents equal whose other children differ."""
+    kinds = [*["differs", "missing", "extra"] * 10, *["equal"] * 30]  # the highest numbers are equal
+    source, target, told, rows = inject_children(kinds, random.Random(3))
+
+    outcome = diff(source, target)
+
+    assert outcome.counts["rows"] == outcome.counts["equal"] <= 6
+    with pytest.raises(AssertionError):
+        check_children(outcome, told, rows)

@@ -8,7 +8,7 @@ from uuid import UUID, uuid4
 import pytest
 
 from schemaless_core import Cell, Json, MemoryStore
-from schemaless_core.cell import ColumnKey
+from schemaless_core.children import ChildKey
 from tests.diffs import SHARDS, diff, judge, pair, put, walked
 from tests.factories import make_cell
 from validation.buckets import CellDigest, Left, Place, PlainDigests, Sums, cut, differing, left_of
@@ -208,7 +208,7 @@ def test_a_row_that_never_rests_was_not_compared() -> None:
             return source.get_cells_latest(columns)  # type: ignore[arg-type]  # handed through
 
     restless = Restless(shards=SHARDS)
-    verdicts = judge(restless, target).judge([ColumnKey(key, "BASE")])
+    verdicts = judge(restless, target).judge([ChildKey(key, "BASE")])
 
     assert [each.kind for each in verdicts.not_compared] == [NotCompared.BUSY]
     assert verdicts.differences == []

@@ -15,6 +15,7 @@ from schemaless_core.control.jobs import Finding, Jobs
 from schemaless_core.control.ledgers import Ledgers
 from tests.unit.test_gates import FINE, judged
 from tripstore.cutover.job_facts import job_facts
+from tripstore.diffing.unit import UNIT
 from validation.older import FORGOTTEN_COUNT
 
 
@@ -27,10 +28,10 @@ def datastore(tmp_path: Path) -> Datastore:
     return found
 
 
-def refusals_of(datastore: Datastore, **counts: int) -> list[str]:
+def refusals_of(datastore: Datastore, unit: str = UNIT, /, **counts: int) -> list[str]:
     """What the gates say when all is well, and the newest diff counted this."""
     jobs = Jobs(datastore.control)
-    job = jobs.create("diff", {}, [{}])
+    job = jobs.create("diff", {"note": {"unit": unit}}, [{}])
     part = jobs.claim(job.id, "worker", 60)
     assert part is not None
     jobs.save(part, "worker", checkpoint=1, counts=counts, is_done=True, lease_seconds=60)
@@ -44,7 +45,8 @@ def refusals_of(datastore: Datastore, **counts: int) -> list[str]:
 def test_what_was_not_compared_holds_the_gate(datastore: Datastore, name: str) -> None:
     assert refusals_of(datastore, rows=5, equal=5) == []
 
-    assert refusals_of(datastore, rows=5, equal=5, **{name: 3}) == ["diff: 0 open, 3 not compared"]
+    (refused,) = refusals_of(datastore, rows=5, equal=5, **{name: 3})
+    assert refused.startswith("diff: 0 open, 3 not compared")
 
 
 def test_a_finding_that_says_so_is_no_open_difference(datastore: Datastore) -> None:
@@ -63,3 +65,20 @@ def test_a_finding_that_says_so_is_no_open_difference(datastore: Datastore) -> N
 
 def test_versions_that_a_store_has_forgotten_do_not(datastore: Datastore) -> None:
     assert refusals_of(datastore, rows=5, equal=5, older_equal=2, **{FORGOTTEN_COUNT: 3}) == []
+
+
+def test_a_diff_that_compared_one_child_of_each_parent_does_not_open_it(datastore: Datastore) -> None:
+    """I12; nor does it hide one that compared every row."""
+    assert refusals_of(datastore, "column", rows=5, equal=5) == [
+        "diff: by an earlier version, which compared one child of each parent"
+    ]
+    assert refusals_of(datastore, rows=5, equal=5) == []
+    assert refusals_of(datastore, "column", rows=5, equal=5) == []
+
+
+def test_rows_of_a_table_that_were_not_compared_are_named(datastore: Datastore) -> None:
+    counts = {"table_rows": 16_824, "table_rows_compared": 1_917, "table_not_compared": 14_907}
+
+    assert refusals_of(datastore, rows=5, equal=5, **counts) == [
+        "diff: 1,917 of 16,824 rows of the tables were compared"
+    ]

@@ -75,7 +75,9 @@ def diff() -> None:
 @click.option("--to", "target", type=_STORES, default="schemaless", show_default=True, help="What is held against it.")
 @click.option("--columns", type=Names(), metavar="A,B", help="These columns alone, and no indexes.")
 @click.option("--shards", type=Shards(), metavar="FIRST-LAST", help="These shards alone, and no indexes.")
-@click.option("--older", type=Share(), default=0.0, metavar="SHARE|all", help="Of the rows, their older versions too.")
+@click.option(
+    "--older", type=Share(), default=0.0, metavar="SHARE|all", help="Of the rows, older versions of each child too."
+)
 @click.option(
     "--indexes/--no-indexes", default=True, show_default=True, help="Entries against cells, and a sample of answers."
 )
@@ -185,7 +187,7 @@ def resume(settings: Settings, job: str, why: str, processes: int | None, detach
         if detach and order_of(found).keys is not None:
             raise _no_keys_elsewhere()
         if found.ended_at is None:
-            diffing.check_key_list(found)
+            diffing.check_resumable(found)
             found = diffing.jobs.resume(KIND, job, why, is_detached=True if detach else None)
             if detach:
                 return _detached(diffing, found, as_json=as_json)

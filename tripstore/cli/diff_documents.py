@@ -10,6 +10,7 @@ import msgspec
 from rich.console import RenderableType
 from rich.text import Text
 
+from schemaless_core.canonical import Json
 from schemaless_core.control.job_commands import job_command
 from schemaless_core.control.job_notes import NOT_COMPARED
 from schemaless_core.control.jobs import JobState, StoredFinding
@@ -21,6 +22,7 @@ from tripstore.diffing.rechecking import Rechecked
 from validation.diff_runner import LEFT_OUT
 from validation.differences import EXPLAINED, Difference, from_finding
 from validation.older import FORGOTTEN_COUNT
+from validation.table_rows import ROWS, tables_of
 
 
 class ComparedDocument(msgspec.Struct, frozen=True):
@@ -31,6 +33,15 @@ class ComparedDocument(msgspec.Struct, frozen=True):
     extra: int
     differs: int
     not_compared: int
+
+
+class TableDocument(msgspec.Struct, frozen=True):
+    """A table of the company's: how many rows Postgres counted, and how many of them were compared."""
+
+    column: str
+    table: str
+    rows: int
+    compared: int
 
 
 class IndexesDocument(msgspec.Struct, frozen=True):
@@ -53,10 +64,10 @@ class DiffDocument(msgspec.Struct, frozen=True):
     progress: ProgressDocument
     source: str
     target: str
-    #: The latest cells; `in_flight` are those of the equal ones that differed at first.
+    #: Rows: the latest cell of each child, or of a column; `in_flight` are equal ones that differed at first.
     cells: ComparedDocument
     in_flight: int
-    #: Versions below the latest.
+    #: Versions below the latest of a child.
     older: ComparedDocument
     #: Older versions that one store has and the other has forgotten: nobody can compare them, and no gate minds.
     forgotten: int
@@ -65,6 +76,8 @@ class DiffDocument(msgspec.Struct, frozen=True):
     #: Rows that went through the independent decoder; `not_compared` were not in Schemaless.
     decoder: ComparedDocument
     indexes: IndexesDocument
+    #: Empty until the sums are made, and of a diff of an earlier version.
+    tables: list[TableDocument]
     #: Differences of all kinds that nothing has solved yet.
     open: int
     solved: int
@@ -97,6 +110,8 @@ class DifferenceDocument(msgspec.Struct, frozen=True):
     seen_by: str
     is_open: bool
     command: str
+    #: Which of its column's children; null: the column is one row, or it is an older version.
+    child: int | None = None
 
 
 class DifferencesDocument(msgspec.Struct, frozen=True):
@@ -147,6 +162,7 @@ def diff_document(progress: ProgressDocument) -> DiffDocument:
                 )
             )
         ),
+        _tables(spec, counts),
         counts.get("open", 0),
         counts.get("solved", 0),
         counts.get(LEFT_OUT, 0),
@@ -176,6 +192,7 @@ def difference_document(found: StoredFinding) -> DifferenceDocument:
         each.seen_by,
         found.is_open,
         _command(each),
+        each.child,
     )
 
 
@@ -191,7 +208,7 @@ def diff_screen(seen: DiffDocument) -> Iterator[RenderableType]:
     """What was compared, and what came of it."""
     yield Text(f"{progress_line(seen.progress)}, {seen.progress.job.state}", style="bold")
     yield Text(f"{seen.source} → {seen.target}: what the target has, held against the source")
-    rows = [_row("latest cells", seen.cells)]
+    rows = [_row("rows", seen.cells)]
     rows += [
         _row(name, each)
         for name, each in (("older versions", seen.older), ("independent decoder", seen.decoder))
@@ -206,6 +223,7 @@ def diff_screen(seen: DiffDocument) -> Iterator[RenderableType]:
             f" {indexes.not_compared:,} not compared",
             style="bold red" if wrong else "",
         )
+    yield from _of_tables(seen.tables)
     if seen.in_flight:
         yield Text(f"{seen.in_flight:,} cells were on their way at first, and are equal", style="dim")
     if seen.deletions_ignored:
@@ -214,6 +232,17 @@ def diff_screen(seen: DiffDocument) -> Iterator[RenderableType]:
         yield Text(f"{seen.forgotten:,} older versions one store has forgotten: nobody can compare them", style="dim")
     yield from _verdict(seen)
     yield from (Text(advice, style="bold red") for advice in seen.progress.advice)
+
+
+def _of_tables(tables: list[TableDocument]) -> Iterator[Text]:
+    """All together when nothing is missing, else those where something is."""
+    rows, compared = sum(each.rows for each in tables), sum(each.compared for each in tables)
+    if rows == compared and tables:
+        yield Text(f"compared {compared:,} of {rows:,} rows of {len(tables):,} tables")
+    for each in tables:
+        if each.rows != each.compared:
+            said = f"compared {each.compared:,} of {each.rows:,} rows of {each.table} ({each.column})"
+            yield Text(f"{said}; a row whose row key is NULL has no cell: `tripstore doctor`", style="bold red")
 
 
 def differences_screen(found: list[DifferenceDocument]) -> RenderableType:
@@ -279,11 +308,22 @@ def _not_compared(counts: Mapping[str, int]) -> int:
     return sum(counts.get(name, 0) for name in NOT_COMPARED)
 
 
+def _tables(spec: Mapping[str, Json], counts: Mapping[str, int]) -> list[TableDocument]:
+    """Those of the columns that it compares."""
+    tables, columns = spec.get("tables"), spec.get("columns")
+    if not isinstance(tables, dict) or ROWS not in counts:
+        return []
+    names = [name for name in tables if not isinstance(columns, list) or name in columns]
+    return [TableDocument(name, str(tables[name]), *found) for name, found in tables_of(counts, names).items()]
+
+
 def _compared(counts: Mapping[str, int], prefix: str) -> ComparedDocument:
     names = ("equal", "missing", "extra", "differs", "not_compared")
     return ComparedDocument(*(counts.get(f"{prefix}{name}", 0) for name in names))
 
 
 def _command(each: Difference) -> str:
+    if each.child is not None and each.ref_key is not None:  # the latest of the column may be another child's
+        return shlex.join(["tripstore", "cell", "get", str(each.row_key), each.column_name, str(each.ref_key)])
     words = ["tripstore", "cell", "history" if each.is_older else "get", str(each.row_key), each.column_name]
     return shlex.join(words)

@@ -13,6 +13,10 @@ from tripstore.cutover.verdicts import GateVerdict, moment, unknown, verdict_of
 _INDEX_MEND = "`tripstore index repair {name} --version {version} --yes` makes the entries right."
 _INDEX_SERVE = "`tripstore worker run` serves it: let it catch up."
 _INDEX_VERIFY = "`tripstore index verify {name} --version {version}` compares every entry."
+_ROWS_LEFT_OUT = (
+    "`tripstore diff status` names the tables. A row whose row key is NULL has no cell: `tripstore doctor`. Then"
+    " `tripstore diff start`."
+)
 
 
 def backfill(facts: Facts, settings: CutoverSettings) -> Iterator[GateVerdict]:
@@ -36,7 +40,7 @@ def diff(facts: Facts, settings: CutoverSettings) -> Iterator[GateVerdict]:
     """Both stores were walked and found equal, since authority moved last."""
     wanted = (
         f"complete, after the backfill and the last hand-over, within {settings.evidence_hours} hours,"
-        " nothing different or not compared"
+        " every row of the tables compared, nothing different or not compared"
     )
     if isinstance(facts.handed_over, Unknown):
         yield unknown("diff", facts.handed_over, wanted)
@@ -69,7 +73,7 @@ def _job(
     if found is None:
         return GateVerdict(name, False, "none was ever begun", wanted, begin(name))
     trouble, hint = _job_trouble(name, found, facts, settings)
-    said = f"{moment(found.begun_at)}: {found.rows:,} rows"
+    said = f"{moment(found.begun_at)}: {found.rows:,} rows{_of_tables(found)}"
     return verdict_of(name, not trouble, trouble or said, wanted, hint)
 
 
@@ -77,8 +81,13 @@ def _job_trouble(name: str, found: JobFacts, facts: Facts, settings: CutoverSett
     """What is wrong with it, and what to do; "": nothing."""
     if found.is_partial:
         return "none of everything is complete", begin(name)
+    if name == "diff" and not found.compares_rows:
+        return "by an earlier version, which compared one child of each parent", begin(name)
     if not found.is_complete:
         return f"not complete: {found.rows:,} rows so far", go_on(name, found)
+    if found.table_rows != found.table_rows_compared:
+        said = f"{found.table_rows_compared or 0:,} of {found.table_rows or 0:,} rows of the tables were compared"
+        return said, _ROWS_LEFT_OUT
     if found.open or found.not_compared:
         by = ", ".join(each.job for each in found.left[:NAMED_MAX] if each.job)
         said = f"{found.open:,} open, {found.not_compared:,} not compared"
@@ -89,6 +98,12 @@ def _job_trouble(name: str, found: JobFacts, facts: Facts, settings: CutoverSett
     if name == "diff":
         troubles += [_trouble_of_backfill, _trouble_of_hand_over]
     return next((said for trouble in troubles if (said := trouble(found, facts))), ""), begin(name)
+
+
+def _of_tables(found: JobFacts) -> str:
+    if found.table_rows is None:
+        return ""
+    return f", {found.table_rows_compared or 0:,} of {found.table_rows:,} rows of the tables"
 
 
 def _trouble_of_capture(found: JobFacts, facts: Facts) -> str:

@@ -98,6 +98,11 @@ class JobFacts:
     job: str = ""
     #: Who left what is open or was not compared, the newest first.
     left: tuple[LeftJob, ...] = ()
+    #: Of a diff: whether each row was compared. One of an earlier version compared one child of each parent.
+    compares_rows: bool = True
+    #: Rows of the company's tables, as Postgres counted them, and those that were compared. None: nobody counted them.
+    table_rows: int | None = None
+    table_rows_compared: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

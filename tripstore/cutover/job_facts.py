@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 from schemaless_core.canonical import Json
 from tripstore.cutover.facts import JobFacts, LeftJob, Scope
+from tripstore.diffing.unit import compares_rows
 
 
 class JobNote(NamedTuple):
@@ -26,6 +27,9 @@ class JobNote(NamedTuple):
     breach: int | None
     scope: Scope
     job: str
+    compares_rows: bool = False
+    table_rows: int | None = None
+    table_rows_compared: int | None = None
 
 
 def job_facts(bodies: Sequence[Mapping[str, Json]]) -> JobFacts | None:
@@ -34,6 +38,7 @@ def job_facts(bodies: Sequence[Mapping[str, Json]]) -> JobFacts | None:
     if not notes:
         return None
     whole = [note for note in notes if note.is_complete and not note.is_partial]
+    whole = [note for note in whole if note.compares_rows] or whole
     found = max(whole or notes, key=lambda note: note.begun_at)
     facts = JobFacts(
         found.begun_at,
@@ -48,6 +53,9 @@ def job_facts(bodies: Sequence[Mapping[str, Json]]) -> JobFacts | None:
         found.breach,
         found.scope,
         found.job,
+        compares_rows=found.compares_rows,
+        table_rows=found.table_rows,
+        table_rows_compared=found.table_rows_compared,
     )
     left = [
         _left(note, note in (whole or [found])) for note in notes if not is_redone(note.ended_at, note.scope, facts)
@@ -94,6 +102,9 @@ def _note(body: Mapping[str, Json]) -> JobNote:
         _number(body.get("breach")),
         scope_of(body),
         str(body.get("job") or ""),
+        compares_rows(body),
+        _number(body.get("table_rows")),
+        _number(body.get("table_rows_compared")),
     )
 
 

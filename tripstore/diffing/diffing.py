@@ -20,10 +20,12 @@ from tripstore.backends.postgres.wire.connections import connected
 from tripstore.diffing.again import Again, seen_by_samples
 from tripstore.diffing.decoding import DecoderDiff
 from tripstore.diffing.ignored import IgnoredDeletions
+from tripstore.diffing.latest import StoredLatest
 from tripstore.diffing.order import Order
 from tripstore.diffing.rechecking import Rechecking
 from tripstore.diffing.roles import AuthorityRoles, RowsInFlight
 from tripstore.diffing.sizes import ABOUT_ROWS
+from tripstore.diffing.unit import UNIT, check_unit
 from tripstore.diffing.versions import StoredVersions
 from tripstore.facade.facade import Facade
 from tripstore.handover.authority import Backend
@@ -39,7 +41,8 @@ from validation.recheck import Recheck
 from validation.shard_values import ShardValues
 from validation.suspects import READ_SECONDS, Judge
 
-CELLS, OLDER, DECODER = "cells", "older", "decoder"
+#: What a part is of. A process of an earlier version, which compared one child of each parent, knows no `rows`.
+ROWS, OLDER, DECODER = "rows", "older_versions", "decoder"
 #: A part is one pass over the tables, unless they have the index that `schema plan` proposes; a minute or two is lost
 #: with a process that dies.
 PARTS_MAX = 16
@@ -84,7 +87,7 @@ class Diffing:
         self._check_known(order.columns or ())
         estimate = self._estimate()
         number = min(PARTS_MAX, max(order.processes, estimate // CELLS_PER_PART + 1))
-        parts: list[Json] = [{CELLS: bounds_of(each)} for each in parts_of(shards, number)]
+        parts: list[Json] = [{ROWS: bounds_of(each)} for each in parts_of(shards, number)]
         if order.older:
             parts += [{OLDER: bounds_of(each)} for each in parts_of(shards, max(number, order.processes))]
         again = Again({}, {}) if order.is_partial else seen_by_samples(self.jobs)
@@ -96,7 +99,14 @@ class Diffing:
         spec: dict[str, Json] = {**msgspec.to_builtins(order), "is_partial": order.is_partial}
         # What carries changes is another after a hand-over; and what a closer look found a weaker one does not undo.
         # Nor does it answer for partitions that change after its beginning.
-        spec["note"] = {"epoch": self._control.authority().epoch, "scope": order.scope, "breach": self._breach()}
+        spec["note"] = {
+            "epoch": self._control.authority().epoch,
+            "scope": order.scope,
+            "breach": self._breach(),
+            "unit": UNIT,
+        }
+        spec["unit"] = UNIT
+        spec["tables"] = {name: str(column.table) for name, column in self._layout.columns.items()}
         if estimate:
             spec["estimate"] = estimate
         return Plan(spec, parts, estimate)
@@ -109,6 +119,7 @@ class Diffing:
 
     def runner(self, job: Job, worker: str) -> DiffRunner:
         """Serves a job in this thread."""
+        check_unit(job)
         order = order_of(job)
         settings = RunnerSettings(worker, order.sample)
         return DiffRunner(self.jobs, job.id, self.walks(order, job.id), settings, self.key_list(job) or NoKeyList())
@@ -118,8 +129,9 @@ class Diffing:
         order = order_of(job)
         return None if order.keys is None else KeyList(Path(order.keys), job.id, order.source)
 
-    def check_key_list(self, job: Job) -> None:
-        """Raise `KeyListElsewhere` when another machine has what the job found until now, or one without a place."""
+    def check_resumable(self, job: Job) -> None:
+        """Raise `FormerUnit`, or `KeyListElsewhere` when another machine has what it found until now, or no place."""
+        check_unit(job)
         key_list, keys = self.key_list(job), order_of(job).keys
         if key_list is not None and keys is not None:
             key_list.check(self._written(job))
@@ -145,8 +157,9 @@ class Diffing:
         """Whoever looks at differences again."""
         roles = self._roles(order)
         in_flight, ignored = RowsInFlight(roles, self._legacy, self._store), self._ignored(order, roles)
-        judge = Judge(roles, in_flight, (UnreadableRow,), explaining=ignored)
-        return Rechecking(judge, roles, _histories(ignored), self._store.mends)
+        children = self._layout.child_bits
+        judge = Judge(roles, in_flight, (UnreadableRow,), explaining=ignored, latest=StoredLatest(children))
+        return Rechecking(judge, roles, _histories(ignored), self._store.mends, children)
 
     def walks(self, order: Order, seed: str = "") -> Mapping[str, Walk]:
         """What serves each kind of part. Where a sample is taken, the seed says which."""
@@ -154,20 +167,23 @@ class Diffing:
         in_flight, ignored = RowsInFlight(roles, self._legacy, self._store), self._ignored(order, roles)
         incomparable, unreadable = (HistoryTruncated,), (UnreadableRow,)
         broken = (*incomparable, *unreadable, msgspec.MsgspecError)
+        children = self._layout.child_bits
         return {
-            CELLS: CellDiff(
+            ROWS: CellDiff(
                 self._digests(order.source),
                 self._digests(order.target),
-                Judge(roles, in_flight, unreadable, explaining=ignored),
+                Judge(roles, in_flight, unreadable, explaining=ignored, latest=StoredLatest(children)),
                 order.columns,
+                children=children,
             ),
             OLDER: OlderDiff(
-                self._digests(Backend.STORE.value),
+                ShardedDigests(self._store.as_copier(), SUM_SECONDS),
                 roles,
                 in_flight,
                 _histories(ignored),
                 order.older,
                 order.columns,
+                children=children,
             ),
             INDEX: IndexDiff(
                 {definition.name: definition for definition in self._config.core.indexes},
@@ -192,7 +208,7 @@ class Diffing:
     def _digests(self, name: str) -> Digests:
         if Backend(name) is Backend.LEGACY:
             return self._legacy.sums
-        return ShardedDigests(self._store.as_copier(), SUM_SECONDS)
+        return ShardedDigests(self._store.as_copier(), SUM_SECONDS, self._layout.child_bits)
 
     def _verify(self, name: str) -> Report | None:
         current = self._store.indexes.catalogue.find(name).current

@@ -6,12 +6,11 @@ the ref key that it had last. Its older versions are those of the log, as long a
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from uuid import UUID
 
 from schemaless_core.cell import CellKey
 from schemaless_core.deadline import Deadline
-from schemaless_core.store import CellStore
 from tripstore.backends.postgres.layout.layout import DeletePolicy, Layout, RefKeyKind
 from tripstore.backends.postgres.wire.database import LegacyDatabase
 from tripstore.handover.authority import Backend
@@ -58,31 +57,20 @@ class IgnoredDeletions:
         assert theirs is not None
         key = CellKey(each.row_key, each.column_name, theirs)
         last = kept.get(self._row(key))
-        return theirs == last and self._is_equal_below(key, ours, kept)
+        if last is None or not (theirs <= last if self._is_fact(key) else theirs == last):
+            return False
+        return ours is None or self._is_equal_below(key, ours)
 
-    def _is_equal_below(self, key: CellKey, ours: int | None, kept: Mapping[_Row, int]) -> bool:
-        """Whether all siblings above the cell that Postgres has went in the same way, and that one is equal."""
+    def _is_fact(self, key: CellKey) -> bool:
+        """Facts go all together: what is kept is the number of the highest."""
+        return self._columns[key.column_name].ref_key.kind is RefKeyKind.FACT
+
+    def _is_equal_below(self, key: CellKey, ours: int) -> bool:
+        """Whether the cell that Postgres has below the row that went is equal."""
         roles = self._roles()
         legacy, store = roles[:2] if roles.is_from is self._is_from_legacy else (roles.mirror, roles.authority)
-        if any(kept.get(self._row(each)) != each.ref_key for each in self._siblings(store, key, ours)):
-            return False
-        if ours is None:
-            return True
         wanted, held = (each.using(deadline=READ_SECONDS).get_cell(*key[:2], ours) for each in (legacy, store))
         return wanted is not None and wanted == held
-
-    def _siblings(self, store: CellStore, key: CellKey, above: int | None) -> Iterator[CellKey]:
-        """The last version of each row of a column that changes as its rows do, from below a cell on."""
-        column = self._columns[key.column_name]
-        if column.ref_key.kind is not RefKeyKind.CHILD:
-            return
-        while True:
-            first = column.compose(column.split(key.ref_key)[0], 0)
-            page = store.using(deadline=READ_SECONDS).get_history(*key[:2], before=first, limit=1)
-            if not page or (above is not None and page[0].ref_key <= above):
-                return
-            key = page[0].key
-            yield key
 
     def _kept(self, row_keys: Collection[UUID]) -> dict[_Row, int]:
         parameters = [str(each) for each in row_keys], list(self._columns)

@@ -9,7 +9,8 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
 
-from schemaless_core.cell import CellKey, ColumnKey
+from schemaless_core.cell import CellKey
+from schemaless_core.children import ChildKey, Children
 from schemaless_core.control.jobs import Job, Jobs, StoredFinding
 from schemaless_core.mends import Mends
 from validation.differences import EXPLAINED, Difference, from_finding, of_bytes
@@ -36,12 +37,15 @@ class Rechecked:
 class Rechecking:
     """Looks at differences again."""
 
-    def __init__(self, judge: Judge, roles: Callable[[], Roles], histories: Histories, stored: Mends) -> None:
+    def __init__(
+        self, judge: Judge, roles: Callable[[], Roles], histories: Histories, stored: Mends, children: Children
+    ) -> None:
         self._judge = judge
         self._roles = roles
         self._histories = histories
         #: What Schemaless has, undecoded; Postgres keeps no bytes that could be others.
         self._stored = stored
+        self._children = children
 
     def of_job(self, jobs: Jobs, job: Job) -> Rechecked:
         """All open findings of a job; those that are equal by now are solved."""
@@ -89,15 +93,15 @@ class Rechecking:
                 found[_name(each)] = outcome
         return found
 
-    def _equal_to_the_byte(self, equal: Sequence[CellKey], done: Rechecked) -> list[ColumnKey]:
+    def _equal_to_the_byte(self, equal: Sequence[tuple[ChildKey, int]], done: Rechecked) -> list[ChildKey]:
         """Of cells that are read alike those that are stored alike, too."""
-        columns = [ColumnKey(*key[:2]) for key in equal]
+        keys = [key for key, _ref_key in equal]
         found = []
-        for column, raw in zip(columns, self._stored.latest(columns), strict=True):
+        for key, raw in zip(keys, self._stored.latest(keys, self._children), strict=True):
             if raw is None or raw.is_canonical:
-                found.append(column)
+                found.append(key)
             else:
-                done.remaining.append(of_bytes(column, raw.key.ref_key))
+                done.remaining.append(of_bytes(key, raw.key.ref_key))
         return found
 
     def _older(self, known: Difference, done: Rechecked) -> str | None:
@@ -105,7 +109,7 @@ class Rechecking:
         if known.ref_key is None:
             done.not_compared += 1
             return None
-        roles, key = self._roles(), CellKey(*known.key, known.ref_key)
+        roles, key = self._roles(), CellKey(*known.key.column, known.ref_key)
         ours, theirs = (self._histories.find(store, key) for store in roles[:2])
         found = held_together(key, *((ours, theirs) if roles.is_from else (theirs, ours)))
         raw = self._stored.find(key) if found is None else None
@@ -124,8 +128,8 @@ class Rechecking:
 
 EQUAL, FORGOTTEN = "equal", "forgotten"
 
-#: A column, and which version of it; None: the latest.
-_Name = tuple[ColumnKey, int | None]
+#: A child, and which version of it; None: the latest.
+_Name = tuple[ChildKey, int | None]
 
 
 def _is_of_cells(each: Difference) -> bool:

@@ -153,10 +153,10 @@ class Repairing:
 def _look(sides: Sides, targets: Sequence[Target]) -> list[Seen]:
     """The mirror first: what it holds rightly the authority then knows."""
     latest = [target for target in targets if target.older is None]
-    columns = [target.column for target in latest]
-    theirs = sides.theirs(columns)
+    rows = [target.row for target in latest]
+    theirs = sides.theirs(rows)
     reach("repair.mirror_read")
-    ours = sides.ours(columns)
+    ours = sides.ours(rows)
     found = {
         target: _seen_latest(sides, target, own, other) for target, own, other in zip(latest, ours, theirs, strict=True)
     }

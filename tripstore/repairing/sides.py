@@ -14,6 +14,7 @@ from uuid import UUID
 
 from schemaless_core.canonical import Json, canonical_bytes, from_canonical
 from schemaless_core.cell import Cell, CellKey, ColumnKey
+from schemaless_core.children import NO_CHILDREN, ChildKey
 from schemaless_core.datastore import Datastore
 from schemaless_core.deadline import Deadline
 from schemaless_core.errors import Conflict, Invalid, SchemalessError
@@ -43,11 +44,11 @@ class NoSuchCell(Conflict, TripstoreError):
 class Sides(Protocol):
     """The verbs. A conflict says that something moved; what a store refuses for good it raises."""
 
-    def theirs(self, columns: Sequence[ColumnKey]) -> list[Held | None]:
+    def theirs(self, rows: Sequence[ChildKey]) -> list[Held | None]:
         """The mirror's latest cells."""
         ...
 
-    def ours(self, columns: Sequence[ColumnKey]) -> list[Version]:
+    def ours(self, rows: Sequence[ChildKey]) -> list[Version]:
         """The authority's latest cells."""
         ...
 
@@ -101,11 +102,11 @@ class Forward:
         self._unpark = unpark
         self._holes = holes
 
-    def theirs(self, columns: Sequence[ColumnKey]) -> list[Held | None]:
-        return list(map(_held, self._mends.latest(columns)))
+    def theirs(self, rows: Sequence[ChildKey]) -> list[Held | None]:
+        return list(map(_held, self._mends.latest(rows, self._layout.child_bits)))
 
-    def ours(self, columns: Sequence[ColumnKey]) -> list[Version]:
-        return _latest(self._legacy, columns)
+    def ours(self, rows: Sequence[ChildKey]) -> list[Version]:
+        return _latest(self._legacy, rows)
 
     def theirs_at(self, key: CellKey) -> Held | None:
         return _held(self._mends.find(key))
@@ -116,15 +117,22 @@ class Forward:
     def powers(self, column: ColumnKey, ours: Version, theirs: Held | None) -> Powers:
         mapped = self._layout.columns.get(column.column_name)
         forgets = mapped is not None and mapped.on_delete is DeletePolicy.IGNORE
-        bury_at = bury_target(self._layout, column, ours, theirs)
+        bury_at = bury_target(self._layout, column, ours, self._last(column, ours, theirs))
         was_row = bury_at is not None and self._was_row(column)
         target = lift_target(self._layout, column, ours, theirs)
         return Powers(target, can_mend=True, forgets=forgets, bury_at=bury_at, was_row=was_row)
 
+    def _last(self, column: ColumnKey, ours: Version, theirs: Held | None) -> Held | None:
+        """What the tombstone of a lost row would stand above: of a fact the highest of its siblings."""
+        mapped = self._layout.columns.get(column.column_name)
+        if ours is not None or theirs is None or mapped is None or mapped.ref_key.kind is not RefKeyKind.FACT:
+            return theirs
+        return _held(self._mends.latest([ChildKey(*column)], NO_CHILDREN)[0])
+
     def _was_row(self, column: ColumnKey) -> bool:
         """Whether the mirror knows the row by its legacy id, or the legacy id by its row."""
         other = self._layout.parent.name if column.column_name == LEGACY_ID else LEGACY_ID
-        return self._mends.latest([ColumnKey(column.row_key, other)]) != [None]
+        return self._mends.latest([ChildKey(column.row_key, other)], NO_CHILDREN) != [None]
 
     def put(self, steps: Sequence[Step]) -> list[SchemalessError | None]:
         """Where the log of a shard has holes, each cell that is missing closes one, one by one."""
@@ -137,25 +145,27 @@ class Forward:
 
     def bury(self, lost: Sequence[tuple[Step, Held]]) -> list[SchemalessError | None]:
         """Column by column; with a row of the parent its legacy id."""
-        of_column = defaultdict[str, list[CellKey]](list)
-        for step, theirs in lost:
-            of_column[step.key.column_name].append(step.key._replace(ref_key=theirs.ref_key))
+        of_column = defaultdict[str, dict[CellKey, None]](dict)
+        for step, _theirs in lost:
+            of_column[step.key.column_name][_buried(step)] = None  # of siblings that are facts once
         self._keep_pairs(lost)
-        buried = {key for name, keys in of_column.items() if name != LEGACY_ID for key in self._legacy.bury(name, keys)}
+        buried = {
+            key for name, keys in of_column.items() if name != LEGACY_ID for key in self._legacy.bury(name, list(keys))
+        }
         return [
             None
-            if step.key.column_name == LEGACY_ID or step.key._replace(ref_key=theirs.ref_key) in buried
+            if step.key.column_name == LEGACY_ID or _buried(step) in buried
             else NoSuchCell(
                 f"The row of {step.key} has a row, a tombstone or, of facts, its parent by now.",
                 hint="Facts go with their parent alone: delete it, or insert the fact again.",
             )
-            for step, theirs in lost
+            for step, _theirs in lost
         ]
 
     def _keep_pairs(self, lost: Sequence[tuple[Step, Held]]) -> None:
         names = (self._layout.parent.name, LEGACY_ID)
         rows = {step.key.row_key for step, _theirs in lost if step.key.column_name in names}
-        found = self._mends.latest([ColumnKey(row_key, LEGACY_ID) for row_key in rows])
+        found = self._mends.latest([ChildKey(row_key, LEGACY_ID) for row_key in rows], NO_CHILDREN)
         self._legacy.keep_legacy_ids({raw.key.row_key: raw.body for raw in found if raw is not None})
 
     def lift(self, lifts: Sequence[tuple[Step, Held]]) -> list[SchemalessError | None]:
@@ -228,12 +238,12 @@ class Reverse:
         self._unpark = unpark
         self._may_mend_authority = may_mend_authority
 
-    def theirs(self, columns: Sequence[ColumnKey]) -> list[Held | None]:
+    def theirs(self, rows: Sequence[ChildKey]) -> list[Held | None]:
         # A row that no cell can be made of is no cell; a put would say what is wrong with it.
-        return [found if isinstance(found, Held) else None for found in _latest(self._legacy, columns)]
+        return [found if isinstance(found, Held) else None for found in _latest(self._legacy, rows)]
 
-    def ours(self, columns: Sequence[ColumnKey]) -> list[Version]:
-        return list(map(_held, self._mends.latest(columns)))
+    def ours(self, rows: Sequence[ChildKey]) -> list[Version]:
+        return list(map(_held, self._mends.latest(rows, self._layout.child_bits)))
 
     def theirs_at(self, key: CellKey) -> Held | None:
         found = _one(lambda: self._legacy.get_cell(*key))
@@ -326,6 +336,11 @@ def bury_target(layout: Layout, column: ColumnKey, ours: Version, theirs: Held |
     return target if mapped.ref_key.kind is RefKeyKind.FACT or mapped.split(target)[0] == number else None
 
 
+def _buried(step: Step) -> CellKey:
+    """What a tombstone stands right above."""
+    return step.key._replace(ref_key=step.key.ref_key - 1)
+
+
 def _mend(mends: Mends, step: Step) -> None:
     raw = mends.find(step.key)
     assert step.body is not None
@@ -333,12 +348,12 @@ def _mend(mends: Mends, step: Step) -> None:
         raise NoSuchCell(f"{step.key} is another cell by now.")
 
 
-def _latest(store: PostgresBackend, columns: Sequence[ColumnKey]) -> list[Version]:
+def _latest(store: PostgresBackend, rows: Sequence[ChildKey]) -> list[Version]:
     """Many at once; one by one when a row among them cannot be read."""
     try:
-        return [None if cell is None else _version(cell) for cell in store.get_cells_latest(columns)]
+        return [None if cell is None else _version(cell) for cell in store.get_children_latest(rows)]
     except UnreadableRow:
-        return [_one(lambda key=key: store.get_cell_latest(*key)) for key in columns]  # type: ignore[misc]  # bound at once
+        return [_one(lambda key=key: store.get_children_latest([key])[0]) for key in rows]  # type: ignore[misc]  # bound at once
 
 
 def _one(read: Callable[[], Cell | None]) -> Version:

@@ -8,6 +8,7 @@ from uuid import UUID
 
 from schemaless_core.canonical import Json
 from schemaless_core.cell import CellKey, ColumnKey
+from schemaless_core.children import ChildKey
 from schemaless_core.control.jobs import Jobs
 from validation.differences import CellClass, Difference, from_finding
 
@@ -16,16 +17,22 @@ _KINDS = frozenset(map(str, CellClass))
 
 
 class Target(NamedTuple):
-    """A column of a row whose latest cells differ, or one older version of it."""
+    """A row whose latest cells differ, of a column or of one of its children; or one older version of it."""
 
     row_key: UUID
     column_name: str
     #: None: the latest.
     older: int | None = None
+    #: Which of the column's children; None: the column is one row.
+    child: int | None = None
 
     @property
     def column(self) -> ColumnKey:
         return ColumnKey(self.row_key, self.column_name)
+
+    @property
+    def row(self) -> ChildKey:
+        return ChildKey(self.row_key, self.column_name, self.child)
 
     @property
     def key(self) -> CellKey:
@@ -62,13 +69,13 @@ def targets_of(differences: Iterable[Difference]) -> list[Target]:
     for each in differences:
         if each.is_difference and not each.seen_by:
             older = each.ref_key if each.is_older else None
-            found[Target(each.row_key, each.column_name, older)] = None
+            found[Target(each.row_key, each.column_name, older, None if each.is_older else each.child)] = None
     return list(found)
 
 
 def to_bounds(targets: Sequence[Target]) -> Json:
     """Targets as the bounds of a part."""
-    return [[str(each.row_key), each.column_name, each.older] for each in targets]
+    return [[str(each.row_key), each.column_name, each.older, each.child] for each in targets]
 
 
 def from_bounds(bounds: Json) -> list[Target]:
@@ -78,6 +85,8 @@ def from_bounds(bounds: Json) -> list[Target]:
 
 def _target(each: Json) -> Target:
     assert isinstance(each, list)
-    row_key, column_name, older = each
+    row_key, column_name, older, *more = each
+    child = more[0] if more else None  # a job of an earlier version knows of none
     assert older is None or isinstance(older, int)
-    return Target(UUID(str(row_key)), str(column_name), older)
+    assert child is None or isinstance(child, int)
+    return Target(UUID(str(row_key)), str(column_name), older, child)

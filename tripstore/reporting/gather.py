@@ -15,6 +15,7 @@ from schemaless_core.store import CellStore
 from tripstore.cutover.facts import CaptureFacts, Facts, JobFacts, MirrorFacts, ReverseFacts
 from tripstore.cutover.facts import Unknown as UnknownFact
 from tripstore.cutover.look import Looker, epoch_of, find_handed_over, known
+from tripstore.diffing.latest import StoredLatest
 from tripstore.facade.facade import Duo, Facade
 from tripstore.handover.authority import Authority, Backend
 from tripstore.mirror.mirror import Mirror
@@ -154,7 +155,8 @@ class _Gathering:
             Backend.LEGACY.value: self._duo.legacy,
             Backend.STORE.value: self._facade.store,
         }
-        return Sides(stores, with_bodies=self._wanted.with_bodies)
+        latest = StoredLatest(self._duo.legacy.layout.child_bits)
+        return Sides(stores, latest, with_bodies=self._wanted.with_bodies)
 
     def _parked(self) -> Iterator[Conflict]:
         mirror = Mirror(self._facade)

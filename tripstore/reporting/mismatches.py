@@ -8,7 +8,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from uuid import UUID
 
 from schemaless_core.canonical import Json
-from schemaless_core.cell import CellKey, ColumnKey
+from schemaless_core.cell import CellKey
+from schemaless_core.children import ChildKey
 from schemaless_core.control.job_commands import job_command, kind_of
 from schemaless_core.control.jobs import StoredFinding
 from schemaless_core.errors import SchemalessError
@@ -75,7 +76,7 @@ def diff_mismatches(found: Iterable[StoredFinding], sides: Sides) -> Iterator[Mi
             column_name=each.column_name,
             ref_key=each.ref_key,
             commands=[*_show(key), f"tripstore diff recheck {shlex.quote(each.job)}"],
-            sides=_sides(sides, key, is_latest=not each.body.get("is_older")),
+            sides=_sides(sides, key, is_latest=not each.body.get("is_older"), child=_child(each)),
         )
 
 
@@ -181,11 +182,16 @@ def _entry(found: StoredFinding) -> str:
     return f"{found.column_name or 'row'}{ref_key} of {found.row_key}"
 
 
-def _sides(sides: Sides, key: CellKey | None, *, is_latest: bool) -> list[Side] | None:
+def _child(found: StoredFinding) -> int | None:
+    child = found.body.get("child")
+    return child if isinstance(child, int) else None
+
+
+def _sides(sides: Sides, key: CellKey | None, *, is_latest: bool, child: int | None = None) -> list[Side] | None:
     """Of the latest, the finding's version is what one side had: under that key they may be equal and differ."""
     if key is None:
         return None
-    return sides.latest(ColumnKey(key.row_key, key.column_name)) if is_latest else sides.at(key)
+    return sides.latest(ChildKey(key.row_key, key.column_name, child)) if is_latest else sides.at(key)
 
 
 def _show(key: CellKey | None) -> list[str]:

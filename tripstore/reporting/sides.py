@@ -12,10 +12,12 @@ from hashlib import blake2b
 import msgspec
 
 from schemaless_core.canonical import canonical_bytes
-from schemaless_core.cell import Cell, CellKey, ColumnKey
+from schemaless_core.cell import Cell, CellKey
+from schemaless_core.children import ChildKey
 from schemaless_core.errors import SchemalessError, Unavailable
 from schemaless_core.store import CellStore
 from tripstore.backends.postgres.errors import HistoryTruncated
+from validation.latest import Latest
 from validation.report.document import Side
 
 #: No body, or none that may be shown.
@@ -27,8 +29,9 @@ Look = Callable[[CellStore], Cell | None]
 class Sides:
     """Of one report."""
 
-    def __init__(self, stores: Mapping[str, CellStore], *, with_bodies: bool) -> None:
+    def __init__(self, stores: Mapping[str, CellStore], latest: Latest, *, with_bodies: bool) -> None:
         self._stores = stores
+        self._latest = latest
         self._with_bodies = with_bodies
         self._salt = secrets.token_bytes(16)
         #: Backends that did not answer, and why.
@@ -38,9 +41,9 @@ class Sides:
         """Both, in the same order every time."""
         return self._both(lambda store: store.get_cell(*key))
 
-    def latest(self, key: ColumnKey) -> list[Side]:
+    def latest(self, key: ChildKey) -> list[Side]:
         """The same, with whatever version each has as its latest."""
-        return self._both(lambda store: store.get_cell_latest(*key))
+        return self._both(lambda store: self._latest.of(store, [key])[0])
 
     def _both(self, look: Look) -> list[Side]:
         return [self._side(backend, store, look) for backend, store in self._stores.items()]

@@ -164,7 +164,7 @@ class Latency(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Side(msgspec.Struct, frozen=True, kw_only=True):
-    """What a backend has as the report is made: under the key, or as the latest of its column where a latest differed.
+    """What a backend has as the report is made: under the key, or as the latest of its row, if that differed.
 
     `trouble`: why nobody can say.
     """

@@ -32,6 +32,7 @@ from schemaless_core.engine.base import (
 )
 from schemaless_core.engine.cells import NewCell
 from schemaless_core.engine.groups import GroupTables
+from schemaless_core.engine.kinds import Kind
 from schemaless_core.engine.mending import Mending
 from schemaless_core.engine.mysql import (
     authority,
@@ -107,6 +108,18 @@ class MySQLNode:
     ) -> dict[int, Sighting]:
         return self._sessions.run(lambda connection: reads.find_before_many(connection, self._names, keys), deadline)
 
+    def find_highest_many(
+        self, spans: Mapping[int, Sequence[tuple[bytes, bytes, int, int]]], deadline: Deadline
+    ) -> dict[int, Sighting]:
+        return self._sessions.run(lambda connection: reads.find_highest_many(connection, self._names, spans), deadline)
+
+    def find_tombstones_many(
+        self, columns: Mapping[int, Sequence[tuple[bytes, bytes]]], deadline: Deadline
+    ) -> dict[int, Sighting]:
+        return self._sessions.run(
+            lambda connection: reads.find_tombstones_many(connection, self._names, columns), deadline
+        )
+
     def rows(self, row_keys: Mapping[int, Sequence[bytes]], deadline: Deadline) -> dict[int, Sighting]:
         return self._sessions.run(lambda connection: reads.rows(connection, self._names, row_keys), deadline)
 
@@ -168,16 +181,14 @@ class MySQLNode:
             lambda connection: scan.scan(connection, self._names, shard, after, limit, columns), deadline
         )
 
-    def checksum(
-        self, shard: int, columns: Sequence[bytes] | None, deadline: Deadline
-    ) -> tuple[ShardState, list[BucketSum]]:
-        return self._sessions.run(lambda connection: scan.checksum(connection, self._names, shard, columns), deadline)
+    def checksum(self, shard: int, kinds: Sequence[Kind], deadline: Deadline) -> tuple[ShardState, list[BucketSum]]:
+        return self._sessions.run(lambda connection: scan.checksum(connection, self._names, shard, kinds), deadline)
 
     def digests(
-        self, shard: int, buckets: Collection[int], columns: Sequence[bytes] | None, deadline: Deadline
+        self, shard: int, buckets: Collection[int], kinds: Sequence[Kind], deadline: Deadline
     ) -> tuple[ShardState, list[HashedCell]]:
         return self._sessions.run(
-            lambda connection: scan.digests(connection, self._names, shard, buckets, columns), deadline
+            lambda connection: scan.digests(connection, self._names, shard, buckets, kinds), deadline
         )
 
     def create_index(self, table: IndexTable, shards: Sequence[int], deadline: Deadline) -> None:

@@ -47,6 +47,20 @@ SELECT STRAIGHT_JOIN c.added_id, c.row_key, c.column_name, c.ref_key, c.body, c.
   AND c.ref_key = (SELECT MAX(m.ref_key) FROM {cell} m
    WHERE m.row_key = w.row_key AND m.column_name = w.column_name AND m.ref_key < w.ref_key)"""
 
+FIND_HIGHEST_MANY = """\
+WITH w (row_key, column_name, low, high) AS (VALUES ROWS)
+SELECT STRAIGHT_JOIN c.added_id, c.row_key, c.column_name, c.ref_key, c.body, c.created_at
+ FROM w JOIN {cell} c ON c.row_key = w.row_key AND c.column_name = w.column_name
+  AND c.ref_key = (SELECT MAX(m.ref_key) FROM {cell} m
+   WHERE m.row_key = w.row_key AND m.column_name = w.column_name AND m.ref_key BETWEEN w.low AND w.high)"""
+
+FIND_TOMBSTONES_MANY = """\
+WITH w (row_key, column_name) AS (VALUES ROWS)
+SELECT STRAIGHT_JOIN c.added_id, c.row_key, c.column_name, c.ref_key, c.body, c.created_at
+ FROM w JOIN {cell} c ON c.row_key = w.row_key AND c.column_name = w.column_name
+  AND c.ref_key = (SELECT MAX(m.ref_key) FROM {cell} m
+   WHERE m.row_key = w.row_key AND m.column_name = w.column_name AND m.body = _binary'null')"""
+
 ROW = """\
 SELECT c.added_id, c.row_key, c.column_name, c.ref_key, c.body, c.created_at
  FROM (SELECT row_key, column_name, MAX(ref_key) AS ref_key FROM {cell}
@@ -117,6 +131,26 @@ def find_before_many(
     for shard, wanted in keys.items():
         listed = (b"%s, %s, %d" % (binary(key), binary(name), ref_key) for key, name, ref_key in wanted)
         statements[shard] = _listed(connection, names, FIND_BEFORE_MANY, shard, listed)
+    return _sightings(connection, names, statements)
+
+
+def find_highest_many(
+    connection: DeadlineConnection, names: Names, spans: Mapping[int, Sequence[tuple[bytes, bytes, int, int]]]
+) -> dict[int, Sighting]:
+    statements = {}
+    for shard, wanted in spans.items():
+        listed = (b"%s, %s, %d, %d" % (binary(key), binary(name), low, high) for key, name, low, high in wanted)
+        statements[shard] = _listed(connection, names, FIND_HIGHEST_MANY, shard, listed)
+    return _sightings(connection, names, statements)
+
+
+def find_tombstones_many(
+    connection: DeadlineConnection, names: Names, columns: Mapping[int, Sequence[tuple[bytes, bytes]]]
+) -> dict[int, Sighting]:
+    statements = {}
+    for shard, wanted in columns.items():
+        listed = (b"%s, %s" % (binary(key), binary(name)) for key, name in wanted)
+        statements[shard] = _listed(connection, names, FIND_TOMBSTONES_MANY, shard, listed)
     return _sightings(connection, names, statements)
 
 

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from hashlib import md5
+from itertools import groupby
 from typing import TypeVar
 
 from pymysql import err
+from pymysql.cursors import Cursor
 
+from schemaless_core.children import FACTS
 from schemaless_core.engine.base import BucketSum, HashedCell, Sighting
+from schemaless_core.engine.kinds import Kind, kinds_of
 from schemaless_core.engine.mysql.connection import DeadlineConnection
 from schemaless_core.engine.mysql.names import Names
 from schemaless_core.engine.mysql.reads import heads
@@ -20,6 +24,9 @@ from schemaless_core.standing import ShardState
 
 T = TypeVar("T")
 
+#: The key of a cell, and what of it is hashed.
+_Packed = tuple[tuple[bytes, bytes, int], bytes]
+
 SCAN = """\
 SELECT c.added_id, c.row_key, c.column_name, c.ref_key, c.body, c.created_at
  FROM (SELECT r.row_key, v.column_name, MAX(v.ref_key) AS ref_key
@@ -28,17 +35,29 @@ SELECT c.added_id, c.row_key, c.column_name, c.ref_key, c.body, c.created_at
  JOIN {cell} c ON c.row_key = m.row_key AND c.column_name = m.column_name AND c.ref_key = m.ref_key
  ORDER BY c.row_key, c.column_name"""
 
-# How many cells and columns there are: by the index alone.
+# How many cells and rows of a company's there are: by the index alone.
 COUNTS = """\
 SELECT COALESCE(SUM(versions), 0), COUNT(*)
- FROM (SELECT COUNT(*) AS versions FROM {cell} WHERE TRUE COLUMNS GROUP BY row_key, column_name) v"""
+ FROM (SELECT COUNT(*) AS versions FROM {cell} WHERE TRUE COLUMNS GROUP BY row_key, column_name FAMILY) v"""
 _LATEST = """\
-(SELECT row_key, column_name, MAX(ref_key) AS ref_key FROM {cell} WHERE TRUE COLUMNS GROUP BY row_key, column_name) m
+(SELECT row_key, column_name, MAX(ref_key) AS ref_key FROM {cell} WHERE TRUE COLUMNS
+   GROUP BY row_key, column_name FAMILY) m
  JOIN {cell} c ON c.row_key = m.row_key AND c.column_name = m.column_name AND c.ref_key = m.ref_key"""
 _SUPERSEDED = """\
-(SELECT row_key, column_name, MAX(ref_key) AS ref_key FROM {cell} WHERE TRUE COLUMNS GROUP BY row_key, column_name
-   HAVING COUNT(*) > 1) m
- JOIN {cell} c ON c.row_key = m.row_key AND c.column_name = m.column_name AND c.ref_key < m.ref_key"""
+(SELECT row_key, column_name, MIN(ref_key) AS lowest, MAX(ref_key) AS ref_key FROM {cell} WHERE TRUE COLUMNS
+   GROUP BY row_key, column_name FAMILY HAVING COUNT(*) > 1) m
+ JOIN {cell} c ON c.row_key = m.row_key AND c.column_name = m.column_name
+  AND c.ref_key >= m.lowest AND c.ref_key < m.ref_key"""
+# The highest tombstone of each column of facts: all below it went with their parent.
+_ENDS = """\
+(SELECT row_key, column_name, MAX(ref_key) AS ref_key FROM {cell} WHERE body = _binary'null' COLUMNS
+   GROUP BY row_key, column_name) m"""
+_ENDED = f"""\
+{_ENDS}
+ JOIN {{cell}} c ON c.row_key = m.row_key AND c.column_name = m.column_name AND c.ref_key < m.ref_key"""
+_FACTS = f"""\
+(SELECT row_key, column_name, ref_key, body FROM {{cell}} WHERE TRUE COLUMNS) c
+ LEFT JOIN {_ENDS} ON m.row_key = c.row_key AND m.column_name = c.column_name AND m.ref_key > c.ref_key"""
 # The last digit of the second four bytes of md5: it is they modulo 16.
 _BUCKET = "SUBSTR(MD5(c.row_key), 16, 1)"
 assert BUCKETS_PER_SHARD == 16
@@ -46,21 +65,27 @@ _BYTES = "CONCAT(c.row_key, c.column_name, _binary'\\0', c.ref_key, _binary'\\0'
 _HASH = f"CAST(CONV(LEFT(MD5({_BYTES}), 16), 16, 10) AS UNSIGNED)"
 # The sum of unsigned 64-bit hashes is exact: MySQL adds integers as decimals.
 CHECKSUM = f"SELECT {_BUCKET} AS bucket, COUNT(*), SUM({_HASH}) FROM {_LATEST} GROUP BY bucket"
-# The same of one moment, where few cells have a version above them: all that there are, less those few.
-CHECKSUM_OF_FEW_VERSIONS = f"""\
+# The same of one moment, where few cells are not the latest: all that there are, less those few.
+_CHECKSUM_LESS = f"""\
 SELECT {_BUCKET} AS bucket, COUNT(*), SUM({_HASH}) FROM {{cell}} c WHERE TRUE COLUMNS GROUP BY bucket
- UNION ALL SELECT {_BUCKET} AS bucket, -COUNT(*), -SUM({_HASH}) FROM {_SUPERSEDED} GROUP BY bucket"""
-#: Up to so many versions of a column, on average, that is cheaper.
+ UNION ALL SELECT {_BUCKET} AS bucket, -COUNT(*), -SUM({_HASH}) FROM FEW GROUP BY bucket"""
+CHECKSUM_OF_FEW_VERSIONS = _CHECKSUM_LESS.replace("FEW", _SUPERSEDED)
+CHECKSUM_OF_FACTS = _CHECKSUM_LESS.replace("FEW", _ENDED)
+#: Up to so many versions of a row, on average, that is cheaper.
 VERSIONS_FEW = 1.3
 
-DIGESTS = f"SELECT c.row_key, c.column_name, c.ref_key, {_HASH} FROM {_LATEST} WHERE {_BUCKET} IN (BUCKETS)"
-# What is hashed, of as many columns as fit into a page, in one piece: the driver takes long for each value of a row.
+_DIGEST = f"SELECT c.row_key, c.column_name, c.ref_key, {_HASH}"
+DIGESTS = f"{_DIGEST} FROM {_LATEST} WHERE {_BUCKET} IN (BUCKETS)"
+DIGESTS_OF_FACTS = f"{_DIGEST} FROM {_FACTS} WHERE m.ref_key IS NULL AND {_BUCKET} IN (BUCKETS)"
+# What is hashed, of as many rows as fit into a page, in one piece: the driver takes long for each value of a row.
 PACKED = f"""\
 SELECT {_BYTES} FROM
  (SELECT row_key, column_name, MAX(ref_key) AS ref_key FROM {{cell}} WHERE AFTER COLUMNS
-   GROUP BY row_key, column_name ORDER BY row_key, column_name LIMIT %s) m
+   GROUP BY row_key, column_name FAMILY ORDER BY row_key, column_name, ref_key LIMIT %s) m
  JOIN {{cell}} c ON c.row_key = m.row_key AND c.column_name = m.column_name AND c.ref_key = m.ref_key
- ORDER BY c.row_key, c.column_name"""
+ ORDER BY c.row_key, c.column_name, c.ref_key"""
+PACKED_FACTS = f"""\
+SELECT {_BYTES} FROM {{cell}} c WHERE AFTER COLUMNS ORDER BY row_key, column_name, ref_key LIMIT %s"""
 
 #: MySQL 9.6 moved md5() into a component that is not installed by default; without a database it says 1046.
 _NO_SUCH_FUNCTION = frozenset({1046, 1305})
@@ -75,9 +100,9 @@ def scan(
     limit: int,
     columns: Sequence[bytes] | None,
 ) -> Sighting:
-    statement, chosen = _with_columns(SCAN, columns)
-    statement = statement.replace("AFTER", "TRUE" if after is None else "row_key > %s")
-    values = [*([] if after is None else [after]), *chosen, limit, *chosen]
+    (kind,) = kinds_of(columns, {})
+    statement = _of_kind(SCAN, kind).replace("AFTER", "TRUE" if after is None else "row_key > %s")
+    values = [*([] if after is None else [after]), *kind.names, limit, *kind.names]
     with connection.cursor() as cursor:
         cursor.execute(names.sql(statement, shard), values)
         cells = [stored_cell(found) for found in cursor.fetchall()]
@@ -85,27 +110,23 @@ def scan(
 
 
 def checksum(
-    connection: DeadlineConnection, names: Names, shard: int, columns: Sequence[bytes] | None
+    connection: DeadlineConnection, names: Names, shard: int, kinds: Sequence[Kind]
 ) -> tuple[ShardState, list[BucketSum]]:
     sums = _there_or_here(
-        lambda: _checksum_there(connection, names, shard, columns),
-        lambda: _checksum_here(connection, names, shard, columns),
+        lambda: _checksum_there(connection, names, shard, kinds),
+        lambda: _checksum_here(connection, names, shard, kinds),
     )
     return _state(connection, names, shard), sums
 
 
 def digests(
-    connection: DeadlineConnection,
-    names: Names,
-    shard: int,
-    buckets: Collection[int],
-    columns: Sequence[bytes] | None,
+    connection: DeadlineConnection, names: Names, shard: int, buckets: Collection[int], kinds: Sequence[Kind]
 ) -> tuple[ShardState, list[HashedCell]]:
     found = _there_or_here(
-        lambda: _digests_there(connection, names, shard, buckets, columns),
+        lambda: _digests_there(connection, names, shard, buckets, kinds),
         lambda: [
             HashedCell(*key, int.from_bytes(hashed[:8], "big"))
-            for number, key, hashed in _hashed_here(connection, names, shard, columns)
+            for number, key, hashed in _hashed_here(connection, names, shard, kinds)
             if number in buckets
         ],
     )
@@ -121,76 +142,100 @@ def _there_or_here(there: Callable[[], T], here: Callable[[], T]) -> T:
         return here()
 
 
-def _checksum_there(
-    connection: DeadlineConnection, names: Names, shard: int, columns: Sequence[bytes] | None
-) -> list[BucketSum]:
+def _checksum_there(connection: DeadlineConnection, names: Names, shard: int, kinds: Sequence[Kind]) -> list[BucketSum]:
+    """Each kind of columns is summed as of a moment of its own."""
     totals: defaultdict[int, list[int]] = defaultdict(lambda: [0, 0])
     with connection.cursor() as cursor:
-        statement, chosen = _with_columns(COUNTS, columns)
-        cursor.execute(names.sql(statement, shard), chosen)
-        ((cells, found),) = cursor.fetchall()
-        template = CHECKSUM_OF_FEW_VERSIONS if cells <= found * VERSIONS_FEW else CHECKSUM
-        statement, chosen = _with_columns(template, columns)
-        cursor.execute(names.sql(statement, shard), chosen * template.count("COLUMNS"))
-        for digit, count, total in cursor.fetchall():
-            bucket = totals[int(digit, 16)]
-            bucket[0] += int(count)
-            bucket[1] += int(total)
+        for kind in kinds:
+            template = _checksum_of(cursor, names, shard, kind)
+            cursor.execute(names.sql(_of_kind(template, kind), shard), [*kind.names] * template.count("COLUMNS"))
+            for digit, count, total in cursor.fetchall():
+                bucket = totals[int(digit, 16)]
+                bucket[0] += int(count)
+                bucket[1] += int(total)
     return [BucketSum(number, *totals[number]) for number in sorted(totals) if totals[number][0]]
 
 
+def _checksum_of(cursor: Cursor, names: Names, shard: int, kind: Kind) -> str:
+    """The statement that is the cheapest for these columns."""
+    if kind.bits == FACTS:
+        return CHECKSUM_OF_FACTS
+    cursor.execute(names.sql(_of_kind(COUNTS, kind), shard), kind.names)
+    ((cells, found),) = cursor.fetchall()
+    return CHECKSUM_OF_FEW_VERSIONS if cells <= found * VERSIONS_FEW else CHECKSUM
+
+
 def _digests_there(
-    connection: DeadlineConnection, names: Names, shard: int, buckets: Collection[int], columns: Sequence[bytes] | None
+    connection: DeadlineConnection, names: Names, shard: int, buckets: Collection[int], kinds: Sequence[Kind]
 ) -> list[HashedCell]:
-    statement, chosen = _with_columns(DIGESTS, columns)
     digits = ", ".join(f"'{number:x}'" for number in sorted(buckets)) or "NULL"
+    found: list[HashedCell] = []
     with connection.cursor() as cursor:
-        cursor.execute(names.sql(statement.replace("BUCKETS", digits), shard), chosen)
-        return [HashedCell(*found) for found in cursor.fetchall()]
+        for kind in kinds:
+            template = DIGESTS_OF_FACTS if kind.bits == FACTS else DIGESTS
+            statement = _of_kind(template.replace("BUCKETS", digits), kind)
+            cursor.execute(names.sql(statement, shard), [*kind.names] * template.count("COLUMNS"))
+            found += [HashedCell(*each) for each in cursor.fetchall()]
+    return found
 
 
-def _checksum_here(
-    connection: DeadlineConnection, names: Names, shard: int, columns: Sequence[bytes] | None
-) -> list[BucketSum]:
+def _checksum_here(connection: DeadlineConnection, names: Names, shard: int, kinds: Sequence[Kind]) -> list[BucketSum]:
     """The same sums in this process, for a server without md5()."""
     cells, totals = [0] * BUCKETS_PER_SHARD, [0] * BUCKETS_PER_SHARD
-    for number, _key, hashed in _hashed_here(connection, names, shard, columns):
+    for number, _key, hashed in _hashed_here(connection, names, shard, kinds):
         cells[number] += 1
         totals[number] += int.from_bytes(hashed[:8], "big")
     return [BucketSum(n, cells[n], totals[n]) for n in range(BUCKETS_PER_SHARD) if cells[n]]
 
 
 def _hashed_here(
-    connection: DeadlineConnection, names: Names, shard: int, columns: Sequence[bytes] | None
+    connection: DeadlineConnection, names: Names, shard: int, kinds: Sequence[Kind]
 ) -> Iterator[tuple[int, tuple[bytes, bytes, int], bytes]]:
     """Bucket, key and md5 of each latest cell, page by page."""
-    template, chosen = _with_columns(PACKED, columns)
-    last: tuple[bytes, bytes] | None = None
+    for kind in kinds:
+        found = _packed(connection, names, shard, kind)
+        for key, packed in _not_ended(found) if kind.bits == FACTS else found:
+            yield bucket_of(key[0]), key, md5(packed, usedforsecurity=False).digest()
+
+
+def _packed(connection: DeadlineConnection, names: Names, shard: int, kind: Kind) -> Iterator[_Packed]:
+    """What is hashed of one kind of columns, in the order of its keys; of facts those that have ended, too."""
+    template = _of_kind(PACKED_FACTS if kind.bits == FACTS else PACKED, kind)
+    last: tuple[bytes, bytes, int] | None = None
     limit = CELLS_PER_PAGE
     while True:
-        # A row whose columns did not all fit is begun again.
+        # A row whose cells did not all fit is begun again.
         statement = template.replace("AFTER", "TRUE" if last is None else "row_key >= %s")
-        values = [*([] if last is None else [last[0]]), *chosen, limit]
+        values = [*([] if last is None else [last[0]]), *kind.names, limit]
         with connection.cursor() as cursor:
             cursor.execute(names.sql(statement, shard), values)
             page = cursor.fetchall()
         before = last
         for (packed,) in page:
-            name, ref_key, _body = packed[16:].split(b"\0", 2)
-            key = packed[:16], name
-            if last is None or key > last:
-                last = key
-                yield bucket_of(key[0]), (*key, int(ref_key)), md5(packed, usedforsecurity=False).digest()
+            name, number, _body = packed[16:].split(b"\0", 2)
+            ref_key = int(number)
+            place = packed[:16], name, kind.child(ref_key)
+            if last is None or place > last:
+                last = place
+                yield (packed[:16], name, ref_key), packed
         if len(page) < limit:
             return
-        limit = limit * 2 if last == before else CELLS_PER_PAGE  # a row with more columns than a page has room for
+        limit = limit * 2 if last == before else CELLS_PER_PAGE  # a row with more cells than a page has room for
 
 
-def _with_columns(template: str, columns: Sequence[bytes] | None) -> tuple[str, list[bytes]]:
-    if columns is None:
-        return template.replace("COLUMNS", ""), []
-    places = ", ".join(["%s"] * len(columns)) or "NULL"
-    return template.replace("COLUMNS", f"AND column_name IN ({places})"), list(columns)
+def _not_ended(found: Iterable[_Packed]) -> Iterator[_Packed]:
+    """Of each column of facts what its highest tombstone, if there is one, does not end."""
+    for _column, facts in groupby(found, key=lambda each: each[0][:2]):
+        living: list[_Packed] = []
+        for each in facts:
+            if each[1].endswith(b"\0null"):
+                living.clear()
+            living.append(each)
+        yield from living
+
+
+def _of_kind(template: str, kind: Kind) -> str:
+    return template.replace("COLUMNS", kind.condition("%s")).replace("FAMILY", kind.family)
 
 
 def _state(connection: DeadlineConnection, names: Names, shard: int) -> ShardState:

@@ -33,6 +33,7 @@ from schemaless_core.engine.base import (
 )
 from schemaless_core.engine.cells import NewCell, StoredCell
 from schemaless_core.engine.groups import GroupTables
+from schemaless_core.engine.kinds import Kind
 from schemaless_core.engine.mending import Mending
 from schemaless_core.engine.sqlite import authority, documents, index_errors, reads, writes
 from schemaless_core.engine.sqlite import entries as index_entries
@@ -132,6 +133,32 @@ class SQLiteNode:
                 for shard, wanted in keys.items()
             }
 
+    def find_highest_many(
+        self, spans: Mapping[int, Sequence[tuple[bytes, bytes, int, int]]], deadline: Deadline
+    ) -> dict[int, Sighting]:
+        with self._file.read(deadline) as connection:
+            return {
+                shard: _sighting(
+                    connection,
+                    shard,
+                    [cell for span in wanted if (cell := reads.find_highest(connection, shard, *span))],
+                )
+                for shard, wanted in spans.items()
+            }
+
+    def find_tombstones_many(
+        self, columns: Mapping[int, Sequence[tuple[bytes, bytes]]], deadline: Deadline
+    ) -> dict[int, Sighting]:
+        with self._file.read(deadline) as connection:
+            return {
+                shard: _sighting(
+                    connection,
+                    shard,
+                    [cell for key in wanted if (cell := reads.find_tombstone(connection, shard, *key))],
+                )
+                for shard, wanted in columns.items()
+            }
+
     def rows(self, row_keys: Mapping[int, Sequence[bytes]], deadline: Deadline) -> dict[int, Sighting]:
         with self._file.read(deadline) as connection:
             return {
@@ -200,17 +227,15 @@ class SQLiteNode:
         with self._file.read(deadline) as connection:
             return _sighting(connection, shard, reads.scan(connection, shard, after, limit, columns))
 
-    def checksum(
-        self, shard: int, columns: Sequence[bytes] | None, deadline: Deadline
-    ) -> tuple[ShardState, list[BucketSum]]:
+    def checksum(self, shard: int, kinds: Sequence[Kind], deadline: Deadline) -> tuple[ShardState, list[BucketSum]]:
         with self._file.read(deadline) as connection:
-            return reads.head_of(connection, shard).state, reads.checksum(connection, shard, columns)
+            return reads.head_of(connection, shard).state, reads.checksum(connection, shard, kinds)
 
     def digests(
-        self, shard: int, buckets: Collection[int], columns: Sequence[bytes] | None, deadline: Deadline
+        self, shard: int, buckets: Collection[int], kinds: Sequence[Kind], deadline: Deadline
     ) -> tuple[ShardState, list[HashedCell]]:
         with self._file.read(deadline) as connection:
-            return reads.head_of(connection, shard).state, reads.digests(connection, shard, buckets, columns)
+            return reads.head_of(connection, shard).state, reads.digests(connection, shard, buckets, kinds)
 
     def create_index(self, table: IndexTable, shards: Sequence[int], deadline: Deadline) -> None:
         self._file.create()

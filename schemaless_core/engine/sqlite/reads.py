@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import sqlite3
+from collections import Counter
 from collections.abc import Collection, Iterable, Sequence
 from typing import Any
 
+from schemaless_core.children import FACTS
 from schemaless_core.engine.base import BucketSum, EpochOpening, HashedCell, LogSlice
 from schemaless_core.engine.cells import StoredCell
+from schemaless_core.engine.kinds import Kind, kinds_of
 from schemaless_core.engine.mending import PURGED_PER_LOOK
 from schemaless_core.engine.purged import has_gap, with_purged
 from schemaless_core.engine.sqlite.file import from_microseconds
@@ -35,17 +38,27 @@ SCAN = f"""\
 SELECT {_CELL}, MAX(ref_key) FROM cell WHERE shard = ? COLUMNS AND row_key IN
  (SELECT DISTINCT row_key FROM cell WHERE shard = ? AND (? IS NULL OR row_key > ?) COLUMNS ORDER BY row_key LIMIT ?)
  GROUP BY row_key, column_name ORDER BY row_key, column_name"""
-CHECKSUM = """\
+_LATEST = """\
+SELECT row_key, column_name, MAX(ref_key) AS ref_key, body FROM cell WHERE shard = ? COLUMNS
+ GROUP BY row_key, column_name FAMILY"""
+# Facts but those below a tombstone: they went with their parent.
+_FACTS = """\
+SELECT row_key, column_name, ref_key, body FROM cell LEFT JOIN
+  (SELECT row_key, column_name, MAX(ref_key) AS ended FROM cell WHERE shard = ? AND body = x'6e756c6c' COLUMNS
+   GROUP BY row_key, column_name) USING (row_key, column_name)
+ WHERE shard = ? COLUMNS AND (ended IS NULL OR ref_key >= ended)"""
+_CHECKSUM = """\
 SELECT bucket_of(row_key) AS bucket, COUNT(*), sum_text(cell_hash(row_key, column_name, ref_key, body))
- FROM (SELECT row_key, column_name, MAX(ref_key) AS ref_key, body FROM cell WHERE shard = ? COLUMNS
-   GROUP BY row_key, column_name)
- GROUP BY bucket ORDER BY bucket"""
-
-DIGESTS = """\
+ FROM ({cells}) GROUP BY bucket ORDER BY bucket"""
+_DIGESTS = """\
 SELECT row_key, column_name, ref_key, cell_hash(row_key, column_name, ref_key, body)
- FROM (SELECT row_key, column_name, MAX(ref_key) AS ref_key, body FROM cell WHERE shard = ? COLUMNS
-   GROUP BY row_key, column_name)
- WHERE bucket_of(row_key) IN (BUCKETS)"""
+ FROM ({cells}) WHERE bucket_of(row_key) IN (BUCKETS)"""
+HIGHEST = f"""\
+SELECT {_CELL} FROM cell WHERE shard = ? AND row_key = ? AND column_name = ? AND ref_key BETWEEN ? AND ?
+ ORDER BY ref_key DESC LIMIT 1"""
+TOMBSTONE = f"""\
+SELECT {_CELL} FROM cell WHERE shard = ? AND row_key = ? AND column_name = ? AND body = x'6e756c6c'
+ ORDER BY ref_key DESC LIMIT 1"""
 
 
 def head_of(connection: sqlite3.Connection, shard: int) -> ShardHead:
@@ -128,36 +141,49 @@ def epochs(connection: sqlite3.Connection, shard: int) -> list[EpochOpening]:
     ]
 
 
+def find_highest(
+    connection: sqlite3.Connection, shard: int, row_key: bytes, column_name: bytes, low: int, high: int
+) -> StoredCell | None:
+    return _one(connection.execute(HIGHEST, (shard, row_key, column_name, low, high)))
+
+
+def find_tombstone(connection: sqlite3.Connection, shard: int, row_key: bytes, column_name: bytes) -> StoredCell | None:
+    return _one(connection.execute(TOMBSTONE, (shard, row_key, column_name)))
+
+
 def scan(
     connection: sqlite3.Connection, shard: int, after: bytes | None, limit: int, columns: Sequence[bytes] | None
 ) -> list[StoredCell]:
-    statement, chosen = _with_columns(SCAN, columns)
+    (kind,) = kinds_of(columns, {})
+    statement, chosen = SCAN.replace("COLUMNS", kind.condition("?")), kind.names
     return _all(connection.execute(statement, (shard, *chosen, shard, after, after, *chosen, limit)))
 
 
-def checksum(connection: sqlite3.Connection, shard: int, columns: Sequence[bytes] | None) -> list[BucketSum]:
-    statement, chosen = _with_columns(CHECKSUM, columns)
-    return [
-        BucketSum(number, cells, int(total)) for number, cells, total in connection.execute(statement, (shard, *chosen))
-    ]
+def checksum(connection: sqlite3.Connection, shard: int, kinds: Sequence[Kind]) -> list[BucketSum]:
+    cells, totals = Counter[int](), Counter[int]()
+    for kind in kinds:
+        for number, count, total in connection.execute(*_of_kind(_CHECKSUM, kind, shard)):
+            cells[number] += count
+            totals[number] += int(total)
+    return [BucketSum(number, cells[number], totals[number]) for number in sorted(cells)]
 
 
 def digests(
-    connection: sqlite3.Connection, shard: int, buckets: Collection[int], columns: Sequence[bytes] | None
+    connection: sqlite3.Connection, shard: int, buckets: Collection[int], kinds: Sequence[Kind]
 ) -> list[HashedCell]:
-    statement, chosen = _with_columns(DIGESTS, columns)
-    statement = statement.replace("BUCKETS", ", ".join(map(str, sorted(buckets))) or "NULL")
+    statement = _DIGESTS.replace("BUCKETS", ", ".join(map(str, sorted(buckets))) or "NULL")
     return [
         HashedCell(row_key, column_name, ref_key, int(hashed))
-        for row_key, column_name, ref_key, hashed in connection.execute(statement, (shard, *chosen))
+        for kind in kinds
+        for row_key, column_name, ref_key, hashed in connection.execute(*_of_kind(statement, kind, shard))
     ]
 
 
-def _with_columns(template: str, columns: Sequence[bytes] | None) -> tuple[str, list[bytes]]:
-    if columns is None:
-        return template.replace("COLUMNS", ""), []
-    places = ", ".join("?" * len(columns)) or "NULL"
-    return template.replace("COLUMNS", f"AND column_name IN ({places})"), list(columns)
+def _of_kind(statement: str, kind: Kind, shard: int) -> tuple[str, tuple[Any, ...]]:
+    """A statement over the latest cells of some columns, and its parameters."""
+    cells = _FACTS if kind.bits == FACTS else _LATEST.replace("FAMILY", kind.family)
+    values = (shard, *kind.names) * cells.count("COLUMNS")
+    return statement.format(cells=cells.replace("COLUMNS", kind.condition("?"))), values
 
 
 def _one(rows: Iterable[tuple[Any, ...]]) -> StoredCell | None:

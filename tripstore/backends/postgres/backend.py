@@ -21,6 +21,7 @@ from schemaless_core.answers import (
 )
 from schemaless_core.canonical import Json
 from schemaless_core.cell import DEFAULT_MAX_BODY_BYTES, Cell, CellKey, ColumnKey, check_row_key
+from schemaless_core.children import NO_CHILDREN, ChildKey, Children
 from schemaless_core.deadline import Deadline
 from schemaless_core.habits import Habits
 from schemaless_core.indexes.definition import IndexDefinition
@@ -138,6 +139,10 @@ class PostgresBackend(CellStore):
     def get_cells_latest(self, columns: Sequence[ColumnKey]) -> list[Cell | None]:
         return measured("get_cells_latest", self._reads.latest_cells, columns)
 
+    def get_children_latest(self, keys: Sequence[ChildKey]) -> list[Cell | None]:
+        """The latest cell or None per child, in order; of a fact the tombstone above it, if there is one."""
+        return measured("get_cells_latest", self._reads.latest_children, keys)
+
     def get_row(self, row_key: UUID, columns: Collection[str] | None = None) -> dict[str, Cell]:
         return measured("get_row", self._reads.row, row_key, columns)
 
@@ -198,8 +203,10 @@ class PostgresBackend(CellStore):
     ) -> RowPage:
         return self._read("scan_rows", self._scan.rows, shard, after, limit, columns)
 
-    def checksum(self, shard: int, columns: Collection[str] | None = None) -> list[Bucket]:
-        return self._read("checksum", self._scan.checksum, shard, columns)
+    def checksum(
+        self, shard: int, columns: Collection[str] | None = None, children: Children = NO_CHILDREN
+    ) -> list[Bucket]:
+        return self._read("checksum", self._scan.checksum, shard, columns, children)
 
     def resolve_id(self, number: int) -> UUID | None:
         """The row key of a legacy id; None: no row ever had it, or it has no UUID yet."""

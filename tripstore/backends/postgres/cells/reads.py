@@ -12,6 +12,7 @@ from typing import Any, TypeVar
 from uuid import UUID
 
 from schemaless_core.cell import Cell, CellKey, ColumnKey, check_column_name, check_key, check_row_key
+from schemaless_core.children import ChildKey
 from schemaless_core.deadline import Deadline
 from schemaless_core.habits import Habits
 from schemaless_core.requests import check_limit, listed_columns, listed_keys, listed_names
@@ -95,6 +96,13 @@ class Reads:
         columns = listed_columns(columns)
         found = self._run_portions(columns, self._find_latest_many)
         return [found.get(n) for n in range(len(columns))]
+
+    def latest_children(self, keys: Sequence[ChildKey]) -> list[Cell | None]:
+        for row_key, column_name, _child in keys:
+            check_row_key(row_key)
+            check_column_name(column_name)
+        found = self._run_portions(keys, self._find_latest_children)
+        return [found.get(n) for n in range(len(keys))]
 
     def row(self, row_key: UUID, columns: Collection[str] | None) -> dict[str, Cell]:
         check_row_key(row_key)
@@ -231,6 +239,29 @@ class Reads:
             connection, wanted, self._standing.rows(connection, parts.sql, parameters) if wanted else []
         )
 
+    def _find_latest_children(self, connection: LegacyConnection, wanted: dict[int, ChildKey]) -> dict[int, Cell]:
+        known = {name for name, rows in self._places.columns.items() if rows.number}
+        plain = {n: key.column for n, key in wanted.items() if key.child is None or key.column_name not in known}
+        by_column: defaultdict[str, dict[int, ChildKey]] = defaultdict(dict)
+        for n, key in wanted.items():
+            if n not in plain:
+                by_column[key.column_name][n] = key
+        parts, parameters = _Parts(), list[Any]()
+        for name, keys in by_column.items():
+            latest = self._places.columns[name].latest_child("k.row_key", "k.child")
+            parts.add("n, row_key, child", "%s::int[], %s::uuid[], %s::bigint[]", latest)
+            parameters += [
+                list(keys),
+                [str(key.row_key) for key in keys.values()],
+                [each.child for each in keys.values()],
+            ]
+        found = (
+            self._cells_of(connection, wanted, self._standing.rows(connection, parts.sql, parameters))
+            if by_column
+            else {}
+        )
+        return found | (self._find_latest_many(connection, plain) if plain else {})
+
     def find_many(self, connection: LegacyConnection, wanted: dict[int, CellKey]) -> dict[int, Cell]:
         found = self._find_there(connection, wanted)
         missing = {n: key for n, key in wanted.items() if n not in found and key[1] in self._places.histories}
@@ -273,7 +304,7 @@ class Reads:
     def _cells_of(
         self,
         connection: LegacyConnection,
-        wanted: Mapping[int, CellKey] | Mapping[int, ColumnKey],
+        wanted: Mapping[int, CellKey] | Mapping[int, ColumnKey] | Mapping[int, ChildKey],
         rows: Iterable[Sequence[Any]],
     ) -> dict[int, Cell]:
         numbers, stored = [], []

@@ -25,6 +25,8 @@ _TOMB = f"t.ref_key, NULL::int, NULL::pg_catalog.text, {_NOT_OURS}"
 _CHANGE = "q.ref_key, q.layout, q.row, NULL::pg_catalog.bytea, q.at"
 #: What capture wrote: it says which ref key it replaced. Cells of our own that were queued say nothing of others.
 CAPTURED = "NOT (q.layout IS NULL AND q.row IS NOT NULL)"
+#: The body of a tombstone among cells of our own.
+TOMBSTONE_SQL = "'null'::pg_catalog.bytea"
 CHANGES = ("tripstore.queue", "tripstore.log")
 
 
@@ -131,6 +133,21 @@ class ColumnRows:
 
     def latest_tomb(self, key: str) -> str:
         return f"(SELECT {_TOMB} FROM tripstore.tomb AS t WHERE {self._of('t', key)} ORDER BY t.n DESC LIMIT 1)"
+
+    def latest_child(self, key: str, number: str) -> str:
+        """The latest cell of the child with a number; of a fact the tombstone above it, if there is one."""
+        is_fact = self.column.ref_key.kind is RefKeyKind.FACT
+        row = f"SELECT {self.current} FROM {self.table} AS r WHERE {self.is_row(key, number)}"
+        tomb = f"SELECT {_TOMB} FROM tripstore.tomb AS t WHERE {self._of('t', key)} AND "
+        own = f"SELECT {_CELL} FROM tripstore.cell AS c WHERE {self._of('c', key)} AND "
+        if is_fact:
+            tomb += f"t.ref_key >= {number}"
+            own += f"(c.ref_key = {number} OR c.ref_key > {number} AND c.body = {TOMBSTONE_SQL})"
+        else:
+            tomb += f"t.n = {number}"
+            own += f"c.ref_key BETWEEN {number} << {BITS} AND ({number} << {BITS}) + {2**BITS - 1}"
+        parts = " UNION ALL ".join([row, tomb, own])
+        return f"SELECT {FIELDS} FROM ({parts}) AS cells ({FIELDS}) ORDER BY ref_key DESC LIMIT 1"
 
     def below(self, key: str, before: str, limit: str) -> list[str]:
         """The newest below a ref key from each place; three more fields say what they are in the chain of versions:

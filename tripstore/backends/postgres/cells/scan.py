@@ -7,11 +7,12 @@ rendered and hashed here: bytes that Postgres rendered would not be canonical, a
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from uuid import UUID
 
 from schemaless_core.answers import Bucket, Row, RowPage
 from schemaless_core.cell import Cell, check_row_key
+from schemaless_core.children import NO_CHILDREN, Children, latest_of
 from schemaless_core.deadline import Deadline
 from schemaless_core.habits import Habits
 from schemaless_core.requests import check_limit, check_shard, listed_names
@@ -20,6 +21,7 @@ from tripstore.backends.postgres.cells.bodies import Bodies, Stored
 from tripstore.backends.postgres.cells.places import ColumnPlaces
 from tripstore.backends.postgres.cells.puts import Shape
 from tripstore.backends.postgres.cells.rows import ColumnRows, Found, LegacyIds, quoted_uuid, text
+from tripstore.backends.postgres.codec.codec import TOMBSTONE
 from tripstore.backends.postgres.codec.codecs import Codecs
 from tripstore.backends.postgres.wire.database import LegacyDatabase
 from tripstore.backends.postgres.wire.wire import LegacyConnection
@@ -55,11 +57,12 @@ class Scan:
         columns = listed_names(columns)
         if after is not None:
             check_row_key(after)
-        sources = self._sources(columns)
+        sources = self._sources(columns, NO_CHILDREN)
 
         def look(connection: LegacyConnection) -> RowPage:
             keys = self._keys(connection, sources, shard, after, limit + 1)
-            cells = self._bodies.cells(connection, self._latest(connection, sources, shard, after, keys[:limit]))
+            latest = self._latest(connection, sources, shard, after, keys[:limit], NO_CHILDREN)
+            cells = self._bodies.cells(connection, latest)
             rows: dict[UUID, dict[str, Cell]] = defaultdict(dict)
             for cell in cells:
                 rows[cell.row_key][cell.column_name] = cell
@@ -68,16 +71,16 @@ class Scan:
 
         return self._database.run(look, self._deadline())
 
-    def checksum(self, shard: int, columns: Collection[str] | None) -> list[Bucket]:
+    def checksum(self, shard: int, columns: Collection[str] | None, children: Children) -> list[Bucket]:
         check_shard(shard, self._shape.shards)
         columns = listed_names(columns)
-        sources = self._sources(columns)
+        sources = self._sources(columns, children)
         counts, sums = [0] * BUCKETS_PER_SHARD, [0] * BUCKETS_PER_SHARD
         deadline = self._deadline()
         after: UUID | None = None
         while True:
             hashes, after = self._database.run(
-                lambda connection, after=after: self._hashes(connection, sources, shard, after),  # type: ignore[misc]  # mypy knows no default of a lambda
+                lambda connection, after=after: self._hashes(connection, sources, shard, after, children),  # type: ignore[misc]  # mypy knows no default of a lambda
                 deadline,
             )
             for number, value in hashes:
@@ -87,11 +90,16 @@ class Scan:
                 return [Bucket(shard, n, counts[n], sums[n] % 2**64) for n in range(BUCKETS_PER_SHARD)]
 
     def _hashes(
-        self, connection: LegacyConnection, sources: Sequence[_Source], shard: int, after: UUID | None
+        self,
+        connection: LegacyConnection,
+        sources: Sequence[_Source],
+        shard: int,
+        after: UUID | None,
+        children: Children,
     ) -> tuple[list[tuple[int, int]], UUID | None]:
         """Bucket and hash of each cell of a page, and where the next page starts."""
         keys = self._keys(connection, sources, shard, after, ROWS_PER_PAGE)
-        stored = self._latest(connection, sources, shard, after, keys)
+        stored = self._latest(connection, sources, shard, after, keys, children)
         self._bodies.prefetch(connection, stored)
         hashes = []
         for each in stored:
@@ -121,6 +129,7 @@ class Scan:
         shard: int,
         after: UUID | None,
         keys: Sequence[UUID],
+        children: Children,
     ) -> list[Stored]:
         """The latest cells of all rows up to the last of these keys."""
         if not keys:
@@ -130,14 +139,16 @@ class Scan:
             f"WHERE {self._within(source, shard, after, keys[-1])}{source.newest_first})"
             for source in sources
         )
-        latest: dict[tuple[str, str], Found] = {}
+        found: defaultdict[tuple[str, str], dict[int, Found]] = defaultdict(dict)
         for name, key, *fields in connection.rows(sql):
-            found = Found(*fields)
-            known = latest.get((key, name))
-            if known is None or known.ref_key < found.ref_key:
-                latest[key, name] = found
-        row_keys = {key: UUID(key) for key, _name in latest}
-        return [Stored(row_keys[key], name, found) for (key, name), found in latest.items()]
+            each = Found(*fields)
+            found[key, name].setdefault(each.ref_key, each)
+        row_keys = {key: UUID(key) for key, _name in found}
+        return [
+            Stored(row_keys[key], name, versions[ref_key])
+            for (key, name), versions in found.items()
+            for ref_key in _latest_of(versions, children.get(name))
+        ]
 
     def _within(self, source: _Source, shard: int, after: UUID | None, last: UUID | None) -> str:
         conditions = [source.where, f"{shard_sql(source.key, self._shape.shards)} = {shard}"]
@@ -147,8 +158,8 @@ class Scan:
             conditions.append(f"{source.key} <= {quoted_uuid(last)}")
         return " AND ".join(conditions)
 
-    def _sources(self, columns: Collection[str] | None) -> list[_Source]:
-        return list(_sources(self._places, columns))
+    def _sources(self, columns: Collection[str] | None, children: Children) -> list[_Source]:
+        return list(_sources(self._places, columns, children))
 
     def _deadline(self) -> Deadline:
         seconds = self._habits.deadline
@@ -172,21 +183,31 @@ class _Source:
             self.newest_first = f" ORDER BY {columns}, {newest} DESC"
 
 
-def _sources(places: ColumnPlaces, columns: Collection[str] | None) -> Iterator[_Source]:
+def _latest_of(versions: Mapping[int, Found], bits: int | None) -> Iterable[int]:
+    return latest_of(versions, [ref_key for ref_key, found in versions.items() if _is_tombstone(found)], bits)
+
+
+def _is_tombstone(found: Found) -> bool:
+    return found.row is None and (found.body is None or bytes(found.body) == TOMBSTONE)
+
+
+def _sources(places: ColumnPlaces, columns: Collection[str] | None, children: Children) -> Iterator[_Source]:
     nothing = "NULL::int, NULL::text"
     for name, rows in places.mapped.items():
         if columns is not None and name not in columns:
             continue
-        yield _of_table(rows)
+        yield _of_table(rows, is_child=name in children)
         if isinstance(rows, ColumnRows):
             found = f"t.ref_key, {nothing}, NULL::bytea, NULL::timestamptz"
             where = f"t.column_name = {rows.name}"
-            yield _Source("tripstore.tomb AS t", "t.row_key", rows.name, found, where, "t.ref_key")
+            newest = None if name in children else "t.ref_key"
+            yield _Source("tripstore.tomb AS t", "t.row_key", rows.name, found, where, newest)
     where = "true" if columns is None else f"c.column_name = ANY (ARRAY[{', '.join(map(text, columns))}]::text[])"
     found = f"c.ref_key, {nothing}, c.body, c.created_at"
-    yield _Source("tripstore.cell AS c", "c.row_key", "c.column_name", found, where, "c.ref_key")
+    newest = None if children else "c.ref_key"
+    yield _Source("tripstore.cell AS c", "c.row_key", "c.column_name", found, where, newest)
 
 
-def _of_table(rows: ColumnRows | LegacyIds) -> _Source:
-    newest = f"r.{rows.number}" if isinstance(rows, ColumnRows) and rows.number else None
+def _of_table(rows: ColumnRows | LegacyIds, *, is_child: bool) -> _Source:
+    newest = f"r.{rows.number}" if isinstance(rows, ColumnRows) and rows.number and not is_child else None
     return _Source(f"{rows.table} AS r", f"r.{rows.uuid}", rows.name, rows.current, "true", newest)

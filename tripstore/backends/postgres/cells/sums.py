@@ -5,14 +5,17 @@ Whatever is hashed is rendered here, by the one encoder: Postgres would not do i
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Collection, Iterable, Iterator
 from contextlib import contextmanager
 
 from psycopg2.extensions import connection as Connection  # noqa: N812  # the driver's class has a small letter
 
+from schemaless_core.children import Children
 from schemaless_core.sharding import BUCKETS_PER_SHARD
+from tripstore.backends.postgres.cells.counts import rows_there
 from tripstore.backends.postgres.cells.places import ColumnPlaces
-from tripstore.backends.postgres.cells.sums_sinks import Listing, Sink, Summing
+from tripstore.backends.postgres.cells.sums_sinks import Listing, Summing
 from tripstore.backends.postgres.cells.sums_walk import SumsWalk, Tables, Wanted
 from tripstore.backends.postgres.codec.codec import ColumnCodec
 from tripstore.backends.postgres.codec.columnar import ColumnarCodec
@@ -21,7 +24,7 @@ from tripstore.backends.postgres.layout.layout import Layout
 from tripstore.backends.postgres.wire.connections import connected
 from tripstore.backends.postgres.wire.database import LegacyDatabase
 from tripstore.backends.postgres.wire.translation import translating
-from validation.buckets import CellDigest, Place, Sums
+from validation.buckets import CellDigest, Place, Sums, TableRows
 
 _SNAPSHOT = "BEGIN ISOLATION LEVEL REPEATABLE READ, READ ONLY"
 
@@ -36,28 +39,36 @@ class TableSums:
             name: ColumnarCodec(column, ColumnCodec(column, lookups), lookups)
             for name, column in layout.columns.items()
         }
-        self._tables = Tables(database, places, codecs, lookups, shards)
+        self._tables = Tables(database, places, codecs, lookups, shards, layout.child_bits)
+
+    def by(self, children: Children) -> TableSums:
+        """The same, in which every child of these columns counts, and of others the one with the highest number."""
+        other = copy.copy(self)
+        other._tables = self._tables._replace(children=children)
+        return other
 
     def checksums(self, shards: range, columns: Collection[str] | None) -> Sums:
-        """The sums of all buckets of these shards, as of one moment."""
+        """The sums of all buckets of these shards, and how many rows their tables have, as of one moment."""
         sink = Summing(self._tables.shards)
         buckets = None
         if len(shards) < self._tables.shards:
             buckets = set(range(shards.start * BUCKETS_PER_SHARD, shards.stop * BUCKETS_PER_SHARD))
-        self._walk(Wanted(shards, buckets, columns), sink)
-        return sink.sums(shards)
+        with self._snapshot() as connection:
+            walk = SumsWalk(connection, self._tables, Wanted(shards, buckets, columns), sink)
+            walk.run()
+            there = rows_there(connection, walk.tables, shards, self._tables.shards)
+        seen = {name: TableRows(rows, walk.rows_seen[name]) for name, rows in there.items()}
+        return sink.sums(shards, seen)
 
     def digests(self, places: Collection[Place], columns: Collection[str] | None) -> Iterable[CellDigest]:
         """The hashes of all cells of these buckets, as of one moment."""
         sink = Listing()
         buckets = {place.shard * BUCKETS_PER_SHARD + place.number for place in places}
-        self._walk(Wanted(sorted({place.shard for place in places}), buckets, columns), sink)
-        return sink.found
-
-    def _walk(self, wanted: Wanted, sink: Sink) -> None:
+        wanted = Wanted(sorted({place.shard for place in places}), buckets, columns)
         if wanted.shards:
             with self._snapshot() as connection:
                 SumsWalk(connection, self._tables, wanted, sink).run()
+        return sink.found
 
     @contextmanager
     def _snapshot(self) -> Iterator[Connection]:

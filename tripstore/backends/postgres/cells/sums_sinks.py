@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from struct import Struct
 from typing import Protocol
 
 from schemaless_core.answers import Bucket
 from schemaless_core.sharding import BUCKETS_PER_SHARD
-from validation.buckets import CellDigest, Place, Sums
+from validation.buckets import CellDigest, Place, Sums, TableRows
 
 #: Of many md5s.
 _first_numbers = Struct(">Q8x").iter_unpack
@@ -21,7 +21,7 @@ class Sink(Protocol):
         self, name: bytes, places: Sequence[int], keys: Sequence[bytes], ref_keys: Iterable[str], md5s: Iterable[bytes]
     ) -> None: ...
 
-    def refuse(self, name: bytes, place: int, key: bytes, why: str) -> None: ...
+    def refuse(self, name: bytes, place: int, key: bytes, ref_key: str, why: str) -> None: ...
 
 
 class Summing:
@@ -40,18 +40,19 @@ class Summing:
             counts[place] += 1
             sums[place] += number
 
-    def refuse(self, name: bytes, place: int, key: bytes, why: str) -> None:
+    def refuse(self, name: bytes, place: int, key: bytes, ref_key: str, why: str) -> None:
         self._counts[place] += 1
         self._doubtful.add(place)
 
-    def sums(self, shards: range) -> Sums:
-        """Those of these shards."""
+    def sums(self, shards: range, tables: Mapping[str, TableRows]) -> Sums:
+        """Those of these shards, and how many rows their tables had."""
         found: dict[Place, Bucket] = {}
         for shard in shards:
             for number in range(BUCKETS_PER_SHARD):
                 n = shard * BUCKETS_PER_SHARD + number
                 found[Place(shard, number)] = Bucket(shard, number, self._counts[n], self._sums[n] % 2**64)
-        return Sums(found, frozenset(Place(*divmod(n, BUCKETS_PER_SHARD)) for n in self._doubtful))
+        doubtful = frozenset(Place(*divmod(n, BUCKETS_PER_SHARD)) for n in self._doubtful)
+        return Sums(found, doubtful, tables)
 
 
 class Listing:
@@ -67,5 +68,5 @@ class Listing:
         for key, ref_key, (number,) in zip(keys, ref_keys, _first_numbers(b"".join(md5s)), strict=True):
             self.found.append(CellDigest(key, column_name, int(ref_key), number))
 
-    def refuse(self, name: bytes, place: int, key: bytes, why: str) -> None:
-        self.found.append(CellDigest(key, name.decode(), 0, 0, why))
+    def refuse(self, name: bytes, place: int, key: bytes, ref_key: str, why: str) -> None:
+        self.found.append(CellDigest(key, name.decode(), int(ref_key), 0, why))

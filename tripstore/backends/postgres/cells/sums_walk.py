@@ -6,6 +6,7 @@ columns, which are read first and take the place of the row that they are newer 
 
 from __future__ import annotations
 
+from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Mapping, Sequence
 from hashlib import md5
 from itertools import compress, repeat
@@ -14,6 +15,7 @@ from typing import NamedTuple, cast
 
 from psycopg2.extensions import connection as Connection  # noqa: N812  # the driver's class has a small letter
 
+from schemaless_core.children import Children, child_of
 from schemaless_core.deadline import Deadline
 from schemaless_core.sharding import BUCKETS_PER_SHARD
 from schemaless_core.short_md5 import short_md5
@@ -21,6 +23,7 @@ from tripstore.backends.postgres.cells.places import ColumnPlaces
 from tripstore.backends.postgres.cells.rows import ColumnRows, LegacyIds, text
 from tripstore.backends.postgres.cells.scan import shard_sql
 from tripstore.backends.postgres.cells.sums_lines import BatchedLines, Texts, columns_of, row_keys
+from tripstore.backends.postgres.cells.sums_owns import last_owns
 from tripstore.backends.postgres.cells.sums_sinks import Sink
 from tripstore.backends.postgres.codec.codec import TOMBSTONE
 from tripstore.backends.postgres.codec.columnar import ColumnarCodec
@@ -36,6 +39,7 @@ BATCH_SECONDS = 60.0
 
 _NO_REF_KEY = "it has no ref key"
 _IDS = LEGACY_ID.encode()
+_BODY = "pg_catalog.encode(c.body, 'hex')"
 #: The first two numbers of many md5s.
 _two_numbers = Struct(">II8x").iter_unpack
 
@@ -47,8 +51,10 @@ class Own(NamedTuple):
     data: bytes
 
 
-#: By column and row key.
-_Owns = dict[tuple[bytes, bytes], Own]
+#: By row key and which child it is; 0 in a column that is one row.
+_Owns = dict[bytes, dict[int, Own]]
+#: By row key.
+_Pairs = dict[bytes, Own]
 
 
 class Wanted(NamedTuple):
@@ -67,6 +73,8 @@ class Tables(NamedTuple):
     codecs: Mapping[str, ColumnarCodec]
     lookups: LookupCache
     shards: int
+    #: Of which columns every child is looked at; of others the one with the highest ref key.
+    children: Children
 
 
 class SumsWalk:
@@ -77,20 +85,21 @@ class SumsWalk:
         self._tables = tables
         self._chosen, self._buckets, self._columns = wanted
         self._sink = sink
+        #: By column, how many rows of its table were looked at.
+        self.rows_seen = Counter[str]()
 
     def run(self) -> None:
-        owns = self._owns()
         mapped = self._mapped
         ids = mapped.pop(LEGACY_ID, None)
+        pairs = self._own_ids() if isinstance(ids, LegacyIds) else {}
         for name, rows in mapped.items():
             assert isinstance(rows, ColumnRows)
             is_parent = not rows.column.is_child
-            self._table(name, rows, ids if is_parent and isinstance(ids, LegacyIds) else None, owns)
+            self._table(name, rows, ids if is_parent and isinstance(ids, LegacyIds) else None, pairs)
             ids = None if is_parent else ids
         if isinstance(ids, LegacyIds):
-            self._legacy_ids(ids, owns)
-        for (own_name, key), own in owns.items():  # no row stands in their way
-            self._add(own_name, [key], [str(own.ref_key)], [own.data])
+            self._legacy_ids(ids, pairs)
+        self._add_owns(_IDS, {key: {0: own} for key, own in pairs.items()})  # no row stands in their way
         self._free()
 
     @property
@@ -98,53 +107,70 @@ class SumsWalk:
         mapped = self._tables.places.mapped
         return {name: rows for name, rows in mapped.items() if self._columns is None or name in self._columns}
 
+    @property
+    def tables(self) -> dict[str, ColumnRows]:
+        """The tables that are looked at, by column."""
+        return {name: rows for name, rows in self._mapped.items() if isinstance(rows, ColumnRows)}
+
     # The places that hold cells.
 
-    def _owns(self) -> _Owns:
-        """Tombs, and cells of our own, of mapped columns: the newest of each."""
-        names = ", ".join(text(name) for name in self._mapped)
-        owns: _Owns = {}
-        if not names:
-            return owns
+    def _own_ids(self) -> _Pairs:
+        """Pairs of rows that were deleted."""
+        owns: _Pairs = {}
 
         def keep(lines: list[bytes]) -> None:
-            keys, names, ref_keys, bodies = columns_of(lines)
-            for key, name, ref_key, body in zip(row_keys(keys), names, ref_keys, bodies, strict=True):
-                own = Own(int(ref_key), bytes.fromhex(body) if body else TOMBSTONE)
-                place = (bytes.fromhex(name), key)
-                known = owns.get(place)
-                if known is None or known.ref_key < own.ref_key:
-                    owns[place] = own
+            keys, ref_keys, bodies = columns_of(lines)
+            for key, ref_key, body in zip(row_keys(keys), ref_keys, bodies, strict=True):
+                known = owns.get(key)
+                if known is None or known.ref_key < int(ref_key):
+                    owns[key] = Own(int(ref_key), bytes.fromhex(body))
 
-        self._copy(
-            f"SELECT t.row_key, {_hex_of('t.column_name')}, t.ref_key, '' FROM tripstore.tomb AS t"
-            f" WHERE t.column_name IN ({names}) AND {self._within('t.row_key')}",
-            keep,
-        )
-        self._copy(
-            f"SELECT c.row_key, {_hex_of('c.column_name')}, c.ref_key, pg_catalog.encode(c.body, 'hex')"
-            f" FROM tripstore.cell AS c WHERE c.column_name IN ({names}) AND {self._within('c.row_key')}",
-            keep,
-        )
+        where = f"c.column_name = {text(LEGACY_ID)} AND {self._within('c.row_key')}"
+        self._copy(f"SELECT c.row_key, c.ref_key, {_BODY} FROM tripstore.cell AS c WHERE {where}", keep)
         return owns
 
-    def _table(self, name: str, rows: ColumnRows, ids: LegacyIds | None, owns: _Owns) -> None:
+    def _owns(self, name: str, rows: ColumnRows) -> _Owns:
+        """The last tombs, and cells of our own, of a column's children that have a row; all others are added at once.
+
+        There may be as many as rows were ever deleted: none of them is kept.
+        """
+        owns: defaultdict[bytes, dict[int, Own]] = defaultdict(dict)
+
+        def take(lines: list[bytes]) -> None:
+            keys, ref_keys, bodies, is_there = columns_of(lines)
+            datas = [bytes.fromhex(body) if body else TOMBSTONE for body in bodies]
+            alone = []
+            for key, ref_key, data, there in zip(row_keys(keys), ref_keys, datas, is_there, strict=True):
+                if there == "t":
+                    owns[key][self._child(name, ref_key)] = Own(int(ref_key), data)
+                else:
+                    alone.append((key, ref_key, data))
+            if alone:
+                self._add(name.encode(), *zip(*alone, strict=True))
+
+        self._copy(last_owns(rows, self._tables.children.get(name), self._within), take)
+        return dict(owns)
+
+    def _table(self, name: str, rows: ColumnRows, ids: LegacyIds | None, pairs: _Pairs) -> None:
         """The rows of a mapped column; of the parent's, their legacy ids as well."""
+        owns = self._owns(name, rows)
         key, column = f"r.{rows.uuid}", rows.column
-        distinct = f"DISTINCT ON ({key}) " if rows.number else ""
-        order = f" ORDER BY {key}, r.{rows.number} DESC" if rows.number else ""
+        is_one = rows.number and name not in self._tables.children
+        distinct = f"DISTINCT ON ({key}) " if is_one else ""
+        order = f" ORDER BY {key}, r.{rows.number} DESC" if is_one else ""
         number = f"r.{ids.id}" if ids is not None else "0"
         captured = [f"r.{quoted(each)}::pg_catalog.text" for each in column.captured]
         values = ", ".join([key, rows.ref_key, number, *captured])
         where = f"{key} IS NOT NULL AND {self._within(key)}"
 
         def take(lines: list[bytes]) -> None:
-            self._rows(name, columns_of(lines), owns, has_ids=ids is not None)
+            self._rows(name, columns_of(lines), owns, pairs if ids is not None else None)
 
         self._copy(f"SELECT {distinct}{values} FROM {rows.table} AS r WHERE {where}{order}", take)
+        self._add_owns(name.encode(), owns)
 
-    def _rows(self, column_name: str, texts: Texts, owns: _Owns, *, has_ids: bool) -> None:
-        """A batch of rows: row key, ref key, legacy id, then what is captured. With legacy ids each is two cells."""
+    def _rows(self, column_name: str, texts: Texts, owns: _Owns, pairs: _Pairs | None) -> None:
+        """A batch of rows: row key, ref key, legacy id, then what is captured. With pairs of ids each is two cells."""
         keys = row_keys(texts[0])
         places = self._places(keys)
         if self._buckets is not None:
@@ -153,50 +179,62 @@ class SumsWalk:
             texts = [list(compress(column, chosen)) for column in texts]
         if not keys:
             return
+        self.rows_seen[column_name] += len(keys)
         name, ref_keys = column_name.encode(), texts[1]
         bodies = self._rendered(column_name, texts[3:])
-        has_own = bool(owns) and any((name, key) in owns for key in keys)
+        has_own = bool(owns) and any(key in owns for key in keys)
         if has_own or NULL in ref_keys or set(map(type, bodies)) != {bytes}:
-            self._one_by_one(name, places, keys, ref_keys, bodies, owns)
+            self._one_by_one(column_name, places, keys, ref_keys, bodies, owns)
         else:
             self._sink.add(name, places, keys, ref_keys, _md5s(name, keys, ref_keys, cast(Sequence[bytes], bodies)))
-        if has_ids:
+        if pairs is not None:
             datas = [b'{"id":%b}' % number.encode() for number in texts[2]]
-            for n, key in enumerate(keys if owns else ()):
-                own = owns.pop((_IDS, key), None)
+            for n, key in enumerate(keys if pairs else ()):
+                own = pairs.pop(key, None)
                 datas[n] = datas[n] if own is None else own.data
             self._sink.add(_IDS, places, keys, repeat("0", len(keys)), _md5s(_IDS, keys, ["0"] * len(keys), datas))
 
     def _one_by_one(
         self,
-        name: bytes,
+        column_name: str,
         places: Sequence[int],
         keys: Sequence[bytes],
         ref_keys: Sequence[str],
         bodies: Sequence[bytes | UnreadableRow],
         owns: _Owns,
     ) -> None:
+        name = column_name.encode()
         for place, key, ref_key, data in zip(places, keys, ref_keys, bodies, strict=True):
-            own = owns.get((name, key))
+            if ref_key == NULL:
+                self._sink.refuse(name, place, key, "0", _NO_REF_KEY)
+                continue
+            child = self._child(column_name, ref_key)
+            own = owns.get(key, {}).get(child)
             if own is not None:
-                if ref_key == NULL or own.ref_key > int(ref_key):
-                    continue  # it is added with those that have no row
-                del owns[name, key]
+                if own.ref_key > int(ref_key):
+                    continue  # it is added when all rows were seen
+                del owns[key][child]
             if isinstance(data, UnreadableRow):
-                self._sink.refuse(name, place, key, str(data))
-            elif ref_key == NULL:
-                self._sink.refuse(name, place, key, _NO_REF_KEY)
+                self._sink.refuse(name, place, key, ref_key, str(data))
             else:
                 self._sink.add(name, [place], [key], [ref_key], _md5s(name, [key], [ref_key], [data]))
 
-    def _legacy_ids(self, ids: LegacyIds, owns: _Owns) -> None:
+    def _child(self, column_name: str, ref_key: str) -> int:
+        return child_of(self._tables.children, column_name, int(ref_key)) or 0
+
+    def _add_owns(self, name: bytes, owns: _Owns) -> None:
+        for key, by_child in owns.items():
+            for own in by_child.values():
+                self._add(name, [key], [str(own.ref_key)], [own.data])
+
+    def _legacy_ids(self, ids: LegacyIds, owns: _Pairs) -> None:
         """Legacy ids alone, when their table's own column is not asked for."""
 
         def take(lines: list[bytes]) -> None:
             texts = columns_of(lines)
             pairs = [(key, number) for key, number in zip(row_keys(texts[0]), texts[1], strict=True)]
-            keys = [key for key, _number in pairs if (_IDS, key) not in owns]
-            datas = [b'{"id":%b}' % number.encode() for key, number in pairs if (_IDS, key) not in owns]
+            keys = [key for key, _number in pairs if key not in owns]
+            datas = [b'{"id":%b}' % number.encode() for key, number in pairs if key not in owns]
             self._add(_IDS, keys, ["0"] * len(keys), datas)
 
         key = f"r.{ids.uuid}"
@@ -220,7 +258,7 @@ class SumsWalk:
 
         self._copy(
             f"SELECT DISTINCT ON (c.row_key, c.column_name) c.row_key, c.ref_key, {_hex_of('c.column_name')},"
-            f" pg_catalog.encode(c.body, 'hex') FROM tripstore.cell AS c WHERE {where} AND {self._within('c.row_key')}"
+            f" {_BODY} FROM tripstore.cell AS c WHERE {where} AND {self._within('c.row_key')}"
             " ORDER BY c.row_key, c.column_name, c.ref_key DESC",
             take,
         )

@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 from schemaless_core import InvalidRequest, Json
 from schemaless_core.canonical import canonical_bytes
+from schemaless_core.children import FACTS, Children
 
 #: A ref key of `{column: n, version: v}` is n·2^20 + v.
 VERSION_BITS = 20
@@ -174,6 +175,16 @@ class MappedColumn:
                 return ref_key, 0
         return ref_key >> VERSION_BITS, ref_key & VERSION_MAX
 
+    @property
+    def child_bits(self) -> int | None:
+        """How many bits of a ref key are the version of a child, 0 of facts; None: the column holds one row."""
+        match self.ref_key.kind:
+            case RefKeyKind.VERSION:
+                return None
+            case RefKeyKind.FACT:
+                return FACTS
+        return VERSION_BITS
+
     def is_first(self, ref_key: int) -> bool:
         """Whether it is that of a row that nobody has changed yet."""
         _number, version = self.split(ref_key)
@@ -217,6 +228,11 @@ class Layout:
     @cached_property
     def children(self) -> tuple[MappedColumn, ...]:
         return tuple(column for column in self.columns.values() if column.is_child)
+
+    @cached_property
+    def child_bits(self) -> Children:
+        """The columns that hold many rows below one row key, and how their ref keys tell these apart."""
+        return {name: bits for name, each in self.columns.items() if (bits := each.child_bits) is not None}
 
     @cached_property
     def tables(self) -> frozenset[TableName]:

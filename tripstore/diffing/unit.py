@@ -1,0 +1,38 @@
+"""The unit of a diff: what is held against each other as one. It stands in a job and in its note.
+
+A diff of an earlier version took the highest of a parent's children for all of them. What it began is not gone on
+with, and what it found equal speaks for no switch (I12).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from schemaless_core.canonical import Json
+from schemaless_core.control.job_commands import job_command
+from schemaless_core.control.jobs import Job
+from tripstore.errors import TripstoreError
+
+#: Each row of the company's tables: the latest cell of each child.
+UNIT = "row"
+
+
+class FormerUnit(TripstoreError):
+    """A diff that was begun by a version that compared something else."""
+
+    def __init__(self, job: str) -> None:
+        super().__init__(
+            f"{job} was begun by an earlier version, which compared one child of each parent.",
+            hint=f"`{job_command('diff', 'cancel', job)}` gives it up; `tripstore diff start` compares every row.",
+        )
+
+
+def check_unit(job: Job) -> None:
+    """Raise `FormerUnit` unless a diff compares every row."""
+    if not compares_rows(job.spec):
+        raise FormerUnit(job.id)
+
+
+def compares_rows(document: Mapping[str, Json]) -> bool:
+    """Whether the spec of a diff, or its note, is of this unit."""
+    return document.get("unit") == UNIT
