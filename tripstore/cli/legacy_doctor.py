@@ -12,13 +12,14 @@ from rich.text import Text
 
 from schemaless_core.indexes.definition import IndexDefinition
 from tripstore.backends.postgres.capture.partitions import look_at_partitions
+from tripstore.backends.postgres.capture.state import find_number
 from tripstore.backends.postgres.errors import LegacyUnavailable, SessionRefused
 from tripstore.backends.postgres.handover.examination import examine_handover
 from tripstore.backends.postgres.layout.check import check_layout
 from tripstore.backends.postgres.layout.check_row_keys import check_all_row_keys
 from tripstore.backends.postgres.layout.complaints import Complaint, error, note
 from tripstore.backends.postgres.layout.layout import Layout
-from tripstore.backends.postgres.schema_steps import examine_capture
+from tripstore.backends.postgres.schema_steps import examine_capture, examine_left
 from tripstore.backends.postgres.wire.connections import connected
 from tripstore.cli.legacy_advice import advice_notes
 from tripstore.cli.legacy_schema import ComplaintDocument, complaint_document, complaint_rows
@@ -64,17 +65,20 @@ def examine(
             complaints = check_layout(connection, config.layout)
             if not any(complaint.is_error for complaint in complaints):
                 complaints += _row_keys(connection, config.layout, is_quick=is_quick)
-            # Capture of a layout that does not fit would be complained of a second time.
-            if any(complaint.is_error for complaint in complaints):
-                complaints.append(note("capture", "was not looked at", "Mend the errors first."))
-            else:
+            fits = not any(complaint.is_error for complaint in complaints)
+            # What breaks the layout may have broken capture: DROP COLUMN … CASCADE takes triggers along.
+            if fits or find_number(connection, config.layout) is not None:
                 limits = config.limits
                 complaints += examine_capture(
                     connection, config.layout, may_truncate=limits.may_truncate, warns=limits.warns
                 )
+                complaints += examine_left(connection, config.layout)
                 complaints += _breaches(connection, find_diff)
-                if not any(complaint.is_error for complaint in complaints):
-                    complaints += examine_handover(connection)
+            else:
+                complaints.append(note("capture", "is not installed by this layout", "Mend the errors first."))
+            if not any(complaint.is_error for complaint in complaints):
+                complaints += examine_handover(connection)
+            if fits:
                 complaints += advice_notes(connection, config.layout, indexes)
     except psycopg2.Error as refused:
         hint = "Give the role of legacy.postgres the rights of the tables' owner."

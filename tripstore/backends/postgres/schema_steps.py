@@ -11,6 +11,7 @@ from tripstore.backends.postgres.capture import capture_steps, note_gap, read_st
 from tripstore.backends.postgres.capture.migrate import is_newest
 from tripstore.backends.postgres.capture.partitions import look_at_partitions
 from tripstore.backends.postgres.capture.state import IN_FORCE, find_number, register
+from tripstore.backends.postgres.capture.unwanted import find_left
 from tripstore.backends.postgres.ddl.steps import Progress, Step
 from tripstore.backends.postgres.ids.steps import id_steps
 from tripstore.backends.postgres.layout.complaints import Complaint, error
@@ -31,9 +32,10 @@ def schema_steps(
 
     `put_in_force`: what does that, on both stores; None: of a database that stands by itself.
     """
-    *installing, since = capture_steps(layout, may_truncate=may_truncate, warns=warns)
+    *installing, left, since = capture_steps(layout, may_truncate=may_truncate, warns=warns)
     in_force = [] if put_in_force is None else [InForce(layout, put_in_force)]
-    return [*id_steps(layout), *installing, *in_force, since]
+    # What the layout before had made stands until no process goes by that one.
+    return [*id_steps(layout), *installing, *in_force, left, since]
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,3 +82,8 @@ def examine_capture(
     elif not errors and (state.since is None or state.layout != number):
         found.append(error("capture", "has not begun for this layout", _COPY))
     return found
+
+
+def examine_left(connection: Connection, layout: Layout) -> list[Complaint]:
+    """What an earlier layout left and this one does not want, once this one was applied: it acts still."""
+    return [] if find_number(connection, layout) is None else list(find_left(connection, layout).complaints())

@@ -8,7 +8,7 @@ from tripstore.backends.postgres.capture.functions import PINNED, Function, plai
 from tripstore.backends.postgres.capture.gate import IS_MIRROR, row_gate
 from tripstore.backends.postgres.capture.names import LAST, LOGGED, MOVED, function_name, literal, slug
 from tripstore.backends.postgres.capture.shape import Shape
-from tripstore.backends.postgres.capture.sqlstates import SERIALIZATION_FAILURE
+from tripstore.backends.postgres.capture.sqlstates import COLUMN_GONE, SERIALIZATION_FAILURE
 from tripstore.backends.postgres.capture.triggers import Trigger
 from tripstore.backends.postgres.layout.layout import LEGACY_ID, DeletePolicy, Layout, MappedColumn, RefKeyKind, quoted
 from tripstore.backends.postgres.layout.layout import VERSION_MAX as LAST_VERSION
@@ -16,6 +16,8 @@ from tripstore.backends.postgres.tables import NO_FLOOR, ORIGIN
 
 #: Who sends versions of his own.
 OURS = "said IN ('facade', 'reverse')"
+#: Of one function, as Postgres has it.
+ARGUMENTS_MAX = 90
 DECLARE_SAID = f"said text := current_setting('{ORIGIN}', true);\n  is_warned boolean := false;"
 
 
@@ -57,6 +59,38 @@ class Changes:
     def key_columns(self) -> list[str]:
         """The same, quoted."""
         return [quoted(name) for name in self.keys]
+
+    def refuse_lost_columns(self, row: str = "NEW", also: str = "") -> str:
+        """What the first function of a row does: a column that was renamed is named, and what to do about it.
+
+        plpgsql finds a column by its name when it first meets it. The block writes nothing, so it takes no transaction
+        id of its own, and num_nulls() unpacks no value. `also`: what meets columns of another table.
+        """
+        names = self.key_columns() + ([quoted(self.column.ref_key.version)] if self.column.ref_key.version else [])
+        if row == "NEW":
+            names += [quoted(name) for name in self.column.captured]
+        asked = " OPERATOR(pg_catalog.+) ".join(
+            f"pg_catalog.num_nulls({', '.join(f'{row}.{name}' for name in names[n : n + ARGUMENTS_MAX])})"
+            for n in range(0, len(names), ARGUMENTS_MAX)
+        )
+        table = plain(str(self.column.table))
+        refused = refuse(
+            COLUMN_GONE,
+            f"tripstore cannot capture rows of {table}, which lost a mapped column: %.",
+            f"Rename the column back; or name the new one in the layout of {self.layout.datastore} and run "
+            "`tripstore schema apply`.",
+            "SQLERRM",
+        )
+        return f"""\
+  BEGIN
+    IF {asked} OPERATOR(pg_catalog.<) 0 THEN
+      NULL;
+    END IF;
+{also}\
+  EXCEPTION WHEN undefined_column THEN
+    {refused}
+  END;
+"""
 
     def ref_key(self, row: str) -> str:
         return self.column.ref_key_sql(row)

@@ -50,7 +50,7 @@ class Facts:
 DECLARE
   {DECLARE_PARENT}
 BEGIN
-{fill_uuid(changes)}\
+{changes.refuse_lost_columns(also=fill_uuid(changes))}\
   IF NEW.{self._n} >= {_INT8_MAX} THEN
     {too_high}
   END IF;
@@ -138,7 +138,7 @@ DECLARE
   highest bigint;
   top bigint;
 BEGIN
-{changes.gate}\
+{changes.refuse_lost_columns("OLD")}{changes.gate}\
   IF {parent_is_there(changes)} THEN
     {refused}
   END IF;

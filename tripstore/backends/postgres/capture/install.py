@@ -21,6 +21,7 @@ from tripstore.backends.postgres.capture.partitions import look_and_learn, look_
 from tripstore.backends.postgres.capture.plan import CELLS, Saboteur, TableCapture, plan_cells, plan_table
 from tripstore.backends.postgres.capture.remove import drop_function, drop_table_capture
 from tripstore.backends.postgres.capture.shape import Shape
+from tripstore.backends.postgres.capture.unwanted import Unwanted
 from tripstore.backends.postgres.capture.verify import (
     captured_tables,
     cells_complaints,
@@ -54,6 +55,7 @@ def capture_steps(
         PartitionsLook(layout),
         CellGate(layout, patience),
         *tables,
+        Unwanted(layout, patience),
         Since(layout),
     ]
 

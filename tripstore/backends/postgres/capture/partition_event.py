@@ -108,6 +108,10 @@ def _event_statements() -> list[str]:
     ]
 
 
+def has_event_trigger(connection: Connection) -> bool:
+    return _find(connection) is not None
+
+
 def _may_make(connection: Connection) -> bool:
     return bool(rows(connection, _MAY_MAKE)[0][0])
 

@@ -22,6 +22,8 @@ WRONG_PARENT = "TS008"
 PAIR_CHANGED = "TS009"
 #: The version did not rise with the fields: a facade's mistake, or a trigger that runs after capture's.
 VERSION_STANDS = "TS010"
+#: A mapped column has another name now, or none.
+COLUMN_GONE = "TS011"
 
 #: Postgres' own, for what services know already: a missing parent, a key that is taken, and a snapshot that is too old.
 NO_PARENT = "23503"

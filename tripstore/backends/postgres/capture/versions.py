@@ -52,7 +52,7 @@ DECLARE
   {DECLARE_SAID}
   {DECLARE_PARENT}
 BEGIN
-{fill_uuid(changes)}{self._check_number()}\
+{changes.refuse_lost_columns(also=fill_uuid(changes))}{self._check_number()}\
   IF said IS NULL OR NOT ({OURS}) OR {version} IS NULL THEN
     {version} := {self._first};
   ELSE
@@ -81,7 +81,7 @@ END
 DECLARE
   said pg_catalog.text;
 BEGIN
-{refuse_new_keys(changes)}\
+{changes.refuse_lost_columns()}{refuse_new_keys(changes)}\
   IF {new} OPERATOR(pg_catalog.=) {old} THEN
     NULL;
   ELSE
@@ -118,12 +118,14 @@ END
             "floor",
         )
         first = f"(floor & {VERSION_MAX})" if self._n else "floor"
+        # A child's has been looked at before the INSERT.
+        lost = "" if self._column.is_child else changes.refuse_lost_columns()
         body = f"""
 DECLARE
   {DECLARE_SAID}
   floor bigint;
 BEGIN
-{changes.gate}{changes.ask_for_unseen_tombs()}{changes.queue_row("f.floor", above_floor=True)}\
+{lost}{changes.gate}{changes.ask_for_unseen_tombs()}{changes.queue_row("f.floor", above_floor=True)}\
   IF NOT FOUND THEN
     floor := {changes.begins_above("NEW")};
     IF {OURS} THEN
@@ -198,7 +200,7 @@ DECLARE
   tombstone_key bigint;
   tombstone text;
 BEGIN
-{changes.gate}{self._deleted_by_moving()}{last}{changes.keep_legacy_id()}{changes.raise_tomb("tombstone_key")}{queue}\
+{changes.refuse_lost_columns("OLD")}{changes.gate}{self._deleted_by_moving()}{last}{changes.keep_legacy_id()}{changes.raise_tomb("tombstone_key")}{queue}\
   RETURN NULL;
 END
 """

@@ -24,6 +24,7 @@ MOVE_TRIGGER = "zz_tripstore_0_uuid_moved"
 _TRIGGERS = """\
 SELECT t.tgrelid::int8, t.tgname::text, t.tgenabled::text, t.tgfoid = %s::int8 FROM pg_trigger t
  WHERE t.tgrelid = ANY (%s::int8[]::oid[]) AND t.tgname = ANY (%s)"""
+_STANDS = "SELECT 1 FROM pg_trigger t WHERE t.tgrelid = %s::int8::oid AND t.tgname = ANY (%s)"
 _FUNCTION = """\
 SELECT p.oid::int8, p.prosrc, p.prosecdef, p.proconfig::text
  FROM pg_proc p JOIN pg_namespace n ON n.oid = p.pronamespace
@@ -35,7 +36,9 @@ _SEARCH_PATH = '{"search_path=pg_catalog, pg_temp"}'
 class FillNewRows:
     """A trigger that gives each new row its key, whoever inserts it; installed before old rows are filled.
 
-    Child rows that are moved to another parent while capture does not refuse it yet get the new one's.
+    Child rows that are moved to another parent while capture does not refuse it yet get the new one's. The parent's
+    rows keep theirs. With a BEFORE UPDATE trigger Postgres locks a row before it checks NOT NULL: so an UPDATE of a
+    snapshot from before the back-fill fails with 40001, as services expect, and not for a NULL that nobody wrote.
     """
 
     column: KeyColumn
@@ -75,13 +78,18 @@ class FillNewRows:
         drops.append(f"DROP FUNCTION IF EXISTS {self._function_name}()")
         under_lock(connection, table, "ACCESS EXCLUSIVE", drops, self.patience)
 
+    def stands(self, connection: Connection) -> bool:
+        """Whether any of it is there."""
+        oid = tree(connection, self.column.table)[0].oid
+        return bool(rows(connection, _STANDS, (oid, [FILL_TRIGGER, MOVE_TRIGGER])))
+
     @property
     def _function_name(self) -> str:
         return f"{SCHEMA}.{quoted(self.column.function)}"
 
     @property
     def _trigger_names(self) -> tuple[str, ...]:
-        return (FILL_TRIGGER, MOVE_TRIGGER) if self.column.is_child else (FILL_TRIGGER,)
+        return FILL_TRIGGER, MOVE_TRIGGER
 
     def _body(self, *, is_parent_ours: bool) -> str:
         value = self.column.value_sql("NEW", is_parent_ours=is_parent_ours)
@@ -102,6 +110,8 @@ class FillNewRows:
         uuid, number = quoted(self.column.uuid), quoted(self.column.id)
         if name == FILL_TRIGGER:
             when, condition = "INSERT", f"NEW.{uuid} IS NULL"
+        elif not self.column.is_child:
+            when, condition = f"UPDATE OF {uuid}", f"NEW.{uuid} IS NULL"
         else:
             when = f"UPDATE OF {number}"
             condition = f"NEW.{number} IS DISTINCT FROM OLD.{number} AND NEW.{uuid} IS NOT DISTINCT FROM OLD.{uuid}"

@@ -10,6 +10,9 @@
     CREATE OR REPLACE TRIGGER zz_tripstore_0_uuid BEFORE INSERT ON "public"."trips" FOR EACH ROW WHEN
       (NEW."trip_uuid" IS NULL) EXECUTE FUNCTION tripstore."public.trips.uuid"();
     ALTER TABLE "public"."trips" ENABLE ALWAYS TRIGGER zz_tripstore_0_uuid;
+    CREATE OR REPLACE TRIGGER zz_tripstore_0_uuid_moved BEFORE UPDATE OF "trip_uuid" ON "public"."trips" FOR EACH
+      ROW WHEN (NEW."trip_uuid" IS NULL) EXECUTE FUNCTION tripstore."public.trips.uuid"();
+    ALTER TABLE "public"."trips" ENABLE ALWAYS TRIGGER zz_tripstore_0_uuid_moved;
 
 No lock is waited for longer than 0.3 s; then everybody passes, and it is tried again.
 Whoever is in the way after all is named.
