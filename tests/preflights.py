@@ -28,6 +28,8 @@ CREATE TABLE promotions (code text PRIMARY KEY, n int);
 CREATE TABLE trip_archive (id bigint, driver_id bigint, status trip_status, fare_amount numeric);
 CREATE TABLE reports (id bigint PRIMARY KEY, trip_id bigint REFERENCES trips (id));
 CREATE TABLE pings (n int);
+CREATE TABLE wishes (n int);
+CREATE RULE granted AS ON INSERT TO wishes DO ALSO UPDATE trips SET fare_amount = 0 WHERE id = NEW.n;
 CREATE VIEW open_trips AS SELECT id, status FROM trips WHERE status = 'requested';
 CREATE FUNCTION bill(trip bigint) RETURNS void LANGUAGE plpgsql AS
     $$ BEGIN UPDATE trips SET fare_amount = 1 WHERE id = trip; END $$;
@@ -201,6 +203,7 @@ UNCLEAR = (
     "COPY trips TO STDOUT",
     "UPDATE open_trips SET status = 'completed'",
     "INSERT INTO pings VALUES (1)",
+    "INSERT INTO wishes VALUES (1)",
     "SELECT bill(1)",
     "DO $$ BEGIN DELETE FROM trips; END $$",
     "UPDATE trips SET base_version = base_version + 1 WHERE id = 1",

@@ -179,7 +179,9 @@ class _Reader:
             may_reach = function in self._reaching
             if relation == oid and (is_before_row or may_reach):
                 events = frozenset(verb for bit, verb in _EVENTS.items() if kind & bit)
-                yield Firing(name, events, is_before_row, may_reach)
+                yield Firing(f"trigger {name}", events, is_before_row, may_reach)
+        if self._raw[oid].kind in ("r", "p") and self._shows(oid):
+            yield Firing("a rule", frozenset(Verb), is_before_row=False, may_reach=True)
 
     def _mapped_names(self) -> frozenset[str]:
         return frozenset(self._raw[oid].name.name for oid in self._mapped)

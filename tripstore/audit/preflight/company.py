@@ -36,7 +36,7 @@ class Cascade:
 
 @dataclass(frozen=True, slots=True)
 class Firing:
-    """A trigger of the company's: one that may change the row itself, or one whose function may reach mapped tables."""
+    """A trigger or rule of the company's: it may change the row itself, or reach mapped tables."""
 
     name: str
     events: frozenset[Verb]

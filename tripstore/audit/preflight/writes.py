@@ -189,7 +189,7 @@ def _pairs(write: Write, relation: Relation, company: Company) -> Iterator[Reaso
 def _triggers(write: Write, relation: Relation) -> Iterator[Reason]:
     for trigger in relation.triggers:
         if trigger.may_reach and write.verb in trigger.events:
-            text = f"trigger {trigger.name} of {relation.name} may touch mapped tables: read its function"
+            text = f"{trigger.name} of {relation.name} may touch mapped tables when it runs: read what it does"
             yield Reason(Verdict.UNCLEAR, ALWAYS, text)
 
 
