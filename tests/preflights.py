@@ -13,8 +13,10 @@ import yaml
 from psycopg2.extensions import connection as Connection  # noqa: N812  # the driver's class has a small letter
 
 from tests.layouts import document
+from tripstore.backends.postgres.capture.partitions import look_at_partitions
 from tripstore.backends.postgres.capture.verify import verify
 from tripstore.backends.postgres.layout.check import check_layout
+from tripstore.backends.postgres.layout.layout import Layout
 from tripstore.backends.postgres.layout.reading import load_layout
 from tripstore.phase import Phase
 
@@ -29,7 +31,7 @@ CREATE TABLE trip_archive (id bigint, driver_id bigint, status trip_status, fare
 CREATE TABLE reports (id bigint PRIMARY KEY, trip_id bigint REFERENCES trips (id));
 CREATE TABLE pings (n int);
 CREATE TABLE wishes (n int);
-CREATE RULE granted AS ON INSERT TO wishes DO ALSO UPDATE trips SET fare_amount = 0 WHERE id = NEW.n;
+CREATE RULE granted AS ON INSERT TO wishes DO ALSO UPDATE trips SET request_at = now() WHERE id = NEW.n;
 CREATE VIEW open_trips AS SELECT id, status FROM trips WHERE status = 'requested';
 CREATE FUNCTION bill(trip bigint) RETURNS void LANGUAGE plpgsql AS
     $$ BEGIN UPDATE trips SET fare_amount = 1 WHERE id = trip; END $$;
@@ -216,6 +218,52 @@ UNCLEAR = (
 )
 
 
+#: A table in partitions, which may be named themselves.
+PARTITIONED = """
+CREATE TABLE rides (id bigserial PRIMARY KEY, fare numeric);
+CREATE TABLE stops (ride_id bigint NOT NULL REFERENCES rides ON DELETE CASCADE, n int NOT NULL, place text,
+    PRIMARY KEY (ride_id, n)) PARTITION BY RANGE (ride_id);
+CREATE TABLE stops_1 PARTITION OF stops FOR VALUES FROM (1) TO (3);
+CREATE TABLE stops_2 PARTITION OF stops FOR VALUES FROM (3) TO (9);
+INSERT INTO rides (fare) VALUES (1), (2), (3);
+INSERT INTO stops SELECT id, 1, 'here' FROM rides;
+"""
+RIDES = {
+    "datastore": "trips",
+    "row_key": {"table": "rides", "id": "id", "uuid": "ride_uuid"},
+    "columns": {
+        "BASE": {"table": "rides", "ref_key": {"version": "base_version"}, "fields": {"fare": {"type": "decimal"}}},
+        "STOPS": {
+            "table": "stops",
+            "parent": {"column": "ride_id"},
+            "ref_key": {"column": "n", "version": "stop_version"},
+            "fields": {"place": {"type": "string"}},
+        },
+    },
+}
+OF_PARTITIONS: list[Said] = [
+    *_writes(
+        "refused",
+        "TRUNCATE stops_1",
+        "UPDATE stops_1 SET n = 5 WHERE ride_id = 1",
+        "UPDATE stops SET ride_id = 3 WHERE ride_id = 1",
+    ),
+    Said("refused", "refused", "refused", "COPY stops_1 FROM stdin", "1\t7\tthere\n"),
+    *_writes(
+        "slowed",
+        "INSERT INTO stops_1 (ride_id, n, place) VALUES (2, 70, 'x')",
+        "UPDATE stops_2 SET place = 'y'",
+        "DELETE FROM ONLY stops_1 WHERE ride_id = 2",
+        "DELETE FROM rides WHERE id = 3",
+    ),
+    Said("fine", "fine", "fine", "SELECT place FROM stops_1 WHERE ride_id = 1"),
+    *[
+        Said("breaks", "breaks", "fine", statement)
+        for statement in ("ALTER TABLE stops DETACH PARTITION stops_2", "DROP TABLE stops_2")
+    ],
+]
+
+
 @dataclass(frozen=True, slots=True)
 class Outcome:
     """What Postgres did; the changes that capture logged were taken back with the rest."""
@@ -226,7 +274,7 @@ class Outcome:
     faults: tuple[str, ...] = ()
 
 
-def happens(url: str, said: Said, phase: Phase) -> Outcome:
+def happens(url: str, said: Said, phase: Phase, layout: Layout = LAYOUT) -> Outcome:
     """Run a statement as a service would, and take it back."""
     with _taken_back(url) as cursor:
         try:
@@ -240,14 +288,16 @@ def happens(url: str, said: Said, phase: Phase) -> Outcome:
             return Outcome(None)
         cursor.execute("SELECT count(*) FROM tripstore.queue WHERE xid = pg_current_xact_id()")
         logged = int(cursor.fetchone()[0])
-        faults = _faults(cursor.connection) if phase is Phase.OFF else ()
+        faults = _faults(cursor.connection, layout) if phase is Phase.OFF else ()
         return Outcome(None, logged, faults)
 
 
-def _faults(connection: Connection) -> tuple[str, ...]:
+def _faults(connection: Connection, layout: Layout) -> tuple[str, ...]:
     """What `doctor` would say, within the statement's own transaction."""
-    complaints = [*verify(connection, LAYOUT), *check_layout(connection, LAYOUT)]
-    return tuple(str(complaint) for complaint in complaints if complaint.is_error)
+    complaints = [*verify(connection, layout), *check_layout(connection, layout)]
+    breach = look_at_partitions(connection)
+    faults = [str(complaint) for complaint in complaints if complaint.is_error]
+    return (*faults, *([str(breach)] if breach is not None else []))
 
 
 @contextmanager

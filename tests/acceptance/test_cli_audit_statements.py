@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import psycopg2
@@ -146,3 +147,18 @@ def test_a_database_that_does_not_count_says_what_to_do(office: Shell, url: str)
 
     assert ran.code == 2
     assert "CREATE EXTENSION pg_stat_statements" in ran.complaint
+
+
+def test_the_page_shows_what_is_printed(office: Shell, url: str) -> None:
+    page = (Path(__file__).parents[2] / "docs/howto/preflight.md").read_text()
+    (script,) = re.findall(r"```sql\n(.*?)```", page, re.DOTALL)
+    (shown,) = re.findall(r"```text\n(.*?)```", page, re.DOTALL)
+
+    printed = audit(office, script, "--from", url).stdout
+
+    assert lines(printed)[: len(lines(shown))] == lines(shown)
+
+
+def lines(text: str) -> list[str]:
+    """Without the blanks that columns are filled with."""
+    return [" ".join(line.split()) for line in text.splitlines()]

@@ -12,7 +12,19 @@ from schemaless_core.indexes.definition import IndexDefinition
 from tests.acceptance.conftest import Shell
 from tests.acceptance.migrations import Migration
 from tests.layouts import COMPANY, company_database, document
-from tests.preflights import INDEX, LAYOUT, MORE, STATEMENTS, UNCLEAR, Outcome, Said, happens
+from tests.preflights import (
+    INDEX,
+    LAYOUT,
+    MORE,
+    OF_PARTITIONS,
+    PARTITIONED,
+    RIDES,
+    STATEMENTS,
+    UNCLEAR,
+    Outcome,
+    Said,
+    happens,
+)
 from tripstore.audit.preflight import writes
 from tripstore.audit.preflight.asked import Asked
 from tripstore.audit.preflight.catalogue import read_catalogue
@@ -50,6 +62,22 @@ def observed(servers: LocalServers, tmp_path_factory: pytest.TempPathFactory) ->
     return Observed(company, outcomes)
 
 
+@pytest.fixture(scope="module")
+def partitioned(servers: LocalServers, tmp_path_factory: pytest.TempPathFactory) -> Observed:
+    """The same of a table in partitions, before and after the switch."""
+    url = company_database(servers, "machine", PARTITIONED)
+    layout = load_layout(RIDES)
+    with connected(url, "audit") as connection:
+        company = Company(layout, read_catalogue(connection, layout))
+    migration = Migration(Shell(tmp_path_factory.mktemp("partitioned")), url)
+    migration.configure(legacy={"postgres": url, "layout": RIDES})
+    outcomes = {}
+    for phase in (Phase.OFF, Phase.LIVE):
+        enter(migration, phase)
+        outcomes[phase] = {said.statement: happens(url, said, phase, layout) for said in OF_PARTITIONS}
+    return Observed(company, outcomes)
+
+
 def enter(migration: Migration, phase: Phase) -> None:
     if phase is Phase.OFF:
         migration.run("schema", "apply")
@@ -74,7 +102,7 @@ def disagreements(observed: Observed, statements: Sequence[Said]) -> list[str]:
     found = []
     for said in statements:
         judged = judge(observed.company, said.statement)
-        for phase in Phase:
+        for phase in observed.outcomes:
             verdict, outcome = judged.verdict(phase), observed.outcomes[phase][said.statement]
             states = {reason.sqlstate for reason in judged.because([phase]) if reason.verdict is Verdict.REFUSED}
             is_said = (
@@ -95,6 +123,13 @@ def test_what_was_said_before_anything_was_installed_is_what_happens_in_every_ph
     What is slowed, and nothing else, is logged; of what breaks capture, and of nothing else, `doctor` complains.
     """
     assert disagreements(observed, STATEMENTS) == []
+
+
+def test_partitions_are_judged_as_the_table_that_they_are_of(partitioned: Observed) -> None:
+    assert disagreements(partitioned, OF_PARTITIONS) == []
+    for said in OF_PARTITIONS:
+        judged = judge(partitioned.company, said.statement)
+        assert [judged.verdict(phase).value for phase in (Phase.OFF, Phase.LIVE, Phase.COMPLETE)] == list(said[:3])
 
 
 @pytest.mark.parametrize("said", STATEMENTS, ids=lambda said: said.statement[:40])

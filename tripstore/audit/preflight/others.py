@@ -156,7 +156,7 @@ def _create(statement: Node, company: Company) -> Iterator[Reason]:
         if not _matters(relation):
             continue
         if statement.has("partbound"):
-            text = f"the new partition of {relation.name} has no gate of its own until `schema apply` has run again"
+            text = f"the new partition of {relation.name} has a gate once a worker or `schema apply` has looked"
             yield Reason(Verdict.UNCLEAR, CAPTURED, text)
         else:
             yield Reason(Verdict.BREAKS, CAPTURED, f"{relation.name}: {_BREAKING['AT_AddInherit']}; {_ADVICE}")
