@@ -80,7 +80,7 @@ class TombstonePolicy(StrEnum):
     DELETE = "delete"
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, order=True)
 class Lookup:
     """A pair of another table that never changes: rows point to its key, bodies hold its UUID."""
 
@@ -144,9 +144,12 @@ class MappedColumn:
 
     @cached_property
     def captured(self) -> tuple[str, ...]:
-        """The physical columns whose values a cell is made of, each once, in the order of the layout."""
-        names = [field.column for field in self.fields] + ([self.extra] if self.extra else [])
-        return tuple(dict.fromkeys(names))
+        """The physical columns whose values a cell is made of, each once.
+
+        Sorted, as the digest is: a layout whose lines were put in another order is the same, and so is capture's text.
+        """
+        names = {field.column for field in self.fields} | ({self.extra} if self.extra else set())
+        return tuple(sorted(names))
 
     @cached_property
     def fields_by_name(self) -> Mapping[str, Field]:
@@ -240,9 +243,10 @@ class Layout:
 
     @cached_property
     def lookups(self) -> tuple[Lookup, ...]:
-        """Every looked-up pair once."""
-        found = [field.lookup for column in self.columns.values() for field in column.fields if field.lookup]
-        return tuple(dict.fromkeys(found))
+        """Every looked-up pair once, in an order that the layout's lines do not decide."""
+        return tuple(
+            sorted({field.lookup for column in self.columns.values() for field in column.fields if field.lookup})
+        )
 
     @cached_property
     def digest(self) -> str:
