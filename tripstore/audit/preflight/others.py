@@ -86,7 +86,7 @@ def _lock(statement: Node, company: Company) -> Iterator[Reason]:
         if relation.role is not Role.MAPPED:
             continue
         if statement.number("mode") >= _ROW_EXCLUSIVE:
-            text = f"the facade's puts to {relation.name} wait for it, and a switch does"
+            text = f"the facade's puts to {relation.name} wait for it; what it writes after a switch is refused"
             yield Reason(Verdict.SLOWED, BEFORE, text)
         text = f"a lock of {relation.name} in Postgres locks no cell, and the mirror waits for it"
         yield Reason(Verdict.UNSERVED, SWITCHED, text)
