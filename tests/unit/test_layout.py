@@ -163,16 +163,11 @@ def test_a_layout_knows_its_parent_children_tables_and_lookups() -> None:
     assert LAYOUT.lookups == (Lookup(TableName("public", "users"), "id", "user_uuid"),)
 
 
-def test_captured_are_the_columns_of_fields_and_extra_each_once() -> None:
-    assert LAYOUT.parent.captured == (
-        "driver_id",
-        "status",
-        "fare_amount",
-        "request_at",
-        "tags",
-        "client",
-        "base_extra",
-    )
+def test_captured_are_the_columns_of_fields_and_extra_each_once_in_an_order_of_their_own() -> None:
+    captured = ("base_extra", "client", "driver_id", "fare_amount", "request_at", "status", "tags")
+
+    assert LAYOUT.parent.captured == captured
+    assert replace(LAYOUT.parent, fields=LAYOUT.parent.fields[::-1]).captured == captured
 
 
 def test_the_example_of_the_design_is_the_layout_of_a_file(tmp_path: Path) -> None:
