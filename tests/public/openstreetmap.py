@@ -74,8 +74,8 @@ OPENSTREETMAP = PublicSchema(
             "INSERT INTO changeset_tags VALUES (1, 'comment', 'x') ON CONFLICT (changeset_id, k) DO UPDATE SET v = 'y'"
         ),
         Sent(
-            "MERGE INTO changeset_tags t USING generate_series(1, 6) n ON t.changeset_id = n AND t.k = 'source' "
-            "WHEN MATCHED THEN UPDATE SET v = 'merged' WHEN NOT MATCHED THEN INSERT VALUES (n, 'source', 'new')"
+            "MERGE INTO changeset_tags t USING generate_series(1, 6) one ON t.changeset_id = one AND t.k = 'source' "
+            "WHEN MATCHED THEN UPDATE SET v = 'merged' WHEN NOT MATCHED THEN INSERT VALUES (one, 'source', 'new')"
         ),
         Sent("DELETE FROM changeset_tags WHERE k = 'created_by' AND changeset_id % 3 = 0"),
         Sent(
@@ -92,8 +92,13 @@ OPENSTREETMAP = PublicSchema(
             "visible": True,
         },
         "changesets_subscribers": {},
+        "changeset_tags": {"k": "put", "v": "on live"},
     },
-    changed={"changeset_comments": {"visible": False}, "changesets_subscribers": {"why": "asked"}},
+    changed={
+        "changeset_comments": {"visible": False},
+        "changesets_subscribers": {"why": "asked"},
+        "changeset_tags": {"v": "again"},
+    },
     numbers={"changesets_subscribers": 45},
     appended=("changeset_comments",),
 )

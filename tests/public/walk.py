@@ -29,7 +29,8 @@ shadow: {share: 1.0}
 cutover: {comparisons_min: 40, mismatch_rate_max: 0.1, rehearsed_cells_min: 1}
 deadlines: {put_seconds: 20.0, read_seconds: 20.0, scan_seconds: 60.0, connect_seconds: 10.0, pool_seconds: 20.0}
 """
-_INDEX = re.compile(r"CREATE UNIQUE INDEX CONCURRENTLY ON [^)]*\)")
+#: What `init` wants to be run before it takes a table.
+_STATEMENT = re.compile(r"(?m): to take it, run (.*);$")
 WAIT_SECONDS = 60.0
 
 
@@ -75,9 +76,12 @@ class Walk:
         tables = [word for table in self.schema.tables for word in ("--table", table)]
         clusters = [word for url in self.servers for word in ("--mysql", url)]
         options = ("--datastore", self.datastore, "--shards", "8", "--json")
-        said = self.run("init", "--from", self.postgres, *tables, *clusters, *options).document
-        for statement in dict.fromkeys(_INDEX.findall("\n".join(said["undecided"]))):
-            self.send(Sent(statement))
+        command = ("init", "--from", self.postgres, *tables, *clusters, *options)
+        statements = _STATEMENT.findall("\n".join(self.run(*command).document["undecided"]))
+        if statements:
+            for statement in statements:
+                self.send(Sent(statement))
+            self.run(*command, "--force")
         self.layout.write_text(yaml.safe_dump(decided(yaml.safe_load(self.layout.read_text())), sort_keys=False))
         config = self.shell.folder / "tripstore.yaml"
         config.write_text(config.read_text() + SETTINGS)
