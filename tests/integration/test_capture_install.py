@@ -269,7 +269,9 @@ BREAKS = {
 
 def test_a_layout_whose_lines_are_in_another_order_is_the_same(installed: Legacy) -> None:
     """Its digest is, so that `schema apply` has nothing to do; then capture must not count as broken."""
-    columns = {name: replace(column, fields=column.fields[::-1]) for name, column in reversed(layout().columns.items())}
+    columns = {
+        name: replace(column, fields=column.fields[::-1]) for name, column in list(layout().columns.items())[::-1]
+    }
     turned = replace(layout(), columns=columns)
 
     assert turned.digest == layout().digest
