@@ -176,7 +176,8 @@ def test_i8_rows_of_the_parent_are_buried_with_their_ids_though_their_log_is_gon
 
         assert repaired(made, compared(made))["bury"] == 2 * len(gone)
 
-        assert "public.trips_1 was " not in (refused(made) or "")  # such a parent's id has no unique index: that is said
+        # What the gate says of such a parent's id, that no index can hold it, is not what this is about.
+        assert "public.trips_1 was " not in (refused(made) or "")
         for number, key in gone:
             assert made.facade.store.get_cell_latest(key, "BASE") == made.duo.legacy.get_cell_latest(key, "BASE")
             assert made.duo.legacy.get_cell(key, "BASE", 2) is not None
