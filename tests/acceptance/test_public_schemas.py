@@ -44,9 +44,9 @@ def test_a_public_schema_goes_there_and_back_and_no_row_differs(
         walk.copy_the_past()
         equal(walk, "copied while services wrote")
         walk.run("phase", "set", "shadow")
+        a_changed_body_is_caught(walk)
         walk.gather()
         equal(walk, "before the switch")
-        a_changed_body_is_caught(walk)
         walk.run("cutover", "switch", "--yes", "--why", "every gate passes")
         is_as_said(walk, said)
         assert walk.write_on_live() > 0
@@ -81,8 +81,10 @@ def is_as_said(walk: Walk, said: dict[str, dict[str, str]]) -> None:
 
 
 def a_changed_body_is_caught(walk: Walk) -> None:
-    """The control: with other bodies in the mirror, exactly those are found."""
+    """The control: with other bodies in the mirror, exactly those are found; by our own diff, too."""
     child = next(name for name, column in walk.columns.items() if column.get("fields") and "parent" in column)
     with other_bodies(walk.servers, walk.datastore, child, 16):
         found = walk.compare("with 16 changed bodies")
+        told = walk.run("diff", "start", "--json", code=1).document
     assert [place.column for place in found.differences] == [child] * 16
+    assert (told["cells"]["differs"], told["cells"]["not_compared"]) == (16, 0)
