@@ -176,7 +176,7 @@ def _targets(repairs: Repairs, source: str) -> tuple[str, list[Target], list[str
 
 def _say_doubtful(found: Sequence[Difference]) -> None:
     """Of cells that only the second decoder saw to differ. What differs in the stores it sees as well."""
-    mended = {target.column for target in targets_of(found)}
+    mended = {target.row for target in targets_of(found)}
     doubtful = len({each.key for each in found if each.seen_by} - mended)
     if doubtful:
         said = f"{doubtful:,} cells are equal in both stores, and a second decoder reads them otherwise"

@@ -19,6 +19,7 @@ import psycopg2.errors
 
 from schemaless_core.canonical import Json
 from schemaless_core.cell import Cell, CellKey
+from schemaless_core.children import child_of
 from schemaless_core.datastore import Datastore
 from tripstore.backends.postgres.cells.scan import shard_sql
 from tripstore.backends.postgres.errors import LegacyUnavailable
@@ -93,8 +94,11 @@ class DecoderDiff:
             if path is None:
                 counts[f"{PREFIX}equal"] += 1
             else:
-                ours = key.ref_key
-                found.append(Difference(CellClass.DIFFERS, key.row_key, column.name, ours, ours, path, seen_by=SEEN_BY))
+                ours, child = key.ref_key, child_of(self._layout.child_bits, *key[1:])
+                seen = Difference(
+                    CellClass.DIFFERS, key.row_key, column.name, ours, ours, path, seen_by=SEEN_BY, child=child
+                )
+                found.append(seen)
 
     def _cells(self, keys: Sequence[CellKey]) -> Sequence[Cell | Broken | None]:
         try:
