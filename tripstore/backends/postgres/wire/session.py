@@ -19,8 +19,8 @@ from tripstore.backends.postgres.wire.pooler import refuse_shared, shared
 RowsOf = Callable[[str], list[tuple[Any, ...]]]
 
 #: Times as Postgres takes and shows them, in milliseconds.
-_UNITS = {None: 1, "ms": 1, "s": 1_000, "min": 60_000, "h": 3_600_000, "d": 86_400_000}
-_TIME = re.compile(r"(\d+)(ms|s|min|h|d)?")
+_UNITS = {None: 1, "us": 0.001, "ms": 1, "s": 1_000, "min": 60_000, "h": 3_600_000, "d": 86_400_000}
+_TIME = re.compile(r"(\d+(?:\.\d+)?) *(us|ms|s|min|h|d)?")
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,4 +99,4 @@ def _refuse_differences(wanted: Mapping[str, str], found: list[str]) -> None:
 def _plain(value: str) -> str:
     """The same for all forms of one time: Postgres shows 60000 as 1min."""
     time = _TIME.fullmatch(value)
-    return value if time is None else str(int(time[1]) * _UNITS[time[2]])
+    return value if time is None else str(round(float(time[1]) * _UNITS[time[2]]))
