@@ -23,17 +23,19 @@ class Turn(NamedTuple):
     """From when on the next one may take, in milliseconds of the control database; nobody has taken yet: 0."""
 
     free_at_ms: int = 0
+    #: When it was taken. A clock that has gone back behind it says nothing: the turn is free.
+    taken_at_ms: int = 0
 
     def seconds_left(self, at_ms: int) -> float:
-        return max(0, self.free_at_ms - at_ms) / 1000
+        return 0.0 if at_ms < self.taken_at_ms else max(0, self.free_at_ms - at_ms) / 1000
 
     def taken(self, at_ms: int, count: int, per_second: float) -> Turn:
         """After so many were taken at a time when it was free."""
-        return Turn(at_ms + ceil(1000 * count / per_second))
+        return Turn(at_ms + ceil(1000 * count / per_second), at_ms)
 
     def without(self, count: int, per_second: float) -> Turn:
         """After so many fewer than were taken were needed."""
-        return Turn(self.free_at_ms - floor(1000 * count / per_second))
+        return self._replace(free_at_ms=self.free_at_ms - floor(1000 * count / per_second))
 
 
 class Pace:
@@ -86,7 +88,7 @@ def _held(connection: sa.Connection, name: str) -> Turn:
     if body is None:
         _insert(connection, name)
         return Turn()
-    return Turn(int(json.loads(body)["free_at_ms"]))
+    return Turn(**json.loads(body))
 
 
 def _insert(connection: sa.Connection, name: str) -> None:

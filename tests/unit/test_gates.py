@@ -256,6 +256,16 @@ def test_what_a_rule_ignores_is_no_comparison() -> None:
     assert judged(replace(FINE, operations=(replace(OPERATION, ignored=1_000_000),))) == []
 
 
+def test_i12_one_read_that_cannot_be_compared_excuses_nothing_that_a_rule_ignores() -> None:
+    """Each sampled read differed and was explained by a rule, but for one: nothing was found equal."""
+    rare = replace(OPERATION, compared=0, not_compared=1, by_reason={"incomparable": 1})
+    assert judged(replace(FINE, operations=(rare,))) == []  # the control: alone it is excused
+
+    (refused,) = judged(replace(FINE, operations=(replace(rare, ignored=5000),)))
+
+    assert refused.said.startswith("0 mismatches in 0 comparisons")
+
+
 def test_above_a_share_that_was_not_compared_the_gate_says_why_they_were_not() -> None:
     """I12: 3,000 equal ones say nothing of ten million others."""
     many = replace(OPERATION, compared=3000, not_compared=10_000_003, by_reason={"busy": 3, "queue_full": 10_000_000})

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from backfill.throttle import Pace as Taking
 from schemaless_core.config import TlsConfig
 from schemaless_core.control.database import ControlDatabase
-from schemaless_core.control.paces import Pace
+from schemaless_core.control.paces import Pace, Turn
 from schemaless_core.urls import parse_node_url
 from tests.unit.clock import FakeClock
 from tests.unit.throttles import MemoryPace
@@ -144,3 +144,12 @@ def test_nor_are_those_who_share_a_control_database(control: Callable[[], Contro
         shared, memory = acted(acts, join, clock), FakeClock()
         assert ahead(shared) <= 500
         assert shared == acted(acts, MemoryPace(memory).join, memory)
+
+
+def test_a_clock_that_goes_back_keeps_nobody_waiting_for_what_is_over() -> None:
+    """The control database moved to a host whose clock is an hour behind."""
+    turn = Turn().taken(3_600_000, 500, RATE)
+    assert turn.seconds_left(3_600_100) == 0.4
+
+    assert turn.seconds_left(0) == 0.0
+    assert Turn().taken(0, 500, RATE).seconds_left(100) == 0.4

@@ -183,7 +183,7 @@ def _status(stores: Both, hours: int | None, shown: int) -> ShadowDocument:
 
 def _operation(found: OperationCounts, settings: CutoverSettings) -> OperationDocument:
     mismatches, compared = found.mismatches, found.compared
-    sampled = Sampled(found.operation, compared, mismatches, found.not_compared, found.by_reason)
+    sampled = Sampled(found.operation, compared, mismatches, found.not_compared, found.by_reason, found.ignored)
     return OperationDocument(
         found.operation,
         compared,

@@ -49,7 +49,9 @@ def comparisons(facts: Facts, settings: CutoverSettings) -> Iterator[GateVerdict
 
 
 def _operation(found: OperationFacts, wanted: str, settings: CutoverSettings) -> GateVerdict:
-    sampled = Sampled(found.operation, found.compared, found.mismatches, found.not_compared, found.by_reason)
+    sampled = Sampled(
+        found.operation, found.compared, found.mismatches, found.not_compared, found.by_reason, found.ignored
+    )
     lacking = missing(sampled, settings)
     name = f"comparisons of {found.operation}"
     return verdict_of(name, not lacking, _said(found, sampled, settings), wanted, _hint(found, sampled, settings))

@@ -24,6 +24,8 @@ class Sampled(NamedTuple):
     not_compared: int = 0
     #: Why they were not compared, as far as that was counted.
     by_reason: Mapping[str, int] = {}
+    #: By a rule of the configuration: they were compared, and differed.
+    ignored: int = 0
 
 
 def missing(sampled: Sampled, settings: CutoverSettings) -> int:
@@ -52,7 +54,7 @@ def counted_not_compared(sampled: Sampled, settings: CutoverSettings) -> int:
 def cannot_be_compared(sampled: Sampled, settings: CutoverSettings) -> bool:
     """Whether each sampled read had an answer that one store cannot know, and that is accepted, or was rare."""
     count = _incomparable(sampled)
-    is_all = 0 < count == sampled.not_compared and not sampled.compared
+    is_all = 0 < count == sampled.not_compared and not sampled.compared and not sampled.ignored
     return is_all and (sampled.operation in settings.incomparable or count < settings.comparisons_min)
 
 

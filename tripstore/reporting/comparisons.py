@@ -28,7 +28,7 @@ def operations(
 
 def operation(found: OperationCounts, calls: int, settings: CutoverSettings) -> Operation:
     mismatches, compared = found.mismatches, found.compared
-    sampled = Sampled(found.operation, compared, mismatches, found.not_compared, found.by_reason)
+    sampled = Sampled(found.operation, compared, mismatches, found.not_compared, found.by_reason, found.ignored)
     can_be_compared = is_comparable(found.operation)
     return Operation(
         name=found.operation,
