@@ -21,6 +21,7 @@ from tripstore.backends.postgres.layout.complaints import Complaint, error, note
 from tripstore.backends.postgres.layout.layout import Layout
 from tripstore.backends.postgres.schema_steps import examine_capture, examine_left
 from tripstore.backends.postgres.wire.connections import connected
+from tripstore.backends.postgres.wire.translation import HIDDEN, SEE_ALL
 from tripstore.cli.legacy_advice import advice_notes
 from tripstore.cli.legacy_schema import ComplaintDocument, complaint_document, complaint_rows
 from tripstore.cli.tables import show, table
@@ -81,7 +82,9 @@ def examine(
             if fits:
                 complaints += advice_notes(connection, config.layout, indexes)
     except psycopg2.Error as refused:
-        hint = "Give the role of legacy.postgres the rights of the tables' owner."
+        hint = (
+            SEE_ALL if HIDDEN in str(refused) else "Give the role of legacy.postgres the rights of the tables' owner."
+        )
         complaints = [error("server", f"could not be examined: {str(refused).strip().splitlines()[0]}", hint)]
     except (LegacyUnavailable, SessionRefused) as unfit:
         hint = unfit.hint or "Start the server, or mend legacy.postgres."

@@ -111,7 +111,7 @@ class Backfill:
         if errors:
             raise CannotCopy(
                 f"Changes of the legacy tables are not captured ({errors[0].where}: {errors[0].reason}).",
-                hint="`tripstore doctor` says all that is wrong; `tripstore schema apply` mends it.",
+                hint=f"{errors[0].hint} `tripstore doctor` says all that is wrong.",
             )
 
     def begin(self, plan: Plan, *, is_detached: bool = False) -> Job:

@@ -113,8 +113,9 @@ class PostgresCopying:
 
     def _ask(self, verb: Callable[[LegacyConnection], T]) -> T:
         """On a connection of its own that only reads and is closed then: nobody else meets what a predicate left."""
-        settings = {"default_transaction_read_only": "on", "row_security": "off"}
-        connection = self._database.connect_apart("tripstore backfill", **settings, statement_timeout=PLAN_TIMEOUT)
+        connection = self._database.connect_apart(
+            "tripstore backfill", default_transaction_read_only="on", statement_timeout=PLAN_TIMEOUT
+        )
         connection.deadline = Deadline(PLAN_SECONDS)
         try:
             return verb(connection)

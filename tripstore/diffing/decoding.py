@@ -117,7 +117,7 @@ class DecoderDiff:
         timeout = str(SECONDS * 1000)
         with (
             translating(),
-            connected(self._database.url, "diff", statement_timeout=timeout, row_security="off") as connection,
+            connected(self._database.url, "diff", statement_timeout=timeout) as connection,
         ):
             try:
                 ((size,),) = rows(connection, ABOUT_ROWS, (column.table.sql, ROWS_PER_PAGE))

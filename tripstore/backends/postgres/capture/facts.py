@@ -8,7 +8,7 @@ statement deletes them or several, or how much of it a savepoint takes back.
 from __future__ import annotations
 
 from tripstore.backends.postgres.capture.changes import DECLARE_SAID, Changes
-from tripstore.backends.postgres.capture.functions import PINNED, Function, plain, refuse
+from tripstore.backends.postgres.capture.functions import PINNED, SEEING, Function, plain, refuse
 from tripstore.backends.postgres.capture.keys import forbidden, refuse_new_keys
 from tripstore.backends.postgres.capture.parents import DECLARE_PARENT, fill_uuid, parent_is_there
 from tripstore.backends.postgres.capture.sqlstates import (
@@ -152,4 +152,4 @@ BEGIN
   RETURN OLD;
 END
 """
-        return changes.function("delete", body), changes.before("delete", "DELETE")
+        return changes.function("delete", body, SEEING), changes.before("delete", "DELETE")

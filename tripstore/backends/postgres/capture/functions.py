@@ -6,11 +6,13 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from tripstore.backends.postgres.capture.names import in_schema, literal
-from tripstore.backends.postgres.wire.connections import RENDERING
+from tripstore.backends.postgres.wire.connections import RENDERING, SIGHT
 
 SEARCH_PATH = {"search_path": RENDERING["search_path"]}
 #: For who looks for a tomb: a scan of all of them, however few they are, makes SERIALIZABLE writers collide.
 PINNED = SEARCH_PATH | {"enable_seqscan": "off"}
+#: For who decides by rows of the company's: one that a policy hides from the owner of the function is not gone.
+SEEING = PINNED | SIGHT
 
 #: Types whose text depends on no setting. What is not named here carries all settings.
 _STEADY = frozenset(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tripstore.backends.postgres.capture.changes import Changes
-from tripstore.backends.postgres.capture.functions import Function, plain, refuse
+from tripstore.backends.postgres.capture.functions import PINNED, SEEING, Function, plain, refuse
 from tripstore.backends.postgres.capture.sqlstates import DELETE_REFUSED, KEY_CHANGED
 from tripstore.backends.postgres.capture.triggers import Trigger
 
@@ -27,4 +27,4 @@ def forbidden(changes: Changes, moved: str = "") -> tuple[Function, Trigger]:
         f"The layout says on_delete: forbid of {changes.column.name}.",
     )
     body = f"\nBEGIN\n{moved}  {refused}\nEND\n"
-    return changes.function("deleted", body), changes.after("deleted", "DELETE")
+    return changes.function("deleted", body, SEEING if moved else PINNED), changes.after("deleted", "DELETE")

@@ -7,7 +7,7 @@ update the version, or does not see the row he inserted, gets it done by us.
 from __future__ import annotations
 
 from tripstore.backends.postgres.capture.changes import Changes
-from tripstore.backends.postgres.capture.functions import PINNED, Function, plain, refuse
+from tripstore.backends.postgres.capture.functions import SEEING, Function, plain, refuse
 from tripstore.backends.postgres.capture.names import LIFTING, function_name, in_schema
 from tripstore.backends.postgres.capture.sqlstates import BELOW_TOMBSTONE
 from tripstore.backends.postgres.capture.triggers import Trigger
@@ -99,7 +99,7 @@ BEGIN
   END IF;
 END
 """
-        return Function(self._lifted, body, PINNED, returns="void")
+        return Function(self._lifted, body, SEEING, returns="void")
 
     @property
     def _lifted(self) -> str:

@@ -20,7 +20,7 @@ def fill_uuid(changes: Changes) -> str:
     no_parent = refuse(
         NO_PARENT,
         f"A row of {table} points by {pointer} to %, and {plain(str(row_key.table))} has no such row.",
-        "Insert the parent first; capture needs its UUID.",
+        "Insert the parent first; capture needs its UUID. If row security hides it, give capture's owner BYPASSRLS.",
         parent,
     )
     wrong_parent = refuse(

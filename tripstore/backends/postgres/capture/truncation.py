@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from tripstore.backends.postgres.capture.changes import Changes
-from tripstore.backends.postgres.capture.functions import PINNED, Function, plain, refuse
+from tripstore.backends.postgres.capture.functions import SEEING, Function, plain, refuse
 from tripstore.backends.postgres.capture.names import FIRST, literal
 from tripstore.backends.postgres.capture.pairs import Pairs
 from tripstore.backends.postgres.capture.sqlstates import TRUNCATE_REFUSED
@@ -36,7 +36,7 @@ def truncation(
         )
         body = f"\nBEGIN\n  {refused}\nEND\n"
     trigger = Trigger(f"{FIRST}{part}_truncate", "BEFORE", "TRUNCATE", function, level="STATEMENT")
-    return Function(function, body, PINNED), trigger
+    return Function(function, body, SEEING), trigger
 
 
 def _remember(changes: Changes) -> str:

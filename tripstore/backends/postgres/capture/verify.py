@@ -12,6 +12,7 @@ from tripstore.backends.postgres.capture.names import LAST
 from tripstore.backends.postgres.capture.partition_event import look_complaints
 from tripstore.backends.postgres.capture.partitions import is_known
 from tripstore.backends.postgres.capture.plan import CELLS, TableCapture, WantedTrigger, plan_cells, plan_table
+from tripstore.backends.postgres.capture.row_security import row_security_complaints
 from tripstore.backends.postgres.capture.shape import Node, Shape
 from tripstore.backends.postgres.capture.state import find_number
 from tripstore.backends.postgres.capture.verify_functions import APPLY_AND_COPY, function_complaints
@@ -172,6 +173,7 @@ def around_complaints(connection: Connection, layout: Layout, shape: Shape) -> I
     for (name,) in rows(connection, SUBSCRIBED, ([node.oid for node in shape.nodes],)):
         hint = "Rows of a first copy are captured; check that no initial copy ran before capture, then backfill."
         yield note(where, f"{name} is the target of a subscription", hint)
+    yield from row_security_complaints(connection, shape)
     for column in columns:
         yield from _unique_complaints(connection, layout, column, shape)
 

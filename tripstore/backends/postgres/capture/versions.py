@@ -8,7 +8,7 @@ INSERT waited, and the row is lifted.
 from __future__ import annotations
 
 from tripstore.backends.postgres.capture.changes import DECLARE_SAID, OURS, Changes
-from tripstore.backends.postgres.capture.functions import PINNED, SEARCH_PATH, Function, plain, refuse
+from tripstore.backends.postgres.capture.functions import PINNED, SEARCH_PATH, SEEING, Function, plain, refuse
 from tripstore.backends.postgres.capture.keys import forbidden, refuse_new_keys
 from tripstore.backends.postgres.capture.lifting import Lifting
 from tripstore.backends.postgres.capture.names import MOVED, TOMBSTONE
@@ -204,7 +204,8 @@ BEGIN
   RETURN NULL;
 END
 """
-        return changes.function("deleted", body), changes.after("deleted", "DELETE")
+        settings = SEEING if changes.may_move else PINNED
+        return changes.function("deleted", body, settings), changes.after("deleted", "DELETE")
 
     def _deleted_by_moving(self) -> str:
         """A row that is there again at the end of the statement changed its partition: no tombstone."""

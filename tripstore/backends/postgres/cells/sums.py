@@ -73,7 +73,7 @@ class TableSums:
     @contextmanager
     def _snapshot(self) -> Iterator[Connection]:
         url = self._tables.database.url
-        with translating(), connected(url, "diff", statement_timeout="0", row_security="off") as connection:
+        with translating(), connected(url, "diff", statement_timeout="0") as connection:
             with connection.cursor() as cursor:
                 cursor.execute(_SNAPSHOT)
             yield connection

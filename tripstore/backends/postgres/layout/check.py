@@ -99,7 +99,7 @@ def _check_kind(table: LiveTable) -> Iterator[Complaint]:
         hint = "Take it out of the subscription's publication: capture would miss what replication brings."
         yield error(where, "is filled by a subscription", hint)
     if table.hides_rows:
-        hint = "Give that role BYPASSRLS: what it does not see would be missing, in silence."
+        hint = "Give that role BYPASSRLS: without it every read of the table is refused."
         yield error(where, "has row security that holds for the role of legacy.postgres", hint)
     elif table.has_row_security:
         yield note(where, "has row security", "Whatever reads it for tripstore needs BYPASSRLS, as its role has now.")

@@ -31,6 +31,9 @@ MEANING = {"client_encoding": "UTF8", "array_nulls": "on", "standard_conforming_
 #: A commit that was acknowledged survives a crash, whatever a role's own setting is.
 DURABILITY = {"synchronous_commit": "on"}
 
+#: What a policy would hide from us is an error: a row that we are not shown is no row that is missing (I12).
+SIGHT = {"row_security": "off"}
+
 CONNECT_SECONDS = 5
 #: A machine or network that is gone is noticed while a long answer is waited for.
 KEEPALIVES: dict[str, Any] = {
@@ -43,7 +46,7 @@ KEEPALIVES: dict[str, Any] = {
 
 def wanted(**more: str) -> Wanted:
     """The settings of a session of ours. Its search path is pinned when the role's was read."""
-    at_start = RENDERING | MEANING | DURABILITY | more
+    at_start = RENDERING | MEANING | DURABILITY | SIGHT | more
     return Wanted(at_start, {"search_path": at_start.pop("search_path")})
 
 

@@ -61,8 +61,6 @@ def _settings(statement_seconds: float) -> dict[str, str]:
         "default_transaction_read_only": "on",
         # A flush that did not wait for a standby says so as a warning.
         "client_min_messages": "warning",
-        # A policy would leave rows out in silence; so it is an error.
-        "row_security": "off",
         # A chunk is a small part of each table, whatever a statistic of yesterday says.
         "enable_seqscan": "off",
         # One core of the company's server per process, and no more.

@@ -58,6 +58,8 @@ _DENIED = {
     "3D000": "the database does not exist",
     "42501": "the user lacks a privilege",
 }
+HIDDEN = "row-level security"
+SEE_ALL = "Give the role of legacy.postgres BYPASSRLS: a row that it does not see would be told as missing."
 _MISSING = frozenset({"3F000", "42703", "42704", "42883", "42P01"})
 _AGAIN = frozenset({"40001", "40P01"})
 _UNIQUE = "23505"
@@ -114,6 +116,8 @@ def translate(error: psycopg2.Error, in_the_way: str | None) -> SchemalessError 
         diag, reason = error.diag, f"{_VALUES.get(code or '', 'a value is not taken')} ({text})"
         place = (diag.table_name, diag.column_name, diag.constraint_name)
         return ValueRefused(reason, *place, is_dangling=code == NO_PARENT)
+    if code in _DENIED and HIDDEN in text:
+        return InvalidServer(SERVER, f"row security would hide rows from us ({text})", hint=SEE_ALL)
     if code in _DENIED:
         return InvalidServer(SERVER, f"{_DENIED[code]} ({text})", hint="Check legacy.postgres and the user's grants.")
     if code in _MISSING:
