@@ -45,6 +45,8 @@ class Breaker:
         self._moved = moved
         self._lock = threading.Lock()
         self._failures = 0
+        #: How many of them say that nobody was there, which a call of another kind can disprove.
+        self._absences = 0
         self._pause = config.pause_seconds
         self._probe_at = 0.0
         self._state = BreakerState.CLOSED
@@ -70,14 +72,25 @@ class Breaker:
         if self._failures == 0 and self._state is BreakerState.CLOSED:
             return
         with self._lock:
-            self._failures, self._pause = 0, self._config.pause_seconds
+            self._failures, self._absences, self._pause = 0, 0, self._config.pause_seconds
             self._state = BreakerState.CLOSED
             self._moved(False)
 
-    def failed(self) -> None:
-        """A call was not answered."""
+    def present(self) -> None:
+        """A call of another kind was answered: the server is there. What it refused of this kind still counts."""
+        if not self._absences:
+            return
+        if self._absences >= self._failures:
+            self.succeeded()
+            return
+        with self._lock:
+            self._failures, self._absences = self._failures - self._absences, 0
+
+    def failed(self, *, is_absent: bool = False) -> None:
+        """A call was not answered, or refused by a server that cannot do it now."""
         with self._lock:
             self._failures += 1
+            self._absences += is_absent
             if self._state is BreakerState.HALF_OPEN:
                 self._pause = min(self._pause * 2, self._config.pause_seconds_max)
                 self._open()
@@ -87,7 +100,7 @@ class Breaker:
     def trip(self) -> None:
         """Open at once: somebody made sure that the server does not answer."""
         with self._lock:
-            self._failures = max(self._failures, self._config.failures)
+            self._failures = self._absences = max(self._failures, self._config.failures)
             if self._state is BreakerState.HALF_OPEN:
                 self._pause = min(self._pause * 2, self._config.pause_seconds_max)
             self._open()

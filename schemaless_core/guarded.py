@@ -38,7 +38,7 @@ class GuardedNode:
 
     def ask(self, verb: Callable[[Node], T], *, is_write: bool = False) -> T:
         """Run a verb unless its breaker is open, and tell the breakers how it went."""
-        breaker = self.writes if is_write else self.reads
+        breaker, other = (self.writes, self.reads) if is_write else (self.reads, self.writes)
         if not breaker.admits():
             raise self._refused(is_write)
         try:
@@ -49,8 +49,10 @@ class GuardedNode:
             raise
         except SchemalessError:
             breaker.succeeded()  # a refusal is an answer: the server is there
+            other.present()
             raise
         breaker.succeeded()
+        other.present()
         return answer
 
     def _refused(self, is_write: bool) -> NodeUnavailable:
@@ -65,9 +67,9 @@ class GuardedNode:
         if error.is_timeout:
             (self._write_ping if is_write else self._read_ping).request_alone()
             return
-        self.writes.failed()
+        self.writes.failed(is_absent=not error.is_of_writes)
         if not error.is_of_writes:
-            self.reads.failed()
+            self.reads.failed(is_absent=True)
 
     def _look(self, breaker: Breaker) -> None:
         """Ask the server something that waits for no lock, on behalf of calls that were not answered."""

@@ -155,3 +155,35 @@ def test_a_forked_child_does_not_wait_for_a_lock_of_its_parent(breaker: Breaker)
     opened(breaker)
 
     assert breaker.state is OPEN
+
+
+def test_what_another_call_disproves_counts_no_more(breaker: Breaker) -> None:
+    """Two connections broke days apart; reads were answered in between."""
+    breaker.failed(is_absent=True)
+    breaker.failed(is_absent=True)
+    breaker.present()
+    breaker.failed(is_absent=True)
+
+    assert breaker.state is CLOSED
+
+
+def test_one_that_opened_because_nobody_was_there_closes_when_a_call_of_another_kind_is_answered(
+    breaker: Breaker,
+) -> None:
+    for _ in range(3):
+        breaker.failed(is_absent=True)
+    assert breaker.state is OPEN
+
+    breaker.present()
+
+    assert breaker.state is CLOSED
+
+
+def test_what_the_server_refused_is_not_disproved_by_what_it_answers(breaker: Breaker) -> None:
+    """A read-only server answers every read."""
+    breaker.failed(is_absent=True)
+    for _ in range(3):
+        breaker.failed()
+        breaker.present()
+
+    assert breaker.state is OPEN
