@@ -95,12 +95,18 @@ def number(ref_key: int) -> int:
 
 def comment_by_sql(made: Migration, row_key: UUID) -> int:
     """What a service of the company's inserts; the id that it got."""
+    return comments_by_sql(made, row_key, 1)[0]
+
+
+def comments_by_sql(made: Migration, row_key: UUID, count: int) -> list[int]:
+    """Several that one session inserts."""
     found = made.legacy.sql(
-        "INSERT INTO comments (post_id, post_uuid, text)"
-        " SELECT id, post_uuid, 'by sql' FROM posts WHERE post_uuid = %s RETURNING id",
+        "INSERT INTO comments (post_id, post_uuid, text) SELECT id, post_uuid, 'by sql'"
+        " FROM posts, generate_series(1, %s) WHERE post_uuid = %s RETURNING id",
+        count,
         str(row_key),
     )
-    return int(found[0][0])
+    return [int(row[0]) for row in found]
 
 
 def parked(made: Migration) -> int:

@@ -183,7 +183,7 @@ def test_plan_advises_the_indexes_that_queries_lack_and_apply_makes_none(company
     assert (missing["where"], missing["statements"]) == ("trips.driver_id", [LACKING])
     assert (unsearchable["where"], unsearchable["statements"]) == ("index by_mood", [])
     assert "no physical column of trips holds it" in unsearchable["reason"]
-    assert "Advice for index queries: 2" in applied.stdout
+    assert "Advice for the legacy tables: 2" in applied.stdout
     assert company.ask("SELECT 1 FROM pg_indexes WHERE indexdef LIKE '%driver_id%'") == []
 
     for statement in missing["statements"]:

@@ -1,4 +1,7 @@
-"""What the legacy tables lack for queries to be quick: advice of `schema plan`, notes of the doctor. Nobody does it."""
+"""What the legacy tables lack: for queries to be quick, and for a number to be given once.
+
+Advice of `schema plan`, notes of the doctor; nothing here carries it out.
+"""
 
 from __future__ import annotations
 
@@ -11,6 +14,7 @@ from rich.text import Text
 from schemaless_core.indexes.definition import IndexDefinition
 from tripstore.backends.postgres.layout.complaints import Complaint, note
 from tripstore.backends.postgres.layout.layout import Layout
+from tripstore.backends.postgres.numbers.sequences import read_cached
 from tripstore.backends.postgres.queries.proposals import (
     IndexProposal,
     LiveIndexes,
@@ -19,6 +23,7 @@ from tripstore.backends.postgres.queries.proposals import (
     proposed_indexes,
     unkeyed_tables,
 )
+from tripstore.backends.postgres.wire.connections import rows
 
 
 class AdviceDocument(msgspec.Struct, frozen=True):
@@ -32,8 +37,9 @@ class AdviceDocument(msgspec.Struct, frozen=True):
 
 
 def advised(connection: Connection, layout: Layout, indexes: Sequence[IndexDefinition]) -> list[AdviceDocument]:
-    """What queries of these indexes lack. Changes nothing."""
-    return _documents(proposed_indexes(layout, indexes, LiveIndexes.read(connection, layout)))
+    """What queries of these indexes lack, and sequences that sessions hold numbers of. Changes nothing."""
+    missing = _documents(proposed_indexes(layout, indexes, LiveIndexes.read(connection, layout)))
+    return missing + _caches(connection, layout)
 
 
 def advice_notes(connection: Connection, layout: Layout, indexes: Sequence[IndexDefinition]) -> list[Complaint]:
@@ -47,7 +53,7 @@ def advice_notes(connection: Connection, layout: Layout, indexes: Sequence[Index
         )
         for table, column in unkeyed_tables(layout, live)
     ]
-    documents = _documents(proposed_indexes(layout, indexes, live))
+    documents = _documents(proposed_indexes(layout, indexes, live)) + _caches(connection, layout)
     return notes + [note(each.where, each.reason, each.hint or _joined(each.statements)) for each in documents]
 
 
@@ -62,6 +68,19 @@ def advice_rows(advice: AdviceDocument) -> Iterator[tuple[Text, str, str]]:
 
 def _documents(found: Proposals) -> list[AdviceDocument]:
     return [*map(_missing, found.missing), *map(_unsearchable, found.unsearchable)]
+
+
+def _caches(connection: Connection, layout: Layout) -> list[AdviceDocument]:
+    found = read_cached(lambda sql, values: rows(connection, sql, values), layout)
+    return [
+        AdviceDocument(
+            f"sequence {sequence.name}",
+            f"each session holds {cache} numbers, and later gives those that somebody has put in the meantime",
+            "",
+            [f"ALTER SEQUENCE {sequence.name} CACHE 1"],
+        )
+        for sequence, cache in found
+    ]
 
 
 def _missing(proposal: IndexProposal) -> AdviceDocument:

@@ -244,7 +244,7 @@ def print_legacy_done(plan: LegacyPlan) -> None:
     if notes:
         click.echo(f"{notes} notes about the layout: see `tripstore schema plan`.")
     if plan.advice:
-        click.echo(f"Advice for index queries: {len(plan.advice)}; see `tripstore schema plan`.")
+        click.echo(f"Advice for the legacy tables: {len(plan.advice)}; see `tripstore schema plan`.")
 
 
 def complaint_rows(complaint: ComplaintDocument) -> Iterator[tuple[Text, str, str]]:

@@ -14,7 +14,7 @@ from typing import Any
 from schemaless_core.cell import Cell
 from schemaless_core.deadline import Deadline
 from schemaless_core.errors import InvalidServer
-from tripstore.backends.postgres.errors import LegacyRefused
+from tripstore.backends.postgres.errors import LegacyRefused, LegacyUnavailable
 from tripstore.backends.postgres.layout.layout import Layout
 from tripstore.backends.postgres.numbers.sequences import NumberSequence, read_sequences
 from tripstore.backends.postgres.wire.database import LegacyDatabase
@@ -47,7 +47,10 @@ WITH wanted AS (
 SELECT drawn.number FROM drawn {{free}} ORDER BY 1"""
 _FREE = "WHERE NOT EXISTS (SELECT FROM {table} AS r WHERE r.{column} = drawn.number)"
 _WHERE = f"SELECT {_LAST}"
-_PASS = "SELECT max(pg_catalog.nextval(%(name)s::pg_catalog.regclass)) FROM pg_catalog.generate_series(1, %(count)s)"
+# A sequence with a cache: what this session holds of it lies behind, and to draw that would move nothing.
+_PASS = """\
+DISCARD SEQUENCES;
+SELECT max(pg_catalog.nextval(%(name)s::pg_catalog.regclass)) FROM pg_catalog.generate_series(1, %(count)s)"""
 # To alter a sequence keeps others from drawing up to the commit; what it is altered to is what it was.
 _JUMP = """\
 BEGIN; SET LOCAL lock_timeout = '300ms';
@@ -140,17 +143,18 @@ class Numbers:
         """
         if not self._is_ahead(sequence, number):
             return False
-        found = self._rows(_WHERE, {"name": sequence.name}, deadline)[0][0]
-        self._see(sequence, sequence.start - sequence.increment if found is None else found)
-        if not self._is_ahead(sequence, number):
-            return False
-        gap = -(-(number - self._seen[sequence.name]) // sequence.increment)
-        if gap <= DRAWN_MAX:
-            self._rows(_PASS, {"name": sequence.name, "count": gap}, deadline)
-        else:
-            self._database.run(lambda connection: self._jump(connection, sequence, number), deadline)
-        self._see(sequence, number)
-        return True
+        reached = self._reached(sequence, deadline)
+        was_behind = sequence.gap(reached, number) > 0
+        while (gap := sequence.gap(reached, number)) > 0:
+            if deadline.is_over:
+                raise LegacyUnavailable(f"Sequence {sequence.name} stays behind {number}.", hint="Repeat it.")
+            if gap <= DRAWN_MAX:
+                self._rows(_PASS, {"name": sequence.name, "count": gap}, deadline)
+            else:
+                self._database.run(lambda connection: self._jump(connection, sequence, number), deadline)
+            reached = self._reached(sequence, deadline)
+        self._see(sequence, reached)
+        return was_behind
 
     def pass_tables(self, deadline: Deadline) -> list[str]:
         """Move all sequences ahead of the numbers that stand in the tables; return those that were behind.
@@ -183,6 +187,11 @@ class Numbers:
                 pick = max if sequence.increment > 0 else min
                 furthest[sequence] = pick(number, furthest.get(sequence, number))
         return furthest
+
+    def _reached(self, sequence: NumberSequence, deadline: Deadline) -> int:
+        """What the sequence gave last, to any session; what a session holds in its cache counts as given."""
+        found: int | None = self._rows(_WHERE, {"name": sequence.name}, deadline)[0][0]
+        return sequence.start - sequence.increment if found is None else found
 
     def _is_ahead(self, sequence: NumberSequence, number: int) -> bool:
         """Whether the sequence may give this number yet, as far as is known."""

@@ -39,6 +39,9 @@ JOIN pg_catalog.pg_namespace AS s_n ON s_n.oid = s.relnamespace
 ORDER BY given.nspname, given.relname, s.oid
 """
 
+#: How many numbers a session takes at once; the sequence is named as in SQL.
+CACHE = "SELECT seqcache FROM pg_catalog.pg_sequence WHERE seqrelid = %s::pg_catalog.regclass"
+
 RowsOf = Callable[[str, Any], list[Any]]
 
 
@@ -63,6 +66,10 @@ class NumberSequence:
     def rises(self) -> bool:
         """Whether a number that is drawn later is higher."""
         return self.increment > 0 and not self.cycles
+
+    def gap(self, reached: int, number: int) -> int:
+        """How many numbers come after the one reached until this one was given; not above 0: it is behind."""
+        return -(-(number - reached) // self.increment)
 
     def to_document(self) -> dict[str, Json]:
         return {
@@ -104,3 +111,10 @@ def read_sequences(rows_of: RowsOf, layout: Layout) -> dict[str, NumberSequence]
             is_alone,
         )
     return found
+
+
+def read_cached(rows_of: RowsOf, layout: Layout) -> list[tuple[NumberSequence, int]]:
+    """The sequences of which a session holds more than one number, and how many."""
+    sequences = read_sequences(rows_of, layout).values()
+    caches = [(sequence, rows_of(CACHE, (sequence.name,))[0][0]) for sequence in sequences]
+    return [(sequence, cache) for sequence, cache in caches if cache > 1]
