@@ -51,6 +51,35 @@ def test_from_tables_to_a_plan_in_two_commands(shell: Shell, servers: LocalServe
     assert password(url) not in planned.stdout + planned.stderr
 
 
+def test_rows_are_facts_only_where_the_operator_says_so(shell: Shell, servers: LocalServers, flavour: Flavour) -> None:
+    """The control is the other table, and the same call without --facts."""
+    url = company_database(servers, flavour)
+
+    def ref_keys(*facts: str) -> dict[str, dict[str, str]]:
+        assert shell.call("init", "--from", url, *ASKED, *facts, "--force").code == 0
+        columns = yaml.safe_load((shell.folder / "layout.yaml").read_text())["columns"].values()
+        return {column["table"]: column["ref_key"] for column in columns}
+
+    asked = ref_keys("--facts", "billing_attempts")
+    assert asked["billing_attempts"].keys() == {"column"}
+    assert asked["trip_notes"].keys() == {"column", "version"}
+    planned = shell.call("schema", "plan")
+    assert planned.code == 0, planned.stdout + planned.stderr
+    assert "no statement was held against the facts" in planned.stdout
+
+    assert ref_keys()["billing_attempts"].keys() == {"column", "version"}
+    assert "held against the facts" not in shell.call("schema", "plan").stdout
+
+
+def test_facts_of_a_table_that_is_not_taken_are_refused(shell: Shell, company: str) -> None:
+    ran = shell.call("init", "--from", company, "--table", "trips", "--facts", "billing_attempts")
+
+    assert ran.code == 2
+    assert "--facts billing_attempts is none of the tables." in ran.complaint
+    assert "--table billing_attempts" in ran.complaint
+    assert not (shell.folder / "layout.yaml").exists()
+
+
 def test_init_from_changes_nothing_in_the_database(shell: Shell, company: str) -> None:
     def relations() -> list[tuple[object, ...]]:
         connection = psycopg2.connect(company)

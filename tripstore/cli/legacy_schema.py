@@ -26,6 +26,7 @@ from tripstore.backends.postgres.schema_steps import schema_steps
 from tripstore.backends.postgres.wire.connections import connected, rows
 from tripstore.cli.legacy_advice import AdviceDocument, advice_rows, advised
 from tripstore.cli.legacy_exposure import ExposureDocument, exposure_documents, print_exposures
+from tripstore.cli.legacy_statements import StatementsDocument, judged_statements, print_statements
 from tripstore.cli.locked import Locked
 from tripstore.cli.progress import progress
 from tripstore.cli.tables import show, table
@@ -74,6 +75,8 @@ class LegacyPlan(msgspec.Struct, frozen=True):
     advice: list[AdviceDocument]
     #: Constraints that no put on live can be held against.
     only_postgres: list[ExposureDocument]
+    #: Of a layout with facts, those that capture will refuse; null when nobody looked: a complaint says why.
+    statements: StatementsDocument | None
     #: Titles of the steps that this run did.
     applied: list[str]
     seconds: float | None
@@ -111,7 +114,9 @@ class LegacySchema:
     def plan(self) -> LegacyPlan:
         """Look at every step, change nothing."""
         steps = [] if self.errors else [self._looked_at(step) for step in self._steps()]
-        return self._document(steps, applied=[], seconds=None)
+        statements, notes = judged_statements(self.connection, self._config)
+        self._complaints += notes
+        return self._document(steps, statements, applied=[], seconds=None)
 
     def refuse_unfit(self) -> None:
         """Raise `InvalidLayout` when the layout does not fit: nothing may be done then.
@@ -151,7 +156,7 @@ class LegacySchema:
         applied = [step.title for step in steps if self._apply(step)]
         keep_log_days(self.connection, self._config.limits.log_days, datetime.now(UTC).date(), shards=self._shards)
         done = [StepDocument(step.title, True, list(step.statements())) for step in steps]
-        return self._document(done, applied=applied, seconds=time.perf_counter() - started)
+        return self._document(done, None, applied=applied, seconds=time.perf_counter() - started)
 
     def _apply(self, step: Step) -> bool:
         """Do a step unless it is done; whether it was done now."""
@@ -176,7 +181,13 @@ class LegacySchema:
     def _looked_at(self, step: Step) -> StepDocument:
         return StepDocument(step.title, step.is_done(self.connection), list(step.statements()))
 
-    def _document(self, steps: list[StepDocument], applied: list[str], seconds: float | None) -> LegacyPlan:
+    def _document(
+        self,
+        steps: list[StepDocument],
+        statements: StatementsDocument | None,
+        applied: list[str],
+        seconds: float | None,
+    ) -> LegacyPlan:
         layout = self._config.layout
         advice = [] if self.errors else advised(self.connection, layout, self._indexes)
         only_postgres = [] if self.errors else exposure_documents(self.connection, layout)
@@ -188,6 +199,7 @@ class LegacySchema:
             steps=steps,
             advice=advice,
             only_postgres=only_postgres,
+            statements=statements,
             applied=applied,
             seconds=seconds,
         )
@@ -213,6 +225,7 @@ def print_legacy_plan(plan: LegacyPlan) -> None:
     show(Text(), Text(f"legacy store, {plan.postgres}", style="bold"))
     if plan.complaints:
         show(table(("", "", ""), [row for complaint in plan.complaints for row in complaint_rows(complaint)]), Text())
+    print_statements(plan.statements)
     if plan.is_refused:
         click.echo("The layout does not fit: `tripstore schema apply` refuses it until every error is mended.")
         return

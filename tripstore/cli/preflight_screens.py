@@ -36,7 +36,7 @@ def _weight(finding: StatementView) -> int:
 
 
 def _print(finding: StatementView) -> None:
-    click.echo(f"{finding.where}  {_short(finding.statement)}{_often(finding)}")
+    click.echo(f"{finding.where}  {shorten(finding.statement)}{_often(finding)}")
     show(table(("", "", ""), [("  " + verdict, phases, text) for verdict, phases, text in _lines(finding)]))
 
 
@@ -74,7 +74,7 @@ def _often(finding: StatementView) -> str:
     return f"  ({', '.join(said)})" if said else ""
 
 
-def _short(statement: str) -> str:
+def shorten(statement: str) -> str:
     text = " ".join(statement.split())
     return text if len(text) <= EXCERPT_MAX else f"{text[: EXCERPT_MAX - 1]}…"
 

@@ -9,7 +9,7 @@ from tripstore.audit.preflight.company import Company, Relation, Role
 from tripstore.audit.preflight.effects import Verb, Write
 from tripstore.audit.preflight.grammar import Name, Node
 from tripstore.audit.preflight.verdicts import ALWAYS, BEFORE, CAPTURED, SWITCHED, Reason, Verdict
-from tripstore.audit.preflight.writes import keys_of, write_reasons
+from tripstore.audit.preflight.writes import write_reasons
 from tripstore.backends.postgres.tables import SCHEMA
 
 #: They touch no row, and nothing that capture stands on.
@@ -167,7 +167,7 @@ def _needed(relation: Relation, company: Company) -> frozenset[str]:
     names = {name for lookup in relation.lookups for name in (lookup.key, lookup.value)}
     column = relation.column
     if column is not None:
-        names |= keys_of(column, company.layout) | set(column.captured)
+        names |= company.layout.keys_of(column) | set(column.captured)
         names |= {column.ref_key.version} if column.ref_key.version is not None else set()
     return frozenset(names)
 

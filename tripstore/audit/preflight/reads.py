@@ -10,7 +10,6 @@ from tripstore.audit.preflight.conditions import column_of, columns_in, conditio
 from tripstore.audit.preflight.effects import Effects, Star
 from tripstore.audit.preflight.grammar import Name, Node
 from tripstore.audit.preflight.verdicts import ALWAYS, BEFORE, SWITCHED, Reason, Verdict
-from tripstore.audit.preflight.writes import keys_of
 from tripstore.backends.postgres.layout.layout import Layout, MappedColumn
 
 _OPERATORS = ("=", "!=", "<", "<=", ">", ">=", "in", "between")
@@ -106,7 +105,7 @@ class _Question:
     def __init__(self, query: Node, column: MappedColumn, layout: Layout) -> None:
         self._query = query
         self._column = column
-        self._keys = keys_of(column, layout)
+        self._keys = layout.keys_of(column)
         version = {column.ref_key.version} if column.ref_key.version is not None else set()
         self._known = self._keys | frozenset(column.captured) | version
         self._fields = {field.column: field.name for field in column.fields}

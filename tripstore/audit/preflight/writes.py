@@ -91,7 +91,7 @@ def _insert(write: Write, relation: Relation, column: MappedColumn, company: Com
 
 def _update(write: Write, relation: Relation, column: MappedColumn, layout: Layout) -> Iterator[Reason]:
     moved = [name for name in write.columns if name not in write.unchanged]
-    keys = [name for name in moved if name in keys_of(column, layout)]
+    keys = [name for name in moved if name in layout.keys_of(column)]
     met = ", when it meets a row" if write.is_on_conflict else ""
     if keys:
         text = f"{', '.join(keys)} of {relation.name} never changes; it is refused where the value is another{met}"
@@ -162,13 +162,6 @@ def _truncate(relation: Relation, company: Company) -> Iterator[Reason]:
     else:
         text = f"{relation.name} is not truncated: every row would have to become a tombstone"
         yield Reason(Verdict.REFUSED, CAPTURED, text, TRUNCATE_REFUSED)
-
-
-def keys_of(column: MappedColumn, layout: Layout) -> frozenset[str]:
-    """The columns of a row that never change."""
-    first = column.parent if column.parent is not None else layout.row_key.id
-    number = {column.ref_key.column} if column.ref_key.column is not None else set()
-    return frozenset({first, column.uuid} | number)
 
 
 # ------------------------------------------------------------------------------------------------ other rows

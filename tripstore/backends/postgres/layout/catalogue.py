@@ -126,13 +126,21 @@ JOIN pg_catalog.pg_class c ON c.oid = i.indexrelid
 ORDER BY given.oid, c.relname
 """
 
+#: What ON DELETE SET NULL names of a key's columns; none: all of them. Postgres 14 has no such list.
+_SET_COLUMNS = """
+ARRAY(SELECT a.attname::text FROM pg_catalog.jsonb_array_elements_text(
+        coalesce(nullif(pg_catalog.to_jsonb(o) -> 'confdelsetcols', 'null'), '[]')) AS k(number)
+    JOIN pg_catalog.pg_attribute a ON a.attrelid = o.conrelid AND a.attnum = k.number::int ORDER BY a.attnum)
+"""
+
 FOREIGN_KEYS = f"""
 WITH given AS ({_GIVEN})
 SELECT given.oid, o.conname, n.nspname, target.relname, o.confdeltype, o.confupdtype, o.condeferred,
     ARRAY(SELECT a.attname::text FROM unnest(o.conkey) WITH ORDINALITY AS k(number, place)
         JOIN pg_catalog.pg_attribute a ON a.attrelid = o.conrelid AND a.attnum = k.number ORDER BY k.place),
     ARRAY(SELECT a.attname::text FROM unnest(o.confkey) WITH ORDINALITY AS k(number, place)
-        JOIN pg_catalog.pg_attribute a ON a.attrelid = o.confrelid AND a.attnum = k.number ORDER BY k.place)
+        JOIN pg_catalog.pg_attribute a ON a.attrelid = o.confrelid AND a.attnum = k.number ORDER BY k.place),
+    {_SET_COLUMNS}
 FROM given JOIN pg_catalog.pg_constraint o ON o.conrelid = given.oid AND o.contype = 'f'
 JOIN pg_catalog.pg_class target ON target.oid = o.confrelid
 JOIN pg_catalog.pg_namespace n ON n.oid = target.relnamespace
@@ -157,13 +165,15 @@ WITH RECURSIVE given AS ({_GIVEN}), below AS (
             JOIN pg_catalog.pg_attribute a ON a.attrelid = o.conrelid AND a.attnum = k.number ORDER BY k.place) AS own,
         ARRAY(SELECT a.attname::text FROM unnest(o.confkey) WITH ORDINALITY AS k(number, place)
             JOIN pg_catalog.pg_attribute a ON a.attrelid = o.confrelid AND a.attnum = k.number
-            ORDER BY k.place) AS theirs
+            ORDER BY k.place) AS theirs,
+        {_SET_COLUMNS} AS cleared
     FROM leaf JOIN pg_catalog.pg_constraint o ON o.conrelid = leaf.oid AND o.contype = 'f' AND o.conparentid = 0
     JOIN pg_catalog.pg_class target ON target.oid = o.confrelid
     JOIN pg_catalog.pg_namespace n ON n.oid = target.relnamespace
 )
-SELECT key.root, min(key.conname), nspname, relname, confdeltype, confupdtype, bool_or(condeferred), own, theirs
-FROM key GROUP BY key.root, nspname, relname, confdeltype, confupdtype, own, theirs
+SELECT key.root, min(key.conname), nspname, relname, confdeltype, confupdtype, bool_or(condeferred),
+    own, theirs, cleared
+FROM key GROUP BY key.root, nspname, relname, confdeltype, confupdtype, own, theirs, cleared
 HAVING count(DISTINCT key.oid) = (SELECT count(*) FROM leaf WHERE leaf.root = key.root)
 ORDER BY key.root, 2
 """
@@ -283,7 +293,7 @@ class _Reader:
     def _foreign_keys(self) -> dict[int, list[LiveForeignKey]]:
         found: dict[int, list[LiveForeignKey]] = defaultdict(list)
         every = [*self._ask(FOREIGN_KEYS), *self._ask(PARTITION_KEYS)]
-        for oid, name, schema, target, on_delete, on_update, deferred, own, theirs in every:
+        for oid, name, schema, target, on_delete, on_update, deferred, own, theirs, cleared in every:
             key = LiveForeignKey(
                 name,
                 tuple(own),
@@ -292,6 +302,7 @@ class _Reader:
                 Action(on_delete),
                 Action(on_update),
                 deferred,
+                tuple(cleared or own),
             )
             found[oid].append(key)
         return found

@@ -15,6 +15,7 @@ from tripstore.backends.postgres.layout.catalogue import LiveCatalogue
 from tripstore.backends.postgres.layout.check_keys import check_foreign_keys, check_unique_indexes
 from tripstore.backends.postgres.layout.check_lookups import check_lookup
 from tripstore.backends.postgres.layout.check_row_keys import check_row_keys
+from tripstore.backends.postgres.layout.check_triggers import check_triggers
 from tripstore.backends.postgres.layout.complaints import Complaint, error, note
 from tripstore.backends.postgres.layout.fitting import INTEGERS, find_misfit
 from tripstore.backends.postgres.layout.layout import Field, Layout, MappedColumn, RefKeyKind, TableName
@@ -22,8 +23,6 @@ from tripstore.backends.postgres.layout.live import LiveTable, TableKind
 
 #: Whose transaction ids have 64 bits: what capture stands on.
 OLDEST_VERSION = 140000
-#: BEFORE triggers fire in the order of their names, and ours have to see what all others made of a row.
-LAST_TRIGGER = "~tripstore_"
 
 _ADDED = "`tripstore schema apply` adds it."
 _WHOLE_NUMBER = "Make it bigint, integer or, for a number, smallint."
@@ -71,7 +70,7 @@ def _check(layout: Layout, column: MappedColumn, live: LiveCatalogue) -> Iterato
         for field in column.fields:
             yield from check_lookup(column, field, table, live)
         yield from _check_unmapped(layout, column, table)
-        yield from _check_triggers(table)
+        yield from check_triggers(column, table)
         yield from _check_facts(layout, column, table, live)
 
 
@@ -216,14 +215,6 @@ def _check_unmapped(layout: Layout, column: MappedColumn, table: LiveTable) -> I
     if others:
         reason = f"{', '.join(others)} {'is' if len(others) == 1 else 'are'} not mapped"
         yield note(str(table.name), reason, "No cell will hold them. Map what is worth keeping.")
-
-
-def _check_triggers(table: LiveTable) -> Iterator[Complaint]:
-    for trigger in table.triggers:
-        is_late = trigger.name > LAST_TRIGGER and not trigger.name.startswith(LAST_TRIGGER)
-        if trigger.is_row and trigger.is_before and (trigger.is_insert or trigger.is_update) and is_late:
-            hint = f"Rename it to sort before {LAST_TRIGGER}: what it changes of mapped columns is refused."
-            yield note(str(table.name), f"trigger {trigger.name} fires after ours", hint)
 
 
 def _check_facts(layout: Layout, column: MappedColumn, table: LiveTable, live: LiveCatalogue) -> Iterator[Complaint]:

@@ -9,6 +9,7 @@ from tripstore.backends.postgres.layout.layout import Layout, MappedColumn, RefK
 from tripstore.backends.postgres.layout.live import Action, LiveForeignKey, LiveTable
 
 _CHANGES = (Action.SET_NULL, Action.SET_DEFAULT)
+_MOVES = (Action.CASCADE, *_CHANGES)
 
 
 def check_unique_indexes(layout: Layout, column: MappedColumn, table: LiveTable) -> Iterator[Complaint]:
@@ -49,7 +50,7 @@ def check_foreign_keys(layout: Layout, column: MappedColumn, table: LiveTable) -
         if key.columns == (column.parent,):
             yield from _check_parent(layout, column, key, where)
         else:
-            yield from _check_other(column, key, where)
+            yield from _check_other(layout, column, key, where)
     if column.is_child and not any(key.columns == (column.parent,) for key in table.foreign_keys):
         reason = f"has no foreign key from {column.parent} to {layout.row_key.table}"
         hint = "Rows without a parent have no row key: capture refuses to insert them."
@@ -113,7 +114,7 @@ def _check_parent(layout: Layout, column: MappedColumn, key: LiveForeignKey, whe
     if key.on_delete in _CHANGES:
         hint = "Make it ON DELETE CASCADE, RESTRICT or NO ACTION: a row's parent never changes."
         yield error(where, f"is ON DELETE {key.on_delete.sql}, which would change the parent of rows", hint)
-    if key.on_update not in (Action.NO_ACTION, Action.RESTRICT):
+    if key.on_update in _MOVES:
         hint = "Ids of rows never change once captured: the update of an id is refused."
         yield note(where, f"is ON UPDATE {key.on_update.sql}", hint)
     if key.is_initially_deferred:
@@ -121,16 +122,36 @@ def _check_parent(layout: Layout, column: MappedColumn, key: LiveForeignKey, whe
         yield error(where, "is INITIALLY DEFERRED, so rows may come before their parent", hint)
 
 
-def _check_other(column: MappedColumn, key: LiveForeignKey, where: str) -> Iterator[Complaint]:
-    """What happens to rows when a row that they point to goes."""
-    touched = set(key.columns)
-    if column.ref_key.kind is RefKeyKind.FACT and key.on_delete is Action.CASCADE:
-        hint = "Add version: to its ref_key, or make it ON DELETE RESTRICT."
+def _check_other(layout: Layout, column: MappedColumn, key: LiveForeignKey, where: str) -> Iterator[Complaint]:
+    """What happens to rows when a row that they point to goes, or gets another key."""
+    if column.ref_key.kind is RefKeyKind.FACT:
+        yield from _check_facts(layout, column, key, where)
+    keys = layout.keys_of(column)
+    if key.on_delete in _CHANGES and keys & set(key.cleared):
+        shown = ", ".join(name for name in key.cleared if name in keys)
+        hint = f"Make it ON DELETE RESTRICT: {shown} of a row never changes."
+        yield error(where, f"is ON DELETE {key.on_delete.sql}, which would change {shown} of rows", hint)
+    if key.on_update in _MOVES and keys & set(key.columns):
+        shown = ", ".join(name for name in key.columns if name in keys)
+        hint = f"{shown} of a row never changes once captured: such an UPDATE of {key.target} is refused."
+        yield note(where, f"is ON UPDATE {key.on_update.sql}, which would change {shown} of rows", hint)
+
+
+def _check_facts(layout: Layout, column: MappedColumn, key: LiveForeignKey, where: str) -> Iterator[Complaint]:
+    """Facts go with their parent, and never change. Keys of other tables seldom change, so that is a note."""
+    hint = "Add version: to its ref_key, or make it ON DELETE RESTRICT."
+    captured = set(column.captured)
+    if key.on_delete is Action.CASCADE and not _leads_to_parent(layout, column, key):
         yield error(where, f"deletes facts without their parent when a row of {key.target} goes", hint)
-    captured = touched & set(column.captured)
-    if column.ref_key.kind is RefKeyKind.FACT and key.on_delete in _CHANGES and captured:
-        hint = "Add version: to its ref_key, or make it ON DELETE RESTRICT."
+    if key.on_delete in _CHANGES and captured & set(key.cleared):
         yield error(where, f"changes facts when a row of {key.target} goes (ON DELETE {key.on_delete.sql})", hint)
-    if column.ref_key.column in touched and key.on_delete in _CHANGES:
-        hint = "Make it ON DELETE RESTRICT: the number of a row never changes."
-        yield error(where, f"is ON DELETE {key.on_delete.sql}, which would change the number of rows", hint)
+    if key.on_update in _MOVES and captured & set(key.columns):
+        moved = f"{', '.join(key.target_columns)} of {key.target}"
+        hint = "Such an UPDATE is refused. Add version: to its ref_key if there are any."
+        yield note(where, f"changes facts when {moved} changes (ON UPDATE {key.on_update.sql})", hint)
+
+
+def _leads_to_parent(layout: Layout, column: MappedColumn, key: LiveForeignKey) -> bool:
+    """Whether the row that it points to is the parent: by its id or its row key, with other columns or alone."""
+    parent = {(column.parent, layout.row_key.id), (column.uuid, layout.row_key.uuid)}
+    return key.target == layout.row_key.table and bool(parent & set(zip(key.columns, key.target_columns, strict=True)))

@@ -253,6 +253,12 @@ class Layout:
         """Equal for equal layouts, wherever they were read."""
         return sha256(canonical_bytes(self.to_document())).hexdigest()[:16]
 
+    def keys_of(self, column: MappedColumn) -> frozenset[str]:
+        """The physical columns of a row that never change: id or parent, row key, and number."""
+        first = self.row_key.id if column.parent is None else column.parent
+        number = {column.ref_key.column} if column.ref_key.column is not None else set()
+        return frozenset({first, column.uuid} | number)
+
     def ref_key(self, column_name: str, number: int, version: int) -> int:
         return self.columns[column_name].compose(number, version)
 

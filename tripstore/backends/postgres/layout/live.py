@@ -132,6 +132,7 @@ class LiveForeignKey:
     on_delete: Action
     on_update: Action
     is_initially_deferred: bool
+    cleared: tuple[str, ...]  #: What ON DELETE SET NULL or SET DEFAULT changes: all of them, or those that it names.
 
     def leads(self, column: str, table: TableName, target_column: str) -> bool:
         return (self.columns, self.target, self.target_columns) == ((column,), table, (target_column,))
