@@ -68,8 +68,13 @@ DEEDS: Mapping[str, Mapping[str, Deed]] = {
             " UPDATE trips SET status = 'kept'; COMMIT",
         ),
         "replica role": Deed(
-            "`session_replication_role = replica` (a subscription, `pg_restore --disable-triggers` of a superuser)",
+            "`session_replication_role = replica`, as a subscription has it",
             "SET session_replication_role = replica; UPDATE trips SET status = 'applied'",
+        ),
+        "restore": Deed(
+            "`pg_restore --disable-triggers`",
+            "BEGIN; ALTER TABLE trips DISABLE TRIGGER ALL; INSERT INTO trips (status) VALUES ('restored');"
+            " ALTER TABLE trips ENABLE TRIGGER ALL; COMMIT",
         ),
     },
     "columns": {
