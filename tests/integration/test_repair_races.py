@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from typing import Any
-from uuid import uuid4
+from uuid import UUID, uuid4
 
 import pytest
 
@@ -111,28 +111,50 @@ def test_a_row_that_comes_between_the_two_looks_is_not_taken_for_extra(moving: M
 def test_control_whoever_asks_the_authority_first_purges_that_row(
     moving: Migration, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """Its legacy id was looked for before the row came, too: a cell of nobody's row is purged."""
+    _authority_first(monkeypatch)
+    monkeypatch.setattr(Forward, "_was_row", lambda _self, _column: False)
     key = uuid4()
-
-    def insert() -> None:
-        moving.legacy.trip(row_key=key)
-        moving.carry()
-
-    first = [Forward.ours, Forward.theirs]
-    answers: dict[str, Any] = {}
-
-    def theirs(self: Forward, columns: Any) -> Any:
-        answers["ours"] = first[0](self, columns)
-        reach("test.between")
-        return first[1](self, columns)
-
-    monkeypatch.setattr(Forward, "theirs", theirs)
-    monkeypatch.setattr(Forward, "ours", lambda _self, _columns: answers["ours"])
-    monkeypatch.setattr(Forward, "ours_at", lambda _self, _key: None)
-    with doing_at("test.between", insert):
+    with doing_at("test.between", lambda: _carried(moving, key)):
         (outcome,) = repair(moving, base(key))
 
     assert Action.PURGE in outcome.done
     assert [action for action, _old, _new in mended(moving)] == [Mended.PURGE]
+
+
+def test_postgres_buries_no_row_that_is_there_whoever_was_asked_first(
+    moving: Migration, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The mirror has its legacy id, so a tombstone is tried: Postgres writes none beside a row."""
+    _authority_first(monkeypatch)
+    key, tried = uuid4(), list[Action]()
+    coming = doing_at("test.between", lambda: _carried(moving, key))
+    with coming, doing_at("repair.before_bury", lambda: tried.append(Action.BURY)):
+        (outcome,) = repair(moving, base(key))
+
+    assert (tried, outcome.is_equal, outcome.done) == ([Action.BURY], True, ())
+    assert mended(moving) == []
+    assert missing(moving) == []
+
+
+def _carried(moving: Migration, key: UUID) -> None:
+    moving.legacy.trip(row_key=key)
+    moving.carry()
+
+
+def _authority_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every look asks the authority, and then the mirror."""
+    ask_ours, ask_theirs = Forward.ours, Forward.theirs
+    answers: list[Any] = []
+
+    def theirs(self: Forward, rows: Any) -> Any:
+        answers.append(ask_ours(self, rows))
+        reach("test.between")
+        return ask_theirs(self, rows)
+
+    monkeypatch.setattr(Forward, "theirs", theirs)
+    monkeypatch.setattr(Forward, "ours", lambda _self, _rows: answers.pop())
+    monkeypatch.setattr(Forward, "ours_at", lambda _self, _key: None)
 
 
 def test_a_row_that_moves_while_it_is_lifted_keeps_the_writers_version(moving: Migration) -> None:
