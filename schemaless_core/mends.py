@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 import socket
+from collections import defaultdict
 from collections.abc import Callable, Collection, Sequence
 from typing import NamedTuple, TypeVar
 from uuid import UUID
@@ -24,7 +25,7 @@ from schemaless_core.control.audit import who_am_i
 from schemaless_core.deadline import Deadline
 from schemaless_core.engine.base import Node, Sighting
 from schemaless_core.engine.cells import NewCell, StoredCell
-from schemaless_core.engine.mending import IDS_PER_LOOK, Filled, Mended, MendLine, MendNote
+from schemaless_core.engine.mending import IDS_PER_LOOK, Change, Filled, Lack, Mended, MendLine, MendNote
 from schemaless_core.errors import InvalidCell, SchemaMissing
 from schemaless_core.failpoints import reach
 from schemaless_core.indexes.entries import IndexVersion
@@ -40,13 +41,17 @@ logger = logging.getLogger(__name__)
 READ_SECONDS = 20.0
 WRITE_SECONDS = 10.0
 INDEX_SECONDS = 20.0
+#: Changes of one transaction, whose shard's writers wait for it: fewer than a put's, since each writes a line, too.
+CELLS_PER_WRITE = 200
+#: Of their bodies, unless one alone has more.
+BYTES_PER_WRITE = 2**20
 #: Versions of a shard column whose values may have left entries.
 VERSIONS_MAX = 1000
 
 
 T = TypeVar("T")
 Look = Callable[[Node, Deadline], Sighting]
-Change = Callable[[Node, Gate, Deadline], T]
+Write = Callable[[Node, Gate, Deadline], T]
 
 
 class _Holes(NamedTuple):
@@ -127,6 +132,22 @@ class Mends:
         shard, stored = shard_of(key.row_key, self._shards), (key.row_key.bytes, key.column_name.encode(), key.ref_key)
         return self._first(shard, lambda node, deadline: node.find(shard, *stored, deadline))
 
+    def find_all(self, keys: Sequence[CellKey]) -> list[RawCell | None]:
+        """The cells under keys, in order."""
+        wanted = defaultdict[int, dict[tuple[bytes, bytes, int], None]](dict)
+        for key in keys:
+            wanted[self._shard_of(key.row_key)][_stored_key(key)] = None
+        deadline = Deadline(READ_SECONDS)
+        answers = self._router.read_many(
+            {shard: list(part) for shard, part in wanted.items()},
+            lambda node, part: node.find_many(part, deadline),
+            AS_COPIER,
+            "primary_only",
+            deadline,
+        )
+        found = {cell[1:4]: _raw(cell) for sighting in answers.values() for cell in sighting.cells}
+        return [found.get(_stored_key(key)) for key in keys]
+
     def highest(self, column: ColumnKey, before: int) -> RawCell | None:
         """The cell with the highest ref key below one."""
         shard, name = shard_of(column.row_key, self._shards), column.column_name.encode()
@@ -165,43 +186,76 @@ class Mends:
 
     def put_beside(self, cell: Cell, hole: int) -> Filled | None:
         """Put a cell that is missing, and let readers pass a hole of its log; None: there is none any more."""
-        new = NewCell(cell.row_key.bytes, cell.column_name.encode(), cell.ref_key, canonical_bytes(cell.body))
-        shard = shard_of(cell.row_key, self._shards)
-        reach("mends.before_put")
-        filled = self._write(shard, lambda node, gate, end: node.mending.put_beside(gate, new, hole, self._note, end))
-        if filled is not None:
-            if filled.is_created:
-                self._done(Mended.PUT, shard, filled.cell.added_id)
-            self.rebuild(cell.row_key, [cell.column_name])
-        return filled
+        return self.put_all_beside([(cell, hole)])[0]
+
+    def put_all_beside(self, cells: Sequence[tuple[Cell, int]]) -> list[Filled | None]:
+        """The same of many, each key and each hole once; one answer for each, in order."""
+        lacks = [(self._shard_of(cell.row_key), Lack(_new(cell), hole)) for cell, hole in cells]
+        answers: list[Filled | None] = [None] * len(lacks)
+        for shard, numbers in _portions([(shard, len(lack.cell.body)) for shard, lack in lacks]):
+            part = [lacks[number][1] for number in numbers]
+            reach("mends.before_put")
+            filled = self._write(
+                shard,
+                lambda node, gate, end: node.mending.put_beside(gate, part, self._note, end),  # noqa: B023  # called at once
+            )
+            for number, each in zip(numbers, filled, strict=True):
+                answers[number] = each
+            self._done(Mended.PUT, shard, [each.cell.added_id for each in filled if each and each.is_created])
+            self._rebuild_rows([cells[number][0].key for number in numbers if answers[number] is not None])
+        return answers
 
     def mend(self, raw: RawCell, body: bytes) -> bool:
         """Give a cell other bytes; False: it is not there like this any more."""
-        shard = shard_of(raw.key.row_key, self._shards)
-        reach("mends.before_mend")
-        is_done = self._write(shard, lambda node, gate, end: node.mending.mend(gate, raw.stored, body, self._note, end))
-        if is_done:
-            self._done(Mended.MEND, shard, raw.stored.added_id)
-        self.rebuild(raw.key.row_key, [raw.key.column_name])
-        return is_done
+        return self.mend_all([(raw, body)])[0]
+
+    def mend_all(self, changes: Sequence[tuple[RawCell, bytes]]) -> list[bool]:
+        """The same of many, each cell once."""
+        return self._change(Mended.MEND, [Change(raw.stored, body) for raw, body in changes])
 
     def purge(self, raw: RawCell) -> bool:
         """Delete a cell; readers of the log pass its added id. False: it is not there like this any more."""
-        shard = shard_of(raw.key.row_key, self._shards)
-        reach("mends.before_purge")
-        is_done = self._write(shard, lambda node, gate, end: node.mending.purge(gate, raw.stored, self._note, end))
-        if is_done:
-            self._done(Mended.PURGE, shard, raw.stored.added_id)
-        self.rebuild(raw.key.row_key, [raw.key.column_name])
-        return is_done
+        return self.purge_all([raw])[0]
+
+    def purge_all(self, cells: Sequence[RawCell]) -> list[bool]:
+        """The same of many, each cell once."""
+        return self._change(Mended.PURGE, [Change(raw.stored, None) for raw in cells])
+
+    def _change(self, action: Mended, changes: Sequence[Change]) -> list[bool]:
+        sizes = [
+            (self._shard_of(UUID(bytes=stored.row_key)), len(stored.body) + len(body or b""))
+            for stored, body in changes
+        ]
+        answers = [False] * len(changes)
+        for shard, numbers in _portions(sizes):
+            part = [changes[number] for number in numbers]
+            reach(f"mends.before_{action.value}")
+            done = self._write(
+                shard,
+                lambda node, gate, end: node.mending.change(gate, part, self._note, end),  # noqa: B023  # called at once
+            )
+            for number, is_done in zip(numbers, done, strict=True):
+                answers[number] = is_done
+            self._done(
+                action, shard, [each.stored.added_id for each, is_done in zip(part, done, strict=True) if is_done]
+            )
+            self._rebuild_rows([_raw(each.stored).key for each in part])
+        return answers
 
     def close_hole(self, shard: int, hole: int) -> bool:
         """Let readers of a log pass a hole of which nobody knows what stood there; False: it is none any more."""
         reach("mends.before_close")
         is_done = self._write(shard, lambda node, gate, end: node.mending.close_hole(gate, hole, self._note, end))
         if is_done:
-            self._done(Mended.CLOSE, shard, hole)
+            self._done(Mended.CLOSE, shard, [hole])
         return is_done
+
+    def _rebuild_rows(self, keys: Sequence[CellKey]) -> None:
+        columns = defaultdict[UUID, set[str]](set)
+        for key in keys:
+            columns[key.row_key].add(key.column_name)
+        for row_key, names in columns.items():
+            self.rebuild(row_key, names)
 
     def rebuild(self, row_key: UUID, columns: Collection[str]) -> None:
         """Make the entries of a row right, after cells of these columns changed. Safe to repeat, and to do for nothing.
@@ -219,20 +273,26 @@ class Mends:
             extra = {"event": "cells.index_left", "row_key": str(row_key)}
             logger.warning("entries cannot be made of a row with an unreadable cell", extra=extra)
 
-    def purged_of(self, row_key: UUID) -> list[CellKey]:
-        """The keys of a row's cells that were purged, and may have come again since."""
-        shard, deadline = shard_of(row_key, self._shards), Deadline(READ_SECONDS)
+    def purged_of(self, row_keys: Collection[UUID]) -> list[CellKey]:
+        """The keys of these rows' cells that were purged, and may have come again since; each once."""
+        wanted = defaultdict[int, list[bytes]](list)
+        for row_key in row_keys:
+            wanted[self._shard_of(row_key)].append(row_key.bytes)
+        found: dict[CellKey, None] = {}
+        for shard, keys in wanted.items():
+            for line in self._lines_of(shard, keys):
+                if line.action is Mended.PURGE and line.row_key and line.column_name and line.ref_key is not None:
+                    found[CellKey(UUID(bytes=line.row_key), line.column_name.decode(), line.ref_key)] = None
+        return list(found)
+
+    def _lines_of(self, shard: int, row_keys: Sequence[bytes]) -> list[MendLine]:
+        deadline = Deadline(READ_SECONDS)
 
         def look(node: Node) -> _Lines:
-            lines = node.mending.of_row(shard, row_key.bytes, deadline)
+            lines = node.mending.of_rows(shard, row_keys, deadline)
             return _Lines(node.heads([shard], deadline)[shard].state, lines)
 
-        lines = self._router.read(shard, look, AS_COPIER, "primary_only", deadline).lines
-        return [
-            CellKey(row_key, line.column_name.decode(), line.ref_key)
-            for line in lines
-            if line.action is Mended.PURGE and line.column_name is not None and line.ref_key is not None
-        ]
+        return self._router.read(shard, look, AS_COPIER, "primary_only", deadline).lines
 
     def touched(self, row_keys: Collection[UUID]) -> set[UUID]:
         """Those of the rows whose cells repair ever changed or deleted: a kill may have come before their entries."""
@@ -250,7 +310,7 @@ class Mends:
         deadline = Deadline(READ_SECONDS)
 
         def look(node: Node) -> _Former:
-            lines = node.mending.of_row(shard, row_key.bytes, deadline)
+            lines = node.mending.of_rows(shard, [row_key.bytes], deadline)
             former = [line.old_body for line in lines if line.column_name == name and line.old_body is not None]
             sighting = node.history(shard, row_key.bytes, name, None, VERSIONS_MAX, deadline)
             return _Former(sighting.state, [*former, *(cell.body for cell in sighting.cells)])
@@ -264,24 +324,50 @@ class Mends:
         sighting = self._router.read(shard, lambda node: look(node, deadline), AS_COPIER, "primary_only", deadline)
         return _raw(sighting.cells[0]) if sighting.cells else None
 
-    def _write(self, shard: int, verb: Change[T]) -> T:
+    def _write(self, shard: int, verb: Write[T]) -> T:
         deadline = Deadline(WRITE_SECONDS)
         answer, _epoch = self._router.write(
             shard, lambda node, gate: verb(node, gate, deadline), self._standing, deadline
         )
         return answer
 
-    def _done(self, action: Mended, shard: int, added_id: int) -> None:
+    def _done(self, action: Mended, shard: int, added_ids: Sequence[int]) -> None:
+        if not added_ids:
+            return
         reach("mends.done")
-        metrics.cell_mended(action.value)
+        metrics.cells_mended(action.value, len(added_ids))
         extra = {
             "event": "cells.mended",
             "action": action.value,
             "shard": shard,
-            "added_id": added_id,
+            "added_ids": list(added_ids),
             "job": self._note.job,
         }
         logger.warning("repair changed a shard's cells", extra=extra)
+
+    def _shard_of(self, row_key: UUID) -> int:
+        return shard_of(row_key, self._shards)
+
+
+def _portions(sizes: Sequence[tuple[int, int]]) -> list[tuple[int, list[int]]]:
+    """What is written together: from the shard and the bytes of each its shard, and their positions."""
+    full: list[tuple[int, list[int]]] = []
+    open_: dict[int, tuple[list[int], int]] = {}
+    for number, (shard, size) in enumerate(sizes):
+        numbers, filled = open_.get(shard, ([], 0))
+        if numbers and (len(numbers) == CELLS_PER_WRITE or filled + size > BYTES_PER_WRITE):
+            full.append((shard, numbers))
+            numbers, filled = [], 0
+        open_[shard] = [*numbers, number], filled + size
+    return [*full, *((shard, numbers) for shard, (numbers, _filled) in open_.items())]
+
+
+def _new(cell: Cell) -> NewCell:
+    return NewCell(*_stored_key(cell.key), canonical_bytes(cell.body))
+
+
+def _stored_key(key: CellKey) -> tuple[bytes, bytes, int]:
+    return key.row_key.bytes, key.column_name.encode(), key.ref_key
 
 
 def _raw(stored: StoredCell) -> RawCell:

@@ -110,8 +110,8 @@ def owner_fenced(group: str) -> None:
     TRIGGER_FENCED.labels(group).inc()
 
 
-def cell_mended(action: str) -> None:
-    CELLS_MENDED.labels(action).inc()
+def cells_mended(action: str, count: int) -> None:
+    CELLS_MENDED.labels(action).inc(count)
 
 
 def index_cell_written(index: str, seconds: float) -> None:

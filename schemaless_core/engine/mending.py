@@ -1,7 +1,8 @@
 """What a server offers to repair: the only verbs that change or delete a row of `cell`, and put one below the head.
 
-Each is one transaction that holds the shard's counter row. It leaves a line in the audit table of the same server,
-with the bytes before and after it, and changes nothing that is not exactly what its caller has seen.
+Each is one transaction that holds the shard's counter row, for any number of the shard's cells. It leaves a line for
+each in the audit table of the same server, with the bytes before and after it, and changes no cell that is not exactly
+what its caller has seen.
 """
 
 from __future__ import annotations
@@ -53,6 +54,24 @@ class MendLine(NamedTuple):
     at: datetime
 
 
+class Lack(NamedTuple):
+    """A cell that a shard lacks, and the hole of its log that is closed with it."""
+
+    cell: NewCell
+    hole: int
+
+
+class Change(NamedTuple):
+    """A cell as its caller has seen it, and the bytes that it is to have; None: it is to be deleted."""
+
+    stored: StoredCell
+    body: bytes | None
+
+    @property
+    def action(self) -> Mended:
+        return Mended.PURGE if self.body is None else Mended.MEND
+
+
 class Filled(NamedTuple):
     """What became of a put: the added id it has now, and whether it was created here."""
 
@@ -70,27 +89,27 @@ class Mending(Protocol):
         """
         ...
 
-    def put_beside(self, gate: Gate, cell: NewCell, hole: int, note: MendNote, deadline: Deadline) -> Filled | None:
-        """Put a cell that the shard lacks behind the head, or find it, and close a hole; `StaleEpoch` when fenced.
+    def put_beside(self, gate: Gate, lacks: Sequence[Lack], note: MendNote, deadline: Deadline) -> list[Filled | None]:
+        """Put cells that the shard lacks behind the head, or find them, and close a hole for each that is put.
 
-        Together or not at all, so every reader meets the cell. None: the hole was none any more.
+        No key and no hole is there twice. Together or not at all, so every reader meets the cells. None: the hole was
+        none any more. `StaleEpoch` when fenced.
         """
         ...
 
-    def mend(self, gate: Gate, stored: StoredCell, body: bytes, note: MendNote, deadline: Deadline) -> bool:
-        """Give a cell other bytes; False: it is not there like this any more. `StaleEpoch` when fenced."""
-        ...
+    def change(self, gate: Gate, changes: Sequence[Change], note: MendNote, deadline: Deadline) -> list[bool]:
+        """Give cells other bytes, or delete them: all the same of both, and no cell twice.
 
-    def purge(self, gate: Gate, stored: StoredCell, note: MendNote, deadline: Deadline) -> bool:
-        """Delete a cell; False: it is not there like this any more. `StaleEpoch` when fenced."""
+        False: it is not there like this any more. `StaleEpoch` when fenced.
+        """
         ...
 
     def close_hole(self, gate: Gate, hole: int, note: MendNote, deadline: Deadline) -> bool:
         """Let readers of the log pass a hole; False: it is none any more. `StaleEpoch` when fenced."""
         ...
 
-    def of_row(self, shard: int, row_key: bytes, deadline: Deadline) -> list[MendLine]:
-        """Return the lines of a row's cells, oldest first."""
+    def of_rows(self, shard: int, row_keys: Sequence[bytes], deadline: Deadline) -> list[MendLine]:
+        """Return the lines of the cells of these rows, oldest first."""
         ...
 
     def touched(self, row_keys: Sequence[bytes], deadline: Deadline) -> set[bytes]:

@@ -19,9 +19,11 @@ from schemaless_core.engine.mending import Mended
 from schemaless_core.engine.sqlite import mending as sqlite_mending
 from schemaless_core.engine.sqlite.mending import SQLiteMending
 from schemaless_core.errors import LogHole
+from schemaless_core.failpoints import FailpointReached
 from schemaless_core.mends import Mends, RawCell
 from schemaless_core.standing import ShardStatus
 from tests.damage import execute, lose, spoil
+from tests.repairs import failing_at
 from tests.stores import Stores
 
 EPOCH = 0
@@ -123,6 +125,66 @@ def test_a_put_that_meets_damage_is_a_conflict_of_its_own_cell(mirror: Datastore
     assert isinstance(lost, CellConflict)
     assert (lost.is_damaged, lost.stored, single.value.is_damaged) == (True, None, True)
     assert [isinstance(result, CellConflict) for result in raised.value.results] == [False, True, False, False]
+
+
+@pytest.mark.parametrize("portion", [200, 1])
+def test_many_changes_of_a_shard_are_one_transaction(
+    mirror: Datastore, monkeypatch: pytest.MonkeyPatch, portion: int
+) -> None:
+    """A kill behind it finds all of them with their lines. Its control: one by one, it finds the first alone."""
+    cells = filled(mirror)
+    for cell in cells[:3]:
+        spoil(mirror, cell, b"torn")
+    wanted = [(raw(mirror, cell), canonical_bytes(cell.body)) for cell in cells[:3]]
+    monkeypatch.setattr("schemaless_core.mends.CELLS_PER_WRITE", portion)
+
+    with failing_at("mending.answered"), pytest.raises(FailpointReached):
+        mends_of(mirror).mend_all(wanted)
+
+    done = 3 if portion > 1 else 1
+    assert [raw(mirror, cell).is_canonical for cell in cells[:3]] == [n < done for n in range(3)]
+    lines = mends_of(mirror).lines()
+    assert sorted((line.added_id, line.old_body, line.new_body) for line in lines) == [
+        (n, b"torn", canonical_bytes(cells[n - 1].body)) for n in range(1, done + 1)
+    ]
+
+
+def test_of_many_only_those_are_changed_that_are_as_they_were_seen(mirror: Datastore) -> None:
+    cells = filled(mirror, 6)
+    seen = [raw(mirror, cell) for cell in cells]
+    for n in (1, 4):
+        spoil(mirror, cells[n], b'{"n":9}')
+
+    assert mends_of(mirror).mend_all([(each, b'{"n":0}') for each in seen[:3]]) == [True, False, True]
+    assert mends_of(mirror).purge_all(seen[3:]) == [True, False, True]
+
+    assert [each.body for each in mends_of(mirror).find_all([cell.key for cell in cells]) if each] == [
+        b'{"n":0}', b'{"n":9}', b'{"n":0}', b'{"n":9}'
+    ]  # fmt: skip
+    assert [added_id for added_id, _key in log_of(mirror)] == [1, 2, 3, 5]
+    assert sorted(line.added_id for line in mends_of(mirror).lines()) == [1, 3, 4, 6]
+    assert mends_of(mirror).purged_of([cell.row_key for cell in cells]) == [cells[3].key, cells[5].key]
+
+
+def test_many_lost_cells_close_a_hole_each(mirror: Datastore) -> None:
+    """I3: readers meet every cell. One that is there is found, and its hole stays; one without a hole is not put."""
+    cells = filled(mirror, 9)
+    holes = [lose(mirror, cells[n]) for n in (1, 4, 5)]
+    fresh = Cell(uuid4(), "BASE", 1, {"it's": "a \\ 'TOKENS' VALUES ROWS"})
+
+    filled_in = mends_of(mirror).put_all_beside(
+        [(cells[1], holes[0]), (cells[0], holes[2]), (fresh, 9), (cells[4], holes[1])]
+    )
+
+    assert [None if each is None else (each.is_created, each.cell.added_id) for each in filled_in] == [
+        (True, 10), (False, 1), None, (True, 11)
+    ]  # fmt: skip
+    assert mends_of(mirror).holes(0) == [holes[2]]
+    assert mends_of(mirror).put_all_beside([(fresh, holes[2])])[0] is not None
+    assert copier(mirror).get_cell(*fresh.key) == fresh
+    assert {key for _id, key in log_of(mirror)} == {each.row_key for each in [*cells, fresh]} - {cells[5].row_key}
+    copier(mirror).put_cell(*cells[5].key, cells[5].body)
+    assert log_of(mirror)[-1] == (13, cells[5].row_key)
 
 
 def test_two_repairs_at_once_do_it_once(mirror: Datastore) -> None:

@@ -113,7 +113,7 @@ def test_control_whoever_asks_the_authority_first_purges_that_row(
 ) -> None:
     """Its legacy id was looked for before the row came, too: a cell of nobody's row is purged."""
     _authority_first(monkeypatch)
-    monkeypatch.setattr(Forward, "_was_row", lambda _self, _column: False)
+    monkeypatch.setattr(Forward, "_were_rows", lambda _self, _columns: set())
     key = uuid4()
     with doing_at("test.between", lambda: _carried(moving, key)):
         (outcome,) = repair(moving, base(key))
@@ -154,7 +154,7 @@ def _authority_first(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(Forward, "theirs", theirs)
     monkeypatch.setattr(Forward, "ours", lambda _self, _rows: answers.pop())
-    monkeypatch.setattr(Forward, "ours_at", lambda _self, _key: None)
+    monkeypatch.setattr(Forward, "ours_at", lambda _self, keys: [None] * len(keys))
 
 
 def test_a_row_that_moves_while_it_is_lifted_keeps_the_writers_version(moving: Migration) -> None:

@@ -5,9 +5,9 @@ A log is looked through once, when the first cell of its shard is missing. Holes
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
-from schemaless_core.cell import Cell
+from schemaless_core.cell import Cell, CellKey
 from schemaless_core.datastore import Datastore
 from schemaless_core.errors import BatchFailed, SchemalessError
 from schemaless_core.mends import Mends
@@ -17,35 +17,50 @@ class Holes:
     """What one process knows of the logs' holes."""
 
     def __init__(self) -> None:
-        self._of: dict[int, list[int]] = {}
+        #: By shard, ascending.
+        self._of: dict[int, dict[int, None]] = {}
 
     def put(self, mends: Mends, store: Datastore, cells: Sequence[Cell]) -> list[SchemalessError | None]:
         """Of each cell why it is not there, if it is not."""
         outcomes: list[SchemalessError | None] = [None] * len(cells)
-        plain = []
-        for number, cell in enumerate(cells):
-            try:
-                if not self._is_put_beside(mends, store.shard_of(cell.row_key), cell):
-                    plain.append(number)
-            except SchemalessError as error:
-                outcomes[number] = error
+        plain = self._put_beside(mends, store, cells)
         for number, outcome in zip(plain, put_cells(store, [cells[number] for number in plain]), strict=True):
             outcomes[number] = outcome
         return outcomes
 
-    def _is_put_beside(self, mends: Mends, shard: int, cell: Cell) -> bool:
-        """Put it while the lowest hole is closed that still is one."""
-        if shard not in self._of:
-            self._of[shard] = mends.holes(shard)
-        holes = self._of[shard]
-        while holes:
-            filled = mends.put_beside(cell, holes[0])
-            if filled is not None and not filled.is_created:
-                return False  # it is there: a plain put says whether it is equal
-            holes.pop(0)
-            if filled is not None:
-                return True
-        return False
+    def _put_beside(self, mends: Mends, store: Datastore, cells: Sequence[Cell]) -> list[int]:
+        """Put each while a hole is closed that still is one; those for which there was none."""
+        plain, waiting = list[int](), list(range(len(cells)))
+        while waiting:
+            paired = self._paired(mends, store, cells, waiting)
+            plain += [number for number in waiting if number not in paired]
+            waiting = []
+            filled = mends.put_all_beside([(cells[number], hole) for number, (_shard, hole) in paired.items()])
+            for (number, (shard, hole)), each in zip(paired.items(), filled, strict=True):
+                if each is not None and not each.is_created:
+                    plain.append(number)  # it is there: a plain put says whether it is equal
+                    continue
+                self._of[shard].pop(hole)
+                if each is None:
+                    waiting.append(number)
+        return plain
+
+    def _paired(
+        self, mends: Mends, store: Datastore, cells: Sequence[Cell], numbers: Sequence[int]
+    ) -> dict[int, tuple[int, int]]:
+        """Shard and hole of each as far as there are holes, every one once, the lowest first."""
+        left: dict[int, Iterator[int]] = {}
+        paired: dict[int, tuple[int, int]] = {}
+        keys = set[CellKey]()
+        for number in numbers:
+            shard, key = store.shard_of(cells[number].row_key), cells[number].key
+            if shard not in self._of:
+                self._of[shard] = dict.fromkeys(mends.holes(shard))
+            hole = None if key in keys else next(left.setdefault(shard, iter(self._of[shard])), None)
+            if hole is not None:
+                keys.add(key)
+                paired[number] = shard, hole
+        return paired
 
 
 def put_cells(store: Datastore, cells: Sequence[Cell]) -> list[SchemalessError | None]:

@@ -19,7 +19,7 @@ from schemaless_core.failpoints import reach
 from tripstore import metrics
 from tripstore.errors import TripstoreError
 from tripstore.handover.authority import Authority, Backend
-from tripstore.repairing.sides import Sides
+from tripstore.repairing.sides import Pair, Sides
 from tripstore.repairing.targets import Target
 from validation.repair import Action, Held, Step, Version, plan_latest, plan_older
 
@@ -157,28 +157,38 @@ def _look(sides: Sides, targets: Sequence[Target]) -> list[Seen]:
     theirs = sides.theirs(rows)
     reach("repair.mirror_read")
     ours = sides.ours(rows)
-    found = {
-        target: _seen_latest(sides, target, own, other) for target, own, other in zip(latest, ours, theirs, strict=True)
-    }
-    for target in targets:
-        if target.older is not None:
-            found[target] = _seen_older(sides, target)
+    pairs = [Pair(target.column, own, other) for target, own, other in zip(latest, ours, theirs, strict=True)]
+    seen = [
+        *_seen_latest(sides, latest, pairs),
+        *_seen_older(sides, [each for each in targets if each.older is not None]),
+    ]
+    found = {each.target: each for each in seen}
     return [found[target] for target in targets]
 
 
-def _seen_latest(sides: Sides, target: Target, ours: Version, theirs: Held | None) -> Seen:
-    at: Version = None
+def _seen_latest(sides: Sides, targets: Sequence[Target], pairs: Sequence[Pair]) -> list[Seen]:
     # Of a version below the authority's latest it is not asked: that one is put, whatever stands below.
-    if theirs is not None and not (isinstance(ours, Held) and theirs.ref_key <= ours.ref_key):
-        at = sides.ours_at(CellKey(*target.column, theirs.ref_key))
-    step = plan_latest(target.column, ours, theirs, at, sides.powers(target.column, ours, theirs))
-    return Seen(target, step, ours, theirs)
+    asked = {
+        pair: CellKey(*pair.column, pair.theirs.ref_key)
+        for pair in pairs
+        if pair.theirs is not None and not (isinstance(pair.ours, Held) and pair.theirs.ref_key <= pair.ours.ref_key)
+    }
+    at = dict(zip(asked, sides.ours_at(list(asked.values())), strict=True))
+    return [
+        Seen(target, plan_latest(*pair, at.get(pair), powers), pair.ours, pair.theirs)
+        for target, pair, powers in zip(targets, pairs, sides.powers(pairs), strict=True)
+    ]
 
 
-def _seen_older(sides: Sides, target: Target) -> Seen:
-    theirs = sides.theirs_at(target.key)
-    ours = sides.ours_at(target.key)
-    return Seen(target, plan_older(target.key, ours, theirs, sides.powers(target.column, ours, theirs)), ours, theirs)
+def _seen_older(sides: Sides, targets: Sequence[Target]) -> list[Seen]:
+    keys = [target.key for target in targets]
+    theirs = sides.theirs_at(keys)
+    ours = sides.ours_at(keys)
+    pairs = [Pair(target.column, own, other) for target, own, other in zip(targets, ours, theirs, strict=True)]
+    return [
+        Seen(target, plan_older(target.key, pair.ours, pair.theirs, powers), pair.ours, pair.theirs)
+        for target, pair, powers in zip(targets, pairs, sides.powers(pairs), strict=True)
+    ]
 
 
 def _act(sides: Sides, todo: Sequence[Seen], lifted: Collection[Target]) -> list[tuple[Seen, SchemalessError | None]]:
@@ -192,8 +202,9 @@ def _act(sides: Sides, todo: Sequence[Seen], lifted: Collection[Target]) -> list
     ]
     gone = [each for each in todo if each.step.action is Action.BURY]
     outcomes += zip(gone, _buried(sides, gone), strict=True)
-    others = (each for each in todo if each.step.action in (Action.MEND, Action.PURGE))
-    outcomes += [(each, _done(sides, each)) for each in others]
+    torn = [each for each in todo if each.step.action is Action.MEND]
+    outcomes += zip(torn, sides.mend([each.step for each in torn]) if torn else [], strict=True)
+    outcomes += _purged(sides, [each for each in todo if each.step.action is Action.PURGE])
     outcomes += _lifted(sides, [each for each in todo if each.step.action is Action.LIFT])
     for each, error in outcomes:
         if error is None:
@@ -219,17 +230,10 @@ def _lifted(sides: Sides, seen: Sequence[Seen]) -> list[tuple[Seen, SchemalessEr
     return list(zip(seen, sides.lift(lifts), strict=True))
 
 
-def _done(sides: Sides, seen: Seen) -> SchemalessError | None:
-    step = seen.step
-    try:
-        if step.action is Action.MEND:
-            sides.mend(step)
-        else:
-            assert seen.theirs is not None
-            sides.purge(step, seen.theirs)
-    except (Conflict, Invalid) as error:
-        return error
-    return None
+def _purged(sides: Sides, seen: Sequence[Seen]) -> list[tuple[Seen, SchemalessError | None]]:
+    extra = [(each.step, each.theirs) for each in seen if each.theirs is not None]
+    assert len(extra) == len(seen)
+    return list(zip(seen, sides.purge(extra), strict=True)) if extra else []
 
 
 def _told(seen: Seen) -> None:

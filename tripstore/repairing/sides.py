@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Collection, Sequence
 from contextlib import suppress
-from typing import Protocol, TypeVar
+from typing import NamedTuple, Protocol
 from uuid import UUID
 
 from schemaless_core.canonical import Json, canonical_bytes, from_canonical
@@ -28,8 +28,6 @@ from tripstore.errors import TripstoreError
 from tripstore.repairing.holes import Holes, put_cells
 from validation.repair import Held, Powers, Step, Unknown, Version
 
-K = TypeVar("K", ColumnKey, CellKey)
-
 READ_SECONDS = 20.0
 #: Rows whose locks one transaction holds: services wait for it.
 LIFTS_PER_COMMIT = 100
@@ -39,6 +37,14 @@ REF_KEY_MAX = 2**63 - 1
 
 class NoSuchCell(Conflict, TripstoreError):
     """What was to be repaired is another by now; it is looked at again."""
+
+
+class Pair(NamedTuple):
+    """What both sides hold of a column."""
+
+    column: ColumnKey
+    ours: Version
+    theirs: Held | None
 
 
 class Sides(Protocol):
@@ -52,11 +58,15 @@ class Sides(Protocol):
         """The authority's latest cells."""
         ...
 
-    def theirs_at(self, key: CellKey) -> Held | None: ...
+    def theirs_at(self, keys: Sequence[CellKey]) -> list[Held | None]:
+        """What the mirror has under keys."""
+        ...
 
-    def ours_at(self, key: CellKey) -> Version: ...
+    def ours_at(self, keys: Sequence[CellKey]) -> list[Version]:
+        """What the authority has under keys."""
+        ...
 
-    def powers(self, column: ColumnKey, ours: Version, theirs: Held | None) -> Powers: ...
+    def powers(self, seen: Sequence[Pair]) -> list[Powers]: ...
 
     def put(self, steps: Sequence[Step]) -> list[SchemalessError | None]:
         """Put cells that the mirror has lost, most likely; of each why it is not there, if it is not."""
@@ -74,9 +84,13 @@ class Sides(Protocol):
         """Have the authority's cells carried anew under higher ref keys; of each why it is not so, if it is not."""
         ...
 
-    def mend(self, step: Step) -> None: ...
+    def mend(self, steps: Sequence[Step]) -> list[SchemalessError | None]:
+        """Replace bytes where they stand; of each why it is not so, if it is not."""
+        ...
 
-    def purge(self, step: Step, theirs: Held) -> None: ...
+    def purge(self, extra: Sequence[tuple[Step, Held]]) -> list[SchemalessError | None]:
+        """Delete cells that are still as they were seen; of each why it is there, if it is."""
+        ...
 
     def settle(self, columns: Collection[ColumnKey]) -> None:
         """What goes with cells that were changed: index entries, and changes that were parked because of them."""
@@ -108,31 +122,51 @@ class Forward:
     def ours(self, rows: Sequence[ChildKey]) -> list[Version]:
         return _latest(self._legacy, rows)
 
-    def theirs_at(self, key: CellKey) -> Held | None:
-        return _held(self._mends.find(key))
+    def theirs_at(self, keys: Sequence[CellKey]) -> list[Held | None]:
+        return list(map(_held, self._mends.find_all(keys)))
 
-    def ours_at(self, key: CellKey) -> Version:
-        return _one(lambda: self._legacy.get_cell(*key))
+    def ours_at(self, keys: Sequence[CellKey]) -> list[Version]:
+        return _at(self._legacy, keys)
 
-    def powers(self, column: ColumnKey, ours: Version, theirs: Held | None) -> Powers:
+    def powers(self, seen: Sequence[Pair]) -> list[Powers]:
+        last = zip(seen, self._last(seen), strict=True)
+        bury_at = [bury_target(self._layout, pair.column, pair.ours, under) for pair, under in last]
+        were_rows = self._were_rows([pair.column for pair, at in zip(seen, bury_at, strict=True) if at is not None])
+        return [
+            Powers(
+                lift_target(self._layout, *pair),
+                can_mend=True,
+                forgets=self._forgets(pair.column),
+                bury_at=at,
+                was_row=pair.column in were_rows,
+            )
+            for pair, at in zip(seen, bury_at, strict=True)
+        ]
+
+    def _forgets(self, column: ColumnKey) -> bool:
         mapped = self._layout.columns.get(column.column_name)
-        forgets = mapped is not None and mapped.on_delete is DeletePolicy.IGNORE
-        bury_at = bury_target(self._layout, column, ours, self._last(column, ours, theirs))
-        was_row = bury_at is not None and self._was_row(column)
-        target = lift_target(self._layout, column, ours, theirs)
-        return Powers(target, can_mend=True, forgets=forgets, bury_at=bury_at, was_row=was_row)
+        return mapped is not None and mapped.on_delete is DeletePolicy.IGNORE
 
-    def _last(self, column: ColumnKey, ours: Version, theirs: Held | None) -> Held | None:
-        """What the tombstone of a lost row would stand above: of a fact the highest of its siblings."""
-        mapped = self._layout.columns.get(column.column_name)
-        if ours is not None or theirs is None or mapped is None or mapped.ref_key.kind is not RefKeyKind.FACT:
-            return theirs
-        return _held(self._mends.latest([ChildKey(*column)], NO_CHILDREN)[0])
+    def _last(self, seen: Sequence[Pair]) -> list[Held | None]:
+        """What the tombstones of lost rows would stand above: of a fact the highest of its siblings."""
+        lost = [pair.column for pair in seen if self._is_lost_fact(pair)]
+        found = dict(zip(lost, self._latest_cells(lost), strict=True))
+        return [_held(found[pair.column]) if pair.column in found else pair.theirs for pair in seen]
 
-    def _was_row(self, column: ColumnKey) -> bool:
-        """Whether the mirror knows the row by its legacy id, or the legacy id by its row."""
-        other = self._layout.parent.name if column.column_name == LEGACY_ID else LEGACY_ID
-        return self._mends.latest([ChildKey(column.row_key, other)], NO_CHILDREN) != [None]
+    def _is_lost_fact(self, pair: Pair) -> bool:
+        mapped = self._layout.columns.get(pair.column.column_name)
+        is_fact = mapped is not None and mapped.ref_key.kind is RefKeyKind.FACT
+        return is_fact and pair.ours is None and pair.theirs is not None
+
+    def _were_rows(self, columns: Sequence[ColumnKey]) -> set[ColumnKey]:
+        """Those whose row the mirror knows by its legacy id, or whose legacy id by its row."""
+        parent = self._layout.parent.name
+        others = [ColumnKey(key, parent if name == LEGACY_ID else LEGACY_ID) for key, name in columns]
+        found = zip(columns, self._latest_cells(others), strict=True)
+        return {column for column, other in found if other is not None}
+
+    def _latest_cells(self, columns: Sequence[ColumnKey]) -> list[RawCell | None]:
+        return self._mends.latest([ChildKey(*column) for column in columns], NO_CHILDREN)
 
     def put(self, steps: Sequence[Step]) -> list[SchemalessError | None]:
         """Where the log of a shard has holes, each cell that is missing closes one, one by one."""
@@ -187,30 +221,37 @@ class Forward:
         if step.key.column_name not in self._layout.columns or not self._legacy.lift(step.key):
             self._legacy.put_cell(*step.key, from_canonical(ours.body), expect_latest=ours.ref_key)
 
-    def mend(self, step: Step) -> None:
-        self._flush([step])
-        _mend(self._mends, step)
+    def mend(self, steps: Sequence[Step]) -> list[SchemalessError | None]:
+        self._flush(steps)
+        return _mend(self._mends, steps)
 
-    def purge(self, step: Step, theirs: Held) -> None:
-        raw = self._mends.find(step.key)
-        if raw is None or raw.body != theirs.body or not self._mends.purge(raw):
-            raise NoSuchCell(f"{step.key} is another cell by now.")
+    def purge(self, extra: Sequence[tuple[Step, Held]]) -> list[SchemalessError | None]:
+        found = self._mends.find_all([step.key for step, _theirs in extra])
+        as_seen = {
+            raw.key: raw
+            for raw, (_step, theirs) in zip(found, extra, strict=True)
+            if raw is not None and raw.body == theirs.body
+        }
+        done = dict(zip(as_seen, self._mends.purge_all(list(as_seen.values())), strict=True))
+        return [_unless(done.pop(step.key, False), step) for step, _theirs in extra]
 
     def settle(self, columns: Collection[ColumnKey]) -> None:
         rows = {column.row_key for column in columns}
-        for row_key in self._mends.touched(rows):
-            self._put_back(row_key)
-            names = {column.column_name for column in columns if column.row_key == row_key}
-            self._mends.rebuild(row_key, names)
+        touched = self._mends.touched(rows)
+        self._put_back(touched)
+        _rebuild(self._mends, columns, touched)
         self._unpark(rows)
 
-    def _put_back(self, row_key: UUID) -> None:
+    def _put_back(self, rows: Collection[UUID]) -> None:
         """What was purged, and was carried just before that: the mirror had said that it is there."""
-        for key in dict.fromkeys(self._mends.purged_of(row_key)):
-            ours = self.ours_at(key)
-            if isinstance(ours, Held) and self._mends.find(key) is None:
-                self._flush([key])
-                self._store.put_cell(*key, from_canonical(ours.body))
+        purged = self._mends.purged_of(rows)
+        known = {key: ours for key, ours in zip(purged, self.ours_at(purged), strict=True) if isinstance(ours, Held)}
+        found = zip(known.items(), self._mends.find_all(list(known)), strict=True)
+        lost = [Cell(*key, from_canonical(ours.body)) for (key, ours), raw in found if raw is None]
+        self._flush(lost)
+        for error in put_cells(self._store, lost):
+            if error is not None:
+                raise error
 
     def _flush(self, steps: Sequence[object]) -> None:
         """What Postgres could still lose must not be sent: a row whose commit was asynchronous, for instance."""
@@ -245,16 +286,17 @@ class Reverse:
     def ours(self, rows: Sequence[ChildKey]) -> list[Version]:
         return list(map(_held, self._mends.latest(rows, self._layout.child_bits)))
 
-    def theirs_at(self, key: CellKey) -> Held | None:
-        found = _one(lambda: self._legacy.get_cell(*key))
-        return found if isinstance(found, Held) else None
+    def theirs_at(self, keys: Sequence[CellKey]) -> list[Held | None]:
+        return [found if isinstance(found, Held) else None for found in _at(self._legacy, keys)]
 
-    def ours_at(self, key: CellKey) -> Version:
-        return _held(self._mends.find(key))
+    def ours_at(self, keys: Sequence[CellKey]) -> list[Version]:
+        return list(map(_held, self._mends.find_all(keys)))
 
-    def powers(self, column: ColumnKey, ours: Version, theirs: Held | None) -> Powers:
-        target = lift_target(self._layout, column, ours, theirs)
-        return Powers(target, can_mend=False, may_mend_authority=self._may_mend_authority)
+    def powers(self, seen: Sequence[Pair]) -> list[Powers]:
+        return [
+            Powers(lift_target(self._layout, *pair), can_mend=False, may_mend_authority=self._may_mend_authority)
+            for pair in seen
+        ]
 
     def put(self, steps: Sequence[Step]) -> list[SchemalessError | None]:
         """Rows of the parent first."""
@@ -279,16 +321,15 @@ class Reverse:
     def _lift_one(self, step: Step, ours: Held) -> None:
         self._store.put_cell(*step.key, from_canonical(ours.body), expect_latest=ours.ref_key)
 
-    def mend(self, step: Step) -> None:
-        _mend(self._mends, step)
+    def mend(self, steps: Sequence[Step]) -> list[SchemalessError | None]:
+        return _mend(self._mends, steps)
 
-    def purge(self, step: Step, theirs: Held) -> None:
+    def purge(self, extra: Sequence[tuple[Step, Held]]) -> list[SchemalessError | None]:
         raise AssertionError("no row of the company's is deleted by repair")
 
     def settle(self, columns: Collection[ColumnKey]) -> None:
         rows = {column.row_key for column in columns}
-        for row_key in self._mends.touched(rows):
-            self._mends.rebuild(row_key, {column.column_name for column in columns if column.row_key == row_key})
+        _rebuild(self._mends, columns, self._mends.touched(rows))
         self._unpark(rows)
 
 
@@ -341,11 +382,36 @@ def _buried(step: Step) -> CellKey:
     return step.key._replace(ref_key=step.key.ref_key - 1)
 
 
-def _mend(mends: Mends, step: Step) -> None:
-    raw = mends.find(step.key)
-    assert step.body is not None
-    if raw is None or raw.body == step.body or not mends.mend(raw, step.body):
-        raise NoSuchCell(f"{step.key} is another cell by now.")
+def _mend(mends: Mends, steps: Sequence[Step]) -> list[SchemalessError | None]:
+    found = zip(steps, mends.find_all([step.key for step in steps]), strict=True)
+    wrong = {
+        step.key: (raw, step.body)
+        for step, raw in found
+        if raw is not None and step.body is not None and raw.body != step.body
+    }
+    done = dict(zip(wrong, mends.mend_all(list(wrong.values())), strict=True))
+    return [_unless(done.pop(step.key, False), step) for step in steps]
+
+
+def _unless(is_done: bool, step: Step) -> NoSuchCell | None:
+    return None if is_done else NoSuchCell(f"{step.key} is another cell by now.")
+
+
+def _rebuild(mends: Mends, columns: Collection[ColumnKey], touched: Collection[UUID]) -> None:
+    """The entries of rows that repair ever touched, after these columns."""
+    names = defaultdict[UUID, set[str]](set)
+    for column in columns:
+        names[column.row_key].add(column.column_name)
+    for row_key in touched:
+        mends.rebuild(row_key, names[row_key])
+
+
+def _at(store: PostgresBackend, keys: Sequence[CellKey]) -> list[Version]:
+    """Many at once; one by one when one among them cannot be read, or is not known any more."""
+    try:
+        return [None if cell is None else _version(cell) for cell in store.get_cells(keys)]
+    except (UnreadableRow, HistoryTruncated):
+        return [_one(lambda key=key: store.get_cell(*key)) for key in keys]  # type: ignore[misc]  # bound at once
 
 
 def _latest(store: PostgresBackend, rows: Sequence[ChildKey]) -> list[Version]:

@@ -2,21 +2,22 @@
 
 Each verb is one packet that the server runs to its end. It takes the counter row, writes a line of the audit table if
 the shard admits the caller and the cell is still as he saw it, and does the rest for that line only: the line and the
-change are both there, or neither. A look behind the commit says whether the line is.
+change are both there, or neither. A look behind the commit says which lines are. Each line has a token of its own.
 """
 
 from __future__ import annotations
 
 import hashlib
 import secrets
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from schemaless_core.deadline import Deadline
-from schemaless_core.engine.cells import NewCell, StoredCell
 from schemaless_core.engine.mending import (
     IDS_PER_LOOK,
+    Change,
     Filled,
+    Lack,
     Mended,
     MendLine,
     MendNote,
@@ -25,8 +26,8 @@ from schemaless_core.engine.mending import (
 )
 from schemaless_core.engine.mysql.connection import DeadlineConnection
 from schemaless_core.engine.mysql.names import Names
-from schemaless_core.engine.mysql.reads import find, heads
-from schemaless_core.engine.mysql.rows import utc
+from schemaless_core.engine.mysql.reads import find_many, heads
+from schemaless_core.engine.mysql.rows import binary, quoted, utc, values_of
 from schemaless_core.engine.mysql.sessions import Sessions
 from schemaless_core.engine.mysql.transactions import bound, transact
 from schemaless_core.engine.mysql.writes import OWNER_GATE
@@ -41,44 +42,60 @@ TAKE_COUNTER = "SELECT epoch FROM {state} WHERE shard = %s FOR UPDATE"
 LINE = """\
 INSERT INTO {mended}
  (token, shard, added_id, action, row_key, column_name, ref_key, old_body, new_body, job, who, host, at)
-SELECT """
+"""
 # SHA2: the bytes themselves would go over the wire twice, and a server may take no packet so large.
 CHANGED = f"""\
-{LINE}%s, s.shard, c.added_id, %s, c.row_key, c.column_name, c.ref_key, c.body, %s, %s, %s, %s, UTC_TIMESTAMP(6)
- FROM {{state}} s JOIN {{cell}} c ON c.added_id = %s AND c.row_key = %s AND c.column_name = %s AND c.ref_key = %s
-  AND SHA2(c.body, 256) = %s
+{LINE}WITH w (token, added_id, row_key, column_name, ref_key, digest, body) AS (VALUES ROWS)
+SELECT w.token, s.shard, c.added_id, %s, c.row_key, c.column_name, c.ref_key, c.body, NEW_BODY, %s, %s, %s,
+  UTC_TIMESTAMP(6)
+ FROM {{state}} s JOIN w STRAIGHT_JOIN {{cell}} c ON c.added_id = w.added_id
+  AND c.row_key = w.row_key AND c.column_name = w.column_name AND c.ref_key = w.ref_key
+  AND SHA2(c.body, 256) = w.digest
  WHERE GATE"""
-SET_BODY = "UPDATE {cell} c JOIN {mended} m ON m.added_id = c.added_id SET c.body = m.new_body WHERE m.token = %s"
-DELETE = "DELETE FROM {cell} WHERE added_id = (SELECT m.added_id FROM {mended} m WHERE m.token = %s)"
-PASS = """\
-INSERT INTO {purged} (shard, added_id, at) SELECT m.shard, m.added_id, m.at FROM {mended} m WHERE m.token = %s
- ON DUPLICATE KEY UPDATE added_id = {purged}.added_id"""
+# From the lines to the cells: no other line is looked at, and none is locked.
+_LINES_OF = "{mended} m FORCE INDEX (token)"
+SET_BODY = f"""\
+UPDATE {_LINES_OF} STRAIGHT_JOIN {{cell}} c ON c.added_id = m.added_id SET c.body = m.new_body
+ WHERE m.token IN (TOKENS)"""
+# An alias of what is deleted from would have to be in the session's own database.
+DELETE = f"""\
+DELETE {{cell}} FROM {_LINES_OF} STRAIGHT_JOIN {{cell}} ON {{cell}}.added_id = m.added_id WHERE m.token IN (TOKENS)"""
+PASS = f"""\
+INSERT INTO {{purged}} (shard, added_id, at) SELECT m.shard, m.added_id, m.at FROM {_LINES_OF} WHERE m.token IN (TOKENS)
+ ON DUPLICATE KEY UPDATE added_id = {{purged}}.added_id"""
 
 IS_HOLE = """\
-%s < s.next_added_id AND NOT EXISTS (SELECT 1 FROM {cell} c WHERE c.added_id = %s)
-  AND NOT EXISTS (SELECT 1 FROM {purged} p WHERE p.shard = s.shard AND p.added_id = %s)"""
+HOLE < s.next_added_id AND NOT EXISTS (SELECT 1 FROM {cell} c WHERE c.added_id = HOLE)
+  AND NOT EXISTS (SELECT 1 FROM {purged} p WHERE p.shard = s.shard AND p.added_id = HOLE)"""
 LACKING = f"""\
-{LINE}%s, s.shard, GREATEST(s.next_added_id, (SELECT COALESCE(MAX(c.added_id), 0) + 1 FROM {{cell}} c)),
-  'put', %s, %s, %s, NULL, %s, %s, %s, %s, UTC_TIMESTAMP(6)
- FROM {{state}} s WHERE GATE AND {IS_HOLE}
-  AND NOT EXISTS (SELECT 1 FROM {{cell}} c WHERE c.row_key = %s AND c.column_name = %s AND c.ref_key = %s)"""
-INSERT = """\
-INSERT INTO {cell} (added_id, row_key, column_name, ref_key, body, created_at)
+{LINE}WITH w (n, token, hole, row_key, column_name, ref_key, body) AS (VALUES ROWS)
+SELECT w.token, s.shard,
+  GREATEST(s.next_added_id, (SELECT COALESCE(MAX(c.added_id), 0) + 1 FROM {{cell}} c)) - 1
+   + ROW_NUMBER() OVER (ORDER BY w.n),
+  'put', w.row_key, w.column_name, w.ref_key, NULL, w.body, %s, %s, %s, UTC_TIMESTAMP(6)
+ FROM {{state}} s JOIN w WHERE GATE AND {IS_HOLE.replace("HOLE", "w.hole")}
+  AND NOT EXISTS (SELECT 1 FROM {{cell}} c
+   WHERE c.row_key = w.row_key AND c.column_name = w.column_name AND c.ref_key = w.ref_key)"""
+INSERT = f"""\
+INSERT INTO {{cell}} (added_id, row_key, column_name, ref_key, body, created_at)
 SELECT m.added_id, m.row_key, m.column_name, m.ref_key, m.new_body, GREATEST(m.at, s.last_created_at)
- FROM {mended} m JOIN {state} s ON s.shard = m.shard WHERE m.token = %s"""
+ FROM {_LINES_OF} STRAIGHT_JOIN {{state}} s ON s.shard = m.shard WHERE m.token IN (TOKENS)"""
 CLOSED_BESIDE = f"""\
-{LINE}%s, m.shard, %s, 'close', NULL, NULL, NULL, NULL, NULL, m.job, m.who, m.host, m.at
- FROM {{mended}} m WHERE m.token = %s"""
-ADVANCE = """\
-UPDATE {state} s JOIN {mended} m ON m.shard = s.shard AND m.added_id >= s.next_added_id
- SET s.next_added_id = m.added_id + 1, s.last_created_at = GREATEST(m.at, s.last_created_at) WHERE m.token = %s"""
+{LINE}WITH w (token, beside, hole) AS (VALUES ROWS)
+SELECT w.beside, m.shard, w.hole, 'close', NULL, NULL, NULL, NULL, NULL, m.job, m.who, m.host, m.at
+ FROM w STRAIGHT_JOIN {_LINES_OF} ON m.token = w.token"""
+ADVANCE = f"""\
+UPDATE {{state}} s
+ JOIN (SELECT MAX(m.added_id) AS added_id, MAX(m.at) AS at FROM {_LINES_OF} WHERE m.token IN (TOKENS)) m
+ ON m.added_id >= s.next_added_id
+ SET s.next_added_id = m.added_id + 1, s.last_created_at = GREATEST(m.at, s.last_created_at) WHERE s.shard = %s"""
 CLOSED = f"""\
-{LINE}%s, s.shard, %s, 'close', NULL, NULL, NULL, NULL, NULL, %s, %s, %s, UTC_TIMESTAMP(6)
- FROM {{state}} s WHERE GATE AND {IS_HOLE}"""
+{LINE}SELECT %s, s.shard, %s, 'close', NULL, NULL, NULL, NULL, NULL, %s, %s, %s, UTC_TIMESTAMP(6)
+ FROM {{state}} s WHERE GATE AND {IS_HOLE.replace("HOLE", "%s")}"""
 
 LOOK = """\
-SELECT s.epoch, s.authority_epoch, s.state, (SELECT COUNT(*) FROM {mended} m WHERE m.token = %s)
- FROM {state} s WHERE s.shard = %s"""
+SELECT s.epoch, s.authority_epoch, s.state, m.token FROM {state} s LEFT JOIN {mended} m ON m.token IN (TOKENS)
+ WHERE s.shard = %s"""
 
 COUNT_IDS = """\
 SELECT (SELECT COUNT(*) FROM {cell} WHERE added_id > %s AND added_id <= %s)
@@ -89,7 +106,7 @@ UNION SELECT added_id FROM {purged} WHERE shard = %s AND added_id > %s AND added
 TOUCHED = "SELECT DISTINCT row_key FROM {mended} WHERE row_key IN %s AND old_body IS NOT NULL"
 _LINE = "shard, added_id, action, row_key, column_name, ref_key, old_body, new_body, job, who, host, at"
 LINES = f"SELECT {_LINE} FROM {{mended}} WHERE %s IS NULL OR job = %s ORDER BY id DESC LIMIT %s"
-OF_ROW = f"SELECT {_LINE} FROM {{mended}} WHERE row_key = %s AND shard = %s ORDER BY id"
+OF_ROWS = f"SELECT {_LINE} FROM {{mended}} WHERE row_key IN %s AND shard = %s ORDER BY id"
 
 
 class MySQLMending:
@@ -102,44 +119,55 @@ class MySQLMending:
     def holes(self, shard: int, after: int, limit: int, deadline: Deadline) -> list[int]:
         return self._sessions.run(lambda connection: self._holes(connection, shard, after, limit), deadline)
 
-    def put_beside(self, gate: Gate, cell: NewCell, hole: int, note: MendNote, deadline: Deadline) -> Filled | None:
-        def put(connection: DeadlineConnection) -> Filled | None:
-            token, beside = _token(), _token()
-            is_hole, key = (hole, hole, hole), cell[:3]
-            values = (token, *key, cell.body, *note, *gate.identity, *is_hole, *key)
+    def put_beside(self, gate: Gate, lacks: Sequence[Lack], note: MendNote, deadline: Deadline) -> list[Filled | None]:
+        def put(connection: DeadlineConnection) -> list[Filled | None]:
+            tokens, beside = _tokens(lacks), _tokens(lacks)
             statements = [
-                self._bound(connection, gate, LACKING, values),
-                self._bound(connection, gate, INSERT, (token,)),
-                self._bound(connection, gate, CLOSED_BESIDE, (beside, hole, token)),
-                self._bound(connection, gate, PASS, (beside,)),
-                self._bound(connection, gate, ADVANCE, (token,)),
+                self._listed(connection, gate, LACKING, _lacking(tokens, lacks), (*note, *gate.identity)),
+                self._of(connection, gate, INSERT, tokens),
+                self._listed(connection, gate, CLOSED_BESIDE, _closed(tokens, beside, lacks), ()),
+                self._of(connection, gate, PASS, beside),
+                self._of(connection, gate, ADVANCE, tokens, gate.shard),
             ]
-            is_created = self._commit(connection, gate, token, statements, deadline)
-            found = find(connection, self._names, gate.shard, *key).cells
-            return Filled(is_created, found[0]) if found else None
+            created = self._commit(connection, gate, tokens, statements, deadline)
+            keys = [lack.cell[:3] for lack in lacks]
+            stored = {
+                cell[1:4]: cell for cell in find_many(connection, self._names, {gate.shard: keys})[gate.shard].cells
+            }
+            return [
+                Filled(token in created, stored[key]) if key in stored else None
+                for token, key in zip(tokens, keys, strict=True)
+            ]
 
         return self._sessions.run(put, deadline)
 
-    def mend(self, gate: Gate, stored: StoredCell, body: bytes, note: MendNote, deadline: Deadline) -> bool:
-        return self._change(gate, Mended.MEND, stored, body, note, [SET_BODY], deadline)
+    def change(self, gate: Gate, changes: Sequence[Change], note: MendNote, deadline: Deadline) -> list[bool]:
+        def change(connection: DeadlineConnection) -> list[bool]:
+            tokens, action = _tokens(changes), changes[0].action
+            values = (action.value, *note, *gate.identity)
+            template = CHANGED.replace("NEW_BODY", "NULL" if action is Mended.PURGE else "w.body")
+            line = self._listed(connection, gate, template, _changed(tokens, changes), values)
+            steps = [PASS, DELETE] if action is Mended.PURGE else [SET_BODY]
+            rest = [self._of(connection, gate, step, tokens) for step in steps]
+            done = self._commit(connection, gate, tokens, [line, *rest], deadline)
+            return [token in done for token in tokens]
 
-    def purge(self, gate: Gate, stored: StoredCell, note: MendNote, deadline: Deadline) -> bool:
-        return self._change(gate, Mended.PURGE, stored, None, note, [PASS, DELETE], deadline)
+        return self._sessions.run(change, deadline)
 
     def close_hole(self, gate: Gate, hole: int, note: MendNote, deadline: Deadline) -> bool:
         def close(connection: DeadlineConnection) -> bool:
-            token = _token()
+            (token,) = _tokens([hole])
             values = (token, hole, *note, *gate.identity, hole, hole, hole)
             statements = [
                 self._bound(connection, gate, CLOSED, values),
-                self._bound(connection, gate, PASS, (token,)),
+                self._of(connection, gate, PASS, [token]),
             ]
-            return self._commit(connection, gate, token, statements, deadline)
+            return bool(self._commit(connection, gate, [token], statements, deadline))
 
         return self._sessions.run(close, deadline)
 
-    def of_row(self, shard: int, row_key: bytes, deadline: Deadline) -> list[MendLine]:
-        return self._lines(OF_ROW, (row_key, shard), deadline)
+    def of_rows(self, shard: int, row_keys: Sequence[bytes], deadline: Deadline) -> list[MendLine]:
+        return self._lines(OF_ROWS, (list(row_keys), shard), deadline) if row_keys else []
 
     def touched(self, row_keys: Sequence[bytes], deadline: Deadline) -> set[bytes]:
         def read(connection: DeadlineConnection) -> set[bytes]:
@@ -160,41 +188,26 @@ class MySQLMending:
 
         return self._sessions.run(read, deadline)
 
-    def _change(
-        self,
-        gate: Gate,
-        action: Mended,
-        stored: StoredCell,
-        body: bytes | None,
-        note: MendNote,
-        changes: Sequence[str],
-        deadline: Deadline,
-    ) -> bool:
-        def change(connection: DeadlineConnection) -> bool:
-            token = _token()
-            as_seen = (*stored[:4], hashlib.sha256(stored.body).hexdigest())
-            values = (token, action.value, body, *note, *as_seen, *gate.identity)
-            line = self._bound(connection, gate, CHANGED, values)
-            rest = [self._bound(connection, gate, each, (token,)) for each in changes]
-            return self._commit(connection, gate, token, [line, *rest], deadline)
-
-        return self._sessions.run(change, deadline)
-
     def _commit(
-        self, connection: DeadlineConnection, gate: Gate, token: bytes, statements: Sequence[bytes], deadline: Deadline
-    ) -> bool:
-        """Commit a line and what goes with it; whether there is a line. Raise when the shard refused."""
+        self,
+        connection: DeadlineConnection,
+        gate: Gate,
+        tokens: Sequence[bytes],
+        statements: Sequence[bytes],
+        deadline: Deadline,
+    ) -> set[bytes]:
+        """Commit lines and what goes with them; the tokens of those there are. Raise when the shard refused."""
         lock = self._bound(connection, gate, TAKE_COUNTER, (gate.shard,))
-        look = self._bound(connection, gate, LOOK, (token, gate.shard))
+        look = self._of(connection, gate, LOOK, tokens, gate.shard)
         reach("mending.before_send")
         rows = transact(connection, [lock, *statements], deadline, look).rows
         reach("mending.answered")
         if not rows:
             raise missing_shard(gate.shard)
-        *state, lines = rows[0]
+        lines = {token for *_state, token in rows if token is not None}
         if not lines:
-            check_mend(gate, ShardState(*state))
-        return bool(lines)
+            check_mend(gate, ShardState(*rows[0][:3]))
+        return lines
 
     def _holes(self, connection: DeadlineConnection, shard: int, after: int, limit: int) -> list[int]:
         seen = heads(connection, self._names, [shard])
@@ -210,6 +223,20 @@ class MySQLMending:
             cursor.execute(self._filled(IDS, shard), between)
             return gaps([added_id for (added_id,) in cursor.fetchall()], after, end)[:limit]
 
+    def _of(
+        self, connection: DeadlineConnection, gate: Gate, template: str, tokens: Sequence[bytes], *values: int
+    ) -> bytes:
+        """A statement about the lines with these tokens."""
+        listed = b", ".join(map(binary, tokens))
+        return self._bound(connection, gate, template, values).replace(b"TOKENS", listed, 1)
+
+    def _listed(
+        self, connection: DeadlineConnection, gate: Gate, template: str, rows: Iterable[bytes], values: Sequence[Any]
+    ) -> bytes:
+        """A statement with a table of rows."""
+        statement = self._bound(connection, gate, template, values)
+        return statement.replace(b"VALUES ROWS", values_of(connection, rows), 1)
+
     def _bound(self, connection: DeadlineConnection, gate: Gate, template: str, values: Sequence[Any]) -> bytes:
         condition = OWNER_GATE if gate.kind is Kind.OWNER else MIRROR_GATE
         return bound(connection, self._filled(template, gate.shard).replace("GATE", condition), values)
@@ -220,8 +247,44 @@ class MySQLMending:
         return template.format(cell=names.cell(shard), state=names.shard_state, **tables)
 
 
-def _token() -> bytes:
-    return secrets.token_bytes(16)
+def _tokens(lines: Sequence[object]) -> list[bytes]:
+    return [secrets.token_bytes(16) for _line in lines]
+
+
+def _lacking(tokens: Sequence[bytes], lacks: Sequence[Lack]) -> list[bytes]:
+    """The table of LACKING."""
+    return [
+        b"%d, %s, %d, %s, _binary'%s'"
+        % (number, binary(token), lack.hole, _key(*lack.cell[:3]), quoted(lack.cell.body))
+        for number, (token, lack) in enumerate(zip(tokens, lacks, strict=True))
+    ]
+
+
+def _closed(tokens: Sequence[bytes], beside: Sequence[bytes], lacks: Sequence[Lack]) -> list[bytes]:
+    """The table of CLOSED_BESIDE."""
+    return [
+        b"%s, %s, %d" % (binary(token), binary(other), lack.hole)
+        for token, other, lack in zip(tokens, beside, lacks, strict=True)
+    ]
+
+
+def _changed(tokens: Sequence[bytes], changes: Sequence[Change]) -> list[bytes]:
+    """The table of CHANGED."""
+    return [
+        b"%s, %d, %s, '%s', _binary'%s'"
+        % (
+            binary(token),
+            stored.added_id,
+            _key(*stored[1:4]),
+            hashlib.sha256(stored.body).hexdigest().encode(),
+            quoted(body or b""),
+        )
+        for token, (stored, body) in zip(tokens, changes, strict=True)
+    ]
+
+
+def _key(row_key: bytes, column_name: bytes, ref_key: int) -> bytes:
+    return b"%s, %s, %d" % (binary(row_key), binary(column_name), ref_key)
 
 
 def _line(found: tuple[Any, ...]) -> MendLine:

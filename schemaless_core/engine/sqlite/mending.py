@@ -11,7 +11,9 @@ from schemaless_core.deadline import Deadline
 from schemaless_core.engine.cells import NewCell, StoredCell
 from schemaless_core.engine.mending import (
     IDS_PER_LOOK,
+    Change,
     Filled,
+    Lack,
     Mended,
     MendLine,
     MendNote,
@@ -61,43 +63,21 @@ class SQLiteMending:
             ids = connection.execute(IDS, (shard, after, end, shard, after, end))
             return gaps([added_id for (added_id,) in ids], after, end)[:limit]
 
-    def put_beside(self, gate: Gate, cell: NewCell, hole: int, note: MendNote, deadline: Deadline) -> Filled | None:
+    def put_beside(self, gate: Gate, lacks: Sequence[Lack], note: MendNote, deadline: Deadline) -> list[Filled | None]:
         reach("mending.before_send")
         with self._file.write(deadline) as connection:
-            head = head_of(connection, gate.shard)
-            check_mend(gate, head.state)
-            if (found := find(connection, gate.shard, *cell[:3])) is not None:
-                return Filled(False, found)
-            if not _is_hole(connection, gate.shard, hole):
-                return None
-            self._line(connection, gate.shard, head.head + 1, Mended.PUT, cell[:3], None, cell.body, note)
-            self._insert(connection, gate.shard, head.head + 1, cell)
-            self._close(connection, gate.shard, hole, note)
-            stored = find(connection, gate.shard, *cell[:3])
-            assert stored is not None
+            check_mend(gate, head_of(connection, gate.shard).state)
+            filled = [self._put_beside(connection, gate.shard, lack, note) for lack in lacks]
         reach("mending.answered")
-        return Filled(True, stored)
+        return filled
 
-    def mend(self, gate: Gate, stored: StoredCell, body: bytes, note: MendNote, deadline: Deadline) -> bool:
+    def change(self, gate: Gate, changes: Sequence[Change], note: MendNote, deadline: Deadline) -> list[bool]:
         reach("mending.before_send")
         with self._file.write(deadline) as connection:
-            if not self._is_there(connection, gate, stored):
-                return False
-            self._line(connection, gate.shard, stored.added_id, Mended.MEND, stored[1:4], stored.body, body, note)
-            connection.execute(SET_BODY, (body, gate.shard, stored.added_id))
+            check_mend(gate, head_of(connection, gate.shard).state)
+            done = [self._change(connection, gate.shard, change, note) for change in changes]
         reach("mending.answered")
-        return True
-
-    def purge(self, gate: Gate, stored: StoredCell, note: MendNote, deadline: Deadline) -> bool:
-        reach("mending.before_send")
-        with self._file.write(deadline) as connection:
-            if not self._is_there(connection, gate, stored):
-                return False
-            self._line(connection, gate.shard, stored.added_id, Mended.PURGE, stored[1:4], stored.body, None, note)
-            connection.execute(PASS, (gate.shard, stored.added_id, self._now()))
-            connection.execute(DELETE, (gate.shard, stored.added_id))
-        reach("mending.answered")
-        return True
+        return done
 
     def close_hole(self, gate: Gate, hole: int, note: MendNote, deadline: Deadline) -> bool:
         reach("mending.before_send")
@@ -109,9 +89,9 @@ class SQLiteMending:
         reach("mending.answered")
         return True
 
-    def of_row(self, shard: int, row_key: bytes, deadline: Deadline) -> list[MendLine]:
+    def of_rows(self, shard: int, row_keys: Sequence[bytes], deadline: Deadline) -> list[MendLine]:
         with self._file.read(deadline) as connection:
-            return [_line(found) for found in connection.execute(OF_ROW, (row_key, shard))]
+            return [_line(found) for row_key in row_keys for found in connection.execute(OF_ROW, (row_key, shard))]
 
     def touched(self, row_keys: Sequence[bytes], deadline: Deadline) -> set[bytes]:
         with self._file.read(deadline) as connection:
@@ -121,9 +101,34 @@ class SQLiteMending:
         with self._file.read(deadline) as connection:
             return [_line(found) for found in connection.execute(LINES, (job, job, limit))]
 
-    def _is_there(self, connection: sqlite3.Connection, gate: Gate, stored: StoredCell) -> bool:
-        check_mend(gate, head_of(connection, gate.shard).state)
-        found = find(connection, gate.shard, *stored[1:4])
+    def _put_beside(self, connection: sqlite3.Connection, shard: int, lack: Lack, note: MendNote) -> Filled | None:
+        key, body = lack.cell[:3], lack.cell.body
+        if (found := find(connection, shard, *key)) is not None:
+            return Filled(False, found)
+        if not _is_hole(connection, shard, lack.hole):
+            return None
+        added_id = head_of(connection, shard).head + 1
+        self._line(connection, shard, added_id, Mended.PUT, key, None, body, note)
+        self._insert(connection, shard, added_id, lack.cell)
+        self._close(connection, shard, lack.hole, note)
+        stored = find(connection, shard, *key)
+        assert stored is not None
+        return Filled(True, stored)
+
+    def _change(self, connection: sqlite3.Connection, shard: int, change: Change, note: MendNote) -> bool:
+        stored, body = change
+        if not self._is_there(connection, shard, stored):
+            return False
+        self._line(connection, shard, stored.added_id, change.action, stored[1:4], stored.body, body, note)
+        if body is None:
+            connection.execute(PASS, (shard, stored.added_id, self._now()))
+            connection.execute(DELETE, (shard, stored.added_id))
+        else:
+            connection.execute(SET_BODY, (body, shard, stored.added_id))
+        return True
+
+    def _is_there(self, connection: sqlite3.Connection, shard: int, stored: StoredCell) -> bool:
+        found = find(connection, shard, *stored[1:4])
         return found is not None and found[:5] == stored[:5]
 
     def _insert(self, connection: sqlite3.Connection, shard: int, added_id: int, cell: NewCell) -> None:
