@@ -68,44 +68,46 @@ _TRUNCATED = f"""{_OF_ALL}, seen AS (
 )
 SELECT string_agg(s.name || ' was truncated or rewritten before its triggers stood', '; ' ORDER BY s.name)
 FROM seen s WHERE s.is_other INTO said"""
-_NEW = f"{_OF_ALL} SELECT n.* FROM now n WHERE NOT EXISTS (SELECT FROM tripstore.partition p WHERE p.oid = n.oid)"
-_ANY_ROWS = "SELECT EXISTS (SELECT FROM %s)"
-# Rows that are older than the first clone; those of the very transaction that attached it, by their command; and those
-# of a savepoint in which the table was made that was attached after it.
-_OLDER_ROWS = """
-SELECT EXISTS (SELECT FROM %s r, (
-    SELECT g.xmin AS xid, g.cmin::text::bigint AS command, y.xmin AS made
-    FROM pg_trigger g JOIN pg_class c ON c.oid = g.tgrelid JOIN pg_type y ON y.oid = c.reltype
-    WHERE g.tgrelid = $1 AND g.tgparentid <> 0 ORDER BY g.oid LIMIT 1) AS clone
-  WHERE age(r.xmin) > age(clone.xid) OR r.xmin = clone.xid AND r.cmin::text::bigint < clone.command
-    OR r.xmin = clone.made AND clone.made <> clone.xid)
-"""
+# Neither the numbers of transactions nor a snapshot order an ATTACH and a load. So any file that is not empty counts as
+# rows, unless the partition was born one: ATTACH and DETACH write every column of the catalogue anew.
+_IS_BORN = """
+EXISTS (SELECT FROM pg_attribute own JOIN pg_attribute first ON first.attrelid = own.attrelid AND first.attnum = -1
+    WHERE own.attrelid = {oid} AND own.attnum > 0 AND own.attinhcount > 0 AND own.xmin = first.xmin
+    AND own.cmin = first.cmin AND own.xmax = 0 AND first.xmax = 0)"""
+# `is_sure`: it had the clones before its first row. It was born a partition, as was each above it, up to one that is
+# known. `was_rewritten`: since it was born, or by a transaction after that of ATTACH, which writes pg_class as well.
+_NEW = f"""{_OF_ALL}, fresh AS (
+    SELECT n.*, {_IS_BORN.format(oid="n.oid")} AS is_born FROM now n
+    WHERE NOT EXISTS (SELECT FROM tripstore.partition p WHERE p.oid = n.oid)
+), unsure AS (
+    SELECT f.oid FROM fresh f WHERE NOT f.is_born
+    UNION
+    SELECT i.inhrelid FROM unsure u JOIN pg_inherits i ON i.inhparent = u.oid JOIN fresh f ON f.oid = i.inhrelid
+)
+SELECT f.*, f.oid NOT IN (SELECT u.oid FROM unsure u) AS is_sure, f.filenode <> f.oid AND (f.is_born OR NOT EXISTS (
+    SELECT FROM pg_class c JOIN pg_inherits i ON i.inhrelid = c.oid WHERE c.oid = f.oid AND c.xmin = i.xmin
+)) AS was_rewritten
+FROM fresh f"""
 
-# `is_attached`: said by the event trigger of ALTER TABLE, which sees exactly the rows that a new partition came with.
 _LOOK = f"""
 DECLARE
   said text;
   whats text[];
   fresh record;
-  has_rows boolean;
 BEGIN
   {_COMPARE};
   whats := array_append(whats, said);
   {_TRUNCATED};
   whats := array_append(whats, said);
   FOR fresh IN {_NEW} LOOP
-    has_rows := false;
-    IF fresh.is_leaf THEN
-      EXECUTE format(CASE WHEN is_attached THEN {literal(_ANY_ROWS)} ELSE {literal(_OLDER_ROWS)} END,
-        fresh.oid::regclass) INTO has_rows USING fresh.oid;
-    END IF;
     INSERT INTO tripstore.partition (oid, root, name, clones, filenode)
     VALUES (fresh.oid, fresh.root, fresh.name, fresh.clones,
       CASE WHEN NOT fresh.is_guarded THEN fresh.filenode END)
     ON CONFLICT DO NOTHING;
-    IF FOUND AND has_rows THEN
-      whats := array_append(whats, fresh.name || ' was attached with rows that capture never saw');
-    ELSIF FOUND AND fresh.is_leaf AND NOT is_attached AND fresh.filenode <> fresh.oid THEN
+    CONTINUE WHEN NOT FOUND OR NOT fresh.is_leaf;
+    IF NOT fresh.is_sure AND pg_relation_size(fresh.oid) > 0 THEN
+      whats := array_append(whats, fresh.name || ' was attached, and has rows that capture may never have seen');
+    ELSIF fresh.was_rewritten THEN
       whats := array_append(whats, fresh.name || ' was truncated or rewritten before its triggers stood');
     END IF;
   END LOOP;
@@ -124,15 +126,15 @@ BEGIN
     WHERE d.classid = 'pg_class'::regclass) THEN
     RETURN;
   END IF;
-  PERFORM {in_schema(LOOK_FUNCTION)}(TG_TAG = 'ALTER TABLE');
+  PERFORM {in_schema(LOOK_FUNCTION)}();
 EXCEPTION WHEN OTHERS THEN
   RAISE WARNING 'tripstore did not look at the partitions: %', SQLERRM
     USING HINT = 'What you changed is changed. `tripstore doctor` looks again.';
 END
 """
 
-_LOOK_NOW = f"SELECT {in_schema(LOOK_FUNCTION)}(false)"
-_HAS_LOOK = f"SELECT pg_catalog.to_regprocedure('{SCHEMA}.{LOOK_FUNCTION}(boolean)') IS NOT NULL"
+_LOOK_NOW = f"SELECT {in_schema(LOOK_FUNCTION)}()"
+_HAS_LOOK = f"SELECT pg_catalog.to_regprocedure('{SCHEMA}.{LOOK_FUNCTION}()') IS NOT NULL"
 _NEWEST = "SELECT number, at, what FROM tripstore.breach ORDER BY number DESC LIMIT 1"
 _UNGUARDED = "SELECT oid FROM tripstore.partition WHERE root = %s AND filenode IS NOT NULL ORDER BY oid"
 _IS_KNOWN = "SELECT EXISTS (SELECT FROM tripstore.partition WHERE oid = %s AND root = oid)"
@@ -148,7 +150,7 @@ class Breach(NamedTuple):
 
 def partition_functions() -> list[Function]:
     return [
-        Function(LOOK_FUNCTION, _LOOK, SEARCH_PATH, returns="void", arguments="is_attached boolean"),
+        Function(LOOK_FUNCTION, _LOOK, SEARCH_PATH, returns="void"),
         Function(EVENT_FUNCTION, _CHANGED, SEARCH_PATH, returns="event_trigger"),
     ]
 
