@@ -68,8 +68,10 @@ class Numbers:
         self._clock = clock
         self._sequences: dict[str, NumberSequence] = {}
         self._read_at: float | None = None
-        #: How far each sequence was seen to have come.
+        #: How far each sequence was seen to have come, since when, and after how many connections.
         self._seen: dict[str, int] = {}
+        self._seen_since = clock()
+        self._seen_after = 0
 
     def deadline(self, seconds: float | None = None) -> Deadline:
         """That of a call which may take so long; None: as long as the configuration says."""
@@ -169,7 +171,7 @@ class Numbers:
             furthest = "max" if sequence.increment > 0 else "min"
             sql = _FURTHEST.format(furthest=furthest, table=sequence.table, column=sequence.column)
             number = self._rows(sql, None, deadline)[0][0]
-            self._seen.pop(sequence.name, None)
+            self._known().pop(sequence.name, None)
             if number is not None and self.pass_number(sequence, number, deadline):
                 moved.append(sequence.name)
         return moved
@@ -197,12 +199,21 @@ class Numbers:
         """Whether the sequence may give this number yet, as far as is known."""
         if not sequence.minimum <= number <= sequence.maximum:
             return False
-        seen = self._seen.get(sequence.name)
+        seen = self._known().get(sequence.name)
         return seen is None or (number > seen if sequence.increment > 0 else number < seen)
 
     def _see(self, sequence: NumberSequence, number: int) -> None:
-        seen = self._seen.get(sequence.name, number)
-        self._seen[sequence.name] = max(seen, number) if sequence.increment > 0 else min(seen, number)
+        known = self._known()
+        seen = known.get(sequence.name, number)
+        known[sequence.name] = max(seen, number) if sequence.increment > 0 else min(seen, number)
+
+    def _known(self) -> dict[str, int]:
+        """How far sequences had come a moment ago. One goes back by `setval`, by a restored dump, and by a failover,
+        which no connection outlives."""
+        now, connected_count = self._clock(), self._database.connected_count
+        if now - self._seen_since > READ_SECONDS or connected_count != self._seen_after:
+            self._seen, self._seen_since, self._seen_after = {}, now, connected_count
+        return self._seen
 
     def _jump(self, connection: LegacyConnection, sequence: NumberSequence, number: int) -> None:
         furthest = "greatest" if sequence.increment > 0 else "least"

@@ -56,6 +56,8 @@ class LegacyDatabase:
         self._url = url
         #: What others keep for as long as this is there, each under its name.
         self.companions: dict[str, object] = {}
+        #: How many connections were made for the pool: after the next one it may be another server.
+        self.connected_count = 0
         self._start()
         _ALL.add(self)
 
@@ -176,6 +178,7 @@ class LegacyDatabase:
     def _connect(self, deadline: Deadline) -> LegacyConnection:
         limit = Deadline(min(self.settings.deadlines.connect_seconds, deadline.remaining_seconds()))
         connection = self._opened(limit)
+        self.connected_count += 1
         self._open.add(connection)
         return connection
 
