@@ -108,6 +108,29 @@ def test_a_value_that_another_row_has_is_refused_where_an_index_tells(talk: Migr
     assert talk.store.put_cell(second, "POST", 2, FINE | {"slug": "a"}).status == "CREATED"
 
 
+def test_a_put_whose_answer_was_lost_exists_though_another_row_has_its_value(talk: Migration) -> None:
+    """It was refused: of two puts at the same time neither finds the other."""
+    first, second = post(talk, **FINE, slug="p"), post(talk, **FINE, slug="q")
+    talk.legacy.sql("ALTER TABLE posts DROP CONSTRAINT one_slug")
+    talk.duo.book.learn()
+    same = FINE | {"slug": "same"}
+    try:
+        for row_key in (first, second):
+            assert talk.store.put_cell(row_key, "POST", 2, same).status == "CREATED"
+        talk.legacy.sql("ALTER TABLE posts ADD CONSTRAINT one_slug UNIQUE (slug)")
+        talk.duo.book.learn()
+        with pytest.raises(LegacyRefused, match="one_slug"):
+            talk.store.put_cell(second, "POST", 3, same | {"title": "new"})
+        assert talk.store.put_cell(second, "POST", 2, same).status == "EXISTS"
+        assert [result.status for result in talk.store.put_cells([Cell(second, "POST", 2, same)])] == ["EXISTS"]
+    finally:
+        talk.legacy.sql("ALTER TABLE posts DROP CONSTRAINT IF EXISTS one_slug")
+        talk.store.put_cell(second, "POST", 4, FINE | {"slug": "other"})
+        talk.carry()
+        talk.legacy.sql("ALTER TABLE posts ADD CONSTRAINT one_slug UNIQUE (slug)")
+        talk.duo.book.learn()
+
+
 def test_what_is_history_is_no_row(talk: Migration) -> None:
     row_key = post(talk, **FINE)
     talk.store.put_cell(row_key, "POST", 5, FINE | {"title": "late"})
