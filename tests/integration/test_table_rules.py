@@ -86,6 +86,9 @@ TEXT_CHECKS = {
     "like": "v LIKE 'A_%' OR v LIKE '%\\%' OR v = ''",
     "null or": "v IS NULL OR v <> ''",
     "not null": "v IS NOT NULL",
+    "count from more to less": "v ~ '^a{3,1}$'",
+    "nested": f"v ~ '{'(' * 300}a{')' * 300}'",
+    "parentheses": f"{'(NOT ' * 400}v = 'a'{')' * 400}",
     "lower": "v = lower(v)",
     "sorted": "v < 'B'",
     "half of it": "lower(v) = v AND v <> 'a'",
@@ -140,6 +143,7 @@ NOT_WHOLE = {
     "interval",
     "other column",
     "other column, and",
+    *(f"text, {name}" for name in ("count from more to less", "nested", "parentheses")),
     *(f"text, {name}" for name in ("insensitive", "back reference", "lower", "sorted", "half of it", "case")),
 }
 #: Texts that are not ASCII may match in one locale and not in another. What is not finite, or before Christ, is sorted

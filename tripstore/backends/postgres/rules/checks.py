@@ -7,6 +7,7 @@ a row only when it is false for sure; where it may be either, Postgres decides l
 
 from __future__ import annotations
 
+import logging
 import re
 from collections.abc import Callable, Iterable, Mapping
 from decimal import Decimal
@@ -15,6 +16,8 @@ from typing import NamedTuple
 
 from tripstore.backends.postgres.codec.values import NOT_FINITE
 from tripstore.backends.postgres.rules.regex import compiled, compiled_like
+
+logger = logging.getLogger(__name__)
 
 
 class Unsure(Enum):
@@ -55,6 +58,10 @@ class Check(NamedTuple):
 
     is_false: Callable[[Texts], bool]
     is_whole: bool
+
+
+#: A constraint that is left to Postgres as a whole.
+_LEFT = Check(lambda texts: False, False)
 
 
 class NotUnderstood(Exception):
@@ -111,7 +118,10 @@ def check_of(expression: str, columns: Mapping[str, Kind]) -> Check:
         reader = _Reader(expression, columns)
         condition = reader.whole()
     except NotUnderstood:
-        return Check(lambda texts: False, False)
+        return _LEFT
+    except Exception:  # the edge of one constraint: whatever it is, it must not switch off the others
+        logger.exception("a constraint could not be read", extra={"event": "rules.not_understood"})
+        return _LEFT
     return Check(lambda texts: condition(texts) is False, reader.is_whole)
 
 

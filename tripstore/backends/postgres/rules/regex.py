@@ -34,10 +34,9 @@ class NotUnderstood(Exception):
 def compiled(pattern: str) -> Matches | None:
     """What says whether a text holds a match; None: not for sure. So is the answer for texts that are not ASCII."""
     try:
-        expression = _Translation(pattern).whole()
-    except NotUnderstood:
+        return _asking(re.compile(_Translation(pattern).whole(), re.DOTALL))
+    except (NotUnderstood, re.error, OverflowError, RecursionError):  # counts that are none; too deep a nesting
         return None
-    return _asking(re.compile(expression, re.DOTALL))
 
 
 def compiled_like(pattern: str) -> Matches | None:
