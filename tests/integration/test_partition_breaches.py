@@ -18,6 +18,7 @@ from tests.legacy import moving_layout
 from tests.legacy import refused as refused_by_capture
 from tests.stores import Stores
 from tripstore.backends.postgres.capture.sqlstates import TRUNCATE_REFUSED
+from tripstore.backends.postgres.wire.connections import rows
 from tripstore.cli.legacy_doctor import examine
 from tripstore.copying.backfill import Backfill, Wanted
 from tripstore.cutover import evidence_gates, gates
@@ -131,6 +132,21 @@ def test_i8_i12_a_diff_of_a_part_or_one_begun_before_answers_for_nothing(moving:
     assert diffing.runner(before, "test").run() is JobState.DONE
     part = diffing.begin(diffing.plan(Order(indexes=False, decoded=0, columns=["BASE"])))
     assert diffing.runner(part, "test").run() is JobState.DONE
+
+    assert "no diff of everything began later" in (refused(moving) or "")
+    compared(moving)
+    assert refused(moving) is None
+
+
+def test_i8_a_breach_of_a_lower_number_that_is_committed_later_is_not_answered_for(moving: Migration) -> None:
+    """Its transaction was still open when the diff noted what it answers for."""
+    write = "INSERT INTO tripstore.breach (what) VALUES (%s)"
+    with moving.legacy.connect() as earlier:
+        rows(earlier, write, ("the earlier",))
+        moving.legacy.sql(write, "the later")
+        compared(moving)
+        assert refused(moving) is None  # the control: nothing else is open
+        earlier.commit()
 
     assert "no diff of everything began later" in (refused(moving) or "")
     compared(moving)

@@ -135,7 +135,8 @@ END
 
 _LOOK_NOW = f"SELECT {in_schema(LOOK_FUNCTION)}()"
 _HAS_LOOK = f"SELECT pg_catalog.to_regprocedure('{SCHEMA}.{LOOK_FUNCTION}()') IS NOT NULL"
-_NEWEST = "SELECT number, at, what FROM tripstore.breach ORDER BY number DESC LIMIT 1"
+# A lower number may be committed later. So what counts is how many there are to be seen: none ever goes.
+_NEWEST = "SELECT (SELECT count(*) FROM tripstore.breach), at, what FROM tripstore.breach ORDER BY number DESC LIMIT 1"
 _UNGUARDED = "SELECT oid FROM tripstore.partition WHERE root = %s AND filenode IS NOT NULL ORDER BY oid"
 _IS_KNOWN = "SELECT EXISTS (SELECT FROM tripstore.partition WHERE oid = %s AND root = oid)"
 
@@ -143,6 +144,7 @@ _IS_KNOWN = "SELECT EXISTS (SELECT FROM tripstore.partition WHERE oid = %s AND r
 class Breach(NamedTuple):
     """The newest moment at which rows may have come, gone or changed unseen."""
 
+    #: How many there were by then.
     number: int
     at: datetime
     what: str
