@@ -11,12 +11,25 @@ import pytest
 
 from schemaless_core.control.audit import AuditLog
 from schemaless_core.errors import Unavailable
-from tests.discussions import comment_by_sql, comments_by_sql, discussion, number, parked, post, talk_layout
+from tests.discussions import (
+    SERIAL,
+    TABLES,
+    comment_by_sql,
+    comments_by_sql,
+    discussion,
+    number,
+    parked,
+    post,
+    talk_layout,
+)
 from tests.facades import Migration
-from tests.legacy_databases import FLAVOURS
+from tests.legacy import Legacy
+from tests.legacy_databases import FLAVOURS, postgres_server
 from tests.stores import Stores
 from tripstore.backends.postgres.errors import LegacyRefused, LegacyUnavailable
 from tripstore.backends.postgres.numbers import numbers
+from tripstore.backends.postgres.wire.connections import rows
+from tripstore.backends.postgres.wire.database import LegacyDatabase
 from tripstore.cli.legacy_advice import advised
 from tripstore.config import load_config
 from tripstore.cutover.perform import Order, perform
@@ -322,3 +335,34 @@ def test_a_sequence_that_went_back_is_moved_again(talk: Migration, monkeypatch: 
     talk.store.put_cell(row_key, "COMMENT", COMMENT.compose(last + 20, 0), {"text": "mine"})
 
     assert comment_by_sql(talk, row_key) == last + 21
+
+
+@pytest.mark.parametrize("flavour", FLAVOURS)
+@pytest.mark.parametrize("rises", [True, False])
+def test_no_number_is_below_the_tombstone_it_must_follow(servers: LocalServers, flavour: str, rises: bool) -> None:
+    """A fact that was appended there was acknowledged and never seen."""
+    falling = "ALTER SEQUENCE vote_ids INCREMENT -1 MINVALUE -100 MAXVALUE 100 RESTART 50"
+    tables = TABLES.format(id=SERIAL) + ("" if rises else falling)
+    database = LegacyDatabase(Legacy(postgres_server(servers, FLAVOURS[flavour]), tables=tables).url)
+    drawn = numbers.Numbers(database, talk_layout())
+    sequence = drawn.sequences(drawn.deadline())["VOTE"]
+    ranges = number_ranges.NumberRanges(drawn)
+    with closing(database):
+        if rises:
+            assert ranges.take("VOTE", sequence, 40_001, must_follow=True) > 40_001
+            assert ranges.take("VOTE", sequence, 90_001, must_follow=False) > 90_001
+        else:
+            with pytest.raises(LegacyRefused, match="above 60"):
+                ranges.take("VOTE", sequence, 60, must_follow=True)
+            assert ranges.take("VOTE", sequence, 60, must_follow=False) == 50
+
+
+def test_a_high_number_is_put_while_another_transaction_has_drawn(talk: Migration) -> None:
+    """The put failed for as long as that transaction went on."""
+    talk.phase(Phase.DUALWRITE)
+    row_key = post(talk)
+    chosen = comment_by_sql(talk, row_key) + 20_000_000
+    with closing(talk.legacy.connect()) as other:
+        rows(other, "SELECT nextval('comments_id_seq')")
+        put = talk.store.put_cell(row_key, "COMMENT", COMMENT.compose(chosen, 0), {"text": "mine"})
+    assert put.status == "CREATED"

@@ -19,7 +19,7 @@ from schemaless_core.deadline import Deadline
 from schemaless_core.errors import SchemalessError, Unavailable
 from schemaless_core.looks import Look
 from tripstore import metrics
-from tripstore.backends.postgres.errors import LegacyUnavailable
+from tripstore.backends.postgres.errors import LegacyRefused, LegacyUnavailable
 from tripstore.backends.postgres.numbers.numbers import Numbers
 from tripstore.backends.postgres.numbers.sequences import NumberSequence
 
@@ -68,18 +68,17 @@ class NumberRanges:
     def take(self, column_name: str, sequence: NumberSequence, above: int | None, *, must_follow: bool) -> int:
         """A number that nobody has and nobody will get, above that of the parent's latest row if there is one.
 
-        Where another process has appended a higher one, that takes a number just drawn. With Postgres down it is a
-        lower one of the range, unless it `must_follow`. Of a sequence that begins anew there is no range: it may give
-        again what stands in one.
+        Where another process has appended a higher one, that takes a number just drawn; where the sequence itself is
+        behind, it is moved. With Postgres down it is a lower one of the range, unless it `must_follow`. Of a sequence
+        that begins anew there is no range: it may give again what stands in one.
         """
-        above = above if sequence.rises else None
+        if not (sequence.rises or must_follow):
+            above = None
         number = self._taken(column_name, sequence, above)
         if number is not None:
             return number
-        is_empty = not self._range(column_name, sequence).numbers
-        count = COUNT_MIN if is_empty and not sequence.cycles else 1
         try:
-            drawn = self._drawn(sequence, count, DRAW_SECONDS)
+            number = self._new(column_name, sequence, above)
         except Unavailable as error:
             number = None if must_follow else self._taken(column_name, sequence, None)
             if number is None:
@@ -87,11 +86,30 @@ class NumberRanges:
                     f"No number is left for a row of {column_name}, and Postgres, which has more, does not answer.",
                     hint="Repeat it when Postgres answers; puts with a ref key of their own go on.",
                 ) from error
-            return number
-        number, rest = drawn[0], drawn[1:]
-        if rest:
-            self._keep(column_name, sequence, rest)
+        if number is None and not must_follow:
+            number = self._taken(column_name, sequence, None)
+        if number is None:
+            raise LegacyRefused(
+                f"Sequence {sequence.name} gives no number above {above}, and below it rows of {column_name} are gone.",
+                hint="Move the sequence above it, or put the cell with a ref key of your own.",
+            )
         return number
+
+    def _new(self, column_name: str, sequence: NumberSequence, above: int | None) -> int | None:
+        """A number just drawn; None: the sequence gives none above, though it was moved there as far as may be."""
+        is_empty = not self._range(column_name, sequence).numbers
+        count = COUNT_MIN if is_empty and not sequence.cycles else 1
+        for is_last in (False, True):
+            drawn = self._drawn(sequence, count, DRAW_SECONDS)
+            number = next((each for each in drawn if above is None or each > above), None)
+            rest = [each for each in drawn if each != number]
+            if rest and not sequence.cycles:
+                self._keep(column_name, sequence, rest)
+            if number is not None or is_last or not sequence.rises:
+                return number
+            assert above is not None  # any number would have done
+            self.passes(sequence, above)
+        return None
 
     def passes(self, sequence: NumberSequence, number: int) -> None:
         """Somebody puts a number of their own: the sequence is moved ahead of it, if Postgres answers.

@@ -18,7 +18,7 @@ from tripstore.backends.postgres.errors import LegacyRefused, LegacyUnavailable
 from tripstore.backends.postgres.layout.layout import Layout
 from tripstore.backends.postgres.numbers.sequences import NumberSequence, read_sequences
 from tripstore.backends.postgres.wire.database import LegacyDatabase
-from tripstore.backends.postgres.wire.translation import ValueRefused
+from tripstore.backends.postgres.wire.translation import LockTimeout, ValueRefused
 from tripstore.backends.postgres.wire.wire import LegacyConnection
 
 logger = logging.getLogger(__name__)
@@ -128,14 +128,15 @@ class Numbers:
         """Before rows with these cells are written: move the sequences ahead of numbers that did not come from them.
 
         So a row that is committed is never ahead of its sequence, whoever dies when: both are in the same log, the
-        sequence before it. Without the privilege that takes, rows are written all the same, and the way back says so.
+        sequence before it. Without the privilege that takes, and while a transaction that has drawn holds the lock it
+        takes, rows are written all the same, and the way back makes up for it.
         """
         for sequence, number in self._furthest(cells, deadline).items():
             try:
                 self.pass_number(sequence, number, deadline)
-            except InvalidServer as denied:
+            except (InvalidServer, LockTimeout) as behind:
                 extra = {"event": "legacy.sequence_behind", "sequence": sequence.name, "number": number}
-                logger.warning("a sequence could not be moved ahead: %s", denied.message, extra=extra)
+                logger.warning("a sequence could not be moved ahead: %s", behind.message, extra=extra)
                 self._see(sequence, number)
 
     def pass_number(self, sequence: NumberSequence, number: int, deadline: Deadline) -> bool:
