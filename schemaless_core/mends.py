@@ -72,13 +72,6 @@ class _Former(NamedTuple):
     bodies: list[bytes]
 
 
-class _Lines(NamedTuple):
-    """The same of the lines of a row."""
-
-    state: ShardState
-    lines: list[MendLine]
-
-
 class RawCell(NamedTuple):
     """A cell as it is stored: its bytes may be no canonical JSON, or no JSON at all."""
 
@@ -275,24 +268,14 @@ class Mends:
 
     def purged_of(self, row_keys: Collection[UUID]) -> list[CellKey]:
         """The keys of these rows' cells that were purged, and may have come again since; each once."""
-        wanted = defaultdict[int, list[bytes]](list)
-        for row_key in row_keys:
-            wanted[self._shard_of(row_key)].append(row_key.bytes)
-        found: dict[CellKey, None] = {}
-        for shard, keys in wanted.items():
-            for line in self._lines_of(shard, keys):
-                if line.action is Mended.PURGE and line.row_key and line.column_name and line.ref_key is not None:
-                    found[CellKey(UUID(bytes=line.row_key), line.column_name.decode(), line.ref_key)] = None
+        deadline, wanted, found = Deadline(READ_SECONDS), [key.bytes for key in row_keys], dict[CellKey, None]()
+        for cluster in self._router.holders(deadline) if wanted else []:
+            try:
+                keys = cluster.write(lambda node: node.mending.purged(wanted, deadline))
+            except SchemaMissing:
+                continue
+            found |= dict.fromkeys(CellKey(UUID(bytes=row), name.decode(), ref_key) for row, name, ref_key in keys)
         return list(found)
-
-    def _lines_of(self, shard: int, row_keys: Sequence[bytes]) -> list[MendLine]:
-        deadline = Deadline(READ_SECONDS)
-
-        def look(node: Node) -> _Lines:
-            lines = node.mending.of_rows(shard, row_keys, deadline)
-            return _Lines(node.heads([shard], deadline)[shard].state, lines)
-
-        return self._router.read(shard, look, AS_COPIER, "primary_only", deadline).lines
 
     def touched(self, row_keys: Collection[UUID]) -> set[UUID]:
         """Those of the rows whose cells repair ever changed or deleted: a kill may have come before their entries."""
@@ -310,7 +293,7 @@ class Mends:
         deadline = Deadline(READ_SECONDS)
 
         def look(node: Node) -> _Former:
-            lines = node.mending.of_rows(shard, [row_key.bytes], deadline)
+            lines = node.mending.of_row(shard, row_key.bytes, deadline)
             former = [line.old_body for line in lines if line.column_name == name and line.old_body is not None]
             sighting = node.history(shard, row_key.bytes, name, None, VERSIONS_MAX, deadline)
             return _Former(sighting.state, [*former, *(cell.body for cell in sighting.cells)])

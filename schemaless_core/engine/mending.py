@@ -108,8 +108,12 @@ class Mending(Protocol):
         """Let readers of the log pass a hole; False: it is none any more. `StaleEpoch` when fenced."""
         ...
 
-    def of_rows(self, shard: int, row_keys: Sequence[bytes], deadline: Deadline) -> list[MendLine]:
-        """Return the lines of the cells of these rows, oldest first."""
+    def of_row(self, shard: int, row_key: bytes, deadline: Deadline) -> list[MendLine]:
+        """Return the lines of a row's cells, oldest first."""
+        ...
+
+    def purged(self, row_keys: Sequence[bytes], deadline: Deadline) -> list[tuple[bytes, bytes, int]]:
+        """Return the keys of the cells of these rows that were ever purged here, in the order of their lines."""
         ...
 
     def touched(self, row_keys: Sequence[bytes], deadline: Deadline) -> set[bytes]:

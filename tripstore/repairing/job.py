@@ -1,9 +1,10 @@
 """`RepairRunner`: serves a repair job part by part; any number of them may, in as many processes.
 
-A part is some hundred targets. Its counts and what was left in it are saved with its end, in one transaction (I11):
-a part that was begun and not saved is done again, and finds most of its targets equal. The last part is the end, which
-waits for all others: indexes and the diff's findings are looked at when the cells are right, and only then it is done.
-It is saved after each index; whoever is told to stop gives it back before the next one.
+A part is some two thousand targets, so that a shard has many of them. Its counts and what was left in it are saved
+with its end, in one transaction (I11): a part that was begun and not saved is done again, and finds most of its
+targets equal. The last part is the end, which waits for all others: indexes and the diff's findings are looked at
+when the cells are right, and only then it is done. It is saved after each index; whoever is told to stop gives it
+back before the next one.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ T = TypeVar("T")
 logger = logging.getLogger(__name__)
 
 KIND = "repair"
-TARGETS_PER_PART = 500
+TARGETS_PER_PART = 2000
 #: The bounds of the last part.
 END = "end"
 LEASE_SECONDS = 20.0

@@ -31,7 +31,7 @@ FIRST_PAUSE_SECONDS = 0.01
 #: Times that it is begun anew because the authority row moved.
 TRIES = 5
 #: Targets that are looked at together.
-TARGETS_PER_LOOK = 500
+TARGETS_PER_LOOK = 2000
 
 
 class AuthorityMoved(TripstoreError):

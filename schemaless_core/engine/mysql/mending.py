@@ -104,9 +104,11 @@ IDS = """\
 SELECT added_id FROM {cell} WHERE added_id > %s AND added_id <= %s
 UNION SELECT added_id FROM {purged} WHERE shard = %s AND added_id > %s AND added_id <= %s ORDER BY added_id"""
 TOUCHED = "SELECT DISTINCT row_key FROM {mended} WHERE row_key IN %s AND old_body IS NOT NULL"
+PURGED_OF = """\
+SELECT row_key, column_name, ref_key FROM {mended} WHERE row_key IN %s AND action = 'purge' ORDER BY id"""
 _LINE = "shard, added_id, action, row_key, column_name, ref_key, old_body, new_body, job, who, host, at"
 LINES = f"SELECT {_LINE} FROM {{mended}} WHERE %s IS NULL OR job = %s ORDER BY id DESC LIMIT %s"
-OF_ROWS = f"SELECT {_LINE} FROM {{mended}} WHERE row_key IN %s AND shard = %s ORDER BY id"
+OF_ROW = f"SELECT {_LINE} FROM {{mended}} WHERE row_key = %s AND shard = %s ORDER BY id"
 
 
 class MySQLMending:
@@ -166,8 +168,16 @@ class MySQLMending:
 
         return self._sessions.run(close, deadline)
 
-    def of_rows(self, shard: int, row_keys: Sequence[bytes], deadline: Deadline) -> list[MendLine]:
-        return self._lines(OF_ROWS, (list(row_keys), shard), deadline) if row_keys else []
+    def of_row(self, shard: int, row_key: bytes, deadline: Deadline) -> list[MendLine]:
+        return self._lines(OF_ROW, (row_key, shard), deadline)
+
+    def purged(self, row_keys: Sequence[bytes], deadline: Deadline) -> list[tuple[bytes, bytes, int]]:
+        def read(connection: DeadlineConnection) -> list[tuple[bytes, bytes, int]]:
+            with connection.cursor() as cursor:
+                cursor.execute(self._names.meta_sql(PURGED_OF), (list(row_keys),))
+                return list(cursor.fetchall())
+
+        return self._sessions.run(read, deadline) if row_keys else []
 
     def touched(self, row_keys: Sequence[bytes], deadline: Deadline) -> set[bytes]:
         def read(connection: DeadlineConnection) -> set[bytes]:

@@ -45,6 +45,7 @@ IDS = """\
 SELECT added_id FROM cell WHERE shard = ? AND added_id > ? AND added_id <= ?
 UNION SELECT added_id FROM purged WHERE shard = ? AND added_id > ? AND added_id <= ? ORDER BY added_id"""
 TOUCHED = "SELECT 1 FROM mended WHERE row_key = ? AND old_body IS NOT NULL LIMIT 1"
+PURGED_OF = "SELECT row_key, column_name, ref_key FROM mended WHERE row_key = ? AND action = 'purge' ORDER BY id"
 _LINE = "shard, added_id, action, row_key, column_name, ref_key, old_body, new_body, job, who, host, at"
 LINES = f"SELECT {_LINE} FROM mended WHERE ? IS NULL OR job = ? ORDER BY id DESC LIMIT ?"
 OF_ROW = f"SELECT {_LINE} FROM mended WHERE row_key = ? AND shard = ? ORDER BY id"
@@ -89,9 +90,13 @@ class SQLiteMending:
         reach("mending.answered")
         return True
 
-    def of_rows(self, shard: int, row_keys: Sequence[bytes], deadline: Deadline) -> list[MendLine]:
+    def of_row(self, shard: int, row_key: bytes, deadline: Deadline) -> list[MendLine]:
         with self._file.read(deadline) as connection:
-            return [_line(found) for row_key in row_keys for found in connection.execute(OF_ROW, (row_key, shard))]
+            return [_line(found) for found in connection.execute(OF_ROW, (row_key, shard))]
+
+    def purged(self, row_keys: Sequence[bytes], deadline: Deadline) -> list[tuple[bytes, bytes, int]]:
+        with self._file.read(deadline) as connection:
+            return [key for row_key in row_keys for key in connection.execute(PURGED_OF, (row_key,))]
 
     def touched(self, row_keys: Sequence[bytes], deadline: Deadline) -> set[bytes]:
         with self._file.read(deadline) as connection:
