@@ -13,7 +13,7 @@ from typing import cast
 
 import click
 
-from benchmarks import audit, backfill, cells, diff, facade, families, indexes, legacy, throttle, triggers
+from benchmarks import audit, backfill, cells, diff, facade, families, indexes, legacy, repair, throttle, triggers
 from benchmarks.timing import Comparison, middle_of
 from schemaless_core import Datastore
 from tripstore.local.postgres import PostgresServer
@@ -21,7 +21,7 @@ from tripstore.local.replication import Cluster
 from tripstore.local.servers import Engine, LocalServers
 
 #: The last ones are a migration from one to the other.
-ENGINES = ("mariadb", "mysql", "postgres", "facade", "backfill", "throttle", "diff")
+ENGINES = ("mariadb", "mysql", "postgres", "facade", "backfill", "throttle", "diff", "repair")
 #: A server that holds data has memory for them, and a log that it does not have to clear all the time; those of tests
 #: are small.
 ROOM = {
@@ -61,6 +61,8 @@ def main(engines: tuple[str, ...], quick: bool, shards: int) -> None:
             lines = _throttle(quick)
         elif engine == "diff":
             lines = _diff(quick)
+        elif engine == "repair":
+            lines = _repair(quick)
         else:
             lines = _legacy(quick) if engine == "postgres" else _measure(cast(Engine, engine), quick, shards)
         for line in lines:
@@ -139,6 +141,16 @@ def _diff(quick: bool) -> Iterator[Comparison]:
         click.echo(f"  {postgres.version}, {mirror.version}; the disk of Postgres: {_disks()}")
         yield from diff.measure(postgres, mirror, scale=scale)
         yield from families.measure(postgres, mirror, scale=scale)
+
+
+def _repair(quick: bool) -> Iterator[Comparison]:
+    """With as many cells as TRIPSTORE_SCALE says."""
+    scale = 0.02 if quick else float(os.environ.get("TRIPSTORE_SCALE", "1"))
+    with LocalServers() as servers:
+        mirror = servers.cluster("mariadb", "mariadb", replicas=0, settings=ROOM["mariadb"]).primary
+        postgres = _company(servers)
+        click.echo(f"  {postgres.version}, {mirror.version}; the disk of Postgres: {_disks()}")
+        yield from repair.measure(postgres, mirror, scale=scale)
 
 
 def _measure(engine: Engine, quick: bool, shards: int) -> Iterator[Comparison]:

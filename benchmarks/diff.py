@@ -79,7 +79,7 @@ _LAYOUT = {
 def measure(postgres: PostgresServer, mirror: BinlogServer, *, scale: float) -> Iterator[Comparison]:
     """Rows a second of both; at scale 1 with two million rows."""
     count = max(round(ROWS * scale), 20_000)
-    config = _made(postgres, mirror, count)
+    config = made(postgres, mirror, count)
     rounds = ROUNDS if scale >= 0.2 else 2
     for name, columns, bound in (
         ("diff of four columns", ["BASE"], (">=", SHARE)),
@@ -116,7 +116,7 @@ def _reladiff(config: Config, mirror: BinlogServer, count: int) -> float:
     logging.disable(logging.WARNING)  # it warns of texts
     begun = time.perf_counter()
     legacy = reladiff.connect_to_table(config["legacy"]["postgres"], "trips", "id", thread_count=PROCESSES)
-    arguments = {"driver": "mysql", "database": "peer", **_arguments(mirror)}
+    arguments = {"driver": "mysql", "database": "peer", **arguments_of(mirror)}
     flat = reladiff.connect_to_table(arguments, "trips", "id", thread_count=PROCESSES)
     with closing(legacy.database), closing(flat.database):
         found = reladiff.diff_tables(legacy, flat, extra_columns=COLUMNS, max_threadpool_size=2 * PROCESSES)
@@ -155,7 +155,7 @@ def _serve(config: Config, name: str, pipe: Connection) -> None:
             pipe.send(diffing.runner(diffing.jobs.find("diff", job_id), name).run())
 
 
-def _made(postgres: PostgresServer, mirror: BinlogServer, count: int) -> Config:
+def made(postgres: PostgresServer, mirror: BinlogServer, count: int) -> Config:
     """The same rows in Postgres, in Schemaless and in a flat table."""
     postgres.query("CREATE DATABASE flat")
     url = f"{postgres.url}/flat"
@@ -197,7 +197,7 @@ def copy_all(config: Config) -> None:
 
 
 def _copy_flat(url: str, mirror: BinlogServer) -> None:
-    with closing(pymysql.connect(**_arguments(mirror), autocommit=False)) as there, there.cursor() as cursor:
+    with closing(pymysql.connect(**arguments_of(mirror), autocommit=False)) as there, there.cursor() as cursor:
         cursor.execute("CREATE DATABASE peer")
         cursor.execute(_FLAT)
         with connected(url, "benchmark") as connection, connection.cursor() as here:
@@ -209,6 +209,6 @@ def _copy_flat(url: str, mirror: BinlogServer) -> None:
         there.commit()
 
 
-def _arguments(mirror: BinlogServer) -> dict[str, Any]:
+def arguments_of(mirror: BinlogServer) -> dict[str, Any]:
     parts = urlsplit(mirror.url)
     return {"host": parts.hostname, "port": parts.port, "user": parts.username, "password": parts.password}
