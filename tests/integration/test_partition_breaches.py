@@ -11,6 +11,7 @@ import pytest
 
 from backfill.errors import CannotCopy
 from schemaless_core import CellKey
+from schemaless_core.control.audit import AuditLog
 from schemaless_core.control.jobs import JobState
 from tests.chaos.actors import wait_until
 from tests.facades import Migration, migration
@@ -24,9 +25,14 @@ from tripstore.copying.backfill import Backfill, Wanted
 from tripstore.cutover import evidence_gates, gates
 from tripstore.cutover.facts import Facts
 from tripstore.cutover.look import DIFF, Looker, find_job_facts
+from tripstore.cutover.perform import Order as HandOver
+from tripstore.cutover.perform import perform
+from tripstore.cutover.plan import Direction, plan
 from tripstore.diffing.diffing import Diffing
 from tripstore.diffing.order import Order
+from tripstore.handover import switch
 from tripstore.handover.authority import Backend
+from tripstore.handover.steps import Step
 from tripstore.local.servers import LocalServers
 from tripstore.mirror.mirror import Mirror
 from tripstore.phase import Phase
@@ -61,13 +67,17 @@ def moving(request: pytest.FixtureRequest, servers: LocalServers, stores: Stores
         yield made
 
 
-def facts(made: Migration) -> Facts:
+def looker(made: Migration) -> Looker:
     config = made.facade.config
     assert config.legacy is not None
     control, flags = made.duo.ports.control, made.facade.flags
     return Looker(
         config.legacy, made.duo.legacy, made.facade.store, control, flags, config.cutover, lambda: datetime.now(UTC)
-    ).facts()
+    )
+
+
+def facts(made: Migration) -> Facts:
+    return looker(made).facts()
 
 
 def refused(made: Migration) -> str | None:
@@ -151,6 +161,32 @@ def test_i8_a_breach_of_a_lower_number_that_is_committed_later_is_not_answered_f
     assert "no diff of everything began later" in (refused(moving) or "")
     compared(moving)
     assert refused(moving) is None
+
+
+@pytest.mark.parametrize("looks", [False, True], ids=["control", "looks"])
+def test_i8_no_hand_over_is_decided_on_gates_that_a_partition_has_changed_behind(
+    moving: Migration, *, looks: bool
+) -> None:
+    """It was changed when the gates had been looked at."""
+    look, settings = looker(moving), moving.facade.config.cutover
+    planned = plan(Direction.FORWARD, look.facts(), settings)
+
+    def change(step: Step) -> None:
+        if step is switch.SHUT:
+            moving.legacy.sql(f"{DETACH}; {ATTACH}")
+
+    done = perform(
+        moving.duo.ports,
+        HandOver(Direction.FORWARD, "a test"),
+        flags=moving.facade.flags,
+        audit=AuditLog(moving.facade.store.control),
+        max_pause_seconds=5.0,
+        missed=(lambda: look.missed_since(planned.breaches)) if looks else str,
+        hear=change,
+    )
+
+    assert done.is_decided is not looks
+    assert ("public.notes_0 was " in done.reason) is looks
 
 
 def test_i8_rows_of_a_partition_that_was_dropped_get_tombstones(moving: Migration) -> None:

@@ -138,9 +138,10 @@ def _hand_over(
         if not yes:  # the answer may have come hours later
             _refuse_complete(stores)
             now = _planned(stores, direction)
+            planned = now
             if any(verdict.name not in forced for verdict in now.refusals):
                 return _show_plan(plan_document(now), as_json=as_json)
-        done = _performed(stores, Order(direction, why, forced))
+        done = _performed(stores, Order(direction, why, forced), planned.breaches)
         # Before anything is closed: that takes its time, and somebody may not wait for it.
         if as_json:
             print_document(done)
@@ -149,7 +150,7 @@ def _hand_over(
     return Exit.FINE if done.is_decided else Exit.FAILED
 
 
-def _performed(stores: Both, order: Order) -> CutoverDocument:
+def _performed(stores: Both, order: Order, breaches: int | None) -> CutoverDocument:
     facade, ports = stores.facade, stores.duo.ports
     legacy = ports.legacy
     assert isinstance(legacy, RealLegacyPort)
@@ -162,6 +163,7 @@ def _performed(stores: Both, order: Order) -> CutoverDocument:
             max_pause_seconds=facade.config.mirror.max_pause_seconds,
             move_sequences=legacy.move_sequences,
             in_the_way=lambda: legacy.in_the_way,
+            missed=lambda: stores.looker.missed_since(breaches),
         )
     finally:
         legacy.close()

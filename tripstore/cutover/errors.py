@@ -13,5 +13,9 @@ class CutoverCompleted(TripstoreError):
     """The migration is being completed, or is complete: there is no way back."""
 
 
+class CutoverBreached(TripstoreError):
+    """Rows may have come, gone or changed unseen since the gates were looked at."""
+
+
 class CompletionOvertaken(TripstoreError):
     """The authority row is not any more what it was when the end was planned."""

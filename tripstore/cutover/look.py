@@ -64,6 +64,8 @@ from validation.timings import TimingLedger
 T = TypeVar("T")
 
 LOOK_SECONDS = 5.0
+#: Of the last look at partitions: callers wait for it.
+LAST_LOOK_TIMEOUT = "500ms"
 #: All child rows of a table are compared with their parents within this time, or a sample is.
 KEYS_SECONDS = 4.0
 #: The log of all days since the switch is read.
@@ -170,6 +172,18 @@ class Looker:
             state = read_state(connection)
         complaints = tuple(f"{each.where}: {each.reason}" for each in found if each.is_error)
         return CaptureFacts(state.since, state.broken, complaints, None if breach is None else BreachFacts(*breach))
+
+    def missed_since(self, breaches: int | None) -> str:
+        """What happened to partitions since there were so many breaches, or why that is not known; "": nothing."""
+        if breaches is None:
+            return ""
+        limits = {"lock_timeout": LAST_LOOK_TIMEOUT, "statement_timeout": LAST_LOOK_TIMEOUT}
+        try:
+            with connected(self._legacy_config.postgres.text, "cutover", **limits) as connection:
+                breach = look_at_partitions(connection)
+        except psycopg2.Error as error:
+            return f"partitions could not be looked at ({str(error).strip().splitlines()[0]})"
+        return breach.what if breach is not None and breach.number > breaches else ""
 
     def _keys(self) -> tuple[KeyFacts, ...]:
         config = self._legacy_config

@@ -16,7 +16,7 @@ from schemaless_core.control.audit import AuditLog
 from schemaless_core.errors import SchemalessError
 from schemaless_core.failpoints import reach
 from tripstore import metrics
-from tripstore.cutover.errors import CutoverCompleted, CutoverUnsettled
+from tripstore.cutover.errors import CutoverBreached, CutoverCompleted, CutoverUnsettled
 from tripstore.cutover.plan import CLOSES, DECIDES, Direction
 from tripstore.errors import TripstoreError
 from tripstore.facade.flags import FlagBook, Flags
@@ -88,6 +88,7 @@ def perform(
     max_pause_seconds: float,
     move_sequences: Callable[[], Sequence[str]] = list,
     in_the_way: Callable[[], str] = str,
+    missed: Callable[[], str] = str,
     hear: Hear = lambda step: None,
     clock: Callable[[], float] = time.monotonic,
     sleep: Callable[[float], None] = time.sleep,
@@ -100,6 +101,8 @@ def perform(
     to draw a number that a row has. For what the reverse mirror writes after that it moves them by itself.
 
     `in_the_way` says who kept the barrier from being taken, if somebody did.
+
+    `missed` says what happened to partitions since the gates were looked at. It is asked just before the decision.
     """
     switch_id = uuid4().hex
     _prepare(order, flags)
@@ -113,7 +116,7 @@ def perform(
     note = _UNKNOWN
     try:
         try:
-            hear_all = _but_for_completion(flags, ear.hear)
+            hear_all = _but_for_breaches(missed, _but_for_completion(flags, ear.hear))
             outcome, fault = _handed_over(ports, order.direction, switch_id, hear_all, sleep)
         except BaseException:  # it could not be settled, or somebody did not wait for that
             _ended(audit, order, ear, detail, "unknown")
@@ -170,6 +173,18 @@ def _but_for_completion(flags: FlagBook, hear: Hear) -> Hear:
         hear(step)
         if step is switch.BACK_DECIDE and flags.find().store_phase is Phase.COMPLETE:
             raise CutoverCompleted("The migration is being completed.", hint="`tripstore cutover status`")
+
+    return heard
+
+
+def _but_for_breaches(missed: Callable[[], str], hear: Hear) -> Hear:
+    """Nothing is decided on gates that a partition has changed behind. No writer is inside: this look is the last."""
+
+    def heard(step: Step) -> None:
+        if step in DECIDES and (said := missed()):
+            hint = "`tripstore diff start`, then `tripstore repair`, then switch again."
+            raise CutoverBreached(f"Since the gates were looked at, {said}.", hint=hint)
+        hear(step)
 
     return heard
 

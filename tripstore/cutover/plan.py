@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import Enum
 
-from tripstore.cutover.facts import Facts
+from tripstore.cutover.facts import Facts, Unknown
 from tripstore.cutover.gates import back_verdicts, forward_verdicts
 from tripstore.cutover.settings import CutoverSettings
 from tripstore.cutover.verdicts import GateVerdict, refusals
@@ -43,6 +43,8 @@ class CutoverPlan:
     direction: Direction
     verdicts: tuple[GateVerdict, ...]
     steps: tuple[Step, ...]
+    #: How many breaches there were when the gates were looked at; None: capture could not be looked at.
+    breaches: int | None = None
 
     @property
     def refusals(self) -> list[GateVerdict]:
@@ -51,4 +53,10 @@ class CutoverPlan:
 
 def plan(direction: Direction, facts: Facts, settings: CutoverSettings) -> CutoverPlan:
     judge = forward_verdicts if direction is Direction.FORWARD else back_verdicts
-    return CutoverPlan(direction, tuple(judge(facts, settings)), direction.steps)
+    return CutoverPlan(direction, tuple(judge(facts, settings)), direction.steps, _breaches(facts))
+
+
+def _breaches(facts: Facts) -> int | None:
+    if isinstance(facts.capture, Unknown):
+        return None
+    return 0 if facts.capture.breach is None else facts.capture.breach.number
