@@ -127,6 +127,8 @@ clusters:
 #   confidence: 0.95            # how sure the bound is
 #   comparisons_min: 1000       # of each operation class so many are compared
 #   evidence_hours: 168         # what is older says nothing
+#   not_compared_share_max: 0.01  # of the sampled reads of each operation class
+#   incomparable: []            # operations that one store cannot answer, such as get_history
 """
 
 _LEGACY_COMMENT = """\

@@ -298,7 +298,7 @@ def test_control_parameters_with_a_cast_fare_otherwise(
 ) -> None:
     """A cast cuts what an assignment refuses."""
     values = RowStatements._values.fget  # type: ignore[attr-defined]  # a property
-    types = list(TEXTS)
+    types = sorted(TEXTS)
 
     def cast(self: RowStatements) -> list[str]:
         return [f"CAST({value} AS {of})" for value, of in zip(values(self), types, strict=True)]

@@ -15,8 +15,9 @@ from tripstore.backends.postgres.capture.partitions import look_at_partitions
 from tripstore.backends.postgres.capture.state import find_number
 from tripstore.backends.postgres.errors import LegacyUnavailable, SessionRefused
 from tripstore.backends.postgres.handover.examination import examine_handover
-from tripstore.backends.postgres.layout.check import check_layout
-from tripstore.backends.postgres.layout.check_row_keys import check_all_row_keys
+from tripstore.backends.postgres.layout.catalogue import LiveCatalogue
+from tripstore.backends.postgres.layout.check import compare
+from tripstore.backends.postgres.layout.check_row_keys import check_all_row_keys, check_row_keys
 from tripstore.backends.postgres.layout.complaints import Complaint, error, note
 from tripstore.backends.postgres.layout.layout import Layout
 from tripstore.backends.postgres.schema_steps import examine_capture, examine_left
@@ -63,9 +64,10 @@ def examine(
     """Look; a server that does not answer is a finding. `find_diff`: what the diffs until now amount to."""
     try:
         with connected(config.postgres.text, "doctor", statement_timeout="0") as connection:
-            complaints = check_layout(connection, config.layout)
+            live = LiveCatalogue.of_layout(connection, config.layout)
+            complaints = compare(config.layout, live)
             if not any(complaint.is_error for complaint in complaints):
-                complaints += _row_keys(connection, config.layout, is_quick=is_quick)
+                complaints += _row_keys(connection, config.layout, live, is_quick=is_quick)
             fits = not any(complaint.is_error for complaint in complaints)
             # What breaks the layout may have broken capture: DROP COLUMN … CASCADE takes triggers along.
             if fits or find_number(connection, config.layout) is not None:
@@ -92,13 +94,17 @@ def examine(
     return Examined(str(config.postgres), complaints)
 
 
-def _row_keys(connection: Connection, layout: Layout, *, is_quick: bool) -> list[Complaint]:
+def _row_keys(connection: Connection, layout: Layout, live: LiveCatalogue, *, is_quick: bool) -> list[Complaint]:
     """Child rows with another key than their parent's. What was not compared is said."""
+    sampled = list(check_row_keys(connection, layout, live))
     if not is_quick:
-        return list(check_all_row_keys(connection, layout))
+        # A sample may meet the row that the look at all of them counts.
+        notes = [complaint for complaint in sampled if not complaint.is_error]
+        return [*notes, *check_all_row_keys(connection, layout)]
     if not layout.children:
         return []
-    return [note("row keys", "only a sample of the child rows was looked at", "`tripstore ids status --verify`.")]
+    hint = "`tripstore ids status --verify`."
+    return [*sampled, note("row keys", "only a sample of the child rows was looked at", hint)]
 
 
 def _breaches(connection: Connection, find_diff: Callable[[], JobFacts | None | Unknown]) -> Iterator[Complaint]:
