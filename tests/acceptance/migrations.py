@@ -23,6 +23,7 @@ from tests.acceptance.conftest import Ran, Shell
 from tests.chaos.actors import wait_until
 from tests.layouts import company_database, document
 from tests.stores import PATIENT
+from tripstore.diffing.unit import UNIT
 from tripstore.local.servers import LocalServers
 from tripstore.store import TripStore
 
@@ -126,7 +127,8 @@ class Migration:
     def note_jobs(self, **more: object) -> None:
         """What a backfill and a diff leave behind."""
         at = datetime.now(UTC).isoformat()
-        body: dict[str, Any] = {"begun_at": at, "is_complete": True, "rows": 5, "open": 0, "not_compared": 0, **more}
+        counts = {"rows": 5, "open": 0, "not_compared": 0}
+        body: dict[str, Any] = {"begun_at": at, "is_complete": True, "unit": UNIT, **counts, **more}
         with self.datastore() as datastore:
             for ledger in ("backfill", "diff"):
                 Ledgers(datastore.control).note(ledger, body)

@@ -251,4 +251,4 @@ def obeyed(company: Company, gate: str, breaks: Deed, meanwhile: Deed) -> None:
 
     company.obey(gate, meanwhile)
 
-    wait_until(f"the gate {gate} passes", lambda: company.gate(gate)["is_passed"], seconds=5)
+    wait_until(f"the gate {gate} passes", lambda: company.gate(gate)["is_passed"], seconds=30)
