@@ -66,7 +66,7 @@ class _Gate:
                 if self._forking in (None, me) or me in self._inside.values():
                     self._inside[block] = me
                     return
-            time.sleep(LOOK_SECONDS)
+            time.sleep(LOOK_SECONDS)  # no Condition: a signal handler would leave its lock taken
 
     def leave(self, block: Block) -> None:
         with self._lock:
@@ -76,10 +76,10 @@ class _Gate:
         """Let no other thread in, and wait for those inside."""
         me = threading.get_ident()
         while not self._is_taken_by(me):
-            time.sleep(LOOK_SECONDS)
+            time.sleep(LOOK_SECONDS)  # no Condition: a signal handler would leave its lock taken
         give_up = time.monotonic() + PATIENCE_SECONDS
         while time.monotonic() < give_up and self._holds_others(me):
-            time.sleep(LOOK_SECONDS)
+            time.sleep(LOOK_SECONDS)  # no Condition: a signal handler would leave its lock taken
 
     def hold(self) -> None:
         """Keep the lock itself through the fork: what the child inherits is its own thread's."""

@@ -436,12 +436,12 @@ def test_any_iterable_will_do_and_is_read_once(store: CellStore) -> None:
     results = store.put_cells(cell for cell in cells)  # type: ignore[arg-type]  # what callers do
 
     assert [result.status for result in results] == ["CREATED", "CREATED"]
-    assert store.put_cells({cell.key: cell for cell in cells}.values())  # type: ignore[arg-type]
-    assert store.get_cells(cell.key for cell in cells) == cells  # type: ignore[arg-type]
+    assert store.put_cells({cell.key: cell for cell in cells}.values())  # type: ignore[arg-type]  # callers do
+    assert store.get_cells(cell.key for cell in cells) == cells  # type: ignore[arg-type]  # callers do
     assert store.get_cells_latest(ColumnKey(*cell.key[:2]) for cell in cells) == cells  # type: ignore[arg-type]
     row = cells[0].row_key
     names = (name for name in ["BASE", "OTHER"])
-    assert store.get_row(row, names) == {"BASE": cells[0]}  # type: ignore[arg-type]
+    assert store.get_row(row, names) == {"BASE": cells[0]}  # type: ignore[arg-type]  # callers do
     shard = store.shard_of(row)
     wanted = [row.cells for row in store.scan_rows(shard, columns=["STATUS"]).rows]
     assert [row.cells for row in store.scan_rows(shard, columns=iter(["STATUS"])).rows] == wanted  # type: ignore[arg-type]
@@ -481,7 +481,7 @@ class _Column(StrEnum):
 def test_a_number_or_name_of_another_type_says_how_to_convert_it(store: CellStore) -> None:
     for ref_key in (_Reason.FIRST, Fraction(1)):
         with pytest.raises(InvalidCell, match=r"not an int") as refused:
-            store.put_cell(uuid4(), "BASE", ref_key, 1)  # type: ignore[arg-type]
+            store.put_cell(uuid4(), "BASE", ref_key, 1)  # type: ignore[arg-type]  # callers do
         assert ("write int(…)" in str(refused.value)) is isinstance(ref_key, _Reason)
     with pytest.raises(InvalidCell, match=r"not a string; write str\(…\)"):
         store.put_cell(uuid4(), _Column.BASE, 1, 1)

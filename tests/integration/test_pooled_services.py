@@ -64,7 +64,7 @@ def test_i8_every_change_through_a_pooler_is_captured(services: Legacy) -> None:
     services.sql("DELETE FROM trips WHERE trip_uuid = %s", str(key))
 
     assert services.versions(key) == [(1, "a"), (2, "b"), (3, None)]
-    assert services.changes(key, "BASE")[0].row["distance"] == str(1 / 7)  # type: ignore[index]
+    assert services.changes(key, "BASE")[0].row["distance"] == str(1 / 7)  # type: ignore[index]  # it is there
 
 
 def test_i9_a_shut_gate_refuses_through_a_pooler_and_the_session_serves_the_next(

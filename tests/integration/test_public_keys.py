@@ -8,7 +8,7 @@ from enum import StrEnum
 from pathlib import Path
 
 import pytest
-from psycopg2.extensions import connection as Connection  # noqa: N812
+from psycopg2.extensions import connection as Connection  # noqa: N812  # the driver's class has a small letter
 
 from tests.layouts import FLAVOURS, company_database
 from tests.public_keys import SCHEMAS, pointers, statements

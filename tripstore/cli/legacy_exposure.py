@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 import msgspec
-from psycopg2.extensions import connection as Connection  # noqa: N812
+from psycopg2.extensions import connection as Connection  # noqa: N812  # the driver's class has a small letter
 from rich.text import Text
 
 from tripstore.backends.postgres.layout.layout import Layout

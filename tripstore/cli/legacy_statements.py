@@ -10,7 +10,7 @@ from collections.abc import Iterator
 import click
 import msgspec
 import psycopg2
-from psycopg2.extensions import connection as Connection  # noqa: N812
+from psycopg2.extensions import connection as Connection  # noqa: N812  # the driver's class has a small letter
 from rich.text import Text
 
 from schemaless_core.errors import InvalidRequest

@@ -11,7 +11,7 @@ from contextlib import AbstractContextManager
 from typing import Self
 
 import psycopg2
-from psycopg2.extensions import connection as Connection  # noqa: N812
+from psycopg2.extensions import connection as Connection  # noqa: N812  # the driver's class has a small letter
 
 from schemaless_core.errors import SchemalessError
 from tripstore.backends.postgres.capture.guarding import guard_new_partitions

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from logging import getLogger
 
-from psycopg2.extensions import connection as Connection  # noqa: N812
+from psycopg2.extensions import connection as Connection  # noqa: N812  # the driver's class has a small letter
 
 from schemaless_core.failpoints import reach
 from tripstore.backends.postgres.capture.gate import one_at_a_time

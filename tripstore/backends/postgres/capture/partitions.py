@@ -13,7 +13,7 @@ from __future__ import annotations
 from datetime import datetime
 from typing import NamedTuple
 
-from psycopg2.extensions import connection as Connection  # noqa: N812
+from psycopg2.extensions import connection as Connection  # noqa: N812  # the driver's class has a small letter
 
 from schemaless_core.failpoints import reach
 from tripstore.backends.postgres.capture.functions import SEARCH_PATH, Function

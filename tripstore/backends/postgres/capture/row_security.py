@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from psycopg2.extensions import connection as Connection  # noqa: N812
+from psycopg2.extensions import connection as Connection  # noqa: N812  # the driver's class has a small letter
 
 from tripstore.backends.postgres.capture.shape import Shape
 from tripstore.backends.postgres.layout.complaints import Complaint, error

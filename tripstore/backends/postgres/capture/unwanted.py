@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from itertools import groupby
 from typing import NamedTuple
 
-from psycopg2.extensions import connection as Connection  # noqa: N812
+from psycopg2.extensions import connection as Connection  # noqa: N812  # the driver's class has a small letter
 
 from schemaless_core.failpoints import reach
 from tripstore.backends.postgres.capture.migrate import revision

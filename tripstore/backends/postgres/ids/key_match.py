@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from psycopg2.extensions import connection as Connection  # noqa: N812
+from psycopg2.extensions import connection as Connection  # noqa: N812  # the driver's class has a small letter
 
 from tripstore.backends.postgres.ids.ids import uuid_of_id_sql
 from tripstore.backends.postgres.ids.key_columns import KeyColumn

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import suppress
 
 from psycopg2 import errors as postgres
-from psycopg2.extensions import connection as Connection  # noqa: N812
+from psycopg2.extensions import connection as Connection  # noqa: N812  # the driver's class has a small letter
 
 from tripstore.backends.postgres.ids.key_match import NOTHING, KeyMatch, free_name, match_keys, sample_keys
 from tripstore.backends.postgres.ids.steps import key_column

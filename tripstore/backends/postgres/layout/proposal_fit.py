@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 import yaml
-from psycopg2.extensions import connection as Connection  # noqa: N812
+from psycopg2.extensions import connection as Connection  # noqa: N812  # the driver's class has a small letter
 
 from tripstore.backends.postgres.layout.check import check_layout
 from tripstore.backends.postgres.layout.complaints import Complaint

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 import psycopg2
-from psycopg2.extensions import connection as Connection  # noqa: N812
+from psycopg2.extensions import connection as Connection  # noqa: N812  # the driver's class has a small letter
 
 from tripstore.backends.postgres.layout.layout import Layout
 from tripstore.backends.postgres.rules.column_rules import OnlyPostgres
