@@ -78,7 +78,7 @@ class RateLimit:
     """At most so many rows per second by all who are at work at the same job.
 
     They pay for a chunk before it begins, and take turns: together they are never ahead of the rate by more than one
-    chunk, from the first one on, however many there are. Nobody makes up for time in which nothing was copied.
+    chunk, from the first one on, however many there are. No worker makes up for time in which nothing was copied.
     """
 
     leave = Leave()

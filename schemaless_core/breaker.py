@@ -45,7 +45,7 @@ class Breaker:
         self._moved = moved
         self._lock = threading.Lock()
         self._failures = 0
-        #: How many of them say that nobody was there, which a call of another kind can disprove.
+        #: How many of them say that no server was there, which a call of another kind can disprove.
         self._absences = 0
         self._pause = config.pause_seconds
         self._probe_at = 0.0

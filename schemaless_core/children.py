@@ -1,6 +1,6 @@
 """`Children`: which columns hold many rows of a company's below one row key, and how their ref keys tell these apart.
 
-The core knows no layout. Whoever compares stores says it as data, by the name of the column. A column that is not
+The core knows no layout. The diff says it as data, by the name of the column. A column that is not
 named holds one row, whose latest cell is the one with the highest ref key.
 """
 

@@ -1,7 +1,7 @@
 """`GuardedNode`: a server behind two breakers, one for reads and one for writes.
 
 A server that refuses writes, or cannot finish them, may answer every read: one breaker for both would refuse reads that
-are answered in a millisecond. What says that nobody is there (no connection, no answer to a ping) opens both.
+are answered in a millisecond. What says that no server is there (no connection, no answer to a ping) opens both.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """`Pace`: who share a rate take turns, in one row of the control database and by its clock.
 
-Whoever takes so many pays for them at once: until that time is over nobody else may take any. So all of them together
-are never ahead of the rate by more than what one took, however many there are, and whoever joins or dies.
+A worker that takes so many pays for them at once: until that time is over no other may take any. So all of them
+together are never ahead of the rate by more than what one took, however many there are, and whichever joins or dies.
 """
 
 from __future__ import annotations

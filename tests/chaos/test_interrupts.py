@@ -109,7 +109,7 @@ def _put_under_interrupts(store: Datastore, interrupts: int, pause_seconds: floa
                 with suppress(Unavailable):
                     store.put_cell(row, "BASE", 1, "main")
                     acknowledged.append(row)
-                time.sleep(0.0002)  # SQLite is unfair: who comes back at once keeps the others out
+                time.sleep(0.0002)  # SQLite is unfair: a writer that comes back at once keeps the others out
         except _Interrupt:
             survived += 1
 

@@ -438,14 +438,17 @@ def test_any_iterable_will_do_and_is_read_once(store: CellStore) -> None:
     assert [result.status for result in results] == ["CREATED", "CREATED"]
     assert store.put_cells({cell.key: cell for cell in cells}.values())  # type: ignore[arg-type]  # callers do
     assert store.get_cells(cell.key for cell in cells) == cells  # type: ignore[arg-type]  # callers do
-    assert store.get_cells_latest(ColumnKey(*cell.key[:2]) for cell in cells) == cells  # type: ignore[arg-type]
+    columns = (ColumnKey(*cell.key[:2]) for cell in cells)
+    assert store.get_cells_latest(columns) == cells  # type: ignore[arg-type]  # callers do
     row = cells[0].row_key
     names = (name for name in ["BASE", "OTHER"])
     assert store.get_row(row, names) == {"BASE": cells[0]}  # type: ignore[arg-type]  # callers do
     shard = store.shard_of(row)
     wanted = [row.cells for row in store.scan_rows(shard, columns=["STATUS"]).rows]
-    assert [row.cells for row in store.scan_rows(shard, columns=iter(["STATUS"])).rows] == wanted  # type: ignore[arg-type]
-    assert store.checksum(shard, iter(["BASE"])) == store.checksum(shard, ["BASE"])  # type: ignore[arg-type]
+    scanned = store.scan_rows(shard, columns=iter(["STATUS"]))  # type: ignore[arg-type]  # callers do
+    assert [row.cells for row in scanned.rows] == wanted
+    summed = store.checksum(shard, iter(["BASE"]))  # type: ignore[arg-type]  # callers do
+    assert summed == store.checksum(shard, ["BASE"])
 
 
 CELL = make_cell()

@@ -60,7 +60,7 @@ class Rules:
     chunks_look_at_layout: bool = True
     #: What the reverse mirror writes is compared with the gate's epoch.
     mirror_has_epoch: bool = True
-    #: Whoever reads the row looks at its layout before it goes by its epoch.
+    #: A process that reads the row looks at its layout before it goes by its epoch.
     looks_at_layout: bool = True
 
 

@@ -38,7 +38,7 @@ class Known:
 
     def __init__(self, layout: str | None = None) -> None:
         self._layout = layout
-        #: Called once by whoever hears that another layout is in force.
+        #: Called once, by the thread that hears that another layout is in force.
         self.when_stale: Callable[[], None] = lambda: None
         self._lock = threading.Lock()
         self._flags = Flags()

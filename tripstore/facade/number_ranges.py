@@ -28,10 +28,10 @@ logger = logging.getLogger(__name__)
 #: A range is to last so long at the rate at which numbers were taken last; within these bounds.
 LAST_SECONDS = 300.0
 COUNT_MIN, COUNT_MAX = 100, 50_000
-#: A caller waits so long for a number, and whoever draws a range in the background so long.
+#: A caller waits so long for a number, and the thread that draws a range in the background so long.
 DRAW_SECONDS = 0.5
 RANGE_SECONDS = 5.0
-#: After Postgres was silent nobody asks it again for so long.
+#: After Postgres was silent this process does not ask it again for so long.
 SILENT_SECONDS = 1.0
 
 

@@ -37,7 +37,7 @@ REFUSING_SECONDS = 1.0
 #: How long a call waits for the first look, how long another one for one that is to refuse it.
 FIRST_SECONDS = 2.0
 AGAIN_SECONDS = 0.5
-#: After a first look that nobody answered.
+#: After a first look that Postgres did not answer.
 PATIENCE_SECONDS = 5.0
 LOOK_SECONDS = 1.0
 

@@ -22,9 +22,9 @@ from tripstore.config import LegacyConfig
 logger = logging.getLogger(__name__)
 
 PAUSE_SECONDS = 2.0
-#: After a turn that failed: whoever is in the way of a lock is left in peace for so long.
+#: After a turn that failed: the session in the way of a lock is left in peace for so long.
 AGAIN_SECONDS = 10.0
-#: Whoever drops or attaches a partition has its lock until the end of his transaction.
+#: A session that drops or attaches a partition holds its lock until its transaction ends.
 LOCK_TIMEOUT = "200ms"
 
 

@@ -77,7 +77,7 @@ class PostgresBackend(CellStore):
         )
         #: For whoever compares whole stores.
         self.sums = TableSums(database, layout, self._places, self._codecs.lookups, shards)
-        #: Of child rows, for whoever appends.
+        #: Of child rows, for appends.
         self.numbers = Numbers(database, layout)
         self._standing = NOBODY
         self._arrange(Habits())

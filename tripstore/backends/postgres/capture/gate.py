@@ -35,7 +35,7 @@ BARRIER, DOOR, DDL = 1, 2, 3
 
 #: What the sequence says.
 GATE = f"pg_catalog.pg_sequence_last_value('{SEQUENCE}'::pg_catalog.regclass)"
-#: The same for whoever reads. What a standby answers may be old, and its gate is as old.
+#: The same for readers. What a standby answers may be old, and its gate is as old.
 STANDBY = -1
 READ_GATE = f"CASE WHEN pg_catalog.pg_is_in_recovery() THEN {STANDBY} ELSE {GATE} END"
 _NOT_OPEN = f"{GATE} % 4 IS DISTINCT FROM 1"
