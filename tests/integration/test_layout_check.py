@@ -58,7 +58,7 @@ def test_row_security_that_hides_rows_is_an_error(servers: LocalServers, flavour
     for each in ("postgres", role):
         with connected(url, "test", role=each) as connection:
             found = check_layout(connection, load_layout(document()))
-        complaints[each] = [one.is_error for one in found if "row security" in one.reason]
+        complaints[each] = [one.is_error for one in found if "row-level security" in one.reason]
 
     assert complaints == {"postgres": [False], role: [True]}
 

@@ -159,4 +159,4 @@ def test_i8_capture_whose_owner_meets_policies_takes_no_hidden_parent_for_a_dele
     ]
     with legacy.ours() as connection:
         found = [str(each) for each in verify(connection, hidden.made.duo.legacy.layout) if each.is_error]
-    assert any(f"row security that holds for {hidden.role}" in each for each in found)
+    assert any(f"row-level security that holds for {hidden.role}" in each for each in found)

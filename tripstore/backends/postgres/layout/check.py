@@ -99,9 +99,9 @@ def _check_kind(table: LiveTable) -> Iterator[Complaint]:
         yield error(where, "is filled by a subscription", hint)
     if table.hides_rows:
         hint = "Give that role BYPASSRLS: without it every read of the table is refused."
-        yield error(where, "has row security that holds for the role of legacy.postgres", hint)
+        yield error(where, "has row-level security that holds for the role of legacy.postgres", hint)
     elif table.has_row_security:
-        yield note(where, "has row security", "Whatever reads it for tripstore needs BYPASSRLS, as its role has now.")
+        yield note(where, "has row-level security", "The role of legacy.postgres must keep its BYPASSRLS.")
 
 
 def _check_columns(layout: Layout, column: MappedColumn, table: LiveTable) -> Iterator[Complaint]:
