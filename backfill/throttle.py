@@ -66,7 +66,7 @@ class Pace(Protocol):
     """Who share a rate take turns by it."""
 
     def take(self, count: int, per_second: float) -> float:
-        """Take so many: 0.0; else how long it is somebody else's turn, and nothing is taken."""
+        """Take so many: 0.0; else how long it is another process' turn, and nothing is taken."""
         ...
 
     def give_back(self, count: int, per_second: float) -> None:

@@ -20,7 +20,7 @@ from schemaless_core.control.tables import document as table
 
 
 class Turn(NamedTuple):
-    """From when on the next one may take, in milliseconds of the control database; nobody has taken yet: 0."""
+    """From when on the next one may take, in milliseconds of the control database; before the first one took: 0."""
 
     free_at_ms: int = 0
     #: When it was taken. A clock that has gone back behind it says nothing: the turn is free.
@@ -49,7 +49,7 @@ class Pace:
         self._turn: Turn | None = None
 
     def take(self, count: int, per_second: float) -> float:
-        """Take so many: 0.0; else how long it is somebody else's turn, and nothing is taken.
+        """Take so many: 0.0; else how long it is another process' turn, and nothing is taken.
 
         After a `ControlUnavailable` they may have been taken: then some time of the rate is lost.
         """
@@ -69,7 +69,7 @@ class Pace:
             return make_change(self._control, work)
 
     def give_back(self, count: int, per_second: float) -> None:
-        """So many of those that were taken were not needed. Nothing, when somebody has taken since."""
+        """So many of those that were taken were not needed. Nothing, when another process has taken since."""
         mine = self._turn
         if mine is None or count <= 0:
             return

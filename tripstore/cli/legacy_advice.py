@@ -75,7 +75,7 @@ def _caches(connection: Connection, layout: Layout) -> list[AdviceDocument]:
     return [
         AdviceDocument(
             f"sequence {sequence.name}",
-            f"each session holds {cache} numbers, and later gives those that somebody has put in the meantime",
+            f"each session holds {cache} numbers, and later gives those that a caller has put in the meantime",
             "",
             [f"ALTER SEQUENCE {sequence.name} CACHE 1"],
         )

@@ -13,7 +13,7 @@ from tripstore.cli.tables import show, table
 
 
 class ExposureDocument(msgspec.Struct, frozen=True):
-    """A constraint; `writes` are last week's changes under it, null if nobody counted them."""
+    """A constraint; `writes` are last week's changes under it, null if they were not counted."""
 
     table: str
     kind: str

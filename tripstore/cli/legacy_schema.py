@@ -75,7 +75,7 @@ class LegacyPlan(msgspec.Struct, frozen=True):
     advice: list[AdviceDocument]
     #: Constraints that no put on live can be held against.
     only_postgres: list[ExposureDocument]
-    #: Of a layout with facts, those that capture will refuse; null when nobody looked: a complaint says why.
+    #: Of a layout with facts, those that capture will refuse; null when they were not looked at: a complaint says why.
     statements: StatementsDocument | None
     #: Titles of the steps that this run did.
     applied: list[str]

@@ -102,7 +102,7 @@ class Backfill:
         return _of_lists(spec, lists(keys))
 
     def _check_capture(self) -> None:
-        """What `doctor` asks: a table may have lost its capture, and nobody has looked since."""
+        """What `doctor` asks: a table may have lost its capture since the last look."""
         legacy = self._legacy
         with connected(legacy.postgres.text, "backfill") as connection:
             limits = legacy.limits

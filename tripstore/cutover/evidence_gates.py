@@ -155,7 +155,7 @@ def _index(index: IndexFacts, wanted: str, facts: Facts, settings: CutoverSettin
     behind = (
         ""
         if is_close
-        else f"; it is behind by {index.lag_cells:,} cells, and what it has not passed nobody can compare"
+        else f"; it is behind by {index.lag_cells:,} cells, and what it has not passed cannot be compared"
     )
     if index.verified_at is None:
         return GateVerdict(name, False, f"version {index.version} was never verified{behind}", wanted, hint)

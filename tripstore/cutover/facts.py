@@ -100,7 +100,7 @@ class JobFacts:
     left: tuple[LeftJob, ...] = ()
     #: Of a diff: whether each row was compared. One of an earlier version compared one child of each parent.
     compares_rows: bool = True
-    #: Rows of the company's tables, as Postgres counted them, and those that were compared. None: nobody counted them.
+    #: Rows of the company's tables, as Postgres counted them, and those that were compared. None: not counted.
     table_rows: int | None = None
     table_rows_compared: int | None = None
 

@@ -17,7 +17,7 @@ def begin(kind: str) -> str:
 
 
 def go_on(kind: str, found: JobFacts) -> str:
-    """It is not done: somebody gave it up, or it waits to be gone on with."""
+    """It is not done: the operator gave it up, or it waits to be gone on with."""
     if found.ended_at is not None:
         return begin(kind)
     return f"`{job_command(kind, 'resume', found.job)}` goes on where it was."

@@ -31,7 +31,7 @@ class Sight(NamedTuple):
 
 
 class Known:
-    """Changed by whoever learns something, read by every call.
+    """Changed by the thread that learns something, read by every call.
 
     `layout`: by which this process goes. It learns no row that names another one, so it presents no such epoch.
     """

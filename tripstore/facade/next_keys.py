@@ -1,8 +1,8 @@
 """`NextKeys`: which ref key a cell gets that is appended, at either authority.
 
 The one after the latest; in a column of child rows a new row's. Its number comes from the sequence of the company's
-table, if that has one: SQL, and whoever appends elsewhere, never gets the same. Otherwise it is the next of its parent,
-and who loses a race for it goes again.
+table, if that has one: SQL, and a process that appends elsewhere, never gets the same. Otherwise it is the next of its
+parent, and who loses a race for it goes again.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from tripstore.facade.rule_book import RuleBook
 
 
 class NextKey(NamedTuple):
-    """A ref key, and the one that is to be the column's latest before it; ANY: nobody else gets this one."""
+    """A ref key, and the one that is to be the column's latest before it; ANY: no other writer gets this one."""
 
     ref_key: int
     expect_latest: Any

@@ -66,7 +66,7 @@ class NumberRanges:
         self._look = Look("numbers", self._fill_all, threading.Condition())
 
     def take(self, column_name: str, sequence: NumberSequence, above: int | None, *, must_follow: bool) -> int:
-        """A number that nobody has and nobody will get, above that of the parent's latest row if there is one.
+        """A number that no row has and no other writer will get, above that of the parent's latest row if there is one.
 
         Where another process has appended a higher one, that takes a number just drawn; where the sequence itself is
         behind, it is moved. With Postgres down it is a lower one of the range, unless it `must_follow`. Of a sequence
@@ -112,7 +112,7 @@ class NumberRanges:
         return None
 
     def passes(self, sequence: NumberSequence, number: int) -> None:
-        """Somebody puts a number of their own: the sequence is moved ahead of it, if Postgres answers.
+        """The caller puts a number of its own: the sequence is moved ahead of it, if Postgres answers.
 
         Else the reverse mirror does it before it writes the row.
         """
@@ -172,7 +172,7 @@ class NumberRanges:
             return self._range_of(column_name, sequence)
 
     def _range_of(self, column_name: str, sequence: NumberSequence) -> _Range:
-        """That of the column, as long as its sequence is this one; numbers of another are given to nobody."""
+        """That of the column, as long as its sequence is this one; numbers of another are not given."""
         mine = self._ranges.get(column_name)
         if mine is None or mine.sequence.name != sequence.name:
             mine = self._ranges[column_name] = _Range(sequence)

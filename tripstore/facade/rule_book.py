@@ -1,8 +1,9 @@
 """`RuleBook`: the rules of the company's tables, as this process goes by them while Schemaless is the authority.
 
 Postgres has them. A process asks it at its first put and every half a minute, and goes by what it saw while Postgres is
-down. For one that begins then, whoever saw something new left a copy in the control database and on each server. What
-a company has changed since is seen late; so nobody is refused by rules older than a second while Postgres answers.
+down. For one that begins then, the process that saw something new left a copy in the control database and on each
+server. What a company has changed since is seen late; so no put is refused by rules older than a second while Postgres
+answers.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ logger = logging.getLogger(__name__)
 
 PREFIX = "rules:"
 REFRESH_SECONDS = 30.0
-#: Rules by which somebody is refused are not older, unless Postgres is silent.
+#: Rules by which a put is refused are not older, unless Postgres is silent.
 REFUSING_SECONDS = 1.0
 #: How long a call waits for the first look, how long another one for one that is to refuse it.
 FIRST_SECONDS = 2.0
@@ -74,7 +75,7 @@ class RuleBook:
         self._look = Look("table-rules", self.learn, self._changed)
 
     def find(self) -> TableRules | None:
-        """The rules as they are known; None: nobody has told them, and Postgres is silent."""
+        """The rules as they are known; None: there is no copy, and Postgres is silent."""
         rules = self._rules
         now = self._clock()
         if rules is None:
@@ -85,7 +86,7 @@ class RuleBook:
         return rules
 
     def find_now(self) -> TableRules | None:
-        """The rules of now, or of a second ago: for whoever is to be refused by them."""
+        """The rules of now, or of a second ago: for a put that is to be refused by them."""
         if self._clock() - max(self._seen_at, self._asked_at) > REFUSING_SECONDS:
             self._wait(AGAIN_SECONDS)
         return self._rules
@@ -105,7 +106,7 @@ class RuleBook:
         self._asked_at = self._clock()
 
     def learn(self) -> None:
-        """Ask Postgres; whoever does not hear from it goes by a copy, if nothing better is known."""
+        """Ask Postgres; a process that does not hear from it goes by a copy, if nothing better is known."""
         began = self._clock()
         try:
             document = self._read(Deadline(LOOK_SECONDS))

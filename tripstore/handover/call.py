@@ -35,7 +35,7 @@ def call(ports: Ports, known: Authority, operation: Operation[T]) -> Steps[Answe
 
 
 def ask(ports: Ports, known: Authority, operation: Operation[T]) -> T | Refused:
-    """The one step of a call of which nothing comes between: by itself for whoever counts microseconds.
+    """The one step of a call of which nothing comes between: by itself for a caller that counts microseconds.
 
     The epoch is presented by a process that knows the layout of that epoch, and by no other.
     """

@@ -1,6 +1,6 @@
 """Another layout is put in force: a hand-over that ends where it began, at a new epoch.
 
-Whoever writes presents an epoch. So nothing else is needed to refuse every process that goes by the old layout than an
+Every writer presents an epoch. So nothing else is needed to refuse every process that goes by the old layout than an
 epoch that only those know who have read the new row: Postgres' gate and all shards are past the old one before the
 decision. Until then the old layout is in force, from then on the new one, and at no moment both.
 """
@@ -33,7 +33,7 @@ Objection = Callable[[], str]
 def relayout(
     ports: Ports, change_id: str, layout: str, objection: Objection, tries: int = BARRIER_TRIES
 ) -> Steps[Outcome]:
-    """Put a layout in force, whoever is the authority; that stays as it is."""
+    """Put a layout in force, whichever side is the authority; that stays as it is."""
     yield LOOK
     found = ports.control.authority()
     if not found.is_open:

@@ -1,7 +1,7 @@
 """`LayoutChange`: a layout is put in force, unless cells exist that it would read in another way.
 
-The steps are `handover.relayout`'s. Whoever dies in the middle needs nothing of this: every process undoes a hand-over
-that takes too long, and the layout before stays in force.
+The steps are `handover.relayout`'s. A process that dies in the middle needs nothing of this: every process undoes a
+hand-over that takes too long, and the layout before stays in force.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from tripstore.ports.control import RealControlPort
 
 logger = logging.getLogger(__name__)
 
-#: Somebody's long transaction, or another hand-over: these pass.
+#: A service's long transaction, or another hand-over: these pass.
 TRIES = 5
 PAUSE_SECONDS = 1.0
 

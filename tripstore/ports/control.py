@@ -76,7 +76,7 @@ class RealControlPort:
     def decide(self, closing: Authority, decided: Authority) -> bool:
         """Forward only where this thread holds the barrier: one that was lost has lost the hand-over.
 
-        Where another layout is put in force as well, whoever is the authority: the reverse mirror is behind it.
+        Where another layout is put in force as well, whichever side is the authority: the reverse mirror is behind it.
         """
         if closing.backend is Backend.LEGACY or decided.layout != closing.layout:
             return self._barrier.decide(closing, self._signed(decided))

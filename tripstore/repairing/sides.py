@@ -208,7 +208,7 @@ class Forward:
         return [None if step.key in lifted else _outcome(lambda: self._lift_one(step, ours)) for step, ours in lifts]  # noqa: B023  # called at once
 
     def _lifted(self, keys: Sequence[CellKey]) -> set[CellKey]:
-        """Rows that were lifted together. Where somebody holds one of them, its whole batch is left for later."""
+        """Rows that were lifted together. Where a transaction holds one of them, its whole batch is left for later."""
         found = set[CellKey]()
         for name in {key.column_name for key in keys}:
             of_column = [key for key in keys if key.column_name == name]

@@ -55,7 +55,7 @@ class InForce:
         return [digest for digest, _document, _number in rows(connection, IN_FORCE)] == [self.layout.digest]
 
     def statements(self) -> Sequence[str]:
-        return ["-- at an epoch of its own: gate and shards refuse whoever goes by another layout"]
+        return ["-- at an epoch of its own: gate and shards refuse a process that goes by another layout"]
 
     def apply(self, connection: Connection, progress: Progress) -> None:
         register(connection, self.layout)

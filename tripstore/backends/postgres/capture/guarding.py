@@ -18,7 +18,7 @@ from tripstore.backends.postgres.layout.layout import Layout
 
 logger = getLogger(__name__)
 
-#: The next look comes soon: whoever writes the partition waits behind one try of ours at most.
+#: The next look comes soon: a writer of the partition waits behind one try of ours at most.
 SHY = Patience(lock_timeout_seconds=0.2, pause_seconds=0.0, give_up_seconds=0.0)
 
 

@@ -130,7 +130,7 @@ class Owner(Standing):
 
 
 class Mirror(Standing):
-    """The reverse mirror: forward only, like every put; nobody is told of what it writes.
+    """The reverse mirror: forward only, like every put; capture queues none of what it writes.
 
     It writes what Schemaless took at one epoch, and by the layout of that epoch: at another one the gate refuses it.
     """

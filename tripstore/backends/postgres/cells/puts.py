@@ -132,7 +132,7 @@ class Puts:
         data: bytes,
         deadline: Deadline,
     ) -> PutResult:
-        """With a number of the table's own sequence: nobody else is given it, so there is no race to lose."""
+        """With a number of the table's own sequence: no other writer is given it, so there is no race to lose."""
         column = self._layout.columns[column_name]
         while True:
             (number,) = self._numbers.draw(sequence, 1, deadline, is_durable=False)

@@ -34,7 +34,7 @@ _WAS = f"SELECT 1 FROM tripstore.authority_history WHERE {_IS_FOUND}"
 _SET_GATE = (
     f"SELECT pg_catalog.setval('{SEQUENCE}'::pg_catalog.regclass, %s) FROM tripstore.authority WHERE {_IS_FOUND}"
 )
-# Before capture has begun nobody has written by any layout, and nobody is to be refused.
+# Before capture has begun no process has written by any layout, and none is to be refused.
 _BEGIN_LAYOUT = """\
 UPDATE tripstore.authority SET layout = %s WHERE layout IS NULL AND target IS NULL
 AND NOT EXISTS (SELECT FROM tripstore.capture WHERE since IS NOT NULL OR broken IS NOT NULL) RETURNING 1"""

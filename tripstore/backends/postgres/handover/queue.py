@@ -40,10 +40,10 @@ _UNREADABLE = (UnreadableRow, InvalidLayout)
 # found are named by their place, since keys might be joined by reading everything.
 _NO_SCAN = "SET LOCAL enable_seqscan = off; "
 
-# Free changes first, the oldest first; one's own, which could not be delivered, with what room is left. Nobody waits
-# for a row that somebody is claiming or marking just now, and one that changed since our snapshot is left alone. The
-# epoch is of the same snapshot: no younger than a change, and so is the layout in force: whoever goes by another one
-# claims nothing. Nothing is sorted, as the planner might for a limit that it
+# Free changes first, the oldest first; one's own, which could not be delivered, with what room is left. A relay
+# waits for no row that another one is claiming or marking, and one that changed since our snapshot is left alone. The
+# epoch is of the same snapshot: no younger than a change, and so is the layout in force. A relay that goes by another
+# one claims nothing. Nothing is sorted, as the planner might for a limit that it
 # does not know: the index has the order, and is read no further than is wanted.
 #
 # This commit is durable before anything is sent, and with it all that was committed before, asynchronously too: the

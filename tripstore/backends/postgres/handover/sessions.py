@@ -41,7 +41,7 @@ def application_of(layout: Layout) -> str:
 
 
 def stale_sessions(ask: Callable[[str, tuple[Any, ...]], Sequence[Sequence[Any]]]) -> list[StaleSessions]:
-    """Who is connected and goes by another layout than the one in force; nobody while there is none."""
+    """The sessions that go by another layout than the one in force; none while no layout is."""
     in_force = [layout for (layout,) in ask(_IN_FORCE, ()) if layout is not None]
     if not in_force:
         return []

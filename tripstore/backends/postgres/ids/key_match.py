@@ -103,7 +103,7 @@ def _can_be_compared(column: KeyColumn, child: LiveTable, parent: LiveTable) -> 
 
 
 def _percent(table: LiveTable) -> str:
-    """What share of the pages holds a sample; few rows, or an estimate that nobody made, are read from the start."""
+    """What share of the pages holds a sample; few rows, or a table without an estimate, are read from the start."""
     if not table.rows or table.rows <= SAMPLE_ROWS:
         return "100"
     return f"{100 * SAMPLE_ROWS / table.rows:.9f}"

@@ -38,7 +38,7 @@ class FillNewRows:
 
     Child rows that are moved to another parent while capture does not refuse it yet get the new one's. The parent's
     rows keep theirs. With a BEFORE UPDATE trigger Postgres locks a row before it checks NOT NULL: so an UPDATE of a
-    snapshot from before the back-fill fails with 40001, as services expect, and not for a NULL that nobody wrote.
+    snapshot from before the back-fill fails with 40001, as services expect, and not for a NULL that no service wrote.
     """
 
     column: KeyColumn

@@ -34,7 +34,7 @@ TRIES = 20
 # server numbers could be given once more that stand in Schemaless by then.
 _DURABLE = "SELECT pg_catalog.pg_logical_emit_message(true, 'tripstore', '')"
 _LAST = "pg_catalog.pg_sequence_last_value(%(name)s::pg_catalog.regclass)"
-# Of what is left until the end nobody takes much at once: what a process does not use is lost.
+# Of what is left until the end no process takes much at once: what a process does not use is lost.
 _DRAW = f"""\
 WITH wanted AS (
     SELECT CASE WHEN %(cycles)s THEN %(count)s
@@ -94,7 +94,7 @@ class Numbers:
     def draw(self, sequence: NumberSequence, count: int, deadline: Deadline, *, is_durable: bool) -> list[int]:
         """Draw up to so many numbers that no row of the table has, at least one; in order.
 
-        `is_durable`: no crash of the server takes that back. Whoever commits a row with the number there needs it not.
+        `is_durable`: no crash of the server takes that back. A transaction that commits a row with it needs it not.
         """
         free = _FREE.format(table=sequence.table, column=sequence.column) if sequence.is_alone else ""
         sql = _DRAW.format(free=free)
@@ -127,9 +127,9 @@ class Numbers:
     def pass_cells(self, cells: Iterable[Cell], deadline: Deadline) -> None:
         """Before rows with these cells are written: move the sequences ahead of numbers that did not come from them.
 
-        So a row that is committed is never ahead of its sequence, whoever dies when: both are in the same log, the
-        sequence before it. Without the privilege that takes, and while a transaction that has drawn holds the lock it
-        takes, rows are written all the same, and the way back makes up for it.
+        So a row that is committed is never ahead of its sequence, whichever process dies when: the sequence is before
+        it in the same log. Where our role lacks the privilege, or a transaction that has drawn holds the lock, rows are
+        written all the same, and the way back makes up for it.
         """
         for sequence, number in self._furthest(cells, deadline).items():
             try:

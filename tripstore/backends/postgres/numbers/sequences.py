@@ -1,7 +1,7 @@
 """`NumberSequence`: the sequence that the numbers of a column of child rows come from, as the catalogue has it.
 
 A serial, an identity, or a default that is `nextval` of a sequence and nothing else. Where the number has none, it is
-counted per parent, and whoever appends takes the next one.
+counted per parent, and an append takes the next one.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ class NumberSequence:
     start: int
     #: Begins anew at its end.
     cycles: bool
-    #: Whether a number alone is one row's, whoever its parent is.
+    #: Whether a number alone is one row's, whichever parent it has.
     is_alone: bool
 
     @property
