@@ -200,6 +200,10 @@ def _finding(outcome: Outcome) -> Finding | None:
     if outcome.is_equal:
         return None
     target, last = outcome.target, outcome.last
-    kind = "left" if last.action is Action.LEAVE or outcome.refusal else "busy"
-    body: dict[str, Json] = {"why": outcome.refusal or last.why, "next": last.action.value}
+    kind = "left" if outcome.is_left else "busy"
+    body: dict[str, Json] = {"why": _why(outcome), "next": last.action.value}
     return Finding(kind, target.row_key, target.column_name, last.key.ref_key, body)
+
+
+def _why(outcome: Outcome) -> str:
+    return outcome.last.why if outcome.refusal is None else outcome.refusal.message

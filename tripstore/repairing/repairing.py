@@ -19,7 +19,7 @@ from schemaless_core.failpoints import reach
 from tripstore import metrics
 from tripstore.errors import TripstoreError
 from tripstore.handover.authority import Authority, Backend
-from tripstore.repairing.sides import Pair, Sides
+from tripstore.repairing.sides import Pair, Sides, TableBusy
 from tripstore.repairing.targets import Target
 from validation.repair import Action, Held, Step, Version, plan_latest, plan_older
 
@@ -54,12 +54,18 @@ class Outcome(NamedTuple):
     #: NOTHING: it is equal. LEAVE: a person must decide. Anything else: it never rested.
     last: Step
     done: tuple[Action, ...]
-    #: What a store said that would not have it.
-    refusal: str = ""
+    #: What a store said that would not have it, or was busy.
+    refusal: SchemalessError | None = None
 
     @property
     def is_equal(self) -> bool:
         return self.last.action is Action.NOTHING
+
+    @property
+    def is_left(self) -> bool:
+        """Whether a person must decide; else it never rested, or its table did not."""
+        is_refused = self.refusal is not None and not isinstance(self.refusal, TableBusy)
+        return self.last.action is Action.LEAVE or is_refused
 
 
 class Repairing:
@@ -105,7 +111,7 @@ class Repairing:
 
     def _repaired(self, sides: Sides, targets: Sequence[Target]) -> list[Outcome]:
         done: dict[Target, list[Action]] = {target: [] for target in targets}
-        refused: dict[Target, str] = {}
+        refused: dict[Target, SchemalessError] = {}
         last: dict[Target, Step] = {}
         waiting = list(targets)
         for n in range(ROUNDS):
@@ -123,11 +129,11 @@ class Repairing:
                 if error is None:
                     done[each.target].append(each.step.action)
                 else:
-                    refused[each.target] = error.message
+                    refused[each.target] = error
             waiting = [each.target for each in todo]
         sides.settle([target.column for target in targets])
         reach("repair.settled")
-        return [_outcome(target, last[target], done[target], refused.get(target, "")) for target in targets]
+        return [_outcome(target, last[target], done[target], refused.get(target)) for target in targets]
 
     def _sides(self) -> tuple[Authority, Sides]:
         row = self._authority()
@@ -249,8 +255,8 @@ def _told(seen: Seen) -> None:
     logger.info("a cell was repaired", extra=extra)
 
 
-def _outcome(target: Target, last: Step, done: Sequence[Action], refusal: str) -> Outcome:
-    return Outcome(target, last, tuple(done), "" if last.action is Action.NOTHING else refusal)
+def _outcome(target: Target, last: Step, done: Sequence[Action], refusal: SchemalessError | None) -> Outcome:
+    return Outcome(target, last, tuple(done), None if last.action is Action.NOTHING else refusal)
 
 
 def counted(outcomes: Sequence[Outcome]) -> Counter[str]:
@@ -259,7 +265,7 @@ def counted(outcomes: Sequence[Outcome]) -> Counter[str]:
     for each in outcomes:
         if each.is_equal:
             counts["equal"] += 1
-        elif each.last.action is Action.LEAVE or each.refusal:
+        elif each.is_left:
             counts["left"] += 1
         else:
             counts["not_compared"] += 1

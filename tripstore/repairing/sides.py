@@ -20,6 +20,7 @@ from schemaless_core.deadline import Deadline
 from schemaless_core.errors import Conflict, Invalid, SchemalessError
 from schemaless_core.mends import Mends, RawCell
 from tripstore.backends.postgres.backend import PostgresBackend
+from tripstore.backends.postgres.cells.free import LOCKS_PER_BATCH
 from tripstore.backends.postgres.errors import HistoryTruncated, UnreadableRow
 from tripstore.backends.postgres.layout.layout import LEGACY_ID, DeletePolicy, Layout, RefKeyKind
 from tripstore.backends.postgres.wire.flush import FLUSH
@@ -37,6 +38,10 @@ REF_KEY_MAX = 2**63 - 1
 
 class NoSuchCell(Conflict, TripstoreError):
     """What was to be repaired is another by now; it is looked at again."""
+
+
+class TableBusy(Conflict, TripstoreError):
+    """Transactions of services held a table, and the repair gave way to them. Later it may get its turn."""
 
 
 class Pair(NamedTuple):
@@ -178,23 +183,35 @@ class Forward:
         return put_cells(self._store, [_cell(step) for step in steps])
 
     def bury(self, lost: Sequence[tuple[Step, Held]]) -> list[SchemalessError | None]:
-        """Column by column; with a row of the parent its legacy id."""
+        """Column by column; with a row of the parent its legacy id. A table that is busy is left for the next look."""
         of_column = defaultdict[str, dict[CellKey, None]](dict)
         for step, _theirs in lost:
             of_column[step.key.column_name][_buried(step)] = None  # of siblings that are facts once
         self._keep_pairs(lost)
-        buried = {
-            key for name, keys in of_column.items() if name != LEGACY_ID for key in self._legacy.bury(name, list(keys))
-        }
-        return [
-            None
-            if step.key.column_name == LEGACY_ID or _buried(step) in buried
-            else NoSuchCell(
-                f"The row of {step.key} has a row, a tombstone or, of facts, its parent by now.",
-                hint="Facts go with their parent alone: delete it, or insert the fact again.",
-            )
-            for step, _theirs in lost
-        ]
+        outcomes: dict[CellKey, SchemalessError | None] = {}
+        for name, keys in of_column.items():
+            outcomes |= dict.fromkeys(keys) if name == LEGACY_ID else self._buried(name, list(keys))
+        return [outcomes[_buried(step)] for step, _theirs in lost]
+
+    def _buried(self, column_name: str, keys: Sequence[CellKey]) -> dict[CellKey, SchemalessError | None]:
+        """Of each key why it has no tombstone. Where one batch gives way, those after it are not tried: each try
+        makes the table's writers wait."""
+        outcomes: dict[CellKey, SchemalessError | None] = {}
+        for first in range(0, len(keys), LOCKS_PER_BATCH):
+            batch = keys[first : first + LOCKS_PER_BATCH]
+            try:
+                buried = self._legacy.bury(column_name, batch)
+            except LockTimeout as timeout:
+                return outcomes | dict.fromkeys(keys[first:], self._busy(column_name, timeout))
+            outcomes |= {key: None if key in buried else _not_buried(key) for key in batch}
+        return outcomes
+
+    def _busy(self, column_name: str, timeout: LockTimeout) -> TableBusy:
+        table = self._layout.columns[column_name].table.sql
+        return TableBusy(
+            f"{table} is busy: {timeout.message} The repair gave way.",
+            hint="Repair again when no long transaction or VACUUM is at work on the table.",
+        )
 
     def _keep_pairs(self, lost: Sequence[tuple[Step, Held]]) -> None:
         names = (self._layout.parent.name, LEGACY_ID)
@@ -380,6 +397,13 @@ def bury_target(layout: Layout, column: ColumnKey, ours: Version, theirs: Held |
 def _buried(step: Step) -> CellKey:
     """What a tombstone stands right above."""
     return step.key._replace(ref_key=step.key.ref_key - 1)
+
+
+def _not_buried(key: CellKey) -> NoSuchCell:
+    return NoSuchCell(
+        f"The row of {key} has a row, a tombstone or, of facts, its parent by now.",
+        hint="Facts go with their parent alone: delete it, or insert the fact again.",
+    )
 
 
 def _mend(mends: Mends, steps: Sequence[Step]) -> list[SchemalessError | None]:

@@ -232,7 +232,10 @@ class PostgresBackend(CellStore):
         return measured("lift", self._lifts.lift, to, Deadline(self.database.settings.deadlines.put_seconds))
 
     def bury(self, column_name: str, keys: Sequence[CellKey]) -> set[CellKey]:
-        """Write tombstones above these cells where no row, tombstone or cell is any more; where it did. An owner's."""
+        """Write tombstones above these cells where no row, tombstone or cell is any more; where it did. An owner's.
+
+        At most `LOCKS_PER_BATCH`, in one transaction. `LockTimeout`: writers held the table, and none was written.
+        """
         deadline = Deadline(self.database.settings.deadlines.scan_seconds)
         return measured("bury", self._burials.bury, column_name, keys, deadline)
 

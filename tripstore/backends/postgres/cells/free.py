@@ -7,7 +7,7 @@ that was committed before it was given.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from hashlib import blake2b
 from typing import Any, NamedTuple
 from uuid import UUID
@@ -95,6 +95,11 @@ def store(connection: LegacyConnection, new: NewCell, standing: Standing = NOBOD
 def lock_sql(row_key: UUID, column_name: str = "") -> str:
     """Wait for one's turn at a column of a row until the transaction ends."""
     return _LOCK.format(key=_lock_key(row_key, column_name))
+
+
+def locks_sql(row_keys: Iterable[UUID]) -> list[str]:
+    """The same for many rows, in the one order that every process takes them in."""
+    return [_LOCK.format(key=key) for key in sorted({_lock_key(row_key, "") for row_key in row_keys})]
 
 
 def _put(

@@ -1,0 +1,190 @@
+"""Burials beside puts and writers: one cell under each key (I2), and no writer waits long (I10)."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from uuid import UUID
+
+import pytest
+
+from schemaless_core import CellKey
+from schemaless_core.control.jobs import JobState
+from schemaless_core.errors import CellConflict
+from tests.chaos.actors import wait_until
+from tests.facades import Migration, migration
+from tests.repairs import doing_at
+from tests.scale import SCALE
+from tests.stores import Stores
+from tripstore.backends.postgres.backend import PostgresBackend
+from tripstore.backends.postgres.cells import burials
+from tripstore.backends.postgres.cells.free import LOCKS_PER_BATCH
+from tripstore.backends.postgres.wire.connections import rows
+from tripstore.backends.postgres.wire.translation import LockTimeout
+from tripstore.diffing.diffing import Diffing
+from tripstore.diffing.order import Order
+from tripstore.handover.authority import Backend
+from tripstore.local.servers import LocalServers
+from tripstore.phase import Phase
+from tripstore.repairing.job import RepairRunner, begin
+from tripstore.repairing.opening import Repairs
+from tripstore.repairing.targets import of_job, targets_of
+
+FLAVOURS = ("postgres", "postgres18")
+NOTES = LOCKS_PER_BATCH + 30
+FIRST = 1 << 20
+ROWS = f"""
+INSERT INTO trips (status) SELECT 'requested' FROM generate_series(1, {2 * NOTES});
+INSERT INTO notes (trip_id, n, text) SELECT id, 1, 'a' FROM trips
+"""
+
+
+@pytest.fixture(params=FLAVOURS if SCALE >= 1 else FLAVOURS[-1:])
+def moving(request: pytest.FixtureRequest, servers: LocalServers, stores: Stores) -> Iterator[Migration]:
+    with migration(servers, stores, postgres=request.param) as made:
+        made.phase(Phase.SHADOW)
+        made.legacy.sql(ROWS)
+        made.carry()
+        yield made
+
+
+def lost(made: Migration) -> list[UUID]:
+    """The parents of notes that went with their partition."""
+    gone = [UUID(key) for (key,) in made.legacy.sql("SELECT trip_uuid::text FROM notes_0")]
+    made.legacy.sql("DROP TABLE notes_0")
+    return gone
+
+
+def bury(made: Migration, keys: Sequence[UUID]) -> set[CellKey]:
+    owner = made.duo.legacy.as_owner(made.duo.ports.control.authority().epoch)
+    return owner.bury("NOTES", [CellKey(key, "NOTES", FIRST) for key in keys])
+
+
+@pytest.mark.parametrize("locks", [False, True], ids=["control", "locks"])
+def test_i2_a_put_that_saw_no_tombstone_is_not_overtaken_by_a_burial(
+    moving: Migration, monkeypatch: pytest.MonkeyPatch, *, locks: bool
+) -> None:
+    """The put has looked and is about to store; the tombstone would take its key, and be carried before it."""
+    if not locks:
+        monkeypatch.setattr(burials, "locks_sql", lambda _keys: [])
+    key, given_way = lost(moving)[0], list[str]()
+    moving.legacy.sql("DELETE FROM trips WHERE trip_uuid = %s", str(key))
+    moving.carry()
+
+    def overtake() -> None:
+        try:
+            bury(moving, [key])
+        except LockTimeout as timeout:
+            given_way.append(timeout.message)
+        moving.carry()
+
+    with doing_at("put.before_parent", overtake):
+        moving.store.put_cell(key, "NOTES", FIRST + 1, {"text": "put"})
+
+    assert bool(given_way) is locks
+    assert bury(moving, [key]) == set()
+    if locks:
+        moving.carry()
+        assert same(moving, key) == {"text": "put"}
+    else:  # two bodies under one key: the change cannot be delivered
+        with pytest.raises(AssertionError, match="cannot be delivered"):
+            moving.carry()
+
+
+def test_i2_a_put_that_comes_while_a_row_is_buried_sees_the_tombstone(moving: Migration) -> None:
+    key = lost(moving)[0]
+    moving.legacy.sql("DELETE FROM trips WHERE trip_uuid = %s", str(key))
+    moving.carry()
+    with ThreadPoolExecutor(1) as pool:
+        put = []
+
+        def come() -> None:
+            put.append(pool.submit(moving.store.put_cell, key, "NOTES", FIRST + 1, {"text": "put"}))
+            waits = "SELECT 1 FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'"
+            wait_until("the put waits", lambda: bool(moving.legacy.sql(waits)), 20)
+
+        with doing_at("burial.locked", come):
+            assert bury(moving, [key]) == {CellKey(key, "NOTES", FIRST)}
+        with pytest.raises(CellConflict):
+            put[0].result()
+
+    moving.carry()
+    assert same(moving, key) is None
+
+
+def test_i10_a_burial_gives_way_to_writers_and_gets_its_turn_later(
+    moving: Migration, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A service's transaction holds the table. Others' writes go on, and the job says what was busy, and why."""
+    gone = lost(moving)
+    assert len(gone) > LOCKS_PER_BATCH
+    diff = compared(moving)
+    tried, stop = list[int](), threading.Event()
+
+    def write() -> float:
+        slowest = 0.0
+        with moving.legacy.connect() as writer:
+            while not stop.is_set():
+                began = time.monotonic()
+                rows(writer, "UPDATE notes SET text = 'b' WHERE trip_id = (SELECT min(trip_id) FROM notes_1)")
+                writer.commit()
+                slowest = max(slowest, time.monotonic() - began)
+        return slowest
+
+    bury = PostgresBackend.bury
+
+    def counting(self: PostgresBackend, column_name: str, keys: Sequence[CellKey]) -> set[CellKey]:
+        tried.append(len(keys))
+        return bury(self, column_name, keys)
+
+    monkeypatch.setattr(PostgresBackend, "bury", counting)
+    service = moving.legacy.connect()
+    rows(service, "INSERT INTO notes (trip_id, n, text) SELECT max(trip_id), 9, 'held' FROM notes_1")
+    with pytest.raises(LockTimeout):  # the control: what ended the job before
+        moving.duo.legacy.as_owner(moving.duo.ports.control.authority().epoch).bury(
+            "NOTES", [CellKey(gone[0], "NOTES", FIRST)]
+        )
+    with ThreadPoolExecutor(1) as pool:
+        writer = pool.submit(write)
+        counts, findings = repaired(moving, diff)
+        stop.set()
+        longest = writer.result()
+
+    assert counts["not_compared"] == len(gone), counts
+    assert {kind for kind, _why in findings} == {"busy"}
+    assert all('"notes" is busy: Postgres did not give a lock in time' in why for _kind, why in findings)
+    assert len(tried) < 10, "one try a look, not one a batch"
+    assert longest < 1.0, "shorter than deadlock_timeout, and so than what a service bears"
+
+    service.rollback()
+    service.close()
+    counts, findings = repaired(moving, diff)
+    assert (counts["equal"], findings) == (len(gone), [])
+    for key in gone:
+        assert same(moving, key) is None
+
+
+def same(made: Migration, key: UUID) -> object:
+    """The latest note of both stores."""
+    found = made.duo.legacy.get_cell_latest(key, "NOTES")
+    assert found is not None
+    assert found == made.facade.store.get_cell_latest(key, "NOTES")
+    return found.body
+
+
+def compared(made: Migration) -> str:
+    diffing = Diffing(made.facade)
+    job = diffing.begin(diffing.plan(Order(indexes=False, decoded=0)))
+    assert diffing.runner(job, "test").run() is JobState.DONE
+    return job.id
+
+
+def repaired(made: Migration, diff: str) -> tuple[dict[str, int], list[tuple[str, str]]]:
+    """What a job of repair counted, and the kinds and reasons of what it could not mend."""
+    repairs = Repairs(made.facade)
+    job = begin(repairs.jobs, targets_of(of_job(repairs.jobs, diff)), authority=Backend.LEGACY, source=diff)
+    assert RepairRunner(repairs.jobs, job.id, repairs.of_job(job), repairs.ending(job)).run(threading.Event())
+    found = repairs.jobs.findings(job.id)
+    return dict(repairs.jobs.progress(job.id).counts), [(each.kind, str(each.body["why"])) for each in found]
