@@ -5,8 +5,10 @@ PgBouncer is as operators set it up for drivers that send settings: it drops the
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
+from functools import partial
 from typing import Any
 from uuid import UUID
 
@@ -14,14 +16,17 @@ import psycopg2
 import pytest
 
 from schemaless_core.deadline import Deadline
+from schemaless_core.errors import SchemalessError, Unavailable
 from tests.legacy import FLAVOURS, Legacy, captured, layout, legacy_server
 from tests.legacy_backends import SHARDS
 from tests.legacy_databases import PATIENT
 from tests.past import bodies
 from tests.poolers import pooler, through
+from tests.repairs import doing_at
 from tripstore.backends.postgres.backend import PostgresBackend
 from tripstore.backends.postgres.cells.copying import PastReader
-from tripstore.backends.postgres.errors import SessionRefused
+from tripstore.backends.postgres.errors import SessionRefused, SessionUnclear
+from tripstore.backends.postgres.wire import pooler as pooler_question
 from tripstore.backends.postgres.wire import session
 from tripstore.backends.postgres.wire.connections import connected, prepare, rows, wanted
 from tripstore.backends.postgres.wire.database import LegacyDatabase
@@ -198,10 +203,47 @@ def test_a_stock_pooler_that_takes_no_settings_is_refused_by_name(
 def test_a_session_pooler_that_does_not_reset_is_refused(servers: LocalServers, legacy: Legacy, reset: str) -> None:
     """The next client would have our search path. The limits of a facade are long enough to find that out."""
     careless = through(pooler(servers, legacy.server, "session", {"server_reset_query": reset}), legacy)
+    error: type[SchemalessError] = SessionUnclear if reset else SessionRefused
     reason = "could not be found out" if reset else "without DISCARD ALL"
 
-    with closing(LegacyDatabase(careless.url)) as database, pytest.raises(SessionRefused, match=reason):
+    with closing(LegacyDatabase(careless.url)) as database, pytest.raises(error, match=reason):
         database.run(lambda connection: connection.rows("SELECT 1"), Deadline(2.0))
+    assert issubclass(SessionUnclear, Unavailable)  # the caller repeats it
+
+
+def test_a_server_that_tracks_no_statements_leaves_the_question_open(
+    servers: LocalServers, sessions: Legacy, legacy: Legacy
+) -> None:
+    between = pooler(servers, legacy.server, "session")
+    legacy.sql(f"ALTER DATABASE {legacy.name} SET track_activities = off")
+    between.query("RECONNECT")
+    try:
+        with pytest.raises(SessionUnclear, match="could not be found out"):
+            by_call(f"{sessions.url}?application_name=untold")  # an address that nothing is known of
+    finally:
+        legacy.sql(f"ALTER DATABASE {legacy.name} RESET track_activities")
+        between.query("RECONNECT")
+
+
+def test_the_question_is_put_once_in_a_while_and_not_at_every_connect(
+    sessions: Legacy, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked, ask = list[float](), pooler_question._reset_seconds
+
+    def counted(*arguments: Any) -> float | None:
+        asked.append(time.monotonic())
+        return ask(*arguments)
+
+    monkeypatch.setattr(pooler_question, "_reset_seconds", counted)
+    monkeypatch.setattr(pooler_question, "_kept", {})
+    for way in WAYS.values():
+        way(sessions.url)
+    first = len(asked)
+    assert 1 < first <= pooler_question.ATTEMPTS, "once by itself proves nothing"
+
+    monkeypatch.setattr(pooler_question, "KEPT_SECONDS", 0.0)
+    by_call(sessions.url)
+    assert len(asked) > first
 
 
 # --- a session that is lent to others ---
@@ -249,6 +291,39 @@ def test_others_in_the_pool_hide_nothing(servers: LocalServers, legacy: Legacy) 
             by_call(service.url)
 
     assert untouched(between, service)
+
+
+@pytest.mark.parametrize("chance", [2.0, pooler_question.CHANCE], ids=["control", "asks again"])
+def test_i8_another_clients_discard_all_is_not_taken_for_a_reset(
+    servers: LocalServers, legacy: Legacy, monkeypatch: pytest.MonkeyPatch, chance: float
+) -> None:
+    """It has our process whenever the second client comes, and cleans that one's up at the worst moment."""
+    monkeypatch.setattr(pooler_question, "CHANCE", chance)
+    service = through(transactions(servers, legacy, server_lifetime="3600"), legacy)
+    url = f"{service.url}?application_name=chance{chance}"  # an address that nothing is known of
+    with closing(service.connect()) as inside, closing(service.connect(autocommit=True)) as cleaning:
+
+        def hold() -> None:
+            rows(inside, "SELECT 1")
+
+        def clean() -> None:
+            hold()
+            rows(cleaning, "DISCARD ALL")
+            inside.rollback()
+
+        with (
+            closing(psycopg2.connect(service.url)) as ours,
+            doing_at("pooler.before_mark", hold),
+            doing_at("pooler.marked", inside.rollback),
+            doing_at("pooler.left", clean),
+        ):
+            ours.autocommit = True
+            ((pid,),) = rows(ours, "SELECT pg_backend_pid()")
+            if chance > 1:
+                pooler_question.refuse_shared(partial(rows, ours), pid, url, Deadline(20.0))
+                return
+            with pytest.raises(SessionRefused, match="transaction mode"):
+                pooler_question.refuse_shared(partial(rows, ours), pid, url, Deadline(20.0))
 
 
 def untouched(between: PgBouncer, service: Legacy) -> bool:

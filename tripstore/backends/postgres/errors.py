@@ -32,6 +32,17 @@ class SessionRefused(InvalidServer, TripstoreError):
         )
 
 
+class SessionUnclear(LegacyUnavailable):
+    """A pooler stands in between, and it was too busy to show whether it keeps a session for us. Try later."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            "A pooler stands before Postgres, and whether it keeps a session for us could not be found out.",
+            hint="Repeat the call. When it stays so, look at server_reset_query and track_activities, or connect past"
+            " the pooler: docs/howto/poolers.md.",
+        )
+
+
 class Unrepresentable(Invalid, TripstoreError):
     """The legacy tables cannot hold this body; `path` names the field. Nothing was written."""
 
