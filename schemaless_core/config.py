@@ -53,10 +53,11 @@ class DeadlineConfig:
 
 @dataclass(frozen=True, slots=True)
 class PoolConfig:
-    """Connections to one server."""
+    """Connections to one server, and the sessions there that a process may have at most."""
 
     size: int = 8  #: Kept open.
     overflow: int = 24  #: Opened on demand beyond that.
+    reads: int = 8  #: How many of both writes leave alone, but never more than half.
 
 
 @dataclass(frozen=True, slots=True)

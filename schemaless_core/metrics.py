@@ -26,6 +26,11 @@ NODE_FAILURES = Counter("schemaless_node_failures_total", "Calls that a server d
 BREAKER_OPEN = Gauge(
     "schemaless_breaker_open", "1 while a server's breaker for reads or for writes is not closed.", ["node", "calls"]
 )
+SESSIONS_ABANDONED = Gauge(
+    "schemaless_sessions_abandoned",
+    "Sessions of this process that a server has not ended although their calls ran out of time.",
+    ["node"],
+)
 REPLICA_READS = Counter("schemaless_replica_reads_total", "Reads answered by a replica, by cause.", ["cause"])
 SHARDS_CREATED = Counter("schemaless_shards_created_total", "Shards created by this process.")
 TRIGGER_CELLS = Counter(
@@ -66,6 +71,10 @@ def node_failed(node: str) -> None:
 
 def breaker_moved(node: str, calls: str, is_open: bool) -> None:
     BREAKER_OPEN.labels(node, calls).set(1 if is_open else 0)
+
+
+def sessions_abandoned(node: str, count: int) -> None:
+    SESSIONS_ABANDONED.labels(node).set(count)
 
 
 def replica_read(cause: str) -> None:

@@ -74,7 +74,7 @@ def test_a_missing_key_is_named(key: str) -> None:
         ({"contol": "x"}, "contol", "Did you mean control?"),
         ({"clusters": {"a": A | {"replica": []}}}, "clusters.a.replica", "Did you mean clusters.a.replicas?"),
         ({"deadlines": {"put_second": 1}}, "deadlines.put_second", "Did you mean deadlines.put_seconds?"),
-        ({"pool": {"zzz": 1}}, "pool.zzz", "Known keys: size, overflow."),
+        ({"pool": {"zzz": 1}}, "pool.zzz", "Known keys: size, overflow, reads."),
         ({"tls": {"keys": "x"}}, "tls.keys", "Did you mean tls.key?"),
         ({7: 1}, "7", "Known keys: datastore, shards, clusters"),
     ],

@@ -93,7 +93,10 @@ class DeadlineConnection(_Connection):
     #: The node's name, for errors.
     node: str = ""
     last_used: float = 0.0
+    #: Whether the call that has it commits something.
+    is_writing: bool = False
     server_version: str
+    server_thread_id: tuple[int, ...]
     _deadline: Deadline | None = None
     _hot_cursor: Cursor | None = None
     _armed_seconds: float = -1.0
@@ -154,6 +157,11 @@ class DeadlineConnection(_Connection):
         if self._hot_cursor is None:
             self._hot_cursor = self.cursor()
         return self._hot_cursor
+
+    @property
+    def session_number(self) -> int:
+        """What the server calls its session."""
+        return int(self.server_thread_id[0])
 
     @property
     def is_new(self) -> bool:

@@ -31,10 +31,10 @@ class MySQLGroups:
         self._names = names
 
     def begin(self, group: str, start: GroupStart, deadline: Deadline) -> None:
-        self._sessions.run(lambda connection: offsets.begin(connection, self._names, group, start), deadline)
+        self._sessions.write(lambda connection: offsets.begin(connection, self._names, group, start), deadline)
 
     def claim(self, group: str, fences: Mapping[int, int], deadline: Deadline) -> dict[int, OffsetSeen]:
-        return self._sessions.run(lambda connection: offsets.claim(connection, self._names, group, fences), deadline)
+        return self._sessions.write(lambda connection: offsets.claim(connection, self._names, group, fences), deadline)
 
     def find(self, group: str, shards: Collection[int], deadline: Deadline) -> dict[int, OffsetSeen]:
         return self._sessions.run(
@@ -45,20 +45,20 @@ class MySQLGroups:
         return self._sessions.run(lambda connection: offsets.find_all(connection, self._names, group), deadline)
 
     def advance(self, group: str, steps: Mapping[int, Step], deadline: Deadline) -> dict[int, OffsetSeen]:
-        return self._sessions.run(lambda connection: offsets.advance(connection, self._names, group, steps), deadline)
+        return self._sessions.write(lambda connection: offsets.advance(connection, self._names, group, steps), deadline)
 
     def put_and_advance(
         self, gate: Gate, group: str, cells: Sequence[NewCell], step: Step, deadline: Deadline
     ) -> tuple[OffsetSeen, list[StoredCell]]:
-        return self._sessions.run(
+        return self._sessions.write(
             lambda connection: put_and_advance(connection, self._names, gate, group, cells, step), deadline
         )
 
     def reset(self, group: str, to: Mapping[int, tuple[int, int]], deadline: Deadline) -> None:
-        self._sessions.run(lambda connection: offsets.reset(connection, self._names, group, to), deadline)
+        self._sessions.write(lambda connection: offsets.reset(connection, self._names, group, to), deadline)
 
     def remove(self, group: str, deadline: Deadline) -> None:
-        self._sessions.run(lambda connection: offsets.remove(connection, self._names, group), deadline)
+        self._sessions.write(lambda connection: offsets.remove(connection, self._names, group), deadline)
 
     def parked(self, group: str, shard: int | None, limit: int, deadline: Deadline) -> list[ParkedRow]:
         return self._sessions.run(
@@ -82,21 +82,23 @@ class MySQLGroups:
         return self._sessions.run(lambda connection: parking.due(connection, self._names, group), deadline)
 
     def settle(self, group: str, shard: int, settling: Settling, deadline: Deadline) -> None:
-        self._sessions.run(lambda connection: parking.settle(connection, self._names, group, shard, settling), deadline)
+        self._sessions.write(
+            lambda connection: parking.settle(connection, self._names, group, shard, settling), deadline
+        )
 
     def put_and_settle(
         self, gate: Gate, group: str, cells: Sequence[NewCell], settling: Settling, deadline: Deadline
     ) -> tuple[bool, list[StoredCell]]:
-        return self._sessions.run(
+        return self._sessions.write(
             lambda connection: put_and_settle(connection, self._names, gate, group, cells, settling), deadline
         )
 
     def postpone(self, group: str, shard: int, fence: int, cell: ParkedCell, deadline: Deadline) -> None:
-        self._sessions.run(
+        self._sessions.write(
             lambda connection: parking.postpone(connection, self._names, group, shard, fence, cell), deadline
         )
 
     def retry(self, group: str, shard: int | None, added_id: int | None, deadline: Deadline) -> int:
-        return self._sessions.run(
+        return self._sessions.write(
             lambda connection: parking.retry(connection, self._names, group, shard, added_id), deadline
         )

@@ -141,7 +141,7 @@ class MySQLMending:
                 for token, key in zip(tokens, keys, strict=True)
             ]
 
-        return self._sessions.run(put, deadline)
+        return self._sessions.write(put, deadline)
 
     def change(self, gate: Gate, changes: Sequence[Change], note: MendNote, deadline: Deadline) -> list[bool]:
         def change(connection: DeadlineConnection) -> list[bool]:
@@ -154,7 +154,7 @@ class MySQLMending:
             done = self._commit(connection, gate, tokens, [line, *rest], deadline)
             return [token in done for token in tokens]
 
-        return self._sessions.run(change, deadline)
+        return self._sessions.write(change, deadline)
 
     def close_hole(self, gate: Gate, hole: int, note: MendNote, deadline: Deadline) -> bool:
         def close(connection: DeadlineConnection) -> bool:
@@ -166,7 +166,7 @@ class MySQLMending:
             ]
             return bool(self._commit(connection, gate, [token], statements, deadline))
 
-        return self._sessions.run(close, deadline)
+        return self._sessions.write(close, deadline)
 
     def of_row(self, shard: int, row_key: bytes, deadline: Deadline) -> list[MendLine]:
         return self._lines(OF_ROW, (row_key, shard), deadline)

@@ -74,12 +74,12 @@ class MySQLNode:
         self.mending: Mending = MySQLMending(self._sessions, self._names)
 
     def put(self, gate: Gate, cell: NewCell, expect_latest: Any, deadline: Deadline) -> Stored:
-        return self._sessions.run(
+        return self._sessions.write(
             lambda connection: writes.put(connection, self._names, gate, cell, expect_latest), deadline
         )
 
     def put_many(self, batches: Sequence[Batch], deadline: Deadline) -> list[BatchAnswer | SchemalessError]:
-        return self._sessions.run(lambda connection: put_many(connection, self._names, batches, deadline), deadline)
+        return self._sessions.write(lambda connection: put_many(connection, self._names, batches, deadline), deadline)
 
     def find(self, shard: int, row_key: bytes, column_name: bytes, ref_key: int, deadline: Deadline) -> Sighting:
         return self._sessions.run(
@@ -159,17 +159,19 @@ class MySQLNode:
         return self._sessions.run(lambda connection: log.epochs(connection, self._names, shard), deadline)
 
     def open_to_owners(self, authority_epoch: int, deadline: Deadline) -> None:
-        self._sessions.run(
+        self._sessions.write(
             lambda connection: authority.open_to_owners(connection, self._names, authority_epoch, deadline), deadline
         )
 
     def close_to_owners(self, authority_epoch: int, deadline: Deadline) -> bool:
-        return self._sessions.run(
+        return self._sessions.write(
             lambda connection: authority.close_to_owners(connection, self._names, authority_epoch, deadline), deadline
         )
 
     def make_copies(self, deadline: Deadline) -> int:
-        return self._sessions.run(lambda connection: authority.make_copies(connection, self._names, deadline), deadline)
+        return self._sessions.write(
+            lambda connection: authority.make_copies(connection, self._names, deadline), deadline
+        )
 
     def authority_history(self, shard: int, deadline: Deadline) -> list[AuthorityChange]:
         return self._sessions.run(lambda connection: authority.history(connection, self._names, shard), deadline)
@@ -192,22 +194,22 @@ class MySQLNode:
         )
 
     def create_index(self, table: IndexTable, shards: Sequence[int], deadline: Deadline) -> None:
-        self._sessions.run(lambda connection: schema.create_meta(connection, self._names), deadline)
+        self._sessions.write(lambda connection: schema.create_meta(connection, self._names), deadline)
         for packet in _packets(shards, index_tables.TABLES_PER_PACKET):
-            self._sessions.run(
+            self._sessions.write(
                 partial(index_tables.create_tables, names=self._names, table=table, shards=packet), deadline
             )
 
     def drop_index(self, table_name: str, shards: Sequence[int], deadline: Deadline) -> None:
         for packet in _packets(shards, index_tables.TABLES_PER_PACKET):
-            self._sessions.run(
+            self._sessions.write(
                 partial(index_tables.drop_tables, names=self._names, table_name=table_name, shards=packet), deadline
             )
 
     def put_entries(
         self, table: IndexTable, entries: Mapping[int, Sequence[EntryWrite]], deadline: Deadline
     ) -> dict[int, ShardState]:
-        return self._sessions.run(
+        return self._sessions.write(
             lambda connection: index_entries.put_entries(connection, self._names, table, entries, deadline), deadline
         )
 
@@ -235,19 +237,19 @@ class MySQLNode:
     def remove_entries(
         self, table: IndexTable, shard: int, entries: Sequence[StoredEntry], deadline: Deadline
     ) -> tuple[ShardState, int]:
-        return self._sessions.run(
+        return self._sessions.write(
             lambda connection: index_entries.remove_entries(connection, self._names, table, shard, entries, deadline),
             deadline,
         )
 
     def put_document(self, document: StoredDocument, deadline: Deadline) -> None:
-        self._sessions.run(lambda connection: documents.put(connection, self._names, document), deadline)
+        self._sessions.write(lambda connection: documents.put(connection, self._names, document), deadline)
 
     def find_documents(self, prefix: str, deadline: Deadline) -> list[StoredDocument]:
         return self._sessions.run(lambda connection: documents.find(connection, self._names, prefix), deadline)
 
     def put_field_errors(self, errors: Sequence[FieldError], deadline: Deadline) -> None:
-        self._sessions.run(
+        self._sessions.write(
             lambda connection: index_errors.put_field_errors(connection, self._names, errors, deadline), deadline
         )
 
@@ -263,14 +265,14 @@ class MySQLNode:
         )
 
     def drop_field_errors(self, index_name: str, version: int, deadline: Deadline) -> None:
-        self._sessions.run(
+        self._sessions.write(
             lambda connection: index_errors.drop_field_errors(connection, self._names, index_name, version, deadline),
             deadline,
         )
 
     def create_shards(self, shards: Sequence[int], status: ShardStatus) -> int:
         deadline = Deadline(ADMIN_SECONDS)
-        self._sessions.run(lambda connection: schema.create_meta(connection, self._names), deadline)
+        self._sessions.write(lambda connection: schema.create_meta(connection, self._names), deadline)
         missing = sorted(set(shards) - self.shards_present())
         for first in range(0, len(missing), schema.SHARDS_PER_PACKET):
             packet = missing[first : first + schema.SHARDS_PER_PACKET]
@@ -279,13 +281,13 @@ class MySQLNode:
         return len(missing)
 
     def _create(self, packet: Sequence[int], status: ShardStatus, deadline: Deadline) -> None:
-        self._sessions.run(lambda connection: schema.create_shards(connection, self._names, packet, status), deadline)
+        self._sessions.write(lambda connection: schema.create_shards(connection, self._names, packet, status), deadline)
 
     def record_shard_count(self, count: int) -> int:
         deadline = Deadline(ADMIN_SECONDS)
-        self._sessions.run(lambda connection: schema.create_meta(connection, self._names), deadline)
-        self._sessions.run(lambda connection: authority.begin_history(connection, self._names), deadline)
-        return self._sessions.run(
+        self._sessions.write(lambda connection: schema.create_meta(connection, self._names), deadline)
+        self._sessions.write(lambda connection: authority.begin_history(connection, self._names), deadline)
+        return self._sessions.write(
             lambda connection: schema.record_shard_count(connection, self._names, count), deadline
         )
 

@@ -6,6 +6,7 @@ import os
 import time
 import weakref
 from collections.abc import Callable
+from functools import partial
 from typing import TypeVar
 
 from pymysql import err
@@ -15,11 +16,13 @@ from schemaless_core.config import PoolConfig
 from schemaless_core.deadline import Deadline
 from schemaless_core.engine.mysql.connection import DeadlineConnection, Login, connect
 from schemaless_core.engine.mysql.permits import NoPermit
-from schemaless_core.engine.mysql.pool import Pool
+from schemaless_core.engine.mysql.pool import AllAbandoned, Pool
 from schemaless_core.engine.mysql.translation import translate, translate_connect
 from schemaless_core.errors import ConnectionBroken, NodeUnavailable, SchemalessError
 
 T = TypeVar("T")
+
+_LOOK = "Look what they wait for there (SHOW PROCESSLIST): a replica's acknowledgement, a lock, room on the disk."
 
 
 class Sessions:
@@ -29,7 +32,7 @@ class Sessions:
         self._node = node
         self._login = login
         self._pool_config = pool
-        self._pool = Pool(pool)
+        self._pool = self._new_pool()
         _ALL.add(self)
 
     def run(self, verb: Callable[[DeadlineConnection], T], deadline: Deadline) -> T:
@@ -37,37 +40,47 @@ class Sessions:
 
         Every verb may be repeated: a put that had happened answers "found" the second time.
         """
+        return self._run(verb, deadline, is_write=False)
+
+    def write(self, verb: Callable[[DeadlineConnection], T], deadline: Deadline) -> T:
+        """The same for a verb that commits something: it leaves the places alone that the pool keeps for reads."""
+        return self._run(verb, deadline, is_write=True)
+
+    def _run(self, verb: Callable[[DeadlineConnection], T], deadline: Deadline, *, is_write: bool) -> T:
         pool = self._pool
         try:
-            return self._once(pool, verb, deadline)
+            return self._once(pool, verb, deadline, is_write)
         except ConnectionBroken:
             if deadline.is_over:
                 raise
         metrics.call_repeated("connection_broken")
         pool.forget_idle()  # the server went away: all of them are dead
-        return self._once(pool, verb, deadline)
+        return self._once(pool, verb, deadline, is_write)
 
-    def _once(self, pool: Pool, verb: Callable[[DeadlineConnection], T], deadline: Deadline) -> T:
+    def _once(self, pool: Pool, verb: Callable[[DeadlineConnection], T], deadline: Deadline, is_write: bool) -> T:
         """Lend a connection to a verb. After an error it is rolled back, or thrown away."""
-        is_fit = False
-        connection = self._lent(pool, deadline)
+        give_back = pool.abandon
+        connection = self._lent(pool, deadline, is_write)
         try:
             connection.deadline = deadline
             answer = verb(connection)
-            is_fit = True
+            give_back = pool.take_back
             return answer
         except SchemalessError:
-            is_fit = True  # a refusal, told from answers that were read to their end
+            give_back = pool.take_back  # a refusal, told from answers that were read to their end
             raise
         except (err.Error, OSError) as error:
             ours = translate(error, self._node, deadline)
-            is_fit = not (isinstance(ours, ConnectionBroken) or deadline.is_over) and _rolled_back(connection)
+            if isinstance(ours, ConnectionBroken):
+                give_back = pool.drop
+            elif not deadline.is_over:
+                give_back = pool.take_back if _rolled_back(connection) else pool.drop
             raise ours from error
         finally:
-            # Half-way through an answer nobody knows what the next bytes mean: such a connection is not fit.
+            # Half-way through an answer nobody knows what the next bytes mean, and the server may still be busy.
             connection.deadline = None
             connection.last_used = time.monotonic()
-            (pool.take_back if is_fit else pool.drop)(connection)
+            give_back(connection)
 
     def close(self) -> None:
         self._pool.close()
@@ -75,18 +88,28 @@ class Sessions:
     def abandon(self) -> None:
         """Start anew in a forked child: the parent's sockets are the parent's, so ours are closed without a word."""
         self._pool.forget_idle()
-        self._pool = Pool(self._pool_config)
+        self._pool = self._new_pool()
 
-    def _lent(self, pool: Pool, deadline: Deadline) -> DeadlineConnection:
+    def _lent(self, pool: Pool, deadline: Deadline, is_write: bool) -> DeadlineConnection:
         try:
-            return pool.lend(deadline, self._login.deadlines.pool_seconds, lambda: connect(self._login, deadline))
+            return pool.lend(deadline, self._login.deadlines.pool_seconds, is_write=is_write)
         except NoPermit as error:
-            hint = "Raise pool.size, or share the datastore by fewer threads."
-            raise NodeUnavailable(
-                self._node, "all its connections are in use", hint=hint, trips_breaker=False
-            ) from error
+            raise self._refused(pool, is_all_abandoned=isinstance(error, AllAbandoned)) from error
         except (err.Error, OSError) as error:
             raise translate_connect(error, self._node, deadline) from error
+
+    def _refused(self, pool: Pool, *, is_all_abandoned: bool) -> NodeUnavailable:
+        """Why a call has no place in the pool: nothing was sent, so it says nothing of the server's presence."""
+        left = pool.abandoned.count
+        if is_all_abandoned:
+            reason = f"{left} calls of this process that ran out of time have not ended there, so no more are sent"
+        else:
+            reason = "all its connections are in use" + f", {left} of them by calls that ran out of time" * bool(left)
+        hint = _LOOK if left else "Raise pool.size, or share the datastore by fewer threads."
+        return NodeUnavailable(self._node, reason, hint=hint, trips_breaker=False)
+
+    def _new_pool(self) -> Pool:
+        return Pool(self._pool_config, partial(connect, self._login), partial(metrics.sessions_abandoned, self._node))
 
 
 def _rolled_back(connection: DeadlineConnection) -> bool:

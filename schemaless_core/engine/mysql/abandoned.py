@@ -1,0 +1,140 @@
+"""Sessions that a call gave up while their server was still busy with them.
+
+Closing the socket ends no session: a server that waits in COMMIT (for a replica, for room on a disk) looks at its
+client only when it answers. Each such session keeps its place in the pool until the server has ended it. Without that,
+one process could leave behind as many as the server has room for, and no client could connect any more.
+
+The server is asked on a connection beside the pool. No session is killed: a commit that is killed while it waits for
+a replica is committed without one, which is what the operator of that server has ruled out.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+import weakref
+from collections.abc import Callable, Collection
+from dataclasses import dataclass
+from functools import partial
+
+from pymysql import err
+
+from schemaless_core.deadline import Deadline
+from schemaless_core.engine.mysql.connection import DeadlineConnection
+
+#: Every session that our user may see, which are at least our own, whatever the privileges.
+SESSIONS = "SHOW PROCESSLIST"
+UPTIME = "SHOW GLOBAL STATUS LIKE 'Uptime'"
+
+LOOK_SECONDS = 1.0
+#: Between two looks; doubled up to the second of them.
+PAUSE_SECONDS = 0.02
+PAUSE_SECONDS_MAX = 0.25
+
+
+@dataclass(frozen=True, slots=True)
+class AbandonedSession:
+    """A session, by the number that its server gave it, and since when we do not listen to it."""
+
+    number: int
+    is_write: bool
+    since: float
+
+
+class Abandoned:
+    """The abandoned sessions of one pool. `ended` hears of each that has ended, `counted` how many are left."""
+
+    def __init__(
+        self,
+        connect: Callable[[Deadline], DeadlineConnection],
+        ended: Callable[[AbandonedSession], None],
+        counted: Callable[[int], None],
+    ) -> None:
+        self._connect = connect
+        self._ended = ended
+        self._counted = counted
+        self._lock = threading.Lock()
+        self._sessions: list[AbandonedSession] = []
+        self._is_watched = False
+        self._connection: DeadlineConnection | None = None
+        self._stop = threading.Event()
+
+    @property
+    def count(self) -> int:
+        return len(self._sessions)
+
+    @property
+    def writes(self) -> int:
+        return sum(session.is_write for session in self._sessions)
+
+    def add(self, session: AbandonedSession) -> None:
+        """Remember a session until the server has ended it."""
+        with self._lock:
+            self._sessions.append(session)
+        self._counted(self.count)
+        self.watch()
+
+    def watch(self) -> None:
+        """See to it that a thread looks after them; it ends with the last one, or with this object."""
+        with self._lock:
+            if self._is_watched or not self._sessions or self._stop.is_set():
+                return
+            watcher = partial(_watch, weakref.ref(self), self._stop)
+            threading.Thread(target=watcher, name="schemaless-abandoned", daemon=True).start()
+            self._is_watched = True  # only now: without a thread the next call tries again
+
+    def look(self) -> bool:
+        """Ask the server which of them it has ended; False when there is nothing left to ask for."""
+        asked = list(self._sessions)
+        try:
+            ended = self._ended_of(asked)
+        except (err.Error, OSError):
+            self._hang_up()
+            return True  # the server cannot say now, so they all count
+        with self._lock:
+            self._sessions = [session for session in self._sessions if session not in ended]
+            self._is_watched = bool(self._sessions)
+        self._counted(self.count)
+        for session in ended:
+            self._ended(session)
+        if not self._is_watched:
+            self._hang_up()
+        return self._is_watched
+
+    def close(self) -> None:
+        """Look no more."""
+        self._stop.set()
+
+    def _ended_of(self, asked: Collection[AbandonedSession]) -> set[AbandonedSession]:
+        connection = self._connected()
+        connection.deadline = Deadline(LOOK_SECONDS)
+        with connection.cursor() as cursor:
+            cursor.execute(UPTIME)
+            ((_, uptime),) = cursor.fetchall()
+            cursor.execute(SESSIONS)
+            there = {int(row[0]) for row in cursor.fetchall()}
+        connection.last_used = time.monotonic()
+        began = time.monotonic() - int(uptime) - 1  # a server that was restarted gives the same numbers again
+        return {session for session in asked if session.number not in there or session.since < began}
+
+    def _connected(self) -> DeadlineConnection:
+        """One connection for as long as there is something to ask: the server may let no other in."""
+        if self._connection is None or self._connection.is_stale:
+            self._hang_up()
+            self._connection = self._connect(Deadline(LOOK_SECONDS))
+        return self._connection
+
+    def _hang_up(self) -> None:
+        if self._connection is not None:
+            self._connection.forget()
+            self._connection = None
+
+
+def _watch(reference: weakref.ref[Abandoned], stop: threading.Event) -> None:
+    pause_seconds = PAUSE_SECONDS
+    while not stop.wait(pause_seconds):
+        abandoned = reference()
+        if abandoned is None or not abandoned.look():
+            return
+        del abandoned
+        pause_seconds = min(2 * pause_seconds, PAUSE_SECONDS_MAX)
