@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from schemaless_core.failpoints import FailpointReached, use_folder
-from tests.legacy import FLAVOURS, TABLES, Legacy, apply, attempts, base, layout, legacy_server, notes, refused
-from tripstore.backends.postgres.capture.sqlstates import DELETE_REFUSED
+from tests.legacy import FLAVOURS, PARENT, TABLES, Legacy, apply, attempts, base, layout, legacy_server, notes, refused
+from tripstore.backends.postgres.capture.sqlstates import DELETE_REFUSED, WRONG_PARENT
 from tripstore.backends.postgres.capture.unwanted import Unwanted, find_left
 from tripstore.backends.postgres.layout.layout import Layout, MappedColumn, RefKeySource
 from tripstore.backends.postgres.schema_steps import examine_capture, examine_left, schema_steps
@@ -131,3 +132,63 @@ def test_with_nothing_left_nothing_is_done(legacy: Legacy) -> None:
     with legacy.ours() as connection:
         assert not find_left(connection, layout())
         assert all(step.is_done(connection) for step in schema_steps(layout()))
+
+
+#: A child with a UUID of its own.
+OWN = WITHOUT_KEYS.replace(
+    "    n bigint NOT NULL,\n", "    n bigint NOT NULL, own uuid NOT NULL DEFAULT gen_random_uuid(),\n"
+)
+IS_REQUIRED = "SELECT attnotnull FROM pg_attribute WHERE attrelid = %s::regclass AND attname = %s"
+
+
+def keyed_by(uuid: str) -> Layout:
+    """The key of the parent is in this column of the notes."""
+    return layout(base(), attempts(), replace(notes(), uuid=uuid))
+
+
+def moved(uuid: str) -> Layout:
+    """The row key is in this column, of all tables."""
+    columns = [replace(column, uuid=uuid) for column in (base(), attempts(), notes())]
+    return Layout("trips", replace(PARENT, uuid=uuid), {column.name: column for column in columns})
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "table"),
+    [(keyed_by("first_uuid"), keyed_by("trip_uuid"), "notes"), (moved("first_uuid"), moved("second_uuid"), "trips")],
+    ids=["of children", "of all"],
+)
+def test_row_keys_may_move_to_another_column(servers: LocalServers, before: Layout, after: Layout, table: str) -> None:
+    """No INSERT of the company's fails in between, and a second run finds all done."""
+    company = Legacy(legacy_server(servers, "wheel"), tables=WITHOUT_KEYS)
+    brought(company, before)
+
+    with company.ours() as connection:
+        for number, step in enumerate(schema_steps(after)):
+            apply([step], connection)
+            company.sql("INSERT INTO trips (id, status) VALUES (%s, 'a')", number)
+            company.sql("INSERT INTO notes (trip_id, n) VALUES (%s, 1)", number)
+        assert [step.title for step in schema_steps(after) if not step.is_done(connection)] == []
+
+    assert named(company, after) == []
+    assert company.sql(IS_REQUIRED, table, "first_uuid") == [(False,)]
+    key = after.columns["NOTES"].uuid
+    assert company.sql(
+        f"SELECT count(*) FROM notes n JOIN trips t ON t.id = n.trip_id WHERE n.{key} IS DISTINCT FROM"
+        f" t.{after.row_key.uuid}"
+    ) == [(0,)]
+
+
+def test_a_uuid_of_the_companys_own_that_was_taken_for_the_parents_stays_as_it_was(servers: LocalServers) -> None:
+    """Another column is named for the parent's key, as doctor advises."""
+    company = Legacy(legacy_server(servers, "machine"), tables=OWN)
+    brought(company, keyed_by("own"))
+    company.sql("INSERT INTO trips (id, status) VALUES (1, 'a')")
+    with refused(WRONG_PARENT):
+        company.sql("INSERT INTO notes (trip_id, n) VALUES (1, 1)")
+
+    brought(company, keyed_by("trip_uuid"))
+
+    company.sql("INSERT INTO notes (trip_id, n) VALUES (1, 1)")
+    assert company.sql(IS_REQUIRED, "notes", "own") == [(True,)]
+    with company.ours() as connection:
+        assert all(step.is_done(connection) for step in schema_steps(keyed_by("trip_uuid")))

@@ -18,7 +18,7 @@ from schemaless_core.errors import InvalidRequest
 from tripstore.backends.postgres.ddl.steps import Step, apply_all
 from tripstore.backends.postgres.errors import LegacyRefused
 from tripstore.backends.postgres.ids.key_columns import KeyColumn
-from tripstore.backends.postgres.ids.key_triggers import FILL_TRIGGER, MOVE_TRIGGER
+from tripstore.backends.postgres.ids.key_triggers import FILL_TRIGGER
 from tripstore.backends.postgres.ids.steps import steps_of
 from tripstore.backends.postgres.layout.layout import RowKeySource, TableName
 from tripstore.backends.postgres.tables import SCHEMA
@@ -26,7 +26,7 @@ from tripstore.backends.postgres.wire.connections import connected, rows
 
 _CAPTURED = """\
 SELECT EXISTS (SELECT FROM pg_trigger t JOIN pg_proc p ON p.oid = t.tgfoid
- WHERE t.tgrelid = to_regclass(%s) AND p.pronamespace = to_regnamespace(%s) AND t.tgname <> ALL (%s))"""
+ WHERE t.tgrelid = to_regclass(%s) AND p.pronamespace = to_regnamespace(%s) AND NOT starts_with(t.tgname, %s))"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,7 +57,7 @@ class IdStep:
         """Take it back, but for what was the company's before. May be killed and repeated, too."""
         with _beside(bind) as connection:
             table = TableName(*self.table)
-            if rows(connection, _CAPTURED, (table.sql, SCHEMA, [FILL_TRIGGER, MOVE_TRIGGER]))[0][0]:
+            if rows(connection, _CAPTURED, (table.sql, SCHEMA, FILL_TRIGGER))[0][0]:
                 raise LegacyRefused(
                     f"Changes of {table} are captured, and capture needs the row keys.", hint="Remove capture first."
                 )

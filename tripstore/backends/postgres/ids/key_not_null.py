@@ -18,14 +18,13 @@ from tripstore.backends.postgres.ddl.relations import Relation, leaves, tree
 from tripstore.backends.postgres.ddl.steps import Progress
 from tripstore.backends.postgres.errors import LegacyUnavailable
 from tripstore.backends.postgres.ids.key_columns import KeyColumn
-from tripstore.backends.postgres.ids.key_triggers import FILL_TRIGGER
+from tripstore.backends.postgres.ids.key_triggers import FillNewRows
 from tripstore.backends.postgres.layout.layout import TableName, quoted
 from tripstore.backends.postgres.wire.connections import rows
 
 CONSTRAINT = "tripstore_uuid_not_null"
 
 _STATE = "SELECT convalidated FROM pg_constraint WHERE conrelid = %s::int8::oid AND conname = %s"
-_TRIGGER = "SELECT EXISTS (SELECT FROM pg_trigger WHERE tgrelid = %s::int8::oid AND tgname = %s)"
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +59,7 @@ class SetNotNull:
         """Undo it where it was ours: there our trigger fills the column."""
         root = self._root(connection)
         undo = [f"ALTER TABLE {self.column.table.sql} DROP CONSTRAINT IF EXISTS {CONSTRAINT}"]
-        if rows(connection, _TRIGGER, (root.oid, FILL_TRIGGER))[0][0]:
+        if FillNewRows(self.column).stands(connection):
             undo.append(f"ALTER TABLE {self.column.table.sql} ALTER COLUMN {quoted(self.column.uuid)} DROP NOT NULL")
         elif self._check(connection, root) is None:
             return
