@@ -52,6 +52,7 @@ def test_a_public_schema_goes_there_and_back_and_no_row_differs(
         assert walk.write_on_live() > 0
         walk.rest()
         equal(walk, "on live")
+        walk.until("cutover", "reverse", "--dry-run", "--why", "a rehearsal")
         walk.run("cutover", "reverse", "--yes", "--why", "a rehearsal")
         equal(walk, "back")
         walk.traffic()

@@ -302,7 +302,7 @@ def test_what_row_security_hides_is_an_error_and_not_missing(made: Migration) ->
     document = {**made.document, "legacy": {**cast("dict[str, Any]", made.document["legacy"]), "postgres": url}}
     with closing(TripStore(build(load_config(document)))) as store:
         assert store.facade.duo is not None
-        with pytest.raises(CannotCopy, match="row security that holds for hidden_") as told:
+        with pytest.raises(CannotCopy, match="row-level security that holds for the role") as told:
             Backfill(store.facade).plan(EVERYTHING)
         assert "BYPASSRLS" in (told.value.hint or "")
         with pytest.raises(InvalidServer, match="row-level security"):

@@ -315,7 +315,7 @@ def test_i10_a_million_ids_have_one_deadline(servers: LocalServers, stores: Stor
             with pytest.raises(TooManyIds, match="within the deadline"):
                 asked.resolve_ids(range(1, 1_000_000))
 
-            assert time.monotonic() - begun < 1.0  # far less than a thousand deadlines
+            assert time.monotonic() - begun < 10 * 0.4  # a deadline and a busy machine, not a thousand deadlines
 
 
 def test_i12_more_ids_than_are_resolved_in_time_say_nothing_against_the_mirror(

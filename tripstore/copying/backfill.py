@@ -18,6 +18,8 @@ from schemaless_core.control.jobs import Job, Jobs
 from schemaless_core.control.paces import Pace
 from schemaless_core.errors import InvalidRequest
 from tripstore.backends.postgres.handover.queue import Queue
+from tripstore.backends.postgres.layout.catalogue import LiveCatalogue
+from tripstore.backends.postgres.layout.check import compare
 from tripstore.backends.postgres.schema_steps import examine_capture
 from tripstore.backends.postgres.wire.connections import connected
 from tripstore.config import BackfillConfig
@@ -106,11 +108,12 @@ class Backfill:
         legacy = self._legacy
         with connected(legacy.postgres.text, "backfill") as connection:
             limits = legacy.limits
-            found = examine_capture(connection, legacy.layout, may_truncate=limits.may_truncate, warns=limits.warns)
+            found = compare(legacy.layout, LiveCatalogue.of_layout(connection, legacy.layout))
+            found += examine_capture(connection, legacy.layout, may_truncate=limits.may_truncate, warns=limits.warns)
         errors = [complaint for complaint in found if complaint.is_error]
         if errors:
             raise CannotCopy(
-                f"Changes of the legacy tables are not captured ({errors[0].where}: {errors[0].reason}).",
+                f"The legacy tables cannot be copied as they are ({errors[0].where}: {errors[0].reason}).",
                 hint=f"{errors[0].hint} `tripstore doctor` says all that is wrong.",
             )
 
