@@ -16,12 +16,12 @@ from schemaless_core.config import DatastoreConfig
 from schemaless_core.deadline import Deadline
 from schemaless_core.encoded import EncodedCell, EncodedOutcome, Problem, decode_cell
 from schemaless_core.engine.base import Stored
-from schemaless_core.errors import CellConflict, InvalidCell, SchemalessError
+from schemaless_core.errors import CellConflict, InvalidCell, PacketTooLarge, SchemalessError
 from schemaless_core.failpoints import reach
 from schemaless_core.fanout import FanOut
 from schemaless_core.habits import Habits
 from schemaless_core.lookups import conflict
-from schemaless_core.packets import Packet, lanes_of, packets
+from schemaless_core.packets import Packet, halves, lanes_of, packets
 from schemaless_core.routing import Router
 from schemaless_core.standing import Standing
 
@@ -110,6 +110,11 @@ class EncodedPuts:
         created = existed = 0
         meets_cells = False
         for shard, answer in answers.items():
+            if isinstance(answer, PacketTooLarge) and len(part[shard]) > 1:
+                for half in halves(part[shard]):
+                    new, known = self._put_packet(cells, {shard: half}, problems)
+                    created, existed = created + new, existed + known
+                continue
             if isinstance(answer, SchemalessError):
                 problems.update(dict.fromkeys(part[shard], answer))
                 continue

@@ -149,6 +149,20 @@ class InvalidServer(Invalid):
         self.reason = reason
 
 
+class PacketTooLarge(InvalidServer):
+    """A statement is larger than the server takes in one packet. It was not sent."""
+
+    def __init__(self, node: str, packet_bytes: int, bytes_max: int) -> None:
+        super().__init__(
+            node,
+            f"a packet of {packet_bytes:,} bytes does not fit into its max_allowed_packet of {bytes_max:,}",
+            hint=f"SET GLOBAL max_allowed_packet = {_whole_kibibytes(packet_bytes)} or more, and write it into its "
+            "configuration; `tripstore doctor` says how much max_body_bytes needs.",
+        )
+        self.packet_bytes = packet_bytes
+        self.bytes_max = bytes_max
+
+
 class SchemaMissing(Invalid):
     """The datastore, or one shard of it, has not been created on this server."""
 
@@ -206,6 +220,11 @@ class BatchFailed(SchemalessError):
             hint="`results` says it of each cell; what was unavailable may be put again.",
         )
         self.results = list(results)
+
+
+def _whole_kibibytes(packet_bytes: int) -> int:
+    """Servers round their limit down to these, and take what is below it."""
+    return (packet_bytes // 1024 + 1) * 1024
 
 
 def first_error(answers: Iterable[object]) -> SchemalessError | None:

@@ -18,10 +18,18 @@ from schemaless_core.config import DatastoreConfig
 from schemaless_core.deadline import Deadline
 from schemaless_core.engine.base import BYTES_PER_BATCH, Batch, BatchAnswer, Node, RowSeen, Stored
 from schemaless_core.engine.cells import NewCell
-from schemaless_core.errors import BatchFailed, CellConflict, InvalidRequest, SchemalessError, Unavailable
+from schemaless_core.errors import (
+    BatchFailed,
+    CellConflict,
+    InvalidRequest,
+    PacketTooLarge,
+    SchemalessError,
+    Unavailable,
+)
 from schemaless_core.failpoints import reach
 from schemaless_core.habits import Habits
 from schemaless_core.lookups import Lookups, conflict
+from schemaless_core.packets import halves
 from schemaless_core.requests import check_location, listed_cells
 from schemaless_core.routing import Router
 from schemaless_core.sharding import shard_of_bytes
@@ -183,6 +191,10 @@ class Puts:
         count = sum(len(positions) for positions in part.values())
         answers = self._router.write_many(wanted, self._standing, self._deadline(count))
         for shard, answer in answers.items():
+            if isinstance(answer, PacketTooLarge) and len(part[shard]) > 1:
+                for half in halves(part[shard]):
+                    self._put_part(cells, new, {shard: half}, outcomes)
+                continue
             if isinstance(answer, SchemalessError):
                 outcomes.update(dict.fromkeys(part[shard], answer))
                 continue

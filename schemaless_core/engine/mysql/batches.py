@@ -33,7 +33,7 @@ from schemaless_core.engine.mysql.reads import find_many
 from schemaless_core.engine.mysql.rows import quoted, values_of
 from schemaless_core.engine.mysql.translation import translate
 from schemaless_core.engine.mysql.writes import condition_of, damaged_counter, gated
-from schemaless_core.errors import ConnectionBroken, SchemalessError, StaleEpoch, missing_shard
+from schemaless_core.errors import ConnectionBroken, PacketTooLarge, SchemalessError, StaleEpoch, missing_shard
 from schemaless_core.failpoints import reach
 from schemaless_core.standing import Gate, ShardState
 
@@ -88,6 +88,9 @@ SHARDS_PER_TRANSACTION = 16
 CELLS_PER_TRANSACTION = 500
 #: From how many cells of a shard on INSERT_ALL is worth its second statement.
 CELLS_FOR_INSERT_ALL = 64
+
+#: Bytes of a packet besides its transactions.
+BYTES_AROUND = 256
 
 Answer = BatchAnswer | SchemalessError
 
@@ -158,19 +161,25 @@ def _without_refused(
 def _send(
     connection: DeadlineConnection, names: Names, groups: Sequence[Sequence[_Task]], deadline: Deadline
 ) -> tuple[list[list[_Count]], SchemalessError | None]:
-    """Send transactions as one packet; the replies of those that committed, and why the next one did not."""
+    """Send transactions as one packet; the replies of those that committed, and why the next one did not.
+
+    Those that do not fit into it are left for the next.
+    """
     committed: list[list[_Count]] = []
     refusal: SchemalessError | None = None
     with connection.cursor() as cursor:
         try:
             reach("batch.before_send")
-            packet = [_transaction(connection, names, group) for group in groups]
+            packet = _packet(connection, names, groups)
+            groups = groups[: len(packet)]
             hurries = not connection.is_mariadb and any(len(group) > 1 for group in groups)
             _execute(cursor, b"; ".join([HURRY, *packet, EASE] if hurries else packet))
             if hurries:
                 cursor.nextset()
             for number, group in enumerate(groups):
                 committed.append(_replies(cursor, group, is_last=number == len(groups) - 1 and not hurries))
+        except PacketTooLarge as error:
+            refusal = error  # of the first transaction; nothing was sent
         except err.Error as error:
             refusal = translate(error, connection.node, deadline)
             if isinstance(refusal, ConnectionBroken) or deadline.is_over:
@@ -180,6 +189,19 @@ def _send(
             _execute(cursor, EASE)
     reach("batch.answered")
     return committed, refusal
+
+
+def _packet(connection: DeadlineConnection, names: Names, groups: Sequence[Sequence[_Task]]) -> list[bytes]:
+    """The transactions that fit into one packet: at least the first, which is refused when it is sent."""
+    packet: list[bytes] = []
+    room = connection.packet_bytes_max - BYTES_AROUND
+    for group in groups:
+        transaction = _transaction(connection, names, group)
+        room -= len(transaction) + 2
+        if packet and room <= 0:
+            break
+        packet.append(transaction)
+    return packet
 
 
 def _replies(cursor: Cursor, group: Sequence[_Task], *, is_last: bool) -> list[_Count]:

@@ -64,11 +64,7 @@ def put_entries(
     statements = [
         upsert for shard in sorted(entries) for upsert in _upserts(connection, names, table, shard, entries[shard])
     ]
-    groups = [
-        statements[first : first + SHARDS_PER_TRANSACTION]
-        for first in range(0, len(statements), SHARDS_PER_TRANSACTION)
-    ]
-    *others, last = groups or [[]]
+    *others, last = _fitting(statements, connection.packet_bytes_max / 2) or [[]]
     reach("entries.before_send")
     with _of_index(connection, table.name):
         for group in others:
@@ -76,6 +72,19 @@ def put_entries(
         seen = transact(connection, last, deadline, heads_statement(names, entries.keys()).encode())
     reach("entries.answered")
     return _states(seen.rows, entries)
+
+
+def _fitting(statements: Sequence[bytes], bytes_max: float) -> list[list[bytes]]:
+    """Statements of one transaction each, as the server takes them in one packet."""
+    groups: list[list[bytes]] = []
+    size = 0
+    for statement in statements:
+        size += len(statement)
+        if not groups or len(groups[-1]) == SHARDS_PER_TRANSACTION or size > bytes_max:
+            groups.append([])
+            size = len(statement)
+        groups[-1].append(statement)
+    return groups
 
 
 def find_entries(

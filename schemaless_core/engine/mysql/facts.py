@@ -12,7 +12,7 @@ from pymysql.cursors import DictCursor
 
 from schemaless_core.config import DatastoreConfig
 from schemaless_core.engine.base import BYTES_PER_BATCH, Fact
-from schemaless_core.engine.mysql.connection import DeadlineConnection
+from schemaless_core.engine.mysql.connection import ROWS_WANTED, DeadlineConnection
 
 VARIABLES = """\
 SHOW GLOBAL VARIABLES WHERE Variable_name IN ('version', 'innodb_flush_log_at_trx_commit', 'sync_binlog', 'log_bin',
@@ -111,9 +111,7 @@ def _whole_pages(variables: Mapping[str, str]) -> Fact:
 
 
 def _packet(variables: Mapping[str, str], config: DatastoreConfig) -> Fact:
-    value = int(variables["max_allowed_packet"])
-    # Escaping can double a body, and a batch is one packet.
-    needed = 2 * max(config.max_body_bytes, BYTES_PER_BATCH) + 256 * 1024
+    value, needed = int(variables["max_allowed_packet"]), packet_bytes(config)
     return Fact(
         "max_allowed_packet",
         f"{value:,}",
@@ -123,14 +121,19 @@ def _packet(variables: Mapping[str, str], config: DatastoreConfig) -> Fact:
     )
 
 
+def packet_bytes(config: DatastoreConfig) -> int:
+    """The greatest packet that a put or a batch sends. Escaping can double a body, and a batch is one packet."""
+    return 2 * max(config.max_body_bytes, BYTES_PER_BATCH) + 256 * 1024
+
+
 def _row_format(variables: Mapping[str, str]) -> Fact:
     value = variables["binlog_format"] if variables["log_bin"] in ("ON", "1") else "(no binlog)"
     return Fact(
         "binlog_format",
         value,
         value in ("ROW", "(no binlog)"),
-        False,
-        "Statements that read the clock replicate exactly only as rows: SET GLOBAL binlog_format = ROW.",
+        value == "STATEMENT",  # no write is possible then
+        f"Statements that read the clock replicate exactly only as rows: {ROWS_WANTED}",
     )
 
 

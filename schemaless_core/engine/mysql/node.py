@@ -69,7 +69,8 @@ class MySQLNode:
         self.name = str(url)
         self._config = config
         self._names = Names(config.datastore)
-        self._sessions = Sessions(self.name, Login(url, config.tls, config.deadlines), config.pool)
+        login = Login(url, config.tls, config.deadlines)
+        self._sessions = Sessions(self.name, login, config.pool, facts.packet_bytes(config))
         self.groups: GroupTables = MySQLGroups(self._sessions, self._names)
         self.mending: Mending = MySQLMending(self._sessions, self._names)
 

@@ -54,7 +54,7 @@ class Pool:
         try:
             if waited_seconds:
                 deadline.extend(waited_seconds)
-            connection = self._fit_idle() or self._connect(deadline)
+            connection = self._fit_idle(is_write) or self._connect(deadline)
             connection.is_writing = is_write
             return connection
         except BaseException:
@@ -87,13 +87,13 @@ class Pool:
             if is_write:
                 self._write_permits.give()
 
-    def _fit_idle(self) -> DeadlineConnection | None:
+    def _fit_idle(self, is_write: bool) -> DeadlineConnection | None:
         while True:
             try:
                 connection = self._idle.pop()
             except IndexError:
                 return None
-            if not connection.is_stale:
+            if not (connection.is_stale or (is_write and connection.logs_statements)):  # a new one may log rows
                 return connection
             connection.forget()
 
@@ -101,7 +101,7 @@ class Pool:
         """Keep a connection that is fit for the next call."""
         is_write = connection.is_writing  # the next call may have it before this one has given its place back
         try:
-            if not self._is_closed and len(self._idle) < self._kept:
+            if not (self._is_closed or connection.is_outdated) and len(self._idle) < self._kept:
                 self._idle.append(connection)
             else:
                 connection.forget()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import time
 import weakref
@@ -14,23 +15,29 @@ from pymysql import err
 from schemaless_core import metrics
 from schemaless_core.config import PoolConfig
 from schemaless_core.deadline import Deadline
-from schemaless_core.engine.mysql.connection import DeadlineConnection, Login, connect
+from schemaless_core.engine.mysql.connection import ROWS_WANTED, DeadlineConnection, Login, connect
 from schemaless_core.engine.mysql.permits import NoPermit
 from schemaless_core.engine.mysql.pool import AllAbandoned, Pool
 from schemaless_core.engine.mysql.translation import translate, translate_connect
-from schemaless_core.errors import ConnectionBroken, NodeUnavailable, SchemalessError
+from schemaless_core.errors import ConnectionBroken, InvalidServer, NodeUnavailable, PacketTooLarge, SchemalessError
 
 T = TypeVar("T")
 
+logger = logging.getLogger(__name__)
+
+_SMALL_PACKETS = "the server's max_allowed_packet is too small for the largest bodies: they will be refused"
 _LOOK = "Look what they wait for there (SHOW PROCESSLIST): a replica's acknowledgement, a lock, room on the disk."
 
 
 class Sessions:
     """Connections to one server, lent for one call each. The cells' statements go through the driver itself."""
 
-    def __init__(self, node: str, login: Login, pool: PoolConfig) -> None:
+    def __init__(self, node: str, login: Login, pool: PoolConfig, packet_bytes: int = 0) -> None:
         self._node = node
         self._login = login
+        #: The greatest packet that calls may send.
+        self._packet_bytes = packet_bytes
+        self._is_warned = False
         self._pool_config = pool
         self._pool = self._new_pool()
         _ALL.add(self)
@@ -53,6 +60,9 @@ class Sessions:
         except ConnectionBroken:
             if deadline.is_over:
                 raise
+        except PacketTooLarge:  # the server may take larger ones by now
+            pool.forget_idle()
+            return self._once(pool, verb, deadline, is_write)
         metrics.call_repeated("connection_broken")
         pool.forget_idle()  # the server went away: all of them are dead
         return self._once(pool, verb, deadline, is_write)
@@ -92,11 +102,15 @@ class Sessions:
 
     def _lent(self, pool: Pool, deadline: Deadline, is_write: bool) -> DeadlineConnection:
         try:
-            return pool.lend(deadline, self._login.deadlines.pool_seconds, is_write=is_write)
+            connection = pool.lend(deadline, self._login.deadlines.pool_seconds, is_write=is_write)
         except NoPermit as error:
             raise self._refused(pool, is_all_abandoned=isinstance(error, AllAbandoned)) from error
         except (err.Error, OSError) as error:
             raise translate_connect(error, self._node, deadline) from error
+        if is_write and connection.logs_statements:
+            pool.drop(connection)
+            raise InvalidServer(self._node, "its binlog_format is STATEMENT: it can log no write", hint=ROWS_WANTED)
+        return connection
 
     def _refused(self, pool: Pool, *, is_all_abandoned: bool) -> NodeUnavailable:
         """Why a call has no place in the pool: nothing was sent, so it says nothing of the server's presence."""
@@ -109,7 +123,15 @@ class Sessions:
         return NodeUnavailable(self._node, reason, hint=hint, trips_breaker=False)
 
     def _new_pool(self) -> Pool:
-        return Pool(self._pool_config, partial(connect, self._login), partial(metrics.sessions_abandoned, self._node))
+        return Pool(self._pool_config, self._connected, partial(metrics.sessions_abandoned, self._node))
+
+    def _connected(self, deadline: Deadline) -> DeadlineConnection:
+        connection = connect(self._login, deadline)
+        if connection.packet_bytes_max < self._packet_bytes and not self._is_warned:
+            self._is_warned = True
+            found = {"node": self._node, "packet_bytes": self._packet_bytes, "bytes_max": connection.packet_bytes_max}
+            logger.warning(_SMALL_PACKETS, extra={"event": "node.packets_too_small", **found})
+        return connection
 
 
 def _rolled_back(connection: DeadlineConnection) -> bool:

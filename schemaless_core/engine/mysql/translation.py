@@ -5,6 +5,7 @@ from __future__ import annotations
 from pymysql import err
 
 from schemaless_core.deadline import Deadline
+from schemaless_core.engine.mysql.connection import ROWS_WANTED
 from schemaless_core.errors import (
     ConnectionBroken,
     InvalidServer,
@@ -53,6 +54,8 @@ _REFUSED = {
     2059: "it wants another way of logging in",
 }
 _MISSING = frozenset({1049, 1146})
+#: The log takes statements only, and what was to be logged goes by rows.
+_STATEMENTS_ONLY = 1665
 _DEADLOCK = 1213
 _LOCK_WAIT = 1205
 
@@ -78,6 +81,8 @@ def translate(error: Exception, node: str, deadline: Deadline | None) -> Schemal
             f"{_REFUSED[code]} ({text})",
             hint="Mend user and password in the URL, or the user's grants.",
         )
+    if code == _STATEMENTS_ONLY:
+        return InvalidServer(node, "its binlog_format is STATEMENT: it can log no write", hint=ROWS_WANTED)
     if code in _MISSING:
         return SchemaMissing(f"{node} lacks a table ({text}).", hint="Run `tripstore schema apply`.")
     if isinstance(error, err.OperationalError | err.InternalError):
