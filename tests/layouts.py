@@ -103,4 +103,4 @@ def _server(servers: LocalServers, flavour: Flavour) -> PostgresServer:
     for server in servers.servers:
         if server.name == name and isinstance(server, PostgresServer):
             return server
-    return servers.postgres(name, flavour=flavour)
+    return servers.postgres(name, flavour=flavour, settings={"max_prepared_transactions": "4"})

@@ -156,7 +156,7 @@ FORWARD: dict[str, list[dict[str, object]]] = {
     "layouts": [{"stale": ("2 sessions from 10.0.0.7 go by layout cf6c (one is pid 8)",)}, {"stale": SILENT}],
     "writers": [
         {"writers": (WriterFacts(7, 0.1), WriterFacts(8, 1.5, "billing"))},
-        {"writers": (WriterFacts(None, inf),)},
+        {"writers": (WriterFacts(None, inf, prepared="payroll"),)},
         {"writers": SILENT},
     ],
 }
@@ -217,6 +217,23 @@ def test_every_gate_of_the_way_back_has_its_case() -> None:
     assert {verdict.name for verdict in plan(Direction.BACK, FINE_BACK, SETTINGS).verdicts} == {
         name for name, _ in BACK
     }
+
+
+@pytest.mark.parametrize(
+    ("facts", "direction", "commands"),
+    [
+        (replace(FINE, phase=Phase.OFF), Direction.FORWARD, ["phase set dualwrite", "phase set shadow"]),
+        (replace(FINE_BACK, phase=Phase.RAMPDOWN), Direction.FORWARD, ["cutover reverse"]),
+        (FINE, Direction.BACK, ["cutover switch"]),
+    ],
+)
+def test_the_advice_of_the_phase_skips_none_and_moves_authority_by_a_hand_over(
+    facts: Facts, direction: Direction, commands: list[str]
+) -> None:
+    """`phase set` refuses both."""
+    (refused,) = (each for each in judged(facts, direction) if each.name == "phase")
+
+    assert re.findall("`tripstore ([^`]+)`", refused.hint) == commands
 
 
 def test_what_nobody_knows_is_refused_by_everybody_who_asks_for_it() -> None:

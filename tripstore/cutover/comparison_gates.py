@@ -16,6 +16,10 @@ from validation.verdicts import Reason
 
 _SLOWER = "`tripstore shadow set --share 0.01` samples less, and more `shadow.threads` compare more"
 _SERVERS = "`tripstore doctor` says which server did not answer"
+_MISMATCHES = (
+    "`tripstore shadow status` lists the mismatches. `tripstore diff start` finds what differs in the stores, and"
+    " `tripstore repair` mends it."
+)
 _REMEDIES: Mapping[str, str] = {
     Reason.QUEUE_FULL: _SLOWER,
     Reason.TOO_OLD: _SLOWER,
@@ -77,7 +81,7 @@ def _hint(found: OperationFacts, sampled: Sampled, settings: CutoverSettings) ->
     if found.ignored and not found.compared:
         hints.insert(0, "What a rule of `shadow.ignores` ignores is no comparison: mend what differs, or narrow it.")
     if found.mismatches:
-        hints.insert(0, "`tripstore shadow status` lists the mismatches.")
+        hints.insert(0, _MISMATCHES)
     return " ".join(hints)
 
 

@@ -32,7 +32,10 @@ def row_keys(facts: Facts, settings: CutoverSettings) -> Iterator[GateVerdict]:
         return
     wrong = [f"{found.different:,} rows of {found.table} do not" for found in facts.keys if found.different]
     said = wrong or [f"{found.compared:,} rows of {found.table}{_share(found)} do" for found in facts.keys]
-    hint = "`tripstore doctor` says what to change in the layout; then a backfill and a diff are needed."
+    hint = (
+        "`tripstore doctor` says what to change in the layout, and `tripstore schema apply` puts it in force. Then"
+        " `tripstore backfill start` copies these rows anew, and `tripstore diff start` compares them."
+    )
     yield verdict_of("row keys", not wrong, "; ".join(said) or "there are no child rows", wanted, hint)
 
 

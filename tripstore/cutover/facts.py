@@ -182,12 +182,14 @@ class ServerFacts:
 
 @dataclass(frozen=True, slots=True)
 class WriterFacts:
-    """Somebody who has written mapped tables and has not ended his transaction."""
+    """A transaction that has written mapped tables and has not ended."""
 
     #: None: it is prepared, and has no session.
     pid: int | None
     seconds: float
     application: str = ""
+    #: The name that a prepared one was given.
+    prepared: str = ""
 
 
 @dataclass(frozen=True, slots=True)

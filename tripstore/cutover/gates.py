@@ -22,7 +22,7 @@ from tripstore.cutover.mirror_gates import (
 from tripstore.cutover.settings import CutoverSettings
 from tripstore.cutover.verdicts import STATUS, Gate, GateVerdict, moment, unknown, verdict_of
 from tripstore.handover.authority import Backend
-from tripstore.phase import Phase
+from tripstore.phase import Phase, phases_of
 
 
 def forward_verdicts(facts: Facts, settings: CutoverSettings) -> list[GateVerdict]:
@@ -48,10 +48,12 @@ def _authority_of(backend: Backend) -> Gate:
             yield unknown("authority", row, wanted)
             return
         state = "open" if row.is_open else f"closing towards {row.target.value if row.target else 'nobody'}"
-        hint = "`tripstore cutover status` says who is at it; a hand-over that nobody finishes is undone by itself."
+        hint = (
+            "`tripstore cutover status` names the process that performs the hand-over. One that takes too long is"
+            " undone by any other process of tripstore; `tripstore worker run` is one."
+        )
         if row.is_open:
-            way = "switch" if backend is Backend.STORE else "reverse"
-            hint = f"It is there already; `tripstore cutover {way}` leads back."
+            hint = f"{_move_to(backend)} makes {backend.value} the authority."
         said = f"{row.backend.value} is {state} at epoch {row.epoch}"
         yield verdict_of("authority", row.is_open_for(backend), said, wanted, hint)
 
@@ -64,12 +66,26 @@ def _phase_in(*phases: Phase) -> Gate:
         if isinstance(facts.phase, Unknown):
             yield unknown("phase", facts.phase, wanted)
             return
-        hint = f"`tripstore phase set {phases[0]}`, and wait until enough was compared."
-        if facts.phase is Phase.COMPLETE:
-            hint = "`tripstore cutover complete` gave the way back up: the tables are an archive."
-        yield verdict_of("phase", facts.phase in phases, f"the phase is {facts.phase}", wanted, hint)
+        said = f"the phase is {facts.phase}"
+        yield verdict_of("phase", facts.phase in phases, said, wanted, _way_to(phases[0], facts.phase))
 
     return gate
+
+
+def _way_to(wanted: Phase, found: Phase) -> str:
+    """The commands from one phase to another: `phase set` skips none, and moves no authority."""
+    if found is Phase.COMPLETE:
+        return "`tripstore cutover complete` gave the way back up: the tables are an archive."
+    if found.authority is not wanted.authority:
+        return f"{_move_to(wanted.authority)} leads there."
+    order = phases_of(wanted.authority)
+    between = order[order.index(found) + 1 : order.index(wanted) + 1]
+    commands = ", then ".join(f"`tripstore phase set {phase}`" for phase in between)
+    return f"{commands}. Wait until enough was compared."
+
+
+def _move_to(backend: Backend) -> str:
+    return f"`tripstore cutover {'switch' if backend is Backend.STORE else 'reverse'}`"
 
 
 def capture(facts: Facts, settings: CutoverSettings) -> Iterator[GateVerdict]:
@@ -129,15 +145,15 @@ def layouts(facts: Facts, settings: CutoverSettings) -> Iterator[GateVerdict]:
 
 
 def writers(facts: Facts, settings: CutoverSettings) -> Iterator[GateVerdict]:
-    """Nobody stays inside for so long that the barrier would wait for him in vain."""
-    wanted = f"nobody has written mapped tables for longer than {settings.writer_seconds_max:g} s"
+    """No transaction stays inside for so long that the barrier would wait for it in vain."""
+    wanted = f"no open transaction has written mapped tables for longer than {settings.writer_seconds_max:g} s"
     if isinstance(facts.writers, Unknown):
         yield unknown("writers", facts.writers, wanted)
         return
     old = [writer for writer in facts.writers if writer.seconds > settings.writer_seconds_max]
     names = ", ".join(map(_writer, old))
-    hint = "Wait for them, or end them: SELECT pg_terminate_backend(pid); ROLLBACK PREPARED for a prepared one."
-    yield verdict_of("writers", not old, names or "nobody", wanted, hint)
+    hint = f"Wait for them, or end them in Postgres: {', '.join(map(_end, old))}."
+    yield verdict_of("writers", not old, names or "none", wanted, hint)
 
 
 FORWARD: tuple[Gate, ...] = (
@@ -178,5 +194,13 @@ COMPLETE: tuple[Gate, ...] = (
 
 def _writer(found: WriterFacts) -> str:
     if found.pid is None:
-        return "a prepared transaction"
+        return f"the prepared transaction {found.prepared}"
     return f"pid {found.pid} ({found.application or 'no name'}, {found.seconds:.1f} s)"
+
+
+def _end(found: WriterFacts) -> str:
+    """The statement that ends it: a prepared one has no session that could be terminated."""
+    if found.pid is None:
+        name = found.prepared.replace("'", "''")
+        return f"`ROLLBACK PREPARED '{name}'`"
+    return f"`SELECT pg_terminate_backend({found.pid})`"

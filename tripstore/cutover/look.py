@@ -76,13 +76,16 @@ RATE_HOURS = 1
 BACKFILL, DIFF = "backfill", "diff"
 NOTES_MAX = 100_000
 
-# Who has written a mapped table holds the barrier's lock, shared, to the end of the transaction; one that is prepared
-# has no session any more, and ends when somebody ends it.
+# A transaction that has written a mapped table holds the barrier's lock, shared, to its end. One that is prepared has
+# no session any more: the lock on its own id leads to its name.
 _WRITERS = f"""\
 SELECT l.pid, CASE WHEN l.pid IS NULL THEN 'Infinity'::float8
     ELSE COALESCE(pg_catalog.date_part('epoch', pg_catalog.clock_timestamp() - a.xact_start), 0) END,
-    COALESCE(a.application_name, '')
+    COALESCE(a.application_name, ''), COALESCE(p.gid, '')
 FROM pg_catalog.pg_locks AS l LEFT JOIN pg_catalog.pg_stat_activity AS a USING (pid)
+LEFT JOIN (pg_catalog.pg_locks AS own JOIN pg_catalog.pg_prepared_xacts AS p ON p.transaction = own.transactionid)
+    ON l.pid IS NULL AND own.pid IS NULL AND own.locktype = 'transactionid' AND own.mode = 'ExclusiveLock'
+    AND own.virtualtransaction = l.virtualtransaction
 WHERE l.locktype = 'advisory' AND l.granted AND l.objsubid = 2 AND l.objid = {BARRIER} AND l.classid = %s::oid
 AND l.database = (SELECT oid FROM pg_catalog.pg_database WHERE datname = pg_catalog.current_database())
 ORDER BY a.xact_start"""

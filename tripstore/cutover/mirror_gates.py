@@ -97,7 +97,8 @@ def direct_changes(facts: Facts, settings: CutoverSettings) -> Iterator[GateVerd
         return
     hint = (
         "Rows of tripstore.log with origin NULL since the switch: Schemaless lacks them, Postgres would give them out. "
-        "Put through the facade what is to last, then --force: whatever stands in the tables is the authority's."
+        'Put through the facade what is to last. Then `tripstore cutover reverse --force --why "direct writes"`: what'
+        " stands in the tables becomes the authority's."
     )
     yield verdict_of("direct writers", not found, f"{found:,} changes", "0 changes", hint)
 

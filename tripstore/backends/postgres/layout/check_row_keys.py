@@ -85,6 +85,6 @@ def _hint(column: MappedColumn, layout: Layout, child: LiveTable) -> str:
     name = free_name(child, f"{stem}_uuid", f"{stem}_row_uuid")
     return (
         f"If it is the table's own UUID, write parent: {{column: {column.parent}, uuid: {name}}} in "
-        f"columns.{column.name} and map {column.uuid} as a field: `schema apply` adds {name} and fills it. "
-        "Else give these rows their parent's UUID."
+        f"columns.{column.name} and map {column.uuid} as a field: `tripstore schema apply` adds {name} and fills it. "
+        "Give the column a new name if it has cells. Else give these rows their parent's UUID."
     )
