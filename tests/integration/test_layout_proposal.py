@@ -171,6 +171,9 @@ def test_what_schema_apply_added_is_taken_again_and_mapped_as_no_field(servers: 
     ALTER TABLE trips ADD trip_uuid uuid NOT NULL UNIQUE, ADD base_version bigint NOT NULL DEFAULT 1;
     ALTER TABLE trips ADD base_extra json;
     ALTER TABLE trip_notes ADD trip_uuid uuid NOT NULL, ADD note_version bigint NOT NULL DEFAULT 0;
+    COMMENT ON COLUMN trips.base_version IS 'Added by tripstore.';
+    COMMENT ON COLUMN trips.base_extra IS 'Added by tripstore.';
+    COMMENT ON COLUMN trip_notes.note_version IS 'Added by tripstore.';
     """
     first, again = Proposed(servers, "machine"), Proposed(servers, "machine", added)
 
@@ -178,6 +181,51 @@ def test_what_schema_apply_added_is_taken_again_and_mapped_as_no_field(servers: 
     assert again.layout.parent.extra == "base_extra"
     assert again.layout.parent.fields == first.layout.parent.fields
     assert again.layout.columns["NOTES"] == first.layout.columns["NOTES"]
+
+
+def test_a_number_of_the_companys_own_is_taken_for_no_version(servers: LocalServers, flavour: Flavour) -> None:
+    """Capture counts versions itself, whatever is written: a service's own number would be written over."""
+    own = """
+    ALTER TABLE trip_notes ADD note_version int NOT NULL DEFAULT 1, ADD note_version_2 text, ADD note_extra json;
+    ALTER TABLE trips ADD base_version int;
+    """
+    proposed = Proposed(servers, flavour, own)
+
+    assert proposed.errors == []
+    assert proposed.layout.parent.ref_key.version == "base_version_2"
+    column = proposed.layout.columns["NOTES"]
+    assert column.ref_key.version == "note_version_3"
+    assert {"note_version", "note_version_2", "note_extra"} <= set(column.captured)
+
+
+LONG = f"""
+CREATE TABLE {"a" * 63} (id bigserial PRIMARY KEY, {"b" * 63} text);
+CREATE TABLE {"旅" * 21} (id bigserial PRIMARY KEY, {"c" * 63} bigint NOT NULL REFERENCES {"a" * 63}, メモ text);
+"""
+
+
+def test_what_is_named_after_a_table_with_a_long_name_is_cut(servers: LocalServers, flavour: Flavour) -> None:
+    proposed = Proposed(servers, flavour, LONG, ("a" * 63, "旅" * 21))
+
+    assert proposed.errors == []
+    assert proposed.layout.row_key.uuid == "a" * 58 + "_uuid"
+    assert proposed.layout.columns["旅" * 13].ref_key.version == "旅" * 18 + "_version"
+
+
+KEYS_IN_THE_WAY = """
+CREATE TABLE scores (id int PRIMARY KEY, trip_id bigint REFERENCES trips (id) ON DELETE SET NULL);
+CREATE TABLE stops (trip_id bigint NOT NULL REFERENCES trips (id) INITIALLY DEFERRED, place text);
+"""
+
+
+def test_no_statement_is_printed_where_the_foreign_key_is_in_the_way(servers: LocalServers, flavour: Flavour) -> None:
+    """NOT NULL beside ON DELETE SET NULL keeps the company from deleting its parents."""
+    proposed = Proposed(servers, flavour, KEYS_IN_THE_WAY, ("trips", "scores", "stops"))
+
+    assert proposed.says("is ON DELETE SET NULL, which would change the parent of rows")
+    assert proposed.says("is INITIALLY DEFERRED, so rows may come before their parent")
+    assert [column.statements for column in proposed.proposal.columns] == [(), (), ()]
+    assert not proposed.says("may be NULL")
 
 
 def test_a_table_of_another_schema_and_names_in_quotes_are_proposed(servers: LocalServers, flavour: Flavour) -> None:

@@ -90,7 +90,8 @@ SELECT given.oid, a.attname, a.atttypid, pg_catalog.format_type(a.atttypid, a.at
     a.attnotnull AND NOT EXISTS (
         SELECT FROM pg_catalog.pg_constraint o
         WHERE o.conrelid = a.attrelid AND o.contype = 'n' AND o.conkey = ARRAY[a.attnum] AND NOT o.convalidated),
-    a.atthasdef AND a.attgenerated = '', a.attgenerated <> '', a.attidentity, a.atttypmod
+    a.atthasdef AND a.attgenerated = '', a.attgenerated <> '', a.attidentity, a.atttypmod,
+    coalesce(pg_catalog.starts_with(pg_catalog.col_description(a.attrelid, a.attnum), 'Added by tripstore'), false)
 FROM given JOIN pg_catalog.pg_attribute a ON a.attrelid = given.oid
 WHERE a.attnum > 0 AND NOT a.attisdropped
 ORDER BY given.oid, a.attnum
@@ -261,10 +262,13 @@ class _Reader:
     def _columns(self) -> dict[int, dict[str, LiveColumn]]:
         types = self._types()
         found: dict[int, dict[str, LiveColumn]] = defaultdict(dict)
-        for oid, name, type_oid, shown, not_null, has_default, is_generated, identity, modifier in self._ask(COLUMNS):
+        for oid, name, type_oid, *said, identity, modifier, is_added in self._ask(COLUMNS):
+            shown, not_null, has_default, is_generated = said
             of = replace(types[type_oid], modifier=modifier)
             is_identity, is_always = identity != "", identity == "a"
-            found[oid][name] = LiveColumn(name, of, shown, not_null, has_default, is_generated, is_identity, is_always)
+            found[oid][name] = LiveColumn(
+                name, of, shown, not_null, has_default, is_generated, is_identity, is_always, is_added
+            )
         return found
 
     def _types(self) -> dict[int, LiveType]:

@@ -111,12 +111,17 @@ def _check_parent(layout: Layout, column: MappedColumn, key: LiveForeignKey, whe
         hint = f"Name as parent.column what points to {layout.row_key.table}.{layout.row_key.id}."
         yield error(where, f"leads to {target}, not to the rows of the datastore", hint)
         return
-    if key.on_delete in _CHANGES:
-        hint = "Make it ON DELETE CASCADE, RESTRICT or NO ACTION: a row's parent never changes."
-        yield error(where, f"is ON DELETE {key.on_delete.sql}, which would change the parent of rows", hint)
+    yield from check_parents_key(key, where)
     if key.on_update in _MOVES:
         hint = "Ids of rows never change once captured: the update of an id is refused."
         yield note(where, f"is ON UPDATE {key.on_update.sql}", hint)
+
+
+def check_parents_key(key: LiveForeignKey, where: str) -> Iterator[Complaint]:
+    """What speaks against a foreign key by which rows have their parent."""
+    if key.on_delete in _CHANGES:
+        hint = "Make it ON DELETE CASCADE, RESTRICT or NO ACTION: a row's parent never changes."
+        yield error(where, f"is ON DELETE {key.on_delete.sql}, which would change the parent of rows", hint)
     if key.is_initially_deferred:
         hint = "Make it INITIALLY IMMEDIATE: capture asks the parent for the row key."
         yield error(where, "is INITIALLY DEFERRED, so rows may come before their parent", hint)

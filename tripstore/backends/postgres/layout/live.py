@@ -94,6 +94,7 @@ class LiveColumn:
     is_generated: bool
     is_identity: bool
     is_always_identity: bool
+    is_added: bool  #: By `schema apply`, as its comment says.
 
     @property
     def refuses_null(self) -> bool:

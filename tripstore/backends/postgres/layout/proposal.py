@@ -16,10 +16,11 @@ from tripstore.backends.postgres.errors import InvalidLayout
 from tripstore.backends.postgres.ids.key_columns import KeyColumn
 from tripstore.backends.postgres.ids.key_match import KeyMatch, carries_parents_key, sample_keys
 from tripstore.backends.postgres.layout.catalogue import LiveCatalogue
+from tripstore.backends.postgres.layout.check_keys import check_parents_key
 from tripstore.backends.postgres.layout.layout import RefKeySource, RowKeySource, TableName
-from tripstore.backends.postgres.layout.live import LiveTable, TableKind
+from tripstore.backends.postgres.layout.live import LiveColumn, LiveTable, TableKind
 from tripstore.backends.postgres.layout.proposal_fields import propose_fields
-from tripstore.backends.postgres.layout.proposal_number import find_number
+from tripstore.backends.postgres.layout.proposal_number import FoundNumber, find_number
 from tripstore.backends.postgres.layout.proposal_signs import (
     facts_said,
     find_uuid,
@@ -28,6 +29,7 @@ from tripstore.backends.postgres.layout.proposal_signs import (
     surrogates,
 )
 from tripstore.backends.postgres.layout.proposed import Proposal, ProposedColumn
+from tripstore.backends.postgres.layout.reading_names import NAME_BYTES_MAX
 
 
 def propose(
@@ -109,14 +111,14 @@ class _Guess:
         return name
 
     def _base(self, table: LiveTable, identity: str, uuid: str) -> ProposedColumn:
-        version, extra = _version_name(table, "base_version"), _extra_name(table, "base_extra")
+        version, extra = _version_name(table, "base"), _extra_name(table, "base")
         fields = propose_fields(table, self.known, {identity, uuid, version, extra})
         has_extra = extra in table.columns
         return ProposedColumn("BASE", table.name, RefKeySource(version=version), fields, extra, has_extra)
 
     def _child(self, table: LiveTable, parent: LiveTable, identity: str, uuid: str) -> ProposedColumn:
         stem = table.name.name.removeprefix(f"{_singular(parent.name.name)}_")
-        extra = _extra_name(table, f"{_singular(stem)}_extra")
+        extra = _extra_name(table, _singular(stem))
         pointers = [key.columns[0] for key in table.foreign_keys if key.leads(key.columns[0], parent.name, identity)]
         if not pointers:
             remark = f"no foreign key leads to {parent.name}.{identity}: write by hand what points to it"
@@ -129,8 +131,8 @@ class _Guess:
         own_uuid = self._parents_key(table, RowKeySource(parent.name, identity, uuid), pointer)
         if uuid in table.columns and own_uuid != uuid:
             remarks.append(f"{uuid} is not {parent.name}.{uuid}, so the key of the parent is in {own_uuid}")
-        number = find_number(table, pointer)
-        version = _version_name(table, f"{_singular(stem)}_version")
+        number = _without_obstacle(find_number(table, pointer), table, pointer)
+        version = _version_name(table, _singular(stem))
         is_fact = table.name in self.facts
         remarks += filter(None, (number.remark, facts_said(table, parent, is_fact=is_fact)))
         source = None if number.name is None else RefKeySource(number.name, None if is_fact else version)
@@ -162,8 +164,8 @@ class _Guess:
     def _uuid_names(self, parent: LiveTable) -> Iterator[str]:
         """What a column with the row key may be called."""
         stem = _singular(parent.name.name)
-        yield from (f"{stem}_uuid", f"{stem}_row_uuid")
-        yield from (f"{stem}_row_uuid_{number}" for number in count(2))
+        yield from (_joined(stem, "_uuid"), _joined(stem, "_row_uuid"))
+        yield from (_joined(stem, f"_row_uuid_{number}") for number in count(2))
 
 
 def _id_hint(table: LiveTable) -> str:
@@ -176,13 +178,39 @@ def _id_hint(table: LiveTable) -> str:
     return f"Its rows need an id: name another table first, or add one, which rewrites the table: {statement};"
 
 
-def _version_name(table: LiveTable, name: str) -> str:
-    """One that `schema apply` made, or one that it can add."""
-    return name if name not in table.columns or is_number(table.columns[name]) else f"{name}_2"
+def _without_obstacle(number: FoundNumber, table: LiveTable, pointer: str) -> FoundNumber:
+    """No statement is printed where the foreign key of the parent is in the way: it would be run for nothing, or worse.
+
+    A column that ON DELETE SET NULL clears, made NOT NULL, keeps the company from deleting its parents.
+    """
+    keys = [key for key in table.foreign_keys if key.columns == (pointer,)]
+    found = [each for key in keys for each in check_parents_key(key, f"{table.name}, foreign key {key.name}")]
+    if number.name is not None or not found:
+        return number
+    return FoundNumber(None, "; ".join(str(each).rstrip(".") for each in found))
 
 
-def _extra_name(table: LiveTable, name: str) -> str:
-    return name if name not in table.columns or table.columns[name].type.plain.name == "json" else f"{name}_2"
+def _version_name(table: LiveTable, stem: str) -> str:
+    """One that `schema apply` made, or one that it can add: capture would write over a number of the company's."""
+    return _ours(table, stem, "_version", lambda column: is_number(column))
+
+
+def _extra_name(table: LiveTable, stem: str) -> str:
+    return _ours(table, stem, "_extra", lambda column: column.type.plain.name == "json")
+
+
+def _ours(table: LiveTable, stem: str, suffix: str, fits: Callable[[LiveColumn], bool]) -> str:
+    names = chain((_joined(stem, suffix),), (_joined(stem, f"{suffix}_{number}") for number in count(2)))
+    for name in names:
+        column = table.columns.get(name)
+        if column is None or (column.is_added and fits(column)):
+            return name
+    raise AssertionError("names do not end")
+
+
+def _joined(stem: str, suffix: str) -> str:
+    """A name that is no longer than Postgres takes."""
+    return stem.encode()[: NAME_BYTES_MAX - len(suffix.encode())].decode(errors="ignore") + suffix
 
 
 def _singular(name: str) -> str:
@@ -194,7 +222,7 @@ def _singular(name: str) -> str:
 
 
 def _column_name(stem: str) -> str:
-    return stem.upper()[:40] or "ROWS"
+    return stem.upper().encode()[:40].decode(errors="ignore") or "ROWS"
 
 
 def _renamed_apart(columns: list[ProposedColumn]) -> tuple[ProposedColumn, ...]:
