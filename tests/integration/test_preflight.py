@@ -162,3 +162,30 @@ def test_without_a_database_what_it_alone_knows_is_unclear() -> None:
     for statement in ("DELETE FROM trips WHERE id = 1", "SELECT status FROM open_trips", "COPY trips FROM stdin"):
         assert judge(company, statement).verdict(Phase.OFF) is Verdict.UNCLEAR, statement
     assert judge(company, "TRUNCATE trips").verdict(Phase.OFF) is Verdict.REFUSED
+
+
+QUOTED = """
+CREATE TABLE "Car Rides" (id bigint PRIMARY KEY, uuid uuid NOT NULL UNIQUE, "State" text);
+CREATE FUNCTION "endRide"(ride bigint) RETURNS void LANGUAGE sql AS
+    $$ UPDATE "Car Rides" SET "State" = 'ended' WHERE id = ride $$;
+CREATE FUNCTION end_all() RETURNS void LANGUAGE plpgsql AS $$ BEGIN PERFORM "endRide"(1); END $$;
+CREATE FUNCTION unrelated() RETURNS text LANGUAGE sql AS $$ SELECT 'a car' $$;
+"""
+CAR_RIDES = """
+datastore: rides
+row_key: {table: "Car Rides", id: id, uuid: uuid}
+columns: {BASE: {table: "Car Rides", ref_key: {version: v}, fields: {state: {column: State, type: string}}}}
+"""
+
+
+def test_functions_are_read_for_names_in_quotes_too(servers: LocalServers) -> None:
+    layout = load_layout(yaml.safe_load(CAR_RIDES))
+    with connected(company_database(servers, "machine", QUOTED), "audit") as connection:
+        company = Company(layout, read_catalogue(connection, layout))
+
+    def verdict(statement: str) -> Verdict:
+        return Preflight(company).judge(Asked(statement, "test")).verdict(Phase.OFF)
+
+    assert verdict('SELECT "endRide"(1)') is Verdict.UNCLEAR
+    assert verdict("SELECT end_all()") is Verdict.UNCLEAR
+    assert verdict("SELECT unrelated()") is Verdict.FINE

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
-from collections.abc import Collection, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from psycopg2.extensions import connection as Connection  # noqa: N812  # the driver's class has a small letter
@@ -103,8 +103,7 @@ class _Reader:
         self._keys = rows(connection, _FOREIGN_KEYS)
         self._triggers = rows(connection, _TRIGGERS)
         self._functions = {
-            oid: _Function(Name(schema, name), frozenset(map(str.lower, _WORD.findall(text))))
-            for oid, schema, name, text in rows(connection, _FUNCTIONS)
+            oid: _Function(Name(schema, name), _words(text)) for oid, schema, name, text in rows(connection, _FUNCTIONS)
         }
         self._mapped = {oid for oid, raw in self._raw.items() if self._table(oid) in layout.tables}
         self._reaching = self._reaching_functions()
@@ -187,12 +186,20 @@ class _Reader:
         return frozenset(self._raw[oid].name.name for oid in self._mapped)
 
     def _reaching_functions(self) -> set[int]:
-        names: Collection[str] = {raw.name.name for oid, raw in self._raw.items() if self._shows(oid)}
-        known = self._mapped_names() | set(names) | {_RUN_TIME}
+        views = {raw.name.name for oid, raw in self._raw.items() if self._shows(oid)}
+        known = {_words(name) for name in self._mapped_names() | views | {_RUN_TIME}}
         reaching: set[int] = set()
-        while True:
-            more = {oid for oid, each in self._functions.items() if oid not in reaching and each.words & known}
-            if not more:
-                return reaching
+        while known:
+            more = {
+                oid
+                for oid, each in self._functions.items()
+                if oid not in reaching and any(words <= each.words for words in known)
+            }
             reaching |= more
-            known |= {self._functions[oid].name.name for oid in more}
+            known = {_words(self._functions[oid].name.name) for oid in more}
+        return reaching
+
+
+def _words(text: str) -> frozenset[str]:
+    """In small letters; a name in quotes may be several."""
+    return frozenset(map(str.lower, _WORD.findall(text)))
