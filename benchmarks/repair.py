@@ -1,19 +1,25 @@
-"""Repair: cells a second, by what is wrong with them, in one process that looks at each before and after.
+"""Repair: cells a second, by what is wrong with them, and each as a whole command.
 
 Schemaless lacks the cells, or holds other bytes, or lost them so that the log has holes, or holds cells that are
-nobody's. Ours looks at each cell in both stores, twice or three times, and once at each log for holes. The peer is
-the fastest way that there is to write cells here: the same cells put by a copier that looks at nothing.
+nobody's. Ours is `tripstore repair --diff KEYS --yes`, which looks at each cell in both stores, twice or three times.
+The peer is a script by hand that changes the same cells and looks at nothing, and a command as well.
 """
 
 from __future__ import annotations
 
+import json
 import logging
+import subprocess
+import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import closing
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from uuid import UUID, uuid4
 
 import pymysql
+import yaml
 
 from benchmarks.cells import Config
 from benchmarks.diff import arguments_of, made
@@ -25,54 +31,94 @@ from tripstore.backends.postgres.wire.connections import connected, rows
 from tripstore.handover.authority import Backend
 from tripstore.local.binlog import BinlogServer
 from tripstore.local.postgres import PostgresServer
-from tripstore.repairing.job import TARGETS_PER_PART
 from tripstore.repairing.opening import Repairs
 from tripstore.repairing.targets import Target
 from tripstore.store import TripStore
 from tripstore.wiring import connect
+from validation.differences import CellClass, Difference
+from validation.repair import Action
 
-CELLS = 20_000
+CELLS = 40_000
 SHARDS = 64
 ROUNDS = 3
+#: Of every kind, of the whole command.
+CELLS_PER_SECOND = 5_000
+#: Cells that are looked at, outside of the clock.
+CHECKED = 2_000
+
+TRIPSTORE = Path(sys.executable).with_name("tripstore")
+SCRIPT = Path(__file__).with_name("repair_script.py")
 
 Damage = Callable[[TripStore, BinlogServer, list[UUID]], list[UUID]]
 
 
 def measure(postgres: PostgresServer, mirror: BinlogServer, *, scale: float) -> Iterator[Comparison]:
-    """Cells a second of both; at scale 1 twenty thousand of each kind."""
+    """Cells a second of both; at scale 1 forty thousand of each kind."""
     count = max(round(CELLS * scale), 500)
     logging.getLogger("schemaless_core.mends").setLevel(logging.ERROR)  # a line for each transaction
     config = made(postgres, mirror, count)
     with connected(f"{postgres.url}/flat", "benchmark") as connection:
         keys = [UUID(str(key)) for (key,) in rows(connection, "SELECT trip_uuid FROM public.trips ORDER BY id")]
-    for name, damage in _DAMAGES.items():
-        speeds, plain = [], []
-        for _ in range(ROUNDS):
-            speeds.append(count / _repaired(config, mirror, keys, damage))
-            plain.append(count / _put(config, count))
-        yield paired(f"repair of cells {name}, against plain puts", speeds, plain, unit="cells/s")
+    with TemporaryDirectory() as folder:
+        commands = _Commands(Path(folder), config, mirror)
+        for name, (damage, kind) in _DAMAGES.items():
+            speeds, by_hand = [], []
+            for _ in range(ROUNDS):
+                speeds.append(count / _seconds(config, mirror, damage, keys, commands.ours))
+                by_hand.append(count / _seconds(config, mirror, damage, keys, commands.by_hand(kind)))
+            bound = [float(CELLS_PER_SECOND)] * ROUNDS
+            yield paired(f"repair of cells {name}, bound", speeds, bound, unit="cells/s", bound=(">=", 1.0))
+            yield paired(f"repair of cells {name}, by hand", speeds, by_hand, unit="cells/s")
 
 
-def _repaired(config: Config, mirror: BinlogServer, keys: list[UUID], damage: Damage) -> float:
-    """Seconds for all of them, as the parts of a job."""
+class _Commands:
+    """Both commands, in a folder with a configuration and a key list."""
+
+    def __init__(self, folder: Path, config: Config, mirror: BinlogServer) -> None:
+        self._folder = folder
+        self._keys = folder / "keys.jsonl"
+        (folder / "tripstore.yaml").write_text(yaml.safe_dump(config))
+        node = arguments_of(mirror)
+        parts = [
+            config["legacy"]["postgres"],
+            *(str(node[name] or "") for name in ("host", "port", "user", "password")),
+        ]
+        self._servers = parts
+
+    def ours(self, targets: list[UUID]) -> None:
+        self._list(targets)
+        self._run([str(TRIPSTORE), "repair", "--diff", str(self._keys), "--yes"])
+
+    def by_hand(self, kind: str) -> Callable[[list[UUID]], None]:
+        def run(targets: list[UUID]) -> None:
+            self._list(targets)
+            self._run([sys.executable, str(SCRIPT), kind, str(self._keys), *self._servers])
+
+        return run
+
+    def _list(self, targets: list[UUID]) -> None:
+        found = (Difference(CellClass.DIFFERS, key, "BASE", 1, 1) for key in targets)
+        lines = [json.dumps(each.document() | {"row_key": str(each.row_key)}) for each in found]
+        self._keys.write_text("\n".join(lines) + "\n")
+
+    def _run(self, command: list[str]) -> None:
+        done = subprocess.run(command, cwd=self._folder, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stdout[-2_000:] + done.stderr[-2_000:]
+
+
+def _seconds(
+    config: Config, mirror: BinlogServer, damage: Damage, keys: list[UUID], repair: Callable[[list[UUID]], None]
+) -> float:
+    """How long a command takes that makes damaged cells right; that they are is looked at afterwards."""
     with connect(config) as store:
-        targets = [Target(key, "BASE") for key in damage(store, mirror, keys)]
-        repairing = Repairs(store.facade).repairing(Backend.LEGACY, job="repair-bench")
-        begun = time.perf_counter()
-        for first in range(0, len(targets), TARGETS_PER_PART):
-            outcomes = repairing.repair(targets[first : first + TARGETS_PER_PART])
-            assert all(each.is_equal and each.done for each in outcomes), outcomes[0]
-        return time.perf_counter() - begun
-
-
-def _put(config: Config, count: int) -> float:
+        targets = damage(store, mirror, keys)
+    begun = time.perf_counter()
+    repair(targets)
+    seconds = time.perf_counter() - begun
     with connect(config) as store:
-        copier = store.facade.store.as_copier().using(deadline=60.0)
-        cells = [encode_cell(Cell(uuid4(), "SPARE", 1, {"status": "completed", "n": n}), 1000) for n in range(count)]
-        begun = time.perf_counter()
-        for first in range(0, count, TARGETS_PER_PART):
-            copier.put_encoded(cells[first : first + TARGETS_PER_PART])
-        return time.perf_counter() - begun
+        seen = Repairs(store.facade).repairing(Backend.LEGACY).plan([Target(key, "BASE") for key in targets[:CHECKED]])
+        assert all(each.step.action is Action.NOTHING for each in seen), seen[0]
+    return seconds
 
 
 def _lacking(store: TripStore, mirror: BinlogServer, keys: list[UUID]) -> list[UUID]:
@@ -118,10 +164,11 @@ def _execute(mirror: BinlogServer, keys: list[UUID], statement: str) -> None:
             cursor.execute(statement.format(shard=shard))
 
 
-_DAMAGES: dict[str, Damage] = {
-    "that the mirror lacks": _lacking,
-    "with other bytes": _changed,
-    "whose bytes are torn": _torn,
-    "that left holes": _lost,
-    "that are nobody's": _extra,
+#: What was done to the cells, and what the script by hand calls it.
+_DAMAGES: dict[str, tuple[Damage, str]] = {
+    "that the mirror lacks": (_lacking, "lacking"),
+    "with other bytes": (_changed, "changed"),
+    "whose bytes are torn": (_torn, "torn"),
+    "that left holes": (_lost, "lost"),
+    "that are nobody's": (_extra, "extra"),
 }

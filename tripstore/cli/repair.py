@@ -2,29 +2,24 @@
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import click
 
-from schemaless_core.control.job_commands import job_command
-from schemaless_core.control.jobs import LAST, Job, JobState
+from schemaless_core.control.jobs import LAST
 from schemaless_core.errors import InvalidRequest
-from schemaless_core.triggers.fleet import leave_at_once
-from schemaless_core.triggers.seat import heard_signals
+from tripstore.cli.backfill_options import PROCESSES_MAX
 from tripstore.cli.both import why_option
 from tripstore.cli.documents import print_document
 from tripstore.cli.exits import Exit
-from tripstore.cli.job_documents import progress_document
-from tripstore.cli.job_screens import telling
 from tripstore.cli.options import Command, Settings, json_option, pass_settings
 from tripstore.cli.questions import Refused, ask, yes_option
 from tripstore.cli.repair_documents import HolesDocument, holes_document, plan_document
-from tripstore.cli.repair_jobs import cancel_repair, seen_repair, show_repair
-from tripstore.cli.repair_screens import print_holes, print_plan, print_repair
-from tripstore.repairing.job import KIND, RepairRunner, begin
+from tripstore.cli.repair_jobs import cancel_repair, show_repair
+from tripstore.cli.repair_run import repair_all
+from tripstore.cli.repair_screens import print_holes, print_plan
+from tripstore.repairing.job import KIND, begin
 from tripstore.repairing.opening import Repairs
 from tripstore.repairing.repairing import AuthorityMoved
 from tripstore.repairing.targets import Target, indexes_of, of_job, targets_of
@@ -35,6 +30,8 @@ from validation.repair import Action
 
 #: Targets whose plan is shown; of more the rest is only counted.
 PLAN_MAX = 10_000
+#: The same before a repair, which looks at each itself.
+SHOWN_MAX = 1_000
 
 
 @click.command(cls=Command)
@@ -63,6 +60,12 @@ PLAN_MAX = 10_000
     is_flag=True,
     help="Where the bytes of Schemaless as the authority are no canonical JSON, take those of Postgres.",
 )
+@click.option(
+    "--processes",
+    type=click.IntRange(1, PROCESSES_MAX),
+    metavar="N",
+    help="Else one for each 10,000 cells, at most 4, and one per core.",
+)
 @why_option
 @yes_option
 @json_option
@@ -76,6 +79,7 @@ def repair(
     cancelled: str | None,
     is_of_holes: bool,
     mend_authority: bool,
+    processes: int | None,
     why: str,
     yes: bool,
     as_json: bool,
@@ -97,6 +101,8 @@ def repair(
     """
     is_new = dry_run or is_of_holes or mend_authority or source != LAST
     _check_one({"--resume": resumed, "--show": shown, "--cancel": cancelled}, is_new=is_new, why=why)
+    if processes and (shown or cancelled or dry_run or is_of_holes):
+        raise click.UsageError("--processes goes with a repair that is begun, or with --resume.")
     if shown is not None:
         return show_repair(settings, shown, as_json=as_json)
     if cancelled is not None:
@@ -110,8 +116,17 @@ def repair(
                 return _close_holes(repairs, dry_run=dry_run, yes=yes, as_json=as_json)
             if resumed is not None:
                 job = repairs.jobs.resume(KIND, resumed, why)
-                return _run(repairs, job, as_json=as_json)
-            return _repair(repairs, source, dry_run=dry_run, mend_authority=mend_authority, yes=yes, as_json=as_json)
+                return repair_all(settings, repairs, job, processes, as_json=as_json)
+            return _repair(
+                settings,
+                repairs,
+                source,
+                processes,
+                dry_run=dry_run,
+                mend_authority=mend_authority,
+                yes=yes,
+                as_json=as_json,
+            )
         except AuthorityMoved as moved:
             raise Refused(moved.message, hint=moved.hint) from moved
 
@@ -125,11 +140,21 @@ def _check_one(of_begun: Mapping[str, str | None], *, is_new: bool, why: str) ->
         raise click.UsageError("--why goes with --resume or --cancel.")
 
 
-def _repair(repairs: Repairs, source: str, *, dry_run: bool, mend_authority: bool, yes: bool, as_json: bool) -> Exit:
+def _repair(
+    settings: Settings,
+    repairs: Repairs,
+    source: str,
+    processes: int | None,
+    *,
+    dry_run: bool,
+    mend_authority: bool,
+    yes: bool,
+    as_json: bool,
+) -> Exit:
     named, targets, indexes, left_out = _targets(repairs, source)
     row = repairs.authority()
     repairing = repairs.repairing(row.backend, may_mend_authority=mend_authority)
-    seen = repairing.plan(targets[:PLAN_MAX])
+    seen = repairing.plan(targets[: PLAN_MAX if dry_run else SHOWN_MAX])
     todo = [each for each in seen if each.step.action is not Action.NOTHING]
     is_more = len(targets) > len(seen)
     is_needed = bool(todo or indexes or is_more)
@@ -142,14 +167,14 @@ def _repair(repairs: Repairs, source: str, *, dry_run: bool, mend_authority: boo
     ask(f"Repair {len(targets):,} cells of the mirror?", is_answered=yes)
     job = begin(
         repairs.jobs,
-        targets,
+        repairs.by_shard(targets),
         authority=row.backend,
         source=named,
         may_mend_authority=mend_authority,
         indexes=indexes,
         left_out=left_out,
     )
-    return _run(repairs, job, as_json=as_json)
+    return repair_all(settings, repairs, job, processes, as_json=as_json)
 
 
 def _targets(repairs: Repairs, source: str) -> tuple[str, list[Target], list[str], int]:
@@ -183,31 +208,6 @@ def _say_doubtful(found: Sequence[Difference]) -> None:
         click.echo(f"{said}: no repair helps. Report it.", err=True)
 
 
-def _run(repairs: Repairs, job: Job, *, as_json: bool) -> Exit:
-    """Serve the job here until it is done, its end included; Ctrl-C ends it after the part, or index, at hand."""
-    with _stopping() as stop, telling(lambda: progress_document(repairs.jobs.progress(job.id))):
-        if held := repairs.jobs.progress(job.id).parts_claimed:
-            click.echo(f"Somebody holds {held:,} parts; those that he does not finish are free in a moment.", err=True)
-        runner = RepairRunner(repairs.jobs, job.id, repairs.of_job(job), repairs.ending(job))
-        try:
-            runner.run(stop)
-        except AuthorityMoved:  # says itself what helps
-            raise
-        except BaseException:
-            click.echo(f"`{job_command(KIND, 'resume', job.id)}` goes on where it was.", err=True)
-            raise
-    document = seen_repair(repairs.jobs, job.id, runner.actions)
-    if as_json:
-        print_document(document)
-    else:
-        print_repair(document)
-    if document.state == JobState.CANCELLED:
-        click.echo(f"{job.id} was given up; what it repaired stays.", err=True)
-    elif not document.progress.is_done:
-        click.echo(f"`{job_command(KIND, 'resume', job.id)}` goes on.", err=True)
-    return document.exit
-
-
 def _close_holes(repairs: Repairs, *, dry_run: bool, yes: bool, as_json: bool) -> Exit:
     holes = repairs.holes()
     count = sum(len(each) for each in holes.values())
@@ -225,11 +225,3 @@ def _close_holes(repairs: Repairs, *, dry_run: bool, yes: bool, as_json: bool) -
     else:
         print_holes(document)
     return Exit.FAILED if count and dry_run else Exit.FINE
-
-
-@contextmanager
-def _stopping() -> Iterator[threading.Event]:
-    """An event that Ctrl-C and SIGTERM set: what is at hand is finished. Whoever asks again waits for nothing."""
-    stop = threading.Event()
-    with heard_signals(stop.set, leave_at_once):
-        yield stop

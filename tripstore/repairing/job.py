@@ -46,7 +46,7 @@ LEASE_SECONDS = 20.0
 TRIES = 5
 PAUSE_SECONDS = 0.2
 #: How often a runner without a part looks for one that another has left.
-LOOK_SECONDS = 0.5
+LOOK_SECONDS = 0.2
 
 
 def begin(
@@ -90,6 +90,7 @@ class RepairRunner:
         worker: str | None = None,
         sleep: Callable[[float], object] = time.sleep,
         lease_seconds: float = LEASE_SECONDS,
+        saved: Callable[[Counter[Action]], object] = lambda _actions: None,
     ) -> None:
         self._jobs = jobs
         self._job = job
@@ -98,6 +99,8 @@ class RepairRunner:
         self._worker = worker or f"{socket.gethostname()}:{os.getpid()}:{uuid4().hex[:8]}"
         self._sleep = sleep
         self._lease_seconds = lease_seconds
+        #: Hears what was done for each part, once that is saved.
+        self._saved = saved
         #: What this worker did. Whoever was killed before it was saved did more.
         self.actions = Counter[Action]()
 
@@ -148,8 +151,9 @@ class RepairRunner:
         reach("repair.before_save")
         self._patiently(lambda: held.save(True, counts, findings, is_done=True))
         reach("repair.saved")
-        for each in outcomes:
-            self.actions.update(each.done)
+        actions = Counter(action for each in outcomes for action in each.done)
+        self.actions.update(actions)
+        self._saved(actions)
         extra = {"event": "repair.part_saved", "job": self._job, "part": held.part.number, **counts}
         logger.info("a part of a repair is saved", extra=extra)
         self._tell(len(targets) / max(time.monotonic() - begun, 1e-6))

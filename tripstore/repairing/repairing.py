@@ -95,6 +95,10 @@ class Repairing:
             found += _look(sides, targets[first : first + TARGETS_PER_LOOK])
         return found
 
+    def check(self) -> None:
+        """Raise `AuthorityMoved` unless the mirror is still the one that this repair is for."""
+        self._sides()
+
     def repair(self, targets: Sequence[Target]) -> list[Outcome]:
         """Put targets right; one outcome for each, in order. It counts only at one epoch of the authority."""
         for n in range(TRIES):

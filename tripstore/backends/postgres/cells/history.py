@@ -8,7 +8,7 @@ After that they are known as long as their parent's whole chain is, which is old
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from itertools import zip_longest
 from typing import NamedTuple
 from uuid import UUID
@@ -53,6 +53,12 @@ class History:
         )
         self._below = Prepared("uuid, bigint, bigint", below)
         self._above = Prepared("uuid, bigint, bigint", rows.above("$1", "$2", "$3"))
+        above_each = rows.above("k.row_key", "k.ref_key", "k.upper").replace("%", "%%")
+        self._above_each = (
+            "SELECT k.row_key::text, k.ref_key, link.* "
+            "FROM unnest(%s::uuid[], %s::bigint[], %s::bigint[]) AS k (row_key, ref_key, upper) "
+            f"CROSS JOIN LATERAL ({above_each}) AS link"
+        )
         tombs = f"SELECT max(t.ref_key) FROM tripstore.tomb AS t WHERE t.row_key = $1 AND t.column_name = {rows.name}"
         self._tomb = Prepared("uuid", tombs)
 
@@ -77,10 +83,20 @@ class History:
         if self._kind is RefKeyKind.FACT:
             top = self._top_tomb(connection, row_key)
             return top is None or not 1 <= ref_key < top or self._has_whole_parent(connection, row_key)
-        link = self._next_link(connection, row_key, ref_key)
-        if link is None or self._is_end(link):
+        return self._is_gap(self._next_link(connection, row_key, ref_key), ref_key)
+
+    def known_missing(self, connection: LegacyConnection, keys: Collection[tuple[UUID, int]]) -> set[tuple[UUID, int]]:
+        """Those of many for which `is_known_missing` says so, by one question but of facts."""
+        if self._kind is RefKeyKind.FACT:
+            return {key for key in keys if self.is_known_missing(connection, *key)}
+        links = self._next_links(connection, keys)
+        return {key for key in keys if self._is_gap(links.get(key), key[1])}
+
+    def _is_gap(self, above: _Link | None, ref_key: int) -> bool:
+        """Whether the nearest link above a ref key that nothing holds says that it never was."""
+        if above is None or self._is_end(above):
             return True
-        return link.is_change and link.previous is not None and link.previous < ref_key
+        return above.is_change and above.previous is not None and above.previous < ref_key
 
     def is_whole(self, connection: LegacyConnection, row_key: UUID) -> bool:
         """Whether every version there ever was is known."""
@@ -147,9 +163,19 @@ class History:
         return self._kind is not RefKeyKind.CHILD or one >> VERSION_BITS == other >> VERSION_BITS
 
     def _next_link(self, connection: LegacyConnection, row_key: UUID, ref_key: int) -> _Link | None:
-        upper = ref_key | VERSION_MAX if self._kind is RefKeyKind.CHILD else _REF_KEY_MAX
-        found = connection.execute(self._above, f"'{row_key}', {ref_key}, {upper}")
+        found = connection.execute(self._above, f"'{row_key}', {ref_key}, {self._upper(ref_key)}")
         return _Link(*found[0]) if found else None
+
+    def _next_links(
+        self, connection: LegacyConnection, keys: Collection[tuple[UUID, int]]
+    ) -> dict[tuple[UUID, int], _Link]:
+        row_keys, refs = [str(row_key) for row_key, _ in keys], [ref_key for _, ref_key in keys]
+        found = connection.rows(self._above_each, (row_keys, refs, list(map(self._upper, refs))))
+        return {(UUID(row_key), ref_key): _Link(*link) for row_key, ref_key, *link in found}
+
+    def _upper(self, ref_key: int) -> int:
+        """The highest ref key of the same chain."""
+        return ref_key | VERSION_MAX if self._kind is RefKeyKind.CHILD else _REF_KEY_MAX
 
     def _missing_fact(
         self, connection: LegacyConnection, row_key: UUID, page: Sequence[Found], before: int | None, limit: int

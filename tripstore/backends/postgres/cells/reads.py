@@ -294,11 +294,19 @@ class Reads:
         )
 
     def _sought_many(self, connection: LegacyConnection, missing: dict[int, CellKey]) -> dict[int, Cell]:
+        """The same of many: what never was is known by one question for each column."""
+        of_column = defaultdict[str, set[tuple[UUID, int]]](set)
+        for row_key, name, ref_key in missing.values():
+            of_column[name].add((row_key, ref_key))
+        never = {
+            CellKey(row_key, name, ref_key)
+            for name, keys in of_column.items()
+            for row_key, ref_key in self._places.histories[name].known_missing(connection, keys)
+        }
         found = {}
-        for n, (row_key, column_name, ref_key) in missing.items():
-            sought = self._sought(connection, row_key, column_name, ref_key)
-            if sought is not None:
-                found[n] = self._cell(connection, row_key, column_name, sought)
+        for n, key in missing.items():
+            if key not in never and (sought := self._sought(connection, *key)) is not None:
+                found[n] = self._cell(connection, *key[:2], sought)
         return found
 
     def _cells_of(
