@@ -131,7 +131,7 @@ class BackfillConfig:
     chunk_seconds: float = 2.0  #: A chunk has about as many rows as can be copied in so long.
     chunk_rows_max: int = 20_000  #: And no more than these.
     verify: float = 0.05  #: Of the rows, so many are read once more after writing, and compared.
-    rate: int = 0  #: Rows per second, of all processes that serve a job together.
+    rate: int = 0  #: Row keys per second, of all processes that serve a job together.
     postgres_load_max: float = 0.0  #: Sessions at work in Postgres, the backfill's own among them.
     mirror_lag_seconds_max: float = 5.0  #: Nothing is copied while the mirror is further behind.
     replica_lag_cells_max: int = 100_000  #: Nothing is copied while a replica of Schemaless is further behind.

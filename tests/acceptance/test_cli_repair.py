@@ -502,3 +502,63 @@ def test_a_second_ctrl_c_ends_it_at_once(company: Shell, damaged: Migration, tmp
     assert jobs_of(damaged).progress(job.id).counts == {}
     _let_leases_end(damaged, job.id)
     assert company.call("repair", "--resume", job.id).code == 0
+
+
+def _many_parts(damaged: Migration, path: Path) -> tuple[list[Cell], Cell]:
+    """A key list of three parts: cells that are lost in each, one that is nobody's, and keys without any cell."""
+    rows = damaged.legacy.sql(
+        "INSERT INTO trips (trip_uuid, status) SELECT gen_random_uuid(), 'm' FROM generate_series(1, 12) "
+        "RETURNING trip_uuid::text"
+    )
+    damaged.carry()
+    lost = [damaged.facade.store.get_cell_latest(UUID(key), "BASE") for (key,) in rows]
+    cells = [cell for cell in lost if cell is not None]
+    for cell in cells:
+        lose(damaged.facade.store, cell)
+    extra = Cell(uuid4(), "BASE", 1, {"status": "foreign"})
+    damaged.facade.store.as_copier().put_cell(*extra.key, extra.body)
+    keys = [*(cell.row_key for cell in cells), extra.row_key, *(uuid4() for _ in range(2 * TARGETS_PER_PART))]
+    found = (Difference(CellClass.MISSING, key, "BASE", 1, None) for key in keys)
+    path.write_bytes(b"".join(msgspec.json.encode(each.document()) + b"\n" for each in found))
+    return cells, extra
+
+
+@pytest.mark.parametrize("point", ["", "repair.before_save", "repair.before_end"])
+def test_i4_i11_several_processes_repair_a_job_together_though_one_ends_by_an_error(
+    company: Shell, damaged: Migration, point: str, tmp_path: Path
+) -> None:
+    lost, extra = _many_parts(damaged, company.folder / "keys.jsonl")
+    failpoints = tmp_path / "failpoints"
+    failpoints.mkdir()
+    if point:
+        (failpoints / point).write_text("raise")
+    arguments = ["repair", "--diff", "keys.jsonl", "--yes", "--processes", "2", "--json"]
+    ran = company.run(*arguments, environment={"TRIPSTORE_FAILPOINTS": str(failpoints)})
+
+    assert ran.code == 0, ran.stderr
+    document = msgspec.json.decode(ran.stdout)
+    counts = {name: document[name] for name in ("state", "rows", "equal", "left", "not_compared")}
+    many = 2 * TARGETS_PER_PART + len(lost) + 1
+    assert counts == {"state": "done", "rows": many, "equal": many, "left": 0, "not_compared": 0}
+    assert (failpoints / f"{point}.hit").exists() is bool(point)
+    assert point == "repair.before_save" or document["actions"] == {"put": len(lost), "purge": 1}
+    assert [damaged.facade.store.get_cell(*cell.key) for cell in lost] == lost
+    assert damaged.facade.store.get_row(extra.row_key) == {}
+    mended = damaged.facade.store.mends.lines(document["job"])
+    lines = [(line.action, line.shard, line.row_key, line.added_id) for line in mended]
+    assert len(lines) == len(set(lines))  # nothing was done twice
+
+
+def test_i9_several_processes_are_refused_at_another_authority(company: Shell, damaged: Migration) -> None:
+    job = begin(jobs_of(damaged), [Target(uuid4(), "BASE")], authority=Backend.STORE, source="/keys.jsonl")
+
+    ran = company.run("repair", "--resume", job.id, "--processes", "2")
+
+    assert ran.code == 4
+    assert "postgres is the authority" in ran.stderr
+    company.call("repair", "--cancel", job.id, "--yes")
+
+
+def test_processes_are_of_a_repair_that_works(company: Shell) -> None:
+    assert company.call("repair", "--show", "last", "--processes", "2").code == 2
+    assert company.call("repair", "--dry-run", "--processes", "2").code == 2

@@ -59,7 +59,10 @@ def limit_options(function: Decorated) -> Decorated:
     """Add the options of `Limits` to a command."""
     options: list[Callable[[Any], Any]] = [
         click.option(
-            "--rate", type=click.IntRange(0), metavar="ROWS", help="Per second, of all its processes; 0: no limit."
+            "--rate",
+            type=click.IntRange(0),
+            metavar="ROWS",
+            help="Row keys per second, of all its processes; one is a parent's row with its children. 0: no limit.",
         ),
         click.option(
             "--max-postgres-load",

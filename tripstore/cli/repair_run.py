@@ -75,10 +75,11 @@ def repair_all(settings: Settings, repairs: Repairs, job: Job, processes: int | 
         telling(lambda: progress_document(repairs.jobs.progress(job.id))),
     ):
         tallies = Path(folder)
+        failed = 0
         if wanted == 1:
             _repair_here(repairs, job, tallies)
         else:
-            _repair_beside(settings, repairs, job, wanted, tallies)
+            failed = _repair_beside(settings, repairs, job, wanted, tallies)
         actions = Tally.total(tallies)
     document = seen_repair(repairs.jobs, job.id, actions)
     if as_json:
@@ -89,7 +90,8 @@ def repair_all(settings: Settings, repairs: Repairs, job: Job, processes: int | 
         click.echo(f"{job.id} was given up; what it repaired stays.", err=True)
     elif not document.progress.is_done:
         click.echo(f"`{job_command(KIND, 'resume', job.id)}` goes on.", err=True)
-    return document.exit
+    # What an error ended was not interrupted.
+    return Exit.FAILED if failed and document.exit is Exit.INTERRUPTED else document.exit
 
 
 def processes_for(parts: int) -> int:
@@ -108,12 +110,14 @@ def _repair_here(repairs: Repairs, job: Job, tallies: Path) -> None:
             raise
 
 
-def _repair_beside(settings: Settings, repairs: Repairs, job: Job, processes: int, tallies: Path) -> None:
+def _repair_beside(settings: Settings, repairs: Repairs, job: Job, processes: int, tallies: Path) -> int:
+    """How many processes ended with an error, which they said."""
     fleet = Fleet(RepairWork(settings, job, tallies), processes, is_finite=True)
     fleet.run()
     if fleet.failed:
         repairs.of_job(job).check()  # an authority that moved is a refusal, and no failure
         click.echo(f"{fleet.failed:,} of {processes:,} processes ended with an error.", err=True)
+    return fleet.failed
 
 
 def _runner(repairs: Repairs, job: Job, tally: Tally) -> RepairRunner:
