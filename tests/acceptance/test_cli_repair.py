@@ -387,6 +387,23 @@ def test_holes_of_which_nobody_knows_are_closed_when_somebody_says_so(company: S
     assert page.next_location == page.head
 
 
+def test_holes_of_each_shard_have_a_line_of_the_audit_log(company: Shell, damaged: Migration) -> None:
+    """One line for all of them has room for some ten thousand holes only, and MariaDB refuses a longer one."""
+    company.call("repair", "--holes", "--yes")
+    holes: dict[str, list[int]] = {}
+    while len(holes) < 2:
+        cell = Cell(uuid4(), "BASE", 1, {"status": "foreign"})
+        damaged.facade.store.as_copier().put_cell(*cell.key, cell.body)
+        hole = lose(damaged.facade.store, cell)
+        holes.setdefault(str(damaged.store.shard_of(cell.row_key)), []).append(hole)
+
+    assert company.call("repair", "--holes", "--yes").code == 0
+
+    lines = AuditLog(damaged.facade.store.control).newest(len(holes))
+    assert [line.action for line in lines] == ["repair.close_holes"] * len(holes)
+    assert {shard: ids for line in lines for shard, ids in msgspec.json.decode(line.detail).items()} == holes
+
+
 #: The other failpoints are met in the tests' own process: tests/integration/test_repair_job.py.
 KILLED_AT = ["lift.committed", "mending.answered", "repair.rechecked", "jobs.saving"]
 

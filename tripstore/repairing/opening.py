@@ -118,10 +118,15 @@ class Repairs:
         return {shard: ids for shard, ids in found.items() if ids}
 
     def close(self, holes: Mapping[int, Sequence[int]]) -> int:
-        """Let readers pass them; how many there were left."""
-        self.audit.add("repair.close_holes", {str(shard): list(ids) for shard, ids in holes.items()})
-        mends = self._mends()
-        return sum(mends.close_hole(shard, hole) for shard, ids in holes.items() for hole in ids)
+        """Let readers pass them; how many there were left.
+
+        Each shard has a line of the audit log, before its first hole is closed: one line has no room for all shards.
+        """
+        mends, closed = self._mends(), 0
+        for shard, ids in holes.items():
+            self.audit.add("repair.close_holes", {str(shard): list(ids)})
+            closed += sum(mends.close_hole(shard, hole) for hole in ids)
+        return closed
 
     def _mends(self) -> Mends:
         """As of the authority row: where Schemaless is a mirror as a copier, else as its owner."""
