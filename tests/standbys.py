@@ -8,6 +8,7 @@ from uuid import UUID
 
 import pytest
 
+from tests.chaos.actors import wait_until
 from tests.legacy import Legacy, captured
 from tripstore.local.errors import LocalServerError
 from tripstore.local.postgres import PostgresServer
@@ -34,6 +35,13 @@ class Pair:
 
     def set_fare(self, fare: str) -> None:
         self.legacy.sql("UPDATE trips SET fare = %s WHERE trip_uuid = %s", fare, str(self.row_key))
+
+
+def cut_off(standby: StandbyServer) -> None:
+    """It gets nothing any more: whatever the primary writes from now on it lacks when it is promoted."""
+    standby.query("ALTER SYSTEM SET primary_conninfo = ''")
+    standby.query("SELECT pg_reload_conf()")
+    wait_until("nothing is received", lambda: not standby.query("SELECT 1 FROM pg_stat_wal_receiver"))
 
 
 def pair(servers: LocalServers, flavour: Flavour, name: str) -> Pair:

@@ -12,7 +12,7 @@ from dataclasses import replace
 from schemaless_core.errors import StaleEpoch
 from tests.explorer.programs import Code, Tools
 from tests.explorer.rules import Actor
-from tests.explorer.world import Get, Put, World, cell, chunk_of
+from tests.explorer.world import Get, Put, World, cell, chunk_of, timeline_of
 from tripstore.backends.postgres.capture.gate import Gate, GateState
 from tripstore.errors import StaleLayout
 from tripstore.handover import backfill, relay, reverse, settle, switch
@@ -158,7 +158,7 @@ def helper(name: str = "H") -> Actor:
 
 def is_troubled(w: World) -> bool:
     """Whether there is something for a helper to do."""
-    if not w.row.is_open or w.barrier is not None:
+    if not w.row.is_open or w.barrier is not None or timeline_of(w.row.epoch) != w.timeline:
         return True
     state = GateState.OPEN if w.row.backend is Backend.LEGACY else GateState.CLOSED
     if w.gate != Gate(w.row.epoch, state):

@@ -9,7 +9,20 @@ from typing import Any
 from tests.explorer.postgres import CLOSED, CLOSING, OPEN, REFUSES, Handler, flush, unflushed
 from tests.explorer.programs import Raised
 from tests.explorer.rules import Rules, Scenario
-from tests.explorer.world import At, Done, Outcomes, Queued, Sent, Violation, World, cell, encoded, key_of, row_of
+from tests.explorer.world import (
+    At,
+    Done,
+    Outcomes,
+    Queued,
+    Sent,
+    Violation,
+    World,
+    cell,
+    encoded,
+    is_accepted,
+    key_of,
+    row_of,
+)
 from tripstore.backends.postgres.capture.gate import Gate
 from tripstore.errors import StaleLayout
 from tripstore.handover.authority import Authority, Backend
@@ -17,6 +30,11 @@ from tripstore.handover.ports import Copies, Past
 
 #: One object: what an actor knows is compared.
 STALE = Raised(StaleLayout("A", "B"))
+
+
+def is_foreign(w: World, scene: Scenario) -> bool:
+    """Whether the row was written on another timeline than that of the Postgres that answers."""
+    return scene.mends is not None and scene.mends.row_has_timeline and not is_accepted(w, w.row.epoch, scene)
 
 
 def is_stale(w: World, me: int, scene: Scenario) -> bool:
@@ -107,7 +125,7 @@ def close(w: World, me: int, phase: Any, arguments: tuple[Any, ...], rules: Rule
         yield "commits the row as closing", set_row(w, closing, rules)._replace(row_lock=None), Done(True)
     elif w.row_lock is not None:
         return
-    elif w.row != found:
+    elif w.row != found or is_foreign(w, scene):
         yield "finds the row changed", w, Done(False)
     elif found.backend is Backend.LEGACY:
         begun = w._replace(gate=Gate(closing.epoch, CLOSING), row_lock=me)
@@ -120,7 +138,7 @@ def shut_gate(w: World, me: int, phase: Any, arguments: tuple[Any, ...], rules: 
     (closing,) = arguments
     if w.row_lock is not None:
         return
-    if w.row == closing:
+    if w.row == closing and not is_foreign(w, scene):
         shut = flush(w)._replace(gate=Gate(closing.epoch, CLOSED)) if rules.shuts_gate else w
         yield "shuts the gate", shut, Done(True)
     else:
@@ -133,7 +151,7 @@ def decide(w: World, me: int, phase: Any, arguments: tuple[Any, ...], rules: Rul
         return
     without = w._replace(barrier=None) if w.barrier == me else w
     needs_barrier = closing.backend is Backend.LEGACY or decided.layout != closing.layout
-    has_lost = w.row != closing or (needs_barrier and w.barrier != me)
+    has_lost = w.row != closing or is_foreign(w, scene) or (needs_barrier and w.barrier != me)
     if phase == "sees it closing":
         yield "writes its decision", set_row(without, decided, rules), Done(True)
     elif has_lost:
@@ -175,7 +193,9 @@ def undo(w: World, me: int, phase: Any, arguments: tuple[Any, ...], rules: Rules
     closing, undone = arguments
     if w.row_lock is not None:
         return
-    if w.row == closing or not rules.undo_compares:
+    if is_foreign(w, scene):
+        yield "finds another timeline", w, Done(False)
+    elif w.row == closing or not rules.undo_compares:
         yield "undoes it", set_row(w, undone, rules), Done(True)
     else:
         yield "finds the row changed", w, Done(False)
@@ -187,7 +207,7 @@ def obey(w: World, me: int, phase: Any, arguments: tuple[Any, ...], rules: Rules
         return
     if w.row_lock is not None:
         return
-    if not w.row.is_open:
+    if not w.row.is_open or is_foreign(w, scene):
         yield "leaves the hand-over alone", w, Done(w.row)
         return
     free = w._replace(barrier=None) if rules.ends_barrier else w

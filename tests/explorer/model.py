@@ -5,17 +5,17 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from tests.explorer import control, postgres, schemaless
+from tests.explorer import control, postgres, promotion, schemaless
 from tests.explorer.actors import is_troubled
-from tests.explorer.postgres import Handler, crash, roll_back
+from tests.explorer.postgres import Handler, crash, is_of_now, roll_back
 from tests.explorer.programs import Node, Program
 from tests.explorer.rules import Rules, Scenario
-from tests.explorer.world import KEYS, TOMBSTONE, At, Done, Place, Violation, World, first_world, replaced
+from tests.explorer.world import KEYS, TOMBSTONE, At, Done, Place, Violation, World, first_world, is_accepted, replaced
 from tripstore.backends.postgres.capture.gate import Gate, GateState
 from tripstore.handover.authority import Backend
 from tripstore.handover.steps import Step
 
-HANDLERS: dict[str, Handler] = {**postgres.HANDLERS, **control.HANDLERS, **schemaless.HANDLERS}
+HANDLERS: dict[str, Handler] = {**postgres.HANDLERS, **control.HANDLERS, **schemaless.HANDLERS, **promotion.HANDLERS}
 
 #: Who moves when no actor does: a server goes on by itself, or there is an accident.
 SERVER, ACCIDENT = -1, -2
@@ -110,6 +110,8 @@ class Model:
                     if self._was_in_postgres(w, me):
                         after = self._dead(after, me)
                 yield ACCIDENT, f"Postgres crashes{', its last commits are lost' if loses else ''}", after
+        if w.budget.losses:
+            yield from self._losses(w)
         if w.budget.breaks and isinstance(w.barrier, int):
             budget = w.budget._replace(breaks=w.budget.breaks - 1)
             yield ACCIDENT, "the barrier's connection is lost", w._replace(barrier=None, budget=budget)
@@ -125,6 +127,16 @@ class Model:
             up = replaced(w.shards, -1 % len(w.shards), shard._replace(up=True))
             yield ACCIDENT, "server 1 answers again", w._replace(shards=up)
 
+    def _losses(self, w: World) -> Iterator[Move]:
+        if w.standby is None:
+            yield ACCIDENT, "the standby is cut off", promotion.cut_off(w)
+            return
+        after = promotion.promote(w)
+        for me in range(len(self.scene.cast)):
+            if self._was_in_postgres(w, me):
+                after = self._dead(after, me)
+        yield ACCIDENT, "Postgres is lost, the standby is promoted", after
+
     def _was_in_postgres(self, w: World, me: int) -> bool:
         """Whether its call, or its transaction, broke off. A barrier is missed when it comes to decide."""
         call = self.node(w, me).call
@@ -135,7 +147,7 @@ class Model:
 
     def check(self, w: World) -> None:
         is_rw = any(shard.state == "RW" for shard in w.shards)
-        if is_rw and w.gate.state is GateState.OPEN:
+        if is_rw and w.gate.state is GateState.OPEN and is_of_now(w, self.scene):
             raise Violation("I9: the gate of Postgres is open and a shard is RW")
         if is_rw and w.writes:
             raise Violation("I9: who has written in Postgres is not done, and a shard is RW")
@@ -158,12 +170,23 @@ class Model:
             raise Violation(f"I4: row {key} holds version {table.version} of {table.bodies}")
         if here - there - queued - past:
             raise Violation(f"I8: row {key} is {table.bodies} in Postgres, {cells} in Schemaless, and not queued")
-        if not here.issuperset(w.log[key][: w.offsets[key]]):
+        if not self.scene.losses and not here.issuperset(w.log[key][: w.offsets[key]]):
             raise Violation(f"I1: the reverse mirror is past what it has not written of row {key}")
-        if w.row.is_open_for(Backend.LEGACY) and there - here:
+        if self.scene.losses:
+            self._check_owned(w, key, here)
+        elif w.row.is_open_for(Backend.LEGACY) and there - here:
             raise Violation(f"I1: Postgres is the authority and lacks what Schemaless has of row {key}")
-        if w.row.is_open_for(Backend.STORE) and here - there - past:
+        if is_of_now(w, self.scene) and w.row.is_open_for(Backend.STORE) and here - there - past:
             raise Violation(f"I8: Schemaless is the authority and lacks what Postgres has of row {key}")
+
+    def _check_owned(self, w: World, key: int, here: set[int]) -> None:
+        """What Postgres lost it may have lost for good, but not what Schemaless had acknowledged."""
+        owned = {version for owner, version in w.owned if owner == key}
+        log = w.log[key]
+        if self.scene.mends and owned.intersection(log[: w.applied[key]]) - here:
+            raise Violation(f"I1: Postgres says that it has what it lacks of row {key}")
+        if w.row.is_open_for(Backend.LEGACY) and is_accepted(w, w.row.epoch, self.scene) and owned - here:
+            raise Violation(f"I1: Postgres is the authority and lacks what Schemaless acknowledged of row {key}")
 
     def _is_copied(self, w: World) -> bool:
         """Whether what the mirror did not have from the start has been copied."""
@@ -173,18 +196,20 @@ class Model:
     def is_good(self, w: World) -> bool:
         """One store is open, as the row says, and nothing is on its way."""
         legacy = w.row.is_open_for(Backend.LEGACY) and w.gate == Gate(w.row.epoch, GateState.OPEN)
-        store = w.row.is_open_for(Backend.STORE) and all(shard == (w.row.epoch, "RW", True) for shard in w.shards)
+        store = w.row.is_open_for(Backend.STORE) and all(shard[:3] == (w.row.epoch, "RW", True) for shard in w.shards)
         is_free = w.barrier is None and w.row_lock is None
+        is_free = is_free and is_accepted(w, w.row.epoch, self.scene)
         return (legacy or store) and is_free and self._is_carried(w)
 
     def _is_carried(self, w: World) -> bool:
         """Whether all has arrived that somebody in the cast carries."""
         carried = {carries for actor in self.scene.cast if (carries := actor.carries) is not None}
         is_relayed = "queue" not in carried or not w.queue
+        passed = w.offsets if self.scene.mends is None else w.applied
         return (
             is_relayed
             and (self._is_copied(w) or w.row.is_open_for(Backend.STORE))  # the past waits for a way back
-            and all(len(w.log[key]) <= w.offsets[key] for key in KEYS if key in carried)
+            and all(len(w.log[key]) <= passed[key] for key in KEYS if key in carried)
         )
 
     def describe(self, w: World) -> str:

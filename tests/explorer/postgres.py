@@ -28,6 +28,7 @@ from tests.explorer.world import (
     body_of,
     check_layout,
     check_owner,
+    is_accepted,
     key_of,
     latest,
     replaced,
@@ -100,11 +101,11 @@ def is_locked(w: World, key: int, me: int) -> bool:
     return any(write.key == key and write.actor != me for write in w.writes)
 
 
-def commit(w: World, me: int, rules: Rules, *, is_acknowledged: bool = True) -> World:
+def commit(w: World, me: int, rules: Rules, scene: Scenario, *, is_acknowledged: bool = True) -> World:
     """Everything that an actor wrote, its changes into the queue."""
     for write in w.writes:
         if write.actor == me:
-            check_owner(w, Backend.LEGACY)
+            check_owner(w, Backend.LEGACY, scene)
             table = w.tables[write.key]
             if table.bodies[write.version] is None:
                 w = w._replace(queue=tuple(sorted((*w.queue, Queued(write.key, write.version, False)))))
@@ -129,11 +130,18 @@ def enter(w: World, me: int, phase: Hashable, rules: Rules) -> Outcomes:
         yield "waits at the door in vain", w, Done(REFUSED)
 
 
-def is_admitted(w: World, phase: Hashable, epoch: int | None) -> bool:
+def is_of_now(w: World, scene: Scenario) -> bool:
+    """Whether the gate was set on the timeline of the Postgres that answers."""
+    return scene.mends is None or not scene.mends.gate_has_timeline or is_accepted(w, w.gate.epoch, scene)
+
+
+def is_admitted(w: World, phase: Hashable, epoch: int | None, scene: Scenario) -> bool:
     """The look of whoever has the lock: he goes on while the gate is closing, for he is waited for.
 
     `epoch`: as whom one of ours writes.
     """
+    if not is_of_now(w, scene):
+        return False
     if phase == "admitted":
         return True
     at = w.gate.epoch - 1 if w.gate.state is CLOSING else w.gate.epoch
@@ -157,7 +165,7 @@ def _get(w: World, me: int, phase: Any, key: int, epoch: int, rules: Rules, scen
     version, floor = phase
     is_open = w.gate.state is OPEN and (w.gate.epoch == epoch or not rules.gate_has_epoch)
     is_open = is_open or w.gate == Gate(epoch + 1, CLOSING)  # it is shut before anybody decides
-    if is_open or not rules.fences_reads:
+    if (is_open and is_of_now(w, scene)) or not rules.fences_reads:
         check_layout(w, me, scene)
         yield f"is told version {version}", told(w, me, key, version, floor), Done(version)
     else:
@@ -170,8 +178,8 @@ def _put(w: World, me: int, phase: Any, put: Put, epoch: int, rules: Rules, scen
         yield from enter(w, me, phase, rules)
     elif phase == "written":
         check_layout(w, me, scene)
-        yield "commits", flush(commit(w, me, rules)), Done("stored")
-    elif not is_admitted(w, phase, epoch):
+        yield "commits", flush(commit(w, me, rules, scene)), Done("stored")
+    elif not is_admitted(w, phase, epoch, scene):
         yield "is refused", roll_back(w, me), Done(REFUSED)
     elif not is_locked(w, key, me):
         write = Write(me, key, version, body)
@@ -186,7 +194,7 @@ def statement(w: World, me: int, phase: Any, arguments: tuple[Any, ...], rules: 
     if phase in BEFORE_THE_LOCK:
         for label, after, outcome in enter(w, me, phase, rules):
             yield label, after, Done(False) if outcome == Done(REFUSED) else outcome
-    elif not is_admitted(w, phase, None):
+    elif not is_admitted(w, phase, None, scene):
         yield "is refused", roll_back(w, me), Done(False)
     elif is_locked(w, key, me):
         return
@@ -200,9 +208,9 @@ def statement(w: World, me: int, phase: Any, arguments: tuple[Any, ...], rules: 
 
 def sql_commit(w: World, me: int, phase: Any, arguments: tuple[Any, ...], rules: Rules, scene: Scenario) -> Outcomes:
     if scene.asynchronous:
-        yield "commits, not durably", commit(unflushed(w), me, rules, is_acknowledged=False), Done(None)
+        yield "commits, not durably", commit(unflushed(w), me, rules, scene, is_acknowledged=False), Done(None)
     else:
-        yield "commits", flush(commit(w, me, rules)), Done(None)
+        yield "commits", flush(commit(w, me, rules, scene)), Done(None)
 
 
 def write_back(w: World, me: int, phase: Any, arguments: tuple[Any, ...], rules: Rules, scene: Scenario) -> Outcomes:

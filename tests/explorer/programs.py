@@ -12,11 +12,13 @@ from types import GeneratorType
 from typing import Any, NamedTuple, cast
 
 from schemaless_core.cell import Cell
+from tripstore.handover.authority import Authority
 from tripstore.handover.ports import ControlPort, LegacyPort, Ports, StorePort
 from tripstore.handover.reverse import Hands
 from tripstore.handover.steps import Step, Steps
 
 SERVERS = ("server 0", "server 1")
+_PORTS = ("legacy", "store", "control", "sql", "log", "hands", "cells", "positions", "standing")
 
 
 class SqlPort(NamedTuple):
@@ -44,6 +46,24 @@ class CellsPort(NamedTuple):
     """What `schema apply` asks of both stores before it changes what cells mean."""
 
     objection: Callable[[], str]
+
+
+class PositionsPort(NamedTuple):
+    """How far the reverse mirror is, as Postgres itself says: what a promoted Postgres has lost it does not claim."""
+
+    find: Callable[[int], int]
+    read: Callable[[int, int, int], Page]
+    move: Callable[[int, int, int, Authority], bool]
+    all: Callable[[], tuple[int, ...]]
+    unmirrored: Callable[[str, tuple[int, ...]], int]
+
+
+class StandingPort(NamedTuple):
+    """Which Postgres answers, and what is asked of both sides before it is accepted."""
+
+    row: Callable[[], tuple[Authority, int]]
+    fence: Callable[[str, int], int | None]
+    accept: Callable[[Authority, Authority], bool]
 
 
 class Call(NamedTuple):
@@ -135,6 +155,8 @@ class Tools(NamedTuple):
     #: The reverse mirror's.
     hands: Hands[tuple[Cell, ...], None]
     cells: CellsPort
+    positions: PositionsPort
+    standing: StandingPort
 
 
 class Program:
@@ -153,13 +175,15 @@ class Program:
     def node(self, answers: tuple[Any, ...]) -> Node:
         """The point to which these answers lead; one that is known, when the code could not tell the difference."""
         record = _Record(answers)
-        ports = [_Port(name, record) for name in ("legacy", "store", "control", "sql", "log", "hands", "cells")]
+        ports = [_Port(name, record) for name in _PORTS]
         tools = Tools(
             Ports(cast(LegacyPort, ports[0]), cast(StorePort, ports[1]), cast(ControlPort, ports[2]), self._layout),
             cast(SqlPort, ports[3]),
             cast(LogPort, ports[4]),
             cast(Hands[tuple[Cell, ...], None], ports[5]),
             cast(CellsPort, ports[6]),
+            cast(PositionsPort, ports[7]),
+            cast(StandingPort, ports[8]),
         )
         steps = self._code(tools)
         step, call, value, place = _advance(steps, record)

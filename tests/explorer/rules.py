@@ -65,6 +65,26 @@ class Rules:
 
 
 @dataclass(frozen=True)
+class Mends:
+    """What keeps the invariants where Postgres goes back to an earlier state; each flag taken away is a control."""
+
+    #: Writers and readers of Postgres are let in only at an epoch of its own timeline.
+    gate_has_timeline: bool = True
+    #: The row is changed only on the timeline that gave it, but for an acceptance.
+    row_has_timeline: bool = True
+    #: An acceptance fences the shards before it opens anything.
+    fences_shards: bool = True
+    #: A fence remembers the epoch that it found.
+    fence_remembers: bool = True
+    #: A shard ahead of the row says that Postgres lost a decision.
+    shards_are_proof: bool = True
+    #: An applied position moves only from where its page began.
+    positions_compare: bool = True
+    #: It moves only by the row that was looked at.
+    positions_have_row: bool = True
+
+
+@dataclass(frozen=True)
 class Actor:
     """One process of a cast."""
 
@@ -98,6 +118,10 @@ class Scenario:
     outages: int = 0
     #: Of the connection that holds the barrier.
     breaks: int = 0
+    #: A standby that was cut off is promoted: Postgres goes back to what it was then.
+    losses: int = 0
+    #: What was built against that; None: nothing.
+    mends: Mends | None = None
     #: Whether the mirror has the past from the start.
     is_copied: bool = True
     #: Commits of direct SQL are not durable when they are acknowledged.

@@ -65,7 +65,9 @@ def call(w: World, me: int, phase: Any, arguments: tuple[Any, ...], rules: Rules
         assert isinstance(operation, Put)
         version, body = operation.cell.ref_key, body_of(operation.cell)
         check_layout(w, me, scene)
-        after = check_owner(stored(w, key, version, body), Backend.STORE)
+        after = check_owner(stored(w, key, version, body), Backend.STORE, scene)
+        if scene.losses:
+            after = after._replace(owned=after.owned | {(key, version)})
         yield f"stores {key}@{version}", acknowledge(after, key, version, body), Done("stored")
 
 

@@ -21,6 +21,8 @@ ROWS = (UUID(int=1), UUID(int=2))
 COLUMN = "STATUS"
 #: Ref keys are 1 … VERSIONS - 1.
 VERSIONS = 6
+#: The upper part of an epoch is the timeline of the Postgres that gave it.
+EPOCHS_PER_TIMELINE = 100
 TOMBSTONE = "(deleted)"
 OLD = "old"
 
@@ -55,6 +57,8 @@ class Shard(NamedTuple):
     epoch: int
     state: str
     up: bool
+    #: Its epoch before it was fenced after a promotion of Postgres; 0: it was not.
+    before: int = 0
 
 
 class Table(NamedTuple):
@@ -86,6 +90,7 @@ class Budget(NamedTuple):
     crashes: int
     outages: int
     breaks: int
+    losses: int = 0
 
 
 class Place(NamedTuple):
@@ -122,6 +127,14 @@ class World(NamedTuple):
     acknowledged: frozenset[tuple[int, int, str]]
     budget: Budget
     places: tuple[Place, ...]
+    #: Up to where Postgres has what the reverse mirror applied of each log, as Postgres itself says.
+    applied: tuple[int, ...] = ()
+    #: What the standby of Postgres has, from when it was cut off.
+    standby: tuple[Any, ...] | None = None
+    #: Grows with each promotion.
+    timeline: int = 0
+    #: What Schemaless acknowledged as the authority; kept where Postgres may go back.
+    owned: frozenset[tuple[int, int]] = frozenset()
 
 
 class Done(NamedTuple):
@@ -194,8 +207,20 @@ def told(w: World, who: int, key: int, version: int, floor: int) -> World:
     return w._replace(floor=replaced(w.floor, key, max(version, w.floor[key])))
 
 
-def check_owner(w: World, backend: Backend) -> World:
-    """A backend has taken an owner's write."""
+def timeline_of(epoch: int) -> int:
+    """Of the Postgres that gave an epoch."""
+    return epoch // EPOCHS_PER_TIMELINE
+
+
+def is_accepted(w: World, epoch: int, scene: Scenario) -> bool:
+    """Whether an epoch was given by the Postgres that answers now; True where nobody looks."""
+    return scene.mends is None or timeline_of(epoch) == w.timeline
+
+
+def check_owner(w: World, backend: Backend, scene: Scenario) -> World:
+    """A backend has taken an owner's write. Before a promoted Postgres is accepted its row says nothing."""
+    if backend is Backend.STORE and not is_accepted(w, w.row.epoch, scene):
+        return w
     if w.row.backend is not backend:
         raise Violation(f"I9: {backend.value} took an owner's write, and the authority is {w.row.backend.value}")
     return w
@@ -229,6 +254,7 @@ def first_world(scene: Scenario) -> World:
         offsets=(1 if scene.is_copied else 0,) * len(KEYS),
         floor=(latest(old),) * len(KEYS),
         acknowledged=frozenset(),
-        budget=Budget(scene.kills, scene.crashes, scene.outages, scene.breaks),
+        budget=Budget(scene.kills, scene.crashes, scene.outages, scene.breaks, scene.losses),
         places=(Place(0),) * len(scene.cast),
+        applied=(1 if scene.is_copied else 0,) * len(KEYS),
     )

@@ -4,17 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from itertools import count
+from uuid import UUID
 
 import pytest
 
-from schemaless_core import ShardStatus
-from tests.facades import PATIENT_LEGACY
+from schemaless_core import Cell, ShardStatus
+from tests.facades import PATIENT_LEGACY, Migration
 from tests.integration.test_legacy_standing import INDEXES, READS
 from tests.integration.test_poolers import WAYS
 from tests.legacy import FLAVOURS, layout
 from tests.legacy_backends import SHARDS
 from tests.legacy_databases import PATIENT
-from tests.standbys import OLD, TRUE, Pair, pair
+from tests.standbys import OLD, TRUE, Pair, cut_off, pair
 from tests.stores import Stores
 from tripstore.backends.postgres.backend import PostgresBackend
 from tripstore.backends.postgres.capture.gate import GATE
@@ -29,7 +31,8 @@ from tripstore.handover.relay import drain
 from tripstore.handover.steps import run
 from tripstore.local.proxy import Proxy
 from tripstore.local.servers import LocalServers
-from tripstore.mirror.reverse import register_reverse
+from tripstore.mirror.reverse import GROUP, register_reverse
+from tripstore.phase import Phase
 from tripstore.store import TripStore
 from tripstore.wiring import build
 
@@ -79,10 +82,14 @@ def test_control_without_the_gates_look_the_old_value_is_the_authoritys(
     assert cell.body["fare"] == OLD
 
 
+#: A pair of its own for each test: what is promoted follows nobody any more.
+NUMBERS = count()
+
+
 @pytest.fixture(params=FLAVOURS)
 def failing_over(request: pytest.FixtureRequest, servers: LocalServers, stores: Stores) -> Iterator[FailingOver]:
     """A facade whose address is a proxy's: it leads to the primary at first."""
-    made = pair(servers, request.param, "failing")
+    made = pair(servers, request.param, f"failing{next(NUMBERS)}")
     proxy = made.primary.proxy()
     core = stores.config("sqlite", shards=SHARDS) | {"datastore": "trips"}
     url = f"{proxy.url}/{made.legacy.name}"
@@ -150,3 +157,39 @@ def test_i9_an_address_that_moves_to_a_standby_ends_the_answers_until_that_is_pr
     assert failing_over.mirrored() == TRUE
     assert reader.read(Chunk(rows=10)).rows == 1
     reader.close()
+
+
+ACKNOWLEDGED = Cell(UUID(int=44), "FREE", 1, "acknowledged")
+
+
+def lost_with_the_primary(failing_over: FailingOver) -> Migration:
+    """Schemaless is the authority, and its cell was carried to a Postgres whose standby was cut off by then."""
+    made = failing_over.pair
+    hands = Migration(failing_over.store, made.legacy, {})
+    hands.carry()
+    hands.phase(Phase.LIVE)
+    made.standby.query("SELECT pg_wal_replay_resume()")
+    made.standby.catch_up()
+    cut_off(made.standby)
+    failing_over.store.put_cell(*ACKNOWLEDGED.key, ACKNOWLEDGED.body)
+    hands.carry()
+    assert hands.duo.legacy.get_cell(*ACKNOWLEDGED.key) == ACKNOWLEDGED
+    failing_over.proxy.lead_to(made.standby.port)
+    made.primary.kill()
+    made.standby.promote()
+    return hands
+
+
+def test_i1_what_a_promoted_postgres_lost_the_reverse_mirror_writes_again_after_a_reset(
+    failing_over: FailingOver,
+) -> None:
+    hands = lost_with_the_primary(failing_over)
+    # Until decision 44 is built: the shards say that the reverse mirror has passed every cell.
+    store = hands.duo.ports.store
+    assert sum(map(store.unmirrored, store.servers)) == 0
+    assert hands.duo.legacy.get_cell(*ACKNOWLEDGED.key) is None
+
+    hands.facade.store.triggers.reset(GROUP, "beginning")
+    hands.reverse()
+
+    assert failing_over.store.get_cell(*ACKNOWLEDGED.key) == ACKNOWLEDGED

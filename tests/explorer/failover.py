@@ -1,0 +1,123 @@
+"""The procedures that are to bear a Postgres which goes back to an earlier state (decision 0044).
+
+They are proposals: production has none of them yet. What a promoted Postgres says of itself is not believed before it
+is accepted. How far the reverse mirror is, Postgres says, in a row that goes back when Postgres goes back.
+"""
+
+from __future__ import annotations
+
+from schemaless_core.errors import StaleEpoch
+from tests.explorer.programs import SERVERS, Tools
+from tests.explorer.rules import Actor, Mends
+from tests.explorer.world import EPOCHS_PER_TIMELINE, Put, cell, timeline_of
+from tripstore.handover import reverse, settle, switch
+from tripstore.handover.authority import Authority, Backend
+from tripstore.handover.call import call
+from tripstore.handover.steps import Step, Steps
+
+FROM = Step("reverse.from", "ask Postgres how far it is")
+READ = Step("reverse.read", "read what follows")
+MOVE = Step("reverse.move", "tell Postgres how far it is now, if it is where this page began")
+ASK = Step("back.ask", "ask Postgres how far the reverse mirror is")
+
+LOOK = Step("accept.look", "read the authority row, and the timeline of the Postgres that answers")
+FENCE = Step("accept.fence", "fence the shards of each server; each says at which epoch it was")
+ACCEPT = Step("accept.accept", "accept this Postgres: the row takes an epoch of its timeline")
+
+
+def mirror(name: str, key: int) -> Actor:
+    """The reverse mirror of a shard. Its offset stands in Postgres, committed after the rows that it speaks of."""
+
+    def code(tools: Tools) -> Steps[None]:
+        yield FROM
+        start = tools.positions.find(key)
+        yield READ
+        page = tools.positions.read(key, start, 1)
+        if not page.cells:
+            return
+        yield reverse.LOOK
+        row = tools.ports.control.authority()
+        if row.backend is Backend.STORE:
+            yield reverse.WRITE
+            try:
+                tools.hands.write(page.cells, row.epoch if row.is_open else row.epoch - 1)
+            except StaleEpoch:  # the gate is behind the row: a keeper sees to that
+                return
+        yield MOVE
+        tools.positions.move(key, start, page.position, row)
+
+    return Actor(name, code, repeats=True, carries=key)
+
+
+def reverser(name: str) -> Actor:
+    return Actor(name, lambda tools: reverse_(tools, name), restarts=False, may_stop=True)
+
+
+def reverse_(tools: Tools, switch_id: str) -> Steps[None]:
+    """The way back: Postgres says how far it is. On another timeline than that of the closing it decides nothing."""
+    ports = tools.ports
+    yield switch.BACK_LOOK
+    found = ports.control.authority()
+    if not found.is_open_for(Backend.STORE):
+        return
+    closing = found.closing(switch_id)
+    yield switch.BACK_CLOSE
+    if not ports.control.close(found, closing):
+        return
+    servers = SERVERS
+    for server in servers:
+        yield switch.BACK_SHUT
+        if not ports.store.close(server, closing.epoch):
+            yield from settle.undo(ports, closing)
+            return
+    yield ASK
+    applied = tools.positions.all()
+    for server in servers:
+        yield switch.BACK_COUNT
+        while tools.positions.unmirrored(server, applied):
+            yield ASK
+            applied = tools.positions.all()
+            yield switch.BACK_COUNT
+    yield switch.BACK_DECIDE
+    if not ports.control.decide(closing, closing.decided()):
+        yield from settle.undo(ports, closing)
+        return
+    yield from settle.settle(ports)
+
+
+def switcher_that_puts(name: str, key: int) -> Actor:
+    """Switches, then puts a cell: a service that comes at once, and nothing of it in between."""
+
+    def code(tools: Tools) -> Steps[None]:
+        outcome = yield from switch.switch(tools.ports, name, 1, 1)
+        if outcome.is_decided:
+            yield from call(tools.ports, outcome.authority, Put(cell(key, 3, name)))
+
+    return Actor(name, code, restarts=False)
+
+
+def keeper(name: str = "K", mends: Mends | None = None) -> Actor:
+    """Any process that finds a hand-over unfinished, or a Postgres that is not accepted."""
+    return Actor(name, lambda tools: keep(tools, mends or Mends()), repeats=True, watches=True)
+
+
+def keep(tools: Tools, mends: Mends) -> Steps[None]:
+    """Accept a promoted Postgres: for Schemaless where a shard is ahead of the row, else for whom the row names."""
+    yield LOOK
+    row, timeline = tools.standing.row()
+    if timeline_of(row.epoch) == timeline:
+        yield from settle.mend(tools.ports)
+        return
+    epoch = timeline * EPOCHS_PER_TIMELINE + 1
+    is_ahead = False
+    servers = SERVERS if mends.fences_shards else ()
+    for server in servers:
+        yield FENCE
+        before = tools.standing.fence(server, epoch)
+        if before is None:  # what it would take later is not known
+            return
+        is_ahead = is_ahead or before > row.epoch
+    backend = Backend.STORE if is_ahead and mends.shards_are_proof else row.backend
+    yield ACCEPT
+    if tools.standing.accept(row, Authority(epoch + 1, backend, switch_id=row.switch_id, layout=row.layout)):
+        yield from settle.settle(tools.ports)

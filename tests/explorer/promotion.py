@@ -1,0 +1,125 @@
+"""A standby of Postgres that lacks the last commits is promoted, and what both sides are asked about it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tests.explorer.control import set_row
+from tests.explorer.postgres import Handler, crash
+from tests.explorer.programs import SERVERS, Page
+from tests.explorer.rules import Rules, Scenario
+from tests.explorer.world import KEYS, Done, Outcomes, Shard, World, cell, is_accepted, latest, replaced
+
+
+def cut_off(w: World) -> World:
+    """The standby gets nothing from now on. It has a prefix of what was written, in the order of writing."""
+    return w._replace(standby=(w.tables, w.queue, w.row, w.gate, w.applied))
+
+
+def promote(w: World) -> World:
+    """The primary is gone. What only it had acknowledged is lost with it; Schemaless has all that it ever had."""
+    assert w.standby is not None
+    tables, queue, row, gate, applied = w.standby
+    after = crash(w, loses=False)._replace(
+        tables=tables, queue=queue, row=row, gate=gate, applied=applied, standby=None, timeline=w.timeline + 1
+    )
+    budget = w.budget._replace(losses=w.budget.losses - 1)
+    kept = {
+        (key, version, body)
+        for key, version, body in w.acknowledged
+        if body in (tables[key].bodies[version], w.cells[key][version])
+    }
+    floor = tuple(_floor(after, key, w.floor[key]) for key in KEYS)
+    return after._replace(budget=budget, acknowledged=frozenset(kept), floor=floor)
+
+
+def _floor(w: World, key: int, told: int) -> int:
+    """What a caller was told and has to be told again: what Postgres has, and what is Schemaless' own."""
+    own = (version for owner, version in w.owned if owner == key and version <= told)
+    return max(min(told, latest(w.tables[key].bodies)), *own, 0)
+
+
+# ---- how far the reverse mirror is -----------------------------------------------------------------------------------
+
+
+def find(w: World, me: int, phase: Any, arguments: tuple[Any, ...], rules: Rules, scene: Scenario) -> Outcomes:
+    (key,) = arguments
+    yield f"is told {w.applied[key]} for shard {key}", w, Done(w.applied[key])
+
+
+def read(w: World, me: int, phase: Any, arguments: tuple[Any, ...], rules: Rules, scene: Scenario) -> Outcomes:
+    key, start, limit = arguments
+    versions = w.log[key][start : start + limit]
+    if w.shards[key].up and versions:
+        found = tuple(cell(key, version, str(w.cells[key][version])) for version in versions)
+        yield f"reads {len(found)} of shard {key} after {start}", w, Done(Page(found, start + len(found)))
+    elif w.applied[key] != start:
+        yield "finds nothing, and asks again", w, Done(Page((), start))
+
+
+def move(w: World, me: int, phase: Any, arguments: tuple[Any, ...], rules: Rules, scene: Scenario) -> Outcomes:
+    key, start, end, row = arguments
+    assert scene.mends is not None
+    is_there = w.applied[key] == start or not scene.mends.positions_compare
+    is_row = w.row == row and is_accepted(w, row.epoch, scene)
+    if is_there and (is_row or not scene.mends.positions_have_row):
+        yield f"moves shard {key} to {end}", w._replace(applied=replaced(w.applied, key, end)), Done(True)
+    else:
+        yield f"does not move shard {key}", w, Done(False)
+
+
+def all_(w: World, me: int, phase: Any, arguments: tuple[Any, ...], rules: Rules, scene: Scenario) -> Outcomes:
+    yield f"is told {w.applied}", w, Done(w.applied)
+
+
+def unmirrored(w: World, me: int, phase: Any, arguments: tuple[Any, ...], rules: Rules, scene: Scenario) -> Outcomes:
+    server, applied = arguments
+    key = SERVERS.index(server)
+    if w.shards[key].up:
+        count = len(w.log[key]) - applied[key]
+        yield f"counts {count} cells to mirror back", w, Done(count)
+
+
+# ---- which Postgres it is --------------------------------------------------------------------------------------------
+
+
+def row(w: World, me: int, phase: Any, arguments: tuple[Any, ...], rules: Rules, scene: Scenario) -> Outcomes:
+    yield f"reads the row, epoch {w.row.epoch}, on timeline {w.timeline}", w, Done((w.row, w.timeline))
+
+
+def fence(w: World, me: int, phase: Any, arguments: tuple[Any, ...], rules: Rules, scene: Scenario) -> Outcomes:
+    server, epoch = arguments
+    assert scene.mends is not None
+    key = SERVERS.index(server)
+    shard = w.shards[key]
+    if not shard.up:
+        yield f"{server} does not answer", w, Done(None)
+        return
+    if shard.epoch < epoch:
+        before = shard.epoch if scene.mends.fence_remembers else 0
+        w = w._replace(shards=replaced(w.shards, key, Shard(epoch, "COPY", True, before)))
+        yield f"fences {server} at {epoch}, it was at {shard.epoch}", w, Done(shard.epoch)
+    else:
+        yield f"finds {server} fenced, it was at {shard.before}", w, Done(shard.before)
+
+
+def accept(w: World, me: int, phase: Any, arguments: tuple[Any, ...], rules: Rules, scene: Scenario) -> Outcomes:
+    found, accepted = arguments
+    if w.row_lock is not None:
+        return
+    if w.row == found and not is_accepted(w, found.epoch, scene):
+        yield f"accepts it for {accepted.backend.value}", set_row(w, accepted, rules), Done(True)
+    else:
+        yield "finds the row changed", w, Done(False)
+
+
+HANDLERS: dict[str, Handler] = {
+    "positions.find": find,
+    "positions.read": read,
+    "positions.move": move,
+    "positions.all": all_,
+    "positions.unmirrored": unmirrored,
+    "standing.row": row,
+    "standing.fence": fence,
+    "standing.accept": accept,
+}

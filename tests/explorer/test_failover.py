@@ -1,0 +1,141 @@
+"""A Postgres that goes back to an earlier state, at every point of the hand-over: I1, I2, I9 (decision 0044).
+
+A standby is cut off at some point and promoted at a later one. The first tests walk production as it is, and find what
+is to be mended. The others walk the procedures of the decision, which production does not have yet. Each rule that is
+taken away from them is missed.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from tests.explorer.actors import AT_SCHEMALESS, get, helper, put, service, sql
+from tests.explorer.explorer import Found, explore
+from tests.explorer.failover import keeper, mirror, reverser, switcher_that_puts
+from tests.explorer.model import Model
+from tests.explorer.rules import Mends, Scenario
+from tests.explorer.scenarios import M0, PRESENT_S, UPDATE_0, L, R, S, back, forward, late_reader, late_writer, writer
+from tests.explorer.world import Violation
+from tests.scale import scaled
+
+#: More than a small scenario has.
+ENOUGH = 100_000
+
+K, K2 = keeper(), keeper("K2")
+FR, FM0 = replace(reverser("R"), may_stop=False), mirror("M0", 0)
+SP, H = switcher_that_puts("S", 0), helper("H")
+TWO_PUTS = service("F", put("F", 0, 3), put("F", 0, 4), knows=AT_SCHEMALESS)
+PUT_AND_GET = service("F", put("F", 0, 3), get(0))
+ONE_SECOND_SQL = sql("V", ("update", 0))
+
+
+def losing(scene: Scenario) -> Scenario:
+    return replace(scene, losses=1)
+
+
+def mended(scene: Scenario) -> Scenario:
+    return replace(scene, losses=1, mends=Mends())
+
+
+#: What happens to production as it is, and what breaks.
+TODAY = {
+    "live, then back": (
+        losing(back("live, then back", R, M0, late_writer("F", 0))),
+        "I1: Postgres is the authority and lacks what Schemaless acknowledged",
+    ),
+    "right after a switch": (
+        losing(forward("right after a switch", S, writer("F", 0))),
+        "I9: the gate of Postgres is open and a shard is RW",
+    ),
+    "mirror phases": (losing(forward("mirror phases", UPDATE_0, ONE_SECOND_SQL, L)), "I2: two bodies under one key"),
+}
+
+#: Walked to their ends in every run.
+SMALL = [
+    mended(back("live", K, FM0, late_writer("F", 0), late_reader("G", 0))),
+    mended(back("live, two puts", K, FM0, TWO_PUTS)),
+    mended(forward("switched", SP, K)),
+    mended(forward("switched, helper", SP, K, H)),
+    mended(forward("switched, killed", SP, K, kills=1)),
+    mended(forward("switched, mirror", SP, K, FM0)),
+]
+#: Walked as far as the scale allows.
+LARGE = [
+    mended(back("back", FR, K, FM0, late_writer("F", 0))),
+    mended(back("back, killed", FR, K, FM0, late_writer("F", 0), kills=1)),
+    mended(back("back, reading", FR, K, FM0, late_writer("F", 0), late_reader("G", 0))),
+    mended(back("back, sql", FR, K, FM0, L, late_writer("F", 0), UPDATE_0)),
+    mended(forward("switch", S, K, FM0, writer("F", 0))),
+    mended(forward("switch, sql", S, K, L, UPDATE_0)),
+    mended(forward("switch, killed", S, K, writer("F", 0), kills=1)),
+    mended(forward("switch, outage", S, K, writer("F", 1), outages=1)),
+    mended(forward("switch, two puts", S, K, PUT_AND_GET)),
+    mended(forward("switched, two keepers", SP, K, K2)),
+    mended(forward("round", PRESENT_S, FR, K, FM0, writer("F", 0))),
+]
+SCENARIOS = {scene.name: scene for scene in [*SMALL, *LARGE]}
+
+
+def story(found: Found) -> str:
+    lines = [f"{found.violation}, after", *(f"  {n:2} {what}" for n, what in enumerate(found.schedule, 1))]
+    return "\n".join(lines)
+
+
+@pytest.mark.parametrize("moment", TODAY)
+def test_today_a_postgres_that_goes_back_breaks_an_invariant(moment: str) -> None:
+    """Kept until production has the mend: then this scenario belongs to those that hold."""
+    scene, broken = TODAY[moment]
+
+    found = explore(Model(scene), Violation, ENOUGH)
+
+    assert found.violation.startswith(broken), story(found)
+    assert "Postgres is lost, the standby is promoted" in found.schedule
+
+
+@pytest.mark.parametrize("scene", SMALL, ids=lambda scene: scene.name)
+def test_with_the_mends_every_order_keeps_the_invariants(scene: Scenario) -> None:
+    found = explore(Model(scene), Violation, ENOUGH)
+
+    assert not found.violation, story(found)
+    assert found.is_complete
+
+
+@pytest.mark.parametrize("scene", LARGE, ids=lambda scene: scene.name)
+def test_with_the_mends_larger_casts_keep_them_as_far_as_they_are_followed(scene: Scenario) -> None:
+    limit = scaled(200_000)
+
+    found = explore(Model(scene), Violation, limit)
+
+    assert not found.violation, story(found)
+    assert found.is_complete or found.worlds >= limit
+    print(f"explorer: {scene.name}: {found.worlds:,} worlds, {'all' if found.is_complete else 'not all'}")
+
+
+#: What is taken away, where it is missed, and what breaks.
+CONTROLS = {
+    "gate_has_timeline": ("switched", "I9: the gate of Postgres is open"),
+    "row_has_timeline": ("switched, helper", "I1: Postgres is the authority and lacks"),
+    "fences_shards": ("switched", "I9"),
+    "fence_remembers": ("switched, killed", "I1: Postgres is the authority and lacks"),
+    "shards_are_proof": ("switched", "I1: Postgres is the authority and lacks"),
+    "positions_compare": ("live, two puts", "I1: Postgres says that it has what it lacks"),
+    "positions_have_row": ("switched, mirror", "I1: Postgres says that it has what it lacks"),
+}
+
+
+@pytest.mark.parametrize("mend", CONTROLS)
+def test_control_a_mend_that_is_taken_away_is_missed(mend: str) -> None:
+    name, broken = CONTROLS[mend]
+    mends = Mends(**{mend: False})
+    scene = SCENARIOS[name]
+    cast = tuple(keeper(actor.name, mends) if actor in (K, K2) else actor for actor in scene.cast)
+
+    found = explore(Model(replace(scene, cast=cast, mends=mends)), Violation, ENOUGH)
+
+    assert found.violation.startswith(broken), story(found)
+
+
+def test_every_mend_has_its_control() -> None:
+    assert set(CONTROLS) == set(Mends.__dataclass_fields__)
