@@ -10,9 +10,6 @@ from typing import Any
 from weakref import WeakSet
 
 import sqlalchemy as sa
-from alembic import command
-from alembic.config import Config
-from alembic.script import ScriptDirectory
 from pymysql import err
 from sqlalchemy.engine.interfaces import DBAPIConnection
 from sqlalchemy.pool import ConnectionPoolEntry, NullPool, QueuePool
@@ -63,6 +60,9 @@ class ControlDatabase:
 
     def migrate(self) -> None:
         """Create the database and bring its tables to this version. Safe to repeat and to race."""
+        from alembic import command  # a third of the time that a command takes to start; few commands migrate
+        from alembic.config import Config
+
         self._create_database()
         config = Config()
         config.set_main_option("script_location", str(MIGRATIONS))
@@ -219,4 +219,6 @@ def _told(error: sa.exc.DBAPIError) -> tuple[object, str]:
 
 def newest_version() -> str | None:
     """The revision that this version of the code wants the tables to have."""
+    from alembic.script import ScriptDirectory  # as in `migrate`
+
     return ScriptDirectory(str(MIGRATIONS)).get_current_head()

@@ -4,17 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import TYPE_CHECKING
 
 import sqlalchemy as sa
-from alembic import command
-from alembic.config import Config
-from alembic.script import ScriptDirectory
 from psycopg2.extensions import connection as Connection  # noqa: N812
 from sqlalchemy.pool import StaticPool
 
 from schemaless_core.failpoints import reach
 from tripstore.backends.postgres.tables import SCHEMA, VERSION_TABLE
 from tripstore.backends.postgres.wire.connections import rows
+
+if TYPE_CHECKING:
+    from alembic.config import Config  # alembic itself is imported by what migrates: it loads slowly
 
 #: Nobody of the company's holds these locks: only another run of ours does.
 LOCK_TIMEOUT_SECONDS = 60
@@ -26,6 +27,8 @@ HAS_VERSIONS = "SELECT pg_catalog.to_regclass(%s) IS NOT NULL"
 
 
 def is_newest(connection: Connection) -> bool:
+    from alembic.script import ScriptDirectory
+
     return revision(connection) == ScriptDirectory.from_config(_config()).get_current_head()
 
 
@@ -39,6 +42,8 @@ def revision(connection: Connection) -> str | None:
 
 def migrate(connection: Connection) -> None:
     """Make what is missing, in one transaction."""
+    from alembic import command
+
     with _alone(connection):
         if not is_newest(connection):
             rows(connection, f"CREATE SCHEMA IF NOT EXISTS {SCHEMA}")
@@ -49,6 +54,8 @@ def migrate(connection: Connection) -> None:
 
 def unmigrate(connection: Connection) -> None:
     """Drop our tables with everything in them."""
+    from alembic import command
+
     with _alone(connection):
         if revision(connection) is not None:
             with _handed_in(connection) as config:
@@ -89,6 +96,8 @@ def _handed_in(connection: Connection) -> Iterator[Config]:
 
 
 def _config() -> Config:
+    from alembic.config import Config
+
     config = Config()
     config.set_main_option("script_location", _PLACE)
     config.set_main_option("path_separator", "os")

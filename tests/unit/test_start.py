@@ -1,0 +1,28 @@
+"""What every command waits for before it does anything."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+IMPORTED = "import sys, {module}; print(*sys.modules)"
+
+
+def imported_by(module: str) -> set[str]:
+    done = subprocess.run(
+        [sys.executable, "-c", IMPORTED.format(module=module)], capture_output=True, text=True, check=True
+    )
+    return set(done.stdout.split())
+
+
+def test_a_command_that_migrates_nothing_does_not_wait_for_what_migrates() -> None:
+    slow = {"alembic", "mako", "pygments", "jinja2", "pgparse"}
+
+    assert imported_by("tripstore.cli.run") & slow == set()
+
+
+@pytest.mark.parametrize("module", ["alembic.command", "jinja2"])
+def test_control_it_would_be_seen(module: str) -> None:
+    assert module in imported_by(module)
