@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 import re
 import signal
+import sys
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import cast
@@ -28,6 +30,13 @@ settings.register_profile(
     print_blob=True,
 )
 settings.load_profile("tripstore")
+
+# Hundreds of processes that each compile everything anew would take longer than all the tests; migrations are modules
+# that every datastore loads.
+BYTECODE = str(Path(tempfile.gettempdir()) / f"tripstore-bytecode-{os.getuid()}")
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+os.environ["PYTHONPYCACHEPREFIX"] = BYTECODE
+sys.dont_write_bytecode, sys.pycache_prefix = False, BYTECODE
 
 # A run in the background of a script has Ctrl-C switched off, and so would have the commands that tests start.
 signal.signal(signal.SIGINT, signal.default_int_handler)

@@ -7,7 +7,6 @@ import os
 import shutil
 import subprocess
 import sys
-import tempfile
 from contextlib import chdir, redirect_stderr, redirect_stdout
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,11 +19,6 @@ from tripstore.cli.run import run as run_here
 
 TRIPSTORE = str(Path(sys.executable).with_name("tripstore"))
 SHARDS = 4
-#: A hundred processes that each compile everything anew would take longer than all the tests.
-BYTECODE = str(Path(tempfile.gettempdir()) / f"tripstore-bytecode-{os.getuid()}")
-
-
-_NOT_PASSED_ON = ("TRIPSTORE_CONFIG", "PYTHONDONTWRITEBYTECODE")
 
 
 @dataclass(frozen=True)
@@ -87,8 +81,7 @@ class Shell:
 
     @property
     def environment(self) -> dict[str, str]:
-        ours = {name: value for name, value in os.environ.items() if name not in _NOT_PASSED_ON}
-        return ours | {"PYTHONPYCACHEPREFIX": BYTECODE}
+        return {name: value for name, value in os.environ.items() if name != "TRIPSTORE_CONFIG"}
 
 
 @pytest.fixture
