@@ -38,12 +38,14 @@ from schemaless_core.errors import (
     StaleEpoch,
     TopologyConflict,
     Unavailable,
+    UnknownFormat,
 )
 from schemaless_core.memory import MemoryStore
 from schemaless_core.standing import ShardStatus
 from schemaless_core.store import CellStore
+from schemaless_core.version import VERSION
 
-__version__ = "0.1.0"
+__version__ = VERSION
 
 __all__ = [
     "ANY",
@@ -87,6 +89,7 @@ __all__ = [
     "StaleEpoch",
     "TopologyConflict",
     "Unavailable",
+    "UnknownFormat",
     "canonical_bytes",
 ]
 

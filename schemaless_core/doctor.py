@@ -23,6 +23,7 @@ from schemaless_core.errors import (
     InvalidServer,
     SchemalessError,
     SchemaMissing,
+    UnknownFormat,
 )
 from schemaless_core.places import LOOK_SECONDS, wrong_shard_count
 from schemaless_core.topology import Topology, spread
@@ -127,6 +128,8 @@ class Doctor:
         try:
             shards = self._shards_fact(node, expected.shards_of(server.cluster), is_replica)
             facts = node.facts(is_replica=is_replica, shards=-(-self._config.shards // len(self._clusters)))
+        except UnknownFormat as error:
+            return [Fact("format", error.reason, False, True, error.hint or "")]
         except InvalidServer as error:
             return [Fact("login", error.reason, False, True, error.hint or "Mend user and password in its URL.")]
         except SchemalessError as error:

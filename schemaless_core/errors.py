@@ -163,6 +163,21 @@ class PacketTooLarge(InvalidServer):
         self.bytes_max = bytes_max
 
 
+class UnknownFormat(InvalidServer):
+    """The tables of the datastore have a format that this library does not know: they are neither read nor written."""
+
+    def __init__(self, node: str, found: int, known: str, library: str | None) -> None:
+        version = f"tripstore {library}" if library else "the version of tripstore that made it"
+        super().__init__(
+            node,
+            f"its tables have format {found}, and this library knows {known}",
+            hint=f"Use {version}; docs/howto/upgrade.md says how to go from one format to the next.",
+        )
+        self.found = found
+        self.known = known
+        self.library = library
+
+
 class SchemaMissing(Invalid):
     """The datastore, or one shard of it, has not been created on this server."""
 

@@ -17,7 +17,14 @@ from schemaless_core.clusters import Cluster
 from schemaless_core.control.database import ControlDatabase
 from schemaless_core.control.topologies import Topologies
 from schemaless_core.deadline import Deadline
-from schemaless_core.errors import InvalidConfig, InvalidServer, SchemalessError, SchemaMissing, Unavailable
+from schemaless_core.errors import (
+    InvalidConfig,
+    InvalidServer,
+    SchemalessError,
+    SchemaMissing,
+    Unavailable,
+    UnknownFormat,
+)
 from schemaless_core.guarded import GuardedNode
 from schemaless_core.looks import Look
 from schemaless_core.standing import ShardStatus
@@ -116,7 +123,7 @@ class Places:
                 self._changed.wait(max(deadline.remaining_seconds(), 0.001))
             have_all_answered = all(look.is_answered(request) for look, request in requests)
         for look, _request in requests:
-            if isinstance(look.failure, InvalidConfig):
+            if isinstance(look.failure, InvalidConfig | UnknownFormat):
                 raise look.failure
             if look.failure is not None:
                 logger.warning("a source does not answer", extra={"event": "places.no_answer", "source": look.name})

@@ -6,18 +6,20 @@ import re
 from collections.abc import Sequence
 from importlib.resources import files
 
+from schemaless_core import tableformat
+from schemaless_core.engine.mysql import documents
 from schemaless_core.engine.mysql.connection import DeadlineConnection
 from schemaless_core.engine.mysql.names import Names
 from schemaless_core.failpoints import reach
 from schemaless_core.standing import ShardStatus
 
-FORMAT = 1
-
 TABLES = "SELECT COUNT(*) FROM information_schema.tables WHERE table_schema = %s AND table_name = %s"
 ALL_TABLES = "SELECT table_name FROM information_schema.tables WHERE table_schema = %s"
 PRESENT = "SELECT shard FROM {state}"
-COUNT = "SELECT shards FROM {meta}.datastore WHERE one = 1"
-RECORD = "INSERT INTO {meta}.datastore (one, shards, format) VALUES (1, %s, %s) ON DUPLICATE KEY UPDATE one = one"
+COUNT = "SELECT shards, format FROM {meta}.datastore WHERE one = 1"
+RECORD = """\
+INSERT INTO {meta}.datastore (one, shards, format) VALUES (1, %s, %s)
+ ON DUPLICATE KEY UPDATE format = GREATEST(format, VALUES(format))"""
 OPEN_EPOCH = """\
 INSERT INTO {history} (shard, epoch, first_added_id, opened_at, why) VALUES (%s, 1, 1, UTC_TIMESTAMP(6), 'created')
  ON DUPLICATE KEY UPDATE shard = shard"""
@@ -76,15 +78,20 @@ def shard_count(connection: DeadlineConnection, names: Names) -> int | None:
     with connection.cursor() as cursor:
         cursor.execute(COUNT.format(meta=names.meta))
         found = cursor.fetchone()
-        return found[0] if found else None
+    if found is None:
+        return None
+    count, number = found
+    tableformat.check(connection.node, number, lambda: documents.find(connection, names, tableformat.DOCUMENT))
+    return int(count)
 
 
 def record_shard_count(connection: DeadlineConnection, names: Names, count: int) -> int:
     with connection.cursor() as cursor:
-        cursor.execute(RECORD.format(meta=names.meta), (count, FORMAT))
+        cursor.execute(RECORD.format(meta=names.meta), (count, tableformat.FORMAT))
         cursor.execute(COUNT.format(meta=names.meta))
-        (known,) = cursor.fetchone() or (count,)
-        return int(known)
+        known, _format = cursor.fetchone() or (count, None)
+    documents.put(connection, names, tableformat.document())
+    return int(known)
 
 
 def _has_table(connection: DeadlineConnection, names: Names, table: str) -> bool:

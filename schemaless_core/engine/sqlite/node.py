@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from schemaless_core import metrics
+from schemaless_core import metrics, tableformat
 from schemaless_core.answers import ANY, Scalar
 from schemaless_core.config import DatastoreConfig
 from schemaless_core.deadline import Deadline
@@ -46,8 +46,10 @@ from schemaless_core.standing import Gate, ShardHead, ShardState, ShardStatus
 from schemaless_core.urls import NodeUrl
 
 PRESENT = "SELECT shard FROM shard_state"
-COUNT = "SELECT shards FROM datastore WHERE one = 1"
-RECORD = "INSERT INTO datastore (one, shards, format) VALUES (1, ?, 1) ON CONFLICT DO NOTHING"
+COUNT = "SELECT shards, format FROM datastore WHERE one = 1"
+RECORD = """\
+INSERT INTO datastore (one, shards, format) VALUES (1, ?, ?)
+ ON CONFLICT DO UPDATE SET format = MAX(format, excluded.format)"""
 OPEN_EPOCH = "INSERT INTO shard_epoch (shard, epoch, first_added_id, opened_at, why) VALUES (?, 1, 1, ?, 'created')"
 OPEN_STATE = """\
 INSERT INTO shard_state (shard, epoch, authority_epoch, state, next_added_id, last_created_at)
@@ -331,9 +333,10 @@ class SQLiteNode:
     def record_shard_count(self, count: int) -> int:
         self._file.create()
         with self._file.write(Deadline(LOOK_SECONDS)) as connection:
-            connection.execute(RECORD, (count,))
+            connection.execute(RECORD, (count, tableformat.FORMAT))
             authority.begin_history(connection, to_microseconds(self._clock()))
-            (known,) = connection.execute(COUNT).fetchone()
+            documents.put(connection, tableformat.document())
+            known, _format = connection.execute(COUNT).fetchone()
             return int(known)
 
     def shard_count(self, deadline: Deadline) -> int | None:
@@ -342,7 +345,11 @@ class SQLiteNode:
         try:
             with self._file.read(deadline) as connection:
                 found = connection.execute(COUNT).fetchone()
-                return int(found[0]) if found else None
+                if found is None:
+                    return None
+                count, number = found
+                tableformat.check(self.name, number, lambda: documents.find(connection, tableformat.DOCUMENT))
+                return int(count)
         except SchemaMissing:
             return None
 
