@@ -63,6 +63,28 @@ def test_i12_child_rows_under_another_key_than_their_parents_shut_a_gate(moving:
     assert shut() == ["1 rows of notes do not"]
 
 
+def test_a_trigger_that_an_earlier_layout_made_shuts_a_gate_in_both_directions(moving: Migration) -> None:
+    """It acts still: facts that became versions may not be deleted, and neither `apply` nor `doctor` is asked here."""
+    legacy, settings = moving.legacy, moving.facade.config.cutover
+
+    def shut(way: Direction) -> list[str]:
+        return [gate.said for gate in plan(way, facts(moving), settings).refusals if gate.name == "capture"]
+
+    assert shut(Direction.FORWARD) == shut(Direction.BACK) == []
+
+    legacy.sql("CREATE FUNCTION tripstore.former() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN RETURN NULL; END'")
+    legacy.sql(
+        'CREATE TRIGGER "~tripstore_former_delete" AFTER DELETE ON attempts'
+        " FOR EACH STATEMENT EXECUTE FUNCTION tripstore.former()"
+    )
+
+    for way in Direction:
+        (said,) = shut(way)
+        assert said.endswith("attempts: trigger ~tripstore_former_delete is of an earlier layout and acts still")
+    legacy.sql('DROP TRIGGER "~tripstore_former_delete" ON attempts')
+    assert shut(Direction.FORWARD) == []
+
+
 def refuses(made: Migration) -> bool:
     settings = made.facade.config.cutover
     return "direct writers" in {gate.name for gate in plan(Direction.BACK, facts(made), settings).refusals}

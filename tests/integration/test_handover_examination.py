@@ -10,7 +10,7 @@ import pytest
 from tests.legacy import Legacy, captured, legacy_server
 from tripstore.backends.postgres.capture.gate import Gate, GateState, set_gate
 from tripstore.backends.postgres.handover.examination import examine_handover
-from tripstore.backends.postgres.wire.connections import connected
+from tripstore.backends.postgres.wire.connections import connected, rows
 from tripstore.local.servers import LocalServers
 
 
@@ -57,3 +57,12 @@ def test_a_login_that_the_shut_gate_would_refuse_is_told(company: Legacy) -> Non
     place = urlsplit(company.url)
     (found,) = said(company, place._replace(netloc=f"{role}:secret@{place.hostname}:{place.port}").geturl())
     assert found.startswith(f"role: {role} is no member of")
+
+
+def test_a_session_of_a_version_that_knows_no_layout_is_told_while_it_is_connected(company: Legacy) -> None:
+    company.sql("UPDATE tripstore.authority SET layout = 'cf6c'")
+    assert said(company) == []
+    with connected(company.url, "test") as older:
+        rows(older, "SET application_name = 'tripstore'")
+        (found,) = said(company)
+    assert found.startswith("layout: 1 sessions from 127.0.0.1 go by an unknown layout (one is pid ")

@@ -29,6 +29,7 @@ from tripstore.backends.postgres.handover.sessions import stale_sessions
 from tripstore.backends.postgres.layout.catalogue import LiveCatalogue
 from tripstore.backends.postgres.layout.check import compare
 from tripstore.backends.postgres.layout.check_row_keys import look_at_keys
+from tripstore.backends.postgres.schema_steps import examine_left
 from tripstore.backends.postgres.wire.connections import connected
 from tripstore.backends.postgres.wire.wire import LegacyConnection
 from tripstore.backends.schemaless.shards import REVERSE_GROUP
@@ -165,13 +166,14 @@ class Looker:
         )
 
     def capture(self) -> CaptureFacts:
-        """Whether capture stands, and whether partitions do; raises what the database raises."""
+        """Whether capture and partitions stand, and nothing of former layouts acts; raises what the database raises."""
         config = self._legacy_config
         with connected(config.postgres.text, "cutover") as connection:
             limits = config.limits
             breach = look_at_partitions(connection)
             found = compare(config.layout, LiveCatalogue.of_layout(connection, config.layout))
             found += verify(connection, config.layout, may_truncate=limits.may_truncate, warns=limits.warns)
+            found += examine_left(connection, config.layout)
             state = read_state(connection)
         complaints = tuple(f"{each.where}: {each.reason}" for each in found if each.is_error)
         return CaptureFacts(state.since, state.broken, complaints, None if breach is None else BreachFacts(*breach))
