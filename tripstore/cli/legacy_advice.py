@@ -12,9 +12,9 @@ from psycopg2.extensions import connection as Connection  # noqa: N812
 from rich.text import Text
 
 from schemaless_core.indexes.definition import IndexDefinition
-from tripstore.backends.postgres.layout.complaints import Complaint, note
+from tripstore.backends.postgres.layout.complaints import Complaint, error, note
 from tripstore.backends.postgres.layout.layout import Layout
-from tripstore.backends.postgres.numbers.sequences import read_cached
+from tripstore.backends.postgres.numbers.sequences import read_barred, read_cached
 from tripstore.backends.postgres.queries.proposals import (
     IndexProposal,
     LiveIndexes,
@@ -37,13 +37,13 @@ class AdviceDocument(msgspec.Struct, frozen=True):
 
 
 def advised(connection: Connection, layout: Layout, indexes: Sequence[IndexDefinition]) -> list[AdviceDocument]:
-    """What queries of these indexes lack, and sequences that sessions hold numbers of. Changes nothing."""
+    """What queries of these indexes lack, and what is wrong with sequences of numbers. Changes nothing."""
     missing = _documents(proposed_indexes(layout, indexes, LiveIndexes.read(connection, layout)))
-    return missing + _caches(connection, layout)
+    return missing + _barred(connection, layout) + _caches(connection, layout)
 
 
 def advice_notes(connection: Connection, layout: Layout, indexes: Sequence[IndexDefinition]) -> list[Complaint]:
-    """The same as notes, and the indexes on row keys that `schema apply` made and somebody dropped."""
+    """The same as notes, and indexes on row keys that are missing. A sequence that we may not draw from is an error."""
     live = LiveIndexes.read(connection, layout)
     notes = [
         note(
@@ -54,7 +54,9 @@ def advice_notes(connection: Connection, layout: Layout, indexes: Sequence[Index
         for table, column in unkeyed_tables(layout, live)
     ]
     documents = _documents(proposed_indexes(layout, indexes, live)) + _caches(connection, layout)
-    return notes + [note(each.where, each.reason, each.hint or _joined(each.statements)) for each in documents]
+    notes += [note(each.where, each.reason, each.hint or _joined(each.statements)) for each in documents]
+    barred = _barred(connection, layout)
+    return notes + [error(each.where, each.reason, _joined(each.statements)) for each in barred]
 
 
 def advice_rows(advice: AdviceDocument) -> Iterator[tuple[Text, str, str]]:
@@ -68,6 +70,19 @@ def advice_rows(advice: AdviceDocument) -> Iterator[tuple[Text, str, str]]:
 
 def _documents(found: Proposals) -> list[AdviceDocument]:
     return [*map(_missing, found.missing), *map(_unsearchable, found.unsearchable)]
+
+
+def _barred(connection: Connection, layout: Layout) -> list[AdviceDocument]:
+    found = read_barred(lambda sql, values: rows(connection, sql, values), layout)
+    return [
+        AdviceDocument(
+            f"sequence {sequence.name}",
+            f"{role} may not draw from it: a row that is appended gets no number",
+            "",
+            [f"GRANT USAGE, SELECT ON SEQUENCE {sequence.name} TO {role}"],
+        )
+        for sequence, role in found
+    ]
 
 
 def _caches(connection: Connection, layout: Layout) -> list[AdviceDocument]:

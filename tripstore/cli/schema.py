@@ -78,7 +78,8 @@ def plan(settings: Settings, as_json: bool) -> Exit:
     """Show what `apply` would create. Exit code 0, whether that is something or nothing.
 
     With a legacy store, its layout is held against the live tables first; exit code 1 when it does not fit. What index
-    queries lack there is advice: `apply` makes no index for them. So is a sequence with a cache.
+    queries lack there is advice: `apply` makes no index for them. So is a sequence with a cache, or one
+    that tripstore's role may not draw from.
 
     \b
     Example:

@@ -42,6 +42,13 @@ ORDER BY given.nspname, given.relname, s.oid
 #: How many numbers a session takes at once; the sequence is named as in SQL.
 CACHE = "SELECT seqcache FROM pg_catalog.pg_sequence WHERE seqrelid = %s::pg_catalog.regclass"
 
+#: Whether our role may draw from a sequence and read how far it has come, and who we are.
+RIGHTS = """
+SELECT pg_catalog.has_sequence_privilege(s.oid, 'USAGE') AND pg_catalog.has_sequence_privilege(s.oid, 'SELECT'),
+    pg_catalog.quote_ident(current_user)
+FROM (SELECT %s::pg_catalog.regclass AS oid) AS s
+"""
+
 RowsOf = Callable[[str, Any], list[Any]]
 
 
@@ -118,3 +125,10 @@ def read_cached(rows_of: RowsOf, layout: Layout) -> list[tuple[NumberSequence, i
     sequences = read_sequences(rows_of, layout).values()
     caches = [(sequence, rows_of(CACHE, (sequence.name,))[0][0]) for sequence in sequences]
     return [(sequence, cache) for sequence, cache in caches if cache > 1]
+
+
+def read_barred(rows_of: RowsOf, layout: Layout) -> list[tuple[NumberSequence, str]]:
+    """The sequences that our role may not draw from, and the role."""
+    sequences = read_sequences(rows_of, layout).values()
+    rights = [(sequence, *rows_of(RIGHTS, (sequence.name,))[0]) for sequence in sequences]
+    return [(sequence, role) for sequence, may_draw, role in rights if not may_draw]
