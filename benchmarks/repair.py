@@ -123,11 +123,13 @@ def _seconds(
 
 def _lacking(store: TripStore, mirror: BinlogServer, keys: list[UUID]) -> list[UUID]:
     """As if they had never been copied: with their holes passed."""
-    _lost(store, mirror, keys)
-    repairs = Repairs(store.facade)
-    while holes := repairs.holes():
-        repairs.close(holes)
-    return keys
+    _execute(
+        mirror,
+        keys,
+        "INSERT IGNORE INTO flat_meta.purged (shard, added_id, at) "
+        "SELECT {shard}, added_id, UTC_TIMESTAMP(6) FROM flat_{shard:04d}.cell WHERE column_name = 'BASE'",
+    )
+    return _lost(store, mirror, keys)
 
 
 def _changed(_store: TripStore, mirror: BinlogServer, keys: list[UUID]) -> list[UUID]:
