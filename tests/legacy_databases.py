@@ -46,6 +46,8 @@ def postgres_server(servers: LocalServers, flavour: Flavour) -> PostgresServer:
     server = servers.postgres(name, flavour=flavour, settings={"max_prepared_transactions": "4"})
     # ANALYZE has a transaction of its own, wherever it runs, and would hold the emulated log back.
     server.query("ALTER SYSTEM SET autovacuum = off")
+    # A subscription's worker that was refused comes back at once.
+    server.query("ALTER SYSTEM SET wal_retrieve_retry_interval = '200ms'")
     server.query("SELECT pg_reload_conf()")
     server.query(f"CREATE DATABASE {TEMPLATE}")
     create_own_tables(f"{server.url}/{TEMPLATE}")

@@ -342,23 +342,6 @@ def test_a_trigger_that_runs_after_ours_is_named(installed: Legacy) -> None:
     assert any("~~touch runs after capture" in remark for remark in remarks(installed))
 
 
-def test_a_subscription_on_a_mapped_table_is_named(installed: Legacy) -> None:
-    source = Legacy(installed.server)
-    source.sql("CREATE PUBLICATION p FOR TABLE trips")
-    slot = f"slot_{installed.name}"
-    source.sql("SELECT pg_create_logical_replication_slot(%s, 'pgoutput')", slot)
-    installed.sql(
-        f"CREATE SUBSCRIPTION {slot} CONNECTION '{source.url}' PUBLICATION p"
-        f" WITH (create_slot = false, slot_name = {slot}, copy_data = false, enabled = false)"
-    )
-    try:
-        assert any("trips is the target of a subscription" in remark for remark in remarks(installed))
-    finally:
-        installed.sql(f"ALTER SUBSCRIPTION {slot} SET (slot_name = NONE)")
-        installed.sql(f"DROP SUBSCRIPTION {slot}")
-        source.sql("SELECT pg_drop_replication_slot(%s)", slot)
-
-
 # --- removal ---
 
 

@@ -13,9 +13,11 @@ import pytest
 from tests.chaos.actors import wait_until
 from tests.facades import Migration, migration
 from tests.legacy import Legacy
+from tests.legacy_databases import FLAVOURS, postgres_server
 from tests.mirrors import missing
 from tests.stores import Stores
 from tripstore.backends.postgres.capture import verify
+from tripstore.backends.postgres.layout.check import check_layout
 from tripstore.local.servers import LocalServers
 from tripstore.phase import Phase
 
@@ -28,6 +30,8 @@ CHANGES = """
 UPDATE trips SET status = 'changed' WHERE id <= 3; UPDATE notes SET text = 'b' WHERE trip_id = 2;
 DELETE FROM trips WHERE id = 6; INSERT INTO trips (status) VALUES ('last')
 """
+READY = "SELECT FROM pg_subscription_rel HAVING bool_and(srsubstate = 'r')"
+WHOLE = ["trips", "attempts"]
 ERRORS = "SELECT apply_error_count FROM pg_stat_subscription_stats WHERE subname = %s"
 
 
@@ -78,10 +82,15 @@ def has(made: Migration, query: str, *values: object) -> Callable[[], bool]:
 def test_i8_what_a_subscription_brings_is_captured_from_its_first_copy_on(
     made: Migration, source: Legacy, via_root: bool
 ) -> None:
-    """ENABLE ALWAYS: neither the first copy nor the apply worker passes by. TRUNCATE stops the worker, and is named."""
+    """ENABLE ALWAYS: neither the first copy nor the apply worker passes by. TRUNCATE stops the worker, and is named.
+
+    So a subscription is a note, said once; a partition that it fills is named as well.
+    """
+    assert filled(made) == []
     with subscribed(made, source, via_root=via_root) as name:
-        ready = "SELECT FROM pg_subscription_rel HAVING bool_and(srsubstate = 'r')"
-        wait_until("all tables are copied", has(made, ready), 30)
+        wait_until("all tables are copied", has(made, READY), 30)
+        notes = ["notes"] if via_root else ["notes_0", "notes_1"]
+        assert filled(made) == [(False, f"public.{table} is filled by a subscription") for table in WHOLE + notes]
         captured = "SELECT column_name, count(row) FROM tripstore.queue GROUP BY 1 ORDER BY 1"
         assert made.legacy.sql(captured) == [("BASE", 6), ("NOTES", 6), ("STATUS", 6)]
 
@@ -96,6 +105,41 @@ def test_i8_what_a_subscription_brings_is_captured_from_its_first_copy_on(
         refused = "SELECT FROM pg_stat_subscription_stats WHERE subname = %s AND apply_error_count > %s"
         wait_until("TRUNCATE is refused", has(made, refused, name, errors), 30)
         assert made.legacy.sql("SELECT count(*) FROM notes") == [(5,)]
+
+
+def test_i8_a_subscription_from_another_server_is_captured_and_waits_while_schemaless_is_the_authority(
+    made: Migration, servers: LocalServers
+) -> None:
+    """By another version of Postgres, onto each partition. On live the gate refuses its worker, which tries again."""
+    [other] = [flavour for flavour in FLAVOURS.values() if made.legacy.server is not postgres_server(servers, flavour)]
+    source = Legacy(postgres_server(servers, other))
+    source.sql(ROWS)
+    with subscribed(made, source, via_root=False) as name:
+        wait_until("all tables are copied", has(made, READY), 30)
+        source.sql(CHANGES)
+        wait_until("the changes are applied", has(made, "SELECT FROM trips WHERE status = 'last'"), 30)
+        made.carry()
+        assert missing(made) == []
+
+        made.phase(Phase.LIVE)
+        ((errors,),) = made.legacy.sql(ERRORS, name)
+        source.sql("UPDATE trips SET status = 'late'; UPDATE notes SET text = 'late'")
+        refused = "SELECT FROM pg_stat_subscription_stats WHERE subname = %s AND apply_error_count > %s"
+        wait_until("the gate refuses the worker", has(made, refused, name, errors), 30)
+        assert made.legacy.sql("SELECT FROM trips WHERE status = 'late'") == []
+
+        made.phase(Phase.DUALWRITE)
+        wait_until("the worker goes on", has(made, "SELECT FROM notes HAVING bool_and(text = 'late')"), 30)
+        made.carry()
+        assert missing(made) == []
+
+
+def filled(made: Migration) -> list[tuple[bool, str]]:
+    """All that layout and capture say of subscriptions."""
+    with made.legacy.ours() as connection:
+        layout = made.duo.legacy.layout
+        found = [*check_layout(connection, layout), *verify(connection, layout)]
+    return [(each.is_error, each.reason) for each in found if "subscription" in each.reason]
 
 
 def program(made: Migration, name: str) -> str:

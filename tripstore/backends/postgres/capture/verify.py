@@ -33,10 +33,6 @@ HEIRS = """
 SELECT c.oid::pg_catalog.regclass::text FROM pg_catalog.pg_inherits i JOIN pg_catalog.pg_class c ON c.oid = i.inhrelid
 WHERE i.inhparent = %s AND NOT c.relispartition ORDER BY 1
 """
-SUBSCRIBED = """
-SELECT c.relname FROM pg_catalog.pg_subscription_rel r JOIN pg_catalog.pg_class c ON c.oid = r.srrelid
-WHERE r.srrelid = ANY (%s::bigint[]::oid[]) ORDER BY 1
-"""
 UNIQUE = """
 SELECT i.indimmediate FROM pg_catalog.pg_index i
 WHERE i.indrelid = %s AND i.indisunique AND i.indisvalid AND i.indpred IS NULL AND i.indexprs IS NULL
@@ -170,9 +166,6 @@ def around_complaints(connection: Connection, layout: Layout, shape: Shape) -> I
     if not shape.is_partitioned:
         for (heir,) in rows(connection, HEIRS, (shape.oid,)):
             yield error(where, f"{heir} inherits from it and is not captured", "Make it a partition, or a table apart.")
-    for (name,) in rows(connection, SUBSCRIBED, ([node.oid for node in shape.nodes],)):
-        hint = "Rows of a first copy are captured; check that no initial copy ran before capture, then backfill."
-        yield note(where, f"{name} is the target of a subscription", hint)
     yield from row_security_complaints(connection, shape)
     for column in columns:
         yield from _unique_complaints(connection, layout, column, shape)

@@ -56,7 +56,9 @@ SELECT given.oid, given.nspname, given.relname, c.relkind, c.relpersistence, c.r
         CROSS JOIN unnest(p.partattrs::int2[]) WITH ORDINALITY AS k(number, place)
         LEFT JOIN pg_catalog.pg_attribute a ON a.attrelid = p.partrelid AND a.attnum = k.number AND k.number > 0
         WHERE p.partrelid = c.oid ORDER BY k.place),
-    EXISTS (SELECT FROM pg_catalog.pg_subscription_rel s WHERE s.srrelid = c.oid)
+    ARRAY(SELECT s.srrelid::pg_catalog.regclass::text FROM pg_catalog.pg_subscription_rel s
+        WHERE s.srrelid = c.oid OR s.srrelid IN (SELECT t.relid FROM pg_catalog.pg_partition_tree(c.oid) AS t)
+        ORDER BY 1)
 FROM given JOIN pg_catalog.pg_class c ON c.oid = given.oid
 LEFT JOIN LATERAL (
     SELECT n.nspname, parent.relname FROM pg_catalog.pg_inherits i
@@ -247,7 +249,7 @@ class _Reader:
                 heirs=tuple(TableName(*row[:2]) for row in others if not row[3]),
                 has_row_security=has_security,
                 hides_rows=hides_rows,
-                is_subscribed=subscribed,
+                subscribed=tuple(subscribed),
                 columns=columns[oid],
                 unique_indexes=tuple(indexes[oid]),
                 foreign_keys=tuple(keys[oid]),

@@ -94,9 +94,12 @@ def _check_kind(table: LiveTable) -> Iterator[Complaint]:
     for leaf in table.unlogged_leaves:
         hint = f"ALTER TABLE {leaf.sql} SET LOGGED: a crash empties it unseen."
         yield error(where, f"its partition {leaf} is unlogged", hint)
-    if table.is_subscribed:
-        hint = "Take it out of the subscription's publication: capture would miss what replication brings."
-        yield error(where, "is filled by a subscription", hint)
+    for name in table.subscribed:
+        hint = (
+            "What its worker brings is captured. Take it out before the switch: on live the gate refuses the worker,"
+            " and a TRUNCATE stops it at any time."
+        )
+        yield note(where, f"{name} is filled by a subscription", hint)
     if table.hides_rows:
         hint = "Give that role BYPASSRLS: without it every read of the table is refused."
         yield error(where, "has row-level security that holds for the role of legacy.postgres", hint)

@@ -169,7 +169,7 @@ class LiveTable:
     heirs: tuple[TableName, ...]  #: Children by plain inheritance.
     has_row_security: bool
     hides_rows: bool  #: From whoever looks: its policies hold for this role.
-    is_subscribed: bool
+    subscribed: tuple[str, ...]  #: It, and its partitions, that a subscription fills.
     columns: dict[str, LiveColumn]
     unique_indexes: tuple[LiveIndex, ...]
     foreign_keys: tuple[LiveForeignKey, ...]
