@@ -64,8 +64,8 @@ class Powers(NamedTuple):
     forgets: bool = False
     #: Whether the cells of the authority may be changed where they stand, because somebody said so.
     may_mend_authority: bool = False
-    #: Where the tombstone would stand of a row that the authority has neither as a row nor as a tombstone; None: it has
-    #: one of them, or rows of this column get none.
+    #: Where the tombstone would stand of a row that the authority has neither as a row nor as a tombstone above it;
+    #: None: it has one of them, or rows of this column get none.
     bury_at: int | None = None
     #: Whether the mirror holds more of this row: it was one, and no cell that somebody wrote by mistake.
     was_row: bool = False

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 from uuid import UUID
 
+import psycopg2
 import pytest
 
 from backfill.errors import CannotCopy
@@ -17,7 +18,11 @@ from tests.chaos.actors import wait_until
 from tests.facades import Migration, migration
 from tests.legacy import moving_layout
 from tests.legacy import refused as refused_by_capture
+from tests.mirrors import missing
 from tests.stores import Stores
+from tripstore.backends.postgres.capture import verify
+from tripstore.backends.postgres.capture.guarding import guard_new_partitions
+from tripstore.backends.postgres.capture.names import EVENT_TRIGGER
 from tripstore.backends.postgres.capture.sqlstates import TRUNCATE_REFUSED
 from tripstore.backends.postgres.wire.connections import rows
 from tripstore.cli.legacy_doctor import examine
@@ -189,6 +194,47 @@ def test_i8_no_hand_over_is_decided_on_gates_that_a_partition_has_changed_behind
     assert ("public.notes_0 was " in done.reason) is looks
 
 
+@pytest.mark.parametrize("looks", [False, True], ids=["control", "looks"])
+def test_i8_no_hand_over_back_is_decided_on_gates_that_a_partition_has_changed_behind(
+    moving: Migration, *, looks: bool
+) -> None:
+    """Postgres would be the authority with rows that no diff has compared since."""
+    moving.phase(Phase.LIVE)
+    moving.carry()
+    look, settings = looker(moving), moving.facade.config.cutover
+    planned = plan(Direction.BACK, look.facts(), settings)
+
+    def change(step: Step) -> None:
+        if step is switch.BACK_SHUT:
+            moving.legacy.sql(f"{DETACH}; {ATTACH}")
+
+    done = perform(
+        moving.duo.ports,
+        HandOver(Direction.BACK, "a test"),
+        flags=moving.facade.flags,
+        audit=AuditLog(moving.facade.store.control),
+        max_pause_seconds=5.0,
+        missed=(lambda: look.missed_since(planned.breaches)) if looks else str,
+        hear=once(change),
+    )
+
+    assert done.is_decided is not looks
+    assert ("public.notes_0 was " in done.reason) is looks
+    assert moving.duo.ports.control.authority().backend is (Backend.STORE if looks else Backend.LEGACY)
+
+
+def once(change: Callable[[Step], None]) -> Callable[[Step], None]:
+    """Heard at the first step of each kind; servers are closed one by one."""
+    heard = set[Step]()
+
+    def hear(step: Step) -> None:
+        if step not in heard:
+            heard.add(step)
+            change(step)
+
+    return hear
+
+
 def test_i8_rows_of_a_partition_that_was_dropped_get_tombstones(moving: Migration) -> None:
     gone = [UUID(key) for (key,) in moving.legacy.sql("SELECT trip_uuid::text FROM notes_0")]
     assert gone
@@ -237,8 +283,8 @@ def test_i8_rows_of_the_parent_are_buried_with_their_ids_though_their_log_is_gon
 
 
 def test_i8_what_truncate_took_before_the_worker_came_is_found_and_buried(moving: Migration) -> None:
-    """A partition that is made later has no trigger against TRUNCATE; the worker gives it one."""
-    moving.legacy.sql(f"DELETE FROM notes; DROP TABLE notes_0; {MAKE}")
+    """Without an event trigger a partition that is made later has none against TRUNCATE; the worker gives it one."""
+    moving.legacy.sql(f"DROP EVENT TRIGGER {EVENT_TRIGGER}; DELETE FROM notes; DROP TABLE notes_0; {MAKE}")
     moving.legacy.sql("INSERT INTO notes (trip_id, n, text) SELECT id, 2, 'b' FROM trips")
     moving.carry()
     ((gone,),) = moving.legacy.sql("SELECT count(*) FROM notes_0")
@@ -251,8 +297,46 @@ def test_i8_what_truncate_took_before_the_worker_came_is_found_and_buried(moving
     assert refused(moving) is None
 
 
+MADE_BY = {
+    "created": MAKE,
+    "attached": f"CREATE TABLE notes_0 (LIKE notes INCLUDING ALL); {ATTACH}",
+    "with partitions": f"{MAKE.removesuffix(';')} PARTITION BY HASH (trip_id);"
+    " CREATE TABLE notes_00 PARTITION OF notes_0 FOR VALUES WITH (MODULUS 1, REMAINDER 0)",
+}
+
+
+@pytest.mark.parametrize("way", MADE_BY)
+def test_i8_truncate_in_the_transaction_that_made_the_partition_is_refused_where_an_event_trigger_stands(
+    moving: Migration, way: str
+) -> None:
+    """Its file is emptied in place, so no look would find it. Control: without the event trigger it is accepted."""
+    moving.legacy.sql("DELETE FROM notes; DROP TABLE notes_0")
+    moving.carry()
+    insert = "INSERT INTO notes (trip_id, n, text) SELECT id, 2, 'b' FROM trips"
+    with moving.legacy.connect() as company:
+        rows(company, f"{MADE_BY[way]}; {insert}")
+        with pytest.raises(psycopg2.Error) as refusal:
+            rows(company, "TRUNCATE notes_0")
+        assert refusal.value.pgcode == TRUNCATE_REFUSED
+        company.rollback()
+
+        rows(company, f"{MADE_BY[way]}; {insert}")
+        company.commit()
+    with moving.legacy.ours() as connection:
+        assert [str(each) for each in verify(connection, moving.duo.legacy.layout)] == []
+        assert guard_new_partitions(connection, moving.duo.legacy.layout) == 0
+    moving.carry()
+    assert missing(moving) == []
+
+    moving.legacy.sql(f"DELETE FROM notes; DROP TABLE notes_0; DROP EVENT TRIGGER {EVENT_TRIGGER}")
+    moving.carry()
+    moving.legacy.sql(f"BEGIN; {MADE_BY[way]}; {insert}; TRUNCATE notes_0; COMMIT")
+    moving.carry()
+    assert repaired(moving, compared(moving))["bury"] > 0
+
+
 def test_i8_a_worker_gives_a_new_partition_its_triggers_within_seconds(moving: Migration) -> None:
-    moving.legacy.sql(f"DROP TABLE notes_0; {MAKE}")
+    moving.legacy.sql(f"DROP EVENT TRIGGER {EVENT_TRIGGER}; DROP TABLE notes_0; {MAKE}")
     with Mirror(moving.facade).partition_keeper():
         query = "SELECT count(*) FROM pg_trigger WHERE tgrelid = 'notes_0'::regclass AND tgtype & 32 <> 0"
         wait_until("its triggers stand", lambda: moving.legacy.sql(query) == [(2,)], 20)

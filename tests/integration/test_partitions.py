@@ -240,8 +240,9 @@ def test_i8_what_apply_mends_it_has_noted_before(fresh: Legacy) -> None:
         assert verify(connection, layout()) == []  # the event trigger, too, stands again
 
 
-def test_i8_truncation_before_the_triggers_stand_is_a_breach(watched: Watched) -> None:
-    legacy = watched.legacy
+def test_i8_truncation_before_the_triggers_stand_is_a_breach(fresh: Legacy) -> None:
+    """Where no event trigger puts them on at once."""
+    legacy, watched = fresh, Watched(fresh, has_event=False)
     legacy.sql(f"{DETACH}; DROP TABLE notes_0; CREATE TABLE notes_0 PARTITION OF notes {NOTES_0}")
     before = watched.breaches()
     watched.notes()

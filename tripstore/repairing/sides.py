@@ -143,7 +143,7 @@ class Forward:
                 can_mend=True,
                 forgets=self._forgets(pair.column),
                 bury_at=at,
-                was_row=pair.column in were_rows,
+                was_row=pair.column in were_rows and not came_back(self._layout, *pair),
             )
             for pair, at in zip(seen, bury_at, strict=True)
         ]
@@ -374,8 +374,8 @@ def lift_target(layout: Layout, column: ColumnKey, ours: Version, theirs: Held |
 
 
 def bury_target(layout: Layout, column: ColumnKey, ours: Version, theirs: Held | None) -> int | None:
-    """Where the tombstone of a row would stand of which the authority has nothing; None: it has something, or rows of
-    the column get no tombstones.
+    """Where the tombstone of a row would stand of which the authority has nothing, or the tombstone of a row before it;
+    None: it has something, or rows of the column get no tombstones.
     """
     if theirs is None or theirs.body == TOMBSTONE or not theirs.is_sound or isinstance(ours, Unknown):
         return None
@@ -388,10 +388,20 @@ def bury_target(layout: Layout, column: ColumnKey, ours: Version, theirs: Held |
     is_other_child = (
         mapped.ref_key.kind is RefKeyKind.CHILD and ours is not None and (mapped.split(ours.ref_key)[0] != number)
     )
-    if ours is not None and not is_other_child:
+    if ours is not None and not is_other_child and not came_back(layout, column, ours, theirs):
         return None
     target = theirs.ref_key + 1
     return target if mapped.ref_key.kind is RefKeyKind.FACT or mapped.split(target)[0] == number else None
+
+
+def came_back(layout: Layout, column: ColumnKey, ours: Version, theirs: Held | None) -> bool:
+    """Whether the authority's tombstone is that of a row before the mirror's: only its log says that one came."""
+    mapped = layout.columns.get(column.column_name)
+    if mapped is None or mapped.ref_key.kind is RefKeyKind.FACT or theirs is None:
+        return False
+    if not isinstance(ours, Held) or ours.body != TOMBSTONE or ours.ref_key >= theirs.ref_key:
+        return False
+    return mapped.split(ours.ref_key)[0] == mapped.split(theirs.ref_key)[0]
 
 
 def _buried(step: Step) -> CellKey:

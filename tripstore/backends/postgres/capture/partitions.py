@@ -17,7 +17,7 @@ from psycopg2.extensions import connection as Connection  # noqa: N812  # the dr
 
 from schemaless_core.failpoints import reach
 from tripstore.backends.postgres.capture.functions import SEARCH_PATH, Function
-from tripstore.backends.postgres.capture.names import FIRST, LAST, LOGGED, in_schema, literal
+from tripstore.backends.postgres.capture.names import FIRST, GUARDING, LAST, LOGGED, in_schema, literal
 from tripstore.backends.postgres.capture.shape import Node, Shape
 from tripstore.backends.postgres.tables import SCHEMA
 from tripstore.backends.postgres.wire.connections import rows
@@ -118,14 +118,47 @@ BEGIN
 END
 """
 
-# Whatever goes wrong here must not stop the company's own change: the next look finds what it did.
+# Postgres clones row triggers alone. A partition that this very transaction made or attached gets the others as its
+# root has them: the transaction holds it exclusively, so nothing is waited for.
+_LACKING = f"""{_OF_ALL}
+SELECT n.name AS partition, g.tgname AS trigger, pg_catalog.obj_description(g.oid, 'pg_trigger') AS remark,
+    replace(pg_catalog.pg_get_triggerdef(g.oid),
+        format(' ON %s FOR EACH STATEMENT', g.tgrelid::pg_catalog.regclass),
+        format(' ON %s FOR EACH STATEMENT', n.name)) AS statement
+FROM now n JOIN pg_catalog.pg_trigger g ON g.tgrelid = n.root AND g.tgtype & 1 = 0 AND g.tgenabled = 'A'
+JOIN pg_catalog.pg_proc f ON f.oid = g.tgfoid AND f.pronamespace = '{SCHEMA}'::pg_catalog.regnamespace
+WHERE NOT n.is_guarded AND n.oid <> n.root AND EXISTS (SELECT FROM pg_catalog.pg_locks l
+    WHERE l.pid = pg_catalog.pg_backend_pid() AND l.locktype = 'relation' AND l.relation = n.oid
+    AND l.mode = 'AccessExclusiveLock' AND l.granted)
+  AND NOT EXISTS (SELECT FROM pg_catalog.pg_trigger own WHERE own.tgrelid = n.oid AND own.tgname = g.tgname)
+ORDER BY 1, 2"""
+
+# Whatever goes wrong here must not stop the company's own change: the next look finds what it did. To enable a trigger
+# is an ALTER TABLE, which calls the function once more.
 _CHANGED = f"""
+DECLARE
+  lacking record;
 BEGIN
+  IF current_setting('{GUARDING}', true) = 'on' THEN
+    RETURN;
+  END IF;
   IF TG_TAG = 'CREATE TABLE' AND NOT EXISTS (
     SELECT FROM pg_event_trigger_ddl_commands() d JOIN pg_inherits i ON i.inhrelid = d.objid
     WHERE d.classid = 'pg_class'::regclass) THEN
     RETURN;
   END IF;
+  BEGIN
+    PERFORM set_config('{GUARDING}', 'on', true);
+    FOR lacking IN {_LACKING} LOOP
+      EXECUTE lacking.statement;
+      EXECUTE format('ALTER TABLE %s ENABLE ALWAYS TRIGGER %I', lacking.partition, lacking.trigger);
+      EXECUTE format('COMMENT ON TRIGGER %I ON %s IS %L', lacking.trigger, lacking.partition, lacking.remark);
+    END LOOP;
+    PERFORM set_config('{GUARDING}', '', true);
+  EXCEPTION WHEN OTHERS THEN
+    RAISE WARNING 'tripstore did not put triggers on a new partition: %', SQLERRM
+      USING HINT = 'A worker does within seconds. Until then TRUNCATE of it is accepted.';
+  END;
   PERFORM {in_schema(LOOK_FUNCTION)}();
 EXCEPTION WHEN OTHERS THEN
   RAISE WARNING 'tripstore did not look at the partitions: %', SQLERRM

@@ -34,10 +34,12 @@ class WantedTrigger:
     table: TableName
     create: str
     function: str
+    #: The text of the same trigger on the whole table: the event trigger copies it to new partitions, with its comment.
+    of_whole: str
 
     @property
     def comment(self) -> str:
-        return f"tripstore {md5(self.create.encode(), usedforsecurity=False).hexdigest()}"
+        return f"tripstore {md5(self.of_whole.encode(), usedforsecurity=False).hexdigest()}"
 
     @property
     def statements(self) -> list[str]:
@@ -90,11 +92,11 @@ def plan_table(
     made += [each for pair in pairs for each in pair.made()]
     if saboteur is not None:
         made = saboteur(made)
-    triggers = [_wanted(trigger, shape.table) for _, trigger in made if trigger is not None]
+    triggers = [_wanted(trigger, shape.table, shape) for _, trigger in made if trigger is not None]
     functions = [function for function, _ in made]
     truncate, statement = truncation(shape.table, changes, pairs, is_allowed=may_truncate)
     functions.append(truncate)
-    triggers += [_wanted(statement, node.table) for node in shape.nodes]
+    triggers += [_wanted(statement, node.table, shape) for node in shape.nodes]
     if changes:
         triggers += _gates(layout, shape)
     return TableCapture(shape, tuple(functions), tuple(triggers), bool(changes))
@@ -109,12 +111,13 @@ def _kind(changes: Changes) -> Facts | VersionedRows:
     return Facts(changes) if changes.column.ref_key.kind is RefKeyKind.FACT else VersionedRows(changes)
 
 
-def _wanted(trigger: Trigger, table: TableName) -> WantedTrigger:
-    return WantedTrigger(trigger.name, table, trigger.create(table), trigger.function)
+def _wanted(trigger: Trigger, table: TableName, shape: Shape) -> WantedTrigger:
+    return WantedTrigger(trigger.name, table, trigger.create(table), trigger.function, trigger.create(shape.table))
 
 
 def _gates(layout: Layout, shape: Shape) -> Sequence[WantedTrigger]:
+    of_whole = gate_trigger(shape.table, layout.datastore)
     return [
-        WantedTrigger(GATE_TRIGGER, node.table, gate_trigger(node.table, layout.datastore), GATE_FUNCTION)
+        WantedTrigger(GATE_TRIGGER, node.table, gate_trigger(node.table, layout.datastore), GATE_FUNCTION, of_whole)
         for node in shape.nodes
     ]

@@ -21,19 +21,21 @@ from tripstore.backends.postgres.layout.layout import LEGACY_ID, VERSION_MAX, La
 from tripstore.backends.postgres.wire.database import LegacyDatabase
 from tripstore.backends.postgres.wire.wire import LegacyConnection
 
-# `lost`: what has neither row, tomb nor cell. Both INSERTs come from it, so that a burial is whole.
+# `lost`: what has neither row, cell nor tomb; that of a row before it may stand below. Both INSERTs come from it, so
+# that a burial is whole.
 _BURY = """\
 WITH asked (row_key, n, ref_key) AS (VALUES {keys}),
 lost AS (
     SELECT a.row_key, a.n, a.ref_key FROM asked AS a
     WHERE NOT EXISTS (SELECT 1 FROM {table} AS r WHERE {is_row}){more}
     AND NOT EXISTS (SELECT 1 FROM tripstore.tomb AS t
-        WHERE t.row_key = a.row_key AND t.column_name = {name} AND t.n = a.n)
+        WHERE t.row_key = a.row_key AND t.column_name = {name} AND t.n = a.n AND t.ref_key >= a.ref_key)
     AND NOT EXISTS (SELECT 1 FROM tripstore.cell AS c
         WHERE c.row_key = a.row_key AND c.column_name = {name} AND {is_cell})
 ), tombs AS (
-    INSERT INTO tripstore.tomb (row_key, column_name, n, ref_key)
+    INSERT INTO tripstore.tomb AS t (row_key, column_name, n, ref_key)
     SELECT row_key, {name}, n, ref_key + 1 FROM lost
+    ON CONFLICT (row_key, column_name, n) DO UPDATE SET ref_key = excluded.ref_key WHERE t.ref_key < excluded.ref_key
 )
 INSERT INTO {changes.table} (row_key, column_name, ref_key, row, previous, {changes.columns})
 SELECT row_key, {name}, ref_key + 1, NULL, ref_key, {changes.values} FROM lost
