@@ -12,11 +12,12 @@ import pytest
 
 from tests.chaos.actors import wait_until
 from tests.facades import Migration, migration
-from tests.legacy import Legacy
+from tests.legacy import Legacy, refused
 from tests.legacy_databases import FLAVOURS, postgres_server
 from tests.mirrors import missing
 from tests.stores import Stores
 from tripstore.backends.postgres.capture import verify
+from tripstore.backends.postgres.capture.sqlstates import GATE_SHUT
 from tripstore.backends.postgres.layout.check import check_layout
 from tripstore.local.servers import LocalServers
 from tripstore.phase import Phase
@@ -227,3 +228,25 @@ def test_i8_truncate_where_it_is_allowed_breaks_capture_and_writes_no_tombstone(
             cell = made.facade.store.get_cell_latest(UUID(key), "NOTES")
             assert cell is not None
             assert (cell.ref_key, cell.body) == ((1 << 20) + 1, {"text": "again"})
+
+
+@pytest.mark.parametrize("statement", ["TRUNCATE notes", "TRUNCATE notes_0", "TRUNCATE trips CASCADE"])
+def test_i9_truncate_on_live_is_refused_by_the_gate_even_where_it_is_allowed(
+    servers: LocalServers, stores: Stores, statement: str
+) -> None:
+    """Schemaless is the authority: no row goes, and capture is as whole as before. Back again it breaks capture."""
+    with migration(servers, stores) as made:
+        made.legacy.install(made.duo.legacy.layout, may_truncate=True)
+        made.phase(Phase.SHADOW)
+        made.legacy.sql(ROWS)
+        made.carry()
+        made.phase(Phase.LIVE)
+
+        with refused(GATE_SHUT):
+            made.legacy.sql(statement)
+
+        assert made.legacy.sql("SELECT count(*) FROM notes") == [(6,)]
+        assert made.legacy.sql("SELECT since IS NULL, broken FROM tripstore.capture") == [(False, None)]
+        made.phase(Phase.SHADOW)
+        made.legacy.sql(statement)
+        assert made.legacy.sql("SELECT since IS NULL FROM tripstore.capture") == [(True,)]
