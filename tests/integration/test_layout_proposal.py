@@ -164,6 +164,33 @@ def test_an_existing_uuid_is_taken_for_the_row_key(servers: LocalServers, flavou
     proposed = Proposed(servers, flavour, "ALTER TABLE trips ADD public_key uuid NOT NULL UNIQUE")
 
     assert proposed.layout.row_key.uuid == "public_key"
+    assert "is taken for the key of each row" not in proposed.text
+
+
+def test_a_unique_uuid_that_may_change_is_taken_with_a_remark(servers: LocalServers, flavour: Flavour) -> None:
+    proposed = Proposed(servers, flavour, "ALTER TABLE trips ADD session_token uuid NOT NULL UNIQUE")
+
+    assert "trips.session_token is taken for the key of each row, which never changes" in proposed.text
+
+
+def test_the_statements_of_complaints_name_columns_as_postgres_knows_them(
+    servers: LocalServers, flavour: Flavour
+) -> None:
+    odd = """
+    CREATE TABLE "Rides" ("Id" int PRIMARY KEY);
+    CREATE TABLE "Legs" ("rideId" int NOT NULL REFERENCES "Rides" ("Id"), "Nr" int NOT NULL)
+    """
+    columns = {
+        "BASE": {"table": "Rides", "ref_key": {"version": "base_version"}, "fields": {}},
+        "LEG": {"table": "Legs", "parent": "rideId", "ref_key": {"column": "Nr", "version": "v"}, "fields": {}},
+    }
+    row_key = {"table": "Rides", "id": "Id", "uuid": "uuid"}
+    layout = load_layout({"datastore": "rides", "row_key": row_key, "columns": columns})
+    with connected(company_database(servers, flavour, odd), "test") as connection:
+        (hint,) = [str(each.hint) for each in check_layout(connection, layout) if "unique index" in each.reason]
+        rows(connection, hint.rstrip("."))
+
+        assert [each for each in check_layout(connection, layout) if "unique index on exactly" in each.reason] == []
 
 
 def test_what_schema_apply_added_is_taken_again_and_mapped_as_no_field(servers: LocalServers) -> None:
@@ -378,7 +405,7 @@ def test_a_column_that_the_application_fills_puts_no_proposal_in_error(servers: 
 
     assert proposed.errors == []
     assert "updated_at" in proposed.layout.parent.fields_by_name
-    assert proposed.says('to leave it out: ALTER TABLE "public"."posts" ALTER COLUMN updated_at SET DEFAULT now()')
+    assert proposed.says('to leave it out: ALTER TABLE "public"."posts" ALTER COLUMN "updated_at" SET DEFAULT now()')
     with_default = Proposed(
         servers, flavour, statements + " ; ALTER TABLE posts ALTER updated_at SET DEFAULT now()", ("posts",)
     )

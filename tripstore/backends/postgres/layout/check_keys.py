@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from tripstore.backends.postgres.layout.complaints import Complaint, error, note
-from tripstore.backends.postgres.layout.layout import Layout, MappedColumn, RefKeyKind
+from tripstore.backends.postgres.layout.layout import Layout, MappedColumn, RefKeyKind, quoted
 from tripstore.backends.postgres.layout.live import Action, LiveForeignKey, LiveTable
 
 _CHANGES = (Action.SET_NULL, Action.SET_DEFAULT)
@@ -60,7 +60,7 @@ def check_foreign_keys(layout: Layout, column: MappedColumn, table: LiveTable) -
 def _check_one(table: LiveTable, names: tuple[str, ...]) -> Iterator[Complaint]:
     if not set(names) <= table.columns.keys():
         return  # a complaint of its own
-    shown, where = ", ".join(names), f"{table.name} ({', '.join(names)})"
+    where = f"{table.name} ({', '.join(names)})"
     if not set(table.partition_key) <= set(names):
         yield _unfit(table, names)
         return
@@ -70,13 +70,14 @@ def _check_one(table: LiveTable, names: tuple[str, ...]) -> Iterator[Complaint]:
         why = ""
         if near:
             why = f"; {near[0].name} is {'partial' if near[0].is_partial else 'invalid'}"
-        yield error(where, f"there is no unique index on exactly these columns{why}", _make_unique(table, shown))
+        yield error(where, f"there is no unique index on exactly these columns{why}", _make_unique(table, names))
     elif not index.is_immediate:
-        hint = f"Make a second one: {_make_unique(table, shown)}"
+        hint = f"Make a second one: {_make_unique(table, names)}"
         yield error(where, f"the unique index {index.name} is DEFERRABLE, so two rows may race", hint)
 
 
-def _make_unique(table: LiveTable, columns: str) -> str:
+def _make_unique(table: LiveTable, names: tuple[str, ...]) -> str:
+    columns = ", ".join(map(quoted, names))
     if not table.partition_key:
         return f"CREATE UNIQUE INDEX CONCURRENTLY ON {table.name.sql} ({columns})."
     return (

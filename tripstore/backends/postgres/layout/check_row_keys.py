@@ -12,7 +12,7 @@ from tripstore.backends.postgres.ids.key_match import NOTHING, KeyMatch, free_na
 from tripstore.backends.postgres.ids.steps import key_column
 from tripstore.backends.postgres.layout.catalogue import LiveCatalogue
 from tripstore.backends.postgres.layout.complaints import Complaint, error, note
-from tripstore.backends.postgres.layout.layout import Layout, MappedColumn, TableName
+from tripstore.backends.postgres.layout.layout import Layout, MappedColumn, TableName, quoted
 from tripstore.backends.postgres.layout.live import LiveTable
 
 #: Rows of a child, as Postgres estimates them, that a gate compares in full.
@@ -70,7 +70,7 @@ def _complain(column: MappedColumn, layout: Layout, child: LiveTable, match: Key
     elif column.uuid in child.columns and child.columns[column.uuid].has_default:
         reason = f"has a default, which is not the parent's {_its(layout)}: INSERTs that leave it out will be refused"
         if match.compared:
-            yield note(where, reason, f"ALTER COLUMN {column.uuid} DROP DEFAULT: capture fills it.")
+            yield note(where, reason, f"ALTER COLUMN {quoted(column.uuid)} DROP DEFAULT: capture fills it.")
         else:
             yield error(where, reason, _hint(column, layout, child))
 

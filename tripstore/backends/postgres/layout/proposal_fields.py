@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping
 
 from tripstore.backends.postgres.layout.fitting import KEYS, find_misfit, proposed_type
-from tripstore.backends.postgres.layout.layout import Field, FieldType, Lookup, TableName
+from tripstore.backends.postgres.layout.layout import Field, FieldType, Lookup, TableName, quoted
 from tripstore.backends.postgres.layout.live import LiveColumn, LiveTable
 from tripstore.backends.postgres.layout.proposal_signs import TOUCHED, find_uuid
 from tripstore.backends.postgres.layout.proposed import ProposedField
@@ -61,7 +61,7 @@ def _remarks(table: LiveTable, column: LiveColumn) -> list[str]:
     if at_times is not None:
         found.append(f"trigger {at_times.name} may change it: a put that comes out changed is refused")
     if TOUCHED.fullmatch(column.name):
-        statement = f"ALTER TABLE {table.name.sql} ALTER COLUMN {column.name} SET DEFAULT now()"
+        statement = f"ALTER TABLE {table.name.sql} ALTER COLUMN {quoted(column.name)} SET DEFAULT now()"
         found.append(
             f"the application fills it, so puts have to, and each touch is a version; to leave it out: {statement}"
         )

@@ -10,6 +10,9 @@ from tripstore.backends.postgres.layout.live import LiveColumn, LiveTable
 #: Columns that say that rows do change, and change whenever anything does.
 TOUCHED = re.compile(r"(updated|modified|changed|touched)(_at|_on|_time)?|last_(update|modified|change)\w*|mtime")
 
+#: How a column is called that names a row; a token or a session may get a new value.
+NAMES_A_ROW = ("id", "key")
+
 
 def find_uuid(table: LiveTable, *but: str) -> str | None:
     """A UUID of the table's own that names each row once."""
