@@ -181,8 +181,13 @@ def test_the_statements_of_complaints_name_columns_as_postgres_knows_them(
     CREATE TABLE "Legs" ("rideId" int NOT NULL REFERENCES "Rides" ("Id"), "Nr" int NOT NULL)
     """
     columns = {
-        "BASE": {"table": "Rides", "ref_key": {"version": "base_version"}, "fields": {}},
-        "LEG": {"table": "Legs", "parent": "rideId", "ref_key": {"column": "Nr", "version": "v"}, "fields": {}},
+        "BASE": {"table": "Rides", "ref_key": {"version": "base_version"}, "extra": "rest"},
+        "LEG": {
+            "table": "Legs",
+            "parent": {"column": "rideId", "uuid": "uuid"},
+            "ref_key": {"column": "Nr", "version": "v"},
+            "extra": "rest",
+        },
     }
     row_key = {"table": "Rides", "id": "Id", "uuid": "uuid"}
     layout = load_layout({"datastore": "rides", "row_key": row_key, "columns": columns})
