@@ -70,8 +70,9 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 @pytest.fixture(scope="session")
 def servers() -> Iterator[LocalServers]:
-    with LocalServers() as running:
-        yield running
+    running = LocalServers()
+    yield running
+    running.close(waits=False)  # thousands of databases are removed while the caller goes on
 
 
 @pytest.fixture(scope="session")

@@ -152,6 +152,16 @@ def test_the_janitor_outlives_signals_meant_for_the_owners_group() -> None:
     assert not folder.exists()
 
 
+def test_closing_without_waiting_leaves_the_files_to_the_janitor() -> None:
+    servers = LocalServers()
+    mark = Mark(TOKEN_VARIABLE, servers.token, servers.folder)
+    servers.mariadb("one", shards=1)
+
+    servers.close(waits=False)
+
+    wait_until(lambda: not mark.folder.exists() and not mark.pids())
+
+
 def test_closing_twice_is_fine_and_a_forked_child_closes_nothing() -> None:
     with LocalServers() as servers:
         child = os.fork()

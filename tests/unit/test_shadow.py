@@ -290,7 +290,7 @@ def test_a_dead_mirror_costs_a_breaker_and_never_the_caller(made: Callable[..., 
 
     counts = Counter({label: count for (_outcome, label), count in outcomes(tally).items()})
     assert sum(counts.values()) == 200
-    assert counts["queue_full"] >= 194
+    assert counts["queue_full"] >= 190  # five wait, and the thread holds a round of five at most
     assert slowest < 0.5, f"the slowest offer took {slowest:.3f} s"
 
 

@@ -16,6 +16,9 @@ JANITOR = "tripstore.local.janitor"
 #: Servers with thousands of tables leave a hundred thousand files, and a busy disk takes minutes to forget them.
 SWEEP_SECONDS = 240.0
 
+#: Janitors whose end is not waited for; Python would complain of one that it has lost sight of.
+_LEFT: list[subprocess.Popen[bytes]] = []
+
 
 class Owner:
     """Holds the temporary root folder and the janitor who clears it, whatever happens to this process."""
@@ -61,6 +64,12 @@ class Owner:
                 f"The janitor (pid {self._janitor.pid}) did not finish clearing {self.folder}.",
                 "Look for processes that write there.",
             ) from error
+
+    def leave(self) -> None:
+        """Have the janitor sweep while this process goes on."""
+        if self.is_here:
+            self.forget()
+            _LEFT.append(self._janitor)
 
     def forget(self) -> None:
         """Close this process's end of the pipe: all that a forked child has to do."""

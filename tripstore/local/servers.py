@@ -178,14 +178,14 @@ class LocalServers:
         for server in servers:
             server.wait_until_ready()
 
-    def close(self) -> None:
-        """Kill all servers (their data goes anyway), and wait until the janitor has removed everything."""
+    def close(self, *, waits: bool = True) -> None:
+        """Kill all servers (their data goes anyway); `waits`: until the janitor has removed everything, too."""
         if not self._owner.is_here:
             return
         for server in self.servers:
             server.close()
         self._servers.clear()
-        self._owner.close()
+        (self._owner.close if waits else self._owner.leave)()
 
     def _add(self, name: str, disk_megabytes: int | None, make: Callable[[Place], AnyServer], start: bool) -> AnyServer:
         server = make(self._place(name, disk_megabytes))
