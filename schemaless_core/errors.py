@@ -166,16 +166,16 @@ class PacketTooLarge(InvalidServer):
 class UnknownFormat(InvalidServer):
     """The tables of the datastore have a format that this library does not know: they are neither read nor written."""
 
-    def __init__(self, node: str, found: int, known: str, library: str | None) -> None:
-        version = f"tripstore {library}" if library else "the version of tripstore that made it"
+    def __init__(self, node: str, found: int, known: str, version: str | None) -> None:
+        wanted = f"tripstore {version}" if version else "the version of tripstore that made it"
         super().__init__(
             node,
             f"its tables have format {found}, and this library knows {known}",
-            hint=f"Use {version}; docs/howto/upgrade.md says how to go from one format to the next.",
+            hint=f"Use {wanted}; docs/howto/upgrade.md says how to go from one format to the next.",
         )
         self.found = found
         self.known = known
-        self.library = library
+        self.version = version
 
 
 class SchemaMissing(Invalid):

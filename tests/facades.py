@@ -9,6 +9,7 @@ from collections import defaultdict
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime, timedelta
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
@@ -23,6 +24,8 @@ from tests.scale import SCALE
 from tests.serving import serve
 from tripstore.backends.postgres.layout.layout import Layout
 from tripstore.config import load_config
+from tripstore.cutover.facts import Facts
+from tripstore.cutover.look import Looker
 from tripstore.facade.facade import Duo, Facade
 from tripstore.facade.flags import Comparing
 from tripstore.facade.lag import BELIEVED_SECONDS
@@ -349,3 +352,15 @@ class _Emptied:
         shutil.copytree(self._kept, self._folder)
         with self._made.connect() as store:
             yield replace(self._made, store=store)
+
+
+def facts_of(made: Migration, later: timedelta = timedelta()) -> Facts:
+    """What the gates look at, now or `later`."""
+    config = made.facade.config
+    assert config.legacy is not None
+    control, flags, settings = made.duo.ports.control, made.facade.flags, config.cutover
+
+    def now() -> datetime:
+        return datetime.now(UTC) + later
+
+    return Looker(config.legacy, made.duo.legacy, made.facade.store, control, flags, settings, now).facts()

@@ -213,7 +213,7 @@ def timeline_of(epoch: int) -> int:
 
 
 def is_accepted(w: World, epoch: int, scene: Scenario) -> bool:
-    """Whether an epoch was given by the Postgres that answers now; True where nobody looks."""
+    """Whether an epoch was given by the Postgres that answers now; True where no rule asks for it."""
     return scene.mends is None or timeline_of(epoch) == w.timeline
 
 

@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 from uuid import uuid4
 
 import pytest
 
-from tests.facades import Migration, migration
+from tests.facades import Migration, facts_of, migration
 from tests.shadow_traffic import ALL
 from tests.stores import Stores
 from tripstore.backends.postgres.capture.install import GateFunctions
-from tripstore.cutover.facts import Facts, HandOverFacts, JobFacts, ReverseFacts, Unknown
-from tripstore.cutover.look import Looker
+from tripstore.cutover.facts import HandOverFacts, JobFacts, ReverseFacts, Unknown
 from tripstore.cutover.plan import Direction, plan
 from tripstore.diffing.diffing import Diffing
 from tripstore.diffing.order import Order
@@ -33,17 +32,6 @@ def moving(servers: LocalServers, stores: Stores) -> Iterator[Migration]:
         yield made
 
 
-def facts(made: Migration, later: timedelta = timedelta()) -> Facts:
-    config = made.facade.config
-    assert config.legacy is not None
-    control, flags, settings = made.duo.ports.control, made.facade.flags, config.cutover
-
-    def now() -> datetime:
-        return datetime.now(UTC) + later
-
-    return Looker(config.legacy, made.duo.legacy, made.facade.store, control, flags, settings, now).facts()
-
-
 def test_i12_child_rows_under_another_key_than_their_parents_shut_a_gate(moving: Migration) -> None:
     """Both stores have them under the wrong key, and no diff tells."""
     legacy = moving.legacy
@@ -51,7 +39,7 @@ def test_i12_child_rows_under_another_key_than_their_parents_shut_a_gate(moving:
     legacy.sql("INSERT INTO notes (trip_id, n, text) VALUES (%s, 1, 'a'), (%s, 2, 'b')", id_, id_)
 
     def shut() -> list[str]:
-        gates = plan(Direction.FORWARD, facts(moving), moving.facade.config.cutover).refusals
+        gates = plan(Direction.FORWARD, facts_of(moving), moving.facade.config.cutover).refusals
         return [gate.said for gate in gates if gate.name == "row keys"]
 
     assert shut() == []
@@ -68,7 +56,7 @@ def test_a_trigger_that_an_earlier_layout_made_shuts_a_gate_in_both_directions(m
     legacy, settings = moving.legacy, moving.facade.config.cutover
 
     def shut(way: Direction) -> list[str]:
-        return [gate.said for gate in plan(way, facts(moving), settings).refusals if gate.name == "capture"]
+        return [gate.said for gate in plan(way, facts_of(moving), settings).refusals if gate.name == "capture"]
 
     assert shut(Direction.FORWARD) == shut(Direction.BACK) == []
 
@@ -87,7 +75,7 @@ def test_a_trigger_that_an_earlier_layout_made_shuts_a_gate_in_both_directions(m
 
 def refuses(made: Migration) -> bool:
     settings = made.facade.config.cutover
-    return "direct writers" in {gate.name for gate in plan(Direction.BACK, facts(made), settings).refusals}
+    return "direct writers" in {gate.name for gate in plan(Direction.BACK, facts_of(made), settings).refusals}
 
 
 def test_i1_what_direct_writers_did_behind_the_shut_gate_closes_the_way_back(moving: Migration) -> None:
@@ -99,23 +87,23 @@ def test_i1_what_direct_writers_did_behind_the_shut_gate_closes_the_way_back(mov
     moving.phase(Phase.LIVE)
     moving.store.put_cell(uuid4(), "BASE", 1, {"status": "through the facade"})
     moving.carry()
-    assert facts(moving).direct_changes == 0, "neither what was carried before, nor what is mirrored"
+    assert facts_of(moving).direct_changes == 0, "neither what was carried before, nor what is mirrored"
     assert not refuses(moving)
 
     legacy.sql("UPDATE trips SET status = 'warned' WHERE id = %s", id_)
     legacy.sql("UPDATE trips SET status = 'twice' WHERE id = %s", id_)
 
-    assert facts(moving).direct_changes == 2
+    assert facts_of(moving).direct_changes == 2
     assert refuses(moving)
     found = control.authority()
     closing = found.closing("a way back that is undone")
     assert control.close(found, closing)
     assert control.undo(closing, closing.undone())
-    assert facts(moving).direct_changes == 2, "an epoch later they are still there"
+    assert facts_of(moving).direct_changes == 2, "an epoch later they are still there"
     moving.phase(Phase.SHADOW)
-    assert facts(moving).direct_changes == 0, "they are the authority's now"
+    assert facts_of(moving).direct_changes == 0, "they are the authority's now"
     assert run(switch(moving.duo.ports, "again")).is_decided
-    assert facts(moving).direct_changes == 0
+    assert facts_of(moving).direct_changes == 0
 
 
 def test_i12_evidence_is_held_against_the_last_change_of_the_authority(moving: Migration) -> None:
@@ -129,18 +117,18 @@ def test_i12_evidence_is_held_against_the_last_change_of_the_authority(moving: M
         assert control.undo(closing, closing.undone())
 
     undone()
-    assert facts(moving).handed_over is None
+    assert facts_of(moving).handed_over is None
     moving.phase(Phase.LIVE)
     moving.phase(Phase.SHADOW)
     moved = control.authority()
     undone()
-    found = facts(moving)
+    found = facts_of(moving)
     assert isinstance(found.handed_over, HandOverFacts)
     assert (found.handed_over.epoch, found.handed_over.at) == (moved.epoch, moved.since)
 
     job = diffing.begin(diffing.plan(Order()))
     diffing.jobs.cancel("diff", job.id)
-    found = facts(moving)
+    found = facts_of(moving)
     assert isinstance(found.diff, JobFacts)
     assert found.diff.epoch == control.authority().epoch == moved.epoch + 2
 
@@ -158,12 +146,12 @@ def test_i12_what_was_compared_before_the_last_hand_over_is_no_evidence(moving: 
             flushing._flush()
 
     def compared() -> dict[str, int]:
-        found = facts(moving).operations
+        found = facts_of(moving).operations
         assert not isinstance(found, Unknown)
         return {each.operation: each.compared for each in found}
 
     def rate(operation: str) -> float:
-        found = facts(moving).operations
+        found = facts_of(moving).operations
         assert not isinstance(found, Unknown)
         return next(each.per_second for each in found if each.operation == operation)
 
@@ -188,12 +176,12 @@ def test_i12_what_was_compared_before_the_last_hand_over_is_no_evidence(moving: 
     compare(lambda: moving.store.get_row(key), 1)
     assert compared() == {"get_row": 5, "get_cell_latest": 0}, "one that was undone takes nothing away"
     assert "comparisons of get_cell_latest" in {
-        gate.name for gate in plan(Direction.FORWARD, facts(moving), moving.facade.config.cutover).refusals
+        gate.name for gate in plan(Direction.FORWARD, facts_of(moving), moving.facade.config.cutover).refusals
     }
 
 
 def rehearsed(made: Migration, later: timedelta = timedelta()) -> tuple[int, int, int]:
-    found = facts(made, later).reverse
+    found = facts_of(made, later).reverse
     assert isinstance(found, ReverseFacts)
     return found.equal, found.different, found.not_compared
 
@@ -259,7 +247,7 @@ def test_i12_what_is_called_and_was_never_compared_has_no_evidence(servers: Loca
             flushing._flush()
         made.phase(Phase.SHADOW)
 
-        found = facts(made)
+        found = facts_of(made)
 
         assert not isinstance(found.operations, Unknown)
         assert [(each.operation, each.compared) for each in found.operations] == [("get_history", 0)]

@@ -11,7 +11,7 @@ from uuid import UUID, uuid4
 import pytest
 
 from tests.chaos.actors import wait_until
-from tests.facades import Migration, migration
+from tests.facades import Migration, facts_of, migration
 from tests.legacy import Legacy, refused
 from tests.legacy_databases import FLAVOURS, postgres_server
 from tests.mirrors import missing
@@ -19,6 +19,8 @@ from tests.stores import Stores
 from tripstore.backends.postgres.capture import verify
 from tripstore.backends.postgres.capture.sqlstates import GATE_SHUT
 from tripstore.backends.postgres.layout.check import check_layout
+from tripstore.cutover.plan import Direction, plan
+from tripstore.handover.authority import Authority, Backend
 from tripstore.local.servers import LocalServers
 from tripstore.phase import Phase
 
@@ -121,8 +123,12 @@ def test_i8_a_subscription_from_another_server_is_captured_and_waits_while_schem
         wait_until("the changes are applied", has(made, "SELECT FROM trips WHERE status = 'last'"), 30)
         made.carry()
         assert missing(made) == []
+        (said,) = refusals(made)
+        assert "notes_0" in said
+        assert "filled by a subscription" in said
 
         made.phase(Phase.LIVE)
+        assert refusals(made) == []
         ((errors,),) = made.legacy.sql(ERRORS, name)
         source.sql("UPDATE trips SET status = 'late'; UPDATE notes SET text = 'late'")
         refused = "SELECT FROM pg_stat_subscription_stats WHERE subname = %s AND apply_error_count > %s"
@@ -133,6 +139,14 @@ def test_i8_a_subscription_from_another_server_is_captured_and_waits_while_schem
         wait_until("the worker goes on", has(made, "SELECT FROM notes HAVING bool_and(text = 'late')"), 30)
         made.carry()
         assert missing(made) == []
+
+
+def refusals(made: Migration) -> list[str]:
+    """What the gate of capture says in the direction that there is now."""
+    facts = facts_of(made)
+    assert isinstance(facts.authority, Authority)
+    way = Direction.FORWARD if facts.authority.backend is Backend.LEGACY else Direction.BACK
+    return [gate.said for gate in plan(way, facts, made.facade.config.cutover).refusals if gate.name == "capture"]
 
 
 def filled(made: Migration) -> list[tuple[bool, str]]:

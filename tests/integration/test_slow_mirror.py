@@ -26,7 +26,7 @@ from validation.verdicts import Outcome
 
 POSTGRES = ("postgres", "postgres18")
 SHADOW = {"share": 1.0, "per_second": 5_000.0, "queue_max": 20_000, "age_seconds_max": 60.0, "deadline_seconds": 2.0}
-#: One way. Whoever waited for the mirror would wait for two of them.
+#: One way. A read that waited for the mirror would wait for two of them.
 DELAY_SECONDS = 0.1
 TRIPS, READS = 20, 60
 UPDATE = "UPDATE trips SET status = %s WHERE trip_uuid = %s"

@@ -82,7 +82,7 @@ def test_control_without_the_gates_look_the_old_value_is_the_authoritys(
     assert cell.body["fare"] == OLD
 
 
-#: A pair of its own for each test: what is promoted follows nobody any more.
+#: A pair of its own for each test: what is promoted follows no primary any more.
 NUMBERS = count()
 
 

@@ -68,7 +68,9 @@ def repair_all(settings: Settings, repairs: Repairs, job: Job, processes: int | 
     """Serve the job until it is done, its end included; Ctrl-C ends it after the parts, or index, at hand."""
     found = repairs.jobs.progress(job.id)
     if held := found.parts_claimed:
-        click.echo(f"Somebody holds {held:,} parts; those that he does not finish are free in a moment.", err=True)
+        click.echo(
+            f"Other processes hold {held:,} parts; those that they do not finish are free in a moment.", err=True
+        )
     wanted = processes or processes_for(found.parts - found.parts_done)
     with (
         TemporaryDirectory(prefix="tripstore-repair-") as folder,
@@ -126,7 +128,7 @@ def _runner(repairs: Repairs, job: Job, tally: Tally) -> RepairRunner:
 
 @contextmanager
 def _stopping() -> Iterator[threading.Event]:
-    """An event that Ctrl-C and SIGTERM set: what is at hand is finished. Whoever asks again waits for nothing."""
+    """An event that Ctrl-C and SIGTERM set: what is at hand is finished. A second one waits for nothing."""
     stop = threading.Event()
     with heard_signals(stop.set, leave_at_once):
         yield stop

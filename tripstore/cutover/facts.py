@@ -36,6 +36,8 @@ class CaptureFacts:
     complaints: tuple[str, ...] = ()
     #: None: there never was one.
     breach: BreachFacts | None = None
+    #: Tables and partitions that a subscription fills.
+    subscribed: tuple[str, ...] = ()
 
 
 class Scope(NamedTuple):

@@ -21,7 +21,7 @@ from tripstore.cutover.mirror_gates import (
 )
 from tripstore.cutover.settings import CutoverSettings
 from tripstore.cutover.verdicts import STATUS, Gate, GateVerdict, moment, unknown, verdict_of
-from tripstore.handover.authority import Backend
+from tripstore.handover.authority import Authority, Backend
 from tripstore.phase import Phase, phases_of
 
 
@@ -107,6 +107,11 @@ def capture(facts: Facts, settings: CutoverSettings) -> Iterator[GateVerdict]:
         said = f"{len(found.complaints)} complaints, the first: {found.complaints[0]}"
     elif (breach := unanswered(found.breach, facts.diff)) is not None:
         said, hint = breach, MEND_BREACH
+    elif found.subscribed and isinstance(facts.authority, Authority) and facts.authority.backend is Backend.LEGACY:
+        said = (
+            f"{', '.join(found.subscribed)}: filled by a subscription, whose worker the gate of Postgres would refuse"
+        )
+        hint = "Take these tables out of the subscription: what it brings after a switch would reach neither store."
     else:
         yield verdict_of("capture", True, f"unbroken since {moment(found.since)}", wanted)
         return
@@ -202,5 +207,5 @@ def _end(found: WriterFacts) -> str:
     """The statement that ends it: a prepared one has no session that could be terminated."""
     if found.pid is None:
         name = found.prepared.replace("'", "''")
-        return f"`ROLLBACK PREPARED '{name}'`"
+        return f"`COMMIT PREPARED '{name}'`, or ROLLBACK PREPARED where its coordinator has decided so"
     return f"`SELECT pg_terminate_backend({found.pid})`"

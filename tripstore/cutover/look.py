@@ -171,12 +171,17 @@ class Looker:
         with connected(config.postgres.text, "cutover") as connection:
             limits = config.limits
             breach = look_at_partitions(connection)
-            found = compare(config.layout, LiveCatalogue.of_layout(connection, config.layout))
+            live = LiveCatalogue.of_layout(connection, config.layout)
+            found = compare(config.layout, live)
             found += verify(connection, config.layout, may_truncate=limits.may_truncate, warns=limits.warns)
             found += examine_left(connection, config.layout)
             state = read_state(connection)
         complaints = tuple(f"{each.where}: {each.reason}" for each in found if each.is_error)
-        return CaptureFacts(state.since, state.broken, complaints, None if breach is None else BreachFacts(*breach))
+        subscribed = tuple(
+            name for table in config.layout.tables if table in live.tables for name in live.tables[table].subscribed
+        )
+        facts = None if breach is None else BreachFacts(*breach)
+        return CaptureFacts(state.since, state.broken, complaints, facts, subscribed)
 
     def missed_since(self, breaches: int | None) -> str:
         """What happened to partitions since there were so many breaches, or why that is not known; "": nothing."""

@@ -14,10 +14,9 @@ import threading
 import time
 import weakref
 from collections.abc import Callable, Collection
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
-
-from pymysql import err
 
 from schemaless_core.deadline import Deadline
 from schemaless_core.engine.mysql.connection import DeadlineConnection
@@ -30,6 +29,8 @@ LOOK_SECONDS = 1.0
 #: Between two looks; doubled up to the second of them.
 PAUSE_SECONDS = 0.02
 PAUSE_SECONDS_MAX = 0.25
+#: While the server does not answer: each look may leave a session there, too.
+UNHEARD_SECONDS_MAX = 5.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +57,8 @@ class Abandoned:
         self._lock = threading.Lock()
         self._sessions: list[AbandonedSession] = []
         self._is_watched = False
+        #: Whether the server said nothing at the last look.
+        self.is_unheard = False
         self._connection: DeadlineConnection | None = None
         self._stop = threading.Event()
 
@@ -80,26 +83,30 @@ class Abandoned:
             if self._is_watched or not self._sessions or self._stop.is_set():
                 return
             watcher = partial(_watch, weakref.ref(self), self._stop)
-            threading.Thread(target=watcher, name="schemaless-abandoned", daemon=True).start()
-            self._is_watched = True  # only now: without a thread the next call tries again
+            with suppress(RuntimeError):  # no more threads: the next call tries again
+                threading.Thread(target=watcher, name="schemaless-abandoned", daemon=True).start()
+                self._is_watched = True
 
     def look(self) -> bool:
         """Ask the server which of them it has ended; False when there is nothing left to ask for."""
         asked = list(self._sessions)
         try:
             ended = self._ended_of(asked)
-        except (err.Error, OSError):
+        except Exception:  # noqa: BLE001  # whatever it is: without this thread the places would stay taken
             self._hang_up()
+            self.is_unheard = True
             return True  # the server cannot say now, so they all count
-        with self._lock:
+        self.is_unheard = False
+        with self._lock:  # from here on another thread may look after those that come
+            gone = [session for session in self._sessions if session in ended]
             self._sessions = [session for session in self._sessions if session not in ended]
-            self._is_watched = bool(self._sessions)
+            self._is_watched = is_left = bool(self._sessions)
+            if not is_left:
+                self._hang_up()
         self._counted(self.count)
-        for session in ended:
+        for session in gone:
             self._ended(session)
-        if not self._is_watched:
-            self._hang_up()
-        return self._is_watched
+        return is_left
 
     def close(self) -> None:
         """Look no more."""
@@ -122,6 +129,7 @@ class Abandoned:
         if self._connection is None or self._connection.is_stale:
             self._hang_up()
             self._connection = self._connect(Deadline(LOOK_SECONDS))
+            self._connection.use_unicode = False  # statements of others are shown, cut in the midst of a character
         return self._connection
 
     def _hang_up(self) -> None:
@@ -136,5 +144,6 @@ def _watch(reference: weakref.ref[Abandoned], stop: threading.Event) -> None:
         abandoned = reference()
         if abandoned is None or not abandoned.look():
             return
+        longest = UNHEARD_SECONDS_MAX if abandoned.is_unheard else PAUSE_SECONDS_MAX
         del abandoned
-        pause_seconds = min(2 * pause_seconds, PAUSE_SECONDS_MAX)
+        pause_seconds = min(2 * pause_seconds, longest)

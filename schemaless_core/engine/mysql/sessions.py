@@ -87,7 +87,7 @@ class Sessions:
                 give_back = pool.take_back if _rolled_back(connection) else pool.drop
             raise ours from error
         finally:
-            # Half-way through an answer nobody knows what the next bytes mean, and the server may still be busy.
+            # Half-way through an answer no call can know what the next bytes mean, and the server may still be busy.
             connection.deadline = None
             connection.last_used = time.monotonic()
             give_back(connection)
@@ -113,14 +113,19 @@ class Sessions:
         return connection
 
     def _refused(self, pool: Pool, *, is_all_abandoned: bool) -> NodeUnavailable:
-        """Why a call has no place in the pool: nothing was sent, so it says nothing of the server's presence."""
+        """Why a call has no place in the pool: nothing was sent, so it says nothing of the server's presence.
+
+        But where calls that ran out of time have all places, and the server says nothing of them, no ping would come
+        through either: the breakers have to hear of it.
+        """
         left = pool.abandoned.count
+        is_silent = is_all_abandoned and pool.abandoned.is_unheard
         if is_all_abandoned:
             reason = f"{left} calls of this process that ran out of time have not ended there, so no more are sent"
         else:
             reason = "all its connections are in use" + f", {left} of them by calls that ran out of time" * bool(left)
         hint = _LOOK if left else "Raise pool.size, or share the datastore by fewer threads."
-        return NodeUnavailable(self._node, reason, hint=hint, trips_breaker=False)
+        return NodeUnavailable(self._node, reason, hint=hint, trips_breaker=is_silent)
 
     def _new_pool(self) -> Pool:
         return Pool(self._pool_config, self._connected, partial(metrics.sessions_abandoned, self._node))

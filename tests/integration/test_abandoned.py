@@ -1,0 +1,136 @@
+"""Sessions that a call gave up: whatever the server tells of them, their places come back, once, and breakers hear."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing, suppress
+
+import pymysql
+
+from schemaless_core import Datastore, Unavailable
+from schemaless_core.deadline import Deadline
+from schemaless_core.engine.mysql.abandoned import Abandoned, AbandonedSession
+from schemaless_core.engine.mysql.connection import DeadlineConnection
+from schemaless_core.engine.mysql.node import MySQLNode
+from schemaless_core.engine.mysql.pool import Pool
+from tests.chaos.actors import wait_until
+from tests.chaos.test_unresponsive_server import come_back, rows_on, stopped
+from tests.stores import ServerEngine, Stores
+from tripstore.local.binlog import BinlogServer
+
+PLACES = {"size": 2, "overflow": 1, "reads": 1}
+#: No text; the list of sessions shows the first bytes of each statement.
+BYTES = b"SELECT SLEEP(30), _binary'\xff\xfe\xc3'"
+
+
+def pool_of(store: Datastore) -> Pool:
+    node = store.clusters["a"].primary.node
+    assert isinstance(node, MySQLNode)
+    return node._sessions._pool
+
+
+def test_a_session_is_seen_to_end_beside_statements_that_are_no_text(
+    server_engine: ServerEngine, stores: Stores
+) -> None:
+    server = stores.clusters(server_engine)[0].primary
+    with stores.fresh(server_engine, shards=2, pool=PLACES) as store:
+        pool = pool_of(store)
+        lent = pool.lend(Deadline(5), 5)
+        with closing(server.connect()) as busy:
+            with busy.cursor() as cursor:
+                cursor.execute("SELECT CONNECTION_ID() AS number")
+                number = int(cursor.fetchall()[0]["number"])
+
+            def run() -> None:
+                with suppress(pymysql.Error):
+                    busy.query(BYTES)
+
+            other = threading.Thread(target=run)
+            other.start()
+            wait_until("it runs", lambda: runs(server, number))
+
+            pool.abandon(lent)
+
+            wait_until("its place is free", lambda: pool.abandoned.count == 0)
+            assert runs(server, number)
+            server.query(f"KILL {number}")
+            other.join()
+        assert pool._permits._free == 3
+
+
+def runs(server: BinlogServer, number: int) -> bool:
+    """Whether a session is at a statement."""
+    with closing(server.connect()) as connection:
+        connection.use_unicode = False
+        with connection.cursor() as cursor:
+            cursor.execute("SHOW PROCESSLIST")
+            return any(int(row["Id"]) == number and row["Command"] == b"Query" for row in cursor.fetchall())
+
+
+def test_one_thread_looks_and_what_comes_as_the_last_one_ends_is_another_threads(
+    server_engine: ServerEngine, stores: Stores
+) -> None:
+    """Two of them would give a place back twice, and the bound would be none."""
+    with stores.fresh(server_engine, shards=2, pool=PLACES) as store:
+        pool, ended = pool_of(store), list[AbandonedSession]()
+        abandoned: Abandoned
+
+        def counted(count: int) -> None:
+            if count == 0 and len(ended) == 0:
+                abandoned.add(given_up(pool._connect))
+
+        abandoned = Abandoned(pool._connect, ended.append, counted)
+        abandoned._is_watched = True  # by this thread
+        abandoned.add(given_up(pool._connect))
+
+        looks = iter(abandoned.look, False)
+        for _ in looks:
+            assert len(ended) == 0
+
+        wait_until("both have ended", lambda: len(ended) == 2 and abandoned.count == 0)
+
+
+def given_up(connect: Callable[[Deadline], DeadlineConnection]) -> AbandonedSession:
+    connection = connect(Deadline(5))
+    number = connection.session_number
+    connection.forget()
+    return AbandonedSession(number, is_write=False, since=0.0)
+
+
+def test_i10_a_silent_server_whose_places_are_all_given_up_opens_the_breakers(
+    server_engine: ServerEngine, stores: Stores
+) -> None:
+    """No ping finds a place, and it must not need one."""
+    config = stores.config(server_engine, shards=8) | {"pool": PLACES}
+    for cluster in config["clusters"].values():
+        cluster["replicas"] = []
+    Datastore.open(config).create_schema()
+    config["deadlines"] = {"put_seconds": 0.25, "read_seconds": 0.25, "pool_seconds": 0.1}
+    with Datastore.open(config) as store:
+        row = rows_on(store, "a", 1)[0]
+        store.using(deadline=10.0).put_cell(row, "BASE", 1, "warm")
+        pool = pool_of(store)
+        said = set[str]()
+
+        def read(_: int) -> None:
+            try:
+                store.get_cell_latest(row, "BASE")
+            except Unavailable as refusal:
+                said.add(str(refusal))
+
+        held = [pool.lend(Deadline(5), 5) for _ in range(3)]
+        with stopped(stores.clusters(server_engine)[0]), ThreadPoolExecutor(3) as threads:
+            # All at once: a ping that came first would open the breakers by itself.
+            for connection in held:
+                pool.abandon(connection)
+
+            def is_open() -> bool:
+                list(threads.map(read, range(3)))
+                return any("breaker for reads is open" in each for each in said)
+
+            wait_until("the breaker is open", is_open, 20)
+            assert any("have not ended there" in each for each in said)
+        come_back(store, row)
+        wait_until("all places are free", lambda: pool.abandoned.count == 0, 20)
