@@ -17,7 +17,7 @@ T = TypeVar("T")
 FORWARD, BACK = "switch", "reverse"
 HAND_OVERS = (["cutover", FORWARD], ["cutover", BACK])
 #: A command of ours, or a statement for Postgres.
-ADVICE = re.compile(r"`(?:tripstore ([^`]+)|((?:SELECT|UPDATE|ROLLBACK) [^`]+))`")
+ADVICE = re.compile(r"`(?:tripstore ([^`]+)|((?:SELECT|UPDATE|COMMIT) [^`]+))`")
 #: Of what is wrong these answer with an exit code of their own; 2 would be a command that does not exist.
 WELL = frozenset({0, 1, 3})
 REFUSED = 4
