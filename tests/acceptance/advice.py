@@ -61,14 +61,15 @@ class Company:
         return next((gate for gate in found if not gate["is_passed"]), found[0])
 
     def obey(self, case: Case) -> None:
-        """Break it, and do what is advised until the gate passes."""
+        """Break it, and do what is advised until the gate passes.
+
+        What is done may find more, as a closer diff does: the gate refuses again, and says what to do of that.
+        """
         case.breaks(self)
         refused = self.gate(case.gate, case.direction)
         assert not refused["is_passed"], refused
 
-        self._follow(refused["hint"], case)
-
-        wait_until(f"the gate passes: {case}", lambda: self._is_open(case), seconds=30)
+        self._open(case)
 
     def _follow(self, hint: str, case: Case) -> None:
         """The case's own part comes after each step; where no step is advised it is all that can be done."""
