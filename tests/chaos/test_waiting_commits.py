@@ -99,7 +99,7 @@ def traffic(config: Mapping[str, Any], row: UUID, seconds: float) -> dict[str, i
                     counted["written"] += 1
                 except Unavailable as refusal:
                     counted["refused by name" if "have not ended there" in str(refusal) else "waited"] += 1
-                    time.sleep(0.005)
+                    time.sleep(0.005)  # a service that is refused does not come back at once
 
         def read(_number: int) -> None:
             while time.monotonic() < stop:
@@ -108,8 +108,8 @@ def traffic(config: Mapping[str, Any], row: UUID, seconds: float) -> dict[str, i
                     counted["read"] += 1
                 except Unavailable as refusal:
                     counted[f"not read: {refusal}"] += 1
-                    time.sleep(0.05)
-                time.sleep(0.002)
+                    time.sleep(0.05)  # nor does a reader
+                time.sleep(0.002)  # else two readers take a core of the two
 
         with ThreadPoolExecutor(WRITERS + READERS) as threads:
             writers = [threads.submit(write, number) for number in range(WRITERS)]

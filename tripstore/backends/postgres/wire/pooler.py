@@ -84,7 +84,7 @@ def _reset_seconds(rows_of: RowsOf, pid: int, url: str, quiet_seconds: float, de
         theirs = int(other.rows(f"SELECT pg_catalog.pg_backend_pid() {mark}")[0][0])
         if theirs == pid:
             raise shared()
-        time.sleep(min(quiet_seconds, deadline.remaining_seconds()))
+        time.sleep(min(quiet_seconds, deadline.remaining_seconds()))  # the quiet is what is looked at
         reach("pooler.marked")
         last = _last_of(rows_of, pid, theirs)
     finally:
