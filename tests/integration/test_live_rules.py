@@ -3,22 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import closing
+from contextlib import closing, suppress
 from typing import Any
+from unittest.mock import patch
+from uuid import uuid4
 
 import pytest
 
+from schemaless_core.answers import PutResult
 from schemaless_core.canonical import Json
 from schemaless_core.cell import Cell
 from schemaless_core.datastore import Datastore
 from schemaless_core.deadline import Deadline
-from schemaless_core.errors import BatchFailed
+from schemaless_core.errors import BatchFailed, Unavailable
+from schemaless_core.indexes import lookup
 from tests.discussions import discussion, parked, post
 from tests.facades import Migration
+from tests.indexing import catch_up, only_maintained
 from tests.legacy_databases import FLAVOURS
 from tests.stores import DATASTORE_ENGINES, Stores
 from tripstore.backends.postgres.errors import LegacyRefused, LegacyUnavailable, Unrepresentable
-from tripstore.facade import rule_book
+from tripstore.facade import references, rule_book
 from tripstore.facade.rule_book import RuleBook
 from tripstore.local.servers import LocalServers
 from tripstore.phase import Phase
@@ -26,13 +31,27 @@ from tripstore.phase import Phase
 RULES = """
 ALTER TABLE posts ADD mood mood, ADD code code, ADD price numeric(6, 2), ADD tag varchar(5) NOT NULL DEFAULT 'none',
     ADD stars int, ADD CONSTRAINT stars_of_five CHECK (stars BETWEEN 1 AND 5),
-    ADD slug text, ADD CONSTRAINT one_slug UNIQUE (slug)
+    ADD slug text, ADD CONSTRAINT one_slug UNIQUE (slug),
+    ADD previous uuid CONSTRAINT continues REFERENCES posts (post_uuid),
+    ADD reply_to bigint CONSTRAINT answers REFERENCES posts (id), ADD quoted bigint
 """
 TYPES = """
 CREATE TYPE mood AS ENUM ('sad', 'ok');
 CREATE DOMAIN code AS text CHECK (VALUE ~ '^[A-Z]{2}$');
 """
-FIELDS = {"mood": "string", "code": "string", "price": "decimal", "tag": "string", "stars": "int", "slug": "string"}
+FIELDS: dict[str, Any] = {
+    "mood": {"type": "string"},
+    "code": {"type": "string"},
+    "price": {"type": "decimal"},
+    "tag": {"type": "string"},
+    "stars": {"type": "int"},
+    "slug": {"type": "string"},
+    "previous": {"type": "uuid"},
+    "reply_to": {"type": "uuid", "lookup": {"table": "posts", "key": "id", "value": "post_uuid"}},
+    "quoted": {"type": "uuid", "lookup": {"table": "posts", "key": "id", "value": "post_uuid"}},
+}
+#: Fields that point to another post: by its UUID, by its id, and by its id without a foreign key.
+POINTERS = ("previous", "reply_to", "quoted")
 BY_SLUG: Json = {
     "table": "by_slug",
     "column_defs": [{"column_key": "POST", "fields": [{"field": "slug", "type": "string"}]}],
@@ -50,20 +69,27 @@ WRONG: dict[str, tuple[Any, str]] = {
 
 @pytest.fixture(scope="module", params=FLAVOURS)
 def talk(request: pytest.FixtureRequest, servers: LocalServers, stores: Stores) -> Iterator[Migration]:
-    fields = {name: {"type": kind} for name, kind in FIELDS.items()}
     with discussion(
-        servers, stores, postgres=request.param, types=TYPES, altered=RULES, fields=fields, indexes=[BY_SLUG]
+        servers, stores, postgres=request.param, types=TYPES, altered=RULES, fields=FIELDS, indexes=[BY_SLUG]
     ) as made:
         yield made
 
 
 @pytest.fixture(autouse=True)
-def live(talk: Migration) -> Iterator[None]:
-    """On live, with nothing parked by the test before."""
+def live(talk: Migration, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """On live, with nothing parked by the test before, on a machine that others use."""
+    monkeypatch.setattr(references, "REFERENCE_SECONDS", 20.0)
     talk.phase(Phase.LIVE)
     yield
-    talk.carry()
+    carried(talk)
     assert parked(talk) == 0
+
+
+def carried(talk: Migration) -> None:
+    """Everything. A row may be carried before the one of another shard that it points to: it goes again, as always."""
+    with suppress(Unrepresentable):
+        talk.carry()
+    talk.carry()
 
 
 def wrong(name: str, value: Any) -> dict[str, Any]:
@@ -106,6 +132,134 @@ def test_a_value_that_another_row_has_is_refused_where_an_index_tells(talk: Migr
     talk.store.put_cell(first, "POST", 3, FINE | {"slug": "c"})
     talk.carry()
     assert talk.store.put_cell(second, "POST", 2, FINE | {"slug": "a"}).status == "CREATED"
+
+
+def test_a_value_that_another_row_has_is_refused_however_far_behind_the_index_is(
+    talk: Migration, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A row that has it is proof. It was accepted: a query that is too far behind for its cells answers nothing."""
+    post(talk, **FINE, slug="seen")
+    second = post(talk, **FINE, slug="second")
+    catch_up(talk.facade.store)
+    monkeypatch.setattr(lookup, "BEHIND_MAX", -1)
+    with pytest.raises(LegacyRefused, match="one_slug"):
+        talk.store.put_cell(second, "POST", 2, FINE | {"slug": "seen"})
+    assert talk.store.put_cell(second, "POST", 2, FINE | {"slug": "never seen"}).status == "CREATED"
+
+
+def test_an_entry_that_is_left_from_the_past_refuses_nothing(talk: Migration, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The control of the control: an index that is behind still has it, and the row's latest cell has not."""
+    only_maintained(talk.facade.store)
+    first, second = post(talk, **FINE, slug="past"), post(talk, **FINE, slug="present")
+    catch_up(talk.facade.store)
+    talk.store.put_cell(first, "POST", 2, FINE | {"slug": "moved on"})
+    talk.carry()
+    monkeypatch.setattr(lookup, "BEHIND_MAX", -1)
+    assert [each.row_key for each in talk.facade.store.query_index("by_slug", "past").entries] == [first]
+    assert talk.store.put_cell(second, "POST", 2, FINE | {"slug": "past"}).status == "CREATED"
+
+
+@pytest.mark.parametrize("name", POINTERS)
+def test_a_row_that_was_never_there_is_not_pointed_to(talk: Migration, name: str) -> None:
+    row_key, nowhere = post(talk, **FINE), str(uuid4())
+    with pytest.raises(Unrepresentable, match=nowhere):
+        talk.store.put_cell(row_key, "POST", 2, FINE | {name: nowhere})
+    with pytest.raises(BatchFailed):
+        talk.store.put_cells([Cell(row_key, "POST", 2, FINE | {name: nowhere})])
+    there = str(post(talk, **FINE))
+    assert talk.store.put_cell(row_key, "POST", 2, FINE | {name: there}).status == "CREATED"
+    assert talk.store.put_cell(row_key, "POST", 3, FINE | {name: str(row_key)}).status == "CREATED", "its own row"
+    carried(talk)
+    assert parked(talk) == 0
+
+
+@pytest.mark.parametrize("name", POINTERS)
+def test_a_row_that_was_deleted_is_pointed_to_only_where_no_foreign_key_stands(talk: Migration, name: str) -> None:
+    row_key, gone = post(talk, **FINE), post(talk, **FINE)
+    talk.carry()
+    talk.store.put_cell(gone, "POST", 2, None)
+    wanted = FINE | {name: str(gone)}
+    if name == "quoted":
+        assert talk.store.put_cell(row_key, "POST", 2, wanted).status == "CREATED"
+        return
+    with pytest.raises(Unrepresentable, match="was deleted"):
+        talk.store.put_cell(row_key, "POST", 2, wanted)
+
+
+def test_rows_that_a_batch_points_to_may_come_before_it_in_the_batch(talk: Migration) -> None:
+    first, second = uuid4(), uuid4()
+    cells = [Cell(first, "POST", 1, FINE), Cell(second, "POST", 1, FINE | {"reply_to": str(first)})]
+    with pytest.raises(BatchFailed) as failed:
+        talk.store.put_cells(cells[::-1])
+    assert [type(each) for each in failed.value.results] == [Unrepresentable, PutResult]
+    assert {result.status for result in talk.store.put_cells(cells)} == {"CREATED", "EXISTS"}
+    third, fourth = uuid4(), uuid4()
+    new = [Cell(third, "POST", 1, FINE), Cell(fourth, "POST", 1, FINE | {"reply_to": str(third)})]
+    assert {result.status for result in talk.store.put_cells(new)} == {"CREATED"}
+
+
+def test_a_caller_who_reads_replicas_is_not_refused_for_what_these_lack(talk: Migration) -> None:
+    """Schemaless' own view of the row is asked: there is one read more, of its primary."""
+    row_key, there = post(talk, **FINE), post(talk, **FINE)
+    asked: list[dict[str, Any]] = []
+    using = Datastore.using
+
+    def seen(store: Datastore, **habits: Any) -> Datastore:
+        asked.append(habits)
+        return using(store, **habits)
+
+    with patch.object(Datastore, "using", seen):
+        mine = talk.store.using(read="replica")
+        assert mine.put_cell(row_key, "POST", 2, FINE | {"previous": str(there)}).status == "CREATED"
+        assert {"read": "primary", "deadline": 20.0} in asked
+        asked.clear()
+        assert mine.put_cell(row_key, "POST", 3, FINE).status == "CREATED"
+    assert {"read": "primary", "deadline": 20.0} not in asked, "nothing is asked where nothing is pointed to"
+
+
+def test_what_nobody_answers_is_left_to_postgres(talk: Migration, monkeypatch: pytest.MonkeyPatch) -> None:
+    row_key, there = post(talk, **FINE), post(talk, **FINE)
+
+    def silent(store: Datastore, *asked: Any) -> Any:
+        raise Unavailable("The server of that row is down.", hint="Start it.")
+
+    both = FINE | {"previous": str(there), "quoted": str(uuid4())}
+    with pytest.raises(Unrepresentable):
+        talk.store.put_cell(row_key, "POST", 2, both)
+    with monkeypatch.context() as down:
+        for verb in ("get_cell_latest", "get_cells_latest"):
+            down.setattr(Datastore, verb, silent)
+        assert talk.store.put_cell(row_key, "POST", 2, both).status == "CREATED"
+    talk.store.put_cell(row_key, "POST", 3, FINE)
+
+
+def test_control_what_points_nowhere_was_acknowledged_and_parked(
+    talk: Migration, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    row_key, nowhere = post(talk, **FINE), uuid4()
+    with monkeypatch.context() as without:
+        without.setattr(references.References, "find_dangling", lambda *_given: None)
+        assert talk.store.put_cell(row_key, "POST", 2, FINE | {"previous": str(nowhere)}).status == "CREATED"
+    with pytest.raises(Unrepresentable, match="it points to a row that is not there"):
+        talk.carry()
+    assert parked(talk) > 0
+    talk.store.put_cell(nowhere, "POST", 1, FINE)
+    carried(talk)
+
+
+def test_a_foreign_key_that_was_dropped_refuses_nothing(talk: Migration, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(rule_book, "REFUSING_SECONDS", 0.0)
+    row_key, nowhere = post(talk, **FINE), str(uuid4())
+    talk.legacy.sql("ALTER TABLE posts DROP CONSTRAINT continues")
+    try:
+        assert talk.store.put_cell(row_key, "POST", 2, FINE | {"previous": nowhere}).status == "CREATED"
+        talk.store.put_cell(row_key, "POST", 3, FINE)
+        talk.carry()
+    finally:
+        talk.legacy.sql(
+            "ALTER TABLE posts ADD CONSTRAINT continues FOREIGN KEY (previous) REFERENCES posts (post_uuid)"
+        )
+        talk.duo.book.learn()
 
 
 def test_a_put_whose_answer_was_lost_exists_though_another_row_has_its_value(talk: Migration) -> None:

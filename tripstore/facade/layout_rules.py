@@ -1,7 +1,8 @@
 """`LayoutRules`: what the layout says of cells, kept by the facade while Schemaless is the authority.
 
-What Postgres cannot hold is refused at once, as far as layout and catalogue tell. It would be parked by the reverse
-mirror otherwise, and close the way back. What depends on other rows, or on the company's code, is parked there still.
+What Postgres cannot hold is refused at once, as far as layout, catalogue and the rows that a body names tell. It would
+be parked by the reverse mirror otherwise, and close the way back. What depends on the company's code, or on rows that
+nobody here can name, is parked there still.
 
 Tombstones of rows with children mean the same as at the legacy store: refused, or, where the layout says so, the
 children go with the parent. These are cells of their own here, put with the parent's by one commit.
@@ -12,7 +13,7 @@ from __future__ import annotations
 import math
 import random
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import suppress
 from dataclasses import replace
 from itertools import islice
@@ -40,6 +41,7 @@ from tripstore.backends.postgres.layout.layout import (
 from tripstore.backends.postgres.rules.column_rules import Texts
 from tripstore.backends.postgres.rules.table_rules import TableRules
 from tripstore.facade.next_keys import NextKeys
+from tripstore.facade.references import Dangling, References
 from tripstore.facade.rule_book import RuleBook
 from tripstore.facade.taken_values import TakenValues
 
@@ -65,6 +67,7 @@ class LayoutRules:
         self.keys = keys
         self._book = book
         self._taken = taken
+        self._references = References(layout)
         self._is_promised = is_promised
         # Which rows there are, only Postgres knows: a UUID that points to one is a UUID like any other here.
         columns = {
@@ -210,6 +213,21 @@ class LayoutRules:
             field, constraint = taken
             hint = "Put another value, or change the row that has this one first."
             raise LegacyRefused(f"Another row has this {field}, which constraint {constraint} allows once.", hint=hint)
+        dangling = self._references.find_dangling(store, cell, rules.references(cell.column_name))
+        if dangling is not None:
+            raise _refused(dangling)
+
+    def rows_needed(self, cell: Cell) -> Collection[UUID]:
+        """The other rows that must be there when it is put, as far as its body tells."""
+        if self._is_promised() is False or cell.column_name not in self._layout.columns:
+            return ()
+        rules = self._book.find()
+        references = () if rules is None else rules.references(cell.column_name)
+        return self._references.rows(cell, references) if references else ()
+
+    def is_a_row(self, cell: Cell) -> bool:
+        """Whether others may point to what it makes."""
+        return cell.column_name == self._layout.parent.name and cell.body is not None
 
     def _is_history(self, store: CellStore, cell: Cell) -> bool:
         """Whether a later version of the same row is there, or its tombstone."""
@@ -243,6 +261,14 @@ class LayoutRules:
                     f"The row has rows of {child.name}, which a tombstone of {cell.column_name} would take with it.",
                     hint="Put tombstones on them first, or write on_tombstone: delete into the layout.",
                 )
+
+
+def _refused(dangling: Dangling) -> Unrepresentable:
+    """As Postgres would refuse it."""
+    field = dangling.reference.field
+    gone = "was deleted" if dangling.was_there else "is not there"
+    hint = f"Put row {dangling.row_key} first, or leave {field} out."
+    return Unrepresentable(field, f"it points to row {dangling.row_key}, which {gone}", hint=hint)
 
 
 def _live(store: CellStore, row_key: UUID, column: MappedColumn) -> Iterator[Cell]:

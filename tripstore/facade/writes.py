@@ -137,17 +137,24 @@ class _Batch:
         return stored
 
     def _parts(self, rules: LayoutRules | None) -> Iterator[list[int]]:
-        """What has no outcome, in order; a tombstone whose rules depend on other cells comes after those before it."""
+        """What has no outcome, in order; what depends on other cells comes after those before it.
+
+        A tombstone, on all of its row; a body that points to rows, on these.
+        """
         part: list[int] = []
+        made: set[UUID] = set()
         for n in [n for n in range(len(self.cells)) if n not in self._outcomes]:
-            is_alone = rules is not None and rules.looks_around(self.cells[n])
-            if is_alone and part:
+            cell = self.cells[n]
+            is_alone = rules is not None and rules.looks_around(cell)
+            if part and rules is not None and (is_alone or not made.isdisjoint(rules.rows_needed(cell))):
                 yield part
-                part = []
+                part, made = [], set()
             part.append(n)
+            if rules is not None and rules.is_a_row(cell):
+                made.add(cell.row_key)
             if is_alone:
                 yield part
-                part = []
+                part, made = [], set()
         if part or not self.cells:
             yield part
 

@@ -55,7 +55,8 @@ WHERE (pg_catalog.to_jsonb(k) ->> 'conenforced') IS DISTINCT FROM 'false'
 ORDER BY given.nspname, given.relname, k.conname
 """
 
-#: Unique indexes, foreign keys, exclusions and the company's own triggers, with the columns that they are about.
+#: Unique indexes, foreign keys, exclusions and the company's own triggers, with the columns that they are about. What a
+#: foreign key leads to is an array: schema, table, columns in the order of its own.
 OTHERS = f"""
 WITH given AS ({_GIVEN})
 SELECT given.nspname, given.relname, 'unique', x.relname,
@@ -63,18 +64,26 @@ SELECT given.nspname, given.relname, 'unique', x.relname,
         FROM unnest(i.indkey::pg_catalog.int2[]) WITH ORDINALITY AS k(number, place)
         LEFT JOIN pg_catalog.pg_attribute AS a ON a.attrelid = i.indrelid AND a.attnum = k.number AND k.number > 0
         WHERE k.place <= i.indnkeyatts ORDER BY k.place),
-    NULL, i.indpred IS NOT NULL
+    NULL, i.indpred IS NOT NULL, NULL::pg_catalog.text[]
 FROM given JOIN pg_catalog.pg_index AS i ON i.indrelid = given.oid AND i.indisunique AND i.indisready
 JOIN pg_catalog.pg_class AS x ON x.oid = i.indexrelid
 UNION ALL
 SELECT given.nspname, given.relname, CASE k.contype WHEN 'f' THEN 'foreign key' ELSE 'exclusion' END, k.conname,
     ARRAY(SELECT a.attname::pg_catalog.text FROM pg_catalog.pg_attribute AS a
         WHERE a.attrelid = k.conrelid AND a.attnum = ANY (k.conkey) ORDER BY a.attnum),
-    CASE k.contype WHEN 'f' THEN k.confrelid::pg_catalog.regclass::pg_catalog.text END, false
+    CASE k.contype WHEN 'f' THEN k.confrelid::pg_catalog.regclass::pg_catalog.text END, false,
+    CASE k.contype WHEN 'f' THEN ARRAY(
+        SELECT n.nspname::pg_catalog.text FROM pg_catalog.pg_class AS c
+        JOIN pg_catalog.pg_namespace AS n ON n.oid = c.relnamespace WHERE c.oid = k.confrelid
+    ) || ARRAY(SELECT c.relname::pg_catalog.text FROM pg_catalog.pg_class AS c WHERE c.oid = k.confrelid)
+    || ARRAY(SELECT a.attname::pg_catalog.text
+        FROM unnest(k.confkey) WITH ORDINALITY AS to_key(number, place)
+        JOIN pg_catalog.pg_attribute AS a ON a.attrelid = k.confrelid AND a.attnum = to_key.number
+        ORDER BY to_key.place) END
 FROM given JOIN pg_catalog.pg_constraint AS k ON k.conrelid = given.oid AND k.contype IN ('f', 'x')
 WHERE (k.conparentid = 0 OR k.contype = 'x') AND (pg_catalog.to_jsonb(k) ->> 'conenforced') IS DISTINCT FROM 'false'
 UNION ALL
-SELECT given.nspname, given.relname, 'trigger', t.tgname, ARRAY[]::pg_catalog.text[], NULL, false
+SELECT given.nspname, given.relname, 'trigger', t.tgname, ARRAY[]::pg_catalog.text[], NULL, false, NULL
 FROM given JOIN pg_catalog.pg_trigger AS t ON t.tgrelid = given.oid AND NOT t.tgisinternal AND t.tgenabled <> 'D'
 JOIN pg_catalog.pg_proc AS p ON p.oid = t.tgfoid
 JOIN pg_catalog.pg_namespace AS n ON n.oid = p.pronamespace AND n.nspname <> 'tripstore'
@@ -103,8 +112,7 @@ def read_tables(rows_of: RowsOf, tables: Sequence[TableName]) -> dict[str, Json]
         }
     for schema, name, constraint, expression, columns in rows_of(CHECKS, given):
         of(schema, name)["checks"].append({"name": constraint, "expression": expression, "columns": list(columns)})
-    for schema, name, kind, constraint, columns, target, is_partial in rows_of(OTHERS, given):
-        of(schema, name)["others"].append(
-            {"kind": kind, "name": constraint, "columns": list(columns), "target": target, "is_partial": is_partial}
-        )
+    for schema, name, kind, constraint, columns, target, is_partial, leads_to in rows_of(OTHERS, given):
+        other = {"kind": kind, "name": constraint, "columns": list(columns), "target": target, "is_partial": is_partial}
+        of(schema, name)["others"].append(other | ({} if leads_to is None else {"leads_to": list(leads_to)}))
     return dict(found)

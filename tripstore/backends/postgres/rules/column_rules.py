@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from tripstore.backends.postgres.layout.layout import Layout, MappedColumn
+from tripstore.backends.postgres.layout.layout import Field, Layout, Lookup, MappedColumn
 from tripstore.backends.postgres.rules.checks import Check, Kind, check_of, kind_of
 from tripstore.backends.postgres.rules.values import INTEGERS, Refusal, type_rule
 
@@ -23,12 +23,21 @@ class OnlyPostgres(NamedTuple):
     """A constraint that is not decided here, or not always."""
 
     table: str
-    #: type, check, unique, foreign key, exclusion or trigger.
+    #: type, check, unique, foreign key, lookup, exclusion or trigger.
     kind: str
     name: str
     #: The captured columns that it is about.
     columns: tuple[str, ...]
     detail: str
+
+
+class Reference(NamedTuple):
+    """A field that holds the row key of another row."""
+
+    field: str
+    #: The foreign key; None: the pair is looked up, and no constraint says that the row must still be there.
+    constraint: str | None
+    is_looked_up: bool
 
 
 class _Place(NamedTuple):
@@ -75,6 +84,7 @@ class ColumnRules:
             if each["kind"] == "unique" and not each["is_partial"] and len(names := each["columns"]) == 1
             if names[0] in self._fields and names[0] not in self._looked_up
         }
+        self.references = tuple(_references(layout, column, table))
 
     def find_violation(self, ref_key: int, texts: Texts) -> Violation | None:
         """What Postgres would refuse for sure of a row with these texts; None: nothing that is known here."""
@@ -144,6 +154,33 @@ def _bound(table: Mapping[str, Any], name: str | None) -> int:
     return (1 << INTEGERS.get(facts["type"] if facts else "", 63)) - 1
 
 
+def _references(layout: Layout, column: MappedColumn, table: Mapping[str, Any]) -> Iterator[Reference]:
+    """The fields that hold the row key of another row: its id is looked up, or a foreign key leads to its UUID.
+
+    A document of an earlier version does not say where foreign keys lead.
+    """
+    source = layout.row_key
+    for field in column.fields:
+        looked_up = field.lookup
+        if looked_up is not None and looked_up != Lookup(source.table, source.id, source.uuid):
+            continue
+        found = _foreign_key(table, field.column, (*source.table, source.uuid if looked_up is None else source.id))
+        if found is not None or looked_up is not None:
+            yield Reference(field.name, found, looked_up is not None)
+
+
+def _foreign_key(table: Mapping[str, Any], column: str, leads_to: tuple[str, ...]) -> str | None:
+    """The name of the one by which a column leads there."""
+    return next(
+        (
+            str(each["name"])
+            for each in table["others"]
+            if each["columns"] == [column] and tuple(each.get("leads_to", ())) == leads_to
+        ),
+        None,
+    )
+
+
 def _others(layout: Layout, column: MappedColumn, table: Mapping[str, Any]) -> list[OnlyPostgres]:
     """What depends on other rows, or on code of the company's. What holds the row's own key is not among it."""
     number = str(column.ref_key.column)
@@ -162,4 +199,15 @@ def _others(layout: Layout, column: MappedColumn, table: Mapping[str, Any]) -> l
         if each["is_partial"]:
             detail += ", some rows"
         found.append(OnlyPostgres(str(column.table), each["kind"], each["name"], captured, detail))
-    return found
+    return found + [_of_lookup(column, field.column, field.lookup) for field in _looked_up_alone(column, found)]
+
+
+def _looked_up_alone(column: MappedColumn, found: Sequence[OnlyPostgres]) -> Iterator[Field]:
+    """Fields whose key no foreign key keeps: a UUID whose pair is not there is refused all the same."""
+    kept = {each.columns for each in found if each.kind == "foreign key"}
+    return (field for field in column.fields if field.lookup is not None and (field.column,) not in kept)
+
+
+def _of_lookup(column: MappedColumn, name: str, lookup: Lookup | None) -> OnlyPostgres:
+    detail = name if lookup is None else f"{name} → {lookup.table} ({lookup.value})"
+    return OnlyPostgres(str(column.table), "lookup", name, (name,), detail)

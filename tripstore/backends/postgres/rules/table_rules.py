@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from schemaless_core.canonical import Json
 from tripstore.backends.postgres.layout.layout import Layout
 from tripstore.backends.postgres.numbers.sequences import NumberSequence, RowsOf, read_sequences
 from tripstore.backends.postgres.rules.catalogue import read_tables
-from tripstore.backends.postgres.rules.column_rules import ColumnRules, Texts, Violation
+from tripstore.backends.postgres.rules.column_rules import ColumnRules, Reference, Texts, Violation
 
 Document = dict[str, Json]
 
@@ -45,3 +45,8 @@ class TableRules:
         """Constraints that allow a value of one field once, by field."""
         rules = self.columns.get(column_name)
         return {} if rules is None else rules.unique
+
+    def references(self, column_name: str) -> Sequence[Reference]:
+        """The fields that point to rows of the datastore."""
+        rules = self.columns.get(column_name)
+        return () if rules is None else rules.references
