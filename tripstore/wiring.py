@@ -187,7 +187,7 @@ def _with_legacy(config: TripstoreConfig, legacy_config: LegacyConfig, store: Da
         TakenValues(layout, config.core.indexes),
         lambda: calls.sight().phase.route.is_mirrored if known.has_flags else None,
     )
-    staged = Staged(rules, lag)
+    staged = Staged(rules, lag, known)
     duo = Duo(
         legacy, legacy_mirror, ports, known, watch, lag, cohorts, shadow, tally, latency, staged, flushing, book, keys
     )

@@ -14,7 +14,7 @@ from schemaless_core.errors import Conflict, SchemalessError, StaleEpoch
 from schemaless_core.lookups import conflict
 from schemaless_core.puts import AfterCommit, new_cell
 from schemaless_core.routing import Router
-from schemaless_core.standing import Gate, Standing
+from schemaless_core.standing import Gate, Kind, Standing
 from schemaless_core.store import CellStore
 from schemaless_core.triggers.offsets import STEP_SECONDS, is_mine
 from schemaless_core.triggers.staging import NoRules, StagedStore, StagingRules
@@ -84,8 +84,10 @@ class Joined:
         self._write(shard, put, cells, deadline)
 
     def _write(self, shard: int, put: Callable[[Node, Gate], None], cells: Sequence[Cell], deadline: Deadline) -> None:
+        # What was staged by a layout that is not in force any more is refused: no process learns the next epoch by it.
+        standing = Standing(Kind.OWNER, self._rules.authority_epoch())
         try:
-            self._router.write(shard, put, Standing(), deadline)
+            self._router.write(shard, put, standing, deadline)
         finally:  # one that failed may have happened
             self._rules.wrote({cell.row_key for cell in cells})
         self._tell(cells)

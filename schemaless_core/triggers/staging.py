@@ -47,6 +47,10 @@ class StagingRules(Protocol):
         """These rows were written, or may have been."""
         ...
 
+    def authority_epoch(self) -> int | None:
+        """At which they hold: the store takes no cell by them at another one. None: at any."""
+        ...
+
 
 class NoRules:
     """The store that functions are handed is the one that takes the cells."""
@@ -61,6 +65,9 @@ class NoRules:
 
     def wrote(self, row_keys: Collection[UUID]) -> None:
         """Nobody has to know."""
+
+    def authority_epoch(self) -> int | None:
+        return None
 
 
 class StagedStore:

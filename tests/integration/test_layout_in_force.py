@@ -18,10 +18,14 @@ import pytest
 
 import tripstore
 from schemaless_core import Cell, CellStore, PutResult
+from schemaless_core.engine.groups import OffsetSeen
 from schemaless_core.failpoints import FailpointReached, use_folder
+from schemaless_core.triggers.registry import trigger
+from tests.chaos.actors import wait_until
+from tests.crew import quick
 from tests.facades import Migration, migration
 from tests.legacy import attempts, base, layout, notes
-from tests.serving import serve
+from tests.serving import serve, told
 from tests.stores import Stores
 from tripstore.backends.postgres.cells import fence
 from tripstore.backends.postgres.errors import InvalidLayout, LegacyRefused
@@ -33,6 +37,7 @@ from tripstore.cli.legacy_schema import LegacySchema
 from tripstore.config import TripstoreConfig, load_config
 from tripstore.errors import StaleLayout
 from tripstore.facade.in_force import with_layout_in_force
+from tripstore.facade.staged import Staged
 from tripstore.handover import backfill, relay, relayout, reverse, settle, switch
 from tripstore.handover.authority import Authority, Backend
 from tripstore.handover.ports import REFUSED, Chunk
@@ -166,6 +171,71 @@ def test_control_a_worker_that_nobody_refuses_writes_garbage(
         serve(old.facade.store, old.reverse_mirror)
 
         assert numbers(moving, row_key) == [950 << 20]
+
+
+# ------------------------------------------------------------------------------------ a function that was at work
+
+
+@contextmanager
+def stages_by_the_old_layout(
+    servers: LocalServers, stores: Stores, postgres: str, engine: str
+) -> Iterator[tuple[Migration, UUID]]:
+    """On live a transactional trigger puts fact 951, and is at work still while attempts become rows that change."""
+    is_staged, go_on = threading.Event(), threading.Event()
+    calls: list[UUID] = []
+
+    @trigger(column="ASKED", start="beginning", transactional=True, name="billing")
+    def bill(row_key: UUID, store: CellStore) -> None:
+        calls.append(row_key)
+        store.put_cell(row_key, "STATUS", 951, {"result": "billed"})
+        is_staged.set()
+        assert go_on.wait(60)
+
+    with migration(servers, stores, postgres=postgres, engine=engine, triggers=quick()) as moving:
+        schema_apply(moving, FACTS)
+        with process(moving, FACTS) as old:
+            row_key = on_live(old)
+            worker = old.facade.store.triggers.worker(
+                [bill], name="old", store=old.store.at_authority(), rules=old.duo.staged
+            )
+            running = threading.Thread(target=worker.run)
+            running.start()
+            try:
+                old.store.append_cell(row_key, "ASKED", "now")
+                assert is_staged.wait(60)
+                schema_apply(moving, CHANGING)
+                go_on.set()
+                (shard,) = {old.store.shard_of(row_key)}
+                offsets = old.facade.store.triggers.offsets
+                wait_until("it was tried", lambda: len(calls) > 1 or _is_past(told(offsets.find("billing"))[shard]))
+            finally:
+                go_on.set()
+                worker.stop()
+                running.join(60)
+        with process(moving, CHANGING) as new:
+            yield new, row_key
+
+
+def _is_past(seen: OffsetSeen) -> bool:
+    return seen.offset is not None and seen.offset.added_id >= seen.head
+
+
+@pytest.mark.parametrize(("postgres", "engine"), SERVERS)
+def test_i9_what_a_transactional_trigger_staged_by_the_old_layout_is_refused(
+    servers: LocalServers, stores: Stores, postgres: str, engine: str
+) -> None:
+    with stages_by_the_old_layout(servers, stores, postgres, engine) as (new, row_key):
+        assert new.store.get_history(row_key, "STATUS") == []
+        assert new.facade.store.triggers.status("billing")[0].parked == 0
+
+
+def test_control_what_is_fenced_by_no_epoch_is_version_951_of_attempt_0(
+    servers: LocalServers, stores: Stores, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Staged, "authority_epoch", lambda staged: None)
+    with stages_by_the_old_layout(servers, stores, *SERVERS[0]) as (new, row_key):
+        (cell,) = new.store.get_history(row_key, "STATUS")
+        assert CHANGING.split("STATUS", cell.ref_key) == (0, 951)
 
 
 # ------------------------------------------------------------------------------------ who was stopped across the change

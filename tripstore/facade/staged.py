@@ -12,6 +12,7 @@ from uuid import UUID
 from schemaless_core.cell import Cell
 from schemaless_core.errors import InvalidRequest
 from schemaless_core.store import CellStore
+from tripstore.facade.known import Known
 from tripstore.facade.lag import Lag
 from tripstore.facade.layout_rules import LayoutRules
 
@@ -19,9 +20,10 @@ from tripstore.facade.layout_rules import LayoutRules
 class Staged:
     """Of one process, with a legacy store."""
 
-    def __init__(self, rules: LayoutRules, lag: Lag) -> None:
+    def __init__(self, rules: LayoutRules, lag: Lag, known: Known) -> None:
         self._rules = rules
         self._lag = lag
+        self._known = known
 
     def check(self, store: CellStore, cell: Cell) -> None:
         self._rules.check(store, cell)
@@ -36,3 +38,8 @@ class Staged:
 
     def wrote(self, row_keys: Collection[UUID]) -> None:
         self._lag.wrote(row_keys)
+
+    def authority_epoch(self) -> int | None:
+        """A process learns only those of its own layout. To stage a cell is to read, so one is known by then."""
+        sight = self._known.sight
+        return None if sight is None else sight.authority.epoch
