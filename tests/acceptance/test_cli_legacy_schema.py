@@ -387,3 +387,59 @@ def test_remove_without_a_legacy_store_says_so(shell: Shell) -> None:
     refused = shell.call("schema", "remove", "--yes")
     assert refused.code == 2
     assert "legacy" in refused.stderr
+
+
+SHOP = """
+CREATE TABLE customers (id int PRIMARY KEY, uuid uuid NOT NULL UNIQUE DEFAULT gen_random_uuid(), name text);
+CREATE TABLE orders (id bigserial PRIMARY KEY, customer_id int NOT NULL REFERENCES customers (id), total int);
+"""
+SHOP_LAYOUT: dict[str, Any] = {
+    "datastore": "trips",
+    "row_key": {"table": "customers", "id": "id", "uuid": "uuid"},
+    "columns": {
+        "BASE": {"table": "customers", "ref_key": {"version": "v"}, "fields": {"name": {"type": "string"}}},
+        "ORDERS": {
+            "table": "orders",
+            "parent": {"column": "customer_id", "uuid": "customer_uuid"},
+            "ref_key": {"column": "id", "version": "v"},
+            "fields": {"total": {"type": "int"}},
+        },
+    },
+}
+#: What an operator grants who forgets the sequence.
+CLERK = """
+DO $$ BEGIN
+    CREATE ROLE shop_clerk LOGIN PASSWORD 'secret';
+EXCEPTION WHEN duplicate_object OR unique_violation THEN
+    NULL;
+END $$;
+GRANT USAGE ON SCHEMA tripstore TO shop_clerk;
+GRANT ALL ON ALL TABLES IN SCHEMA tripstore, public TO shop_clerk;
+GRANT ALL ON ALL SEQUENCES IN SCHEMA tripstore TO shop_clerk;
+GRANT EXECUTE ON ALL FUNCTIONS IN SCHEMA tripstore TO shop_clerk;
+"""
+
+
+def test_plan_and_doctor_as_the_role_that_may_not_draw_print_the_grant_and_it_helps(machine: Company) -> None:
+    """Both are run by that role itself; a superuser's session sees every right."""
+    machine.ask(SHOP)
+    machine.configure(SHOP_LAYOUT)
+    applied = machine.shell.call("schema", "apply")
+    assert applied.code == 0, applied.stderr
+    machine.ask(CLERK)
+    owner, machine.url = machine.url, machine.url.replace(machine.login, "shop_clerk:secret")
+    machine.configure(SHOP_LAYOUT)
+    wanted = "shop_clerk may not draw from it"
+
+    planned, examined = machine.shell.call("schema", "plan"), machine.shell.call("doctor")
+    assert wanted in " ".join(planned.stdout.split()), planned.stdout + planned.stderr
+    assert wanted in " ".join(examined.stdout.split()), examined.stdout + examined.stderr
+    assert examined.code == 1
+    (grant,) = re.findall(r"GRANT [^;]+", " ".join(planned.stdout.split()))
+    assert grant in " ".join(examined.stdout.split())
+
+    machine.url = owner
+    machine.ask(grant)
+    for ran in (machine.shell.call("schema", "plan"), machine.shell.call("doctor")):
+        assert wanted not in " ".join(ran.stdout.split())
+        assert "ON SEQUENCE" not in ran.stdout

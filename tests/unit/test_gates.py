@@ -86,6 +86,7 @@ FORWARD: dict[str, list[dict[str, object]]] = {
         {"capture": CaptureFacts(NOW - timedelta(days=1), None, (), BreachFacts(1, NOW, "notes_0 was dropped"))},
         {"capture": CaptureFacts(None, "public.trips was truncated")},
         {"capture": CaptureFacts(NOW - timedelta(days=1), None, ("trips: trigger x is missing",))},
+        {"capture": CaptureFacts(NOW - timedelta(days=1), barred=(("sequence s: we may not draw", "GRANT x"),))},
         {"capture": SILENT},
     ],
     "row keys": [
@@ -193,6 +194,7 @@ BACK = [
     ("phase", {"phase": Phase.COMPLETE}),
     ("servers", {"servers": (ServerFacts("postgres", "connection refused"),)}),
     ("capture", {"capture": CaptureFacts(None)}),
+    ("capture", {"capture": CaptureFacts(NOW, barred=(("sequence s: we may not draw", "GRANT x"),))}),
     ("reverse mirror", {"reverse": None}),
     ("reverse mirror", {"reverse": replace(REVERSE, unserved=64)}),
     ("reverse mirror", {"reverse": replace(REVERSE, lag_cells=501)}),

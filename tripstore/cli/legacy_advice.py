@@ -74,15 +74,7 @@ def _documents(found: Proposals) -> list[AdviceDocument]:
 
 def _barred(connection: Connection, layout: Layout) -> list[AdviceDocument]:
     found = read_barred(lambda sql, values: rows(connection, sql, values), layout)
-    return [
-        AdviceDocument(
-            f"sequence {sequence.name}",
-            f"{role} may not draw from it: a row that is appended gets no number",
-            "",
-            [f"GRANT USAGE, SELECT ON SEQUENCE {sequence.name} TO {role}"],
-        )
-        for sequence, role in found
-    ]
+    return [AdviceDocument(barred.where, barred.reason, "", [barred.statement]) for barred in found]
 
 
 def _caches(connection: Connection, layout: Layout) -> list[AdviceDocument]:

@@ -38,6 +38,8 @@ class CaptureFacts:
     breach: BreachFacts | None = None
     #: Tables and partitions that a subscription fills.
     subscribed: tuple[str, ...] = ()
+    #: Sequences of numbers that our role may not draw from: why, and the statement that lets it.
+    barred: tuple[tuple[str, str], ...] = ()
 
 
 class Scope(NamedTuple):

@@ -107,6 +107,11 @@ def capture(facts: Facts, settings: CutoverSettings) -> Iterator[GateVerdict]:
         said = f"{len(found.complaints)} complaints, the first: {found.complaints[0]}"
     elif (breach := unanswered(found.breach, facts.diff)) is not None:
         said, hint = breach, MEND_BREACH
+    elif found.barred:
+        said = "; ".join(reason for reason, _statement in found.barred)
+        hint = (
+            f"Let that role draw, as an owner of the sequences: {' '.join(f'{each};' for _why, each in found.barred)}"
+        )
     elif found.subscribed and isinstance(facts.authority, Authority) and facts.authority.backend is Backend.LEGACY:
         said = (
             f"{', '.join(found.subscribed)}: filled by a subscription, whose worker the gate of Postgres would refuse"

@@ -29,8 +29,9 @@ from tripstore.backends.postgres.handover.sessions import stale_sessions
 from tripstore.backends.postgres.layout.catalogue import LiveCatalogue
 from tripstore.backends.postgres.layout.check import compare
 from tripstore.backends.postgres.layout.check_row_keys import look_at_keys
+from tripstore.backends.postgres.numbers.sequences import read_barred
 from tripstore.backends.postgres.schema_steps import examine_left
-from tripstore.backends.postgres.wire.connections import connected
+from tripstore.backends.postgres.wire.connections import connected, rows
 from tripstore.backends.postgres.wire.wire import LegacyConnection
 from tripstore.backends.schemaless.shards import REVERSE_GROUP
 from tripstore.config import LegacyConfig
@@ -176,12 +177,14 @@ class Looker:
             found += verify(connection, config.layout, may_truncate=limits.may_truncate, warns=limits.warns)
             found += examine_left(connection, config.layout)
             state = read_state(connection)
+            barred = read_barred(lambda sql, values: rows(connection, sql, values), config.layout)
         complaints = tuple(f"{each.where}: {each.reason}" for each in found if each.is_error)
         subscribed = tuple(
             name for table in config.layout.tables if table in live.tables for name in live.tables[table].subscribed
         )
         facts = None if breach is None else BreachFacts(*breach)
-        return CaptureFacts(state.since, state.broken, complaints, facts, subscribed)
+        may_not = tuple((f"{each.where}: {each.reason}", each.statement) for each in barred)
+        return CaptureFacts(state.since, state.broken, complaints, facts, subscribed, may_not)
 
     def missed_since(self, breaches: int | None) -> str:
         """What happened to partitions since there were so many breaches, or why that is not known; "": nothing."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, Self
+from typing import Any, NamedTuple, Self
 
 from schemaless_core.canonical import Json
 from tripstore.backends.postgres.layout.layout import Layout, quoted
@@ -42,9 +42,11 @@ ORDER BY given.nspname, given.relname, s.oid
 #: How many numbers a session takes at once; the sequence is named as in SQL.
 CACHE = "SELECT seqcache FROM pg_catalog.pg_sequence WHERE seqrelid = %s::pg_catalog.regclass"
 
-#: Whether our role may draw from a sequence and read how far it has come, and who we are.
+#: Whether our role may draw from a sequence and read how far it has come, and who we are. `nextval` asks for USAGE or
+#: UPDATE, `pg_sequence_last_value` for USAGE or SELECT. Only an owner jumps, whatever is granted.
 RIGHTS = """
-SELECT pg_catalog.has_sequence_privilege(s.oid, 'USAGE') AND pg_catalog.has_sequence_privilege(s.oid, 'SELECT'),
+SELECT pg_catalog.has_sequence_privilege(s.oid, 'USAGE') OR (
+        pg_catalog.has_sequence_privilege(s.oid, 'UPDATE') AND pg_catalog.has_sequence_privilege(s.oid, 'SELECT')),
     pg_catalog.quote_ident(current_user)
 FROM (SELECT %s::pg_catalog.regclass AS oid) AS s
 """
@@ -127,8 +129,28 @@ def read_cached(rows_of: RowsOf, layout: Layout) -> list[tuple[NumberSequence, i
     return [(sequence, cache) for sequence, cache in caches if cache > 1]
 
 
-def read_barred(rows_of: RowsOf, layout: Layout) -> list[tuple[NumberSequence, str]]:
-    """The sequences that our role may not draw from, and the role."""
+class Barred(NamedTuple):
+    """A sequence that our role may not draw from."""
+
+    sequence: NumberSequence
+    role: str
+
+    @property
+    def where(self) -> str:
+        return f"sequence {self.sequence.name}"
+
+    @property
+    def reason(self) -> str:
+        return f"{self.role} may not draw from it: a row that is appended gets no number"
+
+    @property
+    def statement(self) -> str:
+        """What lets it draw, and read how far others have drawn."""
+        return f"GRANT USAGE, SELECT ON SEQUENCE {self.sequence.name} TO {self.role}"
+
+
+def read_barred(rows_of: RowsOf, layout: Layout) -> list[Barred]:
+    """The sequences that our role may not draw from."""
     sequences = read_sequences(rows_of, layout).values()
     rights = [(sequence, *rows_of(RIGHTS, (sequence.name,))[0]) for sequence in sequences]
-    return [(sequence, role) for sequence, may_draw, role in rights if not may_draw]
+    return [Barred(sequence, role) for sequence, may_draw, role in rights if not may_draw]
