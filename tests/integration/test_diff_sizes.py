@@ -8,11 +8,11 @@ import pytest
 
 from tests.facades import Migration, migration
 from tests.stores import Stores
+from tripstore.backends.postgres.sizes import ABOUT_ROWS
 from tripstore.backends.postgres.wire.connections import connected, rows
 from tripstore.diffing import diffing as diffing_module
 from tripstore.diffing.diffing import PARTS_MAX, Diffing
 from tripstore.diffing.order import Order
-from tripstore.diffing.sizes import ABOUT_ROWS
 from tripstore.local.servers import LocalServers
 from tripstore.phase import Phase
 

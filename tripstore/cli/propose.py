@@ -76,7 +76,8 @@ def _among(facts: Sequence[str], names: Sequence[TableName]) -> list[TableName]:
 
 
 def _table(name: str) -> TableName:
-    schema, dot, table = name.rpartition(".")
-    if not table or "." in schema:
-        raise InvalidLayout(f"{name!r} is no table.", hint="Write its name, or schema.name.")
-    return TableName(schema if dot else "public", table)
+    found = TableName.find(name)
+    if found is None:
+        hint = """Write its name, or schema.name; a name with a dot in quotes: --table '"a.b"'."""
+        raise InvalidLayout(f"{name!r} is no table.", hint=hint)
+    return found

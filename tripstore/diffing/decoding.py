@@ -24,11 +24,11 @@ from schemaless_core.datastore import Datastore
 from tripstore.backends.postgres.cells.scan import shard_sql
 from tripstore.backends.postgres.errors import LegacyUnavailable
 from tripstore.backends.postgres.layout.layout import Layout, MappedColumn, quoted
+from tripstore.backends.postgres.sizes import ABOUT_ROWS
 from tripstore.backends.postgres.wire.connections import connected, rows
 from tripstore.backends.postgres.wire.database import LegacyDatabase
 from tripstore.backends.postgres.wire.translation import translating
 from tripstore.diffing.decoder import path_of_difference, ref_key_of, select_of
-from tripstore.diffing.sizes import ABOUT_ROWS
 from validation.compare import BYTES
 from validation.differences import CellClass, Difference
 from validation.portions import Portion, counted

@@ -16,6 +16,7 @@ from schemaless_core.requests import check_shard, listed_names
 from tripstore.backends.postgres.capture.partitions import look_at_partitions
 from tripstore.backends.postgres.errors import HistoryTruncated, UnreadableRow
 from tripstore.backends.postgres.layout.layout import LEGACY_ID
+from tripstore.backends.postgres.sizes import ABOUT_ROWS
 from tripstore.backends.postgres.wire.connections import connected
 from tripstore.diffing.again import Again, seen_by_samples
 from tripstore.diffing.decoding import DecoderDiff
@@ -24,7 +25,6 @@ from tripstore.diffing.latest import StoredLatest
 from tripstore.diffing.order import Order
 from tripstore.diffing.rechecking import Rechecking
 from tripstore.diffing.roles import AuthorityRoles, RowsInFlight
-from tripstore.diffing.sizes import ABOUT_ROWS
 from tripstore.diffing.unit import UNIT, check_unit
 from tripstore.diffing.versions import StoredVersions
 from tripstore.facade.facade import Facade

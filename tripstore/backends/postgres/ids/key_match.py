@@ -15,10 +15,13 @@ from tripstore.backends.postgres.ids.key_columns import KeyColumn
 from tripstore.backends.postgres.layout.fitting import INTEGERS
 from tripstore.backends.postgres.layout.layout import quoted
 from tripstore.backends.postgres.layout.live import LiveTable, TableKind
+from tripstore.backends.postgres.sizes import ABOUT_ROWS
 from tripstore.backends.postgres.wire.connections import rows
 
 #: Rows of a child that a look compares with their parents, at most.
 SAMPLE_ROWS = 5_000
+#: As dense as rows of two numbers are: where nobody has counted, the sample is too small rather than from one end.
+ROWS_PER_PAGE_MAX = 226
 
 # Whole pages at random; which of their rows come first says nothing of their keys.
 _SAMPLE = """\
@@ -58,7 +61,7 @@ def sample_keys(connection: Connection, column: KeyColumn, child: LiveTable, par
         id=quoted(column.id),
         uuid=quoted(column.uuid),
         table=column.table.sql,
-        percent=_percent(child),
+        percent=_percent(connection, child),
         limit=SAMPLE_ROWS,
         parent=column.source.table.sql,
         parent_id=quoted(column.source.id),
@@ -102,8 +105,8 @@ def _can_be_compared(column: KeyColumn, child: LiveTable, parent: LiveTable) -> 
     return all(number is not None and number.type.plain.name in INTEGERS for number in numbers)
 
 
-def _percent(table: LiveTable) -> str:
-    """What share of the pages holds a sample; few rows, or a table without an estimate, are read from the start."""
-    if not table.rows or table.rows <= SAMPLE_ROWS:
-        return "100"
-    return f"{100 * SAMPLE_ROWS / table.rows:.9f}"
+def _percent(connection: Connection, table: LiveTable) -> str:
+    """What share of the pages holds a sample, by their number of today: of a table that was never analysed, or has
+    grown since, more than that would be cut to what comes first."""
+    ((about,),) = rows(connection, ABOUT_ROWS, (table.name.sql, ROWS_PER_PAGE_MAX))
+    return "100" if about <= SAMPLE_ROWS else f"{100 * SAMPLE_ROWS / about:.9f}"

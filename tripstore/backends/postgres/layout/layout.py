@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import cached_property
 from hashlib import sha256
-from typing import NamedTuple
+from typing import NamedTuple, Self
 
 from schemaless_core import InvalidRequest, Json
 from schemaless_core.canonical import canonical_bytes
@@ -27,18 +28,36 @@ def quoted(name: str) -> str:
     return '"' + name.replace('"', '""') + '"'
 
 
+_PARTS = re.compile(r'(?:(?:"([^"]+)"|([^".]+))\.)?(?:"([^"]+)"|([^".]+))')
+
+
+def _dotted(name: str) -> str:
+    return quoted(name) if "." in name else name
+
+
 class TableName(NamedTuple):
     """A table of the company's."""
 
     schema: str
     name: str
 
+    @classmethod
+    def find(cls, text: str) -> Self | None:
+        """The table that a text names: a name, or schema.name; each may be in quotes, and one with a dot must be."""
+        found = _PARTS.fullmatch(text)
+        if found is None:
+            return None
+        schema, plain_schema, name, plain_name = found.groups()
+        return cls(schema or plain_schema or "public", name or plain_name)
+
     @property
     def sql(self) -> str:
         return f"{quoted(self.schema)}.{quoted(self.name)}"
 
     def __str__(self) -> str:
-        return self.name if self.schema == "public" else f"{self.schema}.{self.name}"
+        """As it stands in a layout and after --table; a name with a dot is quoted there."""
+        name = _dotted(self.name)
+        return name if self.schema == "public" else f"{_dotted(self.schema)}.{name}"
 
 
 class FieldType(StrEnum):

@@ -37,12 +37,12 @@ def find_number(table: LiveTable, pointer: str) -> FoundNumber:
     return _missing(table, pointer)
 
 
-def _beside(table: LiveTable, pointer: str) -> list[str]:
-    """Whole numbers that are unique with the parent."""
+def _beside(table: LiveTable, pointer: str, *, is_immediate: bool = True) -> list[str]:
+    """Whole numbers that are unique with the parent, at once or at the latest when a transaction commits."""
     found = []
     for index in table.unique_indexes:
         others = [name for name in index.columns if name != pointer]
-        is_pair = len(others) == 1 and index.is_exactly((pointer, others[0])) and index.is_immediate
+        is_pair = len(others) == 1 and index.is_exactly((pointer, others[0])) and index.is_immediate is is_immediate
         if is_pair and is_number(table.columns.get(others[0])):
             found.append(others[0])
     return found
@@ -68,6 +68,10 @@ def _missing(table: LiveTable, pointer: str) -> FoundNumber:
         name = next(name for name in _ADDED if name not in table.columns)
         remark = "one row per parent has no number: a constant one will do, and adding it rewrites nothing"
         return FoundNumber(None, remark, (f"{_alter(table)} ADD COLUMN {name} smallint NOT NULL DEFAULT 1",))
+    late = _beside(table, pointer, is_immediate=False)
+    if late:
+        remark = f"({pointer}, {late[0]}) is unique at the commit only: a second index that is unique at once will do"
+        return FoundNumber(None, remark, (_unique(table, pointer, late[0]),))
     statements = []
     if name is None:
         name = next(name for name in _ADDED if name not in table.columns)

@@ -58,12 +58,13 @@ def choice(choices: type[Choice], value: object, place: Place, default: Choice |
 def table_name(value: object, place: Place) -> TableName:
     if not isinstance(value, str):
         raise place.complaint(f"{shown_setting(value)} is no table", "Write its name, or schema.name.")
-    schema, dot, name = value.rpartition(".")
-    if not dot:
-        schema = "public"
-    for part in (schema, name):
-        if "." in part:
-            raise place.complaint(f"{value!r} has more than one dot", "Write schema.name; no name may hold a dot.")
+    found = TableName.find(value)
+    if found is None:
+        reason = "has more than one dot" if '"' not in value and value.count(".") > 1 else "is no table"
+        hint = """Write its name, or schema.name; a name with a dot in double quotes within single ones: '"a.b"'."""
+        raise place.complaint(f"{value!r} {reason}", hint)
+    schema, name = found
+    for part in found:
         physical_name(part, place)
     if schema == SCHEMA or schema.startswith("pg_") or schema == "information_schema":
         raise place.complaint(f"{value!r} is not one of the company's tables", "Name one of theirs.")
