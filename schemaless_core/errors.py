@@ -91,6 +91,8 @@ class CellConflict(Conflict):
             wanted = "no cell" if expected is None else f"ref key {expected}"
             what = f"{key} was to follow {wanted}, but the column's latest is {found}"
         hint = "Read the stored cell, then write your change under a higher ref key."
+        if stored is None:
+            hint = "The column is empty: expect None, if the change does not build on a cell that you saw elsewhere."
         super().__init__(f"{what}.", hint="`tripstore repair` mends what a diff finds." if is_damaged else hint)
         self.attempted = attempted
         self.stored = stored
@@ -129,6 +131,22 @@ class InvalidCell(Invalid):
 
 class InvalidRequest(Invalid):
     """A limit, location, shard or option outside what the call allows."""
+
+
+class PositionUnknown(InvalidRequest):
+    """A position that the log of its shard never had: beyond its head, or of an epoch that was never opened."""
+
+    def __init__(self, shard: int, epoch: int, added_id: int, head_epoch: int, head: int) -> None:
+        super().__init__(
+            f"Shard {shard} has no position {added_id} of epoch {epoch}: its log ends at {head} in epoch {head_epoch}.",
+            hint="If the shard was restored from a backup, read on from a time before that backup; "
+            "`tripstore triggers reset` does so for a group.",
+        )
+        self.shard = shard
+        self.epoch = epoch
+        self.added_id = added_id
+        self.head_epoch = head_epoch
+        self.head = head
 
 
 class InvalidConfig(Invalid):

@@ -11,7 +11,8 @@ from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from datetime import UTC, datetime
-from typing import Any, Literal, NamedTuple
+from types import TracebackType
+from typing import Any, Literal, NamedTuple, Self
 from uuid import UUID
 
 from schemaless_core.answers import (
@@ -45,7 +46,7 @@ from schemaless_core.cell import (
 )
 from schemaless_core.children import NO_CHILDREN, Children, latest_of
 from schemaless_core.encoded import EncodedCell, EncodedOutcome, Problem, decode_cell
-from schemaless_core.errors import BatchFailed, CellConflict, SchemalessError
+from schemaless_core.errors import BatchFailed, CellConflict, InvalidRequest, PositionUnknown, SchemalessError
 from schemaless_core.habits import Habits
 from schemaless_core.indexes.definition import IndexDefinition
 from schemaless_core.indexes.query import (
@@ -136,6 +137,21 @@ class MemoryStore(CellStore):
         found = [self.get_cell(*decode_cell(cell).key) for cell in cells]
         return [n for n, (cell, there) in enumerate(zip(cells, found, strict=True)) if there != decode_cell(cell)]
 
+    def put_together(self, cells: Sequence[Cell], seen: Position) -> list[PutResult] | None:
+        """Store cells of one row, all or none; None: a key is taken, or the row has a cell after this position."""
+        cells = listed_cells(cells)
+        for cell in cells:
+            checked_bytes(cell, self._max_body_bytes)
+        check_location(seen, self._store)
+        if len({cell.row_key for cell in cells}) != 1 or len({cell.key for cell in cells}) < len(cells):
+            raise InvalidRequest("Cells that are put together are of one row, each key once.", hint="Put others apart.")
+        with self._lock:
+            there = [cell for versions in self._rows[cells[0].row_key].values() for cell in versions.values()]
+            is_moved = any((cell.added_id or 0) > seen.added_id for cell in there) or seen.epoch != _EPOCH
+            if is_moved or {cell.key for cell in there} & {cell.key for cell in cells}:
+                return None
+            return [self._put(cell, ANY) for cell in cells]
+
     def append_cell(self, row_key: UUID, column_name: str, body: Json) -> PutResult:
         checked_bytes(Cell(row_key, column_name, 1, body), self._max_body_bytes)
         with self._lock:
@@ -220,6 +236,12 @@ class MemoryStore(CellStore):
         with self._lock:
             return {shard: self._page(shard, location, limit) for shard, location in locations.items()}
 
+    def end_of_log(self, shard: int) -> Position:
+        """Return where a shard's log ends now."""
+        check_shard(shard, self._shards)
+        with self._lock:
+            return Position(self._store, _EPOCH, len(self._logs.get(shard, ())))
+
     def scan_rows(
         self, shard: int, after: UUID | None = None, limit: int = 1000, columns: Collection[str] | None = None
     ) -> RowPage:
@@ -263,6 +285,17 @@ class MemoryStore(CellStore):
         Habits().with_changes(read, deadline, include_buffered, durability)  # refused alike
         return self  # one process, one copy: every habit is met already
 
+    def close(self) -> None:
+        """Nothing is open; code that closes its store does so here, too."""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
     def _put(self, cell: Cell, expect_latest: Any) -> PutResult:
         stored = self._versions(cell.row_key, cell.column_name).get(cell.ref_key)
         shard = shard_of(cell.row_key, self._shards)
@@ -292,6 +325,8 @@ class MemoryStore(CellStore):
         log = self._logs.get(shard, [])
         if isinstance(location, Position):
             start = location.added_id
+            if location.epoch != _EPOCH or start > len(log):
+                raise PositionUnknown(shard, location.epoch, start, _EPOCH, len(log))
         elif isinstance(location, datetime):
             start = bisect_left(log, location, key=_created_at)
         else:

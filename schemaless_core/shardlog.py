@@ -20,7 +20,7 @@ from schemaless_core.cell import Cell
 from schemaless_core.config import DatastoreConfig
 from schemaless_core.deadline import Deadline
 from schemaless_core.engine.base import LogSlice, Node
-from schemaless_core.errors import LogHole, SchemalessError, first_error, missing_shard
+from schemaless_core.errors import LogHole, PositionUnknown, SchemalessError, first_error, missing_shard
 from schemaless_core.habits import Habits, ReadFrom
 from schemaless_core.lookups import to_cell
 from schemaless_core.requests import check_limit, check_location, check_shard
@@ -33,6 +33,8 @@ class _Start(NamedTuple):
 
     state: ShardState
     added_id: int
+    #: Why there is no such place in the log, as the server that was asked knows it.
+    refusal: PositionUnknown | None = None
 
 
 class _Slice(NamedTuple):
@@ -132,12 +134,7 @@ class ShardLog:
     def _starts(self, locations: Mapping[int, Location], deadline: Deadline) -> dict[int, int | SchemalessError]:
         """The added id after which each page starts. Positions of all shards cost one look at the heads together."""
         positions = {shard: location for shard, location in locations.items() if isinstance(location, Position)}
-        resumed = self._router.read_each(
-            positions, partial(_resumed, deadline), self._standing, self._habits.read, deadline
-        )
-        starts: dict[int, int | SchemalessError] = {
-            shard: start if isinstance(start, SchemalessError) else start.added_id for shard, start in resumed.items()
-        }
+        starts = self._resumed(positions, deadline)
         for shard, location in locations.items():
             if isinstance(location, int):
                 starts[shard] = location
@@ -147,6 +144,26 @@ class ShardLog:
                 except SchemalessError as error:
                     starts[shard] = error
         return starts
+
+    def _resumed(self, positions: Mapping[int, Position], deadline: Deadline) -> dict[int, int | SchemalessError]:
+        """Where positions resume. A replica may not know of one yet: only the primary's word refuses it."""
+        look = partial(_resumed, deadline)
+        found = self._router.read_each(positions, look, self._standing, self._habits.read, deadline)
+        unknown = {
+            shard: positions[shard]
+            for shard, start in found.items()
+            if isinstance(start, _Start) and start.refusal is not None
+        }
+        if unknown:
+            at_primary = self._router.read_each(unknown, look, self._standing, "primary_only", deadline)
+            found |= {shard: start for shard, start in at_primary.items() if isinstance(start, _Start)}
+            refused = {shard: start.refusal for shard, start in at_primary.items() if isinstance(start, _Start)}
+        else:
+            refused = {}
+        return {
+            shard: start if isinstance(start, SchemalessError) else refused.get(shard) or start.added_id
+            for shard, start in found.items()
+        }
 
     def _before(self, shard: int, moment: datetime, deadline: Deadline) -> int:
         """The last added id created before a moment."""
@@ -169,12 +186,18 @@ def _resumed(deadline: Deadline, node: Node, positions: Mapping[int, Position]) 
     for shard, position in positions.items():
         if shard not in heads:
             raise missing_shard(shard)
-        state, added_id = heads[shard].state, position.added_id
+        (state, head), added_id = heads[shard], position.added_id
+        is_known = state.epoch == position.epoch and added_id <= head
         if state.epoch != position.epoch:
-            for opening in node.epochs(shard, deadline):
+            openings = node.epochs(shard, deadline)
+            opened = {opening.epoch for opening in openings}
+            # Before the first one was another store's log, the legacy one's: nothing of this one was read there.
+            is_known = position.epoch < state.epoch and (position.epoch in opened or position.epoch < min(opened))
+            for opening in openings:
                 if position.epoch < opening.epoch <= state.epoch:
                     added_id = min(added_id, opening.first_added_id - 1)
-        starts[shard] = _Start(state, added_id)
+        refusal = None if is_known else PositionUnknown(shard, position.epoch, position.added_id, state.epoch, head)
+        starts[shard] = _Start(state, added_id, refusal)
     return starts
 
 

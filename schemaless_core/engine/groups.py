@@ -92,6 +92,16 @@ class Settling(NamedTuple):
     shard_epoch: int
 
 
+class Beyond(NamedTuple):
+    """An offset above the head of its shard's log: what is put there next would be passed over."""
+
+    group: str
+    shard: int
+    epoch: int
+    added_id: int
+    head: int
+
+
 class GroupTables(Protocol):
     """Offsets and parked cells on one server. A fence that is not the newest changes nothing."""
 
@@ -109,6 +119,10 @@ class GroupTables(Protocol):
 
     def find_all(self, group: str, deadline: Deadline) -> dict[int, Offset]:
         """Return the group's offsets on this server."""
+        ...
+
+    def find_beyond(self, deadline: Deadline) -> list[Beyond]:
+        """Return the offsets of all groups that stand above the heads of their shards here."""
         ...
 
     def advance(self, group: str, steps: Mapping[int, Step], deadline: Deadline) -> dict[int, OffsetSeen]:

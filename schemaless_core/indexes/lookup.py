@@ -246,7 +246,7 @@ class IndexQueries:
     def _start(self, seen: OffsetSeen) -> Location:
         if seen.offset is None:
             return 0
-        if seen.offset.epoch == seen.state.epoch:
+        if seen.offset.epoch == seen.state.epoch and seen.offset.added_id <= seen.head:
             return seen.offset.added_id
         return Position(self._config.datastore, seen.offset.epoch, seen.offset.added_id)
 

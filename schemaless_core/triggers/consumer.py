@@ -15,7 +15,15 @@ from schemaless_core.answers import Location, Position, ShardPage
 from schemaless_core.cell import Cell
 from schemaless_core.config import DatastoreConfig
 from schemaless_core.engine.groups import ParkedCell, Step
-from schemaless_core.errors import BatchFailed, LogHole, NodeUnavailable, SchemalessError, StaleEpoch, Unavailable
+from schemaless_core.errors import (
+    BatchFailed,
+    LogHole,
+    NodeUnavailable,
+    PositionUnknown,
+    SchemalessError,
+    StaleEpoch,
+    Unavailable,
+)
 from schemaless_core.failpoints import reach
 from schemaless_core.shardlog import ShardLog
 from schemaless_core.standing import ShardHead, ShardStatus
@@ -213,6 +221,10 @@ class Consumer:
                 self.outfenced[shard] = answer.offset.fence  # a newer lease, or a coordinator that forgot
                 continue
             epoch, added_id, _fence = answer.offset
+            if (epoch, added_id) > (answer.state.epoch, answer.head):  # it would pass over what is put next
+                beyond = PositionUnknown(shard, epoch, added_id, answer.state.epoch, answer.head)
+                self._tell_beyond(shard, beyond)
+                continue
             status = answer.state.status
             held = Held(new[shard], answer.state.epoch, epoch, added_id, (epoch, added_id), answer.head, status)
             claimed[shard] = held
@@ -288,6 +300,13 @@ class Consumer:
             held.not_before = self._clock() + PAUSE_SECONDS_MAX
             extra = {"event": "triggers.log_hole", "group": self.group.name, "shard": held.lease.shard}
             logger.error(error.message, extra=extra)
+        elif isinstance(error, PositionUnknown):
+            held.not_before = self._clock() + PAUSE_SECONDS_MAX
+            self._tell_beyond(held.lease.shard, error)
+
+    def _tell_beyond(self, shard: int, error: PositionUnknown) -> None:
+        extra = {"event": "triggers.offset_beyond", "group": self.group.name, "shard": shard}
+        logger.error(error.message, extra=extra)
 
     def _run_of(self, held: Held, page: ShardPage) -> Run:
         """Choose the group's cells of a page; cells of rows that are set aside wait behind them."""

@@ -47,6 +47,8 @@ class ShardOfGroup:
     lag_seconds: float | None  #: Age of the first cell that is not delivered; None when there is none.
     #: RW, COPY, RO or MOVED: transactional triggers are served only where it is RW.
     state: str | None = None
+    #: Whether it stands where the log has never been: what is put there next would be passed over.
+    is_beyond: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +70,11 @@ class GroupStatus:
     @property
     def unserved(self) -> int:
         return sum(shard.owner is None for shard in self.shards)
+
+    @property
+    def beyond(self) -> tuple[int, ...]:
+        """Shards whose offset is above the head of their log."""
+        return tuple(shard.shard for shard in self.shards if shard.is_beyond)
 
     @property
     def unknown(self) -> int:
@@ -254,7 +261,8 @@ def _shard(
     epoch, added_id, _fence = seen.offset
     if behind is None:
         lag = max(0, seen.head - added_id)
-        return ShardOfGroup(shard, owner, heir, epoch, added_id, seen.head, lag, None, seen.state.status)
+        is_beyond = (epoch, added_id) > (seen.state.epoch, seen.head)
+        return ShardOfGroup(shard, owner, heir, epoch, added_id, seen.head, lag, None, seen.state.status, is_beyond)
     lag = behind.head - behind.start
     first = behind.cells[0].created_at if behind.cells else None
     seconds = None if first is None else max(0.0, (datetime.now(UTC) - first).total_seconds())

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime, timedelta
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta, timezone
 from uuid import UUID, uuid4
 
 import pytest
 
-from schemaless_core import Cell, CellStore, InvalidRequest, MemoryStore, Position
+from schemaless_core import Cell, CellStore, InvalidRequest, MemoryStore, Position, PositionUnknown
 from schemaless_core.answers import Bucket
 from schemaless_core.sharding import BUCKETS_PER_SHARD
 from tests.factories import make_cell, make_trip
@@ -83,6 +84,19 @@ def test_a_position_resumes_where_its_page_ended(fresh_store: CellStore) -> None
     assert first.cells + second.cells == cells
 
 
+def test_a_position_that_the_log_never_had_is_refused_by_name(fresh_store: CellStore) -> None:
+    """As after a restore from an older backup: the reader would pass over all that comes (I3, I7)."""
+    shard, _cells = of_one_shard(fresh_store, 3)
+    end = fresh_store.get_cells_for_shard(shard, 0, 5).position
+    beyond = replace(end, added_id=4)
+
+    with pytest.raises(PositionUnknown, match="log ends at 3") as refused:
+        fresh_store.get_cells_for_shards({shard: beyond}, 5)
+
+    assert (refused.value.shard, refused.value.added_id, refused.value.head) == (shard, 4, 3)
+    assert fresh_store.get_cells_for_shard(shard, end, 5).cells == []
+
+
 def test_a_time_means_from_the_first_cell_created_then(fresh_store: CellStore) -> None:
     shard, _cells = of_one_shard(fresh_store, 5)
     fresh_store.put_cells([])
@@ -95,12 +109,16 @@ def test_a_time_means_from_the_first_cell_created_then(fresh_store: CellStore) -
     first = next(n for n, cell in enumerate(stored) if cell.created_at == third)
     assert page.cells == stored[first:]
     assert fresh_store.get_cells_for_shard(shard, third + timedelta(hours=1), 10).cells == []
+    last_day = datetime.max.replace(tzinfo=timezone(timedelta(hours=-5)))  # in UTC a year that Python does not know
+    assert fresh_store.get_cells_for_shard(shard, last_day, 10).cells == []
     long_ago = datetime(2000, 1, 1, tzinfo=UTC)
     if isinstance(fresh_store, TripStore):  # in phase off: nobody knows what happened before capture began
         with pytest.raises(LogPurged):
             fresh_store.get_cells_for_shard(shard, long_ago, 100)
     else:
         assert fresh_store.get_cells_for_shard(shard, long_ago, 100).cells == stored
+        first_day = datetime.min.replace(tzinfo=timezone(timedelta(hours=5)))
+        assert fresh_store.get_cells_for_shard(shard, first_day, 100).cells == stored
 
 
 def test_a_time_after_the_last_cell_waits_for_the_next_one(fresh_store: CellStore) -> None:

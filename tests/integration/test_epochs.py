@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 from uuid import UUID, uuid4
 
 import pytest
 
-from schemaless_core import Cell, Datastore, Position, StaleEpoch
+from schemaless_core import Cell, Datastore, Position, PositionUnknown, StaleEpoch
 from tests.stores import ServerEngine, Stores
 
 
@@ -185,6 +186,35 @@ def test_a_position_from_before_a_promotion_resumes_at_the_fork(shard_zero: Shar
     assert page.position == Position(shard_zero.name, 2, 10)
     early = store.get_cells_for_shard(0, Position(shard_zero.name, 1, 3), 2)
     assert [cell.added_id for cell in early.cells] == [4, 5]
+
+
+def test_a_position_of_an_epoch_that_never_was_is_refused(shard_zero: ShardZero) -> None:
+    store, history = shard_zero.store, f"{shard_zero.name}_meta.shard_epoch"
+    shard_zero.set("epoch = 5")
+    shard_zero.a.query(f"INSERT INTO {history} VALUES (0, 5, 8, UTC_TIMESTAMP(6), 'promoted')")
+
+    for epoch in (3, 9):
+        with pytest.raises(PositionUnknown, match=f"no position 3 of epoch {epoch}: its log ends at 10 in epoch 5"):
+            store.get_cells_for_shard(0, Position(shard_zero.name, epoch, 3), 10)
+
+    legacy = store.get_cells_for_shard(0, Position(shard_zero.name, 0, 3), 100)  # the log of Postgres: all is new
+    assert [cell.added_id for cell in legacy.cells] == list(range(1, 11))
+
+
+def test_a_position_that_only_a_replica_does_not_know_yet_is_an_empty_page(
+    server_engine: ServerEngine, stores: Stores
+) -> None:
+    store = stores.fresh(server_engine, shards=1)
+    behind = store.using(read="replica")
+    with stores.not_applying(server_engine):
+        store.put_cell(uuid4(), "BASE", 1, "new")
+        position = store.get_cells_for_shard(0, 0, 1).position
+
+        page = behind.get_cells_for_shard(0, position, 10)
+
+        assert (page.cells, page.next_location) == ([], 1)
+        with pytest.raises(PositionUnknown):
+            behind.get_cells_for_shard(0, replace(position, added_id=2), 10)
 
 
 def test_cells_are_read_and_written_without_the_control_database(server_engine: ServerEngine, stores: Stores) -> None:

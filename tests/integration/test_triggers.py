@@ -11,6 +11,7 @@ from uuid import UUID, uuid4
 import pytest
 
 from schemaless_core import Cell, CellConflict, CellStore, ControlUnavailable, Datastore, InvalidRequest
+from schemaless_core.doctor import Doctor
 from schemaless_core.engine.groups import Step
 from schemaless_core.triggers.coordinator import GroupState
 from schemaless_core.triggers.registry import trigger
@@ -59,6 +60,39 @@ def test_every_cell_of_the_column_is_delivered_once_and_in_order(opened: Opener)
 
     assert sorted(notebook.keys) == sorted(cell.key for cell in cells)
     assert all(ids == sorted(ids) for ids in notebook.of_shards(store).values())
+
+
+def test_an_offset_above_its_log_is_told_and_delivers_nothing_until_it_is_reset(
+    opened: Opener, caplog: pytest.LogCaptureFixture
+) -> None:
+    """As after a restore of the shard alone: what is put next would be passed over (I7)."""
+    store, notebook = opened(shards=1), Notebook()
+    store.put_cells(new_cells(2))
+    noted = noting(notebook)
+    store.triggers.register(noted)
+    store.triggers.offsets.reset("noted", {0: (1, 3)})
+    cells = new_cells(1)
+
+    with working(store, [noted]):
+        wait_until("it is told", lambda: "triggers.offset_beyond" in events(caplog))
+        (status,) = store.triggers.status("noted")
+        facts = [
+            finding.fact
+            for finding in Doctor(store.config, store.clusters, store.control).findings()
+            if finding.fact.name == "offsets"
+        ]
+        store.put_cells(cells)
+        assert [fact.value for fact in facts] == ["noted is at 3 of epoch 1 in shard 0, whose log ends at 2"]
+        assert (status.beyond, facts[0].is_fine) == ((0,), False)
+        store.triggers.reset("noted", "beginning")
+        wait_until_caught_up(store, "noted")
+
+    assert cells[0].key in notebook.keys
+    assert store.triggers.status("noted")[0].beyond == ()
+
+
+def events(caplog: pytest.LogCaptureFixture) -> set[str]:
+    return {getattr(record, "event", "") for record in caplog.records}
 
 
 def test_several_workers_with_threads_share_the_shards(opened: Opener) -> None:

@@ -89,6 +89,13 @@ def test_a_conflict_about_the_latest_says_what_was_expected_and_found(
     assert (conflict.stored, conflict.expected) == (stored, expected)
 
 
+def test_after_an_empty_column_nothing_stored_is_to_be_read() -> None:
+    conflict = CellConflict(MINE, None, expected=1)
+
+    assert "Read the stored cell" not in str(conflict)
+    assert "expect None" in str(conflict)
+
+
 def test_bodies_never_stand_in_the_text_of_a_conflict() -> None:
     conflict = CellConflict(Cell(ROW, "BASE", 2, "a secret"), Cell(ROW, "BASE", 2, "another secret"))
 

@@ -115,7 +115,7 @@ def _view(status: GroupStatus, living: set[str]) -> GroupView:
         unserved=unserved,
         unknown=status.unknown,
         workers=workers,
-        is_fine=not (is_halted or unserved or status.unknown),
+        is_fine=not (is_halted or unserved or status.unknown or status.beyond),
         advice=list(_advice(status, unserved, is_halted)),
         shard_views=None,
     )
@@ -130,6 +130,9 @@ def _advice(status: GroupStatus, unserved: int, is_halted: bool) -> Iterator[str
         yield f"HALTED: {status.record.reason}; mend it, then `tripstore triggers resume {name}`"
     if status.unknown:
         yield f"the servers of {_of(status.unknown, len(status.shards))} do not answer; `tripstore status`"
+    for shard in status.beyond:
+        command = f"tripstore triggers reset {name} --shard {shard} --to TIME"
+        yield f"above the head of shard {shard}: no cell of it is delivered; `{command}`"
     if status.parked:
         yield f"{status.parked:,} parked; `tripstore triggers parked list {name}`"
 

@@ -7,6 +7,7 @@ from collections.abc import Collection, Mapping, Sequence
 from schemaless_core.deadline import Deadline
 from schemaless_core.engine.cells import NewCell, StoredCell
 from schemaless_core.engine.groups import (
+    Beyond,
     GroupStart,
     Offset,
     OffsetSeen,
@@ -43,6 +44,9 @@ class MySQLGroups:
 
     def find_all(self, group: str, deadline: Deadline) -> dict[int, Offset]:
         return self._sessions.run(lambda connection: offsets.find_all(connection, self._names, group), deadline)
+
+    def find_beyond(self, deadline: Deadline) -> list[Beyond]:
+        return self._sessions.run(lambda connection: offsets.find_beyond(connection, self._names), deadline)
 
     def advance(self, group: str, steps: Mapping[int, Step], deadline: Deadline) -> dict[int, OffsetSeen]:
         return self._sessions.write(lambda connection: offsets.advance(connection, self._names, group, steps), deadline)

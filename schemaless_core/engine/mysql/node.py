@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from datetime import UTC, datetime
+from datetime import datetime
 from functools import partial
 from typing import Any
 
@@ -30,6 +30,7 @@ from schemaless_core.engine.base import (
     StoredDocument,
     StoredEntry,
 )
+from schemaless_core.engine.beyond import beyond_facts
 from schemaless_core.engine.cells import NewCell
 from schemaless_core.engine.groups import GroupTables
 from schemaless_core.engine.kinds import Kind
@@ -153,8 +154,9 @@ class MySQLNode:
         return self._sessions.run(lambda connection: log.log(connection, self._names, starts, limit), deadline)
 
     def first_created_at(self, shard: int, moment: datetime, deadline: Deadline) -> int:
-        at = moment.astimezone(UTC)
-        return self._sessions.run(lambda connection: log.first_created_at(connection, self._names, shard, at), deadline)
+        return self._sessions.run(
+            lambda connection: log.first_created_at(connection, self._names, shard, moment), deadline
+        )
 
     def epochs(self, shard: int, deadline: Deadline) -> list[EpochOpening]:
         return self._sessions.run(lambda connection: log.epochs(connection, self._names, shard), deadline)
@@ -306,10 +308,13 @@ class MySQLNode:
         )
 
     def facts(self, *, is_replica: bool, shards: int) -> list[Fact]:
-        return self._sessions.run(
+        found = self._sessions.run(
             lambda connection: facts.facts(connection, self._config, is_replica=is_replica, shards=shards),
             Deadline(LOOK_SECONDS),
         )
+        if not is_replica and self.shard_count(Deadline(LOOK_SECONDS)) is not None:
+            found += beyond_facts(self.groups.find_beyond(Deadline(LOOK_SECONDS)))
+        return found
 
     def close(self) -> None:
         self._sessions.close()

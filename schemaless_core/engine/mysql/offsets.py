@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from schemaless_core.engine.groups import GroupStart, Offset, OffsetSeen, ParkedCell, Step
+from schemaless_core.engine.groups import Beyond, GroupStart, Offset, OffsetSeen, ParkedCell, Step
 from schemaless_core.engine.mysql.connection import DeadlineConnection
 from schemaless_core.engine.mysql.names import Names
 from schemaless_core.engine.mysql.reads import heads_from, heads_statement
@@ -26,6 +26,11 @@ UPDATE {offset} SET fence = GREATEST(fence, CASE shard WHENS END), updated_at = 
 
 FIND = "SELECT shard, epoch, added_id, fence FROM {offset} WHERE group_name = %s AND shard IN (SHARDS)"
 FIND_ALL = "SELECT shard, epoch, added_id, fence FROM {offset} WHERE group_name = %s"
+
+FIND_BEYOND = """\
+SELECT o.group_name, o.shard, o.epoch, o.added_id, s.next_added_id - 1 FROM {offset} o JOIN {state} s USING (shard)
+ WHERE s.state <> 'MOVED' AND (o.epoch > s.epoch OR o.epoch = s.epoch AND o.added_id >= s.next_added_id)
+ ORDER BY o.group_name, o.shard"""
 
 # Forward only: a packet that a slow server runs late must not take the offset back.
 ADVANCE = """\
@@ -76,6 +81,12 @@ def find_all(connection: DeadlineConnection, names: Names, group: str) -> dict[i
     with connection.cursor() as cursor:
         cursor.execute(names.meta_sql(FIND_ALL), (group,))
         return {shard: Offset(*found) for shard, *found in cursor.fetchall()}
+
+
+def find_beyond(connection: DeadlineConnection, names: Names) -> list[Beyond]:
+    with connection.cursor() as cursor:
+        cursor.execute(names.meta_sql(FIND_BEYOND))
+        return [Beyond(group.decode(), *found) for group, *found in cursor.fetchall()]
 
 
 def advance(

@@ -11,6 +11,7 @@ from schemaless_core.answers import ANY
 from schemaless_core.deadline import Deadline
 from schemaless_core.engine.cells import NewCell, StoredCell
 from schemaless_core.engine.groups import (
+    Beyond,
     GroupStart,
     Offset,
     OffsetSeen,
@@ -33,6 +34,11 @@ INSERT INTO trigger_offset (group_name, shard, epoch, added_id, fence, updated_a
 CLAIM = """\
 UPDATE trigger_offset SET fence = MAX(fence, ?), updated_at = ? WHERE group_name = ? AND shard = ?"""
 FIND_ALL = "SELECT shard, epoch, added_id, fence FROM trigger_offset WHERE group_name = ?"
+FIND_BEYOND = """\
+SELECT o.group_name, o.shard, o.epoch, o.added_id, s.next_added_id - 1
+ FROM trigger_offset o JOIN shard_state s USING (shard)
+ WHERE s.state <> 'MOVED' AND (o.epoch > s.epoch OR o.epoch = s.epoch AND o.added_id >= s.next_added_id)
+ ORDER BY o.group_name, o.shard"""
 ADVANCE = """\
 UPDATE trigger_offset SET epoch = ?, added_id = ?, updated_at = ?
  WHERE group_name = ? AND shard = ? AND fence = ? AND (epoch < ? OR epoch = ? AND added_id <= ?)"""
@@ -96,6 +102,10 @@ class SQLiteGroups:
     def find_all(self, group: str, deadline: Deadline) -> dict[int, Offset]:
         with self._file.read(deadline) as connection:
             return _offsets(connection, group)
+
+    def find_beyond(self, deadline: Deadline) -> list[Beyond]:
+        with self._file.read(deadline) as connection:
+            return [Beyond(*found) for found in connection.execute(FIND_BEYOND)]
 
     def advance(self, group: str, steps: Mapping[int, Step], deadline: Deadline) -> dict[int, OffsetSeen]:
         reach("offsets.before_send")

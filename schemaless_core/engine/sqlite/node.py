@@ -31,6 +31,7 @@ from schemaless_core.engine.base import (
     StoredDocument,
     StoredEntry,
 )
+from schemaless_core.engine.beyond import beyond_facts
 from schemaless_core.engine.cells import NewCell, StoredCell
 from schemaless_core.engine.groups import GroupTables
 from schemaless_core.engine.kinds import Kind
@@ -367,6 +368,8 @@ class SQLiteNode:
         is_fine = sqlite3.sqlite_version_info >= (3, 35)
         found = [Fact("version", f"SQLite {version}", is_fine, True, "Use a Python with SQLite 3.35 or later.")]
         found.append(Fact("synchronous", "FULL", True, True))
+        if not is_replica and self.shard_count(Deadline(LOOK_SECONDS)) is not None:
+            found += beyond_facts(self.groups.find_beyond(Deadline(LOOK_SECONDS)))
         return found
 
     def close(self) -> None:

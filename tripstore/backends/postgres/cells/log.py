@@ -20,6 +20,7 @@ from psycopg2.extensions import connection as Connection  # noqa: N812
 from schemaless_core.answers import Location, Position, ShardPage
 from schemaless_core.cell import Cell, CellKey
 from schemaless_core.deadline import Deadline
+from schemaless_core.errors import PositionUnknown
 from schemaless_core.habits import Habits
 from schemaless_core.requests import check_limit, check_location, check_shard
 from tripstore.backends.postgres.cells.puts import Shape
@@ -118,7 +119,9 @@ class Log:
             self._number(connection, list(locations))
             heads: dict[int, int] = dict(connection.rows(_HEADS, (list(locations),)))
             return {
-                shard: self._page(connection, shard, self._start(connection, shard, location), limit, heads[shard])
+                shard: self._page(
+                    connection, shard, self._start(connection, shard, location, heads[shard]), limit, heads[shard]
+                )
                 for shard, location in locations.items()
             }
 
@@ -129,9 +132,11 @@ class Log:
         shard = shard_sql("q.row_key", self._shape.shards)
         connection.rows(_NUMBER.format(lock=_NUMBERING, shard=shard, wanted=wanted))
 
-    def _start(self, connection: LegacyConnection, shard: int, location: Location) -> int:
+    def _start(self, connection: LegacyConnection, shard: int, location: Location, head: int) -> int:
         """The added id after which a page starts."""
         if isinstance(location, Position):
+            if location.epoch == self._shape.epoch and location.added_id > head:
+                raise PositionUnknown(shard, location.epoch, location.added_id, self._shape.epoch, head)
             return location.added_id
         if isinstance(location, datetime):
             since = connection.rows(_SINCE)
