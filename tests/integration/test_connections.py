@@ -21,7 +21,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from prometheus_client import REGISTRY
 from pymysql.cursors import DictCursor
 
-from schemaless_core import Datastore, NodeUnavailable
+from schemaless_core import Datastore, NodeUnavailable, SchemaMissing
 from schemaless_core.config import DeadlineConfig, PoolConfig, TlsConfig
 from schemaless_core.deadline import Deadline
 from schemaless_core.engine.mysql.connection import DeadlineConnection, Login, connect, unconnected
@@ -244,6 +244,34 @@ SELECT 1 AS one, 18446744073709551615 AS large, 1.5 AS `decimal`, 1e0 AS `double
  x'00ff' AS bytes, CAST('ø' AS BINARY) AS as_bytes, TIMESTAMP '2026-01-02 03:04:05.000006' AS moment,
  DATE '2026-01-02' AS day, TIME '-11:12:13.5' AS duration, b'101' AS bits, JSON_ARRAY('ø', 1) AS json,
  s.shard, s.state, 1, 'a' AS one FROM {state} s WHERE s.shard = 0"""
+
+
+def test_what_a_failed_call_left_open_is_not_committed_by_the_next(server_engine: ServerEngine, stores: Stores) -> None:
+    """The next packet begins by BEGIN, which commits whatever is open on its connection (I1, I2)."""
+    with one_cluster(stores, server_engine) as store:
+        url = parse_node_url("primary", stores.clusters(server_engine)[0].primary.url)
+        sessions = sessions_to(url, size=1, overflow=0)
+        table = f"{store.config.datastore}_0000.cell"
+
+        def fail(connection: DeadlineConnection) -> None:
+            with connection.cursor() as cursor:
+                cursor.execute(f"BEGIN; INSERT INTO {table} VALUES (9, '0123456789abcdef', 'BASE', 1, '1', NOW(6))")
+                cursor.nextset()
+                cursor.execute("SELECT 1 FROM no_database.no_table")
+
+        def commit(connection: DeadlineConnection) -> int:
+            with connection.cursor() as cursor:
+                cursor.execute("BEGIN; COMMIT")
+                cursor.nextset()
+                return connection.session_number
+
+        before = sessions.write(commit, Deadline(10.0))
+        with pytest.raises(SchemaMissing):
+            sessions.write(fail, Deadline(10.0))
+
+        assert sessions.write(commit, Deadline(10.0)) == before  # the connection is as good as ever
+        assert store.get_cells_for_shard(0, 0, 10).cells == []
+        sessions.close()
 
 
 def test_columns_are_what_the_driver_itself_takes_them_for(server_engine: ServerEngine, stores: Stores) -> None:
