@@ -40,6 +40,7 @@ from schemaless_core.errors import (
     BatchFailed,
     Conflict,
     Invalid,
+    InvalidRequest,
     SchemalessError,
     StaleEpoch,
     Unavailable,
@@ -75,6 +76,11 @@ class Datastore(CellStore):
     _indexes: Indexes | None
 
     def __init__(self, config: DatastoreConfig) -> None:
+        if not isinstance(config, DatastoreConfig):
+            raise InvalidRequest(
+                f"Datastore() takes a DatastoreConfig, and was given a {type(config).__name__}.",
+                hint="Datastore.open() takes a mapping, or the path of a file.",
+            )
         self.config = config
         self.clusters = {cluster.name: Cluster(cluster, config) for cluster in config.clusters}
         self.control = ControlDatabase(config.control, config.datastore, config.tls, config.deadlines.connect_seconds)

@@ -33,6 +33,11 @@ class Look:
             if not self._is_running:
                 self.request()
 
+    @property
+    def is_silent(self) -> bool:
+        """Whether it was asked and has not answered."""
+        return self._answered < self._asked
+
     def is_answered(self, request: int) -> bool:
         """Whether a look that began after this request has ended, well or badly."""
         return self._answered >= request

@@ -171,9 +171,18 @@ class Places:
         for look in self._looks:
             if isinstance(look.failure, InvalidServer):
                 return look.failure
+        why = "; ".join(said for look in self._looks if (said := _why_silent(look)))
         return Unavailable(
-            f"Nobody can say where shard {shard} is.", hint="Start the control database or the shard's cluster."
+            f"Nobody can say where shard {shard} is{': ' if why else ''}{why}.",
+            hint="Start the control database or the shard's cluster.",
         )
+
+
+def _why_silent(look: Look) -> str:
+    """Why a source said nothing; empty when it did, or has no tables yet."""
+    if isinstance(look.failure, SchemalessError):
+        return look.failure.message.rstrip(".")
+    return f"{look.name} does not answer" if look.is_silent else ""
 
 
 def check_topology(topology: Topology, shards: int, clusters: Collection[str]) -> None:

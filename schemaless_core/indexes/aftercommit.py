@@ -10,8 +10,10 @@ import logging
 import queue
 import threading
 import time
+import weakref
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
+from functools import partial
 
 from schemaless_core import metrics
 from schemaless_core.cell import Cell
@@ -86,7 +88,8 @@ class AfterCommit:
     def _start(self) -> None:
         with self._lock:
             if self._thread is None and not self._is_closing:
-                thread = threading.Thread(target=self._run, name="schemaless-after-commit", daemon=True)
+                work = partial(_work_on, weakref.ref(self, partial(_wake, self._queue)), self._queue)
+                thread = threading.Thread(target=work, name="schemaless-after-commit", daemon=True)
                 try:
                     thread.start()
                 except RuntimeError as error:  # no more threads, or the interpreter ends: the put is committed
@@ -94,28 +97,32 @@ class AfterCommit:
                 else:
                     self._thread = thread
 
-    def _run(self) -> None:
-        while True:
-            batch = self._take()
-            if batch:
-                try:
-                    self._write(batch)
-                except Exception as error:  # noqa: BLE001  # a bug here must not end the thread: puts go on without it
-                    self._drop(len(batch), "failed", error)
-            elif self._is_closing:
-                return
+    def serve(self, first: tuple[Cell, float] | None) -> bool:
+        """Write this cell and what else is queued; whether the thread is to wait for more."""
+        self._write_or_drop(self._batch(first))
+        if not self._is_closing:
+            return True
+        while batch := self._batch(None):
+            self._write_or_drop(batch)
+        return False
 
-    def _take(self) -> list[tuple[Cell, float]]:
-        """Wait for a cell; take what else is there."""
-        batch: list[tuple[Cell, float]] = []
+    def _batch(self, first: tuple[Cell, float] | None) -> list[tuple[Cell, float]]:
+        """The cell with those that are queued behind it."""
+        batch = [] if first is None else [first]
         with suppress(queue.Empty):
-            queued = self._queue.get(block=not self._is_closing)
-            while queued is not None:
-                batch.append(queued)
-                if len(batch) == CELLS_PER_WRITE:
+            while len(batch) < CELLS_PER_WRITE:
+                if (queued := self._queue.get_nowait()) is None:
                     break
-                queued = self._queue.get_nowait()
+                batch.append(queued)
         return batch
+
+    def _write_or_drop(self, batch: Sequence[tuple[Cell, float]]) -> None:
+        if not batch:
+            return
+        try:
+            self._write(batch)
+        except Exception as error:  # noqa: BLE001  # a bug here must not end the thread: puts go on without it
+            self._drop(len(batch), "failed", error)
 
     def _write(self, batch: Sequence[tuple[Cell, float]]) -> None:
         versions = self._versions()
@@ -160,3 +167,18 @@ class AfterCommit:
             self._logged_at = self._clock()
             extra = {"event": "index.left_to_maintainer", "cells": count, "error": str(error)}
             logger.warning("index entries were not written right after the commit", extra=extra)
+
+
+def _work_on(reference: weakref.ref[AfterCommit], waiting: _Queue) -> None:
+    """The thread: while it waits it holds the queue alone, so that a datastore nobody uses any more is collected."""
+    while True:
+        first = waiting.get()
+        after_commit = reference()
+        if after_commit is None or not after_commit.serve(first):
+            return
+        del after_commit, first
+
+
+def _wake(waiting: _Queue, _gone: object) -> None:
+    with suppress(queue.Full):  # then it is awake
+        waiting.put_nowait(None)

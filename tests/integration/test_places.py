@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import re
 import threading
+from pathlib import Path
+from uuid import UUID
 
 import pytest
 
-from schemaless_core import Datastore, SchemaMissing, Unavailable
+from schemaless_core import Datastore, InvalidRequest, SchemaMissing, Unavailable
 from schemaless_core.deadline import Deadline
 from schemaless_core.places import Places
 from tests.stores import Stores
@@ -61,6 +64,25 @@ def test_silence_is_not_taken_for_a_datastore_without_shards(datastore_engine: s
 
     with pytest.raises(Unavailable, match="Nobody can say where shard 0 is"):
         places(store, NO_TIME).get(0, Deadline(NO_TIME))
+
+
+def test_a_server_that_is_down_is_named_with_its_reason(tmp_path: Path) -> None:
+    config = {
+        "datastore": "trips",
+        "shards": 1,
+        "clusters": {"a": {"primary": "mysql://root:secret@127.0.0.1:1"}},
+        "control": f"sqlite:///{tmp_path}",
+    }
+    with Datastore.open(config) as store, pytest.raises(Unavailable) as refused:
+        store.get_cell(UUID(int=7), "BASE", 1)
+
+    assert re.search(r"shard 0 is: .*127\.0\.0\.1:1 is unavailable: .*refused", str(refused.value))
+    assert "secret" not in str(refused.value)
+
+
+def test_a_mapping_is_opened_and_not_constructed_from() -> None:
+    with pytest.raises(InvalidRequest, match=r"DatastoreConfig, and was given a dict\. Datastore\.open\(\) takes"):
+        Datastore({"datastore": "trips"})  # type: ignore[arg-type]  # the wrong type is the point
 
 
 @pytest.mark.parametrize("first_look_seconds", [TIME, NO_TIME])

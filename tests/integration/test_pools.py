@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import gc
 import os
+import threading
 import traceback
+import weakref
 from concurrent.futures import ThreadPoolExecutor
 from uuid import uuid4
 
 from schemaless_core import Cell, Datastore
-from tests.chaos.actors import Tailer, check_log, clients_of
+from tests.chaos.actors import Tailer, check_log, clients_of, wait_until
 from tests.stores import ServerEngine, Stores
 
 
@@ -58,6 +61,36 @@ def _work(store: Datastore, child: int) -> int:
         traceback.print_exc()
         return 2
     return 0
+
+
+def test_a_store_that_was_never_closed_is_collected_with_its_thread(
+    server_engine: ServerEngine, stores: Stores
+) -> None:
+    """A service that opens one per request is wrong, and does not take its server down."""
+    index = {
+        "table": "by_kind",
+        "column_defs": [{"column_key": "BASE", "fields": [{"field": "kind", "type": "string"}]}],
+    }
+    config = stores.config(server_engine, shards=2, indexes=[index])
+    with Datastore.open(config) as made:
+        made.create_schema()
+
+    def use() -> weakref.ref[Datastore]:
+        store = Datastore.open(config)
+        store.put_cell(uuid4(), "BASE", 1, {"kind": "x"})
+        assert after_commit_threads() > before
+        return weakref.ref(store)
+
+    before = after_commit_threads()
+    used = use()
+    gc.collect()
+
+    assert used() is None
+    wait_until("its thread has ended", lambda: after_commit_threads() == before)
+
+
+def after_commit_threads() -> int:
+    return sum(thread.name == "schemaless-after-commit" for thread in threading.enumerate())
 
 
 def test_many_threads_share_a_datastore(datastore: Datastore) -> None:
