@@ -42,7 +42,7 @@ sys.dont_write_bytecode, sys.pycache_prefix = False, BYTECODE
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
-#: Versions of Postgres, the two servers of Schemaless, and phases of the facade.
+#: Versions of Postgres, the two servers of Schemaless, phases of the facade, and pairs of stores below what mirrors.
 _ALIKE = (
     ("wheel", "machine"),
     ("postgres18", "postgres"),
@@ -50,6 +50,25 @@ _ALIKE = (
     ("facade dualwrite", "facade shadow"),
     ("facade rampdown", "facade complete"),
     ("facade off", "facade live cohort"),
+    ("postgres18-mariadb", "postgres-sqlite"),
+    ("postgres18 mariadb", "postgres mysql"),
+)
+#: What these show stands above the engine; each engine has half of them, and the contract's tests as a whole.
+_ABOVE_ENGINES = tuple(
+    f"tests/integration/test_{name}.py::"
+    for name in (
+        "index_versions",
+        "jobs",
+        "ledgers",
+        "mends",
+        "shard_authority",
+        "together",
+        "trigger_accidents",
+        "trigger_authority",
+        "trigger_retries",
+        "triggers",
+        "wrong_input",
+    )
 )
 
 
@@ -60,12 +79,20 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         return
     names = {item.nodeid for item in items}
     for one, other in _ALIKE:
-        for name in sorted(names):
-            sibling = re.sub(rf"(?<![A-Za-z0-9]){one}(?![A-Za-z0-9])", other, name)
-            if sibling != name and sibling in names:
-                names.remove(name if crc32(sibling.encode()) & 1 else sibling)
+        _leave_half(names, names, one, other)
+    above = {name for name in names if name.startswith(_ABOVE_ENGINES)}
+    for server in SERVER_ENGINES:
+        _leave_half(names, above, server, "sqlite")
     config.hook.pytest_deselected(items=[item for item in items if item.nodeid not in names])
     items[:] = [item for item in items if item.nodeid in names]
+
+
+def _leave_half(names: set[str], some: set[str], one: str, other: str) -> None:
+    """Of two tests that differ by this word alone remove one: by chance, and always the same."""
+    for name in sorted(some):
+        sibling = re.sub(rf"(?<![A-Za-z0-9]){one}(?![A-Za-z0-9])", other, name)
+        if sibling != name and {name, sibling} <= names:
+            names.discard(name if crc32(sibling.encode()) & 1 else sibling)
 
 
 @pytest.fixture(scope="session")

@@ -14,9 +14,10 @@ from prometheus_client import REGISTRY
 
 from schemaless_core import Cell, CellKey
 from schemaless_core.failpoints import use_folder
-from tests.chaos.actors import SPAWN, wait_until
+from tests.chaos.actors import wait_until
 from tests.crew import quick, wait_until_caught_up
 from tests.facades import Migration
+from tests.forking import FORK_SERVER
 from tripstore.backends.postgres.layout.layout import LEGACY_ID
 from tripstore.backends.schemaless.shards import REVERSE_GROUP
 from tripstore.mirror.mirror import Mirror
@@ -43,7 +44,7 @@ def reverse_for_ever(document: Mapping[str, Any], failpoints: str) -> None:
 
 
 def process(work: Any, migration: Migration, failpoints: Path) -> BaseProcess:
-    return SPAWN.Process(target=work, args=(migration.document, str(failpoints)), daemon=True)
+    return FORK_SERVER.Process(target=work, args=(migration.document, str(failpoints)), daemon=True)
 
 
 @contextmanager

@@ -18,13 +18,9 @@ from schemaless_core.control.jobs import Job, Jobs
 from schemaless_core.encoded import EncodedCell, EncodedOutcome
 from schemaless_core.failpoints import use_folder
 from schemaless_core.triggers.seat import heard_signals
-from tests.integration.creation import FORK_SERVER
+from tests.forking import FORK_SERVER
 from tripstore.copying.backfill import Backfill
 from tripstore.wiring import connect
-
-FORK_SERVER.set_forkserver_preload(
-    ["__main__", "tests.integration.creation", "tests.chaos.switch_actors", "tripstore.copying.backfill", __name__]
-)
 
 
 class Line(NamedTuple):

@@ -22,7 +22,7 @@ import psycopg2
 from psycopg2.extensions import connection as Connection  # noqa: N812
 from psycopg2.extensions import cursor as Cursor  # noqa: N812
 
-from tests.integration.creation import FORK_SERVER
+from tests.forking import FORK_SERVER
 
 #: Few, so that the writers meet.
 KEYS = [UUID(int=n + 1) for n in range(24)]

@@ -29,7 +29,7 @@ from schemaless_core.failpoints import use_folder
 from tests.chaos.actors import end, wait_until
 from tests.chaos.capture_actors import KEYS, Writer
 from tests.chaos.switch_journal import Line, Stored
-from tests.integration.creation import FORK_SERVER
+from tests.forking import FORK_SERVER
 from tripstore.backends.postgres.cells import fence
 from tripstore.backends.postgres.layout.layout import VERSION_BITS
 from tripstore.cutover.perform import Order, perform
@@ -40,8 +40,6 @@ from tripstore.ports.legacy import RealLegacyPort
 from tripstore.ports.store import SchemalessPort
 from tripstore.store import TripStore
 from tripstore.wiring import connect
-
-FORK_SERVER.set_forkserver_preload(["__main__", "tests.integration.creation", __name__])
 
 #: Where the token of a write stands in a body; those of other columns are a list of it.
 MEANT = {"BASE": "status", "STATUS": "result", "NOTES": "text"}

@@ -29,7 +29,7 @@ from tripstore.local.postgres_programs import Flavour
 from tripstore.local.servers import LocalServers
 
 WRITERS = 8
-CHANGES = scaled(200_000)
+CHANGES = scaled(200_000, short=3_000)
 #: At most: the control ends as soon as it is caught.
 CONTROL_CHANGES = 20_000
 SECONDS = 1500

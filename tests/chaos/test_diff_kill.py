@@ -15,7 +15,8 @@ from schemaless_core.control.job_parts import add_counts
 from schemaless_core.control.jobs import Job, Jobs, JobState
 from schemaless_core.failpoints import use_folder
 from tests.facades import Migration, migration
-from tests.integration.creation import FORK_SERVER, finish
+from tests.forking import FORK_SERVER
+from tests.integration.creation import finish
 from tests.scale import scaled
 from tests.stores import Stores
 from tripstore.diffing.diffing import Diffing

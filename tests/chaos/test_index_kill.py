@@ -20,8 +20,8 @@ from schemaless_core.indexes.definition import load_definitions
 from schemaless_core.indexes.values import FieldType, index_shard_of
 from tests.chaos.actors import running, wait_until
 from tests.chaos.test_unresponsive_server import rows_on, stopped
+from tests.forking import FORK_SERVER
 from tests.indexing import catch_up, nothing_after_commit
-from tests.integration.creation import FORK_SERVER
 from tests.scale import scaled
 from tests.stores import ServerEngine, Stores
 

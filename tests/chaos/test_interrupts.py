@@ -20,7 +20,7 @@ from uuid import UUID, uuid4
 import pytest
 
 from schemaless_core import BatchFailed, Cell, Datastore, Unavailable, forks
-from tests.chaos.actors import SPAWN
+from tests.forking import FORK_SERVER
 from tests.scale import scaled
 from tests.stores import DATASTORE_ENGINES, Stores
 
@@ -148,8 +148,10 @@ def _end_when_stuck(beats: list[int], tell: Connection) -> None:
 def _run(
     config: Mapping[str, Any], interrupts: int, pause_seconds: float, *, is_control: bool = False
 ) -> tuple[list[int], list[UUID]] | None:
-    hear, tell = SPAWN.Pipe(duplex=False)
-    process = SPAWN.Process(target=_interrupted_writer, args=(config, interrupts, pause_seconds, is_control, tell))
+    hear, tell = FORK_SERVER.Pipe(duplex=False)
+    process = FORK_SERVER.Process(
+        target=_interrupted_writer, args=(config, interrupts, pause_seconds, is_control, tell)
+    )
     process.start()
     tell.close()
     try:

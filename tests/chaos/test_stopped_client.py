@@ -19,7 +19,8 @@ from schemaless_core.config import DeadlineConfig, TlsConfig
 from schemaless_core.deadline import Deadline
 from schemaless_core.engine.mysql.connection import Login, connect
 from schemaless_core.urls import parse_node_url
-from tests.chaos.actors import SPAWN, running, wait_until, with_failpoints
+from tests.chaos.actors import running, wait_until, with_failpoints
+from tests.forking import FORK_SERVER
 from tests.stores import ServerEngine, Stores
 
 #: DESIGN: "may hold the shard 2 s at most".
@@ -53,7 +54,7 @@ def test_a_client_stopped_right_after_a_duplicate_holds_nobody_up(
     store.put_cell(row_key, "BASE", 1, "same")
     (failpoints / point).write_text("stop")
     arguments = (str(failpoints), put_again, config, str(row_key), body, point.startswith("batch"))
-    stopped = SPAWN.Process(target=with_failpoints, args=arguments, daemon=True)
+    stopped = FORK_SERVER.Process(target=with_failpoints, args=arguments, daemon=True)
 
     with running([stopped]):
         wait_until(
@@ -164,7 +165,7 @@ def test_a_process_killed_between_packet_and_answer_leaves_all_or_nothing(
         row_key = uuid4()
         (failpoints / point).write_text("kill")
         arguments = (str(failpoints), put_again, config, str(row_key), "same", False)
-        with running([SPAWN.Process(target=with_failpoints, args=arguments, daemon=True)]) as (victim,):
+        with running([FORK_SERVER.Process(target=with_failpoints, args=arguments, daemon=True)]) as (victim,):
             victim.join(30)
             assert victim.exitcode == -signal.SIGKILL
         found = store.get_cell_latest(row_key, "BASE")

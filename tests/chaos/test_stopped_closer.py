@@ -10,7 +10,8 @@ from uuid import UUID, uuid4
 import pymysql
 
 from schemaless_core import Datastore, NodeUnavailable
-from tests.chaos.actors import SPAWN, running, wait_until, with_failpoints
+from tests.chaos.actors import running, wait_until, with_failpoints
+from tests.forking import FORK_SERVER
 from tests.stores import ServerEngine, Stores
 
 #: Two seconds of silence, and up to one that a put waits for a lock.
@@ -32,7 +33,7 @@ def test_who_is_stopped_while_closing_shards_holds_nobody_up(
     on_a = store.schema.plan().topology.shards_of("a")
     server, state = stores.clusters(server_engine)[0].primary, f"{store.config.datastore}_meta.shard_state"
     (failpoints / "authority.lock_waited").write_text("stop")
-    stopped = SPAWN.Process(target=with_failpoints, args=(str(failpoints), close_shards, config), daemon=True)
+    stopped = FORK_SERVER.Process(target=with_failpoints, args=(str(failpoints), close_shards, config), daemon=True)
     busy = pymysql.connect(host="127.0.0.1", port=server.port, user="root", password=server.password)
 
     with busy, busy.cursor() as cursor, running([stopped]):

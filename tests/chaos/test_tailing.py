@@ -19,7 +19,8 @@ from schemaless_core.engine.cells import NewCell
 from schemaless_core.engine.mysql import writes
 from schemaless_core.engine.mysql.names import Names
 from schemaless_core.standing import Gate, Kind
-from tests.chaos.actors import SPAWN, Diary, Tailer, check_log, clients_of, running, wait_until, writer
+from tests.chaos.actors import Diary, Tailer, check_log, clients_of, running, wait_until, writer
+from tests.forking import FORK_SERVER
 from tests.scale import scaled
 from tests.stores import ServerEngine, Stores
 from tripstore.local.binlog import BinlogServer
@@ -135,7 +136,7 @@ def test_plain_auto_increment_loses_cells(server_engine: ServerEngine, stores: S
     )
     seconds = 1.5
     rivals = [
-        SPAWN.Process(target=_insert_plainly, args=(_address(server), database, seconds), daemon=True)
+        FORK_SERVER.Process(target=_insert_plainly, args=(_address(server), database, seconds), daemon=True)
         for _ in range(WRITERS)
     ]
     seen: set[int] = set()

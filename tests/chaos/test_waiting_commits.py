@@ -6,6 +6,7 @@ session back at once, as it was before.
 
 from __future__ import annotations
 
+import multiprocessing
 import threading
 import time
 from collections import Counter
@@ -19,12 +20,12 @@ import pytest
 
 from schemaless_core import Datastore, Unavailable
 from schemaless_core.engine.mysql.abandoned import Abandoned, AbandonedSession
-from tests.chaos.actors import SPAWN
 from tests.chaos.test_unresponsive_server import rows_on
 from tests.scale import SCALE, scaled
 from tests.stores import ServerEngine, Stores
 from tripstore.local.binlog import BinlogServer
 
+SPAWN = multiprocessing.get_context("spawn")
 PROCESSES = scaled(8, least=2)
 WRITERS, READERS = 16, 2
 SECONDS = max(2.0, 10 * SCALE)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import multiprocessing
 import os
 import signal
 import time
@@ -19,8 +18,8 @@ from schemaless_core.errors import ControlUnavailable
 from schemaless_core.failpoints import use_folder
 from schemaless_core.triggers.registry import Trigger, trigger
 from schemaless_core.triggers.worker import Worker
+from tests.forking import FORK_SERVER
 
-SPAWN = multiprocessing.get_context("spawn")
 GROUP = "counted"
 
 
@@ -78,7 +77,7 @@ def _worker_of(store: Datastore, served: Trigger) -> Worker:
 
 def server(config: Mapping[str, Any], folder: Path, failpoints: Path | None = None) -> BaseProcess:
     arguments = (config, str(folder), None if failpoints is None else str(failpoints))
-    return SPAWN.Process(target=serve, args=arguments, daemon=True)
+    return FORK_SERVER.Process(target=serve, args=arguments, daemon=True)
 
 
 def deliveries(folder: Path) -> Iterator[Delivery]:

@@ -60,7 +60,7 @@ def test_every_order_of_steps_and_accidents_keeps_the_invariants(scene: Scenario
 
 @pytest.mark.parametrize("scene", LARGE, ids=lambda scene: scene.name)
 def test_larger_casts_keep_the_invariants_as_far_as_they_are_followed(scene: Scenario) -> None:
-    limit = scaled(420_000)
+    limit = scaled(420_000, short=8_000)
 
     found = walked(scene, limit=limit)
 

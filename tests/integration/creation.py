@@ -5,7 +5,6 @@ A fork server loads the package once: loading it takes longer than creating a fe
 
 from __future__ import annotations
 
-import multiprocessing
 from collections.abc import Mapping
 from multiprocessing.process import BaseProcess
 from pathlib import Path
@@ -13,9 +12,7 @@ from typing import Any
 
 from schemaless_core import Datastore
 from schemaless_core.failpoints import use_folder
-
-FORK_SERVER = multiprocessing.get_context("forkserver")
-FORK_SERVER.set_forkserver_preload(["__main__", __name__])
+from tests.forking import FORK_SERVER
 
 
 def start(config: Mapping[str, Any], failpoints: Path) -> BaseProcess:

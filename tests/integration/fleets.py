@@ -9,10 +9,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from schemaless_core import Datastore
 from schemaless_core.triggers.fleet import Fleet, Pauses, Work
 from schemaless_core.triggers.seat import Seat
-from tests.crew import Notebook, noting
 
 QUICK_PAUSES = Pauses(first_seconds=0.05, most_seconds=0.2, settled_seconds=60.0)
 
@@ -56,17 +54,11 @@ class Stubborn:
         time.sleep(600)
 
 
-@dataclass(frozen=True)
-class Serving:
-    """Serves a group that does nothing."""
+def serving(config: str) -> Work:
+    """What it imports takes a moment in every process, and the others have no need of it."""
+    from tests.integration.fleet_serving import Serving
 
-    config: str
-
-    def __call__(self, seat: Seat) -> None:
-        with Datastore.open(self.config) as datastore:
-            worker = datastore.triggers.worker([noting(Notebook())], name=seat.name)
-            seat.at_end(worker.stop)
-            worker.run()
+    return Serving(config)
 
 
 def main(kind: str, place: str, workers: str) -> None:
@@ -75,7 +67,7 @@ def main(kind: str, place: str, workers: str) -> None:
         "waiting": lambda folder: Waiting(Path(folder)),
         "finite": lambda folder: Finite(Path(folder)),
         "stubborn": lambda folder: Stubborn(Path(folder)),
-        "serving": Serving,
+        "serving": serving,
     }
     work = kinds[kind](place)
     fleet = Fleet(work, int(workers), is_finite=kind == "finite", pauses=QUICK_PAUSES)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import multiprocessing
 import os
 import signal
 from collections.abc import Callable, Iterator
@@ -18,6 +17,7 @@ from psycopg2.extensions import connection as Connection  # noqa: N812
 
 from tests.chaos.actors import with_failpoints
 from tests.companies import Companies
+from tests.forking import FORK_SERVER
 from tests.scale import SCALE
 from tripstore.backends.postgres.ddl.ddl import Patience
 from tripstore.backends.postgres.ddl.steps import Progress, Step
@@ -43,10 +43,6 @@ FLAVOURS: tuple[Flavour, ...] = ("machine", "wheel")
 #: For what no version of Postgres does in another way: in CI the newest alone.
 ONE_FLAVOUR = FLAVOURS if SCALE >= 1 else FLAVOURS[-1:]
 _numbers = itertools.count(1)
-
-#: For processes that are killed: they fork off one that has everything loaded already.
-FORKSERVER = multiprocessing.get_context("forkserver")
-FORKSERVER.set_forkserver_preload(["tests.integration.test_id_step_kills", "tests.integration.test_id_revisions"])
 
 TRIPS, NOTES = TableName("public", "trips"), TableName("public", "trip_notes")
 ATTEMPTS, ADJUSTMENTS = TableName("billing", "attempts"), TableName("public", "fare_adjustments")
@@ -199,7 +195,7 @@ def company_session(url: str, what: str = "old code") -> Iterator[Connection]:
 def killed(folder: Path, point: str, after: int, target: Callable[[str], None], url: str) -> None:
     """Run something in a process that is killed when it reaches a failpoint once more than so often."""
     (folder / point).write_text(f"kill after={after}")
-    process = FORKSERVER.Process(target=with_failpoints, args=(str(folder), target, url))
+    process = FORK_SERVER.Process(target=with_failpoints, args=(str(folder), target, url))
     process.start()
     process.join(60)
     assert process.exitcode == -signal.SIGKILL

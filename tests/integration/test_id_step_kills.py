@@ -12,9 +12,9 @@ import pytest
 from psycopg2.extensions import connection as Connection  # noqa: N812
 
 from tests.chaos.actors import end, wait_until, with_failpoints
+from tests.forking import FORK_SERVER
 from tests.integration.id_company import (
     FLAVOURS,
-    FORKSERVER,
     FULL_SPEED,
     LAYOUT,
     ONE_FLAVOUR,
@@ -125,7 +125,7 @@ def building(url: str, failpoints: Path) -> Iterator[tuple[Connection, int]]:
     with company_session(url) as holder, session(url) as ours:
         apply(ours, steps()[:4])
         rows(holder, "BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT count(*) FROM trips")
-        process: BaseProcess = FORKSERVER.Process(target=with_failpoints, args=(str(failpoints), apply_all, url))
+        process: BaseProcess = FORK_SERVER.Process(target=with_failpoints, args=(str(failpoints), apply_all, url))
         process.start()
         try:
             wait_until("the build waits", lambda: builders(ours) and leftovers(ours))

@@ -160,7 +160,7 @@ def drawn(strategy: st.SearchStrategy[dict[str, Json]], count: int) -> list[dict
     return found
 
 
-@settings(max_examples=scaled(4_000))
+@settings(max_examples=scaled(4_000, short=80))
 @given(data=st.data())
 def test_i2_a_body_that_a_layout_holds_comes_back_byte_for_byte(trips: Trips, data: st.DataObject) -> None:
     body = data.draw(trips.bodies())

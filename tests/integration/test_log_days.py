@@ -17,7 +17,8 @@ from psycopg2 import errors as postgres
 from psycopg2.extensions import connection as Connection  # noqa: N812
 
 from schemaless_core.failpoints import FailpointReached, use_folder
-from tests.chaos.actors import SPAWN, wait_until, with_failpoints
+from tests.chaos.actors import wait_until, with_failpoints
+from tests.forking import FORK_SERVER
 from tests.legacy_backends import SHARDS, company
 from tests.legacy_databases import FLAVOURS, new_database, postgres_server, run
 from tests.scale import SCALE
@@ -390,7 +391,7 @@ def test_a_run_that_ended_anywhere_is_ended_by_the_next(url: str, failpoints: Pa
 def test_a_run_that_was_killed_keeps_nobody_out(url: str, failpoints: Path) -> None:
     stays = much_to_do(url)
     (failpoints / "log.gaps_left").write_text("kill")
-    process = SPAWN.Process(target=with_failpoints, args=(str(failpoints), keep, url))
+    process = FORK_SERVER.Process(target=with_failpoints, args=(str(failpoints), keep, url))
     process.start()
     process.join(60)
 

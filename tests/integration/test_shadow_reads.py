@@ -21,7 +21,7 @@ from schemaless_core.breaker import BreakerConfig
 from tests.facades import Migration, in_mirror
 from tests.indexing import catch_up, only_maintained
 from tests.mirrors import relaying, reversing
-from tests.scale import SCALE, scaled
+from tests.scale import scaled
 from tests.shadow_traffic import comparing, indexing, run_traffic
 from tests.stores import Stores
 from tripstore.backends.schemaless.backend import SchemalessBackend, TooManyIds
@@ -36,7 +36,7 @@ from validation.verdicts import Outcome, Reason
 
 #: Operations of healthy traffic, all threads together, and on how many new companies: answers grow with what was
 #: inserted, and after many thousands of them index queries would be all there is.
-OPERATIONS = {Phase.SHADOW: scaled(200_000) if SCALE >= 1 else 3_000, Phase.LIVE: scaled(40_000)}
+OPERATIONS = {Phase.SHADOW: scaled(200_000, short=1_500), Phase.LIVE: scaled(40_000, short=1_000)}
 OF_COMPANY = 10_000
 
 
@@ -309,7 +309,7 @@ def test_i10_a_million_ids_have_one_deadline(servers: LocalServers, stores: Stor
     with comparing(servers, stores, engine) as moving:
         asked = moving.facade.store.using(deadline=0.4)
         assert isinstance(asked, SchemalessBackend)
-        for _ in range(20):
+        for _ in range(scaled(20, least=4)):
             begun = time.monotonic()
 
             with pytest.raises(TooManyIds, match="within the deadline"):

@@ -48,7 +48,7 @@ from tripstore.ports.legacy import RealLegacyPort
 from tripstore.store import TripStore
 
 STEPS_PER_EXAMPLE = 30
-STEPS = scaled(20_000)
+STEPS = scaled(20_000, short=400)
 SHARDS = 4
 ROWS = 3
 BY_STATUS: Json = {

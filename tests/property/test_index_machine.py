@@ -37,7 +37,7 @@ from tripstore.backends.postgres.queries import queries
 from tripstore.backends.postgres.queries.sources import FreeSource
 
 STEPS_PER_EXAMPLE = 30
-STEPS = scaled(6_000)
+STEPS = scaled(6_000, short=150)
 SHARDS = 4
 ROWS = 4
 

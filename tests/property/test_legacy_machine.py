@@ -31,7 +31,7 @@ from tripstore.local.postgres_programs import Flavour
 from tripstore.local.servers import LocalServers
 
 STEPS_PER_EXAMPLE = 25
-STEPS = scaled(6_000, least=200)
+STEPS = scaled(6_000, short=125)
 SHARDS = 8
 ROWS = 3
 COLUMNS = ("BASE", "NOTES", "STATUS", "FREE")

@@ -18,7 +18,7 @@ from tests.scale import scaled
 from tests.stores import DATASTORE_ENGINES, Stores
 
 STEPS_PER_EXAMPLE = 50
-STEPS = scaled(20_000)
+STEPS = scaled(20_000, short=400)
 
 _examples = itertools.count()
 

@@ -43,6 +43,7 @@ class Walk:
     postgres: str
     servers: Sequence[str]  #: URLs of the clusters' primaries.
     datastore: str
+    shards: int
     compared: dict[str, Compared] = field(default_factory=dict)
 
     # ---------------------------------------------------------------------------------------------- commands
@@ -75,7 +76,7 @@ class Walk:
         """`init`, and what a person does with what it says: runs its SQL, and lets rows change."""
         tables = [word for table in self.schema.tables for word in ("--table", table)]
         clusters = [word for url in self.servers for word in ("--mysql", url)]
-        options = ("--datastore", self.datastore, "--shards", "8", "--json")
+        options = ("--datastore", self.datastore, "--shards", str(self.shards), "--json")
         command = ("init", "--from", self.postgres, *tables, *clusters, *options)
         statements = _STATEMENT.findall("\n".join(self.run(*command).document["undecided"]))
         if statements:
