@@ -122,9 +122,10 @@ class Lag:
 
     def looked(self, epoch: int, pending: Pending, look: Look) -> None:
         """The mirror of this epoch was looked at, for what was pending before."""
+        missing = frozenset(look.missing)  # thousands may be, of thousands that are asked for
         with self._lock:
             for row_key, written_at in pending.rows.items():
-                if row_key not in look.missing and self._rows.get(row_key) == written_at and written_at < look.begun_at:
+                if row_key not in missing and self._rows.get(row_key) == written_at and written_at < look.begun_at:
                     del self._rows[row_key]
             if pending.lost is not None:
                 self._arrive(epoch, pending.lost, look)
