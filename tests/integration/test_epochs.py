@@ -143,6 +143,17 @@ def test_a_handed_over_shard_is_waited_for(shard_zero: ShardZero) -> None:
     assert (result.status, result.epoch) == ("CREATED", 3)
 
 
+def test_a_copier_writes_nothing_to_a_shard_that_is_handed_over(shard_zero: ShardZero) -> None:
+    """Its counter has been read by the mover: what is put now would be left behind (I1, I9)."""
+    shard_zero.set("state = 'RO'")
+    copier = shard_zero.store.as_copier().using(deadline=0.3)
+
+    with pytest.raises(StaleEpoch, match="RO and takes no writes"):
+        copier.put_cell(shard_zero.new_row(), "BASE", 1, "refused")
+
+    assert shard_zero.stored() == 10
+
+
 def test_a_shard_that_stays_closed_refuses_within_the_deadline(shard_zero: ShardZero) -> None:
     shard_zero.set("state = 'RO', epoch = 2")
 
