@@ -6,6 +6,8 @@ import threading
 import time
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, closing
+from functools import partial
 from uuid import UUID
 
 import pytest
@@ -19,7 +21,7 @@ from tests.repairs import doing_at
 from tests.scale import SCALE
 from tests.stores import Stores
 from tripstore.backends.postgres.backend import PostgresBackend
-from tripstore.backends.postgres.cells import burials
+from tripstore.backends.postgres.cells import burials, free
 from tripstore.backends.postgres.cells.free import LOCKS_PER_BATCH
 from tripstore.backends.postgres.wire.connections import rows
 from tripstore.backends.postgres.wire.translation import LockTimeout
@@ -68,7 +70,8 @@ def test_i2_a_put_that_saw_no_tombstone_is_not_overtaken_by_a_burial(
 ) -> None:
     """The put has looked and is about to store; the tombstone would take its key, and be carried before it."""
     if not locks:
-        monkeypatch.setattr(burials, "locks_sql", lambda _keys: [])
+        without = partial(free.locks_within, [])
+        monkeypatch.setattr(burials, "locks_within", lambda _keys, *more, **limit: without(*more, **limit))
     key, given_way = lost(moving)[0], list[str]()
     moving.legacy.sql("DELETE FROM trips WHERE trip_uuid = %s", str(key))
     moving.carry()
@@ -112,6 +115,46 @@ def test_i2_a_put_that_comes_while_a_row_is_buried_sees_the_tombstone(moving: Mi
 
     moving.carry()
     assert same(moving, key) is None
+
+
+@pytest.mark.parametrize("bounded", [False, True], ids=["control", "bounded"])
+def test_i10_a_burial_waits_for_all_its_locks_together_no_longer_than_for_one(
+    moving: Migration, monkeypatch: pytest.MonkeyPatch, *, bounded: bool
+) -> None:
+    """Puts hold one row after the other, each for less than a burial waits, which holds the first rows meanwhile.
+
+    Ten times as long as in earnest: a busy machine must not decide.
+    """
+    monkeypatch.setattr(burials, "GIVE_WAY_MILLISECONDS", 1000)
+    if not bounded:
+        each = "SET LOCAL lock_timeout = '1s'; "
+        monkeypatch.setattr(
+            burials, "locks_within", lambda keys, *more, **_: each + "; ".join([*free.locks_sql(keys), *more])
+        )
+    keys = sorted(lost(moving)[:6], key=lambda key: free._lock_key(key, ""))
+    with ExitStack() as stack, ThreadPoolExecutor(1) as pool:
+        puts = [stack.enter_context(closing(moving.legacy.connect())) for _ in keys]
+        for put, lock in zip(puts, free.locks_sql(keys), strict=True):
+            rows(put, lock)
+
+        def let_go() -> None:
+            for put in puts:
+                time.sleep(0.4)  # each holds its row for this long after the one before
+                put.rollback()
+
+        released = pool.submit(let_go)
+        begun = time.monotonic()
+        try:
+            found = len(bury(moving, keys))
+        except LockTimeout:
+            found = 0
+        waited = time.monotonic() - begun
+        released.result()
+
+    assert found == (0 if bounded else len(keys))
+    assert (waited < 2.0) is bounded, waited
+    if bounded:
+        assert len(bury(moving, keys)) == len(keys)
 
 
 def test_i10_a_burial_gives_way_to_writers_and_gets_its_turn_later(

@@ -13,10 +13,10 @@ from schemaless_core.cell import CellKey
 from schemaless_core.deadline import Deadline
 from schemaless_core.failpoints import reach
 from tripstore.backends.postgres.cells.fence import Standing
-from tripstore.backends.postgres.cells.free import LOCKS_PER_BATCH, locks_sql
+from tripstore.backends.postgres.cells.free import LOCKS_PER_BATCH, locks_within
 from tripstore.backends.postgres.cells.places import ColumnPlaces
 from tripstore.backends.postgres.cells.rows import ColumnRows, quoted_int, quoted_uuid
-from tripstore.backends.postgres.cells.sights import GIVE_WAY, begin_sql
+from tripstore.backends.postgres.cells.sights import GIVE_WAY_MILLISECONDS, begin_sql
 from tripstore.backends.postgres.layout.layout import LEGACY_ID, VERSION_MAX, Layout, RefKeyKind, quoted
 from tripstore.backends.postgres.wire.database import LegacyDatabase
 from tripstore.backends.postgres.wire.wire import LegacyConnection
@@ -61,16 +61,18 @@ class Burials:
         A put that has looked at such a row holds the row's advisory lock until its commit, and takes the table's after
         it: the burial does the same. An INSERT of a service has not seen the tomb, and its row would stand below it: so
         the table is locked against writers for the one statement, after the writers under way have ended. A burial
-        waits for no lock longer than services bear, and for less than a deadlock lives: `LockTimeout`, none was buried.
+        waits for all its locks together no longer than services bear, and for less than a deadlock lives:
+        `LockTimeout`, none was buried.
         """
         assert len(keys) <= LOCKS_PER_BATCH
         rows = self._places.columns[column_name]
-        locks = locks_sql(key.row_key for key in keys)
+        table = f"LOCK TABLE {rows.table} IN SHARE MODE"
+        locks = locks_within((key.row_key for key in keys), table, milliseconds=GIVE_WAY_MILLISECONDS)
         statement = self._statement(rows, keys)
 
         def bury(connection: LegacyConnection) -> set[CellKey]:
-            table = f"LOCK TABLE {rows.table} IN SHARE MODE"
-            connection.rows("; ".join([begin_sql(connection, self._standing), GIVE_WAY, *locks, table]))
+            connection.rows(begin_sql(connection, self._standing))
+            connection.rows(locks)
             reach("burial.locked")
             found = connection.rows(statement)
             reach("burial.before_commit")

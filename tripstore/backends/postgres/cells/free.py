@@ -25,6 +25,9 @@ CELLS_PER_BATCH = 500
 BYTES_PER_BATCH = 4 * 1024 * 1024
 
 _LOCK = "SELECT pg_catalog.pg_advisory_xact_lock({key})"
+_LEFT = """\
+SELECT pg_catalog.set_config('lock_timeout', GREATEST(1, {milliseconds} - 1000 * EXTRACT(epoch FROM
+    pg_catalog.clock_timestamp() - pg_catalog.statement_timestamp()))::pg_catalog.int4::pg_catalog.text, true)"""
 # Ids of the queue follow the order of the batch: they are the order of the log.
 _PUT = """\
 WITH given (n, row_key, column_name, ref_key, body) AS (VALUES {values}),
@@ -100,6 +103,15 @@ def lock_sql(row_key: UUID, column_name: str = "") -> str:
 def locks_sql(row_keys: Iterable[UUID]) -> list[str]:
     """The same for many rows, in the one order that every process takes them in."""
     return [_LOCK.format(key=key) for key in sorted({_lock_key(row_key, "") for row_key in row_keys})]
+
+
+def locks_within(row_keys: Iterable[UUID], *more: str, milliseconds: int) -> str:
+    """The locks of many rows, and then more of them, in one packet that waits no longer than this in all.
+
+    lock_timeout is of one lock; before each of them it is set to what is left since the packet came.
+    """
+    left = _LEFT.format(milliseconds=milliseconds)
+    return "; ".join(f"{left}; {lock}" for lock in [*locks_sql(row_keys), *more])
 
 
 def _put(

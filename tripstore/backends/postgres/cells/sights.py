@@ -17,7 +17,8 @@ from tripstore.backends.postgres.wire.wire import LegacyConnection
 _SAY = "SET LOCAL tripstore.origin = '{origin}'; SET LOCAL search_path = {path}"
 #: Who holds one thing and waits for another may stand in a circle with a service, and must be the one who gives way:
 #: long before deadlock_timeout, after which Postgres might choose the service.
-GIVE_WAY = "SET LOCAL lock_timeout = '100ms'"
+GIVE_WAY_MILLISECONDS = 100
+GIVE_WAY = f"SET LOCAL lock_timeout = '{GIVE_WAY_MILLISECONDS}ms'"
 #: After that he leaves those alone who queued behind him.
 GIVE_WAY_PAUSE_SECONDS = 0.15
 
