@@ -184,7 +184,7 @@ class PacketTooLarge(InvalidServer):
 class UnknownFormat(InvalidServer):
     """The tables of the datastore have a format that this library does not know: they are neither read nor written."""
 
-    def __init__(self, node: str, found: int, known: str, version: str | None) -> None:
+    def __init__(self, node: str, found: int, known: str, version: str | None, *, goes_on: bool = False) -> None:
         wanted = f"tripstore {version}" if version else "the version of tripstore that made it"
         super().__init__(
             node,
@@ -194,6 +194,8 @@ class UnknownFormat(InvalidServer):
         self.found = found
         self.known = known
         self.version = version
+        #: Whether a process that runs already may read and write them.
+        self.goes_on = goes_on
 
 
 class SchemaMissing(Invalid):

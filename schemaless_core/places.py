@@ -58,6 +58,8 @@ class Places:
         self._first_look_seconds = first_look_seconds
         self._places: dict[int, Place] = {}
         self._is_learned = False
+        #: Whether this process, or the one that it was forked from, has worked with a format that it knows.
+        self._has_begun = False
         self._forget_looks()
 
     def get(self, shard: int, deadline: Deadline) -> Place:
@@ -82,6 +84,7 @@ class Places:
         have_all_answered = self._look(patience, lambda: False)
         deadline.extend(self._first_look_seconds - max(patience.remaining_seconds(), 0.0))
         self._is_learned = bool(self._places)
+        self._has_begun |= self._is_learned
         return have_all_answered
 
     def learn(self, shards: Iterable[int], deadline: Deadline) -> set[int]:
@@ -143,7 +146,12 @@ class Places:
     def _look_at(self, cluster: Cluster, guarded: GuardedNode) -> None:
         """What a server says it holds; a replica is asked too, since its primary may be down."""
         deadline = Deadline(LOOK_SECONDS)
-        recorded = guarded.ask(lambda node: node.shard_count(deadline))
+        try:
+            recorded = guarded.ask(lambda node: node.shard_count(deadline))
+        except UnknownFormat as error:
+            if not (error.goes_on and self._has_begun):
+                raise
+            recorded = self.shards  # it was as many when this process began, and stays so
         if recorded is None:
             return
         if recorded != self.shards:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing, suppress
+from contextlib import ExitStack, closing, suppress
 
 import pymysql
+import pytest
 
 from schemaless_core import Datastore, Unavailable
 from schemaless_core.deadline import Deadline
@@ -94,9 +96,65 @@ def test_one_thread_looks_and_what_comes_as_the_last_one_ends_is_another_threads
 
 def given_up(connect: Callable[[Deadline], DeadlineConnection]) -> AbandonedSession:
     connection = connect(Deadline(5))
-    number = connection.session_number
+    session = AbandonedSession(connection.server, connection.session_number, is_write=False, since=0.0)
     connection.forget()
-    return AbandonedSession(number, is_write=False, since=0.0)
+    return session
+
+
+def test_a_number_is_believed_only_on_the_server_that_gave_it(server_engine: ServerEngine, stores: Stores) -> None:
+    """After a failover behind one address another server has a session of that number, which may stay for ever."""
+    server = stores.clusters(server_engine)[0].primary
+    with stores.fresh(server_engine, shards=2, pool=PLACES) as store, ExitStack() as stack:
+        other = stack.enter_context(closing(server.connect()))
+        pool, ended = pool_of(store), list[AbandonedSession]()
+        lent = pool.lend(Deadline(5), 5)
+        number, now = int(other.server_thread_id[0]), time.monotonic()  # type: ignore[attr-defined]  # the stubs leave it out
+        foreign = AbandonedSession("another server", number, is_write=False, since=now)
+        own = AbandonedSession(lent.server, number, is_write=False, since=now)
+        pool.take_back(lent)
+        abandoned = Abandoned(pool._connect, ended.append, lambda _: None)
+        abandoned._is_watched = True  # by this thread
+        abandoned.add(foreign)
+        abandoned.add(own)
+
+        wait_until("the one has ended", lambda: abandoned.look() and ended == [foreign], 20)
+        assert abandoned.count == 1, "the control: the session of this server is there"
+
+        stack.close()
+        wait_until("the other has ended", lambda: not abandoned.look(), 20)
+        assert ended == [foreign, own]
+
+
+def test_servers_are_told_from_each_other(server_engine: ServerEngine, stores: Stores) -> None:
+    with stores.fresh(server_engine, shards=2) as store:
+        found = set[str]()
+        for cluster in store.clusters.values():
+            node = cluster.primary.node
+            assert isinstance(node, MySQLNode)
+            for _ in range(2):
+                with closing(node._sessions._pool._connect(Deadline(5))) as connection:
+                    found.add(connection.server)
+    assert len(found) == len(store.clusters) > 1
+
+
+def test_a_session_whose_rollback_is_not_answered_keeps_its_place(server_engine: ServerEngine, stores: Stores) -> None:
+    """The server may be busy with it for as long as with any other that was given up."""
+    with stores.fresh(server_engine, shards=2, pool=PLACES) as store, ExitStack() as stack:
+        node = store.clusters["a"].primary.node
+        assert isinstance(node, MySQLNode)
+
+        def fall_silent(connection: DeadlineConnection) -> None:
+            connection.ping(reconnect=False)
+            stack.enter_context(stopped(stores.clusters(server_engine)[0]))
+            raise pymysql.err.OperationalError(1205, "a lock was not free")
+
+        with pytest.raises(Unavailable):
+            node._sessions.run(fall_silent, Deadline(0.5))
+        pool = pool_of(store)
+        assert pool.abandoned.count == 1
+
+        stack.close()
+        wait_until("its place is free", lambda: pool.abandoned.count == 0 and pool._permits._free == 3, 20)
 
 
 def test_i10_a_silent_server_whose_places_are_all_given_up_opens_the_breakers(

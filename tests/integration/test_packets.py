@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -68,6 +69,30 @@ def test_a_body_that_does_not_fit_is_refused_by_name_until_the_setting_is_raised
 
     assert store.put_cell(row, "BASE", 1, LARGE).status == "CREATED"
     assert store.get_cell(row, "BASE", 1) == Cell(row, "BASE", 1, LARGE)
+
+
+@pytest.mark.parametrize("asks", [False, True], ids=["control", "asks"])
+def test_a_body_that_does_not_fit_leaves_the_pool_as_it_was(
+    server_engine: ServerEngine, stores: Stores, store: Datastore, monkeypatch: pytest.MonkeyPatch, *, asks: bool
+) -> None:
+    """A caller that puts it again and again must cost no connection each time."""
+    if not asks:
+        monkeypatch.setattr(sessions.Sessions, "_packet_bytes_now", lambda *_: sys.maxsize)
+    row = uuid4()
+    with setting(stores, server_engine, "max_allowed_packet", MEBIBYTE):
+        numbers = set[int]()
+        for ref_key in range(3):
+            store.put_cell(row, "BASE", ref_key, "small")
+            with pytest.raises(PacketTooLarge):
+                store.put_cell(row, "BASE", 9, LARGE)
+            numbers |= {
+                connection.session_number
+                for cluster in store.clusters.values()
+                for connection in cluster.primary.node._sessions._pool._idle  # type: ignore[attr-defined]  # both engines have it
+            }
+        by_server = len(store.clusters)
+
+    assert (len(numbers) <= by_server) is asks, numbers
 
 
 def test_control_a_packet_that_is_sent_all_the_same_breaks_the_connection(

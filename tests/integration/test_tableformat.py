@@ -83,6 +83,34 @@ def test_old_and_new_processes_work_side_by_side_until_the_format_is_lifted(
         too_new.create_schema()
 
 
+@pytest.mark.parametrize("readable_by", [1, 2])
+def test_a_process_that_runs_goes_on_when_the_newer_format_lets_its_library(
+    datastore_engine: str, stores: Stores, datastore: Datastore, monkeypatch: pytest.MonkeyPatch, readable_by: int
+) -> None:
+    """It looks at the servers again when a shard is refused: that must not end it. Control: a step that does."""
+    old, cells = datastore, [make_cell() for _ in range(3)]
+    old.put_cell(*cells[0].key, cells[0].body)
+    with library(2), Datastore(old.config) as new:
+        monkeypatch.setattr(tableformat, "READABLE_BY", readable_by)
+        new.create_schema()
+        new.put_cell(*cells[1].key, cells[1].body)
+
+    if readable_by == 2:
+        with pytest.raises(UnknownFormat, match="have format 2"):
+            old._places.learn([0], Deadline(10.0))
+    else:
+        old._places.learn([0], Deadline(10.0))
+        old.put_cell(*cells[2].key, cells[2].body)
+        assert [old.get_cell(*cell.key) for cell in cells] == cells
+        old._places.after_fork()  # a child is the same library
+        old._places.learn([0], Deadline(10.0))
+        assert old.get_cell(*cells[1].key) == cells[1]
+    with Datastore(old.config) as begun, pytest.raises(UnknownFormat, match="have format 2"):
+        begun.get_cell(*cells[0].key)
+    with pytest.raises(UnknownFormat):
+        old.create_schema()
+
+
 def test_control_a_known_format_is_no_obstacle(datastore: Datastore) -> None:
     cell = make_cell(row_key=uuid4())
     with Datastore(datastore.config) as store:

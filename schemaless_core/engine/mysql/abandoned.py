@@ -37,6 +37,8 @@ UNHEARD_SECONDS_MAX = 5.0
 class AbandonedSession:
     """A session, by the number that its server gave it, and since when we do not listen to it."""
 
+    #: Which server that is: after a failover behind one address, another one counts anew.
+    server: str
     number: int
     is_write: bool
     since: float
@@ -122,7 +124,11 @@ class Abandoned:
             there = {int(row[0]) for row in cursor.fetchall()}
         connection.last_used = time.monotonic()
         began = time.monotonic() - int(uptime) - 1  # a server that was restarted gives the same numbers again
-        return {session for session in asked if session.number not in there or session.since < began}
+        return {
+            session
+            for session in asked
+            if session.number not in there or session.since < began or session.server != connection.server
+        }
 
     def _connected(self) -> DeadlineConnection:
         """One connection for as long as there is something to ask: the server may let no other in."""

@@ -34,8 +34,12 @@ SESSION = f"""\
 SET SESSION sql_mode = '{SQL_MODE}', time_zone = '+00:00', innodb_lock_wait_timeout = 1,
  lock_wait_timeout = 1, wait_timeout = {WAIT_TIMEOUT_SECONDS}, autocommit = 1"""
 ISOLATION = "SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED"
-#: What a server may be set to that decides what it can be sent.
-SETTINGS = "SHOW SESSION VARIABLES WHERE Variable_name IN ('max_allowed_packet', 'log_bin', 'binlog_format')"
+#: What tells a server from others; MariaDB has no server_uuid.
+IDENTITY = ("server_uuid", "server_id", "hostname", "port", "datadir")
+#: What a server may be set to that decides what it can be sent, and which one it is.
+SETTINGS = f"""\
+SHOW SESSION VARIABLES WHERE Variable_name IN
+ ('max_allowed_packet', 'log_bin', 'binlog_format', {", ".join(f"'{name}'" for name in IDENTITY)})"""
 ROWS_WANTED = "SET GLOBAL binlog_format = ROW, and write it into the server's configuration."
 # MySQL has no such setting: there a client that stops right after a server error holds its locks for wait_timeout.
 SESSION_MARIADB = "SET SESSION idle_write_transaction_timeout = 1, idle_transaction_timeout = 2"
@@ -98,10 +102,10 @@ class DeadlineConnection(_Connection):
     last_used: float = 0.0
     #: Whether the call that has it commits something.
     is_writing: bool = False
+    #: Which server it goes to, whatever the address says.
+    server: str = ""
     #: A packet that is sent must be smaller.
     packet_bytes_max: float = math.inf
-    #: Whether the server's settings may have been mended since it was made.
-    is_outdated: bool = False
     #: Whether its binary log takes statements only, as which it can log no write of ours.
     logs_statements: bool = False
     server_version: str
@@ -148,7 +152,6 @@ class DeadlineConnection(_Connection):
     def _execute_command(self, command: int, sql: str | bytes) -> None:
         """The server would close the connection on a packet that is too large, and say no word to it."""
         if len(sql) + 1 >= self.packet_bytes_max:
-            self.is_outdated = True
             raise PacketTooLarge(self.node, len(sql) + 1, int(self.packet_bytes_max))
         super()._execute_command(command, sql)  # type: ignore[misc]  # the stubs leave it out
 
@@ -296,5 +299,6 @@ def _prepare(connection: DeadlineConnection) -> None:
         for _statement in statements:
             cursor.nextset()
         settings = {str(row[0]): str(row[1]) for row in cursor.fetchall()}
+    connection.server = " ".join(settings.get(name, "") for name in IDENTITY)
     connection.packet_bytes_max = float(settings.get("max_allowed_packet", math.inf))
     connection.logs_statements = settings.get("log_bin") == "ON" and settings.get("binlog_format") == "STATEMENT"

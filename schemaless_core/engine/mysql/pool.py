@@ -101,7 +101,7 @@ class Pool:
         """Keep a connection that is fit for the next call."""
         is_write = connection.is_writing  # the next call may have it before this one has given its place back
         try:
-            if not (self._is_closed or connection.is_outdated) and len(self._idle) < self._kept:
+            if not self._is_closed and len(self._idle) < self._kept:
                 self._idle.append(connection)
             else:
                 connection.forget()
@@ -119,7 +119,8 @@ class Pool:
 
     def abandon(self, connection: DeadlineConnection) -> None:
         """Close a connection whose session may go on: it keeps its place until the server has ended it."""
-        session = AbandonedSession(connection.session_number, connection.is_writing, time.monotonic())
+        number, is_write = connection.session_number, connection.is_writing
+        session = AbandonedSession(connection.server, number, is_write, time.monotonic())
         try:
             connection.forget()
         finally:

@@ -25,6 +25,8 @@ T = TypeVar("T")
 
 logger = logging.getLogger(__name__)
 
+#: What new sessions will have; that of a session stays.
+_PACKET_BYTES = "SELECT @@GLOBAL.max_allowed_packet"
 _SMALL_PACKETS = "the server's max_allowed_packet is too small for the largest bodies: they will be refused"
 _LOOK = "Look what they wait for there (SHOW PROCESSLIST): a replica's acknowledgement, a lock, room on the disk."
 
@@ -60,16 +62,28 @@ class Sessions:
         except ConnectionBroken:
             if deadline.is_over:
                 raise
-        except PacketTooLarge:  # the server may take larger ones by now
+        except PacketTooLarge as error:
+            if self._packet_bytes_now(pool, deadline) <= error.bytes_max:
+                raise
             pool.forget_idle()
             return self._once(pool, verb, deadline, is_write)
         metrics.call_repeated("connection_broken")
         pool.forget_idle()  # the server went away: all of them are dead
         return self._once(pool, verb, deadline, is_write)
 
+    def _packet_bytes_now(self, pool: Pool, deadline: Deadline) -> int:
+        """What the server would take on a new connection: an operator may have raised it."""
+
+        def ask(connection: DeadlineConnection) -> int:
+            with connection.cursor() as cursor:
+                cursor.execute(_PACKET_BYTES)
+                return int(cursor.fetchall()[0][0])
+
+        return self._once(pool, ask, deadline, is_write=False)
+
     def _once(self, pool: Pool, verb: Callable[[DeadlineConnection], T], deadline: Deadline, is_write: bool) -> T:
         """Lend a connection to a verb. After an error it is rolled back, or thrown away."""
-        give_back = pool.abandon
+        give_back: Callable[[DeadlineConnection], None] = pool.abandon
         connection = self._lent(pool, deadline, is_write)
         try:
             connection.deadline = deadline
@@ -84,13 +98,24 @@ class Sessions:
             if isinstance(ours, ConnectionBroken):
                 give_back = pool.drop
             elif not deadline.is_over:
-                give_back = pool.take_back if _rolled_back(connection) else pool.drop
+                give_back = self._after_rollback(pool, connection, deadline)
             raise ours from error
         finally:
             # Half-way through an answer no call can know what the next bytes mean, and the server may still be busy.
             connection.deadline = None
             connection.last_used = time.monotonic()
             give_back(connection)
+
+    def _after_rollback(
+        self, pool: Pool, connection: DeadlineConnection, deadline: Deadline
+    ) -> Callable[[DeadlineConnection], None]:
+        """End a transaction that an error left open: it may hold a counter row. What becomes of the connection then."""
+        try:
+            connection.rollback()
+        except (err.Error, OSError) as error:
+            is_broken = isinstance(translate(error, self._node, deadline), ConnectionBroken)
+            return pool.drop if is_broken else pool.abandon  # the server may still be busy with it
+        return pool.take_back
 
     def close(self) -> None:
         self._pool.close()
@@ -137,15 +162,6 @@ class Sessions:
             found = {"node": self._node, "packet_bytes": self._packet_bytes, "bytes_max": connection.packet_bytes_max}
             logger.warning(_SMALL_PACKETS, extra={"event": "node.packets_too_small", **found})
         return connection
-
-
-def _rolled_back(connection: DeadlineConnection) -> bool:
-    """End a transaction that an error left open: it may hold a counter row."""
-    try:
-        connection.rollback()
-    except (err.Error, OSError):
-        return False
-    return True
 
 
 _ALL: weakref.WeakSet[Sessions] = weakref.WeakSet()
