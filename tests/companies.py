@@ -10,6 +10,7 @@ from itertools import count
 import psycopg2
 import pytest
 
+from tests.databases import create_database, kept
 from tripstore.demo.legacy.roles import create_roles
 from tripstore.demo.legacy.schema import CompanySchema
 from tripstore.demo.legacy.seeding import Seeds
@@ -84,7 +85,8 @@ class Companies:
             self.server.query(f"DROP DATABASE {self._made.pop().name} WITH (FORCE)")
 
     def _new(self, name: str, template: str) -> Company:
-        self.server.query(f"CREATE DATABASE {name} TEMPLATE {template}")
+        with kept():  # `drop` is for that
+            create_database(self.server.url, name, template)
         self._made.append(Company(self.server, name))
         return self._made[-1]
 

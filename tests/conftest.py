@@ -16,7 +16,9 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 from schemaless_core import CellStore, Datastore
+from tests.databases import drop_databases
 from tests.legacy_databases import FLAVOURS
+from tests.places import are_in_memory, choose_place
 from tests.scale import SCALE
 from tests.stores import CELL_STORES, DATASTORE_ENGINES, SERVER_ENGINES, STORE_ENGINES, ServerEngine, Stores
 from tripstore.local.errors import LocalServerError
@@ -33,10 +35,12 @@ settings.load_profile("tripstore")
 
 # Hundreds of processes that each compile everything anew would take longer than all the tests; migrations are modules
 # that every datastore loads.
-BYTECODE = str(Path(tempfile.gettempdir()) / f"tripstore-bytecode-{os.getuid()}")
+BYTECODE = os.environ.get("PYTHONPYCACHEPREFIX") or f"{tempfile.gettempdir()}/tripstore-bytecode-{os.getuid()}"
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 os.environ["PYTHONPYCACHEPREFIX"] = BYTECODE
 sys.dont_write_bytecode, sys.pycache_prefix = False, BYTECODE
+
+PLACE = choose_place()
 
 # A run in the background of a script has Ctrl-C switched off, and so would have the commands that tests start.
 signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -93,6 +97,18 @@ def _leave_half(names: set[str], some: set[str], one: str, other: str) -> None:
         sibling = re.sub(rf"(?<![A-Za-z0-9]){one}(?![A-Za-z0-9])", other, name)
         if sibling != name and {name, sibling} <= names:
             names.discard(name if crc32(sibling.encode()) & 1 else sibling)
+
+
+def pytest_report_header() -> str:
+    return PLACE
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_teardown(item: pytest.Item, nextitem: pytest.Item | None) -> Iterator[None]:
+    """After the last test of a file nothing needs its databases. On a disk, dropping takes longer than keeping."""
+    yield
+    if nextitem is not None and nextitem.path != item.path and are_in_memory():
+        drop_databases()
 
 
 @pytest.fixture(scope="session")

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, cast
 from schemaless_core.canonical import Json
 from schemaless_core.standing import ShardStatus
 from schemaless_core.store import CellStore
+from tests.databases import kept
 from tests.indexing import catch_up
 from tests.legacy import TABLES, Legacy, captured, layout
 from tests.legacy_databases import FLAVOURS, UNUSED_TABLE, postgres_server, unused_layout
@@ -325,7 +326,7 @@ class Facades:
 
     def _emptied(self, kind: Kind, shards: int) -> _Emptied:
         options: dict[str, Any] = {"wanted": unused_layout(), "tables": UNUSED_TABLE, "shards": shards}
-        with migration(self._servers, self._stores, postgres=kind.postgres, **options) as made:
+        with kept(), migration(self._servers, self._stores, postgres=kind.postgres, **options) as made:
             made.phase(kind.phase, kind.cohort)
         return _Emptied(made)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from itertools import count
 from typing import Any
 
+from tests.databases import create_database
 from tests.scale import SCALE
 from tripstore.local.postgres import PostgresServer
 from tripstore.local.postgres_programs import Flavour
@@ -92,7 +93,7 @@ def company_database(servers: LocalServers, flavour: Flavour, statements: str = 
     """A new database with these tables on this run's server of a flavour; returns its URL."""
     server = _server(servers, flavour)
     name = f"layout{next(_NUMBERS)}"
-    server.query(f"CREATE DATABASE {name}")
+    create_database(server.url, name)
     if statements:
         server.query(statements, database=name)
     return f"{server.url}/{name}"

@@ -18,6 +18,7 @@ import psycopg2
 import pytest
 from psycopg2.extensions import connection as Connection  # noqa: N812
 
+from tests.databases import create_database, kept
 from tests.legacy_databases import postgres_server
 from tripstore.backends.postgres.capture import capture_steps, verify
 from tripstore.backends.postgres.capture.plan import Saboteur
@@ -158,7 +159,7 @@ class Legacy:
     def __init__(self, server: PostgresServer, *, tables: str = TABLES, template: str = "template1") -> None:
         self.server = server
         self.name = f"legacy{next(_NUMBERS)}"
-        server.query(f"CREATE DATABASE {self.name} TEMPLATE {template}")
+        create_database(server.url, self.name, template)
         self.url = f"{server.url}/{self.name}"
         if template == "template1":
             self.sql(tables)
@@ -238,7 +239,8 @@ def captured(server: PostgresServer, wanted: Layout | None = None, tables: str =
     wanted = wanted or layout()
     key = (server.url, wanted.digest, tables)
     if key not in _TEMPLATES:
-        first = Legacy(server, tables=tables)
+        with kept():
+            first = Legacy(server, tables=tables)
         first.install(wanted)
         _TEMPLATES[key] = first.name
     return Legacy(server, template=_TEMPLATES[key])

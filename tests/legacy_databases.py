@@ -8,6 +8,7 @@ from itertools import count
 import psycopg2
 
 from schemaless_core.config import DeadlineConfig
+from tests.databases import create_database, kept
 from tripstore.backends.postgres.backend import PostgresBackend
 from tripstore.backends.postgres.capture.migrate import migrate
 from tripstore.backends.postgres.layout.layout import Layout
@@ -49,7 +50,8 @@ def postgres_server(servers: LocalServers, flavour: Flavour) -> PostgresServer:
     # A subscription's worker that was refused comes back at once.
     server.query("ALTER SYSTEM SET wal_retrieve_retry_interval = '200ms'")
     server.query("SELECT pg_reload_conf()")
-    server.query(f"CREATE DATABASE {TEMPLATE}")
+    with kept():
+        create_database(server.url, TEMPLATE)
     create_own_tables(f"{server.url}/{TEMPLATE}")
     return server
 
@@ -64,7 +66,7 @@ def new_database(servers: LocalServers, flavour: Flavour, statements: str = "") 
     """The URL of a new database with our tables and whatever the statements make."""
     server = postgres_server(servers, flavour)
     name = f"own{next(_numbers)}"
-    server.query(f"CREATE DATABASE {name} TEMPLATE {TEMPLATE}")
+    create_database(server.url, name, TEMPLATE)
     if statements:
         server.query(statements, database=name)
     return f"{server.url}/{name}"

@@ -11,6 +11,7 @@ from typing import Any, Literal, cast
 
 from schemaless_core import CellStore, Datastore, Json, MemoryStore
 from schemaless_core.indexes.definition import load_definitions
+from tests.databases import kept
 from tests.facades import FACADES, FACADES_IN_SHORT, Facades
 from tests.legacy_databases import FLAVOURS, free_backend, postgres_server
 from tripstore.backends.postgres.backend import PostgresBackend
@@ -105,20 +106,25 @@ class Stores:
         if engine in DATASTORE_ENGINES:
             return self.fresh(engine, shards=shards, indexes=list(indexes))
         if engine in FACADES:
-            return self._facades.fresh(engine, shards, indexes)
+            with kept():
+                return self._facades.fresh(engine, shards, indexes)
         definitions = load_definitions(list(indexes), self._folder, "trips")
         if engine == "memory":
             return MemoryStore(shards=shards, indexes=definitions)
-        free = free_backend(self._servers, engine, shards)
+        with kept():
+            free = free_backend(self._servers, engine, shards)
         backend = PostgresBackend(free.database, free.layout, shards=shards, indexes=definitions)
         self._open.append(backend)
         return backend
 
     @contextmanager
     def lent(self, engine: str, *, shards: int = 8) -> Iterator[CellStore]:
-        """A fresh one for a test; facades are closed afterwards."""
+        """A fresh one for a test; facades and backends on Postgres are closed afterwards."""
         if engine in FACADES:
             with self._facades.lent(engine, shards) as store:
+                yield store
+        elif engine in FLAVOURS:
+            with free_backend(self._servers, engine, shards) as store:
                 yield store
         else:
             yield self.fresh_store(engine, shards=shards)

@@ -21,6 +21,7 @@ from schemaless_core.control.ledgers import Ledgers
 from schemaless_core.deadline import Deadline
 from tests.acceptance.conftest import Ran, Shell
 from tests.chaos.actors import wait_until
+from tests.databases import create_database, kept
 from tests.layouts import company_database, document
 from tests.stores import PATIENT
 from tripstore.diffing.unit import UNIT
@@ -166,7 +167,8 @@ def migration_template(servers: LocalServers, folders: pytest.TempPathFactory) -
 
 
 def _first(servers: LocalServers, folder: Path) -> Migration:
-    made = Migration(Shell(folder), company_database(servers, "machine"))
+    with kept():
+        made = Migration(Shell(folder), company_database(servers, "machine"))
     made.ask(ROWS)
     made.configure()
     made.run("schema", "apply")
@@ -178,8 +180,7 @@ def copied(template: Migration, folder: Path) -> Migration:
     shutil.copytree(template.shell.folder, folder)
     server, _, database = template.url.rpartition("/")
     name = f"{database}_copy{next(_NUMBERS)}"
-    with Migration(template.shell, f"{server}/postgres").connection() as connection, connection.cursor() as cursor:
-        cursor.execute(f"CREATE DATABASE {name} TEMPLATE {database}")
+    create_database(server, name, database)
     made = Migration(Shell(folder), f"{server}/{name}")
     made.configure()
     return made

@@ -18,6 +18,7 @@ from psycopg2.extensions import connection as Connection  # noqa: N812
 from tests.chaos.actors import with_failpoints
 from tests.companies import Companies
 from tests.forking import FORK_SERVER
+from tests.databases import create_database, kept
 from tests.scale import SCALE
 from tripstore.backends.postgres.ddl.ddl import Patience
 from tripstore.backends.postgres.ddl.steps import Progress, Step
@@ -162,7 +163,8 @@ def database(server: PostgresServer) -> Iterator[str]:
     free = _free_databases(server)
     if not free:
         free.append(f"ids{next(_numbers)}")
-        server.query(f"CREATE DATABASE {free[-1]}")
+        with kept():
+            create_database(server.url, free[-1])
     name = free.pop()
     yield f"{server.url}/{name}"
     server.query(_EMPTIED, database=name)

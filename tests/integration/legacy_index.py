@@ -19,6 +19,7 @@ from schemaless_core import Cell, Json, MemoryStore
 from schemaless_core.canonical import canonical_bytes
 from schemaless_core.deadline import Deadline
 from schemaless_core.indexes.definition import IndexDefinition, load_definitions
+from tests.databases import create_database
 from tripstore.backends.postgres import tables
 from tripstore.backends.postgres.codec.lookups import LookupCache
 from tripstore.backends.postgres.codec.values import value_of
@@ -277,7 +278,7 @@ _numbers = itertools.count(1)
 def company(server: PostgresServer) -> Iterator[Company]:
     """A database of its own on a shared server."""
     name = f"queries_{next(_numbers)}"
-    server.query(f"CREATE DATABASE {name}")
+    create_database(server.url, name)
     url = f"{server.url}/{name}"
     has_icu = bool(server.query("SELECT 1 AS found FROM pg_collation WHERE collname = 'en-x-icu'"))
     settings = {"search_path": "public, pg_catalog", "synchronous_commit": "off"}
