@@ -70,3 +70,39 @@ def test_i2_plan_and_apply_refuse_another_kind_of_ref_key_for_a_column_with_cell
     changed["columns"]["STATUS_2"] = changed["columns"].pop("STATUS")
     (migration.shell.folder / "layout.yaml").write_text(yaml.safe_dump(changed))
     migration.run("schema", "apply")
+
+
+def test_each_way_out_of_that_refusal_leads_out(migration: Migration) -> None:
+    """It names two: what stands there now, and another name, with all that has to be done for it."""
+    folder, (row_key, *_) = migration.shell.folder, migration.row_keys()
+    kept = (folder / "layout.yaml").read_text()
+    migration.run("phase", "set", "dualwrite")
+    migration.ask(
+        "INSERT INTO billing_attempts (trip_id, trip_uuid, attempt_no, result)"
+        f" SELECT id, trip_uuid, 7, 'x' FROM trips WHERE trip_uuid = '{row_key}'"
+    )
+    changed = document()
+    changed["columns"]["STATUS"]["ref_key"] = {"column": "attempt_no", "version": "attempt_version"}
+    (folder / "layout.yaml").write_text(yaml.safe_dump(changed))
+    refused = migration.run("schema", "apply", code=2)
+    for advice in ("another name", "`tripstore schema apply`", "`tripstore backfill start`", "`tripstore repair`"):
+        assert advice in " ".join(refused.complaint.split())
+    assert "Or keep what stands there now" in " ".join(refused.complaint.split())
+
+    (folder / "layout.yaml").write_text(kept)
+    migration.run("schema", "apply")
+    assert migration.run("schema", "plan", "--json").document["legacy"]["is_complete"]
+
+    changed["columns"]["STATUS_2"] = changed["columns"].pop("STATUS")
+    (folder / "layout.yaml").write_text(yaml.safe_dump(changed))
+    migration.run("schema", "apply")
+    migration.run("mirror", "drain")
+    migration.run("backfill", "start")
+    # The old cells are nobody's now: a diff of everything finds them, and no switch is before they are gone.
+    assert "1 differences are open" in migration.run("diff", "start", "--no-indexes", code=1).stdout
+    migration.run("repair", "--yes")
+    migration.run("diff", "start", "--no-indexes")
+    with migration.store() as store:
+        (cell,) = store.facade.store.get_history(row_key, "STATUS_2")
+        assert store.facade.store.get_history(row_key, "STATUS") == []
+    assert (cell.ref_key >> 20, cell.body) == (7, {"result": "x"})

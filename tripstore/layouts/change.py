@@ -33,8 +33,9 @@ TRIES = 5
 PAUSE_SECONDS = 1.0
 
 _WAY_OUT = (
-    "Give the column another name in the layout: `schema apply`, then a backfill and a diff bring its rows there, and"
-    " services ask for the new name. Or keep what stands there now."
+    "Give the column another name in the layout. `tripstore schema apply` and `tripstore backfill start` bring its rows"
+    " there, and services ask for the new name. `tripstore diff start` then finds its old cells as extra, and"
+    " `tripstore repair` takes them out. Or keep what stands there now."
 )
 
 
