@@ -200,8 +200,8 @@ def numbers_drawn(count: int) -> None:
     NUMBERS_DRAWN.inc(count)
 
 
-def cell_repaired(action: str) -> None:
-    CELLS_REPAIRED.labels(action).inc()
+def cells_repaired(action: str, count: int) -> None:
+    CELLS_REPAIRED.labels(action).inc(count)
 
 
 def handover_ended(direction: str, outcome: str, pause_seconds: float) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+import subprocess
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,7 @@ import yaml
 
 from schemaless_core import Cell, Json
 from schemaless_core.control.audit import AuditLog
-from schemaless_core.control.jobs import Jobs
+from schemaless_core.control.jobs import Jobs, JobState
 from schemaless_core.triggers.fleet import EXIT_AT_ONCE
 from tests.acceptance.conftest import Shell
 from tests.chaos.actors import wait_until
@@ -31,6 +32,8 @@ from tripstore.repairing.targets import Target
 from validation.differences import CellClass, Difference
 
 SHARDS = 4
+#: How long a command with processes of its own may take to begin or end on a busy machine.
+PATIENCE_SECONDS = 150.0
 
 
 @pytest.fixture(scope="module")
@@ -564,6 +567,47 @@ def test_i4_i11_several_processes_repair_a_job_together_though_one_ends_by_an_er
     mended = damaged.facade.store.mends.lines(document["job"])
     lines = [(line.action, line.shard, line.row_key, line.added_id) for line in mended]
     assert len(lines) == len(set(lines))  # nothing was done twice
+
+
+def test_i11_the_part_of_a_process_that_was_killed_is_done_by_the_others(
+    company: Shell, damaged: Migration, tmp_path: Path
+) -> None:
+    """kill -9 right after a commit: the part is free when its lease ends, and what was done is not done twice."""
+    lost, extra = _many_parts(damaged, company.folder / "keys.jsonl")
+    process, failpoints = _two_processes(company, tmp_path, "mending.answered", "kill")
+    wait_until("one is killed", (failpoints / "mending.answered.hit").exists, PATIENCE_SECONDS)
+    (job,) = jobs_of(damaged).all("repair")[:1]
+    # Of three parts and the end: the survivor has done all that the other does not hold.
+    wait_until("the others are done", lambda: _done_and_held(damaged, job.id) == (2, 1), PATIENCE_SECONDS)
+    _let_leases_end(damaged, job.id)
+    _stdout, stderr = process.communicate(timeout=PATIENCE_SECONDS)
+
+    assert process.returncode == 0, stderr
+    _is_repaired_once(damaged, job.id, lost, extra)
+
+
+def _two_processes(company: Shell, folder: Path, point: str, action: str) -> tuple[subprocess.Popen[str], Path]:
+    """A repair of the key list in two processes with a failpoint; where it says that it was met."""
+    failpoints = folder / "failpoints"
+    failpoints.mkdir()
+    (failpoints / point).write_text(action)
+    arguments = ["repair", "--diff", "keys.jsonl", "--yes", "--processes", "2"]
+    return company.start(*arguments, environment={"TRIPSTORE_FAILPOINTS": str(failpoints)}), failpoints
+
+
+def _done_and_held(damaged: Migration, job: str) -> tuple[int, int]:
+    progress = jobs_of(damaged).progress(job)
+    return progress.parts_done, progress.parts_claimed
+
+
+def _is_repaired_once(damaged: Migration, job: str, lost: Sequence[Cell], extra: Cell) -> None:
+    many = 2 * TARGETS_PER_PART + len(lost) + 1
+    assert jobs_of(damaged).state(job) is JobState.DONE
+    assert jobs_of(damaged).progress(job).counts == {"rows": many, "equal": many}
+    assert [damaged.facade.store.get_cell(*cell.key) for cell in lost] == lost
+    assert damaged.facade.store.get_row(extra.row_key) == {}
+    lines = [(line.action, line.shard, line.row_key, line.added_id) for line in damaged.facade.store.mends.lines(job)]
+    assert len(lines) == len(set(lines))
 
 
 def test_i9_several_processes_are_refused_at_another_authority(company: Shell, damaged: Migration) -> None:

@@ -216,10 +216,9 @@ def _act(sides: Sides, todo: Sequence[Seen], lifted: Collection[Target]) -> list
     outcomes += zip(torn, sides.mend([each.step for each in torn]) if torn else [], strict=True)
     outcomes += _purged(sides, [each for each in todo if each.step.action is Action.PURGE])
     outcomes += _lifted(sides, [each for each in todo if each.step.action is Action.LIFT])
-    for each, error in outcomes:
-        if error is None:
-            _told(each)
-        elif not isinstance(error, Conflict | Invalid):
+    _tell([each for each, error in outcomes if error is None])
+    for _each, error in outcomes:
+        if error is not None and not isinstance(error, Conflict | Invalid):
             raise error  # a server that does not answer, or refuses: says nothing of the cell
     return outcomes
 
@@ -246,17 +245,22 @@ def _purged(sides: Sides, seen: Sequence[Seen]) -> list[tuple[Seen, SchemalessEr
     return list(zip(seen, sides.purge(extra), strict=True)) if extra else []
 
 
-def _told(seen: Seen) -> None:
-    metrics.cell_repaired(seen.step.action.value)
-    key = seen.step.key
-    extra = {
-        "event": "repair.step_done",
-        "action": seen.step.action.value,
-        "row_key": str(key.row_key),
-        "column": key.column_name,
-        "ref_key": key.ref_key,
-    }
-    logger.info("a cell was repaired", extra=extra)
+def _tell(done: Sequence[Seen]) -> None:
+    """Count what was done. Each cell has a line of its own, where lines are wanted."""
+    for action, count in Counter(each.step.action for each in done).items():
+        metrics.cells_repaired(action.value, count)
+    if not logger.isEnabledFor(logging.INFO):
+        return
+    for each in done:
+        key = each.step.key
+        extra = {
+            "event": "repair.step_done",
+            "action": each.step.action.value,
+            "row_key": str(key.row_key),
+            "column": key.column_name,
+            "ref_key": key.ref_key,
+        }
+        logger.info("a cell was repaired", extra=extra)
 
 
 def _outcome(target: Target, last: Step, done: Sequence[Action], refusal: SchemalessError | None) -> Outcome:

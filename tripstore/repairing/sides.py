@@ -377,7 +377,9 @@ def bury_target(layout: Layout, column: ColumnKey, ours: Version, theirs: Held |
     """Where the tombstone of a row would stand of which the authority has nothing, or the tombstone of a row before it;
     None: it has something, or rows of the column get no tombstones.
     """
-    if theirs is None or theirs.body == TOMBSTONE or not theirs.is_sound or isinstance(ours, Unknown):
+    if theirs is None or theirs.body == TOMBSTONE or isinstance(ours, Unknown):
+        return None
+    if ours == theirs or not theirs.is_sound:  # the second costs a decoding, and most have the first answer
         return None
     if column.column_name == LEGACY_ID:
         return theirs.ref_key if ours is None else None
