@@ -335,6 +335,37 @@ def test_i8_truncate_in_the_transaction_that_made_the_partition_is_refused_where
     assert repaired(moving, compared(moving))["bury"] > 0
 
 
+#: What the event trigger's function asked, when it went by a setting.
+BY_SETTING = "BEGIN\n  IF current_setting('tripstore.guarding', true) = 'on' THEN\n    RETURN;\n  END IF;"
+
+
+@pytest.mark.parametrize("way", MADE_BY)
+@pytest.mark.parametrize("by_setting", [True, False], ids=["control", "by the catalogue"])
+def test_i8_no_setting_of_a_session_keeps_a_new_partition_from_its_triggers(
+    moving: Migration, way: str, *, by_setting: bool
+) -> None:
+    """The function's own ALTER TABLE calls it once more; any session may say that this is such a call."""
+    if by_setting:
+        function = "SELECT pg_get_functiondef('tripstore.partitions_changed'::regproc)"
+        ((text,),) = moving.legacy.sql(function)
+        moving.legacy.sql(text.replace("BEGIN", BY_SETTING, 1))
+    moving.legacy.sql("DELETE FROM notes; DROP TABLE notes_0")
+    looks = "SELECT count(*) FROM tripstore.partition WHERE name = 'public.notes_0'"
+    with moving.legacy.connect() as company:
+        rows(company, "SET tripstore.guarding = 'on'")
+        rows(company, MADE_BY[way])
+        company.commit()
+
+    guarded = "SELECT count(*) FROM pg_trigger WHERE tgrelid = 'notes_0'::regclass AND tgtype & 32 <> 0"
+    assert moving.legacy.sql(guarded) == [(0 if by_setting else 2,)]
+    assert moving.legacy.sql(looks) == [(0 if by_setting else 1,)]
+    if not by_setting:
+        enabled = (
+            "SELECT DISTINCT tgenabled::text FROM pg_trigger WHERE tgrelid = 'notes_0'::regclass AND NOT tgisinternal"
+        )
+        assert moving.legacy.sql(enabled) == [("A",)]
+
+
 def test_i8_a_worker_gives_a_new_partition_its_triggers_within_seconds(moving: Migration) -> None:
     moving.legacy.sql(f"DROP EVENT TRIGGER {EVENT_TRIGGER}; DROP TABLE notes_0; {MAKE}")
     with Mirror(moving.facade).partition_keeper():

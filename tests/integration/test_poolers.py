@@ -26,8 +26,8 @@ from tests.repairs import doing_at
 from tripstore.backends.postgres.backend import PostgresBackend
 from tripstore.backends.postgres.cells.copying import PastReader
 from tripstore.backends.postgres.errors import SessionRefused, SessionUnclear
+from tripstore.backends.postgres.wire import connections, database, session
 from tripstore.backends.postgres.wire import pooler as pooler_question
-from tripstore.backends.postgres.wire import session
 from tripstore.backends.postgres.wire.connections import connected, prepare, rows, wanted
 from tripstore.backends.postgres.wire.database import LegacyDatabase
 from tripstore.handover.ports import Chunk
@@ -244,6 +244,33 @@ def test_the_question_is_put_once_in_a_while_and_not_at_every_connect(
     monkeypatch.setattr(pooler_question, "KEPT_SECONDS", 0.0)
     by_call(sessions.url)
     assert len(asked) > first
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("narrows", [False, True], ids=["control", "narrows"])
+def test_i8_what_one_host_of_a_url_showed_is_not_believed_of_another(
+    servers: LocalServers, legacy: Legacy, monkeypatch: pytest.MonkeyPatch, way: str, *, narrows: bool
+) -> None:
+    """A URL with two hosts: the first is gone after a while, and the second pooler lends sessions."""
+    if not narrows:
+        for module in (connections, database):
+            monkeypatch.setattr(module, "narrowed", lambda url, _: url)
+    monkeypatch.setattr(pooler_question, "_kept", {})
+    keeping = pooler(servers, legacy.server, "session", {"server_lifetime": "3601"})
+    lending = transactions(servers, legacy)
+    user = keeping.url.rpartition("@")[0]
+    url = f"{user}@127.0.0.1:{keeping.port},127.0.0.1:{lending.port}/{legacy.name}"
+    keeping.restart()
+    WAYS[way](url)
+    keeping.stop()
+    try:
+        if narrows:
+            with pytest.raises(SessionRefused):
+                WAYS[way](url)
+        else:
+            WAYS[way](url)
+    finally:
+        keeping.start()
 
 
 # --- a session that is lent to others ---

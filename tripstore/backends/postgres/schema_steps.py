@@ -74,9 +74,10 @@ def examine_capture(
     found = verify(connection, layout, may_truncate=may_truncate, warns=warns)
     state, number = read_state(connection), find_number(connection, layout)
     errors = [complaint for complaint in found if complaint.is_error]
+    missed = [complaint for complaint in errors if not complaint.misses_nothing]
     # Another layout than the installed one finds differences, not gaps.
-    if errors and state.since is not None and state.layout == number:
-        note_gap(connection, f"{errors[0].where}: {errors[0].reason}")
+    if missed and state.since is not None and state.layout == number:
+        note_gap(connection, f"{missed[0].where}: {missed[0].reason}")
     elif state.since is None and state.broken is not None:
         found.append(error("capture", f"was broken ({state.broken})", _COPY))
     elif not errors and (state.since is None or state.layout != number):

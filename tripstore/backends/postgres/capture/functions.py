@@ -53,6 +53,8 @@ class Function:
     returns: str = "trigger"
     #: Names and types, as Postgres itself writes them.
     arguments: str = ""
+    #: What an earlier version wrote that recorded the same, beside what `former` knows.
+    former_body: str | None = None
 
     @property
     def sql(self) -> str:

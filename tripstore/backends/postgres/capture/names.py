@@ -15,9 +15,6 @@ LIFTING = "tripstore.lifting"
 #: Set by capture itself when a row left its partition: where its next version starts, `<row key> <ref key>`.
 MOVED = "tripstore.moved"
 
-#: Set by the event trigger while it puts triggers on a new partition.
-GUARDING = "tripstore.guarding"
-
 #: Triggers fire in the order of their names. The gate comes before everybody. What is logged comes before the company's
 #: AFTER triggers, which may change the row again, but after Postgres' own, RI_…: a child row whose parent is going must
 #: wait for that, and not for a tombstone. Versions are decided last, when everybody has changed NEW: ~ sorts after all

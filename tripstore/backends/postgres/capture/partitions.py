@@ -17,7 +17,7 @@ from psycopg2.extensions import connection as Connection  # noqa: N812  # the dr
 
 from schemaless_core.failpoints import reach
 from tripstore.backends.postgres.capture.functions import SEARCH_PATH, Function
-from tripstore.backends.postgres.capture.names import FIRST, GUARDING, LAST, LOGGED, in_schema, literal
+from tripstore.backends.postgres.capture.names import FIRST, LAST, LOGGED, in_schema, literal
 from tripstore.backends.postgres.capture.shape import Node, Shape
 from tripstore.backends.postgres.tables import SCHEMA
 from tripstore.backends.postgres.wire.connections import rows
@@ -118,8 +118,12 @@ BEGIN
 END
 """
 
+#: Of the transaction: it made or attached the partition, and holds it exclusively, so nothing is waited for.
+_IS_HELD = """EXISTS (SELECT FROM pg_catalog.pg_locks l
+    WHERE l.pid = pg_catalog.pg_backend_pid() AND l.locktype = 'relation' AND l.relation = n.oid
+    AND l.mode = 'AccessExclusiveLock' AND l.granted)"""
 # Postgres clones row triggers alone. A partition that this very transaction made or attached gets the others as its
-# root has them: the transaction holds it exclusively, so nothing is waited for.
+# root has them.
 _LACKING = f"""{_OF_ALL}
 SELECT n.name AS partition, g.tgname AS trigger, pg_catalog.obj_description(g.oid, 'pg_trigger') AS remark,
     replace(pg_catalog.pg_get_triggerdef(g.oid),
@@ -127,19 +131,24 @@ SELECT n.name AS partition, g.tgname AS trigger, pg_catalog.obj_description(g.oi
         format(' ON %s FOR EACH STATEMENT', n.name)) AS statement
 FROM now n JOIN pg_catalog.pg_trigger g ON g.tgrelid = n.root AND g.tgtype & 1 = 0 AND g.tgenabled = 'A'
 JOIN pg_catalog.pg_proc f ON f.oid = g.tgfoid AND f.pronamespace = '{SCHEMA}'::pg_catalog.regnamespace
-WHERE NOT n.is_guarded AND n.oid <> n.root AND EXISTS (SELECT FROM pg_catalog.pg_locks l
-    WHERE l.pid = pg_catalog.pg_backend_pid() AND l.locktype = 'relation' AND l.relation = n.oid
-    AND l.mode = 'AccessExclusiveLock' AND l.granted)
+WHERE NOT n.is_guarded AND n.oid <> n.root AND {_IS_HELD}
   AND NOT EXISTS (SELECT FROM pg_catalog.pg_trigger own WHERE own.tgrelid = n.oid AND own.tgname = g.tgname)
 ORDER BY 1, 2"""
 
-# Whatever goes wrong here must not stop the company's own change: the next look finds what it did. To enable a trigger
-# is an ALTER TABLE, which calls the function once more.
+# To enable a trigger is an ALTER TABLE, which calls the event trigger once more. No setting tells such a call from
+# others, since any session may set it; the catalogue does: a trigger that was made and not enabled yet is there.
+_IS_GUARDING = f"""EXISTS ({_OF_ALL}
+SELECT FROM now n JOIN pg_catalog.pg_trigger g ON g.tgrelid = n.oid AND g.tgtype & 1 = 0 AND g.tgenabled = 'O'
+JOIN pg_catalog.pg_proc f ON f.oid = g.tgfoid AND f.pronamespace = '{SCHEMA}'::pg_catalog.regnamespace
+WHERE n.oid <> n.root AND {_IS_HELD})"""
+
+# Whatever goes wrong here must not stop the company's own change: the next look finds what it did.
 _CHANGED = f"""
 DECLARE
   lacking record;
+  enable text[];
 BEGIN
-  IF current_setting('{GUARDING}', true) = 'on' THEN
+  IF TG_TAG = 'ALTER TABLE' AND {_IS_GUARDING} THEN
     RETURN;
   END IF;
   IF TG_TAG = 'CREATE TABLE' AND NOT EXISTS (
@@ -148,13 +157,15 @@ BEGIN
     RETURN;
   END IF;
   BEGIN
-    PERFORM set_config('{GUARDING}', 'on', true);
     FOR lacking IN {_LACKING} LOOP
       EXECUTE lacking.statement;
-      EXECUTE format('ALTER TABLE %s ENABLE ALWAYS TRIGGER %I', lacking.partition, lacking.trigger);
       EXECUTE format('COMMENT ON TRIGGER %I ON %s IS %L', lacking.trigger, lacking.partition, lacking.remark);
+      enable := array_append(enable,
+        format('ALTER TABLE %s ENABLE ALWAYS TRIGGER %I', lacking.partition, lacking.trigger));
     END LOOP;
-    PERFORM set_config('{GUARDING}', '', true);
+    FOR n IN 1 .. coalesce(cardinality(enable), 0) LOOP
+      EXECUTE enable[n];
+    END LOOP;
   EXCEPTION WHEN OTHERS THEN
     RAISE WARNING 'tripstore did not put triggers on a new partition: %', SQLERRM
       USING HINT = 'A worker does within seconds. Until then TRUNCATE of it is accepted.';
@@ -205,7 +216,7 @@ def look_at_partitions(connection: Connection) -> Breach | None:
 
 def is_known(connection: Connection, shape: Shape) -> bool:
     """Whether the partitions of a table are compared."""
-    return bool(rows(connection, _IS_KNOWN, (shape.oid,))[0][0])
+    return bool(rows(connection, _HAS_LOOK)[0][0]) and bool(rows(connection, _IS_KNOWN, (shape.oid,))[0][0])
 
 
 def unguarded(connection: Connection, shape: Shape) -> list[Node]:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from hashlib import md5
 
 from tripstore.backends.postgres.capture.changes import Changes
 from tripstore.backends.postgres.capture.facts import Facts
+from tripstore.backends.postgres.capture.former import in_written_order
 from tripstore.backends.postgres.capture.functions import Function
 from tripstore.backends.postgres.capture.gate import gate_trigger
 from tripstore.backends.postgres.capture.names import GATE_FUNCTION, GATE_TRIGGER, literal
@@ -36,10 +37,17 @@ class WantedTrigger:
     function: str
     #: The text of the same trigger on the whole table: the event trigger copies it to new partitions, with its comment.
     of_whole: str
+    #: Texts that say the same.
+    former: tuple[str, ...] = ()
 
     @property
     def comment(self) -> str:
-        return f"tripstore {md5(self.of_whole.encode(), usedforsecurity=False).hexdigest()}"
+        return _comment(self.of_whole)
+
+    @property
+    def former_comments(self) -> set[str]:
+        """What earlier versions wrote: on a partition its own text, and another order. As good, and left as it is."""
+        return {_comment(text) for text in (self.create, *self.former)}
 
     @property
     def statements(self) -> list[str]:
@@ -48,6 +56,10 @@ class WantedTrigger:
             enable_always(self.name, self.table),
             f"COMMENT ON TRIGGER {quoted(self.name)} ON {self.table.sql} IS {literal(self.comment)}",
         ]
+
+
+def _comment(text: str) -> str:
+    return f"tripstore {md5(text.encode(), usedforsecurity=False).hexdigest()}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,17 +94,21 @@ def plan_table(
     layout: Layout, shape: Shape, number: int, *, may_truncate: bool, saboteur: Saboteur | None = None
 ) -> TableCapture:
     """A mapped table; it may hold looked-up pairs as well."""
-    changes = [
-        Changes(layout, column, shape, number, may_truncate=may_truncate)
-        for column in layout.columns.values()
-        if column.table == shape.table
+    changes = _changes(layout, shape, number, may_truncate)
+    made = _made(changes)
+    former = _made(_changes(in_written_order(layout), shape, number, may_truncate))
+    made = [
+        (replace(function, former_body=before.body), trigger)
+        for (function, trigger), (before, _) in zip(made, former, strict=True)
     ]
-    made = [each for change in changes for each in _kind(change).made()]
     pairs = [Pairs(lookup) for lookup in layout.lookups if lookup.table == shape.table]
     made += [each for pair in pairs for each in pair.made()]
     if saboteur is not None:
         made = saboteur(made)
-    triggers = [_wanted(trigger, shape.table, shape) for _, trigger in made if trigger is not None]
+    texts = {trigger.name: (trigger.create(shape.table),) for _, trigger in former if trigger is not None}
+    triggers = [
+        _wanted(trigger, shape.table, shape, *texts.get(trigger.name, ())) for _, trigger in made if trigger is not None
+    ]
     functions = [function for function, _ in made]
     truncate, statement = truncation(shape.table, changes, pairs, is_allowed=may_truncate)
     functions.append(truncate)
@@ -107,12 +123,25 @@ def plan_cells(layout: Layout, shape: Shape) -> TableCapture:
     return TableCapture(shape, (), tuple(_gates(layout, shape)))
 
 
+def _changes(layout: Layout, shape: Shape, number: int, may_truncate: bool) -> list[Changes]:
+    return [
+        Changes(layout, column, shape, number, may_truncate=may_truncate)
+        for column in layout.columns.values()
+        if column.table == shape.table
+    ]
+
+
+def _made(changes: Sequence[Changes]) -> list[Made]:
+    return [each for change in changes for each in _kind(change).made()]
+
+
 def _kind(changes: Changes) -> Facts | VersionedRows:
     return Facts(changes) if changes.column.ref_key.kind is RefKeyKind.FACT else VersionedRows(changes)
 
 
-def _wanted(trigger: Trigger, table: TableName, shape: Shape) -> WantedTrigger:
-    return WantedTrigger(trigger.name, table, trigger.create(table), trigger.function, trigger.create(shape.table))
+def _wanted(trigger: Trigger, table: TableName, shape: Shape, *former: str) -> WantedTrigger:
+    of_whole = trigger.create(shape.table)
+    return WantedTrigger(trigger.name, table, trigger.create(table), trigger.function, of_whole, former)
 
 
 def _gates(layout: Layout, shape: Shape) -> Sequence[WantedTrigger]:

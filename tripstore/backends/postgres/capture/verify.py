@@ -15,12 +15,10 @@ from tripstore.backends.postgres.capture.plan import CELLS, TableCapture, Wanted
 from tripstore.backends.postgres.capture.row_security import row_security_complaints
 from tripstore.backends.postgres.capture.shape import Node, Shape
 from tripstore.backends.postgres.capture.state import find_number
-from tripstore.backends.postgres.capture.verify_functions import APPLY_AND_COPY, function_complaints
+from tripstore.backends.postgres.capture.verify_functions import APPLY, APPLY_AND_COPY, function_complaints
 from tripstore.backends.postgres.layout.complaints import Complaint, error, note
 from tripstore.backends.postgres.layout.layout import Layout, MappedColumn, TableName, quoted
 from tripstore.backends.postgres.wire.connections import rows
-
-APPLY = "Run `tripstore schema apply`."
 
 TRIGGERS = """
 SELECT t.tgrelid::bigint, t.tgname, t.tgenabled::text, p.proname, pg_catalog.obj_description(t.oid, 'pg_trigger'),
@@ -126,7 +124,7 @@ def _trigger_complaints(
         yield error(where, f"trigger {wanted.name} is missing", APPLY_AND_COPY)
     elif live.enabled != "A":
         yield error(where, f"trigger {wanted.name} is {_enabled(live.enabled)}", APPLY_AND_COPY)
-    elif (live.comment, live.function) != (wanted.comment, wanted.function):
+    elif live.function != wanted.function or live.comment not in {wanted.comment, *wanted.former_comments}:
         yield error(where, f"trigger {wanted.name} is not what this layout and version make of it", APPLY_AND_COPY)
 
 

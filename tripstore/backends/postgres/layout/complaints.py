@@ -21,6 +21,8 @@ class Complaint:
     where: str
     reason: str
     hint: str = ""
+    #: Of capture: an error, and yet every change was recorded.
+    misses_nothing: bool = False
 
     @property
     def is_error(self) -> bool:
@@ -32,6 +34,11 @@ class Complaint:
 
 def error(where: str, reason: str, hint: str) -> Complaint:
     return Complaint(Severity.ERROR, where, reason, hint)
+
+
+def harmless(where: str, reason: str, hint: str) -> Complaint:
+    """An error of capture by which no change was missed."""
+    return Complaint(Severity.ERROR, where, reason, hint, misses_nothing=True)
 
 
 def note(where: str, reason: str, hint: str = "") -> Complaint:

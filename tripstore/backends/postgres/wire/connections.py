@@ -12,6 +12,7 @@ from psycopg2.extensions import connection as Connection  # noqa: N812  # the dr
 
 from schemaless_core.deadline import Deadline
 from tripstore.backends.postgres.errors import LegacyUnavailable
+from tripstore.backends.postgres.wire.pooler import narrowed
 from tripstore.backends.postgres.wire.session import Session, Wanted, prepare_session
 from tripstore.backends.postgres.wire.translation import settings_refused
 
@@ -70,7 +71,7 @@ def connected(url: str, what: str, **settings: str) -> Iterator[Connection]:
 def prepare(connection: Connection, needed: Wanted, url: str) -> Session:
     """`prepare_session` on a connection of the driver's synchronous kind."""
     told, limit = connection.info.backend_pid, Deadline(CONNECT_SECONDS)
-    return prepare_session(partial(rows, connection), told, needed, url, limit)
+    return prepare_session(partial(rows, connection), told, needed, narrowed(url, connection.info), limit)
 
 
 def _opened(url: str, what: str, needed: Wanted) -> Connection:

@@ -22,6 +22,7 @@ from schemaless_core.engine.mysql.permits import NoPermit, Permits
 from schemaless_core.errors import SchemalessError
 from tripstore.backends.postgres.errors import LegacyRefused, LegacyUnavailable
 from tripstore.backends.postgres.wire.connections import MEANING, wanted
+from tripstore.backends.postgres.wire.pooler import narrowed
 from tripstore.backends.postgres.wire.session import Wanted, prepare_session
 from tripstore.backends.postgres.wire.settings import LegacySettings
 from tripstore.backends.postgres.wire.translation import (
@@ -201,7 +202,8 @@ class LegacyDatabase:
         try:
             checks = _CHECK_CLIENTS if connection.server_version >= _CHECKS_CLIENTS else {}
             needed = Wanted(needed.at_start, {**needed.then, **checks})
-            session = prepare_session(connection.rows, connection.pid, needed, self._url, limit)
+            url = narrowed(self._url, connection.info)
+            session = prepare_session(connection.rows, connection.pid, needed, url, limit)
             connection.pid, connection.search_path = session
         except BaseException:
             connection.close()

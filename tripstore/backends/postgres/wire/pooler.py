@@ -16,6 +16,8 @@ from collections.abc import Callable
 from typing import Any
 from uuid import uuid4
 
+from psycopg2.extensions import ConnectionInfo, make_dsn
+
 from schemaless_core.deadline import Deadline
 from schemaless_core.failpoints import reach
 from tripstore.backends.postgres.errors import SessionRefused, SessionUnclear
@@ -43,6 +45,11 @@ SELECT pg_catalog.pg_backend_pid(), (SELECT query FROM pg_catalog.pg_stat_activi
 _kept: dict[str, float] = {}
 
 
+def narrowed(url: str, info: ConnectionInfo) -> str:
+    """The address of the one server that answered: a URL may name several, a pooler in each mode among them."""
+    return make_dsn(url, host=info.host, port=info.port, hostaddr="")
+
+
 def shared() -> SessionRefused:
     """The error for a session that is not ours."""
     return SessionRefused("a pooler lends our session to other clients between two statements (transaction mode)")
@@ -51,7 +58,8 @@ def shared() -> SessionRefused:
 def refuse_shared(rows_of: RowsOf, pid: int, url: str, deadline: Deadline) -> None:
     """Raise `SessionRefused` unless a pooler in between keeps the session for us and resets it when we leave.
 
-    `rows_of` asks on our connection, which was at this process of the server last. `SessionUnclear`: try later.
+    `rows_of` asks on our connection, which was at this process of the server last. `url` names no other server than
+    the one that it goes to. `SessionUnclear`: try later.
     """
     if time.monotonic() - _kept.get(url, -math.inf) < KEPT_SECONDS:
         return

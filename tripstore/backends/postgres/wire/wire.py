@@ -90,6 +90,11 @@ class LegacyConnection:
         return self._connection.server_version
 
     @property
+    def info(self) -> extensions.ConnectionInfo:
+        """Where it goes to."""
+        return self._connection.info
+
+    @property
     def is_idle(self) -> bool:
         """Whether no transaction is open."""
         return self._connection.info.transaction_status == extensions.TRANSACTION_STATUS_IDLE

@@ -1,0 +1,121 @@
+"""An installation of an earlier version: `doctor` and `schema apply` of this one take it for capture, with no gap (I8).
+
+What the earlier version made is a file, as Postgres shows it.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime
+from pathlib import Path
+
+import pytest
+
+from tests.legacy import FLAVOURS, Legacy, apply, layout, legacy_server
+from tests.scale import SCALE
+from tripstore.backends.postgres.capture import capture_steps, read_state, verify
+from tripstore.backends.postgres.capture.names import EVENT_TRIGGER
+from tripstore.backends.postgres.layout.complaints import Complaint
+from tripstore.backends.postgres.schema_steps import examine_capture
+from tripstore.local.postgres_programs import Flavour
+from tripstore.local.servers import LocalServers
+
+FORMER = Path(__file__).parents[1] / "former_capture.sql"
+#: What no earlier version had.
+FORGET = f"""
+DROP EVENT TRIGGER {EVENT_TRIGGER};
+DROP FUNCTION tripstore.partitions_changed();
+DROP FUNCTION tripstore.look_at_partitions();
+DELETE FROM tripstore.partition
+"""
+#: It records no row, whatever it does.
+GATE_RETURNS = (
+    "CREATE OR REPLACE FUNCTION tripstore.gate_slow() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN RETURN NULL; END'"
+)
+
+
+@pytest.fixture(params=FLAVOURS if SCALE >= 1 else FLAVOURS[:1])
+def former(request: pytest.FixtureRequest, servers: LocalServers) -> Legacy:
+    """Capture as an earlier version made it."""
+    flavour: Flavour = request.param
+    legacy = Legacy(legacy_server(servers, flavour))
+    legacy.install(layout())
+    legacy.sql(f"{FORMER.read_text()}; {FORGET}")
+    return legacy
+
+
+def since(legacy: Legacy) -> datetime | None:
+    with legacy.ours() as connection:
+        return read_state(connection).since
+
+
+def examined(legacy: Legacy) -> list[Complaint]:
+    """What `doctor` says of capture."""
+    with legacy.ours() as connection:
+        return examine_capture(connection, layout())
+
+
+def applied(legacy: Legacy) -> None:
+    with legacy.ours() as connection:
+        apply(capture_steps(layout()), connection)
+
+
+@pytest.mark.parametrize("looks", [False, True], ids=["apply", "doctor first"])
+def test_i8_an_upgrade_is_no_gap(former: Legacy, *, looks: bool) -> None:
+    before = since(former)
+    assert before is not None
+    if looks:
+        found = examined(former)
+        notes = {each.reason for each in found if not each.is_error}
+        for name in ("base_updated", "base_update", "notes_insert", "notes_deleted", "status_delete", "base_truncate"):
+            assert f"function {name} is of an earlier version, and records the same" in notes
+        errors = [each for each in found if each.is_error]
+        assert {each.where for each in errors} == {"partitions"}
+        assert all(each.misses_nothing and each.hint == "Run `tripstore schema apply`." for each in errors)
+
+    applied(former)
+
+    assert since(former) == before
+    with former.ours() as connection:
+        assert verify(connection, layout()) == []
+
+
+def test_i8_what_an_earlier_version_made_records_every_change(former: Legacy) -> None:
+    id_, key = former.trip()
+    former.sql("INSERT INTO notes (trip_id, n, text) VALUES (%s, 1, 'a')", id_)
+    former.sql("UPDATE trips SET status = 'done' WHERE id = %s", id_)
+    earlier = former.changes(key)
+    applied(former)
+    former.sql("UPDATE trips SET status = 'over' WHERE id = %s", id_)
+
+    assert len(earlier) == 3
+    assert [change.ref_key for change in former.changes(key, "BASE")] == [1, 2, 3]
+
+
+@pytest.mark.parametrize("looks", [False, True], ids=["apply", "doctor first"])
+def test_control_a_foreign_function_is_a_gap(former: Legacy, *, looks: bool) -> None:
+    """One word of it is another, and changes go elsewhere."""
+    before = since(former)
+    text = FORMER.read_text()
+    assert text.count("INSERT INTO tripstore.queue") > 1
+    former.sql(text.replace("INSERT INTO tripstore.queue", "INSERT INTO public.queue"))
+    if looks:
+        examined(former)
+        assert since(former) is None
+
+    applied(former)
+
+    assert since(former) not in (before, None)
+
+
+@pytest.mark.parametrize("looks", [False, True], ids=["apply", "doctor first"])
+def test_i8_what_records_no_row_leaves_no_gap_whoever_made_it(former: Legacy, *, looks: bool) -> None:
+    before = since(former)
+    former.sql(GATE_RETURNS)
+    if looks:
+        assert "function gate_slow is not what this layout and version make of it" in {
+            each.reason for each in examined(former) if each.is_error
+        }
+
+    applied(former)
+
+    assert since(former) == before
