@@ -8,6 +8,7 @@ from typing import TypeVar
 from schemaless_core import Cell, Datastore, IndexMissing, Position, SchemalessError
 from schemaless_core.engine.groups import OffsetSeen, Step
 from schemaless_core.triggers.group import Group, Outcome
+from schemaless_core.triggers.offsets import Progress
 
 T = TypeVar("T")
 
@@ -15,11 +16,14 @@ T = TypeVar("T")
 def serve(store: Datastore, group: Group, page_cells: int = 500) -> int:
     """Let the group pass what it has not; return how many cells it got. It has its offsets, whoever holds them."""
     offsets = store.triggers.offsets
+    progress = group.progress(offsets, store.triggers.parking)
+    fences = {shard: at.offset.fence for shard, at in told(offsets.find(group.name)).items() if at.offset}
+    told(progress.claim(group.name, fences))  # one that has to go back gets a new fence
     seen = told(offsets.find(group.name))
     delivered = 0
     while lagging := {shard: at for shard, at in seen.items() if _is_behind(at)}:
         try:
-            delivered += _serve_pages(store, group, lagging, page_cells)
+            delivered += _serve_pages(store, group, progress, lagging, page_cells)
         except IndexMissing:
             break  # dropped meanwhile
         seen |= told(offsets.find(group.name, list(lagging)))
@@ -36,7 +40,9 @@ def told(answers: Mapping[int, T | SchemalessError]) -> dict[int, T]:
     return heard
 
 
-def _serve_pages(store: Datastore, group: Group, lagging: Mapping[int, OffsetSeen], page_cells: int) -> int:
+def _serve_pages(
+    store: Datastore, group: Group, progress: Progress, lagging: Mapping[int, OffsetSeen], page_cells: int
+) -> int:
     pages = store.get_cells_for_shards({shard: _place(store, at) for shard, at in lagging.items()}, page_cells)
     runs = {shard: [cell for cell in page.cells if cell.column_name in group.columns] for shard, page in pages.items()}
     steps = {}
@@ -48,7 +54,7 @@ def _serve_pages(store: Datastore, group: Group, lagging: Mapping[int, OffsetSee
         passed = _passed(runs[shard], outcome, page.next_location)
         if passed is not None:
             steps[shard] = Step(offset.fence, page.position.epoch, passed, page.position.epoch)
-    told(store.triggers.offsets.advance(group.name, steps))
+    assert set(told(progress.advance(group.name, steps))) == set(steps)
     return sum(len(cells) for cells in runs.values())
 
 

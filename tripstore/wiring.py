@@ -45,6 +45,7 @@ from tripstore.facade.writes import Writes
 from tripstore.handover.authority import Authority, Backend
 from tripstore.handover.ports import Ports
 from tripstore.phase import Phase
+from tripstore.ports.applied import applied_of
 from tripstore.ports.control import RealControlPort
 from tripstore.ports.legacy import RealLegacyPort
 from tripstore.ports.store import SchemalessPort
@@ -127,7 +128,8 @@ def open_ports(
     def said(digest: str) -> bytes:
         return said_of(digest, layout, legacy.database)
 
-    return Ports(RealLegacyPort(legacy), SchemalessPort(store, refused, said), control, layout.digest)
+    shards = SchemalessPort(store, refused, said, applied_of(legacy.database))
+    return Ports(RealLegacyPort(legacy), shards, control, layout.digest)
 
 
 def _with_legacy(config: TripstoreConfig, legacy_config: LegacyConfig, store: Datastore, flags: FlagBook) -> Facade:

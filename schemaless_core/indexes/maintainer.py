@@ -23,6 +23,8 @@ from schemaless_core.sharding import shard_of_bytes
 from schemaless_core.standing import ShardHead
 from schemaless_core.store import CellStore
 from schemaless_core.triggers.group import Outcome, Parking, Tombstones, never
+from schemaless_core.triggers.offsets import Offsets, Progress
+from schemaless_core.triggers.parking import Parking as ParkedCells
 
 #: One write of up to 500 cells: longer than servers wait for a lock, and no longer than others can wait for this loop.
 WRITE_SECONDS = 2.0
@@ -85,6 +87,9 @@ class IndexGroup:
 
     def retry(self, shard: int, cell: Cell, store: CellStore | None = None) -> Outcome:
         return self.deliver({shard: [cell]}, store)[shard]
+
+    def progress(self, offsets: Offsets, parked: ParkedCells) -> Progress:
+        return offsets
 
     def overtaking(self, failed: CellKey, behind: Sequence[CellKey], tombstones: Tombstones) -> Sequence[CellKey]:
         return ()

@@ -32,7 +32,7 @@ from schemaless_core.triggers.delivery import Delivery
 from schemaless_core.triggers.group import Group, Outcome
 from schemaless_core.triggers.held import Held, Run, added_id_of, parked_cell
 from schemaless_core.triggers.joined import FencedOut
-from schemaless_core.triggers.offsets import Offsets, is_mine
+from schemaless_core.triggers.offsets import Progress, is_mine
 from schemaless_core.triggers.parking import Parking, told
 from schemaless_core.triggers.portions import Portions
 from schemaless_core.triggers.retries import Retries
@@ -58,7 +58,7 @@ class Consumer:
         self,
         group: Group,
         delivery: Delivery,
-        offsets: Offsets,
+        progress: Progress,
         parking: Parking,
         retries: Retries,
         log: ShardLog,
@@ -74,7 +74,7 @@ class Consumer:
         #: Fences above our leases' own that servers have shown.
         self.outfenced: dict[int, int] = {}
         self._delivery = delivery
-        self._offsets = offsets
+        self._progress = progress
         self._parking = parking
         self._retries = retries
         self._log = log
@@ -129,6 +129,7 @@ class Consumer:
         """One round: note what moved, deliver, save. Whether there is more to do at once."""
         self._note(heads)
         self._collect()
+        self._claim_astray()
         is_busy = False
         if not self.is_halted and not self.rest_seconds:
             self._retry_parked()
@@ -188,7 +189,7 @@ class Consumer:
                 held.hurried_until = self._clock() + HURRY_SECONDS
             held.status = head.state.status
             if head.state.epoch > held.shard_epoch and held.in_flight is None:
-                self._claim_anew(held)
+                self._claim_anew([held], "its epoch changed")
             else:
                 held.head = head.head
                 self._activate(held)
@@ -206,13 +207,20 @@ class Consumer:
             said = "waits until this store is the authority" if closed else "goes on: this store is the authority"
             logger.info("a transactional trigger %s", said, extra=extra)
 
-    def _claim_anew(self, held: Held) -> None:
-        """The shard has another server, which may know less than we told the former: of offsets, of parked cells."""
-        self._drop(held.lease.shard, "its epoch changed")
-        self._claim({held.lease.shard: held.lease})
+    def _claim_anew(self, astray: Sequence[Held], why: str) -> None:
+        """Another server has them, which may know less than we told the former: of offsets, of parked cells."""
+        for held in astray:
+            self._drop(held.lease.shard, why)
+        self._claim({held.lease.shard: held.lease for held in astray})
+
+    def _claim_astray(self) -> None:
+        """A shard that is being delivered waits: what is settled meanwhile is settled under the claim it began with."""
+        astray = [self._held[shard] for shard in self._progress.astray(self._held)]
+        if ready := [held for held in astray if held.in_flight is None]:
+            self._claim_anew(ready, "its progress went back")
 
     def _claim(self, new: Mapping[int, Lease]) -> None:
-        seen = self._offsets.claim(self.group.name, {shard: lease.fence for shard, lease in new.items()})
+        seen = self._progress.claim(self.group.name, {shard: lease.fence for shard, lease in new.items()})
         claimed = {}
         for shard, answer in seen.items():
             if isinstance(answer, SchemalessError) or answer.offset is None:
@@ -283,7 +291,7 @@ class Consumer:
             if isinstance(page, SchemalessError):
                 self._cannot_read(held, page)
             elif page.position.epoch != held.shard_epoch:
-                self._claim_anew(held)
+                self._claim_anew([held], "its epoch changed")
             else:
                 runs.append((held, self._run_of(held, page)))
         return runs
@@ -444,13 +452,21 @@ class Consumer:
 
     def _retried(self, held: Held, rows: set[bytes]) -> None:
         """The rows that still have parked cells."""
-        held.parked_rows = self._blocking(rows)
+        blocking = self._blocking(rows)
+        held.has_settled = held.has_settled or blocking != held.parked_rows
+        held.parked_rows = blocking
 
     # Offsets.
 
     def _advance(self, steps: Mapping[int, Step]) -> None:
         reach("triggers.before_advance")
-        for shard, answer in self._offsets.advance(self.group.name, steps).items():
+        answers = self._progress.advance(self.group.name, steps)
+        lost = [self._held[shard] for shard in steps if shard not in answers]
+        for held in lost:
+            held.save_not_before = self._clock() + REST_SECONDS
+        if ready := [held for held in lost if held.in_flight is None]:
+            self._claim_anew(ready, "its progress went back")
+        for shard, answer in answers.items():
             held = self._held[shard]
             if isinstance(answer, SchemalessError):
                 held.save_not_before = self._clock() + REST_SECONDS
@@ -462,6 +478,7 @@ class Consumer:
 
     def _saved(self, held: Held, step: Step) -> None:
         held.saved = step.epoch, step.added_id
+        held.has_settled = False
         parked = {cell.added_id for cell in step.parked}
         held.parking = [cell for cell in held.parking if cell.added_id not in parked]
 

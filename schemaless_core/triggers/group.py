@@ -9,6 +9,8 @@ from typing import Any, Literal, NamedTuple, Protocol
 from schemaless_core.cell import Cell, CellKey
 from schemaless_core.failpoints import reach
 from schemaless_core.store import CellStore
+from schemaless_core.triggers.offsets import Offsets, Progress
+from schemaless_core.triggers.parking import Parking as ParkedCells
 from schemaless_core.triggers.registry import Trigger
 
 logger = logging.getLogger(__name__)
@@ -74,6 +76,10 @@ class Group(Protocol):
         """Deliver a cell that was parked."""
         ...
 
+    def progress(self, offsets: Offsets, parked: ParkedCells) -> Progress:
+        """Where one consumer of it keeps how far it has come."""
+        ...
+
     def overtaking(self, failed: CellKey, behind: Sequence[CellKey], tombstones: Tombstones) -> Sequence[CellKey]:
         """Of the cells that wait behind a parked one that failed again, those after which it may go; in order.
 
@@ -108,6 +114,9 @@ class TriggerGroup:
 
     def retry(self, shard: int, cell: Cell, store: CellStore | None = None) -> Outcome:
         return self.deliver({shard: [cell]}, store)[shard]
+
+    def progress(self, offsets: Offsets, parked: ParkedCells) -> Progress:
+        return offsets
 
     def overtaking(self, failed: CellKey, behind: Sequence[CellKey], tombstones: Tombstones) -> Sequence[CellKey]:
         return ()

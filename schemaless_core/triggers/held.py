@@ -41,6 +41,8 @@ class Held:
     #: Rows that have parked cells: their later cells wait behind them.
     parked_rows: set[bytes] = field(default_factory=set)
     in_flight: Future[Callable[[], None]] | None = None
+    #: Parked cells were settled since: a group may keep, beside the offset, up to where none is parked.
+    has_settled: bool = False
 
     def step(self) -> Step:
         """What is to be saved of it now."""
@@ -61,7 +63,7 @@ class Held:
 
     @property
     def is_saved(self) -> bool:
-        return self.saved == (self.epoch, self.reached) and not self.parking
+        return self.saved == (self.epoch, self.reached) and not self.parking and not self.has_settled
 
     @property
     def is_idle(self) -> bool:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from datetime import datetime
 from functools import partial
-from typing import TypeVar
+from typing import Protocol, TypeVar
 
 from schemaless_core.config import DatastoreConfig
 from schemaless_core.deadline import Deadline
@@ -25,6 +25,22 @@ ALL_SECONDS = 60.0
 STEP_SECONDS = 1.0
 #: Shards in one statement.
 SHARDS_PER_STEP = 256
+
+
+class Progress(Protocol):
+    """How far a group has come, as its consumer claims and moves it: offsets, and what a group keeps beside them."""
+
+    def claim(self, group: str, fences: Mapping[int, int]) -> dict[int, OffsetSeen | SchemalessError]:
+        """Show new fences; a shard whose offset must go back first is not the caller's any more."""
+        ...
+
+    def advance(self, group: str, steps: Mapping[int, Step]) -> dict[int, OffsetSeen | SchemalessError]:
+        """Move forward. A shard that is left out of the answers did not move, and has to be claimed anew."""
+        ...
+
+    def astray(self, shards: Collection[int]) -> Collection[int]:
+        """Those of these shards, all claimed, whose progress is not what it was: they have to be claimed anew."""
+        ...
 
 
 class Offsets:
@@ -48,6 +64,10 @@ class Offsets:
     def advance(self, group: str, steps: Mapping[int, Step]) -> dict[int, OffsetSeen | SchemalessError]:
         """Move offsets forward and park cells with them, each under its fence; return them as they are then."""
         return self._each(steps, lambda node, part, deadline: node.groups.advance(group, part, deadline))
+
+    def astray(self, shards: Collection[int]) -> Collection[int]:
+        """None: a shard whose server was promoted says so by its epoch."""
+        return ()
 
     def find(self, group: str, shards: Sequence[int] | None = None) -> dict[int, OffsetSeen | SchemalessError]:
         """Return a group's offsets; the error of a shard whose server is down."""

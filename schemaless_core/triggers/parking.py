@@ -78,6 +78,18 @@ class Parking:
             if not isinstance(answer, SchemalessError)
         }
 
+    def first_of(self, group: str, shards: Sequence[int]) -> dict[int, int | None]:
+        """The added id of the first parked cell, per shard that could be asked; None: it has none."""
+
+        def keys(node: Node, part: Sequence[int], deadline: Deadline) -> list[ParkedKey]:
+            return node.groups.parked_keys(group, part, deadline)
+
+        return {
+            shard: min((row.added_id for row in answer.rows), default=None)
+            for shard, answer in self._look(shards, keys).items()
+            if not isinstance(answer, SchemalessError)
+        }
+
     def of_shard(self, group: str, shard: int) -> list[ParkedRow]:
         """The parked cells of one shard; raises when its server does not answer."""
 

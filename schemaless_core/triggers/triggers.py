@@ -162,7 +162,8 @@ class Triggers:
 
         def consumer_of(group: Group, pool: Threads | None, stopping: threading.Event) -> Consumer:
             delivery = Delivery(group, joined, self._config.triggers.checkpoint_seconds, stopping, pool)
-            return Consumer(group, delivery, self.offsets, self.parking, retries, log, self._config)
+            progress = group.progress(self.offsets, self.parking)
+            return Consumer(group, delivery, progress, self.parking, retries, log, self._config)
 
         watch = Watch(self._clusters, read)
         return Worker(self.coordinator, listed, consumer_of, watch, config, threads=threads, name=name)

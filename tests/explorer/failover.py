@@ -1,7 +1,8 @@
 """The procedures that are to bear a Postgres which goes back to an earlier state (decision 0044).
 
-They are proposals: production has none of them yet. What a promoted Postgres says of itself is not believed before it
-is accepted. How far the reverse mirror is, Postgres says, in a row that goes back when Postgres goes back.
+They are proposals: production has the reverse mirror's position alone, and no timeline in an epoch. What a promoted
+Postgres says of itself is not believed before it is accepted. How far the reverse mirror is, Postgres says, in a row
+that goes back when Postgres goes back.
 """
 
 from __future__ import annotations

@@ -17,8 +17,8 @@ from psycopg2.extensions import connection as Connection  # noqa: N812
 
 from tests.chaos.actors import with_failpoints
 from tests.companies import Companies
-from tests.forking import FORK_SERVER
 from tests.databases import create_database, kept
+from tests.forking import FORK_SERVER
 from tests.scale import SCALE
 from tripstore.backends.postgres.ddl.ddl import Patience
 from tripstore.backends.postgres.ddl.steps import Progress, Step

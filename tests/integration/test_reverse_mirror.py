@@ -420,7 +420,14 @@ def test_i2_another_legacy_id_in_schemaless_is_parked_with_the_row_that_has_it(l
     assert {kind for _key, kind in parked(live)} == {"failed", "waiting"}
 
 
-POINTS = ["reverse.write", "put.before_commit", "put.committed", "reverse.applied", "triggers.before_advance"]
+POINTS = [
+    "reverse.write",
+    "put.before_commit",
+    "put.committed",
+    "reverse.applied",
+    "triggers.before_advance",
+    "reverse.moved",
+]
 
 
 @pytest.mark.parametrize("point", POINTS)

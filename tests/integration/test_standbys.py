@@ -16,6 +16,7 @@ from tests.integration.test_poolers import WAYS
 from tests.legacy import FLAVOURS, layout
 from tests.legacy_backends import SHARDS
 from tests.legacy_databases import PATIENT
+from tests.mirrors import QUICK, reversing
 from tests.standbys import OLD, TRUE, Pair, cut_off, pair
 from tests.stores import Stores
 from tripstore.backends.postgres.backend import PostgresBackend
@@ -26,13 +27,16 @@ from tripstore.backends.postgres.errors import LegacyUnavailable, StandbyRefused
 from tripstore.backends.postgres.wire import session
 from tripstore.backends.postgres.wire.database import LegacyDatabase
 from tripstore.config import load_config
-from tripstore.handover.ports import Chunk
+from tripstore.handover.ports import Chunk, StorePort
 from tripstore.handover.relay import drain
 from tripstore.handover.steps import run
+from tripstore.handover.switch import reverse
 from tripstore.local.proxy import Proxy
 from tripstore.local.servers import LocalServers
-from tripstore.mirror.reverse import GROUP, register_reverse
+from tripstore.mirror.mirror import Mirror
+from tripstore.mirror.reverse import register_reverse
 from tripstore.phase import Phase
+from tripstore.ports.store import SchemalessPort
 from tripstore.store import TripStore
 from tripstore.wiring import build
 
@@ -94,7 +98,7 @@ def failing_over(request: pytest.FixtureRequest, servers: LocalServers, stores: 
     core = stores.config("sqlite", shards=SHARDS) | {"datastore": "trips"}
     url = f"{proxy.url}/{made.legacy.name}"
     legacy = {"postgres": url, "layout": layout().to_document(), **PATIENT_LEGACY}
-    with TripStore(build(load_config({**core, "legacy": legacy}))) as store:
+    with TripStore(build(load_config({**core, "legacy": legacy, "triggers": QUICK}))) as store:
         store.facade.store.create_schema(status=ShardStatus.COPY)
         register_reverse(store.facade.store)
         yield FailingOver(made, proxy, store)
@@ -168,6 +172,7 @@ def lost_with_the_primary(failing_over: FailingOver) -> Migration:
     hands = Migration(failing_over.store, made.legacy, {})
     hands.carry()
     hands.phase(Phase.LIVE)
+    hands.carry()  # the reverse mirror has served every shard: there are positions
     made.standby.query("SELECT pg_wal_replay_resume()")
     made.standby.catch_up()
     cut_off(made.standby)
@@ -180,16 +185,36 @@ def lost_with_the_primary(failing_over: FailingOver) -> Migration:
     return hands
 
 
-def test_i1_what_a_promoted_postgres_lost_the_reverse_mirror_writes_again_after_a_reset(
+def unmirrored(port: StorePort) -> int:
+    return sum(map(port.unmirrored, port.servers))
+
+
+def test_i1_the_way_back_waits_until_a_promoted_postgres_has_again_what_it_lost(failing_over: FailingOver) -> None:
+    """No cell is put meanwhile."""
+    hands = lost_with_the_primary(failing_over)
+    ports = hands.duo.ports
+    status = Mirror(hands.facade).status().reverse
+    assert status is not None
+    assert unmirrored(ports.store) == status.cells >= 1
+    assert hands.duo.legacy.get_cell(*ACKNOWLEDGED.key) is None
+
+    with reversing(hands):
+        outcome = run(reverse(ports, "back"))
+
+    assert outcome.is_decided, outcome.reason
+    hands.duo.watch.look()
+    assert failing_over.store.get_cell(*ACKNOWLEDGED.key) == ACKNOWLEDGED
+
+
+def test_control_by_the_shards_offsets_alone_the_way_back_loses_what_was_acknowledged(
     failing_over: FailingOver,
 ) -> None:
     hands = lost_with_the_primary(failing_over)
-    # Until decision 44 is built: the shards say that the reverse mirror has passed every cell.
-    store = hands.duo.ports.store
-    assert sum(map(store.unmirrored, store.servers)) == 0
-    assert hands.duo.legacy.get_cell(*ACKNOWLEDGED.key) is None
+    offsets_alone = SchemalessPort(hands.facade.store, lambda cell, error: None)
+    assert unmirrored(offsets_alone) == 0
 
-    hands.facade.store.triggers.reset(GROUP, "beginning")
-    hands.reverse()
+    outcome = run(reverse(hands.duo.ports._replace(store=offsets_alone), "back"))
 
-    assert failing_over.store.get_cell(*ACKNOWLEDGED.key) == ACKNOWLEDGED
+    assert outcome.is_decided
+    hands.duo.watch.look()
+    assert failing_over.store.get_cell(*ACKNOWLEDGED.key) is None

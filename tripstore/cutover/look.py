@@ -58,7 +58,9 @@ from tripstore.facade.latency import calls_of
 from tripstore.handover.authority import Authority
 from tripstore.handover.ports import ControlPort
 from tripstore.mirror.rehearsal_ledger import rehearsal_counts
+from tripstore.mirror.status import behind_of
 from tripstore.phase import Phase
+from tripstore.ports.applied import applied_of
 from validation.ledger import OperationCounts, ShadowLedger
 from validation.reads import is_comparable
 from validation.timings import TimingLedger
@@ -239,7 +241,7 @@ class Looker:
             shards=len(status.shards),
             unserved=sum(shard.owner not in living for shard in status.shards),
             unknown=status.unknown,
-            lag_cells=status.lag_cells,
+            lag_cells=behind_of(self._store, status, applied_of(self._legacy.database)),
             lag_seconds=status.lag_seconds,
             parked=status.parked,
             equal=rehearsed.equal,

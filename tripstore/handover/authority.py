@@ -46,6 +46,11 @@ class Authority:
     def is_open(self) -> bool:
         return self.target is None
 
+    @property
+    def opened_at(self) -> int:
+        """The epoch at which its backend was opened, of a row that is closing, too."""
+        return self.epoch if self.is_open else self.epoch - 1
+
     def is_open_for(self, backend: Backend) -> bool:
         """Whether it says that this backend is to be open."""
         return self.is_open and self.backend is backend

@@ -37,6 +37,6 @@ def deliver(control: ControlPort, hands: Hands[Cells, T], cells: Cells, layout: 
     if row.backend is Backend.STORE:
         yield WRITE
         # While a way back is closing, too: what was put before that is still to be carried.
-        return hands.write(cells, row.epoch if row.is_open else row.epoch - 1)
+        return hands.write(cells, row.opened_at)
     yield PASS
     return hands.passed(cells, row)

@@ -26,6 +26,7 @@ from tripstore.mirror.row_ids import RowIds
 from tripstore.mirror.skipping import Skipping
 from tripstore.mirror.status import MirrorStatus, Reverse, find_reverse, mirror_status
 from tripstore.phase import Phase
+from tripstore.ports.applied import applied_of
 from tripstore.ports.legacy import RealLegacyPort
 from tripstore.ports.store import SchemalessPort
 
@@ -40,6 +41,7 @@ class Mirror:
         self._duo = facade.duo
         self._config = facade.config.legacy
         self._queue = RealLegacyPort(self._duo.legacy, claimed_by=name or "")
+        self._applied = applied_of(self._duo.legacy.database)
 
     def carrier(self) -> Carrier:
         return Carrier(self._queue, self._store_of, self._duo.ports.control)
@@ -77,7 +79,9 @@ class Mirror:
         return listed
 
     def status(self) -> MirrorStatus:
-        return mirror_status(self._phase, self._duo.ports.control.authority, self._queue.oldest, self._facade.store)
+        return mirror_status(
+            self._phase, self._duo.ports.control.authority, self._queue.oldest, self._facade.store, self._applied
+        )
 
     def parked(self, *, is_reverse: bool) -> ParkedChanges:
         return ReverseParked(self._facade.store) if is_reverse else ForwardParked(self._queue)
@@ -114,7 +118,7 @@ class Mirror:
 
     def _find_reverse(self) -> Reverse:
         register_reverse(self._facade.store)
-        found = find_reverse(self._facade.store)
+        found = find_reverse(self._facade.store, self._applied)
         assert found is not None
         return found
 

@@ -18,6 +18,8 @@ from schemaless_core.errors import SchemalessError, Unavailable
 from schemaless_core.store import CellStore
 from schemaless_core.triggers.coordinator import GroupRecord
 from schemaless_core.triggers.group import Outcome, Parking, Tombstones, never
+from schemaless_core.triggers.offsets import Offsets, Progress
+from schemaless_core.triggers.parking import Parking as ParkedCells
 from tripstore import metrics
 from tripstore.backends.postgres.backend import PostgresBackend
 from tripstore.backends.postgres.layout.layout import Layout
@@ -28,6 +30,7 @@ from tripstore.handover.reverse import Hands, deliver
 from tripstore.handover.steps import run
 from tripstore.mirror.look import Look, LookFailed, Runs
 from tripstore.mirror.overtaking import Overtaking
+from tripstore.mirror.progress import Looked, ReverseProgress
 from tripstore.mirror.rehearsal import Rehearsal
 from tripstore.mirror.rehearsal_ledger import RehearsalLedger
 from tripstore.mirror.reverse_puts import ReversePuts
@@ -82,6 +85,8 @@ class ReverseMirror:
     ) -> None:
         look = Look(legacy)
         self._control = control
+        self._database = legacy.database
+        self._looked = Looked()
         self._is_rehearsing = is_rehearsing
         self._rehearsal = Rehearsal(control, look, rehearsal)
         self._puts = ReversePuts(legacy, look, layout.parent.name, row_ids)
@@ -98,12 +103,15 @@ class ReverseMirror:
         """What was parked is looked at, whatever the phase and the budget."""
         return self._guarded({shard: [cell]}, self._rehearsal.compare)[shard]
 
+    def progress(self, offsets: Offsets, parked: ParkedCells) -> Progress:
+        return ReverseProgress(self._database, offsets, parked, self._looked)
+
     def overtaking(self, failed: CellKey, behind: Sequence[CellKey], tombstones: Tombstones) -> Sequence[CellKey]:
         return self._overtaking.of(failed, behind, tombstones)
 
     def _guarded(self, runs: Runs, passed: Callable[[Runs, Authority], Outcomes]) -> Outcomes:
         try:
-            return run(deliver(self._control, Hands(self._written, passed), runs, self._digest))
+            return run(deliver(self._control, Hands(self._written, self._noting(passed)), runs, self._digest))
         except Unavailable as error:
             return dict.fromkeys(runs, Outcome(0, error))
         except SchemalessError as error:
@@ -113,7 +121,15 @@ class ReverseMirror:
             metrics.mirror_late("reverse", seconds)
             self._late(seconds)
 
+    def _noting(self, passed: Callable[[Runs, Authority], Outcomes]) -> Callable[[Runs, Authority], Outcomes]:
+        def noted(runs: Runs, row: Authority) -> Outcomes:
+            self._looked.note(runs, row.opened_at)
+            return passed(runs, row)
+
+        return noted
+
     def _written(self, runs: Runs, epoch: int) -> Outcomes:
+        self._looked.note(runs, epoch)
         self.rest_seconds = 0.0
         return self._puts.put(runs, epoch)
 

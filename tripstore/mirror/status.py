@@ -10,7 +10,7 @@ from schemaless_core.errors import SchemalessError
 from schemaless_core.triggers.coordinator import GroupState
 from schemaless_core.triggers.triggers import GroupStatus
 from tripstore.backends.postgres.handover.queue import QueueLook
-from tripstore.backends.schemaless.shards import REVERSE_GROUP
+from tripstore.backends.schemaless.shards import REVERSE_GROUP, Applied, Shards
 from tripstore.handover.authority import Authority, Backend
 from tripstore.phase import Phase
 
@@ -106,6 +106,7 @@ def mirror_status(
     authority: Callable[[], Authority],
     oldest: Callable[[], QueueLook],
     datastore: Datastore,
+    applied: Applied,
 ) -> MirrorStatus:
     """Look at both directions. Postgres must answer, for it says who is the authority."""
     row = authority()
@@ -114,24 +115,32 @@ def mirror_status(
     forward = Forward(seen.queued - seen.parked, seen.seconds, seen.parked)
     reverse = None
     try:
-        reverse = find_reverse(datastore)
+        reverse = find_reverse(datastore, applied)
     except SchemalessError as error:
         problems.append(error.message)
     return MirrorStatus(phase_of(row), row, forward, reverse, tuple(problems))
 
 
-def find_reverse(datastore: Datastore) -> Reverse | None:
+def find_reverse(datastore: Datastore, applied: Applied) -> Reverse | None:
     """How far the reverse mirror is; None: it is not registered."""
     if datastore.triggers.coordinator.find_group(REVERSE_GROUP) is None:
         return None
     (status,) = datastore.triggers.status(REVERSE_GROUP)
-    return _reverse(status)
+    return _reverse(status, behind_of(datastore, status, applied))
 
 
-def _reverse(status: GroupStatus) -> Reverse:
+def behind_of(datastore: Datastore, status: GroupStatus, applied: Applied) -> int:
+    """How many cells Postgres lacks, as it says itself. Of a server that is down nobody knows: see `unknown`."""
+    if status.unknown:
+        return status.lag_cells
+    shards = Shards(datastore, applied)
+    return max(status.lag_cells, sum(map(shards.behind, datastore.clusters)))
+
+
+def _reverse(status: GroupStatus, cells: int) -> Reverse:
     is_halted = status.record.state is GroupState.HALTED
     return Reverse(
-        status.lag_cells,
+        cells,
         status.lag_seconds,
         status.parked,
         status.record.reason if is_halted else "",

@@ -12,7 +12,7 @@ from schemaless_core import BatchFailed, Cell, CellConflict, Datastore, InvalidC
 from schemaless_core.answers import PutResult
 from schemaless_core.cell import checked_bytes
 from schemaless_core.encoded import EncodedCell, EncodedOutcome
-from tripstore.backends.schemaless.shards import Shards
+from tripstore.backends.schemaless.shards import Applied, Shards
 from tripstore.handover.ports import REFUSED, Operation, Refused
 
 T = TypeVar("T")
@@ -35,11 +35,13 @@ Said = Callable[[str], bytes]
 class SchemalessPort:
     """A `StorePort` on a datastore."""
 
-    def __init__(self, datastore: Datastore, refused: RefusedCell, said: Said | None = None) -> None:
+    def __init__(
+        self, datastore: Datastore, refused: RefusedCell, said: Said | None = None, applied: Applied | None = None
+    ) -> None:
         #: All that are configured: one that holds no shards says so.
         self.servers = tuple(datastore.clusters)
         self._datastore = datastore
-        self._shards = Shards(datastore)
+        self._shards = Shards(datastore, applied)
         self._mine = _Mine()
         self._refused = refused
         self._said = said

@@ -143,6 +143,15 @@ def _authority_columns() -> list[sa.Column[object]]:
     ]
 
 
+#: Up to which cell of each shard Postgres has all of them, parked ones aside: what the reverse mirror has applied.
+applied = sa.Table(
+    "applied",
+    metadata,
+    sa.Column("shard", sa.Integer, primary_key=True),
+    sa.Column("epoch", sa.BigInteger, nullable=False),
+    sa.Column("added_id", sa.BigInteger, nullable=False),
+    sa.Column("timeline", sa.BigInteger, nullable=False),  # of the Postgres on which it was moved last
+)
 #: The one row that decides which backend is the authority.
 authority = sa.Table("authority", metadata, sa.Column("epoch", sa.BigInteger, nullable=False), *_authority_columns())
 #: What it was, at every epoch.

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable, Mapping
 
 from schemaless_core import Datastore, SchemalessError
 from schemaless_core.deadline import Deadline
 from schemaless_core.engine.base import Node
-from schemaless_core.engine.groups import OffsetSeen
+from schemaless_core.engine.groups import Offset, OffsetSeen
 from schemaless_core.errors import SchemaMissing
 from schemaless_core.standing import ShardStatus
 
@@ -18,12 +19,19 @@ REVERSE_GROUP = "mirror:reverse"
 
 COUNT_SECONDS = 2.0
 
+#: Up to which (epoch, added id) of each shard's log Postgres says that it has every cell, parked ones aside.
+Applied = Callable[[], Mapping[int, tuple[int, int]]]
+
 
 class Shards:
-    """The shards of a datastore, cluster by cluster."""
+    """The shards of a datastore, cluster by cluster.
 
-    def __init__(self, datastore: Datastore) -> None:
+    `applied`: None of a process that knows no Postgres. It goes by the offsets alone.
+    """
+
+    def __init__(self, datastore: Datastore, applied: Applied | None = None) -> None:
         self._datastore = datastore
+        self._applied = applied
 
     def open(self, cluster: str, epoch: int, said: bytes | None = None) -> bool:
         """Open them to owners of this authority epoch; False: the server did not answer, or cannot do it.
@@ -50,21 +58,44 @@ class Shards:
 
         A shard without an offset counts as a whole. A server that does not answer raises: nobody knows then.
         """
+        return self.behind(cluster) + self._ask(
+            cluster, lambda node, deadline: node.groups.count_parked(REVERSE_GROUP, deadline)
+        )
+
+    def behind(self, cluster: str) -> int:
+        """Count those that it has not passed. Postgres is asked when the offsets say that there are none."""
+        by_offsets = self._ask(cluster, lambda node, deadline: _count(node, None, deadline))
+        if by_offsets or self._applied is None:
+            return by_offsets
+        applied = self._applied()
+        return self._ask(cluster, lambda node, deadline: _count(node, applied, deadline))
+
+    def _ask(self, cluster: str, count: Callable[[Node, Deadline], int]) -> int:
         deadline = Deadline(COUNT_SECONDS)
-
-        def count(node: Node) -> int:
-            heads = node.heads(None, deadline)
-            shards = [shard for shard, head in heads.items() if head.state.status != ShardStatus.MOVED.value]
-            seen = node.groups.find(REVERSE_GROUP, shards, deadline)
-            behind = sum(_behind(node, shard, each, deadline) for shard, each in seen.items())
-            return behind + node.groups.count_parked(REVERSE_GROUP, deadline)
-
         try:
-            return self._datastore.clusters[cluster].primary.ask(count)
+            return self._datastore.clusters[cluster].primary.ask(lambda node: count(node, deadline))
         except SchemaMissing:
             if self._datastore.authority.holds_shards(cluster):
                 raise
             return 0
+
+
+def _count(node: Node, applied: Mapping[int, tuple[int, int]] | None, deadline: Deadline) -> int:
+    """The cells after the offsets; after what Postgres says, where that is known and less."""
+    heads = node.heads(None, deadline)
+    shards = [shard for shard, head in heads.items() if head.state.status != ShardStatus.MOVED.value]
+    seen: Mapping[int, OffsetSeen] = node.groups.find(REVERSE_GROUP, shards, deadline)
+    if applied is not None:
+        parked = {key.shard for key in node.groups.parked_keys(REVERSE_GROUP, shards, deadline)} if shards else set()
+        seen = {shard: each if shard in parked else _said(each, applied.get(shard)) for shard, each in seen.items()}
+    return sum(_behind(node, shard, each, deadline) for shard, each in seen.items())
+
+
+def _said(seen: OffsetSeen, place: tuple[int, int] | None) -> OffsetSeen:
+    """An offset, but no further than Postgres says."""
+    if place is None or seen.offset is None:
+        return seen._replace(offset=None)
+    return seen._replace(offset=min(seen.offset, Offset(*place, seen.offset.fence)))
 
 
 def _behind(node: Node, shard: int, seen: OffsetSeen, deadline: Deadline) -> int:
