@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import closing, suppress
 from typing import Any
 from unittest.mock import patch
-from uuid import uuid4
+from uuid import UUID, uuid4
 
 import pytest
 
@@ -17,6 +17,7 @@ from schemaless_core.datastore import Datastore
 from schemaless_core.deadline import Deadline
 from schemaless_core.errors import BatchFailed, Unavailable
 from schemaless_core.indexes import lookup
+from schemaless_core.sharding import shard_of
 from tests.discussions import discussion, parked, post
 from tests.facades import Migration
 from tests.indexing import catch_up, only_maintained
@@ -86,10 +87,17 @@ def live(talk: Migration, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 
 def carried(talk: Migration) -> None:
-    """Everything. A row may be carried before the one of another shard that it points to: it goes again, as always."""
-    with suppress(Unrepresentable):
-        talk.carry()
+    """Everything. A row may be carried before one of another shard that it points to: it goes again, as always."""
+    for _ in range(talk.facade.store.config.shards):
+        with suppress(Unrepresentable):
+            talk.carry()
     talk.carry()
+
+
+def elsewhere(talk: Migration, row_key: UUID) -> UUID:
+    """A row key of another shard: a shard goes no further than its first cell that cannot be carried."""
+    shards = talk.facade.store.config.shards
+    return next(key for key in iter(uuid4, None) if shard_of(key, shards) != shard_of(row_key, shards))
 
 
 def wrong(name: str, value: Any) -> dict[str, Any]:
@@ -223,20 +231,25 @@ def test_what_nobody_answers_is_left_to_postgres(talk: Migration, monkeypatch: p
     def silent(store: Datastore, *asked: Any) -> Any:
         raise Unavailable("The server of that row is down.", hint="Start it.")
 
-    both = FINE | {"previous": str(there), "quoted": str(uuid4())}
+    nowhere = elsewhere(talk, row_key)
+    both = FINE | {"previous": str(there), "quoted": str(nowhere)}
     with pytest.raises(Unrepresentable):
         talk.store.put_cell(row_key, "POST", 2, both)
     with monkeypatch.context() as down:
         for verb in ("get_cell_latest", "get_cells_latest"):
             down.setattr(Datastore, verb, silent)
         assert talk.store.put_cell(row_key, "POST", 2, both).status == "CREATED"
-    talk.store.put_cell(row_key, "POST", 3, FINE)
+    with pytest.raises(Unrepresentable, match="no row of this post_uuid"):
+        talk.carry()
+    talk.store.put_cell(nowhere, "POST", 1, FINE)
+    carried(talk)
 
 
 def test_control_what_points_nowhere_was_acknowledged_and_parked(
     talk: Migration, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    row_key, nowhere = post(talk, **FINE), uuid4()
+    row_key = post(talk, **FINE)
+    nowhere = elsewhere(talk, row_key)
     with monkeypatch.context() as without:
         without.setattr(references.References, "find_dangling", lambda *_given: None)
         assert talk.store.put_cell(row_key, "POST", 2, FINE | {"previous": str(nowhere)}).status == "CREATED"

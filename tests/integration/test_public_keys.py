@@ -74,14 +74,11 @@ def look(servers: LocalServers, flavour: Flavour, schema: str, ways: dict[str, l
 
 
 def _taken(connection: Connection, ways: list[list[str]]) -> Taken:
-    lacking = [_lacking(connection, way) for way in ways]
-    if None in lacking:
+    if any(_lacking(connection, way) is None for way in ways):
         return Taken.AT_ONCE
-    # As child rows of another table if that can be.
-    for way, missing in reversed(list(zip(ways, lacking, strict=True))):
-        if not missing:
-            continue
-        for statement in missing:
+    # As child rows of another table if that can be. The statements of one way may have made the next one possible.
+    for way in reversed(ways):
+        for statement in _lacking(connection, way) or []:
             rows(connection, statement)
         if _lacking(connection, way) is None:
             return Taken.AFTER
