@@ -60,7 +60,8 @@ def test_a_read_is_repeated_by_one_line(read: Read, words: list[str]) -> None:
 
 def understood(words: list[str]) -> bool:
     """Whether the command line takes these words."""
-    context, found = click.Context(root), root.commands[words[0]]
+    context = click.Context(root)
+    found = root.get_command(context, words[0])
     assert isinstance(found, click.Group)
     found.commands[words[1]].make_context(words[1], words[2:], parent=context)
     return True

@@ -48,8 +48,9 @@ def commands(command: click.Command, context: click.Context) -> Iterator[tuple[c
     """Yield a command and all below it, each with the context that knows its full name."""
     yield command, context
     if isinstance(command, click.Group):
-        for name in sorted(command.commands):
-            inner = command.commands[name]
+        for name in command.list_commands(context):
+            inner = command.get_command(context, name)
+            assert inner is not None
             yield from commands(inner, click.Context(inner, context, name))
 
 

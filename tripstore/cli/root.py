@@ -1,35 +1,67 @@
-"""`tripstore`: the group that holds all others."""
+"""`tripstore`: the group that holds all others. A command is imported when it is called, none for the list of them."""
 
 from __future__ import annotations
 
+from importlib import import_module
 from importlib.metadata import version
+from typing import NamedTuple
 
 import click
 
-from tripstore.cli.audit import audit
-from tripstore.cli.backfill import backfill
-from tripstore.cli.cell import cell
-from tripstore.cli.cutover import cutover
-from tripstore.cli.dev import dev
-from tripstore.cli.diff import diff
-from tripstore.cli.doctor import doctor
-from tripstore.cli.ids import ids
-from tripstore.cli.index import index
-from tripstore.cli.init import init
-from tripstore.cli.mirror import mirror
 from tripstore.cli.options import Command, Group, global_options
-from tripstore.cli.phase import phase
-from tripstore.cli.repair import repair
-from tripstore.cli.report import report
-from tripstore.cli.schema import schema
-from tripstore.cli.shadow import shadow
-from tripstore.cli.status import status
-from tripstore.cli.triggers import triggers
-from tripstore.cli.worker import worker
-from tripstore.demo.command import demo
 
 
-@click.group(cls=Group, params=global_options(hidden=False))
+class Place(NamedTuple):
+    """Where a command is, and what the list of commands says of it."""
+
+    line: str
+    module: str
+
+
+#: By the name of the command, which is that of its object, too.
+PLACES = {
+    "audit": Place("Find what still uses the legacy tables.", "tripstore.cli.audit"),
+    "backfill": Place("Copy what stood in the tables before the mirror began.", "tripstore.cli.backfill"),
+    "cell": Place("Read and write cells.", "tripstore.cli.cell"),
+    "cutover": Place("Move authority between Postgres and Schemaless, and back.", "tripstore.cli.cutover"),
+    "demo": Place("Show the whole migration on this machine, in two minutes.", "tripstore.demo.command"),
+    "dev": Place("Start and stop real servers here, for development.", "tripstore.cli.dev"),
+    "diff": Place("Compare both stores while services work.", "tripstore.cli.diff"),
+    "doctor": Place("Examine every server, the control database and Postgres.", "tripstore.cli.doctor"),
+    "ids": Place("See how far the tables are from ids to UUIDs.", "tripstore.cli.ids"),
+    "index": Place("Create, verify, choose and ask indexes.", "tripstore.cli.index"),
+    "init": Place("Write an example configuration, or propose a layout.", "tripstore.cli.init"),
+    "mirror": Place("Carry what the authority has to the other backend.", "tripstore.cli.mirror"),
+    "phase": Place("See and set how far the migration is.", "tripstore.cli.phase"),
+    "repair": Place("Make the mirror equal to the authority again.", "tripstore.cli.repair"),
+    "report": Place("Say whether we may switch, and on what evidence.", "tripstore.cli.report"),
+    "schema": Place("Create the shards, and what capture needs in Postgres.", "tripstore.cli.schema"),
+    "shadow": Place("Show what shadow reads compared, and how they differ.", "tripstore.cli.shadow"),
+    "status": Place("Show servers, shards, lags and the last changes.", "tripstore.cli.status"),
+    "triggers": Place("Run functions for the cells of a column.", "tripstore.cli.triggers"),
+    "worker": Place("Keep indexes, carry changes to the mirror, serve jobs.", "tripstore.cli.worker"),
+}
+
+
+class Root(Group):
+    """The group of all commands, which imports one when it is asked for it."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return sorted(PLACES)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name in PLACES and cmd_name not in self.commands:
+            command: click.Command = getattr(import_module(PLACES[cmd_name].module), cmd_name)
+            _take_global_options(command)
+            self.add_command(command)
+        return super().get_command(ctx, cmd_name)
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, place.line) for name, place in sorted(PLACES.items())])
+
+
+@click.group(cls=Root, params=global_options(hidden=False))
 @click.version_option(version("tripstore"), prog_name="tripstore")
 def root() -> None:
     """Keep cells in sharded MySQL, MariaDB or SQLite, move them there from Postgres, and look after them.
@@ -51,29 +83,3 @@ def _take_global_options(command: click.Command) -> None:
             _take_global_options(inner)
     elif not isinstance(command, Command):
         command.params.extend(global_options(hidden=True))
-
-
-for command in (
-    init,
-    doctor,
-    status,
-    demo,
-    dev,
-    schema,
-    cell,
-    index,
-    triggers,
-    worker,
-    audit,
-    ids,
-    phase,
-    mirror,
-    backfill,
-    diff,
-    repair,
-    shadow,
-    cutover,
-    report,
-):
-    _take_global_options(command)
-    root.add_command(command)

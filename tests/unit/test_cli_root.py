@@ -1,0 +1,49 @@
+"""The list of commands: it is printed without any of them, and a command that is called comes alone."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import click
+import pytest
+
+from tripstore.cli.root import PLACES, root
+
+_WHAT_IS_IMPORTED = """
+import sys
+from tripstore.cli.run import run
+run({arguments})
+print(*(name for name in {modules} if name in sys.modules), file=sys.stderr)
+"""
+
+
+def imported_by(*arguments: str) -> list[str]:
+    """The modules of commands that are imported after a process ran this one."""
+    code = _WHAT_IS_IMPORTED.format(arguments=list(arguments), modules=[place.module for place in PLACES.values()])
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60)
+    return done.stderr.split()
+
+
+@pytest.mark.parametrize("arguments", [("--help",), ("--version",), ("shadwo",)])
+def test_what_is_no_command_imports_none(arguments: tuple[str, ...]) -> None:
+    assert not [name for name in imported_by(*arguments) if name.startswith("tripstore.")]
+
+
+def test_control_a_command_is_imported_when_it_is_called() -> None:
+    assert PLACES["phase"].module in imported_by("phase", "--help")
+    assert PLACES["backfill"].module not in imported_by("phase", "--help")
+
+
+@pytest.mark.parametrize("name", sorted(PLACES))
+def test_each_name_of_the_list_is_a_command_of_that_name(name: str) -> None:
+    command = root.get_command(click.Context(root), name)
+
+    assert command is not None
+    assert command.name == name
+
+
+def test_each_command_has_one_line_in_the_list() -> None:
+    shown = root.get_help(click.Context(root, terminal_width=80)).partition("Commands:\n")[2].splitlines()
+
+    assert [line.split()[0] for line in shown] == sorted(PLACES)
