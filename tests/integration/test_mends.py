@@ -17,7 +17,7 @@ from schemaless_core.cell import CellKey
 from schemaless_core.children import ChildKey
 from schemaless_core.engine.mending import Mended
 from schemaless_core.engine.sqlite import mending as sqlite_mending
-from schemaless_core.engine.sqlite.mending import SQLiteMending
+from schemaless_core.engine.sqlite.mending import ADVANCE, SQLiteMending
 from schemaless_core.errors import LogHole
 from schemaless_core.failpoints import FailpointReached
 from schemaless_core.mends import Mends, RawCell
@@ -311,8 +311,9 @@ def test_control_in_the_hole_whoever_has_passed_it_would_never_meet_the_cell(
     lose(mirror, cells[1])
     insert = SQLiteMending._insert
 
-    def into_the_hole(self: SQLiteMending, connection: Any, shard: int, _added_id: int, cell: Any) -> None:
+    def into_the_hole(self: SQLiteMending, connection: Any, shard: int, added_id: int, cell: Any) -> None:
         insert(self, connection, shard, 2, cell)
+        connection.execute(ADVANCE, (added_id, 0, shard))  # the head stays where it was
 
     monkeypatch.setattr(SQLiteMending, "_insert", into_the_hole)
     monkeypatch.setattr(SQLiteMending, "_close", lambda *_given: None)
