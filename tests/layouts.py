@@ -105,3 +105,20 @@ def _server(servers: LocalServers, flavour: Flavour) -> PostgresServer:
         if server.name == name and isinstance(server, PostgresServer):
             return server
     return servers.postgres(name, flavour=flavour, settings={"max_prepared_transactions": "4"})
+
+
+def shop_layout(datastore: str) -> dict[str, Any]:
+    """Customers and their orders, whose numbers Postgres draws from a sequence."""
+    return {
+        "datastore": datastore,
+        "row_key": {"table": "customers", "id": "id", "uuid": "uuid"},
+        "columns": {
+            "BASE": {"table": "customers", "ref_key": {"version": "v"}, "fields": {"name": {"type": "string"}}},
+            "ORDERS": {
+                "table": "orders",
+                "parent": {"column": "customer_id", "uuid": "customer_uuid"},
+                "ref_key": {"column": "id", "version": "v"},
+                "fields": {"total": {"type": "int"}},
+            },
+        },
+    }

@@ -14,7 +14,7 @@ import yaml
 
 from tests.acceptance.conftest import Shell
 from tests.chaos.actors import wait_until
-from tests.layouts import FLAVOURS, company_database, document
+from tests.layouts import FLAVOURS, company_database, document, shop_layout
 from tripstore.cli.legacy_schema import LOCK
 from tripstore.demo.legacy.schema import CompanySchema
 from tripstore.local.postgres_programs import Flavour
@@ -393,19 +393,7 @@ SHOP = """
 CREATE TABLE customers (id int PRIMARY KEY, uuid uuid NOT NULL UNIQUE DEFAULT gen_random_uuid(), name text);
 CREATE TABLE orders (id bigserial PRIMARY KEY, customer_id int NOT NULL REFERENCES customers (id), total int);
 """
-SHOP_LAYOUT: dict[str, Any] = {
-    "datastore": "trips",
-    "row_key": {"table": "customers", "id": "id", "uuid": "uuid"},
-    "columns": {
-        "BASE": {"table": "customers", "ref_key": {"version": "v"}, "fields": {"name": {"type": "string"}}},
-        "ORDERS": {
-            "table": "orders",
-            "parent": {"column": "customer_id", "uuid": "customer_uuid"},
-            "ref_key": {"column": "id", "version": "v"},
-            "fields": {"total": {"type": "int"}},
-        },
-    },
-}
+SHOP_LAYOUT = shop_layout("trips")
 #: What an operator grants who forgets the sequence.
 CLERK = """
 DO $$ BEGIN

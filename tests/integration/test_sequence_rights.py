@@ -10,7 +10,7 @@ import pytest
 
 from tests.discussions import discussion
 from tests.facades import facts_of
-from tests.layouts import company_database
+from tests.layouts import company_database, shop_layout
 from tests.stores import Stores
 from tripstore.backends.postgres.layout.complaints import Complaint
 from tripstore.backends.postgres.layout.reading import load_layout
@@ -39,21 +39,7 @@ EXCEPTION WHEN duplicate_object OR unique_violation THEN
 END $$;
 """
 SHOP += ROLE + "GRANT SELECT, INSERT, UPDATE ON customers, orders TO clerk;"
-LAYOUT = load_layout(
-    {
-        "datastore": "shop",
-        "row_key": {"table": "customers", "id": "id", "uuid": "uuid"},
-        "columns": {
-            "BASE": {"table": "customers", "ref_key": {"version": "v"}, "fields": {"name": {"type": "string"}}},
-            "ORDERS": {
-                "table": "orders",
-                "parent": {"column": "customer_id", "uuid": "customer_uuid"},
-                "ref_key": {"column": "id", "version": "v"},
-                "fields": {"total": {"type": "int"}},
-            },
-        },
-    }
-)
+LAYOUT = load_layout(shop_layout("shop"))
 
 
 def as_clerk(url: str) -> str:

@@ -61,9 +61,10 @@ class References:
 
 def _pointed(cell: Cell, references: Sequence[Reference]) -> Iterator[tuple[Reference, UUID]]:
     """What has the form of a row key, but for that of the cell's own row: Postgres sees that one as it is written."""
-    body = cell.body
-    for reference in references if isinstance(body, dict) else ():
-        value = body.get(reference.field) if isinstance(body, dict) else None
+    if not isinstance(cell.body, dict):
+        return
+    for reference in references:
+        value = cell.body.get(reference.field)
         if not isinstance(value, str):
             continue
         try:
