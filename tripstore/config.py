@@ -32,9 +32,6 @@ from tripstore.cutover.settings import CutoverSettings
 from validation.compare import DifferenceClass
 from validation.ignores import Ignore, InvalidIgnore
 
-DEFAULT_FILE = Path("tripstore.yaml")
-ENVIRONMENT_VARIABLE = "TRIPSTORE_CONFIG"
-
 _URL = "Write postgresql://user:password@host:port/database."
 _ESCAPE = "Write a password's @ / : # ? % as %40 %2F %3A %23 %3F %25, or the whole password as ${NAME}."
 

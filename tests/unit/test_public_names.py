@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import ast
 import importlib
 import inspect
 import tomllib
 from datetime import datetime
 from decimal import Decimal
 from pathlib import Path
+from types import ModuleType
 from typing import get_args
 from uuid import UUID
 
@@ -30,6 +32,22 @@ PROMISED = [
 @pytest.mark.parametrize("name", PROMISED)
 def test_a_promised_name_is_public(name: str) -> None:
     assert name in schemaless_core.__all__
+
+
+@pytest.mark.parametrize("package", [schemaless_core, tripstore], ids=lambda p: p.__name__)
+def test_the_stub_of_a_package_has_the_names_that_it_imports_when_asked(package: ModuleType) -> None:
+    stub = ast.parse(Path(str(package.__file__)).with_suffix(".pyi").read_text())
+    told: dict[str | None, set[str | None]] = {}
+    for node in stub.body:
+        if isinstance(node, ast.ImportFrom):
+            told.setdefault(node.module, set()).update(name.asname for name in node.names)
+
+    assert told == {module: set(names) for module, names in package._HOMES.items()}
+
+
+def test_control_a_name_that_is_not_public_is_no_attribute() -> None:
+    with pytest.raises(AttributeError, match="'schemaless_core' has no attribute 'Cel'"):
+        getattr(schemaless_core, "Cel")  # noqa: B009  # a type checker refuses the name itself
 
 
 @pytest.mark.parametrize("package", [schemaless_core, tripstore, backfill, validation], ids=lambda p: p.__name__)

@@ -23,6 +23,13 @@ def test_a_command_that_migrates_nothing_does_not_wait_for_what_migrates() -> No
     assert imported_by("tripstore.cli.run") & slow == set()
 
 
-@pytest.mark.parametrize("module", ["alembic.command", "jinja2"])
+def test_help_waits_for_no_store() -> None:
+    imported = imported_by("tripstore.cli")
+
+    assert imported & {"sqlalchemy", "psycopg2", "pymysql", "yaml", "rich"} == set()
+    assert {name for name in imported if name.startswith("tripstore.") and name.count(".") > 2} == set()
+
+
+@pytest.mark.parametrize("module", ["alembic.command", "jinja2", "sqlalchemy", "psycopg2"])
 def test_control_it_would_be_seen(module: str) -> None:
     assert module in imported_by(module)

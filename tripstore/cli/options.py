@@ -10,19 +10,22 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from schemaless_core.datastore import Datastore
-from tripstore.backends.postgres.layout.layout import Layout
 from tripstore.cli.logs import show_logs
-from tripstore.config import DEFAULT_FILE, ENVIRONMENT_VARIABLE, TripstoreConfig, load_config
-from tripstore.facade.in_force import with_layout_in_force
-from tripstore.store import TripStore
-from tripstore.wiring import build
+
+if TYPE_CHECKING:  # Imported where a store is opened: help, and a call that is mistyped, do not wait for it.
+    from schemaless_core.datastore import Datastore
+    from tripstore.backends.postgres.layout.layout import Layout
+    from tripstore.config import TripstoreConfig
+    from tripstore.store import TripStore
 
 logger = logging.getLogger(__name__)
+
+DEFAULT_FILE = Path("tripstore.yaml")
+ENVIRONMENT_VARIABLE = "TRIPSTORE_CONFIG"
 
 Decorated = TypeVar("Decorated", bound=Callable[..., Any])
 
@@ -45,14 +48,23 @@ class Settings:
 
     def load(self) -> TripstoreConfig:
         """Read the configuration file."""
+        from tripstore.config import load_config
+
         return load_config(self.config)
 
     def connect(self) -> TripStore:
         """Open both stores of the configuration file behind one API, by its layout."""
+        from tripstore.store import TripStore
+        from tripstore.wiring import build
+
         return TripStore(build(self.load()))
 
     def connect_in_force(self) -> TripStore:
         """The same by the layout in force, whatever the file says."""
+        from tripstore.facade.in_force import with_layout_in_force
+        from tripstore.store import TripStore
+        from tripstore.wiring import build
+
         config = self.load()
         in_force = with_layout_in_force(config)
         if config.legacy is not None and in_force.legacy is not None:
@@ -61,6 +73,8 @@ class Settings:
 
     def open(self) -> Datastore:
         """Open the datastore of the configuration file."""
+        from schemaless_core.datastore import Datastore
+
         return Datastore(self.load().core)
 
 

@@ -1,0 +1,67 @@
+"""For type checkers: the names of `__init__.py`, which imports each when it is asked for."""
+
+from schemaless_core.answers import (
+    ANY as ANY,
+    Bucket as Bucket,
+    Condition as Condition,
+    IndexEntry as IndexEntry,
+    IndexPage as IndexPage,
+    Position as Position,
+    PutResult as PutResult,
+    PutStatus as PutStatus,
+    Row as Row,
+    RowPage as RowPage,
+    Scalar as Scalar,
+    ShardPage as ShardPage,
+)
+from schemaless_core.canonical import (
+    Json as Json,
+    canonical_bytes as canonical_bytes,
+)
+from schemaless_core.cell import (
+    Cell as Cell,
+    CellKey as CellKey,
+    ColumnKey as ColumnKey,
+)
+from schemaless_core.datastore import (
+    Datastore as Datastore,
+)
+from schemaless_core.encoded import (
+    EncodedCell as EncodedCell,
+    EncodedOutcome as EncodedOutcome,
+)
+from schemaless_core.errors import (
+    BatchFailed as BatchFailed,
+    CellConflict as CellConflict,
+    Conflict as Conflict,
+    ControlUnavailable as ControlUnavailable,
+    DocumentConflict as DocumentConflict,
+    IndexMissing as IndexMissing,
+    Invalid as Invalid,
+    InvalidCell as InvalidCell,
+    InvalidConfig as InvalidConfig,
+    InvalidRequest as InvalidRequest,
+    InvalidServer as InvalidServer,
+    LogHole as LogHole,
+    NodeUnavailable as NodeUnavailable,
+    PacketTooLarge as PacketTooLarge,
+    PositionUnknown as PositionUnknown,
+    SchemalessError as SchemalessError,
+    SchemaMissing as SchemaMissing,
+    StaleEpoch as StaleEpoch,
+    TopologyConflict as TopologyConflict,
+    Unavailable as Unavailable,
+    UnknownFormat as UnknownFormat,
+)
+from schemaless_core.memory import (
+    MemoryStore as MemoryStore,
+)
+from schemaless_core.standing import (
+    ShardStatus as ShardStatus,
+)
+from schemaless_core.store import (
+    CellStore as CellStore,
+)
+
+__version__: str
+__all__: list[str]
