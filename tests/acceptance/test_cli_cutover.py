@@ -19,9 +19,9 @@ from schemaless_core.failpoints import ENVIRONMENT_VARIABLE, use_folder
 from tests.acceptance.migrations import CUTOVER, Migration, copied, migration_template
 from tests.chaos.actors import wait_until
 from tripstore.backends.postgres.capture.names import FIRST, LAST, LOGGED
-from tripstore.backends.postgres.capture.sqlstates import GATE_SHUT
 from tripstore.backends.postgres.handover.closing import ROWS, STATEMENTS, are_closed
 from tripstore.backends.postgres.layout.reading import load_layout
+from tripstore.backends.postgres.sqlstates import GATE_SHUT
 from tripstore.backends.postgres.wire.connections import connected
 from tripstore.cutover.gates import writers
 from tripstore.handover import settle, switch

@@ -13,7 +13,7 @@ from typing import NamedTuple
 from tests.chaos.switch_actors import Attempt
 from tests.chaos.switch_hand_overs import HandOvers
 from tests.chaos.switch_rules import Evidence
-from tripstore.backends.postgres.capture.sqlstates import GATE_SHUT
+from tripstore.backends.postgres.sqlstates import GATE_SHUT
 
 
 class Pause(NamedTuple):

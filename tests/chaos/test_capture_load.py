@@ -23,7 +23,7 @@ from tests.chaos.capture_rules import VIEW, check, wrong
 from tests.integration.test_capture_versions import before_insert_alone
 from tests.legacy import DELIVER, FLAVOURS, Legacy, layout, legacy_server
 from tests.scale import scaled
-from tripstore.backends.postgres.capture.sqlstates import BELOW_TOMBSTONE, NO_PARENT
+from tripstore.backends.postgres.sqlstates import BELOW_TOMBSTONE, NO_PARENT
 from tripstore.backends.postgres.wire.connections import rows
 from tripstore.local.postgres_programs import Flavour
 from tripstore.local.servers import LocalServers

@@ -9,7 +9,7 @@ from uuid import UUID, uuid4
 import pytest
 
 from tests.legacy import FLAVOURS, Legacy, base, captured, layout, legacy_server, refused
-from tripstore.backends.postgres.capture import sqlstates
+from tripstore.backends.postgres import sqlstates
 from tripstore.backends.postgres.layout.layout import (
     DeletePolicy,
     Field,

@@ -11,7 +11,8 @@ from psycopg2 import errors
 from psycopg2.extensions import connection as Connection  # noqa: N812
 
 from tests.legacy import FLAVOURS, MOVING_TABLE, Legacy, apply, layout, legacy_server, moving_layout, refused
-from tripstore.backends.postgres.capture import capture_steps, sqlstates
+from tripstore.backends.postgres import sqlstates
+from tripstore.backends.postgres.capture import capture_steps
 from tripstore.backends.postgres.wire.connections import rows
 from tripstore.local.postgres_programs import Flavour
 from tripstore.local.servers import LocalServers

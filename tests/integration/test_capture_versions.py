@@ -24,7 +24,8 @@ from tests.legacy import (
     notes,
     refused,
 )
-from tripstore.backends.postgres.capture import capture_steps, sqlstates
+from tripstore.backends.postgres import sqlstates
+from tripstore.backends.postgres.capture import capture_steps
 from tripstore.backends.postgres.capture.plan import Made
 from tripstore.backends.postgres.layout.layout import NUMBER_MAX, VERSION_BITS, VERSION_MAX, DeletePolicy
 from tripstore.backends.postgres.wire.connections import rows

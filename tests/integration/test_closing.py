@@ -9,9 +9,9 @@ import pytest
 from schemaless_core.failpoints import FailpointReached, use_folder
 from tests.legacy import FLAVOURS, Legacy, captured, layout, legacy_server, refused
 from tripstore.backends.postgres.capture.names import FIRST, LAST, LOGGED
-from tripstore.backends.postgres.capture.sqlstates import GATE_SHUT
 from tripstore.backends.postgres.errors import LegacyRefused
 from tripstore.backends.postgres.handover.closing import are_closed, close_tables, remove_capture
+from tripstore.backends.postgres.sqlstates import GATE_SHUT
 from tripstore.local.postgres_programs import Flavour
 from tripstore.local.servers import LocalServers
 

@@ -17,8 +17,8 @@ from tests.legacy_databases import FLAVOURS, postgres_server
 from tests.mirrors import missing
 from tests.stores import Stores
 from tripstore.backends.postgres.capture import verify
-from tripstore.backends.postgres.capture.sqlstates import GATE_SHUT
 from tripstore.backends.postgres.layout.check import check_layout
+from tripstore.backends.postgres.sqlstates import GATE_SHUT
 from tripstore.cutover.plan import Direction, plan
 from tripstore.handover.authority import Authority, Backend
 from tripstore.local.servers import LocalServers

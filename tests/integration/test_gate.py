@@ -18,7 +18,8 @@ from tests.chaos.actors import wait_until
 from tests.facades import Migration, migration
 from tests.legacy import FLAVOURS, Blocked, Legacy, captured, layout, legacy_server, refused
 from tests.stores import Stores
-from tripstore.backends.postgres.capture import sqlstates, verify
+from tripstore.backends.postgres import sqlstates
+from tripstore.backends.postgres.capture import verify
 from tripstore.backends.postgres.capture.gate import BARRIER, DOOR, Gate, GateState, lock_class, read_gate, set_gate
 from tripstore.backends.postgres.capture.install import GateFunctions
 from tripstore.backends.postgres.capture.names import GATE_FUNCTION

@@ -20,8 +20,8 @@ from schemaless_core.indexes.definition import load_definitions
 from tests.legacy import FLAVOURS, PARENT, USERS, Legacy, layout, refused
 from tests.legacy_backends import SHARDS, Company, company
 from tests.legacy_databases import PATIENT, postgres_server
+from tripstore.backends.postgres import sqlstates
 from tripstore.backends.postgres.backend import PostgresBackend
-from tripstore.backends.postgres.capture import sqlstates
 from tripstore.backends.postgres.codec import codecs
 from tripstore.backends.postgres.codec.lookups import LookupCache, Pairs, RowsOf
 from tripstore.backends.postgres.errors import UnreadableRow, Unrepresentable

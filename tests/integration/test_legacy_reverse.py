@@ -27,8 +27,9 @@ from tests.shut_gates import (
     set_to,
     triggered,
 )
+from tripstore.backends.postgres import sqlstates
 from tripstore.backends.postgres.backend import PostgresBackend
-from tripstore.backends.postgres.capture import changes, gate, sqlstates
+from tripstore.backends.postgres.capture import changes, gate
 from tripstore.backends.postgres.capture.gate import BARRIER, DOOR, Gate, GateState, lock_class
 from tripstore.backends.postgres.cells.fence import Mirror
 from tripstore.backends.postgres.errors import LegacyRefused, LegacyUnavailable, Unrepresentable

@@ -19,8 +19,8 @@ from tests.chaos.actors import wait_until
 from tests.legacy import FLAVOURS, Blocked, layout, refused
 from tests.legacy_backends import Company, company, status
 from tests.legacy_databases import PATIENT, postgres_server
+from tripstore.backends.postgres import sqlstates
 from tripstore.backends.postgres.backend import PostgresBackend
-from tripstore.backends.postgres.capture import sqlstates
 from tripstore.backends.postgres.capture.gate import (
     BARRIER,
     DOOR,

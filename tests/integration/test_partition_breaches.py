@@ -23,7 +23,7 @@ from tests.stores import Stores
 from tripstore.backends.postgres.capture import verify
 from tripstore.backends.postgres.capture.guarding import guard_new_partitions
 from tripstore.backends.postgres.capture.names import EVENT_TRIGGER
-from tripstore.backends.postgres.capture.sqlstates import TRUNCATE_REFUSED
+from tripstore.backends.postgres.sqlstates import TRUNCATE_REFUSED
 from tripstore.backends.postgres.wire.connections import rows
 from tripstore.cli.legacy_doctor import examine
 from tripstore.copying.backfill import Backfill, Wanted

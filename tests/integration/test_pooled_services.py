@@ -17,7 +17,7 @@ from tests.integration.test_gate import Writers, session, set_to, switched
 from tests.legacy import FLAVOURS, Legacy, captured, legacy_server
 from tests.poolers import MODES, pooler, through
 from tests.stores import Stores
-from tripstore.backends.postgres.capture import sqlstates
+from tripstore.backends.postgres import sqlstates
 from tripstore.backends.postgres.capture.gate import BARRIER, GateState, lock_class
 from tripstore.backends.postgres.wire.connections import rows
 from tripstore.handover import switch

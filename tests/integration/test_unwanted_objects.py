@@ -9,10 +9,10 @@ import pytest
 
 from schemaless_core.failpoints import FailpointReached, use_folder
 from tests.legacy import FLAVOURS, PARENT, TABLES, Legacy, apply, attempts, base, layout, legacy_server, notes, refused
-from tripstore.backends.postgres.capture.sqlstates import DELETE_REFUSED, WRONG_PARENT
 from tripstore.backends.postgres.capture.unwanted import Unwanted, find_left
 from tripstore.backends.postgres.layout.layout import Layout, MappedColumn, RefKeySource
 from tripstore.backends.postgres.schema_steps import examine_capture, examine_left, schema_steps
+from tripstore.backends.postgres.sqlstates import DELETE_REFUSED, WRONG_PARENT
 from tripstore.local.postgres_programs import Flavour
 from tripstore.local.servers import LocalServers
 

@@ -8,7 +8,8 @@ from tripstore.audit.preflight.company import Cascade, Company, Relation, Role
 from tripstore.audit.preflight.effects import Verb, Write
 from tripstore.audit.preflight.grammar import Name
 from tripstore.audit.preflight.verdicts import AFTER, ALWAYS, BEFORE, CAPTURED, SWITCHED, Reason, Verdict
-from tripstore.backends.postgres.capture.sqlstates import (
+from tripstore.backends.postgres.layout.layout import DeletePolicy, Layout, MappedColumn, RefKeyKind, TableName
+from tripstore.backends.postgres.sqlstates import (
     DELETE_REFUSED,
     FACT_CHANGED,
     GATE_SHUT,
@@ -16,7 +17,6 @@ from tripstore.backends.postgres.capture.sqlstates import (
     PAIR_CHANGED,
     TRUNCATE_REFUSED,
 )
-from tripstore.backends.postgres.layout.layout import DeletePolicy, Layout, MappedColumn, RefKeyKind, TableName
 from tripstore.phase import Phase
 
 #: What `make bench` prints of its engine `postgres`.

@@ -8,10 +8,10 @@ from tripstore.backends.postgres.capture.functions import PINNED, Function, plai
 from tripstore.backends.postgres.capture.gate import IS_MIRROR, row_gate
 from tripstore.backends.postgres.capture.names import LAST, LOGGED, MOVED, function_name, literal, slug
 from tripstore.backends.postgres.capture.shape import Shape
-from tripstore.backends.postgres.capture.sqlstates import COLUMN_GONE, SERIALIZATION_FAILURE
 from tripstore.backends.postgres.capture.triggers import Trigger
 from tripstore.backends.postgres.layout.layout import LEGACY_ID, DeletePolicy, Layout, MappedColumn, RefKeyKind, quoted
 from tripstore.backends.postgres.layout.layout import VERSION_MAX as LAST_VERSION
+from tripstore.backends.postgres.sqlstates import COLUMN_GONE, SERIALIZATION_FAILURE
 from tripstore.backends.postgres.tables import NO_FLOOR, ORIGIN
 
 #: Who sends versions of his own.

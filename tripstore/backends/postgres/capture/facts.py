@@ -11,7 +11,9 @@ from tripstore.backends.postgres.capture.changes import DECLARE_SAID, Changes
 from tripstore.backends.postgres.capture.functions import PINNED, SEEING, Function, plain, refuse
 from tripstore.backends.postgres.capture.keys import forbidden, refuse_new_keys
 from tripstore.backends.postgres.capture.parents import DECLARE_PARENT, fill_uuid, parent_is_there
-from tripstore.backends.postgres.capture.sqlstates import (
+from tripstore.backends.postgres.capture.triggers import Trigger
+from tripstore.backends.postgres.layout.layout import DeletePolicy, quoted
+from tripstore.backends.postgres.sqlstates import (
     BELOW_TOMBSTONE,
     DELETE_REFUSED,
     FACT_CHANGED,
@@ -19,8 +21,6 @@ from tripstore.backends.postgres.capture.sqlstates import (
     SERIALIZATION_FAILURE,
     UNIQUE_VIOLATION,
 )
-from tripstore.backends.postgres.capture.triggers import Trigger
-from tripstore.backends.postgres.layout.layout import DeletePolicy, quoted
 
 Made = tuple[Function, Trigger | None]
 _INT8_MAX = (1 << 63) - 1

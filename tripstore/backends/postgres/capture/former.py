@@ -12,8 +12,8 @@ from dataclasses import fields, replace
 from functools import cached_property
 
 from tripstore.backends.postgres.capture.functions import Function
-from tripstore.backends.postgres.capture.sqlstates import COLUMN_GONE
 from tripstore.backends.postgres.layout.layout import Layout, MappedColumn
+from tripstore.backends.postgres.sqlstates import COLUMN_GONE
 from tripstore.backends.postgres.wire.connections import SIGHT
 
 #: The advice of a refusal.

@@ -24,8 +24,8 @@ from tripstore.backends.postgres.capture.names import (
     in_schema,
     literal,
 )
-from tripstore.backends.postgres.capture.sqlstates import GATE_SHUT
 from tripstore.backends.postgres.layout.layout import TableName, quoted
+from tripstore.backends.postgres.sqlstates import GATE_SHUT
 from tripstore.backends.postgres.tables import ORIGIN, SCHEMA
 from tripstore.backends.postgres.wire.connections import rows
 

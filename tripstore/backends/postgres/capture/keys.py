@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from tripstore.backends.postgres.capture.changes import Changes
 from tripstore.backends.postgres.capture.functions import PINNED, SEEING, Function, plain, refuse
-from tripstore.backends.postgres.capture.sqlstates import DELETE_REFUSED, KEY_CHANGED
 from tripstore.backends.postgres.capture.triggers import Trigger
+from tripstore.backends.postgres.sqlstates import DELETE_REFUSED, KEY_CHANGED
 
 
 def refuse_new_keys(changes: Changes) -> str:

@@ -9,9 +9,9 @@ from __future__ import annotations
 from tripstore.backends.postgres.capture.changes import Changes
 from tripstore.backends.postgres.capture.functions import SEEING, Function, plain, refuse
 from tripstore.backends.postgres.capture.names import LIFTING, function_name, in_schema
-from tripstore.backends.postgres.capture.sqlstates import BELOW_TOMBSTONE
 from tripstore.backends.postgres.capture.triggers import Trigger
 from tripstore.backends.postgres.layout.layout import VERSION_BITS, VERSION_MAX, quoted
+from tripstore.backends.postgres.sqlstates import BELOW_TOMBSTONE
 
 _FIRST = f"pg_catalog.split_part(pg_catalog.current_setting('{LIFTING}', true), '|', 1)"
 

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from tripstore.backends.postgres.capture.functions import PINNED, Function, plain, refuse
 from tripstore.backends.postgres.capture.names import LAST, LOGGED, literal, pair_name, pair_slug
-from tripstore.backends.postgres.capture.sqlstates import PAIR_CHANGED
 from tripstore.backends.postgres.capture.triggers import Trigger
 from tripstore.backends.postgres.layout.layout import Lookup, quoted
+from tripstore.backends.postgres.sqlstates import PAIR_CHANGED
 
 Made = tuple[Function, Trigger]
 

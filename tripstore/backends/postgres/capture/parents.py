@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from tripstore.backends.postgres.capture.changes import Changes
 from tripstore.backends.postgres.capture.functions import plain, refuse
-from tripstore.backends.postgres.capture.sqlstates import NO_PARENT, WRONG_PARENT
 from tripstore.backends.postgres.layout.layout import quoted
+from tripstore.backends.postgres.sqlstates import NO_PARENT, WRONG_PARENT
 
 DECLARE_PARENT = "parent_uuid uuid;"
 

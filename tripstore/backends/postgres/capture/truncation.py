@@ -11,9 +11,9 @@ from tripstore.backends.postgres.capture.changes import Changes
 from tripstore.backends.postgres.capture.functions import SEEING, Function, plain, refuse
 from tripstore.backends.postgres.capture.names import FIRST, literal
 from tripstore.backends.postgres.capture.pairs import Pairs
-from tripstore.backends.postgres.capture.sqlstates import TRUNCATE_REFUSED
 from tripstore.backends.postgres.capture.triggers import Trigger
 from tripstore.backends.postgres.layout.layout import TableName
+from tripstore.backends.postgres.sqlstates import TRUNCATE_REFUSED
 
 
 def truncation(

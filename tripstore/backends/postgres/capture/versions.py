@@ -13,13 +13,13 @@ from tripstore.backends.postgres.capture.keys import forbidden, refuse_new_keys
 from tripstore.backends.postgres.capture.lifting import Lifting
 from tripstore.backends.postgres.capture.names import MOVED, TOMBSTONE
 from tripstore.backends.postgres.capture.parents import DECLARE_PARENT, fill_uuid
-from tripstore.backends.postgres.capture.sqlstates import (
+from tripstore.backends.postgres.capture.triggers import Trigger
+from tripstore.backends.postgres.layout.layout import NUMBER_MAX, VERSION_BITS, VERSION_MAX, DeletePolicy, quoted
+from tripstore.backends.postgres.sqlstates import (
     BELOW_TOMBSTONE,
     OUT_OF_RANGE,
     VERSION_STANDS,
 )
-from tripstore.backends.postgres.capture.triggers import Trigger
-from tripstore.backends.postgres.layout.layout import NUMBER_MAX, VERSION_BITS, VERSION_MAX, DeletePolicy, quoted
 from tripstore.backends.postgres.tables import ORIGIN
 
 Made = tuple[Function, Trigger | None]

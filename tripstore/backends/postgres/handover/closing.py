@@ -14,11 +14,11 @@ from tripstore.backends.postgres.capture.functions import SEARCH_PATH, Function,
 from tripstore.backends.postgres.capture.install import OwnTables, capture_steps
 from tripstore.backends.postgres.capture.names import FIRST, LAST, LOGGED
 from tripstore.backends.postgres.capture.shape import Shape
-from tripstore.backends.postgres.capture.sqlstates import GATE_SHUT
 from tripstore.backends.postgres.capture.triggers import Trigger, enable_always
 from tripstore.backends.postgres.ddl.ddl import PATIENT, Patience, under_lock
 from tripstore.backends.postgres.errors import LegacyRefused
 from tripstore.backends.postgres.layout.layout import Layout, TableName
+from tripstore.backends.postgres.sqlstates import GATE_SHUT
 from tripstore.backends.postgres.tables import SCHEMA
 from tripstore.backends.postgres.wire.connections import rows
 

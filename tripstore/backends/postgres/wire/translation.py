@@ -8,8 +8,8 @@ from contextlib import contextmanager
 import psycopg2
 
 from schemaless_core.errors import InvalidServer, SchemalessError, SchemaMissing, StaleEpoch
-from tripstore.backends.postgres.capture.sqlstates import BELOW_TOMBSTONE, GATE_SHUT, NO_PARENT
 from tripstore.backends.postgres.errors import LegacyRefused, LegacyUnavailable, SessionRefused, Unrepresentable
+from tripstore.backends.postgres.sqlstates import BELOW_TOMBSTONE, GATE_SHUT, NO_PARENT
 
 SERVER = "Postgres"
 _REPEAT = "Repeat the call; when it stays so, look at the server's load and log."
