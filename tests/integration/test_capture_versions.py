@@ -488,6 +488,25 @@ def test_ignored_deletions_make_no_tombstone_and_the_next_row_starts_above(make:
     assert legacy.sql("SELECT count(*) FROM tripstore.tomb") == [(0,)]
 
 
+@pytest.mark.parametrize(
+    "statement", ["DELETE FROM trips", "TRUNCATE trips, attempts, notes", "all, then some come back"]
+)
+def test_i12_each_fact_whose_deletion_is_ignored_is_remembered(make: Callable[..., Legacy], statement: str) -> None:
+    """A diff takes no other one for it. The control: a statement that is taken back leaves nothing."""
+    legacy, ignore = make(), DeletePolicy.IGNORE
+    legacy.install(layout(base(ignore), attempts(ignore), notes(ignore)), may_truncate=True)
+    _, key = facts(legacy, 1, 2, 5)
+    kept = "SELECT n, ref_key FROM tripstore.kept WHERE column_name = 'STATUS' ORDER BY n"
+    if statement.startswith("all"):
+        statement = "DELETE FROM trips"
+        legacy.sql(f"BEGIN; SAVEPOINT s; {statement}; ROLLBACK TO s; DELETE FROM notes; COMMIT")
+        assert legacy.sql(kept) == []
+    legacy.sql(statement)
+
+    assert legacy.sql(kept) == [(-6, 5), (-3, 2), (-2, 1), (0, 5)]
+    assert legacy.versions(key, "STATUS") == [(1, "ok"), (2, "ok"), (5, "ok")]
+
+
 @pytest.mark.parametrize("table", ["trips", "notes", "attempts"])
 def test_forbidden_deletions_are_refused(make: Callable[..., Legacy], table: str) -> None:
     legacy = make()

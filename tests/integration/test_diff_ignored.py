@@ -139,6 +139,44 @@ def test_without_the_word_of_capture_nothing_is_explained(company: Migration) ->
     assert (found["extra"], found.get("deletions_ignored", 0)) == (1 + 3, 0)
 
 
+def facts(company: Migration, id_: int, *numbers: int) -> None:
+    company.legacy.sql(
+        "INSERT INTO attempts (trip_id, trip_uuid, attempt_no, result) "
+        "SELECT id, trip_uuid, n, 'x' FROM trips, unnest(%s::int[]) AS n WHERE id = %s",
+        list(numbers),
+        id_,
+    )
+
+
+def test_i12_a_fact_that_was_never_deleted_is_open_whatever_went_above_it(company: Migration) -> None:
+    """Facts 1, 2 and 5 went with their parent, and 7 in the row's next life. The mirror has another one below these."""
+    key = key_of(company, 1)
+    for numbers in ((1, 2, 5), (7,)):
+        facts(company, 1, *numbers)
+        company.carry()
+        company.legacy.sql("DELETE FROM notes WHERE trip_id = 1; DELETE FROM trips WHERE id = 1")
+        company.legacy.sql("INSERT INTO trips (id, trip_uuid, status) VALUES (1, %s, 'again')", str(key))
+    company.carry()
+    assert compared(company)["deletions_ignored"] == 4 + 3  # the facts, and the notes
+
+    company.facade.store.as_copier().put_cells([Cell(key, "STATUS", 3, {"result": "nobody's"})])
+    found = compared(company)
+
+    assert (found["extra"], found["open"], found["deletions_ignored"]) == (1, 1, 4 + 3)
+    # The control: as it was, where the highest of them was known, and explained whatever stood below.
+    company.legacy.sql("DELETE FROM tripstore.kept WHERE n < 0")
+    found = compared(company)
+    assert (found["extra"], found["deletions_ignored"]) == (5, 3)
+    # The way out for facts that went before each was remembered: a person says so, one by one.
+    company.legacy.sql(
+        "INSERT INTO tripstore.kept (row_key, column_name, n, ref_key)"
+        " SELECT %s, 'STATUS', -1 - n, n FROM unnest(%s) AS n",
+        str(key),
+        [1, 2, 5, 7],
+    )
+    assert (compared(company)["extra"], compared(company)["deletions_ignored"]) == (1, 4 + 3)
+
+
 def test_a_recheck_closes_what_was_deleted_since(company: Migration) -> None:
     key, diffing = key_of(company, 1), Diffing(company.facade)
     company.legacy.sql("UPDATE trips SET status = 'on its way' WHERE id = 1")

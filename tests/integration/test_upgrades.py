@@ -5,16 +5,18 @@ What the earlier version made is a file, as Postgres shows it.
 
 from __future__ import annotations
 
+import re
 from datetime import datetime
 from pathlib import Path
 
 import pytest
 
-from tests.legacy import FLAVOURS, Legacy, apply, layout, legacy_server
+from tests.legacy import FLAVOURS, Legacy, apply, attempts, base, layout, legacy_server, notes
 from tests.scale import SCALE
 from tripstore.backends.postgres.capture import capture_steps, read_state, verify
 from tripstore.backends.postgres.capture.names import EVENT_TRIGGER
 from tripstore.backends.postgres.layout.complaints import Complaint
+from tripstore.backends.postgres.layout.layout import DeletePolicy
 from tripstore.backends.postgres.schema_steps import examine_capture
 from tripstore.local.postgres_programs import Flavour
 from tripstore.local.servers import LocalServers
@@ -119,3 +121,22 @@ def test_i8_what_records_no_row_leaves_no_gap_whoever_made_it(former: Legacy, *,
     applied(former)
 
     assert since(former) == before
+
+
+@pytest.mark.parametrize("word", ["", "1 + "], ids=["former", "control"])
+def test_i8_that_deleted_facts_were_not_remembered_one_by_one_is_no_gap(servers: LocalServers, word: str) -> None:
+    """The control: a function that is no former one either."""
+    legacy, ignore = Legacy(legacy_server(servers, FLAVOURS[0])), DeletePolicy.IGNORE
+    wanted = layout(base(ignore), attempts(ignore), notes(ignore))
+    legacy.install(wanted)
+    ((text,),) = legacy.sql("SELECT pg_get_functiondef('tripstore.status_delete'::regproc)")
+    former = re.sub(r"  INSERT INTO tripstore.kept \(.*\n.*~.*;\n", "", text).replace("top := ", f"top := {word}")
+    assert former.count("tripstore.kept") == text.count("tripstore.kept") - 1
+    before = since(legacy)
+    legacy.sql(former)
+
+    with legacy.ours() as connection:
+        apply(capture_steps(wanted), connection)
+        assert verify(connection, wanted) == []
+
+    assert (since(legacy) == before) is (word == "")

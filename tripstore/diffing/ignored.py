@@ -1,7 +1,8 @@
 """`IgnoredDeletions`: differences that are as the layout wants them.
 
 With `on_delete: ignore` a row that is deleted leaves no tombstone, so Schemaless keeps its cells; `tripstore.kept` has
-the ref key that it had last. Its older versions are those of the log, as long as that is kept.
+the ref key that it had last, and the number of each fact. Its older versions are those of the log, as long as that is
+kept.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from uuid import UUID
 
 from schemaless_core.cell import CellKey
 from schemaless_core.deadline import Deadline
-from tripstore.backends.postgres.layout.layout import DeletePolicy, Layout, RefKeyKind
+from tripstore.backends.postgres.layout.layout import DeletePolicy, Layout
 from tripstore.backends.postgres.wire.database import LegacyDatabase
 from tripstore.handover.authority import Backend
 from validation.differences import Difference
@@ -21,7 +22,7 @@ KEPT = """\
 SELECT k.row_key::text, k.column_name, k.n, k.ref_key FROM tripstore.kept AS k
  WHERE k.row_key = ANY (%s::uuid[]) AND k.column_name = ANY (%s)"""
 
-#: Row key, column, and number of the row among its siblings.
+#: Row key, column, and what tells the row from its siblings there.
 _Row = tuple[UUID, str, int]
 
 
@@ -56,14 +57,7 @@ class IgnoredDeletions:
         ours, theirs = self._versions(each)
         assert theirs is not None
         key = CellKey(each.row_key, each.column_name, theirs)
-        last = kept.get(self._row(key))
-        if last is None or not (theirs <= last if self._is_fact(key) else theirs == last):
-            return False
-        return ours is None or self._is_equal_below(key, ours)
-
-    def _is_fact(self, key: CellKey) -> bool:
-        """Facts go all together: what is kept is the number of the highest."""
-        return self._columns[key.column_name].ref_key.kind is RefKeyKind.FACT
+        return theirs == kept.get(self._row(key)) and (ours is None or self._is_equal_below(key, ours))
 
     def _is_equal_below(self, key: CellKey, ours: int) -> bool:
         """Whether the cell that Postgres has below the row that went is equal."""
@@ -78,9 +72,7 @@ class IgnoredDeletions:
         return {(UUID(row_key), name, int(n)): int(ref_key) for row_key, name, n, ref_key in found}
 
     def _row(self, key: CellKey) -> _Row:
-        column = self._columns[key.column_name]
-        number = column.split(key.ref_key)[0] if column.ref_key.kind is RefKeyKind.CHILD else 0
-        return key.row_key, key.column_name, number
+        return key.row_key, key.column_name, self._columns[key.column_name].kept_number(key.ref_key)
 
     def _versions(self, each: Difference) -> tuple[int | None, int | None]:
         """What Postgres has, and what Schemaless has."""

@@ -82,6 +82,7 @@ tomb = sa.Table(
 NO_FLOOR = -(1 << 63)
 
 #: Rows whose deletion is ignored, or that were truncated: where a next row of theirs starts. No tombstone stands there.
+#: Of facts n = 0 says so for all of them; one whose deletion is ignored stands under n = -1 - its number, too.
 kept = sa.Table(
     "kept",
     metadata,

@@ -18,6 +18,7 @@ from tripstore.backends.postgres.tables import NO_FLOOR, ORIGIN
 OURS = "said IN ('facade', 'reverse')"
 #: Of one function, as Postgres has it.
 ARGUMENTS_MAX = 90
+KEEP_FACTS = "INSERT INTO tripstore.kept (row_key, column_name, n, ref_key)"
 DECLARE_SAID = f"said text := current_setting('{ORIGIN}', true);\n  is_warned boolean := false;"
 
 
@@ -254,6 +255,17 @@ class Changes:
   VALUES (OLD.{self.uuid}, {self.name}, {self.n("OLD")}, {ref_key})
   ON CONFLICT (row_key, column_name, n) DO UPDATE SET ref_key = excluded.ref_key WHERE t.ref_key < excluded.ref_key;
 """
+
+    def keep_fact(self) -> str:
+        """No tombstone says which facts there were: each says that it went."""
+        if not self.is_ignored:
+            return ""
+        return f"  {KEEP_FACTS}\n  VALUES ({self.kept_fact('OLD')}) ON CONFLICT DO NOTHING;\n"
+
+    def kept_fact(self, row: str) -> str:
+        """What is kept of a fact, as `MappedColumn.kept_number` says."""
+        ref_key = self.ref_key(row)
+        return f"{row}.{self.uuid}, {self.name}, ~ {ref_key}, {ref_key}"
 
     def ask_for_unseen_tombs(self) -> str:
         """A snapshot may be older than the tomb of this row: the index knows, and raises 40001. Nothing is left behind.

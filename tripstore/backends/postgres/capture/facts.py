@@ -142,6 +142,7 @@ BEGIN
   IF {parent_is_there(changes)} THEN
     {refused}
   END IF;
+{changes.keep_fact()}\
   IF EXISTS (SELECT FROM {changes.tombs} t WHERE t.row_key = OLD.{changes.uuid} AND t.column_name = {changes.name}
     AND t.n = 0 AND t.ref_key >= OLD.{self._n}{above}) THEN
     RETURN OLD;

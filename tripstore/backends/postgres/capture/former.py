@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from dataclasses import fields, replace
 from functools import cached_property
 
+from tripstore.backends.postgres.capture.changes import KEEP_FACTS
 from tripstore.backends.postgres.capture.functions import Function
 from tripstore.backends.postgres.layout.layout import Layout, MappedColumn
 from tripstore.backends.postgres.sqlstates import COLUMN_GONE
@@ -23,6 +24,10 @@ _LOST_COLUMNS = re.compile(
     r"  BEGIN\n    IF [^\n]* OPERATOR\(pg_catalog\.<\) 0 THEN\n      NULL;\n    END IF;\n(.*?)"
     rf"  EXCEPTION WHEN undefined_column THEN\n    RAISE EXCEPTION [^\n]* ERRCODE = '{COLUMN_GONE}';\n  END;\n",
     re.DOTALL,
+)
+#: Which facts went, said by themselves where deletions are ignored: no change is missed without it.
+_KEPT_FACTS = re.compile(
+    r"  (?:EXECUTE E?')?" + re.escape(KEEP_FACTS) + r"\n[^\n]*, ~ [^;]* ON CONFLICT DO NOTHING'?;\n"
 )
 
 
@@ -54,4 +59,4 @@ def in_written_order(layout: Layout) -> Layout:
 
 
 def _essence(body: str) -> str:
-    return _LOST_COLUMNS.sub(r"\1", _HINT.sub("", body))
+    return _KEPT_FACTS.sub("", _LOST_COLUMNS.sub(r"\1", _HINT.sub("", body)))

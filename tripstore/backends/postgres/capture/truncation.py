@@ -7,12 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from tripstore.backends.postgres.capture.changes import Changes
+from tripstore.backends.postgres.capture.changes import KEEP_FACTS, Changes
 from tripstore.backends.postgres.capture.functions import SEEING, Function, plain, refuse
 from tripstore.backends.postgres.capture.names import FIRST, literal
 from tripstore.backends.postgres.capture.pairs import Pairs
 from tripstore.backends.postgres.capture.triggers import Trigger
-from tripstore.backends.postgres.layout.layout import TableName
+from tripstore.backends.postgres.layout.layout import RefKeyKind, TableName
 from tripstore.backends.postgres.sqlstates import TRUNCATE_REFUSED
 
 
@@ -46,6 +46,18 @@ INSERT INTO tripstore.kept AS t (row_key, column_name, n, ref_key)
 SELECT r.{changes.uuid}, {changes.name}, {changes.n("r")}, max({changes.ref_key("r")}) FROM ONLY """
     rest = """ r GROUP BY 1, 3
 ON CONFLICT (row_key, column_name, n) DO UPDATE SET ref_key = excluded.ref_key WHERE t.ref_key < excluded.ref_key"""
+    return _execute(statement, rest) + _remember_facts(changes)
+
+
+def _remember_facts(changes: Changes) -> str:
+    """Each by itself, where deletions are ignored."""
+    if not changes.is_ignored or changes.column.ref_key.kind is not RefKeyKind.FACT:
+        return ""
+    return _execute(f"{KEEP_FACTS}\nSELECT {changes.kept_fact('r')} FROM ONLY ", " r ON CONFLICT DO NOTHING")
+
+
+def _execute(statement: str, rest: str) -> str:
+    """On the table that is truncated."""
     return f"  EXECUTE {literal(statement)} || TG_RELID::regclass || {literal(rest)};\n"
 
 

@@ -224,6 +224,12 @@ class MappedColumn:
         """The number that a row's tomb is kept under, in SQL: a child's that changes; 0 for all others."""
         return f"{ref_key} >> {VERSION_BITS}" if self.ref_key.kind is RefKeyKind.CHILD else "0"
 
+    def kept_number(self, ref_key: int) -> int:
+        """The number under which a row is kept whose deletion is ignored: of a fact -1 - n, beside the 0 of them all."""
+        if self.ref_key.kind is RefKeyKind.FACT:
+            return ~ref_key
+        return self.split(ref_key)[0] if self.ref_key.kind is RefKeyKind.CHILD else 0
+
     def row_sql(self, row: str) -> str:
         """The text of a row's captured columns, one JSON object by physical name; `row` is an alias, NEW or OLD.
 
