@@ -154,3 +154,49 @@ def test_a_table_that_is_not_there_is_named_with_the_one_that_was_meant(shell: S
     assert "There is no table trip." in ran.complaint
     assert "Did you mean trips?" in ran.complaint
     assert not Path(shell.folder / "layout.yaml").exists()
+
+
+TWINS = """
+CREATE SCHEMA "Ops"; CREATE SCHEMA ops; CREATE SCHEMA "o.p";
+CREATE TABLE "Ops"."Order" (id serial PRIMARY KEY, uuid uuid NOT NULL UNIQUE, of_upper int);
+CREATE TABLE ops.order (id serial PRIMARY KEY, uuid uuid NOT NULL UNIQUE, of_lower int);
+CREATE TABLE "o.p"."a.b" (id serial PRIMARY KEY, uuid uuid NOT NULL UNIQUE, of_dots int);
+CREATE TABLE orders (id serial PRIMARY KEY, uuid uuid NOT NULL UNIQUE, of_public int);
+"""
+
+
+def test_tables_are_named_as_psql_quotes_them_and_near_misses_are_named_so_too(
+    shell: Shell, servers: LocalServers
+) -> None:
+    """The control: two tables that differ by their case alone are never taken for each other."""
+    url = company_database(servers, "machine", TWINS)
+
+    def asked(name: str) -> str:
+        """The column that only the table has which was taken; or what was said."""
+        ran = shell.call("init", "--from", url, "--table", name, "--force")
+        if ran.code != 0:
+            return ran.complaint
+        (column,) = yaml.safe_load((shell.folder / "layout.yaml").read_text())["columns"].values()
+        assert shell.call("schema", "plan").code == 0
+        (field,) = [field for field in column["fields"] if field.startswith("of_")]
+        return str(field)
+
+    for name in ('"Ops"."Order"', 'Ops."Order"', "Ops.Order"):
+        assert asked(name) == "of_upper"
+    for name in ("ops.order", 'ops."order"', '"ops"."order"'):
+        assert asked(name) == "of_lower"
+    assert asked('"o.p"."a.b"') == "of_dots"
+    assert asked('"public"."orders"') == asked("orders") == "of_public"
+    for name, meant in {
+        '"Ops"."order"': "Ops.Order or ops.order",
+        "OPS.ORDER": "Ops.Order or ops.order",
+        "order": "Ops.Order or ops.order or orders",
+        '"Ops.Order"': "Ops.Order or ops.order",
+        '"o.p".a': '"o.p"."a.b"',
+        "Orders": "orders",
+    }.items():
+        assert f"Did you mean {meant}?" in asked(name), name
+    assert "in schema nowhere that this role could see; there are some in Ops, o.p, ops, public." in asked(
+        "nowhere.invoice_lines"
+    )
+    assert "in quotes: --table" in asked("o.p.a.b")

@@ -34,8 +34,9 @@ ORDER BY name
 #: What else there is, for complaints about tables that are not.
 NEIGHBOURS = """
 SELECT n.nspname, c.relname FROM pg_catalog.pg_class c JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
-WHERE n.nspname = ANY (%s) AND c.relkind IN ('r', 'p') AND NOT c.relispartition
-ORDER BY n.nspname, c.relname LIMIT 500
+WHERE c.relkind IN ('r', 'p') AND NOT c.relispartition
+    AND n.nspname !~ '^pg_' AND n.nspname <> ALL ('{information_schema,tripstore}')
+ORDER BY n.nspname <> ALL (%s), n.nspname, c.relname LIMIT 2000
 """
 
 #: The tables that have these names; the first and second array are schemas and names.
@@ -202,16 +203,14 @@ class LiveCatalogue:
 
     tables: Mapping[TableName, LiveTable]
     settings: Mapping[str, str]
-    neighbours: Mapping[str, Sequence[str]]  #: Names of tables by schema, read when one was not found.
+    neighbours: Sequence[TableName]  #: Read when one was not found; those of its schema first.
 
     @classmethod
     def read(cls, connection: Connection, tables: Collection[TableName]) -> LiveCatalogue:
         """Look at these tables; one that is not there is left out."""
         found = _Reader(connection, tables).tables()
-        neighbours: dict[str, list[str]] = defaultdict(list)
-        if missing := {table.schema for table in tables if table not in found}:
-            for schema, name in rows(connection, NEIGHBOURS, (list(missing),)):
-                neighbours[schema].append(name)
+        missing = {table.schema for table in tables if table not in found}
+        neighbours = [TableName(*row) for row in rows(connection, NEIGHBOURS, (list(missing),))] if missing else []
         return cls(found, dict(rows(connection, SETTINGS)), neighbours)
 
     @classmethod

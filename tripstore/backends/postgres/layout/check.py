@@ -18,8 +18,9 @@ from tripstore.backends.postgres.layout.check_row_keys import check_row_keys
 from tripstore.backends.postgres.layout.check_triggers import check_triggers
 from tripstore.backends.postgres.layout.complaints import Complaint, error, note
 from tripstore.backends.postgres.layout.fitting import INTEGERS, find_misfit
-from tripstore.backends.postgres.layout.layout import Field, Layout, MappedColumn, RefKeyKind, TableName
+from tripstore.backends.postgres.layout.layout import Field, Layout, MappedColumn, RefKeyKind
 from tripstore.backends.postgres.layout.live import LiveTable, TableKind
+from tripstore.backends.postgres.layout.meant_tables import meant_table
 
 #: Whose transaction ids have 64 bits: what capture stands on.
 OLDEST_VERSION = 140000
@@ -60,7 +61,7 @@ def _check(layout: Layout, column: MappedColumn, live: LiveCatalogue) -> Iterato
     table = live.tables.get(column.table)
     if table is None:
         reason = f"there is no table {column.table}"
-        yield error(f"columns.{column.name}.table", reason, _meant_table(column.table, live))
+        yield error(f"columns.{column.name}.table", reason, meant_table(column.table, live.neighbours))
         return
     yield from _check_kind(table)
     if table.kind in (TableKind.TABLE, TableKind.PARTITIONED):
@@ -237,10 +238,3 @@ def _check_facts(layout: Layout, column: MappedColumn, table: LiveTable, live: L
 def _missing(table: LiveTable, name: str, key: str) -> Complaint:
     hint = meant(name, table.columns, f"Columns of {table.name}") if table.columns else ""
     return error(f"{table.name}.{name}", f"there is no such column, and {key} names it", hint)
-
-
-def _meant_table(name: TableName, live: LiveCatalogue) -> str:
-    names = live.neighbours.get(name.schema, ())
-    if not names:
-        return f"There is no table in schema {name.schema} that this role could see."
-    return meant(name.name, names, f"Tables in schema {name.schema}")

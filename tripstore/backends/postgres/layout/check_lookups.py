@@ -9,6 +9,7 @@ from tripstore.backends.postgres.layout.complaints import Complaint, error, note
 from tripstore.backends.postgres.layout.fitting import INTEGERS, KEYS, TEXTS
 from tripstore.backends.postgres.layout.layout import Field, Lookup, MappedColumn
 from tripstore.backends.postgres.layout.live import LiveColumn, LiveTable
+from tripstore.backends.postgres.layout.meant_tables import meant_table
 
 
 def check_lookup(column: MappedColumn, field: Field, table: LiveTable, live: LiveCatalogue) -> Iterator[Complaint]:
@@ -17,7 +18,7 @@ def check_lookup(column: MappedColumn, field: Field, table: LiveTable, live: Liv
     key = f"columns.{column.name}.fields.{field.name}.lookup"
     other = live.tables.get(field.lookup.table)
     if other is None:
-        yield error(key, f"there is no table {field.lookup.table}", "Name the table that pairs keys and UUIDs.")
+        yield error(key, f"there is no table {field.lookup.table}", meant_table(field.lookup.table, live.neighbours))
         return
     yield from _check_pair(field.lookup, other, key)
     own, its = table.columns.get(field.column), other.columns.get(field.lookup.key)

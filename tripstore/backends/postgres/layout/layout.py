@@ -225,7 +225,7 @@ class MappedColumn:
         return f"{ref_key} >> {VERSION_BITS}" if self.ref_key.kind is RefKeyKind.CHILD else "0"
 
     def kept_number(self, ref_key: int) -> int:
-        """The number under which a row is kept whose deletion is ignored: of a fact -1 - n, beside the 0 of them all."""
+        """The number under which a row whose deletion is ignored is kept: -1 - n of a fact, beside the 0 of all."""
         if self.ref_key.kind is RefKeyKind.FACT:
             return ~ref_key
         return self.split(ref_key)[0] if self.ref_key.kind is RefKeyKind.CHILD else 0

@@ -11,7 +11,6 @@ from itertools import chain, count
 
 from psycopg2.extensions import connection as Connection  # noqa: N812
 
-from schemaless_core.indexes.documents import meant
 from tripstore.backends.postgres.errors import InvalidLayout
 from tripstore.backends.postgres.ids.key_columns import KeyColumn
 from tripstore.backends.postgres.ids.key_match import KeyMatch, carries_parents_key, sample_keys
@@ -19,6 +18,7 @@ from tripstore.backends.postgres.layout.catalogue import LiveCatalogue
 from tripstore.backends.postgres.layout.check_keys import check_parents_key
 from tripstore.backends.postgres.layout.layout import RefKeySource, RowKeySource, TableName
 from tripstore.backends.postgres.layout.live import LiveColumn, LiveTable, TableKind
+from tripstore.backends.postgres.layout.meant_tables import meant_table
 from tripstore.backends.postgres.layout.proposal_fields import propose_fields
 from tripstore.backends.postgres.layout.proposal_number import FoundNumber, find_number
 from tripstore.backends.postgres.layout.proposal_signs import (
@@ -40,13 +40,7 @@ def propose(
     live = LiveCatalogue.read(connection, names)
     for name in names:
         if name not in live.tables:
-            known = live.neighbours.get(name.schema, ())
-            hint = (
-                meant(name.name, known, f"Tables in schema {name.schema}")
-                if known
-                else f"Schema {name.schema} has none."
-            )
-            raise InvalidLayout(f"There is no table {name}.", hint=hint)
+            raise InvalidLayout(f"There is no table {name}.", hint=meant_table(name, live.neighbours))
         if live.tables[name].kind not in (TableKind.TABLE, TableKind.PARTITIONED):
             raise InvalidLayout(f"{name} is no table.", hint="Name the tables that hold the rows.")
     targets = {key.target for table in live.tables.values() for key in table.foreign_keys} - live.tables.keys()
