@@ -2,26 +2,32 @@
 
 from __future__ import annotations
 
+from contextlib import closing
 from dataclasses import replace
 from urllib.parse import urlsplit
 
 import psycopg2
 import pytest
 
-from tests.discussions import discussion
+from schemaless_core.errors import InvalidServer
+from tests.discussions import comment_by_sql, discussion, number, post, talk_layout
 from tests.facades import facts_of
 from tests.layouts import company_database, shop_layout
 from tests.stores import Stores
 from tripstore.backends.postgres.layout.complaints import Complaint
 from tripstore.backends.postgres.layout.reading import load_layout
+from tripstore.backends.postgres.numbers.numbers import DRAWN_MAX
 from tripstore.backends.postgres.numbers.sequences import read_barred
 from tripstore.backends.postgres.wire.connections import connected, rows
 from tripstore.cli.legacy_advice import AdviceDocument, advice_notes, advised
-from tripstore.config import parse_postgres_url
+from tripstore.config import load_config, parse_postgres_url
 from tripstore.cutover.look import Looker
 from tripstore.cutover.plan import Direction, plan
+from tripstore.facade import number_ranges
 from tripstore.local.servers import LocalServers
 from tripstore.phase import Phase
+from tripstore.store import TripStore
+from tripstore.wiring import build
 
 SHOP = """
 CREATE TABLE customers (id int PRIMARY KEY, uuid uuid NOT NULL UNIQUE DEFAULT gen_random_uuid(), name text);
@@ -114,6 +120,49 @@ def test_a_gate_is_shut_in_both_directions_and_prints_the_grant(servers: LocalSe
         assert shut() == []
 
 
+def test_with_the_grants_that_are_printed_a_service_does_all_of_it(
+    servers: LocalServers, stores: Stores, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A least role appends, puts far ahead of the sequence, and goes on. To jump it must own it: that is said, too."""
+    monkeypatch.setattr(number_ranges, "COUNT_MIN", 1)  # each append draws
+    with discussion(servers, stores, altered=ROLE + KEEPER) as talk:
+        talk.legacy.sql(TELLER)
+        talk.phase(Phase.LIVE)
+        row_key, other = post(talk), post(talk)
+        legacy = {**talk.document["legacy"], "postgres": as_clerk(talk.legacy.url)}
+        with closing(TripStore(build(load_config({**talk.document, "legacy": legacy})))) as service:
+            with pytest.raises(InvalidServer, match="comments_id_seq"):  # the control
+                service.append_cell(row_key, "COMMENT", {"text": "a"})
+            with connected(as_clerk(talk.legacy.url), "test") as connection:
+                printed = [each.statements[0] for each in advised(connection, talk_layout(), ())]
+            talk.legacy.sql("; ".join(printed))
+            far = number(service.append_cell(row_key, "COMMENT", {"text": "a"}).ref_key) + 5 * DRAWN_MAX
+            ref_key = talk_layout().columns["COMMENT"].compose(far, 0)
+            service.put_cell(row_key, "COMMENT", ref_key, {"text": "far ahead"})
+            service.append_cell(other, "COMMENT", {"text": "is Postgres silent? it is not"})
+
+            assert service.facade.duo is not None
+            numbers = service.facade.duo.legacy.numbers
+            sequence = numbers.find("COMMENT", numbers.deadline())
+            assert sequence is not None
+            with pytest.raises(InvalidServer, match="must be owner of sequence") as refused:
+                numbers.pass_number(sequence, far, numbers.deadline())
+            assert refused.value.hint == "GRANT keeper TO clerk;"
+            talk.legacy.sql(refused.value.hint)
+            assert numbers.pass_number(sequence, far, numbers.deadline())
+        talk.carry()
+        talk.phase(Phase.SHADOW)
+        assert comment_by_sql(talk, row_key) > far
+
+
+KEEPER = """
+DO $$ BEGIN
+    CREATE ROLE keeper;
+EXCEPTION WHEN duplicate_object OR unique_violation THEN
+    REVOKE keeper FROM clerk;
+END $$;
+ALTER TABLE comments OWNER TO keeper;
+"""
 TELLER = """
 GRANT USAGE ON SCHEMA tripstore TO clerk;
 GRANT ALL ON ALL TABLES IN SCHEMA tripstore, public TO clerk;

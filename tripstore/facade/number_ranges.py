@@ -16,7 +16,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from schemaless_core.deadline import Deadline
-from schemaless_core.errors import SchemalessError, Unavailable
+from schemaless_core.errors import InvalidServer, SchemalessError, Unavailable
 from schemaless_core.looks import Look
 from tripstore import metrics
 from tripstore.backends.postgres.errors import LegacyRefused, LegacyUnavailable
@@ -121,7 +121,8 @@ class NumberRanges:
         try:
             self._numbers.pass_number(sequence, number, Deadline(DRAW_SECONDS))
         except SchemalessError as error:
-            self._silent_until = self._clock() + SILENT_SECONDS
+            if not isinstance(error, InvalidServer):  # who refuses a privilege is not silent, and gives numbers
+                self._silent_until = self._clock() + SILENT_SECONDS
             extra = {"event": "legacy.sequence_behind", "sequence": sequence.name, "number": number}
             logger.warning("a sequence could not be moved ahead: %s", error.message, extra=extra)
 

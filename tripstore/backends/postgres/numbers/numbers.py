@@ -56,6 +56,11 @@ _JUMP = """\
 BEGIN; SET LOCAL lock_timeout = '300ms';
 ALTER SEQUENCE {name} INCREMENT BY {increment};
 SELECT pg_catalog.setval({text}::pg_catalog.regclass, {furthest}({number}, s.last_value), true) FROM {name} AS s"""
+# Nothing that is granted on a sequence lets another role alter it, nor may it go to one without its table.
+_OWNER = """\
+SELECT pg_catalog.quote_ident(pg_catalog.pg_get_userbyid(s.relowner)), pg_catalog.quote_ident(current_user),
+    pg_catalog.pg_has_role(s.relowner, 'USAGE')
+FROM pg_catalog.pg_class AS s WHERE s.oid = %(name)s::pg_catalog.regclass"""
 _FURTHEST = "SELECT {furthest}(r.{column}) FROM {table} AS r"
 
 
@@ -219,9 +224,17 @@ class Numbers:
     def _jump(self, connection: LegacyConnection, sequence: NumberSequence, number: int) -> None:
         furthest = "greatest" if sequence.increment > 0 else "least"
         text = "'" + sequence.name.replace("'", "''") + "'"
-        connection.rows(
-            _JUMP.format(name=sequence.name, increment=sequence.increment, text=text, furthest=furthest, number=number)
+        jump = _JUMP.format(
+            name=sequence.name, increment=sequence.increment, text=text, furthest=furthest, number=number
         )
+        try:
+            connection.rows(jump)
+        except InvalidServer as refused:
+            connection.rows("ROLLBACK")
+            ((owner, role, is_owner),) = connection.rows(_OWNER, {"name": sequence.name})
+            if is_owner:
+                raise
+            raise InvalidServer(refused.node, refused.reason, hint=f"GRANT {owner} TO {role};") from refused
         connection.rows("COMMIT")
 
     def _rows(self, sql: str, values: Mapping[str, object] | None, deadline: Deadline) -> list[tuple[Any, ...]]:
