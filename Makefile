@@ -41,17 +41,19 @@ $(VENV)/bin/python:
 	$(PYTHON) -c 'import sys; assert sys.version_info >= (3, 11), "Python 3.11 or later is needed"'
 	$(PYTHON) -m venv $(VENV)
 
-# Rebuilt when what is installed changes; the code itself is installed in place.
+# Rebuilt when what is installed changes; the code itself is installed in place, where type checkers find it, too.
+IN_PLACE := --constraint constraints.txt --config-settings editable_mode=compat --editable
+
 $(VENV)/demo: $(VENV)/bin/python pyproject.toml constraints.txt
-	$(BIN)/pip install --quiet --constraint constraints.txt --editable '.[demo]'
+	$(BIN)/pip install --quiet $(IN_PLACE) '.[demo]'
 	touch $@
 
 $(VENV)/test: $(VENV)/demo
-	$(BIN)/pip install --quiet --constraint constraints.txt --editable '.[demo,test,check]'
+	$(BIN)/pip install --quiet $(IN_PLACE) '.[demo,test,check]'
 	touch $@
 
 $(VENV)/peers: $(VENV)/test
-	$(BIN)/pip install --quiet --constraint constraints.txt --editable '.[demo,test,check,peers]'
+	$(BIN)/pip install --quiet $(IN_PLACE) '.[demo,test,check,peers]'
 	touch $@
 
 clean:

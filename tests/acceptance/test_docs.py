@@ -106,6 +106,38 @@ def test_the_python_example_of_the_readme_runs(shell: Shell) -> None:
     assert status == "{'billed': 23.5}"
 
 
+def complaints(folder: Path, *codes: str) -> str:
+    """What a type checker says of such files of a company's own, which stand anywhere."""
+    for number, code in enumerate(codes):
+        (folder / f"sample_{number}.py").write_text(code)
+    done = subprocess.run(
+        [sys.executable, "-m", "mypy", "--strict", "--cache-dir", str(folder / "cache"), *sorted(folder.glob("*.py"))],
+        cwd=folder,
+        env={name: value for name, value in os.environ.items() if name not in {"PYTHONPATH", "MYPYPATH"}},
+        capture_output=True,
+        text=True,
+        timeout=240,
+        check=False,
+    )
+    assert done.returncode < 2, done.stderr
+    return done.stdout if done.returncode else ""
+
+
+def test_types_of_the_samples_are_seen_and_right_from_outside_the_checkout(tmp_path: Path) -> None:
+    codes = [
+        code for page in (ROOT / "README.md", DOCS / "tutorial.md") for kind, code in blocks(page) if kind == "python"
+    ]
+
+    assert len(codes) == 4
+    assert complaints(tmp_path, *codes) == ""
+
+
+def test_control_a_sample_with_a_wrong_type_is_named(tmp_path: Path) -> None:
+    wrong = "from schemaless_core import Datastore\nDatastore.open('tripstore.yaml').shard_of(1)"
+
+    assert 'has incompatible type "int"; expected "UUID"' in complaints(tmp_path, wrong)
+
+
 def test_the_shell_example_of_the_readme_runs(shell: Shell) -> None:
     output = "".join(tripstore(shell, line) for line in block(ROOT / "README.md", "bash").splitlines())
 

@@ -46,6 +46,9 @@ WHEN (NEW.trip_uuid <= '{KEYS[-1]}') EXECUTE FUNCTION same_id()
 """
 
 UNIQUE = "23505"
+#: Postgres says so, as an internal error, to who updates a row while another, who had locked and then deleted it, rolls
+#: back: his transaction has ended for one of its looks, and not yet for the next. Nothing is written.
+ROLLING_BACK = "new multixact has more than one updating member"
 
 
 class Entry(NamedTuple):
@@ -228,6 +231,8 @@ class Writer:
 
 
 def _what(error: psycopg2.Error) -> str:
+    if ROLLING_BACK in str(error):
+        return ROLLING_BACK
     if error.pgcode != UNIQUE:
         return str(error.pgcode)
     name = error.diag.constraint_name or ""

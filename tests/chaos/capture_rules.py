@@ -91,7 +91,7 @@ UNION ALL SELECT c.at FROM changes c WHERE row_key = %(key)s AND column_name = %
 """
 #: The whole of it is long: a message has what happened around the moment.
 AROUND = timedelta(seconds=0.3)
-LINES = 150
+LINES = 400
 
 
 class Breach(NamedTuple):

@@ -18,7 +18,7 @@ import pytest
 from psycopg2.extensions import connection as Connection  # noqa: N812
 
 from tests.chaos.actors import end, running
-from tests.chaos.capture_actors import WITNESS, errors_in, seeds, writer
+from tests.chaos.capture_actors import ROLLING_BACK, WITNESS, errors_in, seeds, writer
 from tests.chaos.capture_rules import VIEW, check, wrong
 from tests.integration.test_capture_versions import before_insert_alone
 from tests.legacy import DELIVER, FLAVOURS, Legacy, layout, legacy_server
@@ -39,7 +39,7 @@ SETTINGS = "ALTER DATABASE {0} SET deadlock_timeout = '15ms'; ALTER DATABASE {0}
 
 SERIALIZATION, DEADLOCK = "40001", "40P01"
 #: What services meet without capture, too, and a fact whose number was taken long before the deletion of its trip.
-ALLOWED = {DEADLOCK, "trips_trip_uuid_key", "notes_pkey", "attempts", NO_PARENT, BELOW_TOMBSTONE}
+ALLOWED = {DEADLOCK, "trips_trip_uuid_key", "notes_pkey", "attempts", NO_PARENT, BELOW_TOMBSTONE, ROLLING_BACK}
 
 COMMITTED = "SELECT count(*) FROM changes"
 BACKENDS = "pg_stat_activity WHERE application_name = 'writer' AND datname = current_database()"
