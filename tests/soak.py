@@ -58,6 +58,7 @@ PARTS: dict[str, list[str]] = {
         "tests/integration/test_repair_job.py",
         "tests/integration/test_mends.py",
         "tests/acceptance/test_cli_repair.py",
+        "tests/acceptance/test_cli_repair_processes.py",
     ],
     "diff": [
         *TESTS,

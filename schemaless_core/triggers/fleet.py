@@ -2,7 +2,8 @@
 
 What the work is, the fleet does not know. No child outlives its parent by much: it holds the other end of a pipe, which
 breaks even when the parent is killed with -9, and then ends as if it had been asked to. The first SIGTERM or SIGINT
-lets everybody finish; the second ends everybody at once, which is safe, as kill -9 is.
+lets everybody finish; the second ends everybody at once, which is safe, as kill -9 is. The parent may do a share of
+the work itself.
 """
 
 from __future__ import annotations
@@ -10,29 +11,25 @@ from __future__ import annotations
 import logging
 import multiprocessing
 import os
-import signal
-import threading
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass
 from multiprocessing import resource_tracker
 from multiprocessing.connection import wait
-from multiprocessing.context import SpawnProcess
+from multiprocessing.context import ForkProcess, SpawnProcess
 
-from schemaless_core.triggers.seat import SIGNALS, Seat, heard_signals
+from schemaless_core.triggers.child import FINISH_SECONDS, Work, held_signals, sit
+from schemaless_core.triggers.seat import Seat, heard_signals
+from schemaless_core.triggers.share import Share
+from schemaless_core.triggers.spares import Spares
 
 logger = logging.getLogger(__name__)
 
-#: Forked processes would inherit connections, locks and threads in the middle of something.
+#: Forked here, processes would inherit connections, locks and threads in the middle of something.
 _SPAWN = multiprocessing.get_context("spawn")
 
-#: How long work may take to end before its process is killed; more than what a worker grants its functions.
-FINISH_SECONDS = 45.0
-#: How a single process ends at the second signal: interrupted, and resumable.
+#: How a process with work of its own ends at the second signal: interrupted, and resumable.
 EXIT_AT_ONCE = 5
-
-Work = Callable[[Seat], None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +51,9 @@ class Fleet:
     """The processes of one command. `work` returns when its seat is to end; with several workers it is pickled.
 
     Finite work comes to an end by itself: a process that ended is started again only if it was killed.
+
+    `here` is what this process does of it itself, beside the workers. `leave` ends a process with work of its own at
+    the second signal.
     """
 
     def __init__(
@@ -62,6 +62,9 @@ class Fleet:
         workers: int,
         *,
         is_finite: bool = False,
+        here: Work | None = None,
+        spares: Spares | None = None,
+        leave: Callable[[], None] | None = None,
         pauses: Pauses = Pauses(),
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
@@ -70,22 +73,30 @@ class Fleet:
         self.failed = 0
         self._is_finite = is_finite
         self._work = work
+        self._here = here
+        self._share: Share | None = None
+        self._spares = spares
+        self._leave = leave or leave_at_once
         self._posts = [_Post(number) for number in range(workers)]
         self._pauses = pauses
         self._clock = clock
         self._woken, self._wake = multiprocessing.Pipe(duplex=False)
         self._end_by: float | None = None
         self._is_at_once = False
+        self._is_left = False
 
     def run(self) -> bool:
         """Work until a signal asks to end; whether everybody ended in time. A single worker works in this process."""
-        if len(self._posts) == 1:
+        alone = self._work if self._here is None else self._here
+        if len(self._posts) + (self._here is not None) == 1:
             seat = Seat(0)
-            with heard_signals(seat.end, leave_at_once):
-                self._work(seat)
+            with heard_signals(seat.end, self._leave):
+                alone(seat)
             return True
         with heard_signals(self._end, self._end_at_once):
             try:
+                if self._here is not None:
+                    self._share = Share(self._here, len(self._posts), lambda: self._wake.send_bytes(b"share"))
                 return self._supervise()
             finally:
                 for post in self._posts:
@@ -93,16 +104,24 @@ class Fleet:
 
     def _supervise(self) -> bool:
         while True:
-            if all(post.is_finished for post in self._posts):
-                return not self._is_at_once
+            is_shared = self._share is not None and not self._share.is_over
+            if all(post.is_finished for post in self._posts) and not is_shared:
+                return self._ended()
             if self._end_by is None:
                 self._start_due()
             elif not self._is_anybody_left():
-                return not self._is_at_once
+                if not is_shared:
+                    return self._ended()
+                if self._is_left:
+                    self._leave()
             self._sleep()
             for post in self._posts:
                 if post.is_dead():
                     self._note_death(post)
+
+    def _ended(self) -> bool:
+        self.failed += self._share is not None and self._share.has_failed
+        return not self._is_at_once
 
     def _is_anybody_left(self) -> bool:
         """Ask those that run to end, those that take too long more firmly; whether some still run."""
@@ -116,13 +135,13 @@ class Fleet:
     def _start_due(self) -> None:
         for post in self._posts:
             if post.process is None and not post.is_finished and post.not_before <= self._clock():
-                post.start(self._work, self._clock())
+                post.start(self._work, self._spares, self._clock())
 
     def _sleep(self) -> None:
         """Until a process dies, a signal comes, or something is due."""
         due = [post.not_before for post in self._posts if post.process is None and not post.is_finished]
         if self._end_by is not None:
-            due = [self._end_by]
+            due = [] if self._is_at_once else [self._end_by]
         seconds = max(0.0, min(due) - self._clock()) if due else None
         sentinels = [post.process.sentinel for post in self._posts if post.process is not None]
         if self._woken in wait([self._woken, *sentinels], seconds):
@@ -151,10 +170,12 @@ class Fleet:
 
     def _end(self) -> None:
         self._end_by = self._clock() + FINISH_SECONDS
+        if self._share is not None:
+            self._share.seat.end()
         self._wake.send_bytes(b"end")
 
     def _end_at_once(self) -> None:
-        self._is_at_once = True
+        self._is_at_once = self._is_left = True
         self._wake.send_bytes(b"at once")
 
 
@@ -163,20 +184,24 @@ class _Post:
 
     def __init__(self, number: int) -> None:
         self.number = number
-        self.process: SpawnProcess | None = None
+        self.process: SpawnProcess | ForkProcess | None = None
         self.is_finished = False
         self.not_before = float("-inf")
         self.pause_seconds = 0.0
         self._started_at = 0.0
         self._is_asked = False
 
-    def start(self, work: Work, now: float) -> None:
-        process = _SPAWN.Process(target=_sit, args=(work, self.number), name=f"worker-{self.number}")
+    def start(self, work: Work, spares: Spares | None, now: float) -> None:
+        spare = None if spares is None else spares.take(work, self.number)
+        self.process, self._started_at = spare or self._spawn(work), now
+
+    def _spawn(self, work: Work) -> SpawnProcess:
+        process = _SPAWN.Process(target=_spawned, args=(work, self.number), name=f"worker-{self.number}")
         # Left to `start`, it would be the one to let the signals through again.
         resource_tracker.ensure_running()
-        with _held_signals():
+        with held_signals():
             process.start()
-        self.process, self._started_at = process, now
+        return process
 
     def ask(self) -> None:
         if self.process is not None and not self._is_asked:
@@ -200,34 +225,10 @@ class _Post:
             self.process = None
 
 
-@contextmanager
-def _held_signals() -> Iterator[None]:
-    """Signals wait: a child that is being born is to meet them when it knows what they mean."""
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)
-    try:
-        yield
-    finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)
-
-
-def _sit(work: Work, number: int) -> None:
-    """A child's life. Ctrl-C reaches it too, but it is the parent who decides."""
-    seat = Seat(number)
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    with heard_signals(seat.end, seat.end, [signal.SIGTERM]):
-        signal.pthread_sigmask(signal.SIG_UNBLOCK, SIGNALS)
-        threading.Thread(target=_end_with_parent, args=(seat,), name="parent", daemon=True).start()
-        work(seat)
-
-
-def _end_with_parent(seat: Seat) -> None:
+def _spawned(work: Work, number: int) -> None:
     parent = multiprocessing.parent_process()
     assert parent is not None  # we were spawned
-    parent.join()
-    logger.warning("the parent process died: ending", extra={"event": "fleet.parent_died", "worker": seat.name})
-    seat.end()
-    time.sleep(FINISH_SECONDS)
-    os._exit(1)  # a function that never returns would keep an orphan for ever
+    sit(work, number, parent.sentinel)
 
 
 def leave_at_once() -> None:

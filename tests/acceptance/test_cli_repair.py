@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import signal
-import subprocess
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -15,9 +14,8 @@ import yaml
 
 from schemaless_core import Cell, Json
 from schemaless_core.control.audit import AuditLog
-from schemaless_core.control.jobs import Jobs, JobState
-from schemaless_core.triggers.fleet import EXIT_AT_ONCE
 from tests.acceptance.conftest import Shell
+from tests.acceptance.repaired import compared, jobs_of, let_leases_end, trip
 from tests.chaos.actors import wait_until
 from tests.damage import lose, spoil
 from tests.facades import Migration, migration
@@ -50,32 +48,9 @@ def company(shell: Shell, damaged: Migration) -> Shell:
     return shell
 
 
-def jobs_of(damaged: Migration) -> Jobs:
-    return Jobs(damaged.facade.store.control)
-
-
-def compared(damaged: Migration, *found: Difference, counts: dict[str, int] | None = None, **spec: Json) -> str:
-    """A diff that found these; its id."""
-    jobs = jobs_of(damaged)
-    job = jobs.create("diff", spec, [None])
-    part = jobs.claim(job.id, "test", 60)
-    assert part is not None
-    findings = [each.finding() for each in found]
-    jobs.save(part, "test", checkpoint=1, counts=counts or {}, findings=findings, is_done=True, lease_seconds=60)
-    return job.id
-
-
 def scope(older: float) -> Json:
     """The note of a diff that looks at this share of the rows with their older versions."""
     return {"epoch": 0, "scope": {"older": older, "decoded": 0, "indexes": 0}}
-
-
-def trip(damaged: Migration) -> Cell:
-    _id, key = damaged.legacy.trip()
-    damaged.carry()
-    found = damaged.facade.store.get_cell_latest(key, "BASE")
-    assert found is not None
-    return found
 
 
 def three_kinds(damaged: Migration) -> tuple[Cell, Cell, Cell, list[Difference]]:
@@ -217,7 +192,7 @@ def test_a_key_list_may_have_the_name_of_a_diff(company: Shell, damaged: Migrati
             (failpoints / "jobs.saving").write_text("kill")
             environment = {"TRIPSTORE_FAILPOINTS": str(failpoints)}
             assert company.run("repair", *arguments, environment=environment).code == -signal.SIGKILL
-            _let_leases_end(damaged, jobs_of(damaged).all("repair")[0].id)
+            let_leases_end(damaged, jobs_of(damaged).all("repair")[0].id)
             arguments = ["--resume", "last"]
 
         ran = company.call("repair", *arguments, "--json")
@@ -424,7 +399,7 @@ def test_i11_a_repair_that_was_killed_goes_on_and_counts_each_cell_once(
     killed = company.run("repair", "--yes", environment={"TRIPSTORE_FAILPOINTS": str(failpoints)})
     assert killed.code == -signal.SIGKILL
     (job,) = jobs_of(damaged).all("repair")[:1]
-    _let_leases_end(damaged, job.id)
+    let_leases_end(damaged, job.id)
     resumed = company.call("repair", "--resume", "last", "--json")
 
     assert resumed.code == 0
@@ -436,12 +411,6 @@ def test_i11_a_repair_that_was_killed_goes_on_and_counts_each_cell_once(
     assert len(actions) == len(set(actions))
     damaged.carry()
     assert not set(missing(damaged)) & {each.key for each in _of(damaged, found)}
-
-
-def _let_leases_end(damaged: Migration, job: str) -> None:
-    """As if a minute had passed."""
-    with damaged.facade.store.control.begin() as connection:
-        connection.exec_driver_sql("UPDATE job_part SET until_ms = 0")
 
 
 def _of(damaged: Migration, found: Sequence[Difference]) -> list[Cell]:
@@ -496,130 +465,3 @@ def test_ctrl_c_reaches_its_end_too(company: Shell, damaged: Migration, tmp_path
     resumed = company.call("repair", "--resume", "last", "--json")
     assert (resumed.code, resumed.document["recheck"]["solved"]) == (0, 1)
     assert jobs_of(damaged).progress(diff).findings_open == 0
-
-
-def test_a_second_ctrl_c_ends_it_at_once(company: Shell, damaged: Migration, tmp_path: Path) -> None:
-    """What is at hand is not finished, and is done by --resume."""
-    lost = trip(damaged)
-    lose(damaged.facade.store, lost)
-    compared(damaged, Difference(CellClass.MISSING, lost.row_key, "BASE", 1, None))
-    failpoints = tmp_path / "failpoints"
-    failpoints.mkdir()
-    (failpoints / "repair.looked").write_text("wait")
-
-    process = company.start("repair", "--yes", environment={"TRIPSTORE_FAILPOINTS": str(failpoints)})
-    wait_until("it is at work", (failpoints / "repair.looked.hit").exists)
-
-    def is_over_when_asked() -> bool:
-        process.send_signal(signal.SIGINT)
-        return process.poll() is not None
-
-    wait_until("it is over", is_over_when_asked)
-    process.communicate(timeout=60)
-
-    assert process.returncode == EXIT_AT_ONCE
-    (job,) = jobs_of(damaged).all("repair")[:1]
-    assert jobs_of(damaged).progress(job.id).counts == {}
-    _let_leases_end(damaged, job.id)
-    assert company.call("repair", "--resume", job.id).code == 0
-
-
-def _many_parts(damaged: Migration, path: Path) -> tuple[list[Cell], Cell]:
-    """A key list of three parts: cells that are lost in each, one that is nobody's, and keys without any cell."""
-    rows = damaged.legacy.sql(
-        "INSERT INTO trips (trip_uuid, status) SELECT gen_random_uuid(), 'm' FROM generate_series(1, 12) "
-        "RETURNING trip_uuid::text"
-    )
-    damaged.carry()
-    lost = [damaged.facade.store.get_cell_latest(UUID(key), "BASE") for (key,) in rows]
-    cells = [cell for cell in lost if cell is not None]
-    for cell in cells:
-        lose(damaged.facade.store, cell)
-    extra = Cell(uuid4(), "BASE", 1, {"status": "foreign"})
-    damaged.facade.store.as_copier().put_cell(*extra.key, extra.body)
-    keys = [*(cell.row_key for cell in cells), extra.row_key, *(uuid4() for _ in range(2 * TARGETS_PER_PART))]
-    found = (Difference(CellClass.MISSING, key, "BASE", 1, None) for key in keys)
-    path.write_bytes(b"".join(msgspec.json.encode(each.document()) + b"\n" for each in found))
-    return cells, extra
-
-
-@pytest.mark.parametrize("point", ["", "repair.before_save", "repair.before_end"])
-def test_i4_i11_several_processes_repair_a_job_together_though_one_ends_by_an_error(
-    company: Shell, damaged: Migration, point: str, tmp_path: Path
-) -> None:
-    lost, extra = _many_parts(damaged, company.folder / "keys.jsonl")
-    failpoints = tmp_path / "failpoints"
-    failpoints.mkdir()
-    if point:
-        (failpoints / point).write_text("raise")
-    arguments = ["repair", "--diff", "keys.jsonl", "--yes", "--processes", "2", "--json"]
-    ran = company.run(*arguments, environment={"TRIPSTORE_FAILPOINTS": str(failpoints)})
-
-    assert ran.code == 0, ran.stderr
-    document = msgspec.json.decode(ran.stdout)
-    counts = {name: document[name] for name in ("state", "rows", "equal", "left", "not_compared")}
-    many = 2 * TARGETS_PER_PART + len(lost) + 1
-    assert counts == {"state": "done", "rows": many, "equal": many, "left": 0, "not_compared": 0}
-    assert (failpoints / f"{point}.hit").exists() is bool(point)
-    assert point == "repair.before_save" or document["actions"] == {"put": len(lost), "purge": 1}
-    assert [damaged.facade.store.get_cell(*cell.key) for cell in lost] == lost
-    assert damaged.facade.store.get_row(extra.row_key) == {}
-    mended = damaged.facade.store.mends.lines(document["job"])
-    lines = [(line.action, line.shard, line.row_key, line.added_id) for line in mended]
-    assert len(lines) == len(set(lines))  # nothing was done twice
-
-
-def test_i11_the_part_of_a_process_that_was_killed_is_done_by_the_others(
-    company: Shell, damaged: Migration, tmp_path: Path
-) -> None:
-    """kill -9 right after a commit: the part is free when its lease ends, and what was done is not done twice."""
-    lost, extra = _many_parts(damaged, company.folder / "keys.jsonl")
-    process, failpoints = _two_processes(company, tmp_path, "mending.answered", "kill")
-    wait_until("one is killed", (failpoints / "mending.answered.hit").exists, PATIENCE_SECONDS)
-    (job,) = jobs_of(damaged).all("repair")[:1]
-    # Of three parts and the end: the survivor has done all that the other does not hold.
-    wait_until("the others are done", lambda: _done_and_held(damaged, job.id) == (2, 1), PATIENCE_SECONDS)
-    _let_leases_end(damaged, job.id)
-    _stdout, stderr = process.communicate(timeout=PATIENCE_SECONDS)
-
-    assert process.returncode == 0, stderr
-    _is_repaired_once(damaged, job.id, lost, extra)
-
-
-def _two_processes(company: Shell, folder: Path, point: str, action: str) -> tuple[subprocess.Popen[str], Path]:
-    """A repair of the key list in two processes with a failpoint; where it says that it was met."""
-    failpoints = folder / "failpoints"
-    failpoints.mkdir()
-    (failpoints / point).write_text(action)
-    arguments = ["repair", "--diff", "keys.jsonl", "--yes", "--processes", "2"]
-    return company.start(*arguments, environment={"TRIPSTORE_FAILPOINTS": str(failpoints)}), failpoints
-
-
-def _done_and_held(damaged: Migration, job: str) -> tuple[int, int]:
-    progress = jobs_of(damaged).progress(job)
-    return progress.parts_done, progress.parts_claimed
-
-
-def _is_repaired_once(damaged: Migration, job: str, lost: Sequence[Cell], extra: Cell) -> None:
-    many = 2 * TARGETS_PER_PART + len(lost) + 1
-    assert jobs_of(damaged).state(job) is JobState.DONE
-    assert jobs_of(damaged).progress(job).counts == {"rows": many, "equal": many}
-    assert [damaged.facade.store.get_cell(*cell.key) for cell in lost] == lost
-    assert damaged.facade.store.get_row(extra.row_key) == {}
-    lines = [(line.action, line.shard, line.row_key, line.added_id) for line in damaged.facade.store.mends.lines(job)]
-    assert len(lines) == len(set(lines))
-
-
-def test_i9_several_processes_are_refused_at_another_authority(company: Shell, damaged: Migration) -> None:
-    job = begin(jobs_of(damaged), [Target(uuid4(), "BASE")], authority=Backend.STORE, source="/keys.jsonl")
-
-    ran = company.run("repair", "--resume", job.id, "--processes", "2")
-
-    assert ran.code == 4
-    assert "postgres is the authority" in ran.stderr
-    company.call("repair", "--cancel", job.id, "--yes")
-
-
-def test_processes_are_of_a_repair_that_works(company: Shell) -> None:
-    assert company.call("repair", "--show", "last", "--processes", "2").code == 2
-    assert company.call("repair", "--dry-run", "--processes", "2").code == 2

@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import os
+import signal
 import sys
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from schemaless_core.triggers.fleet import Fleet, Pauses, Work
+from schemaless_core.triggers.child import Work
+from schemaless_core.triggers.fleet import Fleet, Pauses
 from schemaless_core.triggers.seat import Seat
+from schemaless_core.triggers.spares import Spares
 
+#: Before the name of a kind: the parent does a share itself, and its children are forked.
+SHARED = "shared-"
 QUICK_PAUSES = Pauses(first_seconds=0.05, most_seconds=0.2, settled_seconds=60.0)
 
 
@@ -54,6 +59,16 @@ class Stubborn:
         time.sleep(600)
 
 
+@dataclass(frozen=True)
+class OneIsStubborn:
+    """The process with the number 0 never ends, the others wait for their end."""
+
+    folder: Path
+
+    def __call__(self, seat: Seat) -> None:
+        (Stubborn if seat.number == 0 else Waiting)(self.folder)(seat)
+
+
 def serving(config: str) -> Work:
     """What it imports takes a moment in every process, and the others have no need of it."""
     from tests.integration.fleet_serving import Serving
@@ -67,11 +82,20 @@ def main(kind: str, place: str, workers: str) -> None:
         "waiting": lambda folder: Waiting(Path(folder)),
         "finite": lambda folder: Finite(Path(folder)),
         "stubborn": lambda folder: Stubborn(Path(folder)),
+        "one-stubborn": lambda folder: OneIsStubborn(Path(folder)),
         "serving": serving,
     }
-    work = kinds[kind](place)
-    fleet = Fleet(work, int(workers), is_finite=kind == "finite", pauses=QUICK_PAUSES)
-    sys.exit(fleet.failed if fleet.run() else 5)
+    name = kind.removeprefix(SHARED)
+    work, is_finite = kinds[name](place), name == "finite"
+    if name == kind:
+        fleet = Fleet(work, int(workers), is_finite=is_finite, pauses=QUICK_PAUSES)
+        sys.exit(fleet.failed if fleet.run() else 5)
+    others = int(workers) - 1
+    with Spares.forked(others) as spares:
+        for pid in map(int, os.environ.get("KILLED_SPARES", "").split()):
+            os.kill(spares.pids[pid], signal.SIGKILL)
+        fleet = Fleet(work, others, is_finite=is_finite, here=work, spares=spares, pauses=QUICK_PAUSES)
+        sys.exit(fleet.failed if fleet.run() else 5)
 
 
 if __name__ == "__main__":

@@ -90,6 +90,33 @@ def test_a_killed_process_is_replaced_and_the_others_go_on(fleet: Start, tmp_pat
     assert not is_alive(victim)
 
 
+@pytest.mark.parametrize("killed", ["", "0", "0 1"])
+def test_of_shared_work_the_parent_does_a_share_and_a_spare_that_was_killed_is_replaced(
+    fleet: Start, tmp_path: Path, killed: str
+) -> None:
+    """The work of a spare that is gone is done by another, or by a process that is spawned."""
+    parent = fleet("shared-finite", tmp_path, 3, KILLED_SPARES=killed)
+    pids = begun(tmp_path, 3)
+
+    (tmp_path / "done").touch()
+
+    assert parent.wait(20) == 2  # two of the three say that they failed, the parent's own share among them
+    assert parent.pid in pids
+    assert len(set(pids)) == 3
+
+
+def test_children_that_were_forked_end_with_their_parent_each_by_itself(fleet: Start, tmp_path: Path) -> None:
+    """The later one is stubborn, and was forked with all that the parent held of the earlier one."""
+    parent = fleet("shared-one-stubborn", tmp_path, 3)
+    begun(tmp_path, 3)
+    (patient,) = running(tmp_path)[1]
+
+    parent.kill()
+
+    wait_until("the patient one ended", lambda: not is_alive(patient), 20)
+    assert ended(tmp_path) == {patient}
+
+
 def test_of_finite_work_only_who_was_killed_is_replaced_and_the_fleet_ends_with_it(
     fleet: Start, tmp_path: Path
 ) -> None:
@@ -103,9 +130,10 @@ def test_of_finite_work_only_who_was_killed_is_replaced_and_the_fleet_ends_with_
     assert sum(map(len, running(tmp_path).values())) == 4
 
 
+@pytest.mark.parametrize("kind", ["waiting", "shared-waiting"])
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_a_signal_lets_everybody_finish(fleet: Start, tmp_path: Path, number: signal.Signals) -> None:
-    parent = fleet("waiting", tmp_path)
+def test_a_signal_lets_everybody_finish(fleet: Start, tmp_path: Path, number: signal.Signals, kind: str) -> None:
+    parent = fleet(kind, tmp_path)
     pids = begun(tmp_path)
 
     # As Ctrl-C at a terminal, or a service manager: every process of the session gets it, the parent among them.
@@ -124,9 +152,9 @@ def test_a_single_worker_works_in_the_process_itself(fleet: Start, tmp_path: Pat
     assert parent.wait(20) == 0
 
 
-@pytest.mark.parametrize("workers", [1, 2])
-def test_a_second_signal_ends_those_that_do_not_finish(fleet: Start, tmp_path: Path, workers: int) -> None:
-    parent = fleet("stubborn", tmp_path, workers)
+@pytest.mark.parametrize(("kind", "workers"), [("stubborn", 1), ("stubborn", 2), ("shared-stubborn", 2)])
+def test_a_second_signal_ends_those_that_do_not_finish(fleet: Start, tmp_path: Path, kind: str, workers: int) -> None:
+    parent = fleet(kind, tmp_path, workers)
     pids = begun(tmp_path, workers)
 
     parent.send_signal(signal.SIGTERM)

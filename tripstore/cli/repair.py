@@ -9,6 +9,7 @@ import click
 
 from schemaless_core.control.jobs import LAST
 from schemaless_core.errors import InvalidRequest
+from schemaless_core.triggers.spares import Spares
 from tripstore.cli.backfill_options import PROCESSES_MAX
 from tripstore.cli.both import why_option
 from tripstore.cli.documents import print_document
@@ -17,7 +18,7 @@ from tripstore.cli.options import Command, Settings, json_option, pass_settings
 from tripstore.cli.questions import Refused, ask, yes_option
 from tripstore.cli.repair_documents import HolesDocument, holes_document, plan_document
 from tripstore.cli.repair_jobs import cancel_repair, show_repair
-from tripstore.cli.repair_run import repair_all
+from tripstore.cli.repair_run import repair_all, spares_for
 from tripstore.cli.repair_screens import print_holes, print_plan
 from tripstore.repairing.job import KIND, begin
 from tripstore.repairing.opening import Repairs
@@ -109,19 +110,21 @@ def repair(
         return cancel_repair(settings, cancelled, why, yes=yes, as_json=as_json)
     if settings.load().legacy is None:
         raise InvalidRequest("There is no mirror to repair: the configuration has no `legacy:`.", hint="Add it.")
-    with settings.connect() as store:
+    is_work = not (dry_run or is_of_holes)
+    with Spares.forked(spares_for(processes) if is_work else 0) as spares, settings.connect() as store:
         repairs = Repairs(store.facade)
         try:
             if is_of_holes:
                 return _close_holes(repairs, dry_run=dry_run, yes=yes, as_json=as_json)
             if resumed is not None:
                 job = repairs.jobs.resume(KIND, resumed, why)
-                return repair_all(settings, repairs, job, processes, as_json=as_json)
+                return repair_all(settings, repairs, job, processes, spares, as_json=as_json)
             return _repair(
                 settings,
                 repairs,
                 source,
                 processes,
+                spares,
                 dry_run=dry_run,
                 mend_authority=mend_authority,
                 yes=yes,
@@ -145,6 +148,7 @@ def _repair(
     repairs: Repairs,
     source: str,
     processes: int | None,
+    spares: Spares,
     *,
     dry_run: bool,
     mend_authority: bool,
@@ -174,7 +178,7 @@ def _repair(
         indexes=indexes,
         left_out=left_out,
     )
-    return repair_all(settings, repairs, job, processes, as_json=as_json)
+    return repair_all(settings, repairs, job, processes, spares, as_json=as_json)
 
 
 def _targets(repairs: Repairs, source: str) -> tuple[str, list[Target], list[str], int]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import multiprocessing
 import os
 import sys
 import threading
@@ -15,10 +14,11 @@ from tempfile import TemporaryDirectory
 import click
 
 from schemaless_core.control.job_commands import job_command
-from schemaless_core.control.jobs import Job, JobState
+from schemaless_core.control.jobs import LAST, Job, JobState
 from schemaless_core.errors import SchemalessError
 from schemaless_core.triggers.fleet import Fleet, leave_at_once
-from schemaless_core.triggers.seat import Seat, heard_signals
+from schemaless_core.triggers.seat import Seat
+from schemaless_core.triggers.spares import Spares
 from tripstore.cli.documents import print_document
 from tripstore.cli.exits import Exit
 from tripstore.cli.job_documents import progress_document
@@ -32,39 +32,70 @@ from tripstore.repairing.opening import Repairs
 from tripstore.repairing.repairing import AuthorityMoved
 from tripstore.repairing.tally import Tally
 
-#: A process has to load the library before its first cell: another one pays off from so many parts on.
+#: A process opens stores of its own before its first cell: another one pays off from so many parts on.
 PARTS_PER_PROCESS = 5
 #: Without --processes never more: each asks Postgres, where services wait.
 PROCESSES_MAX = 4
+#: What the first Ctrl-C is answered with.
+ENDING = "Ending after the parts at hand. Ctrl-C again ends at once."
 
 
 @dataclass(frozen=True, slots=True)
 class RepairWork:
-    """The work of one process: repair until the job has ended, or the seat is to."""
+    """The work of a process beside the command's own, with stores of its own."""
 
     settings: Settings
     job: Job
     tallies: Path
 
     def __call__(self, seat: Seat) -> None:
-        if multiprocessing.parent_process() is not None:
-            show_logs(self.settings.verbosity, seat.name)
-        try:
-            self._repair(seat)
-        except SchemalessError as error:
-            if self.settings.is_debug:
-                raise
-            click.echo(f"{seat.name}: {error.message} {error.hint or ''}".rstrip(), err=True)
-            sys.exit(Exit.FAILED)
-
-    def _repair(self, seat: Seat) -> None:
-        stop, tally = threading.Event(), Tally.of_process(self.tallies, seat.name)
-        with self.settings.connect() as store:
-            seat.at_end(stop.set)
-            _runner(Repairs(store.facade), self.job, tally).run(stop)
+        show_logs(self.settings.verbosity, seat.name)
+        with _told(self.settings, seat.name), self.settings.connect() as store:
+            _repair(Repairs(store.facade), self.job, Tally.of_process(self.tallies, seat.name), seat)
 
 
-def repair_all(settings: Settings, repairs: Repairs, job: Job, processes: int | None, *, as_json: bool) -> Exit:
+@dataclass(frozen=True, slots=True)
+class OwnShare:
+    """What the command itself repairs, through the stores that it has opened."""
+
+    settings: Settings
+    repairs: Repairs
+    job: Job
+    tallies: Path
+    is_alone: bool
+
+    def __call__(self, seat: Seat) -> None:
+        seat.at_end(lambda: click.echo(ENDING, err=True))
+        tally = Tally.of_process(self.tallies, "here")
+        if self.is_alone:
+            _repair(self.repairs, self.job, tally, seat)
+            return
+        with _told(self.settings, "this process"):
+            _repair(self.repairs, self.job, tally, seat)
+
+
+@contextmanager
+def _told(settings: Settings, name: str) -> Iterator[None]:
+    """An error of a process beside others ends it alone, with a sentence."""
+    try:
+        yield
+    except SchemalessError as error:
+        if settings.is_debug:
+            raise
+        click.echo(f"{name}: {error.message} {error.hint or ''}".rstrip(), err=True)
+        sys.exit(Exit.FAILED)
+
+
+def _repair(repairs: Repairs, job: Job, tally: Tally, seat: Seat) -> None:
+    """Until the job has ended, or the seat is to: then what is at hand is finished."""
+    stop = threading.Event()
+    seat.at_end(stop.set)
+    RepairRunner(repairs.jobs, job.id, repairs.of_job(job), repairs.ending(job), saved=tally.add).run(stop)
+
+
+def repair_all(
+    settings: Settings, repairs: Repairs, job: Job, processes: int | None, spares: Spares, *, as_json: bool
+) -> Exit:
     """Serve the job until it is done, its end included; Ctrl-C ends it after the parts, or index, at hand."""
     found = repairs.jobs.progress(job.id)
     if held := found.parts_claimed:
@@ -72,16 +103,13 @@ def repair_all(settings: Settings, repairs: Repairs, job: Job, processes: int | 
             f"Other processes hold {held:,} parts; those that they do not finish are free in a moment.", err=True
         )
     wanted = processes or processes_for(found.parts - found.parts_done)
+    resume = resume_command(repairs, job)
     with (
         TemporaryDirectory(prefix="tripstore-repair-") as folder,
         telling(lambda: progress_document(repairs.jobs.progress(job.id))),
     ):
         tallies = Path(folder)
-        failed = 0
-        if wanted == 1:
-            _repair_here(repairs, job, tallies)
-        else:
-            failed = _repair_beside(settings, repairs, job, wanted, tallies)
+        failed = _serve(settings, repairs, job, wanted, tallies, spares, resume)
         actions = Tally.total(tallies)
     document = seen_repair(repairs.jobs, job.id, actions)
     if as_json:
@@ -91,9 +119,15 @@ def repair_all(settings: Settings, repairs: Repairs, job: Job, processes: int | 
     if document.state == JobState.CANCELLED:
         click.echo(f"{job.id} was given up; what it repaired stays.", err=True)
     elif not document.progress.is_done:
-        click.echo(f"`{job_command(KIND, 'resume', job.id)}` goes on.", err=True)
+        click.echo(f"`{resume}` goes on.", err=True)
     # What an error ended was not interrupted.
     return Exit.FAILED if failed and document.exit is Exit.INTERRUPTED else document.exit
+
+
+def resume_command(repairs: Repairs, job: Job) -> str:
+    """What to type to go on with a job: `last`, as people remember it, while it is the newest."""
+    is_newest = repairs.jobs.find(KIND, LAST).id == job.id
+    return job_command(KIND, "resume", LAST if is_newest else job.id)
 
 
 def processes_for(parts: int) -> int:
@@ -101,34 +135,36 @@ def processes_for(parts: int) -> int:
     return max(1, min(os.cpu_count() or 1, PROCESSES_MAX, parts // PARTS_PER_PROCESS))
 
 
-def _repair_here(repairs: Repairs, job: Job, tallies: Path) -> None:
-    with _stopping() as stop:
-        try:
-            _runner(repairs, job, Tally.of_process(tallies, "here")).run(stop)
-        except AuthorityMoved:  # says itself what helps
-            raise
-        except BaseException:
-            click.echo(f"`{job_command(KIND, 'resume', job.id)}` goes on where it was.", err=True)
-            raise
+def spares_for(processes: int | None) -> int:
+    """How many processes may be wanted beside this one, before anybody knows how much there is to do."""
+    return (processes or min(os.cpu_count() or 1, PROCESSES_MAX)) - 1
 
 
-def _repair_beside(settings: Settings, repairs: Repairs, job: Job, processes: int, tallies: Path) -> int:
-    """How many processes ended with an error, which they said."""
-    fleet = Fleet(RepairWork(settings, job, tallies), processes, is_finite=True)
-    fleet.run()
+def _serve(
+    settings: Settings, repairs: Repairs, job: Job, processes: int, tallies: Path, spares: Spares, resume: str
+) -> int:
+    """Repair in this process and beside it; how many processes ended with an error, which they said."""
+
+    def leave() -> None:
+        click.echo(f"`{resume}` goes on.", err=True)
+        leave_at_once()
+
+    fleet = Fleet(
+        RepairWork(settings, job, tallies),
+        processes - 1,
+        is_finite=True,
+        here=OwnShare(settings, repairs, job, tallies, is_alone=processes == 1),
+        spares=spares,
+        leave=leave,
+    )
+    try:
+        fleet.run()
+    except AuthorityMoved:  # says itself what helps
+        raise
+    except BaseException:
+        click.echo(f"`{resume}` goes on where it was.", err=True)
+        raise
     if fleet.failed:
         repairs.of_job(job).check()  # an authority that moved is a refusal, and no failure
         click.echo(f"{fleet.failed:,} of {processes:,} processes ended with an error.", err=True)
     return fleet.failed
-
-
-def _runner(repairs: Repairs, job: Job, tally: Tally) -> RepairRunner:
-    return RepairRunner(repairs.jobs, job.id, repairs.of_job(job), repairs.ending(job), saved=tally.add)
-
-
-@contextmanager
-def _stopping() -> Iterator[threading.Event]:
-    """An event that Ctrl-C and SIGTERM set: what is at hand is finished. A second one waits for nothing."""
-    stop = threading.Event()
-    with heard_signals(stop.set, leave_at_once):
-        yield stop
