@@ -46,7 +46,10 @@ def comparisons(facts: Facts, settings: CutoverSettings) -> Iterator[GateVerdict
         yield unknown("comparisons", facts.operations, wanted)
         return
     if not facts.operations:
-        hint = "`tripstore phase set shadow`: there reads are compared; `tripstore shadow status` shows it."
+        hint = (
+            "Reads of services through `tripstore.connect` are compared, a share of `shadow.share`, in phase shadow:"
+            " `tripstore phase set shadow`. `tripstore shadow status` shows how many there were."
+        )
         yield verdict_of("comparisons", False, "nothing was compared", wanted, hint)
     for operation in facts.operations:
         yield _operation(operation, wanted, settings)

@@ -13,7 +13,7 @@ from __future__ import annotations
 import math
 import random
 import time
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from itertools import islice
@@ -38,11 +38,12 @@ from tripstore.backends.postgres.layout.layout import (
     RefKeyKind,
     TombstonePolicy,
 )
-from tripstore.backends.postgres.rules.column_rules import Texts
+from tripstore.backends.postgres.rules.column_rules import OncePerParent, Texts
 from tripstore.backends.postgres.rules.table_rules import TableRules
 from tripstore.facade.next_keys import NextKeys
 from tripstore.facade.references import Dangling, References
 from tripstore.facade.rule_book import RuleBook
+from tripstore.facade.siblings import Siblings
 from tripstore.facade.taken_values import TakenValues
 
 HISTORY_PAGE = 1000
@@ -68,6 +69,7 @@ class LayoutRules:
         self._book = book
         self._taken = taken
         self._references = References(layout)
+        self._siblings = Siblings(layout)
         self._is_promised = is_promised
         # Which rows there are, only Postgres knows: a UUID that points to one is a UUID like any other here.
         columns = {
@@ -77,13 +79,16 @@ class LayoutRules:
         lookups = LookupCache(Layout(layout.datastore, layout.row_key, columns))
         self._codecs = {name: ColumnCodec(column, lookups) for name, column in columns.items()}
 
-    def check(self, store: CellStore, cell: Cell) -> None:
-        """Raise what Postgres would, before anything is written. `store` is Schemaless."""
+    def check(self, store: CellStore, cell: Cell, before: Sequence[Cell] = ()) -> None:
+        """Raise what Postgres would, before anything is written. `store` is Schemaless.
+
+        `before`: cells of the same row and column that are put before it, by the same call.
+        """
         is_promised = self._is_promised()
         if is_promised is False:
             return
         try:
-            self._check(store, cell)
+            self._check(store, cell, before)
         except (Unrepresentable, LegacyRefused) as refused:
             if is_promised:
                 raise
@@ -92,7 +97,7 @@ class LayoutRules:
                 hint="Repeat it when the control database answers; it says which phase it is.",
             ) from refused
 
-    def _check(self, store: CellStore, cell: Cell) -> None:
+    def _check(self, store: CellStore, cell: Cell, before: Sequence[Cell]) -> None:
         column = self._layout.columns.get(cell.column_name)
         if column is None:
             if cell.column_name == LEGACY_ID and store.get_cell(*cell.key) != cell:
@@ -102,7 +107,7 @@ class LayoutRules:
         if column.ref_key.kind is RefKeyKind.CHILD:
             column.compose(*column.split(cell.ref_key))  # refuses what no row can be
         if cell.body is not None:
-            self._check_body(store, cell)
+            self._check_body(store, cell, before)
             self.keys.passes(column, cell)
         elif column.ref_key.kind is RefKeyKind.FACT:
             self._check_fact(store, cell)
@@ -183,27 +188,27 @@ class LayoutRules:
                         tombstone = _tombstone(child, cell)
                         store.put_cell(*tombstone.key, None)
 
-    def _check_body(self, store: CellStore, cell: Cell) -> None:
+    def _check_body(self, store: CellStore, cell: Cell, before: Sequence[Cell]) -> None:
         try:
             texts = self._codecs[cell.column_name].row(cell.body)
-            self._check_row(store, cell, texts)
+            self._check_row(store, cell, texts, before)
         except (Unrepresentable, LegacyRefused):
             # It may have been put when there was no such promise or rule: a write may always be repeated.
             if store.get_cell(*cell.key) != cell:
                 raise
 
-    def _check_row(self, store: CellStore, cell: Cell, texts: Texts) -> None:
+    def _check_row(self, store: CellStore, cell: Cell, texts: Texts, before: Sequence[Cell]) -> None:
         """By the catalogue. What becomes history is never a row, and the rules may have changed a moment ago."""
         rules = self._book.find()
         if rules is None:
             return
         try:
-            self._keep_to(rules, store, cell, texts)
+            self._keep_to(rules, store, cell, texts, before)
         except (Unrepresentable, LegacyRefused):
             if not self._is_history(store, cell):
-                self._keep_to(self._book.find_now() or rules, store, cell, texts)
+                self._keep_to(self._book.find_now() or rules, store, cell, texts, before)
 
-    def _keep_to(self, rules: TableRules, store: CellStore, cell: Cell, texts: Texts) -> None:
+    def _keep_to(self, rules: TableRules, store: CellStore, cell: Cell, texts: Texts, before: Sequence[Cell]) -> None:
         violation = rules.find_violation(cell.column_name, cell.ref_key, texts)
         if violation is not None:
             hint = "Change the body, or the company's table; a process sees within a second that it was changed."
@@ -213,6 +218,9 @@ class LayoutRules:
             field, constraint = taken
             hint = "Put another value, or change the row that has this one first."
             raise LegacyRefused(f"Another row has this {field}, which constraint {constraint} allows once.", hint=hint)
+        beside = self._siblings.find_taken(store, cell, rules.once_per_parent(cell.column_name), before)
+        if beside is not None:
+            raise _met(cell, beside)
         dangling = self._references.find_dangling(store, cell, rules.references(cell.column_name))
         if dangling is not None:
             raise _refused(dangling)
@@ -269,6 +277,15 @@ def _refused(dangling: Dangling) -> Unrepresentable:
     gone = "was deleted" if dangling.was_there else "is not there"
     hint = f"Put row {dangling.row_key} first, or leave {field} out."
     return Unrepresentable(field, f"it points to row {dangling.row_key}, which {gone}", hint=hint)
+
+
+def _met(cell: Cell, beside: OncePerParent) -> LegacyRefused:
+    """As Postgres would refuse it."""
+    same = f" with this {' and '.join(beside.fields)}" if beside.fields else ""
+    return LegacyRefused(
+        f"Row {cell.row_key} has another {cell.column_name}{same}, and {beside.constraint} allows one.",
+        hint="Put a new version of that one, under its number, or delete it first.",
+    )
 
 
 def _live(store: CellStore, row_key: UUID, column: MappedColumn) -> Iterator[Cell]:

@@ -14,7 +14,7 @@ from schemaless_core.answers import ANY
 from schemaless_core.cell import REF_KEY_MAX, Cell, no_free_ref_key
 from schemaless_core.datastore import Datastore
 from schemaless_core.store import CellStore
-from tripstore.backends.postgres.errors import LegacyUnavailable
+from tripstore.backends.postgres.errors import LegacyRefused, LegacyUnavailable
 from tripstore.backends.postgres.layout.layout import Layout, MappedColumn, RefKeyKind
 from tripstore.backends.postgres.numbers.numbers import Numbers
 from tripstore.backends.postgres.numbers.sequences import NumberSequence
@@ -44,6 +44,7 @@ class NextKeys:
             sequence = self._numbers.find(column_name, self._numbers.deadline(seconds))
             if sequence is not None:
                 return NextKey(self._drawn(column_name, sequence, seconds), ANY)
+        self._check_is_counted(column_name)
         latest = store.get_cell_latest(row_key, column_name)
         if isinstance(store, Datastore) and self._sequence(column_name) is not None:
             return NextKey(self.after(column_name, latest), ANY)
@@ -89,6 +90,17 @@ class NextKeys:
                 hint="Repeat it when Postgres answers, or put the cell with a ref key of your own.",
             )
         return rules.sequences.get(column_name)
+
+    def _check_is_counted(self, column_name: str) -> None:
+        """The next number would be another row's that nobody meant, where the number is a foreign key."""
+        column = self._layout.columns.get(column_name)
+        rules = self._book.find() if column is not None and column.is_child else None
+        constraint = None if rules is None else rules.points_by_number(column_name)
+        if column is not None and constraint is not None:
+            raise LegacyRefused(
+                f"The number of a row of {column_name} is a foreign key, {constraint}: there is no next one.",
+                hint=f"Put the cell with a ref key of its own: its number is the row's {column.ref_key.column}.",
+            )
 
     def _counted(self, column_name: str, latest: Cell | None) -> int:
         """The next of its parent; of child rows that change, the first version of the next row."""

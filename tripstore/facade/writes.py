@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import random
 import time
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 from uuid import UUID
 
 from schemaless_core.answers import ANY, PutResult
 from schemaless_core.canonical import Json
-from schemaless_core.cell import Cell, checked_bytes
+from schemaless_core.cell import Cell, ColumnKey, checked_bytes
 from schemaless_core.datastore import Datastore
 from schemaless_core.errors import (
     BatchFailed,
@@ -123,7 +124,7 @@ class _Batch:
             for cell in self.cells:  # one that is invalid refuses the batch
                 checked_bytes(cell, max_body_bytes)
         for part in self._parts(rules):
-            admitted = part if rules is None else [n for n in part if self._is_admitted(store, rules, n)]
+            admitted = part if rules is None else self._admitted(store, rules, part)
             cells = [self.cells[n] for n in admitted]
             outcomes = _put(store, rules, cells)
             refusals = [each for each in outcomes if isinstance(each, StaleEpoch) and each.is_of_authority]
@@ -158,10 +159,21 @@ class _Batch:
         if part or not self.cells:
             yield part
 
-    def _is_admitted(self, store: CellStore, rules: LayoutRules, n: int) -> bool:
+    def _admitted(self, store: CellStore, rules: LayoutRules, part: Sequence[int]) -> list[int]:
+        """Those that may be put. Each sees those before it of its row and column."""
+        admitted: list[int] = []
+        before = defaultdict[ColumnKey, list[Cell]](list)
+        for n in part:
+            others = before[ColumnKey(*self.cells[n].key[:2])]
+            if self._is_admitted(store, rules, n, others):
+                admitted.append(n)
+                others.append(self.cells[n])
+        return admitted
+
+    def _is_admitted(self, store: CellStore, rules: LayoutRules, n: int, before: Sequence[Cell]) -> bool:
         """What the layout refuses is refused by the cell."""
         try:
-            rules.check(store, self.cells[n])
+            rules.check(store, self.cells[n], before)
         except StaleEpoch:
             raise
         except SchemalessError as error:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from tripstore.backends.postgres.layout.layout import Field, Layout, Lookup, MappedColumn
+from tripstore.backends.postgres.layout.layout import Field, Layout, Lookup, MappedColumn, RefKeyKind
 from tripstore.backends.postgres.rules.checks import Check, Kind, check_of, kind_of
 from tripstore.backends.postgres.rules.values import INTEGERS, Refusal, type_rule
 
@@ -38,6 +38,13 @@ class Reference(NamedTuple):
     #: The foreign key; None: the pair is looked up, and no constraint says that the row must still be there.
     constraint: str | None
     is_looked_up: bool
+
+
+class OncePerParent(NamedTuple):
+    """A unique index over the parent and fields of a child; without a field a parent has one row."""
+
+    constraint: str
+    fields: tuple[str, ...]
 
 
 class _Place(NamedTuple):
@@ -85,6 +92,16 @@ class ColumnRules:
             if names[0] in self._fields and names[0] not in self._looked_up
         }
         self.references = tuple(_references(layout, column, table))
+        self.once_per_parent = tuple(_once_per_parent(column, table, self._fields))
+        #: The foreign key that a number of child rows is, alone; None: it is a number.
+        self.points_by_number = next(
+            (
+                str(each["name"])
+                for each in table["others"]
+                if each["kind"] == "foreign key" and each["columns"] == [column.ref_key.column]
+            ),
+            None,
+        )
 
     def find_violation(self, ref_key: int, texts: Texts) -> Violation | None:
         """What Postgres would refuse for sure of a row with these texts; None: nothing that is known here."""
@@ -169,6 +186,20 @@ def _references(layout: Layout, column: MappedColumn, table: Mapping[str, Any]) 
             yield Reference(field.name, found, looked_up is not None)
 
 
+def _once_per_parent(
+    column: MappedColumn, table: Mapping[str, Any], fields: Mapping[str, str]
+) -> Iterator[OncePerParent]:
+    """Of child rows that change: all that one of them may meet stands in its parent's row."""
+    if not column.is_child or column.ref_key.kind is not RefKeyKind.CHILD:
+        return
+    for each in table["others"]:
+        of_parent = {column.parent, column.uuid} & set(each["columns"])
+        names = [name for name in each["columns"] if name not in of_parent]
+        is_plain = each["kind"] == "unique" and not each["is_partial"] and of_parent
+        if is_plain and all(name in fields for name in names):
+            yield OncePerParent(str(each["name"]), tuple(fields[name] for name in names))
+
+
 def _foreign_key(table: Mapping[str, Any], column: str, leads_to: tuple[str, ...]) -> str | None:
     """The name of the one by which a column leads there."""
     return next(
@@ -190,7 +221,8 @@ def _others(layout: Layout, column: MappedColumn, table: Mapping[str, Any]) -> l
     found = []
     for each in table["others"]:
         names = set(each["columns"])
-        if (each["kind"] == "unique" and names in keys) or names == {column.parent}:
+        is_own_parent = each["kind"] == "foreign key" and names == {column.parent}
+        if (each["kind"] == "unique" and names in keys) or is_own_parent:
             continue
         captured = tuple(name for name in each["columns"] if name in column.captured)
         detail = ", ".join(name or "an expression" for name in each["columns"])

@@ -9,7 +9,7 @@ from schemaless_core.canonical import Json
 from tripstore.backends.postgres.layout.layout import Layout
 from tripstore.backends.postgres.numbers.sequences import NumberSequence, RowsOf, read_sequences
 from tripstore.backends.postgres.rules.catalogue import read_tables
-from tripstore.backends.postgres.rules.column_rules import ColumnRules, Reference, Texts, Violation
+from tripstore.backends.postgres.rules.column_rules import ColumnRules, OncePerParent, Reference, Texts, Violation
 
 Document = dict[str, Json]
 
@@ -50,3 +50,13 @@ class TableRules:
         """The fields that point to rows of the datastore."""
         rules = self.columns.get(column_name)
         return () if rules is None else rules.references
+
+    def once_per_parent(self, column_name: str) -> Sequence[OncePerParent]:
+        """What one parent's child rows may have once."""
+        rules = self.columns.get(column_name)
+        return () if rules is None else rules.once_per_parent
+
+    def points_by_number(self, column_name: str) -> str | None:
+        """The foreign key that the number of child rows is, where no sequence gives it."""
+        rules = self.columns.get(column_name)
+        return None if rules is None or column_name in self.sequences else rules.points_by_number
