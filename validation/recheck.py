@@ -23,6 +23,7 @@ from schemaless_core.using import Using
 from validation.compare import Difference, compare
 from validation.reads import Failed, Incomparable, Read
 from validation.verdicts import Outcome, Reason, Verdict
+from validation.waiting import Waiting, waited
 
 TRIES = 5
 FIRST_PAUSE_SECONDS = 0.02
@@ -31,13 +32,13 @@ FIRST_PAUSE_SECONDS = 0.02
 class Pending(Protocol):
     """Knows what the mirror has not got yet."""
 
-    def has_arrived(self, read: Read) -> bool:
-        """Whether every change that this read could see has been delivered, and indexed."""
+    def arriving(self, read: Read) -> Waiting[bool]:
+        """Whether every change that this read could see has been delivered, and indexed, perhaps after a while."""
         ...
 
 
 class Recheck:
-    """Judges suspects, one after the other."""
+    """Judges suspects."""
 
     def __init__(
         self,
@@ -52,13 +53,20 @@ class Recheck:
         self._pause = pause
 
     def verdict(self, read: Read, authority: CellStore, other: CellStore) -> Verdict:
+        """The verdict, in this thread, however long it takes."""
+        return waited(self.hear(read, authority, other), self._pause)
+
+    def hear(self, read: Read, authority: CellStore, other: CellStore) -> Waiting[Verdict]:
+        """The same for a caller who has other things to do in the pauses."""
         telling = _telling(read)
         has_differed = False
         for n in range(TRIES):
             if n:
-                self._pause(FIRST_PAUSE_SECONDS * 2**n)
+                yield FIRST_PAUSE_SECONDS * 2**n
             before = self._ask(telling, authority)
-            if not self._pending.has_arrived(read):  # looked at earlier, it would say nothing of what came in between
+            if not (
+                yield from self._pending.arriving(read)
+            ):  # looked at earlier, it would say nothing of what came in between
                 continue
             given = self._ask(read, other)
             wanted = self._ask(read, authority)

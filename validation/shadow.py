@@ -10,8 +10,8 @@ import logging
 import queue
 import threading
 import time
-from collections.abc import Callable, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import UTC, date, datetime
 from typing import Any, NamedTuple
@@ -23,11 +23,13 @@ from schemaless_core.store import CellStore
 from schemaless_core.using import Using
 from validation import metrics
 from validation.compare import Difference, DifferenceClass, compare
+from validation.docket import Docket
 from validation.ignores import Ignore, ignored_by
 from validation.reads import Failed, Incomparable, Read
 from validation.recheck import Pending, Recheck
 from validation.sampling import Sampler, SamplingSettings
 from validation.verdicts import Outcome, Reason, Tally, Verdict
+from validation.waiting import Waiting
 
 logger = logging.getLogger(__name__)
 
@@ -41,6 +43,10 @@ CLOSE_SECONDS = 1.0
 #: each other, until there are so many or the first has waited for so long.
 WORTH_A_ROUND = 8
 GATHER_SECONDS = 0.25
+
+#: Suspects that are heard at once. Each asks both stores a few times within a second: a late mirror is not helped by
+#: questions, nor is the database that it is late for.
+SUSPECTS_MAX = 64
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,6 +73,13 @@ class _Sample(NamedTuple):
     #: Whether the caller got it from the other store: then the authority is asked.
     is_of_other: bool
     at: float
+
+
+class _Case(NamedTuple):
+    """A suspect that is heard."""
+
+    sample: _Sample
+    hearing: Waiting[Verdict]
 
 
 class Shadow:
@@ -105,6 +118,7 @@ class Shadow:
 
     def _begin(self) -> None:
         self._lock = threading.Lock()
+        self._closing = threading.Event()
         self._breaker = Breaker(self._settings.breaker, self._clock)
         self._samples: queue.Queue[_Sample | None] = queue.Queue(self._settings.queue_max)
         self._suspects: queue.Queue[_Sample | None] = queue.Queue(self._settings.queue_max)
@@ -152,6 +166,7 @@ class Shadow:
     def close(self) -> None:
         """Let go of what waits; it was not compared."""
         self._is_closing = True
+        self._closing.set()
         self._is_worth_a_round.set()
         for _ in self._threads:  # whoever waits takes one: all are told before any is waited for
             for waiting in (self._samples, self._suspects):
@@ -180,8 +195,11 @@ class Shadow:
 
     def _keep_comparing(self) -> None:
         while not self._is_closing:
-            for sample in self._gathered():
-                self._do(self._compare, sample, self._samples)
+            for sample in self._gathered():  # None only wakes up
+                if sample is not None:
+                    with self._counted(sample):
+                        self._compare(sample)
+                self._samples.task_done()
             self._tell_waiting()
 
     def _gathered(self) -> list[_Sample | None]:
@@ -199,33 +217,59 @@ class Shadow:
             return found
 
     def _keep_judging(self) -> None:
+        """Hear many suspects at once: each waits for the mirror most of the time."""
+        docket = Docket[_Case](SUSPECTS_MAX, self._clock)
         while not self._is_closing:
-            self._do(self._judge, self._suspects.get(), self._suspects)
-            self._tell_waiting()
+            self._summon(docket)
+            for case in docket.due():
+                self._hear(case, docket)
+            self._tell_waiting(len(docket))
+        for case in docket.dismiss():
+            self._tally.record(_not_compared(case.sample.read, Reason.CLOSED))
+            self._suspects.task_done()
 
-    def _tell_waiting(self) -> None:
-        metrics.shadow_waiting(self._samples.qsize() + self._suspects.qsize())
-
-    def _do(self, work: Callable[[_Sample], None], sample: _Sample | None, source: queue.Queue[_Sample | None]) -> None:
-        """One sample has its verdict afterwards, or is suspect; None only wakes up."""
-        if sample is None:
-            source.task_done()
+    def _summon(self, docket: Docket[_Case]) -> None:
+        """Take a suspect when there is one, or wait until a case is due."""
+        seconds = docket.seconds_left
+        if docket.is_full:
+            self._closing.wait(seconds)
             return
-        try:
-            if self._is_closing:
-                self._tally.record(_not_compared(sample.read, Reason.CLOSED))
+        with suppress(queue.Empty):
+            sample = self._suspects.get(timeout=seconds)
+            if sample is None:
+                self._suspects.task_done()
             else:
-                work(sample)
+                docket.adjourn(_Case(sample, self._judge(sample)), 0.0)
+
+    def _hear(self, case: _Case, docket: Docket[_Case]) -> None:
+        """As far as its next pause, or to its verdict."""
+        with self._counted(case.sample):
+            try:
+                docket.adjourn(case, next(case.hearing))
+                return
+            except StopIteration as ended:
+                self._record(ended.value)
+        self._suspects.task_done()
+
+    def _tell_waiting(self, heard: int = 0) -> None:
+        metrics.shadow_waiting(self._samples.qsize() + self._suspects.qsize() + heard)
+
+    @contextmanager
+    def _counted(self, sample: _Sample) -> Iterator[None]:
+        """What keeps a sample from its verdict is a bug of ours: it must not end the thread, and is counted."""
+        try:
+            yield
         except Exception:
-            # A bug of ours: it must not end the thread, and what it kept from being compared is counted.
             logger.exception("a shadow read failed", extra={"event": "shadow.broken", "read": sample.read.name})
             self._tally.record(_not_compared(sample.read, Reason.BROKEN))
-        finally:
-            source.task_done()
 
     def _compare(self, sample: _Sample) -> None:
+        """It has its verdict afterwards, or is suspect."""
         reach("shadow.compare")
         read = sample.read
+        if self._is_closing:
+            self._tally.record(_not_compared(read, Reason.CLOSED))
+            return
         if self._clock() - sample.at > self._settings.age_seconds_max:
             self._tally.record(_not_compared(read, Reason.TOO_OLD))
             return
@@ -256,9 +300,9 @@ class Shadow:
         except queue.Full:
             self._tally.record(_not_compared(read, Reason.QUEUE_FULL))
 
-    def _judge(self, sample: _Sample) -> None:
+    def _judge(self, sample: _Sample) -> Waiting[Verdict]:
         reach("shadow.recheck")
-        self._record(self._recheck.verdict(sample.read, sample.authority, sample.other))
+        return (yield from self._recheck.hear(sample.read, sample.authority, sample.other))
 
     def _record(self, verdict: Verdict) -> None:
         if verdict.outcome is Outcome.MISMATCH:

@@ -33,6 +33,7 @@ from validation.compare import BYTES, Difference, DifferenceClass
 from validation.reads import Read
 from validation.recheck import Recheck
 from validation.verdicts import Outcome, Reason
+from validation.waiting import Waiting
 
 #: Operations of healthy traffic, all threads together, and on how many new companies: answers grow with what was
 #: inserted, and after many thousands of them index queries would be all there is.
@@ -382,7 +383,8 @@ def test_a_field_that_changes_there_and_back_is_in_flight(quiet: Migration, trip
     class Moving:
         """The mirror has what the authority had, and then more."""
 
-        def has_arrived(self, _read: Read) -> bool:
+        def arriving(self, _read: Read) -> Waiting[bool]:
+            yield from ()
             assert next(moves) == "there"
             change("there")
             settle(quiet)

@@ -21,19 +21,24 @@ from tests.chaos.actors import wait_until
 from validation.compare import compare
 from validation.ignores import Ignore
 from validation.reads import Read
-from validation.recheck import TRIES, Recheck
+from validation.recheck import FIRST_PAUSE_SECONDS, TRIES, Recheck
 from validation.sampling import SamplingSettings
 from validation.shadow import CLOSE_SECONDS, GATHER_SECONDS, WORTH_A_ROUND, Shadow, ShadowSettings
 from validation.verdicts import Outcome, Reason, Tally, Verdict
+from validation.waiting import Waiting
 
 ROW = UUID(int=7)
+#: Of one that never rests; and so many of them are late beyond doubt when each waits for the one before.
+PAUSES_SECONDS = sum(FIRST_PAUSE_SECONDS * 2**n for n in range(1, TRIES))
+SUSPECTS = 4
 ALL = SamplingSettings(share=1, per_second=float("inf"))
 
 
 class Arrived:
     """A mirror that has everything."""
 
-    def has_arrived(self, read: Read) -> bool:
+    def arriving(self, read: Read) -> Waiting[bool]:
+        yield from ()
         return True
 
 
@@ -201,10 +206,11 @@ def test_a_write_between_the_two_reads_is_no_mismatch(made: Callable[..., tuple[
 def test_control_without_a_recheck_healthy_traffic_has_mismatches(
     made: Callable[..., tuple[Shadow, Tally]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def hasty(_self: Recheck, read: Read, authority: Any, other: Any) -> Verdict:
+    def hasty(_self: Recheck, read: Read, authority: Any, other: Any) -> Waiting[Verdict]:
+        yield from ()
         return Verdict(read, Outcome.MISMATCH, compare(read.operation, cell(1), cell(2)))
 
-    monkeypatch.setattr(Recheck, "verdict", hasty)
+    monkeypatch.setattr(Recheck, "hear", hasty)
     shadow, tally = made()
     shadow.offer(latest(), cell(1), Odd(lambda: cell(2)), Odd(lambda: cell(2)))
     assert shadow.drain(10)
@@ -215,7 +221,8 @@ def test_a_recheck_waits_for_the_mirror() -> None:
     arrivals = iter([False, False, True])
 
     class Lagging:
-        def has_arrived(self, read: Read) -> bool:
+        def arriving(self, read: Read) -> Waiting[bool]:
+            yield from ()
             return next(arrivals)
 
     pauses: list[float] = []
@@ -227,12 +234,37 @@ def test_a_recheck_waits_for_the_mirror() -> None:
     assert pauses == sorted(pauses)
 
 
+@pytest.mark.parametrize("together", [False, True], ids=["control", "together"])
+def test_suspects_wait_for_a_late_mirror_together(
+    made: Callable[..., tuple[Shadow, Tally]], monkeypatch: pytest.MonkeyPatch, *, together: bool
+) -> None:
+    """While nothing arrives each takes as long as its pauses are, and all of them hardly longer."""
+    if not together:
+        monkeypatch.setattr("validation.shadow.SUSPECTS_MAX", 1)
+
+    class Late:
+        def arriving(self, read: Read) -> Waiting[bool]:
+            yield from ()
+            return False
+
+    shadow, tally = made(Late())
+    begun = time.monotonic()
+    for _ in range(SUSPECTS):
+        shadow.offer(latest(), cell(1), Odd(lambda: cell(2)), Odd(lambda: cell(2)))
+    assert shadow.drain(60)
+    seconds = time.monotonic() - begun
+
+    assert outcomes(tally) == {("not_compared", "busy"): SUSPECTS}
+    assert (seconds > SUSPECTS * PAUSES_SECONDS) is not together, seconds
+
+
 def test_what_the_authority_took_after_the_look_at_the_mirror_is_no_mismatch() -> None:
     """Everything had arrived; then a service commits, and the relay has not come round yet."""
     authority, mirror = [cell(1)], [cell(1)]
 
     class Arriving:
-        def has_arrived(self, read: Read) -> bool:
+        def arriving(self, read: Read) -> Waiting[bool]:
+            yield from ()
             arrived = authority[0] == mirror[0]
             if arrived:
                 authority[0] = cell(2)

@@ -17,6 +17,7 @@ from tripstore.handover.authority import Authority, Backend
 from tripstore.handover.ports import ControlPort
 from validation.reads import Read
 from validation.suspects import Roles
+from validation.waiting import Waiting, waited
 
 LOOK_SECONDS = 5.0
 
@@ -62,12 +63,12 @@ class RowsInFlight:
     def rows(self, row_keys: Collection[UUID]) -> Collection[UUID]:
         if self.authority().backend is Backend.LEGACY:
             return self._undelivered.of_rows(row_keys)
-        return () if self.arrivals.has_arrived(Read("get_row", {}, tuple(row_keys))) else row_keys
+        return () if waited(self.arrivals.arriving(Read("get_row", {}, tuple(row_keys)))) else row_keys
 
-    def has_arrived(self, read: Read) -> bool:
+    def arriving(self, read: Read) -> Waiting[bool]:
         """Whether every change that this read could see has been delivered, and indexed."""
         self.authority()
-        return self.arrivals.has_arrived(read)
+        return self.arrivals.arriving(read)
 
     def authority(self) -> Authority:
         """The row of this moment."""

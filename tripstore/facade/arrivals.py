@@ -22,6 +22,7 @@ from tripstore.facade.known import Known
 from tripstore.facade.lag import Place
 from tripstore.handover.authority import Backend
 from validation.reads import Read
+from validation.waiting import Waiting
 
 #: How long one recheck waits for the mirror; it tries several times.
 WAIT_SECONDS = 0.5
@@ -48,13 +49,11 @@ class Arrivals:
         undelivered: Undelivered,
         datastore: Datastore,
         clock: Callable[[], float] = time.monotonic,
-        sleep: Callable[[float], object] = time.sleep,
     ) -> None:
         self._known = known
         self._undelivered = undelivered
         self._datastore = datastore
         self._clock = clock
-        self._sleep = sleep
 
     def behind(self, authority: Backend, rows: Collection[UUID]) -> Behind:
         """Look at the mirror now."""
@@ -77,7 +76,7 @@ class Arrivals:
             return () if self._undelivered.is_empty_up_to(place) else None
         return self._parked(place, upto=place) if self._has_reached(REVERSE_GROUP, place) else None
 
-    def has_arrived(self, read: Read) -> bool:
+    def arriving(self, read: Read) -> Waiting[bool]:
         """For rechecks: whether all that this read could see by now is in the mirror, and indexed."""
         sight = self._known.sight
         if sight is None:
@@ -86,32 +85,36 @@ class Arrivals:
             return True
         until = self._clock() + WAIT_SECONDS
         try:
-            return self._is_carried(sight.authority.backend, read, until) and self._is_indexed(read, until)
+            is_carried = yield from self._is_carried(sight.authority.backend, read, until)
+            return is_carried and (yield from self._is_indexed(read, until))
         except SchemalessError:
             return False  # nobody can say
 
-    def _is_carried(self, authority: Backend, read: Read, until: float) -> bool:
+    def _is_carried(self, authority: Backend, read: Read, until: float) -> Waiting[bool]:
         if authority is Backend.STORE:
             shards = {self._datastore.shard_of(row) for row in read.row_keys}
-            return self._has_passed(REVERSE_GROUP, shards or self._shards, until)
+            return (yield from self._has_passed(REVERSE_GROUP, shards or self._shards, until))
         if read.row_keys:
             return not self._undelivered.of_rows(read.row_keys)
         mark = self._undelivered.mark()
-        return self._wait(lambda: self._undelivered.is_empty_up_to(mark), until)
+        return (yield from self._wait(lambda: self._undelivered.is_empty_up_to(mark), until))
 
-    def _is_indexed(self, read: Read, until: float) -> bool:
+    def _is_indexed(self, read: Read, until: float) -> Waiting[bool]:
         """Every version's group, the one that answers included."""
         name = read.arguments.get("index")
         if name is None:
             return True
         versions = self._datastore.indexes.catalogue.kept()
         groups = [version.group_name for version in versions if version.name == name]
-        return all(self._has_passed(group, self._shards, until) for group in groups)
+        for group in groups:
+            if not (yield from self._has_passed(group, self._shards, until)):
+                return False
+        return True
 
-    def _has_passed(self, group: str, shards: Collection[int], until: float) -> bool:
+    def _has_passed(self, group: str, shards: Collection[int], until: float) -> Waiting[bool]:
         """Whether a group comes to where the shards' heads are now."""
         heads = self._heads(group, shards)
-        return self._wait(lambda: self._has_reached(group, heads), until)
+        return (yield from self._wait(lambda: self._has_reached(group, heads), until))
 
     def _heads(self, group: str, shards: Collection[int]) -> dict[int, int]:
         return {shard: seen.head for shard, seen in self._seen(group, shards).items()}
@@ -131,12 +134,12 @@ class Arrivals:
     def _shards(self) -> range:
         return range(self._datastore.config.shards)
 
-    def _wait(self, is_done: Callable[[], bool], until: float) -> bool:
+    def _wait(self, is_done: Callable[[], bool], until: float) -> Waiting[bool]:
         pause = PAUSE_SECONDS
         while not is_done():
             if self._clock() >= until:
                 return False
-            self._sleep(pause)
+            yield pause
             pause *= 2
         return True
 
