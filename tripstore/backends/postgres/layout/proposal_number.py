@@ -96,14 +96,22 @@ def _partitioned(table: LiveTable, pointer: str, own: str | None) -> FoundNumber
     remark = f"it is partitioned by {by}, so no unique index can hold ({pointer}, {number}) to one row"
     if own is None:
         return FoundNumber(None, remark + ": give it a number, and partition it by the parent")
-    copy = f'{table.name.sql[:-1]}_by_{pointer.replace(chr(34), "")}"'
-    statement = (
-        f"CREATE TABLE {copy} (LIKE {table.name.sql} INCLUDING DEFAULTS INCLUDING GENERATED, "
-        f"PRIMARY KEY ({quoted(pointer)}, {quoted(own)})) PARTITION BY HASH ({quoted(pointer)})"
-    )
     return FoundNumber(
-        None, f"{remark}: a table partitioned by the parent can be taken, and take its place", (statement,)
+        None, f"{remark}: a copy that is not can be taken, and take its place", _copy(table, pointer, own)
     )
+
+
+def _copy(table: LiveTable, pointer: str, own: str) -> tuple[str, ...]:
+    """A table with a unique index on both, and the rows. LIKE takes no foreign key along."""
+    copy = f'{table.name.sql[:-1]}_by_{pointer.replace(chr(34), "")}"'
+    key = next(key for key in table.foreign_keys if key.columns == (pointer,))
+    written = ", ".join(quoted(column.name) for column in table.columns.values() if not column.is_generated)
+    made = (
+        f"CREATE TABLE {copy} (LIKE {table.name.sql} INCLUDING DEFAULTS INCLUDING GENERATED INCLUDING CONSTRAINTS, "
+        f"PRIMARY KEY ({quoted(pointer)}, {quoted(own)}), FOREIGN KEY ({quoted(pointer)}) REFERENCES "
+        f"{key.target.sql} ({', '.join(map(quoted, key.target_columns))}) ON DELETE {key.on_delete.sql})"
+    )
+    return made, f"INSERT INTO {copy} ({written}) SELECT {written} FROM {table.name.sql}"
 
 
 def _alter(table: LiveTable) -> str:
