@@ -33,7 +33,7 @@ CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
     IF NEW.fare_amount = 13 THEN RAISE EXCEPTION 'no fare of 13'; END IF; RETURN NEW;
 END $$;
 """
-TRIGGER = "CREATE TRIGGER refuse BEFORE UPDATE ON trips FOR EACH ROW EXECUTE FUNCTION refuse()"
+TRIGGER = "CREATE OR REPLACE TRIGGER refuse BEFORE UPDATE ON trips FOR EACH ROW EXECUTE FUNCTION refuse()"
 
 
 @pytest.fixture(scope="module")
@@ -82,6 +82,15 @@ def lets_postgres_take_it(company: Company) -> None:
     company.migration.ask("DROP TRIGGER IF EXISTS refuse ON trips")
 
 
+def puts_the_next_version(company: Company) -> None:
+    """What Postgres refuses stays refused; what was put becomes history."""
+    cell = company.base()
+    assert isinstance(cell.body, dict)
+    if cell.body.get("fare") == "13.00":
+        with company.migration.store() as store:
+            store.put_cell(cell.row_key, "BASE", cell.ref_key + 1, {**cell.body, "fare": "12.00"})
+
+
 def is_written_by_sql(company: Company) -> None:
     """Postgres takes it with a warning only."""
     migration = company.migration
@@ -97,6 +106,7 @@ CASES = [
     Case("reverse mirror", has_halted_the_reverse_mirror, nothing, BACK),
     Case("reverse mirror", has_no_worker, nothing, BACK),
     Case("parked cells", puts_what_postgres_refuses, lets_postgres_take_it, BACK),
+    Case("parked cells", puts_what_postgres_refuses, puts_the_next_version, BACK),
 ]
 WRITTEN = Case("direct writers", is_written_by_sql, nothing, BACK)
 IN_POSTGRES = Case("authority", nothing, goes_on, BACK)

@@ -83,8 +83,8 @@ def reverse_parked(facts: Facts, settings: CutoverSettings) -> Iterator[GateVerd
     count = 0 if found is None else found.parked
     hint = (
         "`tripstore mirror parked --reverse` says why. While Postgres is the authority `tripstore diff start` and"
-        " `tripstore repair` mend the mirror; else mend what Postgres refuses. Then"
-        " `tripstore mirror retry --all --reverse`."
+        " `tripstore repair` mend the mirror; else mend what Postgres refuses, or put the row's next version or its"
+        " tombstone, which goes first. Then `tripstore mirror retry --all --reverse`."
     )
     yield verdict_of("parked cells", not count, f"{count:,}", "0", hint)
 

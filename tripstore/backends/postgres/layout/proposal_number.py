@@ -96,9 +96,8 @@ def _partitioned(table: LiveTable, pointer: str, own: str | None) -> FoundNumber
     remark = f"it is partitioned by {by}, so no unique index can hold ({pointer}, {number}) to one row"
     if own is None:
         return FoundNumber(None, remark + ": give it a number, and partition it by the parent")
-    return FoundNumber(
-        None, f"{remark}: a copy that is not can be taken, and take its place", _copy(table, pointer, own)
-    )
+    remark += ": a copy that is not can be taken, and take its place"
+    return FoundNumber(None, remark, _copy(table, pointer, own))
 
 
 def _copy(table: LiveTable, pointer: str, own: str) -> tuple[str, ...]:
