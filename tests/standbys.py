@@ -3,18 +3,34 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import count
+from typing import Any
 from uuid import UUID
 
 import pytest
 
+from schemaless_core import ShardStatus
 from tests.chaos.actors import wait_until
-from tests.legacy import Legacy, captured
+from tests.facades import PATIENT_LEGACY, Migration
+from tests.legacy import Legacy, captured, layout
+from tests.legacy_backends import SHARDS
+from tests.mirrors import QUICK
+from tests.stores import Stores
+from tripstore.config import load_config
+from tripstore.handover.relay import drain
+from tripstore.handover.steps import run
 from tripstore.local.errors import LocalServerError
 from tripstore.local.postgres import PostgresServer
 from tripstore.local.postgres_programs import Flavour
+from tripstore.local.proxy import Proxy
 from tripstore.local.servers import LocalServers
 from tripstore.local.standby import StandbyServer
+from tripstore.mirror.reverse import register_reverse
+from tripstore.store import TripStore
+from tripstore.wiring import build
 
 OLD, TRUE = "1.00", "4711.00"
 
@@ -57,3 +73,62 @@ def pair(servers: LocalServers, flavour: Flavour, name: str) -> Pair:
     made.standby.query("SELECT pg_wal_replay_pause()")
     made.set_fare(TRUE)
     return made
+
+
+#: A pair of its own for each test: what is promoted follows no primary any more.
+NUMBERS = count()
+
+
+@dataclass(frozen=True)
+class FailingOver:
+    """A pair, the address that may lead to either, and a facade that knows the address alone."""
+
+    pair: Pair
+    proxy: Proxy
+    store: TripStore
+    document: Mapping[str, Any]
+
+    @property
+    def hands(self) -> Migration:
+        return Migration(self.store, self.pair.legacy, self.document)
+
+    def fare(self) -> object:
+        cell = self.store.get_cell_latest(self.pair.row_key, "BASE")
+        assert cell is not None
+        assert isinstance(cell.body, dict)
+        return cell.body["fare"]
+
+    def relay(self) -> bool:
+        """Carry all changes."""
+        assert self.store.facade.duo is not None
+        return run(drain(self.store.facade.duo.ports))
+
+    def mirrored(self) -> object:
+        cell = self.store.facade.store.get_cell_latest(self.pair.row_key, "BASE")
+        return cell and isinstance(cell.body, dict) and cell.body["fare"]
+
+    def follow(self) -> None:
+        """Have the standby replay all that is written, and go on with that."""
+        self.pair.standby.query("SELECT pg_wal_replay_resume()")
+        self.pair.standby.catch_up()
+
+    def lose_the_primary(self) -> None:
+        """What the standby lacks is gone with it."""
+        self.proxy.lead_to(self.pair.standby.port)
+        self.pair.primary.kill()
+        self.pair.standby.promote()
+
+
+@contextmanager
+def fail_over(servers: LocalServers, stores: Stores, flavour: Flavour) -> Iterator[FailingOver]:
+    """A facade whose address is a proxy's: it leads to the primary at first."""
+    made = pair(servers, flavour, f"failing{next(NUMBERS)}")
+    proxy = made.primary.proxy()
+    core = stores.config("sqlite", shards=SHARDS) | {"datastore": "trips"}
+    url = f"{proxy.url}/{made.legacy.name}"
+    legacy = {"postgres": url, "layout": layout().to_document(), **PATIENT_LEGACY}
+    document = {**core, "legacy": legacy, "triggers": QUICK}
+    with TripStore(build(load_config(document))) as store:
+        store.facade.store.create_schema(status=ShardStatus.COPY)
+        register_reverse(store.facade.store)
+        yield FailingOver(made, proxy, store, document)

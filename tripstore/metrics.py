@@ -92,6 +92,11 @@ NUMBERS_DRAWN = Counter(
 # The hand-over.
 
 CELLS_REPAIRED = Counter("tripstore_cells_repaired_total", "Steps of repair that were done, by action.", ["action"])
+ACCEPTANCES = Counter(
+    "tripstore_postgres_acceptances_total",
+    "Promoted Postgres servers: accepted with nothing lost, accepted though a decision was lost, refused.",
+    ["outcome"],
+)
 HANDOVERS = Counter("tripstore_handovers_total", "Hand-overs by direction and outcome.", ["direction", "outcome"])
 HANDOVER_SECONDS = Histogram(
     "tripstore_handover_pause_seconds",
@@ -202,6 +207,10 @@ def numbers_drawn(count: int) -> None:
 
 def cells_repaired(action: str, count: int) -> None:
     CELLS_REPAIRED.labels(action).inc(count)
+
+
+def postgres_accepted(outcome: str) -> None:
+    ACCEPTANCES.labels(outcome).inc()
 
 
 def handover_ended(direction: str, outcome: str, pause_seconds: float) -> None:

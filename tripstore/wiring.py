@@ -10,6 +10,7 @@ from typing import Any
 from schemaless_core.breaker import BreakerConfig
 from schemaless_core.cell import Cell
 from schemaless_core.config import PoolConfig
+from schemaless_core.control.audit import AuditLog
 from schemaless_core.control.ledgers import Ledgers
 from schemaless_core.datastore import Datastore
 from schemaless_core.errors import SchemalessError
@@ -23,6 +24,7 @@ from tripstore.backends.postgres.wire.database import LegacyDatabase
 from tripstore.backends.postgres.wire.settings import LegacySettings
 from tripstore.backends.schemaless.backend import SchemalessBackend, TooManyIds
 from tripstore.config import LegacyConfig, TripstoreConfig, load_config
+from tripstore.cutover.acceptance import note_acceptance
 from tripstore.cutover.repro import command
 from tripstore.facade.arrivals import Arrivals
 from tripstore.facade.calls import PATIENCE_SECONDS, AuthorityCalls, SingleCalls
@@ -42,6 +44,7 @@ from tripstore.facade.staged import Staged
 from tripstore.facade.taken_values import TakenValues
 from tripstore.facade.watch import Watch
 from tripstore.facade.writes import Writes
+from tripstore.handover.accept import Acceptance
 from tripstore.handover.authority import Authority, Backend
 from tripstore.handover.ports import Ports
 from tripstore.phase import Phase
@@ -171,7 +174,10 @@ def _with_legacy(config: TripstoreConfig, legacy_config: LegacyConfig, store: Da
         seen = store.authority.find()
         return seen is None or (seen.epoch == epoch and seen.shards_open == seen.shards_seen)
 
-    watch = Watch(ports, known, flags, lag, arrivals, is_open_at, lambda: _seen_authority(store))
+    def told(acceptance: Acceptance) -> None:
+        note_acceptance(AuditLog(store.control), acceptance)
+
+    watch = Watch(ports, known, flags, lag, arrivals, is_open_at, lambda: _seen_authority(store), told)
     compared = TallyFlush(ShadowLedger(Ledgers(store.control), command), tally)
     flushing = (Flushing(compared), Flushing(timings, TIMINGS_SECONDS))
     layout = legacy_config.layout

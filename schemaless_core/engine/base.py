@@ -307,6 +307,10 @@ class Node(Protocol):
         """The same, and make RW COPY. Whether all shards that have not moved are at exactly this epoch, and none RW."""
         ...
 
+    def opened_at(self, deadline: Deadline) -> int:
+        """Return the highest authority epoch at which a shard here was ever RW, as its history says; 0: none was."""
+        ...
+
     def make_copies(self, deadline: Deadline) -> int:
         """Make COPY of what is RW here at authority epoch 0, where no hand-over ever was; return how many were."""
         ...

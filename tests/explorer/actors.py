@@ -12,10 +12,11 @@ from dataclasses import replace
 from schemaless_core.errors import StaleEpoch
 from tests.explorer.programs import Code, Tools
 from tests.explorer.rules import Actor
-from tests.explorer.world import Get, Put, World, cell, chunk_of, timeline_of
+from tests.explorer.world import Get, Put, World, cell, chunk_of
 from tripstore.backends.postgres.capture.gate import Gate, GateState
 from tripstore.errors import StaleLayout
 from tripstore.handover import backfill, relay, reverse, settle, switch
+from tripstore.handover.accept import timeline_of
 from tripstore.handover.authority import Authority, Backend
 from tripstore.handover.call import call
 from tripstore.handover.relayout import relayout

@@ -1,29 +1,26 @@
 """The procedures that are to bear a Postgres which goes back to an earlier state (decision 0044).
 
-They are proposals: production has the reverse mirror's position alone, and no timeline in an epoch. What a promoted
-Postgres says of itself is not believed before it is accepted. How far the reverse mirror is, Postgres says, in a row
-that goes back when Postgres goes back.
+What a promoted Postgres says of itself is not believed before it is accepted, by the steps of production. How far the
+reverse mirror is, Postgres says, in a row that goes back when Postgres goes back: production's mirror has that, in code
+of its own, and counts on its way back by the lesser of that and the shard's offset.
 """
 
 from __future__ import annotations
 
 from schemaless_core.errors import StaleEpoch
 from tests.explorer.programs import SERVERS, Tools
-from tests.explorer.rules import Actor, Mends
-from tests.explorer.world import EPOCHS_PER_TIMELINE, Put, cell, timeline_of
-from tripstore.handover import reverse, settle, switch
-from tripstore.handover.authority import Authority, Backend
+from tests.explorer.rules import Actor
+from tests.explorer.world import Put, cell
+from tripstore.handover import accept, reverse, settle, switch
+from tripstore.handover.authority import Backend
 from tripstore.handover.call import call
+from tripstore.handover.ports import Ports
 from tripstore.handover.steps import Step, Steps
 
 FROM = Step("reverse.from", "ask Postgres how far it is")
 READ = Step("reverse.read", "read what follows")
 MOVE = Step("reverse.move", "tell Postgres how far it is now, if it is where this page began")
 ASK = Step("back.ask", "ask Postgres how far the reverse mirror is")
-
-LOOK = Step("accept.look", "read the authority row, and the timeline of the Postgres that answers")
-FENCE = Step("accept.fence", "fence the shards of each server; each says at which epoch it was")
-ACCEPT = Step("accept.accept", "accept this Postgres: the row takes an epoch of its timeline")
 
 
 def mirror(name: str, key: int) -> Actor:
@@ -33,7 +30,7 @@ def mirror(name: str, key: int) -> Actor:
         yield FROM
         start = tools.positions.find(key)
         yield READ
-        page = tools.positions.read(key, start, 1)
+        page = tools.positions.read(key, start.position, 1)
         if not page.cells:
             return
         yield reverse.LOOK
@@ -97,28 +94,12 @@ def switcher_that_puts(name: str, key: int) -> Actor:
     return Actor(name, code, restarts=False)
 
 
-def keeper(name: str = "K", mends: Mends | None = None) -> Actor:
-    """Any process that finds a hand-over unfinished, or a Postgres that is not accepted."""
-    return Actor(name, lambda tools: keep(tools, mends or Mends()), repeats=True, watches=True)
+def keeper(name: str = "K", *, settles: bool = True) -> Actor:
+    """Any process that finds a hand-over unfinished, or a Postgres that is not accepted; one who settles: anybody."""
+    return Actor(name, lambda tools: keep(tools.ports, settles=settles), repeats=True, watches=True)
 
 
-def keep(tools: Tools, mends: Mends) -> Steps[None]:
-    """Accept a promoted Postgres: for Schemaless where a shard is ahead of the row, else for whom the row names."""
-    yield LOOK
-    row, timeline = tools.standing.row()
-    if timeline_of(row.epoch) == timeline:
-        yield from settle.mend(tools.ports)
-        return
-    epoch = timeline * EPOCHS_PER_TIMELINE + 1
-    is_ahead = False
-    servers = SERVERS if mends.fences_shards else ()
-    for server in servers:
-        yield FENCE
-        before = tools.standing.fence(server, epoch)
-        if before is None:  # what it would take later is not known
-            return
-        is_ahead = is_ahead or before > row.epoch
-    backend = Backend.STORE if is_ahead and mends.shards_are_proof else row.backend
-    yield ACCEPT
-    if tools.standing.accept(row, Authority(epoch + 1, backend, switch_id=row.switch_id, layout=row.layout)):
-        yield from settle.settle(tools.ports)
+def keep(ports: Ports, *, settles: bool) -> Steps[None]:
+    acceptance = yield from accept.accept(ports, settles=settles)
+    if acceptance.is_accepted:
+        yield from settle.mend(ports)

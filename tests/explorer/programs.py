@@ -18,7 +18,7 @@ from tripstore.handover.reverse import Hands
 from tripstore.handover.steps import Step, Steps
 
 SERVERS = ("server 0", "server 1")
-_PORTS = ("legacy", "store", "control", "sql", "log", "hands", "cells", "positions", "standing")
+_PORTS = ("legacy", "store", "control", "sql", "log", "hands", "cells", "positions")
 
 
 class SqlPort(NamedTuple):
@@ -48,22 +48,21 @@ class CellsPort(NamedTuple):
     objection: Callable[[], str]
 
 
+class Told(NamedTuple):
+    """A position, and on which timeline Postgres said it."""
+
+    position: int
+    timeline: int
+
+
 class PositionsPort(NamedTuple):
     """How far the reverse mirror is, as Postgres itself says: what a promoted Postgres has lost it does not claim."""
 
-    find: Callable[[int], int]
+    find: Callable[[int], Told]
     read: Callable[[int, int, int], Page]
-    move: Callable[[int, int, int, Authority], bool]
+    move: Callable[[int, Told, int, Authority], bool]
     all: Callable[[], tuple[int, ...]]
     unmirrored: Callable[[str, tuple[int, ...]], int]
-
-
-class StandingPort(NamedTuple):
-    """Which Postgres answers, and what is asked of both sides before it is accepted."""
-
-    row: Callable[[], tuple[Authority, int]]
-    fence: Callable[[str, int], int | None]
-    accept: Callable[[Authority, Authority], bool]
 
 
 class Call(NamedTuple):
@@ -156,7 +155,6 @@ class Tools(NamedTuple):
     hands: Hands[tuple[Cell, ...], None]
     cells: CellsPort
     positions: PositionsPort
-    standing: StandingPort
 
 
 class Program:
@@ -183,7 +181,6 @@ class Program:
             cast(Hands[tuple[Cell, ...], None], ports[5]),
             cast(CellsPort, ports[6]),
             cast(PositionsPort, ports[7]),
-            cast(StandingPort, ports[8]),
         )
         steps = self._code(tools)
         step, call, value, place = _advance(steps, record)

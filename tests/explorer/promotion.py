@@ -6,9 +6,11 @@ from typing import Any
 
 from tests.explorer.control import set_row
 from tests.explorer.postgres import Handler, crash
-from tests.explorer.programs import SERVERS, Page
+from tests.explorer.programs import SERVERS, Page, Told
 from tests.explorer.rules import Rules, Scenario
-from tests.explorer.world import KEYS, Done, Outcomes, Shard, World, cell, is_accepted, latest, replaced
+from tests.explorer.world import KEYS, Done, Outcomes, World, cell, is_accepted, latest, replaced
+from tripstore.handover.accept import timeline_of
+from tripstore.handover.ports import Standing
 
 
 def cut_off(w: World) -> World:
@@ -44,7 +46,7 @@ def _floor(w: World, key: int, told: int) -> int:
 
 def find(w: World, me: int, phase: Any, arguments: tuple[Any, ...], rules: Rules, scene: Scenario) -> Outcomes:
     (key,) = arguments
-    yield f"is told {w.applied[key]} for shard {key}", w, Done(w.applied[key])
+    yield f"is told {w.applied[key]} for shard {key}", w, Done(Told(w.applied[key], w.timeline))
 
 
 def read(w: World, me: int, phase: Any, arguments: tuple[Any, ...], rules: Rules, scene: Scenario) -> Outcomes:
@@ -60,9 +62,10 @@ def read(w: World, me: int, phase: Any, arguments: tuple[Any, ...], rules: Rules
 def move(w: World, me: int, phase: Any, arguments: tuple[Any, ...], rules: Rules, scene: Scenario) -> Outcomes:
     key, start, end, row = arguments
     assert scene.mends is not None
-    is_there = w.applied[key] == start or not scene.mends.positions_compare
+    is_there = w.applied[key] == start.position or not scene.mends.positions_compare
+    is_now = w.timeline == start.timeline or not scene.mends.positions_have_timeline
     is_row = w.row == row and is_accepted(w, row.epoch, scene)
-    if is_there and (is_row or not scene.mends.positions_have_row):
+    if is_there and is_now and (is_row or not scene.mends.positions_have_row):
         yield f"moves shard {key} to {end}", w._replace(applied=replaced(w.applied, key, end)), Done(True)
     else:
         yield f"does not move shard {key}", w, Done(False)
@@ -83,31 +86,16 @@ def unmirrored(w: World, me: int, phase: Any, arguments: tuple[Any, ...], rules:
 # ---- which Postgres it is --------------------------------------------------------------------------------------------
 
 
-def row(w: World, me: int, phase: Any, arguments: tuple[Any, ...], rules: Rules, scene: Scenario) -> Outcomes:
-    yield f"reads the row, epoch {w.row.epoch}, on timeline {w.timeline}", w, Done((w.row, w.timeline))
-
-
-def fence(w: World, me: int, phase: Any, arguments: tuple[Any, ...], rules: Rules, scene: Scenario) -> Outcomes:
-    server, epoch = arguments
-    assert scene.mends is not None
-    key = SERVERS.index(server)
-    shard = w.shards[key]
-    if not shard.up:
-        yield f"{server} does not answer", w, Done(None)
-        return
-    if shard.epoch < epoch:
-        before = shard.epoch if scene.mends.fence_remembers else 0
-        w = w._replace(shards=replaced(w.shards, key, Shard(epoch, "COPY", True, before)))
-        yield f"fences {server} at {epoch}, it was at {shard.epoch}", w, Done(shard.epoch)
-    else:
-        yield f"finds {server} fenced, it was at {shard.before}", w, Done(shard.before)
+def standing(w: World, me: int, phase: Any, arguments: tuple[Any, ...], rules: Rules, scene: Scenario) -> Outcomes:
+    found = Standing(w.row, w.timeline, timeline_of(w.row.epoch))
+    yield f"reads the row, epoch {w.row.epoch}, on timeline {w.timeline}", w, Done(found)
 
 
 def accept(w: World, me: int, phase: Any, arguments: tuple[Any, ...], rules: Rules, scene: Scenario) -> Outcomes:
-    found, accepted = arguments
+    found, accepted, timeline = arguments
     if w.row_lock is not None:
         return
-    if w.row == found and not is_accepted(w, found.epoch, scene):
+    if w.row == found and w.timeline == timeline and not is_accepted(w, found.epoch, scene):
         yield f"accepts it for {accepted.backend.value}", set_row(w, accepted, rules), Done(True)
     else:
         yield "finds the row changed", w, Done(False)
@@ -119,7 +107,6 @@ HANDLERS: dict[str, Handler] = {
     "positions.move": move,
     "positions.all": all_,
     "positions.unmirrored": unmirrored,
-    "standing.row": row,
-    "standing.fence": fence,
-    "standing.accept": accept,
+    "control.standing": standing,
+    "control.accept": accept,
 }

@@ -68,20 +68,24 @@ class Rules:
 class Mends:
     """What keeps the invariants where Postgres goes back to an earlier state; each flag taken away is a control."""
 
+    #: A hand-over was prepared before: from then on timelines are compared.
+    is_guarded: bool = True
     #: Writers and readers of Postgres are let in only at an epoch of its own timeline.
     gate_has_timeline: bool = True
     #: The row is changed only on the timeline that gave it, but for an acceptance.
     row_has_timeline: bool = True
     #: An acceptance fences the shards before it opens anything.
     fences_shards: bool = True
-    #: A fence remembers the epoch that it found.
-    fence_remembers: bool = True
+    #: A shard remembers at which epoch it was open, when it is closed.
+    shards_remember: bool = True
     #: A shard ahead of the row says that Postgres lost a decision.
     shards_are_proof: bool = True
     #: An applied position moves only from where its page began.
     positions_compare: bool = True
     #: It moves only by the row that was looked at.
     positions_have_row: bool = True
+    #: It moves only on the timeline on which its page was begun.
+    positions_have_timeline: bool = True
 
 
 @dataclass(frozen=True)

@@ -31,6 +31,7 @@ from tests.explorer.world import (
     replaced,
     told,
 )
+from tripstore.handover.accept import EPOCHS_PER_TIMELINE
 from tripstore.handover.authority import Backend
 from tripstore.handover.ports import REFUSED
 
@@ -125,7 +126,7 @@ def open_(w: World, me: int, phase: Any, arguments: tuple[Any, ...], rules: Rule
         yield f"{server} does not answer", w, Done(False)
         return
     if shard.epoch < epoch or not rules.open_compares:
-        w = w._replace(shards=replaced(w.shards, key, Shard(epoch, "RW", True)))
+        w = w._replace(shards=replaced(w.shards, key, Shard(epoch, "RW", True, epoch)))
     yield f"opens {server} for {epoch}", w, Done(True)
 
 
@@ -136,12 +137,24 @@ def close(w: World, me: int, phase: Any, arguments: tuple[Any, ...], rules: Rule
     if not shard.up:
         yield f"{server} does not answer", w, Done(False)
         return
+    if scene.mends is not None and not scene.mends.fences_shards and epoch % EPOCHS_PER_TIMELINE == 1:
+        yield f"takes {server} for fenced", w, Done(True)
+        return
+    remembered = shard.opened if scene.mends is None or scene.mends.shards_remember else 0
     if not rules.closes_at_row_epoch:
-        shard = Shard(shard.epoch + 1, "COPY", True)
+        shard = Shard(shard.epoch + 1, "COPY", True, remembered)
     elif shard.epoch < epoch:
-        shard = Shard(epoch, "COPY", True)
+        shard = Shard(epoch, "COPY", True, remembered)
     is_closed = shard.state == "COPY" and (shard.epoch == epoch or not rules.closes_at_row_epoch)
     yield f"closes {server} at {epoch}", w._replace(shards=replaced(w.shards, key, shard)), Done(is_closed)
+
+
+def opened(w: World, me: int, phase: Any, arguments: tuple[Any, ...], rules: Rules, scene: Scenario) -> Outcomes:
+    (server,) = arguments
+    shard = w.shards[SERVERS.index(server)]
+    if shard.up:
+        is_proof = scene.mends is None or scene.mends.shards_are_proof
+        yield f"is told that {server} was open at {shard.opened}", w, Done(shard.opened if is_proof else 0)
 
 
 def unmirrored(w: World, me: int, phase: Any, arguments: tuple[Any, ...], rules: Rules, scene: Scenario) -> Outcomes:
@@ -174,6 +187,7 @@ HANDLERS: dict[str, Handler] = {
     "store.put_encoded": put_encoded,
     "store.open": open_,
     "store.close": close,
+    "store.opened": opened,
     "store.unmirrored": unmirrored,
     "log.read": read,
     "log.advance": advance,

@@ -12,6 +12,7 @@ from schemaless_core.cell import DEFAULT_MAX_BODY_BYTES, Cell
 from schemaless_core.encoded import EncodedCell, decode_cell, encode_cell
 from tests.explorer.rules import Scenario
 from tripstore.backends.postgres.capture.gate import Gate, GateState
+from tripstore.handover.accept import timeline_of
 from tripstore.handover.authority import Authority, Backend
 from tripstore.handover.ports import Chunk
 
@@ -21,8 +22,6 @@ ROWS = (UUID(int=1), UUID(int=2))
 COLUMN = "STATUS"
 #: Ref keys are 1 … VERSIONS - 1.
 VERSIONS = 6
-#: The upper part of an epoch is the timeline of the Postgres that gave it.
-EPOCHS_PER_TIMELINE = 100
 TOMBSTONE = "(deleted)"
 OLD = "old"
 
@@ -57,8 +56,8 @@ class Shard(NamedTuple):
     epoch: int
     state: str
     up: bool
-    #: Its epoch before it was fenced after a promotion of Postgres; 0: it was not.
-    before: int = 0
+    #: The highest epoch at which it was RW.
+    opened: int = 0
 
 
 class Table(NamedTuple):
@@ -207,14 +206,9 @@ def told(w: World, who: int, key: int, version: int, floor: int) -> World:
     return w._replace(floor=replaced(w.floor, key, max(version, w.floor[key])))
 
 
-def timeline_of(epoch: int) -> int:
-    """Of the Postgres that gave an epoch."""
-    return epoch // EPOCHS_PER_TIMELINE
-
-
 def is_accepted(w: World, epoch: int, scene: Scenario) -> bool:
     """Whether an epoch was given by the Postgres that answers now; True where no rule asks for it."""
-    return scene.mends is None or timeline_of(epoch) == w.timeline
+    return scene.mends is None or not scene.mends.is_guarded or timeline_of(epoch) == w.timeline
 
 
 def check_owner(w: World, backend: Backend, scene: Scenario) -> World:
@@ -248,7 +242,7 @@ def first_world(scene: Scenario) -> World:
         tables=(Table(old, latest(old)),) * len(KEYS),
         queue=(),
         flushed=None,
-        shards=(Shard(1, "COPY" if is_legacy else "RW", True),) * len(KEYS),
+        shards=(Shard(1, "COPY", True) if is_legacy else Shard(1, "RW", True, 1),) * len(KEYS),
         cells=(copied,) * len(KEYS),
         log=((1,) if scene.is_copied else (),) * len(KEYS),
         offsets=(1 if scene.is_copied else 0,) * len(KEYS),

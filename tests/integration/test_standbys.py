@@ -3,21 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
-from itertools import count
 from uuid import UUID
 
 import pytest
 
-from schemaless_core import Cell, ShardStatus
-from tests.facades import PATIENT_LEGACY, Migration
+from schemaless_core import Cell
+from tests.facades import Migration
 from tests.integration.test_legacy_standing import INDEXES, READS
 from tests.integration.test_poolers import WAYS
 from tests.legacy import FLAVOURS, layout
 from tests.legacy_backends import SHARDS
 from tests.legacy_databases import PATIENT
-from tests.mirrors import QUICK, reversing
-from tests.standbys import OLD, TRUE, Pair, cut_off, pair
+from tests.mirrors import reversing
+from tests.standbys import OLD, TRUE, FailingOver, Pair, cut_off, fail_over, pair
 from tests.stores import Stores
 from tripstore.backends.postgres.backend import PostgresBackend
 from tripstore.backends.postgres.capture.gate import GATE
@@ -26,19 +24,13 @@ from tripstore.backends.postgres.cells.copying import PastReader
 from tripstore.backends.postgres.errors import LegacyUnavailable, StandbyRefused
 from tripstore.backends.postgres.wire import session
 from tripstore.backends.postgres.wire.database import LegacyDatabase
-from tripstore.config import load_config
 from tripstore.handover.ports import Chunk, StorePort
-from tripstore.handover.relay import drain
 from tripstore.handover.steps import run
 from tripstore.handover.switch import reverse
-from tripstore.local.proxy import Proxy
 from tripstore.local.servers import LocalServers
 from tripstore.mirror.mirror import Mirror
-from tripstore.mirror.reverse import register_reverse
 from tripstore.phase import Phase
 from tripstore.ports.store import SchemalessPort
-from tripstore.store import TripStore
-from tripstore.wiring import build
 
 
 @pytest.fixture(scope="module", params=FLAVOURS)
@@ -86,46 +78,10 @@ def test_control_without_the_gates_look_the_old_value_is_the_authoritys(
     assert cell.body["fare"] == OLD
 
 
-#: A pair of its own for each test: what is promoted follows no primary any more.
-NUMBERS = count()
-
-
 @pytest.fixture(params=FLAVOURS)
 def failing_over(request: pytest.FixtureRequest, servers: LocalServers, stores: Stores) -> Iterator[FailingOver]:
-    """A facade whose address is a proxy's: it leads to the primary at first."""
-    made = pair(servers, request.param, f"failing{next(NUMBERS)}")
-    proxy = made.primary.proxy()
-    core = stores.config("sqlite", shards=SHARDS) | {"datastore": "trips"}
-    url = f"{proxy.url}/{made.legacy.name}"
-    legacy = {"postgres": url, "layout": layout().to_document(), **PATIENT_LEGACY}
-    with TripStore(build(load_config({**core, "legacy": legacy, "triggers": QUICK}))) as store:
-        store.facade.store.create_schema(status=ShardStatus.COPY)
-        register_reverse(store.facade.store)
-        yield FailingOver(made, proxy, store)
-
-
-@dataclass(frozen=True)
-class FailingOver:
-    """A pair, the address that may lead to either, and a facade that knows the address alone."""
-
-    pair: Pair
-    proxy: Proxy
-    store: TripStore
-
-    def fare(self) -> object:
-        cell = self.store.get_cell_latest(self.pair.row_key, "BASE")
-        assert cell is not None
-        assert isinstance(cell.body, dict)
-        return cell.body["fare"]
-
-    def relay(self) -> bool:
-        """Carry all changes."""
-        assert self.store.facade.duo is not None
-        return run(drain(self.store.facade.duo.ports))
-
-    def mirrored(self) -> object:
-        cell = self.store.facade.store.get_cell_latest(self.pair.row_key, "BASE")
-        return cell and isinstance(cell.body, dict) and cell.body["fare"]
+    with fail_over(servers, stores, request.param) as made:
+        yield made
 
 
 def test_i9_an_address_that_moves_to_a_standby_ends_the_answers_until_that_is_promoted(
@@ -179,9 +135,7 @@ def lost_with_the_primary(failing_over: FailingOver) -> Migration:
     failing_over.store.put_cell(*ACKNOWLEDGED.key, ACKNOWLEDGED.body)
     hands.carry()
     assert hands.duo.legacy.get_cell(*ACKNOWLEDGED.key) == ACKNOWLEDGED
-    failing_over.proxy.lead_to(made.standby.port)
-    made.primary.kill()
-    made.standby.promote()
+    failing_over.lose_the_primary()
     return hands
 
 

@@ -15,6 +15,7 @@ from tripstore.cli.cutover_documents import (
     print_cutover,
     print_plan,
 )
+from tripstore.cli.cutover_settle import settle_command
 from tripstore.cli.cutover_status import status
 from tripstore.cli.documents import print_document
 from tripstore.cli.exits import Exit
@@ -28,6 +29,7 @@ from tripstore.handover.authority import Backend
 from tripstore.handover.settle import follow, settle
 from tripstore.handover.steps import run
 from tripstore.phase import Phase
+from tripstore.ports.control import RealControlPort
 from tripstore.ports.legacy import RealLegacyPort
 
 force_option = click.option("--force", is_flag=True, help="Even if gates refuse; they are written down, with --why.")
@@ -45,7 +47,7 @@ def cutover() -> None:
     """
 
 
-for command in (status, complete):
+for command in (status, complete, settle_command):
     cutover.add_command(command)
 
 
@@ -152,8 +154,9 @@ def _hand_over(
 
 def _performed(stores: Both, order: Order, breaches: int | None) -> CutoverDocument:
     facade, ports = stores.facade, stores.duo.ports
-    legacy = ports.legacy
+    legacy, control = ports.legacy, ports.control
     assert isinstance(legacy, RealLegacyPort)
+    assert isinstance(control, RealControlPort)
     try:
         performed = perform(
             ports,
@@ -161,6 +164,7 @@ def _performed(stores: Both, order: Order, breaches: int | None) -> CutoverDocum
             flags=facade.flags,
             audit=AuditLog(facade.store.control),
             max_pause_seconds=facade.config.mirror.max_pause_seconds,
+            guard=control.guard,
             move_sequences=legacy.move_sequences,
             in_the_way=lambda: legacy.in_the_way,
             missed=lambda: stores.looker.missed_since(breaches),

@@ -12,7 +12,7 @@ from rich.text import Text
 
 from schemaless_core.control.audit import AuditEntry, AuditLog
 from tripstore.backends.postgres.capture.gate import Gate, read_gate
-from tripstore.backends.postgres.errors import LegacyRefused
+from tripstore.backends.postgres.errors import LegacyRefused, PostgresNotAccepted
 from tripstore.backends.postgres.handover.authority import gate_of
 from tripstore.backends.postgres.wire.connections import connected
 from tripstore.cli.both import Both, both
@@ -20,7 +20,9 @@ from tripstore.cli.documents import print_document
 from tripstore.cli.exits import Exit
 from tripstore.cli.options import Command, Settings, json_option, pass_settings
 from tripstore.cli.tables import show, table
+from tripstore.handover.accept import lost_decision
 from tripstore.handover.authority import Authority, Backend
+from tripstore.handover.ports import Standing
 from tripstore.phase import Phase
 from tripstore.ports.control import RealControlPort
 
@@ -52,6 +54,8 @@ class StatusDocument(msgspec.Struct, frozen=True):
     shards_open: int
     shards_seen: int
     silent: list[str]
+    timeline: int
+    accepted_timeline: int | None
     is_fine: bool
     advice: list[str]
     history: list[RowDocument]
@@ -83,13 +87,15 @@ def status(settings: Settings, as_json: bool) -> Exit:
 def _look(stores: Both) -> StatusDocument:
     control, store = stores.duo.ports.control, stores.facade.store
     assert isinstance(control, RealControlPort)
-    row = control.authority()
+    standing = control.standing()
+    row = standing.row
     gate = _gate(stores)
     phase = stores.facade.flags.find().phase(row)
     seen = store.authority.find()
     silent = [] if seen is None else list(seen.silent)
     epoch, opened, known = (None, 0, 0) if seen is None else (seen.epoch, seen.shards_open, seen.shards_seen)
-    advice = list(_advice(row, gate, phase, epoch, opened, known, silent))
+    advice = [*_unaccepted(standing), *_lost(row, epoch, opened)]
+    advice += list(_advice(row, gate, phase, epoch, opened, known, silent))
     entries = [entry for entry in AuditLog(store.control).newest(AUDIT_ENTRIES) if entry.action.startswith(_OURS)]
     return StatusDocument(
         phase,
@@ -100,11 +106,25 @@ def _look(stores: Both) -> StatusDocument:
         opened,
         known,
         silent,
+        standing.timeline,
+        standing.given,
         not advice,
         advice,
         [_row(each) for each in control.history(HISTORY)],
         entries[:HISTORY],
     )
+
+
+def _unaccepted(standing: Standing) -> Iterator[str]:
+    if not standing.is_accepted:
+        row = standing.row
+        unknown = PostgresNotAccepted(row.backend.value, row.epoch, standing.given or 0, standing.timeline)
+        yield f"{unknown.message} {unknown.hint}"
+
+
+def _lost(row: Authority, epoch: int | None, opened: int) -> Iterator[str]:
+    if epoch is not None and opened and epoch > row.epoch:
+        yield f"{lost_decision(epoch, row)}; `tripstore cutover settle`"
 
 
 def _gate(stores: Both) -> Gate:

@@ -22,6 +22,7 @@ from tripstore.cutover.look import known
 from tripstore.facade.flags import EVERY, Flags, check_move
 from tripstore.handover.authority import Authority, Backend
 from tripstore.phase import Phase, phases_of
+from tripstore.ports.control import RealControlPort
 
 #: Operations that name rows, or ids of them; an index query is an operation class of its own for each index.
 OPERATIONS = (
@@ -140,6 +141,10 @@ def set_phase(
             changed = flags if wanted is None else flags.with_phase(Phase(wanted))
             return changed.with_cohorts(row.backend, dict(cohorts)) if cohorts else changed
 
+        if wanted == Phase.SHADOW and not dry_run:
+            control = stores.duo.ports.control
+            assert isinstance(control, RealControlPort)
+            control.guard()  # the next hand-over is not far: a standby has time to know
         flags = change(found) if dry_run else stores.facade.flags.change(change, "phase.set", why)
         document = _document(row, flags, before=before, is_done=not dry_run)
     _print(document, as_json=as_json)

@@ -55,6 +55,7 @@ from tripstore.cutover.settings import CutoverSettings
 from tripstore.errors import TripstoreError
 from tripstore.facade.flags import FlagBook, Flags
 from tripstore.facade.latency import calls_of
+from tripstore.handover.accept import EPOCHS_PER_TIMELINE
 from tripstore.handover.authority import Authority
 from tripstore.handover.ports import ControlPort
 from tripstore.mirror.rehearsal_ledger import rehearsal_counts
@@ -100,11 +101,14 @@ _DECIDED = """\
 SELECT epoch, since FROM tripstore.authority_history
 WHERE epoch > (SELECT max(epoch) FROM tripstore.authority_history WHERE backend = 'postgres') ORDER BY epoch LIMIT 1"""
 _DIRECT = "SELECT count(*) FROM tripstore.log WHERE at >= %s AND epoch >= %s AND origin IS NULL"
-# Every change of the row is in it, those that were undone, too: what counts is that the backend is another.
-_HANDED_OVER = """\
+# Every change of the row is in it, those that were undone, too: what counts is that the backend is another, or that
+# another Postgres was accepted: what was compared with one that is gone is no evidence.
+_HANDED_OVER = f"""\
 SELECT epoch, since FROM (
-    SELECT epoch, since, backend, lag(backend) OVER (ORDER BY epoch) AS was FROM tripstore.authority_history
-) AS changed WHERE backend <> was ORDER BY epoch DESC LIMIT 1"""
+    SELECT epoch, since, backend, lag(backend) OVER (ORDER BY epoch) AS was, lag(epoch) OVER (ORDER BY epoch) AS before
+    FROM tripstore.authority_history
+) AS changed WHERE backend <> was OR epoch / {EPOCHS_PER_TIMELINE} <> before / {EPOCHS_PER_TIMELINE}
+ORDER BY epoch DESC LIMIT 1"""
 
 
 class Looker:

@@ -35,6 +35,7 @@ SETTLE_PAUSE_SECONDS = 0.2
 
 Hear = Callable[[Step], None]
 
+_LATE = {"event": "cutover.standbys_late"}
 _UNKNOWN = (
     "What became of the hand-over is not known here: every process undoes or finishes it when it can;"
     " `tripstore cutover status` says which."
@@ -86,6 +87,7 @@ def perform(
     flags: FlagBook,
     audit: AuditLog,
     max_pause_seconds: float,
+    guard: Callable[[], Sequence[str]] = list,
     move_sequences: Callable[[], Sequence[str]] = list,
     in_the_way: Callable[[], str] = str,
     missed: Callable[[], str] = str,
@@ -97,6 +99,8 @@ def perform(
 
     Whatever else is raised once it has begun, a note of it says what became of the hand-over.
 
+    `guard` has a standby that is promoted from now on say that it may lack the decision; it names those that are late.
+
     `move_sequences` moves those of Postgres ahead of what stands in its tables, and says which were behind: SQL is not
     to draw a number that a row has. For what the reverse mirror writes after that it moves them by itself.
 
@@ -107,6 +111,9 @@ def perform(
     switch_id = uuid4().hex
     _prepare(order, flags)
     detail: dict[str, object] = {"switch_id": switch_id, "why": order.why, "forced": list(order.forced)}
+    if late := guard():
+        detail["late_standbys"] = list(late)
+        logger.warning("standbys are behind: one of them may not know of this hand-over", extra={**_LATE, **detail})
     if order.direction is Direction.BACK and (moved := move_sequences()):
         detail["sequences"] = list(moved)
     audit.add(f"cutover.{order.direction.value}.begin", detail)

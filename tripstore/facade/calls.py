@@ -12,7 +12,7 @@ from schemaless_core.errors import BatchFailed, Conflict, Invalid, SchemalessErr
 from schemaless_core.failpoints import reach
 from schemaless_core.store import CellStore
 from tripstore import metrics
-from tripstore.backends.postgres.errors import LegacyUnavailable, SessionRefused, StandbyRefused
+from tripstore.backends.postgres.errors import LegacyUnavailable, PostgresNotAccepted, SessionRefused, StandbyRefused
 from tripstore.facade.known import Known, Sight
 from tripstore.facade.latency import Latency
 from tripstore.handover.authority import Authority
@@ -69,7 +69,15 @@ class AuthorityCalls:
 
     def sight(self) -> Sight:
         """What to go by; asked of the stores when nothing is known yet."""
-        return self._known.sight or self._known.learn_authority(self._look())
+        waiting: _Patience | None = None
+        while True:
+            try:
+                return self._known.sight or self._known.learn_authority(self._look())
+            except PostgresNotAccepted:
+                waiting = waiting or _Patience(self._patience_seconds)
+                if waiting.is_over:
+                    raise
+                waiting.sleep(PAUSE_SECONDS_MAX)
 
     def ask(self, operation: str, work: Operation[T], deadline: float | None = None) -> T:
         sight = self.sight()
@@ -105,14 +113,31 @@ class AuthorityCalls:
         metrics.call_refused(refused.authority.backend.value)
         try:
             waiting = _Patience(patience)
-            return run(call_again(self._ports, refused.authority, work), waiting, waiting.sleep)
+            while True:
+                try:
+                    return run(call_again(self._ports, refused.authority, work), waiting, waiting.sleep)
+                except PostgresNotAccepted as unknown:
+                    sight = self._elsewhere(refused)
+                    value = ask(self._ports, sight.authority, work)
+                    if not isinstance(value, Refusal):
+                        return Answer(value, sight.authority)
+                    if waiting.is_over:
+                        raise unknown
+                    waiting.sleep(PAUSE_SECONDS_MAX)
         finally:
             metrics.caller_paused(operation.partition(":")[0], time.perf_counter() - begun)
+
+    def _elsewhere(self, refused: Sight) -> Sight:
+        """While Postgres is not accepted: Schemaless, where that is open. Else a watch sees to it soon."""
+        try:
+            return self._known.learn_authority(self._first_look())
+        except LegacyUnavailable:
+            return refused
 
     def _look(self) -> Authority:
         try:
             return self._ports.control.authority()
-        except (StandbyRefused, SessionRefused) as refused:
+        except (StandbyRefused, SessionRefused, PostgresNotAccepted) as refused:
             try:
                 return self._first_look()
             except LegacyUnavailable as shut:
@@ -136,8 +161,12 @@ class _Patience:
         time.sleep(min(seconds * self._growth, PAUSE_SECONDS_MAX) * random.uniform(0.5, 1.0))
         self._growth *= GROWTH
 
+    @property
+    def is_over(self) -> bool:
+        return time.monotonic() > self._until
+
     def __call__(self, _step: Step) -> None:
-        if time.monotonic() > self._until:
+        if self.is_over:
             raise Unavailable(
                 "Neither backend takes the call: the authority does not open.",
                 hint="`tripstore cutover status` says who is to open it, and what is in the way.",

@@ -17,11 +17,12 @@ from contextlib import suppress
 
 from schemaless_core.errors import SchemalessError
 from tripstore import metrics
-from tripstore.backends.postgres.errors import LegacyUnavailable, SessionRefused
+from tripstore.backends.postgres.errors import LegacyUnavailable, PostgresNotAccepted, SessionRefused
 from tripstore.facade.arrivals import Arrivals
 from tripstore.facade.flags import FlagBook
 from tripstore.facade.known import Known
 from tripstore.facade.lag import Lag, Look
+from tripstore.handover.accept import Acceptance, accept
 from tripstore.handover.authority import Authority, Backend
 from tripstore.handover.ports import Ports
 from tripstore.handover.settle import settle, undo
@@ -50,6 +51,7 @@ class Watch:
         arrivals: Arrivals,
         is_open_at: Callable[[int], bool],
         seen_authority: Callable[[], Authority],
+        told: Callable[[Acceptance], None] = lambda acceptance: None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._ports = ports
@@ -59,6 +61,7 @@ class Watch:
         self._arrivals = arrivals
         self._is_open_at = is_open_at
         self._seen_authority = seen_authority
+        self._told = told
         self._settled_epoch: int | None = None
         self._settle_at = -math.inf
         self._clock = clock
@@ -97,9 +100,15 @@ class Watch:
         self._try("lag", self._look_at_lag)
 
     def _keep_flags(self) -> None:
+        behind_at = self._clock()
         while not self._ended.is_set():
             self._try("flags", self._look_at_flags)
             self._has_looked.set()
+            if (
+                self._clock() >= behind_at
+            ):  # here, where Schemaless is asked anyway: the other thread may not wait for it
+                self._try("shards", self._look_behind)
+                behind_at = self._clock() + SETTLE_SECONDS * random.uniform(0.75, 1.25)
             self._ended.wait(LOOK_SECONDS)
 
     def _run(self) -> None:
@@ -115,13 +124,17 @@ class Watch:
 
     def _look_at_authority(self) -> None:
         control = self._ports.control
+        before = self._known.sight
         try:
-            row = control.authority()
+            row = self._accepted_row()
         except (LegacyUnavailable, SessionRefused):
             # Was there a switch, Schemaless knows: nobody needs Postgres to go on there.
             with suppress(LegacyUnavailable):  # it is not open either: what Postgres said is to be mended
                 self._known.learn_authority(self._seen_authority())
             raise
+        # It only grows: a Postgres that says less than this process has heard of it was put back.
+        if before is not None and row.epoch < before.authority.epoch:
+            self._distrust(row, f"this process knows of epoch {before.authority.epoch}")
         if not row.is_open:
             if control.is_overdue(row):
                 logger.warning(
@@ -135,6 +148,37 @@ class Watch:
             self._known.learn_authority(row)
             metrics.authority_seen(row.epoch, row.backend.value)
             self._tell_phase()
+
+    def _accepted_row(self) -> Authority:
+        """The row; of a Postgres that was promoted and lost no decision, after it is accepted."""
+        try:
+            return self._ports.control.authority()
+        except PostgresNotAccepted:
+            acceptance = run(accept(self._ports))
+            if not acceptance.is_accepted:
+                extra = {"event": "postgres.not_accepted", "reason": acceptance.reason}
+                logger.warning("a Postgres that was promoted is not accepted", extra=extra)
+                raise
+            logger.warning(
+                "a Postgres that was promoted is accepted",
+                extra={"event": "postgres.accepted", "epoch": acceptance.authority.epoch},
+            )
+            self._told(acceptance)
+            return acceptance.authority
+
+    def _distrust(self, row: Authority, because: str) -> None:
+        """Postgres has lost a decision, whatever its timeline: nobody is to write there."""
+        extra = {"event": "postgres.went_back", "epoch": row.epoch, "reason": because}
+        logger.error("Postgres is older than it was: it is shut until it is accepted", extra=extra)
+        self._ports.control.distrust(row)
+        self._known.learn_authority(self._seen_authority())
+
+    def _look_behind(self) -> None:
+        """Whether Schemaless was ever opened above the row: proof of a decision that Postgres lost."""
+        row = self._ports.control.authority()
+        opened = max((self._ports.store.opened(server) for server in self._ports.store.servers), default=0)
+        if opened > row.epoch and self._ports.control.authority() == row:
+            self._distrust(row, f"shards were opened at epoch {opened}")
 
     def _settled(self, row: Authority) -> Authority:
         """Make both stores what an open row says; where they are, that was a look. Not all processes at once."""

@@ -178,9 +178,27 @@ class StorePort(Protocol):
         """Close the shards of a server to owners; whether all of them are closed now, at exactly this epoch."""
         ...
 
+    def opened(self, server: str) -> int:
+        """Return the highest epoch at which a shard of a server was ever open to owners; raises if it is silent."""
+        ...
+
     def unmirrored(self, server: str) -> int:
         """Count the cells of a server's shards that the reverse mirror has not passed."""
         ...
+
+
+class Standing(NamedTuple):
+    """The authority row, and which Postgres says so."""
+
+    row: Authority
+    #: Of the Postgres that answers: its timeline grows when it is promoted, or is put back to a point in time.
+    timeline: int
+    #: Of the one that gave the row; None: it is not compared, for no hand-over was ever prepared.
+    given: int | None = None
+
+    @property
+    def is_accepted(self) -> bool:
+        return self.given is None or self.given == self.timeline
 
 
 class ControlPort(Protocol):
@@ -191,7 +209,19 @@ class ControlPort(Protocol):
     """
 
     def authority(self) -> Authority:
-        """Return the row as it is committed."""
+        """Return the row as it is committed. Raises when a Postgres says so that is not accepted."""
+        ...
+
+    def standing(self) -> Standing:
+        """Return it all the same, and which Postgres it is."""
+        ...
+
+    def accept(self, found: Authority, accepted: Authority, timeline: int) -> bool:
+        """Change a row that another Postgres gave, if it is still this one and the Postgres of this timeline."""
+        ...
+
+    def distrust(self, found: Authority) -> bool:
+        """Have the Postgres that says this not be accepted, if it still does: it has lost a decision."""
         ...
 
     def close(self, found: Authority, closing: Authority) -> bool:

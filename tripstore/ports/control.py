@@ -16,10 +16,14 @@ from tripstore.backends.postgres.handover.barrier import barrier_of
 from tripstore.backends.postgres.wire.database import LegacyDatabase
 from tripstore.backends.postgres.wire.wire import LegacyConnection
 from tripstore.handover.authority import Authority, Backend
+from tripstore.handover.ports import Standing
 
 T = TypeVar("T")
 
 MAX_PAUSE_SECONDS = 2.0
+#: A standby that is no further behind than this has the guard before a hand-over begins.
+GUARD_SECONDS = 2.0
+GUARD_PAUSE_SECONDS = 0.05
 #: Hand-overs that this process remembers the beginning of.
 _REMEMBERED = 8
 
@@ -50,6 +54,31 @@ class RealControlPort:
         if not row.is_open:
             self.pause_of(row)
         return row
+
+    def standing(self) -> Standing:
+        return self._run(self._row.standing)
+
+    def accept(self, found: Authority, accepted: Authority, timeline: int) -> bool:
+        def packet(connection: LegacyConnection, found: Authority, wanted: Authority) -> bool:
+            return self._row.accept(connection, found, wanted, timeline)
+
+        return self._change(packet, found, accepted)
+
+    def guard(self) -> list[str]:
+        """Have a Postgres that is promoted from now on shut its gate, and say so, until it is accepted.
+
+        Waits, not for long, until the standbys that are connected have that, too; returns the names of the others.
+        """
+        self._run(self._row.guard)
+        here = self._run(self._row.written)
+        until = self._clock() + GUARD_SECONDS
+        while (late := self._run(lambda connection: self._row.late(connection, here))) and self._clock() < until:
+            time.sleep(GUARD_PAUSE_SECONDS)  # no standby tells us: all there is to do is to look again
+        return late
+
+    def distrust(self, found: Authority) -> bool:
+        """Shut this Postgres until it is accepted: it has lost what made another row of this one."""
+        return self._run(lambda connection: self._row.distrust(connection, found))
 
     def history(self, limit: int) -> list[Authority]:
         """What the row was at each epoch, the latest first."""

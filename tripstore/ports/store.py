@@ -81,6 +81,10 @@ class SchemalessPort:
         """Close the shards of a cluster to owners; whether it acknowledged that all are closed at this epoch."""
         return self._shards.close(server, epoch)
 
+    def opened(self, server: str) -> int:
+        """The highest epoch at which a shard of a cluster was ever open to owners."""
+        return self._shards.opened(server)
+
     def unmirrored(self, server: str) -> int:
         """Count the cells of a cluster that the reverse mirror has not passed or has parked."""
         return self._shards.unmirrored(server)

@@ -41,6 +41,7 @@ INSERT INTO {authority} (shard, authority_epoch, state, first_added_id, at)
  SELECT s.shard, s.authority_epoch, s.state, 1, UTC_TIMESTAMP(6) FROM {state} s
  WHERE NOT EXISTS (SELECT 1 FROM {authority} h WHERE h.shard = s.shard)
  ON DUPLICATE KEY UPDATE at = {authority}.at"""
+OPENED_AT = "SELECT COALESCE(MAX(authority_epoch), 0) FROM {authority} WHERE state = 'RW'"
 HISTORY = """\
 SELECT authority_epoch, state, first_added_id, at FROM {authority} WHERE shard = %s
  ORDER BY authority_epoch, first_added_id, at"""
@@ -70,6 +71,13 @@ def history(connection: DeadlineConnection, names: Names, shard: int) -> list[Au
             AuthorityChange(epoch, state, first_added_id, utc(at))
             for epoch, state, first_added_id, at in cursor.fetchall()
         ]
+
+
+def opened_at(connection: DeadlineConnection, names: Names) -> int:
+    with connection.cursor() as cursor:
+        cursor.execute(names.meta_sql(OPENED_AT))
+        (found,) = cursor.fetchone() or (0,)
+        return int(found)
 
 
 def begin_history(connection: DeadlineConnection, names: Names) -> None:

@@ -171,6 +171,9 @@ class MySQLNode:
             lambda connection: authority.close_to_owners(connection, self._names, authority_epoch, deadline), deadline
         )
 
+    def opened_at(self, deadline: Deadline) -> int:
+        return self._sessions.run(lambda connection: authority.opened_at(connection, self._names), deadline)
+
     def make_copies(self, deadline: Deadline) -> int:
         return self._sessions.write(
             lambda connection: authority.make_copies(connection, self._names, deadline), deadline

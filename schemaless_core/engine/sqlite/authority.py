@@ -23,6 +23,7 @@ BEGIN_HISTORY = """\
 INSERT INTO shard_authority (shard, authority_epoch, state, first_added_id, at)
  SELECT shard, authority_epoch, state, 1, ? FROM shard_state
  WHERE shard NOT IN (SELECT shard FROM shard_authority)"""
+OPENED_AT = "SELECT COALESCE(MAX(authority_epoch), 0) FROM shard_authority WHERE state = 'RW'"
 HISTORY = """\
 SELECT authority_epoch, state, first_added_id, at FROM shard_authority WHERE shard = ?
  ORDER BY authority_epoch, first_added_id, at"""
@@ -49,6 +50,11 @@ def history(connection: sqlite3.Connection, shard: int) -> list[AuthorityChange]
         AuthorityChange(epoch, state, first_added_id, from_microseconds(at))
         for epoch, state, first_added_id, at in connection.execute(HISTORY, (shard,))
     ]
+
+
+def opened_at(connection: sqlite3.Connection) -> int:
+    (found,) = connection.execute(OPENED_AT).fetchone()
+    return int(found)
 
 
 def begin_history(connection: sqlite3.Connection, now: int) -> None:

@@ -216,6 +216,10 @@ class SQLiteNode:
         reach("authority.answered")
         return is_closed
 
+    def opened_at(self, deadline: Deadline) -> int:
+        with self._file.read(deadline) as connection:
+            return authority.opened_at(connection)
+
     def make_copies(self, deadline: Deadline) -> int:
         with self._file.write(deadline) as connection:
             return authority.make_copies(connection, to_microseconds(self._clock()))

@@ -20,6 +20,19 @@ class StandbyRefused(LegacyUnavailable):
         )
 
 
+class PostgresNotAccepted(LegacyUnavailable):
+    """This Postgres may lack a decision: it was promoted or put back, or Schemaless is ahead of what it says."""
+
+    def __init__(self, backend: str, epoch: int, timeline: int, now: int) -> None:
+        given = f"of timeline {timeline}, and it is at {now}" if timeline else "found to be older than Schemaless"
+        super().__init__(
+            f"Postgres is not accepted: its authority row ({backend}, epoch {epoch}) is {given}.",
+            hint="Every process of tripstore accepts it, unless a hand-over was lost:"
+            " `tripstore cutover settle --dry-run` says what is in the way.",
+        )
+        self.epoch = epoch
+
+
 class SessionRefused(InvalidServer, TripstoreError):
     """The session is not ours until we leave, or lacks settings that we rely on: a pooler stands in between."""
 

@@ -141,6 +141,7 @@ def _authority_columns() -> list[sa.Column[object]]:
         sa.Column("switch_id", sa.Text, nullable=False),
         sa.Column("since", sa.DateTime(timezone=True), nullable=False),
         sa.Column("who", sa.Text, nullable=False),
+        sa.Column("timeline", sa.BigInteger),  # of the Postgres that gave it; NULL: it is not compared
     ]
 
 

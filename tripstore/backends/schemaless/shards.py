@@ -53,6 +53,10 @@ class Shards:
             _log_unsettled("shards.not_closed", cluster, error)
             return False
 
+    def opened(self, cluster: str) -> int:
+        """The highest authority epoch at which a shard of a cluster was ever open to owners; 0: at none."""
+        return self._ask(cluster, lambda node, deadline: node.opened_at(deadline))
+
     def unmirrored(self, cluster: str) -> int:
         """Count the cells of a cluster's shards that the reverse mirror has not passed, or has set aside.
 

@@ -13,6 +13,7 @@ from functools import cached_property
 
 from tripstore.backends.postgres.capture.changes import KEEP_FACTS
 from tripstore.backends.postgres.capture.functions import Function
+from tripstore.backends.postgres.capture.gate import GATE, SAYS
 from tripstore.backends.postgres.layout.layout import Layout, MappedColumn
 from tripstore.backends.postgres.sqlstates import COLUMN_GONE
 from tripstore.backends.postgres.wire.connections import SIGHT
@@ -59,4 +60,4 @@ def in_written_order(layout: Layout) -> Layout:
 
 
 def _essence(body: str) -> str:
-    return _KEPT_FACTS.sub("", _LOST_COLUMNS.sub(r"\1", _HINT.sub("", body)))
+    return _KEPT_FACTS.sub("", _LOST_COLUMNS.sub(r"\1", _HINT.sub("", body))).replace(GATE, SAYS)

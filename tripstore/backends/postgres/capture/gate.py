@@ -24,6 +24,7 @@ from tripstore.backends.postgres.capture.names import (
     in_schema,
     literal,
 )
+from tripstore.backends.postgres.capture.timeline import IS_FOREIGN
 from tripstore.backends.postgres.layout.layout import TableName, quoted
 from tripstore.backends.postgres.sqlstates import GATE_SHUT
 from tripstore.backends.postgres.tables import ORIGIN, SCHEMA
@@ -34,11 +35,15 @@ SEQUENCE = f"{SCHEMA}.gate"
 BARRIER, DOOR, DDL = 1, 2, 3
 
 #: What the sequence says.
-GATE = f"pg_catalog.pg_sequence_last_value('{SEQUENCE}'::pg_catalog.regclass)"
+SAYS = f"pg_catalog.pg_sequence_last_value('{SEQUENCE}'::pg_catalog.regclass)"
+#: What counts of that: of a Postgres that was promoted, nothing before it is accepted. No state of any epoch is this.
+FOREIGN = -2
+GATE = f"(CASE WHEN {IS_FOREIGN} THEN {FOREIGN} ELSE {SAYS} END)"
 #: The same for readers. What a standby answers may be old, and its gate is as old.
 STANDBY = -1
 READ_GATE = f"CASE WHEN pg_catalog.pg_is_in_recovery() THEN {STANDBY} ELSE {GATE} END"
-_NOT_OPEN = f"{GATE} % 4 IS DISTINCT FROM 1"
+#: Of a statement. Whether this Postgres is accepted its rows look at: the trigger of an earlier version is as good.
+_NOT_OPEN = f"{SAYS} % 4 IS DISTINCT FROM 1"
 #: What it says at an epoch e, as 4·e + offset: open; closing at e + 1; shut at e + 1.
 OPEN, CLOSING, SHUT = 1, 6, 4
 #: In a function of ours, which runs as its owner: whether the session is ours, whatever it says of itself.
@@ -75,7 +80,7 @@ def one_at_a_time(datastore: str) -> str:
 
 
 def read_gate(connection: Connection) -> Gate:
-    epoch, state = divmod(rows(connection, f"SELECT {GATE}")[0][0], 4)
+    epoch, state = divmod(rows(connection, f"SELECT {SAYS}")[0][0], 4)
     return Gate(epoch, GateState(state))
 
 

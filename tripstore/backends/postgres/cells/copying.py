@@ -15,6 +15,7 @@ from typing import TypeVar
 import psycopg2
 
 from schemaless_core.collecting import uncollected
+from tripstore.backends.postgres.capture.timeline import TIMELINE
 from tripstore.backends.postgres.cells.chunk_reading import ChunkReading
 from tripstore.backends.postgres.cells.copied_lines import TooMuch
 from tripstore.backends.postgres.cells.past_sources import PastSources, past_sources
@@ -23,6 +24,7 @@ from tripstore.backends.postgres.cells.rests import Rests, work_within
 from tripstore.backends.postgres.codec.codec import ColumnCodec
 from tripstore.backends.postgres.codec.columnar import ColumnarCodec
 from tripstore.backends.postgres.codec.lookups import LookupCache
+from tripstore.backends.postgres.errors import PostgresNotAccepted
 from tripstore.backends.postgres.layout.layout import Layout
 from tripstore.backends.postgres.wire.flush import flush
 from tripstore.backends.postgres.wire.past_connection import PastConnection, past_connection
@@ -35,9 +37,10 @@ T = TypeVar("T")
 #: What COPY may send from one table for a chunk; with more the chunk is read again with fewer rows.
 BYTES_PER_CHUNK = 16 * 1024 * 1024
 
-_BEGIN = """\
+_BEGIN = f"""\
 BEGIN ISOLATION LEVEL REPEATABLE READ, READ ONLY;
-SELECT epoch, backend = 'postgres' AND target IS NULL, layout FROM tripstore.authority"""
+SELECT epoch, backend = 'postgres' AND target IS NULL, layout, backend, timeline, {TIMELINE}
+FROM tripstore.authority"""
 
 
 class PastReader:
@@ -100,7 +103,10 @@ class PastReader:
         sources = self._sources_of(chunk.selection)
         with connection.driver.cursor() as cursor:
             cursor.execute(_BEGIN)
-            ((epoch, is_authority, in_force),) = cursor.fetchall()
+            ((epoch, is_authority, in_force, backend, given, now),) = cursor.fetchall()
+            if given not in (None, now):
+                cursor.execute("ROLLBACK")
+                raise PostgresNotAccepted(backend, epoch, given, now)
             if in_force not in (None, self._layout.digest):
                 cursor.execute("ROLLBACK")
                 raise StaleLayout(self._layout.digest, in_force)

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from typing import NamedTuple
 
+from tripstore.backends.postgres.capture.timeline import TIMELINE
 from tripstore.backends.postgres.wire.wire import LegacyConnection
 
 #: An epoch of the shard's log, and an added id in it.
@@ -20,29 +21,25 @@ def _arrays(more: int) -> str:
     return f"ROWS FROM (pg_catalog.unnest(%s::int[]){', pg_catalog.unnest(%s::bigint[])' * more})"
 
 
-# Postgres raises it with every promotion, and with every recovery to a point in time.
-_TIMELINE = """\
-(SELECT ('x' || pg_catalog.substr(pg_catalog.pg_walfile_name(pg_catalog.pg_current_wal_insert_lsn()), 1, 8)
-)::bit(32)::bigint)"""
 # Nothing was lost before there were positions where this Postgres never began a timeline. Where it is the authority
 # nothing that it has came from the other side alone.
 _BEGIN = f"""\
 INSERT INTO tripstore.applied (shard, epoch, added_id, timeline)
-SELECT v.shard, v.epoch, CASE WHEN {_TIMELINE} = 1 OR (a.backend = 'postgres' AND a.target IS NULL) THEN v.added_id
-    ELSE 0 END, {_TIMELINE}
+SELECT v.shard, v.epoch, CASE WHEN {TIMELINE} = 1 OR (a.backend = 'postgres' AND a.target IS NULL) THEN v.added_id
+    ELSE 0 END, {TIMELINE}
 FROM {_arrays(2)} AS v (shard, epoch, added_id), tripstore.authority AS a
 ON CONFLICT (shard) DO NOTHING"""
-_FIND = f"SELECT shard, epoch, added_id, timeline, {_TIMELINE} FROM tripstore.applied WHERE shard = ANY (%s::int[])"
+_FIND = f"SELECT shard, epoch, added_id, timeline, {TIMELINE} FROM tripstore.applied WHERE shard = ANY (%s::int[])"
 _FIND_ALL = "SELECT shard, epoch, added_id FROM tripstore.applied"
 _LOOK = f"""\
-SELECT {_TIMELINE}, COALESCE(sum(added_id), 0)::bigint FROM tripstore.applied WHERE shard = ANY (%s::int[])"""
+SELECT {TIMELINE}, COALESCE(sum(added_id), 0)::bigint FROM tripstore.applied WHERE shard = ANY (%s::int[])"""
 # A position that a crash takes back is one of before. What it speaks of is durable already.
 _HOLD_ROW = """\
 SELECT pg_catalog.set_config('synchronous_commit', 'off', true) FROM tripstore.authority FOR SHARE"""
 _MOVE = f"""\
 UPDATE tripstore.applied AS a SET epoch = v.epoch, added_id = v.added_id, timeline = v.timeline
 FROM {_arrays(6)} AS v (shard, was_epoch, was_added_id, epoch, added_id, timeline, looked_at), tripstore.authority AS r
-WHERE a.shard = v.shard AND a.epoch = v.was_epoch AND a.added_id = v.was_added_id AND v.timeline = {_TIMELINE}
+WHERE a.shard = v.shard AND a.epoch = v.was_epoch AND a.added_id = v.was_added_id AND v.timeline = {TIMELINE}
 AND COALESCE(v.looked_at = CASE WHEN r.target IS NULL THEN r.epoch ELSE r.epoch - 1 END, true)
 RETURNING a.shard"""
 _LOWER = f"""\

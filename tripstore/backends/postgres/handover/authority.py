@@ -11,34 +11,52 @@ from __future__ import annotations
 from typing import Any
 
 from schemaless_core.errors import InvalidServer
-from tripstore.backends.postgres.capture.gate import BARRIER, SEQUENCE, Gate, GateState, lock_class
+from tripstore.backends.postgres.capture import timeline
+from tripstore.backends.postgres.capture.gate import BARRIER, SAYS, SEQUENCE, Gate, GateState, lock_class
+from tripstore.backends.postgres.capture.timeline import NO_TIMELINE, TIMELINE, is_accepted
+from tripstore.backends.postgres.errors import PostgresNotAccepted
 from tripstore.backends.postgres.wire.wire import LegacyConnection, Row
 from tripstore.handover.authority import Authority, Backend
+from tripstore.handover.ports import Standing
 
 _FIELDS = "epoch, backend, target, switch_id, since, who, layout"
 _LOCK = "SELECT 1 FROM tripstore.authority FOR UPDATE"
-_ROW = f"SELECT {_FIELDS} FROM tripstore.authority"
+_ROW = f"SELECT {_FIELDS}, timeline, {TIMELINE} FROM tripstore.authority"
 _HISTORY = f"SELECT {_FIELDS} FROM tripstore.authority_history ORDER BY epoch DESC LIMIT %s"
 _IS_FOUND = (
     "epoch = %s::bigint AND backend = %s AND target IS NOT DISTINCT FROM %s::text AND switch_id = %s"
     " AND layout IS NOT DISTINCT FROM %s::text"
 )
-_CHANGE = f"""\
+_SET_ROW = f"""\
 WITH changed AS (
     UPDATE tripstore.authority SET epoch = %s, backend = %s, target = %s::text, switch_id = %s, layout = %s::text,
-        who = %s, since = pg_catalog.clock_timestamp()
-    WHERE {_IS_FOUND} RETURNING {_FIELDS}
+        who = %s, since = pg_catalog.clock_timestamp(){{also}}
+    WHERE {_IS_FOUND} AND {{is_of_now}} RETURNING {_FIELDS}, timeline
 )
-INSERT INTO tripstore.authority_history ({_FIELDS}) SELECT {_FIELDS} FROM changed RETURNING epoch"""
+INSERT INTO tripstore.authority_history ({_FIELDS}, timeline) SELECT {_FIELDS}, timeline FROM changed RETURNING epoch"""
+# No statement that compares the row as it was found changes one that a Postgres gave which is no more.
+_CHANGE = _SET_ROW.format(also="", is_of_now=is_accepted())
+_ACCEPT = _SET_ROW.format(also=f", timeline = {TIMELINE}", is_of_now=f"NOT {is_accepted()} AND {TIMELINE} = %s")
 _WAS = f"SELECT 1 FROM tripstore.authority_history WHERE {_IS_FOUND}"
 _SET_GATE = (
-    f"SELECT pg_catalog.setval('{SEQUENCE}'::pg_catalog.regclass, %s) FROM tripstore.authority WHERE {_IS_FOUND}"
+    f"SELECT pg_catalog.setval('{SEQUENCE}'::pg_catalog.regclass, %s) FROM tripstore.authority"
+    f" WHERE {_IS_FOUND} AND {is_accepted()}"
 )
+_GUARD = f"UPDATE tripstore.authority SET timeline = {TIMELINE} WHERE timeline IS NULL"
+_DISTRUST = f"UPDATE tripstore.authority SET timeline = {NO_TIMELINE} WHERE {_IS_FOUND} AND {is_accepted()} RETURNING 1"
+# The sequence follows the row, whichever server it is of: it says no more than the row does.
+_FOLLOW = f"""\
+SELECT pg_catalog.setval('{timeline.SEQUENCE}'::pg_catalog.regclass, a.timeline)
+FROM tripstore.authority AS a WHERE a.timeline IS NOT NULL AND {timeline.SAYS} IS DISTINCT FROM a.timeline"""
+_WRITTEN = "SELECT pg_catalog.pg_current_wal_insert_lsn()::text"
+_LATE = """\
+SELECT COALESCE(NULLIF(application_name, ''), 'no name') FROM pg_catalog.pg_stat_replication
+WHERE (flush_lsn >= %s::pg_lsn) IS NOT TRUE AND state IN ('streaming', 'catchup')"""
+_FOLLOWS = f"(timeline IS NULL OR {timeline.SAYS} IS NOT DISTINCT FROM timeline)"
 # Before capture has begun no process has written by any layout, and none is to be refused.
 _BEGIN_LAYOUT = """\
 UPDATE tripstore.authority SET layout = %s WHERE layout IS NULL AND target IS NULL
 AND NOT EXISTS (SELECT FROM tripstore.capture WHERE since IS NOT NULL OR broken IS NOT NULL) RETURNING 1"""
-_GATE = f"pg_catalog.pg_sequence_last_value('{SEQUENCE}'::pg_catalog.regclass)"
 #: What the gate is to be.
 _SAID = "4 * epoch + CASE backend WHEN 'postgres' THEN 1 ELSE 0 END"
 #: Who has the barrier, as it is now: a pid that was noted may be another session's by now.
@@ -47,12 +65,14 @@ SELECT l.pid FROM pg_catalog.pg_locks AS l
 WHERE l.locktype = 'advisory' AND l.mode = 'ExclusiveLock' AND l.granted AND l.objsubid = 2 AND l.objid = {BARRIER}
 AND l.classid = {{k}}::oid AND l.pid <> pg_catalog.pg_backend_pid()
 AND l.database = (SELECT oid FROM pg_catalog.pg_database WHERE datname = pg_catalog.current_database())"""
-_LOOK = f"SELECT {_FIELDS}, {_GATE} = {_SAID} AND NOT EXISTS ({{holders}}) FROM tripstore.authority"
+_LOOK = f"""\
+SELECT {_FIELDS}, {SAYS} = {_SAID} AND {_FOLLOWS} AND NOT EXISTS ({{holders}}), timeline, {TIMELINE}
+FROM tripstore.authority"""
 _END_HOLDERS = """\
 SELECT pg_catalog.pg_terminate_backend(holder.pid) FROM ({holders}) AS holder
 WHERE EXISTS (SELECT FROM tripstore.authority WHERE target IS NULL)"""
 _OBEY_GATE = f"""\
-SELECT {_FIELDS}, CASE WHEN target IS NULL AND {_GATE} IS DISTINCT FROM {_SAID}
+SELECT {_FIELDS}, CASE WHEN target IS NULL AND {is_accepted()} AND {SAYS} IS DISTINCT FROM {_SAID}
     THEN pg_catalog.setval('{SEQUENCE}'::pg_catalog.regclass, {_SAID}) END
 FROM tripstore.authority"""
 
@@ -63,12 +83,41 @@ class AuthorityRow:
     def __init__(self, datastore: str) -> None:
         holders = _HOLDERS.format(k=lock_class(datastore) & 0xFFFFFFFF)
         self._look = _LOOK.format(holders=holders)
-        # The gate first: whoever waits at the door comes out to what it says.
+        # The gate first: whoever waits at the door comes out to what it says, and none before it says so is accepted.
         ended = _END_HOLDERS.format(holders=holders)
-        self._obey = "; ".join([_LOCK, _OBEY_GATE, ended, f"SELECT {_FIELDS}, NULL FROM tripstore.authority"])
+        self._obey = "; ".join([_LOCK, _OBEY_GATE, _FOLLOW, ended, _ROW])
 
     def find(self, connection: LegacyConnection) -> Authority:
-        return _authority(connection.rows(_ROW)[0])
+        """`PostgresNotAccepted`: it is of another server than the one that answers."""
+        return _accepted(connection.rows(_ROW)[0])
+
+    def standing(self, connection: LegacyConnection) -> Standing:
+        """The row and the server, whether it is accepted or not."""
+        return _standing(connection.rows(_ROW)[0])
+
+    def accept(self, connection: LegacyConnection, found: Authority, accepted: Authority, now: int) -> bool:
+        """The compare-and-set by which a row of another server is one of this."""
+        values = (*_identity(accepted), accepted.who, *_identity(found), now)
+        return bool(connection.rows(f"{_LOCK}; {_ACCEPT}", values))
+
+    def guard(self, connection: LegacyConnection) -> None:
+        """From now on a promoted server is not believed. Two packets: the sequence never says more than the row."""
+        connection.rows(f"{_LOCK}; {_GUARD}")
+        connection.rows(f"{_LOCK}; {_FOLLOW}")
+
+    def written(self, connection: LegacyConnection) -> str:
+        """Up to where this server has written."""
+        return str(connection.rows(_WRITTEN)[0][0])
+
+    def late(self, connection: LegacyConnection, written: str) -> list[str]:
+        """The standbys that are connected and do not have that yet, or of which we may not see it."""
+        return [name for (name,) in connection.rows(_LATE, (written,))]
+
+    def distrust(self, connection: LegacyConnection, found: Authority) -> bool:
+        """This server has lost a decision, whatever its timeline is: it is accepted no more."""
+        is_changed = bool(connection.rows(f"{_LOCK}; {_DISTRUST}", _identity(found)))
+        connection.rows(f"{_LOCK}; {_FOLLOW}")
+        return is_changed
 
     def history(self, connection: LegacyConnection, limit: int) -> list[Authority]:
         """What it was, the latest first."""
@@ -112,18 +161,18 @@ class AuthorityRow:
 
     def obey(self, connection: LegacyConnection) -> Authority:
         """Make Postgres what an open row says. When it is already, that was a look and nothing more."""
-        *row, is_obeyed = connection.rows(self._look)[0]
-        found = _authority(row)
+        *row, is_obeyed, given, now = connection.rows(self._look)[0]
+        found = _accepted([*row, given, now])
         if is_obeyed or not found.is_open:
             return found
         try:
-            *row, _value = connection.rows(self._obey)[0]
+            now_is = connection.rows(self._obey)[0]
         except InvalidServer as denied:
             hint = "GRANT pg_signal_backend TO this user, or have all switch as one user that is no superuser."
             raise InvalidServer(
                 denied.node, f"the barrier's holder cannot be ended ({denied.reason})", hint=hint
             ) from denied
-        return _authority(row)
+        return _accepted(now_is)
 
 
 def gate_of(row: Authority) -> Gate:
@@ -138,6 +187,18 @@ def _change(found: Authority, wanted: Authority) -> tuple[str, tuple[Any, ...]]:
 def _identity(row: Authority) -> tuple[Any, ...]:
     """What makes it this row and no other."""
     return row.epoch, row.backend.value, None if row.target is None else row.target.value, row.switch_id, row.layout
+
+
+def _standing(row: Row | list[Any]) -> Standing:
+    *fields, given, now = row
+    return Standing(_authority(fields), now, given)
+
+
+def _accepted(row: Row | list[Any]) -> Authority:
+    found = _standing(row)
+    if not found.is_accepted:
+        raise PostgresNotAccepted(found.row.backend.value, found.row.epoch, found.given or 0, found.timeline)
+    return found.row
 
 
 def _authority(row: Row | list[Any]) -> Authority:

@@ -8,12 +8,15 @@ from psycopg2.extensions import connection as Connection  # noqa: N812  # the dr
 
 from tripstore.backends.postgres.capture.gate import Gate, GateState
 from tripstore.backends.postgres.capture.names import ENTER_FUNCTION
+from tripstore.backends.postgres.capture.timeline import TIMELINE
+from tripstore.backends.postgres.errors import PostgresNotAccepted
 from tripstore.backends.postgres.handover.sessions import stale_sessions
 from tripstore.backends.postgres.layout.complaints import Complaint, error, note
 from tripstore.backends.postgres.wire.connections import rows
 
-_GATE_AND_ROW = """
-SELECT pg_catalog.pg_sequence_last_value('tripstore.gate'::regclass), epoch, backend, target FROM tripstore.authority
+_GATE_AND_ROW = f"""
+SELECT pg_catalog.pg_sequence_last_value('tripstore.gate'::regclass), epoch, backend, target, timeline, {TIMELINE}
+FROM tripstore.authority
 """
 _PARKED = "SELECT count(*) FROM tripstore.queue WHERE parked IS NOT NULL"
 _OWNER = """
@@ -25,10 +28,13 @@ AND NOT pg_catalog.pg_has_role(session_user, p.proowner, 'MEMBER')
 
 def examine_handover(connection: Connection) -> Iterator[Complaint]:
     """To be asked where capture is installed."""
-    value, epoch, backend, target = rows(connection, _GATE_AND_ROW)[0]
+    value, epoch, backend, target, given, now = rows(connection, _GATE_AND_ROW)[0]
     gate = Gate(value // 4, GateState(value % 4))
     wanted = Gate(epoch, GateState.OPEN if backend == "postgres" else GateState.CLOSED)
-    if target is not None:
+    if given not in (None, now):
+        unknown = PostgresNotAccepted(backend, epoch, given, now)
+        yield error("authority", unknown.message, unknown.hint or "")
+    elif target is not None:
         hint = "Every process of tripstore undoes it when it takes too long; see `tripstore cutover status`."
         yield error("authority", f"is being handed over to {target} since epoch {epoch}", hint)
     elif gate != wanted:

@@ -15,10 +15,11 @@ from typing import Any, Literal, NamedTuple
 from uuid import UUID
 
 from schemaless_core.cell import Cell, CellKey
+from tripstore.backends.postgres.capture.timeline import TIMELINE, is_accepted
 from tripstore.backends.postgres.cells.bodies import Bodies, Stored
 from tripstore.backends.postgres.cells.rows import Found, text
 from tripstore.backends.postgres.codec.codecs import Codecs
-from tripstore.backends.postgres.errors import InvalidLayout, UnreadableRow
+from tripstore.backends.postgres.errors import InvalidLayout, PostgresNotAccepted, UnreadableRow
 from tripstore.backends.postgres.handover.walk import Walk
 from tripstore.backends.postgres.ids.ids import LEGACY_ID_REF_KEY, Ids, legacy_id_body
 from tripstore.backends.postgres.layout.layout import LEGACY_ID, Layout
@@ -48,7 +49,7 @@ _NO_SCAN = "SET LOCAL enable_seqscan = off; "
 #
 # This commit is durable before anything is sent, and with it all that was committed before, asynchronously too: the
 # WAL is flushed up to this commit, and what we saw had written its own there before we could see it.
-_IS_IN_FORCE = "(SELECT coalesce(a.layout = $6, true) FROM tripstore.authority AS a)"
+_IS_IN_FORCE = f"(SELECT coalesce(a.layout = $6, true) AND {is_accepted('a.timeline')} FROM tripstore.authority AS a)"
 _CLAIM_BEGINS = f"{_NO_SCAN}SET LOCAL enable_sort = off; "
 _CLAIM = f"""\
 WITH free AS (
@@ -66,6 +67,7 @@ WITH free AS (
     RETURNING q.row_key, q.column_name, q.ref_key, q.id, q.at, q.layout, q.row, q.previous
 )
 SELECT a.epoch, (SELECT last_value FROM tripstore.queue_id_seq), c.id, a.layout,
+    a.backend, a.timeline, {TIMELINE},
     c.row_key::text, c.column_name, c.ref_key, c.layout, c.row, c.at, c.previous
 FROM tripstore.authority AS a LEFT JOIN claimed AS c ON true ORDER BY c.id"""
 _CLAIM_TYPES, _CLAIM_ARGUMENTS = "bigint, bigint, boolean, text, float8, text", "%s, %s, %s, %s, %s, %s"
@@ -177,7 +179,7 @@ class Queue:
     ) -> Claim:
         """Claim changes, durably, and render them. What no body can hold is parked on the way.
 
-        `StaleLayout` when another layout is in force than this queue's.
+        `StaleLayout` when another layout is in force than this queue's. `PostgresNotAccepted`: a promoted Postgres.
         """
         claim, began = (self._claim_any, 0) if from_others else (self._claim_free, self._walk.begin())
         started = time.monotonic()
@@ -185,11 +187,13 @@ class Queue:
             _CLAIM_BEGINS + connection.call(claim, _CLAIM_ARGUMENTS),
             (began, limit, with_own, claimant.name, claimant.lease_seconds, self._digest),
         )
-        epoch, last, first_id, in_force = rows[0][:4]
+        epoch, last, first_id, in_force, backend, given, now = rows[0][:7]
+        if given not in (None, now):
+            raise PostgresNotAccepted(backend, epoch, given, now)
         if in_force not in (None, self._digest):
             raise StaleLayout(self._digest, in_force)
         self._walk.found(began, first_id, last, time.monotonic() - started)
-        changes = [row[4:] for row in rows if row[2] is not None]
+        changes = [row[7:] for row in rows if row[2] is not None]
         cells, first = self._rendered(connection, changes)
         ids = Ids(connection.rows, self._layout, is_captured=True).legacy_ids(first)
         whole: list[Cell] = []

@@ -1,0 +1,25 @@
+"""Which Postgres it is: its timeline, and the one on which the authority row was given or accepted, as SQL.
+
+Postgres raises its timeline with every promotion, and with every recovery to a point in time. The row has the timeline
+of the Postgres that gave it, and a sequence follows that: triggers may not ask a table, and a snapshot may be old.
+"""
+
+from __future__ import annotations
+
+from tripstore.backends.postgres.tables import SCHEMA
+
+#: Of the Postgres that answers. No standby may be asked. Without a SELECT: plpgsql is quick with an expression.
+TIMELINE = """\
+('x' || pg_catalog.substr(pg_catalog.pg_walfile_name(pg_catalog.pg_current_wal_insert_lsn()), 1, 8)
+)::bit(32)::bigint"""
+#: Follows the row's timeline; it has no value before a hand-over was ever prepared: then nothing is compared.
+SEQUENCE = f"{SCHEMA}.accepted"
+SAYS = f"pg_catalog.pg_sequence_last_value('{SEQUENCE}'::pg_catalog.regclass)"
+IS_FOREIGN = f"({SAYS} = {TIMELINE}) IS FALSE"
+#: No server ever has it: of a row that was found to be old.
+NO_TIMELINE = 0
+
+
+def is_accepted(column: str = "timeline") -> str:
+    """Whether the row, whose column this is, speaks for the Postgres that answers."""
+    return f"({column} = {TIMELINE}) IS NOT FALSE"
