@@ -23,8 +23,8 @@ from tests.legacy import FLAVOURS
 from tests.scale import SCALE
 from tests.standbys import TRUE, FailingOver, cut_off, fail_over
 from tests.stores import Stores
-from tripstore.backends.postgres.capture.sqlstates import GATE_SHUT
 from tripstore.backends.postgres.errors import PostgresNotAccepted
+from tripstore.backends.postgres.sqlstates import GATE_SHUT
 from tripstore.cli.root import root
 from tripstore.cutover.look import find_handed_over
 from tripstore.handover.accept import EPOCHS_PER_TIMELINE

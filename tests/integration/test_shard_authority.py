@@ -267,6 +267,24 @@ def test_the_servers_say_who_is_the_authority(store: Datastore, rows: Rows) -> N
     assert not AuthoritySeen(0, SHARDS, SHARDS, ()).is_open
 
 
+def test_i9_a_server_remembers_at_which_epoch_its_shards_were_open(store: Datastore, rows: Rows) -> None:
+    """Whatever closes them later: it is the proof of a decision that Postgres has lost."""
+
+    def opened() -> set[int]:
+        return {cluster.primary.ask(lambda node: node.opened_at(Deadline(5))) for cluster in store.clusters.values()}
+
+    assert opened() == {0}
+    store.authority.close("a", 3)
+    assert opened() == {0}
+    open_all(store, 4)
+    assert opened() == {4}
+    for name in store.clusters:
+        assert store.authority.close(name, 2_000_001)
+    assert opened() == {4}
+    rows.run("DELETE FROM HISTORY WHERE state = 'RW'")  # the control: it is the history that remembers
+    assert opened() == {0}
+
+
 def test_shards_made_without_a_legacy_store_become_copies(datastore: Datastore) -> None:
     datastore.put_cells([Cell(uuid4(), "BASE", 1, n) for n in range(100)])
 

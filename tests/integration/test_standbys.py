@@ -18,7 +18,7 @@ from tests.mirrors import reversing
 from tests.standbys import OLD, TRUE, FailingOver, Pair, cut_off, fail_over, pair
 from tests.stores import Stores
 from tripstore.backends.postgres.backend import PostgresBackend
-from tripstore.backends.postgres.capture.gate import GATE
+from tripstore.backends.postgres.capture.gate import SAYS
 from tripstore.backends.postgres.cells import fence
 from tripstore.backends.postgres.cells.copying import PastReader
 from tripstore.backends.postgres.errors import LegacyUnavailable, StandbyRefused
@@ -66,7 +66,7 @@ def test_control_without_the_gates_look_the_old_value_is_the_authoritys(
 ) -> None:
     with pytest.raises(StandbyRefused):
         owner.get_cell_latest(followed.row_key, "BASE")
-    monkeypatch.setattr(fence, "READ_GATE", GATE)
+    monkeypatch.setattr(fence, "READ_GATE", SAYS)
     fence._prepared_with_gate.cache_clear()
     try:
         cell = owner.get_cell_latest(followed.row_key, "BASE")
