@@ -23,6 +23,7 @@ from schemaless_core.children import ChildKey, Children
 from schemaless_core.children_reads import Verb, Wanted, find_children
 from schemaless_core.control.audit import who_am_i
 from schemaless_core.deadline import Deadline
+from schemaless_core.encoded import EncodedCell
 from schemaless_core.engine.base import Node, Sighting
 from schemaless_core.engine.cells import NewCell, StoredCell
 from schemaless_core.engine.mending import IDS_PER_LOOK, Change, Filled, Lack, Mended, MendLine, MendNote
@@ -33,7 +34,7 @@ from schemaless_core.indexes.indexes import IndexParts
 from schemaless_core.indexes.rebuilding import Rebuilding
 from schemaless_core.indexes.rows import AS_COPIER
 from schemaless_core.routing import Router
-from schemaless_core.sharding import shard_of
+from schemaless_core.sharding import shard_of, shard_of_bytes
 from schemaless_core.standing import Gate, ShardHead, ShardState, Standing
 
 logger = logging.getLogger(__name__)
@@ -75,8 +76,12 @@ class _Former(NamedTuple):
 class RawCell(NamedTuple):
     """A cell as it is stored: its bytes may be no canonical JSON, or no JSON at all."""
 
-    key: CellKey
     stored: StoredCell
+
+    @property
+    def key(self) -> CellKey:
+        _added_id, row_key, column_name, ref_key, _body, _created_at = self.stored
+        return CellKey(UUID(bytes=row_key), column_name.decode(), ref_key)
 
     @property
     def body(self) -> bytes:
@@ -118,7 +123,7 @@ class Mends:
             return [cell for sighting in answers.values() for cell in sighting.cells]
 
         found = find_children(keys, children, self._shards, ask)
-        return [None if cell is None else _raw(cell) for cell in found]
+        return [None if cell is None else RawCell(cell) for cell in found]
 
     def find(self, key: CellKey) -> RawCell | None:
         """The cell under a key."""
@@ -138,7 +143,7 @@ class Mends:
             "primary_only",
             deadline,
         )
-        found = {cell[1:4]: _raw(cell) for sighting in answers.values() for cell in sighting.cells}
+        found = {cell[1:4]: RawCell(cell) for sighting in answers.values() for cell in sighting.cells}
         return [found.get(_stored_key(key)) for key in keys]
 
     def highest(self, column: ColumnKey, before: int) -> RawCell | None:
@@ -183,7 +188,11 @@ class Mends:
 
     def put_all_beside(self, cells: Sequence[tuple[Cell, int]]) -> list[Filled | None]:
         """The same of many, each key and each hole once; one answer for each, in order."""
-        lacks = [(self._shard_of(cell.row_key), Lack(_new(cell), hole)) for cell, hole in cells]
+        return self.put_encoded_beside([(_new(cell), hole) for cell, hole in cells])
+
+    def put_encoded_beside(self, cells: Sequence[tuple[EncodedCell, int]]) -> list[Filled | None]:
+        """The same of cells as they are stored."""
+        lacks = [(shard_of_bytes(cell.row_key, self._shards), Lack(cell, hole)) for cell, hole in cells]
         answers: list[Filled | None] = [None] * len(lacks)
         for shard, numbers in _portions([(shard, len(lack.cell.body)) for shard, lack in lacks]):
             part = [lacks[number][1] for number in numbers]
@@ -195,7 +204,7 @@ class Mends:
             for number, each in zip(numbers, filled, strict=True):
                 answers[number] = each
             self._done(Mended.PUT, shard, [each.cell.added_id for each in filled if each and each.is_created])
-            self._rebuild_rows([cells[number][0].key for number in numbers if answers[number] is not None])
+            self._rebuild_rows([cells[number][0][:2] for number in numbers if answers[number] is not None])
         return answers
 
     def mend(self, raw: RawCell, body: bytes) -> bool:
@@ -216,7 +225,7 @@ class Mends:
 
     def _change(self, action: Mended, changes: Sequence[Change]) -> list[bool]:
         sizes = [
-            (self._shard_of(UUID(bytes=stored.row_key)), len(stored.body) + len(body or b""))
+            (shard_of_bytes(stored.row_key, self._shards), len(stored.body) + len(body or b""))
             for stored, body in changes
         ]
         answers = [False] * len(changes)
@@ -232,7 +241,7 @@ class Mends:
             self._done(
                 action, shard, [each.stored.added_id for each, is_done in zip(part, done, strict=True) if is_done]
             )
-            self._rebuild_rows([_raw(each.stored).key for each in part])
+            self._rebuild_rows([each.stored[1:3] for each in part])
         return answers
 
     def close_hole(self, shard: int, hole: int) -> bool:
@@ -243,12 +252,18 @@ class Mends:
             self._done(Mended.CLOSE, shard, [hole])
         return is_done
 
-    def _rebuild_rows(self, keys: Sequence[CellKey]) -> None:
-        columns = defaultdict[UUID, set[str]](set)
-        for key in keys:
-            columns[key.row_key].add(key.column_name)
+    @property
+    def indexed_columns(self) -> set[str]:
+        """The columns whose cells have entries."""
+        return {name for version in self._parts.catalogue.kept() for name in version.definition.column_names}
+
+    def _rebuild_rows(self, keys: Sequence[tuple[bytes, bytes]]) -> None:
+        indexed, columns = self.indexed_columns, defaultdict[bytes, set[str]](set)
+        for row_key, column_name in keys:
+            if (name := column_name.decode()) in indexed:
+                columns[row_key].add(name)
         for row_key, names in columns.items():
-            self.rebuild(row_key, names)
+            self.rebuild(UUID(bytes=row_key), names)
 
     def rebuild(self, row_key: UUID, columns: Collection[str]) -> None:
         """Make the entries of a row right, after cells of these columns changed. Safe to repeat, and to do for nothing.
@@ -305,7 +320,7 @@ class Mends:
     def _first(self, shard: int, look: Look) -> RawCell | None:
         deadline = Deadline(READ_SECONDS)
         sighting = self._router.read(shard, lambda node: look(node, deadline), AS_COPIER, "primary_only", deadline)
-        return _raw(sighting.cells[0]) if sighting.cells else None
+        return RawCell(sighting.cells[0]) if sighting.cells else None
 
     def _write(self, shard: int, verb: Write[T]) -> T:
         deadline = Deadline(WRITE_SECONDS)
@@ -351,11 +366,6 @@ def _new(cell: Cell) -> NewCell:
 
 def _stored_key(key: CellKey) -> tuple[bytes, bytes, int]:
     return key.row_key.bytes, key.column_name.encode(), key.ref_key
-
-
-def _raw(stored: StoredCell) -> RawCell:
-    _added_id, row_key, column_name, ref_key, _body, _created_at = stored
-    return RawCell(CellKey(UUID(bytes=row_key), column_name.decode(), ref_key), stored)
 
 
 def _readable(row_key: UUID, column_name: str, body: bytes) -> Cell | None:

@@ -44,6 +44,16 @@ class Held(NamedTuple):
             return False
 
 
+class Rendered(Held):
+    """The same, of a store that keeps no bytes: they were made of what it holds just now, and so are canonical."""
+
+    __slots__ = ()
+
+    @property
+    def is_sound(self) -> bool:
+        return True
+
+
 class Unknown(NamedTuple):
     """A version of which a side cannot say whether it has it."""
 
@@ -113,6 +123,12 @@ def plan_latest(column: ColumnKey, ours: Version, theirs: Held | None, at: Versi
         why = "its bytes differ" if theirs.ref_key == ours.ref_key else "the mirror has a version that is not its"
         return _step(Action.LIFT, column, powers.lift_to, why)
     return _in_place(column, theirs, ours if ours is not None and ours.ref_key == theirs.ref_key else at, powers)
+
+
+def equal_latest(column: ColumnKey, ours: Version) -> Step:
+    """What `plan_latest` says of latest cells that are equal and sound."""
+    assert isinstance(ours, Held)
+    return _step(Action.NOTHING, column, ours.ref_key, "they are equal")
 
 
 def plan_older(key: CellKey, ours: Version, theirs: Held | None, powers: Powers) -> Step:

@@ -20,7 +20,7 @@ from tests.scale import SCALE
 from tests.stores import Stores
 from tripstore.backends.postgres.wire.translation import LockTimeout
 from tripstore.local.servers import LocalServers
-from tripstore.repairing.sides import Forward
+from tripstore.repairing.forward import Forward
 from tripstore.repairing.targets import Target
 from validation.repair import Action
 
@@ -132,7 +132,7 @@ def test_missing_cells_are_put_and_readers_pass_the_holes_that_they_left(everywh
 def test_i1_what_postgres_could_still_lose_is_not_put(moving: Migration, monkeypatch: pytest.MonkeyPatch) -> None:
     """An asynchronous commit is seen before it is durable."""
     gone, broken = trip(moving), trip(moving)
-    store, ours, put, mend = moving.facade.store, Forward.ours, Mends.put_all_beside, Mends.mend_all
+    store, ours, put, mend = moving.facade.store, Forward.ours, Mends.put_encoded_beside, Mends.mend_all
     lose(store, stored(moving, gone))
     spoil(store, stored(moving, broken), b"{")
     written, seen = ["0/0"], list[bool]()
@@ -154,7 +154,7 @@ def test_i1_what_postgres_could_still_lose_is_not_put(moving: Migration, monkeyp
             return look
 
         monkeypatch.setattr(Forward, "ours", ours_after_a_commit)
-        monkeypatch.setattr(Mends, "put_all_beside", looked(put))
+        monkeypatch.setattr(Mends, "put_encoded_beside", looked(put))
         monkeypatch.setattr(Mends, "mend_all", looked(mend))
         assert done(repair(moving, base(gone))) == [(Action.PUT,)]
         assert done(repair(moving, base(broken))) == [(Action.MEND,)]

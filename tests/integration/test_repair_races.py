@@ -30,8 +30,8 @@ from tests.repairs import (
 )
 from tests.stores import Stores
 from tripstore.local.servers import LocalServers
+from tripstore.repairing.forward import Forward
 from tripstore.repairing.opening import Repairs
-from tripstore.repairing.sides import Forward
 from validation.repair import Action
 
 

@@ -18,9 +18,11 @@ from tripstore.handover.authority import Authority, Backend
 from tripstore.mirror.mirror import Mirror
 from tripstore.mirror.parked import PARKED_MAX
 from tripstore.repairing.ending import Ending
+from tripstore.repairing.forward import Forward
 from tripstore.repairing.holes import Holes
 from tripstore.repairing.repairing import Repairing
-from tripstore.repairing.sides import Forward, Reverse, Sides
+from tripstore.repairing.reverse import Reverse
+from tripstore.repairing.sides import Sides
 from tripstore.repairing.targets import Target
 
 #: How long an index may take to catch up with the cells that were repaired.

@@ -9,10 +9,11 @@ from __future__ import annotations
 import logging
 import time
 from collections import Counter
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from schemaless_core.cell import CellKey
+from schemaless_core.collecting import uncollected
 from schemaless_core.control.job_commands import job_command
 from schemaless_core.errors import Conflict, Invalid, SchemalessError, StaleEpoch
 from schemaless_core.failpoints import reach
@@ -21,7 +22,7 @@ from tripstore.errors import TripstoreError
 from tripstore.handover.authority import Authority, Backend
 from tripstore.repairing.sides import Pair, Sides, TableBusy
 from tripstore.repairing.targets import Target
-from validation.repair import Action, Held, Step, Version, plan_latest, plan_older
+from validation.repair import Action, Held, Step, Version, equal_latest, plan_latest, plan_older
 
 logger = logging.getLogger(__name__)
 
@@ -32,6 +33,8 @@ FIRST_PAUSE_SECONDS = 0.01
 TRIES = 5
 #: Targets that are looked at together.
 TARGETS_PER_LOOK = 2000
+#: With which there is nothing to do about a target.
+_AT_REST = (Action.NOTHING, Action.LEAVE)
 
 
 class AuthorityMoved(TripstoreError):
@@ -45,6 +48,9 @@ class Seen(NamedTuple):
     step: Step
     ours: Version
     theirs: Held | None
+
+
+Act = Callable[[Sequence[Seen]], list[SchemalessError | None]]
 
 
 class Outcome(NamedTuple):
@@ -106,7 +112,8 @@ class Repairing:
                 self._sleep(FIRST_PAUSE_SECONDS * 2**n)
             row, sides = self._sides()
             try:
-                outcomes = self._repaired(sides, targets)
+                with uncollected():
+                    outcomes = self._repaired(sides, targets)
             except StaleEpoch:
                 continue  # the row says whether it is to be done again
             if self._authority() == row:
@@ -114,30 +121,30 @@ class Repairing:
         raise self._moved(row)
 
     def _repaired(self, sides: Sides, targets: Sequence[Target]) -> list[Outcome]:
-        done: dict[Target, list[Action]] = {target: [] for target in targets}
-        refused: dict[Target, SchemalessError] = {}
-        last: dict[Target, Step] = {}
-        waiting = list(targets)
+        done = [list[Action]() for _ in targets]
+        refused: list[SchemalessError | None] = [None] * len(targets)
+        last: list[Step | None] = [None] * len(targets)
+        #: Positions of targets that are not equal yet.
+        waiting = list(range(len(targets)))
         for n in range(ROUNDS):
             if n > 1:
                 self._sleep(FIRST_PAUSE_SECONDS * 2**n)
-            seen = _look(sides, waiting)
-            last.update({each.target: each.step for each in seen})
+            seen = dict(zip(waiting, _look(sides, [targets[at] for at in waiting]), strict=True))
+            for at, each in seen.items():
+                last[at] = each.step
             reach("repair.looked")
-            todo = [each for each in seen if each.step.action not in (Action.NOTHING, Action.LEAVE)]
-            if not todo or n == ROUNDS - 1:
+            waiting = [at for at, each in seen.items() if each.step.action not in _AT_REST]
+            if not waiting or n == ROUNDS - 1:
                 break
-            lifted = {target for target, actions in done.items() if Action.LIFT in actions}
-            for each, error in _act(sides, todo, lifted):
-                refused.pop(each.target, None)
+            todo = [seen[at] for at in waiting]
+            lifted = [Action.LIFT in done[at] for at in waiting]
+            for at, each, error in zip(waiting, todo, _act(sides, todo, lifted), strict=True):
+                refused[at] = error
                 if error is None:
-                    done[each.target].append(each.step.action)
-                else:
-                    refused[each.target] = error
-            waiting = [each.target for each in todo]
+                    done[at].append(each.step.action)
         sides.settle([target.column for target in targets])
         reach("repair.settled")
-        return [_outcome(target, last[target], done[target], refused.get(target)) for target in targets]
+        return [_outcome(*each) for each in zip(targets, last, done, refused, strict=True)]
 
     def _sides(self) -> tuple[Authority, Sides]:
         row = self._authority()
@@ -168,25 +175,31 @@ def _look(sides: Sides, targets: Sequence[Target]) -> list[Seen]:
     reach("repair.mirror_read")
     ours = sides.ours(rows)
     pairs = [Pair(target.column, own, other) for target, own, other in zip(latest, ours, theirs, strict=True)]
-    seen = [
-        *_seen_latest(sides, latest, pairs),
-        *_seen_older(sides, [each for each in targets if each.older is not None]),
-    ]
-    found = {each.target: each for each in seen}
-    return [found[target] for target in targets]
+    seen = iter(_seen_latest(sides, latest, pairs))
+    older = iter(_seen_older(sides, [each for each in targets if each.older is not None]))
+    return [next(seen if target.older is None else older) for target in targets]
 
 
 def _seen_latest(sides: Sides, targets: Sequence[Target], pairs: Sequence[Pair]) -> list[Seen]:
+    unlike = [pair for pair in pairs if not pair.is_plainly_equal]
     # Of a version below the authority's latest it is not asked: that one is put, whatever stands below.
     asked = {
         pair: CellKey(*pair.column, pair.theirs.ref_key)
-        for pair in pairs
+        for pair in unlike
         if pair.theirs is not None and not (isinstance(pair.ours, Held) and pair.theirs.ref_key <= pair.ours.ref_key)
     }
     at = dict(zip(asked, sides.ours_at(list(asked.values())), strict=True))
+    powers = iter(sides.powers(unlike))
     return [
-        Seen(target, plan_latest(*pair, at.get(pair), powers), pair.ours, pair.theirs)
-        for target, pair, powers in zip(targets, pairs, sides.powers(pairs), strict=True)
+        Seen(
+            target,
+            equal_latest(pair.column, pair.ours)
+            if pair.is_plainly_equal
+            else plan_latest(*pair, at.get(pair), next(powers)),
+            pair.ours,
+            pair.theirs,
+        )
+        for target, pair in zip(targets, pairs, strict=True)
     ]
 
 
@@ -201,48 +214,45 @@ def _seen_older(sides: Sides, targets: Sequence[Target]) -> list[Seen]:
     ]
 
 
-def _act(sides: Sides, todo: Sequence[Seen], lifted: Collection[Target]) -> list[tuple[Seen, SchemalessError | None]]:
-    """Do the steps. What was lifted is new: it never stood in a hole of the log."""
-    puts = [each for each in todo if each.step.action is Action.PUT]
-    lost = [each for each in puts if each.target not in lifted]
-    new = [each for each in puts if each.target in lifted]
-    outcomes = [
-        *zip(lost, sides.put([each.step for each in lost]), strict=True),
-        *zip(new, sides.put_new([each.step for each in new]), strict=True),
+def _act(sides: Sides, todo: Sequence[Seen], lifted: Sequence[bool]) -> list[SchemalessError | None]:
+    """Do the steps; of each why it was not done, if it was not. What was lifted is new: it never stood in a hole."""
+    puts = [n for n, each in enumerate(todo) if each.step.action is Action.PUT]
+    kinds: list[tuple[list[int], Act]] = [
+        ([n for n in puts if not lifted[n]], lambda seen: sides.put([each.step for each in seen])),
+        ([n for n in puts if lifted[n]], lambda seen: sides.put_new([each.step for each in seen])),
+        (_of(todo, Action.BURY), lambda seen: _buried(sides, seen)),
+        (_of(todo, Action.MEND), lambda seen: sides.mend([each.step for each in seen])),
+        (_of(todo, Action.PURGE), lambda seen: _purged(sides, seen)),
+        (_of(todo, Action.LIFT), lambda seen: _lifted(sides, seen)),
     ]
-    gone = [each for each in todo if each.step.action is Action.BURY]
-    outcomes += zip(gone, _buried(sides, gone), strict=True)
-    torn = [each for each in todo if each.step.action is Action.MEND]
-    outcomes += zip(torn, sides.mend([each.step for each in torn]) if torn else [], strict=True)
-    outcomes += _purged(sides, [each for each in todo if each.step.action is Action.PURGE])
-    outcomes += _lifted(sides, [each for each in todo if each.step.action is Action.LIFT])
-    _tell([each for each, error in outcomes if error is None])
-    for _each, error in outcomes:
+    outcomes: list[SchemalessError | None] = [None] * len(todo)
+    for places, act in kinds:
+        for n, error in zip(places, act([todo[n] for n in places]) if places else [], strict=True):
+            outcomes[n] = error
+    _tell([each for each, error in zip(todo, outcomes, strict=True) if error is None])
+    for error in outcomes:
         if error is not None and not isinstance(error, Conflict | Invalid):
             raise error  # a server that does not answer, or refuses: says nothing of the cell
     return outcomes
 
 
+def _of(todo: Sequence[Seen], action: Action) -> list[int]:
+    return [n for n, each in enumerate(todo) if each.step.action is action]
+
+
 def _buried(sides: Sides, gone: Sequence[Seen]) -> list[SchemalessError | None]:
-    if not gone:
-        return []
     reach("repair.before_bury")
     return sides.bury([(each.step, each.theirs) for each in gone if each.theirs is not None])
 
 
-def _lifted(sides: Sides, seen: Sequence[Seen]) -> list[tuple[Seen, SchemalessError | None]]:
+def _lifted(sides: Sides, seen: Sequence[Seen]) -> list[SchemalessError | None]:
     lifts = [(each.step, each.ours) for each in seen if isinstance(each.ours, Held)]
-    assert len(lifts) == len(seen)
-    if not lifts:
-        return []
     reach("repair.before_lift")
-    return list(zip(seen, sides.lift(lifts), strict=True))
+    return sides.lift(lifts)
 
 
-def _purged(sides: Sides, seen: Sequence[Seen]) -> list[tuple[Seen, SchemalessError | None]]:
-    extra = [(each.step, each.theirs) for each in seen if each.theirs is not None]
-    assert len(extra) == len(seen)
-    return list(zip(seen, sides.purge(extra), strict=True)) if extra else []
+def _purged(sides: Sides, seen: Sequence[Seen]) -> list[SchemalessError | None]:
+    return sides.purge([(each.step, each.theirs) for each in seen if each.theirs is not None])
 
 
 def _tell(done: Sequence[Seen]) -> None:
@@ -263,7 +273,8 @@ def _tell(done: Sequence[Seen]) -> None:
         logger.info("a cell was repaired", extra=extra)
 
 
-def _outcome(target: Target, last: Step, done: Sequence[Action], refusal: SchemalessError | None) -> Outcome:
+def _outcome(target: Target, last: Step | None, done: Sequence[Action], refusal: SchemalessError | None) -> Outcome:
+    assert last is not None
     return Outcome(target, last, tuple(done), None if last.action is Action.NOTHING else refusal)
 
 

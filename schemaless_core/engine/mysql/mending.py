@@ -10,6 +10,7 @@ from __future__ import annotations
 import hashlib
 import secrets
 from collections.abc import Iterable, Sequence
+from itertools import chain, islice
 from typing import Any
 
 from schemaless_core.deadline import Deadline
@@ -22,7 +23,6 @@ from schemaless_core.engine.mending import (
     MendLine,
     MendNote,
     check_mend,
-    gaps,
 )
 from schemaless_core.engine.mysql.connection import DeadlineConnection
 from schemaless_core.engine.mysql.names import Names
@@ -100,9 +100,14 @@ SELECT s.epoch, s.authority_epoch, s.state, m.token FROM {state} s LEFT JOIN {me
 COUNT_IDS = """\
 SELECT (SELECT COUNT(*) FROM {cell} WHERE added_id > %s AND added_id <= %s)
  + (SELECT COUNT(*) FROM {purged} WHERE shard = %s AND added_id > %s AND added_id <= %s)"""
-IDS = """\
-SELECT added_id FROM {cell} WHERE added_id > %s AND added_id <= %s
-UNION SELECT added_id FROM {purged} WHERE shard = %s AND added_id > %s AND added_id <= %s ORDER BY added_id"""
+# What stands right before and right behind each gap. Nothing is twice among the ids: what was purged is no cell.
+GAPS = """\
+SELECT i.before_it, i.added_id
+ FROM (SELECT u.added_id, COALESCE(LAG(u.added_id) OVER (ORDER BY u.added_id), %s) AS before_it
+   FROM (SELECT added_id FROM {cell} WHERE added_id > %s AND added_id <= %s
+     UNION ALL SELECT added_id FROM {purged} WHERE shard = %s AND added_id > %s AND added_id <= %s
+     UNION ALL SELECT %s) u) i
+ WHERE i.added_id > i.before_it + 1 ORDER BY i.added_id"""
 TOUCHED = "SELECT DISTINCT row_key FROM {mended} WHERE row_key IN %s AND old_body IS NOT NULL"
 PURGED_OF = """\
 SELECT row_key, column_name, ref_key FROM {mended} WHERE row_key IN %s AND action = 'purge' ORDER BY id"""
@@ -230,8 +235,10 @@ class MySQLMending:
             (count,) = cursor.fetchone() or (0,)
             if count >= end - after:
                 return []
-            cursor.execute(self._filled(IDS, shard), between)
-            return gaps([added_id for (added_id,) in cursor.fetchall()], after, end)[:limit]
+            cursor.execute(self._filled(GAPS, shard), (after, *between, end + 1))
+            # Where signed and unsigned meet, a server answers with decimals.
+            found = chain.from_iterable(range(int(before) + 1, int(behind)) for before, behind in cursor.fetchall())
+            return list(islice(found, limit))
 
     def _of(
         self, connection: DeadlineConnection, gate: Gate, template: str, tokens: Sequence[bytes], *values: int
