@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
+from typing import Any, cast
 from uuid import uuid4
 
 import pytest
 from psycopg2.errors import QueryCanceled
 
+from backfill.errors import CannotCopy
 from schemaless_core import Cell, Datastore
 from schemaless_core.control.paces import Pace
+from schemaless_core.deadline import Deadline
 from tests.chaos.actors import wait_until
 from tests.facades import Migration, migration
 from tests.stores import ServerEngine, Stores
-from tripstore.backends.postgres.handover.queue import Queue
+from tripstore.backends.postgres.handover.queue import _OLDEST, Queue
 from tripstore.config import BackfillConfig
 from tripstore.copying.backfill import Backfill, Wanted
 from tripstore.copying.limits import at_work, mirror_lag, replica_lag, throttles
@@ -25,6 +30,15 @@ _ACTIVE = """\
 SELECT count(*) FROM pg_stat_activity
 WHERE state = 'active' AND backend_type = 'client backend' AND datname = current_database()
 AND pid <> pg_backend_pid()"""
+
+
+#: As a role has them that ran `schema apply`.
+AS_BEFORE = """
+GRANT USAGE, CREATE ON SCHEMA public, tripstore TO {role};
+GRANT ALL ON ALL TABLES IN SCHEMA public, tripstore TO {role};
+GRANT ALL ON ALL SEQUENCES IN SCHEMA public, tripstore TO {role}
+"""
+_EXPLAINED = _OLDEST.replace("SELECT", "EXPLAIN SELECT", 1)
 
 
 @pytest.fixture(scope="module")
@@ -60,6 +74,37 @@ def test_sessions_of_others_are_at_work_while_they_run_or_wait(made: Migration) 
         session.close()
 
 
+def test_a_load_that_the_role_may_not_see_is_unknown_and_refused(made: Migration) -> None:
+    """I12 for throttles. Control: with the right the very same sessions are counted."""
+    role = f"blind_{uuid4().hex[:8]}"
+    made.legacy.sql(f"CREATE ROLE {role} LOGIN PASSWORD 'x'; {AS_BEFORE.format(role=role)}")
+    made.legacy.sql("CREATE TABLE contended ()")
+    url = re.sub(r"//[^@]*@", f"//{role}:x@", made.legacy.url)
+    legacy = {**cast("dict[str, Any]", made.document["legacy"]), "postgres": url}
+    made.phase(Phase.DUALWRITE)
+    with (
+        closing(Migration(made.store, made.legacy, {**made.document, "legacy": legacy}).connect()) as store,
+        closing(made.legacy.connect()) as locked,
+        ThreadPoolExecutor(1) as pool,
+    ):
+        assert store.facade.duo is not None
+        database, backfill = store.facade.duo.legacy.database, Backfill(store.facade)
+        locked.cursor().execute("LOCK TABLE contended")
+        waits = pool.submit(made.legacy.sql, "SELECT count(*) FROM contended")
+        try:
+            with pytest.raises(CannotCopy, match=f"{role} may not see") as refused:
+                at_work(database)
+            with pytest.raises(CannotCopy, match="cannot be measured"):
+                backfill.plan(Wanted(postgres_load_max=2.0))
+            assert backfill.plan(Wanted()).parts, "without a limit nothing is measured"
+            made.legacy.sql(str(refused.value.hint).partition(";")[0])
+            wait_until("it sees who waits", lambda: at_work(database) == 1)
+            assert backfill.plan(Wanted(postgres_load_max=2.0)).parts
+        finally:
+            locked.rollback()
+        waits.result()
+
+
 def test_the_mirrors_lag_is_the_age_of_what_it_has_not(made: Migration) -> None:
     database, queue = made.duo.legacy.database, Queue(made.duo.legacy.layout)
     assert mirror_lag(database, queue) == 0
@@ -68,6 +113,8 @@ def test_the_mirrors_lag_is_the_age_of_what_it_has_not(made: Migration) -> None:
     made.legacy.sql("UPDATE tripstore.queue SET at = at - interval '7 s'")
 
     assert 7 <= mirror_lag(database, queue) < 60
+    plan = "\n".join(str(line) for line in database.run(lambda c: c.rows(_EXPLAINED), Deadline(5)))
+    assert "Index Scan using queue_id" in plan, plan
     limits = BackfillConfig(mirror_lag_seconds_max=5.0)
     pause = throttles(limits, database, queue, made.facade.store, pace(made)).pause()
     assert pause is not None

@@ -23,7 +23,7 @@ from tripstore.backends.postgres.layout.check import compare
 from tripstore.backends.postgres.schema_steps import examine_capture
 from tripstore.backends.postgres.wire.connections import connected
 from tripstore.config import BackfillConfig
-from tripstore.copying.limits import throttles
+from tripstore.copying.limits import at_work, throttles
 from tripstore.copying.portions import Question, lists
 from tripstore.copying.postgres import PostgresCopying
 from tripstore.copying.standing import Standing
@@ -93,6 +93,8 @@ class Backfill:
         self._check_capture()
         since = self._standing.capture_since()
         self._standing.check_phase()
+        if self._limits(wanted).postgres_load_max:
+            at_work(self._duo.legacy_mirror.database)  # what cannot be measured would be waited for without an end
         spec: dict[str, Json] = {**msgspec.to_builtins(wanted), "note": {"capture_since": since.isoformat()}}
         spec["is_partial"] = wanted.is_partial or keys is not None
         copying = self.copying(spec)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from backfill.errors import CannotCopy
 from backfill.load_limit import LoadLimit
 from backfill.throttle import Pace, RateLimit, SignalLimit, Throttle, Throttles
 from schemaless_core.clusters import Cluster
@@ -11,16 +12,20 @@ from schemaless_core.datastore import Datastore
 from schemaless_core.deadline import Deadline
 from schemaless_core.errors import Unavailable
 from tripstore.backends.postgres.handover.queue import Queue
+from tripstore.backends.postgres.layout.layout import quoted
 from tripstore.backends.postgres.wire.database import LegacyDatabase
 from tripstore.config import BackfillConfig
 
 LOOK_SECONDS = 2.0
 
 # A session that waits for a lock or a disk is at work as well: others wait for it. One that rests is not: copiers do.
+# Of roles that ours is no member of Postgres hides what their sessions do; its own sessions have no role.
 _AT_WORK = """\
-SELECT count(*) FROM pg_catalog.pg_stat_activity
-WHERE state = 'active' AND backend_type = 'client backend' AND pid <> pg_catalog.pg_backend_pid()
-AND datname = pg_catalog.current_database() AND wait_event IS DISTINCT FROM 'PgSleep'"""
+SELECT count(*) FILTER (
+    WHERE state = 'active' AND backend_type = 'client backend' AND wait_event IS DISTINCT FROM 'PgSleep'),
+count(*) FILTER (WHERE backend_type IS NULL AND usesysid IS NOT NULL), current_user
+FROM pg_catalog.pg_stat_activity
+WHERE pid <> pg_catalog.pg_backend_pid() AND datname = pg_catalog.current_database()"""
 
 
 def throttles(limits: BackfillConfig, database: LegacyDatabase, queue: Queue, store: Datastore, pace: Pace) -> Throttle:
@@ -41,14 +46,19 @@ def throttles(limits: BackfillConfig, database: LegacyDatabase, queue: Queue, st
 
 
 def at_work(database: LegacyDatabase) -> float:
-    """How many sessions of others are at work in the database."""
-    rows = database.run(lambda connection: connection.rows(_AT_WORK), Deadline(LOOK_SECONDS))
-    return float(rows[0][0])
+    """How many sessions of others are at work in the database; `CannotCopy` when some cannot be seen."""
+    ((found, hidden, role),) = database.run(lambda connection: connection.rows(_AT_WORK), Deadline(LOOK_SECONDS))
+    if hidden:
+        raise CannotCopy(
+            f"The load of Postgres cannot be measured: {role} may not see what {hidden} sessions of others do.",
+            hint=f"GRANT pg_read_all_stats TO {quoted(role)}; or copy without a limit on the load.",
+        )
+    return float(found)
 
 
 def mirror_lag(database: LegacyDatabase, queue: Queue) -> float:
     """The age of the oldest change that is not carried and not parked."""
-    return database.run(queue.look, Deadline(LOOK_SECONDS)).seconds
+    return database.run(queue.oldest_seconds, Deadline(LOOK_SECONDS))
 
 
 def replica_lag(store: Datastore) -> float:

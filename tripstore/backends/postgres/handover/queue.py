@@ -100,6 +100,11 @@ _LOOK = """\
 SELECT count(*), count(q.parked), COALESCE(pg_catalog.date_part(
     'epoch', pg_catalog.clock_timestamp() - min(q.at) FILTER (WHERE q.parked IS NULL)), 0)
 FROM tripstore.queue AS q"""
+# By its index: a queue that the mirror is late with is long, and whoever waits for the mirror asks again and again.
+_OLDEST = f"""\
+{_NO_SCAN}SET LOCAL enable_sort = off;
+SELECT GREATEST(pg_catalog.date_part('epoch', pg_catalog.clock_timestamp() - q.at), 0)
+FROM tripstore.queue AS q WHERE q.parked IS NULL ORDER BY q.id LIMIT 1"""
 
 _PARK = """\
 UPDATE tripstore.queue AS q SET parked = %s, because = %s, claimed_by = NULL, claimed_until = NULL
@@ -218,6 +223,11 @@ class Queue:
     def count(self, connection: LegacyConnection) -> int:
         """All of it, whoever has claimed or locked a change."""
         return int(connection.rows(_COUNT)[0][0])
+
+    def oldest_seconds(self, connection: LegacyConnection) -> float:
+        """Age of the first change that is not parked; 0: there is none. Costs the same however long the queue is."""
+        rows = connection.rows(_OLDEST)
+        return float(rows[0][0]) if rows else 0.0
 
     def look(self, connection: LegacyConnection) -> QueueLook:
         queued, parked, seconds = connection.rows(_LOOK)[0]
