@@ -95,6 +95,7 @@ class ShadowLedger:
         """By operation class, what all processes wrote of one store against the other; `since` counts whole hours.
 
         What was compared at an earlier epoch of the authority is not counted; its operations are named all the same.
+        A sample without a verdict names none later: those of an operation that is called often are made anew.
         """
         return [each for each in self._all(since, epoch) if not each.operation.startswith(NOISE)]
 
@@ -183,6 +184,8 @@ def _operations(counts: Mapping[str, int], from_epoch: int, today: date) -> list
     for key, count in counts.items():
         epoch, name = _epoch_and_name(key)
         operation, outcome, label = name.rsplit("/", 2)
+        if epoch < from_epoch and outcome == Outcome.NOT_COMPARED:
+            continue
         by_outcome = found.setdefault(operation, {each: Counter() for each in Outcome})
         if epoch >= from_epoch and not _is_ended(outcome, label, today):
             by_outcome[Outcome(outcome)][label] += count

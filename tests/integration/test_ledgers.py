@@ -258,6 +258,18 @@ def test_what_was_compared_at_an_earlier_epoch_is_named_and_not_counted(ledgers:
     assert equal_from(13) == {"get_row": 0, "get_cell": 0}
 
 
+def test_i12_a_sample_without_a_verdict_asks_for_nothing_after_the_next_hand_over(ledgers: Ledgers) -> None:
+    """Two calls by hand of what one store cannot know wanted a hundred comparisons. The control: one had a verdict."""
+    tally, ledger = Tally(), ShadowLedger(ledgers)
+    for name in ("get_history", "get_row"):
+        tally.record(Verdict(Read(name, {}, epoch=2), Outcome.NOT_COMPARED, reason=Reason.INCOMPARABLE))
+    tally.record(Verdict(Read("get_row", {}, epoch=2), Outcome.EQUAL))
+    ledger.flush(tally)
+
+    assert [each.operation for each in ledger.operations(epoch=2)] == ["get_history", "get_row"]
+    assert [each.operation for each in ledger.operations(epoch=4)] == ["get_row"]
+
+
 def test_what_a_process_of_before_counted_without_an_epoch_is_of_the_first(ledgers: Ledgers) -> None:
     """Its hours stand for as long as they are evidence, and it may go on writing beside new processes."""
     of_before = ("get_row/equal/", "get_row/mismatch/field", "noise:get_row/equal/", "query_index:by_driver/equal/")
