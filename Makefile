@@ -5,8 +5,10 @@ BIN := $(VENV)/bin
 SCALE ?= 0.05
 # Each has servers of its own, about 2 GB.
 TESTERS ?= 2
+# Of `make bench-versions`: pairs of blocks.
+ROUNDS ?= 40
 
-.PHONY: demo test check bench soak format docs servers clean
+.PHONY: demo test check bench bench-versions soak format docs servers clean
 
 demo: $(VENV)/demo
 	$(BIN)/tripstore demo
@@ -22,6 +24,11 @@ check: $(VENV)/test
 
 bench: $(VENV)/peers servers
 	$(BIN)/python -m benchmarks
+
+# Puts through the facade, capture and relay of this tree against those of a revision: `make bench-versions BEFORE=HEAD~50`.
+bench-versions: $(VENV)/test servers
+	@test -n '$(BEFORE)' || { echo 'Say what to compare with: make bench-versions BEFORE=REVISION'; exit 2; }
+	$(BIN)/python -m benchmarks.versions '$(BEFORE)' . --rounds $(ROUNDS)
 
 soak: $(VENV)/peers servers
 	$(BIN)/python -m tests.soak

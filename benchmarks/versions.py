@@ -1,8 +1,9 @@
 """Two versions of ours side by side: what capture, puts through the facade and the relay cost before and now.
 
-`python benchmarks/versions.py BEFORE [NOW]`: working trees, `git worktree add` makes one of any commit. Each has a
-process, a Postgres and a mirror of its own. Their blocks take turns, and who goes first changes, so that both meet the
-same hours of the machine. Only what both versions know is called: this file runs in both.
+`make bench-versions BEFORE=REVISION`, or `python -m benchmarks.versions BEFORE [NOW]` with revisions or folders; of a
+revision a working tree is made, and removed. Each has a process, a Postgres and a mirror of its own. Their blocks take
+turns, and who goes first changes, so that both meet the same hours of the machine. Only what both versions know is
+called: this file runs in both. `BEFORE=HEAD` in a clean tree holds a version against itself, and shows the noise.
 """
 
 from __future__ import annotations
@@ -41,19 +42,42 @@ READY = "ready"
 
 
 @click.command()
-@click.argument("before", type=click.Path(exists=True, file_okay=False, path_type=Path))
-@click.argument("now", type=click.Path(exists=True, file_okay=False, path_type=Path), default=Path())
-@click.option("--rounds", default=40, show_default=True, help="Pairs of blocks of each kind.")
+@click.argument("before")
+@click.argument("now", default=".")
+@click.option("--rounds", type=click.IntRange(2), default=40, show_default=True, help="Pairs of blocks of each kind.")
 @click.option("--flavour", "flavours", multiple=True, default=FLAVOURS, help="Default: 15 and 18.")
-def main(before: Path, now: Path, rounds: int, flavours: tuple[str, ...]) -> None:
+def main(before: str, now: str, rounds: int, flavours: tuple[str, ...]) -> None:
     """Print the time of each operation before and now, and the median of the ratios pair by pair."""
-    for flavour in flavours:
-        with ExitStack() as stack:
-            asks = [stack.enter_context(_asked(tree.resolve(), flavour)) for tree in (before, now)]
-            for kind in KINDS:
-                for ask in asks:
-                    ask(kind)  # warm
-                click.echo(f"{flavour}, {kind}: {_compared(asks, kind, rounds)}")
+    with ExitStack() as trees:
+        compared = [trees.enter_context(_tree(named)) for named in (before, now)]
+        for flavour in flavours:
+            _measure(compared, flavour, rounds)
+
+
+def _measure(trees: list[Path], flavour: str, rounds: int) -> None:
+    with ExitStack() as stack:
+        asks = [stack.enter_context(_asked(tree.resolve(), flavour)) for tree in trees]
+        for kind in KINDS:
+            for ask in asks:
+                ask(kind)  # warm
+            click.echo(f"{flavour}, {kind}: {_compared(asks, kind, rounds)}")
+
+
+@contextmanager
+def _tree(named: str) -> Iterator[Path]:
+    """A folder as it is; of a revision a working tree that is there for so long."""
+    if Path(named).is_dir():
+        yield Path(named)
+        return
+    with tempfile.TemporaryDirectory(prefix="tripstore-versions-") as folder:
+        tree = Path(folder) / "tree"
+        try:
+            subprocess.run(["git", "worktree", "add", "--quiet", "--detach", tree, named], check=True)
+            yield tree
+        except subprocess.CalledProcessError as error:
+            raise click.ClickException(f"{named} is neither a folder nor a revision.") from error
+        finally:
+            subprocess.run(["git", "worktree", "remove", "--force", tree], check=False, capture_output=True)
 
 
 def _compared(asks: list[Callable[[str], float]], kind: str, rounds: int) -> str:
@@ -63,7 +87,9 @@ def _compared(asks: list[Callable[[str], float]], kind: str, rounds: int) -> str
             found[side].append(asks[side](kind))
     low, middle, high = statistics.quantiles([b / a for a, b in zip(*found, strict=True)], n=4)
     before, now = map(statistics.median, found)
-    return f"{before:.0f} µs before, {now:.0f} µs now, ratio {middle:.3f} (quartiles {low:.3f} to {high:.3f})"
+    verdict = "slower" if low > 1 else "faster" if high < 1 else "within noise"
+    ratio = f"ratio {middle:.3f} (quartiles {low:.3f} to {high:.3f})"
+    return f"{before:.0f} µs before, {now:.0f} µs now, {ratio}: {verdict}"
 
 
 @contextmanager
