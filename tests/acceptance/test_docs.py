@@ -5,13 +5,15 @@ from __future__ import annotations
 import os
 import re
 import shlex
+import signal
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import fields, is_dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import IO, Any, NamedTuple
 from uuid import uuid4
 
 import click
@@ -23,13 +25,11 @@ from schemaless_core import Datastore, Json
 from schemaless_core.config import ClusterConfig, DatastoreConfig
 from tests.acceptance.conftest import Shell
 from tests.chaos.actors import wait_until
-from tests.layouts import company_database
 from tripstore.cli.reference import commands
 from tripstore.cli.root import root
 from tripstore.config import BackfillConfig, LegacyLimits, MirrorConfig, ShadowConfig
 from tripstore.cutover.settings import CutoverSettings
 from tripstore.errors import TripstoreError
-from tripstore.local.servers import LocalServers
 from validation.errors import ValidationError
 
 ROOT = Path(__file__).parents[2]
@@ -89,12 +89,6 @@ def run_python(code: str, shell: Shell) -> str:
     return done.stdout
 
 
-def says(output: str, line: str) -> bool:
-    """Whether a line that a page shows was printed; … stands for anything."""
-    pattern = r".*?".join(re.escape(part) for part in line.strip().split("…"))
-    return re.search(rf"^\s*{pattern}\s*$", output, re.MULTILINE) is not None
-
-
 def test_the_python_example_of_the_readme_runs(shell: Shell) -> None:
     printed = run_python(block(ROOT / "README.md", "python"), shell)
 
@@ -128,7 +122,7 @@ def test_types_of_the_samples_are_seen_and_right_from_outside_the_checkout(tmp_p
         code for page in (ROOT / "README.md", DOCS / "tutorial.md") for kind, code in blocks(page) if kind == "python"
     ]
 
-    assert len(codes) == 4
+    assert len(codes) == 5
     assert complaints(tmp_path, *codes) == ""
 
 
@@ -157,64 +151,110 @@ def test_the_first_commands_of_the_readme_are_in_the_makefile() -> None:
         assert re.search(rf"^{target}:", makefile, re.MULTILINE), target
 
 
-#: From here on the tutorial needs a Postgres, and a folder of its own.
-COMPANY = "## Your Postgres behind the same API"
+class Terminal:
+    """One shell, as a reader has it from the first block of a page to the last. Nothing is set that no block sets."""
+
+    def __init__(self, folder: Path) -> None:
+        kept = {"PATH", "HOME", "TMPDIR", "PYTHONPATH", "PYTHONPYCACHEPREFIX"}
+        self._shell = subprocess.Popen(
+            ["bash"],
+            cwd=folder,
+            env={name: value for name, value in os.environ.items() if name in kept},
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            start_new_session=True,
+        )
+
+    def run(self, code: str, expected: int = 0) -> str:
+        """What the code printed; of what fails, as the page says it does, the complaint, too."""
+        assert self._shell.stdin is not None
+        self._shell.stdin.write(f"{{\n{code}\n}}\nDONE=$?; echo; echo {_DONE} $DONE | tee /dev/stderr\n")
+        self._shell.stdin.flush()
+        printed, complaint = self._until_done(self._shell.stdout), self._until_done(self._shell.stderr)
+        status = int(printed.pop().split()[1])
+        assert status == expected, f"{code}: {complaint}"
+        return "\n".join(printed[:-1] + (complaint[:-1] if expected else []))
+
+    def close(self) -> None:
+        """End it, and what it left running."""
+        with suppress(ProcessLookupError):
+            os.killpg(self._shell.pid, signal.SIGTERM)
+        self._shell.communicate(timeout=60)
+
+    @staticmethod
+    def _until_done(stream: IO[str] | None) -> list[str]:
+        assert stream is not None
+        lines: list[str] = []
+        while not lines or not lines[-1].startswith(_DONE):
+            line = stream.readline()
+            assert line, f"the shell ended: {lines}"
+            lines.append(line.rstrip("\n"))
+        return lines
 
 
-def test_the_tutorial_runs_from_its_first_to_its_last_line_and_prints_what_it_shows(shell: Shell) -> None:
-    first, _heading, _second = (DOCS / "tutorial.md").read_text().partition(COMPANY)
-
-    assert follow(first, shell) > 15
+_DONE = "the-block-has-ended"
 
 
-def test_the_tutorial_shows_a_company_as_cells(
-    shell: Shell, servers: LocalServers, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    _first, heading, second = (DOCS / "tutorial.md").read_text().partition(COMPANY)
-    monkeypatch.setenv("COMPANY", company_database(servers, "machine", ""))
-
-    assert heading
-    assert follow(second, shell) > 7
+@pytest.fixture
+def terminal() -> Iterator[Terminal]:
+    opened = Terminal(ROOT)
+    yield opened
+    opened.close()
 
 
-def follow(text: str, shell: Shell) -> int:
-    """Run every block, and hold each text against what the block before it printed; return how many lines these are."""
+def test_the_tutorial_runs_from_its_first_to_its_last_line_and_prints_what_it_shows(terminal: Terminal) -> None:
+    assert follow((DOCS / "tutorial.md").read_text(), terminal) > 15
+
+
+def test_control_a_block_that_prints_a_line_more_than_is_shown_is_caught(terminal: Terminal) -> None:
+    page = "```bash\necho one; echo two\n```\n\n```text\none\n```\n"
+
+    with pytest.raises(AssertionError, match="'one' is not all of"):
+        follow(page, terminal)
+
+
+def test_control_a_line_that_fails_without_a_word_about_it_is_caught(terminal: Terminal) -> None:
+    with pytest.raises(AssertionError, match="false"):
+        follow("```bash\nfalse\n```\n", terminal)
+
+
+def follow(text: str, terminal: Terminal) -> int:
+    """Run every block, and hold each text against all that the block before it printed; return how many there are."""
     output, shown = "", 0
     for language, code in blocks_of(text):
         if language == "bash":
-            output = "".join(command(shell, line) for line in code.splitlines())
+            printed = [terminal.run(line, announced(line)) for line in code.splitlines()]
+            output = "\n".join(each for each in printed if each)
         elif language == "python":
-            output = run_python(code, shell)
+            output = terminal.run(f"python -W error - <<'PAGE'\n{code}PAGE")
         elif language == "text":
-            for line in code.splitlines():
-                assert says(output, line), f"{line!r} is not in {output!r}"
-                shown += 1
+            assert shows_all(output, code), f"{code.strip()!r} is not all of {output!r}"
+            shown += 1
     return shown
 
 
-def command(shell: Shell, line: str) -> str:
-    if line.startswith("tripstore "):
-        return tripstore(shell, line)
-    path = {"PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
-    ran = subprocess.run(
-        ["bash", "-c", line],
-        cwd=shell.folder,
-        env=shell.environment | path,
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
+def announced(line: str) -> int:
+    """The exit code that a line's comment says."""
+    said = re.search(r"# exit code (\d)", line)
+    return int(said[1]) if said else 0
+
+
+def shows_all(output: str, shown: str) -> bool:
+    """Whether this is all that was printed: … stands for anything, on a line of its own for any lines."""
+    pattern = "".join(
+        r"(?:.*\n)*" if line.strip() == "…" else r"[^\n]*".join(map(re.escape, line.rstrip().split("…"))) + r"\s*\n"
+        for line in shown.strip("\n").splitlines()
     )
-    assert ran.returncode == 0, f"{line}: {ran.stderr}"
-    return ran.stdout + ran.stderr
+    return re.fullmatch(pattern, "\n".join(line.rstrip() for line in output.splitlines()) + "\n") is not None
 
 
 def tripstore(shell: Shell, line: str) -> str:
     """Run a line in this process, which is quicker; its comment may announce an exit code."""
     _program, *arguments = shlex.split(line, comments=True)
-    expected = re.search(r"# exit code (\d)", line)
     ran = shell.call(*arguments)
-    assert ran.code == int(expected[1] if expected else 0), f"{line}: {ran.stderr}"
+    assert ran.code == announced(line), f"{line}: {ran.stderr}"
     return ran.stdout + ran.stderr
 
 

@@ -4,18 +4,20 @@ import json
 import os
 import signal
 import stat
+import subprocess
 import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import psycopg2
 import pymysql
 import pytest
 import yaml
 from click.testing import CliRunner, Result
 
 from tripstore.cli.dev import dev
-from tripstore.local.dev import DevFolder
+from tripstore.local.dev import FOLDER, DevFolder
 from tripstore.local.mariadb import find_mariadb
 from tripstore.local.processes import birth
 
@@ -24,7 +26,8 @@ from tripstore.local.processes import birth
 def folder(tmp_path: Path) -> Iterator[Path]:
     folder = tmp_path / "dev"
     yield folder
-    DevFolder(folder).down()
+    for place in (folder, folder / FOLDER):
+        DevFolder(place).down()
 
 
 def run(*arguments: str, folder: Path) -> Result:
@@ -100,6 +103,39 @@ def test_without_servers_status_fails_and_down_is_fine(folder: Path) -> None:
     assert run("status", folder=folder).exit_code == 1
     assert run("down", folder=folder).exit_code == 0
     assert run("up", "--engine", "oracle", folder=folder).exit_code == 2
+
+
+def test_the_company_has_a_database_and_the_servers_are_found_from_below(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    below = folder / "src" / "app"
+    below.mkdir(parents=True)
+    monkeypatch.chdir(folder)
+    runner = CliRunner()
+    up = runner.invoke(dev, ["up", "--engine", "sqlite"])
+    monkeypatch.chdir(below)
+
+    line = runner.invoke(dev, ["env"]).stdout
+    url = subprocess.run(["bash", "-c", f"{line}echo $COMPANY"], capture_output=True, text=True, check=True).stdout
+    psycopg2.connect(url.strip()).close()
+
+    assert 'eval "$(tripstore dev env)"' in up.stdout
+    assert url.strip() not in up.stdout
+    assert runner.invoke(dev, ["status"]).exit_code == 0
+    assert document(runner.invoke(dev, ["status", "--json"]))["company"] == url.strip()
+    assert runner.invoke(dev, ["down"]).stdout == "The servers are gone.\n"
+    # Nothing is up any more, and the sentence says where it looked.
+    gone = runner.invoke(dev, ["env"])
+    assert (gone.exit_code, gone.stdout) == (1, "")
+    assert f"No servers are up in {(folder / '.tripstore-dev').resolve()};" in gone.stderr
+
+
+def test_without_postgres_there_is_no_database_to_name(folder: Path) -> None:
+    run("up", "--engine", "sqlite", "--no-postgres", folder=folder)
+
+    ran = run("env", folder=folder)
+
+    assert (ran.exit_code, ran.stderr) == (1, "They were started with --no-postgres.\n")
 
 
 def test_what_hinders_the_start_is_said_with_a_way_out(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -61,6 +61,8 @@ class DevState(msgspec.Struct, frozen=True):
     data: str
     """The temporary folder of the servers; it goes when they go."""
     servers: list[DevServer]
+    company: str | None = None
+    """The URL of an empty database for a company's tables; None without Postgres."""
 
     @property
     def is_owner_alive(self) -> bool:
@@ -73,6 +75,15 @@ class DevFailure(msgspec.Struct, frozen=True):
 
     message: str
     hint: str
+
+
+FOLDER = Path(".tripstore-dev")
+
+
+def nearest_folder() -> Path | None:
+    """Where `tripstore dev up` was called: here, or in a folder around this one."""
+    here = Path.cwd()
+    return next((place / FOLDER for place in (here, *here.parents) if (place / FOLDER).is_dir()), None)
 
 
 class DevFolder:

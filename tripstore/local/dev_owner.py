@@ -21,6 +21,8 @@ from tripstore.local.replication import Cluster
 from tripstore.local.server import Server
 from tripstore.local.servers import LocalServers
 
+#: The database for a company's tables.
+COMPANY = "company"
 HEADER = "# Written by `tripstore dev up`, removed by `tripstore dev down`. Holds passwords.\n"
 
 
@@ -44,8 +46,11 @@ def main(folder: DevFolder, options: DevOptions) -> None:
 def _start(servers: LocalServers, folder: DevFolder, options: DevOptions) -> tuple[DevState, str]:
     names = list(string.ascii_lowercase[: options.clusters])
     listed: list[DevServer] = []
+    company = None
     if options.postgres:
         postgres = servers.postgres("postgres")
+        postgres.query(f"CREATE DATABASE {COMPANY}")
+        company = f"{postgres.url}/{COMPANY}"
         listed.append(_describe(postgres, "postgres"))
     if options.engine == "sqlite":
         listed += [_sqlite(servers.folder / "sqlite" / name) for name in names]
@@ -55,7 +60,7 @@ def _start(servers: LocalServers, folder: DevFolder, options: DevOptions) -> tup
     clusters = {name: _urls(name, listed) for name in names}
     config = yaml.safe_dump({"datastore": "trips", "shards": options.shards, "clusters": clusters}, sort_keys=False)
     pid = os.getpid()
-    state = DevState(pid, birth(pid) or 0, options, str(folder.config), str(servers.folder), listed)
+    state = DevState(pid, birth(pid) or 0, options, str(folder.config), str(servers.folder), listed, company)
     return state, HEADER + config
 
 
