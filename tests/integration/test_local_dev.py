@@ -122,6 +122,7 @@ def test_the_company_has_a_database_and_the_servers_are_found_from_below(
     assert 'eval "$(tripstore dev env)"' in up.stdout
     assert url.strip() not in up.stdout
     assert runner.invoke(dev, ["status"]).exit_code == 0
+    assert document(runner.invoke(dev, ["env", "--json"])) == {"company": url.strip()}
     assert document(runner.invoke(dev, ["status", "--json"]))["company"] == url.strip()
     assert runner.invoke(dev, ["down"]).stdout == "The servers are gone.\n"
     # Nothing is up any more, and the sentence says where it looked.

@@ -135,7 +135,8 @@ def status(folder: Path | None, as_json: bool) -> None:
 
 @dev.command()
 @folder_option
-def env(folder: Path | None) -> None:
+@json_option
+def env(folder: Path | None, as_json: bool) -> None:
     """Print the line that exports COMPANY, the URL of the database for a company's tables, to a shell.
 
     \b
@@ -145,11 +146,15 @@ def env(folder: Path | None) -> None:
     dev_folder = _find(folder)
     with _spoken():
         state = dev_folder.find()
-    if state is None or state.company is None:
+    company = None if state is None else state.company
+    if as_json:
+        click.echo(msgspec.json.format(msgspec.json.encode({"company": company})).decode())
+    elif company is not None:
+        click.echo(f"export COMPANY={shlex.quote(company)}")
+    else:
         without = "They were started with --no-postgres."
         click.echo(_none(dev_folder) if state is None else without, err=True)
-        sys.exit(1)
-    click.echo(f"export COMPANY={shlex.quote(state.company)}")
+    sys.exit(0 if company is not None else 1)
 
 
 def _find(folder: Path | None) -> DevFolder:
