@@ -97,6 +97,9 @@ ACCEPTANCES = Counter(
     "Promoted Postgres servers: accepted with nothing lost, accepted though a decision was lost, refused.",
     ["outcome"],
 )
+DISTRUSTS = Counter(
+    "tripstore_postgres_distrusted_total", "Times this process has shut a Postgres that says less than was known."
+)
 HANDOVERS = Counter("tripstore_handovers_total", "Hand-overs by direction and outcome.", ["direction", "outcome"])
 HANDOVER_SECONDS = Histogram(
     "tripstore_handover_pause_seconds",
@@ -207,6 +210,10 @@ def numbers_drawn(count: int) -> None:
 
 def cells_repaired(action: str, count: int) -> None:
     CELLS_REPAIRED.labels(action).inc(count)
+
+
+def postgres_distrusted() -> None:
+    DISTRUSTS.inc()
 
 
 def postgres_accepted(outcome: str) -> None:

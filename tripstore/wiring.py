@@ -23,6 +23,7 @@ from tripstore.backends.postgres.rules.table_rules import read_document
 from tripstore.backends.postgres.wire.database import LegacyDatabase
 from tripstore.backends.postgres.wire.settings import LegacySettings
 from tripstore.backends.schemaless.backend import SchemalessBackend, TooManyIds
+from tripstore.backends.schemaless.shards import Shards
 from tripstore.config import LegacyConfig, TripstoreConfig, load_config
 from tripstore.cutover.acceptance import note_acceptance
 from tripstore.cutover.repro import command
@@ -177,7 +178,9 @@ def _with_legacy(config: TripstoreConfig, legacy_config: LegacyConfig, store: Da
     def told(acceptance: Acceptance) -> None:
         note_acceptance(AuditLog(store.control), acceptance)
 
-    watch = Watch(ports, known, flags, lag, arrivals, is_open_at, lambda: _seen_authority(store), told)
+    watch = Watch(
+        ports, known, flags, lag, arrivals, is_open_at, lambda: _seen_authority(store), Shards(store).open_now, told
+    )
     compared = TallyFlush(ShadowLedger(Ledgers(store.control), command), tally)
     flushing = (Flushing(compared), Flushing(timings, TIMINGS_SECONDS))
     layout = legacy_config.layout

@@ -307,8 +307,11 @@ class Node(Protocol):
         """The same, and make RW COPY. Whether all shards that have not moved are at exactly this epoch, and none RW."""
         ...
 
-    def opened_at(self, deadline: Deadline) -> int:
-        """Return the highest authority epoch at which a shard here was ever RW, as its history says; 0: none was."""
+    def opened_at(self, deadline: Deadline, *, ever: bool = True) -> int:
+        """Return the highest authority epoch at which a shard here was ever RW, as its history says; 0: none was.
+
+        Not `ever`: at which one is RW now. That reads a row for each shard, and not all of their history.
+        """
         ...
 
     def make_copies(self, deadline: Deadline) -> int:

@@ -6,7 +6,9 @@ The guard is on the standby before the switch begins; then the standby is cut of
 from __future__ import annotations
 
 import json
+import sqlite3
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 from uuid import UUID
@@ -15,7 +17,7 @@ import psycopg2
 import pytest
 from click.testing import CliRunner
 
-from schemaless_core import Cell, StaleEpoch
+from schemaless_core import Cell, StaleEpoch, failpoints
 from schemaless_core.control.audit import AuditLog
 from tests.chaos.actors import wait_until
 from tests.facades import Migration
@@ -27,8 +29,10 @@ from tripstore.backends.postgres.errors import PostgresNotAccepted
 from tripstore.backends.postgres.sqlstates import GATE_SHUT
 from tripstore.cli.root import root
 from tripstore.cutover.look import find_handed_over
+from tripstore.handover import accept, settle
 from tripstore.handover.accept import EPOCHS_PER_TIMELINE
 from tripstore.handover.authority import Authority, Backend
+from tripstore.handover.steps import Step, run
 from tripstore.local.servers import LocalServers
 from tripstore.phase import Phase
 from tripstore.ports.control import RealControlPort
@@ -64,6 +68,7 @@ def switched_and_lost(failing_over: FailingOver, *, guards: bool = True) -> Migr
     hands.carry()
     hands.phase(Phase.LIVE)
     failing_over.store.put_cell(*ACKNOWLEDGED.key, ACKNOWLEDGED.body)
+    hands.duo.watch.close()  # it looks when the test says so
     failing_over.lose_the_primary()
     return hands
 
@@ -83,6 +88,19 @@ def is_shut(failing_over: FailingOver) -> bool:
             raise
         return True
     return False
+
+
+def killed_at(hands: Migration, step: Step, folder: Path) -> None:
+    """Somebody settles it, and ends before this step."""
+    armed = folder / step.name
+    armed.write_text("raise")
+    failpoints.use_folder(folder)
+    try:
+        with pytest.raises(failpoints.FailpointReached):
+            run(accept.accept(hands.duo.ports, settles=True))
+    finally:
+        failpoints.use_folder(None)
+        armed.unlink(missing_ok=True)
 
 
 def cutover(failing_over: FailingOver, tmp_path: Path, *words: str) -> Any:
@@ -123,7 +141,9 @@ def test_i9_a_postgres_that_lacks_the_decision_is_shut_from_its_first_statement(
 
     planned = cutover(failing_over, tmp_path, "settle", "--dry-run")
     assert planned["lost"].startswith("Postgres has lost a decision: shards were opened at epoch 2")
-    assert is_shut(failing_over)
+    for step in (accept.LOOK, accept.ASK, accept.FENCE, accept.ACCEPT):
+        killed_at(hands, step, tmp_path)
+        assert is_shut(failing_over)
     done = cutover(failing_over, tmp_path, "settle", "--yes", "--why", "a test")
 
     assert (done["code"], done["is_done"], done["authority"]) == (0, True, "schemaless")
@@ -140,7 +160,9 @@ def test_i9_a_postgres_that_lacks_the_decision_is_shut_from_its_first_statement(
     assert {"cutover.accept.begin", "cutover.accept.end"} <= {entry.action for entry in entries}
 
 
-def test_control_without_the_guard_both_are_open_until_a_process_looks(failing_over: FailingOver) -> None:
+def test_control_without_the_guard_both_are_open_until_a_process_looks(
+    failing_over: FailingOver, tmp_path: Path
+) -> None:
     """No hand-over was prepared on the promoted server. It cannot know; the first watch that looks shuts it."""
     hands = switched_and_lost(failing_over, guards=False)
     row = hands.duo.ports.control.authority()
@@ -154,6 +176,12 @@ def test_control_without_the_guard_both_are_open_until_a_process_looks(failing_o
     assert is_shut(failing_over)
     with pytest.raises(PostgresNotAccepted, match="older than Schemaless"):
         hands.duo.ports.control.authority()
+    killed_at(hands, settle.OBEY, tmp_path)  # decided, and nothing knows of it yet
+    assert is_shut(failing_over)
+    hands.duo.watch.look()
+    assert hands.duo.ports.control.authority().is_open_for(Backend.STORE)
+    assert is_shut(failing_over)
+    failing_over.store.put_cell(failing_over.pair.row_key, "FREE", 3, "afterwards")
 
 
 def test_i9_what_a_process_that_knew_nothing_finds_in_the_shards_shuts_a_postgres(failing_over: FailingOver) -> None:
@@ -190,6 +218,28 @@ def test_a_promotion_that_loses_nothing_is_noticed_and_accepted_by_itself(failin
     assert '"has_lost_a_decision": false' in json.dumps(json.loads(entry.detail))
     assert failing_over.relay()
     assert failing_over.mirrored() == "4712.00"
+
+
+def test_a_server_that_does_not_acknowledge_keeps_postgres_shut_until_the_operator_vouches_for_it(
+    failing_over: FailingOver, tmp_path: Path
+) -> None:
+    hands = failing_over.hands
+    failing_over.follow()
+    assert control_of(hands).guard() == []
+    failing_over.lose_the_primary()
+    name, cluster = next(iter(hands.facade.store.clusters.items()))
+    file = f"{cluster.primary.node.name.removeprefix('sqlite:///')}/{hands.facade.config.core.datastore}.db"
+    with closing(sqlite3.connect(file, isolation_level=None)) as writer:
+        writer.execute("BEGIN IMMEDIATE")  # nobody else writes there
+        acceptance = run(accept.accept(hands.duo.ports))
+        assert acceptance.reason == f"{name} did not acknowledge"
+        assert is_shut(failing_over)
+
+        done = cutover(failing_over, tmp_path, "settle", "--without", name, "--yes")
+
+        writer.execute("ROLLBACK")
+    assert (done["is_done"], done["authority"]) == (True, "postgres")
+    assert not is_shut(failing_over)
 
 
 def test_i9_a_promotion_on_live_that_loses_nothing_costs_one_acceptance(failing_over: FailingOver) -> None:

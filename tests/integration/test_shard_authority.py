@@ -270,8 +270,9 @@ def test_the_servers_say_who_is_the_authority(store: Datastore, rows: Rows) -> N
 def test_i9_a_server_remembers_at_which_epoch_its_shards_were_open(store: Datastore, rows: Rows) -> None:
     """Whatever closes them later: it is the proof of a decision that Postgres has lost."""
 
-    def opened() -> set[int]:
-        return {cluster.primary.ask(lambda node: node.opened_at(Deadline(5))) for cluster in store.clusters.values()}
+    def opened(*, ever: bool = True) -> set[int]:
+        asked = store.clusters.values()
+        return {each.primary.ask(lambda node: node.opened_at(Deadline(5), ever=ever)) for each in asked}
 
     assert opened() == {0}
     store.authority.close("a", 3)
@@ -281,6 +282,9 @@ def test_i9_a_server_remembers_at_which_epoch_its_shards_were_open(store: Datast
     for name in store.clusters:
         assert store.authority.close(name, 2_000_001)
     assert opened() == {4}
+    assert {
+        each.primary.ask(lambda node: node.opened_at(Deadline(5), ever=False)) for each in store.clusters.values()
+    } == {0}
     rows.run("DELETE FROM HISTORY WHERE state = 'RW'")  # the control: it is the history that remembers
     assert opened() == {0}
 

@@ -38,12 +38,21 @@ class SettleDocument(msgspec.Struct, frozen=True):
 
 
 @click.command("settle", cls=Command)
+@click.option(
+    "--without",
+    multiple=True,
+    metavar="CLUSTER",
+    help="Do not ask this one, which is down: you vouch that its shards are not opened by a hand-over that is lost, "
+    "and that it was not open above the authority row. May be repeated.",
+)
 @why_option
 @click.option("--dry-run", is_flag=True, help="Show what was lost and what would be done, and change nothing.")
 @yes_option
 @json_option
 @pass_settings
-def settle_command(settings: Settings, why: str, dry_run: bool, yes: bool, as_json: bool) -> Exit:
+def settle_command(
+    settings: Settings, without: tuple[str, ...], why: str, dry_run: bool, yes: bool, as_json: bool
+) -> Exit:
     """Accept a Postgres that was promoted or put back, and may lack a decision. Until then nobody writes there.
 
     Shards that were opened above its authority row prove that a hand-over is lost: then Schemaless is the authority.
@@ -56,11 +65,13 @@ def settle_command(settings: Settings, why: str, dry_run: bool, yes: bool, as_js
     """
     with both(settings) as stores:
         ports = stores.duo.ports
-        found, opened = look(ports)
+        if unknown := sorted(set(without).difference(ports.store.servers)):
+            raise click.UsageError(f"There is no cluster {', '.join(unknown)}.")
+        found, opened = look(ports, without)
         document = _document(found, opened)
         if document.is_needed and not dry_run:
             ask(f"Make {document.will_be} the authority on this Postgres?", is_answered=yes)
-            acceptance = settle_lost(ports, AuditLog(stores.facade.store.control), why)
+            acceptance = settle_lost(ports, AuditLog(stores.facade.store.control), why, without)
             document = _done(document, acceptance)
     if as_json:
         print_document(document)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Collection
 
 from schemaless_core.control.audit import AuditLog
 from schemaless_core.errors import SchemalessError
@@ -16,9 +17,9 @@ logger = logging.getLogger(__name__)
 ACTION = "cutover.accept"
 
 
-def look(ports: Ports) -> tuple[Standing, int]:
+def look(ports: Ports, without: Collection[str] = ()) -> tuple[Standing, int]:
     """Which Postgres answers, and the highest epoch at which shards were open; changes nothing."""
-    servers = ports.store.servers
+    servers = [server for server in ports.store.servers if server not in without]
     return ports.control.standing(), max((ports.store.opened(server) for server in servers), default=0)
 
 
@@ -27,14 +28,15 @@ def what_is_in_the_way(found: Standing, opened: int) -> str:
     return lost_decision(opened, found.row) if opened > found.row.epoch else ""
 
 
-def settle_lost(ports: Ports, audit: AuditLog, why: str) -> Acceptance:
+def settle_lost(ports: Ports, audit: AuditLog, why: str, without: Collection[str] = ()) -> Acceptance:
     """Accept the Postgres that answers, whatever it has lost, and write that down, before and after."""
-    found, opened = look(ports)
+    found, opened = look(ports, without)
     if found.is_accepted and opened > found.row.epoch:
         ports.control.distrust(found.row)
     detail: dict[str, object] = {"why": why, "timeline": found.timeline, "epoch": found.row.epoch, "opened": opened}
+    detail["without"] = sorted(without)
     audit.add(f"{ACTION}.begin", {**detail, "fence": fence_of(found)})
-    acceptance = run(accept(ports, settles=True))
+    acceptance = run(accept(ports, settles=True, without=tuple(without)))
     note_acceptance(audit, acceptance, why)
     return acceptance
 

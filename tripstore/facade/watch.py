@@ -51,6 +51,7 @@ class Watch:
         arrivals: Arrivals,
         is_open_at: Callable[[int], bool],
         seen_authority: Callable[[], Authority],
+        open_now: Callable[[], int] = lambda: 0,
         told: Callable[[Acceptance], None] = lambda acceptance: None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
@@ -61,6 +62,7 @@ class Watch:
         self._arrivals = arrivals
         self._is_open_at = is_open_at
         self._seen_authority = seen_authority
+        self._open_now = open_now
         self._told = told
         self._settled_epoch: int | None = None
         self._settle_at = -math.inf
@@ -171,14 +173,15 @@ class Watch:
         extra = {"event": "postgres.went_back", "epoch": row.epoch, "reason": because}
         logger.error("Postgres is older than it was: it is shut until it is accepted", extra=extra)
         self._ports.control.distrust(row)
+        metrics.postgres_distrusted()
         self._known.learn_authority(self._seen_authority())
 
     def _look_behind(self) -> None:
-        """Whether Schemaless was ever opened above the row: proof of a decision that Postgres lost."""
+        """Whether Schemaless is open above the row: proof of a decision that Postgres lost."""
         row = self._ports.control.authority()
-        opened = max((self._ports.store.opened(server) for server in self._ports.store.servers), default=0)
+        opened = self._open_now()
         if opened > row.epoch and self._ports.control.authority() == row:
-            self._distrust(row, f"shards were opened at epoch {opened}")
+            self._distrust(row, f"shards are open at epoch {opened}")
 
     def _settled(self, row: Authority) -> Authority:
         """Make both stores what an open row says; where they are, that was a look. Not all processes at once."""

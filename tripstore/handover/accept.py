@@ -38,14 +38,17 @@ class Acceptance(NamedTuple):
     has_lost: bool = False
 
 
-def accept(ports: Ports, *, settles: bool = False, who: str = "") -> Steps[Acceptance]:
-    """Accept the Postgres that answers. Where it has lost a decision, only one who `settles` does it."""
+def accept(ports: Ports, *, settles: bool = False, without: tuple[str, ...] = (), who: str = "") -> Steps[Acceptance]:
+    """Accept the Postgres that answers. Where it has lost a decision, only one who `settles` does it.
+
+    `without`: of these servers an operator says that they are down and open nothing that the lost Postgres decided.
+    """
     yield LOOK
     found = ports.control.standing()
     if found.is_accepted:
         return Acceptance(True, found.row)
     fence = fence_of(found)
-    servers = ports.store.servers
+    servers = tuple(server for server in ports.store.servers if server not in without)
     # Nothing is closed for one who may not go on: while an operator is waited for, callers go on at Schemaless.
     opened = 0
     for server in servers:

@@ -42,6 +42,7 @@ INSERT INTO {authority} (shard, authority_epoch, state, first_added_id, at)
  WHERE NOT EXISTS (SELECT 1 FROM {authority} h WHERE h.shard = s.shard)
  ON DUPLICATE KEY UPDATE at = {authority}.at"""
 OPENED_AT = "SELECT COALESCE(MAX(authority_epoch), 0) FROM {authority} WHERE state = 'RW'"
+OPEN_NOW = "SELECT COALESCE(MAX(authority_epoch), 0) FROM {state} WHERE state = 'RW'"
 HISTORY = """\
 SELECT authority_epoch, state, first_added_id, at FROM {authority} WHERE shard = %s
  ORDER BY authority_epoch, first_added_id, at"""
@@ -73,9 +74,9 @@ def history(connection: DeadlineConnection, names: Names, shard: int) -> list[Au
         ]
 
 
-def opened_at(connection: DeadlineConnection, names: Names) -> int:
+def opened_at(connection: DeadlineConnection, names: Names, *, ever: bool) -> int:
     with connection.cursor() as cursor:
-        cursor.execute(names.meta_sql(OPENED_AT))
+        cursor.execute(names.meta_sql(OPENED_AT if ever else OPEN_NOW))
         (found,) = cursor.fetchone() or (0,)
         return int(found)
 

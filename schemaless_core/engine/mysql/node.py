@@ -171,8 +171,8 @@ class MySQLNode:
             lambda connection: authority.close_to_owners(connection, self._names, authority_epoch, deadline), deadline
         )
 
-    def opened_at(self, deadline: Deadline) -> int:
-        return self._sessions.run(lambda connection: authority.opened_at(connection, self._names), deadline)
+    def opened_at(self, deadline: Deadline, *, ever: bool = True) -> int:
+        return self._sessions.run(lambda connection: authority.opened_at(connection, self._names, ever=ever), deadline)
 
     def make_copies(self, deadline: Deadline) -> int:
         return self._sessions.write(

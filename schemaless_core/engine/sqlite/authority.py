@@ -24,6 +24,7 @@ INSERT INTO shard_authority (shard, authority_epoch, state, first_added_id, at)
  SELECT shard, authority_epoch, state, 1, ? FROM shard_state
  WHERE shard NOT IN (SELECT shard FROM shard_authority)"""
 OPENED_AT = "SELECT COALESCE(MAX(authority_epoch), 0) FROM shard_authority WHERE state = 'RW'"
+OPEN_NOW = "SELECT COALESCE(MAX(authority_epoch), 0) FROM shard_state WHERE state = 'RW'"
 HISTORY = """\
 SELECT authority_epoch, state, first_added_id, at FROM shard_authority WHERE shard = ?
  ORDER BY authority_epoch, first_added_id, at"""
@@ -52,8 +53,8 @@ def history(connection: sqlite3.Connection, shard: int) -> list[AuthorityChange]
     ]
 
 
-def opened_at(connection: sqlite3.Connection) -> int:
-    (found,) = connection.execute(OPENED_AT).fetchone()
+def opened_at(connection: sqlite3.Connection, *, ever: bool) -> int:
+    (found,) = connection.execute(OPENED_AT if ever else OPEN_NOW).fetchone()
     return int(found)
 
 

@@ -216,9 +216,9 @@ class SQLiteNode:
         reach("authority.answered")
         return is_closed
 
-    def opened_at(self, deadline: Deadline) -> int:
+    def opened_at(self, deadline: Deadline, *, ever: bool = True) -> int:
         with self._file.read(deadline) as connection:
-            return authority.opened_at(connection)
+            return authority.opened_at(connection, ever=ever)
 
     def make_copies(self, deadline: Deadline) -> int:
         with self._file.write(deadline) as connection:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 
 from schemaless_core import Datastore, SchemalessError
 from schemaless_core.deadline import Deadline
@@ -56,6 +57,14 @@ class Shards:
     def opened(self, cluster: str) -> int:
         """The highest authority epoch at which a shard of a cluster was ever open to owners; 0: at none."""
         return self._ask(cluster, lambda node, deadline: node.opened_at(deadline))
+
+    def open_now(self) -> int:
+        """The highest at which one is open now; asked often, and of the servers that answer."""
+        found = [0]
+        for cluster in self._datastore.clusters:
+            with suppress(SchemalessError):
+                found.append(self._ask(cluster, lambda node, deadline: node.opened_at(deadline, ever=False)))
+        return max(found)
 
     def unmirrored(self, cluster: str) -> int:
         """Count the cells of a cluster's shards that the reverse mirror has not passed, or has set aside.
