@@ -9,6 +9,7 @@ from uuid import UUID, uuid4
 import pytest
 
 from schemaless_core import CellKey
+from schemaless_core.canonical import canonical_bytes
 from schemaless_core.engine.mending import Mended
 from schemaless_core.failpoints import FailpointReached, reach
 from tests.damage import lose, spoil
@@ -29,6 +30,7 @@ from tests.repairs import (
     trip,
 )
 from tests.stores import Stores
+from tripstore.backends.postgres.backend import PostgresBackend
 from tripstore.local.servers import LocalServers
 from tripstore.repairing.forward import Forward
 from tripstore.repairing.opening import Repairs
@@ -173,6 +175,41 @@ def test_a_row_that_moves_while_it_is_lifted_keeps_the_writers_version(moving: M
     moving.carry()
     assert stored(moving, key).ref_key == 6
     assert moving.store.get_cell_latest(key, "BASE") == moving.facade.store.get_cell_latest(key, "BASE")
+
+
+def test_i2_control_bytes_of_before_the_lift_are_another_body_under_a_key_of_the_authoritys(
+    moving: Migration, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As if what the look had seen were put under the lifted key: the row moved in between, and has to rise again."""
+    key, lift_many = trip(moving), PostgresBackend.lift_many
+    before = canonical_bytes(stored(moving, key).body)
+    foreign(moving, key, 5)
+    monkeypatch.setattr(PostgresBackend, "lift_many", lambda *given: dict.fromkeys(lift_many(*given), before))
+
+    def write() -> None:
+        moving.legacy.sql("UPDATE trips SET status = 'written' WHERE trip_uuid = %s", str(key))
+
+    with doing_at("repair.before_lift", write):
+        repair(moving, base(key))
+
+    assert moving.legacy.sql("SELECT base_version > 6 FROM trips WHERE trip_uuid = %s", str(key)) == [(True,)]
+
+
+def test_i4_a_row_that_moves_right_after_its_lift_ends_equal(moving: Migration) -> None:
+    key = trip(moving)
+    foreign(moving, key, 5)
+
+    def write() -> None:
+        moving.legacy.sql("UPDATE trips SET status = 'written' WHERE trip_uuid = %s", str(key))
+
+    with doing_at("lift.committed", write):
+        (outcome,) = repair(moving, base(key))
+
+    assert (outcome.is_equal, outcome.done) == (True, (Action.LIFT, Action.PUT, Action.PUT))
+    moving.carry()
+    found = stored(moving, key)
+    assert (found.ref_key, found) == (7, moving.store.get_cell_latest(key, "BASE"))
+    assert moving.facade.store.get_cell(key, "BASE", 6) is not None
 
 
 def test_two_repairs_at_once_come_to_the_same(moving: Migration) -> None:

@@ -25,7 +25,7 @@ from tripstore.repairing.heights import bury_target, came_back, lift_target
 from tripstore.repairing.holes import Holes, put_cells
 from tripstore.repairing.sides import READ_SECONDS, NoSuchCell, Pair, TableBusy
 from tripstore.repairing.versions import held, known_at, known_latest
-from validation.repair import Held, Powers, Step, Version
+from validation.repair import Held, Powers, Rendered, Step, Version
 
 #: Rows whose locks one transaction holds: services wait for it.
 LIFTS_PER_COMMIT = 100
@@ -148,14 +148,17 @@ class Forward:
         found = self._mends.latest([ChildKey(row_key, LEGACY_ID) for row_key in rows], NO_CHILDREN)
         self._legacy.keep_legacy_ids({raw.key.row_key: raw.body for raw in found if raw is not None})
 
-    def lift(self, lifts: Sequence[tuple[Step, Held]]) -> list[SchemalessError | None]:
+    def lift(self, lifts: Sequence[tuple[Step, Held]]) -> list[SchemalessError | Held | None]:
         """A cell that stands beside the tables, or before its row, is put once more under the higher ref key."""
         lifted = self._lifted([step.key for step, _ours in lifts if step.key.column_name in self._layout.columns])
-        return [None if step.key in lifted else outcome_of(lambda: self._lift_one(step, ours)) for step, ours in lifts]  # noqa: B023  # called at once
+        return [
+            _risen(step.key, lifted[step.key]) if step.key in lifted else outcome_of(lambda: self._lift_one(step, ours))  # noqa: B023  # called at once
+            for step, ours in lifts
+        ]
 
-    def _lifted(self, keys: Sequence[CellKey]) -> set[CellKey]:
+    def _lifted(self, keys: Sequence[CellKey]) -> dict[CellKey, bytes | None]:
         """Rows that were lifted together. Where a transaction holds one of them, its whole batch is left for later."""
-        found = set[CellKey]()
+        found = dict[CellKey, bytes | None]()
         for name in {key.column_name for key in keys}:
             of_column = [key for key in keys if key.column_name == name]
             for first in range(0, len(of_column), LIFTS_PER_COMMIT):
@@ -215,6 +218,10 @@ def _not_buried(key: CellKey) -> NoSuchCell:
         f"The row of {key} has a row, a tombstone or, of facts, its parent by now.",
         hint="Facts go with their parent alone: delete it, or insert the fact again.",
     )
+
+
+def _risen(key: CellKey, body: bytes | None) -> Held | None:
+    return None if body is None else Rendered(key.ref_key, body)
 
 
 def _cell(key: CellKey, body: bytes | None) -> EncodedCell:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 import time
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
 from schemaless_core.cell import CellKey
@@ -50,7 +50,14 @@ class Seen(NamedTuple):
     theirs: Held | None
 
 
-Act = Callable[[Sequence[Seen]], list[SchemalessError | None]]
+class Acted(NamedTuple):
+    """What was done about a target in one round, and why not more."""
+
+    done: tuple[Action, ...]
+    refusal: SchemalessError | None = None
+
+
+Act = Callable[[Sequence[Seen]], list[Acted]]
 
 
 class Outcome(NamedTuple):
@@ -138,10 +145,9 @@ class Repairing:
                 break
             todo = [seen[at] for at in waiting]
             lifted = [Action.LIFT in done[at] for at in waiting]
-            for at, each, error in zip(waiting, todo, _act(sides, todo, lifted), strict=True):
-                refused[at] = error
-                if error is None:
-                    done[at].append(each.step.action)
+            for at, acted in zip(waiting, _act(sides, todo, lifted), strict=True):
+                refused[at] = acted.refusal
+                done[at] += acted.done
         sides.settle([target.column for target in targets])
         reach("repair.settled")
         return [_outcome(*each) for each in zip(targets, last, done, refused, strict=True)]
@@ -214,30 +220,36 @@ def _seen_older(sides: Sides, targets: Sequence[Target]) -> list[Seen]:
     ]
 
 
-def _act(sides: Sides, todo: Sequence[Seen], lifted: Sequence[bool]) -> list[SchemalessError | None]:
-    """Do the steps; of each why it was not done, if it was not. What was lifted is new: it never stood in a hole."""
+def _act(sides: Sides, todo: Sequence[Seen], lifted: Sequence[bool]) -> list[Acted]:
+    """Do the steps. What was lifted is new: it never stood in a hole."""
     puts = [n for n, each in enumerate(todo) if each.step.action is Action.PUT]
     kinds: list[tuple[list[int], Act]] = [
-        ([n for n in puts if not lifted[n]], lambda seen: sides.put([each.step for each in seen])),
-        ([n for n in puts if lifted[n]], lambda seen: sides.put_new([each.step for each in seen])),
-        (_of(todo, Action.BURY), lambda seen: _buried(sides, seen)),
-        (_of(todo, Action.MEND), lambda seen: sides.mend([each.step for each in seen])),
-        (_of(todo, Action.PURGE), lambda seen: _purged(sides, seen)),
+        ([n for n in puts if not lifted[n]], lambda seen: _acted(seen, sides.put([each.step for each in seen]))),
+        ([n for n in puts if lifted[n]], lambda seen: _acted(seen, sides.put_new([each.step for each in seen]))),
+        (_of(todo, Action.BURY), lambda seen: _acted(seen, _buried(sides, seen))),
+        (_of(todo, Action.MEND), lambda seen: _acted(seen, sides.mend([each.step for each in seen]))),
+        (_of(todo, Action.PURGE), lambda seen: _acted(seen, _purged(sides, seen))),
         (_of(todo, Action.LIFT), lambda seen: _lifted(sides, seen)),
     ]
-    outcomes: list[SchemalessError | None] = [None] * len(todo)
+    acted = [Acted(())] * len(todo)
     for places, act in kinds:
-        for n, error in zip(places, act([todo[n] for n in places]) if places else [], strict=True):
-            outcomes[n] = error
-    _tell([each for each, error in zip(todo, outcomes, strict=True) if error is None])
-    for error in outcomes:
-        if error is not None and not isinstance(error, Conflict | Invalid):
-            raise error  # a server that does not answer, or refuses: says nothing of the cell
-    return outcomes
+        for n, each in zip(places, act([todo[n] for n in places]) if places else [], strict=True):
+            acted[n] = each
+    _tell(todo, acted)
+    for each in acted:
+        if each.refusal is not None and not isinstance(each.refusal, Conflict | Invalid):
+            raise each.refusal  # a server that does not answer, or refuses: says nothing of the cell
+    return acted
 
 
 def _of(todo: Sequence[Seen], action: Action) -> list[int]:
     return [n for n, each in enumerate(todo) if each.step.action is action]
+
+
+def _acted(seen: Sequence[Seen], errors: Sequence[SchemalessError | None]) -> list[Acted]:
+    return [
+        Acted((each.step.action,) if error is None else (), error) for each, error in zip(seen, errors, strict=True)
+    ]
 
 
 def _buried(sides: Sides, gone: Sequence[Seen]) -> list[SchemalessError | None]:
@@ -245,32 +257,50 @@ def _buried(sides: Sides, gone: Sequence[Seen]) -> list[SchemalessError | None]:
     return sides.bury([(each.step, each.theirs) for each in gone if each.theirs is not None])
 
 
-def _lifted(sides: Sides, seen: Sequence[Seen]) -> list[SchemalessError | None]:
-    lifts = [(each.step, each.ours) for each in seen if isinstance(each.ours, Held)]
-    reach("repair.before_lift")
-    return sides.lift(lifts)
-
-
 def _purged(sides: Sides, seen: Sequence[Seen]) -> list[SchemalessError | None]:
     return sides.purge([(each.step, each.theirs) for each in seen if each.theirs is not None])
 
 
-def _tell(done: Sequence[Seen]) -> None:
+def _lifted(sides: Sides, seen: Sequence[Seen]) -> list[Acted]:
+    """Lift, and put what stands there now: that was seen by the very statement that lifted, which is a look enough."""
+    lifts = [(each.step, each.ours) for each in seen if isinstance(each.ours, Held)]
+    reach("repair.before_lift")
+    outcomes = sides.lift(lifts)
+    puts = [
+        step._replace(action=Action.PUT, body=outcome.body)
+        for (step, _ours), outcome in zip(lifts, outcomes, strict=True)
+        if isinstance(outcome, Held)
+    ]
+    put = iter(sides.put_new(puts) if puts else [])
+    return [_risen(outcome, put) for outcome in outcomes]
+
+
+def _risen(outcome: SchemalessError | Held | None, put: Iterator[SchemalessError | None]) -> Acted:
+    if isinstance(outcome, SchemalessError):
+        return Acted((), outcome)
+    if outcome is None:
+        return Acted((Action.LIFT,))
+    error = next(put)
+    return Acted((Action.LIFT, Action.PUT) if error is None else (Action.LIFT,), error)
+
+
+def _tell(todo: Sequence[Seen], acted: Sequence[Acted]) -> None:
     """Count what was done. Each cell has a line of its own, where lines are wanted."""
-    for action, count in Counter(each.step.action for each in done).items():
+    for action, count in Counter(action for each in acted for action in each.done).items():
         metrics.cells_repaired(action.value, count)
     if not logger.isEnabledFor(logging.INFO):
         return
-    for each in done:
-        key = each.step.key
-        extra = {
-            "event": "repair.step_done",
-            "action": each.step.action.value,
-            "row_key": str(key.row_key),
-            "column": key.column_name,
-            "ref_key": key.ref_key,
-        }
-        logger.info("a cell was repaired", extra=extra)
+    for seen, each in zip(todo, acted, strict=True):
+        for action in each.done:
+            key = seen.step.key
+            extra = {
+                "event": "repair.step_done",
+                "action": action.value,
+                "row_key": str(key.row_key),
+                "column": key.column_name,
+                "ref_key": key.ref_key,
+            }
+            logger.info("a cell was repaired", extra=extra)
 
 
 def _outcome(target: Target, last: Step | None, done: Sequence[Action], refusal: SchemalessError | None) -> Outcome:

@@ -76,7 +76,7 @@ class Reverse:
     def bury(self, lost: Sequence[tuple[Step, Held]]) -> list[SchemalessError | None]:
         raise AssertionError("what Schemaless had stays in its log")
 
-    def lift(self, lifts: Sequence[tuple[Step, Held]]) -> list[SchemalessError | None]:
+    def lift(self, lifts: Sequence[tuple[Step, Held]]) -> list[SchemalessError | Held | None]:
         return [outcome_of(lambda: self._lift_one(step, ours)) for step, ours in lifts]  # noqa: B023  # called at once
 
     def _lift_one(self, step: Step, ours: Held) -> None:

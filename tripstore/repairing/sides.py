@@ -73,8 +73,11 @@ class Sides(Protocol):
         """Write tombstones for rows that are gone without one; of each why there is none, if there is none."""
         ...
 
-    def lift(self, lifts: Sequence[tuple[Step, Held]]) -> list[SchemalessError | None]:
-        """Have the authority's cells carried anew under higher ref keys; of each why it is not so, if it is not."""
+    def lift(self, lifts: Sequence[tuple[Step, Held]]) -> list[SchemalessError | Held | None]:
+        """Have the authority's cells carried anew under higher ref keys; of each why it is not so, if it is not.
+
+        Else the version that stands there, where it was seen with the lift: the mirror may have it at once.
+        """
         ...
 
     def mend(self, steps: Sequence[Step]) -> list[SchemalessError | None]:

@@ -8,11 +8,13 @@ import socket
 import struct
 import time
 from dataclasses import dataclass
+from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from pymysql import err
 from pymysql.connections import Connection
-from pymysql.constants import CLIENT, CR
+from pymysql.constants import CLIENT, CR, FIELD_TYPE
+from pymysql.converters import conversions, convert_datetime
 from pymysql.cursors import Cursor
 from pymysql.protocol import FieldDescriptorPacket, MysqlPacket
 
@@ -55,6 +57,14 @@ if TYPE_CHECKING:  # generic in the stubs only
     _Connection = Connection[Cursor]
 else:
     _Connection = Connection
+
+
+def moment_of(text: str) -> Any:
+    """A DATETIME as PyMySQL reads it, in a third of the time: every cell has one."""
+    try:
+        return datetime.fromisoformat(text)
+    except ValueError:  # zero dates and the like
+        return convert_datetime(text)
 
 
 class DeadlineReader(io.RawIOBase):
@@ -244,6 +254,7 @@ def unconnected(login: Login) -> DeadlineConnection:
             ssl_verify_identity=tls.verify_hostname if tls.ca else None,
             # PyMySQL would try TLS by itself, unverified and at a third of the speed.
             ssl_disabled=not (tls.ca or tls.cert),
+            conv=conversions | {FIELD_TYPE.DATETIME: moment_of},
             autocommit=None,  # ours is in SESSION
             defer_connect=True,
         )

@@ -27,6 +27,7 @@ from schemaless_core.habits import Habits
 from schemaless_core.indexes.definition import IndexDefinition
 from schemaless_core.sharding import shard_of
 from schemaless_core.store import CellStore
+from tripstore.backends.postgres.cells.bodies import Bodies
 from tripstore.backends.postgres.cells.burials import Burials
 from tripstore.backends.postgres.cells.fence import NOBODY, Mirror, Owner, Standing
 from tripstore.backends.postgres.cells.lifts import Lifts
@@ -243,8 +244,11 @@ class PostgresBackend(CellStore):
         """Keep pairs of rows that are gone, as canonical bodies. An owner's."""
         measured("bury", self._burials.keep_pairs, pairs, Deadline(self.database.settings.deadlines.scan_seconds))
 
-    def lift_many(self, targets: Sequence[CellKey]) -> set[CellKey]:
-        """Those of the rows of one column that were lifted, in one transaction; `LockTimeout`: none was."""
+    def lift_many(self, targets: Sequence[CellKey]) -> dict[CellKey, bytes | None]:
+        """Those of the rows of one column that were lifted, in one transaction; `LockTimeout`: none was.
+
+        With the canonical bytes that stand there now; None: none can be made of the row.
+        """
         limits = self.database.settings.deadlines
         deadline = Deadline(limits.put_seconds + limits.batch_cell_seconds * len(targets))
         return measured("lift", self._lifts.lift_many, targets, deadline)
@@ -310,7 +314,7 @@ class PostgresBackend(CellStore):
         self._puts = Puts(
             database, self.layout, places, codecs, self._reads, shape, habits, self._standing, self.numbers
         )
-        self._lifts = Lifts(database, places, self._standing)
+        self._lifts = Lifts(database, places, self._standing, Bodies(self._codecs))
         self._burials = Burials(database, self.layout, places, self._standing)
         self._log = Log(database, self._reads, shape, habits)
         self._ids = Ids(self._rows_of, self.layout, is_captured=True)

@@ -8,10 +8,12 @@ from uuid import UUID
 from schemaless_core.cell import CellKey
 from schemaless_core.deadline import Deadline
 from schemaless_core.failpoints import reach
+from tripstore.backends.postgres.cells.bodies import Bodies, Stored
 from tripstore.backends.postgres.cells.fence import Standing
 from tripstore.backends.postgres.cells.places import ColumnPlaces
-from tripstore.backends.postgres.cells.rows import quoted_int, quoted_uuid
+from tripstore.backends.postgres.cells.rows import Found, quoted_int, quoted_uuid
 from tripstore.backends.postgres.cells.sights import begin_sql
+from tripstore.backends.postgres.errors import UnreadableRow
 from tripstore.backends.postgres.wire.database import LegacyDatabase
 from tripstore.backends.postgres.wire.wire import LegacyConnection
 
@@ -22,10 +24,11 @@ LOCK_MILLISECONDS = 100
 class Lifts:
     """The rows of one legacy store, for an owner: the version is his to say only while Postgres is the authority."""
 
-    def __init__(self, database: LegacyDatabase, places: ColumnPlaces, standing: Standing) -> None:
+    def __init__(self, database: LegacyDatabase, places: ColumnPlaces, standing: Standing, bodies: Bodies) -> None:
         self._database = database
         self._places = places
         self._standing = standing
+        self._bodies = bodies
 
     def lift(self, to: CellKey, deadline: Deadline) -> bool:
         """Give a row the version of this key; False: it is not there, or stands there or above already."""
@@ -48,32 +51,45 @@ class Lifts:
 
         return self._database.run(lift, deadline)
 
-    def lift_many(self, targets: Sequence[CellKey], deadline: Deadline) -> set[CellKey]:
-        """The same of many rows of one column in one transaction; those that were lifted.
+    def lift_many(self, targets: Sequence[CellKey], deadline: Deadline) -> dict[CellKey, bytes | None]:
+        """The same of many rows of one column in one transaction; those that were lifted, with the canonical bytes that
+        stand under their new keys. None: no bytes can be made of the row.
 
         It waits for no lock for longer than services bear, and for less than a circle of waiting lives: `LockTimeout`,
         and none was lifted.
         """
-        rows = self._places.columns[targets[0].column_name]
+        rows, name = self._places.columns[targets[0].column_name], targets[0].column_name
         assert rows.version is not None
         values = [
             f"({quoted_uuid(to.row_key)}, {quoted_int(number)}, {quoted_int(version)}, {quoted_int(to.ref_key)})"
             for to in targets
             for number, version in [rows.column.split(to.ref_key)]
         ]
+        # What it answers is the row as capture saw it, under a lock: no writer is between.
         update = (
             f"UPDATE {rows.table} AS r SET {rows.version} = v.version "
             f"FROM (VALUES {', '.join(values)}) AS v (row_key, number, version, ref_key) "
             f"WHERE {rows.is_row('v.row_key', 'v.number')} AND r.{rows.version} < v.version "
-            f"AND NOT EXISTS ({rows.own.at('v.row_key', 'v.ref_key')}) RETURNING v.row_key::text, v.ref_key"
+            f"AND NOT EXISTS ({rows.own.at('v.row_key', 'v.ref_key')}) "
+            f"RETURNING v.row_key::text, v.ref_key, {rows.current}"
         )
         limit = f"SET LOCAL lock_timeout = '{LOCK_MILLISECONDS}ms'"
 
-        def lift(connection: LegacyConnection) -> set[CellKey]:
+        def lift(connection: LegacyConnection) -> dict[CellKey, bytes | None]:
             found = connection.rows(f"{begin_sql(connection, self._standing)}; {limit}; {update}")
             reach("lift.before_commit")
             connection.rows("COMMIT")
             reach("lift.committed")
-            return {CellKey(UUID(key), targets[0].column_name, ref_key) for key, ref_key in found}
+            stored = {CellKey(UUID(key), name, to): Stored(UUID(key), name, Found(*row)) for key, to, *row in found}
+            self._bodies.prefetch(connection, stored.values())
+            return {key: self._bytes(connection, key, each) for key, each in stored.items()}
 
         return self._database.run(lift, deadline)
+
+    def _bytes(self, connection: LegacyConnection, key: CellKey, stored: Stored) -> bytes | None:
+        if stored.found.ref_key != key.ref_key:
+            return None  # a trigger of the company's gave it another version
+        try:
+            return self._bodies.data(connection, stored)
+        except UnreadableRow:
+            return None
