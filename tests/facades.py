@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 import sqlite3
 import time
@@ -13,6 +14,7 @@ from datetime import UTC, datetime, timedelta
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
+from uuid import uuid4
 
 from schemaless_core.canonical import Json
 from schemaless_core.standing import ShardStatus
@@ -104,6 +106,26 @@ class Migration:
     def connect(self) -> TripStore:
         """Another process's facade, in this one."""
         return TripStore(build(load_config(self.document)))
+
+
+#: As a role has them that ran `schema apply`. It is no superuser, and a member of none.
+_RIGHTS = """
+CREATE ROLE {role} LOGIN PASSWORD 'x';
+GRANT USAGE, CREATE ON SCHEMA public, tripstore TO {role};
+GRANT ALL ON ALL TABLES IN SCHEMA public, tripstore TO {role};
+GRANT ALL ON ALL SEQUENCES IN SCHEMA public, tripstore TO {role}
+"""
+
+
+@contextmanager
+def as_other_role(made: Migration) -> Iterator[tuple[TripStore, str]]:
+    """A facade whose role may read and write all tables and see no sessions but its own."""
+    role = f"other_{uuid4().hex[:8]}"
+    made.legacy.sql(_RIGHTS.format(role=role))
+    url = re.sub(r"//[^@]*@", f"//{role}:x@", made.legacy.url)
+    legacy = {**cast("dict[str, Any]", made.document["legacy"]), "postgres": url}
+    with closing(replace(made, document={**made.document, "legacy": legacy}).connect()) as store:
+        yield store, role
 
 
 @contextmanager

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
-from typing import Any, cast
 from uuid import uuid4
 
 import pytest
@@ -17,7 +15,7 @@ from schemaless_core import Cell, Datastore
 from schemaless_core.control.paces import Pace
 from schemaless_core.deadline import Deadline
 from tests.chaos.actors import wait_until
-from tests.facades import Migration, migration
+from tests.facades import Migration, as_other_role, migration
 from tests.stores import ServerEngine, Stores
 from tripstore.backends.postgres.handover.queue import _OLDEST, Queue
 from tripstore.config import BackfillConfig
@@ -32,12 +30,6 @@ WHERE state = 'active' AND backend_type = 'client backend' AND datname = current
 AND pid <> pg_backend_pid()"""
 
 
-#: As a role has them that ran `schema apply`.
-AS_BEFORE = """
-GRANT USAGE, CREATE ON SCHEMA public, tripstore TO {role};
-GRANT ALL ON ALL TABLES IN SCHEMA public, tripstore TO {role};
-GRANT ALL ON ALL SEQUENCES IN SCHEMA public, tripstore TO {role}
-"""
 _EXPLAINED = _OLDEST.replace("SELECT", "EXPLAIN SELECT", 1)
 
 
@@ -76,14 +68,10 @@ def test_sessions_of_others_are_at_work_while_they_run_or_wait(made: Migration) 
 
 def test_a_load_that_the_role_may_not_see_is_unknown_and_refused(made: Migration) -> None:
     """I12 for throttles. Control: with the right the very same sessions are counted."""
-    role = f"blind_{uuid4().hex[:8]}"
-    made.legacy.sql(f"CREATE ROLE {role} LOGIN PASSWORD 'x'; {AS_BEFORE.format(role=role)}")
     made.legacy.sql("CREATE TABLE contended ()")
-    url = re.sub(r"//[^@]*@", f"//{role}:x@", made.legacy.url)
-    legacy = {**cast("dict[str, Any]", made.document["legacy"]), "postgres": url}
     made.phase(Phase.DUALWRITE)
     with (
-        closing(Migration(made.store, made.legacy, {**made.document, "legacy": legacy}).connect()) as store,
+        as_other_role(made) as (store, role),
         closing(made.legacy.connect()) as locked,
         ThreadPoolExecutor(1) as pool,
     ):

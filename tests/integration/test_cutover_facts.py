@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from contextlib import closing
+from dataclasses import replace
 from datetime import timedelta
 from uuid import uuid4
 
 import pytest
 
-from tests.facades import Migration, facts_of, migration
+from tests.facades import Migration, as_other_role, facts_of, migration
 from tests.shadow_traffic import ALL
 from tests.stores import Stores
 from tripstore.backends.postgres.capture.install import GateFunctions
@@ -22,6 +24,7 @@ from tripstore.local.servers import LocalServers
 from tripstore.mirror.mirror import Mirror
 from tripstore.mirror.reverse import GROUP, register_reverse
 from tripstore.phase import Phase
+from tripstore.store import TripStore
 
 
 @pytest.fixture
@@ -49,6 +52,28 @@ def test_i12_child_rows_under_another_key_than_their_parents_shut_a_gate(moving:
     legacy.sql("UPDATE notes SET trip_uuid = gen_random_uuid() WHERE n = 2")
 
     assert shut() == ["1 rows of notes do not"]
+
+
+def test_i12_a_writer_whose_age_the_role_may_not_see_shuts_the_gate(moving: Migration) -> None:
+    """Control: with the right the same transaction is seen, and how old it is."""
+
+    def said(store: TripStore) -> list[str]:
+        facts = facts_of(replace(moving, store=store), timedelta())
+        refusals = plan(Direction.FORWARD, facts, moving.facade.config.cutover).refusals
+        return [gate.said for gate in refusals if gate.name == "writers"]
+
+    with as_other_role(moving) as (store, role), closing(moving.legacy.connect()) as service:
+        assert said(store) == []
+        service.cursor().execute("INSERT INTO trips (status) VALUES ('open'); SELECT pg_sleep(1.2)")
+        (hidden,) = said(store)
+        assert (
+            hidden == f'not known: {role} may not see since when 1 of them write: GRANT pg_read_all_stats TO "{role}"'
+        )
+        moving.legacy.sql(hidden.rpartition(": ")[2])
+        (seen,) = said(store)
+        assert seen.startswith("pid "), seen
+        service.rollback()
+        assert said(store) == []
 
 
 def test_a_trigger_that_an_earlier_layout_made_shuts_a_gate_in_both_directions(moving: Migration) -> None:

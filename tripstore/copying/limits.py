@@ -12,7 +12,7 @@ from schemaless_core.datastore import Datastore
 from schemaless_core.deadline import Deadline
 from schemaless_core.errors import Unavailable
 from tripstore.backends.postgres.handover.queue import Queue
-from tripstore.backends.postgres.layout.layout import quoted
+from tripstore.backends.postgres.handover.sessions import grant_to_see
 from tripstore.backends.postgres.wire.database import LegacyDatabase
 from tripstore.config import BackfillConfig
 
@@ -51,7 +51,7 @@ def at_work(database: LegacyDatabase) -> float:
     if hidden:
         raise CannotCopy(
             f"The load of Postgres cannot be measured: {role} may not see what {hidden} sessions of others do.",
-            hint=f"GRANT pg_read_all_stats TO {quoted(role)}; or copy without a limit on the load.",
+            hint=f"{grant_to_see(role)}; or copy without a limit on the load.",
         )
     return float(found)
 

@@ -25,7 +25,7 @@ from tripstore.backends.postgres.capture import read_state, verify
 from tripstore.backends.postgres.capture.gate import BARRIER, lock_class
 from tripstore.backends.postgres.capture.partitions import look_at_partitions
 from tripstore.backends.postgres.handover.queue import Queue
-from tripstore.backends.postgres.handover.sessions import stale_sessions
+from tripstore.backends.postgres.handover.sessions import grant_to_see, stale_sessions
 from tripstore.backends.postgres.layout.catalogue import LiveCatalogue
 from tripstore.backends.postgres.layout.check import compare
 from tripstore.backends.postgres.layout.check_row_keys import look_at_keys
@@ -86,7 +86,7 @@ NOTES_MAX = 100_000
 _WRITERS = f"""\
 SELECT l.pid, CASE WHEN l.pid IS NULL THEN 'Infinity'::float8
     ELSE COALESCE(pg_catalog.date_part('epoch', pg_catalog.clock_timestamp() - a.xact_start), 0) END,
-    COALESCE(a.application_name, ''), COALESCE(p.gid, '')
+    COALESCE(a.application_name, ''), COALESCE(p.gid, ''), a.pid IS NOT NULL AND a.backend_type IS NULL, current_user
 FROM pg_catalog.pg_locks AS l LEFT JOIN pg_catalog.pg_stat_activity AS a USING (pid)
 LEFT JOIN (pg_catalog.pg_locks AS own JOIN pg_catalog.pg_prepared_xacts AS p ON p.transaction = own.transactionid)
     ON l.pid IS NULL AND own.pid IS NULL AND own.locktype = 'transactionid' AND own.mode = 'ExclusiveLock'
@@ -215,10 +215,12 @@ class Looker:
         look = self._legacy.database.run(queue.look, Deadline(LOOK_SECONDS))
         return MirrorFacts(look.queued, look.parked, look.seconds)
 
-    def _writers(self) -> tuple[WriterFacts, ...]:
+    def _writers(self) -> tuple[WriterFacts, ...] | Unknown:
         key = lock_class(self._legacy.layout.datastore) & 0xFFFFFFFF
         rows = self._legacy.database.run(lambda found: found.rows(_WRITERS, (key,)), Deadline(LOOK_SECONDS))
-        return tuple(WriterFacts(*row) for row in rows)
+        if hidden := [role for *_found, is_hidden, role in rows if is_hidden]:
+            return Unknown(f"{hidden[0]} may not see since when {len(hidden)} of them write: {grant_to_see(hidden[0])}")
+        return tuple(WriterFacts(*found) for *found, _is_hidden, _role in rows)
 
     def _stale(self) -> tuple[str, ...]:
         found = self._legacy.database.run(lambda connection: stale_sessions(connection.rows), Deadline(LOOK_SECONDS))

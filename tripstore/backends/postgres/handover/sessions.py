@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from tripstore.backends.postgres.layout.layout import Layout
+from tripstore.backends.postgres.layout.layout import Layout, quoted
 
 _NAME = "tripstore, layout "
 #: One line per process: its pool has several sessions, each with a process of Postgres.
@@ -33,6 +33,11 @@ class StaleSessions:
     def __str__(self) -> str:
         by = "an unknown layout" if self.layout is None else f"layout {self.layout}"
         return f"{self.sessions} sessions from {self.host} go by {by} (one is pid {self.pid})"
+
+
+def grant_to_see(role: str) -> str:
+    """What lets a role see the sessions of others: without it Postgres hides what they do, and since when."""
+    return f"GRANT pg_read_all_stats TO {quoted(role)}"
 
 
 def application_of(layout: Layout) -> str:
