@@ -9,6 +9,7 @@ import json
 import sqlite3
 from collections.abc import Iterator
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 from uuid import UUID
@@ -20,12 +21,13 @@ from click.testing import CliRunner
 from schemaless_core import Cell, StaleEpoch, failpoints
 from schemaless_core.control.audit import AuditLog
 from tests.chaos.actors import wait_until
-from tests.facades import Migration
+from tests.facades import Migration, as_other_role
 from tests.legacy import FLAVOURS
 from tests.scale import SCALE
 from tests.standbys import TRUE, FailingOver, cut_off, fail_over
 from tests.stores import Stores
 from tripstore.backends.postgres.errors import PostgresNotAccepted
+from tripstore.backends.postgres.handover.sessions import grant_to_see
 from tripstore.backends.postgres.sqlstates import GATE_SHUT
 from tripstore.cli.root import root
 from tripstore.cutover.look import find_handed_over
@@ -218,6 +220,17 @@ def test_a_promotion_that_loses_nothing_is_noticed_and_accepted_by_itself(failin
     assert '"has_lost_a_decision": false' in json.dumps(json.loads(entry.detail))
     assert failing_over.relay()
     assert failing_over.mirrored() == "4712.00"
+
+
+def test_i12_a_standby_that_the_role_may_not_see_is_named_as_late(failing_over: FailingOver) -> None:
+    """Control: with the right it is seen to have the guard."""
+    hands = failing_over.hands
+    assert failing_over.pair.standby.query("SELECT pg_wal_replay_resume()")
+    with as_other_role(hands) as (store, role):
+        control = control_of(replace(hands, store=store))
+        assert len(control.guard()) == 1
+        hands.legacy.sql(grant_to_see(role))
+        assert control.guard() == []
 
 
 def test_a_server_that_does_not_acknowledge_keeps_postgres_shut_until_the_operator_vouches_for_it(

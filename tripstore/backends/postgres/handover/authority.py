@@ -49,9 +49,10 @@ _FOLLOW = f"""\
 SELECT pg_catalog.setval('{timeline.SEQUENCE}'::pg_catalog.regclass, a.timeline)
 FROM tripstore.authority AS a WHERE a.timeline IS NOT NULL AND {timeline.SAYS} IS DISTINCT FROM a.timeline"""
 _WRITTEN = "SELECT pg_catalog.pg_current_wal_insert_lsn()::text"
+# Of a role that may not see what the standbys do all of them are late: their state is hidden.
 _LATE = """\
 SELECT COALESCE(NULLIF(application_name, ''), 'no name') FROM pg_catalog.pg_stat_replication
-WHERE (flush_lsn >= %s::pg_lsn) IS NOT TRUE AND state IN ('streaming', 'catchup')"""
+WHERE (flush_lsn >= %s::pg_lsn) IS NOT TRUE AND (state IS NULL OR state IN ('streaming', 'catchup'))"""
 _FOLLOWS = f"(timeline IS NULL OR {timeline.SAYS} IS NOT DISTINCT FROM timeline)"
 # Before capture has begun no process has written by any layout, and none is to be refused.
 _BEGIN_LAYOUT = """\
