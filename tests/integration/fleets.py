@@ -10,6 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
+from schemaless_core.triggers import spares as spares_module
 from schemaless_core.triggers.child import Work
 from schemaless_core.triggers.fleet import Fleet, Pauses
 from schemaless_core.triggers.seat import Seat
@@ -61,11 +62,12 @@ class Stubborn:
 
 @dataclass(frozen=True)
 class OneIsStubborn:
-    """The process with the number 0 never ends, the others wait for their end."""
+    """The process with the number 0 never ends, but says that it was told to; the others wait for their end."""
 
     folder: Path
 
     def __call__(self, seat: Seat) -> None:
+        seat.at_end((self.folder / f"{seat.number}.told").touch)
         (Stubborn if seat.number == 0 else Waiting)(self.folder)(seat)
 
 
@@ -90,6 +92,9 @@ def main(kind: str, place: str, workers: str) -> None:
     if name == kind:
         fleet = Fleet(work, int(workers), is_finite=is_finite, pauses=QUICK_PAUSES)
         sys.exit(fleet.failed if fleet.run() else 5)
+    if "KEEPS_PIPES" in os.environ:
+        ours = spares_module._wait_for_work
+        spares_module._wait_for_work = lambda reader, others: ours(reader, others[-1:])  # its own alone
     others = int(workers) - 1
     with Spares.forked(others) as spares:
         for pid in map(int, os.environ.get("KILLED_SPARES", "").split()):

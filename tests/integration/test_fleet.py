@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -15,6 +16,7 @@ import pytest
 
 from schemaless_core import Datastore
 from schemaless_core.triggers.fleet import Pauses
+from schemaless_core.triggers.spares import Spares
 from tests.chaos.actors import wait_until
 from tests.crew import quick
 from tests.stores import Stores
@@ -115,6 +117,34 @@ def test_children_that_were_forked_end_with_their_parent_each_by_itself(fleet: S
 
     wait_until("the patient one ended", lambda: not is_alive(patient), 20)
     assert ended(tmp_path) == {patient}
+
+
+def test_control_one_that_keeps_what_it_inherited_lets_the_others_outlive_the_parent(
+    fleet: Start, tmp_path: Path
+) -> None:
+    parent = fleet("shared-one-stubborn", tmp_path, 3, KEEPS_PIPES="1")
+    begun(tmp_path, 3)
+    (stubborn,), (patient,) = running(tmp_path)[0], running(tmp_path)[1]
+
+    parent.kill()
+
+    wait_until("the stubborn one was told", (tmp_path / "0.told").exists, 20)
+    assert ended(tmp_path) == set()
+    os.kill(stubborn, signal.SIGKILL)
+    wait_until("the patient one ended", lambda: not is_alive(patient), 20)
+
+
+def test_a_process_with_threads_is_not_forked() -> None:
+    """They may hold a lock that nobody would give back in the child."""
+    over = threading.Event()
+    thread = threading.Thread(target=over.wait)
+    thread.start()
+    try:
+        with Spares.forked(2) as spares:
+            assert spares.pids == []
+    finally:
+        over.set()
+        thread.join()
 
 
 def test_of_finite_work_only_who_was_killed_is_replaced_and_the_fleet_ends_with_it(
