@@ -36,6 +36,7 @@ PARTS: dict[str, list[str]] = {
     "value corpus": [*TESTS, "tests/integration/test_value_corpus.py"],
     "explorer": [*TESTS, "tests/explorer"],
     "switches": [*TESTS, "tests/chaos/test_switches.py", "tests/chaos/test_stopped_process.py"],
+    "failovers": [*TESTS, "tests/chaos/test_failovers.py", "tests/integration/test_lost_decisions.py"],
     "facade machine": [*TESTS, "tests/property/test_facade_machine.py"],
     "shadow reads": [*TESTS, "tests/integration/test_shadow_reads.py"],
     "backfill kills": [*TESTS, "tests/chaos/test_backfill_kills.py"],
