@@ -14,6 +14,9 @@ from tests.facades import Migration, as_other_role, facts_of, migration
 from tests.shadow_traffic import ALL
 from tests.stores import Stores
 from tripstore.backends.postgres.capture.install import GateFunctions
+from tripstore.backends.postgres.handover.examination import examine_handover
+from tripstore.backends.postgres.handover.sessions import grant_to_see
+from tripstore.backends.postgres.wire.connections import connected
 from tripstore.cutover.facts import HandOverFacts, JobFacts, ReverseFacts, Unknown
 from tripstore.cutover.plan import Direction, plan
 from tripstore.diffing.diffing import Diffing
@@ -62,7 +65,14 @@ def test_i12_a_writer_whose_age_the_role_may_not_see_shuts_the_gate(moving: Migr
         refusals = plan(Direction.FORWARD, facts, moving.facade.config.cutover).refusals
         return [gate.said for gate in refusals if gate.name == "writers"]
 
+    def noted(store: TripStore, role: str) -> list[str]:
+        """By `doctor`, before anybody meets the gate."""
+        assert store.facade.config.legacy is not None
+        with connected(store.facade.config.legacy.postgres.text, "doctor") as connection:
+            return [each.hint for each in examine_handover(connection) if each.hint == f"{grant_to_see(role)}."]
+
     with as_other_role(moving) as (store, role), closing(moving.legacy.connect()) as service:
+        assert len(noted(store, role)) == 1
         assert said(store) == []
         service.cursor().execute("INSERT INTO trips (status) VALUES ('open'); SELECT pg_sleep(1.2)")
         (hidden,) = said(store)
@@ -72,6 +82,7 @@ def test_i12_a_writer_whose_age_the_role_may_not_see_shuts_the_gate(moving: Migr
         moving.legacy.sql(hidden.rpartition(": ")[2])
         (seen,) = said(store)
         assert seen.startswith("pid "), seen
+        assert noted(store, role) == []
         service.rollback()
         assert said(store) == []
 

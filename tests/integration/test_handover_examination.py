@@ -55,8 +55,9 @@ def test_a_login_that_the_shut_gate_would_refuse_is_told(company: Legacy) -> Non
     company.sql(f"CREATE ROLE {role} LOGIN PASSWORD 'secret'")
     company.sql(f"GRANT SELECT ON ALL TABLES IN SCHEMA tripstore TO {role}")
     place = urlsplit(company.url)
-    (found,) = said(company, place._replace(netloc=f"{role}:secret@{place.hostname}:{place.port}").geturl())
+    found, blind = said(company, place._replace(netloc=f"{role}:secret@{place.hostname}:{place.port}").geturl())
     assert found.startswith(f"role: {role} is no member of")
+    assert blind.startswith(f"role: {role} may not see what sessions of other roles do")
 
 
 def test_a_session_of_a_version_that_knows_no_layout_is_told_while_it_is_connected(company: Legacy) -> None:

@@ -10,7 +10,7 @@ from tripstore.backends.postgres.capture.gate import Gate, GateState
 from tripstore.backends.postgres.capture.names import ENTER_FUNCTION
 from tripstore.backends.postgres.capture.timeline import TIMELINE
 from tripstore.backends.postgres.errors import PostgresNotAccepted
-from tripstore.backends.postgres.handover.sessions import stale_sessions
+from tripstore.backends.postgres.handover.sessions import grant_to_see, stale_sessions
 from tripstore.backends.postgres.layout.complaints import Complaint, error, note
 from tripstore.backends.postgres.wire.connections import rows
 
@@ -24,6 +24,7 @@ SELECT session_user, r.rolname FROM pg_catalog.pg_proc AS p JOIN pg_catalog.pg_r
 WHERE p.pronamespace = 'tripstore'::regnamespace AND p.proname = %s
 AND NOT pg_catalog.pg_has_role(session_user, p.proowner, 'MEMBER')
 """
+_BLIND = "SELECT session_user WHERE NOT pg_catalog.pg_has_role(session_user, 'pg_read_all_stats', 'USAGE')"
 
 
 def examine_handover(connection: Connection) -> Iterator[Complaint]:
@@ -49,3 +50,8 @@ def examine_handover(connection: Connection) -> Iterator[Complaint]:
     for login, owner in rows(connection, _OWNER, (ENTER_FUNCTION,)):
         said = f"{login} is no member of {owner}, who owns our functions: a shut gate will refuse the reverse mirror"
         yield error("role", said, f"GRANT {owner} TO {login}, or let legacy.postgres log in as {owner}.")
+    for (login,) in rows(connection, _BLIND):
+        said = (
+            f"{login} may not see what sessions of other roles do: limits on the load and the gate writers are refused"
+        )
+        yield note("role", said, f"{grant_to_see(login)}.")
