@@ -11,6 +11,7 @@ import os
 import re
 import subprocess
 import sys
+import tempfile
 import time
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -130,7 +131,9 @@ def main(again: bool, only: str | None) -> None:
 def _run(part: str) -> Result:
     click.echo(f"{part} …", err=True)
     engines = [argument for engine in BENCHES.get(part, []) for argument in ("--engine", engine)]
-    command = [sys.executable, "-m", "benchmarks", *engines] if part in BENCHES else [*PYTEST, *PARTS[part]]
+    # What a failed test says of itself is there until the next run of the part.
+    kept = f"--basetemp={tempfile.gettempdir()}/tripstore-soak-{_slug(part)}"
+    command = [sys.executable, "-m", "benchmarks", *engines] if part in BENCHES else [*PYTEST, kept, *PARTS[part]]
     started = time.monotonic()
     try:
         done = subprocess.run(
@@ -145,19 +148,23 @@ def _run(part: str) -> Result:
         passed, output = done.returncode == 0, done.stdout
     except subprocess.TimeoutExpired as late:
         passed, output = False, f"{late.stdout!r}\nnot done within {SECONDS_MAX} s"
-    (FOLDER / f"{part.replace(' ', '-')}.log").write_text(output)
+    (FOLDER / f"{_slug(part)}.log").write_text(output)
     result = Result(part, _commit(), passed, time.monotonic() - started, _figures(part, output))
-    (FOLDER / f"{part.replace(' ', '-')}.json").write_text(json.dumps(asdict(result), indent=1))
+    (FOLDER / f"{_slug(part)}.json").write_text(json.dumps(asdict(result), indent=1))
     return result
 
 
 def _known(part: str) -> Result | None:
     """The result of an earlier run of this very commit."""
-    path = FOLDER / f"{part.replace(' ', '-')}.json"
+    path = FOLDER / f"{_slug(part)}.json"
     if not path.exists():
         return None
     result = Result(**json.loads(path.read_text()))
     return result if result.passed and result.commit == _commit() else None
+
+
+def _slug(part: str) -> str:
+    return part.replace(" ", "-")
 
 
 def _commit() -> str:
