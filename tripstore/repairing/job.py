@@ -46,7 +46,7 @@ LEASE_SECONDS = 20.0
 TRIES = 5
 PAUSE_SECONDS = 0.2
 #: How often a runner without a part looks for one that another has left.
-LOOK_SECONDS = 0.2
+LOOK_SECONDS = 0.05
 
 
 def begin(
