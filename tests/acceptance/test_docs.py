@@ -174,7 +174,7 @@ class Terminal:
         self._shell.stdin.flush()
         printed, complaint = self._until_done(self._shell.stdout), self._until_done(self._shell.stderr)
         status = int(printed.pop().split()[1])
-        assert status == expected, f"{code}: {complaint}"
+        assert status == expected, f"{code}: {complaint} {printed}"
         return "\n".join(printed[:-1] + (complaint[:-1] if expected else []))
 
     def close(self) -> None:

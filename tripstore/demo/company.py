@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from uuid import UUID
 
-import psycopg2
-
 from schemaless_core import CellKey
 from tripstore.backends.postgres.errors import Unrepresentable
 from tripstore.backends.postgres.wire.connections import connected, rows
@@ -30,11 +28,6 @@ _KEYS = "SELECT trip_uuid::text FROM public.trips ORDER BY id"
 
 def found_the_company(step: Step, place: Playground) -> None:
     """Its tables, its past, and rights for its services."""
-    connection = psycopg2.connect(f"{place.postgres}/postgres")
-    connection.autocommit = True
-    with connection.cursor() as cursor:
-        cursor.execute("CREATE DATABASE company")
-    connection.close()
     CompanySchema(place.company).upgrade()
     create_roles(place.company)
     Seeds(place.company).plant(TRIPS)

@@ -22,7 +22,7 @@ from tripstore.demo.corruption import connect_to
 from tripstore.demo.legacy import INDEXES, LAYOUT
 from tripstore.errors import TripstoreError
 from tripstore.example import ExampleCluster, ExampleLegacy, render, write_private
-from tripstore.local.dev import DevFolder, DevOptions
+from tripstore.local.dev import COMPANY, DevFolder, DevOptions
 from tripstore.local.mariadb import find_mariadb
 from tripstore.local.processes import TOKEN_VARIABLE
 from tripstore.local.replication import Cluster
@@ -102,7 +102,7 @@ def playground(wanted: Wanted, folder: Path) -> Iterator[Playground]:
     with ExitStack() as opened:
         servers: list[Cluster] = []
         local = opened.enter_context(LocalServers())
-        postgres = _kept_postgres(opened, folder) if wanted.is_kept else local.postgres("company").url
+        postgres = _kept_postgres(opened, folder) if wanted.is_kept else _own_postgres(local)
         if wanted.engine in ("mariadb", "mysql"):
             engine: Literal["mariadb", "mysql"] = "mariadb" if wanted.engine == "mariadb" else "mysql"
             servers = local.clusters(engine, list(NAMES), replicas=1, shards=SHARDS)
@@ -116,6 +116,13 @@ def playground(wanted: Wanted, folder: Path) -> Iterator[Playground]:
         os.environ[TOKEN_VARIABLE] = local.token
         opened.callback(os.environ.pop, TOKEN_VARIABLE, None)
         yield made
+
+
+def _own_postgres(local: LocalServers) -> str:
+    """A Postgres that ends with the demo, with a database for the company as `tripstore dev up` makes one."""
+    made = local.postgres(COMPANY)
+    made.query(f"CREATE DATABASE {COMPANY}")
+    return made.url
 
 
 def _kept_postgres(opened: ExitStack, folder: Path) -> str:

@@ -78,6 +78,8 @@ class DevFailure(msgspec.Struct, frozen=True):
 
 
 FOLDER = Path(".tripstore-dev")
+#: The database for a company's tables.
+COMPANY = "company"
 
 
 def nearest_folder() -> Path | None:

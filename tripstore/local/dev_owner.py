@@ -14,15 +14,13 @@ from types import FrameType
 import msgspec
 import yaml
 
-from tripstore.local.dev import DevFailure, DevFolder, DevOptions, DevServer, DevState, Role
+from tripstore.local.dev import COMPANY, DevFailure, DevFolder, DevOptions, DevServer, DevState, Role
 from tripstore.local.errors import LocalServerError
 from tripstore.local.processes import birth
 from tripstore.local.replication import Cluster
 from tripstore.local.server import Server
 from tripstore.local.servers import LocalServers
 
-#: The database for a company's tables.
-COMPANY = "company"
 HEADER = "# Written by `tripstore dev up`, removed by `tripstore dev down`. Holds passwords.\n"
 
 
