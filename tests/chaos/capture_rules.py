@@ -71,6 +71,15 @@ WHERE previous IS DISTINCT FROM before
 """,
 }
 
+#: What Postgres itself promises at any moment, and capture rests on: a note has its trip, and a trip one of a number.
+OF_POSTGRES = """
+SELECT 'without its trip', trip_uuid::text, n, ARRAY[xmin::text], ARRAY[xmax::text], ARRAY[ctid::text]
+FROM notes WHERE NOT EXISTS (SELECT FROM trips WHERE trips.id = notes.trip_id)
+UNION ALL
+SELECT 'twice', trip_uuid::text, n, array_agg(xmin::text), array_agg(xmax::text), array_agg(ctid::text)
+FROM notes GROUP BY trip_uuid, n HAVING count(*) > 1
+"""
+
 #: What there is of one row key, everywhere; and when.
 PLACES = {
     "witness": "SELECT at, column_name, token, xid FROM witness WHERE row_key = %s",

@@ -19,7 +19,7 @@ from psycopg2.extensions import connection as Connection  # noqa: N812
 
 from tests.chaos.actors import end, running
 from tests.chaos.capture_actors import ROLLING_BACK, WITNESS, errors_in, seeds, writer
-from tests.chaos.capture_rules import VIEW, check, wrong
+from tests.chaos.capture_rules import OF_POSTGRES, VIEW, check, wrong
 from tests.integration.test_capture_versions import before_insert_alone
 from tests.legacy import DELIVER, FLAVOURS, Legacy, layout, legacy_server
 from tests.scale import scaled
@@ -56,6 +56,7 @@ def load(legacy: Legacy, folder: Path, changes: int, is_enough: Callable[[], boo
             assert time.monotonic() < until, f"{committed} of {changes} changes"
             accidents += accident(connection, legacy, folder, writers, choose, fresh)
             rows(connection, DELIVER)
+            assert rows(connection, OF_POSTGRES) == [], "no version of capture can hold what Postgres does not"
             time.sleep(PACE_SECONDS)  # two cores are the writers'
         for each in writers:
             end(each)
@@ -117,6 +118,17 @@ def test_capture_holds_every_committed_change_once(legacy: Legacy, tmp_path: Pat
 
 def is_serialization(isolation: str, what: str) -> bool:
     return what == SERIALIZATION and isolation != "READ COMMITTED"
+
+
+def test_control_a_note_without_its_trip_is_seen(legacy: Legacy) -> None:
+    legacy.install(layout())
+    legacy.sql("INSERT INTO trips (trip_uuid) VALUES (gen_random_uuid())")
+    legacy.sql("INSERT INTO notes (trip_id, n) SELECT id, 1 FROM trips")
+    assert legacy.sql(OF_POSTGRES) == []
+
+    legacy.sql("SET session_replication_role = replica; DELETE FROM trips")
+
+    assert [what for what, *_ in legacy.sql(OF_POSTGRES)] == ["without its trip"]
 
 
 def test_control_versions_from_before_insert_alone_are_caught(legacy: Legacy, tmp_path: Path) -> None:
