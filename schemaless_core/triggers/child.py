@@ -45,5 +45,5 @@ def _end_with_parent(seat: Seat, parent: Connection | int) -> None:
     wait([parent])
     logger.warning("the parent process died: ending", extra={"event": "fleet.parent_died", "worker": seat.name})
     seat.end()
-    time.sleep(FINISH_SECONDS)
+    time.sleep(FINISH_SECONDS)  # a time limit: the process ends here unless it has ended by itself
     os._exit(1)  # a function that never returns would keep an orphan for ever

@@ -76,7 +76,7 @@ class Spares:
 
 
 def _wait_for_work(reader: Connection, others: Sequence[Connection]) -> None:
-    """A spare's life. It holds no pipe open but its own: each breaks when the parent is gone, whoever else is there."""
+    """A spare's life. It holds no pipe open but its own: each breaks when the parent is gone, other spares or not."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     for each in others:
         each.close()

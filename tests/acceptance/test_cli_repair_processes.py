@@ -191,7 +191,7 @@ def test_i4_i11_a_repair_is_resumed_beside_the_orphans_of_a_killed_parent(
 def test_control_a_part_that_counts_before_it_is_done_is_found_out(
     company: Shell, damaged: Migration, tmp_path: Path
 ) -> None:
-    """Saved when it was claimed, say: nobody does it after a kill, and what the other tests look at shows that."""
+    """Saved when it was claimed, say: no process does it after a kill, and what the other tests look at shows that."""
     lost, extra = many_parts(damaged, company.folder / "keys.jsonl")
     failpoints = tmp_path / "failpoints"
     failpoints.mkdir()

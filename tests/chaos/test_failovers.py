@@ -57,7 +57,7 @@ class Writer:
 
 
 def is_open_to_sql(failing_over: FailingOver) -> bool:
-    """Whether a program of somebody's own can write on the promoted server."""
+    """Whether a program of the company can write on the promoted server."""
     with suppress(psycopg2.DatabaseError), psycopg2.connect(failing_over.pair.url) as connection:
         connection.cursor().execute(UPDATE, (str(failing_over.pair.row_key),))
         return True
@@ -80,7 +80,7 @@ def has_two_owners(failing_over: FailingOver) -> bool:
 
 
 def settled(hands: Migration) -> None:
-    """Whoever finds it: the watch where nothing was lost, else the operator."""
+    """The watch where nothing was lost, else the operator."""
 
     def is_settled() -> bool:
         with suppress(*FAULTS):

@@ -135,7 +135,7 @@ def test_control_one_that_keeps_what_it_inherited_lets_the_others_outlive_the_pa
 
 
 def test_a_process_with_threads_is_not_forked() -> None:
-    """They may hold a lock that nobody would give back in the child."""
+    """They may hold a lock that no thread would give back in the child."""
     over = threading.Event()
     thread = threading.Thread(target=over.wait)
     thread.start()

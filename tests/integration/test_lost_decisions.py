@@ -76,7 +76,7 @@ def switched_and_lost(failing_over: FailingOver, *, guards: bool = True) -> Migr
 
 
 def promoted(failing_over: FailingOver, sql: str, *values: object) -> list[Any]:
-    """A statement of somebody's own, on the promoted server."""
+    """A statement of the company's own, on the promoted server."""
     with psycopg2.connect(failing_over.pair.url) as connection, connection.cursor() as cursor:
         cursor.execute(sql, values)
         return cursor.fetchall() if cursor.description else []
@@ -93,7 +93,7 @@ def is_shut(failing_over: FailingOver) -> bool:
 
 
 def killed_at(hands: Migration, step: Step, folder: Path) -> None:
-    """Somebody settles it, and ends before this step."""
+    """An operator settles it, and the command ends before this step."""
     armed = folder / step.name
     armed.write_text("raise")
     failpoints.use_folder(folder)
@@ -243,7 +243,7 @@ def test_a_server_that_does_not_acknowledge_keeps_postgres_shut_until_the_operat
     name, cluster = next(iter(hands.facade.store.clusters.items()))
     file = f"{cluster.primary.node.name.removeprefix('sqlite:///')}/{hands.facade.config.core.datastore}.db"
     with closing(sqlite3.connect(file, isolation_level=None)) as writer:
-        writer.execute("BEGIN IMMEDIATE")  # nobody else writes there
+        writer.execute("BEGIN IMMEDIATE")  # no other connection writes there
         acceptance = run(accept.accept(hands.duo.ports))
         assert acceptance.reason == f"{name} did not acknowledge"
         assert is_shut(failing_over)

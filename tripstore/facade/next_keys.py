@@ -92,7 +92,7 @@ class NextKeys:
         return rules.sequences.get(column_name)
 
     def _check_is_counted(self, column_name: str) -> None:
-        """The next number would be another row's that nobody meant, where the number is a foreign key."""
+        """The next number would be another row's that the caller did not mean, where the number is a foreign key."""
         column = self._layout.columns.get(column_name)
         rules = self._book.find() if column is not None and column.is_child else None
         constraint = None if rules is None else rules.points_by_number(column_name)

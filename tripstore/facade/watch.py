@@ -169,7 +169,7 @@ class Watch:
             return acceptance.authority
 
     def _distrust(self, row: Authority, because: str) -> None:
-        """Postgres has lost a decision, whatever its timeline: nobody is to write there."""
+        """Postgres has lost a decision, whatever its timeline: no process is to write there."""
         extra = {"event": "postgres.went_back", "epoch": row.epoch, "reason": because}
         logger.error("Postgres is older than it was: it is shut until it is accepted", extra=extra)
         self._ports.control.distrust(row)

@@ -39,7 +39,8 @@ class Acceptance(NamedTuple):
 
 
 def accept(ports: Ports, *, settles: bool = False, without: tuple[str, ...] = (), who: str = "") -> Steps[Acceptance]:
-    """Accept the Postgres that answers. Where it has lost a decision, only one who `settles` does it.
+    """Accept the Postgres that answers. Where it has lost a decision, only one who `settles` does it; one
+    that was lost between the two looks is settled by who found it, since the shards are shut by then.
 
     `without`: of these servers an operator says that they are down and open nothing that the lost Postgres decided.
     """

@@ -35,7 +35,7 @@ class Pair(NamedTuple):
 
     @property
     def is_plainly_equal(self) -> bool:
-        """Whether they are the same bytes, and nobody has to ask whether these are sound: one side rendered them."""
+        """Whether they are the same bytes. One side rendered them, so they are sound."""
         is_rendered = isinstance(self.ours, Rendered) or isinstance(self.theirs, Rendered)
         return is_rendered and self.ours == self.theirs
 

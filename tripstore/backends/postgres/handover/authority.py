@@ -84,7 +84,7 @@ class AuthorityRow:
     def __init__(self, datastore: str) -> None:
         holders = _HOLDERS.format(k=lock_class(datastore) & 0xFFFFFFFF)
         self._look = _LOOK.format(holders=holders)
-        # The gate first: whoever waits at the door comes out to what it says, and none before it says so is accepted.
+        # The gate first: a writer that waits at the door comes out to what it says. None before that is accepted.
         ended = _END_HOLDERS.format(holders=holders)
         self._obey = "; ".join([_LOCK, _OBEY_GATE, _FOLLOW, ended, _ROW])
 

@@ -100,7 +100,7 @@ _LOOK = """\
 SELECT count(*), count(q.parked), COALESCE(pg_catalog.date_part(
     'epoch', pg_catalog.clock_timestamp() - min(q.at) FILTER (WHERE q.parked IS NULL)), 0)
 FROM tripstore.queue AS q"""
-# By its index: a queue that the mirror is late with is long, and whoever waits for the mirror asks again and again.
+# By its index: a queue that the mirror is late with is long, and what waits for the mirror asks again and again.
 _OLDEST = f"""\
 {_NO_SCAN}SET LOCAL enable_sort = off;
 SELECT GREATEST(pg_catalog.date_part('epoch', pg_catalog.clock_timestamp() - q.at), 0)
