@@ -9,7 +9,15 @@ from tripstore.backends.postgres.capture.gate import IS_MIRROR, row_gate
 from tripstore.backends.postgres.capture.names import LAST, LOGGED, MOVED, function_name, literal, slug
 from tripstore.backends.postgres.capture.shape import Shape
 from tripstore.backends.postgres.capture.triggers import Trigger
-from tripstore.backends.postgres.layout.layout import LEGACY_ID, DeletePolicy, Layout, MappedColumn, RefKeyKind, quoted
+from tripstore.backends.postgres.layout.layout import (
+    LEGACY_ID,
+    VERSION_BITS,
+    DeletePolicy,
+    Layout,
+    MappedColumn,
+    RefKeyKind,
+    quoted,
+)
 from tripstore.backends.postgres.layout.layout import VERSION_MAX as LAST_VERSION
 from tripstore.backends.postgres.sqlstates import COLUMN_GONE, SERIALIZATION_FAILURE
 from tripstore.backends.postgres.tables import NO_FLOOR, ORIGIN
@@ -98,9 +106,13 @@ class Changes:
 
     def n(self, row: str) -> str:
         """The number under which the tombs know a row."""
-        if self.column.ref_key.kind is RefKeyKind.CHILD and self.column.ref_key.column:
-            return f"{row}.{quoted(self.column.ref_key.column)}"
-        return "0"
+        number = self.column.ref_key.column
+        return f"{row}.{quoted(number)}" if self._has_numbers and number else "0"
+
+    @property
+    def _has_numbers(self) -> bool:
+        """Whether a row has several children, each with a version."""
+        return self.column.ref_key.kind is RefKeyKind.CHILD and self.column.ref_key.column is not None
 
     @property
     def keys_moved(self) -> str:
@@ -151,9 +163,11 @@ class Changes:
             for table in tables
         ]
         if self.may_move:
+            # Another child of the same row says nothing of where this one stood.
+            number = f" AND m[2]::bigint >> {VERSION_BITS} = {self.n(row)}" if self._has_numbers else ""
             found.append(
                 f"(SELECT m[2]::bigint FROM string_to_array(current_setting('{MOVED}', true), ' ') AS m "
-                f"WHERE m[1] = {row}.{self.uuid}::text AND m[3] = '{self.part}')"
+                f"WHERE m[1] = {row}.{self.uuid}::text AND m[3] = '{self.part}'{number})"
             )
         return found[0] if len(found) == 1 else f"GREATEST({', '.join(found)})"
 
