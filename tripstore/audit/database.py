@@ -15,17 +15,21 @@ from psycopg2.extensions import connection as Connection  # noqa: N812  # the dr
 from tripstore.audit.findings import Access
 from tripstore.audit.names import LegacyTable, LegacyTables
 from tripstore.audit.sql import sql_uses
+from tripstore.backends.postgres.capture.changes import FORGED
 from tripstore.backends.postgres.layout.layout import Layout
 from tripstore.backends.postgres.wire.connections import rows
 
 STATEMENT_LENGTH_MAX = 120
 
 _WRITERS = """
-SELECT column_name, coalesce(application, ''), coalesce(role, ''), count(*), max(at)
+SELECT column_name, coalesce(application, ''), coalesce(role, ''), count(*), max(at),
+    count(*) FILTER (WHERE origin = %(forged)s)
 FROM (
-    SELECT column_name, application, role, at FROM tripstore.queue WHERE coalesce(origin, '') = '' AND at >= %(since)s
+    SELECT column_name, application, role, at, origin FROM tripstore.queue
+    WHERE coalesce(origin, '') IN ('', %(forged)s) AND at >= %(since)s
     UNION ALL
-    SELECT column_name, application, role, at FROM tripstore.log WHERE coalesce(origin, '') = '' AND at >= %(since)s
+    SELECT column_name, application, role, at, origin FROM tripstore.log
+    WHERE coalesce(origin, '') IN ('', %(forged)s) AND at >= %(since)s
 ) AS change
 GROUP BY 1, 2, 3 ORDER BY 4 DESC, 1, 2, 3
 """
@@ -54,6 +58,8 @@ class Writer:
     role: str
     changes: int
     last_at: datetime
+    #: Of these, where the session said it were tripstore, and its role may not.
+    forged: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,10 +87,10 @@ class DatabaseAudit:
 
 def audit_database(connection: Connection, layout: Layout, since: datetime | None = None) -> DatabaseAudit:
     """Ask the database who still uses the tables of a layout without us."""
-    found = rows(connection, _WRITERS, {"since": since or "-infinity"})
+    found = rows(connection, _WRITERS, {"since": since or "-infinity", "forged": FORGED})
     writers = tuple(
-        Writer(str(layout.columns[column].table), application, role, changes, last_at)
-        for column, application, role, changes, last_at in found
+        Writer(str(layout.columns[column].table), application, role, changes, last_at, forged)
+        for column, application, role, changes, last_at, forged in found
         if column in layout.columns
     )
     ((known_since,),) = rows(connection, _FIRST_CHANGE)

@@ -25,6 +25,8 @@ class WriterView(msgspec.Struct, frozen=True):
     role: str
     changes: int
     last_at: datetime
+    #: Of these, where the session said it were tripstore, and its role may not.
+    forged: int
 
 
 class StatementView(msgspec.Struct, frozen=True):
@@ -76,7 +78,10 @@ def db(settings: Settings, since: datetime | None, as_json: bool) -> None:
 def _document(found: DatabaseAudit) -> DatabaseAuditDocument:
     statements = found.statements
     return DatabaseAuditDocument(
-        [WriterView(each.table, each.application, each.role, each.changes, each.last_at) for each in found.writers],
+        [
+            WriterView(each.table, each.application, each.role, each.changes, each.last_at, each.forged)
+            for each in found.writers
+        ],
         found.known_since,
         None
         if statements is None
@@ -94,6 +99,8 @@ def _print(found: DatabaseAudit) -> None:
             for each in found.writers
         ]
         show(table(("written", "by", "role", "changes", "last"), rows))
+        if forged := sum(each.forged for each in found.writers):
+            click.echo(f"{forged:,} of these said they were tripstore (tripstore.origin), and their roles may not.")
     elif found.known_since is None:
         click.echo("capture has logged no change of these tables")
     else:

@@ -19,7 +19,9 @@ from tripstore.backends.postgres.capture.log_days import keep_log_days
 from tripstore.backends.postgres.capture.state import has_begun
 from tripstore.backends.postgres.ddl.steps import Progress, Step, apply_all
 from tripstore.backends.postgres.errors import InvalidLayout, LegacyRefused
+from tripstore.backends.postgres.ids.key_indexes import UniqueIndex
 from tripstore.backends.postgres.layout.check import check_layout
+from tripstore.backends.postgres.layout.check_rights import check_rights
 from tripstore.backends.postgres.layout.check_row_keys import check_all_row_keys
 from tripstore.backends.postgres.layout.complaints import Complaint
 from tripstore.backends.postgres.schema_steps import schema_steps
@@ -114,6 +116,7 @@ class LegacySchema:
     def plan(self) -> LegacyPlan:
         """Look at every step, change nothing."""
         steps = [] if self.errors else [self._looked_at(step) for step in self._steps()]
+        self._complaints += self._lacking_rights()
         statements, notes = judged_statements(self.connection, self._config)
         self._complaints += notes
         return self._document(steps, statements, applied=[], seconds=None)
@@ -125,6 +128,7 @@ class LegacySchema:
         """
         if not self.errors and not has_begun(self.connection, self._config.layout):
             self._complaints += check_all_row_keys(self.connection, self._config.layout, but_ours=True)
+        self._complaints += self._lacking_rights()
         if not self.errors:
             return
         more = f"; {len(self.errors) - 1} more" if len(self.errors) > 1 else ""
@@ -157,6 +161,14 @@ class LegacySchema:
         keep_log_days(self.connection, self._config.limits.log_days, datetime.now(UTC).date(), shards=self._shards)
         done = [StepDocument(step.title, True, list(step.statements())) for step in steps]
         return self._document(done, None, applied=applied, seconds=time.perf_counter() - started)
+
+    def _lacking_rights(self) -> list[Complaint]:
+        """What the steps that are to do need and the role does not have; of a refused layout nobody knows its steps."""
+        to_do = [] if self.errors else [step for step in self._steps() if not step.is_done(self.connection)]
+        if not to_do:
+            return []
+        indexed = {step.column.table for step in to_do if isinstance(step, UniqueIndex)}
+        return list(check_rights(self.connection, self._config.layout, indexed=indexed))
 
     def _apply(self, step: Step) -> bool:
         """Do a step unless it is done; whether it was done now."""

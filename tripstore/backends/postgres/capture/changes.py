@@ -24,10 +24,23 @@ from tripstore.backends.postgres.tables import NO_FLOOR, ORIGIN
 
 #: Who sends versions of his own.
 OURS = "said IN ('facade', 'reverse')"
+#: Before the block that holds versions of others to the next one, or to where a row that came back begins.
+JUMP = "-- no session can say by itself where a row begins"
 #: Of one function, as Postgres has it.
 ARGUMENTS_MAX = 90
 KEEP_FACTS = "INSERT INTO tripstore.kept (row_key, column_name, n, ref_key)"
-DECLARE_SAID = f"said text := current_setting('{ORIGIN}', true);\n  is_warned boolean := false;"
+#: Whether the session may do what the facade does. A session may set any setting: what it says alone proves nothing.
+MAY_SAY = "pg_catalog.has_table_privilege(SESSION_USER, 'tripstore.cell', 'INSERT')"
+#: What a change has as its origin when the session says one and may not. Such a change is everybody's own SQL.
+FORGED = "forged"
+_CLAIMED = f"current_setting('{ORIGIN}', true)"
+SAID = f"CASE WHEN coalesce({_CLAIMED}, '') = '' OR {MAY_SAY} THEN {_CLAIMED} ELSE '{FORGED}' END"
+#: The same in a function that runs as the writer, with whatever search_path he has; NULL: he says nothing that counts.
+_CLAIMED_BY_WRITER = f"pg_catalog.current_setting('{ORIGIN}', true)"
+SAID_BY_WRITER = f"CASE WHEN {MAY_SAY} THEN {_CLAIMED_BY_WRITER} END"
+#: What an earlier version went by instead of each.
+FORMER_SAID = {SAID: _CLAIMED, SAID_BY_WRITER: _CLAIMED_BY_WRITER}
+DECLARE_SAID = f"said text := {SAID};\n  is_warned boolean := false;"
 
 
 class Changes:

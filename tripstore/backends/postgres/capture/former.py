@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import fields, replace
 from functools import cached_property
 
-from tripstore.backends.postgres.capture.changes import KEEP_FACTS
+from tripstore.backends.postgres.capture.changes import FORMER_SAID, JUMP, KEEP_FACTS
 from tripstore.backends.postgres.capture.functions import Function
 from tripstore.backends.postgres.capture.gate import GATE, SAYS
 from tripstore.backends.postgres.layout.layout import Layout, MappedColumn
@@ -30,6 +30,8 @@ _LOST_COLUMNS = re.compile(
 _KEPT_FACTS = re.compile(
     r"  (?:EXECUTE E?')?" + re.escape(KEEP_FACTS) + r"\n[^\n]*, ~ [^;]* ON CONFLICT DO NOTHING'?;\n"
 )
+#: It refuses, and records nothing.
+_JUMP = re.compile(rf"  {re.escape(JUMP)}\n(?:[^\n]*\n){{4}}")
 
 
 def records_alike(function: Function, body: str, settings: Mapping[str, str]) -> bool:
@@ -60,4 +62,6 @@ def in_written_order(layout: Layout) -> Layout:
 
 
 def _essence(body: str) -> str:
-    return _KEPT_FACTS.sub("", _LOST_COLUMNS.sub(r"\1", _HINT.sub("", body))).replace(GATE, SAYS)
+    for now, before in FORMER_SAID.items():
+        body = body.replace(now, before)
+    return _JUMP.sub("", _KEPT_FACTS.sub("", _LOST_COLUMNS.sub(r"\1", _HINT.sub("", body)))).replace(GATE, SAYS)

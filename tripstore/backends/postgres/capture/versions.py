@@ -7,7 +7,7 @@ INSERT waited, and the row is lifted.
 
 from __future__ import annotations
 
-from tripstore.backends.postgres.capture.changes import DECLARE_SAID, OURS, Changes
+from tripstore.backends.postgres.capture.changes import DECLARE_SAID, JUMP, OURS, SAID_BY_WRITER, Changes
 from tripstore.backends.postgres.capture.functions import PINNED, SEARCH_PATH, SEEING, Function, plain, refuse
 from tripstore.backends.postgres.capture.keys import forbidden, refuse_new_keys
 from tripstore.backends.postgres.capture.lifting import Lifting
@@ -20,7 +20,6 @@ from tripstore.backends.postgres.sqlstates import (
     OUT_OF_RANGE,
     VERSION_STANDS,
 )
-from tripstore.backends.postgres.tables import ORIGIN
 
 Made = tuple[Function, Trigger | None]
 
@@ -85,7 +84,7 @@ BEGIN
   IF {new} OPERATOR(pg_catalog.=) {old} THEN
     NULL;
   ELSE
-    said := pg_catalog.current_setting('{ORIGIN}', true);
+    said := {SAID_BY_WRITER};
     IF {new} IS NOT NULL AND (said OPERATOR(pg_catalog.=) 'facade' OR said OPERATOR(pg_catalog.=) 'reverse'
       OR {self._lifting.is_lifted("NEW")}) THEN
       IF {new} OPERATOR(pg_catalog.<) {old} THEN
@@ -146,7 +145,8 @@ END
     def updated(self) -> Made:
         """A row of this very transaction may stand below its tombstone yet: its AFTER INSERT is to come, and lifts it.
 
-        All others stand above theirs, and are spared the look.
+        All others stand above theirs, and are spared the look. A version that is not the next is one that was lifted:
+        any session can set what says so, but not where a row has to begin.
         """
         changes = self._changes
         new, old = f"NEW.{self._version}", f"OLD.{self._version}"
@@ -154,6 +154,13 @@ END
             VERSION_STANDS,
             f"The version of a row of {self._table} was set from % to %, after it was decided.",
             "A BEFORE trigger runs after capture's: give it a name that sorts before them.",
+            old,
+            new,
+        )
+        jumps = refuse(
+            VERSION_STANDS,
+            f"The version of a row of {self._table} was set from % to %, and versions rise by one.",
+            "The layout says which column is its version: leave it out of the UPDATE.",
             old,
             new,
         )
@@ -165,6 +172,11 @@ BEGIN
 {changes.gate}\
   IF {new} <= {old} THEN
     {stands}
+  END IF;
+  {JUMP}
+  IF {new} > {old} + 1 AND ({OURS}) IS NOT TRUE
+    AND {changes.ref_key("NEW")} IS DISTINCT FROM {changes.begins_above("NEW")} + 1 THEN
+    {jumps}
   END IF;
   IF age(OLD.xmin) > 0 THEN
 {changes.queue_row(before, above_floor=False)}\

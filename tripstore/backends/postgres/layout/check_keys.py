@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from tripstore.backends.postgres.layout.complaints import Complaint, error, note
 from tripstore.backends.postgres.layout.layout import Layout, MappedColumn, RefKeyKind, quoted
-from tripstore.backends.postgres.layout.live import Action, LiveForeignKey, LiveTable
+from tripstore.backends.postgres.layout.live import Action, LiveColumn, LiveForeignKey, LiveTable
 
 _CHANGES = (Action.SET_NULL, Action.SET_DEFAULT)
 _MOVES = (Action.CASCADE, *_CHANGES)
@@ -19,7 +19,8 @@ def check_unique_indexes(layout: Layout, column: MappedColumn, table: LiveTable)
             yield _partitioned(table, layout.row_key.id, column.uuid)
             return
         yield from _check_one(table, (layout.row_key.id,))
-        if column.uuid in table.columns and table.columns[column.uuid].refuses_null:
+        found = table.columns.get(column.uuid)
+        if found is not None and found.refuses_null and not _is_indexed_later(found):
             yield from _check_one(table, (column.uuid,))
         elif column.uuid in table.columns and table.find_unique(column.uuid) is None:
             hint = "`tripstore schema apply` makes it, CONCURRENTLY."
@@ -37,6 +38,11 @@ def check_unique_indexes(layout: Layout, column: MappedColumn, table: LiveTable)
         yield note(f"{table.name} ({column.uuid}, {number})", "has no unique index of both yet", hint)
         return
     yield from _check_one(table, (column.parent, number))
+
+
+def _is_indexed_later(column: LiveColumn) -> bool:
+    """`schema apply` sets NOT NULL on its own column before it makes the index: it may have ended in between."""
+    return column.is_added
 
 
 def _is_immediate(table: LiveTable, *names: str) -> bool:
