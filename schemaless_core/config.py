@@ -20,14 +20,17 @@ import yaml
 
 from schemaless_core.breaker import BreakerConfig
 from schemaless_core.cell import DEFAULT_MAX_BODY_BYTES
-from schemaless_core.errors import InvalidConfig, shown
+from schemaless_core.errors import InvalidConfig, Referenced
 from schemaless_core.indexes.definition import IndexDefinition, load_definitions
+from schemaless_core.strict_yaml import DEPTH_MAX, TooMuch, Twice, load_strict
 from schemaless_core.urls import NodeUrl, parse_node_url, shown_setting
 
 _DATASTORE_NAME = re.compile(r"[a-z][a-z0-9_]{0,39}")
 _CLUSTER_NAME = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,31}")
 _REFERENCE = re.compile(r"\$\{(file:)?([^}]+)\}")
 SHARDS_MAX = 65536
+#: No setting is longer.
+TEXT_MAX = 10_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,10 +113,11 @@ KEYS = tuple(entry.name for entry in fields(DatastoreConfig))
 def load_document(source: str | os.PathLike[str] | Mapping[str, Any]) -> tuple[dict[str, Any], Path]:
     """Return the mapping of a configuration and the folder that its relative paths start from."""
     if isinstance(source, Mapping):
+        refuse_unfit_texts(source)
         return dict(source), Path.cwd()
     path = Path(source)
     try:
-        document = yaml.safe_load(path.read_text())
+        document = load_strict(path.read_text(encoding="utf-8"))
     except OSError as problem:
         raise InvalidConfig(
             str(path),
@@ -124,12 +128,33 @@ def load_document(source: str | os.PathLike[str] | Mapping[str, Any]) -> tuple[d
         # Its own words repeat the line, which may hold a password.
         mark = getattr(problem, "problem_mark", None)
         where = f" at line {mark.line + 1}, column {mark.column + 1}" if mark else ""
-        raise InvalidConfig(
-            str(path), f"is no YAML{where}", hint="Mend it; quote texts with special characters."
-        ) from None
+        what = str(problem.problem) if isinstance(problem, Twice | TooMuch) else "is no YAML"
+        raise InvalidConfig(str(path), f"{what}{where}", hint="Mend it; quote texts with special characters.") from None
     if not isinstance(document, dict):
         raise InvalidConfig(str(path), "holds no mapping", hint="Start from `tripstore init`.")
+    refuse_unfit_texts(document)
     return document, path.resolve().parent
+
+
+def refuse_unfit_texts(value: object, key: str = "") -> None:
+    """Refuse what no file, host or server could be given, by the key that it stands under."""
+    if key.count(".") > DEPTH_MAX:
+        raise InvalidConfig(key.partition(".")[0], f"is nested deeper than {DEPTH_MAX} levels", hint="Write it flat.")
+    if isinstance(value, Mapping):
+        for name, inner in value.items():
+            refuse_unfit_texts(name if isinstance(name, str) else "", key)
+            place = name if isinstance(name, str) and name.isidentifier() else "…"
+            refuse_unfit_texts(inner, f"{key}.{place}" if key else place)
+    elif isinstance(value, list):
+        for inner in value:
+            refuse_unfit_texts(inner, f"{key}.…")
+    elif isinstance(value, str) and (len(value) > TEXT_MAX or not _is_fit(value)):
+        reason = f"a text of {len(value)} characters has a NUL, half a surrogate, or is longer than {TEXT_MAX:,}"
+        raise InvalidConfig(key or "a key", reason, hint="Write a shorter text of whole characters.")
+
+
+def _is_fit(text: str) -> bool:
+    return "\0" not in text and not any("\ud800" <= each <= "\udfff" for each in text)
 
 
 def parse_config(document: Mapping[str, Any], folder: Path) -> DatastoreConfig:
@@ -150,7 +175,7 @@ def parse_config(document: Mapping[str, Any], folder: Path) -> DatastoreConfig:
         max_body_bytes=_whole(
             "max_body_bytes", document.get("max_body_bytes", DEFAULT_MAX_BODY_BYTES), 1, 16 * 1024 * 1024 - 1
         ),
-        tls=_with_files(section("tls", TlsConfig, document.get("tls")), folder),
+        tls=_tls(document.get("tls"), folder),
         **{name: section(name, struct, document.get(name)) for name, struct in _SECTIONS.items()},
     )
 
@@ -159,7 +184,7 @@ def refuse_unknown(prefix: str, mapping: Mapping[Any, Any], known: tuple[str, ..
     """Refuse keys that are not known, with the one that was meant."""
     for key in mapping:
         if key not in known:
-            near = get_close_matches(str(key), known, n=1)
+            near = get_close_matches(key, known, n=1) if isinstance(key, str) else []
             hint = f"Did you mean {prefix}{near[0]}?" if near else f"Known keys: {', '.join(known)}."
             name = key if isinstance(key, str) and key.isidentifier() else shown_setting(key)
             raise InvalidConfig(f"{prefix}{name}", "is no known key", hint=hint)
@@ -234,17 +259,33 @@ def _node(key: str, text: object, folder: Path) -> NodeUrl:
     return url
 
 
+def _tls(value: object, folder: Path) -> TlsConfig:
+    """Who asks for a host name to be verified asks for TLS, and there is none without an authority."""
+    found = _with_files(section("tls", TlsConfig, value), folder)
+    if isinstance(value, dict) and value.get("verify_hostname") is True and found.ca is None:
+        hint = "Name the authority's certificate as tls.ca; without it connections are not encrypted at all."
+        raise InvalidConfig("tls.verify_hostname", "is true, and there is no tls.ca", hint=hint)
+    return found
+
+
 def _with_files(tls: TlsConfig, folder: Path) -> TlsConfig:
     """Look for the files now: the driver would complain at the first call, and name none of them."""
     paths = {name: folder / given for name in ("ca", "cert", "key") if (given := getattr(tls, name)) is not None}
     for name, path in paths.items():
-        if not path.is_file():
+        if not _is_file(path):
             raise InvalidConfig(f"tls.{name}", f"{str(path)!r} is no file", hint="Name an existing PEM file.")
     if tls.cert is not None and tls.ca is None:
         hint = "Name the authority's certificate; without it the server is not verified."
         raise InvalidConfig("tls.ca", "is missing beside tls.cert", hint=hint)
     ca, cert, key = (str(paths[name]) if name in paths else None for name in ("ca", "cert", "key"))
     return replace(tls, ca=ca, cert=cert, key=key)
+
+
+def _is_file(path: Path) -> bool:
+    try:
+        return path.is_file()
+    except OSError:  # a name that is too long
+        return False
 
 
 def _control(document: Mapping[str, Any], clusters: tuple[ClusterConfig, ...], folder: Path) -> NodeUrl:
@@ -280,14 +321,16 @@ def _setting(key: str, default: object, given: object) -> object:
         return _whole(key, given, 0 if key.endswith("overflow") else 1, 1_000_000)
     if isinstance(default, float):
         if not isinstance(given, int | float) or type(given) is bool or not 0 < given < 86_400:
-            raise InvalidConfig(key, f"{shown(given)} is no number of seconds", hint=f"The default is {default}.")
+            raise InvalidConfig(
+                key, f"{shown_setting(given)} is no number of seconds", hint=f"The default is {default}."
+            )
         return float(given)
     if isinstance(default, tuple):
         if not isinstance(given, list) or not all(isinstance(each, str) for each in given):
             raise InvalidConfig(key, f"{shown_setting(given)} is no list of names", hint="Write [one, two].")
         return tuple(given)
     if given is not None and not isinstance(given, str):
-        raise InvalidConfig(key, f"{shown(given)} is no text", hint="Name a file.")
+        raise InvalidConfig(key, f"{shown_setting(given)} is no text", hint="Name a file.")
     return given
 
 
@@ -300,7 +343,8 @@ def resolve_references(value: Any, folder: Path) -> Any:
     if isinstance(value, str):
         # Inside a URL a password's own @ and / must not be taken for the URL's.
         escape = partial(quote, safe="") if "://" in value and not value.startswith("sqlite:") else str
-        return _REFERENCE.sub(lambda match: escape(_referenced(match, folder)), value)
+        found, references = _REFERENCE.subn(lambda match: escape(_referenced(match, folder)), value)
+        return Referenced(found) if references else found
     return value
 
 
@@ -308,8 +352,8 @@ def _referenced(match: re.Match[str], folder: Path) -> str:
     name = match.group(2)
     if match.group(1):
         try:
-            return (folder / name).read_text().strip()
-        except (OSError, UnicodeDecodeError) as problem:
+            return (folder / name).read_text(encoding="utf-8").strip()
+        except (OSError, ValueError) as problem:
             reason = problem.strerror if isinstance(problem, OSError) else "it is no text"
             raise InvalidConfig(
                 match.group(0), f"cannot be read ({reason})", hint="Create the file or mend its path."

@@ -22,8 +22,16 @@ if TYPE_CHECKING:  # errors are the ground: values import them, they only talk a
 SHOWN_MAX = 80
 
 
+class Referenced(str):
+    """A text that came from `${…}`. It may be a password, wherever it stands: no error shows it."""
+
+    __slots__ = ()
+
+
 def shown(value: object) -> str:
     """A value as an error shows it: short, printable, whatever it is."""
+    if isinstance(value, Referenced):
+        return f"a text of {len(value)} characters"
     try:
         text = repr(value)
     except ValueError:  # Python refuses to write ints of thousands of digits

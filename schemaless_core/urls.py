@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, field
 from typing import Literal
 from urllib.parse import unquote, urlsplit
 
-from schemaless_core.errors import InvalidConfig, shown
+from schemaless_core.errors import InvalidConfig, Referenced, shown
 
+#: As libpq takes it, host=… password=….
+_PASSWORD = re.compile(r"(?i)pass\w*\s*=")
 _HINT = "Write mysql://user:password@host:port or sqlite:///folder."
 _ESCAPE = "Write a password's @ / : # ? % as %40 %2F %3A %23 %3F %25, or the whole password as ${NAME}."
 
@@ -75,8 +78,10 @@ def shown_setting(value: object) -> str:
     """A configured value as a complaint shows it, which is logged: nothing that may be a password."""
     if isinstance(value, list | dict):
         return "a list" if isinstance(value, list) else "a mapping"
-    if not isinstance(value, str):
+    if (isinstance(value, Referenced) and "://" not in value) or not isinstance(value, str):
         return shown(value)
+    if _PASSWORD.search(value):
+        return f"a text of {len(value)} characters"
     if "@" in value:
         scheme, separator, _rest = value.rpartition("@")[0].rpartition("://")
         return repr(f"{scheme}{separator}…@{_without_options(value.rpartition('@')[2])}")

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, fields, replace
 from datetime import date
 from pathlib import Path
 from typing import Any
+from urllib.parse import parse_qsl, quote, urlencode, urlsplit, urlunsplit
 
 import psycopg2
 from psycopg2.extensions import parse_dsn
@@ -33,6 +34,8 @@ from validation.compare import DifferenceClass
 from validation.ignores import Ignore, InvalidIgnore
 
 _URL = "Write postgresql://user:password@host:port/database."
+#: Options of libpq that name files.
+_FILES = ("sslrootcert", "sslcert", "sslkey", "sslcrl")
 _ESCAPE = "Write a password's @ / : # ? % as %40 %2F %3A %23 %3F %25, or the whole password as ${NAME}."
 
 
@@ -263,8 +266,18 @@ def _legacy(value: object, folder: Path, datastore: str) -> LegacyConfig:
         reason = f"{shown_setting(limits.direct_writers)} is neither reject nor warn"
         hint = "Write reject; with warn, what they write after a switch is in Postgres alone."
         raise InvalidConfig("legacy.direct_writers", reason, hint=hint)
-    url = parse_postgres_url("legacy.postgres", value["postgres"])
+    url = _beside(parse_postgres_url("legacy.postgres", value["postgres"]), folder)
     return LegacyConfig(url, _layout(value["layout"], folder, datastore), limits)
+
+
+def _beside(url: PostgresUrl, folder: Path) -> PostgresUrl:
+    """The same with its files of TLS found from the folder of the configuration, as tls.ca is."""
+    parts = urlsplit(url.text)
+    options = parse_qsl(parts.query, keep_blank_values=True)
+    found = [(name, str(folder / text) if name in _FILES and text != "system" else text) for name, text in options]
+    if found == options:
+        return url
+    return PostgresUrl(urlunsplit(parts._replace(query=urlencode(found, quote_via=quote))))
 
 
 def _layout(value: object, folder: Path, datastore: str) -> Layout:

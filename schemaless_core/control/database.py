@@ -18,6 +18,8 @@ from schemaless_core.config import TlsConfig
 from schemaless_core.control.tables import VERSION_TABLE
 from schemaless_core.errors import ControlUnavailable, InvalidServer, SchemaMissing
 from schemaless_core.forks import unforked, when_at_rest
+from schemaless_core.logins import CERTIFICATE, CarefulConnection, unverified
+from schemaless_core.private import make_private
 from schemaless_core.urls import NodeUrl
 
 CREATE_DATABASE = "CREATE DATABASE IF NOT EXISTS `{name}` CHARACTER SET utf8mb4 COLLATE utf8mb4_bin"
@@ -101,7 +103,7 @@ class ControlDatabase:
     def _create_file(self) -> None:
         try:
             self._path.parent.mkdir(parents=True, exist_ok=True)
-            self._path.touch()
+            make_private(self._path)
         except OSError as error:
             raise InvalidServer(
                 self.name, f"its folder cannot be made ({error.strerror})", hint="Mend the path or its rights."
@@ -155,6 +157,7 @@ class ControlDatabase:
         engine = sa.create_engine(
             address, poolclass=QueuePool, pool_size=1, max_overflow=-1, pool_use_lifo=True, connect_args=arguments
         )
+        sa.event.listen(engine, "do_connect", _connected)
         sa.event.listen(engine, "connect", _be_patient)
         sa.event.listen(engine, "checkout", _ask_first)
         _engines.add(engine)
@@ -167,7 +170,9 @@ class ControlDatabase:
         code, text = _told(error)
         if code in (1049, 1146) or "no such table" in text:
             return self._no_tables()
-        if code in (1044, 1045, 1142, 1698):
+        if (reason := unverified(error.orig)) is not None:
+            return InvalidServer(self.name, f"its certificate is refused ({reason})", hint=CERTIFICATE)
+        if code in (1044, 1045, 1142, 1698, 2059):
             return InvalidServer(
                 self.name, f"the login is refused ({text})", hint="Mend user and password in control:."
             )
@@ -186,6 +191,11 @@ def _let_go() -> None:
     """A child would speak on its parent's connections."""
     for engine in list(_engines):
         engine.dispose()
+
+
+def _connected(_dialect: object, _record: object, arguments: list[Any], named: dict[str, Any]) -> CarefulConnection:
+    named["password"] = named.get("password", "").encode()  # a text goes through Latin-1
+    return CarefulConnection(*arguments, **named)
 
 
 def _be_patient(connection: DBAPIConnection, record: ConnectionPoolEntry) -> None:

@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 import yaml
 
 from schemaless_core.errors import InvalidConfig, shown
+from schemaless_core.strict_yaml import load_strict
 from schemaless_core.urls import shown_setting
 
 #: What articles and word processors make of a hyphen.
@@ -113,7 +114,7 @@ def _read(path: Path, place: Place) -> object:
     for number, line in enumerate(text.splitlines(), start=1):
         Place(str(path), f"line {number}").refuse_dash([line])
     try:
-        return yaml.safe_load(text)
+        return load_strict(text)
     except (yaml.YAMLError, ValueError) as problem:
         mark = getattr(problem, "problem_mark", None)
         at = f" at line {mark.line + 1}, column {mark.column + 1}" if mark else ""

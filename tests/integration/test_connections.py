@@ -10,7 +10,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from uuid import UUID, uuid4
 
@@ -19,10 +19,13 @@ from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from prometheus_client import REGISTRY
+from pymysql import err
+from pymysql.connections import Connection
 from pymysql.cursors import DictCursor
 
-from schemaless_core import Datastore, NodeUnavailable, SchemaMissing
+from schemaless_core import Datastore, InvalidServer, NodeUnavailable, SchemaMissing
 from schemaless_core.config import DeadlineConfig, PoolConfig, TlsConfig
+from schemaless_core.control.database import ControlDatabase
 from schemaless_core.deadline import Deadline
 from schemaless_core.engine.mysql.connection import DeadlineConnection, Login, connect, unconnected
 from schemaless_core.engine.mysql.sessions import Sessions
@@ -320,3 +323,49 @@ def test_with_an_authority_the_servers_certificate_is_verified(tmp_path: Path, v
     context = unconnected(Login(url, tls, DeadlineConfig())).ctx  # type: ignore[attr-defined]  # the stubs leave it out
 
     assert (context.verify_mode, context.check_hostname) == (ssl.CERT_REQUIRED, verify_hostname)
+
+
+#: A server that asks for the password itself: nothing else tells it from one that is broken into.
+ASKING = {"clear": b"\xfemysql_clear_password\x00", "dialog": b"\xfedialog\x00\x04Password: "}
+
+
+def asking(plugin: str, heard: list[bytes]) -> Script:
+    def ask_for_it(client: socket.socket) -> None:
+        client.sendall(packet(GREETING, 0))
+        receive_packet(client)
+        client.sendall(packet(ASKING[plugin], 2))
+        heard.append(receive_packet(client))
+
+    return ask_for_it
+
+
+def log_in(url: NodeUrl) -> None:
+    sessions_to(url).run(ask, Deadline(5.0))
+
+
+def log_in_to_control(url: NodeUrl) -> None:
+    with closing(ControlDatabase(url, "trips", TlsConfig(), 1.0)) as control, control.begin():
+        pass
+
+
+@pytest.mark.parametrize("plugin", ASKING)
+@pytest.mark.parametrize("call", [log_in, log_in_to_control])
+def test_no_password_goes_over_a_bare_connection(plugin: str, call: Callable[[NodeUrl], None]) -> None:
+    heard: list[bytes] = []
+    with (
+        scripted_server(asking(plugin, heard)) as url,
+        pytest.raises(InvalidServer, match="asks for the password in plain text"),
+    ):
+        call(url)
+
+    assert "p€".encode() not in b"".join(heard)
+
+
+@pytest.mark.parametrize("plugin", ASKING)
+def test_control_the_driver_itself_gives_it(plugin: str) -> None:
+    heard: list[bytes] = []
+    with scripted_server(asking(plugin, heard)) as url, suppress(err.MySQLError):
+        password = url.password.encode()
+        Connection(host=url.host, port=url.port, user="u", password=password, ssl_disabled=True, read_timeout=1)
+
+    assert "p€".encode() in b"".join(heard)

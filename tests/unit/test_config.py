@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -297,3 +300,87 @@ def test_a_reference_to_nothing_is_named_with_a_way_out(monkeypatch: pytest.Monk
     assert "export TRIPS_PASSWORD=" in str(unset)
     assert "No such file" in str(missing)
     assert "no text" in str(binary)
+
+
+@pytest.mark.parametrize(
+    ("changes", "environment"),
+    [
+        ({"datastore": "${PW}"}, True),
+        ({"shards": "${PW}"}, True),
+        ({"clusters": {"a": {"primary": "${PW}"}}}, True),
+        ({"clusters": {"a": {"primary": "host=db1 user=app password=S3cr3t"}}}, False),
+        ({"control": "host=db1 password = 'S3cr3t' dbname=x"}, False),
+        ({"deadlines": {"put_seconds": "mysql://u:S3cr3t@h"}}, False),
+        ({"shards": "mysql://u:S3cr3t@h"}, False),
+        ({"deadlines": {"put_seconds": "${PW}"}}, True),
+        ({"tls": {"ca": ["${PW}"]}}, True),
+        ({"pool": {"size": "password=S3cr3t"}}, False),
+    ],
+)
+def test_what_may_be_a_password_is_shown_nowhere(
+    monkeypatch: pytest.MonkeyPatch, changes: Any, environment: bool
+) -> None:
+    monkeypatch.setenv("PW", "S3cr3t")
+
+    with pytest.raises(InvalidConfig) as refused:
+        parsed(**changes)
+
+    told = f"{refused.value!s} {refused.value!r} {refused.value.hint}"
+    assert "S3cr3t" not in told
+    # The control: a text that cannot be one is shown, since that helps.
+    if not environment:
+        with pytest.raises(InvalidConfig, match="'a few'"):
+            parsed(shards="a few")
+
+
+def test_a_hostname_is_verified_under_an_authority_or_refused(tmp_path: Path) -> None:
+    with pytest.raises(InvalidConfig, match="is true, and there is no tls") as refused:
+        parsed(tls={"verify_hostname": True})
+    assert refused.value.key == "tls.verify_hostname"
+
+    (tmp_path / "ca.pem").write_text("")
+    assert parsed(tmp_path, tls={"verify_hostname": True, "ca": "ca.pem"}).tls.verify_hostname
+    assert parsed(tls={}).tls.ca is None
+
+
+BOMB = "a0: &a0 [x]\n" + "".join(f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 9)}]\n" for n in range(1, 12))
+
+
+@pytest.mark.parametrize(
+    ("text", "complaint"),
+    [
+        ("shards: 2\nshards: 4\n", "names 'shards' twice at line 2, column 1"),
+        ("pool: {size: 1, size: 2}\n", "names 'size' twice at line 1"),
+        (BOMB, "stands for more than 100,000 values at line"),
+        ("a: &a [*a]\n", "holds itself at line 1"),
+        ("a: " + "[" * 3000 + "]" * 3000, "is nested deeper than 50 levels at line 1"),
+        ("shards: " + "9" * 5000, "is no YAML"),
+        ('datastore: "a\\0b"\n', "a text of 3 characters has a NUL"),
+        ('datastore: "\\ud800"\n', "half a surrogate"),
+        ("datastore: " + "x" * 10_001, "is longer than 10,000"),
+    ],
+)
+def test_a_file_that_yaml_takes_and_no_person_meant_is_refused(tmp_path: Path, text: str, complaint: str) -> None:
+    file = tmp_path / "trips.yaml"
+    file.write_text(text)
+
+    with pytest.raises(InvalidConfig, match=complaint):
+        load_document(file)
+
+
+def test_control_the_librarys_own_loader_takes_them() -> None:
+    assert yaml.safe_load("shards: 2\nshards: 4\n") == {"shards": 4}
+    assert yaml.safe_load("a: &a [*a]\n")["a"][0][0]
+
+
+def test_a_file_is_utf_8_whatever_the_locale(tmp_path: Path) -> None:
+    file = tmp_path / "trips.yaml"
+    file.write_bytes("datastore: äöü\n".encode())
+    read = "from schemaless_core.config import load_document; import sys; print(ascii(load_document(sys.argv[1])[0]))"
+    environment = {**os.environ, "LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
+
+    done = subprocess.run(
+        [sys.executable, "-c", read, str(file)], capture_output=True, text=True, check=True, env=environment
+    )
+
+    assert done.stdout.strip() == ascii({"datastore": "äöü"})

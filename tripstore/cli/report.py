@@ -11,6 +11,7 @@ import click
 from rich.console import RenderableType
 from rich.text import Text
 
+from schemaless_core.private import private
 from tripstore.cli.both import both
 from tripstore.cli.documents import print_document
 from tripstore.cli.exits import Exit
@@ -79,7 +80,8 @@ def _write(made: Report, file: Path) -> None:
 
     beside = file.with_name(f".{file.name}.{uuid4().hex[:8]}")
     try:
-        beside.write_text(render(made), encoding="utf-8")
+        with open(beside, "w", encoding="utf-8", opener=private) as page:
+            page.write(render(made))
         os.replace(beside, file)
     except OSError as error:
         beside.unlink(missing_ok=True)

@@ -12,6 +12,7 @@ from schemaless_core.canonical import Json
 from schemaless_core.control.audit import AuditEntry, AuditLog
 from schemaless_core.control.database import ControlDatabase
 from schemaless_core.control.ledgers import Ledgers
+from schemaless_core.private import private
 from tripstore.cutover.facts import Facts
 from tripstore.cutover.gates import complete_verdicts
 from tripstore.cutover.look import BACKFILL, DIFF
@@ -70,5 +71,5 @@ def gather(
 
 def export(evidence: Evidence, file: Path) -> None:
     """Write it; a file that is there already is somebody's evidence, and stays."""
-    with file.open("xb") as written:
+    with open(file, "xb", opener=private) as written:
         written.write(msgspec.json.format(msgspec.json.encode(evidence), indent=2))

@@ -18,6 +18,7 @@ from typing import Literal
 
 import msgspec
 
+from schemaless_core.private import private
 from tripstore.local.errors import LocalServerError
 from tripstore.local.processes import birth
 
@@ -147,7 +148,7 @@ class DevFolder:
     def _start_owner(self, options: DevOptions) -> DevState:
         """Run the owner, which goes on in the background and closes its output once the servers answer."""
         command = [sys.executable, "-m", OWNER, str(self.folder), msgspec.json.encode(options).decode()]
-        with open(self.log, "wb") as log:
+        with open(self.log, "wb", opener=private) as log:
             done = subprocess.run(
                 command,
                 check=False,

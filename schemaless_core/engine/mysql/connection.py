@@ -12,7 +12,6 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from pymysql import err
-from pymysql.connections import Connection
 from pymysql.constants import CLIENT, CR, FIELD_TYPE
 from pymysql.converters import conversions, convert_datetime
 from pymysql.cursors import Cursor
@@ -21,6 +20,7 @@ from pymysql.protocol import FieldDescriptorPacket, MysqlPacket
 from schemaless_core.config import DeadlineConfig, TlsConfig
 from schemaless_core.deadline import Deadline
 from schemaless_core.errors import InvalidConfig, PacketTooLarge
+from schemaless_core.logins import CarefulConnection
 from schemaless_core.urls import NodeUrl
 
 #: The server closes a connection of ours that was silent this long.
@@ -51,12 +51,8 @@ SESSION_MARIADB = "SET SESSION idle_write_transaction_timeout = 1, idle_transact
 _TYPE = struct.Struct("<HIBHBxx")
 _NO_DESCRIPTION = (None,) * 7
 
-if TYPE_CHECKING:  # generic in the stubs only
+if TYPE_CHECKING:
     from typing_extensions import Buffer
-
-    _Connection = Connection[Cursor]
-else:
-    _Connection = Connection
 
 
 def moment_of(text: str) -> Any:
@@ -104,7 +100,7 @@ class AnswerColumn(FieldDescriptorPacket):
         return getattr(self, name)
 
 
-class DeadlineConnection(_Connection):
+class DeadlineConnection(CarefulConnection):
     """A PyMySQL connection whose every answer must come before the call's deadline."""
 
     #: The node's name, for errors.

@@ -13,6 +13,7 @@ from schemaless_core.errors import (
     SchemalessError,
     SchemaMissing,
 )
+from schemaless_core.logins import CERTIFICATE, unverified
 
 #: The connection is gone, and it was gone before anything could take long.
 _BROKEN = frozenset({0, 1053, 1927, 2006, 2013, 2014, 2055, 4031})
@@ -68,6 +69,8 @@ def translate(error: Exception, node: str, deadline: Deadline | None) -> Schemal
         if deadline is not None and deadline.is_over:
             return NodeUnavailable(node, "it did not answer within the deadline", hint=_REPEAT, is_timeout=True)
         return ConnectionBroken(node, f"the connection broke ({text})", hint=_REPEAT)
+    if (reason := unverified(error)) is not None:
+        return InvalidServer(node, f"its certificate is refused ({reason})", hint=CERTIFICATE)
     if code == 2003:
         return NodeUnavailable(node, f"no connection ({text})", hint=_ADDRESS)
     if code in _BUSY:

@@ -15,6 +15,7 @@ from types import TracebackType
 from schemaless_core.deadline import Deadline
 from schemaless_core.errors import InvalidServer, NodeUnavailable, SchemalessError, SchemaMissing
 from schemaless_core.forks import unforked, when_at_rest
+from schemaless_core.private import make_private
 from schemaless_core.sharding import bucket_of, cell_hash
 
 _EPOCH_START = datetime(1970, 1, 1, tzinfo=UTC)
@@ -42,6 +43,7 @@ class SQLiteFile:
         """Create folder, file and tables. Safe to repeat."""
         try:
             self._path.parent.mkdir(parents=True, exist_ok=True)
+            make_private(self._path)
         except OSError as error:
             reason = f"its folder cannot be made ({error.strerror})"
             raise InvalidServer(self._node, reason, hint="Mend the path or its rights.") from error

@@ -14,7 +14,7 @@ from schemaless_core.deadline import Deadline
 from tripstore.backends.postgres.errors import LegacyUnavailable
 from tripstore.backends.postgres.wire.pooler import narrowed
 from tripstore.backends.postgres.wire.session import Session, Wanted, prepare_session
-from tripstore.backends.postgres.wire.translation import settings_refused
+from tripstore.backends.postgres.wire.translation import certificate_refused, settings_refused
 
 #: What makes the text of values independent of whoever asks. Capture's functions carry the same.
 RENDERING = {
@@ -95,6 +95,8 @@ def _reached() -> Iterator[None]:
         reason = str(error).strip().splitlines()[0]
         if (refused := settings_refused(reason)) is not None:
             raise refused from error
+        if (unverified := certificate_refused(reason)) is not None:
+            raise unverified from error
         raise LegacyUnavailable(f"Postgres cannot be reached ({reason}).", hint="Check legacy.postgres.") from error
 
 

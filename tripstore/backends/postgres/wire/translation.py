@@ -26,6 +26,9 @@ _BUSY = {
     "57P02": "it crashed",
     "57P03": "it is starting up",
 }
+#: What libpq says of a certificate that it cannot or may not believe: to repeat the call cannot help.
+_UNVERIFIED = ("certificate verify failed", "root certificate file", "does not match host name")
+_TRUST = "Name in sslrootcert the authority that signed Postgres' certificate, and the host as the certificate does."
 _WAYS_OUT = {
     "25006": "Name the primary in legacy.postgres.",
     "53100": "Free space on the server's disk.",
@@ -168,11 +171,20 @@ def translate_connect(error: psycopg2.Error) -> SchemalessError:
     text = _first_line(error)
     if (refused := settings_refused(text)) is not None:
         return refused
+    if (refused_by := certificate_refused(text)) is not None:
+        return refused_by
     if "password authentication failed" in text or ("database" in text and "does not exist" in text):
         return InvalidServer(SERVER, text, hint="Check user, password and database in legacy.postgres.")
     if isinstance(ours, ConnectionLost | Again):
         return LegacyUnavailable(f"{SERVER} cannot be reached ({text}).", hint="Check legacy.postgres.")
     return ours
+
+
+def certificate_refused(reason: str) -> InvalidServer | None:
+    """Our error for a server that TLS does not let us believe; None: this says something else."""
+    if not any(sign in reason for sign in _UNVERIFIED):
+        return None
+    return InvalidServer(SERVER, f"its certificate is refused ({reason})", hint=_TRUST)
 
 
 def settings_refused(reason: str) -> SessionRefused | None:
