@@ -20,8 +20,9 @@ import yaml
 
 from schemaless_core.breaker import BreakerConfig
 from schemaless_core.cell import DEFAULT_MAX_BODY_BYTES
-from schemaless_core.errors import InvalidConfig, Referenced
+from schemaless_core.errors import InvalidConfig
 from schemaless_core.indexes.definition import IndexDefinition, load_definitions
+from schemaless_core.referenced import Referenced
 from schemaless_core.strict_yaml import DEPTH_MAX, TooMuch, Twice, load_strict
 from schemaless_core.urls import NodeUrl, parse_node_url, shown_setting
 

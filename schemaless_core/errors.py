@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
+from schemaless_core.referenced import Referenced
 from schemaless_core.told import Told
 
 if TYPE_CHECKING:  # errors are the ground: values import them, they only talk about values
@@ -20,12 +21,6 @@ if TYPE_CHECKING:  # errors are the ground: values import them, they only talk a
 
 #: Characters of a caller's value that an error repeats.
 SHOWN_MAX = 80
-
-
-class Referenced(str):
-    """A text that came from `${…}`. It may be a password, wherever it stands: no error shows it."""
-
-    __slots__ = ()
 
 
 def shown(value: object) -> str:

@@ -7,7 +7,8 @@ from dataclasses import dataclass, field
 from typing import Literal
 from urllib.parse import unquote, urlsplit
 
-from schemaless_core.errors import InvalidConfig, Referenced, shown
+from schemaless_core.errors import InvalidConfig, shown
+from schemaless_core.referenced import Referenced
 
 #: As libpq takes it, host=… password=….
 _PASSWORD = re.compile(r"(?i)pass\w*\s*=")
