@@ -29,6 +29,7 @@ from schemaless_core.urls import shown_setting
 from tripstore.backends.postgres.ids.index import LEGACY_ID_INDEX, legacy_id_index
 from tripstore.backends.postgres.layout.layout import Layout
 from tripstore.backends.postgres.layout.reading import load_layout
+from tripstore.backends.postgres.wire.settings import DURABLE
 from tripstore.cutover.settings import CutoverSettings
 from validation.compare import DifferenceClass
 from validation.ignores import Ignore, InvalidIgnore
@@ -56,6 +57,7 @@ class LegacyLimits:
     idle_transaction_seconds: float = 5.0  #: The server ends a transaction of ours whose process stopped so long.
     log_days: int = 7  #: Delivered changes are kept at least so long; they go by the day.
     truncate: str = "refuse"  #: TRUNCATE of a mapped table: `refuse`, or `allow`, which breaks capture.
+    synchronous_commit: str = "on"  #: Of the authority row's changes, the decision too: `on`, or `remote_apply`.
     direct_writers: str = "reject"  #: After a switch, SQL that does not go through the facade: `reject`, or `warn`.
 
     @property
@@ -262,6 +264,10 @@ def _legacy(value: object, folder: Path, datastore: str) -> LegacyConfig:
     if limits.truncate not in ("refuse", "allow"):
         reason = f"{shown_setting(limits.truncate)} is neither refuse nor allow"
         raise InvalidConfig("legacy.truncate", reason, hint="Write refuse; allow breaks capture whenever it happens.")
+    if limits.synchronous_commit not in DURABLE:
+        reason = f"{shown_setting(limits.synchronous_commit)} is neither {' nor '.join(DURABLE)}"
+        hint = "Write on: with less, a decision that was acknowledged may be lost in a crash."
+        raise InvalidConfig("legacy.synchronous_commit", reason, hint=hint)
     if limits.direct_writers not in ("reject", "warn"):
         reason = f"{shown_setting(limits.direct_writers)} is neither reject nor warn"
         hint = "Write reject; with warn, what they write after a switch is in Postgres alone."

@@ -108,6 +108,7 @@ def open_legacy(config: TripstoreConfig, legacy: LegacyConfig, *, pool: PoolConf
         limits.statement_seconds,
         limits.idle_transaction_seconds,
         application_of(legacy.layout),
+        limits.synchronous_commit,
     )
     core = config.core
     return PostgresBackend(

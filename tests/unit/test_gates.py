@@ -93,6 +93,16 @@ FORWARD: dict[str, list[dict[str, object]]] = {
         {"keys": (KeyFacts("notes", 0, 9, True), KeyFacts("payments", 1, 5000, False))},
         {"keys": SILENT},
     ],
+    "lost changes": [
+        {"accepted": HandOverFacts(4, NOW - timedelta(hours=9))},
+        {"accepted": HandOverFacts(4, NOW), "losses": replace(JOB, epoch=3)},
+        {"accepted": HandOverFacts(4, NOW), "losses": replace(JOB, epoch=4, open=1)},
+        {"accepted": HandOverFacts(4, NOW), "losses": replace(JOB, epoch=4, not_compared=1)},
+        {"accepted": HandOverFacts(4, NOW), "losses": replace(JOB, epoch=4, is_complete=False)},
+        {"accepted": HandOverFacts(4, NOW), "losses": replace(JOB, epoch=4, is_partial=True)},
+        {"accepted": HandOverFacts(4, NOW), "losses": SILENT},
+        {"accepted": SILENT},
+    ],
     "backfill": [
         {"backfill": None},
         {"backfill": replace(JOB, is_complete=False)},
@@ -186,7 +196,7 @@ def test_a_diff_since_the_last_hand_over_will_do() -> None:
 def test_every_gate_of_a_switch_has_its_case() -> None:
     names = {verdict.name for verdict in plan(Direction.FORWARD, FINE, SETTINGS).verdicts}
 
-    assert names | {"indexes", "comparisons"} == set(FORWARD)
+    assert names | {"indexes", "comparisons", "lost changes"} == set(FORWARD)
 
 
 BACK = [

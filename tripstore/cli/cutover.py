@@ -15,6 +15,7 @@ from tripstore.cli.cutover_documents import (
     print_cutover,
     print_plan,
 )
+from tripstore.cli.cutover_lost import lost_command
 from tripstore.cli.cutover_settle import settle_command
 from tripstore.cli.cutover_status import status
 from tripstore.cli.documents import print_document
@@ -47,7 +48,7 @@ def cutover() -> None:
     """
 
 
-for command in (status, complete, settle_command):
+for command in (status, complete, settle_command, lost_command):
     cutover.add_command(command)
 
 

@@ -31,6 +31,8 @@ class PlanDocument(msgspec.Struct, frozen=True):
     is_allowed: bool
     gates: list[GateDocument]
     steps: list[StepDocument]
+    #: What no gate refuses: standbys that a promotion would lose something with.
+    warnings: list[str]
 
 
 class CutoverDocument(msgspec.Struct, frozen=True):
@@ -60,12 +62,15 @@ class CompletionDocument(msgspec.Struct, frozen=True):
 
 def plan_document(plan: CutoverPlan) -> PlanDocument:
     steps = [StepDocument(step.name, step.sentence) for step in plan.steps]
-    return PlanDocument(plan.direction.value, not plan.refusals, gate_documents(plan.verdicts), steps)
+    gates, warnings = gate_documents(plan.verdicts), list(plan.warnings)
+    return PlanDocument(plan.direction.value, not plan.refusals, gates, steps, warnings)
 
 
 def print_plan(document: PlanDocument) -> None:
     show(*gates_screen(document.gates), Text())
     show(table(("step", ""), [(step.name, step.sentence) for step in document.steps]), Text())
+    for warning in document.warnings:
+        show(Text(warning, style="yellow"), Text())
     refusing = sum(not gate.is_passed for gate in document.gates)
     if refusing:
         click.echo(f"{refusing} of {len(document.gates)} gates refuse; nothing was changed.")

@@ -196,6 +196,16 @@ class WriterFacts:
     prepared: str = ""
 
 
+class StandbyFacts(NamedTuple):
+    """A standby that follows Postgres."""
+
+    name: str
+    #: async, or what confirms commits: sync, quorum; potential becomes sync when another goes.
+    sync_state: str
+    #: Bytes that it has not flushed yet.
+    behind: int
+
+
 @dataclass(frozen=True, slots=True)
 class Facts:
     """All of it."""
@@ -221,5 +231,10 @@ class Facts:
     stale: tuple[str, ...] | Unknown = ()
     #: None: the legacy store was the authority ever since.
     handed_over: HandOverFacts | None | Unknown = None
+    #: The last acceptance of a Postgres that was promoted; None: there was none.
+    accepted: HandOverFacts | None | Unknown = None
+    #: The last look for what such a one had lost.
+    losses: JobFacts | None | Unknown = None
+    standbys: tuple[StandbyFacts, ...] | Unknown = ()
     #: Of each table of child rows.
     keys: tuple[KeyFacts, ...] | Unknown = ()

@@ -11,6 +11,7 @@ from tripstore.cutover.breaches import MEND_BREACH, unanswered
 from tripstore.cutover.comparison_gates import comparisons
 from tripstore.cutover.evidence_gates import backfill, diff, indexes, row_keys
 from tripstore.cutover.facts import Facts, Unknown, WriterFacts
+from tripstore.cutover.loss_gate import lost_changes
 from tripstore.cutover.mirror_gates import (
     direct_changes,
     mirror_lag,
@@ -173,6 +174,7 @@ FORWARD: tuple[Gate, ...] = (
     layouts,
     capture,
     row_keys,
+    lost_changes,
     backfill,
     diff,
     mirror_lag,
@@ -190,6 +192,7 @@ BACK: tuple[Gate, ...] = (
     servers,
     layouts,
     capture,
+    lost_changes,
     reverse_lag,
     reverse_parked,
     direct_changes,

@@ -52,12 +52,14 @@ from tripstore.cutover.facts import (
 )
 from tripstore.cutover.job_facts import job_facts
 from tripstore.cutover.settings import CutoverSettings
+from tripstore.cutover.standbys import find_standbys
 from tripstore.errors import TripstoreError
 from tripstore.facade.flags import FlagBook, Flags
 from tripstore.facade.latency import calls_of
 from tripstore.handover.accept import EPOCHS_PER_TIMELINE
 from tripstore.handover.authority import Authority
 from tripstore.handover.ports import ControlPort
+from tripstore.losses.bound import find_accepted
 from tripstore.mirror.rehearsal_ledger import rehearsal_counts
 from tripstore.mirror.status import behind_of
 from tripstore.phase import Phase
@@ -78,7 +80,7 @@ LOG_SECONDS = 30.0
 #: The rate of comparisons is that of the hours that began within this time.
 RATE_HOURS = 1
 #: Each job keeps one note in the ledger of its kind.
-BACKFILL, DIFF = "backfill", "diff"
+BACKFILL, DIFF, LOSS = "backfill", "diff", "loss"
 NOTES_MAX = 100_000
 
 # A transaction that has written a mapped table holds the barrier's lock, shared, to its end. One that is prepared has
@@ -134,7 +136,7 @@ class Looker:
 
     def facts(self) -> Facts:
         """Everything, as it is now."""
-        with ThreadPoolExecutor(14, thread_name_prefix="look") as pool:
+        with ThreadPoolExecutor(17, thread_name_prefix="look") as pool:
             begin = _Beginning(pool)
             authority = begin(self._control.authority)
             flags = begin(self._flags.find)
@@ -145,6 +147,9 @@ class Looker:
             direct_changes = begin(self._direct_changes)
             stale = begin(self._stale)
             handed_over = begin(lambda: find_handed_over(self._legacy))
+            accepted = begin(lambda: find_accepted(self._legacy)[-1:])
+            losses = begin(lambda: find_job_facts(self._store.control, LOSS))
+            standbys = begin(lambda: find_standbys(self._legacy))
             reverse = begin(self._reverse)
             indexes = begin(self._indexes)
             operations = begin(self._operations)
@@ -170,6 +175,9 @@ class Looker:
             stale=stale.result(),
             handed_over=handed_over.result(),
             keys=keys.result(),
+            standbys=standbys.result(),
+            accepted=_last(accepted.result()),
+            losses=losses.result(),
         )
 
     def capture(self) -> CaptureFacts:
@@ -339,6 +347,10 @@ def _phase(authority: Authority | Unknown, flags: Flags | Unknown) -> Phase | Un
     if isinstance(authority, Unknown):
         return authority
     return flags if isinstance(flags, Unknown) else flags.phase(authority)
+
+
+def _last(accepted: list[HandOverFacts] | Unknown) -> HandOverFacts | None | Unknown:
+    return accepted if isinstance(accepted, Unknown) else next(iter(accepted), None)
 
 
 def _all(found: tuple[ServerFacts, ...] | Unknown) -> tuple[ServerFacts, ...]:

@@ -8,6 +8,7 @@ from enum import Enum
 from tripstore.cutover.facts import Facts, Unknown
 from tripstore.cutover.gates import back_verdicts, forward_verdicts
 from tripstore.cutover.settings import CutoverSettings
+from tripstore.cutover.standbys import risks
 from tripstore.cutover.verdicts import GateVerdict, refusals
 from tripstore.handover import switch
 from tripstore.handover.authority import Backend
@@ -43,6 +44,8 @@ class CutoverPlan:
     direction: Direction
     verdicts: tuple[GateVerdict, ...]
     steps: tuple[Step, ...]
+    #: What no gate refuses, and the operator should know.
+    warnings: tuple[str, ...] = ()
     #: How many breaches there were when the gates were looked at; None: capture could not be looked at.
     breaches: int | None = None
 
@@ -53,7 +56,9 @@ class CutoverPlan:
 
 def plan(direction: Direction, facts: Facts, settings: CutoverSettings) -> CutoverPlan:
     judge = forward_verdicts if direction is Direction.FORWARD else back_verdicts
-    return CutoverPlan(direction, tuple(judge(facts, settings)), direction.steps, _breaches(facts))
+    return CutoverPlan(
+        direction, tuple(judge(facts, settings)), direction.steps, tuple(risks(facts.standbys)), _breaches(facts)
+    )
 
 
 def _breaches(facts: Facts) -> int | None:

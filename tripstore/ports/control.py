@@ -41,7 +41,7 @@ class RealControlPort:
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._database = database
-        self._row = AuthorityRow(datastore)
+        self._row = AuthorityRow(datastore, database.settings.synchronous_commit)
         self._barrier = barrier_of(database, datastore)
         self._barrier.max_pause_seconds = max_pause_seconds
         self._max_pause_seconds = max_pause_seconds
@@ -109,7 +109,7 @@ class RealControlPort:
         """
         if closing.backend is Backend.LEGACY or decided.layout != closing.layout:
             return self._barrier.decide(closing, self._signed(decided))
-        return self._change(self._row.change, closing, decided)
+        return self._change(self._row.decide_alone, closing, decided)
 
     def undo(self, closing: Authority, undone: Authority) -> bool:
         self._barrier.give_up()

@@ -73,11 +73,11 @@ class Repairs:
 
     def recheck(self, diff: str) -> Rechecked:
         """Close the findings of a diff that are equal by now. What was lifted is carried before, if nobody does it."""
-        self._carry()
+        self.carry()
         job = self.jobs.find("diff", diff)
         return Diffing(self._facade).rechecking(order_of(job)).of_job(self.jobs, job)
 
-    def _carry(self) -> None:
+    def carry(self) -> None:
         """Until all that is in the queue now has left it, or for so long."""
         undelivered = Undelivered(self._duo.legacy.database, LOOK_SECONDS)
         mark, carrier, until = undelivered.mark(), self._mirror.carrier(), time.monotonic() + CARRY_SECONDS

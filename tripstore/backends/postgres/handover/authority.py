@@ -36,6 +36,11 @@ WITH changed AS (
 INSERT INTO tripstore.authority_history ({_FIELDS}, timeline) SELECT {_FIELDS}, timeline FROM changed RETURNING epoch"""
 # No statement that compares the row as it was found changes one that a Postgres gave which is no more.
 _CHANGE = _SET_ROW.format(also="", is_of_now=is_accepted())
+# The transaction that decides waits for the standbys that the operator wants: or it changes nothing.
+_DURABLY = "SELECT pg_catalog.set_config('synchronous_commit', '{level}', true)"
+_DECIDE = _SET_ROW.format(
+    also="", is_of_now=f"{is_accepted()} AND pg_catalog.current_setting('synchronous_commit') = %s"
+)
 _ACCEPT = _SET_ROW.format(also=f", timeline = {TIMELINE}", is_of_now=f"NOT {is_accepted()} AND {TIMELINE} = %s")
 _WAS = f"SELECT 1 FROM tripstore.authority_history WHERE {_IS_FOUND}"
 _SET_GATE = (
@@ -81,7 +86,10 @@ FROM tripstore.authority"""
 class AuthorityRow:
     """The row of a datastore, as SQL on whatever connection is handed in."""
 
-    def __init__(self, datastore: str) -> None:
+    def __init__(self, datastore: str, synchronous_commit: str = "on") -> None:
+        #: Of a decision.
+        self._synchronous_commit = synchronous_commit
+        self._durably = _DURABLY.format(level=synchronous_commit)
         holders = _HOLDERS.format(k=lock_class(datastore) & 0xFFFFFFFF)
         self._look = _LOOK.format(holders=holders)
         # The gate first: a writer that waits at the door comes out to what it says. None before that is accepted.
@@ -141,13 +149,22 @@ class AuthorityRow:
         packet, values = _change(found, wanted)
         return bool(connection.rows(f"{_LOCK}; {packet}", values))
 
+    def decide_alone(self, connection: LegacyConnection, found: Authority, wanted: Authority) -> bool:
+        """The compare-and-set that decides, where no barrier is held."""
+        packet, values = self._decision(found, wanted)
+        return bool(connection.rows(packet, values))
+
     def decide(self, connection: LegacyConnection, closing: Authority, decided: Authority) -> bool:
         """The same in the open transaction of whoever holds the barrier, and its commit.
 
         Nobody else can decide for this hand-over: that it was decided says that this transaction did.
         """
-        packet, values = _change(closing, decided)
-        return bool(connection.rows(f"{_LOCK}; {packet}; COMMIT; {_WAS}", (*values, *_identity(decided))))
+        packet, values = self._decision(closing, decided)
+        return bool(connection.rows(f"{packet}; COMMIT; {_WAS}", (*values, *_identity(decided))))
+
+    def _decision(self, found: Authority, wanted: Authority) -> tuple[str, tuple[Any, ...]]:
+        _packet, values = _change(found, wanted)
+        return f"{self._durably}; {_LOCK}; {_DECIDE}", (*values, self._synchronous_commit)
 
     def begin_layout(self, connection: LegacyConnection, layout: str) -> bool:
         """Name the first layout in force, at the row's own epoch; False: something was captured before."""

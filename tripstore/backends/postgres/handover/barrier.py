@@ -40,7 +40,7 @@ class Barrier:
         #: How long a hand-over may take. The server ends a holder who stopped, not long after.
         self.max_pause_seconds = 2.0
         self._database = database
-        self._row = AuthorityRow(datastore)
+        self._row = AuthorityRow(datastore, database.settings.synchronous_commit)
         k = lock_class(datastore)
         self._inside = _INSIDE.format(k=k & 0xFFFFFFFF)
         self._take = (

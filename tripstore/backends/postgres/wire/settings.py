@@ -6,6 +6,9 @@ from dataclasses import dataclass, field
 
 from schemaless_core.config import DeadlineConfig, PoolConfig
 
+#: What `synchronous_commit` may be for a decision: with less an acknowledged one could be lost in a crash.
+DURABLE = ("on", "remote_apply")
+
 
 @dataclass(frozen=True, slots=True)
 class LegacySettings:
@@ -17,3 +20,4 @@ class LegacySettings:
     statement_seconds: float = 60.0  #: One statement, as the server counts; a call's own deadline is shorter.
     idle_transaction_seconds: float = 5.0  #: The server ends a transaction of ours whose process stopped so long.
     application: str = "tripstore"
+    synchronous_commit: str = "on"  #: Of a decision, one of `DURABLE`.

@@ -1,0 +1,196 @@
+"""What the mirror has and a promoted Postgres lacks is listed, cell by cell, and mended in either direction (I1, I8).
+
+The standby is cut off, changes are acknowledged and carried, the primary is lost. A gate refuses both hand-overs until
+that was looked for (I12).
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+from uuid import UUID
+
+import psycopg2
+import pytest
+from click.testing import CliRunner
+
+from schemaless_core import Cell, failpoints
+from tests.facades import Migration, facts_of
+from tests.legacy import FLAVOURS
+from tests.standbys import FailingOver, cut_off, fail_over
+from tests.stores import Stores
+from tripstore.cli.root import root
+from tripstore.cutover.plan import Direction, plan
+from tripstore.local.servers import LocalServers
+from tripstore.losses.losses import Losses, Order
+from tripstore.phase import Phase
+from tripstore.ports.control import RealControlPort
+
+FIRST, LAST = "20.00", "30.00"
+FREE = Cell(UUID(int=45), "FREE", 1, "of a column without a table")
+
+
+@pytest.fixture
+def failing_over(servers: LocalServers, stores: Stores) -> Iterator[FailingOver]:
+    with fail_over(servers, stores, FLAVOURS[0]) as made:
+        yield made
+
+
+def guarded(failing_over: FailingOver, phase: Phase) -> Migration:
+    """In this phase, all carried; the standby has the guard and all else, and is cut off."""
+    hands = failing_over.hands
+    hands.carry()
+    control = hands.duo.ports.control
+    assert isinstance(control, RealControlPort)
+    failing_over.follow()
+    assert control.guard() == []
+    hands.phase(Phase.SHADOW)
+    hands.phase(phase)
+    hands.carry()
+    failing_over.pair.standby.catch_up()
+    hands.duo.watch.close()  # it looks when the test says so
+    cut_off(failing_over.pair.standby)
+    return hands
+
+
+def lost_with_the_primary(failing_over: FailingOver) -> tuple[Migration, UUID]:
+    """Two versions of a trip, a new trip, and a cell beside the tables: acknowledged, carried, lost."""
+    hands = guarded(failing_over, Phase.SHADOW)
+    failing_over.pair.set_fare(FIRST)
+    hands.carry()
+    failing_over.pair.set_fare(LAST)
+    _, made = hands.legacy.trip()
+    failing_over.store.put_cell(*FREE.key, FREE.body)
+    hands.carry()
+    failing_over.lose_the_primary()
+    hands.duo.watch.look()
+    return hands, made
+
+
+def refused(hands: Migration, direction: Direction) -> dict[str, str]:
+    verdicts = plan(direction, facts_of(hands), hands.facade.config.cutover).verdicts
+    return {each.name: each.said for each in verdicts if not each.is_passed}
+
+
+def lost(failing_over: FailingOver, tmp_path: Path, *words: str) -> Any:
+    """What `tripstore cutover lost` prints as JSON, and its exit code."""
+    file = tmp_path / "tripstore.yaml"
+    file.write_text(json.dumps(failing_over.document))
+    result = CliRunner().invoke(root, ["-c", str(file), "cutover", "lost", *words, "--json"], standalone_mode=False)
+    assert result.exception is None, result.exception
+    return json.loads(result.stdout) | {"code": result.return_value}
+
+
+def kinds_of(document: Any, row_key: UUID) -> list[tuple[str, str, bool]]:
+    return sorted(
+        (each["column_name"], each["kind"], each["is_open"])
+        for each in document["lost"]
+        if each["row_key"] == str(row_key)
+    )
+
+
+def promoted_fare(failing_over: FailingOver, row_key: UUID) -> object:
+    with psycopg2.connect(failing_over.pair.url) as connection, connection.cursor() as cursor:
+        cursor.execute("SELECT COALESCE(fare::text, 'none yet') FROM trips WHERE trip_uuid = %s", (str(row_key),))
+        return next(iter(cursor.fetchall()), (None,))[0]
+
+
+def test_i1_what_was_lost_is_listed_and_taken_back_and_a_gate_waits_for_that(
+    failing_over: FailingOver, tmp_path: Path
+) -> None:
+    hands, made = lost_with_the_primary(failing_over)
+    key = failing_over.pair.row_key
+    assert promoted_fare(failing_over, key) == "4711.00"
+    assert promoted_fare(failing_over, made) is None
+    assert refused(hands, Direction.FORWARD)["lost changes"].startswith("not looked for since a Postgres was accepted")
+    # Control: a look that begins after the loss finds nothing, and does not open the gate.
+    late = lost(failing_over, tmp_path, "--since", datetime.now(UTC).isoformat())
+    assert (late["cells"], late["lost"], late["code"]) == (0, [], 0)
+    assert "lost changes" in refused(hands, Direction.FORWARD)
+
+    found = lost(failing_over, tmp_path)
+
+    assert found["code"] == 1
+    assert kinds_of(found, key) == [("BASE", "lacking", True)] * 2
+    assert ("BASE", "lacking", True) in kinds_of(found, made)
+    assert kinds_of(found, FREE.row_key) == [("FREE", "lacking", True)]
+    assert found["cells"] > len(found["lost"])  # what is the same is not listed
+    assert refused(hands, Direction.FORWARD)["lost changes"] == f"{found['open']} open"
+
+    done = lost(failing_over, tmp_path, "--take-back", "--yes")
+
+    assert (done["open"], done["code"], done["refused"]) == (0, 0, [])
+    assert promoted_fare(failing_over, key) == LAST
+    assert promoted_fare(failing_over, made) is not None
+    assert hands.duo.legacy.get_cell(*FREE.key) == FREE
+    assert "lost changes" not in refused(hands, Direction.FORWARD)
+    # The ledger outlives its mending.
+    ledger = lost(failing_over, tmp_path, "--show")
+    assert kinds_of(ledger, key) == [("BASE", "lacking", False)] * 2
+    hands.carry()
+    assert failing_over.mirrored() == LAST
+
+
+def test_i8_a_ref_key_that_was_given_twice_is_listed_and_the_mirror_is_mended(
+    failing_over: FailingOver, tmp_path: Path
+) -> None:
+    """A service has gone on by then: its version has the ref key of a lost one. A mend that is killed is repeated."""
+    hands, made = lost_with_the_primary(failing_over)
+    key = failing_over.pair.row_key
+    with psycopg2.connect(failing_over.pair.url) as connection:
+        connection.cursor().execute("UPDATE trips SET fare = 99.00 WHERE trip_uuid = %s", (str(key),))
+
+    found = lost(failing_over, tmp_path)
+    assert kinds_of(found, key) == [("BASE", "lacking", True), ("BASE", "reused", True)]
+    (losses, job) = (Losses(hands.facade), Losses(hands.facade).begin(Order()))
+    losses.serve(job)
+    armed = tmp_path / "losses.mended"
+    armed.write_text("raise")
+    failpoints.use_folder(tmp_path)
+    try:
+        with pytest.raises(failpoints.FailpointReached):
+            losses.mend_mirror(job)
+    finally:
+        failpoints.use_folder(None)
+        armed.unlink(missing_ok=True)
+    done = lost(failing_over, tmp_path, "--mend", "--yes")
+
+    assert (done["open"], done["code"]) == (0, 0)
+    assert promoted_fare(failing_over, key) == "99.00"
+    assert promoted_fare(failing_over, made) is None
+    hands.carry()
+    assert failing_over.mirrored() == "99.00"
+    assert "lost changes" not in refused(hands, Direction.FORWARD)
+    # What was lost is named for good, whatever the mirror has now.
+    assert (str(made), "BASE") in {
+        (each["row_key"], each["column_name"]) for each in lost(failing_over, tmp_path, "--show", found["job"])["lost"]
+    }
+
+
+def test_i1_i8_on_live_the_way_back_is_refused_until_it_was_looked_for(
+    failing_over: FailingOver, tmp_path: Path
+) -> None:
+    hands = guarded(failing_over, Phase.LIVE)
+    failing_over.store.put_cell(*FREE.key, FREE.body)
+    hands.carry()  # into a Postgres that is lost now
+    failing_over.lose_the_primary()
+    hands.duo.watch.look()
+    assert refused(hands, Direction.BACK)["lost changes"].startswith("not looked for")
+
+    found = lost(failing_over, tmp_path)
+
+    assert (found["authority"], found["code"]) == ("schemaless", 1)
+    assert kinds_of(found, FREE.row_key) == [("FREE", "lacking", True)]
+    assert refused(hands, Direction.BACK)["lost changes"] == "1 open"
+    hands.carry()
+    assert lost(failing_over, tmp_path)["open"] == 0
+    assert "lost changes" not in refused(hands, Direction.BACK)
+    assert hands.duo.legacy.get_cell(*FREE.key) == FREE
+
+
+def test_where_no_postgres_was_accepted_there_is_nothing_to_look_for(failing_over: FailingOver, tmp_path: Path) -> None:
+    assert lost(failing_over, tmp_path)["job"] is None
+    assert "lost changes" not in refused(failing_over.hands, Direction.FORWARD)
