@@ -495,8 +495,8 @@ def test_a_decision_under_way_whose_connection_is_lost_is_waited_for(
     connection = barrier._connection
     assert connection is not None
     # Shorter than the server takes to look whether its client is still there.
-    slow = f"{authority_sql._CHANGE}; SELECT pg_catalog.pg_sleep(0.7)"
-    monkeypatch.setattr(authority_sql, "_CHANGE", slow)
+    slow = f"{authority_sql._DECIDE}; SELECT pg_catalog.pg_sleep(0.7)"
+    monkeypatch.setattr(authority_sql, "_DECIDE", slow)
     other = socket.socket(fileno=os.dup(connection._connection.fileno()))
     asked = partial(barrier._row.was)
     was_decided: list[bool] = []
