@@ -271,8 +271,9 @@ class Datastore(CellStore):
         return self._with(self._habits, Standing(Kind.COPIER, authority_epoch))
 
     def close(self) -> None:
-        """Close all connections. Stores made by `using` share them."""
+        """Close all connections, and refuse calls from now on. Stores made by `using` share both."""
         self._index_parts.after_commit.close()
+        self._places.close()
         self._lanes.close()
         self._fanout.close()
         for cluster in self.clusters.values():

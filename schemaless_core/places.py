@@ -19,6 +19,7 @@ from schemaless_core.control.topologies import Topologies
 from schemaless_core.deadline import Deadline
 from schemaless_core.errors import (
     InvalidConfig,
+    InvalidRequest,
     InvalidServer,
     SchemalessError,
     SchemaMissing,
@@ -33,6 +34,7 @@ from schemaless_core.topology import Topology
 logger = logging.getLogger(__name__)
 
 LOOK_SECONDS = 2.0
+_OPEN_AGAIN = "Datastore.open() opens another one; all stores that using() made of this one closed with it."
 
 
 class Place(NamedTuple):
@@ -58,6 +60,7 @@ class Places:
         self._first_look_seconds = first_look_seconds
         self._places: dict[int, Place] = {}
         self._is_learned = False
+        self._is_closed = False
         #: Whether this process, or the one that it was forked from, has worked with a format that it knows.
         self._has_begun = False
         self._forget_looks()
@@ -71,6 +74,8 @@ class Places:
         place = self._places.get(shard)
         if place is not None and self._is_learned:
             return place
+        if self._is_closed:
+            raise InvalidRequest("The datastore is closed.", hint=_OPEN_AGAIN)
         have_all_answered = not self._is_learned and not deadline.is_over and self._look_first(deadline)
         if not have_all_answered and shard not in self._places:
             have_all_answered = self._look(deadline, lambda: shard in self._places)
@@ -84,6 +89,8 @@ class Places:
         have_all_answered = self._look(patience, lambda: False)
         deadline.extend(self._first_look_seconds - max(patience.remaining_seconds(), 0.0))
         self._is_learned = bool(self._places)
+        if self._is_closed:  # meanwhile
+            self._is_learned = False
         self._has_begun |= self._is_learned
         return have_all_answered
 
@@ -96,6 +103,11 @@ class Places:
 
         self._look(deadline, lambda: len(changed()) == len(before))
         return changed()
+
+    def close(self) -> None:
+        """Refuse whatever is asked from now on; what is on its way may end."""
+        self._is_closed = True
+        self._is_learned = False
 
     def after_fork(self) -> None:
         """Threads and locks of the parent are the parent's."""

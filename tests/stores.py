@@ -110,7 +110,7 @@ class Stores:
                 return self._facades.fresh(engine, shards, indexes)
         definitions = load_definitions(list(indexes), self._folder, "trips")
         if engine == "memory":
-            return MemoryStore(shards=shards, indexes=definitions)
+            return MemoryStore(shards=shards, indexes=definitions, lagging_indexes=False)
         with kept():
             free = free_backend(self._servers, engine, shards)
         backend = PostgresBackend(free.database, free.layout, shards=shards, indexes=definitions)

@@ -92,7 +92,9 @@ def wrong_drivers(store: Datastore, consistency: Any = "fast") -> list[str]:
     """
     while True:
         cells = stored_cells(store)
-        oracle = MemoryStore(shards=SHARDS, indexes=load_definitions([DEFINITION], Path.cwd(), "any"))
+        oracle = MemoryStore(
+            shards=SHARDS, indexes=load_definitions([DEFINITION], Path.cwd(), "any"), lagging_indexes=False
+        )
         oracle.put_cells(cells)
         wrong = [
             driver

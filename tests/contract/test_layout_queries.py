@@ -151,7 +151,7 @@ def test_every_question_is_answered_as_by_the_oracle(
 ) -> None:
     clear(trips)
     keys = [UUID(int=(number * 7919 % 251) << 120 | number) for number in range(ROWS)]
-    oracle = MemoryStore(shards=SHARDS, indexes=DEFINITIONS)
+    oracle = MemoryStore(shards=SHARDS, indexes=DEFINITIONS, lagging_indexes=False)
     for key in keys:
         put_both(trips.store, oracle, Cell(key, "BASE", 1, {"driver_uuid": DRIVERS[0]}))
     for cell in data.draw(drawn_cells(trips, types, keys)):
@@ -165,7 +165,11 @@ def test_every_question_is_answered_as_by_the_oracle(
 def test_the_questions_find_rows_and_a_difference_would_be_seen(trips: Company) -> None:
     """The control: the oracle does not hear of one cell."""
     clear(trips)
-    store, oracle, keys = trips.store, MemoryStore(shards=SHARDS, indexes=DEFINITIONS), [uuid4() for _ in range(9)]
+    store, oracle, keys = (
+        trips.store,
+        MemoryStore(shards=SHARDS, indexes=DEFINITIONS, lagging_indexes=False),
+        [uuid4() for _ in range(9)],
+    )
     for number, key in enumerate(keys):
         put_both(store, oracle, Cell(key, "BASE", 1, {"driver_uuid": DRIVERS[number % 2], "fare": f"{number}.50"}))
         put_both(store, oracle, Cell(key, "NOTES", CHILD, {"text": "ab"[number % 2]}))

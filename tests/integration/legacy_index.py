@@ -265,7 +265,7 @@ class Company:
             yield Cell(UUID(uuid), name, ref_key, json.loads(bytes(body)))
 
     def oracle(self) -> MemoryStore:
-        store = MemoryStore(shards=4, indexes=list(DEFINITIONS.values()))
+        store = MemoryStore(shards=4, indexes=list(DEFINITIONS.values()), lagging_indexes=False)
         for cell in self.cells_there():
             store.put_cell(cell.row_key, cell.column_name, cell.ref_key, cell.body)
         return store

@@ -353,7 +353,7 @@ def other_user_of_key_1000(legacy: Legacy, store: PostgresBackend) -> bool:
 @pytest.fixture(scope="module")
 def indexed(server: PostgresServer) -> Iterator[tuple[Company, MemoryStore, list[UUID]]]:
     """Rows that point to users who are gone, who came back under another key, and who are there; and the oracle."""
-    oracle = MemoryStore(shards=SHARDS, indexes=list(DEFINITIONS))
+    oracle = MemoryStore(shards=SHARDS, indexes=list(DEFINITIONS), lagging_indexes=False)
     with company(server, altered=DANGLING) as trips:
         drivers = [UUID(int=number << 100 | number) for number in (3, 1, 2, 4)]
         keys = [user(trips.legacy, driver)[0] for driver in drivers]

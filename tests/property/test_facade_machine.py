@@ -114,7 +114,7 @@ class FacadeMachine(RuleBasedStateMachine):
         self.example = next(_examples)
         self.rows = [uuid5(UUID(int=self.example), str(n)) for n in range(ROWS)]
         definitions = load_definitions([BY_STATUS], Path(), "trips")
-        self.oracle = MemoryStore(shards=SHARDS, indexes=definitions)
+        self.oracle = MemoryStore(shards=SHARDS, indexes=definitions, lagging_indexes=False)
         #: Whom the calls go to.
         self.store = self.moving.store
         self.move(Phase.OFF, 0.0)

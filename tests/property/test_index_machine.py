@@ -142,7 +142,9 @@ class QueryMachine(RuleBasedStateMachine):
         number = next(_examples)
         self.rows = [uuid5(UUID(int=number), str(n)) for n in range(ROWS)]
         self.prefix = f"{number}-"
-        self.oracle = MemoryStore(shards=SHARDS, indexes=load_definitions(DEFINITIONS, Path.cwd(), "any"))
+        self.oracle = MemoryStore(
+            shards=SHARDS, indexes=load_definitions(DEFINITIONS, Path.cwd(), "any"), lagging_indexes=False
+        )
 
     def own(self, body: Json) -> Json:
         """A body whose shard values no other example has."""

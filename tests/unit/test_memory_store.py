@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from typing import Literal
 from uuid import UUID
 
 import pytest
 
 from schemaless_core import Cell, InvalidRequest, MemoryStore, Position
+from schemaless_core.indexes.definition import IndexDefinition
 
 ROW = UUID(int=7)
 
@@ -35,3 +37,30 @@ def test_cells_of_a_row_are_put_together_while_nobody_else_wrote_there() -> None
     assert store.end_of_log(shard).added_id == 2
     with pytest.raises(InvalidRequest, match="of one row"):
         store.put_together([Cell(ROW, "BASE", 3, 0), Cell(UUID(int=8), "BASE", 3, 0)], before)
+
+
+COLUMN = {"column_key": "BASE", "fields": [{"field": "city", "type": "string"}]}
+BY_CITY = IndexDefinition.from_document({"table": "by_city", "column_defs": [COLUMN]}, "a test", "trips")
+
+
+def found(store: MemoryStore, consistency: Literal["fast", "verified"] = "fast") -> list[UUID]:
+    return [entry.row_key for entry in store.query_index("by_city", "SF", consistency=consistency).entries]
+
+
+def test_a_fast_query_right_after_a_put_misses_it_as_one_of_servers_may() -> None:
+    store = MemoryStore(indexes=[BY_CITY])
+    store.put_cell(ROW, "BASE", 1, {"city": "SF"})
+
+    assert found(store) == []
+    assert found(store) == [ROW]
+
+    store.put_cell(ROW, "BASE", 2, {"city": "LA"})
+    assert found(store, "verified") == []
+    assert found(store) == []
+
+
+def test_control_indexes_that_do_not_lag_find_it_at_once() -> None:
+    store = MemoryStore(indexes=[BY_CITY], lagging_indexes=False)
+    store.put_cell(ROW, "BASE", 1, {"city": "SF"})
+
+    assert found(store) == [ROW]
