@@ -37,6 +37,11 @@ TRIGGER_CELLS = Counter(
     "schemaless_trigger_cells_total", "Deliveries of cells, by group and outcome.", ["group", "outcome"]
 )
 TRIGGER_LAG = Gauge("schemaless_trigger_lag_cells", "Cells above the saved offset of a shard.", ["group", "shard"])
+TRIGGER_CALL = Gauge(
+    "schemaless_trigger_call_seconds",
+    "How long the oldest call of a group's function in this process has gone on.",
+    ["group"],
+)
 TRIGGER_SHARDS = Gauge("schemaless_trigger_shards", "Shards that this process serves.", ["group"])
 TRIGGER_FENCED = Counter("schemaless_trigger_fenced_total", "Savings refused because of a newer fence.", ["group"])
 INDEX_LAG = Histogram(
@@ -109,6 +114,10 @@ def lag_elsewhere(group: str, shard: int) -> None:
     """Another process says it from now on."""
     with suppress(KeyError):
         TRIGGER_LAG.remove(group, str(shard))
+
+
+def call_age(group: str, seconds: float) -> None:
+    TRIGGER_CALL.labels(group).set(seconds)
 
 
 def trigger_shards(group: str, count: int) -> None:

@@ -25,8 +25,10 @@ from schemaless_core.errors import (
     Unavailable,
 )
 from schemaless_core.failpoints import reach
+from schemaless_core.sharding import shard_of_bytes
 from schemaless_core.shardlog import ShardLog
 from schemaless_core.standing import ShardHead, ShardStatus
+from schemaless_core.triggers.calls import Call
 from schemaless_core.triggers.coordinator import Lease
 from schemaless_core.triggers.delivery import Delivery
 from schemaless_core.triggers.group import Group, Outcome
@@ -80,6 +82,7 @@ class Consumer:
         self._log = log
         self._datastore = config.datastore
         self._config = config.triggers
+        self._shards = config.shards
         self._portions = Portions(config.triggers.page_cells)
         self._clock = clock
         self._held: dict[int, Held] = {}
@@ -178,6 +181,36 @@ class Consumer:
         )
         if hurries or now - self._saved_at >= self._config.checkpoint_seconds:
             self.save()
+
+    # Called by a thread that calls no functions: ours may be in one that never returns.
+
+    def tell_lag(self, heads: Mapping[int, ShardHead]) -> None:
+        """Say what is not delivered, as these heads show it."""
+        for shard, held in list(self._held.items()):
+            if (head := heads.get(shard)) is not None and head.head > held.saved[1]:
+                metrics.lag_seen(self.group.name, shard, head.head - held.saved[1])
+
+    def give_up(self, call: Call) -> None:
+        """Set the cells of a call aside that does not return: the next worker goes on behind them."""
+        shard = shard_of_bytes(call.cells[0].row_key.bytes, self._shards)
+        held = self._held.get(shard)
+        if held is None:
+            return
+        error = TimeoutError(f"the function did not return within {call.allowed_seconds:g} s")
+        run = held.run
+        if run is None or not any(cell is call.cells[0] for cell in run.cells):
+            self._retries.give_up(self.group, shard, held.lease.fence, call.cells[0], error)
+        elif not self._must_halt(error):
+            metrics.delivery_failed(self.group.name)
+            self._progress.advance(self.group.name, {shard: self._step_behind(held, run, call.cells, error)})
+            metrics.cell_parked(self.group.name)
+
+    def _step_behind(self, held: Held, run: Run, cells: Sequence[Cell], error: Exception) -> Step:
+        """The step over these cells: those before them were delivered, these are parked with what waits."""
+        reached, pause = added_id_of(cells[-1]), self._config.retry_seconds
+        waiting = [each for each in [*held.parking, *run.waiting] if each.added_id <= reached]
+        hung = [parked_cell(cell, held.attempts + 1, told(error), pause, is_waiting=False) for cell in cells]
+        return Step(held.lease.fence, held.epoch, reached, held.shard_epoch, (*waiting, *hung))
 
     # Shards come and go.
 

@@ -89,9 +89,13 @@ class Delivery:
         def is_over() -> bool:
             return self._clock() >= until or self._stopping.is_set() or held.is_leaving
 
-        if self._group.is_transactional:
-            return self._deliver_joined(held, run, is_over)
-        return self._group.deliver({run.shard: run.cells}, is_over=is_over)[run.shard]
+        held.run = run
+        try:
+            if self._group.is_transactional:
+                return self._deliver_joined(held, run, is_over)
+            return self._group.deliver({run.shard: run.cells}, is_over=is_over)[run.shard]
+        finally:
+            held.run = None
 
     def _deliver_joined(self, held: Held, run: Run, is_over: Callable[[], bool]) -> Outcome:
         """Cell by cell: what the function puts under the cell's row commits with the offset, or not at all."""

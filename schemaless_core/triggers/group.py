@@ -9,6 +9,7 @@ from typing import Any, Literal, NamedTuple, Protocol
 from schemaless_core.cell import Cell, CellKey
 from schemaless_core.failpoints import reach
 from schemaless_core.store import CellStore
+from schemaless_core.triggers.calls import Calls
 from schemaless_core.triggers.offsets import Offsets, Progress
 from schemaless_core.triggers.parking import Parking as ParkedCells
 from schemaless_core.triggers.registry import Trigger
@@ -95,13 +96,14 @@ class TriggerGroup:
     is_bundled = False
     rest_seconds = 0.0
 
-    def __init__(self, trigger: Trigger, store: CellStore) -> None:
+    def __init__(self, trigger: Trigger, store: CellStore, calls: Calls | None = None) -> None:
         self.name = trigger.name
         self.columns = frozenset({trigger.column})
         self.parking = trigger.park_scope
         self.is_transactional = trigger.transactional
         self._trigger = trigger
         self._store = store
+        self._calls = calls or Calls()
 
     def deliver(
         self,
@@ -149,10 +151,13 @@ class TriggerGroup:
         given: dict[str, Any] = {"store": store, "cell": cell, "cells": cells}
         if cell is not None:
             given["row_key"] = cell.row_key
+        self._calls.begin(self.name, cells, self._trigger.timeout)
         try:
             self._function(**{name: given[name] for name in self._trigger.parameters})
         except Exception as error:  # noqa: BLE001  # the edge to the user's code: whatever it raises is a failed delivery
             return error
+        finally:
+            self._calls.end()
         reach("trigger.called")
         return None
 

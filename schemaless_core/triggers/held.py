@@ -41,6 +41,8 @@ class Held:
     #: Rows that have parked cells: their later cells wait behind them.
     parked_rows: set[bytes] = field(default_factory=set)
     in_flight: Future[Callable[[], None]] | None = None
+    #: What is being delivered of it.
+    run: Run | None = None
     #: Parked cells were settled since: a group may keep, beside the offset, up to where none is parked.
     has_settled: bool = False
 

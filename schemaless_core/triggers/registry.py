@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import inspect
+import math
 import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
@@ -20,6 +21,8 @@ ParkScope = Literal["cell", "row"]
 _GROUP_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]{0,99}")
 _PARAMETERS = ("row_key", "store", "cell", "cells")
 BATCH_MAX = 10_000
+#: How long a call may take unless its trigger says otherwise.
+TIMEOUT_SECONDS = 60.0
 
 
 @dataclass(frozen=True)
@@ -34,6 +37,8 @@ class Trigger:
     park_scope: ParkScope
     transactional: bool
     parameters: tuple[str, ...]
+    #: Seconds that a call may take; None: any.
+    timeout: float | None = TIMEOUT_SECONDS
 
     def __call__(self, *arguments: Any, **named: Any) -> Any:
         return self.function(*arguments, **named)
@@ -47,11 +52,13 @@ def trigger(
     batch: int = 1,
     park_scope: ParkScope = "cell",
     transactional: bool = False,
+    timeout: float | None = TIMEOUT_SECONDS,
 ) -> Callable[[Callable[..., Any]], Trigger]:
     """Call the decorated function at least once for every cell of a column, in added-id order within a shard.
 
     The function names what it wants: `row_key`, `store`, `cell`, or with `batch` several `cells` of one shard. Its
-    group is called `name`, by default as the function. `start` must be said before its first run.
+    group is called `name`, by default as the function. `start` must be said before its first run. A call that takes
+    longer than `timeout` seconds ends its worker process, and its cell is parked; None: it may take any time.
     """
     check_column_name(column)
     _check_start(start)
@@ -62,11 +69,13 @@ def trigger(
     if transactional and batch > 1:
         raise InvalidRequest("A transactional trigger takes one cell at a time.", hint="Leave out batch.")
 
+    _check_timeout(timeout)
+
     def decorate(function: Callable[..., Any]) -> Trigger:
         group = function.__name__ if name is None else name
         _check_group(group)
         parameters = _parameters(function, group, batch)
-        return Trigger(function, column, group, start, batch, park_scope, transactional, parameters)
+        return Trigger(function, column, group, start, batch, park_scope, transactional, parameters, timeout)
 
     return decorate
 
@@ -118,6 +127,15 @@ def _check_start(start: object) -> None:
             raise InvalidRequest(f"The start {start} has no time zone.", hint="Pass an aware datetime.")
     elif start not in (None, "now", "beginning"):
         raise InvalidRequest(f"{shown(start)} is no start.", hint="Use 'now', 'beginning' or an aware datetime.")
+
+
+def _check_timeout(timeout: object) -> None:
+    if timeout is None:
+        return
+    if isinstance(timeout, bool) or not isinstance(timeout, int | float) or not 0 < timeout < math.inf:
+        raise InvalidRequest(
+            f"The timeout {shown(timeout)} is no number of seconds.", hint="Use a number above 0, or None for no limit."
+        )
 
 
 def _check_group(name: object) -> None:

@@ -99,13 +99,24 @@ class Retries:
             self._parking.settle(group.name, row.shard, settling)
             metrics.cell_settled(group.name)
             return True
+        self._failed(group, row, fence, error, is_waiting=is_waiting)
+        return False
+
+    def give_up(self, group: Group, shard: int, fence: int, cell: Cell, error: Exception) -> None:
+        """The function does not return for a parked cell. Any thread may say so; the process is about to end."""
+        rows = self._parking.of_shard(group.name, shard)
+        for row in rows:
+            if row.added_id == cell.added_id:
+                first = min(each.added_id for each in rows if each.row_key == row.row_key)
+                self._failed(group, row, fence, error, is_waiting=group.parking == "row" and row.added_id != first)
+
+    def _failed(self, group: Group, row: ParkedRow, fence: int, error: Exception, *, is_waiting: bool) -> None:
         attempts = row.attempts + 1
         doublings = max(0, attempts - self._config.attempts)
         pause = min(self._config.retry_seconds * 2.0 ** min(doublings, 30), self._config.retry_seconds_max)
         news = ParkedCell(*row[1:5], attempts, is_waiting, told(error), pause)
         self._parking.postpone(group.name, row.shard, fence, news)
         metrics.delivery_failed(group.name)
-        return False
 
     def _deliver(self, group: Group, shard: int, cell: Cell, settling: Settling) -> Exception | None:
         """Call the function; what a transactional one puts is put as the cell is settled, or not at all."""

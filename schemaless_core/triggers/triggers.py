@@ -19,6 +19,7 @@ from schemaless_core.habits import ReadFrom
 from schemaless_core.lookups import Lookups
 from schemaless_core.shardlog import ShardLog
 from schemaless_core.store import CellStore
+from schemaless_core.triggers.calls import Calls
 from schemaless_core.triggers.consumer import Consumer
 from schemaless_core.triggers.coordinator import GroupRecord, Lease
 from schemaless_core.triggers.delivery import Delivery, Threads
@@ -138,20 +139,24 @@ class Triggers:
         name: str | None = None,
         store: CellStore | None = None,
         rules: StagingRules | None = None,
+        hung: Callable[[], None] = lambda: None,
     ) -> Worker:
         """A worker for these triggers, whose groups it registers, or for whatever groups a function lists.
 
         `read` says where it tails the log; a replica that is behind or down is made up for by its primary. `store` is
         handed to the triggers' functions in place of this datastore. Transactional triggers are served only where
         this datastore is the authority: what they put commits here, where `store` cannot look after it; `rules` do.
+        A function that takes longer than its trigger's timeout cannot be stopped: its cell is parked, the worker gives
+        everything back, and calls `hung`, which should end the process.
         """
+        calls = Calls()
         given, joined = (self._store, self.joined) if store is None else (store, self.joined.with_store(store, rules))
         if callable(groups):
             listed = groups
         else:
             for trigger in groups:
                 self.register(trigger)
-            fixed = [TriggerGroup(trigger, given) for trigger in groups]
+            fixed = [TriggerGroup(trigger, given, calls) for trigger in groups]
 
             def listed() -> list[Group]:
                 return list(fixed)
@@ -165,8 +170,18 @@ class Triggers:
             progress = group.progress(self.offsets, self.parking)
             return Consumer(group, delivery, progress, self.parking, retries, log, self._config)
 
-        watch = Watch(self._clusters, read)
-        return Worker(self.coordinator, listed, consumer_of, watch, config, threads=threads, name=name)
+        return Worker(
+            self.coordinator,
+            listed,
+            consumer_of,
+            Watch(self._clusters, read),
+            config,
+            calls=calls,
+            heart_watch=Watch(self._clusters, read),
+            hung=hung,
+            threads=threads,
+            name=name,
+        )
 
     def status(self, name: str | None = None) -> list[GroupStatus]:
         """All groups, or one: every shard's offset, head, lag and owner, and how many cells are parked."""

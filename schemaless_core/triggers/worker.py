@@ -15,9 +15,11 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from uuid import uuid4
 
+from schemaless_core import metrics
 from schemaless_core.config import TriggerConfig
 from schemaless_core.errors import SchemalessError
 from schemaless_core.failpoints import reach
+from schemaless_core.triggers.calls import Call, Calls
 from schemaless_core.triggers.consumer import Consumer
 from schemaless_core.triggers.coordinator import (
     Coordinator,
@@ -38,6 +40,8 @@ logger = logging.getLogger(__name__)
 FINISH_SECONDS = 30.0
 #: Between two beats of a worker that waits for a shard.
 HEIR_BEAT_SECONDS = 0.1
+#: A loop that is silent for so long is in a function, or at a silent server.
+STALL_SECONDS = 1.0
 
 
 class Worker:
@@ -51,6 +55,9 @@ class Worker:
         watch: Watch,
         config: TriggerConfig,
         *,
+        calls: Calls,
+        heart_watch: Watch,
+        hung: Callable[[], None] = lambda: None,
         threads: int = 1,
         name: str | None = None,
         clock: Callable[[], float] = time.monotonic,
@@ -60,6 +67,11 @@ class Worker:
         self._groups = groups
         self._consumer_of = consumer_of
         self._watch = watch
+        self._calls = calls
+        #: The heartbeat's own: it looks while the loop is in a function.
+        self._heart_watch = heart_watch
+        self._hung = hung
+        self._turned_at = clock()
         self._config = config
         self._clock = clock
         self._threads = Threads(threads) if threads > 1 else None
@@ -104,6 +116,7 @@ class Worker:
 
     def _turn(self) -> bool:
         """One round over all groups; whether there is more to do at once."""
+        self._turned_at = self._clock()
         self._hear()
         heads = self._watch.look() if self._consumers else {}
         is_busy = False
@@ -191,6 +204,8 @@ class Worker:
             self._heart_stop.set()
             self._hurry.set()
             heart.join(FINISH_SECONDS)
+            for name in self._consumers:
+                metrics.call_age(name, 0.0)
             if self._threads is not None:
                 self._threads.shutdown(wait=False, cancel_futures=True)
         try:
@@ -212,6 +227,9 @@ class Worker:
         failures = 0
         while not self._heart_stop.is_set():
             started = self._clock()
+            self._look_at_functions()
+            if self._heart_stop.is_set():
+                return
             try:
                 self._beat()
                 self._leader.step()
@@ -223,6 +241,39 @@ class Worker:
                     logger.warning("cells keep flowing, shards stay where they are", extra=extra)
             self._hurry.wait(max(0.0, self._pause_seconds() - (self._clock() - started)))
             self._hurry.clear()
+
+    def _look_at_functions(self) -> None:
+        """See one that does not return; say meanwhile what the loop cannot say: how much waits."""
+        ages, consumers = self._calls.ages(), dict(self._consumers)
+        for name in consumers:
+            metrics.call_age(name, ages.get(name, 0.0))
+        for call in self._calls.overdue():
+            self._give_up(call, consumers.get(call.group))
+        if self._clock() - self._turned_at > STALL_SECONDS:
+            heads = self._heart_watch.look()
+            for consumer in consumers.values():
+                consumer.tell_lag(heads)
+
+    def _give_up(self, call: Call, consumer: Consumer | None) -> None:
+        """No function can be stopped from outside: park its cell, give the shards back, end.
+
+        Killed at any line before the end, the next worker meets the cell again and does the same.
+        """
+        extra = {"event": "triggers.function_hangs", "group": call.group, "row_key": str(call.cells[0].row_key)}
+        logger.error("a function does not return, so its worker ends", extra=extra)
+        try:
+            if consumer is not None:
+                consumer.give_up(call)
+                reach("triggers.given_up")
+                if consumer.is_halted:
+                    self._coordinator.halt(call.group, consumer.halt_reason)
+            self._coordinator.leave(self.name)
+        except SchemalessError as error:
+            extra = {"event": "triggers.give_up_failed", "group": call.group, "error": str(error)}
+            logger.warning("the next worker meets the cell again", extra=extra)
+        self._heart_stop.set()
+        self.stop()
+        self._hung()
 
     def _pause_seconds(self) -> float:
         """An heir asks often, so that a shard rests no longer than it must."""

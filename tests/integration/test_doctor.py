@@ -1,9 +1,18 @@
 """What the doctor finds on real servers."""
 
+import sqlite3
+from contextlib import closing
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import cast
+from uuid import UUID
+
 import pytest
 
+from schemaless_core import Datastore
 from schemaless_core.engine.base import Fact
-from tests.stores import SERVER_ENGINES, Stores
+from schemaless_core.engine.sqlite.file import to_microseconds
+from tests.stores import SERVER_ENGINES, ServerEngine, Stores
 
 
 @pytest.mark.parametrize("engine", SERVER_ENGINES)
@@ -18,3 +27,35 @@ def test_a_table_cache_that_is_divided_too_finely_is_named(engine: str, stores: 
         assert found(8) == []  # it divides its cache only under contention
     else:
         assert [fact.is_fine for fact in found(8) + found(10_000_000)] == [True, False]
+
+
+def test_a_clock_that_jumped_forwards_is_said_with_its_end(datastore_engine: str, stores: Stores) -> None:
+    """It leaves its time to every later cell. Control: what is not ahead is fine."""
+    store = stores.fresh(datastore_engine, shards=2)
+    node = store.clusters["a"].primary.node
+
+    def found() -> list[tuple[str, bool]]:
+        facts = node.facts(is_replica=False, shards=1)
+        return [(fact.value, fact.is_fine) for fact in facts if fact.name == "created_at"]
+
+    store.put_cell(UUID(int=1), "BASE", 1, "before")
+    assert found() == [("not ahead of the server's clock", True)]
+
+    jump(store, stores, datastore_engine, datetime(2038, 1, 19, tzinfo=UTC))
+    store.put_cell(UUID(int=2), "BASE", 1, "after the clock was set right")
+
+    cell = store.get_cell(UUID(int=2), "BASE", 1)
+    assert cell is not None
+    assert cell.created_at == datetime(2038, 1, 19, tzinfo=UTC)
+    assert found() == [("1 shard stands in the future, until 2038-01-19 00:00:00 UTC", False)]
+
+
+def jump(store: Datastore, stores: Stores, engine: str, moment: datetime) -> None:
+    """What a put leaves that came while the clock stood there."""
+    if engine == "sqlite":
+        for each in store.config.clusters:
+            with closing(sqlite3.connect(Path(each.primary.folder) / f"{store.config.datastore}.db")) as file, file:
+                file.execute("UPDATE shard_state SET last_created_at = ?", (to_microseconds(moment),))
+        return
+    for server in stores.primaries(cast(ServerEngine, engine)).values():
+        server.query(f"UPDATE {store.config.datastore}_meta.shard_state SET last_created_at = '{moment:%Y-%m-%d}'")  # type: ignore[attr-defined]  # both engines have it

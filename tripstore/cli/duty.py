@@ -9,6 +9,7 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Literal, NamedTuple, Protocol
 
 import click
@@ -158,7 +159,13 @@ class ServedTriggers:
         serve = opened.datastore.triggers.worker
         duo = None if opened.facade is None else opened.facade.duo
         rules = None if duo is None else duo.staged
-        yield serve(triggers, threads=threads, read=self.read, name=name, store=opened.store, rules=rules)
+        hung = partial(_end_hung, name)
+        yield serve(triggers, threads=threads, read=self.read, name=name, store=opened.store, rules=rules, hung=hung)
+
+
+def _end_hung(name: str) -> None:
+    click.echo(f"{name} ends: a function did not return in its time, and its cell is parked", err=True)
+    os._exit(Exit.FAILED)
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,8 +11,10 @@ from pymysql import err
 from pymysql.cursors import DictCursor
 
 from schemaless_core.config import DatastoreConfig
+from schemaless_core.engine.ahead import AHEAD_SECONDS, ahead_fact
 from schemaless_core.engine.base import BYTES_PER_BATCH, Fact
 from schemaless_core.engine.mysql.connection import ROWS_WANTED, DeadlineConnection
+from schemaless_core.engine.mysql.names import Names
 
 VARIABLES = """\
 SHOW GLOBAL VARIABLES WHERE Variable_name IN ('version', 'innodb_flush_log_at_trx_commit', 'sync_binlog', 'log_bin',
@@ -22,6 +24,9 @@ SHOW GLOBAL VARIABLES WHERE Variable_name IN ('version', 'innodb_flush_log_at_tr
 NOW = "SELECT UTC_TIMESTAMP(6)"
 MD5 = "SELECT MD5('')"
 REPLICA_STATUS = "SHOW REPLICA STATUS"
+AHEAD = f"""\
+SELECT COUNT(*), MAX(last_created_at) FROM {{state}}
+ WHERE last_created_at > UTC_TIMESTAMP(6) + INTERVAL {AHEAD_SECONDS} SECOND"""
 
 MYSQL_VERSION_MIN = (8, 0, 22)
 MARIADB_VERSION_MIN = (10, 11, 0)
@@ -65,6 +70,13 @@ def facts(connection: DeadlineConnection, config: DatastoreConfig, *, is_replica
             )
         )
     return found
+
+
+def ahead(connection: DeadlineConnection, names: Names) -> Fact:
+    """Whether times of shards run ahead of the server's clock."""
+    with connection.cursor() as cursor:
+        cursor.execute(AHEAD.format(state=names.shard_state))
+        return ahead_fact(*(cursor.fetchone() or (0, None)))
 
 
 def _version(connection: DeadlineConnection, variables: Mapping[str, str]) -> Fact:

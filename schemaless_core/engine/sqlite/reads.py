@@ -5,6 +5,7 @@ from __future__ import annotations
 import sqlite3
 from collections import Counter
 from collections.abc import Collection, Iterable, Sequence
+from datetime import datetime
 from typing import Any
 
 from schemaless_core.children import FACTS
@@ -34,6 +35,7 @@ EPOCHS = "SELECT epoch, first_added_id, opened_at, why FROM shard_epoch WHERE sh
 HEAD = "SELECT epoch, authority_epoch, state, next_added_id FROM shard_state WHERE shard = ?"
 ALL_HEADS = "SELECT shard, epoch, authority_epoch, state, next_added_id FROM shard_state"
 HEADS_SINCE = f"{ALL_HEADS} WHERE last_created_at > ?"
+AHEAD = "SELECT COUNT(*), MAX(last_created_at) FROM shard_state WHERE last_created_at > ?"
 SCAN = f"""\
 SELECT {_CELL}, MAX(ref_key) FROM cell WHERE shard = ? COLUMNS AND row_key IN
  (SELECT DISTINCT row_key FROM cell WHERE shard = ? AND (? IS NULL OR row_key > ?) COLUMNS ORDER BY row_key LIMIT ?)
@@ -70,6 +72,12 @@ def head_of(connection: sqlite3.Connection, shard: int) -> ShardHead:
 
 def heads(connection: sqlite3.Connection) -> dict[int, ShardHead]:
     return _heads_from(connection.execute(ALL_HEADS))
+
+
+def ahead(connection: sqlite3.Connection, moment: int) -> tuple[int, datetime | None]:
+    """How many shards have a time after this moment, and the latest of them."""
+    count, latest = connection.execute(AHEAD, (moment,)).fetchone()
+    return count, None if latest is None else from_microseconds(latest)
 
 
 def heads_since(connection: sqlite3.Connection, microseconds: int) -> dict[int, ShardHead]:

@@ -3,6 +3,8 @@
 import sys
 
 import click
+import psycopg2
+import sqlalchemy as sa
 
 from tripstore.demo.legacy.command import legacy
 from tripstore.errors import TripstoreError
@@ -13,6 +15,12 @@ if __name__ == "__main__":
     except click.ClickException as error:
         error.show()
         sys.exit(error.exit_code)
+    except (psycopg2.OperationalError, sa.exc.OperationalError) as error:
+        reason = str(getattr(error, "orig", error)).splitlines()[0]
+        click.echo(
+            f"Error: the database cannot be reached ({reason}). Look at --url, and whether Postgres runs.", err=True
+        )
+        sys.exit(1)
     except TripstoreError as error:
         click.echo(f"Error: {error}", err=True)
         sys.exit(1)
