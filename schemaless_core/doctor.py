@@ -15,6 +15,7 @@ from typing import NamedTuple
 from schemaless_core.clusters import Cluster
 from schemaless_core.config import DatastoreConfig
 from schemaless_core.control.database import ControlDatabase, newest_version
+from schemaless_core.control.documents import Documents
 from schemaless_core.control.topologies import Topologies
 from schemaless_core.deadline import Deadline
 from schemaless_core.engine.base import Fact, Node
@@ -62,6 +63,8 @@ class _Expectation:
     """The topology that servers are held against; None when nobody could say."""
 
     topology: Topology | None
+    #: Versions of the documents of the control database, by their names.
+    documents: Mapping[str, int] | None = None
 
     def shards_of(self, cluster: str) -> set[int] | None:
         return None if self.topology is None else set(self.topology.shards_of(cluster))
@@ -101,7 +104,8 @@ class Doctor:
             advice = "Start it: cells keep flowing, but every change waits for it."
             return [Fact("reachable", _reason(error), False, True, error.hint or advice)], _Expectation(None)
         facts = [Fact("reachable", "yes", True), _revision(version), *self._topology_facts(topology)]
-        return facts, _Expectation(topology or spread(self._config.shards, list(self._clusters)))
+        documents = None if version is None else {each.name: each.version for each in Documents(self._control).all("")}
+        return facts, _Expectation(topology or spread(self._config.shards, list(self._clusters)), documents)
 
     def _topology_facts(self, topology: Topology | None) -> Iterator[Fact]:
         if topology is None:
@@ -127,6 +131,7 @@ class Doctor:
         node, is_replica = server.node, server.role is Role.REPLICA
         try:
             shards = self._shards_fact(node, expected.shards_of(server.cluster), is_replica)
+            ahead = _copies_ahead(node, expected.documents)
             facts = node.facts(is_replica=is_replica, shards=-(-self._config.shards // len(self._clusters)))
         except UnknownFormat as error:
             return [Fact("format", error.reason, False, True, error.hint or "")]
@@ -135,7 +140,7 @@ class Doctor:
         except SchemalessError as error:
             advice = error.hint or "Start the server, or mend its address in the configuration."
             return [Fact("reachable", _reason(error), False, True, advice)]
-        return [Fact("reachable", "yes, and the login is accepted", True), *facts, shards]
+        return [Fact("reachable", "yes, and the login is accepted", True), *facts, *ahead, shards]
 
     def _shards_fact(self, node: Node, expected: set[int] | None, is_replica: bool) -> Fact:
         recorded = node.shard_count(Deadline(LOOK_SECONDS))
@@ -149,6 +154,29 @@ class Doctor:
         missing = expected - present
         advice = "Wait until the replica has caught up, or mend its replication." if is_replica else _APPLY
         return Fact("shards", f"{len(expected) - len(missing)} of {len(expected)}", not missing, advice=advice)
+
+
+def _copies_ahead(node: Node, documents: Mapping[str, int] | None) -> list[Fact]:
+    """Copies of documents that are later than the control database's; nothing where there are none."""
+    if documents is None:
+        return []
+    advice = (
+        "The control database was restored from an older backup: `tripstore schema apply` takes the later one over."
+    )
+    try:
+        copies = node.find_documents("index:", Deadline(LOOK_SECONDS))
+    except SchemaMissing:
+        return []
+    return [
+        Fact(
+            "catalogue",
+            f"{copy.name} is at version {copy.version} here, the control database at {known}",
+            False,
+            advice=advice,
+        )
+        for copy in copies
+        if copy.version > (known := documents.get(copy.name, 0))
+    ]
 
 
 def _revision(version: str | None) -> Fact:

@@ -47,17 +47,25 @@ class Documents:
             return [_document(*row) for row in connection.execute(DOCUMENTS.where(begins))]
 
     def put(
-        self, name: str, body: dict[str, Json], *, expected_version: int, action: str, detail: Mapping[str, object]
+        self,
+        name: str,
+        body: dict[str, Json],
+        *,
+        expected_version: int,
+        action: str,
+        detail: Mapping[str, object],
+        version: int | None = None,
     ) -> Document:
         """Store the next version and its line of the audit log; `DocumentConflict` if another version is there.
 
-        An `expected_version` of 0 says that there is no such document yet. After a `ControlUnavailable` the version may
-        have been stored: find the document, then decide again.
+        An `expected_version` of 0 says that there is no such document yet. `version`: the next one, where a later one
+        is known elsewhere. After a `ControlUnavailable` the version may have been stored: find the document, then
+        decide again.
         """
-        text = canonical_bytes(body).decode()
+        text, next_version = canonical_bytes(body).decode(), version or expected_version + 1
 
         def work(connection: sa.Connection) -> bool:
-            row = {"name": name, "version": expected_version + 1, "body": text}
+            row = {"name": name, "version": next_version, "body": text}
             if expected_version:
                 is_it = (table.c.name == name) & (table.c.version == expected_version)
                 if not connection.execute(sa.update(table).where(is_it).values(row)).rowcount:
@@ -73,7 +81,7 @@ class Documents:
             is_stored = False
         if not is_stored:
             raise DocumentConflict(name, expected_version)
-        return Document(name, expected_version + 1, body)
+        return Document(name, next_version, body)
 
 
 def _document(name: str, version: int, body: str) -> Document:

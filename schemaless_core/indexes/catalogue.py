@@ -172,10 +172,7 @@ class Catalogue:
                 self._is_learned = True
                 return
             # The control database fails or is silent: as long again for whoever holds copies.
-            patience = Deadline(max(LOOK_SECONDS, patience.remaining_seconds()))
-            looks = [(look, look.request()) for look in self._node_looks]
-            self._wait(lambda: all(look.is_answered(request) for look, request in looks), patience)
-            answered = [look for look, request in looks if look.is_answered(request) and look.failure is None]
+            answered = self._ask_servers(Deadline(max(LOOK_SECONDS, patience.remaining_seconds())))
         if not answered and not self._is_learned:
             raise Unavailable(
                 "Nobody can say which indexes there are.", hint="Start the control database or one of the servers."
@@ -194,25 +191,57 @@ class Catalogue:
         return self._change(name, decide, action, detail)
 
     def find(self, name: str) -> IndexRecord:
-        """Return an index as the control database has it now; one without versions if there is none."""
+        """Return an index as it is now; one without versions if there is none.
+
+        As the control database has it, unless a server's copy is of a later version: then the control database was
+        restored from an older backup, and what came after that holds.
+        """
+        return self._newest(self._stored(name))
+
+    def take_over_copies(self) -> list[str]:
+        """Give the control database what it has lost since the backup that it was restored from; of which indexes."""
+        self._ask_servers(Deadline(LOOK_SECONDS))
+        behind = [name for name in self._records if self._newest(stored := self._stored(name)) != stored]
+        for name in behind:
+            self.change(name, lambda record: record, action="index.taken_over", detail={"index": name})
+            extra = {"event": "index.taken_over", "index": name}
+            logger.warning("the control database was older than a server's copy", extra=extra)
+        return behind
+
+    def _stored(self, name: str) -> IndexRecord:
+        """An index as the control database has it."""
         found = self._documents.find(PREFIX + name)
         return IndexRecord(name) if found is None else self._parsed(found.name, found.version, found.body)
+
+    def _newest(self, stored: IndexRecord) -> IndexRecord:
+        """An index as the latest document says that is known anywhere. No number that was taken is free again."""
+        known = self._records.get(stored.name, stored)
+        newest = known if known.document_version > stored.document_version else stored
+        return replace(newest, next_number=max(stored.next_number, known.next_number))
 
     def _change(
         self, name: str, decide: Callable[[IndexRecord], IndexRecord], action: str, detail: Mapping[str, object]
     ) -> IndexRecord:
-        before = self.find(name)
+        self._ask_servers(Deadline(LOOK_SECONDS))
+        stored = self._stored(name)
+        before = self._newest(stored)
         after = decide(before)
-        if after == before:
+        if after == before == stored:
             return before
-        body = _body(after)
-        stored = self._documents.put(
-            PREFIX + name, body, expected_version=before.document_version, action=action, detail=detail
-        )
-        after = replace(after, document_version=stored.version)
+        body, expected, version = _body(after), stored.document_version, before.document_version + 1
+        put = self._documents.put
+        written = put(PREFIX + name, body, expected_version=expected, version=version, action=action, detail=detail)
+        after = replace(after, document_version=written.version)
         self._accept([after])
-        self._leave_copies(StoredDocument(stored.name, stored.version, canonical_bytes(body)))
+        self._leave_copies(StoredDocument(written.name, written.version, canonical_bytes(body)))
         return after
+
+    def _ask_servers(self, patience: Deadline) -> int:
+        """Ask all servers for their copies; how many have answered in time."""
+        with self._changed:
+            looks = [(look, look.request()) for look in self._node_looks]
+            self._wait(lambda: all(look.is_answered(request) for look, request in looks), patience)
+            return sum(look.is_answered(request) and look.failure is None for look, request in looks)
 
     def _leave_copies(self, document: StoredDocument) -> None:
         """For those who start while the control database is down. A server that misses one has an older copy."""

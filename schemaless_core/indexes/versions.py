@@ -109,6 +109,7 @@ class IndexVersions:
         if not self._config.indexes:
             return []
         self._catalogue.refresh()
+        self._catalogue.take_over_copies()
         known = {version.name for version in self._catalogue.kept()}
         missing = [definition for definition in self._config.indexes if definition.name not in known]
         created = [self._create(definition, is_first=True) for definition in missing]

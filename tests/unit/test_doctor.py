@@ -9,7 +9,7 @@ from typing import Any, cast
 from schemaless_core import ControlUnavailable, Datastore, NodeUnavailable
 from schemaless_core.deadline import Deadline
 from schemaless_core.doctor import Doctor, Finding, Role
-from schemaless_core.engine.base import Fact, Node
+from schemaless_core.engine.base import Fact, Node, StoredDocument
 
 
 class FakeNode:
@@ -22,6 +22,9 @@ class FakeNode:
 
     def shard_count(self, deadline: Deadline) -> int:
         return self._shards
+
+    def find_documents(self, prefix: str, deadline: Deadline) -> list[StoredDocument]:
+        return []
 
     def shards_present(self) -> set[int]:
         return {0, 1}

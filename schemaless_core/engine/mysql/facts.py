@@ -11,7 +11,7 @@ from pymysql import err
 from pymysql.cursors import DictCursor
 
 from schemaless_core.config import DatastoreConfig
-from schemaless_core.engine.ahead import AHEAD_SECONDS, ahead_fact
+from schemaless_core.engine.ahead import AHEAD_SECONDS, ahead_facts
 from schemaless_core.engine.base import BYTES_PER_BATCH, Fact
 from schemaless_core.engine.mysql.connection import ROWS_WANTED, DeadlineConnection
 from schemaless_core.engine.mysql.names import Names
@@ -72,11 +72,11 @@ def facts(connection: DeadlineConnection, config: DatastoreConfig, *, is_replica
     return found
 
 
-def ahead(connection: DeadlineConnection, names: Names) -> Fact:
+def ahead(connection: DeadlineConnection, names: Names) -> list[Fact]:
     """Whether times of shards run ahead of the server's clock."""
     with connection.cursor() as cursor:
         cursor.execute(AHEAD.format(state=names.shard_state))
-        return ahead_fact(*(cursor.fetchone() or (0, None)))
+        return ahead_facts(*(cursor.fetchone() or (0, None)))
 
 
 def _version(connection: DeadlineConnection, variables: Mapping[str, str]) -> Fact:

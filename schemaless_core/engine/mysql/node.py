@@ -317,9 +317,7 @@ class MySQLNode:
         )
         if not is_replica and self.shard_count(Deadline(LOOK_SECONDS)) is not None:
             found += beyond_facts(self.groups.find_beyond(Deadline(LOOK_SECONDS)))
-            found.append(
-                self._sessions.run(lambda connection: facts.ahead(connection, self._names), Deadline(LOOK_SECONDS))
-            )
+            found += self._sessions.run(lambda connection: facts.ahead(connection, self._names), Deadline(LOOK_SECONDS))
         return found
 
     def close(self) -> None:

@@ -12,7 +12,7 @@ from schemaless_core import metrics, tableformat
 from schemaless_core.answers import ANY, Scalar
 from schemaless_core.config import DatastoreConfig
 from schemaless_core.deadline import Deadline
-from schemaless_core.engine.ahead import AHEAD_SECONDS, ahead_fact
+from schemaless_core.engine.ahead import AHEAD_SECONDS, ahead_facts
 from schemaless_core.engine.base import (
     AuthorityChange,
     Batch,
@@ -377,7 +377,7 @@ class SQLiteNode:
             found += beyond_facts(self.groups.find_beyond(Deadline(LOOK_SECONDS)))
             now = to_microseconds(self._clock())
             with self._file.read(Deadline(LOOK_SECONDS)) as connection:
-                found.append(ahead_fact(*reads.ahead(connection, now + AHEAD_SECONDS * 1_000_000)))
+                found += ahead_facts(*reads.ahead(connection, now + AHEAD_SECONDS * 1_000_000))
         return found
 
     def close(self) -> None:
