@@ -59,7 +59,11 @@ def check_foreign_keys(layout: Layout, column: MappedColumn, table: LiveTable) -
             yield from _check_other(layout, column, key, where)
     if column.is_child and not any(key.columns == (column.parent,) for key in table.foreign_keys):
         reason = f"has no foreign key from {column.parent} to {layout.row_key.table}"
-        hint = "Rows without a parent have no row key: capture refuses to insert them."
+        hint = (
+            "Rows without a parent have no row key: capture refuses to insert them. Delete children before their "
+            "parent: one that stays shares its ref key with one of a parent that comes back, unless "
+            f"({column.uuid}, {column.ref_key.column}) is unique."
+        )
         yield note(str(table.name), reason, hint)
 
 
