@@ -97,6 +97,8 @@ class Fleet:
             try:
                 if self._here is not None:
                     self._share = Share(self._here, len(self._posts), lambda: self._wake.send_bytes(b"share"))
+                    if self._end_by is not None:  # the signal came when there was no share to tell yet
+                        self._share.seat.end()
                 return self._supervise()
             finally:
                 for post in self._posts:

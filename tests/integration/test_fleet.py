@@ -15,7 +15,10 @@ from pathlib import Path
 import pytest
 
 from schemaless_core import Datastore
-from schemaless_core.triggers.fleet import Pauses
+from schemaless_core.triggers.child import Work
+from schemaless_core.triggers.fleet import Fleet, Pauses
+from schemaless_core.triggers.seat import Seat
+from schemaless_core.triggers.share import Share
 from schemaless_core.triggers.spares import Spares
 from tests.chaos.actors import wait_until
 from tests.crew import quick
@@ -158,6 +161,27 @@ def test_of_finite_work_only_who_was_killed_is_replaced_and_the_fleet_ends_with_
 
     assert parent.wait(20) == 2  # two of the three say that they failed
     assert sum(map(len, running(tmp_path).values())) == 4
+
+
+def test_a_signal_that_comes_while_the_own_share_begins_ends_it_as_well(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[bool] = []
+    has_ended = threading.Event()
+
+    class Signalled(Share):
+        def __init__(self, work: Work, number: int, ended: Callable[[], object]) -> None:
+            os.kill(os.getpid(), signal.SIGTERM)
+            wait_until("the signal is heard", lambda: whole._end_by is not None)
+            super().__init__(work, number, ended)
+
+    def share(seat: Seat) -> None:
+        seat.at_end(has_ended.set)
+        asked.append(has_ended.wait(5))
+
+    monkeypatch.setattr("schemaless_core.triggers.fleet.Share", Signalled)
+    whole = Fleet(share, 1, here=share)
+
+    assert whole.run()
+    assert asked == [True]
 
 
 @pytest.mark.parametrize("kind", ["waiting", "shared-waiting"])
