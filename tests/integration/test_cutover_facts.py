@@ -69,7 +69,9 @@ def test_i12_a_writer_whose_age_the_role_may_not_see_shuts_the_gate(moving: Migr
         """By `doctor`, before anybody meets the gate."""
         assert store.facade.config.legacy is not None
         with connected(store.facade.config.legacy.postgres.text, "doctor") as connection:
-            return [each.hint for each in examine_handover(connection) if each.hint == f"{grant_to_see(role)}."]
+            return [
+                each.hint for each in examine_handover(connection, "trips") if each.hint == f"{grant_to_see(role)}."
+            ]
 
     with as_other_role(moving) as (store, role), closing(moving.legacy.connect()) as service:
         assert len(noted(store, role)) == 1

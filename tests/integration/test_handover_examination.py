@@ -21,7 +21,7 @@ def company(servers: LocalServers) -> Legacy:
 
 def said(company: Legacy, url: str = "") -> list[str]:
     with connected(url or company.url, "test") as connection:
-        return [f"{each.where}: {each.reason}" for each in examine_handover(connection)]
+        return [f"{each.where}: {each.reason}" for each in examine_handover(connection, "trips")]
 
 
 def test_after_apply_nothing_is_wrong(company: Legacy) -> None:

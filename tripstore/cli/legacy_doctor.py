@@ -80,7 +80,7 @@ def examine(
             else:
                 complaints.append(note("capture", "is not installed by this layout", "Mend the errors first."))
             if not any(complaint.is_error for complaint in complaints):
-                complaints += examine_handover(connection)
+                complaints += examine_handover(connection, config.layout.datastore)
             if fits:
                 complaints += advice_notes(connection, config.layout, indexes)
     except psycopg2.Error as refused:

@@ -12,6 +12,7 @@ from rich.text import Text
 from schemaless_core.control.ledgers import Ledgers
 from schemaless_core.deadline import Deadline
 from schemaless_core.errors import SchemalessError
+from tripstore.backends.postgres.handover.intruders import intruders
 from tripstore.backends.postgres.handover.sessions import StaleSessions, stale_sessions
 from tripstore.cli.mirror_documents import ForwardDocument, ReverseDocument
 from tripstore.cli.tables import table
@@ -63,6 +64,9 @@ def look_at_migration(facade: Facade) -> MigrationView | None:
         since = datetime.now(UTC) - timedelta(hours=COMPARED_HOURS)
         duo = facade.duo
         stale = duo.legacy.database.run(lambda found: stale_sessions(found.rows), Deadline(LOOK_SECONDS))
+        foreign = duo.legacy.database.run(
+            lambda found: intruders(found.rows, facade.store.config.datastore), Deadline(LOOK_SECONDS)
+        )
         compared = ShadowLedger(Ledgers(facade.store.control)).operations(since)
     except SchemalessError as error:
         return MigrationView(None, None, False, None, {}, None, None, None, [], [], error.message)
@@ -77,7 +81,7 @@ def look_at_migration(facade: Facade) -> MigrationView | None:
         None if seen.forward is None else ForwardDocument(*seen.forward),
         None if seen.reverse is None else ReverseDocument(seen.is_rehearsal, *seen.reverse),
         [_compared(each) for each in compared],
-        [*_closing(row), *map(_stale, stale), *seen.advice()],
+        [*_closing(row), *map(str, foreign), *map(_stale, stale), *seen.advice()],
         None,
     )
 

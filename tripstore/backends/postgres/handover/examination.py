@@ -10,6 +10,7 @@ from tripstore.backends.postgres.capture.gate import Gate, GateState
 from tripstore.backends.postgres.capture.names import ENTER_FUNCTION
 from tripstore.backends.postgres.capture.timeline import TIMELINE
 from tripstore.backends.postgres.errors import PostgresNotAccepted
+from tripstore.backends.postgres.handover.intruders import intruders
 from tripstore.backends.postgres.handover.sessions import grant_to_see, stale_sessions
 from tripstore.backends.postgres.layout.complaints import Complaint, error, note
 from tripstore.backends.postgres.wire.connections import rows
@@ -27,7 +28,7 @@ AND NOT pg_catalog.pg_has_role(session_user, p.proowner, 'MEMBER')
 _BLIND = "SELECT session_user WHERE NOT pg_catalog.pg_has_role(session_user, 'pg_read_all_stats', 'USAGE')"
 
 
-def examine_handover(connection: Connection) -> Iterator[Complaint]:
+def examine_handover(connection: Connection, datastore: str) -> Iterator[Complaint]:
     """To be asked where capture is installed."""
     value, epoch, backend, target, given, now = rows(connection, _GATE_AND_ROW)[0]
     gate = Gate(value // 4, GateState(value % 4))
@@ -44,6 +45,8 @@ def examine_handover(connection: Connection) -> Iterator[Complaint]:
     if parked := rows(connection, _PARKED)[0][0]:
         hint = "`tripstore mirror parked` says why, and the runbook what to do; no switch is possible until then."
         yield error("mirror", f"{parked:,} changes are parked: Schemaless does not take them as they are", hint)
+    for intruder in intruders(lambda statement, values: rows(connection, statement, values), datastore):
+        yield error("lock", str(intruder), intruder.hint)
     for stale in stale_sessions(lambda statement, values: rows(connection, statement, values)):
         hint = "It loads the layout in force with its next call; restart it if it does not."
         yield note("layout", f"{stale}, which is not in force", hint)
