@@ -28,6 +28,7 @@ from schemaless_core.config import DeadlineConfig, PoolConfig, TlsConfig
 from schemaless_core.control.database import ControlDatabase
 from schemaless_core.deadline import Deadline
 from schemaless_core.engine.mysql.connection import DeadlineConnection, Login, connect, unconnected
+from schemaless_core.engine.mysql.node import MySQLNode
 from schemaless_core.engine.mysql.sessions import Sessions
 from schemaless_core.urls import NodeUrl, parse_node_url
 from tests.chaos.actors import wait_until
@@ -369,3 +370,18 @@ def test_control_the_driver_itself_gives_it(plugin: str) -> None:
         Connection(host=url.host, port=url.port, user="u", password=password, ssl_disabled=True, read_timeout=1)
 
     assert "p€".encode() in b"".join(heard)
+
+
+def test_a_session_says_whose_it_is(server_engine: ServerEngine, stores: Stores) -> None:
+    """What a server shows of it where its performance schema is on. Control: a login that names no datastore."""
+    with Datastore.open(stores.config(server_engine, shards=1)) as store:
+        node = store.clusters["a"].primary.node
+        assert isinstance(node, MySQLNode)
+        with closing(node._sessions._pool._connect(Deadline(5))) as connection:
+            said = connection._connect_attrs["program_name"]  # type: ignore[attr-defined]  # the stubs leave it out
+    anonymous = unconnected(
+        Login(parse_node_url("primary", stores.clusters(server_engine)[0].primary.url), TlsConfig(), DeadlineConfig())
+    )
+
+    assert said == f"tripstore {store.config.datastore}"
+    assert anonymous._connect_attrs["program_name"] == "tripstore"  # type: ignore[attr-defined]  # as above

@@ -10,13 +10,13 @@ from uuid import uuid4
 
 import pytest
 
-from schemaless_core import Datastore, UnknownFormat, tableformat
+from schemaless_core import Datastore, InvalidServer, UnknownFormat, tableformat
 from schemaless_core.canonical import canonical_bytes
 from schemaless_core.deadline import Deadline
 from schemaless_core.doctor import Doctor
 from schemaless_core.engine.base import StoredDocument
 from tests.factories import make_cell
-from tests.stores import Stores
+from tests.stores import ServerEngine, Stores
 
 
 def set_format(store: Datastore, stores: Stores, engine: str, number: int) -> None:
@@ -115,3 +115,27 @@ def test_control_a_known_format_is_no_obstacle(datastore: Datastore) -> None:
     cell = make_cell(row_key=uuid4())
     with Datastore(datastore.config) as store:
         assert store.put_cell(*cell.key, cell.body).status == "CREATED"
+
+
+def test_an_altered_column_is_refused_by_name(server_engine: ServerEngine, stores: Stores) -> None:
+    """Control: a column that was added, and tables as they were created, are in nobody's way."""
+    store = stores.fresh(server_engine, shards=4)
+    server, name = stores.clusters(server_engine)[0].primary, store.config.datastore
+
+    def found() -> list[str]:
+        facts = [each.fact for each in Doctor(store.config, store.clusters, store.control).findings()]
+        return [fact.value for fact in facts if fact.name == "columns"]
+
+    server.query(f"ALTER TABLE {name}_0000.cell ADD COLUMN note INT")
+    assert found() == []
+    store.create_schema()
+
+    server.query(f"ALTER TABLE {name}_0001.cell MODIFY body BLOB NOT NULL")
+    server.query(f"ALTER TABLE {name}_0001.cell MODIFY created_at DATETIME(6) NULL")
+
+    said = [
+        f"cell.{what} in 1 shards, {name}_0001 first" for what in ("body is blob", "created_at is datetime(6) NULL")
+    ]
+    assert sorted(found()) == said
+    with pytest.raises(InvalidServer, match=r"cell\.\w+ is .*Created as"):
+        store.create_schema()

@@ -33,3 +33,15 @@ def test_help_waits_for_no_store() -> None:
 @pytest.mark.parametrize("module", ["alembic.command", "jinja2", "sqlalchemy", "psycopg2"])
 def test_control_it_would_be_seen(module: str) -> None:
     assert module in imported_by(module)
+
+
+def test_the_example_says_in_a_sentence_that_there_is_no_database() -> None:
+    """Control: what it prints otherwise is a traceback of ninety lines, with exit code 1 as well."""
+    command = [sys.executable, "-m", "tripstore.demo.legacy", "--url", "postgresql://me@127.0.0.1:1/none", "--create"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+
+    assert done.returncode == 1
+    (line,) = done.stderr.splitlines()
+    assert line.startswith("Error: the database cannot be reached (")
+    assert "Connection refused" in line
+    assert line.endswith("Look at --url, and whether Postgres runs.")

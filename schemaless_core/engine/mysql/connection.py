@@ -214,6 +214,8 @@ class Login:
     url: NodeUrl
     tls: TlsConfig
     deadlines: DeadlineConfig
+    #: As whose a database administrator sees its sessions.
+    program: str = "tripstore"
 
 
 def connect(login: Login, deadline: Deadline) -> DeadlineConnection:
@@ -250,6 +252,7 @@ def unconnected(login: Login) -> DeadlineConnection:
             ssl_verify_identity=tls.verify_hostname if tls.ca else None,
             # PyMySQL would try TLS by itself, unverified and at a third of the speed.
             ssl_disabled=not (tls.ca or tls.cert),
+            program_name=login.program,
             conv=conversions | {FIELD_TYPE.DATETIME: moment_of},
             autocommit=None,  # ours is in SESSION
             defer_connect=True,

@@ -70,7 +70,7 @@ class MySQLNode:
         self.name = str(url)
         self._config = config
         self._names = Names(config.datastore)
-        login = Login(url, config.tls, config.deadlines)
+        login = Login(url, config.tls, config.deadlines, f"tripstore {config.datastore}")
         self._sessions = Sessions(self.name, login, config.pool, facts.packet_bytes(config))
         self.groups: GroupTables = MySQLGroups(self._sessions, self._names)
         self.mending: Mending = MySQLMending(self._sessions, self._names)
@@ -316,6 +316,9 @@ class MySQLNode:
             Deadline(LOOK_SECONDS),
         )
         if not is_replica and self.shard_count(Deadline(LOOK_SECONDS)) is not None:
+            found += self._sessions.run(
+                lambda connection: schema.altered_columns(connection, self._names), Deadline(LOOK_SECONDS)
+            )
             found += beyond_facts(self.groups.find_beyond(Deadline(LOOK_SECONDS)))
             found += self._sessions.run(lambda connection: facts.ahead(connection, self._names), Deadline(LOOK_SECONDS))
         return found

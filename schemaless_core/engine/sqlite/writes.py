@@ -21,6 +21,12 @@ SELECT shard, next_added_id, ?, ?, ?, ?, MAX(?, last_created_at) FROM shard_stat
 ADVANCE = """\
 UPDATE shard_state SET next_added_id = next_added_id + 1, last_created_at = MAX(?, last_created_at) WHERE shard = ?"""
 
+LAST_CREATED_AT = "SELECT last_created_at FROM shard_state WHERE shard = ?"
+INSERT_NEW = """\
+INSERT INTO cell (shard, added_id, row_key, column_name, ref_key, body, created_at) VALUES (?, ?, ?, ?, ?, ?, ?)
+ ON CONFLICT (shard, row_key, column_name, ref_key) DO NOTHING"""
+ADVANCE_BY = "UPDATE shard_state SET next_added_id = ?, last_created_at = ? WHERE shard = ?"
+
 MOVED = "SELECT 1 FROM cell WHERE shard = ? AND row_key = ? AND added_id > ? LIMIT 1"
 
 
@@ -42,6 +48,26 @@ def put(
     return Stored(True, head.head + 1, None)
 
 
+def put_batch(
+    connection: sqlite3.Connection, gate: Gate, cells: Sequence[NewCell], clock: Callable[[], datetime]
+) -> list[Stored]:
+    """Store cells of one shard by one look at its head; the unique key meets those that are there. The same caller."""
+    head = head_of(connection, gate.shard)
+    gate.check_write(head.state)
+    (last_created_at,) = connection.execute(LAST_CREATED_AT, (gate.shard,)).fetchone()
+    created_at = max(to_microseconds(clock()), last_created_at)
+    next_added_id, stored = head.head + 1, list[Stored]()
+    for cell in cells:
+        if connection.execute(INSERT_NEW, (gate.shard, next_added_id, *cell, created_at)).rowcount:
+            stored.append(Stored(True, next_added_id, None))
+            next_added_id += 1
+        else:
+            stored.append(Stored(False, None, find(connection, gate.shard, *cell[:3])))
+    if next_added_id > head.head + 1:
+        connection.execute(ADVANCE_BY, (next_added_id, created_at, gate.shard))
+    return stored
+
+
 def put_together(
     connection: sqlite3.Connection,
     gate: Gate,
@@ -55,6 +81,5 @@ def put_together(
     is_moved = connection.execute(MOVED, (gate.shard, seen.row_key, seen.added_id)).fetchone() is not None
     if is_moved or any(find(connection, gate.shard, *cell[:3]) for cell in cells):
         return range(0)
-    for cell in cells:
-        put(connection, gate, cell, ANY, clock)
+    put_batch(connection, gate, cells, clock)
     return range(head.head + 1, head.head + 1 + len(cells))
