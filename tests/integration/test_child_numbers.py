@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, contextmanager
 
+import psycopg2.errors
 import pytest
 
 from schemaless_core.control.audit import AuditLog
@@ -28,6 +29,7 @@ from tests.legacy_databases import FLAVOURS, postgres_server
 from tests.stores import Stores
 from tripstore.backends.postgres.errors import LegacyRefused, LegacyUnavailable
 from tripstore.backends.postgres.numbers import numbers
+from tripstore.backends.postgres.numbers.numbers import Numbers
 from tripstore.backends.postgres.wire.connections import rows
 from tripstore.backends.postgres.wire.database import LegacyDatabase
 from tripstore.cli.legacy_advice import advised
@@ -82,6 +84,22 @@ def test_what_is_appended_leaves_the_sequence_ahead(talk: Migration, phase: Phas
         assert parked(talk) == 0
     talk.phase(Phase.DUALWRITE)
     assert comment_by_sql(talk, mine) > max(map(number, appended))
+
+
+def test_control_a_number_that_is_counted_keeps_the_company_from_its_next_row(
+    servers: LocalServers, stores: Stores, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Who knows of no sequence takes the parent's next number, which the sequence gives to the next INSERT."""
+    with discussion(servers, stores) as made:
+        made.phase(Phase.DUALWRITE)
+        row_key = post(made)
+        last = comment_by_sql(made, row_key)
+        monkeypatch.setattr(Numbers, "sequences", lambda *_deadline: {})
+        appended = made.store.append_cell(row_key, "COMMENT", {"text": "counted"}).ref_key
+
+        assert number(appended) == last + 1
+        with pytest.raises(psycopg2.errors.UniqueViolation):
+            comment_by_sql(made, row_key)
 
 
 def test_a_number_of_another_parents_row_is_never_taken(talk: Migration) -> None:

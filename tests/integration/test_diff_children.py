@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from uuid import UUID
 
 import pytest
@@ -13,12 +14,15 @@ from schemaless_core.control.ledgers import Ledgers
 from tests.damage import lose, spoil
 from tests.diffs import Outcome, walked
 from tests.facades import Migration, migration
+from tests.integration.test_layout_in_force import process, schema_apply
+from tests.legacy import attempts, base, layout, notes
 from tests.stores import Stores
 from tripstore.cutover.facts import JobFacts
 from tripstore.cutover.job_facts import job_facts
+from tripstore.diffing import diffing as diffing_module
 from tripstore.diffing.diffing import Diffing
 from tripstore.diffing.order import Order
-from tripstore.diffing.unit import FormerUnit
+from tripstore.diffing.unit import FormerLayout, FormerUnit
 from tripstore.handover.authority import Backend
 from tripstore.local.servers import LocalServers
 from tripstore.phase import Phase
@@ -29,6 +33,7 @@ from validation.diff import CellDiff
 from validation.differences import REF_KEY, CellClass, Difference, from_finding
 from validation.portions import bounds_of
 from validation.suspects import Judge, NothingInFlight, Roles
+from validation.table_rows import tables_of
 
 SHARDS = 4
 CHILDREN = 20
@@ -277,3 +282,28 @@ def test_a_diff_of_an_earlier_version_is_not_gone_on_with_and_speaks_for_nothing
     assert all("cells" not in part and "older" not in part for part in plan.parts if isinstance(part, dict))
     compared(embedded)
     assert facts_of(embedded).compares_rows
+
+
+def test_i12_a_diff_that_was_begun_under_another_layout_is_not_gone_on_with(
+    embedded: Migration, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The notes are a column of another name meanwhile; control: gone on with, it counts none of their rows."""
+    schema_apply(embedded, layout())
+    family(embedded)
+    diffing = Diffing(embedded.facade)
+    former = diffing.begin(diffing.plan(ORDER))
+    renamed = layout(base(), attempts(), replace(notes(), name="REMARKS"))
+    schema_apply(embedded, renamed)
+    with process(embedded, renamed) as now:
+        diffing = Diffing(now.facade)
+        with pytest.raises(FormerLayout) as refused:
+            diffing.runner(former, "test")
+        with pytest.raises(FormerLayout):
+            diffing.check_resumable(former)
+        whole = compared(now)[1]
+        monkeypatch.setattr(diffing_module, "check_unit", lambda *_job: None)
+        assert diffing.runner(former, "test").run() is JobState.DONE
+        told = tables_of(diffing.jobs.progress(former.id).counts, former.spec["tables"])  # type: ignore[arg-type]  # we made it
+
+    assert f"tripstore diff cancel {former.id}" in str(refused.value.hint)
+    assert sum(each.rows for each in told.values()) == whole["table_rows"] - CHILDREN

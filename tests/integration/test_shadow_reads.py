@@ -158,6 +158,33 @@ def test_a_corrupted_cell_is_found_by_every_read(quiet: Migration, trip: Trip, o
     assert found.path == ("cells.BASE.[1].fare" if operation in names else "fare")
 
 
+#: One of two notes on a trip, which is not the latest; and reads that do not ask for it.
+LOWER = 1 << 20
+SIBLINGS: dict[str, Asking] = {
+    "get_cell": lambda store, trip: store.get_cell(trip.key, "NOTES", LOWER),
+    "get_cells": lambda store, trip: store.get_cells([CellKey(trip.key, "NOTES", LOWER)]),
+    "get_history": lambda store, trip: store.get_history(trip.key, "NOTES"),
+}
+LATEST: dict[str, Asking] = {
+    "get_cell_latest": lambda store, trip: store.get_cell_latest(trip.key, "NOTES"),
+    "get_row": READS["get_row"],
+}
+
+
+def test_i12_a_child_below_its_siblings_is_compared_by_each_read_of_it(quiet: Migration, trip: Trip) -> None:
+    """Control: reads of the parent's highest child find nothing; they say nothing of its siblings."""
+    for number in (1, 2):
+        quiet.store.put_cell(trip.key, "NOTES", number << 20, {"text": "a"})
+    settle(quiet)
+    in_mirror(quiet, CORRUPT, b'{"text":"b"}', trip.key.bytes, b"NOTES", LOWER)
+
+    for operation, read in SIBLINGS.items():
+        found = differences(quiet, lambda read=read: read(quiet.store, trip))  # type: ignore[misc]  # bound to this one
+        assert found == [Difference(DifferenceClass.FIELD, f"NOTES@{LOWER} of {trip.key}", "text")], operation
+    for operation, read in LATEST.items():
+        assert differences(quiet, lambda read=read: read(quiet.store, trip)) == [], operation  # type: ignore[misc]  # as above
+
+
 @pytest.mark.parametrize("torn", [b'{"driver_uuid":"', b'{"status":"\xff"}'], ids=["cut", "no UTF-8"])
 @pytest.mark.parametrize("operation", READS)
 def test_a_torn_cell_is_found_by_every_read(quiet: Migration, trip: Trip, operation: str, torn: bytes) -> None:

@@ -105,7 +105,7 @@ class Diffing:
             "breach": self._breach(),
             "unit": UNIT,
         }
-        spec["unit"] = UNIT
+        spec["unit"], spec["layout"] = UNIT, self._layout.digest
         spec["tables"] = {name: str(column.table) for name, column in self._layout.columns.items()}
         if estimate:
             spec["estimate"] = estimate
@@ -119,7 +119,7 @@ class Diffing:
 
     def runner(self, job: Job, worker: str) -> DiffRunner:
         """Serves a job in this thread."""
-        check_unit(job)
+        check_unit(job, self._layout.digest)
         order = order_of(job)
         settings = RunnerSettings(worker, order.sample)
         return DiffRunner(self.jobs, job.id, self.walks(order, job.id), settings, self.key_list(job) or NoKeyList())
@@ -130,8 +130,8 @@ class Diffing:
         return None if order.keys is None else KeyList(Path(order.keys), job.id, order.source)
 
     def check_resumable(self, job: Job) -> None:
-        """Raise `FormerUnit`, or `KeyListElsewhere` when another machine has what it found until now, or no place."""
-        check_unit(job)
+        """Raise `FormerUnit`, `FormerLayout`, or `KeyListElsewhere`: another machine has what it found, or no place."""
+        check_unit(job, self._layout.digest)
         key_list, keys = self.key_list(job), order_of(job).keys
         if key_list is not None and keys is not None:
             key_list.check(self._written(job))

@@ -1,7 +1,8 @@
 """The unit of a diff: what is held against each other as one. It stands in a job and in its note.
 
 A diff of an earlier version took the highest of a parent's children for all of them. What it began is not gone on
-with, and what it found equal speaks for no switch (I12).
+with, and what it found equal speaks for no switch (I12). Nor is what was begun under another layout: its parts until
+then were of that one's columns, and so are its counts.
 """
 
 from __future__ import annotations
@@ -27,10 +28,22 @@ class FormerUnit(TripstoreError):
         )
 
 
-def check_unit(job: Job) -> None:
-    """Raise `FormerUnit` unless a diff compares every row."""
+class FormerLayout(TripstoreError):
+    """A diff that was begun under a layout that is not in force any more."""
+
+    def __init__(self, job: str, layout: str) -> None:
+        super().__init__(
+            f"{job} was begun under another layout than {layout}: rows of columns that came since are in no part of it.",
+            hint=f"`{job_command('diff', 'cancel', job)}` gives it up; `tripstore diff start` compares every row.",
+        )
+
+
+def check_unit(job: Job, layout: str) -> None:
+    """Raise `FormerUnit` unless a diff compares every row, `FormerLayout` unless those of the layout in force."""
     if not compares_rows(job.spec):
         raise FormerUnit(job.id)
+    if job.spec.get("layout") != layout:
+        raise FormerLayout(job.id, layout)
 
 
 def compares_rows(document: Mapping[str, Json]) -> bool:
