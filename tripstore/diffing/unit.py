@@ -33,7 +33,7 @@ class FormerLayout(TripstoreError):
 
     def __init__(self, job: str, layout: str) -> None:
         super().__init__(
-            f"{job} was begun under another layout than {layout}: rows of columns that came since are in no part of it.",
+            f"{job} was begun under another layout than {layout}: rows of columns that came since are in none of it.",
             hint=f"`{job_command('diff', 'cancel', job)}` gives it up; `tripstore diff start` compares every row.",
         )
 
