@@ -65,6 +65,8 @@ class ControlDatabase:
         from alembic import command  # a third of the time that a command takes to start; few commands migrate
         from alembic.config import Config
 
+        if self.version() == newest_version():
+            return  # a login that may create nothing may repeat this
         self._create_database()
         config = Config()
         config.set_main_option("script_location", str(MIGRATIONS))

@@ -55,9 +55,13 @@ def test_a_login_that_the_shut_gate_would_refuse_is_told(company: Legacy) -> Non
     company.sql(f"CREATE ROLE {role} LOGIN PASSWORD 'secret'")
     company.sql(f"GRANT SELECT ON ALL TABLES IN SCHEMA tripstore TO {role}")
     place = urlsplit(company.url)
-    found, blind = said(company, place._replace(netloc=f"{role}:secret@{place.hostname}:{place.port}").geturl())
+    url = place._replace(netloc=f"{role}:secret@{place.hostname}:{place.port}").geturl()
+    found, powerless, blind = said(company, url)
     assert found.startswith(f"role: {role} is no member of")
+    assert powerless.startswith(f"role: {role} may not end sessions of others")
     assert blind.startswith(f"role: {role} may not see what sessions of other roles do")
+    company.sql(f"GRANT pg_signal_backend TO {role}")
+    assert said(company, url) == [found, blind]
 
 
 def test_a_session_of_a_version_that_knows_no_layout_is_told_while_it_is_connected(company: Legacy) -> None:

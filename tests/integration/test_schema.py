@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import json
+import re
 import signal
 from contextlib import closing
 from pathlib import Path
+from typing import Any
 from uuid import uuid4
 
 import pytest
 
-from schemaless_core import ControlUnavailable, Datastore, ShardStatus, StaleEpoch, TopologyConflict
+from schemaless_core import ControlUnavailable, Datastore, InvalidServer, ShardStatus, StaleEpoch, TopologyConflict
 from schemaless_core.control.audit import AuditEntry, AuditLog
 from schemaless_core.control.topologies import Topologies
 from tests.factories import make_cell
@@ -212,3 +214,35 @@ def test_shards_are_not_placed_anew_when_the_control_database_lost_its_topology(
     with Datastore.open(config) as datastore:
         assert datastore.create_schema().missing == {"a": [], "b": []}
         assert_complete(datastore)
+
+
+def grant_rows_only(stores: Stores, engine: ServerEngine, config: dict[str, Any], *databases: str) -> dict[str, Any]:
+    """The configuration with a login that reads and writes rows of these databases, and creates nothing."""
+    user = f"rows_{uuid4().hex[:8]}"
+    for cluster in stores.clusters(engine):
+        server = cluster.primary
+        server.query(f"CREATE USER {user}@'127.0.0.1' IDENTIFIED BY 'weak'")
+        for database in databases:
+            server.query(f"GRANT SELECT, INSERT, UPDATE, DELETE ON `{database}`.* TO {user}@'127.0.0.1'")
+    clusters = {
+        name: {"primary": re.sub("//[^@]*@", f"//{user}:weak@", given["primary"])}
+        for name, given in config["clusters"].items()
+    }
+    return {**config, "clusters": clusters}
+
+
+def test_what_exists_needs_no_right_to_create(server_engine: ServerEngine, stores: Stores) -> None:
+    config = stores.config(server_engine, shards=SHARDS)
+    with closing(Datastore.open(config)) as made:
+        made.create_schema()
+    name = config["datastore"]
+    poor = grant_rows_only(stores, server_engine, config, name.replace("_", r"\_") + r"\_%")
+
+    with closing(Datastore.open(poor)) as again:
+        again.create_schema()
+        assert_complete(again)
+
+    # The control: what does not exist needs it.
+    elsewhere = {**poor, "datastore": f"{name}x"}
+    with closing(Datastore.open(elsewhere)) as other, pytest.raises(InvalidServer, match=r"refused|lacks a privilege"):
+        other.create_schema()

@@ -20,6 +20,7 @@ from tripstore.cli.documents import CellDocument, PutDocument, cell_document, pr
 from tripstore.cli.exits import Exit
 from tripstore.cli.options import Group, Settings, deadline_option, json_option, pass_settings, read_option
 from tripstore.cli.tables import show, table
+from tripstore.cli.visible import on_terminal
 
 ReadFrom = Literal["primary", "replica"]
 
@@ -93,7 +94,7 @@ def get(
     if not as_json:
         place = f"shard {shard}, added id {found.added_id}, {found.created_at}"
         click.echo(f"ref key {found.ref_key}, {place}", err=True)
-        click.echo(_body(found))
+        click.echo(on_terminal(_body(found)))
     return Exit.FINE
 
 

@@ -16,6 +16,7 @@ from schemaless_core.store import CellStore
 from tripstore.cli.arguments import PlaceInLog, located
 from tripstore.cli.documents import CellDocument, cell_document, print_document
 from tripstore.cli.options import Command, Settings, deadline_option, json_option, pass_settings, read_option
+from tripstore.cli.visible import on_terminal
 
 POLL_SECONDS = 0.5
 PAGE_CELLS = 1000
@@ -103,7 +104,7 @@ def _print_pages(pages: list[ShardPage]) -> None:
 def _print_page(page: ShardPage, *, is_quiet: bool) -> None:
     for cell in page.cells:
         key = f"{cell.row_key} {cell.column_name} {cell.ref_key}"
-        click.echo(f"{cell.added_id} {cell.created_at} {key} {canonical_bytes(cell.body).decode()}")
+        click.echo(on_terminal(f"{cell.added_id} {cell.created_at} {key} {canonical_bytes(cell.body).decode()}"))
     if page.cells or not is_quiet:
         click.echo(f"at {page.next_location} of {page.head}; go on with --from {_place(page)}", err=True)
 

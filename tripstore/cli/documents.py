@@ -14,6 +14,7 @@ import msgspec
 from schemaless_core.answers import PutResult
 from schemaless_core.canonical import canonical_bytes
 from schemaless_core.cell import Cell
+from tripstore.cli.visible import on_terminal
 
 
 class CellDocument(msgspec.Struct, frozen=True):
@@ -42,4 +43,4 @@ def cell_document(cell: Cell) -> CellDocument:
 
 def print_document(document: object) -> None:
     """Print the one JSON document of a command."""
-    click.echo(msgspec.json.encode(document).decode())
+    click.echo(on_terminal(msgspec.json.encode(document).decode()))

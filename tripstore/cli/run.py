@@ -20,6 +20,7 @@ from tripstore.cli.logs import silence_logs
 from tripstore.cli.options import Settings
 from tripstore.cli.questions import Refused
 from tripstore.cli.root import root
+from tripstore.cli.visible import visible
 from tripstore.errors import TripstoreError
 from tripstore.local.errors import LocalServerError
 from validation import ValidationError
@@ -70,9 +71,9 @@ def run(arguments: list[str]) -> int:
 
 def _say(error: BaseException, as_json: bool) -> Exit:
     complaint, code = _judge(error)
-    click.echo(f"Error: {complaint.message}", err=True)
+    click.echo(visible(f"Error: {complaint.message}"), err=True)
     if complaint.hint:
-        click.echo(complaint.hint, err=True)
+        click.echo(visible(complaint.hint), err=True)
     if as_json:
         print_document(ErrorDocument(complaint))
     return code

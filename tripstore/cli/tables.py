@@ -9,6 +9,8 @@ from rich.console import Console, Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from tripstore.cli.visible import visible
+
 #: Nobody counts columns in a pipe.
 _PIPE_COLUMNS = 400
 
@@ -27,7 +29,7 @@ def table(headings: Sequence[str], rows: Iterable[Sequence[str | Text]]) -> Tabl
     for heading in headings:
         made.add_column(heading, overflow="fold")
     for row in rows:
-        made.add_row(*(Text(entry) if isinstance(entry, str) else entry for entry in row))
+        made.add_row(*(Text(visible(entry)) if isinstance(entry, str) else entry for entry in row))
     return made
 
 

@@ -47,6 +47,9 @@ SHARDS_PER_PACKET = 32
 
 
 def create_meta(connection: DeadlineConnection, names: Names) -> None:
+    """Nothing where all of it is there: a login that may create nothing may repeat it."""
+    if _has_table(connection, names, "datastore") and not tables_missing(connection, names):
+        return
     _run(connection, _ddl("meta.sql").format(meta=names.meta))
 
 

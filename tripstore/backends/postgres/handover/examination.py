@@ -13,6 +13,7 @@ from tripstore.backends.postgres.errors import PostgresNotAccepted
 from tripstore.backends.postgres.handover.intruders import intruders
 from tripstore.backends.postgres.handover.sessions import grant_to_see, stale_sessions
 from tripstore.backends.postgres.layout.complaints import Complaint, error, note
+from tripstore.backends.postgres.layout.layout import quoted
 from tripstore.backends.postgres.wire.connections import rows
 
 _GATE_AND_ROW = f"""
@@ -24,6 +25,12 @@ _OWNER = """
 SELECT session_user, r.rolname FROM pg_catalog.pg_proc AS p JOIN pg_catalog.pg_roles AS r ON r.oid = p.proowner
 WHERE p.pronamespace = 'tripstore'::regnamespace AND p.proname = %s
 AND NOT pg_catalog.pg_has_role(session_user, p.proowner, 'MEMBER')
+"""
+# Sessions of its own login a role may end by itself.
+_POWERLESS = """
+SELECT session_user WHERE NOT pg_catalog.pg_has_role(session_user, 'pg_signal_backend', 'USAGE')
+AND EXISTS (SELECT FROM pg_catalog.pg_roles AS r WHERE r.rolcanlogin AND r.rolname <> session_user
+    AND pg_catalog.has_table_privilege(r.oid, 'tripstore.cell', 'INSERT'))
 """
 _BLIND = "SELECT session_user WHERE NOT pg_catalog.pg_has_role(session_user, 'pg_read_all_stats', 'USAGE')"
 
@@ -53,6 +60,9 @@ def examine_handover(connection: Connection, datastore: str) -> Iterator[Complai
     for login, owner in rows(connection, _OWNER, (ENTER_FUNCTION,)):
         said = f"{login} is no member of {owner}, who owns our functions: a shut gate will refuse the reverse mirror"
         yield error("role", said, f"GRANT {owner} TO {login}, or let legacy.postgres log in as {owner}.")
+    for (login,) in rows(connection, _POWERLESS):
+        said = f"{login} may not end sessions of others: a hand-over whose process stopped lets writers wait for longer"
+        yield note("role", said, f"GRANT pg_signal_backend TO {quoted(login)}.")
     for (login,) in rows(connection, _BLIND):
         said = (
             f"{login} may not see what sessions of other roles do: limits on the load and the gate writers are refused"
