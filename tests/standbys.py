@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -128,7 +129,12 @@ def fail_over(servers: LocalServers, stores: Stores, flavour: Flavour) -> Iterat
     url = f"{proxy.url}/{made.legacy.name}"
     legacy = {"postgres": url, "layout": layout().to_document(), **PATIENT_LEGACY}
     document = {**core, "legacy": legacy, "triggers": QUICK}
-    with TripStore(build(load_config(document))) as store:
-        store.facade.store.create_schema(status=ShardStatus.COPY)
-        register_reverse(store.facade.store)
-        yield FailingOver(made, proxy, store, document)
+    try:
+        with TripStore(build(load_config(document))) as store:
+            store.facade.store.create_schema(status=ShardStatus.COPY)
+            register_reverse(store.facade.store)
+            yield FailingOver(made, proxy, store, document)
+    finally:
+        for server in (made.primary, made.standby):  # a soak makes hundreds of them
+            server.close()
+            shutil.rmtree(server.place.data, ignore_errors=True)

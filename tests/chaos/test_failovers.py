@@ -1,8 +1,9 @@
-"""Postgres is lost at a random moment of a switch under load, and its standby promoted (I1, I9).
+"""Postgres is lost at a random moment of a switch or of a way back under load, and its standby promoted (I1, I9).
 
-The standby is cut off at a random moment before that, so it has any prefix of the switch. Whatever it has: no two
+The standby is cut off at a random moment before that, so it has any prefix of the hand-over. Whatever it has: no two
 owners, and what was acknowledged is at the authority. What Postgres alone acknowledged after the cut may be lost with
-it, if the decision was not made: that is what an asynchronous standby means, and it is counted.
+it: that is what an asynchronous standby means, and it is counted. What of it had been carried is in the ledger of
+`cutover lost`, cell by cell; the rest is in neither store.
 """
 
 from __future__ import annotations
@@ -10,25 +11,35 @@ from __future__ import annotations
 import random
 import threading
 import time
+from collections.abc import Callable, Collection
 from contextlib import suppress
 from dataclasses import dataclass, field
+from math import inf
+from typing import NamedTuple
 from uuid import UUID, uuid4
 
 import psycopg2
+import pytest
 
 from schemaless_core.errors import SchemalessError
 from tests.chaos.actors import wait_until
 from tests.facades import Migration
 from tests.legacy import FLAVOURS
 from tests.scale import scaled
+from tests.serving import serve
 from tests.standbys import FailingOver, cut_off, fail_over
 from tests.stores import Stores
+from tripstore.cutover.plan import DECIDES
 from tripstore.errors import TripstoreError
 from tripstore.handover import accept
 from tripstore.handover.authority import Backend
-from tripstore.handover.steps import run
-from tripstore.handover.switch import switch
+from tripstore.handover.ports import Ports
+from tripstore.handover.relay import drain
+from tripstore.handover.steps import Step, Steps, run
+from tripstore.handover.switch import Outcome, reverse, switch
 from tripstore.local.servers import LocalServers
+from tripstore.losses.losses import Losses, Order
+from tripstore.phase import Phase
 from tripstore.ports.control import RealControlPort
 
 FAULTS = (SchemalessError, TripstoreError)
@@ -54,6 +65,23 @@ class Writer:
                 self.failing_over.store.put_cell(key, "FREE", 1, "mine")
                 self.acknowledged[key] = time.monotonic()
             self.ended.wait(0.005)
+
+
+@dataclass(frozen=True)
+class Carrying:
+    """Carries what the mirror lacks, in the direction of the moment, until it is over."""
+
+    hands: Migration
+    ended: threading.Event
+
+    def __call__(self) -> None:
+        ports = self.hands.duo.ports
+        while not self.ended.wait(0.01):
+            with suppress(*FAULTS):
+                if ports.control.authority().backend is Backend.LEGACY:
+                    run(drain(ports))
+                else:
+                    serve(self.hands.facade.store, self.hands.reverse_mirror)
 
 
 def is_open_to_sql(failing_over: FailingOver) -> bool:
@@ -93,30 +121,71 @@ def settled(hands: Migration) -> None:
     wait_until("the promoted Postgres is accepted", is_settled)
 
 
-def test_i1_i9_postgres_is_lost_at_any_moment_of_a_switch(servers: LocalServers, stores: Stores) -> None:
+class Loss(NamedTuple):
+    """What became of one."""
+
+    #: For which the promoted Postgres was accepted.
+    backend: Backend
+    #: Cells that were acknowledged and are not at the authority.
+    lost: int
+    #: How many of them the ledger names: the mirror has them.
+    listed: int
+
+
+@dataclass
+class HandOver:
+    """One that begins some time later, and remembers when it was decided, if it was."""
+
+    hands: Migration
+    procedure: Callable[[Ports, str], Steps[Outcome]]
+    after_seconds: float
+    decides_at: float = inf
+
+    def __call__(self) -> None:
+        time.sleep(self.after_seconds)  # before the cut, between cut and loss, or later: all are wanted
+        with suppress(*FAULTS):
+            run(self.procedure(self.hands.duo.ports, "random"), self._hear)
+
+    def _hear(self, step: Step) -> None:
+        if step in DECIDES:
+            self.decides_at = time.monotonic()
+
+
+@pytest.mark.parametrize("procedure", [switch, reverse])
+def test_i1_i9_postgres_is_lost_at_any_moment_of_a_hand_over(
+    servers: LocalServers, stores: Stores, procedure: Callable[[Ports, str], Steps[Outcome]]
+) -> None:
     seed = random.randrange(1_000_000)
     dice = random.Random(seed)
-    ends = dict.fromkeys(Backend, 0)
-    lost = 0
-    for number in range(scaled(20, short=1)):
+    losses: list[Loss] = []
+    for number in range(scaled(100, short=1)):
         with fail_over(servers, stores, FLAVOURS[0]) as failing_over:
-            backend, cells = lost_once(failing_over, dice, f"seed {seed}, round {number}")
-        ends[backend] += 1
-        lost += cells
-    said = ", ".join(f"{times} times at {backend.value}" for backend, times in ends.items())
-    print(f"failovers: seed {seed}, ended {said}; {lost} cells that Postgres alone had acknowledged are lost")
+            losses.append(lost_once(failing_over, dice, procedure, f"seed {seed}, round {number}"))
+    ends = ", ".join(f"{sum(each.backend is end for each in losses)} times at {end.value}" for end in Backend)
+    lost, listed = sum(each.lost for each in losses), sum(each.listed for each in losses)
+    print(
+        f"failovers in a {procedure.__name__}: seed {seed}, {len(losses)} promotions, accepted {ends}; of {lost} cells"
+        f" that are lost the ledger names {listed}, {lost - listed} are in neither store"
+    )
 
 
-def lost_once(failing_over: FailingOver, dice: random.Random, where: str) -> tuple[Backend, int]:
-    """For which backend the promoted Postgres was accepted, and how many cells were lost that may be."""
+def lost_once(
+    failing_over: FailingOver, dice: random.Random, procedure: Callable[[Ports, str], Steps[Outcome]], where: str
+) -> Loss:
     hands = failing_over.hands
     control = hands.duo.ports.control
     assert isinstance(control, RealControlPort)
     failing_over.follow()
     hands.carry()
     assert control.guard() == []
+    if procedure is reverse:
+        hands.phase(Phase.LIVE)
+        hands.carry()
+        failing_over.pair.standby.catch_up()
     writer = Writer(failing_over)
-    threads = [threading.Thread(target=writer), threading.Thread(target=switching, args=(hands, dice.uniform(0, 0.8)))]
+    hand_over = HandOver(hands, procedure, dice.uniform(0, 0.8))
+    carrying = Carrying(hands, writer.ended)
+    threads = [threading.Thread(target=each) for each in (writer, hand_over, carrying)]
     for thread in threads:
         thread.start()
     time.sleep(dice.uniform(0, CUT_SECONDS))  # the moment is what the test is about
@@ -132,20 +201,31 @@ def lost_once(failing_over: FailingOver, dice: random.Random, where: str) -> tup
     writer.ended.set()
     for thread in threads:
         thread.join()
-    # A switch that began after the loss may have been decided since.
+    # A hand-over that began after the loss may have been decided since.
     (row,) = (each for each in control.history(9) if each.epoch == 2 * accept.EPOCHS_PER_TIMELINE + 2)
     lost = {key for key in writer.acknowledged if failing_over.store.get_cell(key, "FREE", 1) is None}
-    unmirrored = {key for key in lost if cut_at <= writer.acknowledged[key] <= lost_at}
-    assert lost == (unmirrored if row.backend is Backend.LEGACY else set()), (
-        f"{where}: {len(lost)} lost, accepted at {row}"
-    )
-    return row.backend, len(lost)
+    # Schemaless loses nothing: what it has acknowledged before a way back was decided is not among these.
+    may_be = {key for key in lost if cut_at <= writer.acknowledged[key] <= lost_at}
+    if procedure is reverse:
+        may_be = {key for key in may_be if writer.acknowledged[key] >= hand_over.decides_at}
+    elif row.backend is Backend.STORE:
+        may_be = set()
+    assert lost == may_be, f"{where}: {len(lost)} lost, {len(may_be)} may be, accepted at {row}"
+    return Loss(row.backend, len(lost), listed_of(hands, lost, where))
 
 
-def switching(hands: Migration, after_seconds: float) -> None:
-    time.sleep(after_seconds)  # a switch that begins before the cut, between cut and loss, or later
-    with suppress(*FAULTS):
-        run(switch(hands.duo.ports, "random"))
+def listed_of(hands: Migration, lost: Collection[UUID], where: str) -> int:
+    """Each lost cell that the mirror has is in the ledger, and none that Postgres has."""
+    if hands.duo.ports.control.authority().backend is Backend.STORE:
+        return 0  # all that Schemaless has is at the authority
+    losses, mirror = Losses(hands.facade), hands.facade.store.as_copier()
+    job = losses.begin(Order())
+    losses.serve(job)
+    listed = {found.row_key for found in losses.listed(job.id) if found.row_key is not None}
+    carried = {key for key in lost if mirror.get_cell(key, "FREE", 1) is not None}
+    assert listed.intersection(lost) == carried, where
+    assert not any(hands.duo.legacy.get_cell(key, "FREE", 1) for key in listed), where
+    return len(carried)
 
 
 def test_control_a_standby_without_the_guard_is_a_second_owner(servers: LocalServers, stores: Stores) -> None:

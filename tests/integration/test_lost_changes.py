@@ -24,6 +24,7 @@ from tests.standbys import FailingOver, cut_off, fail_over
 from tests.stores import Stores
 from tripstore.cli.root import root
 from tripstore.cutover.plan import Direction, plan
+from tripstore.handover.accept import EPOCHS_PER_TIMELINE
 from tripstore.local.servers import LocalServers
 from tripstore.losses.losses import Losses, Order
 from tripstore.phase import Phase
@@ -168,6 +169,35 @@ def test_i8_a_ref_key_that_was_given_twice_is_listed_and_the_mirror_is_mended(
     assert (str(made), "BASE") in {
         (each["row_key"], each["column_name"]) for each in lost(failing_over, tmp_path, "--show", found["job"])["lost"]
     }
+
+
+def test_i1_two_losses_in_a_row_are_both_in_one_ledger(
+    failing_over: FailingOver, servers: LocalServers, tmp_path: Path
+) -> None:
+    """Nothing was looked for in between: the look begins before the older of both acceptances."""
+    hands, made = lost_with_the_primary(failing_over)
+    first = failing_over.pair.standby
+    first.query("ALTER SYSTEM RESET primary_conninfo")
+    second = servers.standby(f"{first.name}-second", first)
+    second.catch_up()
+    cut_off(second)
+    later = Cell(UUID(int=46), "FREE", 1, "lost with the second")
+    failing_over.store.put_cell(*later.key, later.body)
+    hands.carry()
+    failing_over.proxy.lead_to(second.port)
+    first.kill()
+    second.promote()
+    hands.duo.watch.look()
+
+    found = lost(failing_over, tmp_path)
+
+    rows = {each["row_key"] for each in found["lost"]}
+    assert {str(failing_over.pair.row_key), str(made), str(FREE.row_key), str(later.row_key)} <= rows
+    assert found["epoch"] == 3 * EPOCHS_PER_TIMELINE + 2
+    done = lost(failing_over, tmp_path, "--take-back", "--yes")
+    assert (done["open"], done["refused"]) == (0, [])
+    assert [hands.duo.legacy.get_cell(*cell.key) for cell in (FREE, later)] == [FREE, later]
+    assert "lost changes" not in refused(hands, Direction.FORWARD)
 
 
 def test_i1_i8_on_live_the_way_back_is_refused_until_it_was_looked_for(
