@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
 from typing import Any
+from unittest.mock import patch
 from uuid import uuid4
 
 import pytest
@@ -19,9 +20,12 @@ from tests.mirrors import missing
 from tests.repairs import STATUS_INDEX, base, done, foreign, in_shadow, mended, plan, refreshed, repair, stored, trip
 from tests.scale import SCALE
 from tests.stores import Stores
+from tripstore.backends.postgres.backend import PostgresBackend
 from tripstore.backends.postgres.wire.translation import LockTimeout
 from tripstore.local.servers import LocalServers
-from tripstore.repairing.forward import Forward
+from tripstore.repairing.forward import HELD_MAX, Forward
+from tripstore.repairing.repairing import counted
+from tripstore.repairing.sides import GaveWay
 from tripstore.repairing.targets import Target
 from validation.repair import Action
 
@@ -64,6 +68,49 @@ def test_rows_that_are_lifted_together_wait_for_no_service(moving: Migration) ->
         key: canonical_bytes(cell.body) for key in wanted if (cell := owner.get_cell(*key))
     }
     assert owner.lift_many(wanted) == {}, "they stand there already"
+
+
+def test_i11_rows_that_a_service_holds_keep_no_other_from_its_repair(moving: Migration) -> None:
+    """They are not compared, and the next repair has them. Control: a lift that waits for them ends the whole."""
+    held, others = trip(moving), [trip(moving) for _ in range(2)]
+    for key in (held, *others):
+        foreign(moving, key, 5)
+    targets = [base(key) for key in (others[0], held, others[1])]
+    with closing(moving.legacy.connect()) as service:
+        service.cursor().execute("SELECT 1 FROM trips WHERE trip_uuid = %s FOR UPDATE", (str(held),))
+        with patch.object(Forward, "_lifted", lambda _self, _keys: {}), pytest.raises(LockTimeout):
+            repair(moving, base(held))
+        before, outcome, after = repair(moving, *targets)
+
+    assert (before.is_equal, after.is_equal) == (True, True)
+    assert isinstance(outcome.refusal, GaveWay)
+    assert counted([before, outcome, after]) == {"rows": 3, "equal": 2, "not_compared": 1}
+    assert done(repair(moving, *targets))[1] == (Action.LIFT, Action.PUT)
+
+
+@pytest.mark.parametrize("most", [1, HELD_MAX])
+def test_of_many_rows_that_are_held_few_are_waited_for(
+    moving: Migration, monkeypatch: pytest.MonkeyPatch, most: int
+) -> None:
+    """Each that is waited for costs the same time; with a table that is locked all of them are held."""
+    monkeypatch.setattr("tripstore.repairing.forward.HELD_MAX", most)
+    tries, lift_many = list[int](), PostgresBackend.lift_many
+    keys = [trip(moving) for _ in range(3)]
+    for key in keys:
+        foreign(moving, key, 5)
+
+    def counted_lifts(backend: PostgresBackend, targets: Sequence[CellKey]) -> dict[CellKey, bytes | None]:
+        tries.append(len(targets))
+        return lift_many(backend, targets)
+
+    monkeypatch.setattr(PostgresBackend, "lift_many", counted_lifts)
+    monkeypatch.setattr("tripstore.repairing.repairing.ROUNDS", 2)
+    with closing(moving.legacy.connect()) as service:
+        service.cursor().execute("SELECT 1 FROM trips FOR UPDATE")
+        outcomes = repair(moving, *map(base, keys))
+
+    assert tries == [3, *[1] * min(most, 3)]
+    assert all(isinstance(each.refusal, GaveWay) for each in outcomes)
 
 
 def test_a_plan_changes_nothing(moving: Migration) -> None:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import random
 from collections import defaultdict
 from collections.abc import Callable, Collection, Sequence
-from contextlib import suppress
 from uuid import UUID
 
 from schemaless_core.canonical import from_canonical
@@ -23,12 +23,14 @@ from tripstore.backends.postgres.wire.translation import LockTimeout
 from tripstore.repairing.changes import mend, outcome_of, rebuild, unless
 from tripstore.repairing.heights import bury_target, came_back, lift_target
 from tripstore.repairing.holes import Holes, put_cells
-from tripstore.repairing.sides import READ_SECONDS, NoSuchCell, Pair, TableBusy
+from tripstore.repairing.sides import READ_SECONDS, GaveWay, NoSuchCell, Pair
 from tripstore.repairing.versions import held, known_at, known_latest
 from validation.repair import Held, Powers, Rendered, Step, Version
 
 #: Rows whose locks one transaction holds: services wait for it.
 LIFTS_PER_COMMIT = 100
+#: Of those, how many held ones are waited for, one after the other, before the others are left for the next look.
+HELD_MAX = 10
 
 
 class Forward:
@@ -135,9 +137,9 @@ class Forward:
             outcomes |= {key: None if key in buried else _not_buried(key) for key in batch}
         return outcomes
 
-    def _busy(self, column_name: str, timeout: LockTimeout) -> TableBusy:
+    def _busy(self, column_name: str, timeout: LockTimeout) -> GaveWay:
         table = self._layout.columns[column_name].table.sql
-        return TableBusy(
+        return GaveWay(
             f"{table} is busy: {timeout.message} The repair gave way.",
             hint="Repair again when no long transaction or VACUUM is at work on the table.",
         )
@@ -156,15 +158,35 @@ class Forward:
             for step, ours in lifts
         ]
 
-    def _lifted(self, keys: Sequence[CellKey]) -> dict[CellKey, bytes | None]:
-        """Rows that were lifted together. Where a transaction holds one of them, its whole batch is left for later."""
-        found = dict[CellKey, bytes | None]()
+    def _lifted(self, keys: Sequence[CellKey]) -> dict[CellKey, bytes | GaveWay | None]:
+        """Rows that were lifted together, and those that transactions of services hold."""
+        found = dict[CellKey, bytes | GaveWay | None]()
         for name in {key.column_name for key in keys}:
             of_column = [key for key in keys if key.column_name == name]
             for first in range(0, len(of_column), LIFTS_PER_COMMIT):
-                with suppress(LockTimeout):
-                    found |= self._legacy.lift_many(of_column[first : first + LIFTS_PER_COMMIT])
+                found |= self._lifted_together(of_column[first : first + LIFTS_PER_COMMIT])
         return found
+
+    def _lifted_together(self, keys: Sequence[CellKey]) -> dict[CellKey, bytes | GaveWay | None]:
+        """Where a transaction holds one of them, each is tried alone; what is held is left for the next look."""
+        try:
+            return {**self._legacy.lift_many(keys)}
+        except LockTimeout as timeout:
+            gave_way = self._gave_way(keys[0].column_name, timeout)
+            if len(keys) == 1:
+                return {keys[0]: gave_way}
+        found = dict[CellKey, bytes | GaveWay | None]()
+        waiting = random.sample(keys, len(keys))  # another order at each look: each row gets its turn
+        while waiting and sum(isinstance(each, GaveWay) for each in found.values()) < HELD_MAX:
+            found |= self._lifted_together([waiting.pop()])
+        return found | dict.fromkeys(waiting, gave_way)
+
+    def _gave_way(self, column_name: str, timeout: LockTimeout) -> GaveWay:
+        table = self._layout.columns[column_name].table.sql
+        return GaveWay(
+            f"A row of {table} is held: {timeout.message} The repair gave way.",
+            hint="Repair again when that transaction has ended.",
+        )
 
     def _lift_one(self, step: Step, ours: Held) -> None:
         if step.key.column_name not in self._layout.columns or not self._legacy.lift(step.key):
@@ -220,8 +242,8 @@ def _not_buried(key: CellKey) -> NoSuchCell:
     )
 
 
-def _risen(key: CellKey, body: bytes | None) -> Held | None:
-    return None if body is None else Rendered(key.ref_key, body)
+def _risen(key: CellKey, lifted: bytes | GaveWay | None) -> GaveWay | Held | None:
+    return Rendered(key.ref_key, lifted) if isinstance(lifted, bytes) else lifted
 
 
 def _cell(key: CellKey, body: bytes | None) -> EncodedCell:

@@ -20,7 +20,7 @@ from schemaless_core.failpoints import reach
 from tripstore import metrics
 from tripstore.errors import TripstoreError
 from tripstore.handover.authority import Authority, Backend
-from tripstore.repairing.sides import Pair, Sides, TableBusy
+from tripstore.repairing.sides import GaveWay, Pair, Sides
 from tripstore.repairing.targets import Target
 from validation.repair import Action, Held, Step, Version, equal_latest, plan_latest, plan_older
 
@@ -77,7 +77,7 @@ class Outcome(NamedTuple):
     @property
     def is_left(self) -> bool:
         """Whether a person must decide; else it never rested, or its table did not."""
-        is_refused = self.refusal is not None and not isinstance(self.refusal, TableBusy)
+        is_refused = self.refusal is not None and not isinstance(self.refusal, GaveWay)
         return self.last.action is Action.LEAVE or is_refused
 
 

@@ -22,8 +22,8 @@ class NoSuchCell(Conflict, TripstoreError):
     """What was to be repaired is another by now; it is looked at again."""
 
 
-class TableBusy(Conflict, TripstoreError):
-    """Transactions of services held a table, and the repair gave way to them. Later it may get its turn."""
+class GaveWay(Conflict, TripstoreError):
+    """Transactions of services held a table or a row, and the repair gave way to them. Later it may get its turn."""
 
 
 class Pair(NamedTuple):
