@@ -111,7 +111,8 @@ def row(
     connection: sqlite3.Connection, shard: int, row_key: bytes, columns: Sequence[bytes] | None
 ) -> list[StoredCell]:
     cells = _all(connection.execute(ROW, (shard, row_key)))
-    return [cell for cell in cells if columns is None or cell.column_name in columns]
+    wanted = None if columns is None else frozenset(columns)  # of many names a list is looked through for each cell
+    return [cell for cell in cells if wanted is None or cell.column_name in wanted]
 
 
 def history(
