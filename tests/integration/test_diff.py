@@ -24,8 +24,9 @@ from tests.mirrors import relaying, reversing, wait_until_delivered, wait_until_
 from tests.scale import scaled
 from tests.stores import Stores
 from tripstore.backends.postgres.codec.columnar import ColumnarCodec
-from tripstore.diffing.diffing import Diffing
+from tripstore.diffing.diffing import Diffing, order_of
 from tripstore.diffing.order import Order
+from tripstore.diffing.rechecking import Rechecked
 from tripstore.diffing.unit import UNIT
 from tripstore.local.servers import LocalServers
 from tripstore.phase import Phase
@@ -358,11 +359,22 @@ def test_a_codec_that_is_wrong_on_both_sides_is_seen_by_the_decoder(
     monkeypatch.setattr(ColumnarCodec, "canonical", shouting)
     with migration_of(embedded) as wrong:
         counts, found = compared(wrong, Order(indexes=False, decoded=10_000))
+        still = _rechecked(wrong)
 
     assert [_told(each) for each in found] == [(row_key, "BASE", CellClass.DIFFERS, "status", 1, 1)]
     assert [each.seen_by for each in found] == ["decoder"]
     assert counts["decoder_differs"] == counts["open"] == 1
+    assert (still.remaining, still.solved) == (found, 0)  # the control: it is asked of the decoder, not of the stores
     spoil(store, Cell(row_key, "BASE", 1, None), canonical_bytes({"status": "Requested"}))
+    mended = _rechecked(embedded)
+    assert (mended.solved, mended.remaining, mended.not_compared) == (1, [], 0)
+
+
+def _rechecked(company: Migration) -> Rechecked:
+    """What became of the last diff's findings."""
+    diffing = Diffing(company.facade)
+    job = diffing.jobs.find("diff", "last")
+    return diffing.rechecking(order_of(job)).of_job(diffing.jobs, job)
 
 
 @contextmanager

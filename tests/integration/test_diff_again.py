@@ -101,14 +101,23 @@ def test_i12_an_older_version_is_closed_by_its_bytes_too(company: Migration, tmp
     assert (again.solved, [(each.path, each.is_older) for each in again.remaining]) == (0, [(BYTES, True)])
 
 
-def test_i12_what_another_decoder_saw_two_equal_cells_do_not_close(company: Migration, tmp_path: Path) -> None:
-    cell, keys = a_cell(company), tmp_path / "keys.jsonl"
+def test_i12_what_another_decoder_saw_it_is_asked_again(company: Migration, tmp_path: Path) -> None:
+    """Control: that two equal cells do not close it is shown where a codec is wrong on both sides (`test_diff.py`)."""
+    cell, keys, store = a_cell(company), tmp_path / "keys.jsonl", company.facade.store.as_copier()
     seen = Difference(CellClass.DIFFERS, *cell.key[:2], cell.ref_key, cell.ref_key, "status", seen_by="decoder")
     write_key_list(keys, [seen], "postgres")
+    rechecking = Diffing(company.facade).rechecking(CELLS_ONLY)
+    spoil(store, cell, canonical_bytes({"status": "foreign"}))
 
-    done = Diffing(company.facade).rechecking(CELLS_ONLY).of_list(read_key_list(keys))
+    still = rechecking.of_list(read_key_list(keys))
+    spoil(store, cell, canonical_bytes(cell.body))
+    mended = rechecking.of_list(read_key_list(keys))
+    company.legacy.sql("DELETE FROM trips WHERE trip_uuid = %s", str(cell.row_key))
+    gone = rechecking.of_list(read_key_list(keys))
 
-    assert (done.looked_at, done.solved, done.not_compared) == (1, 0, 1)
+    assert (still.solved, still.remaining, still.not_compared) == (0, [seen], 0)
+    assert (mended.solved, mended.remaining, mended.not_compared) == (1, [], 0)
+    assert (gone.solved, gone.remaining, gone.not_compared) == (0, [], 1)
 
 
 def test_a_key_list_is_rechecked_in_the_direction_in_which_it_was_written(company: Migration, tmp_path: Path) -> None:

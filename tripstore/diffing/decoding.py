@@ -9,17 +9,19 @@ does not have is another comparison's business.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 from uuid import UUID
 
 import msgspec
 import psycopg2
 import psycopg2.errors
+from psycopg2.extensions import connection as Connection  # noqa: N812  # the driver's class has a small letter
 
 from schemaless_core.canonical import Json
 from schemaless_core.cell import Cell, CellKey
-from schemaless_core.children import child_of
+from schemaless_core.children import ChildKey, child_of
 from schemaless_core.datastore import Datastore
 from tripstore.backends.postgres.cells.scan import shard_sql
 from tripstore.backends.postgres.errors import LegacyUnavailable
@@ -79,26 +81,46 @@ class DecoderDiff:
         counts, found = Counter[str](), list[Difference]()
         for column in self._layout.columns.values():
             if self._columns is None or column.name in self._columns:
-                self._compare(column, bounds.get(column.name), counts, found)
+                sampled = self._rows(column, bounds.get(column.name))
+                opinions = self._opinions(column, sampled)
+                found += [difference for difference in opinions.values() if difference is not None]
+                counts[f"{PREFIX}skipped"] += len(sampled) - len(opinions)
+                counts[f"{PREFIX}equal"] += sum(difference is None for difference in opinions.values())
         counted(found, counts, PREFIX)
         return Portion("done", True, counts, found)
 
-    def _compare(self, column: MappedColumn, again: Json, counts: Counter[str], found: list[Difference]) -> None:
-        sampled = self._rows(column, again)
+    def again(self, differences: Collection[Difference]) -> dict[ChildKey, Difference | None]:
+        """What it finds now of rows that it read otherwise once; None: it reads what Schemaless has.
+
+        A row says by itself which version that is. Of rows that are gone, and of versions that Schemaless does not
+        have, it says nothing.
+        """
+        found = dict[ChildKey, Difference | None]()
+        for column in self._layout.columns.values():
+            wanted = {each.key for each in differences if each.column_name == column.name}
+            if wanted:
+                listed = self._listed(column, sorted({str(key.row_key) for key in wanted}))
+                opinions = self._opinions(column, listed)
+                found |= {key: seen for key, seen in opinions.items() if key in wanted}
+        return found
+
+    def _opinions(self, column: MappedColumn, sampled: Sequence[tuple[Any, ...]]) -> dict[ChildKey, Difference | None]:
+        """Of each row whose version Schemaless has, how that differs."""
         keys = [CellKey(UUID(row[0]), column.name, ref_key_of(column, row[1], row[2])) for row in sampled]
+        found = dict[ChildKey, Difference | None]()
         for key, row, cell in zip(keys, sampled, self._cells(keys), strict=True):
             if cell is None or (not isinstance(cell, Broken) and cell.body is None):
-                counts[f"{PREFIX}skipped"] += 1
                 continue
             path = BYTES if isinstance(cell, Broken) else path_of_difference(column, row[3:], cell.body)
-            if path is None:
-                counts[f"{PREFIX}equal"] += 1
-            else:
-                ours, child = key.ref_key, child_of(self._layout.child_bits, *key[1:])
-                seen = Difference(
+            ours, child = key.ref_key, child_of(self._layout.child_bits, *key[1:])
+            found[ChildKey(key.row_key, column.name, child)] = (
+                None
+                if path is None
+                else Difference(
                     CellClass.DIFFERS, key.row_key, column.name, ours, ours, path, seen_by=SEEN_BY, child=child
                 )
-                found.append(seen)
+            )
+        return found
 
     def _cells(self, keys: Sequence[CellKey]) -> Sequence[Cell | Broken | None]:
         try:
@@ -114,19 +136,25 @@ class DecoderDiff:
 
     def _rows(self, column: MappedColumn, again: Json) -> Sequence[tuple[Any, ...]]:
         """Each once."""
+        with self._reading(column) as connection:
+            ((size,),) = rows(connection, ABOUT_ROWS, (column.table.sql, ROWS_PER_PAGE))
+            sampled = rows(connection, self._select(column, size))
+            if again:
+                known = {row[:3] for row in sampled}
+                listed = rows(connection, _select_again(column), (again,))
+                sampled += [row for row in listed if row[:3] not in known]
+            return sampled
+
+    def _listed(self, column: MappedColumn, row_keys: Sequence[str]) -> Sequence[tuple[Any, ...]]:
+        with self._reading(column) as connection:
+            return rows(connection, _select_again(column), (row_keys,))
+
+    @contextmanager
+    def _reading(self, column: MappedColumn) -> Iterator[Connection]:
         timeout = str(SECONDS * 1000)
-        with (
-            translating(),
-            connected(self._database.url, "diff", statement_timeout=timeout) as connection,
-        ):
+        with translating(), connected(self._database.url, "diff", statement_timeout=timeout) as connection:
             try:
-                ((size,),) = rows(connection, ABOUT_ROWS, (column.table.sql, ROWS_PER_PAGE))
-                sampled = rows(connection, self._select(column, size))
-                if again:
-                    known = {row[:3] for row in sampled}
-                    listed = rows(connection, _select_again(column), (again,))
-                    sampled += [row for row in listed if row[:3] not in known]
-                return sampled
+                yield connection
             except psycopg2.errors.QueryCanceled as error:
                 message = f"Postgres gave no rows of {column.table} to decode within {SECONDS} seconds."
                 raise LegacyUnavailable(message, hint=_HINT) from error

@@ -159,7 +159,8 @@ class Diffing:
         in_flight, ignored = RowsInFlight(roles, self._legacy, self._store), self._ignored(order, roles)
         children = self._layout.child_bits
         judge = Judge(roles, in_flight, (UnreadableRow,), explaining=ignored, latest=StoredLatest(children))
-        return Rechecking(judge, roles, _histories(ignored), self._store.mends, children)
+        decoded = self._decoder(order).again
+        return Rechecking(judge, roles, _histories(ignored), self._store.mends, children, decoded)
 
     def walks(self, order: Order, seed: str = "") -> Mapping[str, Walk]:
         """What serves each kind of part. Where a sample is taken, the seed says which."""
@@ -194,10 +195,12 @@ class Diffing:
                 broken,
                 ignored,
             ),
-            DECODER: DecoderDiff(
-                self._legacy.database, self._layout, self._store, order.decoded, order.columns, self._shards(order)
-            ),
+            DECODER: self._decoder(order),
         }
+
+    def _decoder(self, order: Order) -> DecoderDiff:
+        database, shards = self._legacy.database, self._shards(order)
+        return DecoderDiff(database, self._layout, self._store, order.decoded, order.columns, shards)
 
     def _roles(self, order: Order) -> AuthorityRoles:
         return AuthorityRoles(self._control, self._legacy, self._store, Backend(order.source))

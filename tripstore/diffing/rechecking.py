@@ -5,7 +5,7 @@ Each page is solved with its counts in one transaction; killed in between, the n
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
 
@@ -13,6 +13,7 @@ from schemaless_core.cell import CellKey
 from schemaless_core.children import ChildKey, Children
 from schemaless_core.control.jobs import Job, Jobs, StoredFinding
 from schemaless_core.mends import Mends
+from tripstore.diffing.decoding import SEEN_BY
 from validation.differences import EXPLAINED, Difference, from_finding, of_bytes
 from validation.histories import Forgotten, Histories
 from validation.older import PREFIX, held_together
@@ -38,7 +39,13 @@ class Rechecking:
     """Looks at differences again."""
 
     def __init__(
-        self, judge: Judge, roles: Callable[[], Roles], histories: Histories, stored: Mends, children: Children
+        self,
+        judge: Judge,
+        roles: Callable[[], Roles],
+        histories: Histories,
+        stored: Mends,
+        children: Children,
+        decoded: Callable[[Collection[Difference]], Mapping[ChildKey, Difference | None]],
     ) -> None:
         self._judge = judge
         self._roles = roles
@@ -46,6 +53,8 @@ class Rechecking:
         #: What Schemaless has, undecoded; Postgres keeps no bytes that could be others.
         self._stored = stored
         self._children = children
+        #: What the second decoder reads now; None of a row that it reads as Schemaless has it.
+        self._decoded = decoded
 
     def of_job(self, jobs: Jobs, job: Job) -> Rechecked:
         """All open findings of a job; those that are equal by now are solved."""
@@ -59,7 +68,7 @@ class Rechecking:
         """The differences of a key list."""
         done, waiting = Rechecked(), iter(differences)
         while page := list(islice(waiting, CELLS_PER_LOOK)):
-            known = list(filter(_is_of_cells, page))
+            known = list(filter(_is_of_rows, page))
             done.looked_at += len(page)
             done.not_compared += len(page) - len(known)
             found = self._judged(known, done)
@@ -68,7 +77,7 @@ class Rechecking:
         return done
 
     def _of_page(self, jobs: Jobs, job: Job, page: Sequence[StoredFinding], done: Rechecked) -> None:
-        known = {found.id: each for found in page if (each := from_finding(found)) is not None and _is_of_cells(each)}
+        known = {found.id: each for found in page if (each := from_finding(found)) is not None and _is_of_rows(each)}
         done.looked_at += len(page)
         done.not_compared += len(page) - len(known)
         found = self._judged(list(known.values()), done)
@@ -81,17 +90,26 @@ class Rechecking:
 
     def _judged(self, differences: Sequence[Difference], done: Rechecked) -> dict[_Name, str]:
         """What became of those that are open no more, by their names."""
-        latest = {each.key: None for each in differences if not each.is_older}
+        latest = {each.key: None for each in differences if not (each.is_older or each.seen_by)}
         verdicts = self._judge.judge(list(latest))
         done.remaining += verdicts.differences
         done.not_compared += len(verdicts.not_compared)
-        found: dict[_Name, str] = {(key, None): EQUAL for key in self._equal_to_the_byte(verdicts.equal, done)}
-        found |= {(key, None): EQUAL for key in verdicts.gone}
+        found: dict[_Name, str] = {(key, None, ""): EQUAL for key in self._equal_to_the_byte(verdicts.equal, done)}
+        found |= {(key, None, ""): EQUAL for key in verdicts.gone}
         found |= {_name(each): EXPLAINED for each in verdicts.explained}
         for each in differences:
             if each.is_older and (outcome := self._older(each, done)) is not None:
                 found[_name(each)] = outcome
-        return found
+        return found | self._read_alike([each for each in differences if each.seen_by], done)
+
+    def _read_alike(self, differences: Sequence[Difference], done: Rechecked) -> dict[_Name, str]:
+        """Rows that the second decoder reads by now as Schemaless has them: a repair has lifted them, or a service."""
+        if not differences:
+            return {}
+        opinions = self._decoded(differences)
+        done.remaining += [seen for seen in opinions.values() if seen is not None]
+        done.not_compared += sum(each.key not in opinions for each in differences)
+        return {_name(each): EQUAL for each in differences if each.key in opinions and opinions[each.key] is None}
 
     def _equal_to_the_byte(self, equal: Sequence[tuple[ChildKey, int]], done: Rechecked) -> list[ChildKey]:
         """Of cells that are read alike those that are stored alike, too."""
@@ -128,17 +146,17 @@ class Rechecking:
 
 EQUAL, FORGOTTEN = "equal", "forgotten"
 
-#: A child, and which version of it; None: the latest.
-_Name = tuple[ChildKey, int | None]
+#: A child, which version of it (None: the latest), and what saw it.
+_Name = tuple[ChildKey, int | None, str]
 
 
-def _is_of_cells(each: Difference) -> bool:
-    """Whether two cells tell if it is so still: another decoder, or an index, is asked by another diff."""
-    return not each.seen_by
+def _is_of_rows(each: Difference) -> bool:
+    """Whether two cells, or a row and a cell, tell if it is so still: an index is asked by another diff."""
+    return each.seen_by in ("", SEEN_BY)
 
 
 def _name(each: Difference) -> _Name:
-    return each.key, each.ref_key if each.is_older else None
+    return each.key, each.ref_key if each.is_older else None, each.seen_by
 
 
 def _counts(solved: Difference, outcome: str) -> dict[str, int]:
