@@ -41,23 +41,44 @@ INSERT INTO attempts (trip_id, attempt_no, result) SELECT id, 1, 'paid' FROM tri
 
 @dataclass(frozen=True)
 class Deed:
-    """Something that a company does to its tables: its words in the docs, and its SQL."""
+    """Something that a company does to its tables: its words in the docs, and the SQL of each thing that they name."""
 
     words: str
     sql: str
+    also: tuple[str, ...] = ()
 
 
+#: It has no transaction that could be taken back.
+VACUUM = "VACUUM"
 #: By the kind of deed, then by a short name.
 DEEDS: Mapping[str, Mapping[str, Deed]] = {
     "rows": {
-        "insert": Deed("`INSERT`, `COPY`, upsert", "INSERT INTO trips (status) VALUES ('new') ON CONFLICT DO NOTHING"),
-        "update": Deed("`UPDATE`, `MERGE`", "UPDATE trips SET status = 'changed'"),
+        "insert": Deed(
+            "`INSERT`, `COPY`, upsert",
+            "INSERT INTO trips (status) VALUES ('new') ON CONFLICT DO NOTHING",
+            (
+                "COPY trips (status) FROM PROGRAM 'echo copied'",
+                "INSERT INTO trips (id, status) VALUES (3, 'x') ON CONFLICT (id) DO UPDATE SET status = 'upserted'",
+            ),
+        ),
+        "update": Deed(
+            "`UPDATE`, `MERGE`",
+            "UPDATE trips SET status = 'changed'",
+            (
+                "MERGE INTO trips t USING (VALUES (4)) v (id) ON t.id = v.id"
+                " WHEN MATCHED THEN UPDATE SET status = 'merged'",
+            ),
+        ),
         "delete": Deed("`DELETE`, with cascades", "DELETE FROM trips WHERE id = 1"),
         "fact": Deed("`UPDATE` of a fact", "UPDATE attempts SET result = 'unpaid'"),
         "fact gone": Deed("`DELETE` of a fact alone", "DELETE FROM attempts"),
-        "key": Deed("`UPDATE` of an id, a UUID, a parent", "UPDATE trips SET id = id + 1000"),
+        "key": Deed(
+            "`UPDATE` of an id, a UUID, a parent",
+            "UPDATE trips SET id = id + 1000",
+            ("UPDATE trips SET trip_uuid = gen_random_uuid()", "UPDATE notes SET trip_id = trip_id + 100"),
+        ),
         "version": Deed("`UPDATE` of the version", "UPDATE trips SET base_version = 9000, status = 'v'"),
-        "truncate": Deed("`TRUNCATE`", "TRUNCATE attempts"),
+        "truncate": Deed("`TRUNCATE`", "TRUNCATE attempts", ("TRUNCATE notes", "TRUNCATE trips CASCADE")),
         "two-phase": Deed(
             "`PREPARE TRANSACTION`, `COMMIT PREPARED`",
             "BEGIN; UPDATE trips SET status = 'prepared'; PREPARE TRANSACTION '{name}'; COMMIT PREPARED '{name}'",
@@ -78,7 +99,11 @@ DEEDS: Mapping[str, Mapping[str, Deed]] = {
         ),
     },
     "columns": {
-        "add": Deed("`ADD COLUMN`, with or without a default", "ALTER TABLE trips ADD COLUMN more text DEFAULT 'x'"),
+        "add": Deed(
+            "`ADD COLUMN`, with or without a default",
+            "ALTER TABLE trips ADD COLUMN more text DEFAULT 'x'",
+            ("ALTER TABLE trips ADD COLUMN another text", "ALTER TABLE notes ADD COLUMN more text"),
+        ),
         "drop other": Deed("`DROP COLUMN` that is not mapped", "ALTER TABLE trips DROP COLUMN memo"),
         "drop": Deed("`DROP COLUMN` that is mapped", "ALTER TABLE trips DROP COLUMN fare"),
         "drop cascade": Deed("the same with `CASCADE`", "ALTER TABLE trips DROP COLUMN fare CASCADE"),
@@ -92,7 +117,9 @@ DEEDS: Mapping[str, Mapping[str, Deed]] = {
             "`ALTER … TYPE` to one that does not", "ALTER TABLE trips ALTER COLUMN fare TYPE text USING fare::text"
         ),
         "default": Deed(
-            "`SET DEFAULT`, `DROP DEFAULT`", "ALTER TABLE trips ALTER COLUMN status SET DEFAULT 'requested'"
+            "`SET DEFAULT`, `DROP DEFAULT`",
+            "ALTER TABLE trips ALTER COLUMN status SET DEFAULT 'requested'",
+            ("ALTER TABLE trips ALTER COLUMN status DROP DEFAULT",),
         ),
         "not null": Deed("`SET NOT NULL`", "ALTER TABLE trips ALTER COLUMN status SET NOT NULL"),
     },
@@ -116,7 +143,7 @@ DEEDS: Mapping[str, Mapping[str, Deed]] = {
             " ALTER TABLE fresh RENAME TO attempts",
         ),
         "drop table": Deed("`DROP TABLE`", "DROP TABLE attempts"),
-        "rewrite": Deed("`VACUUM FULL`, `CLUSTER`", "CLUSTER trips USING trips_pkey"),
+        "rewrite": Deed("`VACUUM FULL`, `CLUSTER`", "CLUSTER trips USING trips_pkey", (f"{VACUUM} FULL trips",)),
         "heir": Deed("a child by `INHERITS`", "CREATE TABLE more_trips () INHERITS (trips)"),
         "unlogged": Deed("`SET UNLOGGED`", "ALTER TABLE notes_0 SET UNLOGGED"),
         "owner": Deed("`OWNER TO`", "ALTER TABLE trips OWNER TO CURRENT_USER"),
@@ -138,6 +165,12 @@ DEEDS: Mapping[str, Mapping[str, Deed]] = {
         "new partition": Deed(
             "`CREATE TABLE … PARTITION OF`",
             "CREATE TABLE notes_2 PARTITION OF notes FOR VALUES FROM (1000) TO (2000)",
+        ),
+        "freeze": Deed(
+            "the same, and `COPY … FREEZE` into it in one transaction",
+            "BEGIN; CREATE TABLE notes_2 PARTITION OF notes FOR VALUES FROM (1000) TO (2000);"
+            " INSERT INTO trips (id, status) VALUES (1001, 'new');"
+            " COPY notes_2 (trip_id, n, text) FROM PROGRAM 'echo 1001,1,frozen' WITH (FORMAT csv, FREEZE); COMMIT",
         ),
         "detach": Deed("`DETACH`", "ALTER TABLE notes DETACH PARTITION notes_0"),
         "drop partition": Deed("`DROP TABLE` of a partition", "DROP TABLE notes_0"),
@@ -169,15 +202,9 @@ WRONG = "WRONG, and nothing says so"
 def do(moving: Migration, deed: Deed, phase: Phase) -> str:
     """Do it as a service does, look at everything that a person would look at, and say what came of it."""
     before = _in_mirror(moving)
-    connection = moving.legacy.connect(autocommit=phase is not Phase.COMPLETE)  # an archive gets it back
-    try:
-        with connection.cursor() as cursor:
-            for statement in deed.sql.replace("{name}", moving.legacy.name).split("; "):
-                cursor.execute(statement)
-    except psycopg2.Error as error:
-        return REFUSED if str(error.pgcode).startswith("TS") else REFUSED_BY_POSTGRES
-    finally:
-        connection.close()
+    refusals = {_refusal(moving, sql, phase) for sql in (deed.sql, *deed.also)}
+    if refusals != {""}:
+        return " or ".join(sorted(each or FINE for each in refusals))
     if phase is Phase.COMPLETE:
         return FINE
     is_said = bool(_doctor(moving))
@@ -193,6 +220,21 @@ def do(moving: Migration, deed: Deed, phase: Phase) -> str:
     if not is_said and not probed and _in_postgres(moving) != _in_mirror(moving):
         return WRONG
     return "; ".join([*([SAID] if is_said else []), *probed]) or (CAPTURED if is_carried else FINE)
+
+
+def _refusal(moving: Migration, sql: str, phase: Phase) -> str:
+    """What Postgres, or a trigger of ours, says against it; nothing: it is done."""
+    is_kept = phase is not Phase.COMPLETE or sql.startswith(VACUUM)  # an archive gets it back
+    connection = moving.legacy.connect(autocommit=is_kept)
+    try:
+        with connection.cursor() as cursor:
+            for statement in sql.replace("{name}", moving.legacy.name).split("; "):
+                cursor.execute(statement)
+    except psycopg2.Error as error:
+        return REFUSED if str(error.pgcode).startswith("TS") else REFUSED_BY_POSTGRES
+    finally:
+        connection.close()
+    return ""
 
 
 def complete(moving: Migration, file: Path) -> None:

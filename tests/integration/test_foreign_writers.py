@@ -214,14 +214,15 @@ def test_i8_tables_that_pg_restore_makes_anew_are_complained_of(made: Migration,
     assert any("trips: it is another table" in each for each in complaints(made))
 
 
+@pytest.mark.parametrize("postgres", ["postgres", "postgres18"])
 @pytest.mark.parametrize("statement", ["TRUNCATE notes", "TRUNCATE notes_0", "TRUNCATE trips CASCADE"])
 def test_i8_truncate_where_it_is_allowed_breaks_capture_and_writes_no_tombstone(
-    servers: LocalServers, stores: Stores, statement: str
+    servers: LocalServers, stores: Stores, statement: str, postgres: str
 ) -> None:
     """The mirror keeps the rows, and the gates refuse until all is copied and compared anew. Rows that come back
     stand above those that went.
     """
-    with migration(servers, stores) as made:
+    with migration(servers, stores, postgres=postgres) as made:
         made.legacy.install(made.duo.legacy.layout, may_truncate=True)
         made.phase(Phase.DUALWRITE)
         made.legacy.sql(ROWS)
@@ -244,12 +245,13 @@ def test_i8_truncate_where_it_is_allowed_breaks_capture_and_writes_no_tombstone(
             assert (cell.ref_key, cell.body) == ((1 << 20) + 1, {"text": "again"})
 
 
+@pytest.mark.parametrize("postgres", ["postgres", "postgres18"])
 @pytest.mark.parametrize("statement", ["TRUNCATE notes", "TRUNCATE notes_0", "TRUNCATE trips CASCADE"])
 def test_i9_truncate_on_live_is_refused_by_the_gate_even_where_it_is_allowed(
-    servers: LocalServers, stores: Stores, statement: str
+    servers: LocalServers, stores: Stores, statement: str, postgres: str
 ) -> None:
     """Schemaless is the authority: no row goes, and capture is as whole as before. Back again it breaks capture."""
-    with migration(servers, stores) as made:
+    with migration(servers, stores, postgres=postgres) as made:
         made.legacy.install(made.duo.legacy.layout, may_truncate=True)
         made.phase(Phase.SHADOW)
         made.legacy.sql(ROWS)
