@@ -237,7 +237,7 @@ def _buried(step: Step) -> CellKey:
 
 def _not_buried(key: CellKey) -> NoSuchCell:
     return NoSuchCell(
-        f"The row of {key} has a row, a tombstone or, of facts, its parent by now.",
+        f"({key.row_key}, {key.column_name}, {key.ref_key}) has a row, a tombstone or, of facts, its parent by now.",
         hint="Facts go with their parent alone: delete it, or insert the fact again.",
     )
 
