@@ -1,8 +1,9 @@
 """Batches: cells of many shards in one packet, a few shards per transaction.
 
 A transaction takes the counter rows of its shards in ascending order, so that two batches never wait for each other
-in a circle; a commit costs the disk once, and while it is under way other writers of those shards wait, so their
-number is bounded. No statement raises an error for a key that exists:
+in a circle. They are found by their key (FORCE INDEX): of few counters a server would go through all, and wait for
+those of others on the way. A commit costs the disk once, and while it is under way other writers of those shards wait,
+so their number is bounded. No statement raises an error for a key that exists:
 
 INSERT_ONE      for one cell of a shard, as a put does it: the index itself meets a key that exists. A relay's batches
                 are mostly of these, and what they cost is understanding the statements: this one is the simplest.
@@ -38,12 +39,13 @@ from schemaless_core.failpoints import reach
 from schemaless_core.standing import Gate, ShardState
 
 TAKE_COUNTERS = """\
-SELECT shard, epoch, authority_epoch, state, next_added_id FROM {state} WHERE SHARDS ORDER BY shard FOR UPDATE"""
+SELECT shard, epoch, authority_epoch, state, next_added_id FROM {state} FORCE INDEX (PRIMARY)
+ WHERE SHARDS ORDER BY shard FOR UPDATE"""
 
 # Takes the counter rows, and sets the one time of all cells of the transaction. Should somebody have put cells there
 # without moving the counter: from here on everything at or above it is this packet's own.
 CATCH_UP = """\
-UPDATE {state} SET next_added_id = CASE shard WHENS END,
+UPDATE {state} FORCE INDEX (PRIMARY) SET next_added_id = CASE shard WHENS END,
   last_created_at = GREATEST(UTC_TIMESTAMP(6), last_created_at) WHERE GATES"""
 
 INSERT_ALL = """\
@@ -75,7 +77,7 @@ SELECT s.next_added_id - 1 + ROW_NUMBER() OVER (ORDER BY w.n), w.row_key, w.colu
   AND NOT EXISTS (SELECT 1 FROM {cell} c
    WHERE c.row_key = w.row_key AND c.column_name = w.column_name AND c.ref_key = w.ref_key)"""
 
-ADVANCE_COUNTERS = "UPDATE {state} SET next_added_id = CASE shard WHENS END WHERE GATES"
+ADVANCE_COUNTERS = "UPDATE {state} FORCE INDEX (PRIMARY) SET next_added_id = CASE shard WHENS END WHERE GATES"
 NEXT = "WHEN %s THEN GREATEST(next_added_id, (SELECT COALESCE(MAX(added_id), 0) + 1 FROM {cell}))"
 
 # MySQL ends a session that holds locks and is silent (stopped, cut off) only by its idle time-out.
