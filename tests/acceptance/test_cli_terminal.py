@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import pty
 import subprocess
+import sys
 from uuid import UUID
 
 import msgspec
@@ -60,3 +61,65 @@ def test_control_a_pipe_gets_the_stored_bytes(hostile: Shell) -> None:
 
     assert msgspec.json.decode(piped) == EVIL
     assert "\u202e" in piped
+
+
+COMMANDS = ["--help", "status --json", f"cell get {KEY} BASE", f"cell row {KEY}"]
+
+
+def in_shell(shell: Shell, command: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        ["sh", "-c", command], cwd=shell.folder, env=shell.environment, capture_output=True, text=True, check=False
+    )
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_a_full_or_closed_stdout_is_said_in_a_sentence_or_not_at_all(hostile: Shell, command: str) -> None:
+    full = in_shell(hostile, f"{TRIPSTORE} {command} > /dev/full")
+    closed = in_shell(hostile, f"{TRIPSTORE} {command} >&-")
+    printed = in_shell(hostile, f"{TRIPSTORE} {command}")
+
+    assert (full.returncode, full.stderr.splitlines()[-2]) == (
+        1,
+        "Error: What was to be written found no place: No space left on device.",
+    )
+    assert "Traceback" not in full.stderr + closed.stderr
+    # The control: where it can be written it is.
+    assert (closed.returncode, printed.returncode) == (0, 0)
+    assert printed.stdout
+
+
+LOADING = """
+import sys
+class Interrupting:
+    def find_spec(self, name, path=None, target=None):
+        if name == {module!r}:
+            raise KeyboardInterrupt
+sys.meta_path.insert(0, Interrupting())
+sys.argv = ["tripstore", "status"]
+{then}
+"""
+
+
+@pytest.mark.parametrize("module", ["tripstore.cli.run", "tripstore.cli.status", "click"])
+def test_an_interrupt_while_the_command_is_loaded_is_an_interrupt(store: Shell, module: str) -> None:
+    begun = run_python(store, LOADING.format(module=module, then="import tripstore.cli; tripstore.cli.main()"))
+
+    assert (begun.returncode, "Traceback" in begun.stderr) == (5, False)
+    assert "Interrupted." in begun.stderr
+
+
+def test_control_an_interrupted_import_is_a_traceback(store: Shell) -> None:
+    begun = run_python(store, LOADING.format(module="click", then="import tripstore.cli.run"))
+
+    assert "Traceback" in begun.stderr
+
+
+def run_python(shell: Shell, code: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-c", code],
+        cwd=shell.folder,
+        env=shell.environment,
+        capture_output=True,
+        text=True,
+        check=False,
+    )

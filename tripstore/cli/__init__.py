@@ -1,5 +1,21 @@
 """The command `tripstore`: one file per noun. The top of everything; nobody imports it."""
 
-from tripstore.cli.run import main
+from __future__ import annotations
+
+import sys
+from typing import NoReturn
 
 __all__ = ["main"]
+
+INTERRUPTED = 5
+
+
+def main() -> NoReturn:
+    """Run the command line, and end the process with its exit code; an interrupt while it is loaded is one, too."""
+    try:
+        from tripstore.cli.run import main as run
+
+        run()
+    except KeyboardInterrupt:
+        print("Interrupted.", file=sys.stderr)  # noqa: T201  # what prints otherwise may not be loaded
+        sys.exit(INTERRUPTED)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import sys
 import traceback
@@ -44,6 +45,9 @@ class ErrorDocument(msgspec.Struct, frozen=True):
 
 def main(arguments: Sequence[str] | None = None) -> NoReturn:
     """Run the command line and end the process with its exit code."""
+    # Python has none for a descriptor that was closed. Nobody reads what is printed then.
+    sys.stdout = sys.stdout or open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115  # for as long as the process
+    sys.stderr = sys.stderr or open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115
     sys.exit(run(list(sys.argv[1:] if arguments is None else arguments)))
 
 
@@ -71,6 +75,9 @@ def run(arguments: list[str]) -> int:
 
 def _say(error: BaseException, as_json: bool) -> Exit:
     complaint, code = _judge(error)
+    if _is_full(error):
+        as_json = False  # there is no place for a document
+        _forget_stdout()
     click.echo(visible(f"Error: {complaint.message}"), err=True)
     if complaint.hint:
         click.echo(visible(complaint.hint), err=True)
@@ -96,6 +103,9 @@ def _judge(error: BaseException) -> tuple[Complaint, Exit]:
         return Complaint(kind, error.message, error.hint), Exit.LOCKED
     if isinstance(error, _OURS):
         return Complaint(kind, error.message, error.hint or None), Exit.USAGE if _is_invalid(error) else Exit.FAILED
+    if _is_full(error):
+        message = f"What was to be written found no place: {os.strerror(errno.ENOSPC)}."
+        return Complaint(kind, message, "Free space where the output goes, or on the disk."), Exit.FAILED
     if isinstance(error, OSError) and error.filename is not None:
         return Complaint(kind, f"{error.filename}: {error.strerror}.", "Mend the path or its rights."), Exit.FAILED
     message = f"Something unexpected happened ({kind}: {error}).{_noted(error)}"
@@ -109,6 +119,10 @@ def _noted(error: BaseException | None) -> str:
             return "".join(f" {note}" for note in notes)
         error = error.__cause__ or error.__context__
     return ""
+
+
+def _is_full(error: BaseException) -> bool:
+    return isinstance(error, OSError) and error.filename is None and error.errno == errno.ENOSPC
 
 
 def _is_invalid(error: BaseException) -> bool:
