@@ -96,21 +96,33 @@ def _partitioned(table: LiveTable, pointer: str, own: str | None) -> FoundNumber
     remark = f"it is partitioned by {by}, so no unique index can hold ({pointer}, {number}) to one row"
     if own is None:
         return FoundNumber(None, remark + ": give it a number, and partition it by the parent")
-    remark += ": a copy that is not can be taken, and take its place"
+    remark += (
+        ": a copy that is not can be taken, and take its place. What services write between these statements and the "
+        "renaming is lost: lock the table, copy it and rename both in one transaction"
+    )
     return FoundNumber(None, remark, _copy(table, pointer, own))
 
 
 def _copy(table: LiveTable, pointer: str, own: str) -> tuple[str, ...]:
-    """A table with a unique index on both, and the rows. LIKE takes no foreign key along."""
+    """A table with a unique index on both, and the rows. LIKE takes no foreign key along, nor where a sequence is."""
     copy = f'{table.name.sql[:-1]}_by_{pointer.replace(chr(34), "")}"'
     key = next(key for key in table.foreign_keys if key.columns == (pointer,))
     written = ", ".join(quoted(column.name) for column in table.columns.values() if not column.is_generated)
+    counted = [column.name for column in table.columns.values() if column.is_identity]
     made = (
-        f"CREATE TABLE {copy} (LIKE {table.name.sql} INCLUDING DEFAULTS INCLUDING GENERATED INCLUDING CONSTRAINTS, "
-        f"PRIMARY KEY ({quoted(pointer)}, {quoted(own)}), FOREIGN KEY ({quoted(pointer)}) REFERENCES "
-        f"{key.target.sql} ({', '.join(map(quoted, key.target_columns))}) ON DELETE {key.on_delete.sql})"
+        f"CREATE TABLE {copy} (LIKE {table.name.sql} INCLUDING DEFAULTS INCLUDING GENERATED INCLUDING CONSTRAINTS "
+        f"INCLUDING IDENTITY, PRIMARY KEY ({quoted(pointer)}, {quoted(own)}), FOREIGN KEY ({quoted(pointer)}) "
+        f"REFERENCES {key.target.sql} ({', '.join(map(quoted, key.target_columns))}) ON DELETE {key.on_delete.sql})"
     )
-    return made, f"INSERT INTO {copy} ({written}) SELECT {written} FROM {table.name.sql}"
+    values = "OVERRIDING SYSTEM VALUE SELECT" if counted else "SELECT"
+    filled = f"INSERT INTO {copy} ({written}) {values} {written} FROM {table.name.sql}"
+    return made, filled, *(_counting_on(copy, name) for name in counted)
+
+
+def _counting_on(table: str, column: str) -> str:
+    """The identity column's sequence goes on above what was copied."""
+    names = ", ".join("'" + name.replace("'", "''") + "'" for name in (table, column))
+    return f"SELECT setval(pg_get_serial_sequence({names}), max({quoted(column)})) FROM {table}"
 
 
 def _alter(table: LiveTable) -> str:
