@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 import yaml
+from psycopg2.extensions import parse_dsn
 
 from schemaless_core import InvalidConfig
 from schemaless_core.config import DeadlineConfig, PoolConfig
@@ -135,3 +136,16 @@ def test_a_mistyped_section_is_recognised() -> None:
 
 def test_a_pool_may_have_no_overflow() -> None:
     assert loaded(pool_overflow=0).limits.pool.overflow == 0
+
+
+def test_files_of_tls_start_from_the_folder_of_the_configuration(tmp_path: Path) -> None:
+    given = config(postgres=f"{URL}?sslmode=verify-full&sslrootcert=certs/ca.pem")
+    (tmp_path / "tripstore.yaml").write_text(yaml.safe_dump(given))
+
+    found = load_config(tmp_path / "tripstore.yaml").legacy
+
+    assert found is not None
+    assert parse_dsn(found.postgres.text)["sslrootcert"] == str(tmp_path / "certs/ca.pem")
+    # The controls: an absolute path, the system's authorities, and a URL without files stay as they are.
+    for same in ("sslrootcert=/etc/ca.pem", "sslrootcert=system", "sslmode=require"):
+        assert loaded(postgres=f"{URL}?{same}").postgres.text == f"{URL}?{same}"
