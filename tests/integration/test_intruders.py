@@ -10,12 +10,15 @@ import psycopg2
 import pytest
 from psycopg2.extensions import connection as Connection  # noqa: N812  # the driver's class has a small letter
 
+from tests.facades import migration
 from tests.legacy import Blocked, Legacy, captured, legacy_server
 from tests.legacy_databases import PATIENT
+from tests.stores import Stores
 from tripstore.backends.postgres.capture.gate import BARRIER, DOOR, lock_class
 from tripstore.backends.postgres.handover.examination import examine_handover
 from tripstore.backends.postgres.wire.connections import rows
 from tripstore.backends.postgres.wire.database import LegacyDatabase
+from tripstore.cli.migration_view import look_at_migration
 from tripstore.local.servers import LocalServers
 from tripstore.ports.control import RealControlPort
 
@@ -101,3 +104,17 @@ def test_control_locks_of_another_program_or_of_ours_are_nobodys_business(legacy
         take(ours, K, BARRIER)
 
         assert said(legacy) == []
+
+
+def test_status_names_it(servers: LocalServers, stores: Stores) -> None:
+    with migration(servers, stores) as made, closing(made.connect()) as store:
+        made.legacy.sql(STRANGER)
+        before = look_at_migration(store.facade)
+        with intruding(made.legacy) as connection:
+            pid = take(connection, lock_class(made.document["datastore"]), DOOR)
+            seen = look_at_migration(store.facade)
+
+    assert before is not None
+    assert seen is not None
+    named = [line for line in seen.advice if line.startswith(f"pid {pid} (prank) of intruder")]
+    assert (len(named), [line for line in before.advice if "prank" in line]) == (1, [])
