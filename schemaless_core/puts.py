@@ -21,7 +21,9 @@ from schemaless_core.engine.cells import NewCell
 from schemaless_core.errors import (
     BatchFailed,
     CellConflict,
+    ConnectionBroken,
     InvalidRequest,
+    NodeUnavailable,
     PacketTooLarge,
     SchemalessError,
     Unavailable,
@@ -37,6 +39,9 @@ from schemaless_core.standing import Gate, Standing
 
 #: The longest pause between two attempts of an append.
 APPEND_PAUSE_SECONDS = 0.01
+_PERHAPS_APPENDED = (
+    "It may be stored: look at the column's history first, since an append that is repeated may store it twice."
+)
 #: Cells of one shard in one packet.
 CELLS_PER_BATCH = 500
 #: Cells of one row that are stored by one commit, all or none; others wait for the shard meanwhile.
@@ -118,6 +123,10 @@ class Puts:
                         hint="Repeat the append, or give it a longer deadline with using(deadline=…).",
                     ) from lost
                 latest = lost.stored
+            except NodeUnavailable as error:
+                if error.is_timeout or isinstance(error, ConnectionBroken):
+                    error.hint = _PERHAPS_APPENDED
+                raise
             # Losers of one race must not meet again in the next.
             time.sleep(random.uniform(0, APPEND_PAUSE_SECONDS))
 

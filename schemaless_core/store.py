@@ -52,7 +52,8 @@ class CellStore(Protocol):
     def append_cell(self, row_key: UUID, column_name: str, body: Json) -> PutResult:
         """Store a body at the column's next free ref key (1 for the first).
 
-        The body must be unique per event (carry an event id): only so can a repeat be told from a new event.
+        The body must be unique per event (carry an event id): only so can a repeat be told from a new event. After a
+        time-out look at the history first: a repeat may store the body a second time.
         """
         ...
 
