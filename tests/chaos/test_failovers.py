@@ -151,6 +151,7 @@ class HandOver:
             self.decides_at = time.monotonic()
 
 
+@pytest.mark.timeout(scaled(3600, short=300))  # some four seconds for each promotion
 @pytest.mark.parametrize("procedure", [switch, reverse])
 def test_i1_i9_postgres_is_lost_at_any_moment_of_a_hand_over(
     servers: LocalServers, stores: Stores, procedure: Callable[[Ports, str], Steps[Outcome]]
