@@ -17,17 +17,20 @@ from tests.facades import Migration, migration
 from tests.integration.test_layout_in_force import process, schema_apply
 from tests.legacy import attempts, base, layout, notes
 from tests.stores import Stores
+from tripstore.backends.postgres.cells import sums
 from tripstore.cutover.facts import JobFacts
 from tripstore.cutover.job_facts import job_facts
 from tripstore.diffing import diffing as diffing_module
 from tripstore.diffing.diffing import Diffing
 from tripstore.diffing.order import Order
 from tripstore.diffing.unit import FormerLayout, FormerUnit
+from tripstore.errors import StaleLayout
 from tripstore.handover.authority import Backend
 from tripstore.local.servers import LocalServers
 from tripstore.phase import Phase
 from tripstore.repairing.opening import Repairs
 from tripstore.repairing.targets import of_job, targets_of
+from validation import diff_runner
 from validation.buckets import ShardedDigests
 from validation.diff import CellDiff
 from validation.differences import REF_KEY, CellClass, Difference, from_finding
@@ -41,6 +44,7 @@ BITS = 20
 ORDER = Order(indexes=False, decoded=0)
 BACK = Order("schemaless", "postgres", indexes=False, decoded=0)
 _PAIRS = [("postgres", "sqlite"), ("postgres18", "mariadb"), ("postgres", "mysql")]
+RENAMED = layout(base(), attempts(), replace(notes(), name="REMARKS"))
 
 #: Column, child, class, path, and the ref keys of source and target.
 Told = tuple[str, int | None, CellClass, str, int | None, int | None]
@@ -292,9 +296,8 @@ def test_i12_a_diff_that_was_begun_under_another_layout_is_not_gone_on_with(
     family(embedded)
     diffing = Diffing(embedded.facade)
     former = diffing.begin(diffing.plan(ORDER))
-    renamed = layout(base(), attempts(), replace(notes(), name="REMARKS"))
-    schema_apply(embedded, renamed)
-    with process(embedded, renamed) as now:
+    schema_apply(embedded, RENAMED)
+    with process(embedded, RENAMED) as now:
         diffing = Diffing(now.facade)
         with pytest.raises(FormerLayout) as refused:
             diffing.runner(former, "test")
@@ -307,3 +310,22 @@ def test_i12_a_diff_that_was_begun_under_another_layout_is_not_gone_on_with(
 
     assert f"tripstore diff cancel {former.id}" in str(refused.value.hint)
     assert sum(each.rows for each in told.values()) == whole["table_rows"] - CHILDREN
+
+
+def test_i12_a_process_of_the_layout_before_compares_no_more(
+    embedded: Migration, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It was at it when the layout changed; control: without the look at the layout it compares the old columns."""
+    schema_apply(embedded, layout())
+    family(embedded)
+    diffing = Diffing(embedded.facade)
+    job = diffing.begin(diffing.plan(ORDER))
+    runner = diffing.runner(job, "test")
+    schema_apply(embedded, RENAMED)
+    monkeypatch.setattr(diff_runner, "PAUSE_SECONDS", 0.0)
+    with pytest.raises(StaleLayout):
+        runner.run()
+    assert diffing.jobs.progress(job.id).counts.get("rows", 0) == 0
+
+    monkeypatch.setattr(sums, "_IN_FORCE", "SELECT NULL")
+    assert runner.run() is JobState.DONE

@@ -24,13 +24,15 @@ from tripstore.backends.postgres.layout.layout import Layout
 from tripstore.backends.postgres.wire.connections import connected
 from tripstore.backends.postgres.wire.database import LegacyDatabase
 from tripstore.backends.postgres.wire.translation import translating
+from tripstore.errors import StaleLayout
 from validation.buckets import CellDigest, Place, Sums, TableRows
 
 _SNAPSHOT = "BEGIN ISOLATION LEVEL REPEATABLE READ, READ ONLY"
+_IN_FORCE = "SELECT layout FROM tripstore.authority"
 
 
 class TableSums:
-    """The `Digests` of a legacy store."""
+    """The `Digests` of a legacy store. `StaleLayout`: another layout is in force, whose columns are not in them."""
 
     def __init__(
         self, database: LegacyDatabase, layout: Layout, places: ColumnPlaces, lookups: LookupCache, shards: int
@@ -40,6 +42,7 @@ class TableSums:
             for name, column in layout.columns.items()
         }
         self._tables = Tables(database, places, codecs, lookups, shards, layout.child_bits)
+        self._layout = layout.digest
 
     def by(self, children: Children) -> TableSums:
         """The same, in which every child of these columns counts, and of others the one with the highest number."""
@@ -76,4 +79,8 @@ class TableSums:
         with translating(), connected(url, "diff", statement_timeout="0") as connection:
             with connection.cursor() as cursor:
                 cursor.execute(_SNAPSHOT)
+                cursor.execute(_IN_FORCE)
+                in_force = cursor.fetchone()
+            if in_force is not None and in_force[0] not in (None, self._layout):
+                raise StaleLayout(self._layout, in_force[0])
             yield connection
