@@ -72,7 +72,7 @@ class Carrying:
     """Carries what the mirror lacks, in the direction of the moment, until it is over."""
 
     hands: Migration
-    ended: threading.Event
+    ended: threading.Event = field(default_factory=threading.Event)
 
     def __call__(self) -> None:
         ports = self.hands.duo.ports
@@ -185,7 +185,7 @@ def lost_once(
         failing_over.pair.standby.catch_up()
     writer = Writer(failing_over)
     hand_over = HandOver(hands, procedure, dice.uniform(0, 0.8))
-    carrying = Carrying(hands, writer.ended)
+    carrying = Carrying(hands)
     threads = [threading.Thread(target=each) for each in (writer, hand_over, carrying)]
     for thread in threads:
         thread.start()
@@ -199,8 +199,9 @@ def lost_once(
     settled(hands)
     wait_until("a cell is acknowledged again", lambda: max(writer.acknowledged.values(), default=0) > lost_at)
     assert not has_two_owners(failing_over), where
-    writer.ended.set()
-    for thread in threads:
+    # A way back waits until all is carried, however long: the mirror goes last.
+    for thread, ended in zip(threads, (writer.ended, threading.Event(), carrying.ended), strict=True):
+        ended.set()
         thread.join()
     # A hand-over that began after the loss may have been decided since.
     (row,) = (each for each in control.history(9) if each.epoch == 2 * accept.EPOCHS_PER_TIMELINE + 2)
