@@ -338,6 +338,43 @@ def test_a_few_reads_that_can_never_be_compared_are_not_waited_for() -> None:
     assert "2 incomparable" in passed.said
 
 
+def test_a_few_reads_that_were_equal_are_not_waited_for_beside_an_operation_that_is_proven() -> None:
+    """Two calls by hand would be compared a thousand times in years; one of them that differed is another thing."""
+    rare = OperationFacts("get_history", 2, 0, calls=3)
+
+    assert judged(replace(FINE, operations=(OPERATION, rare))) == []
+    (passed,) = (
+        each
+        for each in plan(Direction.FORWARD, replace(FINE, operations=(OPERATION, rare)), SETTINGS).verdicts
+        if each.name == "comparisons of get_history"
+    )
+    assert passed.said.startswith("0 mismatches in 2 comparisons")
+    assert passed.said.endswith("; 3 calls in 168 hours, and nobody waits for more")
+
+
+@pytest.mark.parametrize(
+    "refused",
+    [
+        OperationFacts("get_history", 2, 1, calls=3),
+        OperationFacts("get_history", 2, 0, 1, calls=3),  # a third of them lacks a verdict
+        OperationFacts("get_history", 0, 0, ignored=2, calls=3),
+        OperationFacts("get_history", 2, 0, calls=1),  # calls are written down later
+        OperationFacts("get_history", 2, 0, calls=1000),
+        OperationFacts("get_history", 2, 0),
+    ],
+)
+def test_control_few_comparisons_that_say_less_are_waited_for(refused: OperationFacts) -> None:
+    assert [each.name for each in judged(replace(FINE, operations=(OPERATION, refused)))] == [
+        "comparisons of get_history"
+    ]
+
+
+def test_control_operations_that_are_all_rare_prove_nothing() -> None:
+    rare = (OperationFacts("get_history", 2, 0, calls=3), OperationFacts("get_row", 900, 0, calls=999))
+
+    assert len(judged(replace(FINE, operations=rare))) == 2
+
+
 def test_many_reads_that_can_never_be_compared_are_accepted_by_name() -> None:
     history = OperationFacts("get_history", 4000, 0, 60_000, by_reason={"incomparable": 60_000})
     facts = replace(FINE, operations=(OPERATION, history, replace(history, operation="get_row")))

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, date, datetime, timedelta
 
@@ -20,11 +21,14 @@ from tripstore.cli.tables import show, table
 from tripstore.config import TripstoreConfig
 from tripstore.cutover.look import epoch_of, find_handed_over
 from tripstore.cutover.settings import CutoverSettings
-from tripstore.cutover.sufficiency import Sampled, missing
+from tripstore.cutover.sufficiency import missing_of_all
 from tripstore.facade.flags import Comparing, Flags
+from tripstore.facade.latency import calls_of
+from tripstore.reporting.comparisons import sampled
 from validation.confidence import upper_bound
 from validation.ledger import KnownMismatch, OperationCounts, ShadowLedger
 from validation.sampling import SamplingSettings
+from validation.timings import TimingLedger
 
 
 class ComparingDocument(msgspec.Struct, frozen=True):
@@ -169,21 +173,28 @@ def _status(stores: Both, hours: int | None, shown: int) -> ShadowDocument:
     facade, settings = stores.facade, stores.facade.config.cutover
     since = datetime.now(UTC) - timedelta(hours=hours or settings.evidence_hours)
     handed_over = find_handed_over(stores.duo.legacy) if hours is None else None
-    ledger = ShadowLedger(Ledgers(facade.store.control))
+    ledgers = Ledgers(facade.store.control)
+    ledger, calls = ShadowLedger(ledgers), calls_of(TimingLedger(ledgers).total(since))
     return ShadowDocument(
         _comparing(stores, facade.flags.find()),
         since if handed_over is None else max(since, handed_over.at),
         settings.confidence,
         settings.mismatch_rate_max,
-        [_operation(found, settings) for found in ledger.operations(since, epoch_of(handed_over))],
-        [_operation(found, settings) for found in ledger.noise(since)],
+        _operations(ledger.operations(since, epoch_of(handed_over)), calls, settings),
+        _operations(ledger.noise(since), Counter(), settings),
         ledger.mismatches(shown) if shown else [],
     )
 
 
-def _operation(found: OperationCounts, settings: CutoverSettings) -> OperationDocument:
+def _operations(
+    found: Sequence[OperationCounts], calls: Mapping[str, int], settings: CutoverSettings
+) -> list[OperationDocument]:
+    lacking = missing_of_all([sampled(each, calls[each.operation]) for each in found], settings)
+    return [_operation(each, more, settings) for each, more in zip(found, lacking, strict=True)]
+
+
+def _operation(found: OperationCounts, lacking: int, settings: CutoverSettings) -> OperationDocument:
     mismatches, compared = found.mismatches, found.compared
-    sampled = Sampled(found.operation, compared, mismatches, found.not_compared, found.by_reason, found.ignored)
     return OperationDocument(
         found.operation,
         compared,
@@ -195,7 +206,7 @@ def _operation(found: OperationCounts, settings: CutoverSettings) -> OperationDo
         found.not_compared,
         dict(found.by_reason),
         upper_bound(mismatches, compared, settings.confidence),
-        missing(sampled, settings),
+        lacking,
     )
 
 

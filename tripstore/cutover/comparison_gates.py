@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping
 
 from tripstore.cutover.facts import Facts, OperationFacts, Unknown
 from tripstore.cutover.settings import CutoverSettings
-from tripstore.cutover.sufficiency import Sampled, cannot_be_compared, missing, share_not_compared
+from tripstore.cutover.sufficiency import Sampled, cannot_be_compared, missing, missing_of_all, share_not_compared
 from tripstore.cutover.verdicts import GateVerdict, duration, percent, unknown, verdict_of
 from validation.confidence import upper_bound
 from validation.verdicts import Reason
@@ -51,25 +51,32 @@ def comparisons(facts: Facts, settings: CutoverSettings) -> Iterator[GateVerdict
             " `tripstore phase set shadow`. `tripstore shadow status` shows how many there were."
         )
         yield verdict_of("comparisons", False, "nothing was compared", wanted, hint)
-    for operation in facts.operations:
-        yield _operation(operation, wanted, settings)
+    sampled = [_sampled(each) for each in facts.operations]
+    for found, each, lacking in zip(facts.operations, sampled, missing_of_all(sampled, settings), strict=True):
+        said, hint = _said(found, each, lacking, settings), _hint(found, each, settings)
+        yield verdict_of(f"comparisons of {found.operation}", not lacking, said, wanted, hint)
 
 
-def _operation(found: OperationFacts, wanted: str, settings: CutoverSettings) -> GateVerdict:
-    sampled = Sampled(
-        found.operation, found.compared, found.mismatches, found.not_compared, found.by_reason, found.ignored
+def _sampled(found: OperationFacts) -> Sampled:
+    return Sampled(
+        found.operation,
+        found.compared,
+        found.mismatches,
+        found.not_compared,
+        found.by_reason,
+        found.ignored,
+        found.calls,
     )
-    lacking = missing(sampled, settings)
-    name = f"comparisons of {found.operation}"
-    return verdict_of(name, not lacking, _said(found, sampled, settings), wanted, _hint(found, sampled, settings))
 
 
-def _said(found: OperationFacts, sampled: Sampled, settings: CutoverSettings) -> str:
+def _said(found: OperationFacts, sampled: Sampled, lacking: int, settings: CutoverSettings) -> str:
     reasons = ", ".join(f"{count:,} {reason}" for reason, count in _by_count(found))
     aside = f"{found.ignored:,} ignored, {found.not_compared:,} not compared{f' ({reasons})' if reasons else ''}"
     if cannot_be_compared(sampled, settings):
         return f"none can be compared, and nobody waits for it; {aside}"
     bound = upper_bound(found.mismatches, found.compared, settings.confidence)
+    if not lacking and missing(sampled, settings):
+        aside += f"; {found.calls:,} calls in {settings.evidence_hours} hours, and nobody waits for more"
     return f"{found.mismatches:,} mismatches in {found.compared:,} comparisons, rate below {percent(bound)}; {aside}"
 
 

@@ -171,6 +171,8 @@ class OperationFacts:
     ignored: int = 0
     #: Why they were not compared, as far as that was counted.
     by_reason: Mapping[str, int] = field(default_factory=dict)
+    #: Of services, sampled or not; None: nobody counted them.
+    calls: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,7 +5,7 @@ Whoever does not answer is a fact as well.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
 from typing import TypeVar
@@ -278,15 +278,15 @@ class Looker:
         if handed_over is not None:
             lately_from = max(lately_from, handed_over.at)  # by Postgres' clock, which may be ahead
         seconds = max((now - lately_from).total_seconds(), 1.0)
-        found += self._uncompared(since, {each.operation for each in found})
-        return tuple(_operation(each, lately.get(each.operation, 0) / seconds) for each in found)
+        calls = calls_of(TimingLedger(Ledgers(self._store.control)).total(since))
+        found += self._uncompared(calls, {each.operation for each in found})
+        return tuple(_operation(each, lately.get(each.operation, 0) / seconds, calls[each.operation]) for each in found)
 
-    def _uncompared(self, since: datetime, compared: Collection[str]) -> list[OperationCounts]:
+    def _uncompared(self, calls: Mapping[str, int], compared: Collection[str]) -> list[OperationCounts]:
         """What was called as often as it is to be compared, and never was: no ledger of comparisons says that.
 
         A call now and then, by hand perhaps, is not waited for: it would be compared as often in years.
         """
-        calls = calls_of(TimingLedger(Ledgers(self._store.control)).total(since))
         often = (name for name, count in calls.items() if count >= self._settings.comparisons_min)
         return [OperationCounts(name) for name in sorted(often) if is_comparable(name) and name not in compared]
 
@@ -378,7 +378,7 @@ def _index(status: IndexStatus) -> IndexFacts:
     return IndexFacts(status.name, number, at, verified.differences, verified.not_compared, lag)
 
 
-def _operation(found: OperationCounts, per_second: float) -> OperationFacts:
+def _operation(found: OperationCounts, per_second: float, calls: int) -> OperationFacts:
     return OperationFacts(
         found.operation,
         found.compared,
@@ -387,4 +387,5 @@ def _operation(found: OperationCounts, per_second: float) -> OperationFacts:
         per_second,
         found.ignored,
         dict(found.by_reason),
+        calls,
     )

@@ -1,12 +1,13 @@
 """How many more comparisons of an operation class would be enough for a switch. Pure: gate, status and report ask it.
 
 Three things are wanted: so many comparisons, so small a mismatch rate, and so small a share that was not compared. What
-a rule of the configuration ignores is no comparison: it is neither for nor against.
+a rule of the configuration ignores is no comparison: it is neither for nor against. An operation that is called rarely
+would take months to be compared so often: beside one that was, it is enough that nothing of it differed.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from math import ceil
 from typing import NamedTuple
 
@@ -26,10 +27,32 @@ class Sampled(NamedTuple):
     by_reason: Mapping[str, int] = {}
     #: By a rule of the configuration: they were compared, and differed.
     ignored: int = 0
+    #: Of services, sampled or not; None: nobody counted them.
+    calls: int | None = None
+
+
+def missing_of_all(sampled: Sequence[Sampled], settings: CutoverSettings) -> list[int]:
+    """Of each, so many more comparisons, all equal, would do; 0: it is enough."""
+    lacking = [missing(each, settings) for each in sampled]
+    is_proven = any(each.compared and not count for each, count in zip(sampled, lacking, strict=True))
+    return [
+        0 if is_proven and is_too_rare(each, settings) else count for each, count in zip(sampled, lacking, strict=True)
+    ]
+
+
+def is_too_rare(sampled: Sampled, settings: CutoverSettings) -> bool:
+    """Whether services call it less often than it would have to be compared, and what was compared was equal.
+
+    Calls are written down later than samples, perhaps: fewer of them than of these say nothing.
+    """
+    seen = sampled.compared + sampled.ignored + sampled.not_compared
+    is_rare = sampled.calls is not None and seen <= sampled.calls < settings.comparisons_min
+    is_equal = sampled.compared > 0 and not sampled.mismatches
+    return is_rare and is_equal and share_not_compared(sampled, settings) <= settings.not_compared_share_max
 
 
 def missing(sampled: Sampled, settings: CutoverSettings) -> int:
-    """So many more comparisons, all equal, would do; 0: it is enough."""
+    """The same of one, whatever is known of others."""
     if cannot_be_compared(sampled, settings):
         return 0
     for_rate = comparisons_missing(

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
 
 from tripstore.cutover.settings import CutoverSettings
-from tripstore.cutover.sufficiency import Sampled, missing
+from tripstore.cutover.sufficiency import Sampled, missing_of_all
 from tripstore.facade.latency import CALL, LAG, calls_of
 from validation.confidence import upper_bound
 from validation.ledger import OperationCounts
@@ -23,12 +23,26 @@ def operations(
     calls = calls_of(timings)
     known = {each.operation: each for each in counted}
     names = sorted(known.keys() | calls.keys(), key=lambda name: (not is_comparable(name), name))
-    return [operation(known.get(name) or OperationCounts(name), calls[name], settings) for name in names]
+    found = [known.get(name) or OperationCounts(name) for name in names]
+    lacking = missing_of_all([sampled(each, calls[each.operation]) for each in found], settings)
+    return [_operation(each, calls[each.operation], more, settings) for each, more in zip(found, lacking, strict=True)]
 
 
-def operation(found: OperationCounts, calls: int, settings: CutoverSettings) -> Operation:
+def sampled(found: OperationCounts, calls: int | None) -> Sampled:
+    """What the counts say of what was sampled."""
+    return Sampled(
+        found.operation,
+        found.compared,
+        found.mismatches,
+        found.not_compared,
+        found.by_reason,
+        found.ignored,
+        calls,
+    )
+
+
+def _operation(found: OperationCounts, calls: int, lacking: int, settings: CutoverSettings) -> Operation:
     mismatches, compared = found.mismatches, found.compared
-    sampled = Sampled(found.operation, compared, mismatches, found.not_compared, found.by_reason, found.ignored)
     can_be_compared = is_comparable(found.operation)
     return Operation(
         name=found.operation,
@@ -43,7 +57,7 @@ def operation(found: OperationCounts, calls: int, settings: CutoverSettings) -> 
         not_compared=found.not_compared,
         by_reason=dict(found.by_reason),
         rate_below=upper_bound(mismatches, compared, settings.confidence),
-        missing=missing(sampled, settings) if can_be_compared else 0,
+        missing=lacking if can_be_compared else 0,
     )
 
 

@@ -20,7 +20,7 @@ from tripstore.facade.facade import Duo, Facade
 from tripstore.handover.authority import Authority, Backend
 from tripstore.mirror.mirror import Mirror
 from tripstore.ports.control import RealControlPort
-from tripstore.reporting.comparisons import lag, latency, operation, operations, rates
+from tripstore.reporting.comparisons import lag, latency, operations, rates
 from tripstore.reporting.jobs import counting_jobs, job_reports, open_findings
 from tripstore.reporting.mismatches import (
     diff_mismatches,
@@ -110,7 +110,7 @@ class _Gathering:
             standing=self._standing(facts),
             gates=[gate(each) for each in gates],
             operations=operations(counted, timed, settings),
-            noise=[operation(each, 0, settings) for each in noise],
+            noise=operations(noise, {}, settings),
             rates=rates(by_hour, settings.confidence),
             lag_now=lag_now,
             lag=lag(timed_by_hour),
