@@ -20,6 +20,7 @@ from tests.acceptance.conftest import Ran, Shell
 from tests.acceptance.workers import WAIT_SECONDS
 from tests.chaos.actors import wait_until
 from tests.facades import Migration, migration
+from tests.legacy_databases import FLAVOURS
 from tests.mirrors import QUICK, missing
 from tests.stores import Stores
 from tripstore.local.servers import LocalServers
@@ -31,10 +32,11 @@ SLOWLY = ("--rate", "20", "--chunk-rows", "1")
 
 
 @pytest.fixture
-def moving(servers: LocalServers, stores: Stores) -> Iterator[Migration]:
-    """In the phase dualwrite."""
+def moving(request: pytest.FixtureRequest, servers: LocalServers, stores: Stores) -> Iterator[Migration]:
+    """In the phase dualwrite; on Postgres 15, where a test says no other."""
+    postgres: str = getattr(request, "param", "postgres")
     options: dict[str, Any] = {"triggers": QUICK, "backfill": {"parts": 4, "lease_seconds": 1.0}}
-    with migration(servers, stores, shards=SHARDS, **options) as made:
+    with migration(servers, stores, postgres=postgres, shards=SHARDS, **options) as made:
         made.phase(Phase.DUALWRITE)
         yield made
 
@@ -112,6 +114,7 @@ def test_two_processes_of_the_real_command_copy_a_job_together(company: Shell, m
     assert copied(moving, keys) == keys
 
 
+@pytest.mark.parametrize("moving", FLAVOURS, indirect=True)
 def test_a_rate_holds_for_all_processes_together_from_the_first_chunk_on(company: Shell, moving: Migration) -> None:
     """In no five seconds more rows than the rate allows, and one chunk: half a second of the rate."""
     rate, rows = 800, 5_000

@@ -30,7 +30,7 @@ def check_unique_indexes(layout: Layout, column: MappedColumn, table: LiveTable)
     assert number is not None  # reading refuses children without
     if not {column.parent, number} <= table.columns.keys():
         return
-    # One parent has one row key, so either pair says the same.
+    # One parent has one row key, so either pair says the same until it goes, and comes back beside a child that stayed.
     if any(_is_immediate(table, *names) for names in ((column.uuid, number), (column.parent, number))):
         return
     if any(_is_immediate(table, name) for name in (number, column.parent, column.uuid)):
@@ -58,13 +58,25 @@ def check_foreign_keys(layout: Layout, column: MappedColumn, table: LiveTable) -
         else:
             yield from _check_other(layout, column, key, where)
     if column.is_child and not any(key.columns == (column.parent,) for key in table.foreign_keys):
-        reason = f"has no foreign key from {column.parent} to {layout.row_key.table}"
-        hint = (
-            "Rows without a parent have no row key: capture refuses to insert them. Delete children before their "
-            "parent: one that stays shares its ref key with one of a parent that comes back, unless "
-            f"({column.uuid}, {column.ref_key.column}) is unique."
-        )
-        yield note(str(table.name), reason, hint)
+        yield _without_foreign_key(layout, column, table)
+
+
+def _without_foreign_key(layout: Layout, column: MappedColumn, table: LiveTable) -> Complaint:
+    """A child that stays when its parent goes has the ref key of one of the parent that comes back.
+
+    The unique index that `schema apply` makes keeps them apart, where the partitions let it be on these columns alone.
+    """
+    parent = layout.row_key
+    reason = f"has no foreign key from {column.parent} to {parent.table}"
+    hint = "Rows without a parent have no row key: capture refuses to insert them."
+    if set(table.partition_key) <= {column.uuid, column.ref_key.column}:
+        return note(str(table.name), reason, f"{hint} Delete children before their parent.")
+    reason += f", and its partitions by {_key(table)} let no unique index keep a child of a deleted parent apart"
+    add = (
+        f"ALTER TABLE {table.name.sql} ADD FOREIGN KEY ({quoted(column.parent or '')}) REFERENCES "
+        f"{parent.table.sql} ({quoted(parent.id)})"
+    )
+    return error(str(table.name), reason, f"{add}, or partition it by {column.uuid}.")
 
 
 def _check_one(table: LiveTable, names: tuple[str, ...]) -> Iterator[Complaint]:
