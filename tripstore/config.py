@@ -260,6 +260,8 @@ def _legacy(value: object, folder: Path, datastore: str) -> LegacyConfig:
     for key, hint in (("postgres", _URL), ("layout", "Name a file; `tripstore init --from` writes one.")):
         if value.get(key) is None:
             raise InvalidConfig(f"legacy.{key}", "is missing", hint=hint)
+    if value.get("synchronous_commit") is True:  # YAML reads a bare `on` so
+        value = {**value, "synchronous_commit": "on"}
     limits = section("legacy", LegacyLimits, {key: value[key] for key in value if key not in ("postgres", "layout")})
     if limits.truncate not in ("refuse", "allow"):
         reason = f"{shown_setting(limits.truncate)} is neither refuse nor allow"

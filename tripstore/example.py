@@ -91,6 +91,7 @@ clusters:
 #   idle_transaction_seconds: 5.0  # the server ends a transaction of ours whose process stopped so long
 #   log_days: 7                 # delivered changes are kept so long
 #   truncate: refuse            # TRUNCATE of a mapped table: refuse, or allow, which breaks capture
+#   synchronous_commit: "on"    # of a hand-over's decision; remote_apply waits until standbys have applied it
 #   direct_writers: reject      # after a switch, SQL that does not go through the facade: reject, or warn
 
 # With a legacy store: how close the mirror must be, how many reads are compared, from when on a switch is safe.

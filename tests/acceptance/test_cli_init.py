@@ -93,8 +93,11 @@ def test_the_defaults_that_the_example_shows_as_comments_are_the_defaults(tmp_pa
     everything = load_config(tmp_path / "shown.yaml")
     shown = everything.core
     bare = load_config(tmp_path / "bare.yaml").core
+    unquoted = uncommented.replace('synchronous_commit: "on"', "synchronous_commit: on")
+    (tmp_path / "unquoted.yaml").write_text(unquoted)
 
-    assert uncommented != text
+    assert unquoted != uncommented != text
+    assert load_config(tmp_path / "unquoted.yaml") == everything
     for name in ("max_body_bytes", "deadlines", "pool", "breaker", "triggers"):
         assert getattr(shown, name) == getattr(bare, name)
     assert shown.tls.ca is not None

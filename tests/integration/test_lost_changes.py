@@ -178,7 +178,7 @@ def test_i1_two_losses_in_a_row_are_both_in_one_ledger(
     hands, made = lost_with_the_primary(failing_over)
     first = failing_over.pair.standby
     first.query("ALTER SYSTEM RESET primary_conninfo")
-    second = servers.standby(f"{first.name}-second", first)
+    second = servers.standby(f"{first.name}-2", first)
     second.catch_up()
     cut_off(second)
     later = Cell(UUID(int=46), "FREE", 1, "lost with the second")
