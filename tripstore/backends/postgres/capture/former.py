@@ -31,7 +31,7 @@ _KEPT_FACTS = re.compile(
     r"  (?:EXECUTE E?')?" + re.escape(KEEP_FACTS) + r"\n[^\n]*, ~ [^;]* ON CONFLICT DO NOTHING'?;\n"
 )
 #: It refuses, and records nothing.
-_JUMP = re.compile(rf"  {re.escape(JUMP)}\n(?:[^\n]*\n){{4}}")
+_JUMP = re.compile(rf"  {re.escape(JUMP)}\n(?:[^\n]*\n){{5}}")
 
 
 def records_alike(function: Function, body: str, settings: Mapping[str, str]) -> bool:
