@@ -18,7 +18,7 @@ def make_private(path: Path) -> None:
     """Make an empty file unless there is one; SQLite gives its rights to the files that it makes beside.
 
     One that is there is not opened: to close it would end the locks that this process holds on it through SQLite, and
-    whoever closes the file last then would take its log away from under us.
+    the process that closes the file last then would take its log away from under us.
     """
     with suppress(FileExistsError):
         os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, OWNER_ONLY))

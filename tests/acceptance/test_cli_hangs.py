@@ -22,7 +22,7 @@ from schemaless_core.triggers import trigger
 @trigger(column="BASE", start="beginning", timeout=1.0)
 def billed(cell):
     if cell.body == "poison":
-        time.sleep(3600)
+        time.sleep(3600)  # the function hangs: its timeout ends it
 
 @trigger(column="BASE", start="beginning")
 def noted(cell):

@@ -38,7 +38,7 @@ def on_a_terminal(shell: Shell, *arguments: str) -> str:
         try:
             while part := os.read(ours, 65536):
                 said += part
-        except OSError:  # nobody has the other end any more
+        except OSError:  # the other end is closed
             pass
         assert process.wait(60) == 0
     finally:

@@ -49,7 +49,7 @@ def trip_whose_note_was_deleted(legacy: Legacy) -> tuple[int, UUID]:
 def updated_beside(legacy: Legacy, trip: int, *, while_unlocked: bool) -> Iterator[Connection]:
     """A transaction that inserted a note, and is open; another updated the trip meanwhile, and committed.
 
-    `while_unlocked`: the note comes while the update waits for its TOAST table, whose index somebody makes anew.
+    `while_unlocked`: the note comes while the update waits for its TOAST table, whose index a REINDEX makes anew.
     """
     legacy.sql("ALTER TABLE trips ALTER memo SET STORAGE EXTERNAL")
     ((toast,),) = legacy.sql("SELECT reltoastrelid::regclass::text FROM pg_class WHERE oid = 'trips'::regclass")

@@ -349,7 +349,7 @@ def test_a_few_reads_that_were_equal_are_not_waited_for_beside_an_operation_that
         if each.name == "comparisons of get_history"
     )
     assert passed.said.startswith("0 mismatches in 2 comparisons")
-    assert passed.said.endswith("; 3 calls in 168 hours, and nobody waits for more")
+    assert passed.said.endswith("; 3 calls in 168 hours, and the gate waits for no more")
 
 
 @pytest.mark.parametrize(

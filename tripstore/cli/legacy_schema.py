@@ -163,7 +163,7 @@ class LegacySchema:
         return self._document(done, None, applied=applied, seconds=time.perf_counter() - started)
 
     def _lacking_rights(self) -> list[Complaint]:
-        """What the steps that are to do need and the role does not have; of a refused layout nobody knows its steps."""
+        """What the steps that are to do need and the role does not have; of a refused layout no steps are known."""
         to_do = [] if self.errors else [step for step in self._steps() if not step.is_done(self.connection)]
         if not to_do:
             return []

@@ -45,9 +45,9 @@ class ErrorDocument(msgspec.Struct, frozen=True):
 
 def main(arguments: Sequence[str] | None = None) -> NoReturn:
     """Run the command line and end the process with its exit code."""
-    # Python has none for a descriptor that was closed. Nobody reads what is printed then.
+    # Python has none for a descriptor that was closed. What is printed then has no reader.
     sys.stdout = sys.stdout or open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115  # for as long as the process
-    sys.stderr = sys.stderr or open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115
+    sys.stderr = sys.stderr or open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115  # as above
     sys.exit(run(list(sys.argv[1:] if arguments is None else arguments)))
 
 

@@ -76,7 +76,7 @@ def _said(found: OperationFacts, sampled: Sampled, lacking: int, settings: Cutov
         return f"none can be compared, and nobody waits for it; {aside}"
     bound = upper_bound(found.mismatches, found.compared, settings.confidence)
     if not lacking and missing(sampled, settings):
-        aside += f"; {found.calls:,} calls in {settings.evidence_hours} hours, and nobody waits for more"
+        aside += f"; {found.calls:,} calls in {settings.evidence_hours} hours, and the gate waits for no more"
     return f"{found.mismatches:,} mismatches in {found.compared:,} comparisons, rate below {percent(bound)}; {aside}"
 
 

@@ -171,7 +171,7 @@ class OperationFacts:
     ignored: int = 0
     #: Why they were not compared, as far as that was counted.
     by_reason: Mapping[str, int] = field(default_factory=dict)
-    #: Of services, sampled or not; None: nobody counted them.
+    #: Of services, sampled or not; None: they were not counted.
     calls: int | None = None
 
 

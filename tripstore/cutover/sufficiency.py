@@ -27,7 +27,7 @@ class Sampled(NamedTuple):
     by_reason: Mapping[str, int] = {}
     #: By a rule of the configuration: they were compared, and differed.
     ignored: int = 0
-    #: Of services, sampled or not; None: nobody counted them.
+    #: Of services, sampled or not; None: they were not counted.
     calls: int | None = None
 
 

@@ -79,7 +79,7 @@ def shards_present(connection: DeadlineConnection, names: Names) -> set[int]:
 def altered_columns(connection: DeadlineConnection, names: Names) -> list[Fact]:
     """What a doctor says of columns of cells that are not as they were created; nothing where all are.
 
-    A column that an operator added is none of ours, and in nobody's way.
+    A column that an operator added is none of ours, and hinders no statement.
     """
     wanted = {name: kind.lower() for name, kind in _COLUMN.findall(_ddl("shard.sql"))}
     like = names.datastore.replace("_", r"\_") + r"\_%"

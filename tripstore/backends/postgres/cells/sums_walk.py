@@ -213,7 +213,7 @@ class SumsWalk:
             if own is not None:
                 if own.ref_key > int(ref_key):
                     # It is added when all rows were seen. A row that came back below its tombstone, unseen by capture,
-                    # is there for SQL alone: whoever compares cells does not compare it (I12).
+                    # is there for SQL alone: a comparison of cells does not reach it (I12).
                     self.rows_seen[column_name] -= own.data == TOMBSTONE
                     continue
                 del owns[key][child]

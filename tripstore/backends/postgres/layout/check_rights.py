@@ -11,7 +11,7 @@ from tripstore.backends.postgres.layout.layout import Layout, TableName, quoted
 from tripstore.backends.postgres.tables import SCHEMA
 from tripstore.backends.postgres.wire.connections import rows
 
-# Postgres asks the same: whoever inherits the owner's rights may alter a table.
+# Postgres asks the same: a role that inherits the owner's rights may alter a table.
 _OWNERS = """
 SELECT n.nspname, c.relname, o.rolname, current_user
 FROM pg_catalog.pg_class AS c JOIN pg_catalog.pg_namespace AS n ON n.oid = c.relnamespace
