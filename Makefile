@@ -8,10 +8,14 @@ TESTERS ?= 2
 # Of `make bench-versions`: pairs of blocks.
 ROUNDS ?= 40
 
-.PHONY: demo test check bench bench-versions soak format docs servers clean
+.PHONY: demo quick test check bench bench-versions soak fresh format docs servers clean
 
 demo: $(VENV)/demo
 	$(BIN)/tripstore demo
+
+# Before every commit: no servers are started. Types of what changed alone, as mypy keeps the others.
+quick: check
+	$(BIN)/pytest --quick --numprocesses $(TESTERS) --dist worksteal --quiet tests/unit tests/contract
 
 test: $(VENV)/test servers
 	TRIPSTORE_SCALE=$(SCALE) $(BIN)/pytest --numprocesses $(TESTERS) --dist worksteal
@@ -33,6 +37,10 @@ bench-versions: $(VENV)/test servers
 soak: $(VENV)/peers servers
 	$(BIN)/python -m tests.soak
 
+# Both commands, twice, in a minimal Debian made for it (as root; about 10 GB of disk for the time).
+fresh:
+	SCALE=$(SCALE) TESTERS=$(TESTERS) tests/fresh.sh
+
 format: $(VENV)/test
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
@@ -40,6 +48,11 @@ format: $(VENV)/test
 docs: $(VENV)/test
 	$(BIN)/python -m tripstore.cli.reference > docs/reference/cli.md
 	$(BIN)/python -m tripstore.cli.python_reference > docs/reference/python.md
+	$(BIN)/python -m tripstore.migration.rights.reference > docs/reference/rights.md
+
+# CycloneDX, from the constraints; a test compares.
+sbom:
+	$(PYTHON) .ci/sbom.py > sbom.cdx.json
 
 servers: $(VENV)/test
 	$(BIN)/python -m tripstore.local.install

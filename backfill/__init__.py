@@ -1,5 +1,5 @@
 """Copies the past of any source into any cell store, exactly counted and as often as wanted."""
 
-from backfill.errors import BackfillError
+from tripstore.engines.backfill.errors import BackfillError
 
 __all__ = ["BackfillError"]

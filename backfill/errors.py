@@ -12,7 +12,7 @@ class MustWait(BackfillError):
 
 
 class CannotCopy(BackfillError):
-    """Not before somebody changed something: the job is paused, with this as its reason."""
+    """Not before an operator changes something: the job is paused, with this as its reason."""
 
 
 class GaveUp(BackfillError):

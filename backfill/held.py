@@ -1,4 +1,4 @@
-"""`Held`: a part that one worker holds, as it was saved last; and what that asks of the jobs."""
+"""`HeldCopy`: a part that one worker holds, as it was saved last; and what that asks of the jobs."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from typing import Protocol
 
-from backfill.source import Copied
-from schemaless_core.canonical import Json
-from schemaless_core.control.held_part import HeldPart, PartStore
-from schemaless_core.control.job_records import Job, JobState, Part
+from schemaless_core.cell.canonical import Json
+from schemaless_core.control.jobs.held_part import HeldPart, PartStore
+from schemaless_core.control.jobs.records import Job, JobState, Part
 from schemaless_core.errors import ControlUnavailable, SchemalessError
 from schemaless_core.failpoints import reach
+from tripstore.engines.backfill.source import Copied
 
 
 class JobStore(PartStore, Protocol):
@@ -28,7 +28,7 @@ class JobStore(PartStore, Protocol):
     def pause(self, kind: str, job_id: str, why: str = "") -> Job: ...
 
 
-class Held(HeldPart):
+class HeldCopy(HeldPart):
     """Lost with `PartLost` when another worker has taken it."""
 
     def __init__(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import time
 
-from backfill.throttle import LOOK_SECONDS, Clock, Leave, Pause, Probe
+from tripstore.engines.backfill.throttle import LOOK_SECONDS, Clock, Leave, Pause, Probe
 
 #: Of this time the sessions at work are averaged, and looked at so often.
 LOAD_SECONDS, SAMPLE_SECONDS = 10.0, 0.1
@@ -75,7 +75,7 @@ class LoadLimit:
     def _look(self, now: float) -> None:
         try:
             found = self._others()
-        except Exception as error:  # noqa: BLE001  # whatever keeps the source from saying it: nobody knows
+        except Exception as error:  # noqa: BLE001  # whatever keeps the source from saying it: the load is unknown
             self._trouble = str(error) or type(error).__name__
             self._begin_anew()
             self._look_at = now + LOOK_SECONDS

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Protocol
 from uuid import UUID
 
-from schemaless_core.control.job_records import StoredFinding
+from schemaless_core.control.jobs.records import StoredFinding
 
 PAGE = 1_000
 

@@ -1,7 +1,7 @@
 """`Runner`: serves one job for one worker: claim a part, copy a chunk, save it, and so on, until nothing is left.
 
 Whatever happens to the process, others see it between two chunks: one counts when it is saved, and is copied again by
-whoever holds the part next when it is not. Asked to stop, it finishes the chunk at hand.
+the next worker of the part when it is not. Asked to stop, it finishes the chunk at hand.
 """
 
 from __future__ import annotations
@@ -15,18 +15,18 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import TypeVar
 
-from backfill import metrics
-from backfill.chunks import ChunkSize
-from backfill.errors import CannotCopy, GaveUp, MustWait
-from backfill.held import Held, JobStore
-from backfill.source import Copied, Copying
-from backfill.speed import Speed
-from backfill.throttle import Leave, Throttle, Throttles
-from schemaless_core.canonical import Json
-from schemaless_core.control.job_commands import job_command
-from schemaless_core.control.job_records import Job, JobState, PartLost
+from schemaless_core.cell.canonical import Json
+from schemaless_core.control.jobs.commands import job_command
+from schemaless_core.control.jobs.records import Job, JobState, PartLost
 from schemaless_core.errors import ControlUnavailable, InvalidRequest, SchemalessError, StaleEpoch, Unavailable
 from schemaless_core.failpoints import reach
+from tripstore.engines.backfill import metrics
+from tripstore.engines.backfill.chunks import ChunkSize
+from tripstore.engines.backfill.errors import CannotCopy, GaveUp, MustWait
+from tripstore.engines.backfill.held import HeldCopy, JobStore
+from tripstore.engines.backfill.source import Copied, Copying
+from tripstore.engines.backfill.speed import Speed
+from tripstore.engines.backfill.throttle import Leave, Throttle, Throttles
 
 T = TypeVar("T")
 
@@ -34,7 +34,7 @@ logger = logging.getLogger(__name__)
 
 #: Pauses after failures double from the one to the other.
 PAUSE_SECONDS, PAUSE_SECONDS_MAX = 0.1, 10.0
-#: At one go: whoever waits looks whether it is to stop, and keeps its lease.
+#: At one go: a waiting worker looks after each whether it is to stop, and keeps its lease.
 TICK_SECONDS = 1.0
 
 
@@ -42,13 +42,13 @@ class Ending(StrEnum):
     """Why a runner has nothing more to do."""
 
     DONE = "done"  #: The job is.
-    PAUSED = "paused"  #: Somebody paused the job, or it cannot go on before something is changed.
-    CANCELLED = "cancelled"  #: Somebody cancelled it.
+    PAUSED = "paused"  #: An operator paused the job, or it cannot go on before something is changed.
+    CANCELLED = "cancelled"  #: An operator cancelled it.
     STOPPED = "stopped"  #: This runner was asked to; the job can be resumed.
 
 
 @dataclass(frozen=True, slots=True)
-class RunnerSettings:
+class CopyRunnerSettings:
     """How a worker goes about it."""
 
     #: How long a part stays with a worker that died; renewed by every save.
@@ -64,7 +64,7 @@ class RunnerSettings:
 
 
 class Runner:
-    """One worker's. `stop` may be called by any thread, and by whoever hears signals."""
+    """One worker's. Any thread may call `stop`, and so may a signal handler."""
 
     def __init__(
         self,
@@ -75,7 +75,7 @@ class Runner:
         *,
         chunks: ChunkSize | None = None,
         throttle: Throttle | None = None,
-        settings: RunnerSettings = RunnerSettings(),
+        settings: CopyRunnerSettings = CopyRunnerSettings(),
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._jobs = jobs
@@ -104,7 +104,7 @@ class Runner:
                 if part is None:  # others hold what is left: one of them may die
                     self._is_stopped.wait(self._settings.idle_seconds)
                 else:
-                    self._serve(Held(self._jobs, part, self._worker, self._lease, self._clock))
+                    self._serve(HeldCopy(self._jobs, part, self._worker, self._lease, self._clock))
             return ending
         finally:
             with suppress(SchemalessError):
@@ -116,7 +116,7 @@ class Runner:
         state = self._with_patience(lambda: self._jobs.state(self._job.id))
         return None if state is None or state is JobState.RUNNING else Ending(state.value)
 
-    def _serve(self, held: Held) -> None:
+    def _serve(self, held: HeldCopy) -> None:
         """Copy a part, as far as it may."""
         part = held.part
         try:
@@ -127,7 +127,7 @@ class Runner:
                 if not self._is_throttled(held, rows):
                     self._copy_chunk(held, rows, leave)
         except PartLost as lost:
-            # It was away for longer than its lease. What it wrote stays, whoever has the part counts it.
+            # It was away for longer than its lease. What it wrote stays, and the worker that has the part counts it.
             self._chunks.failed()
             extra = {"event": "backfill.part_lost", "job": part.job, "part": part.number}
             logger.warning("another worker has the part by now: %s", lost.message, extra=extra)
@@ -141,7 +141,7 @@ class Runner:
             raise
         held.release()
 
-    def _copy_chunk(self, held: Held, rows: int, leave: Leave) -> None:
+    def _copy_chunk(self, held: HeldCopy, rows: int, leave: Leave) -> None:
         started = self._clock()
         try:
             part = held.part
@@ -161,7 +161,7 @@ class Runner:
         self._note(copied, self._clock() - started, is_resting=leave.share < 1)
         self._tell(held, leave.reason)
 
-    def _save(self, held: Held, copied: Copied) -> None:
+    def _save(self, held: HeldCopy, copied: Copied) -> None:
         """Count it, once: with an answer that was lost it is repeated as it is."""
         while True:
             try:
@@ -170,7 +170,7 @@ class Runner:
             except ControlUnavailable as error:
                 self._failed(None, "ControlUnavailable", error.message)
                 if self._is_stopped.is_set():
-                    raise  # whether it was counted nobody knows; the next one finds out
+                    raise  # whether it was counted is unknown; the next worker finds out
 
     def _note(self, copied: Copied, seconds: float, *, is_resting: bool) -> None:
         """What this chunk says of the next ones."""
@@ -186,7 +186,7 @@ class Runner:
         metrics.throttled(copied.rested_seconds)
         metrics.chunk_took(copied.read_seconds, copied.write_seconds, self._chunks.rows)
 
-    def _is_throttled(self, held: Held, rows: int) -> bool:
+    def _is_throttled(self, held: HeldCopy, rows: int) -> bool:
         """Wait for what has to be waited for, a while; whether it is to be looked at again before a chunk begins."""
         try:
             pause = self._throttle.pause() or self._throttle.take(rows)
@@ -200,8 +200,8 @@ class Runner:
         metrics.throttled(pause.seconds)
         return True
 
-    def _failed(self, held: Held | None, cause: str, reason: str) -> None:
-        """Wait, longer each time. Who has waited in vain for too long gives up."""
+    def _failed(self, held: HeldCopy | None, cause: str, reason: str) -> None:
+        """Wait, longer each time. A worker that has waited in vain for too long gives up."""
         metrics.chunk_failed(cause)
         if held is not None:
             self._chunks.failed()
@@ -216,7 +216,7 @@ class Runner:
         pause_seconds = min(PAUSE_SECONDS * 2 ** min(self._failures - 1, 16), PAUSE_SECONDS_MAX)
         self._wait(held, pause_seconds, reason)
 
-    def _wait(self, held: Held | None, seconds: float, reason: str) -> None:
+    def _wait(self, held: HeldCopy | None, seconds: float, reason: str) -> None:
         """Say why, keep the part, and hear whether it is to stop."""
         until = self._clock() + seconds
         while (left := until - self._clock()) > 0 and not self._is_stopped.is_set():
@@ -230,11 +230,11 @@ class Runner:
     def _pause(self, error: CannotCopy) -> None:
         extra = {"event": "backfill.cannot_copy", "job": self._job.id}
         logger.error("the job is paused: %s", error.message, extra=extra)
-        with suppress(InvalidRequest):  # somebody cancelled it meanwhile
+        with suppress(InvalidRequest):  # an operator cancelled it meanwhile
             self._with_patience(lambda: self._jobs.pause(self._job.kind, self._job.id, str(error)))
 
-    def _tell(self, held: Held, throttle: str | None) -> None:
-        """What this worker does now, once in a while. What nobody hears is no trouble."""
+    def _tell(self, held: HeldCopy, throttle: str | None) -> None:
+        """What this worker does now, once in a while. A report that is lost is no trouble."""
         now = self._clock()
         if self._told_at is not None and now - self._told_at < self._settings.tell_seconds:
             return

@@ -7,8 +7,8 @@ from typing import Protocol
 
 import msgspec
 
-from schemaless_core.canonical import Json
-from schemaless_core.control.job_records import Finding
+from schemaless_core.cell.canonical import Json
+from schemaless_core.control.jobs.records import Finding
 
 #: What is to be copied, in the words of the source: predicate, columns, keys.
 Spec = Mapping[str, Json]
@@ -19,7 +19,7 @@ class Copied(msgspec.Struct, frozen=True):
 
     #: Rows that were read.
     rows: int
-    #: Cells that were found present and equal after writing; whoever had written them.
+    #: Cells that were found present and equal after writing, by whichever writer.
     cells_equal: int
     #: Where the next chunk of the part begins.
     checkpoint: Json
@@ -65,6 +65,6 @@ class Copying(Protocol):
 
         While it is read the source is to be at work for no more than its share of the time; how long it was is said.
 
-        `MustWait`: not now. `CannotCopy`: not before somebody changed something.
+        `MustWait`: not now. `CannotCopy`: not before an operator changes something.
         """
         ...

@@ -63,7 +63,7 @@ class Probe(Protocol):
 
 
 class Pace(Protocol):
-    """Who share a rate take turns by it."""
+    """Workers that share a rate take turns by it."""
 
     def take(self, count: int, per_second: float) -> float:
         """Take so many: 0.0; else how long it is another process' turn, and nothing is taken."""
@@ -75,7 +75,7 @@ class Pace(Protocol):
 
 
 class RateLimit:
-    """At most so many rows per second by all who are at work at the same job.
+    """At most so many rows per second by all workers of the same job.
 
     They pay for a chunk before it begins, and take turns: together they are never ahead of the rate by more than one
     chunk, from the first one on, however many there are. No worker makes up for time in which nothing was copied.
@@ -136,7 +136,7 @@ class SignalLimit:
     def _looked(self) -> Pause | None:
         try:
             found = self._measure()
-        except Exception as error:  # noqa: BLE001  # whatever keeps it from being measured: nobody knows
+        except Exception as error:  # noqa: BLE001  # whatever keeps it from being measured: it is unknown
             return Pause(LOOK_SECONDS, f"{self._name} is unknown: {error}")
         if found <= self._most:
             return None
@@ -146,7 +146,7 @@ class SignalLimit:
 
 
 class Throttles:
-    """All of them: who pauses longest is heard, and who leaves the source the most rest."""
+    """All of them: the longest pause counts, and the most rest for the source."""
 
     def __init__(self, throttles: Sequence[Throttle] = ()) -> None:
         self._throttles = throttles

@@ -17,7 +17,7 @@ from benchmarks import audit, backfill, cells, diff, facade, families, indexes, 
 from benchmarks.timing import Comparison, middle_of
 from schemaless_core import Datastore
 from tripstore.local.postgres import PostgresServer
-from tripstore.local.replication import Cluster
+from tripstore.local.replication import LocalCluster
 from tripstore.local.servers import Engine, LocalServers
 
 #: The last ones are a migration from one to the other.
@@ -29,8 +29,8 @@ ROOM = {
     "mysql": {"innodb-buffer-pool-size": "1G", "innodb-redo-log-capacity": "1G"},
     "postgres": {"shared_buffers": "1GB", "max_wal_size": "4GB"},
 }
-#: Of a disk that nobody shares; memory, and only root may mount it. A virtual machine's disk may be served by its host
-#: with the very cores that compute here: then a flush takes the longer the more is computed, whoever does it.
+#: Of a disk that no other process uses; memory, and only root may mount it. A virtual machine's disk may be served by
+#: its host with the very cores that compute here: then a flush takes the longer the more any process computes.
 DISK_MEGABYTES = 12_000
 #: Of memory, for two of them that are not full, and what else there is.
 MEMORY_MEGABYTES = 20_000
@@ -103,7 +103,7 @@ def _backfill(quick: bool) -> Iterator[Comparison]:
         yield from backfill.measure(postgres, mirror, scale=scale)
 
 
-def _apart(servers: LocalServers) -> Cluster:
+def _apart(servers: LocalServers) -> LocalCluster:
     """A mirror with a disk of its own, where that can be."""
     settings = ROOM["mariadb"] | (OWN_LOG if _own_disk() else {})
     return servers.cluster("mariadb", "apart", replicas=0, settings=settings, disk_megabytes=_own_disk())
@@ -171,7 +171,7 @@ def _measure(engine: Engine, quick: bool, shards: int) -> Iterator[Comparison]:
         yield from _with_many_shards(clusters, shards, calls, pairs)
 
 
-def _with_many_shards(clusters: list[Cluster], shards: int, calls: int, pairs: int) -> Iterator[Comparison]:
+def _with_many_shards(clusters: list[LocalCluster], shards: int, calls: int, pairs: int) -> Iterator[Comparison]:
     with (
         _created(cells.config_of("sixteen", 16, clusters)) as few,
         _created(cells.config_of("many", shards, clusters)) as many,

@@ -11,7 +11,7 @@ from tempfile import TemporaryDirectory
 
 from benchmarks.timing import Comparison, paired
 from tripstore.audit import LegacyTables, audit_code
-from tripstore.audit.files import SourceTree
+from tripstore.audit.reading.files import SourceTree
 
 REPOSITORY = Path(__file__).parents[1]
 TABLES = ("trips", "billing_attempts", "trip_notes", "fare_adjustments")

@@ -1,6 +1,6 @@
 """The backfill against a script by hand with as many processes, and against dlt: cells a second, and memory.
 
-A company with as many trips as wanted is made in the run. Both copy a part of it in turn that nobody has copied, each
+A company with as many trips as wanted is made in the run. Both copy in turn a part of it that is not copied yet, each
 into a datastore of its own on the same server. Ours is a job as `tripstore backfill start` runs it: leases, chunks that
 learn their size, counters saved with each, a share of the rows read once more; the script does nothing of this. A
 process lives as long as the benchmark and says at last how much memory it ever had.
@@ -19,24 +19,24 @@ from functools import partial
 from multiprocessing.connection import Connection
 from typing import Any, NamedTuple
 
-from backfill.runner import Ending
 from benchmarks.bulk import company
 from benchmarks.cells import PATIENT, SPAWN, Config
 from benchmarks.copy_script import CopyScript
 from benchmarks.loader import load_with_dlt
 from benchmarks.timing import Comparison, paired
 from schemaless_core import Datastore, Json, ShardStatus
-from tripstore.copying.backfill import EVERYTHING, KIND, Backfill, Plan
+from tripstore.engines.backfill.runner import Ending
 from tripstore.local.binlog import BinlogServer
 from tripstore.local.postgres import PostgresServer
-from tripstore.mirror.reverse import register_reverse
+from tripstore.migration.backfill.backfill import EVERYTHING, KIND, Backfill, BackfillPlan
+from tripstore.migration.mirror.reverse import register_reverse
 from tripstore.phase import Phase
 from tripstore.wiring import connect
 
 TRIPS = 2_000_000
 SHARDS = 64
 PROCESSES = (1, 2)
-#: For each number of processes; each copies a part of the trips that nobody has copied.
+#: For each number of processes; each copies trips that are not copied yet.
 ROUNDS = 5
 MEGABYTES = 300.0
 #: Of memory, from the first part of a job to the last.
@@ -52,7 +52,7 @@ Work = Any
 class Done(NamedTuple):
     """What a process says of its work."""
 
-    cells: int  #: Of a range, or of the job, whoever copied them.
+    cells: int  #: Of a range, or of the whole job.
     megabytes: float  #: The most that it ever had.
 
 
@@ -135,7 +135,7 @@ def _jobs(config: Config, number: int) -> list[str]:
         backfill = Backfill(store.facade)
         whole = backfill.plan(EVERYTHING)
         slices: list[list[Json]] = [whole.parts[first::number] for first in range(number)]
-        return [backfill.begin(Plan(whole.spec, parts, whole.estimate // number)).id for parts in slices]
+        return [backfill.begin(BackfillPlan(whole.spec, parts, whole.estimate // number)).id for parts in slices]
 
 
 def _id_ranges(trips: int, slices: int) -> list[Work]:
@@ -174,7 +174,7 @@ def _crew(work: Callable[[Config, Connection[Any, Any]], None], config: Config, 
             here, there = SPAWN.Pipe()
             process = SPAWN.Process(target=work, args=(config, there), daemon=True)
             process.start()
-            there.close()  # or nobody would notice when it ends
+            there.close()  # or `here.recv()` would not notice that the process has ended
             exits.callback(process.join)
             exits.callback(partial(here.send, None))
             assert here.recv() == "ready"

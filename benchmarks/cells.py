@@ -12,9 +12,9 @@ from uuid import UUID, uuid4
 from benchmarks.rawstore import RawLoop, SQLAlchemyPeers
 from benchmarks.timing import Comparison, compare, paired
 from schemaless_core import Cell, ColumnKey, Datastore, Json, canonical_bytes
-from schemaless_core.sharding import shard_of
+from schemaless_core.cell.sharding import shard_of
 from tripstore.local.binlog import BinlogServer
-from tripstore.local.replication import Cluster
+from tripstore.local.replication import LocalCluster
 
 Config = dict[str, Any]
 SPAWN = multiprocessing.get_context("spawn")
@@ -37,7 +37,7 @@ BODY = body_of(7)
 ENCODED = canonical_bytes(BODY)
 
 
-def config_of(name: str, shards: int, clusters: list[Cluster]) -> Config:
+def config_of(name: str, shards: int, clusters: list[LocalCluster]) -> Config:
     nodes = {cluster.name: {"primary": cluster.primary.url} for cluster in clusters}
     return {"datastore": name, "shards": shards, "clusters": nodes, "deadlines": PATIENT}
 

@@ -1,9 +1,9 @@
-"""Who has which of this machine's cores: what is measured has half of them, and nobody else is there.
+"""Which process has which of this machine's cores: what is measured has half of them to itself.
 
 What has a machine of its own in a company has cores of its own here. The mirror does where it is measured what callers
 feel; callers do where it is measured how late the mirror is. To let the rest come last on the same cores does not do,
 be it as nice as can be and the others of real time: in a virtual machine a core that computes may hear milliseconds
-late that another one woke somebody up there, or that the disk has answered. One core is everybody's.
+late that another core woke a thread there, or that the disk has answered. One core is everybody's.
 """
 
 from __future__ import annotations

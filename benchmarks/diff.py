@@ -23,17 +23,17 @@ import pymysql
 from benchmarks.cells import SPAWN, Config
 from benchmarks.timing import Comparison, paired
 from schemaless_core import ShardStatus
-from schemaless_core.control.jobs import JobState
+from schemaless_core.control.jobs.jobs import JobState
 from tripstore.backends.postgres.ddl.steps import apply_all
 from tripstore.backends.postgres.layout.reading import load_layout
 from tripstore.backends.postgres.schema_steps import schema_steps
 from tripstore.backends.postgres.wire.connections import connected, rows
-from tripstore.diffing.diffing import Diffing
-from tripstore.diffing.order import Order
 from tripstore.handover.ports import Chunk
 from tripstore.local.binlog import BinlogServer
 from tripstore.local.postgres import PostgresServer
-from tripstore.mirror.reverse import register_reverse
+from tripstore.migration.diff.diff import Diffing
+from tripstore.migration.diff.order import Order
+from tripstore.migration.mirror.reverse import register_reverse
 from tripstore.wiring import connect
 
 ROWS = 2_000_000

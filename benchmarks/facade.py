@@ -22,7 +22,7 @@ from tripstore.handover.relay import drain
 from tripstore.handover.steps import run
 from tripstore.handover.switch import switch
 from tripstore.local.postgres import PostgresServer
-from tripstore.local.replication import Cluster
+from tripstore.local.replication import LocalCluster
 from tripstore.local.servers import Engine
 from tripstore.phase import Phase
 
@@ -98,7 +98,12 @@ Flanked = tuple[Block, Block, Block]
 
 
 def measure(
-    postgres: PostgresServer, mirrors: Sequence[Cluster], company: PostgresServer, apart: Cluster, *, scale: float
+    postgres: PostgresServer,
+    mirrors: Sequence[LocalCluster],
+    company: PostgresServer,
+    apart: LocalCluster,
+    *,
+    scale: float,
 ) -> Iterator[Comparison]:
     """A migration to each of the mirrors; the load in all phases with two servers apart."""
     for mirror in mirrors:

@@ -18,16 +18,16 @@ from tripstore.backends.postgres.ddl.steps import apply_all
 from tripstore.backends.postgres.layout.reading import load_layout
 from tripstore.backends.postgres.schema_steps import schema_steps
 from tripstore.backends.postgres.wire.connections import connected, rows
-from tripstore.diffing.diffing import ROWS, SUM_SECONDS, Diffing
-from tripstore.diffing.order import Order
+from tripstore.engines.validation.diff.buckets import ShardedDigests
+from tripstore.engines.validation.diff.diff import CellDiff
+from tripstore.engines.validation.diff.portions import Walk, bounds_of
+from tripstore.engines.validation.diff.suspects import Judge, NothingInFlight, Roles
 from tripstore.facade.facade import Facade
 from tripstore.local.binlog import BinlogServer
 from tripstore.local.postgres import PostgresServer
+from tripstore.migration.diff.diff import ROWS, SUM_SECONDS, Diffing
+from tripstore.migration.diff.order import Order
 from tripstore.wiring import connect
-from validation.buckets import ShardedDigests
-from validation.diff import CellDiff
-from validation.portions import Walk, bounds_of
-from validation.suspects import Judge, NothingInFlight, Roles
 
 PARENTS = 50_000
 CHILDREN = 20

@@ -14,7 +14,7 @@ from benchmarks.cells import SPAWN, Config
 from benchmarks.timing import Comparison
 from benchmarks.triggers import PUTS_PER_SECOND, percentile
 from schemaless_core import Datastore, Json
-from schemaless_core.indexes.values import FieldType, index_shard_of
+from schemaless_core.definitions.values import IndexFieldType, index_shard_of
 from schemaless_core.urls import parse_node_url
 
 INDEX = "driver_partner_index"
@@ -102,7 +102,7 @@ def _observe(datastore: str, clusters: Mapping[int, str], urls: Mapping[str, str
         waiting += told[len(lags) + len(waiting) :]
         for item in list(waiting):
             row_key, driver, acknowledged = item
-            shard = index_shard_of(FieldType.UUID, driver, len(clusters))
+            shard = index_shard_of(IndexFieldType.UUID, driver, len(clusters))
             with connections[clusters[shard]].cursor() as cursor:
                 table = f"{datastore}_{shard:04d}.{INDEX}_v1"
                 if cursor.execute(FIND.format(table=table), (driver.bytes, row_key.bytes)):

@@ -19,11 +19,11 @@ from benchmarks.cores import Part, stay
 from benchmarks.legacy import People
 from benchmarks.migration import Migration, duo_of, wait
 from schemaless_core import Cell
+from tripstore.engines.validation.compare import DifferenceClass
+from tripstore.engines.validation.verdicts import Outcome
 from tripstore.phase import Phase
 from tripstore.store import TripStore
 from tripstore.wiring import connect
-from validation.compare import DifferenceClass
-from validation.verdicts import Outcome
 
 CLIENTS = 4
 #: Who answers reads: the facade, or `laboratory` around both stores, for every read or for every tenth.

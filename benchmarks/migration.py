@@ -29,8 +29,8 @@ from tripstore.facade.facade import Duo
 from tripstore.facade.flags import Comparing
 from tripstore.local.binlog import BinlogServer
 from tripstore.local.postgres import PostgresServer
-from tripstore.mirror.mirror import Mirror
-from tripstore.mirror.reverse import register_reverse
+from tripstore.migration.mirror.mirror import Mirror
+from tripstore.migration.mirror.reverse import register_reverse
 from tripstore.phase import Phase
 from tripstore.store import TripStore
 from tripstore.wiring import connect
@@ -64,12 +64,12 @@ class Migration:
         self.duo.watch.look()
 
     def drained(self) -> None:
-        """Return when the mirror has everything. Somebody carries."""
+        """Return when the mirror has everything. A relay must be running."""
         wait(lambda: not self.ask(_QUEUED)[0][0])
 
     @contextmanager
     def stopped_dead(self) -> Iterator[None]:
-        """The mirror as SIGSTOP leaves it: connections stay, and nobody answers."""
+        """The mirror as SIGSTOP leaves it: connections stay, and no answer comes."""
         self.server.pause()
         try:
             yield
@@ -159,4 +159,4 @@ def _mirror(config: Config, serving: Event, end: Event, part: Part) -> None:  # 
             benchmark = parent_process()
             assert benchmark is not None
             while not end.wait(1.0) and benchmark.is_alive():
-                pass  # one that was killed tells nobody to end
+                pass  # a benchmark that was killed asks for no end

@@ -1,8 +1,8 @@
 """Repair: cells a second, by what is wrong with them, and each as a whole command.
 
-Schemaless lacks the cells, or holds other bytes, or lost them so that the log has holes, or holds cells that are
-nobody's. Ours is `tripstore repair --diff KEYS --yes`, which looks at each cell in both stores, twice or three times.
-The peer is a script by hand that changes the same cells and looks at nothing, and a command as well.
+Schemaless lacks the cells, or holds other bytes, or lost them so that the log has holes, or holds cells
+that Postgres lacks. Ours is `tripstore repair --diff KEYS --yes`, which looks at each cell in both stores, two or
+three times. The peer is a script by hand that changes the same cells and looks at nothing, and a command as well.
 """
 
 from __future__ import annotations
@@ -25,18 +25,18 @@ from benchmarks.cells import Config
 from benchmarks.diff import arguments_of, made
 from benchmarks.timing import Comparison, paired
 from schemaless_core import Cell
-from schemaless_core.encoded import encode_cell
-from schemaless_core.sharding import shard_of
+from schemaless_core.cell.encoded import encode_cell
+from schemaless_core.cell.sharding import shard_of
 from tripstore.backends.postgres.wire.connections import connected, rows
+from tripstore.engines.validation.diff.differences import CellClass, Difference
+from tripstore.engines.validation.repair import Action
 from tripstore.handover.authority import Backend
 from tripstore.local.binlog import BinlogServer
 from tripstore.local.postgres import PostgresServer
-from tripstore.repairing.opening import Repairs
-from tripstore.repairing.targets import Target
+from tripstore.migration.repair.opening import Repairs
+from tripstore.migration.repair.targets import Target
 from tripstore.store import TripStore
 from tripstore.wiring import connect
-from validation.differences import CellClass, Difference
-from validation.repair import Action
 
 CELLS = 40_000
 SHARDS = 64
@@ -172,5 +172,5 @@ _DAMAGES: dict[str, tuple[Damage, str]] = {
     "with other bytes": (_changed, "changed"),
     "whose bytes are torn": (_torn, "torn"),
     "that left holes": (_lost, "lost"),
-    "that are nobody's": (_extra, "extra"),
+    "that Postgres lacks": (_extra, "extra"),
 }

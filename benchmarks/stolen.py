@@ -1,7 +1,7 @@
 """How much of this machine's cores its host gave to others: what is measured meanwhile says nothing of us.
 
 A core that is away for twenty milliseconds takes with it whatever waits for it. In which windows that happened the
-kernel knows. They are left out, and their number is printed; and since a host may take more from whoever works more,
+kernel knows. They are left out, and their number is printed; and since a host may take more from a busy guest,
 so are the figures with all of them.
 """
 

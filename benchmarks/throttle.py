@@ -20,20 +20,20 @@ from typing import Any, Literal, NamedTuple
 import click
 import psycopg2
 
-from backfill.runner import Ending
 from benchmarks.bulk import company
 from benchmarks.cells import PATIENT, SPAWN, Config
 from benchmarks.cores import let_stay, stay
 from benchmarks.stolen import STOLEN_MAX, Stolen, calm_or_all
 from benchmarks.timing import Comparison, paired
 from schemaless_core import ShardStatus
-from schemaless_core.control.job_records import Job
-from tripstore.copying.backfill import Backfill, Wanted
-from tripstore.copying.limits import at_work
+from schemaless_core.control.jobs.records import Job
+from tripstore.engines.backfill.runner import Ending
 from tripstore.local.binlog import BinlogServer
 from tripstore.local.postgres import PostgresServer
-from tripstore.mirror.mirror import Mirror
-from tripstore.mirror.reverse import register_reverse
+from tripstore.migration.backfill.backfill import Backfill, Wanted
+from tripstore.migration.backfill.limits import at_work
+from tripstore.migration.mirror.mirror import Mirror
+from tripstore.migration.mirror.reverse import register_reverse
 from tripstore.phase import Phase
 from tripstore.wiring import connect
 

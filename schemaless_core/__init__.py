@@ -4,7 +4,7 @@ from schemaless_core.lazy import imported_when_asked
 from schemaless_core.version import VERSION
 
 _HOMES = {
-    "schemaless_core.answers": (
+    "schemaless_core.cell.answers": (
         "ANY",
         "Bucket",
         "Condition",
@@ -18,23 +18,23 @@ _HOMES = {
         "Scalar",
         "ShardPage",
     ),
-    "schemaless_core.canonical": (
+    "schemaless_core.cell.canonical": (
         "Json",
         "canonical_bytes",
     ),
-    "schemaless_core.cell": (
+    "schemaless_core.cell.cell": (
         "Cell",
         "CellKey",
         "ColumnKey",
     ),
     "schemaless_core.datastore": ("Datastore",),
-    "schemaless_core.encoded": (
+    "schemaless_core.cell.encoded": (
         "EncodedCell",
         "EncodedOutcome",
     ),
+    "schemaless_core.cell.put_errors": ("BatchFailed", "CellConflict"),
     "schemaless_core.errors": (
-        "BatchFailed",
-        "CellConflict",
+        "BufferFull",
         "Conflict",
         "ControlUnavailable",
         "DocumentConflict",
@@ -51,13 +51,14 @@ _HOMES = {
         "SchemalessError",
         "SchemaMissing",
         "StaleEpoch",
+        "StoreClosed",
         "TopologyConflict",
         "Unavailable",
         "UnknownFormat",
     ),
     "schemaless_core.memory": ("MemoryStore",),
-    "schemaless_core.standing": ("ShardStatus",),
-    "schemaless_core.store": ("CellStore",),
+    "schemaless_core.cell.standing": ("ShardStatus",),
+    "schemaless_core.store": ("CellStore", "JointStore"),
 }
 
 __version__ = VERSION

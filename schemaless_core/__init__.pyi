@@ -1,6 +1,6 @@
 """For type checkers: the names of `__init__.py`, which imports each when it is asked for."""
 
-from schemaless_core.answers import (
+from schemaless_core.cell.answers import (
     ANY as ANY,
     Bucket as Bucket,
     Condition as Condition,
@@ -14,11 +14,11 @@ from schemaless_core.answers import (
     Scalar as Scalar,
     ShardPage as ShardPage,
 )
-from schemaless_core.canonical import (
+from schemaless_core.cell.canonical import (
     Json as Json,
     canonical_bytes as canonical_bytes,
 )
-from schemaless_core.cell import (
+from schemaless_core.cell.cell import (
     Cell as Cell,
     CellKey as CellKey,
     ColumnKey as ColumnKey,
@@ -26,13 +26,13 @@ from schemaless_core.cell import (
 from schemaless_core.datastore import (
     Datastore as Datastore,
 )
-from schemaless_core.encoded import (
+from schemaless_core.cell.encoded import (
     EncodedCell as EncodedCell,
     EncodedOutcome as EncodedOutcome,
 )
+from schemaless_core.cell.put_errors import BatchFailed as BatchFailed, CellConflict as CellConflict
 from schemaless_core.errors import (
-    BatchFailed as BatchFailed,
-    CellConflict as CellConflict,
+    BufferFull as BufferFull,
     Conflict as Conflict,
     ControlUnavailable as ControlUnavailable,
     DocumentConflict as DocumentConflict,
@@ -49,6 +49,7 @@ from schemaless_core.errors import (
     SchemalessError as SchemalessError,
     SchemaMissing as SchemaMissing,
     StaleEpoch as StaleEpoch,
+    StoreClosed as StoreClosed,
     TopologyConflict as TopologyConflict,
     Unavailable as Unavailable,
     UnknownFormat as UnknownFormat,
@@ -56,11 +57,12 @@ from schemaless_core.errors import (
 from schemaless_core.memory import (
     MemoryStore as MemoryStore,
 )
-from schemaless_core.standing import (
+from schemaless_core.cell.standing import (
     ShardStatus as ShardStatus,
 )
 from schemaless_core.store import (
     CellStore as CellStore,
+    JointStore as JointStore,
 )
 
 __version__: str

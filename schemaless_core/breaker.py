@@ -55,6 +55,11 @@ class Breaker:
     def state(self) -> BreakerState:
         return self._state
 
+    @property
+    def is_due(self) -> bool:
+        """Whether the next call would go through."""
+        return self._state is BreakerState.CLOSED or self._clock() >= self._probe_at
+
     def admits(self) -> bool:
         """Say whether a call may go through; a probe is admitted once per pause."""
         if self._state is BreakerState.CLOSED:
@@ -98,7 +103,7 @@ class Breaker:
                 self._open()
 
     def trip(self) -> None:
-        """Open at once: somebody made sure that the server does not answer."""
+        """Open at once: a caller made sure that the server does not answer."""
         with self._lock:
             self._failures = self._absences = max(self._failures, self._config.failures)
             if self._state is BreakerState.HALF_OPEN:

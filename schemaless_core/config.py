@@ -19,9 +19,9 @@ from urllib.parse import quote
 import yaml
 
 from schemaless_core.breaker import BreakerConfig
-from schemaless_core.cell import DEFAULT_MAX_BODY_BYTES
+from schemaless_core.cell.cell import DEFAULT_MAX_BODY_BYTES
+from schemaless_core.definitions.index import IndexDefinition, load_definitions
 from schemaless_core.errors import InvalidConfig
-from schemaless_core.indexes.definition import IndexDefinition, load_definitions
 from schemaless_core.referenced import Referenced
 from schemaless_core.strict_yaml import DEPTH_MAX, TooMuch, Twice, load_strict
 from schemaless_core.urls import NodeUrl, parse_node_url, shown_setting
@@ -69,6 +69,8 @@ class TriggerConfig:
     """How workers tail the log and what they do about cells that fail."""
 
     poll_seconds: float = 0.01  #: Between two looks at the heads while nothing moves.
+    #: The same where nothing has moved for a while: a look reads a row for each shard of a server.
+    idle_poll_seconds: float = 0.05
     page_cells: int = 500  #: Cells of one shard fetched at once.
     checkpoint_seconds: float = 0.2  #: Between two savings of offsets; functions are called so long at a time.
     lease_seconds: float = 6.0  #: A worker that is silent for so long loses its shards.
@@ -78,6 +80,16 @@ class TriggerConfig:
     retry_seconds: float = 60.0  #: Until a parked cell is tried again; doubled each time.
     retry_seconds_max: float = 3600.0  #: But never longer than this.
     halt_after: int = 100  #: Parked cells beyond which the group is halted.
+
+
+@dataclass(frozen=True, slots=True)
+class BufferConfig:
+    """Where cells wait whose own cluster does not take them. Without this section there are no buffers."""
+
+    put_seconds: float = 0.25  #: What a put that its own cluster did not take in time may take on top.
+    max_cells: int = 1_000_000  #: Of one server's buffer; beyond that it takes no more.
+    max_bytes: int = 4 * 1024**3  #: The same, of bodies.
+    cells_per_second: int = 20_000  #: How fast one worker carries what waits to a cluster that is back.
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,6 +117,8 @@ class DatastoreConfig:
     breaker: BreakerConfig = field(default_factory=BreakerConfig)
     triggers: TriggerConfig = field(default_factory=TriggerConfig)
     tls: TlsConfig = field(default_factory=TlsConfig)
+    #: None: there are none.
+    buffer: BufferConfig | None = None
 
 
 _SECTIONS = {"deadlines": DeadlineConfig, "pool": PoolConfig, "breaker": BreakerConfig, "triggers": TriggerConfig}
@@ -177,6 +191,7 @@ def parse_config(document: Mapping[str, Any], folder: Path) -> DatastoreConfig:
             "max_body_bytes", document.get("max_body_bytes", DEFAULT_MAX_BODY_BYTES), 1, 16 * 1024 * 1024 - 1
         ),
         tls=_tls(document.get("tls"), folder),
+        buffer=None if document.get("buffer") is None else section("buffer", BufferConfig, document["buffer"]),
         **{name: section(name, struct, document.get(name)) for name, struct in _SECTIONS.items()},
     )
 
@@ -261,7 +276,7 @@ def _node(key: str, text: object, folder: Path) -> NodeUrl:
 
 
 def _tls(value: object, folder: Path) -> TlsConfig:
-    """Who asks for a host name to be verified asks for TLS, and there is none without an authority."""
+    """Read `tls`. Verifying a host name needs TLS, and there is no TLS without a certificate authority."""
     found = _with_files(section("tls", TlsConfig, value), folder)
     if isinstance(value, dict) and value.get("verify_hostname") is True and found.ca is None:
         hint = "Name the authority's certificate as tls.ca; without it connections are not encrypted at all."
@@ -319,7 +334,8 @@ def _setting(key: str, default: object, given: object) -> object:
             )
         return given
     if isinstance(default, int):
-        return _whole(key, given, 0 if key.endswith("overflow") else 1, 1_000_000)
+        highest = 2**50 if key.endswith("bytes") else 1_000_000
+        return _whole(key, given, 0 if key.endswith("overflow") else 1, highest)
     if isinstance(default, float):
         if not isinstance(given, int | float) or type(given) is bool or not 0 < given < 86_400:
             raise InvalidConfig(

@@ -6,14 +6,24 @@ import copy
 import os
 import time
 import weakref
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from types import TracebackType
 from typing import Any, Literal, Self, TypeVar
 from uuid import UUID
 
 from schemaless_core import metrics
-from schemaless_core.answers import (
+from schemaless_core.buffers.buffers import Buffers
+from schemaless_core.buffers.keeper import keeper_of
+from schemaless_core.buffers.ports import PresentPort
+from schemaless_core.buffers.replayer import AnyEpoch, Replayer
+from schemaless_core.calls.buffered_reads import BufferedLookups
+from schemaless_core.calls.encoded_puts import LANES, EncodedPuts
+from schemaless_core.calls.lookups import Lookups
+from schemaless_core.calls.puts import Puts
+from schemaless_core.calls.shardlog import ShardLog
+from schemaless_core.calls.walks import Walks
+from schemaless_core.cell.answers import (
     ANY,
     Bucket,
     Condition,
@@ -25,19 +35,18 @@ from schemaless_core.answers import (
     Scalar,
     ShardPage,
 )
-from schemaless_core.authority import ShardAuthority
-from schemaless_core.canonical import Json
-from schemaless_core.cell import Cell, CellKey, ColumnKey, check_row_key
-from schemaless_core.children import NO_CHILDREN, ChildKey, Children
-from schemaless_core.clusters import Cluster
-from schemaless_core.config import DatastoreConfig, load_document, parse_config
+from schemaless_core.cell.canonical import Json
+from schemaless_core.cell.cell import Cell, CellKey, ColumnKey, check_row_key
+from schemaless_core.cell.children import NO_CHILDREN, ChildKey, Children
+from schemaless_core.cell.encoded import EncodedCell, EncodedOutcome
+from schemaless_core.cell.put_errors import BatchFailed
+from schemaless_core.cell.sharding import shard_of
+from schemaless_core.cell.standing import Kind, ShardStatus, Standing
+from schemaless_core.config import BufferConfig, DatastoreConfig, load_document, parse_config
 from schemaless_core.control.database import ControlDatabase
-from schemaless_core.control.leases import Leases
-from schemaless_core.encoded import EncodedCell, EncodedOutcome
-from schemaless_core.encoded_puts import LANES, EncodedPuts
+from schemaless_core.control.documents import Documents
 from schemaless_core.engine.base import HashedCell
 from schemaless_core.errors import (
-    BatchFailed,
     Conflict,
     Invalid,
     InvalidRequest,
@@ -45,30 +54,31 @@ from schemaless_core.errors import (
     StaleEpoch,
     Unavailable,
 )
-from schemaless_core.fanout import FanOut
 from schemaless_core.habits import Habits, ReadFrom
 from schemaless_core.indexes.indexes import Indexes, IndexParts
 from schemaless_core.indexes.lookup import IndexQueries
-from schemaless_core.lookups import Lookups
 from schemaless_core.mends import Mends
-from schemaless_core.places import Places
-from schemaless_core.puts import Puts
-from schemaless_core.routing import Router
-from schemaless_core.schema import Progress, Schema, SchemaPlan
-from schemaless_core.sharding import shard_of
-from schemaless_core.shardlog import ShardLog
-from schemaless_core.standing import Kind, ShardStatus, Standing
-from schemaless_core.store import CellStore
+from schemaless_core.servers.authority import ShardAuthority
+from schemaless_core.servers.clusters import Cluster
+from schemaless_core.servers.fanout import FanOut
+from schemaless_core.servers.places import Places
+from schemaless_core.servers.routing import Router
+from schemaless_core.servers.schema import Progress, Schema, SchemaPlan
+from schemaless_core.store import JointStore
+from schemaless_core.triggers.deaths import Deaths
 from schemaless_core.triggers.joined import Joined
+from schemaless_core.triggers.leases.leases import Leases
 from schemaless_core.triggers.offsets import Offsets
 from schemaless_core.triggers.parking import Parking
+from schemaless_core.triggers.timeouts import Timeouts
 from schemaless_core.triggers.triggers import Triggers
-from schemaless_core.walks import Walks
+from schemaless_core.unclosed import Unclosed
 
 T = TypeVar("T")
+V = TypeVar("V", bound=Scalar)
 
 
-class Datastore(CellStore):
+class Datastore(JointStore):
     """Cells on MySQL, MariaDB or SQLite. A context manager; safe to share by threads and to inherit by forks."""
 
     # Made at first use: most stores of other habits are for a few calls, and have no use for them.
@@ -89,10 +99,17 @@ class Datastore(CellStore):
         self._fanout = FanOut(2 * len(self.clusters))
         self._lanes = FanOut(LANES - 1)
         self._router = Router(self.clusters, self._places, self._fanout)
+        its = config.buffer
+        self._buffers = None if its is None else Buffers(self._router, its, config.shards)
         self.authority = ShardAuthority(self.clusters, self._router, self._fanout)
         self._index_parts = IndexParts(config, self.clusters, self._router, self.control)
+        self._unclosed = Unclosed(repr(self))
         self._arrange(Habits(), Standing())
         _ALL.add(self)
+
+    def __repr__(self) -> str:
+        clusters = ", ".join(self.clusters)
+        return f"<Datastore {self.config.datastore}: {self.config.shards} shards on {clusters}>"
 
     @classmethod
     def open(cls, source: str | os.PathLike[str] | Mapping[str, Any]) -> Self:
@@ -122,6 +139,14 @@ class Datastore(CellStore):
             )
         return self._indexes
 
+    def replayer(self, present: PresentPort | None = None) -> Replayer:
+        """Carries what waits in buffers; `present`: who says which authority epoch it is, where a layer above has one.
+
+        Also where no buffer is configured (any more): what waits is not forgotten.
+        """
+        its = self.config.buffer or BufferConfig()
+        return Replayer(self._router, its, self.config.shards, present or AnyEpoch())
+
     @property
     def mends(self) -> Mends:
         """Cells as their bytes stand, and what repair may change. As a copier's store: only where this is a mirror."""
@@ -147,6 +172,10 @@ class Datastore(CellStore):
         cell = Cell(row_key, column_name, ref_key, body)
         return _measured("put_cell", self._puts.put, cell, expect_latest)
 
+    def put_checked(self, cell: Cell, body: bytes, expect_latest: Any) -> PutResult:
+        """Put a cell that its caller has checked: `body` is what `checked_bytes` made of it."""
+        return _measured("put_cell", self._puts.put_checked, cell, body, expect_latest)
+
     def put_cells(self, cells: Sequence[Cell]) -> list[PutResult]:
         return _measured("put_cells", self._puts.put_many, cells)
 
@@ -154,8 +183,8 @@ class Datastore(CellStore):
         """Store cells of one row by one commit, all or none.
 
         None: one of their keys is taken, or the row has a cell after this position of its shard's log: read it again.
-        First `end_of_log`, then the row, and that from the primary too: what `using(read="replica")` or a store that is
-        nobody's in particular reads elsewhere may lack cells before the position, and nobody would notice.
+        Call `end_of_log` first, then read the row, both from the primary. A read by `using(read="replica")`, or by a
+        store without an authority epoch, may lack cells before the position, and no check would notice.
         """
         return _measured("put_cells", self._puts.put_together, cells, seen)
 
@@ -171,28 +200,28 @@ class Datastore(CellStore):
         return _measured("append_cell", self._puts.append, row_key, column_name, body)
 
     def get_cell(self, row_key: UUID, column_name: str, ref_key: int) -> Cell | None:
-        return _measured("get_cell", self._lookups.cell, row_key, column_name, ref_key)
+        return _measured("get_cell", self._reads.cell, row_key, column_name, ref_key)
 
     def get_cell_latest(self, row_key: UUID, column_name: str) -> Cell | None:
-        return _measured("get_cell_latest", self._lookups.latest, row_key, column_name)
+        return _measured("get_cell_latest", self._reads.latest, row_key, column_name)
 
     def get_cells(self, keys: Sequence[CellKey]) -> list[Cell | None]:
-        return _measured("get_cells", self._lookups.cells, keys)
+        return _measured("get_cells", self._reads.cells, keys)
 
     def get_cells_latest(self, columns: Sequence[ColumnKey]) -> list[Cell | None]:
-        return _measured("get_cells_latest", self._lookups.latest_cells, columns)
+        return _measured("get_cells_latest", self._reads.latest_cells, columns)
 
     def get_children_latest(self, keys: Sequence[ChildKey], children: Children) -> list[Cell | None]:
         """Return the latest cell or None per child, in order; of a fact the tombstone above it, if there is one."""
         return _measured("get_cells_latest", self._lookups.latest_children, keys, children)
 
     def get_row(self, row_key: UUID, columns: Collection[str] | None = None) -> dict[str, Cell]:
-        return _measured("get_row", self._lookups.row, row_key, columns)
+        return _measured("get_row", self._reads.row, row_key, columns)
 
     def get_history(
         self, row_key: UUID, column_name: str, *, before: int | None = None, limit: int = 100
     ) -> list[Cell]:
-        return _measured("get_history", self._lookups.history, row_key, column_name, before, limit)
+        return _measured("get_history", self._reads.history, row_key, column_name, before, limit)
 
     def get_ref_keys(
         self, row_key: UUID, column_name: str, *, before: int | None = None, limit: int = 100
@@ -216,6 +245,15 @@ class Datastore(CellStore):
     ) -> IndexPage:
         filters = (shard_value, where, fields, columns, order_by, descending, limit, cursor)
         return _measured("query_index", self._queries.query, index, *filters, consistency)
+
+    def first_rows(
+        self, index: str, shard_values: Iterable[V], consistency: Literal["fast", "verified"] = "fast"
+    ) -> dict[V, UUID]:
+        """Return the first row of each of many shard values, by row key; a value that no row has is left out.
+
+        What `query_index(index, value, limit=1)` finds of each, with one question to each server for all of them.
+        """
+        return _measured("query_index", self._queries.first_rows, index, shard_values, consistency)
 
     def get_cells_for_shard(self, shard: int, location: Location, limit: int) -> ShardPage:
         return _measured("get_cells_for_shard", self._log.pages, {shard: location}, limit)[shard]
@@ -267,11 +305,12 @@ class Datastore(CellStore):
         return self._with(self._habits, Standing(Kind.OWNER, authority_epoch))
 
     def as_copier(self, authority_epoch: int | None = None) -> Self:
-        """Return the same store for whoever carries what is true elsewhere: mirror, backfill, repair."""
+        """Return the same store for a copier, which carries what is true elsewhere: mirror, backfill, repair."""
         return self._with(self._habits, Standing(Kind.COPIER, authority_epoch))
 
     def close(self) -> None:
         """Close all connections, and refuse calls from now on. Stores made by `using` share both."""
+        self._unclosed.note_closed()
         self._index_parts.after_commit.close()
         self._places.close()
         self._lanes.close()
@@ -299,7 +338,12 @@ class Datastore(CellStore):
         self._lookups = Lookups(self._router, self.config, habits, standing)
         at_primary = Lookups(self._router, self.config, replace(habits, read="primary_only"), standing)
         parts = self._index_parts
-        self._puts = Puts(self._router, self.config, habits, standing, at_primary, parts.after_commit)
+        keeper = keeper_of(self._buffers, self.config, habits, standing)
+        self._reads: Lookups | BufferedLookups = self._lookups
+        if habits.include_buffered and self._buffers is not None:
+            seconds = self.config.deadlines.read_seconds if habits.deadline is None else habits.deadline
+            self._reads = BufferedLookups(self._lookups, self._buffers, seconds)
+        self._puts = Puts(self._router, self.config, habits, standing, at_primary, parts.after_commit, keeper)
         self._encoded = EncodedPuts(self._router, self.config, habits, standing, self._lanes)
         self._log = ShardLog(self._router, self.config, habits, standing)
         self._walks = Walks(self._router, self.config, habits, standing)
@@ -315,8 +359,19 @@ class Datastore(CellStore):
         parking = Parking(self._router)
         joined = Joined(self._router, self, self.config.max_body_bytes, self._index_parts.after_commit)
         lookups = Lookups(self._router, self.config, replace(self._habits, read="primary_only"), self._standing)
+        deaths = Deaths(self._router, self.config.triggers)
         return Triggers(
-            self, self.config, self.clusters, Leases(self.control), offsets, parking, joined, lookups, log_of
+            self,
+            self.config,
+            self.clusters,
+            Leases(self.control),
+            offsets,
+            parking,
+            joined,
+            deaths,
+            lookups,
+            log_of,
+            Timeouts(Documents(self.control)),
         )
 
     def _after_fork(self) -> None:

@@ -1,4 +1,4 @@
-"""Every error of the core, split by what the caller does next.
+"""Errors of the core, split by what the caller does next. The two that carry cells: `cell/put_errors.py`.
 
 `Unavailable`: try again later, the write may or may not have happened and may be repeated. `Conflict`: two
 truths for one key, a bug upstream. `Invalid`: fix the call. `StaleEpoch`: the wrong cluster or the wrong
@@ -8,16 +8,10 @@ Each carries its facts as attributes, and a hint when a person can act.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Iterable
 
 from schemaless_core.referenced import Referenced
 from schemaless_core.told import Told
-
-if TYPE_CHECKING:  # errors are the ground: values import them, they only talk about values
-    from schemaless_core.answers import PutResult
-    from schemaless_core.cell import Cell
-
 
 #: Characters of a caller's value that an error repeats.
 SHOWN_MAX = 80
@@ -66,6 +60,18 @@ class NodeUnavailable(Unavailable):
         self.is_timeout = is_timeout
 
 
+class BufferFull(Unavailable):
+    """A cell's own cluster does not take it, and the buffers of the others take no more."""
+
+    def __init__(self, cluster: str, reason: str) -> None:
+        super().__init__(
+            f"{reason.rstrip('.')}, and the buffer of {cluster} is full.",
+            hint="Bring the cell's own cluster back; `tripstore buffer status` shows what waits. buffer.max_cells and "
+            "buffer.max_bytes say how much may.",
+        )
+        self.cluster = cluster
+
+
 class ControlUnavailable(Unavailable):
     """The control database cannot be reached: cells keep flowing, changes wait."""
 
@@ -78,38 +84,12 @@ class Conflict(SchemalessError):
     """Something else is already there. Repeating will not help."""
 
 
-class CellConflict(Conflict):
-    """Another body is stored under this key, or the column's latest cell is not the expected one."""
-
-    def __init__(
-        self, attempted: Cell, stored: Cell | None, *, expected: int | None = None, is_damaged: bool = False
-    ) -> None:
-        key = f"({attempted.row_key}, {attempted.column_name}, {attempted.ref_key})"
-        if is_damaged:
-            what = f"{key} meets bytes that are no JSON"
-        elif stored is not None and stored.key == attempted.key:
-            what = f"{key} already holds another body"
-        else:
-            found = "no cell" if stored is None else f"ref key {stored.ref_key}"
-            wanted = "no cell" if expected is None else f"ref key {expected}"
-            what = f"{key} was to follow {wanted}, but the column's latest is {found}"
-        hint = "Read the stored cell, then write your change under a higher ref key."
-        if stored is None:
-            hint = "The column is empty: expect None, if the change does not build on a cell that you saw elsewhere."
-        super().__init__(f"{what}.", hint="`tripstore repair` mends what a diff finds." if is_damaged else hint)
-        self.attempted = attempted
-        self.stored = stored
-        self.expected = expected
-        #: Whether what stands there cannot be read: `stored` is None then.
-        self.is_damaged = is_damaged
-
-
 class TopologyConflict(Conflict):
-    """Somebody else changed the topology first."""
+    """Another process changed the topology first."""
 
 
 class DocumentConflict(Conflict):
-    """Somebody else changed a document of the control database first."""
+    """Another process changed a document of the control database first."""
 
     def __init__(self, name: str, expected_version: int) -> None:
         wanted = f"is not at version {expected_version} any more" if expected_version else "exists already"
@@ -134,6 +114,14 @@ class InvalidCell(Invalid):
 
 class InvalidRequest(Invalid):
     """A limit, location, shard or option outside what the call allows."""
+
+
+class StoreClosed(InvalidRequest):
+    """A call to a store after its `close`."""
+
+    def __init__(self, what: str, hint: str) -> None:
+        super().__init__(f"The {what} is closed.", hint=hint)
+        self.what = what
 
 
 class PositionUnknown(InvalidRequest):
@@ -247,26 +235,13 @@ class LogHole(SchemalessError):
         self.head = head
 
 
-class BatchFailed(SchemalessError):
-    """Some cells of a batch were not stored; `results` has one result or error per cell, in order."""
-
-    def __init__(self, results: Sequence[PutResult | SchemalessError]) -> None:
-        failures = [result for result in results if isinstance(result, SchemalessError)]
-        first = f" The first: {failures[0]}" if failures else ""
-        super().__init__(
-            f"{len(failures)} of {len(results)} cells were not stored.{first}",
-            hint="`results` says it of each cell; what was unavailable may be put again.",
-        )
-        self.results = list(results)
-
-
 def _whole_kibibytes(packet_bytes: int) -> int:
     """Servers round their limit down to these, and take what is below it."""
     return (packet_bytes // 1024 + 1) * 1024
 
 
 def first_error(answers: Iterable[object]) -> SchemalessError | None:
-    """The error to raise of many answers: who is not the authority's caller any more is told before all else."""
+    """The error to raise of many answers: that the authority has changed comes before all others."""
     errors = [answer for answer in answers if isinstance(answer, SchemalessError)]
     refusals = (error for error in errors if isinstance(error, StaleEpoch) and error.is_of_authority)
     return next(refusals, errors[0] if errors else None)

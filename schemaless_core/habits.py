@@ -54,6 +54,6 @@ class Habits:
         if self.durability == "double":
             # Accepting it without doing it would be a promise broken in silence.
             raise InvalidRequest(
-                "durability='double' needs buffered writes, which this version does not have yet.",
+                "durability='double' is a promise that this version cannot keep yet.",
                 hint="Use 'single' with sync_binlog = 1 and a replica.",
             )

@@ -15,7 +15,8 @@ from types import TracebackType
 from typing import Any, Literal, NamedTuple, Self
 from uuid import UUID
 
-from schemaless_core.answers import (
+from schemaless_core.cell import page_bytes
+from schemaless_core.cell.answers import (
     ANY,
     Bucket,
     Condition,
@@ -30,8 +31,8 @@ from schemaless_core.answers import (
     Scalar,
     ShardPage,
 )
-from schemaless_core.canonical import Json, canonical_bytes
-from schemaless_core.cell import (
+from schemaless_core.cell.canonical import Json, canonical_bytes
+from schemaless_core.cell.cell import (
     DEFAULT_MAX_BODY_BYTES,
     REF_KEY_MAX,
     Cell,
@@ -44,21 +45,10 @@ from schemaless_core.cell import (
     checked_bytes,
     no_free_ref_key,
 )
-from schemaless_core.children import NO_CHILDREN, Children, latest_of
-from schemaless_core.encoded import EncodedCell, EncodedOutcome, Problem, decode_cell
-from schemaless_core.errors import BatchFailed, CellConflict, InvalidRequest, PositionUnknown, SchemalessError
-from schemaless_core.habits import Habits
-from schemaless_core.indexes.definition import IndexDefinition
-from schemaless_core.indexes.query import (
-    CheckedCondition,
-    Query,
-    build_query,
-    check_cells_asked,
-    check_consistency,
-    unknown_index,
-)
-from schemaless_core.indexes.values import BadValue, parse
-from schemaless_core.requests import (
+from schemaless_core.cell.children import NO_CHILDREN, Children, latest_of
+from schemaless_core.cell.encoded import EncodedCell, EncodedOutcome, Problem, decode_cell
+from schemaless_core.cell.put_errors import BatchFailed, CellConflict
+from schemaless_core.cell.requests import (
     check_limit,
     check_location,
     check_shard,
@@ -67,13 +57,25 @@ from schemaless_core.requests import (
     listed_keys,
     listed_names,
 )
-from schemaless_core.sharding import BUCKETS_PER_SHARD, bucket_of, cell_hash, shard_of
-from schemaless_core.store import CellStore
+from schemaless_core.cell.sharding import BUCKETS_PER_SHARD, bucket_of, cell_hash, shard_of
+from schemaless_core.definitions.index import IndexDefinition
+from schemaless_core.definitions.query import (
+    CheckedCondition,
+    Query,
+    build_query,
+    check_cells_asked,
+    check_consistency,
+    unknown_index,
+)
+from schemaless_core.definitions.values import BadValue, parse
+from schemaless_core.errors import InvalidRequest, PositionUnknown, SchemalessError
+from schemaless_core.habits import Habits
+from schemaless_core.store import JointStore
 
 _EPOCH = 1
 
 
-class MemoryStore(CellStore):
+class MemoryStore(JointStore):
     """Cells in this process only; nothing outlives it.
 
     Its indexes lag as those of servers may: a fast query answers as of the query before it, so that code which counts
@@ -200,8 +202,8 @@ class MemoryStore(CellStore):
         with self._lock:
             versions = self._versions(row_key, column_name)
             newest_first = sorted(versions, reverse=True)
-            chosen = [ref for ref in newest_first if before is None or ref < before][:limit]
-            return [copy.deepcopy(versions[ref]) for ref in chosen]
+            chosen = [versions[ref] for ref in newest_first if before is None or ref < before][:limit]
+            return copy.deepcopy(_fitting(chosen))
 
     def query_index(
         self,
@@ -224,13 +226,16 @@ class MemoryStore(CellStore):
         with self._lock:
             rows = self._indexed(definition, is_fast=consistency == "fast")
             found = _in_order([row for row in rows if _is_asked_for(row, query)], query)
-            page = found[:limit]
-            entries = [
-                IndexEntry(row.row_key, {name: row.fields[name] for name in query.fields}, self._cells(row, columns))
-                for row in page
-            ]
-        if len(found) <= limit:
+            page, entries, size = found[:limit], list[IndexEntry](), 0
+            for row in page:
+                cells = self._cells(row, columns)
+                size += sum(len(canonical_bytes(cell.body)) for cell in (cells or {}).values())
+                if entries and size >= page_bytes.bound():
+                    break
+                entries.append(IndexEntry(row.row_key, {name: row.fields[name] for name in query.fields}, cells))
+        if len(entries) == len(found):
             return IndexPage(entries, None)
+        page = page[: len(entries)]
         return IndexPage(entries, query.cursor_after(tuple(page[-1].fields.values()), page[-1].row_key))
 
     def get_cells_for_shard(self, shard: int, location: Location, limit: int) -> ShardPage:
@@ -260,8 +265,13 @@ class MemoryStore(CellStore):
             keys = sorted(key for key in self._row_keys(shard) if after is None or key > after)
             rows = [Row(key, self.get_row(key, columns)) for key in keys]
         rows = [row for row in rows if row.cells]
-        page = rows[:limit]
-        return RowPage(page, page[-1].row_key if len(rows) > limit else None)
+        page, size = rows[:1], _size(rows[:1])
+        for row in rows[1:limit]:
+            size += _size([row])
+            if size >= page_bytes.bound():
+                break
+            page.append(row)
+        return RowPage(page, page[-1].row_key if len(rows) > len(page) else None)
 
     def checksum(
         self, shard: int, columns: Collection[str] | None = None, children: Children = NO_CHILDREN
@@ -339,7 +349,7 @@ class MemoryStore(CellStore):
             start = bisect_left(log, location, key=_created_at)
         else:
             start = location
-        cells = copy.deepcopy(log[start : start + limit])
+        cells = copy.deepcopy(_fitting(log[start : start + limit]))
         end = start + len(cells)
         return ShardPage(cells, end, Position(self._store, _EPOCH, end), len(log))
 
@@ -405,7 +415,7 @@ def _created_at(cell: Cell) -> datetime:
 
 
 def _fresh(cell: Cell | None) -> Cell | None:
-    """A copy: whoever changes a body it was given must not change the store."""
+    """A copy: a caller that changes a body it was given must not change the store."""
     return copy.deepcopy(cell)
 
 
@@ -473,3 +483,11 @@ def _comparable(value: Scalar) -> Any:
     if isinstance(value, str):
         return value.encode()
     return value.bytes if isinstance(value, UUID) else value
+
+
+def _fitting(cells: list[Cell]) -> list[Cell]:
+    return cells[: page_bytes.fitting(len(canonical_bytes(cell.body)) for cell in cells)]
+
+
+def _size(rows: Iterable[Row]) -> int:
+    return sum(len(canonical_bytes(cell.body)) for row in rows for cell in row.cells.values())

@@ -1,7 +1,7 @@
 """`Mends`: cells as their bytes stand on the servers, and the changes that repair may make to them.
 
-Reads here decode nothing, so that a cell whose bytes are no JSON can be seen. Who it is for decides what is right;
-here it is made so, once, with a line in the audit table, and the entries of the row are made right after it.
+Reads here decode nothing, so that a cell whose bytes are no JSON can be seen. The caller decides what is right.
+Here it is made so, once, with a line in the audit table, and the entries of the row are made right after it.
 """
 
 from __future__ import annotations
@@ -16,26 +16,26 @@ from uuid import UUID
 import msgspec
 
 from schemaless_core import metrics
-from schemaless_core.answers import Scalar
-from schemaless_core.canonical import canonical_bytes, from_canonical
-from schemaless_core.cell import Cell, CellKey, ColumnKey
-from schemaless_core.children import ChildKey, Children
-from schemaless_core.children_reads import Verb, Wanted, find_children
+from schemaless_core.calls.children_reads import Verb, Wanted, find_children
+from schemaless_core.cell.answers import Scalar
+from schemaless_core.cell.canonical import canonical_bytes, from_canonical
+from schemaless_core.cell.cell import Cell, CellKey, ColumnKey
+from schemaless_core.cell.children import ChildKey, Children
+from schemaless_core.cell.encoded import EncodedCell
+from schemaless_core.cell.sharding import shard_of, shard_of_bytes
+from schemaless_core.cell.standing import Gate, ShardHead, ShardState, Standing
+from schemaless_core.cell.stored import NewCell, StoredCell
 from schemaless_core.control.audit import who_am_i
 from schemaless_core.deadline import Deadline
-from schemaless_core.encoded import EncodedCell
 from schemaless_core.engine.base import Node, Sighting
-from schemaless_core.engine.cells import NewCell, StoredCell
-from schemaless_core.engine.mending import IDS_PER_LOOK, Change, Filled, Lack, Mended, MendLine, MendNote
+from schemaless_core.engine.mending import IDS_PER_LOOK, BodyChange, Filled, Lack, Mended, MendLine, MendNote
 from schemaless_core.errors import InvalidCell, SchemaMissing
 from schemaless_core.failpoints import reach
 from schemaless_core.indexes.entries import IndexVersion
 from schemaless_core.indexes.indexes import IndexParts
 from schemaless_core.indexes.rebuilding import Rebuilding
 from schemaless_core.indexes.rows import AS_COPIER
-from schemaless_core.routing import Router
-from schemaless_core.sharding import shard_of, shard_of_bytes
-from schemaless_core.standing import Gate, ShardHead, ShardState, Standing
+from schemaless_core.servers.routing import Router
 
 logger = logging.getLogger(__name__)
 
@@ -97,7 +97,7 @@ class RawCell(NamedTuple):
 
 
 class Mends:
-    """The cells of one datastore, for repair. Whoever repairs a mirror is a copier, at the authority an owner."""
+    """The cells of one datastore, for repair. A repair of the mirror is a copier; one of the authority is an owner."""
 
     def __init__(self, router: Router, shards: int, standing: Standing, parts: IndexParts, job: str = "") -> None:
         self._router = router
@@ -213,7 +213,7 @@ class Mends:
 
     def mend_all(self, changes: Sequence[tuple[RawCell, bytes]]) -> list[bool]:
         """The same of many, each cell once."""
-        return self._change(Mended.MEND, [Change(raw.stored, body) for raw, body in changes])
+        return self._change(Mended.MEND, [BodyChange(raw.stored, body) for raw, body in changes])
 
     def purge(self, raw: RawCell) -> bool:
         """Delete a cell; readers of the log pass its added id. False: it is not there like this any more."""
@@ -221,9 +221,9 @@ class Mends:
 
     def purge_all(self, cells: Sequence[RawCell]) -> list[bool]:
         """The same of many, each cell once."""
-        return self._change(Mended.PURGE, [Change(raw.stored, None) for raw in cells])
+        return self._change(Mended.PURGE, [BodyChange(raw.stored, None) for raw in cells])
 
-    def _change(self, action: Mended, changes: Sequence[Change]) -> list[bool]:
+    def _change(self, action: Mended, changes: Sequence[BodyChange]) -> list[bool]:
         sizes = [
             (shard_of_bytes(stored.row_key, self._shards), len(stored.body) + len(body or b""))
             for stored, body in changes
@@ -245,7 +245,7 @@ class Mends:
         return answers
 
     def close_hole(self, shard: int, hole: int) -> bool:
-        """Let readers of a log pass a hole of which nobody knows what stood there; False: it is none any more."""
+        """Let readers of a log pass a hole whose cell cannot be known. False: it is no hole any more."""
         reach("mends.before_close")
         is_done = self._write(shard, lambda node, gate, end: node.mending.close_hole(gate, hole, self._note, end))
         if is_done:
@@ -268,7 +268,7 @@ class Mends:
     def rebuild(self, row_key: UUID, columns: Collection[str]) -> None:
         """Make the entries of a row right, after cells of these columns changed. Safe to repeat, and to do for nothing.
 
-        Left undone while another cell of the row is unreadable: whoever mends that one does it.
+        Left undone while another cell of the row is unreadable: the mend of that cell does it.
         """
         reach("mends.before_rebuild")
         try:
@@ -310,8 +310,13 @@ class Mends:
         def look(node: Node) -> _Former:
             lines = node.mending.of_row(shard, row_key.bytes, deadline)
             former = [line.old_body for line in lines if line.column_name == name and line.old_body is not None]
-            sighting = node.history(shard, row_key.bytes, name, None, VERSIONS_MAX, deadline)
-            return _Former(sighting.state, [*former, *(cell.body for cell in sighting.cells)])
+            before: int | None = None
+            while True:
+                sighting = node.history(shard, row_key.bytes, name, before, VERSIONS_MAX, deadline)
+                former += [cell.body for cell in sighting.cells]
+                if not sighting.is_cut:
+                    return _Former(sighting.state, former)
+                before = sighting.cells[-1].ref_key
 
         bodies = self._router.read(shard, look, AS_COPIER, "primary_only", deadline).bodies
         cells = (_readable(row_key, version.shard_column, body) for body in bodies)

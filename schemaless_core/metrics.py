@@ -21,6 +21,14 @@ CALL_SECONDS = Histogram(
     buckets=_SECONDS,
 )
 CELLS = Counter("schemaless_cells_total", "Cells written, by what became of them.", ["status"])
+BUFFERED = Counter("schemaless_buffered_total", "Cells that this process had kept by the buffer of another cluster.")
+REPLAYED = Counter(
+    "schemaless_replayed_total", "Cells that this process took out of buffers, by what became of them.", ["outcome"]
+)
+BUFFER_CELLS = Gauge("schemaless_buffer_cells", "Cells that wait in the buffer of a cluster.", ["cluster"])
+BUFFER_BYTES = Gauge("schemaless_buffer_bytes", "Bytes of their bodies.", ["cluster"])
+BUFFER_OLDEST = Gauge("schemaless_buffer_oldest_seconds", "Age of the oldest of them; 0: there is none.", ["cluster"])
+BUFFER_CONFLICTS = Gauge("schemaless_buffer_conflicts", "Cells in the ledger of conflicts of a buffer.", ["cluster"])
 REPEATS = Counter("schemaless_repeats_total", "Calls repeated inside the datastore, by cause.", ["cause"])
 NODE_FAILURES = Counter("schemaless_node_failures_total", "Calls that a server did not answer.", ["node"])
 BREAKER_OPEN = Gauge(
@@ -37,6 +45,11 @@ TRIGGER_CELLS = Counter(
     "schemaless_trigger_cells_total", "Deliveries of cells, by group and outcome.", ["group", "outcome"]
 )
 TRIGGER_LAG = Gauge("schemaless_trigger_lag_cells", "Cells above the saved offset of a shard.", ["group", "shard"])
+TRIGGER_OLDEST = Gauge(
+    "schemaless_trigger_oldest_seconds",
+    "Age of the oldest cell above the saved offsets of the shards that this process serves; 0: there is none.",
+    ["group"],
+)
 TRIGGER_CALL = Gauge(
     "schemaless_trigger_call_seconds",
     "How long the oldest call of a group's function in this process has gone on.",
@@ -49,6 +62,11 @@ INDEX_LAG = Histogram(
     "From the commit of a cell to its index entries, written by the process that put it.",
     ["index"],
     buckets=_SECONDS,
+)
+CREATED_AHEAD = Gauge(
+    "schemaless_created_ahead_seconds",
+    "How far the latest time of a cluster's shards is ahead of its server's clock.",
+    ["cluster"],
 )
 CELLS_MENDED = Counter("schemaless_cells_mended_total", "Changes that repair made to shards, by action.", ["action"])
 INDEX_DROPPED = Counter("schemaless_index_dropped_total", "Cells whose entries were left to the maintainer.", ["cause"])
@@ -70,6 +88,22 @@ def call_repeated(cause: str) -> None:
     REPEATS.labels(cause).inc()
 
 
+def cells_buffered(count: int) -> None:
+    BUFFERED.inc(count)
+
+
+def cells_replayed(there: int, conflicts: int) -> None:
+    REPLAYED.labels("there").inc(there)
+    REPLAYED.labels("conflict").inc(conflicts)
+
+
+def buffer_seen(cluster: str, cells: int, body_bytes: int, oldest_seconds: float, conflicts: int) -> None:
+    BUFFER_CELLS.labels(cluster).set(cells)
+    BUFFER_BYTES.labels(cluster).set(body_bytes)
+    BUFFER_OLDEST.labels(cluster).set(oldest_seconds)
+    BUFFER_CONFLICTS.labels(cluster).set(conflicts)
+
+
 def node_failed(node: str) -> None:
     NODE_FAILURES.labels(node).inc()
 
@@ -80,6 +114,10 @@ def breaker_moved(node: str, calls: str, is_open: bool) -> None:
 
 def sessions_abandoned(node: str, count: int) -> None:
     SESSIONS_ABANDONED.labels(node).set(count)
+
+
+def created_ahead(cluster: str, seconds: float) -> None:
+    CREATED_AHEAD.labels(cluster).set(seconds)
 
 
 def replica_read(cause: str) -> None:
@@ -114,6 +152,10 @@ def lag_elsewhere(group: str, shard: int) -> None:
     """Another process says it from now on."""
     with suppress(KeyError):
         TRIGGER_LAG.remove(group, str(shard))
+
+
+def oldest_age(group: str, seconds: float) -> None:
+    TRIGGER_OLDEST.labels(group).set(seconds)
 
 
 def call_age(group: str, seconds: float) -> None:

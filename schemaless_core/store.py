@@ -3,23 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from typing import Any, Literal, Protocol
+from types import TracebackType
+from typing import Any, Literal, Protocol, Self
 from uuid import UUID
 
-from schemaless_core.answers import (
+from schemaless_core.cell.answers import (
     ANY,
     Bucket,
     Condition,
     IndexPage,
     Location,
+    Position,
     PutResult,
     RowPage,
     Scalar,
     ShardPage,
 )
-from schemaless_core.canonical import Json
-from schemaless_core.cell import Cell, CellKey, ColumnKey
-from schemaless_core.children import NO_CHILDREN, Children
+from schemaless_core.cell.canonical import Json
+from schemaless_core.cell.cell import Cell, CellKey, ColumnKey
+from schemaless_core.cell.children import NO_CHILDREN, Children
 
 
 class CellStore(Protocol):
@@ -80,7 +82,11 @@ class CellStore(Protocol):
     def get_history(
         self, row_key: UUID, column_name: str, *, before: int | None = None, limit: int = 100
     ) -> list[Cell]:
-        """Return cells of a column, newest first, with ref keys below `before`."""
+        """Return cells of a column, newest first, with ref keys below `before`.
+
+        A page may be shorter than `limit`, as it ends at 32 MiB of bodies: go on below its last ref key until one is
+        empty.
+        """
         ...
 
     def query_index(
@@ -105,13 +111,16 @@ class CellStore(Protocol):
         ...
 
     def get_cells_for_shards(self, locations: Mapping[int, Location], limit: int) -> dict[int, ShardPage]:
-        """Return a page per shard, each of at most `limit` cells."""
+        """Return a page per shard, each of at most `limit` cells; fewer where their bodies are large."""
         ...
 
     def scan_rows(
         self, shard: int, after: UUID | None = None, limit: int = 1000, columns: Collection[str] | None = None
     ) -> RowPage:
-        """Return the latest cells of the rows of a shard in row-key order; rows without any are left out."""
+        """Return the latest cells of the rows of a shard in row-key order; rows without any are left out.
+
+        A page may have fewer rows than `limit`: the last one is that whose `after` is None.
+        """
         ...
 
     def checksum(
@@ -136,4 +145,38 @@ class CellStore(Protocol):
         durability: Literal["single", "double"] = ...,
     ) -> CellStore:
         """Return the same store with other habits; what is not named stays as it was."""
+        ...
+
+    def close(self) -> None:
+        """Close what is open, as the end of a `with` block does. Stores made by `using` share it.
+
+        Calls raise `StoreClosed` from then on. A `MemoryStore` has nothing to close, and goes on, for tests to look at.
+        """
+        ...
+
+    def __enter__(self) -> Self: ...
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Close the store at the end of a `with` block."""
+        ...
+
+
+class JointStore(CellStore, Protocol):
+    """A store that puts several cells of a row by one commit: `Datastore` and `MemoryStore`.
+
+    The facade does not: while Postgres is the authority, there is no such commit.
+    """
+
+    def end_of_log(self, shard: int) -> Position:
+        """Return where a shard's log ends now."""
+        ...
+
+    def put_together(self, cells: Sequence[Cell], seen: Position) -> list[PutResult] | None:
+        """Store cells of one row by one commit, all or none.
+
+        None: one of their keys is taken, or the row has a cell after this position of its shard's log: read it again.
+        First `end_of_log`, then the row, then this.
+        """
         ...

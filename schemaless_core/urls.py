@@ -12,6 +12,7 @@ from schemaless_core.referenced import Referenced
 
 #: As libpq takes it, host=… password=….
 _PASSWORD = re.compile(r"(?i)pass\w*\s*=")
+_SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*")
 _HINT = "Write mysql://user:password@host:port or sqlite:///folder."
 _ESCAPE = "Write a password's @ / : # ? % as %40 %2F %3A %23 %3F %25, or the whole password as ${NAME}."
 
@@ -84,7 +85,10 @@ def shown_setting(value: object) -> str:
     if _PASSWORD.search(value):
         return f"a text of {len(value)} characters"
     if "@" in value:
-        scheme, separator, _rest = value.rpartition("@")[0].rpartition("://")
+        # What stands before the last @ may be more than one URL, each with a password: no more than a scheme is shown.
+        scheme, separator, _rest = value.partition("://")
+        if not _SCHEME.fullmatch(scheme):
+            scheme = separator = ""
         return repr(f"{scheme}{separator}…@{_without_options(value.rpartition('@')[2])}")
     scheme, separator, rest = value.partition("://")
     host, colon, port = rest.partition(":")

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import gc
+import getpass
 import os
 import re
 import signal
 import sys
 import tempfile
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import cast
 from zlib import crc32
@@ -23,6 +26,7 @@ from tests.scale import SCALE
 from tests.stores import CELL_STORES, DATASTORE_ENGINES, SERVER_ENGINES, STORE_ENGINES, ServerEngine, Stores
 from tripstore.local.errors import LocalServerError
 from tripstore.local.servers import LocalServers
+from tripstore.local.template import cache_folder
 
 settings.register_profile(
     "tripstore",
@@ -31,11 +35,12 @@ settings.register_profile(
     derandomize="CI" in os.environ,
     print_blob=True,
 )
+settings.register_profile("quick", settings.get_profile("tripstore"), max_examples=20)
 settings.load_profile("tripstore")
 
 # Hundreds of processes that each compile everything anew would take longer than all the tests; migrations are modules
 # that every datastore loads.
-BYTECODE = os.environ.get("PYTHONPYCACHEPREFIX") or f"{tempfile.gettempdir()}/tripstore-bytecode-{os.getuid()}"
+BYTECODE = os.environ.get("PYTHONPYCACHEPREFIX") or str(cache_folder() / "bytecode")
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 os.environ["PYTHONPYCACHEPREFIX"] = BYTECODE
 sys.dont_write_bytecode, sys.pycache_prefix = False, BYTECODE
@@ -59,26 +64,66 @@ _ALIKE = (
 )
 #: What these show stands above the engine; each engine has half of them, and the contract's tests as a whole.
 _ABOVE_ENGINES = tuple(
-    f"tests/integration/test_{name}.py::"
+    f"tests/integration/{place}"
     for name in (
+        "closed",
+        "control_restored",
+        "entry_queries",
         "index_versions",
         "jobs",
+        "leases",
         "ledgers",
+        "live_rules",
         "mends",
+        "places",
         "shard_authority",
+        "store_port",
         "together",
         "trigger_accidents",
         "trigger_authority",
+        "trigger_calls",
+        "trigger_hangs",
         "trigger_retries",
         "triggers",
         "wrong_input",
     )
+    for place in (f"test_{name}.py::", f"{name}/")
 )
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--quick", action="store_true", help="run what needs no server and no second, with fewer examples")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.addinivalue_line("markers", "long: takes half a minute: begins first, so that both testers end together")
+    config.addinivalue_line("markers", "slow: takes more than a second of a core; `make quick` leaves it out")
+    if config.getoption("--quick"):
+        settings.load_profile("quick")
+
+
+SERVERLESS = ("memory", "sqlite")
+
+#: Of new objects, until the youngest are looked through: by Python's 700 that is a tenth of a run's time.
+COLLECTED_OBJECTS = 20_000
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection(session: pytest.Session) -> Iterator[None]:
+    """Ten thousand tests are no garbage: they are not looked through for it while they are found, nor later."""
+    gc.disable()
+    yield
+    gc.freeze()
+    gc.set_threshold(COLLECTED_OBJECTS, *gc.get_threshold()[1:])
+    gc.enable()
 
 
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """CI runs on one of two that are alike what runs on both: half of the tests on each. `make soak` runs all."""
+    _begin_with_long(items)
+    if config.getoption("--quick"):
+        _leave(config, items, {item.nodeid for item in items if is_quick(item)})
     if SCALE >= 1:
         return
     names = {item.nodeid for item in items}
@@ -87,6 +132,29 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     above = {name for name in names if name.startswith(_ABOVE_ENGINES)}
     for server in SERVER_ENGINES:
         _leave_half(names, above, server, "sqlite")
+    _leave(config, items, names)
+
+
+def _begin_with_long(items: list[pytest.Item]) -> None:
+    """Two testers begin with a half of the tests each."""
+    long = [item for item in items if item.get_closest_marker("long") is not None]
+    others = [item for item in items if item.get_closest_marker("long") is None]
+    middle = len(others) // 2
+    items[:] = [*long[::2], *others[:middle], *long[1::2], *others[middle:]]
+
+
+def is_quick(item: pytest.Item) -> bool:
+    """Return whether it starts no server and is not marked as slow.
+
+    Servers come from the fixture `servers` alone; stores that ask it for none are named by their parameter.
+    """
+    parameters = item.callspec.params.values() if hasattr(item, "callspec") else ()
+    needs_none = any(isinstance(each, str) and each in SERVERLESS for each in parameters)
+    starts_server = "servers" in getattr(item, "fixturenames", ()) and not needs_none
+    return not starts_server and item.get_closest_marker("slow") is None
+
+
+def _leave(config: pytest.Config, items: list[pytest.Item], names: set[str]) -> None:
     config.hook.pytest_deselected(items=[item for item in items if item.nodeid not in names])
     items[:] = [item for item in items if item.nodeid in names]
 
@@ -101,6 +169,17 @@ def _leave_half(names: set[str], some: set[str], one: str, other: str) -> None:
 
 def pytest_report_header() -> str:
     return PLACE
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_unconfigure() -> None:
+    """Where all passed pytest leaves a dead link in a folder of the user's name. Another run may be in that folder."""
+    remains = Path(tempfile.gettempdir(), f"pytest-of-{getpass.getuser()}")
+    with suppress(OSError):
+        for link in remains.iterdir():
+            if link.is_symlink() and not link.exists():
+                link.unlink()
+        remains.rmdir()
 
 
 @pytest.hookimpl(wrapper=True)
@@ -200,3 +279,11 @@ def _present(engine: str, stores: Stores) -> str:
                 raise
             pytest.skip(str(error))
     return engine
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """What tests counted, from all processes of a run: CI's log has it."""
+    for report in terminalreporter.getreports("passed"):
+        for name, value in report.user_properties:
+            if name == "counts":
+                terminalreporter.write_line(f"{report.nodeid}: {value}")

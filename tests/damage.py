@@ -20,14 +20,14 @@ def execute(store: Datastore, shard: int, statement: str, *values: Any) -> list[
     node = store.clusters[store._places.get(shard, Deadline(SECONDS)).cluster].primary.node
     if isinstance(node, SQLiteNode):
         tables = {"cell": "cell", "state": "shard_state", "purged": "purged", "mended": "mended"}
-        tables |= {"offset": "trigger_offset", "of": f"shard = {shard}"}
+        tables |= {"offset": "trigger_offset", "call": "trigger_call", "of": f"shard = {shard}"}
         with node._file.write(Deadline(SECONDS)) as connection:
             return connection.execute(statement.format(**tables).replace("%s", "?"), values).fetchall()
     assert isinstance(node, MySQLNode)
     names = node._names
     of = "TRUE" if "{cell}" in statement else f"shard = {shard}"
     tables = {"cell": names.cell(shard), "state": names.shard_state, "purged": names.purged, "mended": names.mended}
-    tables |= {"offset": names.trigger_offset, "of": of}
+    tables |= {"offset": names.trigger_offset, "call": f"{names.meta}.trigger_call", "of": of}
 
     def run(connection: Any) -> list[tuple[Any, ...]]:
         with connection.cursor() as cursor:

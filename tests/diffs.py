@@ -7,14 +7,14 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 from schemaless_core import Cell, CellStore, MemoryStore
-from schemaless_core.canonical import Json
-from schemaless_core.children import NO_CHILDREN, Children
-from validation.buckets import Digests, PlainDigests
-from validation.diff import CellDiff
-from validation.differences import Difference
-from validation.latest import PlainLatest
-from validation.portions import Walk, bounds_of
-from validation.suspects import InFlight, Judge, NothingInFlight, Roles
+from schemaless_core.cell.canonical import Json
+from schemaless_core.cell.children import NO_CHILDREN, Children
+from tripstore.engines.validation.diff.buckets import Digests, PlainDigests
+from tripstore.engines.validation.diff.diff import CellDiff
+from tripstore.engines.validation.diff.differences import Difference
+from tripstore.engines.validation.diff.latest import PlainLatest
+from tripstore.engines.validation.diff.portions import Walk, bounds_of
+from tripstore.engines.validation.diff.suspects import InFlight, Judge, NothingInFlight, Roles
 
 SHARDS = 4
 

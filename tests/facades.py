@@ -16,8 +16,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 from uuid import uuid4
 
-from schemaless_core.canonical import Json
-from schemaless_core.standing import ShardStatus
+from schemaless_core.cell.canonical import Json
+from schemaless_core.cell.standing import ShardStatus
 from schemaless_core.store import CellStore
 from tests.databases import kept
 from tests.indexing import catch_up
@@ -27,8 +27,6 @@ from tests.scale import SCALE
 from tests.serving import serve
 from tripstore.backends.postgres.layout.layout import Layout
 from tripstore.config import load_config
-from tripstore.cutover.facts import Facts
-from tripstore.cutover.look import Looker
 from tripstore.facade.facade import Duo, Facade
 from tripstore.facade.flags import Comparing
 from tripstore.facade.lag import BELIEVED_SECONDS
@@ -37,8 +35,10 @@ from tripstore.handover.relay import drain
 from tripstore.handover.steps import run
 from tripstore.handover.switch import reverse, switch
 from tripstore.local.servers import LocalServers
-from tripstore.mirror.mirror import Mirror
-from tripstore.mirror.reverse import ReverseMirror, register_reverse
+from tripstore.migration.cutover.facts import Facts
+from tripstore.migration.cutover.look import Looker
+from tripstore.migration.mirror.mirror import Mirror
+from tripstore.migration.mirror.reverse import ReverseMirror, register_reverse
 from tripstore.phase import Phase
 from tripstore.store import TripStore
 from tripstore.wiring import build
@@ -173,7 +173,7 @@ def folder_of(document: Mapping[str, Any]) -> Path:
 
 
 def in_mirror(moving: Migration, statement: str, *values: object) -> None:
-    """Somebody's own SQL in the mirror's files; it changes one row of one of them."""
+    """SQL of the test's own in the mirror's files; it changes one row of one of them."""
     changed = 0
     for cluster in ("a", "b"):
         file = folder_of(moving.document) / cluster / f"{moving.document['datastore']}.db"

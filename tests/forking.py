@@ -5,7 +5,7 @@ from __future__ import annotations
 import multiprocessing
 
 FORK_SERVER = multiprocessing.get_context("forkserver")
-#: One server for all tests of a process: whoever starts it first has these imported for everybody after him.
+#: One server for all tests of a process: the test that starts it first imports these for all later ones.
 FORK_SERVER.set_forkserver_preload(
     [
         "__main__",
@@ -13,6 +13,7 @@ FORK_SERVER.set_forkserver_preload(
         "tests.chaos.actors",
         "tests.chaos.backfill_actors",
         "tests.chaos.capture_actors",
+        "tests.chaos.deadly_actors",
         "tests.chaos.switch_actors",
         "tests.chaos.trigger_actors",
         "tests.integration.creation",

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from tests.legacy_backends import Company
-from tripstore.backends.postgres.capture.gate import Gate, GateState
+from tripstore.backends.postgres.capture.functions.gate import Gate, GateState
 
-#: Rows of the company's stay: nobody asks for those of another test.
+#: Rows of the company's stay: no test asks for those of another one.
 _FRESH = """
 SELECT setval('tripstore.gate', 1);
 DELETE FROM tripstore.queue; DELETE FROM tripstore.log; DELETE FROM tripstore.cell;

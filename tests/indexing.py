@@ -18,7 +18,7 @@ FENCE = 1_000_000
 
 
 def only_maintained(store: Datastore) -> None:
-    """From now on `catch_up` alone writes entries: what a test spoils nobody makes right a little after its commit."""
+    """From now on `catch_up` alone writes entries: no thread mends what a test spoils a little after its commit."""
     store.indexes.after_commit.close()
 
 

@@ -22,7 +22,7 @@ from tests.databases import create_database, kept
 from tests.legacy_databases import postgres_server
 from tripstore.backends.postgres.capture import capture_steps, verify
 from tripstore.backends.postgres.capture.plan import Saboteur
-from tripstore.backends.postgres.ddl.steps import Step
+from tripstore.backends.postgres.ddl.steps import SchemaStep
 from tripstore.backends.postgres.handover.queue import COLUMNS
 from tripstore.backends.postgres.layout.layout import (
     DeletePolicy,
@@ -223,7 +223,7 @@ class Legacy:
         self.sql(DELIVER)
 
 
-def apply(steps: Sequence[Step], connection: Connection) -> list[bool]:
+def apply(steps: Sequence[SchemaStep], connection: Connection) -> list[bool]:
     """Whether each was done already."""
     found = []
     for step in steps:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from uuid import UUID, uuid4
 
 from schemaless_core import Json
-from schemaless_core.indexes.definition import IndexDefinition
+from schemaless_core.definitions.index import IndexDefinition
 from tests.legacy import Legacy, captured, layout
 from tests.legacy_databases import PATIENT
 from tripstore.backends.postgres.backend import PostgresBackend

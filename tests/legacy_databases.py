@@ -83,7 +83,7 @@ def unused_layout() -> Layout:
 
 
 def run(url: str, statement: str, *values: object) -> list[tuple[object, ...]]:
-    """Somebody's own SQL."""
+    """SQL of a service's own."""
     with closing(psycopg2.connect(url)) as connection, connection, connection.cursor() as cursor:
         cursor.execute(statement, values or None)
         return cursor.fetchall() if cursor.description else []

@@ -20,7 +20,7 @@ from tests.facades import Migration
 from tests.forking import FORK_SERVER
 from tripstore.backends.postgres.layout.layout import LEGACY_ID
 from tripstore.backends.schemaless.shards import REVERSE_GROUP
-from tripstore.mirror.mirror import Mirror
+from tripstore.migration.mirror.mirror import Mirror
 from tripstore.wiring import connect
 
 #: Of the reverse mirror's group: no test waits as long as production does.

@@ -9,8 +9,8 @@ from uuid import UUID, uuid4
 from schemaless_core import EncodedCell, canonical_bytes
 from tests.legacy import layout
 from tests.legacy_backends import Company
-from tripstore.backends.postgres.cells.chunk_reading import ChunkReading
-from tripstore.backends.postgres.cells.copying import PastReader
+from tripstore.backends.postgres.cells.past.chunk_reading import ChunkReading
+from tripstore.backends.postgres.cells.past.reader import PastReader
 from tripstore.handover.ports import Chunk, Past
 
 #: By row key, column and ref key.

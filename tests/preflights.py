@@ -13,9 +13,9 @@ import yaml
 from psycopg2.extensions import connection as Connection  # noqa: N812  # the driver's class has a small letter
 
 from tests.layouts import document
-from tripstore.backends.postgres.capture.partitions import look_at_partitions
+from tripstore.backends.postgres.capture.partitions.look import look_at_partitions
 from tripstore.backends.postgres.capture.verify import verify
-from tripstore.backends.postgres.layout.check import check_layout
+from tripstore.backends.postgres.checks.layout import check_layout
 from tripstore.backends.postgres.layout.layout import Layout
 from tripstore.backends.postgres.layout.reading import load_layout
 from tripstore.phase import Phase
@@ -132,7 +132,7 @@ STATEMENTS: list[Said] = [
     ),
     Said("slowed", "refused", "refused", "COPY trip_notes (trip_id, n, text) FROM stdin", "1\t90\tcopied\n"),
     Said("slowed", "unserved", "unserved", "LOCK TABLE trips IN EXCLUSIVE MODE"),
-    # Nobody minds.
+    # Fine at both authorities.
     *_writes(
         "fine",
         "UPDATE trips SET rider_id = NULL WHERE id = 3",

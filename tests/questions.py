@@ -1,4 +1,4 @@
-"""Random questions to indexes, asked of a store and of the oracle: page by page the same, whoever gave the cursor."""
+"""Random questions to indexes, asked of a store and of the oracle: the same pages, whichever store gave the cursor."""
 
 from __future__ import annotations
 
@@ -10,25 +10,25 @@ from typing import Any, Protocol, get_args
 from uuid import UUID
 
 from schemaless_core import IndexPage, MemoryStore
-from schemaless_core.answers import Operator
-from schemaless_core.indexes.definition import IndexDefinition
-from schemaless_core.indexes.values import BadValue, FieldType, parse
+from schemaless_core.cell.answers import Operator
+from schemaless_core.definitions.index import IndexDefinition
+from schemaless_core.definitions.values import BadValue, IndexFieldType, parse
 
 OPERATORS = get_args(Operator)
 #: Values for conditions and shard values, beside those that rows have.
-OTHERS: Mapping[FieldType, list[Any]] = {
-    FieldType.UUID: [UUID(int=0), UUID(int=2**128 - 1)],
-    FieldType.STRING: ["", "a", "a\0b", "é", "~", "\0", "Aarhus"],
-    FieldType.INT: [0, 2, 2**62],
-    FieldType.FLOAT: [0, -0.0, 0.1, 1e300, 2.0**53],
-    FieldType.DECIMAL: [Decimal("1.1"), 0, "-0", "1.10", Decimal(2**53 + 1)],
-    FieldType.BOOLEAN: [True, False],
-    FieldType.DATETIME: [datetime(2026, 11, 20, 12, tzinfo=UTC), datetime(1000, 1, 1, tzinfo=UTC)],
+OTHERS: Mapping[IndexFieldType, list[Any]] = {
+    IndexFieldType.UUID: [UUID(int=0), UUID(int=2**128 - 1)],
+    IndexFieldType.STRING: ["", "a", "a\0b", "é", "~", "\0", "Aarhus"],
+    IndexFieldType.INT: [0, 2, 2**62],
+    IndexFieldType.FLOAT: [0, -0.0, 0.1, 1e300, 2.0**53],
+    IndexFieldType.DECIMAL: [Decimal("1.1"), 0, "-0", "1.10", Decimal(2**53 + 1)],
+    IndexFieldType.BOOLEAN: [True, False],
+    IndexFieldType.DATETIME: [datetime(2026, 11, 20, 12, tzinfo=UTC), datetime(1000, 1, 1, tzinfo=UTC)],
 }
 
 
 class Asked(Protocol):
-    """Whoever answers index queries."""
+    """A store that answers index queries."""
 
     def query_index(self, *arguments: Any, **options: Any) -> IndexPage: ...
 

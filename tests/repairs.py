@@ -11,18 +11,18 @@ from unittest.mock import patch
 from uuid import UUID
 
 from schemaless_core import Cell, Json, failpoints
-from schemaless_core.encoded import encode_cell
+from schemaless_core.cell.encoded import encode_cell
 from schemaless_core.failpoints import FailpointReached
 from tests.damage import execute
 from tests.facades import Migration, migration
 from tests.stores import Stores
+from tripstore.engines.validation.repair import Action
 from tripstore.handover.authority import Backend
 from tripstore.local.servers import LocalServers
+from tripstore.migration.repair.opening import Repairs
+from tripstore.migration.repair.repair import TargetOutcome
+from tripstore.migration.repair.targets import Target
 from tripstore.phase import Phase
-from tripstore.repairing.opening import Repairs
-from tripstore.repairing.repairing import Outcome
-from tripstore.repairing.targets import Target
-from validation.repair import Action
 
 STATUS_INDEX: Json = {
     "table": "status_index",
@@ -54,7 +54,7 @@ def base(row_key: UUID, older: int | None = None) -> Target:
     return Target(row_key, "BASE", older)
 
 
-def repair(moving: Migration, *targets: Target, wanted: Backend = Backend.LEGACY) -> list[Outcome]:
+def repair(moving: Migration, *targets: Target, wanted: Backend = Backend.LEGACY) -> list[TargetOutcome]:
     """Repair them while this backend is the authority, as a job would."""
     return Repairs(moving.facade).repairing(wanted, job="repair-t").repair(targets)
 
@@ -65,7 +65,7 @@ def plan(moving: Migration, *targets: Target) -> list[Action]:
     return [seen.step.action for seen in Repairs(moving.facade).repairing(backend).plan(targets)]
 
 
-def done(outcomes: list[Outcome]) -> list[tuple[Action, ...]]:
+def done(outcomes: list[TargetOutcome]) -> list[tuple[Action, ...]]:
     """What was done to each, when all are equal by now."""
     assert all(each.is_equal for each in outcomes), outcomes
     return [each.done for each in outcomes]
@@ -86,7 +86,7 @@ def trip(moving: Migration, status: str = "requested") -> UUID:
 
 
 def foreign(moving: Migration, row_key: UUID, ref_key: int, column: str = "BASE", body: str = "foreign") -> Cell:
-    """A cell that is nobody's. No thread writes its index entry behind the test's back: `catch_up` does."""
+    """A cell that Postgres lacks. No thread writes its index entry behind the test's back: `catch_up` does."""
     cell = Cell(row_key, column, ref_key, {"status": body})
     assert moving.facade.store.as_copier().put_encoded([encode_cell(cell, 1000)]).created == 1
     return cell

@@ -11,32 +11,32 @@ from uuid import UUID
 
 import msgspec
 
-from validation.confidence import upper_bound
-from validation.report.document import (
-    Conflict,
+from tripstore.engines.validation.confidence import upper_bound
+from tripstore.engines.validation.report.document import (
     Epoch,
-    Gate,
     JobReport,
     LagHour,
     LagNow,
-    Latency,
-    Limits,
-    Mismatch,
     Operation,
     Quarantined,
     RateHour,
     RateSeries,
     Report,
+    ReportConflict,
+    ReportGate,
+    ReportLatency,
+    ReportLimits,
+    ReportMismatch,
+    ReportStanding,
+    ReportUnknown,
+    ReportVerdict,
+    ReportWaiting,
     Side,
-    Standing,
-    Unknown,
-    Verdict,
-    Waiting,
 )
 
 NOW = datetime(2026, 3, 9, 16, 42, tzinfo=UTC)
 SINCE = datetime(2026, 3, 2, 16, tzinfo=UTC)
-LIMITS = Limits(
+LIMITS = ReportLimits(
     mismatch_rate_max=0.001,
     confidence=0.95,
     comparisons_min=1000,
@@ -97,15 +97,15 @@ def sample_report(*, is_allowed: bool = False, with_bodies: bool = False) -> Rep
         backends=["postgres", "schemaless"],
         since=SINCE,
         has_bodies=with_bodies,
-        verdict=Verdict(
+        verdict=ReportVerdict(
             direction="switch",
-            question="May we switch to Schemaless?",
+            question="Ready to switch to Schemaless?",
             is_allowed=is_allowed,
             answer=answer,
             command="tripstore cutover switch --dry-run" if is_allowed else "tripstore cutover plan",
         ),
         limits=LIMITS,
-        standing=Standing(
+        standing=ReportStanding(
             phase="shadow",
             authority="postgres",
             epoch=4,
@@ -141,10 +141,10 @@ def sample_report(*, is_allowed: bool = False, with_bodies: bool = False) -> Rep
         mismatches=_mismatches(with_bodies=with_bodies),
         quarantine=[_quarantined(number) for number in range(9)],
         conflicts=[_conflict(number) for number in range(2)],
-        waiting=Waiting(quarantine=9, conflicts=2),
+        waiting=ReportWaiting(quarantine=9, conflicts=2),
         unknown=[]
         if is_allowed
-        else [Unknown(what="indexes", reason="the primary of cluster b does not answer", missing_from=[])],
+        else [ReportUnknown(what="indexes", reason="the primary of cluster b does not answer", missing_from=[])],
     )
 
 
@@ -213,12 +213,12 @@ _GATES = (
         "mismatch rate below 0.1 % with 95% confidence, at least 1,000 comparisons",
         "2,635 more comparisons, all equal, would do: 51 days, 5:40:00 at 2.14 an hour.",
     ),
-    ("writers", True, "nobody", "nobody has written mapped tables for longer than 1 s", ""),
+    ("writers", True, "none", "no open transaction has written mapped tables for longer than 1 s", ""),
 )
 
 
-def _gate(name: str, is_passed: bool, said: str, wanted: str, hint: str) -> Gate:
-    return Gate(name=name, is_passed=is_passed, said=said, wanted=wanted, hint=hint)
+def _gate(name: str, is_passed: bool, said: str, wanted: str, hint: str) -> ReportGate:
+    return ReportGate(name=name, is_passed=is_passed, said=said, wanted=wanted, hint=hint)
 
 
 def _operation(found: _Counted) -> Operation:
@@ -343,7 +343,7 @@ def _jobs() -> list[JobReport]:
     ]
 
 
-def _latency() -> list[Latency]:
+def _latency() -> list[ReportLatency]:
     found = []
     for name, calls in CALLS.items():
         base = {
@@ -356,7 +356,7 @@ def _latency() -> list[Latency]:
             if asker == "shadow" and (name.startswith("put") or name == "scan_rows"):
                 continue
             found.append(
-                Latency(
+                ReportLatency(
                     operation=name,
                     backend=backend,
                     asked_by=asker,
@@ -369,7 +369,7 @@ def _latency() -> list[Latency]:
     return sorted(found, key=lambda each: each.operation)
 
 
-def _mismatches(*, with_bodies: bool) -> list[Mismatch]:
+def _mismatches(*, with_bodies: bool) -> list[ReportMismatch]:
     found = []
     for n in range(14):
         row, column, ref = key(n + 1), ("BASE", "STATUS")[n % 2], 3 + n
@@ -390,7 +390,7 @@ def _mismatches(*, with_bodies: bool) -> list[Mismatch]:
             else f"tripstore cell get {row} {column} {ref}"
         )
         found.append(
-            Mismatch(
+            ReportMismatch(
                 at=NOW - timedelta(hours=3 * n, minutes=11 * n),
                 found_by="diff-7c1e09b2" if n in (2, 6) else "shadow",
                 operation="diff"
@@ -441,9 +441,9 @@ def _quarantined(number: int) -> Quarantined:
     )
 
 
-def _conflict(number: int) -> Conflict:
+def _conflict(number: int) -> ReportConflict:
     row = key(2000 + number)
-    return Conflict(
+    return ReportConflict(
         at=NOW - timedelta(hours=5 + number),
         found_by="forward" if number == 0 else "backfill-91f0c3de",
         kind="conflict",

@@ -14,7 +14,7 @@ T = TypeVar("T")
 
 
 def serve(store: Datastore, group: Group, page_cells: int = 500) -> int:
-    """Let the group pass what it has not; return how many cells it got. It has its offsets, whoever holds them."""
+    """Let the group pass what it has not; return how many cells it got. Any worker may hold the offsets."""
     offsets = store.triggers.offsets
     progress = group.progress(offsets, store.triggers.parking)
     fences = {shard: at.offset.fence for shard, at in told(offsets.find(group.name)).items() if at.offset}

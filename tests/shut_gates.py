@@ -9,7 +9,7 @@ from uuid import UUID, uuid4
 from schemaless_core import Cell
 from tests.legacy import Legacy
 from tests.legacy_backends import Company, status
-from tripstore.backends.postgres.capture.gate import Gate, GateState, set_gate
+from tripstore.backends.postgres.capture.functions.gate import Gate, GateState, set_gate
 
 EARLY, GOING = UUID(int=7), UUID(int=8)
 CHILD = 1 << 20

@@ -35,16 +35,27 @@ PARTS: dict[str, list[str]] = {
     "legacy machine": [*TESTS, "tests/property/test_legacy_machine.py"],
     "capture under load": [*TESTS, "tests/chaos/test_capture_load.py"],
     "value corpus": [*TESTS, "tests/integration/test_value_corpus.py"],
-    "explorer": [*TESTS, "tests/explorer"],
+    "explorer": [*TESTS, "tests/explorer", "--ignore=tests/explorer/test_failover.py"],
+    "explorer of failovers": [*TESTS, "tests/explorer/test_failover.py"],
     "switches": [*TESTS, "tests/chaos/test_switches.py", "tests/chaos/test_stopped_process.py"],
+    "failovers in a switch": [*TESTS, "tests/chaos/test_failovers.py", "-k", "not reverse and not at_a_step"],
+    "failovers in a way back": [*TESTS, "tests/chaos/test_failovers.py", "-k", "reverse and not at_a_step"],
+    "failovers at each step": [*TESTS, "tests/chaos/test_failovers.py", "-k", "at_a_step"],
     "failovers": [
         *TESTS,
-        "tests/chaos/test_failovers.py",
         "tests/integration/test_lost_decisions.py",
         "tests/integration/test_lost_changes.py",
-        "tests/integration/test_promotions_at_work.py",
+        "tests/integration/test_promotions_noticed.py",
+        "tests/integration/test_promotions_while_carrying.py",
+        "tests/integration/test_restored.py",
         "tests/integration/test_rewound.py",
         "tests/integration/test_standby_commits.py",
+        "tests/integration/test_words_of_a_lost_postgres.py",
+    ],
+    "failovers at work": [
+        *TESTS,
+        "tests/integration/test_promotions_at_work.py",
+        "tests/chaos/test_promotions_under_load.py",
     ],
     "facade machine": [*TESTS, "tests/property/test_facade_machine.py"],
     "shadow reads": [*TESTS, "tests/integration/test_shadow_reads.py"],
@@ -78,6 +89,14 @@ PARTS: dict[str, list[str]] = {
         "tests/chaos/test_diff_kill.py",
     ],
     "interrupts and breakers": [*TESTS, "tests/chaos/test_interrupts.py", "tests/chaos/test_reads_beside_writes.py"],
+    "functions and commits that hang": [
+        *TESTS,
+        "tests/chaos/test_waiting_commits.py",
+        "tests/chaos/test_deadly_functions.py",
+        "tests/chaos/test_stopped_closer.py",
+        "tests/integration/test_trigger_hangs.py",
+    ],
+    "configurations": [*TESTS, "tests/property/test_config_fuzz.py"],
     "public schemas": [*TESTS, "tests/acceptance/test_public_schemas.py"],
     "changes of tables": [
         *TESTS,
@@ -93,6 +112,7 @@ PARTS: dict[str, list[str]] = {
         "tests/acceptance",
         "--ignore=tests/integration/test_many_shards.py",
         "--ignore=tests/integration/test_shadow_reads.py",
+        "--ignore=tests/integration/test_trigger_hangs.py",
         "--ignore=tests/acceptance/test_public_schemas.py",
     ],
 }
@@ -188,7 +208,8 @@ def _figures(part: str, output: str) -> list[str]:
     if part in BENCHES:
         return [line.strip() for line in output.splitlines() if line.strip()]
     own = re.findall(
-        r"(?:^|[.sF])((?:sqlite|mariadb|mysql|postgres|machine|wheel|pagila|openstreetmap|ctfd): .+)$",
+        r"(?:^|[.sF])((?:sqlite|mariadb|mysql|postgres|machine|wheel|pagila|openstreetmap|ctfd"
+        r"|failovers in a \w+): .+)$",
         output,
         re.MULTILINE,
     )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import count
@@ -13,12 +13,13 @@ from uuid import UUID
 
 import pytest
 
-from schemaless_core import ShardStatus
+from schemaless_core import Json, ShardStatus
 from tests.chaos.actors import wait_until
 from tests.facades import PATIENT_LEGACY, Migration
-from tests.legacy import Legacy, captured, layout
+from tests.legacy import FLAVOURS, Legacy, captured, layout
 from tests.legacy_backends import SHARDS
 from tests.mirrors import QUICK
+from tests.scale import SCALE
 from tests.stores import Stores
 from tripstore.config import load_config
 from tripstore.handover.relay import drain
@@ -29,11 +30,15 @@ from tripstore.local.postgres_programs import Flavour
 from tripstore.local.proxy import Proxy
 from tripstore.local.servers import LocalServers
 from tripstore.local.standby import StandbyServer
-from tripstore.mirror.reverse import register_reverse
+from tripstore.migration.mirror.reverse import register_reverse
+from tripstore.phase import Phase
+from tripstore.ports.control import RealControlPort
 from tripstore.store import TripStore
 from tripstore.wiring import build
 
 OLD, TRUE = "1.00", "4711.00"
+#: What Postgres does when it is promoted is the same in both: CI sees it in one.
+FAILING_OVER = FLAVOURS if SCALE >= 1 else FLAVOURS[:1]
 
 
 @dataclass(frozen=True)
@@ -76,6 +81,24 @@ def pair(servers: LocalServers, flavour: Flavour, name: str) -> Pair:
     return made
 
 
+def restore(backup: StandbyServer, primary: PostgresServer, point: str) -> None:
+    """Start a base backup, never started before, and have it recover up to a restore point from the primary's WAL.
+
+    That stands for the archive: nothing is recycled in a test. Postgres then begins a timeline of its own.
+    """
+    settings = {
+        "restore_command": f"cp {primary.place.data}/pg_wal/%f %p",
+        "recovery_target_name": point,
+        "recovery_target_action": "promote",
+    }
+    data = backup.place.data
+    with open(data / "postgresql.conf", "a", encoding="utf-8") as file:
+        file.writelines(f"{name} = '{value}'\n" for name, value in settings.items())
+    (data / "standby.signal").rename(data / "recovery.signal")
+    backup.start()
+    wait_until("the restore is over", lambda: not backup.query("SELECT pg_is_in_recovery() AS r")[0]["r"])
+
+
 #: A pair of its own for each test: what is promoted follows no primary any more.
 NUMBERS = count()
 
@@ -113,6 +136,25 @@ class FailingOver:
         self.pair.standby.query("SELECT pg_wal_replay_resume()")
         self.pair.standby.catch_up()
 
+    def shadowed(self, *, guards: bool = True) -> Migration:
+        """In the phase shadow; the standby follows, and has the guard if there is one."""
+        hands = self.hands
+        self.follow()
+        control = hands.duo.ports.control
+        assert isinstance(control, RealControlPort)
+        if guards:
+            assert control.guard() == []
+        hands.phase(Phase.SHADOW)
+        hands.duo.watch.close()
+        self.pair.standby.catch_up()
+        return hands
+
+    def make_durable(self) -> None:
+        """Nothing is copied from a server that may forget what it has committed."""
+        for ask in (self.pair.primary.query, self.pair.standby.query):
+            ask("ALTER SYSTEM SET fsync = on")
+            ask("SELECT pg_reload_conf()")
+
     def lose_the_primary(self) -> None:
         """What the standby lacks is gone with it."""
         self.proxy.lead_to(self.pair.standby.port)
@@ -121,14 +163,16 @@ class FailingOver:
 
 
 @contextmanager
-def fail_over(servers: LocalServers, stores: Stores, flavour: Flavour) -> Iterator[FailingOver]:
+def fail_over(
+    servers: LocalServers, stores: Stores, flavour: Flavour, *, indexes: Sequence[Json] = (), **options: Any
+) -> Iterator[FailingOver]:
     """A facade whose address is a proxy's: it leads to the primary at first."""
-    made = pair(servers, flavour, f"failing{next(NUMBERS)}")
+    made = pair(servers, flavour, f"lost{next(NUMBERS)}")
     proxy = made.primary.proxy()
-    core = stores.config("sqlite", shards=SHARDS) | {"datastore": "trips"}
+    core = stores.config("sqlite", shards=SHARDS, indexes=list(indexes)) | {"datastore": "trips"}
     url = f"{proxy.url}/{made.legacy.name}"
     legacy = {"postgres": url, "layout": layout().to_document(), **PATIENT_LEGACY}
-    document = {**core, "legacy": legacy, "triggers": QUICK}
+    document = {**core, "legacy": legacy, "triggers": QUICK, **options}
     try:
         with TripStore(build(load_config(document))) as store:
             store.facade.store.create_schema(status=ShardStatus.COPY)

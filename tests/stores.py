@@ -10,12 +10,12 @@ from pathlib import Path
 from typing import Any, Literal, cast
 
 from schemaless_core import CellStore, Datastore, Json, MemoryStore
-from schemaless_core.indexes.definition import load_definitions
+from schemaless_core.definitions.index import load_definitions
 from tests.databases import kept
 from tests.facades import FACADES, FACADES_IN_SHORT, Facades
 from tests.legacy_databases import FLAVOURS, free_backend, postgres_server
 from tripstore.backends.postgres.backend import PostgresBackend
-from tripstore.local.replication import Cluster
+from tripstore.local.replication import LocalCluster
 from tripstore.local.server import Server
 from tripstore.local.servers import LocalServers
 
@@ -46,11 +46,11 @@ class Stores:
     def __init__(self, servers: LocalServers, folder: Path) -> None:
         self._servers = servers
         self._folder = folder
-        self._clusters: dict[str, list[Cluster]] = {}
+        self._clusters: dict[str, list[LocalCluster]] = {}
         self._open: list[Datastore | PostgresBackend] = []
         self._facades = Facades(servers, self)
 
-    def clusters(self, engine: ServerEngine) -> list[Cluster]:
+    def clusters(self, engine: ServerEngine) -> list[LocalCluster]:
         """Two clusters of a primary and a replica, the same for the whole run."""
         if engine not in self._clusters:
             self._clusters[engine] = self._servers.clusters(engine, [f"{engine}-a", f"{engine}-b"], replicas=1)
@@ -81,7 +81,7 @@ class Stores:
                 replica.query(f"START {word} SQL_THREAD")
 
     def config(self, engine: str, *, shards: int = 8, **options: Any) -> dict[str, Any]:
-        """The configuration of a datastore that nobody else uses."""
+        """The configuration of a datastore that no other test uses."""
         name = f"t{os.getpid()}_{next(_numbers)}"
         if engine == "sqlite":
             clusters: Mapping[str, Any] = {

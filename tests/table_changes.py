@@ -15,15 +15,15 @@ from schemaless_core import SchemalessError
 from tests.facades import Migration
 from tests.legacy import TABLES
 from tests.mirrors import log_of
-from tripstore.cli.legacy_doctor import examine
-from tripstore.cutover import gates
-from tripstore.cutover.complete import Completion
-from tripstore.cutover.evidence import Evidence
-from tripstore.cutover.look import Looker
+from tripstore.cli.legacy.doctor import examine
 from tripstore.errors import TripstoreError
 from tripstore.handover.authority import Backend
-from tripstore.mirror.look import LookFailed
-from tripstore.mirror.mirror import Mirror
+from tripstore.migration.cutover import gates
+from tripstore.migration.cutover.complete import Completion
+from tripstore.migration.cutover.evidence import Evidence
+from tripstore.migration.cutover.look import Looker
+from tripstore.migration.mirror.look import LookFailed
+from tripstore.migration.mirror.mirror import Mirror
 from tripstore.phase import Phase
 
 #: Of the test company, with room for one more partition.

@@ -30,9 +30,9 @@ from tripstore.backends.postgres.ids.index import LEGACY_ID_INDEX, legacy_id_ind
 from tripstore.backends.postgres.layout.layout import Layout
 from tripstore.backends.postgres.layout.reading import load_layout
 from tripstore.backends.postgres.wire.settings import DURABLE
-from tripstore.cutover.settings import CutoverSettings
-from validation.compare import DifferenceClass
-from validation.ignores import Ignore, InvalidIgnore
+from tripstore.engines.validation.compare import DifferenceClass
+from tripstore.engines.validation.ignores import Ignore, InvalidIgnore
+from tripstore.thresholds import CutoverSettings
 
 _URL = "Write postgresql://user:password@host:port/database."
 #: Options of libpq that name files.
@@ -52,7 +52,7 @@ class LegacyLimits:
     connect_seconds: float = 1.0  #: Opening a connection, within the call's own deadline.
     pool_size: int = 8  #: Connections kept open per process.
     pool_overflow: int = 24  #: Opened on demand beyond that.
-    lock_seconds: float = 1.0  #: Waiting for one lock; somebody's open transaction holds it.
+    lock_seconds: float = 1.0  #: Waiting for one lock; a service's open transaction holds it.
     statement_seconds: float = 60.0  #: One statement, as the server counts; a call's own deadline is shorter.
     idle_transaction_seconds: float = 5.0  #: The server ends a transaction of ours whose process stopped so long.
     log_days: int = 7  #: Delivered changes are kept at least so long; they go by the day.
@@ -108,7 +108,7 @@ class MirrorConfig:
 
     max_lag_seconds: float = 0.05  #: A cohort's reads go to the authority while the mirror is further behind.
     cohort_seconds: float = 0.25  #: A cohort's read may take so long; then the authority is asked.
-    max_pause_seconds: float = 2.0  #: A hand-over that takes longer is undone by whoever is alive.
+    max_pause_seconds: float = 2.0  #: A hand-over that takes longer is undone by any process that is alive.
 
 
 @dataclass(frozen=True, slots=True)

@@ -59,6 +59,7 @@ clusters:
 # How workers of triggers and indexes tail the logs, and what they do about cells that fail.
 # triggers:
 #   poll_seconds: 0.01          # between two looks while nothing moves
+#   idle_poll_seconds: 0.05     # the same once nothing has moved for some seconds
 #   page_cells: 500             # cells of one shard fetched at once
 #   checkpoint_seconds: 0.2     # between two savings of offsets: so much is delivered again after a crash
 #   lease_seconds: 6.0          # a worker that is silent for so long loses its shards
@@ -86,7 +87,7 @@ clusters:
 #   connect_seconds: 1.0        # opening a connection, within the call's own time
 #   pool_size: 8                # connections kept open per process
 #   pool_overflow: 24           # opened on demand beyond that
-#   lock_seconds: 1.0           # waiting for one lock; somebody's open transaction holds it
+#   lock_seconds: 1.0           # waiting for one lock; a service's open transaction holds it
 #   statement_seconds: 60.0     # one statement, as the server counts
 #   idle_transaction_seconds: 5.0  # the server ends a transaction of ours whose process stopped so long
 #   log_days: 7                 # delivered changes are kept so long

@@ -100,6 +100,11 @@ ACCEPTANCES = Counter(
 DISTRUSTS = Counter(
     "tripstore_postgres_distrusted_total", "Times this process has shut a Postgres that says less than was known."
 )
+LOST_CHANGES = Counter(
+    "tripstore_lost_changes_total",
+    "Changes that a promoted Postgres lost: left open by a look, put into Postgres again, or refused there.",
+    ["outcome"],
+)
 HANDOVERS = Counter("tripstore_handovers_total", "Hand-overs by direction and outcome.", ["direction", "outcome"])
 HANDOVER_SECONDS = Histogram(
     "tripstore_handover_pause_seconds",
@@ -156,7 +161,7 @@ def phase_seen(phase: str) -> None:
 
 
 def mirror_seen(direction: str, changes: int, seconds: float, parked: int) -> None:
-    """The mirror's lag, as somebody has just looked at it."""
+    """The mirror's lag, as the last look found it."""
     MIRROR_LAG_CHANGES.labels(direction).set(changes)
     MIRROR_LAG_SECONDS.labels(direction).set(seconds)
     MIRROR_PARKED.labels(direction).set(parked)
@@ -168,7 +173,7 @@ def mirror_late(direction: str, seconds: float) -> None:
 
 
 def mirror_idle(direction: str) -> None:
-    """Nobody is to carry in this direction now: what stood here would be old news for ever."""
+    """No worker is to carry in this direction now: what stood here would be old news for ever."""
     mirror_seen(direction, 0, 0.0, 0)
 
 
@@ -218,6 +223,10 @@ def postgres_distrusted() -> None:
 
 def postgres_accepted(outcome: str) -> None:
     ACCEPTANCES.labels(outcome).inc()
+
+
+def lost_changes(outcome: str, count: int) -> None:
+    LOST_CHANGES.labels(outcome).inc(count)
 
 
 def handover_ended(direction: str, outcome: str, pause_seconds: float) -> None:

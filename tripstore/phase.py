@@ -1,6 +1,6 @@
-"""`Phase`: how far a migration has come, and who is called in it. The table of DESIGN.md, in code.
+"""`Phase`: how far a migration has come, and which backend is called in it. The table of DESIGN.md, in code.
 
-The authority is not chosen here: the authority row says who it is. Each backend has a phase of its own for the time
+The authority is not chosen here: the authority row says which it is. Each backend has a phase of its own for the time
 when it is the authority, so that a switch changes the phase by that one row, and nothing has to be written beside it.
 """
 
@@ -32,7 +32,7 @@ class Phase(StrEnum):
 
 
 class Route(NamedTuple):
-    """Who is called in a phase."""
+    """Which backends are called in a phase."""
 
     authority: Backend
     #: Whether writes go to the other backend, too.

@@ -8,7 +8,8 @@ from types import TracebackType
 from typing import Any, Literal, Self, TypeVar, cast
 from uuid import UUID
 
-from schemaless_core.answers import (
+from schemaless_core.calls.using import Using
+from schemaless_core.cell.answers import (
     ANY,
     Bucket,
     Condition,
@@ -19,14 +20,14 @@ from schemaless_core.answers import (
     Scalar,
     ShardPage,
 )
-from schemaless_core.canonical import Json
-from schemaless_core.cell import Cell, CellKey, ColumnKey, check_row_key
-from schemaless_core.children import NO_CHILDREN, Children
+from schemaless_core.cell.canonical import Json
+from schemaless_core.cell.cell import Cell, CellKey, ColumnKey, check_row_key
+from schemaless_core.cell.children import NO_CHILDREN, Children
+from schemaless_core.cell.requests import listed_columns, listed_keys
+from schemaless_core.cell.sharding import shard_of
+from schemaless_core.errors import StoreClosed
 from schemaless_core.habits import Habits
-from schemaless_core.requests import listed_columns, listed_keys
-from schemaless_core.sharding import shard_of
 from schemaless_core.store import CellStore
-from schemaless_core.using import Using
 from tripstore.backends.postgres.ids.ids import check_id
 from tripstore.errors import StaleLayout
 from tripstore.facade.facade import Facade
@@ -183,7 +184,7 @@ class TripStore(CellStore):
         return other
 
     def close(self) -> None:
-        """Close all connections. Stores made by `using` share them."""
+        """Close all connections, and refuse calls from now on. Stores made by `using` share both."""
         self._home.close()
 
     def __enter__(self) -> Self:
@@ -194,6 +195,9 @@ class TripStore(CellStore):
     ) -> None:
         self.close()
 
+    def __repr__(self) -> str:
+        return f"<TripStore over {self._home.facade.store!r}>"
+
     @property
     def facade(self) -> Facade:
         """By the layout that this process knows to be in force."""
@@ -201,21 +205,30 @@ class TripStore(CellStore):
 
     def _asked(self, work: Callable[[Facade], T]) -> T:
         """Do it; again after loading the layout in force, if the stores refuse the one that this process went by."""
-        facade = self._home.facade
+        facade = self._home.open_facade()
         if not facade.has_begun:
             facade.begin()
         try:
-            return work(facade)
+            return self._inside(facade, work)
         except StaleLayout as error:
             stale = error
         for _reload in range(RELOADS):
             facade = self._home.renewed(facade, stale)
             facade.begin()
             try:
-                return work(facade)
+                return self._inside(facade, work)
             except StaleLayout as error:
                 stale = error
         raise stale
+
+    def _inside(self, facade: Facade, work: Callable[[Facade], T]) -> T:
+        """A facade of a former layout is closed after a grace; a call that is longer inside goes on in the next one."""
+        try:
+            return work(facade)
+        except StoreClosed as closed:
+            if not self._home.has_replaced(facade):
+                raise
+            raise StaleLayout(facade.layout_digest, self._home.facade.layout_digest) from closed
 
     def _read(self, operation: str, keys: tuple[Any, ...], arguments: dict[str, Any]) -> Any:
         def work(facade: Facade) -> Any:

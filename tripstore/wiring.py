@@ -8,10 +8,13 @@ from functools import lru_cache
 from typing import Any
 
 from schemaless_core.breaker import BreakerConfig
-from schemaless_core.cell import Cell
+from schemaless_core.cell.cell import Cell
 from schemaless_core.config import PoolConfig
 from schemaless_core.control.audit import AuditLog
-from schemaless_core.control.ledgers import Ledgers
+from schemaless_core.control.ledgers.flushing import Flushing
+from schemaless_core.control.ledgers.ledgers import Ledgers
+from schemaless_core.control.ledgers.timings import FLUSH_SECONDS as TIMINGS_SECONDS
+from schemaless_core.control.ledgers.timings import TimingLedger
 from schemaless_core.datastore import Datastore
 from schemaless_core.errors import SchemalessError
 from schemaless_core.store import CellStore
@@ -25,8 +28,10 @@ from tripstore.backends.postgres.wire.settings import LegacySettings
 from tripstore.backends.schemaless.backend import SchemalessBackend, TooManyIds
 from tripstore.backends.schemaless.shards import Shards
 from tripstore.config import LegacyConfig, TripstoreConfig, load_config
-from tripstore.cutover.acceptance import note_acceptance
-from tripstore.cutover.repro import command
+from tripstore.engines.validation.shadow.ledger import ShadowLedger, TallyFlush
+from tripstore.engines.validation.shadow.sampling import SamplingSettings
+from tripstore.engines.validation.shadow.shadow import Shadow, ShadowSettings
+from tripstore.engines.validation.verdicts import Tally
 from tripstore.facade.arrivals import Arrivals
 from tripstore.facade.calls import PATIENCE_SECONDS, AuthorityCalls, SingleCalls
 from tripstore.facade.cohorts import Cohorts
@@ -39,6 +44,7 @@ from tripstore.facade.latency import Latency
 from tripstore.facade.layout_rules import LayoutRules
 from tripstore.facade.next_keys import NextKeys
 from tripstore.facade.reads import Reads, SingleReads
+from tripstore.facade.repro import command
 from tripstore.facade.rule_book import RuleBook
 from tripstore.facade.shadowing import Shadowing
 from tripstore.facade.staged import Staged
@@ -46,6 +52,7 @@ from tripstore.facade.taken_values import TakenValues
 from tripstore.facade.watch import Watch
 from tripstore.facade.writes import Writes
 from tripstore.handover.accept import Acceptance
+from tripstore.handover.acceptance import note_acceptance
 from tripstore.handover.authority import Authority, Backend
 from tripstore.handover.ports import Ports
 from tripstore.phase import Phase
@@ -54,13 +61,6 @@ from tripstore.ports.control import RealControlPort
 from tripstore.ports.legacy import RealLegacyPort
 from tripstore.ports.store import SchemalessPort
 from tripstore.store import TripStore
-from validation.flushing import Flushing
-from validation.ledger import ShadowLedger, TallyFlush
-from validation.sampling import SamplingSettings
-from validation.shadow import Shadow, ShadowSettings
-from validation.timings import FLUSH_SECONDS as TIMINGS_SECONDS
-from validation.timings import TimingLedger
-from validation.verdicts import Tally
 
 #: What a mirror raises that is well and knows no answer.
 INCOMPARABLE = (HistoryTruncated, TooManyIds)
@@ -165,7 +165,7 @@ def _with_legacy(config: TripstoreConfig, legacy_config: LegacyConfig, store: Da
     reads = Reads(calls, cohorts, shadowing, mirror_of, config.mirror.cohort_seconds, latency, INCOMPARABLE)
 
     def log_of(operation: str) -> CellStore:
-        """Phase off has a log of its own; a place in the one is none in the other, so nobody guesses."""
+        """Phase off has a log of its own; a place in the one is none in the other, so none is guessed."""
         sight = calls.sight()
         if sight.authority.backend is Backend.LEGACY and not known.has_flags:
             known.learn_flags(flags.find())
@@ -197,7 +197,7 @@ def _with_legacy(config: TripstoreConfig, legacy_config: LegacyConfig, store: Da
         keys,
         book,
         TakenValues(layout, config.core.indexes),
-        lambda: calls.sight().phase.route.is_mirrored if known.has_flags else None,
+        calls.is_mirrored,
     )
     staged = Staged(rules, lag, known)
     duo = Duo(
@@ -224,7 +224,7 @@ def _shadow(
 
 
 def _seen_authority(store: Datastore) -> Authority:
-    """The authority as Schemaless itself knows it, for whoever cannot ask Postgres: open it is by what it says."""
+    """The authority as Schemaless itself knows it, for a process that cannot ask Postgres. It is open if it says so."""
     seen = store.authority.find()
     if seen is None or not seen.is_open:
         raise LegacyUnavailable(

@@ -1,5 +1,5 @@
 """Compares any two cell stores, and never calls equal what it did not compare."""
 
-from validation.errors import ValidationError
+from tripstore.engines.validation.errors import ValidationError
 
 __all__ = ["ValidationError"]

@@ -12,11 +12,11 @@ from itertools import islice
 from typing import Any, NamedTuple
 from uuid import UUID
 
-from schemaless_core.answers import Bucket, IndexEntry, IndexPage, Row, RowPage
-from schemaless_core.canonical import Json, canonical_bytes
-from schemaless_core.cell import Cell
+from schemaless_core.cell.answers import Bucket, IndexEntry, IndexPage, Row, RowPage
+from schemaless_core.cell.canonical import Json, canonical_bytes
+from schemaless_core.cell.cell import Cell
 from schemaless_core.errors import InvalidCell
-from validation.reads import Failed
+from tripstore.engines.validation.reads import Failed
 
 #: Differences that are told of one pair of answers.
 DIFFERENCES_MAX = 20
@@ -43,7 +43,7 @@ class DifferenceClass(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Difference:
+class AnswerDifference:
     """One difference: of which entry, and where in it."""
 
     kind: DifferenceClass
@@ -60,7 +60,7 @@ class _Entry(NamedTuple):
     value: Any
 
 
-def compare(operation: str, wanted: Any, given: Any) -> list[Difference]:
+def compare(operation: str, wanted: Any, given: Any) -> list[AnswerDifference]:
     """How `given` differs from `wanted`, the authority's answer; none: they are equal.
 
     With more than `DIFFERENCES_MAX` of them there may be others.
@@ -69,7 +69,7 @@ def compare(operation: str, wanted: Any, given: Any) -> list[Difference]:
         return [_torn(given if _is_torn(wanted) else wanted)]
     if isinstance(given, Failed):
         kind = DifferenceClass.TIMEOUT if given.is_late else DifferenceClass.ERROR
-        return [Difference(kind, given.error, given.message)]
+        return [AnswerDifference(kind, given.error, given.message)]
     if isinstance(wanted, Cell) and _is_same(wanted, given):
         return []  # which most are
     return list(islice(_differences(operation, wanted, given), DIFFERENCES_MAX + 1))
@@ -106,20 +106,22 @@ def _is_torn(answer: Any) -> bool:
     return isinstance(answer, Failed) and answer.is_torn
 
 
-def _torn(other: Any) -> Difference:
-    """Of one cell the answer that can be read says which it is; which of several was torn nobody knows."""
-    return Difference(DifferenceClass.FIELD, _cell(other).name if isinstance(other, Cell) else "the answer", BYTES)
+def _torn(other: Any) -> AnswerDifference:
+    """Of one cell the answer that can be read says which it is; which of several was damaged is unknown."""
+    return AnswerDifference(
+        DifferenceClass.FIELD, _cell(other).name if isinstance(other, Cell) else "the answer", BYTES
+    )
 
 
-def _differences(operation: str, wanted: Any, given: Any) -> Iterator[Difference]:
+def _differences(operation: str, wanted: Any, given: Any) -> Iterator[AnswerDifference]:
     if isinstance(wanted, IndexPage) and isinstance(given, IndexPage):
         yield from _in_order(_entries(wanted.entries), _entries(given.entries))
         if wanted.cursor != given.cursor:
-            yield Difference(DifferenceClass.FIELD, "the page", "cursor")
+            yield AnswerDifference(DifferenceClass.FIELD, "the page", "cursor")
     elif isinstance(wanted, RowPage) and isinstance(given, RowPage):
         yield from _in_order(_entries(wanted.rows), _entries(given.rows))
         if wanted.after != given.after:
-            yield Difference(DifferenceClass.FIELD, "the page", "after")
+            yield AnswerDifference(DifferenceClass.FIELD, "the page", "after")
     elif operation in _PAIRS:
         yield from _in_order(*(_pairs(_PAIRS[operation], answer) for answer in (wanted, given)))
     elif isinstance(wanted, Mapping) and isinstance(given, Mapping):
@@ -132,20 +134,20 @@ def _differences(operation: str, wanted: Any, given: Any) -> Iterator[Difference
         yield from _by_place(_entries([wanted]), _entries([given]))
 
 
-def _in_order(wanted: Sequence[_Entry | None], given: Sequence[_Entry | None]) -> Iterator[Difference]:
+def _in_order(wanted: Sequence[_Entry | None], given: Sequence[_Entry | None]) -> Iterator[AnswerDifference]:
     """Entries that are told apart by their names: which are missing, which are there too many, which are others."""
     ours, theirs = _by_name(wanted), _by_name(given)
     for name in ours:
         if name not in theirs:
-            yield Difference(DifferenceClass.MISSING, name)
+            yield AnswerDifference(DifferenceClass.MISSING, name)
     for name in theirs:
         if name not in ours:
-            yield Difference(DifferenceClass.EXTRA, name)
+            yield AnswerDifference(DifferenceClass.EXTRA, name)
     both = [name for name in ours if name in theirs]
     for name in both:
         yield from _of_entry(name, ours[name], theirs[name])
     if both != [name for name in theirs if name in ours]:
-        yield Difference(DifferenceClass.ORDER, "the page")
+        yield AnswerDifference(DifferenceClass.ORDER, "the page")
 
 
 def _by_name(answer: Sequence[_Entry | None]) -> dict[str, Any]:
@@ -161,32 +163,34 @@ def _by_name(answer: Sequence[_Entry | None]) -> dict[str, Any]:
     return found
 
 
-def _by_place(wanted: Sequence[_Entry | None], given: Sequence[_Entry | None]) -> Iterator[Difference]:
+def _by_place(wanted: Sequence[_Entry | None], given: Sequence[_Entry | None]) -> Iterator[AnswerDifference]:
     """Answers to a list of questions, None where nothing was found."""
     for ours, theirs in zip(wanted, given, strict=True):
         if ours is None and theirs is not None:
-            yield Difference(DifferenceClass.EXTRA, theirs.name)
+            yield AnswerDifference(DifferenceClass.EXTRA, theirs.name)
         elif ours is not None and theirs is None:
-            yield Difference(DifferenceClass.MISSING, ours.name)
+            yield AnswerDifference(DifferenceClass.MISSING, ours.name)
         elif ours is not None and theirs is not None:
             if ours.name != theirs.name:
-                yield Difference(DifferenceClass.FIELD, ours.name, "ref_key")
+                yield AnswerDifference(DifferenceClass.FIELD, ours.name, "ref_key")
             else:
                 yield from _of_entry(ours.name, ours.value, theirs.value)
 
 
-def _of_entry(name: str, ours: Any, theirs: Any) -> Iterator[Difference]:
+def _of_entry(name: str, ours: Any, theirs: Any) -> Iterator[AnswerDifference]:
     if isinstance(ours, _Parts) and isinstance(theirs, _Parts):
         for part in sorted(ours.keys() | theirs.keys()):
             if part not in theirs:
-                yield Difference(DifferenceClass.MISSING, name, part)
+                yield AnswerDifference(DifferenceClass.MISSING, name, part)
             elif part not in ours:
-                yield Difference(DifferenceClass.EXTRA, name, part)
+                yield AnswerDifference(DifferenceClass.EXTRA, name, part)
             elif (path := first_difference(ours[part], theirs[part])) is not None:
                 is_cell = part.startswith(_CELLS)
-                yield Difference(DifferenceClass.FIELD, name, f"{part}.{path}" if is_cell and path != WHOLE else part)
+                yield AnswerDifference(
+                    DifferenceClass.FIELD, name, f"{part}.{path}" if is_cell and path != WHOLE else part
+                )
     elif (path := first_difference(ours, theirs)) is not None:
-        yield Difference(DifferenceClass.FIELD, name, path)
+        yield AnswerDifference(DifferenceClass.FIELD, name, path)
 
 
 class _Parts(dict[str, Json]):

@@ -1,4 +1,4 @@
-"""`Ignore`: a difference that somebody has explained: with a reason, an owner and a day on which it ends."""
+"""`Ignore`: a difference that the operator has explained: with a reason, an owner and a day on which it ends."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from datetime import date
 from fnmatch import fnmatchcase
 
-from validation.compare import DIFFERENCES_MAX, Difference, DifferenceClass
-from validation.errors import ValidationError
+from tripstore.engines.validation.compare import DIFFERENCES_MAX, AnswerDifference, DifferenceClass
+from tripstore.engines.validation.errors import ValidationError
 
 
 class InvalidIgnore(ValidationError):
@@ -37,7 +37,7 @@ class Ignore:
             hint = "Name an operation, an entry, a path or a class."
             raise InvalidIgnore("An ignore rule that matches every difference is none.", hint=hint)
 
-    def matches(self, operation: str, difference: Difference, today: date) -> bool:
+    def matches(self, operation: str, difference: AnswerDifference, today: date) -> bool:
         return (
             today < self.until
             and (self.kind is None or self.kind is difference.kind)
@@ -48,10 +48,10 @@ class Ignore:
 
 
 def ignored_by(
-    rules: Sequence[Ignore], operation: str, differences: Sequence[Difference], today: date
+    rules: Sequence[Ignore], operation: str, differences: Sequence[AnswerDifference], today: date
 ) -> list[Ignore] | None:
     """The rules that explain all of these differences; None: one of them is not explained."""
-    if len(differences) > DIFFERENCES_MAX:  # nobody has seen them all
+    if len(differences) > DIFFERENCES_MAX:  # there are more than were kept, so some are unexplained
         return None
     found: list[Ignore] = []
     for difference in differences:

@@ -10,9 +10,9 @@ from uuid import UUID
 
 import msgspec
 
+from schemaless_core.calls.using import Using
 from schemaless_core.errors import SchemalessError
 from schemaless_core.store import CellStore
-from schemaless_core.using import Using
 
 #: What a store raises that says nothing of what it holds.
 Incomparable = tuple[type[BaseException], ...]

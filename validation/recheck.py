@@ -17,19 +17,19 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any, Protocol
 
+from schemaless_core.calls.using import Using
 from schemaless_core.habits import Habits
 from schemaless_core.store import CellStore
-from schemaless_core.using import Using
-from validation.compare import Difference, compare
-from validation.reads import Failed, Incomparable, Read
-from validation.verdicts import Outcome, Reason, Verdict
-from validation.waiting import Waiting, waited
+from tripstore.engines.validation.compare import AnswerDifference, compare
+from tripstore.engines.validation.reads import Failed, Incomparable, Read
+from tripstore.engines.validation.verdicts import Outcome, Reason, Verdict
+from tripstore.engines.validation.waiting import Waiting, waited
 
 TRIES = 5
 FIRST_PAUSE_SECONDS = 0.02
 
 
-class Pending(Protocol):
+class PendingCells(Protocol):
     """Knows what the mirror has not got yet."""
 
     def arriving(self, read: Read) -> Waiting[bool]:
@@ -42,7 +42,7 @@ class Recheck:
 
     def __init__(
         self,
-        pending: Pending,
+        pending: PendingCells,
         seconds: float,
         incomparable: Incomparable = (),
         pause: Callable[[float], object] = time.sleep,
@@ -57,7 +57,7 @@ class Recheck:
         return waited(self.hear(read, authority, other), self._pause)
 
     def hear(self, read: Read, authority: CellStore, other: CellStore) -> Waiting[Verdict]:
-        """The same for a caller who has other things to do in the pauses."""
+        """The same for a caller that has other things to do in the pauses."""
         telling = _telling(read)
         has_differed = False
         for n in range(TRIES):
@@ -79,7 +79,7 @@ class Recheck:
                 continue
             if isinstance(given, Failed) and given.is_incomparable:
                 return Verdict(read, Outcome.NOT_COMPARED, reason=Reason.INCOMPARABLE)
-            differences: Sequence[Difference] = compare(read.operation, wanted, given)
+            differences: Sequence[AnswerDifference] = compare(read.operation, wanted, given)
             if has_differed or not differences:
                 return Verdict(read, Outcome.MISMATCH if differences else Outcome.IN_FLIGHT, differences)
             has_differed = True
@@ -90,7 +90,7 @@ class Recheck:
 
 
 def _is_torn(before: Any, after: Any) -> bool:
-    """Whether neither of the authority's answers can be read: such bytes rest until somebody mends them."""
+    """Whether neither of the authority's answers can be read: such bytes stay until a repair mends them."""
     return isinstance(before, Failed) and isinstance(after, Failed)
 
 

@@ -2,7 +2,7 @@
 
 The authority says what is right. What it can lift is carried anew under a higher ref key, and no cell is touched. What
 the mirror lacks is put. Only bytes that cannot be put right in this way are changed where they stand, or taken away.
-What nobody can decide is left to a person, with the reason.
+What no rule decides is left to the operator, with the reason.
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ from typing import NamedTuple
 
 import msgspec
 
-from schemaless_core.canonical import canonical_bytes, from_canonical
-from schemaless_core.cell import CellKey, ColumnKey
+from schemaless_core.cell.canonical import canonical_bytes, from_canonical
+from schemaless_core.cell.cell import CellKey, ColumnKey
 from schemaless_core.errors import InvalidCell
 
 
@@ -29,7 +29,7 @@ class Action(StrEnum):
     LEAVE = "leave"  #: A person must decide; `why` says what.
 
 
-class Held(NamedTuple):
+class HeldVersion(NamedTuple):
     """A version of a column as one side holds it."""
 
     ref_key: int
@@ -44,7 +44,7 @@ class Held(NamedTuple):
             return False
 
 
-class Rendered(Held):
+class Rendered(HeldVersion):
     """The same, of a store that keeps no bytes: they were made of what it holds just now, and so are canonical."""
 
     __slots__ = ()
@@ -54,13 +54,19 @@ class Rendered(Held):
         return True
 
 
-class Unknown(NamedTuple):
+class Returned(Rendered):
+    """A tombstone with a row below it, which came back unseen: by key it is deleted, though it is there."""
+
+    __slots__ = ()
+
+
+class UnknownVersion(NamedTuple):
     """A version of which a side cannot say whether it has it."""
 
     why: str
 
 
-Version = Held | Unknown | None
+Version = HeldVersion | UnknownVersion | None
 
 
 class Powers(NamedTuple):
@@ -72,16 +78,16 @@ class Powers(NamedTuple):
     can_mend: bool
     #: Whether the authority forgets rows that are deleted: what it lacks may be right in the mirror.
     forgets: bool = False
-    #: Whether the cells of the authority may be changed where they stand, because somebody said so.
+    #: Whether the cells of the authority may be changed where they stand, because the operator said so.
     may_mend_authority: bool = False
     #: Where the tombstone would stand of a row that the authority has neither as a row nor as a tombstone above it;
     #: None: it has one of them, or rows of this column get none.
     bury_at: int | None = None
-    #: Whether the mirror holds more of this row: it was one, and no cell that somebody wrote by mistake.
+    #: Whether the mirror holds more of this row: it was one, and no cell that was written by mistake.
     was_row: bool = False
 
 
-class Step(NamedTuple):
+class RepairStep(NamedTuple):
     """One thing to do, and why it is this."""
 
     action: Action
@@ -89,20 +95,28 @@ class Step(NamedTuple):
     why: str
     #: What the mirror is to hold under the key: of PUT and MEND.
     body: bytes | None = None
-    #: Whose cell is changed: the mirror's, but for what somebody asked for.
+    #: Whose cell is changed: the mirror's, but for what the operator asked for.
     is_of_authority: bool = False
 
 
+_INSERT_ANEW = (
+    "keep the rows of its parent aside, DELETE the parent, and INSERT all of them again, this one under a number above"
+    " its tombstone"
+)
 _FORGOTTEN = "deletions of this column are ignored: its row may have been deleted"
 
 
-def plan_latest(column: ColumnKey, ours: Version, theirs: Held | None, at: Version, powers: Powers) -> Step:
+def plan_latest(
+    column: ColumnKey, ours: Version, theirs: HeldVersion | None, at: Version, powers: Powers
+) -> RepairStep:
     """The next step towards the latest cells being equal: the authority's, the mirror's.
 
     `at` is what the authority has under the ref key of the mirror's.
     """
-    if isinstance(ours, Unknown):
+    if isinstance(ours, UnknownVersion):
         return _step(Action.LEAVE, column, theirs.ref_key if theirs else 0, ours.why)
+    if isinstance(ours, Returned):
+        return _plan_returned(column, ours, powers)
     if ours is not None and not ours.is_sound:
         return _plan_authority(column, ours, theirs, powers)
     if theirs is None:
@@ -125,19 +139,19 @@ def plan_latest(column: ColumnKey, ours: Version, theirs: Held | None, at: Versi
     return _in_place(column, theirs, ours if ours is not None and ours.ref_key == theirs.ref_key else at, powers)
 
 
-def equal_latest(column: ColumnKey, ours: Version) -> Step:
+def equal_latest(column: ColumnKey, ours: Version) -> RepairStep:
     """What `plan_latest` says of latest cells that are equal and sound."""
-    assert isinstance(ours, Held)
+    assert isinstance(ours, HeldVersion)
     return _step(Action.NOTHING, column, ours.ref_key, "they are equal")
 
 
-def plan_older(key: CellKey, ours: Version, theirs: Held | None, powers: Powers) -> Step:
+def plan_older(key: CellKey, ours: Version, theirs: HeldVersion | None, powers: Powers) -> RepairStep:
     """The step towards an older version being equal on both sides. No lift reaches those."""
     column = ColumnKey(key.row_key, key.column_name)
-    if isinstance(ours, Held) and not ours.is_sound:
+    if isinstance(ours, HeldVersion) and not ours.is_sound:
         return _plan_authority(column, ours, theirs, powers)
     if theirs is None:
-        if isinstance(ours, Held):
+        if isinstance(ours, HeldVersion):
             return _put(column, ours, "the mirror lacks this version")
         return _step(Action.NOTHING, column, key.ref_key, "no side has this version")
     if ours == theirs:
@@ -145,25 +159,32 @@ def plan_older(key: CellKey, ours: Version, theirs: Held | None, powers: Powers)
     return _in_place(column, theirs, ours, powers)
 
 
-def _in_place(column: ColumnKey, theirs: Held, ours: Version, powers: Powers) -> Step:
+def _in_place(column: ColumnKey, theirs: HeldVersion, ours: Version, powers: Powers) -> RepairStep:
     """The mirror's bytes are wrong where they stand: replace them by what the authority has there, or delete them."""
     place = column, theirs.ref_key
-    if isinstance(ours, Unknown) and theirs.is_sound:
+    if isinstance(ours, UnknownVersion) and theirs.is_sound:
         return _step(Action.LEAVE, *place, ours.why)
     if not powers.can_mend:
-        what = "its row differs" if isinstance(ours, Held) else "it has a row of its own"
+        what = "its row differs" if isinstance(ours, HeldVersion) else "it has a row of its own"
         return _step(Action.LEAVE, *place, f"{what}, and no cell of the legacy store is changed by repair: use SQL")
-    if isinstance(ours, Held):
+    if isinstance(ours, HeldVersion):
         why = "its bytes differ" if theirs.is_sound else "its bytes are no canonical JSON"
         return _step(Action.MEND, *place, why, ours.body)
-    if isinstance(ours, Unknown):
+    if isinstance(ours, UnknownVersion):
         return _step(Action.PURGE, *place, f"its bytes are no canonical JSON, and what stood there is lost: {ours.why}")
     if powers.forgets:
         return _step(Action.LEAVE, *place, _FORGOTTEN)
     return _step(Action.PURGE, *place, "the authority has no such cell")
 
 
-def _plan_authority(column: ColumnKey, ours: Held, theirs: Held | None, powers: Powers) -> Step:
+def _plan_returned(column: ColumnKey, ours: Returned, powers: Powers) -> RepairStep:
+    why = "its row came back unseen, and stands below its tombstone"
+    if powers.lift_to is not None:
+        return _step(Action.LIFT, column, powers.lift_to, why)
+    return _step(Action.LEAVE, column, ours.ref_key, f"{why}; it has no version to lift: {_INSERT_ANEW}")
+
+
+def _plan_authority(column: ColumnKey, ours: HeldVersion, theirs: HeldVersion | None, powers: Powers) -> RepairStep:
     """The authority's own bytes are damaged. The mirror may have the right ones; only a person can say so."""
     why = "the authority's bytes are no canonical JSON"
     if theirs is None or theirs.ref_key != ours.ref_key or not theirs.is_sound:
@@ -173,9 +194,9 @@ def _plan_authority(column: ColumnKey, ours: Held, theirs: Held | None, powers: 
     return _step(Action.MEND, column, ours.ref_key, why, theirs.body)._replace(is_of_authority=True)
 
 
-def _put(column: ColumnKey, ours: Held, why: str) -> Step:
+def _put(column: ColumnKey, ours: HeldVersion, why: str) -> RepairStep:
     return _step(Action.PUT, column, ours.ref_key, why, ours.body)
 
 
-def _step(action: Action, column: ColumnKey, ref_key: int, why: str, body: bytes | None = None) -> Step:
-    return Step(action, CellKey(*column, ref_key), why, body)
+def _step(action: Action, column: ColumnKey, ref_key: int, why: str, body: bytes | None = None) -> RepairStep:
+    return RepairStep(action, CellKey(*column, ref_key), why, body)

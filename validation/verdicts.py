@@ -12,10 +12,10 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from enum import StrEnum
 
-from validation import metrics
-from validation.compare import Difference
-from validation.ignores import Ignore
-from validation.reads import Read
+from tripstore.engines.validation import metrics
+from tripstore.engines.validation.compare import AnswerDifference
+from tripstore.engines.validation.ignores import Ignore
+from tripstore.engines.validation.reads import Read
 
 #: Mismatches that are kept whole; all are counted.
 MISMATCHES_MAX = 1000
@@ -50,7 +50,7 @@ class Verdict:
 
     read: Read
     outcome: Outcome
-    differences: Sequence[Difference] = ()
+    differences: Sequence[AnswerDifference] = ()
     reason: Reason | None = None
     ignored_by: Sequence[Ignore] = ()
 
@@ -69,7 +69,7 @@ class Verdict:
 
 @dataclass(frozen=True, slots=True)
 class Mismatch:
-    """A verdict that somebody has to look at."""
+    """A verdict that needs attention."""
 
     at: datetime
     verdict: Verdict

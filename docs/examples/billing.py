@@ -37,7 +37,7 @@ def bill_rider(row_key: UUID, store: CellStore) -> None:
 
 
 def charge_once(trip: UUID, *, rider: str, amount: str) -> str:
-    """Charge a card. The trip is the idempotency key: whoever asks again gets the charge that was made."""
+    """Charge a card. The trip is the idempotency key: a second request gets the charge that was made."""
     charge = f"charge-{trip}"
     if charge not in _booked():
         with BOOKS.open("a") as books:

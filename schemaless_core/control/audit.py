@@ -1,4 +1,4 @@
-"""The audit log: who changed what, when, and from which host. Rows are only ever added."""
+"""The audit log: which user changed what, when, and from which host. Rows are only ever added."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from schemaless_core.control.tables import audit as table
 
 @dataclass(frozen=True, slots=True)
 class AuditEntry:
-    """One change that somebody made."""
+    """One change: when, by which user, from which host, and what it was."""
 
     at: str
     who: str

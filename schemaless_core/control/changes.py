@@ -1,8 +1,8 @@
 """A change of the control database: a short transaction of our own making, repeated when the server gave it up.
 
-Whoever changes something takes its lock first and reads afterwards. Each statement reads what is committed at its own
-time, so that what is read under a lock is as the lock's last holder left it. A client that is stopped in the middle
-holds its locks no longer than the server waits for its next word; on SQLite, where nobody watches, until it goes on.
+A change takes its lock first and reads afterwards. Each statement reads what is committed at its own time, so that what
+is read under a lock is as the lock's last holder left it. When a client is stopped in the middle, the server drops its
+locks after waiting for its next statement. SQLite has no such server: there the locks last until the client goes on.
 """
 
 from __future__ import annotations

@@ -16,10 +16,10 @@ from sqlalchemy.pool import ConnectionPoolEntry, NullPool, QueuePool
 
 from schemaless_core.config import TlsConfig
 from schemaless_core.control.tables import VERSION_TABLE
-from schemaless_core.errors import ControlUnavailable, InvalidServer, SchemaMissing
-from schemaless_core.forks import unforked, when_at_rest
-from schemaless_core.logins import CERTIFICATE, CarefulConnection, unverified
-from schemaless_core.private import make_private
+from schemaless_core.engine.logins import CERTIFICATE, CarefulConnection, unverified
+from schemaless_core.errors import ControlUnavailable, InvalidServer, SchemaMissing, StoreClosed
+from schemaless_core.process.forks import unforked, when_at_rest
+from schemaless_core.process.private import FOLDER_OWNER_ONLY, make_private
 from schemaless_core.urls import NodeUrl
 
 CREATE_DATABASE = "CREATE DATABASE IF NOT EXISTS `{name}` CHARACTER SET utf8mb4 COLLATE utf8mb4_bin"
@@ -29,7 +29,7 @@ MIGRATIONS = Path(__file__).parent / "migrations"
 ANSWER_SECONDS = 5
 #: A connection that was kept is asked first; a server that takes longer is connected to anew.
 PING_SECONDS = 0.25
-#: DDL takes as long as the disk wants, and so does waiting for somebody else's.
+#: DDL takes as long as the disk wants, and so does waiting for another process's migration.
 MIGRATION_SECONDS = 60
 
 #: alembic keeps its state in module variables: one migration at a time in a process.
@@ -45,13 +45,16 @@ class ControlDatabase:
         self._tls = tls
         self._connect_seconds = connect_seconds
         self._database = url.database or f"{datastore}_control"
+        self._is_closed = False
         self._engine = self._new_engine(with_database=True)
 
     @contextmanager
     def begin(self) -> Iterator[sa.Connection]:
         """A transaction. Driver errors leave as `ControlUnavailable`, a missing table as `SchemaMissing`."""
+        if self._is_closed:
+            raise StoreClosed("control database", "It closed with its datastore; Datastore.open() opens another one.")
         if self._url.engine == "sqlite" and not self._path.exists():
-            raise self._no_tables()  # SQLite would create the file for whoever only looks
+            raise self._no_tables()  # SQLite would create the file even for a read
         try:
             with unforked(), self._engine.begin() as connection:
                 yield connection
@@ -76,7 +79,7 @@ class ControlDatabase:
                 self._take_migration_lock(connection)
                 command.upgrade(config, "head")
         finally:
-            self.close()  # the lock is the connection's
+            self._engine.dispose()  # the lock is the connection's
 
     def version(self) -> str | None:
         """The revision of its tables, None before the first migration."""
@@ -87,6 +90,8 @@ class ControlDatabase:
             return None
 
     def close(self) -> None:
+        """Close its connection, and refuse transactions from now on. What is on its way may end."""
+        self._is_closed = True
         self._engine.dispose()
 
     def _create_database(self) -> None:
@@ -104,12 +109,17 @@ class ControlDatabase:
 
     def _create_file(self) -> None:
         try:
-            self._path.parent.mkdir(parents=True, exist_ok=True)
+            self._path.parent.mkdir(mode=FOLDER_OWNER_ONLY, parents=True, exist_ok=True)
             make_private(self._path)
         except OSError as error:
             raise InvalidServer(
                 self.name, f"its folder cannot be made ({error.strerror})", hint="Mend the path or its rights."
             ) from error
+
+    @property
+    def file(self) -> Path | None:
+        """Where SQLite keeps it; None: a server does."""
+        return self._path if self._url.engine == "sqlite" else None
 
     @property
     def _path(self) -> Path:
@@ -124,7 +134,7 @@ class ControlDatabase:
             lock = {"name": f"{self._database}.migrate", "seconds": MIGRATION_SECONDS}
             if connection.execute(sa.text("SELECT GET_LOCK(:name, :seconds)"), lock).scalar() != 1:
                 raise ControlUnavailable(
-                    f"The {self.name} is being migrated by somebody else.", hint="Repeat the change when they are done."
+                    f"The {self.name} is being migrated by another process.", hint="Repeat the change when it is done."
                 )
 
     def _new_engine(self, *, with_database: bool) -> sa.Engine:

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import sqlalchemy as sa
 
-from schemaless_core.canonical import Json, canonical_bytes
+from schemaless_core.cell.canonical import Json, canonical_bytes
 from schemaless_core.control.audit import AuditLog
 from schemaless_core.control.changes import make_change
 from schemaless_core.control.database import ControlDatabase

@@ -1,4 +1,4 @@
-"""`Pace`: who share a rate take turns, in one row of the control database and by its clock.
+"""`SharedPace`: workers that share a rate take turns, in one row of the control database and by its clock.
 
 A worker that takes so many pays for them at once: until that time is over no other may take any. So all of them
 together are never ahead of the rate by more than what one took, however many there are, and whichever joins or dies.
@@ -38,8 +38,8 @@ class Turn(NamedTuple):
         return self._replace(free_at_ms=self.free_at_ms - floor(1000 * count / per_second))
 
 
-class Pace:
-    """What all who share a rate know of each other. One per thread."""
+class SharedPace:
+    """One worker's view of a rate that several share. One per thread."""
 
     def __init__(self, control: ControlDatabase, name: str, clock: Callable[[sa.Connection], int] = now_ms) -> None:
         self._control = control

@@ -9,18 +9,21 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
-from schemaless_core.answers import Scalar
+from schemaless_core.cell.answers import Scalar
+from schemaless_core.cell.standing import Gate, ShardHead, ShardState, ShardStatus
+from schemaless_core.cell.stored import NewCell, StoredCell
 from schemaless_core.deadline import Deadline
-from schemaless_core.engine.cells import NewCell, StoredCell
+from schemaless_core.definitions.index import IndexField
+from schemaless_core.definitions.query import CheckedCondition
+from schemaless_core.engine.buffers import BufferTables
 from schemaless_core.engine.groups import GroupTables
-from schemaless_core.engine.kinds import Kind
+from schemaless_core.engine.kinds import ColumnKind
 from schemaless_core.engine.mending import Mending
 from schemaless_core.errors import SchemalessError
-from schemaless_core.indexes.definition import Field
-from schemaless_core.indexes.query import CheckedCondition
-from schemaless_core.standing import Gate, ShardHead, ShardState, ShardStatus
+from schemaless_core.process.private import others_rights
 
 #: Bytes of bodies in one packet of a batch; a single body may be larger. The doctor asks servers for twice as much.
 BYTES_PER_BATCH = 4 * 1024 * 1024
@@ -35,7 +38,7 @@ class Stored(NamedTuple):
 
 
 class RowSeen(NamedTuple):
-    """A row as somebody saw it: none of its cells has a higher added id."""
+    """A row as its reader saw it: none of its cells has a higher added id."""
 
     row_key: bytes
     added_id: int
@@ -62,6 +65,8 @@ class Sighting(NamedTuple):
 
     state: ShardState
     cells: list[StoredCell]
+    #: More cells are there than a page has room for.
+    is_cut: bool = False
 
 
 class LogSlice(NamedTuple):
@@ -114,7 +119,7 @@ class IndexTable(NamedTuple):
     #: Index and version: driver_partner_index_v1.
     name: str
     #: The shard field first.
-    fields: tuple[Field, ...]
+    fields: tuple[IndexField, ...]
     #: Number of source columns; the shard field belongs to column 0.
     columns: int
     #: The source column of each field.
@@ -122,7 +127,7 @@ class IndexTable(NamedTuple):
 
 
 class EntryWrite(NamedTuple):
-    """What somebody knows of one entry: the fields of some source columns, and the ref keys they are of."""
+    """What a writer knows of one entry: the fields of some source columns, and the ref keys they are of."""
 
     shard_value: Scalar
     row_key: bytes
@@ -165,7 +170,7 @@ class EntryQuery(NamedTuple):
 
 
 class StoredDocument(NamedTuple):
-    """A server's copy of a document of the control database, for those who cannot ask that."""
+    """A server's copy of a document of the control database, for processes that cannot reach it."""
 
     name: str
     version: int
@@ -206,10 +211,17 @@ class Fact:
     advice: str = ""
 
 
+def files_fact(path: Path) -> Fact:
+    """Whether a file of SQLite's and those beside it are their owner's alone."""
+    others = others_rights(path)
+    return Fact("files", others or "their owner's", not others, advice=f"chmod 600 {path}*")
+
+
 class Node(Protocol):
     """One server that holds shards."""
 
     name: str
+    buffers: BufferTables
     groups: GroupTables
     mending: Mending
 
@@ -287,6 +299,10 @@ class Node(Protocol):
         """Return the heads of the shards that got a cell in the last seconds, by the server's clock: a hint."""
         ...
 
+    def ahead_seconds(self, deadline: Deadline) -> float:
+        """Return how far the latest time of a shard is ahead of the server's clock; 0.0 where none is."""
+        ...
+
     def log(self, starts: Mapping[int, int], limit: int, deadline: Deadline) -> dict[int, LogSlice]:
         """Return up to `limit` cells after an added id, per shard."""
         ...
@@ -328,18 +344,24 @@ class Node(Protocol):
         """Return the latest cells of up to `limit` rows that have any, in row-key order."""
         ...
 
-    def checksum(self, shard: int, kinds: Sequence[Kind], deadline: Deadline) -> tuple[ShardState, list[BucketSum]]:
+    def checksum(
+        self, shard: int, kinds: Sequence[ColumnKind], deadline: Deadline
+    ) -> tuple[ShardState, list[BucketSum]]:
         """Return count and sum of the latest cells of the buckets that have any."""
         ...
 
     def digests(
-        self, shard: int, buckets: Collection[int], kinds: Sequence[Kind], deadline: Deadline
+        self, shard: int, buckets: Collection[int], kinds: Sequence[ColumnKind], deadline: Deadline
     ) -> tuple[ShardState, list[HashedCell]]:
         """Return the latest cells of these buckets, in no order."""
         ...
 
     def create_index(self, table: IndexTable, shards: Sequence[int], deadline: Deadline) -> None:
         """Create the tables of an index version that these shards lack. Safe to repeat, to race and to kill."""
+        ...
+
+    def altered_index(self, table: IndexTable, deadline: Deadline) -> list[Fact]:
+        """Return what a doctor says of columns of an index version that are not as `create_index` makes them."""
         ...
 
     def drop_index(self, table_name: str, shards: Sequence[int], deadline: Deadline) -> None:
@@ -360,6 +382,12 @@ class Node(Protocol):
         self, table: IndexTable, shard: int, query: EntryQuery, deadline: Deadline
     ) -> tuple[ShardState, list[StoredEntry]]:
         """Return living entries of one shard value in order, missing values first; `IndexMissing`."""
+        ...
+
+    def find_first_entries(
+        self, table: IndexTable, values: Mapping[int, Sequence[Scalar]], deadline: Deadline
+    ) -> dict[int, EntrySighting]:
+        """Return of each of these shard values its first living entry by row key, if it has one; `IndexMissing`."""
         ...
 
     def find_entries_at(

@@ -6,9 +6,9 @@ from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime
 from typing import Literal, NamedTuple, Protocol
 
+from schemaless_core.cell.standing import Gate, ShardState
+from schemaless_core.cell.stored import NewCell, StoredCell
 from schemaless_core.deadline import Deadline
-from schemaless_core.engine.cells import NewCell, StoredCell
-from schemaless_core.standing import Gate, ShardState
 
 #: Where a new group begins: at the heads of this moment, at the first cells, or after these added ids.
 GroupStart = Literal["now", "beginning"] | Mapping[int, int]
@@ -17,7 +17,7 @@ ERROR_LENGTH_MAX = 500
 
 
 class Offset(NamedTuple):
-    """How far a group has come in a shard, and the fence that whoever moves it must show."""
+    """How far a group has come in a shard, and the fence that a worker must show to move it."""
 
     epoch: int
     added_id: int
@@ -83,8 +83,26 @@ class Step(NamedTuple):
     parked: tuple[ParkedCell, ...] = ()
 
 
+class CallNote(NamedTuple):
+    """The cell that a group's function is called for, and how often a call for it began and did not end."""
+
+    epoch: int
+    added_id: int
+    calls: int
+
+
+NO_CALL = CallNote(0, 0, 0)
+
+
+class ClaimSeen(NamedTuple):
+    """How often a shard was claimed since its offset last moved, and the call that was noted last."""
+
+    claims: int
+    call: CallNote
+
+
 class Settling(NamedTuple):
-    """A parked cell that was delivered by whoever holds its shard."""
+    """A parked cell that was delivered by the worker that holds its shard."""
 
     fence: int
     added_id: int
@@ -129,13 +147,24 @@ class GroupTables(Protocol):
         """Move offsets forward and park cells with them; return the offsets as they are then."""
         ...
 
+    def note_claims(self, group: str, shards: Collection[int], deadline: Deadline) -> dict[int, ClaimSeen]:
+        """Count a claim of each shard, from one where its offset moved since the last; what is noted then.
+
+        Nothing on a server whose tables are of an earlier version.
+        """
+        ...
+
+    def note_call(self, group: str, shard: int, fence: int, call: CallNote, deadline: Deadline) -> None:
+        """Note which cell the function is called for, unless another fence is the newest."""
+        ...
+
     def put_and_advance(
         self, gate: Gate, group: str, cells: Sequence[NewCell], step: Step, deadline: Deadline
     ) -> tuple[OffsetSeen, list[StoredCell]]:
         """Put cells of the gate's shard and move the offset, both or neither; what is stored under their keys then.
 
         Neither, when the gate or the fence refuses, another body is stored under one of the keys, or the offset is
-        there already: whoever moved it has put its own cells.
+        there already: the worker that moved it has put its own cells.
         """
         ...
 

@@ -11,11 +11,11 @@ from collections.abc import Callable, Sequence
 from decimal import Decimal
 from typing import Any, NamedTuple
 
-from schemaless_core.answers import Scalar
+from schemaless_core.cell.answers import Scalar
+from schemaless_core.definitions.query import CheckedCondition
+from schemaless_core.definitions.values import IndexFieldType
 from schemaless_core.engine.base import EntryQuery, EntryWrite, IndexTable, StoredEntry
-from schemaless_core.errors import InvalidRequest, shown
-from schemaless_core.indexes.query import CheckedCondition
-from schemaless_core.indexes.values import FieldType
+from schemaless_core.errors import InvalidRequest, InvalidServer, shown
 
 _NAME = re.compile(r"[a-z_][a-z0-9_]{0,63}", re.ASCII)
 _OPERATORS = {"=": "=", "!=": "<>", "<": "<", "<=": "<=", ">": ">", ">=": ">="}
@@ -25,11 +25,11 @@ class Dialect(NamedTuple):
     """How an engine holds values."""
 
     #: What stands in a condition for a value of a type that is to be bound.
-    placeholder: Callable[[FieldType], str]
+    placeholder: Callable[[IndexFieldType], str]
     #: A value as the driver is to bind it.
-    native: Callable[[FieldType, Scalar], Any]
+    native: Callable[[IndexFieldType, Scalar], Any]
     #: What the driver returns, as a value.
-    value: Callable[[FieldType, Any], Scalar]
+    value: Callable[[IndexFieldType, Any], Scalar]
 
 
 class Clause(NamedTuple):
@@ -66,6 +66,17 @@ def columns(table: IndexTable) -> list[str]:
     """All columns, the primary key first."""
     shard_field, *others = field_columns(table)
     return [shard_field, "row_key", *others, *ref_columns(table), "dead"]
+
+
+def other_columns(node: str, table: IndexTable, place: str) -> InvalidServer:
+    """A table of this name is left of another definition: its entries are of that one."""
+    index, _, number = table.name.rpartition("_v")
+    return InvalidServer(
+        node,
+        f"its table {place} exists, with other columns than version {number} of index {index} has",
+        hint="The number was used before; the control database may come from a backup. Run"
+        f" `tripstore index drop {index} --version {number}`, then `tripstore index create {index}` takes the next.",
+    )
 
 
 def row_of(table: IndexTable, write: EntryWrite, dialect: Dialect) -> tuple[Any, ...]:
@@ -134,14 +145,15 @@ def after_key(table: IndexTable, after: tuple[Scalar, bytes] | None, dialect: Di
     kind, (shard_value, row_key) = table.fields[0].kind, after
     shard_field, place, value = field_columns(table)[0], dialect.placeholder(kind), dialect.native(kind, shard_value)
     # The first part is where the scan of the key starts.
-    text = f"{shard_field} >= {place} AND ({shard_field} > {place} OR row_key > {dialect.placeholder(FieldType.UUID)})"
+    row_key_place = dialect.placeholder(IndexFieldType.UUID)
+    text = f"{shard_field} >= {place} AND ({shard_field} > {place} OR row_key > {row_key_place})"
     return Clause(text, (value, value, row_key))
 
 
 def at_keys(table: IndexTable, keys: Sequence[tuple[Scalar, bytes]], dialect: Dialect) -> Clause:
     """The entries under these shard values and row keys."""
     kind, shard_field = table.fields[0].kind, field_columns(table)[0]
-    key = f"({shard_field} = {dialect.placeholder(kind)} AND row_key = {dialect.placeholder(FieldType.UUID)})"
+    key = f"({shard_field} = {dialect.placeholder(kind)} AND row_key = {dialect.placeholder(IndexFieldType.UUID)})"
     values = [value for shard_value, row_key in keys for value in (dialect.native(kind, shard_value), row_key)]
     return Clause(" OR ".join([key] * len(keys)), tuple(values))
 
@@ -149,8 +161,8 @@ def at_keys(table: IndexTable, keys: Sequence[tuple[Scalar, bytes]], dialect: Di
 def unchanged(table: IndexTable, entries: Sequence[StoredEntry], dialect: Dialect, same: str) -> Clause:
     """These entries as far as their ref keys are still these; `same` compares also what is NULL."""
     kind, shard_field = table.fields[0].kind, field_columns(table)[0]
-    refs = "".join(f" AND {ref} {same} {dialect.placeholder(FieldType.INT)}" for ref in ref_columns(table))
-    key = f"{shard_field} = {dialect.placeholder(kind)} AND row_key = {dialect.placeholder(FieldType.UUID)}"
+    refs = "".join(f" AND {ref} {same} {dialect.placeholder(IndexFieldType.INT)}" for ref in ref_columns(table))
+    key = f"{shard_field} = {dialect.placeholder(kind)} AND row_key = {dialect.placeholder(IndexFieldType.UUID)}"
     values: list[Any] = []
     for entry in entries:
         shard_value = entry.values[0]
@@ -174,7 +186,7 @@ def _condition(condition: CheckedCondition, dialect: Dialect) -> Clause:
 def _after(table: IndexTable, query: EntryQuery, value: Scalar | None, row_key: bytes, dialect: Dialect) -> Clause:
     """What stands behind a place of the order, where missing values come first, or last in the reverse."""
     beyond = "<" if query.descending else ">"
-    next_row = f"row_key {beyond} {dialect.placeholder(FieldType.UUID)}"
+    next_row = f"row_key {beyond} {dialect.placeholder(IndexFieldType.UUID)}"
     if query.order_field is None:
         return Clause(next_row, (row_key,))
     kind, column = table.fields[query.order_field].kind, field_columns(table)[query.order_field]

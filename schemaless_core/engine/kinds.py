@@ -1,4 +1,4 @@
-"""`Kind`: columns whose latest cells are found alike. A walk over a shard looks at one kind after the other."""
+"""`ColumnKind`: columns whose latest cells are found alike. A walk over a shard looks at one kind after the other."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 
-class Kind(NamedTuple):
+class ColumnKind(NamedTuple):
     """Some columns, or all but some."""
 
     names: tuple[bytes, ...]
@@ -32,15 +32,15 @@ class Kind(NamedTuple):
         return 0 if self.bits is None else ref_key >> self.bits
 
 
-def kinds_of(columns: Sequence[bytes] | None, children: Mapping[bytes, int]) -> list[Kind]:
+def kinds_of(columns: Sequence[bytes] | None, children: Mapping[bytes, int]) -> list[ColumnKind]:
     """All columns, or these, by kind."""
     of_bits: defaultdict[int, list[bytes]] = defaultdict(list)
     for name, bits in children.items():
         if columns is None or name in columns:
             of_bits[bits].append(name)
     if columns is None:
-        plain = Kind(tuple(children), is_rest=True)
+        plain = ColumnKind(tuple(children), is_rest=True)
     else:
-        plain = Kind(tuple(name for name in columns if name not in children), is_rest=False)
-    kinds = [Kind(tuple(names), is_rest=False, bits=bits) for bits, names in sorted(of_bits.items())]
+        plain = ColumnKind(tuple(name for name in columns if name not in children), is_rest=False)
+    kinds = [ColumnKind(tuple(names), is_rest=False, bits=bits) for bits, names in sorted(of_bits.items())]
     return [plain, *kinds] if plain.is_rest or plain.names or not kinds else kinds

@@ -12,10 +12,10 @@ from datetime import datetime
 from enum import StrEnum
 from typing import NamedTuple, Protocol
 
+from schemaless_core.cell.standing import Gate, Kind, ShardState, ShardStatus
+from schemaless_core.cell.stored import NewCell, StoredCell
 from schemaless_core.deadline import Deadline
-from schemaless_core.engine.cells import NewCell, StoredCell
 from schemaless_core.errors import StaleEpoch
-from schemaless_core.standing import Gate, Kind, ShardState, ShardStatus
 
 #: Added ids looked at in one statement; holes and purged ids in one answer.
 IDS_PER_LOOK = 50_000
@@ -28,7 +28,7 @@ class Mended(StrEnum):
     PUT = "put"  #: A cell that was lost, while the log had a hole.
     MEND = "mend"  #: The bytes of a cell were replaced.
     PURGE = "purge"  #: A cell was deleted; readers of the log pass its added id.
-    CLOSE = "close"  #: Nobody knows what stood in a hole; readers of the log pass it.
+    CLOSE = "close"  #: The cell of a hole cannot be known; readers of the log pass it.
 
 
 class MendNote(NamedTuple):
@@ -61,7 +61,7 @@ class Lack(NamedTuple):
     hole: int
 
 
-class Change(NamedTuple):
+class BodyChange(NamedTuple):
     """A cell as its caller has seen it, and the bytes that it is to have; None: it is to be deleted."""
 
     stored: StoredCell
@@ -97,7 +97,7 @@ class Mending(Protocol):
         """
         ...
 
-    def change(self, gate: Gate, changes: Sequence[Change], note: MendNote, deadline: Deadline) -> list[bool]:
+    def change(self, gate: Gate, changes: Sequence[BodyChange], note: MendNote, deadline: Deadline) -> list[bool]:
         """Give cells other bytes, or delete them: all the same of both, and no cell twice.
 
         False: it is not there like this any more. `StaleEpoch` when fenced.
@@ -128,7 +128,7 @@ class Mending(Protocol):
 def check_mend(gate: Gate, state: ShardState) -> None:
     """Raise `StaleEpoch` unless the shard lets this one change its cells.
 
-    Whoever repairs a mirror is a copier: once the shard is open to owners it is no mirror, and its cells are the truth.
+    A repair of the mirror is a copier. Once the shard is open to owners it is no mirror: its cells are the truth.
     """
     gate.check_write(state)
     if gate.kind is Kind.COPIER and state.status != ShardStatus.COPY.value:

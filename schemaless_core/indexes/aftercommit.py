@@ -16,7 +16,7 @@ from contextlib import suppress
 from functools import partial
 
 from schemaless_core import metrics
-from schemaless_core.cell import Cell
+from schemaless_core.cell.cell import Cell
 from schemaless_core.deadline import Deadline
 from schemaless_core.errors import IndexMissing, SchemalessError
 from schemaless_core.failpoints import reach
@@ -170,7 +170,7 @@ class AfterCommit:
 
 
 def _work_on(reference: weakref.ref[AfterCommit], waiting: _Queue) -> None:
-    """The thread: while it waits it holds the queue alone, so that a datastore nobody uses any more is collected."""
+    """The thread. While it waits it holds only the queue, so that a datastore no longer in use is garbage-collected."""
     while True:
         first = waiting.get()
         after_commit = reference()

@@ -1,6 +1,6 @@
 """`Catalogue`: which versions each index has, and which of them answers queries (the alias), as this process knows it.
 
-The truth is one document per index in the control database, changed by compare-and-set. Whoever changes it leaves
+The truth is one document per index in the control database, changed by compare-and-set. Each change leaves
 copies on all servers, so that a process starts and queries while the control database is down. Whatever is known here
 may be stale, and that is harmless: every version is kept up to date until it is dropped, and its tables then refuse.
 """
@@ -18,26 +18,26 @@ from typing import Any
 
 import msgspec
 
-from schemaless_core.canonical import Json, canonical_bytes
-from schemaless_core.clusters import Cluster
+from schemaless_core.cell.canonical import Json, canonical_bytes
 from schemaless_core.control.database import ControlDatabase
 from schemaless_core.control.documents import Documents
 from schemaless_core.deadline import Deadline
+from schemaless_core.definitions.index import IndexDefinition
 from schemaless_core.engine.base import StoredDocument
 from schemaless_core.errors import DocumentConflict, InvalidConfig, SchemalessError, SchemaMissing, Unavailable
-from schemaless_core.guarded import GuardedNode
-from schemaless_core.indexes.definition import IndexDefinition
 from schemaless_core.indexes.entries import IndexVersion
-from schemaless_core.looks import Look
+from schemaless_core.servers.clusters import Cluster
+from schemaless_core.servers.guarded import GuardedNode
+from schemaless_core.servers.looks import SharedLook
 
 logger = logging.getLogger(__name__)
 
 PREFIX = "index:"
 #: How old what is known may become before it is asked for anew, in the background.
 REFRESH_SECONDS = 3.0
-#: One server's copies: a look that nobody waits for.
+#: One server's copies: a look in the background, which no caller waits for.
 LOOK_SECONDS = 2.0
-#: Compare-and-set is lost to somebody who changes the same index at the same time.
+#: Compare-and-set is lost to another process that changes the same index at the same time.
 CHANGE_TRIES = 10
 
 
@@ -86,7 +86,7 @@ class IndexRecord:
     #: Of the document; 0 before there is one.
     document_version: int = 0
     alias: int | None = None
-    #: Numbers are never used twice: who holds a stale one must not write into another's tables.
+    #: Numbers are never used twice: a process with a stale one must not write into another version's tables.
     next_number: int = 1
     versions: Mapping[int, VersionRecord] = field(default_factory=dict)
 
@@ -126,9 +126,9 @@ class Catalogue:
     def after_fork(self) -> None:
         """Threads and locks of the parent are the parent's; what it knew is true."""
         self._changed = threading.Condition()
-        self._control_look = Look("control", self._look_at_control, self._changed)
+        self._control_look = SharedLook("control", self._look_at_control, self._changed)
         self._node_looks = [
-            Look(guarded.node.name, partial(self._look_at, guarded), self._changed)
+            SharedLook(guarded.node.name, partial(self._look_at, guarded), self._changed)
             for cluster in self._clusters.values()
             for guarded in cluster.nodes
         ]
@@ -136,7 +136,7 @@ class Catalogue:
         self._asked_at = float("-inf")
 
     def indexes(self) -> Mapping[str, IndexRecord]:
-        """All indexes as they are known; the first call waits for somebody who knows, a later one for nobody."""
+        """All indexes as they are known; the first call waits until a source answers, a later one does not wait."""
         if not self._is_learned:
             self.refresh(self._first_look_seconds)
         elif self._clock() - self._asked_at > REFRESH_SECONDS:
@@ -145,7 +145,7 @@ class Catalogue:
         return self._records
 
     def ask_anew(self) -> None:
-        """Somebody met what is not known here: look at once, in the background."""
+        """A caller met a version that is not known here: look at once, in the background."""
         self._asked_at = self._clock()
         self._control_look.request_alone()
 
@@ -159,9 +159,9 @@ class Catalogue:
         ]
 
     def refresh(self, seconds: float | None = None) -> None:
-        """Ask anew, and wait for the control database; without it for the servers. `Unavailable` if nobody answers.
+        """Ask anew, and wait for the control database; without it for the servers. `Unavailable` if none answers.
 
-        What is known already stays known when nobody answers.
+        What is known already stays known when none answers.
         """
         patience = Deadline(self._first_look_seconds if seconds is None else seconds)
         self._asked_at = self._clock()
@@ -171,11 +171,11 @@ class Catalogue:
             if self._control_look.is_answered(control) and self._control_look.failure is None:
                 self._is_learned = True
                 return
-            # The control database fails or is silent: as long again for whoever holds copies.
+            # The control database fails or is silent: wait as long again for the servers, which hold copies.
             answered = self._ask_servers(Deadline(max(LOOK_SECONDS, patience.remaining_seconds())))
         if not answered and not self._is_learned:
             raise Unavailable(
-                "Nobody can say which indexes there are.", hint="Start the control database or one of the servers."
+                "It is unknown which indexes there are.", hint="Start the control database or one of the servers."
             )
         self._is_learned = True
 
@@ -244,7 +244,7 @@ class Catalogue:
             return sum(look.is_answered(request) and look.failure is None for look, request in looks)
 
     def _leave_copies(self, document: StoredDocument) -> None:
-        """For those who start while the control database is down. A server that misses one has an older copy."""
+        """For processes that start while the control database is down. A server that misses one has an older copy."""
         for cluster in self._clusters.values():
             try:
                 cluster.write(lambda node: node.put_document(document, Deadline(LOOK_SECONDS)))
@@ -265,7 +265,7 @@ class Catalogue:
         self._accept([self._parsed(document.name, document.version, body) for document, body in bodies])
 
     def _accept(self, records: Iterable[IndexRecord]) -> None:
-        """The highest version of a document is the newest, whoever says it."""
+        """The highest version of a document is the newest, whichever source it is from."""
         with self._changed:
             known = dict(self._records)
             for record in records:

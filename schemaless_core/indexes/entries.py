@@ -1,10 +1,10 @@
 """Which entries a row should have in a version of an index. Pure: from the row's cells, whatever order they came in.
 
 A row has one living entry: under the shard value of its latest cells. Under every other value that a version of it
-ever had stands a dead one, as new as the latest cell, so that nobody's late write brings it back to life. Who
+ever had stands a dead one, as new as the latest cell, so that no late write brings it back to life. A writer that
 processes a cell writes the living entry, and dead ones under the cell's own value and the one of the version before
 it. That is enough: an entry was alive while its version was the latest; the version that finally follows that one was
-committed later, so whoever processes it finds its value.
+committed later, so the writer that processes it finds its value.
 """
 
 from __future__ import annotations
@@ -13,10 +13,10 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
-from schemaless_core.answers import Scalar
-from schemaless_core.cell import Cell
+from schemaless_core.cell.answers import Scalar
+from schemaless_core.cell.cell import Cell
+from schemaless_core.definitions.index import IndexDefinition
 from schemaless_core.engine.base import EntryWrite, IndexTable
-from schemaless_core.indexes.definition import IndexDefinition
 
 #: The latest cell of each source column of a row; a column without any may be left out.
 LatestCells = Mapping[str, Cell | None]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from schemaless_core.clusters import Cluster
 from schemaless_core.config import DatastoreConfig
 from schemaless_core.control.database import ControlDatabase
 from schemaless_core.deadline import Deadline
@@ -13,10 +12,12 @@ from schemaless_core.errors import SchemaMissing
 from schemaless_core.indexes.aftercommit import AfterCommit
 from schemaless_core.indexes.catalogue import Catalogue
 from schemaless_core.indexes.maintainer import IndexGroup
-from schemaless_core.indexes.verify import CATCH_UP_SECONDS, Report, Verification
-from schemaless_core.indexes.versions import Groups, IndexStatus, IndexVersions, Offsets
+from schemaless_core.indexes.tables import IndexTables
+from schemaless_core.indexes.verify import CATCH_UP_SECONDS, Verification, VerificationReport
+from schemaless_core.indexes.versions import GroupOffsets, Groups, IndexStatus, IndexVersions
 from schemaless_core.indexes.writer import EntryWriter
-from schemaless_core.routing import Router
+from schemaless_core.servers.clusters import Cluster
+from schemaless_core.servers.routing import Router
 from schemaless_core.triggers.group import Group
 
 ERRORS_SECONDS = 10.0
@@ -48,11 +49,12 @@ class Indexes:
         clusters: Mapping[str, Cluster],
         router: Router,
         groups: Groups,
-        offsets: Offsets,
+        offsets: GroupOffsets,
     ) -> None:
         self.catalogue = parts.catalogue
         self.writer = parts.writer
         self.after_commit = parts.after_commit
+        self.tables = IndexTables(parts.catalogue, clusters)
         self._config = config
         self._clusters = clusters
         self._router = router
@@ -60,8 +62,13 @@ class Indexes:
         self._groups: dict[str, IndexGroup] = {}
 
     def create_missing(self) -> list[tuple[str, int]]:
-        """Create the first version of each configured index that has none; name and number of those."""
-        return [(version.name, version.number) for version in self._versions.create_missing()]
+        """Create the first version of each configured index that has none; name and number of those.
+
+        `InvalidServer` when a server has altered the table of one that is there.
+        """
+        created = [(version.name, version.number) for version in self._versions.create_missing()]
+        self.tables.refuse_altered()
+        return created
 
     def create(self, name: str) -> int:
         """Create the next version of an index from its configured definition; return its number."""
@@ -86,7 +93,7 @@ class Indexes:
         *,
         repair: bool = False,
         patience_seconds: float = CATCH_UP_SECONDS,
-    ) -> Report:
+    ) -> VerificationReport:
         """Compare a version (the newest) with the cells, both ways; keep the verdict for its promotion."""
         version = self._versions.find(name, number)
         waiting = self._versions.wait_for_group

@@ -7,28 +7,35 @@ entries: what is below them then has its entries already.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import Any, Literal, NamedTuple
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any, Literal, NamedTuple, TypeVar
 from uuid import UUID
 
-from schemaless_core.answers import IndexEntry, IndexPage, Location, Position, Scalar
-from schemaless_core.cell import Cell
+from schemaless_core.calls.lookups import Lookups
+from schemaless_core.calls.shardlog import ShardLog
+from schemaless_core.cell import page_bytes
+from schemaless_core.cell.answers import IndexEntry, IndexPage, Location, Position, Scalar
+from schemaless_core.cell.canonical import canonical_bytes
+from schemaless_core.cell.cell import Cell
+from schemaless_core.cell.requests import listed_values
+from schemaless_core.cell.standing import Standing
 from schemaless_core.config import DatastoreConfig
 from schemaless_core.deadline import Deadline
+from schemaless_core.definitions.query import Query, build_query, check_cells_asked, check_consistency, unknown_index
+from schemaless_core.definitions.values import index_shard_of, sort_key
 from schemaless_core.engine.base import EntryQuery, EntrySighting, Node, StoredEntry
 from schemaless_core.engine.groups import OffsetSeen
 from schemaless_core.errors import IndexMissing, SchemalessError, SchemaMissing, Unavailable
 from schemaless_core.habits import Habits, ReadFrom
 from schemaless_core.indexes.catalogue import Catalogue
 from schemaless_core.indexes.entries import IndexVersion
-from schemaless_core.indexes.query import Query, build_query, check_cells_asked, check_consistency, unknown_index
 from schemaless_core.indexes.rows import Rows
-from schemaless_core.indexes.values import index_shard_of
-from schemaless_core.lookups import Lookups
-from schemaless_core.routing import Router
-from schemaless_core.shardlog import ShardLog
-from schemaless_core.standing import Standing
+from schemaless_core.servers.routing import Router
+
+A = TypeVar("A")
+V = TypeVar("V", bound=Scalar)
 
 Columns = Sequence[str] | Literal["*"] | None
 
@@ -37,6 +44,10 @@ BEHIND_MAX = 10_000
 CELLS_PER_PAGE = 1_000
 #: Entries that a verified query looks at together, even if few are asked for: some will be dropped.
 ENTRIES_PER_PAGE = 100
+#: Values whose first rows are asked for together: a packet has a statement for each.
+VALUES_PER_LOOK = 2_000
+#: Rows whose cells are read together: how large they are is known afterwards.
+ROWS_PER_PORTION = 100
 
 
 class _Row(NamedTuple):
@@ -45,16 +56,6 @@ class _Row(NamedTuple):
     row_key: UUID
     values: tuple[Scalar | None, ...]
     sort_key: tuple[Any, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class Asked:
-    """A call of `query_index`, as it came."""
-
-    index: str
-    build: Callable[[IndexVersion], Query]
-    columns: Columns
-    is_verified: bool
 
 
 class IndexQueries:
@@ -93,28 +94,46 @@ class IndexQueries:
     ) -> IndexPage:
         check_cells_asked(columns)
         check_consistency(consistency)
+        answer = self._verified if consistency == "verified" else self._fast
 
-        def build(version: IndexVersion) -> Query:
+        def ask(version: IndexVersion) -> IndexPage:
             definition = version.definition
-            return build_query(definition, shard_value, where, fields, order_by, descending, limit, cursor)
+            query = build_query(definition, shard_value, where, fields, order_by, descending, limit, cursor)
+            return answer(version, query, columns)
 
-        asked = Asked(index, build, columns, consistency == "verified")
+        return self._on_current(index, ask)
+
+    def first_rows(self, index: str, shard_values: Iterable[V], consistency: str) -> dict[V, UUID]:
+        """The first row of each value by row key, as a query of one row finds it; each server is asked once."""
+        check_consistency(consistency)
+        values, is_verified = listed_values(shard_values), consistency == "verified"
+        answer = self._firsts_verified if is_verified else self._firsts
+        deadlines = self._config.deadlines
+        deadline = self._deadline(deadlines.scan_seconds if is_verified else deadlines.read_seconds)
+
+        def ask(version: IndexVersion) -> dict[V, UUID]:
+            found: dict[V, UUID] = {}
+            for first in range(0, len(values), VALUES_PER_LOOK):
+                some = values[first : first + VALUES_PER_LOOK]
+                queries = [build_query(version.definition, value, (), None, None, False, 1, None) for value in some]
+                rows = answer(version, queries, deadline)
+                keys = [_value_key(version, query.shard_value) for query in queries]
+                found |= {value: rows[key] for value, key in zip(some, keys, strict=True) if key in rows}
+            return found
+
+        return self._on_current(index, ask)
+
+    def _on_current(self, index: str, ask: Callable[[IndexVersion], A]) -> A:
         version = self._version(index)
         try:
-            return self._answer(asked, version)
+            return ask(version)
         except IndexMissing:
             # Dropped, as this process did not know yet: there must be another one behind the alias.
             self._catalogue.refresh()
             current = self._version(index)
             if current == version:
                 raise
-        return self._answer(asked, current)
-
-    def _answer(self, asked: Asked, version: IndexVersion) -> IndexPage:
-        query = asked.build(version)
-        if asked.is_verified:
-            return self._verified(version, query, asked.columns)
-        return self._fast(version, query, asked.columns)
+        return ask(current)
 
     def _version(self, index: object) -> IndexVersion:
         """The version behind an index's alias."""
@@ -171,10 +190,49 @@ class IndexQueries:
 
         return self._router.read(shard, find, self._standing, read_from, deadline).entries
 
+    def _firsts(self, version: IndexVersion, queries: Sequence[Query], deadline: Deadline) -> dict[Any, UUID]:
+        found = self._find_firsts(version, queries, self._habits.read, deadline)
+        return {value: UUID(bytes=entry.row_key) for value, entry in found.items()}
+
+    def _find_firsts(
+        self, version: IndexVersion, queries: Sequence[Query], read_from: ReadFrom, deadline: Deadline
+    ) -> dict[Any, StoredEntry]:
+        """By what is compared of their values."""
+        kind, by_shard = version.definition.shard_field.kind, defaultdict[int, list[Scalar]](list)
+        for value in {query.shard_value for query in queries}:
+            by_shard[index_shard_of(kind, value, self._config.shards)].append(value)
+
+        def find(node: Node, part: Mapping[int, Sequence[Scalar]]) -> dict[int, EntrySighting]:
+            return node.find_first_entries(version.table, part, deadline)
+
+        found = self._router.read_many(by_shard, find, self._standing, read_from, deadline)
+        entries = (entry for sighting in found.values() for entry in sighting.entries)
+        return {_value_key(version, entry.values[0]): entry for entry in entries}
+
     # Verified.
 
-    def _verified(self, version: IndexVersion, query: Query, columns: Columns) -> IndexPage:
-        deadline = self._deadline(self._config.deadlines.scan_seconds)
+    def _firsts_verified(self, version: IndexVersion, queries: Sequence[Query], deadline: Deadline) -> dict[Any, UUID]:
+        """The first entry may be of a row that has another value by now: then the others are looked at, too."""
+        touched = self._touched(version, deadline)
+        entries = self._find_firsts(version, queries, "primary_only", deadline)
+        latest = self._values_of(version, touched | {entry.row_key for entry in entries.values()}, deadline)
+        found: dict[Any, UUID] = {}
+        for row_key, values in latest.items():
+            if values[0] is not None:
+                value = _value_key(version, values[0])
+                found[value] = min(found.get(value, row_key), row_key)
+        for query in queries:
+            entry = entries.get(_value_key(version, query.shard_value))
+            if entry is not None and not query.holds(latest[UUID(bytes=entry.row_key)]):
+                page = self._verified(version, query, None, deadline)
+                found.update({_value_key(version, query.shard_value): each.row_key for each in page.entries})
+        return found
+
+    def _verified(
+        self, version: IndexVersion, query: Query, columns: Columns, deadline: Deadline | None = None
+    ) -> IndexPage:
+        if deadline is None:
+            deadline = self._deadline(self._config.deadlines.scan_seconds)
         seen = self._touched(version, deadline)
         found = self._recomputed(version, query, seen, deadline)
         after, portion = _place(query), max(query.limit + 1, ENTRIES_PER_PAGE)
@@ -198,15 +256,19 @@ class IndexQueries:
 
     def _recomputed(self, version: IndexVersion, query: Query, row_keys: set[bytes], deadline: Deadline) -> list[_Row]:
         """Those of the rows that belong to the answer behind the cursor, as their latest cells have it."""
-        read = self._rows.latest(row_keys, version.definition.column_names, deadline)
-        read.raise_first()
         rows = []
-        for key in row_keys:
-            values = version.definition.fields_of(read.of(key)).values
-            row_key = UUID(bytes=key)
+        for row_key, values in self._values_of(version, row_keys, deadline).items():
             if query.holds(values) and query.is_after_cursor(values, row_key):
                 rows.append(_Row(row_key, values, query.sort_key(values, row_key)))
         return rows
+
+    def _values_of(
+        self, version: IndexVersion, row_keys: set[bytes], deadline: Deadline
+    ) -> dict[UUID, tuple[Scalar | None, ...]]:
+        """The fields of rows, as their latest cells have them."""
+        read = self._rows.latest(row_keys, version.definition.column_names, deadline)
+        read.raise_first()
+        return {UUID(bytes=key): version.definition.fields_of(read.of(key)).values for key in row_keys}
 
     def _touched(self, version: IndexVersion, deadline: Deadline) -> set[bytes]:
         """The rows of an index that have cells which its group has not passed."""
@@ -258,6 +320,8 @@ class IndexQueries:
         # Beside verified fields no older cells of a replica's.
         lookups = self._primary_lookups if is_verified else self._lookups
         cells = self._cells(lookups, [row.row_key for row in rows], columns)
+        if cells is not None and len(cells) < len(rows):
+            rows, has_more = rows[: len(cells)], True
         entries = [
             IndexEntry(row.row_key, query.selected(row.values), None if cells is None else cells[row.row_key])
             for row in rows
@@ -267,9 +331,19 @@ class IndexQueries:
     def _cells(
         self, lookups: Lookups, row_keys: Sequence[UUID], columns: Columns
     ) -> dict[UUID, dict[str, Cell]] | None:
+        """Of as many rows as a page has room for, one at least."""
         if columns is None:
             return None
-        return lookups.rows(row_keys, None if columns == "*" else columns)
+        found: dict[UUID, dict[str, Cell]] = {}
+        size = 0
+        for first in range(0, len(row_keys), ROWS_PER_PORTION):
+            portion = lookups.rows(row_keys[first : first + ROWS_PER_PORTION], None if columns == "*" else columns)
+            for row_key, row in portion.items():
+                size += sum(len(canonical_bytes(cell.body)) for cell in row.values())
+                if found and size >= page_bytes.bound():
+                    return found
+                found[row_key] = row
+        return found
 
     def _deadline(self, seconds: float) -> Deadline:
         return Deadline(seconds if self._habits.deadline is None else self._habits.deadline)
@@ -284,6 +358,12 @@ def _place(query: Query) -> tuple[Scalar | None, bytes] | None:
 
 def _order_value(version: IndexVersion, query: Query, entry: StoredEntry) -> Scalar | None:
     return None if query.order_by is None else entry.values[version.definition.position_of(query.order_by.name)]
+
+
+def _value_key(version: IndexVersion, value: Scalar | None) -> Any:
+    """Equal values have one."""
+    assert value is not None
+    return sort_key(version.definition.shard_field.kind, value)
 
 
 def _is_behind(seen: OffsetSeen) -> bool:

@@ -10,17 +10,17 @@ import time
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
-from schemaless_core.cell import Cell, CellKey
+from schemaless_core.cell.cell import Cell, CellKey
+from schemaless_core.cell.sharding import shard_of_bytes
+from schemaless_core.cell.standing import ShardHead
 from schemaless_core.deadline import Deadline
 from schemaless_core.engine.base import FieldError, Node
 from schemaless_core.errors import NodeUnavailable, SchemalessError
 from schemaless_core.failpoints import reach
 from schemaless_core.indexes.entries import IndexVersion
 from schemaless_core.indexes.rows import AS_COPIER, heads_of
-from schemaless_core.indexes.writer import CELLS_PER_WRITE, EntryWriter, Plan
-from schemaless_core.routing import Router
-from schemaless_core.sharding import shard_of_bytes
-from schemaless_core.standing import ShardHead
+from schemaless_core.indexes.writer import CELLS_PER_WRITE, EntryPlan, EntryWriter
+from schemaless_core.servers.routing import Router
 from schemaless_core.store import CellStore
 from schemaless_core.triggers.group import Outcome, Parking, Tombstones, never
 from schemaless_core.triggers.offsets import Offsets, Progress
@@ -107,7 +107,7 @@ class IndexGroup:
 
     # The list of fields that do not parse.
 
-    def _note_errors(self, plan: Plan, deadline: Deadline) -> dict[int, SchemalessError]:
+    def _note_errors(self, plan: EntryPlan, deadline: Deadline) -> dict[int, SchemalessError]:
         """Note which fields are missing and why, and which are not any more; return the errors of shards."""
         notes: defaultdict[int, list[FieldError]] = defaultdict(list)
         is_new = False
@@ -130,7 +130,7 @@ class IndexGroup:
         answers = self._router.write_each(wanted, note, AS_COPIER, deadline)
         return {shard: answer for shard, answer in answers.items() if isinstance(answer, SchemalessError)}
 
-    def _notes(self, plan: Plan, row_key: bytes, shard: int) -> Iterable[FieldError]:
+    def _notes(self, plan: EntryPlan, row_key: bytes, shard: int) -> Iterable[FieldError]:
         """What is to be said of every field that a latest cell of the row speaks of."""
         latest = plan.rows.of(row_key)
         reasons = {each.field: each.reason for each in self.version.definition.fields_of(latest).complaints}

@@ -9,18 +9,18 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping
 
-from schemaless_core.answers import Scalar
-from schemaless_core.cell import Cell
+from schemaless_core.cell.answers import Scalar
+from schemaless_core.cell.cell import Cell
 from schemaless_core.deadline import Deadline
+from schemaless_core.definitions.values import index_shard_of
 from schemaless_core.engine.base import EntrySighting, EntryWrite, Node, StoredEntry
 from schemaless_core.errors import Unavailable
 from schemaless_core.indexes.entries import IndexVersion, dead_entry, living_entry
 from schemaless_core.indexes.rows import AS_COPIER, Rows
-from schemaless_core.indexes.values import index_shard_of
 from schemaless_core.indexes.writer import EntryWriter
-from schemaless_core.routing import Router
+from schemaless_core.servers.routing import Router
 
-#: Whoever writes entries of the row at the same time may have read its cells before the change.
+#: Another writer of the row's entries may have read its cells before the change.
 TRIES = 5
 
 

@@ -9,18 +9,18 @@ from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import NamedTuple, TypeVar
 
-from schemaless_core.cell import Cell
+from schemaless_core.calls.lookups import KEYS_PER_CALL, to_cell
+from schemaless_core.cell.cell import Cell
+from schemaless_core.cell.sharding import shard_of_bytes
+from schemaless_core.cell.standing import Kind, ShardHead, Standing
 from schemaless_core.deadline import Deadline
 from schemaless_core.engine.base import Node, Sighting
 from schemaless_core.errors import SchemalessError, first_error, missing_shard
-from schemaless_core.lookups import KEYS_PER_CALL, to_cell
-from schemaless_core.routing import Router
-from schemaless_core.sharding import shard_of_bytes
-from schemaless_core.standing import Kind, ShardHead, Standing
+from schemaless_core.servers.routing import Router
 
 W = TypeVar("W")
 
-#: As whom entries are read and written: they are derived from cells, whoever is the authority.
+#: Entries are read and written as a copier: they are derived from cells, whichever backend is the authority.
 AS_COPIER = Standing(Kind.COPIER)
 
 
@@ -34,7 +34,7 @@ class RowsRead(NamedTuple):
         return self.cells.get(row_key, {})
 
     def raise_first(self) -> None:
-        """For those to whom a part is nothing."""
+        """Raise the first error, for callers that cannot use a partial result."""
         if (error := first_error(self.errors.values())) is not None:
             raise error
 

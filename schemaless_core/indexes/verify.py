@@ -16,18 +16,18 @@ from enum import StrEnum
 from typing import NamedTuple
 from uuid import UUID
 
-from schemaless_core.answers import Scalar
-from schemaless_core.cell import Cell
+from schemaless_core.calls.lookups import to_cell
+from schemaless_core.cell.answers import Scalar
+from schemaless_core.cell.cell import Cell
 from schemaless_core.deadline import Deadline
+from schemaless_core.definitions.values import index_shard_of
 from schemaless_core.engine.base import EntrySighting, EntryWrite, Node, Sighting, StoredEntry
 from schemaless_core.errors import Unavailable
 from schemaless_core.indexes.catalogue import Verified
 from schemaless_core.indexes.entries import IndexVersion, LatestCells, dead_entry, living_entry, refs_of
 from schemaless_core.indexes.rows import AS_COPIER, Rows
-from schemaless_core.indexes.values import index_shard_of
 from schemaless_core.indexes.writer import EntryWriter
-from schemaless_core.lookups import to_cell
-from schemaless_core.routing import Router
+from schemaless_core.servers.routing import Router
 
 #: Entries or rows looked at together.
 PER_PAGE = 500
@@ -39,7 +39,7 @@ SAMPLES_MAX = 10
 SUSPECTS_MAX = 10_000
 
 
-class Kind(StrEnum):
+class DifferenceKind(StrEnum):
     """What is wrong with an entry."""
 
     MISSING = "missing"  #: The row has this shard value, and no living entry under it.
@@ -47,16 +47,16 @@ class Kind(StrEnum):
     DIFFERENT = "different"  #: The fields, or the ref keys they are of, are not those of the latest cells.
 
 
-class Difference(NamedTuple):
+class EntryDifference(NamedTuple):
     """An entry that is not what the cells of its row say."""
 
-    kind: Kind
+    kind: DifferenceKind
     row_key: UUID
     shard_value: Scalar
 
 
 @dataclass
-class Report:
+class VerificationReport:
     """What a verification found. Samples are the first of each kind."""
 
     index: str
@@ -66,8 +66,8 @@ class Report:
     #: Entries and rows that differed at first, were late, and are right.
     late: int = 0
     not_compared: int = 0
-    counts: dict[Kind, int] = field(default_factory=lambda: dict.fromkeys(Kind, 0))
-    samples: list[Difference] = field(default_factory=list)
+    counts: dict[DifferenceKind, int] = field(default_factory=lambda: dict.fromkeys(DifferenceKind, 0))
+    samples: list[EntryDifference] = field(default_factory=list)
     repaired: int = 0
 
     @property
@@ -84,7 +84,7 @@ class Report:
         at = datetime.now(UTC).isoformat(timespec="seconds")
         return Verified(at, self.entries, self.rows, self.differences, self.not_compared)
 
-    def add(self, difference: Difference) -> None:
+    def add(self, difference: EntryDifference) -> None:
         self.counts[difference.kind] += 1
         if self.counts[difference.kind] <= SAMPLES_MAX:
             self.samples.append(difference)
@@ -116,9 +116,9 @@ class Verification:
         self._writer = writer
         self._wait_for_group = wait_for_group
 
-    def run(self, *, repair: bool = False, patience_seconds: float = CATCH_UP_SECONDS) -> Report:
+    def run(self, *, repair: bool = False, patience_seconds: float = CATCH_UP_SECONDS) -> VerificationReport:
         """Walk all entries and all rows; with `repair`, make right what is wrong."""
-        report = Report(self._version.name, self._version.number)
+        report = VerificationReport(self._version.name, self._version.number)
         suspects: list[_Suspect] = []
         for suspect in self._suspects(report):
             suspects.append(suspect)
@@ -131,12 +131,12 @@ class Verification:
 
     # The first look.
 
-    def _suspects(self, report: Report) -> Iterator[_Suspect]:
+    def _suspects(self, report: VerificationReport) -> Iterator[_Suspect]:
         for shard in range(self._shards):
             yield from self._from_entries(shard, report)
             yield from self._from_rows(shard, report)
 
-    def _from_entries(self, shard: int, report: Report) -> Iterator[_Suspect]:
+    def _from_entries(self, shard: int, report: VerificationReport) -> Iterator[_Suspect]:
         for entries in self._entry_pages(shard):
             living = [entry for entry in entries if not entry.is_dead]
             report.entries += len(living)
@@ -148,7 +148,7 @@ class Verification:
                 if _difference(self._version, entry.row_key, _shard_value(entry), entry, latest):
                     yield _Suspect(_shard_value(entry), entry.row_key, refs_of(self._version, latest))
 
-    def _from_rows(self, shard: int, report: Report) -> Iterator[_Suspect]:
+    def _from_rows(self, shard: int, report: VerificationReport) -> Iterator[_Suspect]:
         for rows in self._row_pages(shard):
             report.rows += len(rows)
             expected = {
@@ -160,7 +160,7 @@ class Verification:
             for (shard_value, row_key), latest in expected.items():
                 entry = found.get((shard_value, row_key))
                 # One that is there, but different, is found on the other way.
-                if _difference(self._version, row_key, shard_value, entry, latest) is Kind.MISSING:
+                if _difference(self._version, row_key, shard_value, entry, latest) is DifferenceKind.MISSING:
                     yield _Suspect(shard_value, row_key, refs_of(self._version, latest))
 
     def _entry_pages(self, shard: int) -> Iterator[list[StoredEntry]]:
@@ -198,7 +198,7 @@ class Verification:
     # The second look.
 
     def _look_again(
-        self, suspects: Sequence[_Suspect], report: Report, patience_seconds: float, *, repair: bool
+        self, suspects: Sequence[_Suspect], report: VerificationReport, patience_seconds: float, *, repair: bool
     ) -> None:
         try:
             self._wait_for_group(self._version, patience_seconds)
@@ -220,12 +220,12 @@ class Verification:
                 elif refs_of(self._version, latest) != suspect.refs:
                     report.not_compared += 1  # the row changed since the first look
                 else:
-                    report.add(Difference(kind, UUID(bytes=suspect.row_key), suspect.shard_value))
+                    report.add(EntryDifference(kind, UUID(bytes=suspect.row_key), suspect.shard_value))
                     if repair and self._repair(suspect, entry, latest):
                         report.repaired += 1
 
     def _repair(self, suspect: _Suspect, entry: StoredEntry | None, latest: LatestCells) -> bool:
-        """Write what should be there. An entry newer than any cell is removed first, unless somebody wrote it anew."""
+        """Write what should be there. An entry newer than any cell is removed first, unless it was written anew."""
         version, deadline = self._version, Deadline(PAGE_SECONDS)
         if entry is not None and _is_unexplained(entry, refs_of(version, latest)):
             self._remove(entry, deadline)
@@ -272,18 +272,18 @@ class Verification:
 
 def _difference(
     version: IndexVersion, row_key: bytes, shard_value: Scalar, entry: StoredEntry | None, latest: LatestCells
-) -> Kind | None:
+) -> DifferenceKind | None:
     """What is wrong under a shard value and row key; None if nothing is."""
     expected = living_entry(version, row_key, latest)
     is_expected = expected is not None and expected.shard_value == shard_value
     is_alive = entry is not None and not entry.is_dead
     if not is_expected:
-        return Kind.STALE if is_alive else None
+        return DifferenceKind.STALE if is_alive else None
     if not is_alive:
-        return Kind.MISSING
+        return DifferenceKind.MISSING
     assert entry is not None
     assert expected is not None
-    return None if (entry.values, entry.refs) == (expected.values, expected.refs) else Kind.DIFFERENT
+    return None if (entry.values, entry.refs) == (expected.values, expected.refs) else DifferenceKind.DIFFERENT
 
 
 def _is_unexplained(entry: StoredEntry, refs: Sequence[int | None]) -> bool:

@@ -13,21 +13,21 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Literal, Protocol
 
-from schemaless_core.clusters import Cluster
+from schemaless_core.cell.standing import ShardHead
 from schemaless_core.config import DatastoreConfig
 from schemaless_core.deadline import Deadline
+from schemaless_core.definitions.index import IndexDefinition
+from schemaless_core.definitions.query import unknown_index
 from schemaless_core.engine.base import Node
 from schemaless_core.engine.groups import OffsetSeen
 from schemaless_core.errors import ControlUnavailable, InvalidRequest, SchemalessError, Unavailable, shown
 from schemaless_core.failpoints import reach
 from schemaless_core.indexes.catalogue import KEPT, Catalogue, IndexRecord, Verified, VersionRecord, VersionState
-from schemaless_core.indexes.definition import IndexDefinition
 from schemaless_core.indexes.entries import IndexVersion
 from schemaless_core.indexes.maintainer import count_errors
-from schemaless_core.indexes.query import unknown_index
 from schemaless_core.indexes.rows import AS_COPIER, heads_of
-from schemaless_core.routing import Router
-from schemaless_core.standing import ShardHead
+from schemaless_core.servers.clusters import Cluster
+from schemaless_core.servers.routing import Router
 
 logger = logging.getLogger(__name__)
 
@@ -39,7 +39,7 @@ CATCH_UP_SECONDS = 10.0
 PAUSE_SECONDS = 0.05
 
 
-class Offsets(Protocol):
+class GroupOffsets(Protocol):
     """How far groups are."""
 
     def find(self, group: str) -> Mapping[int, OffsetSeen | SchemalessError]:
@@ -93,7 +93,7 @@ class IndexVersions:
         router: Router,
         catalogue: Catalogue,
         groups: Groups,
-        offsets: Offsets,
+        offsets: GroupOffsets,
         sleep: Callable[[float], None] = time.sleep,
     ) -> None:
         self._config = config
@@ -125,7 +125,7 @@ class IndexVersions:
         return version
 
     def _create(self, definition: IndexDefinition, *, is_first: bool) -> IndexVersion | None:
-        """Create a version; None if it was to be the first, and somebody else was faster."""
+        """Create a version; None if it was to be the first, and another process created one."""
         version = self._reserve(definition, is_first=is_first)
         if version is None:
             return None
@@ -161,7 +161,7 @@ class IndexVersions:
     def promote(
         self, name: str, number: int, *, force: bool = False, patience_seconds: float = CATCH_UP_SECONDS
     ) -> None:
-        """Let a version answer the queries from now on. Refused while it may lack entries; `force` asks nobody.
+        """Let a version answer the queries from now on. Refused while it may lack entries; `force` skips all checks.
 
         Its group must pass the heads of this moment, and it must have been verified without differences, or have been
         behind the alias before.
@@ -202,7 +202,7 @@ class IndexVersions:
                 return index
             return index.with_version(replace(known, state=VersionState.DROPPING))
 
-        # First nobody is to write or read it any more; who does not know yet meets tables that are not there.
+        # First all processes stop writing and reading it. One that does not know yet meets tables that are gone.
         self._change(record.version, "index.drop", give_it_up)
         reach("index.drop_begun")
         self._remove_parts(record.version)

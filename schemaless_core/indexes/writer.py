@@ -1,4 +1,4 @@
-"""`EntryWriter`: brings the entries of rows up to date after cells were committed. Whoever calls it, and how often.
+"""`EntryWriter`: brings entries up to date after cells were committed. Any process may call it, any number of times.
 
 Reads come after the cells' commits, writes after the reads; between them nothing is locked. Two that work at the same
 row write what each has read, and each entry takes the newest of it. An entry's server that is down fails the cells that
@@ -11,23 +11,23 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
-from schemaless_core.cell import Cell
+from schemaless_core.cell.cell import Cell
+from schemaless_core.cell.sharding import shard_of_bytes
+from schemaless_core.cell.standing import ShardState
 from schemaless_core.deadline import Deadline
+from schemaless_core.definitions.values import index_shard_of
 from schemaless_core.engine.base import EntryWrite, Node
 from schemaless_core.errors import SchemalessError
 from schemaless_core.failpoints import reach
 from schemaless_core.indexes.entries import IndexVersion, entries_of
 from schemaless_core.indexes.rows import AS_COPIER, Rows, RowsRead
-from schemaless_core.indexes.values import index_shard_of
-from schemaless_core.routing import Router
-from schemaless_core.sharding import shard_of_bytes
-from schemaless_core.standing import ShardState
+from schemaless_core.servers.routing import Router
 
 #: Cells that are processed together: a handful of round trips to each server.
 CELLS_PER_WRITE = 500
 
 
-class Plan(NamedTuple):
+class EntryPlan(NamedTuple):
     """The entries to write for some rows, and what could not be read."""
 
     version: IndexVersion
@@ -52,12 +52,12 @@ class EntryWriter:
 
     def write(
         self, version: IndexVersion, cells: Sequence[Cell], deadline: Deadline
-    ) -> tuple[Plan, list[SchemalessError | None]]:
+    ) -> tuple[EntryPlan, list[SchemalessError | None]]:
         """Process committed cells. One answer per cell: None once all entries that it calls for are written."""
         (plan,) = self.plan([version], cells, deadline)
         return plan, self.carry_out(plan, cells, deadline)
 
-    def plan(self, versions: Sequence[IndexVersion], cells: Sequence[Cell], deadline: Deadline) -> list[Plan]:
+    def plan(self, versions: Sequence[IndexVersion], cells: Sequence[Cell], deadline: Deadline) -> list[EntryPlan]:
         """Read the rows of committed cells; return the entries that each index version should have of them."""
         columns = dict.fromkeys(name for version in versions for name in version.definition.column_names)
         shard_columns = {version.shard_column for version in versions}
@@ -76,7 +76,7 @@ class EntryWriter:
         rows: RowsRead,
         history: Mapping[bytes, Sequence[Cell]],
         errors: Mapping[int, SchemalessError],
-    ) -> Plan:
+    ) -> EntryPlan:
         writes = {
             row_key: entries_of(
                 version,
@@ -88,9 +88,9 @@ class EntryWriter:
                 cell.row_key.bytes for cell in cells if cell.column_name in version.definition.column_names
             )
         }
-        return Plan(version, writes, rows, {**errors, **rows.errors})
+        return EntryPlan(version, writes, rows, {**errors, **rows.errors})
 
-    def carry_out(self, plan: Plan, cells: Sequence[Cell], deadline: Deadline) -> list[SchemalessError | None]:
+    def carry_out(self, plan: EntryPlan, cells: Sequence[Cell], deadline: Deadline) -> list[SchemalessError | None]:
         """Write what was planned; one answer per cell."""
         reach("index.before_write")
         unread = {
@@ -124,7 +124,7 @@ class EntryWriter:
 
     def _answer(
         self,
-        plan: Plan,
+        plan: EntryPlan,
         row_key: bytes,
         unread: Mapping[bytes, SchemalessError],
         failed: Mapping[int, SchemalessError],

@@ -1,4 +1,4 @@
-"""Triggers: functions that are called for the cells of a column, and who calls them where."""
+"""Triggers: functions that are called for the cells of a column, and the workers that call them."""
 
 from schemaless_core.triggers.registry import Trigger, trigger
 

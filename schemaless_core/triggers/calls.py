@@ -1,4 +1,6 @@
-"""`Calls`: which functions of a worker run now, and since when: for a thread that can see one that does not return."""
+"""`RunningCalls`: which functions of a worker run now, and since when: for a thread that can see one that does not
+return.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +9,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from schemaless_core.cell import Cell
+from schemaless_core.cell.cell import Cell
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,7 +23,7 @@ class Call:
     allowed_seconds: float | None
 
 
-class Calls:
+class RunningCalls:
     """The calls of one worker, one per thread at most."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:

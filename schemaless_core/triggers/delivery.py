@@ -11,21 +11,27 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
-from schemaless_core.cell import Cell
+from schemaless_core.cell.cell import Cell
 from schemaless_core.engine.groups import Step
 from schemaless_core.errors import SchemalessError
 from schemaless_core.failpoints import reach
-from schemaless_core.triggers.group import Group, Outcome
+from schemaless_core.triggers.deaths import Deaths, ProcessDied
+from schemaless_core.triggers.group import Group, Outcome, never
 from schemaless_core.triggers.held import Held, Run, added_id_of
 from schemaless_core.triggers.joined import Joined
+
+#: Fetched ahead: while one is delivered, the loop brings the next.
+RUNS_PER_THREAD = 4
 
 
 class Threads(ThreadPoolExecutor):
     """The threads that functions of one worker run in."""
 
-    def __init__(self, count: int) -> None:
+    def __init__(self, count: int, ended: Callable[[], object]) -> None:
         super().__init__(count, thread_name_prefix="trigger")
         self.count = count
+        #: Called when a function's calls have ended: the loop has something to collect.
+        self.ended = ended
 
 
 class Delivery:
@@ -35,6 +41,7 @@ class Delivery:
         self,
         group: Group,
         joined: Joined,
+        deaths: Deaths,
         budget_seconds: float,
         stopping: threading.Event,
         threads: Threads | None = None,
@@ -42,6 +49,7 @@ class Delivery:
     ) -> None:
         self._group = group
         self._joined = joined
+        self._deaths = deaths
         self._budget_seconds = budget_seconds
         self._stopping = stopping
         self._threads = threads
@@ -49,14 +57,16 @@ class Delivery:
 
     def room(self, in_flight: int, most: int) -> int:
         """How many runs may be fetched now: no more than threads soon have a use for."""
-        return most if self._threads is None else max(0, min(most, 2 * self._threads.count - in_flight))
+        return most if self._threads is None else max(0, min(most, RUNS_PER_THREAD * self._threads.count - in_flight))
 
     def run_apart(self, held: Held, work: Callable[[], Callable[[], None]]) -> None:
         """Do something for a shard in a thread, or here; what follows is done by the thread that owns the shard."""
         if self._threads is None:
             work()()
         else:
+            ended = self._threads.ended
             held.in_flight = self._threads.submit(work)
+            held.in_flight.add_done_callback(lambda _done: ended())
 
     def deliver(self, runs: Sequence[tuple[Held, Run]]) -> Iterator[tuple[Run, Outcome]]:
         """Deliver runs one after the other until the while is over; those that are not answered were not begun."""
@@ -91,11 +101,27 @@ class Delivery:
 
         held.run = run
         try:
-            if self._group.is_transactional:
-                return self._deliver_joined(held, run, is_over)
-            return self._group.deliver({run.shard: run.cells}, is_over=is_over)[run.shard]
+            if held.is_careful:
+                return self._deliver_noted(held, run)
+            return self._deliver_run(held, run, is_over)
         finally:
             held.run = None
+
+    def _deliver_noted(self, held: Held, run: Run) -> Outcome:
+        """One cell that may end this process: what is noted before says so to the next one."""
+        try:
+            self._deaths.begin(self._group.name, held, added_id_of(run.cells[0]))
+        except (SchemalessError, ProcessDied) as error:
+            return Outcome(0, error)
+        outcome = self._deliver_run(held, run, never)
+        if outcome.error is not None:
+            self._deaths.end(self._group.name, held)
+        return outcome
+
+    def _deliver_run(self, held: Held, run: Run, is_over: Callable[[], bool]) -> Outcome:
+        if self._group.is_transactional:
+            return self._deliver_joined(held, run, is_over)
+        return self._group.deliver({run.shard: run.cells}, is_over=is_over)[run.shard]
 
     def _deliver_joined(self, held: Held, run: Run, is_over: Callable[[], bool]) -> Outcome:
         """Cell by cell: what the function puts under the cell's row commits with the offset, or not at all."""

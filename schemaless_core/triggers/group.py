@@ -6,10 +6,10 @@ import logging
 from collections.abc import Callable, Container, Mapping, Sequence, Set
 from typing import Any, Literal, NamedTuple, Protocol
 
-from schemaless_core.cell import Cell, CellKey
+from schemaless_core.cell.cell import Cell, CellKey
 from schemaless_core.failpoints import reach
 from schemaless_core.store import CellStore
-from schemaless_core.triggers.calls import Calls
+from schemaless_core.triggers.calls import RunningCalls
 from schemaless_core.triggers.offsets import Offsets, Progress
 from schemaless_core.triggers.parking import Parking as ParkedCells
 from schemaless_core.triggers.registry import Trigger
@@ -36,7 +36,7 @@ def never() -> bool:
 
 
 class Group(Protocol):
-    """A consumer. Its offsets are its own; whoever delivers must be ready to see a cell twice."""
+    """A consumer with its own offsets. Delivery is at least once, so a handler may see a cell twice."""
 
     @property
     def name(self) -> str: ...
@@ -96,14 +96,14 @@ class TriggerGroup:
     is_bundled = False
     rest_seconds = 0.0
 
-    def __init__(self, trigger: Trigger, store: CellStore, calls: Calls | None = None) -> None:
+    def __init__(self, trigger: Trigger, store: CellStore, calls: RunningCalls | None = None) -> None:
         self.name = trigger.name
         self.columns = frozenset({trigger.column})
         self.parking = trigger.park_scope
         self.is_transactional = trigger.transactional
         self._trigger = trigger
         self._store = store
-        self._calls = calls or Calls()
+        self._calls = calls or RunningCalls()
 
     def deliver(
         self,

@@ -7,10 +7,10 @@ from concurrent.futures import Future
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from schemaless_core.cell import Cell
-from schemaless_core.engine.groups import ParkedCell, Step
-from schemaless_core.standing import ShardStatus
-from schemaless_core.triggers.coordinator import Lease
+from schemaless_core.cell.cell import Cell
+from schemaless_core.cell.standing import ShardStatus
+from schemaless_core.engine.groups import NO_CALL, CallNote, ParkedCell, Step
+from schemaless_core.triggers.leases.coordinator import Lease
 
 
 @dataclass(slots=True)
@@ -29,7 +29,7 @@ class Held:
     head: int = 0
     #: RW, COPY, RO or MOVED, as the shard said last.
     status: str = ShardStatus.RW.value
-    #: Somebody waits until then for its offset to come to its head: it was closed to owners a moment ago.
+    #: A hand-over waits until then for its offset to reach its head: it was closed to owners a moment ago.
     hurried_until: float = 0.0
     attempts: int = 0
     not_before: float = 0.0
@@ -45,6 +45,10 @@ class Held:
     run: Run | None = None
     #: Parked cells were settled since: a group may keep, beside the offset, up to where none is parked.
     has_settled: bool = False
+    #: Up to here cells are called for one at a time: one of them may have ended a worker's process.
+    careful_until: int = 0
+    #: The call that was noted last.
+    call: CallNote = NO_CALL
 
     def step(self) -> Step:
         """What is to be saved of it now."""
@@ -54,6 +58,10 @@ class Held:
     def is_open(self) -> bool:
         """Whether its store takes owners' puts."""
         return self.status == ShardStatus.RW.value
+
+    @property
+    def is_careful(self) -> bool:
+        return self.reached < self.careful_until
 
     @property
     def is_leaving(self) -> bool:

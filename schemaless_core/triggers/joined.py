@@ -5,16 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from uuid import UUID
 
-from schemaless_core.cell import Cell, checked_bytes
+from schemaless_core.calls.lookups import conflict
+from schemaless_core.calls.puts import CommitListener, new_cell
+from schemaless_core.cell.cell import Cell, checked_bytes
+from schemaless_core.cell.standing import Gate, Kind, Standing
+from schemaless_core.cell.stored import NewCell, StoredCell
 from schemaless_core.deadline import Deadline
 from schemaless_core.engine.base import Node
-from schemaless_core.engine.cells import NewCell, StoredCell
 from schemaless_core.engine.groups import OffsetSeen, Settling, Step
 from schemaless_core.errors import Conflict, SchemalessError, StaleEpoch
-from schemaless_core.lookups import conflict
-from schemaless_core.puts import AfterCommit, new_cell
-from schemaless_core.routing import Router
-from schemaless_core.standing import Gate, Kind, Standing
+from schemaless_core.servers.routing import Router
 from schemaless_core.store import CellStore
 from schemaless_core.triggers.offsets import STEP_SECONDS, is_mine
 from schemaless_core.triggers.staging import NoRules, StagedStore, StagingRules
@@ -37,7 +37,7 @@ class Joined:
         router: Router,
         store: CellStore,
         max_body_bytes: int,
-        after_commit: AfterCommit,
+        after_commit: CommitListener,
         rules: StagingRules | None = None,
     ) -> None:
         self._router = router

@@ -7,21 +7,21 @@ from datetime import datetime
 from functools import partial
 from typing import Protocol, TypeVar
 
+from schemaless_core.calls.shardlog import ShardLog
+from schemaless_core.cell.standing import Kind, Standing
 from schemaless_core.config import DatastoreConfig
 from schemaless_core.deadline import Deadline
 from schemaless_core.engine.base import Node
 from schemaless_core.engine.groups import GroupStart, OffsetSeen, Step
 from schemaless_core.errors import SchemalessError
-from schemaless_core.routing import Router
-from schemaless_core.shardlog import ShardLog
-from schemaless_core.standing import Kind, Standing
+from schemaless_core.servers.routing import Router
 from schemaless_core.triggers.registry import Start
 
 W = TypeVar("W")
 
 #: Creating the offsets of thousands of shards, or looking at all of them.
 ALL_SECONDS = 60.0
-#: A look, or one step: it waits for the disk, and for nobody else. A server that is silent holds up the others' steps.
+#: A look, or one step: it waits for the disk alone. A server that is silent holds up the others' steps.
 STEP_SECONDS = 1.0
 #: Shards in one statement.
 SHARDS_PER_STEP = 256
@@ -75,7 +75,7 @@ class Offsets:
         return self._each(wanted, lambda node, part, deadline: node.groups.find(group, list(part), deadline))
 
     def reset(self, group: str, to: Mapping[int, tuple[int, int]]) -> None:
-        """Set offsets to (epoch, added id), backwards too; whoever holds the shards claims them anew."""
+        """Set offsets to (epoch, added id), backwards too; the worker that holds a shard claims it anew."""
 
         def look(node: Node, part: Mapping[int, tuple[int, int]], deadline: Deadline) -> dict[int, OffsetSeen]:
             node.groups.reset(group, part, deadline)

@@ -8,12 +8,12 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Generic, NamedTuple, TypeVar
 
+from schemaless_core.cell.standing import Kind, ShardState, Standing
 from schemaless_core.deadline import Deadline
 from schemaless_core.engine.base import Node
 from schemaless_core.engine.groups import ERROR_LENGTH_MAX, ParkedCell, ParkedKey, ParkedRow, Settling
 from schemaless_core.errors import SchemalessError, missing_shard
-from schemaless_core.routing import Router
-from schemaless_core.standing import Kind, ShardState, Standing
+from schemaless_core.servers.routing import Router
 
 logger = logging.getLogger(__name__)
 

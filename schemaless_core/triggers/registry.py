@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Literal
 
-from schemaless_core.cell import check_column_name
+from schemaless_core.cell.cell import check_column_name
 from schemaless_core.errors import InvalidRequest, shown
 
 #: Where a trigger begins when its group is registered first: at the cells to come, at the first ones, or at a time.

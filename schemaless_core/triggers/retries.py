@@ -1,4 +1,4 @@
-"""`Retries`: parked cells tried again on a schedule, by whoever holds their shard."""
+"""`Retries`: parked cells tried again on a schedule, by the worker that holds their shard."""
 
 from __future__ import annotations
 
@@ -10,12 +10,13 @@ from uuid import UUID
 import msgspec
 
 from schemaless_core import metrics
-from schemaless_core.cell import Cell, CellKey
+from schemaless_core.calls.lookups import Lookups
+from schemaless_core.cell.cell import Cell, CellKey
 from schemaless_core.config import TriggerConfig
 from schemaless_core.engine.groups import ParkedCell, ParkedRow, Settling
 from schemaless_core.errors import SchemalessError, Unavailable
 from schemaless_core.failpoints import reach
-from schemaless_core.lookups import Lookups
+from schemaless_core.triggers.deaths import ProcessDied
 from schemaless_core.triggers.group import Group
 from schemaless_core.triggers.joined import Joined
 from schemaless_core.triggers.parking import Parking, told
@@ -35,7 +36,7 @@ class Retries:
     def retry_due(self, group: Group, shard: int, fence: int, shard_epoch: int) -> set[bytes]:
         """Deliver the due cells of a shard, in row scope also those behind them; return the rows that have some left.
 
-        Only who holds the shard may ask, and not while it delivers: a row's cells come one after the other.
+        Only the worker that holds the shard may ask, and not while it delivers: a row's cells come one after the other.
         """
         rows = sorted(self._parking.of_shard(group.name, shard), key=lambda row: (row.row_key, row.added_id))
         retry = self._retry_row if group.parking == "row" else self._retry_cells
@@ -94,6 +95,9 @@ class Retries:
         except msgspec.MsgspecError as torn:  # it waits for repair, and must not take the worker along
             error = torn
         else:
+            if cell is not None and not is_waiting and not group.is_bundled:
+                # Before the call: one that ends this process is not due again at once.
+                self._postpone(group, row, fence, ProcessDied(1), is_waiting=False)
             error = None if cell is None else self._deliver(group, row.shard, cell, settling)
         if error is None:
             self._parking.settle(group.name, row.shard, settling)
@@ -108,15 +112,20 @@ class Retries:
         for row in rows:
             if row.added_id == cell.added_id:
                 first = min(each.added_id for each in rows if each.row_key == row.row_key)
-                self._failed(group, row, fence, error, is_waiting=group.parking == "row" and row.added_id != first)
+                is_waiting = group.parking == "row" and row.added_id != first
+                counted = row if is_waiting else row._replace(attempts=row.attempts - 1)  # it was, before the call
+                self._failed(group, counted, fence, error, is_waiting=is_waiting)
 
     def _failed(self, group: Group, row: ParkedRow, fence: int, error: Exception, *, is_waiting: bool) -> None:
+        self._postpone(group, row, fence, error, is_waiting=is_waiting)
+        metrics.delivery_failed(group.name)
+
+    def _postpone(self, group: Group, row: ParkedRow, fence: int, error: Exception, *, is_waiting: bool) -> None:
         attempts = row.attempts + 1
         doublings = max(0, attempts - self._config.attempts)
         pause = min(self._config.retry_seconds * 2.0 ** min(doublings, 30), self._config.retry_seconds_max)
         news = ParkedCell(*row[1:5], attempts, is_waiting, told(error), pause)
         self._parking.postpone(group.name, row.shard, fence, news)
-        metrics.delivery_failed(group.name)
 
     def _deliver(self, group: Group, shard: int, cell: Cell, settling: Settling) -> Exception | None:
         """Call the function; what a transactional one puts is put as the cell is settled, or not at all."""

@@ -7,10 +7,11 @@ itself, at once. Index queries and the log do not show staged cells.
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
+from types import TracebackType
 from typing import Any, Literal, Protocol, Self
 from uuid import UUID
 
-from schemaless_core.answers import (
+from schemaless_core.cell.answers import (
     ANY,
     Bucket,
     Condition,
@@ -22,10 +23,12 @@ from schemaless_core.answers import (
     Scalar,
     ShardPage,
 )
-from schemaless_core.canonical import Json
-from schemaless_core.cell import REF_KEY_MAX, Cell, CellKey, ColumnKey, checked_bytes, no_free_ref_key
-from schemaless_core.children import NO_CHILDREN, Children
-from schemaless_core.errors import BatchFailed, CellConflict, InvalidRequest, SchemalessError
+from schemaless_core.cell.canonical import Json
+from schemaless_core.cell.cell import REF_KEY_MAX, Cell, CellKey, ColumnKey, checked_bytes, no_free_ref_key
+from schemaless_core.cell.children import NO_CHILDREN, Children
+from schemaless_core.cell.page_bytes import is_last
+from schemaless_core.cell.put_errors import BatchFailed, CellConflict
+from schemaless_core.errors import InvalidRequest, SchemalessError
 from schemaless_core.store import CellStore
 
 #: Bodies that one call may put under its row.
@@ -64,7 +67,7 @@ class NoRules:
         return 1 if latest is None else latest.ref_key + 1
 
     def wrote(self, row_keys: Collection[UUID]) -> None:
-        """Nobody has to know."""
+        """Nothing to do: no cache of rows stands in front of the store."""
 
     def authority_epoch(self) -> int | None:
         return None
@@ -148,6 +151,8 @@ class StagedStore:
     ) -> list[Cell]:
         found = self._store.get_history(row_key, column_name, before=before, limit=limit)
         staged = [cell for cell in self._staged_of(row_key, column_name) if before is None or cell.ref_key < before]
+        if len(found) < limit and not is_last(found, limit):  # what is staged below it belongs to the next page
+            staged = [cell for cell in staged if cell.ref_key > found[-1].ref_key]
         return sorted([*found, *staged], key=lambda cell: -cell.ref_key)[:limit]
 
     def query_index(
@@ -199,6 +204,17 @@ class StagedStore:
     def using(self, **habits: Any) -> Self:
         """The same staged cells over a store with other habits."""
         return type(self)(self._store.using(**habits), self._row_key, self._max_body_bytes, self.staged, self._rules)
+
+    def close(self) -> None:
+        """Nothing: the store is its worker's."""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
 
     def _stage(self, cell: Cell) -> PutResult:
         """Keep a cell for the commit, unless it is stored or staged already."""

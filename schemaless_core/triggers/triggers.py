@@ -9,29 +9,34 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Literal
 
-from schemaless_core.answers import Position, ShardPage
-from schemaless_core.clusters import Cluster
+from schemaless_core.calls.lookups import Lookups
+from schemaless_core.calls.shardlog import ShardLog
+from schemaless_core.cell.answers import Position, ShardPage
 from schemaless_core.config import DatastoreConfig
-from schemaless_core.control.leases import Leases
 from schemaless_core.engine.groups import OffsetSeen, ParkedRow
 from schemaless_core.errors import InvalidRequest, SchemalessError, shown
 from schemaless_core.habits import ReadFrom
-from schemaless_core.lookups import Lookups
-from schemaless_core.shardlog import ShardLog
+from schemaless_core.servers.clusters import Cluster
 from schemaless_core.store import CellStore
-from schemaless_core.triggers.calls import Calls
+from schemaless_core.triggers.calls import RunningCalls
 from schemaless_core.triggers.consumer import Consumer
-from schemaless_core.triggers.coordinator import GroupRecord, Lease
+from schemaless_core.triggers.deaths import Deaths
 from schemaless_core.triggers.delivery import Delivery, Threads
 from schemaless_core.triggers.group import Group, TriggerGroup
 from schemaless_core.triggers.joined import Joined
+from schemaless_core.triggers.leases.coordinator import GroupRecord, Lease
+from schemaless_core.triggers.leases.leases import Leases
 from schemaless_core.triggers.offsets import Offsets
 from schemaless_core.triggers.parking import Parking
 from schemaless_core.triggers.registry import Start, Trigger
 from schemaless_core.triggers.retries import Retries
 from schemaless_core.triggers.staging import StagingRules
-from schemaless_core.triggers.watch import Watch
+from schemaless_core.triggers.timeouts import Timeouts
+from schemaless_core.triggers.watch import HeadsWatch
 from schemaless_core.triggers.worker import Worker
+
+#: A heartbeat's read, beside what it must say in time.
+HEART_SECONDS = 0.5
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +64,8 @@ class GroupStatus:
     record: GroupRecord
     parked: int
     shards: tuple[ShardOfGroup, ...]
+    #: None: its calls may take any time, or it calls no function of a module.
+    timeout_seconds: float | None = None
 
     @property
     def lag_cells(self) -> int:
@@ -95,22 +102,31 @@ class Triggers:
         offsets: Offsets,
         parking: Parking,
         joined: Joined,
+        deaths: Deaths,
         lookups: Lookups,
         log_of: Callable[[ReadFrom], ShardLog],
+        timeouts: Timeouts,
     ) -> None:
         self.coordinator = coordinator
         self.offsets = offsets
         self.parking = parking
         self.joined = joined
+        self._deaths = deaths
         self._lookups = lookups
         self._store = store
         self._config = config
         self._clusters = clusters
         self._log_of = log_of
+        self._timeouts = timeouts
         self._log = log_of("primary")
 
     def register(self, trigger: Trigger) -> GroupRecord:
         """Create a trigger's group if it is new: first its offsets in all shards, then the group."""
+        record = self._registered(trigger)
+        self._timeouts.tell(trigger.name, trigger.timeout)
+        return record
+
+    def _registered(self, trigger: Trigger) -> GroupRecord:
         known = self.coordinator.find_group(trigger.name)
         if known is not None:
             return known
@@ -149,7 +165,7 @@ class Triggers:
         A function that takes longer than its trigger's timeout cannot be stopped: its cell is parked, the worker gives
         everything back, and calls `hung`, which should end the process.
         """
-        calls = Calls()
+        calls = RunningCalls()
         given, joined = (self._store, self.joined) if store is None else (store, self.joined.with_store(store, rules))
         if callable(groups):
             listed = groups
@@ -166,18 +182,20 @@ class Triggers:
         retries = Retries(self.parking, joined, self._lookups, self._config.triggers)
 
         def consumer_of(group: Group, pool: Threads | None, stopping: threading.Event) -> Consumer:
-            delivery = Delivery(group, joined, self._config.triggers.checkpoint_seconds, stopping, pool)
+            checkpoint_seconds = self._config.triggers.checkpoint_seconds
+            delivery = Delivery(group, joined, self._deaths, checkpoint_seconds, stopping, pool)
             progress = group.progress(self.offsets, self.parking)
-            return Consumer(group, delivery, progress, self.parking, retries, log, self._config)
+            return Consumer(group, delivery, progress, self.parking, retries, self._deaths, log, self._config)
 
         return Worker(
             self.coordinator,
             listed,
             consumer_of,
-            Watch(self._clusters, read),
+            HeadsWatch(self._clusters, read),
             config,
             calls=calls,
-            heart_watch=Watch(self._clusters, read),
+            heart_watch=HeadsWatch(self._clusters, read),
+            heart_log=log.within(HEART_SECONDS),
             hung=hung,
             threads=threads,
             name=name,
@@ -188,9 +206,10 @@ class Triggers:
         groups = self.coordinator.groups()
         if name is not None:
             groups = {name: self._known(groups, name)}
-        leases = self.coordinator.survey().leases
+        leases, timeouts = self.coordinator.survey().leases, self._timeouts.all()
         return [
-            self._status(record, [lease for lease in leases if lease.group == each]) for each, record in groups.items()
+            self._status(record, [lease for lease in leases if lease.group == each], timeouts.get(each))
+            for each, record in groups.items()
         ]
 
     def parked(self, group: str, *, shard: int | None = None, limit: int = 100) -> list[ParkedRow]:
@@ -199,7 +218,7 @@ class Triggers:
         return self.parking.listed(group, shard, limit)
 
     def retry(self, group: str, *, shard: int | None = None, added_id: int | None = None) -> int:
-        """Have parked cells tried again at once by whoever serves their shards; how many."""
+        """Have parked cells tried again at once by the workers that serve their shards; how many."""
         self._known(self.coordinator.groups(), group)
         return self.parking.retry(group, shard, added_id)
 
@@ -209,7 +228,7 @@ class Triggers:
         self.coordinator.resume(group, self.parking.count(group) + self._config.triggers.halt_after)
 
     def reset(self, group: str, to: Start, shards: Sequence[int] | None = None) -> dict[int, int]:
-        """Set a group's offsets, backwards too; the added ids they are at then. Whoever serves it starts anew there."""
+        """Set a group's offsets, backwards too; the added ids they are at then. Its workers start anew there."""
         self._known(self.coordinator.groups(), group)
         chosen = list(range(self._config.shards)) if shards is None else list(shards)
         places = self._places(group, to, chosen)
@@ -248,12 +267,12 @@ class Triggers:
             raise InvalidRequest(f"There is no group {shown(name)}.", hint=f"Groups: {known}.")
         return groups[name]
 
-    def _status(self, record: GroupRecord, leases: Sequence[Lease]) -> GroupStatus:
+    def _status(self, record: GroupRecord, leases: Sequence[Lease], timeout: float | None) -> GroupStatus:
         of_shard = {lease.shard: lease for lease in leases}
         seen = self.offsets.find(record.name)
         behind = self._behind(seen)
         shards = tuple(_shard(shard, of_shard.get(shard), answer, behind.get(shard)) for shard, answer in seen.items())
-        return GroupStatus(record, self.parking.count(record.name), shards)
+        return GroupStatus(record, self.parking.count(record.name), shards, timeout)
 
     def _behind(self, seen: Mapping[int, OffsetSeen | SchemalessError]) -> dict[int, ShardPage]:
         """The next page of each shard whose offset is not its head; from before a promotion, that of its fork."""

@@ -1,17 +1,19 @@
-"""`Watch`: which shards got cells. One look per server; a server that is down hides its own shards only."""
+"""`HeadsWatch`: which shards got cells. One look per server; a server that is down hides its own shards only."""
 
 from __future__ import annotations
 
 import logging
 import time
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 
-from schemaless_core.clusters import Cluster
+from schemaless_core import metrics
+from schemaless_core.cell.standing import ShardHead, ShardStatus
 from schemaless_core.deadline import Deadline
 from schemaless_core.engine.base import Node
 from schemaless_core.errors import SchemalessError
 from schemaless_core.habits import ReadFrom
-from schemaless_core.standing import ShardHead, ShardStatus
+from schemaless_core.servers.clusters import Cluster
 
 logger = logging.getLogger(__name__)
 
@@ -20,6 +22,8 @@ MARGIN_SECONDS = 0.25
 #: How often all heads are read. The quick looks between are hints only.
 FULL_LOOK_SECONDS = 1.0
 LOOK_SECONDS = 0.25
+#: How often the times of shards are held against their server's clock, which may have jumped.
+AHEAD_EVERY_SECONDS = 30.0
 #: A server that did not answer is asked again after this, so that it does not hold up the looks at the others.
 PAUSE_SECONDS = 1.0
 
@@ -31,9 +35,10 @@ class _Sight:
         self.full_at = float("-inf")
         self.seen_at = float("-inf")
         self.not_before = float("-inf")
+        self.ahead_at = float("-inf")
 
 
-class Watch:
+class HeadsWatch:
     """Looks at the heads of all shards. Used by one thread."""
 
     def __init__(
@@ -79,4 +84,15 @@ class Watch:
         sight.seen_at = now
         if is_full:
             sight.full_at = now
+            self._measure_ahead(cluster, sight, now)
         return {shard: head for shard, head in found.items() if head.state.status != ShardStatus.MOVED.value}
+
+    def _measure_ahead(self, cluster: Cluster, sight: _Sight, now: float) -> None:
+        if now - sight.ahead_at < AHEAD_EVERY_SECONDS:
+            return
+        sight.ahead_at = now
+        deadline = Deadline(LOOK_SECONDS)
+        # What a silent server does not say keeps its last number, and the looks at its heads warn of it.
+        with suppress(SchemalessError):
+            seconds = cluster.read(lambda node: node.ahead_seconds(deadline), "primary", deadline, is_fenced=False)
+            metrics.created_ahead(cluster.name, seconds)

@@ -1,7 +1,7 @@
 """`Worker`: one process's share of all groups. A loop that tails, and a heartbeat that hears which shards are whose.
 
 The loop never waits for the coordinator: without it, and without a leader, the shards that this process holds are
-served as before. What the coordinator says is only whom to serve; whether an offset may move, the shard's server says.
+served as before. The coordinator only says which shards to serve; whether an offset may move, the shard's server says.
 """
 
 from __future__ import annotations
@@ -16,23 +16,24 @@ from contextlib import contextmanager
 from uuid import uuid4
 
 from schemaless_core import metrics
+from schemaless_core.calls.shardlog import ShardLog
 from schemaless_core.config import TriggerConfig
 from schemaless_core.errors import SchemalessError
 from schemaless_core.failpoints import reach
-from schemaless_core.triggers.calls import Call, Calls
+from schemaless_core.triggers.calls import Call, RunningCalls
 from schemaless_core.triggers.consumer import Consumer
-from schemaless_core.triggers.coordinator import (
+from schemaless_core.triggers.delivery import Threads
+from schemaless_core.triggers.group import Group
+from schemaless_core.triggers.leases.coordinator import (
     Coordinator,
     GroupRecord,
     GroupState,
-    Held,
+    HeldLeases,
     Lease,
     LeaseConfig,
 )
-from schemaless_core.triggers.delivery import Threads
-from schemaless_core.triggers.group import Group
-from schemaless_core.triggers.leader import Leader
-from schemaless_core.triggers.watch import Watch
+from schemaless_core.triggers.leases.leader import Leader
+from schemaless_core.triggers.watch import HeadsWatch
 
 logger = logging.getLogger(__name__)
 
@@ -42,6 +43,10 @@ FINISH_SECONDS = 30.0
 HEIR_BEAT_SECONDS = 0.1
 #: A loop that is silent for so long is in a function, or at a silent server.
 STALL_SECONDS = 1.0
+#: So many turns without anything to do, and each pause is longer than the one before.
+IDLE_TURNS = 100
+IDLE_GROWTH = 1.02
+LONGER_MAX = 1_000
 
 
 class Worker:
@@ -52,11 +57,12 @@ class Worker:
         coordinator: Coordinator,
         groups: Callable[[], Iterable[Group]],
         consumer_of: Callable[[Group, Threads | None, threading.Event], Consumer],
-        watch: Watch,
+        watch: HeadsWatch,
         config: TriggerConfig,
         *,
-        calls: Calls,
-        heart_watch: Watch,
+        calls: RunningCalls,
+        heart_watch: HeadsWatch,
+        heart_log: ShardLog,
         hung: Callable[[], None] = lambda: None,
         threads: int = 1,
         name: str | None = None,
@@ -70,11 +76,17 @@ class Worker:
         self._calls = calls
         #: The heartbeat's own: it looks while the loop is in a function.
         self._heart_watch = heart_watch
+        self._heart_log = heart_log
         self._hung = hung
         self._turned_at = clock()
+        #: Since when, in turns, there has been nothing to deliver or to save.
+        self._quiet_turns = 0
         self._config = config
         self._clock = clock
-        self._threads = Threads(threads) if threads > 1 else None
+        self._hurry_loop = threading.Event()
+        #: Shared by all groups; with one thread each group of several has its own, so that none waits for another's.
+        self._shared = Threads(threads, self._hurry_loop.set) if threads > 1 else None
+        self._pools = [self._shared] if self._shared else []
         lease_config = LeaseConfig(config.lease_seconds, config.handover_seconds)
         self._beat_seconds = lease_config.beat_seconds
         self._leader = Leader(coordinator, self.name, lease_config, clock)
@@ -96,6 +108,7 @@ class Worker:
     def stop(self) -> None:
         """Let the loop finish what it does, save, and give everything back."""
         self._stop.set()
+        self._hurry_loop.set()
         self._hurry.set()
 
     def run(self) -> None:
@@ -105,7 +118,8 @@ class Worker:
         try:
             while not self._stop.is_set():
                 if not self._turn():
-                    self._stop.wait(self._rest_seconds)
+                    self._hurry_loop.wait(self._rest_seconds)
+                    self._hurry_loop.clear()
         finally:
             self._stop.set()
             self._finish(heart)
@@ -127,17 +141,26 @@ class Worker:
             if consumer.is_halted and not was_halted:
                 self._tell_halt(consumer)
         self._let_go()
+        is_quiet = not is_busy and all(consumer.is_quiet for consumer in self._consumers.values())
+        self._quiet_turns = self._quiet_turns + 1 if is_quiet else 0
         return is_busy
 
     @property
     def _rest_seconds(self) -> float:
         """Until the next look: not for so long as every group rests."""
         rest_seconds = min((consumer.rest_seconds for consumer in self._consumers.values()), default=0.0)
-        return max(rest_seconds, self._config.poll_seconds)
+        return max(rest_seconds, self._poll_seconds)
+
+    @property
+    def _poll_seconds(self) -> float:
+        """Between two looks: longer and longer where nothing has moved for a while."""
+        growth = IDLE_GROWTH ** min(max(0, self._quiet_turns - IDLE_TURNS), LONGER_MAX)
+        poll_seconds = self._config.poll_seconds
+        return max(poll_seconds, min(poll_seconds * growth, self._config.idle_poll_seconds))
 
     @contextmanager
     def _surviving(self, consumer: Consumer) -> Iterator[None]:
-        """A server that nobody can say anything of must not end what goes on elsewhere."""
+        """A server that does not answer must not end what goes on elsewhere."""
         try:
             yield
         except SchemalessError as error:
@@ -150,19 +173,27 @@ class Worker:
             if not self._is_news:
                 return
             leases, records, self._is_news = dict(self._leases), dict(self._records), False
-        for group in self._groups():
+        groups = list(self._groups())
+        for group in groups:
             if group.name in records and group.name not in self._consumers:
-                self._consumers[group.name] = self._consumer_of(group, self._threads, self._stop)
+                pool = self._pool_of(group, is_alone=len(groups) == 1)
+                self._consumers[group.name] = self._consumer_of(group, pool, self._stop)
         for name, consumer in list(self._consumers.items()):
             record = records.get(name)
             if record is None:
-                consumer.hold(())
+                consumer.claims.hold(())
                 del self._consumers[name]  # the group was removed
                 continue
             self._obey(consumer, record)
             with self._surviving(consumer):
-                consumer.hold(lease for lease in leases.get(name, ()) if lease.owner == self.name)
+                consumer.claims.hold(lease for lease in leases.get(name, ()) if lease.owner == self.name)
             self._tell_fences(consumer)
+
+    def _pool_of(self, group: Group, *, is_alone: bool) -> Threads | None:
+        if self._shared is not None or group.is_bundled or is_alone:
+            return self._shared
+        self._pools.append(Threads(1, self._hurry_loop.set))
+        return self._pools[-1]
 
     def _obey(self, consumer: Consumer, record: GroupRecord) -> None:
         consumer.parked_allowed = record.parked_allowed
@@ -170,10 +201,10 @@ class Worker:
             consumer.is_halted = record.state is GroupState.HALTED
 
     def _tell_fences(self, consumer: Consumer) -> None:
-        if consumer.outfenced:
+        if consumer.claims.outfenced:
             with self._lock:
-                self._outfenced[consumer.group.name] = consumer.outfenced
-            consumer.outfenced = {}
+                self._outfenced[consumer.group.name] = consumer.claims.outfenced
+            consumer.claims.outfenced = {}
 
     def _tell_halt(self, consumer: Consumer) -> None:
         with self._lock:
@@ -186,8 +217,8 @@ class Worker:
             released, self._released = self._released, []
         for lease in released:
             if lease.group in self._consumers:
-                self._consumers[lease.group].let_go(lease)
-        leaving = [lease for consumer in self._consumers.values() for lease in consumer.leaving()]
+                self._consumers[lease.group].claims.let_go(lease)
+        leaving = [lease for consumer in self._consumers.values() for lease in consumer.claims.leaving()]
         with self._lock:
             is_new = bool(set(leaving) - set(self._leaving))
             self._leaving = leaving
@@ -206,8 +237,9 @@ class Worker:
             heart.join(FINISH_SECONDS)
             for name in self._consumers:
                 metrics.call_age(name, 0.0)
-            if self._threads is not None:
-                self._threads.shutdown(wait=False, cancel_futures=True)
+                metrics.oldest_age(name, 0.0)
+            for threads in self._pools:
+                threads.shutdown(wait=False, cancel_futures=True)
         try:
             self._coordinator.leave(self.name)
         except SchemalessError as error:
@@ -252,7 +284,9 @@ class Worker:
         if self._clock() - self._turned_at > STALL_SECONDS:
             heads = self._heart_watch.look()
             for consumer in consumers.values():
-                consumer.tell_lag(heads)
+                consumer.claims.tell_lag(heads)
+        for consumer in consumers.values():
+            consumer.claims.tell_oldest(self._heart_log)
 
     def _give_up(self, call: Call, consumer: Consumer | None) -> None:
         """No function can be stopped from outside: park its cell, give the shards back, end.
@@ -304,7 +338,7 @@ class Worker:
             for name in halts:
                 self._halts.pop(name, None)
 
-    def _note(self, held: Held, known: Mapping[str, int]) -> None:
+    def _note(self, held: HeldLeases, known: Mapping[str, int]) -> None:
         """Keep what was heard; leases come only of groups that changed."""
         for name, record in held.groups.items():
             if known.get(name) != record.version:

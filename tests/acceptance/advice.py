@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack
 from typing import Any, NamedTuple, TypeVar
 
 from schemaless_core import Cell
 from tests.acceptance.migrations import Migration
 from tests.chaos.actors import wait_until
+from tests.scale import SCALE
 
 T = TypeVar("T")
 
@@ -169,6 +170,12 @@ class Company:
         """Everything was copied, and found equal."""
         self.migration.run("backfill", "start")
         self.migration.run("diff", "start")
+
+
+def in_short(cases: Sequence[Case]) -> list[Case]:
+    """Each gate's first case; `make soak` has all."""
+    firsts = {(case.direction, family(case.gate)): case for case in reversed(cases)}
+    return [case for case in cases if SCALE >= 1 or firsts[case.direction, family(case.gate)] is case]
 
 
 def family(gate: str) -> str:

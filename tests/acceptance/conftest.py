@@ -6,7 +6,6 @@ import io
 import os
 import shutil
 import subprocess
-import sys
 from contextlib import chdir, redirect_stderr, redirect_stdout
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,10 +14,11 @@ from typing import Any
 import msgspec
 import pytest
 
+from tests.acceptance.forked import Forked
 from tripstore.cli.run import run as run_here
 
-TRIPSTORE = str(Path(sys.executable).with_name("tripstore"))
 SHARDS = 4
+_PIPES = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.PIPE)
 
 
 @dataclass(frozen=True)
@@ -48,17 +48,13 @@ class Shell:
     folder: Path
 
     def run(self, *arguments: str, stdin: str = "", environment: dict[str, str] | None = None) -> Ran:
-        done = subprocess.run(
-            [TRIPSTORE, *arguments],
-            cwd=self.folder,
-            input=stdin,
-            capture_output=True,
-            text=True,
-            timeout=60,
-            env=self.environment | (environment or {}),
-            check=False,
-        )
-        return Ran(done.returncode, done.stdout, done.stderr)
+        environment = self.environment | (environment or {})
+        with Forked(arguments, cwd=self.folder, env=environment, **_PIPES) as process:
+            try:
+                stdout, stderr = process.communicate(stdin, timeout=60)
+            finally:
+                process.kill()
+        return Ran(process.returncode, stdout, stderr)
 
     def call(self, *arguments: str) -> Ran:
         """Run a command in this process, which is quicker: for preparations, and for many cases of one kind."""
@@ -69,15 +65,8 @@ class Shell:
 
     def start(self, *arguments: str, environment: dict[str, str] | None = None) -> subprocess.Popen[str]:
         """Start a command and leave it running; its stdout and stderr are pipes."""
-        return subprocess.Popen(
-            [TRIPSTORE, *arguments],
-            cwd=self.folder,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-            env=self.environment | {"PYTHONUNBUFFERED": "1"} | (environment or {}),
-        )
+        environment = self.environment | {"PYTHONUNBUFFERED": "1"} | (environment or {})
+        return Forked(arguments, cwd=self.folder, env=environment, **_PIPES | {"stdin": subprocess.DEVNULL})
 
     @property
     def environment(self) -> dict[str, str]:

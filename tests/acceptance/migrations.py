@@ -17,15 +17,15 @@ import yaml
 
 import tripstore
 from schemaless_core import Datastore
-from schemaless_core.control.ledgers import Ledgers
+from schemaless_core.control.ledgers.ledgers import Ledgers
 from schemaless_core.deadline import Deadline
 from tests.acceptance.conftest import Ran, Shell
 from tests.chaos.actors import wait_until
 from tests.databases import create_database, kept
 from tests.layouts import company_database, document
 from tests.stores import PATIENT
-from tripstore.diffing.unit import UNIT
 from tripstore.local.servers import LocalServers
+from tripstore.migration.diff.unit import UNIT
 from tripstore.store import TripStore
 
 ROWS = """

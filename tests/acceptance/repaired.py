@@ -12,13 +12,13 @@ from uuid import UUID, uuid4
 import msgspec
 
 from schemaless_core import Cell, Json
-from schemaless_core.control.jobs import Jobs, JobState
+from schemaless_core.control.jobs.jobs import Jobs, JobState
 from tests.acceptance.conftest import Shell
 from tests.chaos.actors import wait_until
 from tests.damage import lose
 from tests.facades import Migration
-from tripstore.repairing.job import TARGETS_PER_PART
-from validation.differences import CellClass, Difference
+from tripstore.engines.validation.diff.differences import CellClass, Difference
+from tripstore.migration.repair.job import TARGETS_PER_PART
 
 #: How long a command with processes of its own may take to begin or end on a busy machine.
 PATIENCE_SECONDS = 150.0
@@ -54,7 +54,7 @@ def let_leases_end(damaged: Migration, job: str) -> None:
 
 
 def many_parts(damaged: Migration, path: Path) -> tuple[list[Cell], Cell]:
-    """A key list of three parts: cells that are lost in each, one that is nobody's, and keys without any cell."""
+    """A key list of three parts: cells that are lost in each, one that Postgres lacks, and keys without any cell."""
     rows = damaged.legacy.sql(
         "INSERT INTO trips (trip_uuid, status) SELECT gen_random_uuid(), 'm' FROM generate_series(1, 12) "
         "RETURNING trip_uuid::text"
@@ -92,7 +92,9 @@ class Held:
         armed, hit = failpoints / point, failpoints / f"{point}.hit"
         armed.write_text("wait")
         arguments = ["repair", "--diff", "keys.jsonl", "--yes", "--processes", str(processes)]
-        self.process = company.start(*arguments, environment={"TRIPSTORE_FAILPOINTS": str(failpoints)})
+        self.process = company.start(
+            *arguments, environment={"TRIPSTORE_FAILPOINTS": str(failpoints), "TMPDIR": str(failpoints.parent)}
+        )
         self.said = ""
         self._hearing = threading.Thread(target=self._hear, daemon=True)
         self._hearing.start()

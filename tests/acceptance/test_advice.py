@@ -12,13 +12,13 @@ import pytest
 import yaml
 
 from schemaless_core.failpoints import ENVIRONMENT_VARIABLE
-from tests.acceptance.advice import WRITE, Case, Company, nothing
+from tests.acceptance.advice import WRITE, Case, Company, in_short, nothing
 from tests.acceptance.migrations import Migration, copied, migration_template
 from tests.chaos.actors import wait_until
 from tests.damage import spoil
-from tripstore.copying.backfill import EVERYTHING, Backfill
 from tripstore.handover import switch
 from tripstore.local.servers import LocalServers
+from tripstore.migration.backfill.backfill import EVERYTHING, Backfill
 
 
 def in_shadow(servers: LocalServers, templates: pytest.TempPathFactory, folder: Path) -> Migration:
@@ -121,7 +121,7 @@ def is_behind(company: Company) -> None:
 
 
 def has_parked_a_change(company: Company) -> None:
-    """Somebody put another body under the next version."""
+    """A foreign process put another body under the next version."""
     company.past()
     cell = company.base()
     with company.migration.datastore() as datastore:
@@ -232,35 +232,39 @@ def reads_what_differs(company: Company) -> None:
     company.migration.compare_reads(times=1)
 
 
-FRESH = [
-    Case("phase", is_off, nothing),
-    Case("servers", has_lost_a_disk, mounts_it_again),
-    Case("capture", breaks_capture, nothing),
-    Case("backfill", nothing, nothing),
-    Case("backfill", has_a_backfill_of_a_part, nothing),
-    Case("backfill", has_a_backfill_that_waits, nothing),
-    Case("backfill", has_a_backfill_that_was_given_up, nothing),
-    Case("backfill", has_a_conflict_in_quarantine, nothing),
-    Case("backfill", has_a_backfill_from_before_capture, nothing),
-    Case("mirror lag", is_behind, nothing),
-    Case("rehearsal", nothing, changes),
-    Case("index legacy_ids", nothing, nothing),
-    Case("comparisons", has_copied_all, reads),
-    Case("row keys", has_notes_with_uuids_of_their_own, maps_them_as_doctor_says),
-]
-SERVED = [
-    Case("authority", has_a_switcher_that_was_killed, nothing),
-    Case("layouts", has_a_session_of_another_layout, restarts_it),
-    Case("diff", has_a_diff_from_before_the_backfill, nothing),
-    Case("diff", differs, nothing),
-    Case("diff", differed_in_the_past_and_was_repaired_by_its_key_file, nothing),
-    Case("parked changes", has_parked_a_change, nothing),
-    Case("parked cells", has_parked_a_cell, nothing),
-    Case("index legacy_ids", has_a_wrong_entry, nothing),
-    Case("comparisons of get_cell_latest", reads_what_differs, reads),
-    Case("writers", has_a_writer_that_does_not_commit, nothing),
-    Case("writers", has_a_prepared_transaction, nothing),
-]
+FRESH = in_short(
+    [
+        Case("phase", is_off, nothing),
+        Case("servers", has_lost_a_disk, mounts_it_again),
+        Case("capture", breaks_capture, nothing),
+        Case("backfill", nothing, nothing),
+        Case("backfill", has_a_backfill_of_a_part, nothing),
+        Case("backfill", has_a_backfill_that_waits, nothing),
+        Case("backfill", has_a_backfill_that_was_given_up, nothing),
+        Case("backfill", has_a_conflict_in_quarantine, nothing),
+        Case("backfill", has_a_backfill_from_before_capture, nothing),
+        Case("mirror lag", is_behind, nothing),
+        Case("rehearsal", nothing, changes),
+        Case("index legacy_ids", nothing, nothing),
+        Case("comparisons", has_copied_all, reads),
+        Case("row keys", has_notes_with_uuids_of_their_own, maps_them_as_doctor_says),
+    ]
+)
+SERVED = in_short(
+    [
+        Case("authority", has_a_switcher_that_was_killed, nothing),
+        Case("layouts", has_a_session_of_another_layout, restarts_it),
+        Case("diff", has_a_diff_from_before_the_backfill, nothing),
+        Case("diff", differs, nothing),
+        Case("diff", differed_in_the_past_and_was_repaired_by_its_key_file, nothing),
+        Case("parked changes", has_parked_a_change, nothing),
+        Case("parked cells", has_parked_a_cell, nothing),
+        Case("index legacy_ids", has_a_wrong_entry, nothing),
+        Case("comparisons of get_cell_latest", reads_what_differs, reads),
+        Case("writers", has_a_writer_that_does_not_commit, nothing),
+        Case("writers", has_a_prepared_transaction, nothing),
+    ]
+)
 
 
 @pytest.mark.parametrize("case", FRESH, ids=str)

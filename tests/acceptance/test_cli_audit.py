@@ -13,7 +13,7 @@ from tests.acceptance.conftest import Ran, Shell
 
 PAGE = Path(__file__).parents[2] / "docs" / "howto" / "audit-code.md"
 
-#: A small service: reads and writes of trips, one of them allowed, a star, and a table that is nobody's business.
+#: A small service: reads and writes of trips, one of them allowed, a star, and a table that the layout does not name.
 SERVICE = {
     "app/models.py": """
         from sqlalchemy import Column, Integer
@@ -43,7 +43,7 @@ SERVICE = {
 }
 LAYOUT = """
 legacy:
-  postgres: postgresql://nobody@localhost/trips
+  postgres: postgresql://app@localhost/trips
   layout:
     datastore: trips
     row_key: {table: trips, id: id, uuid: trip_uuid}
@@ -156,6 +156,23 @@ def test_a_file_that_does_not_parse_is_named_and_makes_the_run_say_so(service: S
     assert document["is_complete"] is False
     assert [each["file"] for each in document["unread"]] == ["old.py"]
     assert audit(service, "--fail-over", "2").code == 1
+
+
+def test_no_use_is_not_called_clean_while_the_table_of_a_model_cannot_be_told(service: Shell) -> None:
+    """I12: what cannot be told is not reported as clean; a reason beside the class says that it is no such model."""
+    model = "from company import Base\n\n\nclass Row(Base):{}\n    id = mapped_column()\n"
+    rows = service.folder / "code" / "rows.py"
+    rows.write_text(model.format(""))
+
+    ran = service.call("audit", "code", "code", "--table", "fares")
+
+    assert ran.code == 3
+    assert "Of 1 model the table cannot be told" in ran.stdout
+    assert (
+        service.call("audit", "code", "code", "--table", "fares", "--json").document["untold"][0]["file"] == "rows.py"
+    )
+    rows.write_text(model.format("  # tripstore: allow kept in memory"))
+    assert service.call("audit", "code", "code", "--table", "fares").code == 0
 
 
 def test_a_folder_without_code_is_not_taken_for_a_clean_one(shell: Shell) -> None:

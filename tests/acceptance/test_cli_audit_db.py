@@ -65,7 +65,7 @@ def test_writers_are_told_by_application_and_role(office: Shell, company: Compan
     assert re.search(rf"trip_notes +dispatch +svc_support +{notes} ", text)
 
 
-def test_changes_through_the_facade_are_nobodys(office: Shell, company: Company) -> None:
+def test_changes_through_the_facade_count_for_no_service(office: Shell, company: Company) -> None:
     write_as(company, "mirror", "BEGIN; SET LOCAL tripstore.origin = 'reverse'")  # of another transaction
     write_as(
         company,
@@ -84,7 +84,7 @@ def test_a_time_leaves_out_what_was_before(office: Shell, company: Company) -> N
 
     assert found["writers"] == []
     assert found["known_since"] is not None
-    assert office.call("audit", "db", "--since", "2100-01-01").stdout.startswith("nobody but tripstore has written")
+    assert office.call("audit", "db", "--since", "2100-01-01").stdout.startswith("only tripstore has written")
 
 
 def test_readers_are_told_where_the_extension_is_and_said_to_be_unknown_where_not(

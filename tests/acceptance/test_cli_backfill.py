@@ -15,7 +15,7 @@ from uuid import UUID
 import pytest
 import yaml
 
-from schemaless_core.control.jobs import Finding, Jobs
+from schemaless_core.control.jobs.jobs import Finding, Jobs
 from tests.acceptance.conftest import Ran, Shell
 from tests.acceptance.workers import WAIT_SECONDS
 from tests.chaos.actors import wait_until
@@ -48,14 +48,14 @@ def company(shell: Shell, moving: Migration) -> Shell:
 
 
 def past(moving: Migration, trips: int = 12) -> list[UUID]:
-    """Rows from before there was capture: nobody will carry them."""
+    """Rows from before capture was installed: the relay will not carry them."""
     keys = [moving.legacy.trip()[1] for _ in range(trips)]
     moving.legacy.sql("DELETE FROM tripstore.queue")
     return keys
 
 
 def uncaptured(moving: Migration, statement: str, *values: object) -> None:
-    """A change that nobody will carry."""
+    """A change that the relay will not carry."""
     moving.legacy.sql(statement, *values)
     moving.legacy.sql("DELETE FROM tripstore.queue")
 
@@ -161,11 +161,11 @@ def test_a_dry_run_copies_nothing(company: Shell, moving: Migration) -> None:
 @pytest.mark.parametrize(
     ("phase", "complaint", "hint"),
     [
-        (Phase.OFF, "nobody carries", "tripstore phase set dualwrite"),
+        (Phase.OFF, "no relay carries", "tripstore phase set dualwrite"),
         (Phase.LIVE, "Schemaless is the authority", "tripstore cutover reverse"),
     ],
 )
-def test_where_nobody_carries_what_changes_meanwhile_it_is_refused(
+def test_where_no_relay_carries_what_changes_meanwhile_it_is_refused(
     company: Shell, moving: Migration, phase: Phase, complaint: str, hint: str
 ) -> None:
     moving.phase(phase)
@@ -204,7 +204,7 @@ def test_ctrl_c_leaves_it_resumable_and_its_counts_exact(company: Shell, moving:
     assert len(seen["workers"]) == 1
     assert 0 < saved < 12
     assert left.code == 1
-    assert "nobody works at backfill-" in left.stdout
+    assert "no process works at backfill-" in left.stdout
 
     ran = company.call("backfill", "resume", "--rate", "0", "--json")
     assert ran.code == 0, failed(ran)
@@ -247,7 +247,7 @@ def test_one_that_is_cancelled_never_goes_on(company: Shell, moving: Migration) 
     [seen] = [each for each in company.call("doctor", "--json").document["findings"] if "backfill" in each["name"]]
     assert (seen["value"], seen["is_fine"]) == ("running", False)
     assert "`tripstore worker run` does" in seen["advice"]
-    assert company.run("backfill", "cancel").code == 4  # nobody to ask
+    assert company.run("backfill", "cancel").code == 4  # no terminal to ask at
     ran = company.call("backfill", "cancel", "--yes", "--why", "wrong rows", "--json")
 
     assert ran.document["job"]["state"] == "cancelled"
@@ -351,7 +351,7 @@ def test_a_detached_one_is_served_by_any_worker(company: Shell, moving: Migratio
     assert "is left to `tripstore worker run`" in detached.stdout
     assert waiting.code == 1
     assert "`tripstore worker run` does" in waiting.stdout
-    assert "nobody works at backfill-" in status.stdout
+    assert "no process works at backfill-" in status.stdout
     assert worker.returncode == 0
     assert "serves detached jobs" in stderr
     assert copied(moving, keys) == keys

@@ -7,7 +7,7 @@ from uuid import UUID
 
 import pytest
 
-from schemaless_core.sharding import shard_of
+from schemaless_core.cell.sharding import shard_of
 from tests.acceptance.conftest import SHARDS, Shell
 
 ROW_KEY = "7d4bf1a0-92c5-4bf6-8d0c-8f8f3c1c9a11"

@@ -23,10 +23,10 @@ from tripstore.backends.postgres.handover.closing import ROWS, STATEMENTS, are_c
 from tripstore.backends.postgres.layout.reading import load_layout
 from tripstore.backends.postgres.sqlstates import GATE_SHUT
 from tripstore.backends.postgres.wire.connections import connected
-from tripstore.cutover.gates import writers
 from tripstore.handover import settle, switch
 from tripstore.handover.steps import Step
 from tripstore.local.servers import LocalServers
+from tripstore.migration.cutover.gates import writers
 from tripstore.phase import Phase
 
 FORCED = ("--force", "--why", "a test", "--yes")
@@ -167,7 +167,7 @@ def finish(migration: Migration) -> None:
 
 
 def assert_closed(migration: Migration) -> None:
-    """Whoever writes is refused, sessions of a replica and TRUNCATE included; capture is gone."""
+    """Every write is refused, also by a session of a replica and by TRUNCATE; capture is gone."""
     for statement in (
         WRITE,
         "DELETE FROM trips WHERE false",
@@ -212,14 +212,14 @@ def test_a_gate_that_refuses_only_after_the_answer_refuses(
     """The question may wait for hours; --force overrules what was shown, and no other gate."""
     migration.configure(cutover=CUTOVER | {"writer_seconds_max": 0.001})
     if not is_forced:
-        monkeypatch.setattr("tripstore.cutover.gates.FORWARD", (writers,))
+        monkeypatch.setattr("tripstore.migration.cutover.gates.FORWARD", (writers,))
     with migration.connection(autocommit=False) as writer, writer.cursor() as cursor:
 
         def answer(_question: str, *, is_answered: bool) -> None:
             assert not is_answered
             cursor.execute(WRITE)
 
-        monkeypatch.setattr("tripstore.cli.cutover.ask", answer)
+        monkeypatch.setattr("tripstore.cli.cutover.commands.ask", answer)
         options = ("--force", "--why", "a test") if is_forced else ()
         document = migration.run("cutover", "switch", *options, "--json", code=4).document
         writer.rollback()
@@ -250,7 +250,7 @@ def test_an_end_whose_gates_refuse_after_the_answer_is_refused(
 
 
 def test_a_phase_that_says_complete_while_postgres_is_the_authority_has_a_way_out(migration: Migration) -> None:
-    """Whoever completes and is killed before he looks at the row: meanwhile a colleague went back."""
+    """An operator's `complete` was killed before it looked at the row; meanwhile a colleague went back."""
     with migration.store() as store:
         store.facade.flags.change(lambda flags: flags.with_phase(Phase.COMPLETE), "test.phase")
 
@@ -342,7 +342,7 @@ def test_ctrl_c_says_what_became_of_the_hand_over(
 
 
 def test_ctrl_c_once_more_while_it_is_undone_says_how_to_find_out(migration: Migration, failpoints: Path) -> None:
-    """Nobody here knows what became of it: it goes on until somebody undoes it."""
+    """This process cannot know the outcome: the hand-over stays closing until another process undoes it."""
     code, stderr = interrupted(migration, failpoints, switch.SHUT, settle.UNDO)
 
     assert code == 5
@@ -448,7 +448,7 @@ def test_an_end_that_was_killed_half_way_is_gone_on_with(migration: Migration, a
         assert are_closed(connection, layout)
 
 
-def test_nobody_writes_while_the_end_goes_on(migration: Migration) -> None:
+def test_no_service_writes_while_the_end_goes_on(migration: Migration) -> None:
     """I9: who never rests finds no gap between the gate and what takes its place."""
     migration.run("cutover", "switch", *FORCED)
     is_over, written, refusals = threading.Event(), list[str](), list[str]()

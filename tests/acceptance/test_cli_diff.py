@@ -18,12 +18,12 @@ from tests.chaos.actors import wait_until
 from tests.facades import Migration, migration
 from tests.mirrors import QUICK
 from tests.stores import Stores
-from tripstore.cutover.facts import JobFacts
-from tripstore.cutover.look import DIFF, Looker, find_job_facts
-from tripstore.diffing.diffing import ROWS as PART_OF_ROWS
-from tripstore.diffing.diffing import Diffing
-from tripstore.diffing.order import Order
 from tripstore.local.servers import LocalServers
+from tripstore.migration.cutover.facts import JobFacts
+from tripstore.migration.cutover.look import DIFF, Looker, find_job_facts
+from tripstore.migration.diff.diff import ROWS as PART_OF_ROWS
+from tripstore.migration.diff.diff import Diffing
+from tripstore.migration.diff.order import Order
 from tripstore.phase import Phase
 
 SHARDS = 4
@@ -220,7 +220,7 @@ def test_what_makes_no_sense_is_a_wrong_call(company: Shell, arguments: list[str
     assert complaint.startswith("Error: ")
 
 
-def test_a_detached_diff_waits_until_somebody_joins_it(company: Shell, moving: Migration) -> None:
+def test_a_detached_diff_waits_until_a_worker_joins_it(company: Shell, moving: Migration) -> None:
     job = ran(company, "start", "--detach", "--json").document["progress"]["job"]
     assert job["state"] == "running"
     assert ran(company, "status", job["job"], "--json", code=5).document["progress"]["parts_done"] == 0
@@ -254,7 +254,7 @@ def test_a_diff_that_was_interrupted_goes_on(company: Shell, failpoints: Path) -
 
 
 def test_a_diff_whose_processes_all_ended_with_errors_has_failed(company: Shell, moving: Migration) -> None:
-    """It was not interrupted: whoever resumes it meets the same."""
+    """It was not interrupted: a resumed run meets the same error."""
     diffing = Diffing(moving.facade)
     plan = diffing.plan(Order(indexes=False, decoded=0, processes=2))
     nowhere: list[Json] = [{PART_OF_ROWS: [SHARDS, SHARDS + 1]}] * 2
@@ -311,7 +311,7 @@ def test_a_key_list_leaves_nothing_else_beside_it(company: Shell) -> None:
 def test_a_key_list_is_of_one_machine(company: Shell) -> None:
     ran(company, "start", "--keys", "keys.jsonl")
 
-    assert "of this machine" in ran(company, "resume", "--detach", code=2).complaint
+    assert "on this machine" in ran(company, "resume", "--detach", code=2).complaint
 
 
 def _noted(moving: Migration) -> JobFacts:

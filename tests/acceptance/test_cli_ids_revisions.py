@@ -79,7 +79,7 @@ def test_without_a_named_layout_it_is_the_configurations(office: Shell, store: S
 
     config: Path = store.folder / "tripstore.yaml"
     (store.folder / "layout.yaml").write_text(LAYOUT.read_text())
-    legacy = {"legacy": {"postgres": "postgresql://nobody@127.0.0.1:1/none", "layout": "layout.yaml"}}
+    legacy = {"legacy": {"postgres": "postgresql://app@127.0.0.1:1/none", "layout": "layout.yaml"}}
     config.write_text(re.sub(r"(?m)^#.*\n", "", config.read_text()) + "\n" + yaml.safe_dump(legacy))
 
     assert store.call(*NAMES).code == 0

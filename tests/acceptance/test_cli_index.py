@@ -16,7 +16,7 @@ import pytest
 from schemaless_core import Cell, Datastore, Json
 from schemaless_core.deadline import Deadline
 from schemaless_core.engine.base import EntryWrite
-from schemaless_core.indexes.verify import Report, Verification
+from schemaless_core.indexes.verify import Verification, VerificationReport
 from tests.acceptance.conftest import SHARDS, Shell
 from tests.acceptance.workers import quicken
 from tests.chaos.actors import wait_until
@@ -176,9 +176,9 @@ def test_a_query_shows_cells_of_columns_and_missing_fields(
     assert {name: cell["ref_key"] for name, cell in everything.items()} == {"BASE": 2, "STATUS": 1}
     assert '{"paid":1.0}' in named
     assert named.count("missing") == 6
-    nobody = shop.call("index", "query", NAME, str(uuid4()))
-    assert (nobody.code, nobody.stdout) == (0, "")
-    assert "No row is found." in nobody.stderr
+    unknown = shop.call("index", "query", NAME, str(uuid4()))
+    assert (unknown.code, unknown.stdout) == (0, "")
+    assert "No row is found." in unknown.stderr
 
 
 def test_a_verified_query_knows_what_no_entry_says_yet(shop: Shell, datastore: Datastore, trips: list[UUID]) -> None:
@@ -296,7 +296,7 @@ def test_a_long_comparison_says_that_it_is_at_work(shop: Shell, monkeypatch: pyt
     monkeypatch.setattr("tripstore.cli.progress.WAITING_SECONDS", 0.001)
     run = Verification.run
 
-    def slow(verification: Verification, **options: Any) -> Report:
+    def slow(verification: Verification, **options: Any) -> VerificationReport:
         said = sys.stderr
         assert isinstance(said, io.StringIO)
         wait_until("said", lambda: bool(said.getvalue()))
@@ -331,7 +331,7 @@ def test_values_that_do_not_parse_are_listed_without_the_values(
     assert "2 fields of version 1 do not parse; `tripstore index errors" in shop.call("index", "status").stdout
 
 
-def test_status_says_what_nobody_serves_and_what_lags(shop: Shell, datastore: Datastore) -> None:
+def test_status_says_which_groups_have_no_worker_and_which_lag(shop: Shell, datastore: Datastore) -> None:
     put_trips(datastore, 5)
 
     code, index = status(shop)
@@ -343,7 +343,7 @@ def test_status_says_what_nobody_serves_and_what_lags(shop: Shell, datastore: Da
     assert (version["lag_cells"], version["unserved"], version["errors"]) == (5, SHARDS, 0)
     assert version["lag_seconds"] > 0
     assert screen.code == 1
-    assert f"nobody serves version 1 in {SHARDS} of {SHARDS} shards; `tripstore worker run`" in screen.stdout
+    assert f"no worker serves version 1 in {SHARDS} of {SHARDS} shards; `tripstore worker run`" in screen.stdout
     assert "answers queries" in screen.stdout
 
 

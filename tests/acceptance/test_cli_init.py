@@ -14,8 +14,8 @@ from schemaless_core.config import DatastoreConfig, TlsConfig, load_document, pa
 from tests.acceptance.conftest import Shell
 from tests.layouts import document
 from tripstore.config import BackfillConfig, LegacyLimits, MirrorConfig, ShadowConfig, load_config
-from tripstore.cutover.settings import CutoverSettings
 from tripstore.example import ExampleCluster, render
+from tripstore.thresholds import CutoverSettings
 
 
 def test_init_writes_a_config_that_only_its_owner_can_read_and_says_what_comes_next(shell: Shell) -> None:

@@ -1,4 +1,4 @@
-"""`schema apply` with another layout while a worker runs: nobody restarts it, and it writes no garbage (I9)."""
+"""`schema apply` with another layout while a worker runs: it needs no restart, and writes no garbage (I9)."""
 
 from __future__ import annotations
 
@@ -98,7 +98,7 @@ def test_each_way_out_of_that_refusal_leads_out(migration: Migration) -> None:
     migration.run("schema", "apply")
     migration.run("mirror", "drain")
     migration.run("backfill", "start")
-    # The old cells are nobody's now: a diff of everything finds them, and no switch is before they are gone.
+    # The new layout has no place for the old cells: a diff finds them, and no switch is before they are gone.
     assert "1 differences are open" in migration.run("diff", "start", "--no-indexes", code=1).stdout
     migration.run("repair", "--yes")
     migration.run("diff", "start", "--no-indexes")

@@ -17,13 +17,14 @@ from tests.acceptance.conftest import Shell
 from tests.chaos.actors import wait_until
 from tests.integration.id_company import killed
 from tests.layouts import FLAVOURS, company_database, document, shop_layout
+from tests.scale import scaled
+from tripstore.backends.postgres.checks import keys as check_keys
+from tripstore.backends.postgres.checks.layout import check_layout
 from tripstore.backends.postgres.ids import key_match
-from tripstore.backends.postgres.layout import check_keys
-from tripstore.backends.postgres.layout.check import check_layout
 from tripstore.backends.postgres.layout.reading import load_layout
 from tripstore.backends.postgres.wire.connections import connected
-from tripstore.cli import legacy_schema
-from tripstore.cli.legacy_schema import LOCK
+from tripstore.cli.legacy import schema as legacy_schema
+from tripstore.cli.legacy.schema import LOCK
 from tripstore.cli.run import run
 from tripstore.demo.legacy.schema import CompanySchema
 from tripstore.local.postgres_programs import Flavour
@@ -237,7 +238,7 @@ def test_a_layout_that_does_not_fit_is_refused_before_anything_is_done(machine: 
     assert "trips.fare_amount" in planned.stdout
     assert applied.code == 2
     assert "does not fit the tables: trips.fare_amount" in applied.complaint
-    # n is a column without default then, which nobody fills.
+    # n is a column without default then, which no INSERT fills.
     assert "; 2 more." in applied.complaint
     assert machine.columns() == before
     assert not (machine.shell.folder / "data").exists()
@@ -294,6 +295,10 @@ def test_a_killed_apply_goes_on_where_it_was(company: Company, failpoints: Path)
     assert company.shell.call("doctor").code == 0
 
 
+#: Of `schema apply`, from one kill to the next; in `make soak` it is killed after each.
+STEPS = scaled(1, short=2)
+
+
 def apply_in(folder: str) -> None:
     """What the process does that is killed."""
     with chdir(folder):
@@ -306,6 +311,7 @@ def refused_by(company: Company) -> list[str]:
         return [each.reason for each in check_layout(connection, load_layout(document())) if each.is_error]
 
 
+@pytest.mark.long
 def test_apply_may_be_killed_after_every_step(
     machine: Company, failpoints: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -322,7 +328,8 @@ def test_apply_may_be_killed_after_every_step(
         with monkeypatch.context() as without:
             without.setattr(check_keys, "_is_indexed_later", lambda _column: False)
             refusals += refused_by(machine)
-        killed(failpoints, "legacy.step_applied", 0, apply_in, str(machine.shell.folder))
+        left = len(planned["steps"]) - done
+        killed(failpoints, "legacy.step_applied", min(STEPS, left) - 1, apply_in, str(machine.shell.folder))
 
     assert any("there is no unique index" in reason for reason in refusals)
     assert machine.shell.call("schema", "apply").code == 0

@@ -1,4 +1,4 @@
-"""`tripstore schema` below a legacy store: shards are its copies, and nobody's to write until a switch opens them."""
+"""`tripstore schema` below a legacy store: shards are its copies, which refuse owners until a switch opens them."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def test_new_shards_are_copies(company: Company) -> None:
     assert "New shards are copies: the legacy store is the authority" in planned.stdout
     assert (applied["state"], applied["open_shards"]) == ("COPY", 0)
     with opened(company) as store, pytest.raises(StaleEpoch, match="COPY"):
-        store.put_cell(uuid4(), "BASE", 1, "nobody's")
+        store.put_cell(uuid4(), "BASE", 1, "refused")
 
 
 def test_shards_of_before_the_legacy_store_become_copies_until_a_switch_opens_them(company: Company) -> None:
@@ -46,7 +46,7 @@ def test_shards_of_before_the_legacy_store_become_copies_until_a_switch_opens_th
     with opened(company) as store:
         assert store.get_cell(row, "NOTES", 1) is not None
         with pytest.raises(StaleEpoch, match="COPY"):
-            store.put_cell(row, "NOTES", 2, "nobody's")
+            store.put_cell(row, "NOTES", 2, "refused")
         store.authority.open("a", 2)
 
     again = company.shell.call("schema", "apply", "--json").document

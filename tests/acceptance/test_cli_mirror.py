@@ -5,9 +5,10 @@ from __future__ import annotations
 import json
 import re
 import signal
+import sqlite3
 import subprocess
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from uuid import UUID, uuid4
 
 import pytest
@@ -16,11 +17,11 @@ import yaml
 from tests.acceptance.conftest import Shell
 from tests.acceptance.workers import WAIT_SECONDS
 from tests.chaos.actors import wait_until
-from tests.facades import Migration, migration
+from tests.facades import Migration, folder_of, migration
 from tests.mirrors import QUICK, different, missing, reversing, rows_of, wait_until_delivered, wait_until_mirrored_back
 from tests.stores import Stores
 from tripstore.local.servers import LocalServers
-from tripstore.mirror.mirror import Mirror
+from tripstore.migration.mirror.mirror import Mirror
 from tripstore.phase import Phase
 
 SHARDS = 4
@@ -28,7 +29,7 @@ SHARDS = 4
 
 @pytest.fixture
 def moving(servers: LocalServers, stores: Stores) -> Iterator[Migration]:
-    """In the phase dualwrite; nobody carries."""
+    """In the phase dualwrite; no relay carries."""
     with migration(servers, stores, shards=SHARDS, triggers=QUICK) as made:
         made.phase(Phase.DUALWRITE)
         yield made
@@ -53,7 +54,7 @@ def started(shell: Shell, *arguments: str) -> Iterator[subprocess.Popen[str]]:
 
 
 def put_foreign(moving: Migration) -> UUID:
-    """A cell in Schemaless that nobody should have put, and the change that it is in the way of."""
+    """A foreign cell in Schemaless, and the change that it is in the way of."""
     key = uuid4()
     moving.facade.store.as_copier().put_cell(key, "BASE", 1, {"status": "foreign"})
     moving.legacy.trip(row_key=key)
@@ -90,7 +91,7 @@ def test_without_anybody_who_carries_the_status_says_so(company: Shell, moving: 
     assert ran.code == 1
     assert "phase dualwrite: changes are carried forward; postgres is the authority (epoch 0)" in ran.stdout
     assert re.search(r"forward +1 changes", ran.stdout)
-    assert "nobody serves 4 shards of mirror:reverse; `tripstore worker run` does" in ran.stdout
+    assert "no worker serves 4 shards of mirror:reverse; `tripstore worker run` does" in ran.stdout
     assert (seen["forward"]["changes"], seen["is_fine"]) == (1, False)
 
 
@@ -130,6 +131,24 @@ def test_a_drain_says_what_stops_it(company: Shell, moving: Migration) -> None:
 
     assert ran.code == 1
     assert "1 are parked: changes are parked; `tripstore mirror parked` shows them." in ran.stdout
+
+
+def test_a_drain_says_while_it_tries_why_nothing_is_carried(company: Shell, moving: Migration) -> None:
+    """Another program has the files of Schemaless locked; when it lets go, the drain goes on."""
+    moving.legacy.trip()
+    with ExitStack() as held:
+        for cluster in ("a", "b"):
+            file = folder_of(moving.document) / cluster / f"{moving.document['datastore']}.db"
+            program = held.enter_context(closing(sqlite3.connect(file, isolation_level=None)))
+            program.execute("BEGIN IMMEDIATE")
+        process = company.start("mirror", "drain", "--patience", str(WAIT_SECONDS))
+        assert process.stderr is not None
+        said = next(line for line in process.stderr if line.startswith("Nothing is carried just now: "))
+    stdout, _stderr = process.communicate(timeout=WAIT_SECONDS)
+
+    assert f"Tried again for {WAIT_SECONDS:g} s." in said
+    assert (process.returncode, stdout.strip()) == (0, "Carried 2 forward; nothing is left.")
+    assert missing(moving) == []
 
 
 def test_a_change_in_conflict_is_listed_shown_and_retried(company: Shell, moving: Migration) -> None:
@@ -174,8 +193,12 @@ def test_a_parked_change_is_given_up_only_when_a_later_version_is_there(company:
 
     company.call("mirror", "drain")
     assert company.call(*skip, "--dry-run").stdout.strip() == "1 could be given up."
-    assert company.run(*skip).code == 4  # nobody to ask
-    assert company.call(*skip, "--yes", "--json").document == {"is_done": True, "keys": [f"{key}/BASE/1"]}
+    assert company.run(*skip).code == 4  # no terminal to ask at
+    assert company.call(*skip, "--yes", "--json").document == {
+        "is_done": True,
+        "keys": [f"{key}/BASE/1"],
+        "left": 0,
+    }
     assert company.call("mirror", "parked").stdout.strip() == "Nothing is parked."
     assert company.call("mirror", "drain").code == 0
     assert company.call(*skip, "--yes").code == 2
@@ -183,6 +206,30 @@ def test_a_parked_change_is_given_up_only_when_a_later_version_is_there(company:
     assert [json.loads(entry["detail"])["why"] for entry in audit if entry["action"] == "mirror.skip"] == [
         "put by a test"
     ]
+
+
+def test_all_parked_changes_that_are_replaced_are_given_up_at_once_and_the_others_stay(
+    company: Shell, moving: Migration
+) -> None:
+    replaced, needed = put_foreign(moving), put_foreign(moving)
+    company.call("mirror", "drain")
+    moving.legacy.sql("UPDATE trips SET status = 'completed' WHERE trip_uuid = %s", str(replaced))
+    company.call("mirror", "drain")
+    skip = ("mirror", "skip", "--all", "--why", "put by a test")
+
+    assert company.run("mirror", "skip", f"{needed}/BASE/1", "--all", "--why", "both").code == 2
+    assert company.call(*skip, "--dry-run", "--json").document == {
+        "is_done": False,
+        "keys": [f"{replaced}/BASE/1"],
+        "left": 1,
+    }
+    ran = company.call(*skip, "--yes")
+
+    assert (ran.code, ran.stdout.strip()) == (0, "1 given up.")
+    assert "1 stay: Schemaless cannot do without them" in ran.stderr
+    [left] = company.call("mirror", "parked", "--json").document["parked"]
+    assert left["key"] == f"{needed}/BASE/1"
+    assert company.call(*skip, "--yes").stdout.strip() == "0 given up."
 
 
 def test_a_fact_is_never_given_up(company: Shell, moving: Migration) -> None:

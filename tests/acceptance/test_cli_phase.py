@@ -8,14 +8,14 @@ from pathlib import Path
 import pytest
 
 from schemaless_core.control.audit import AuditLog
-from schemaless_core.control.ledgers import Ledgers
+from schemaless_core.control.ledgers.ledgers import Ledgers
 from tests.acceptance.conftest import Shell
 from tests.acceptance.migrations import Migration, copied, migration_template
+from tripstore.engines.validation.compare import AnswerDifference, DifferenceClass
+from tripstore.engines.validation.reads import Read
+from tripstore.engines.validation.shadow.ledger import ShadowLedger
+from tripstore.engines.validation.verdicts import Outcome, Reason, Tally, Verdict
 from tripstore.local.servers import LocalServers
-from validation.compare import Difference, DifferenceClass
-from validation.ledger import ShadowLedger
-from validation.reads import Read
-from validation.verdicts import Outcome, Reason, Tally, Verdict
 
 BY_STATUS = """
 table: by_status
@@ -38,7 +38,7 @@ def test_a_migration_begins_in_phase_off(migration: Migration) -> None:
     assert (document["phase"], document["authority"], document["is_open"]) == ("off", "postgres", True)
     assert document["phase_after_switch"] == "live"
     lines = [" ".join(line.split()) for line in migration.run("phase", "show").stdout.splitlines()]
-    assert "writes also go to nobody else" in lines
+    assert "writes also go to no other backend" in lines
 
 
 def test_phases_follow_each_other_and_each_move_is_in_the_audit_log(migration: Migration) -> None:
@@ -68,7 +68,7 @@ def test_what_needs_a_switch_is_refused_with_the_way_to_it(migration: Migration,
 
 
 def test_dualwrite_is_refused_while_capture_is_not_installed(servers: LocalServers, migration: Migration) -> None:
-    """I8: what nobody captures the mirror never gets."""
+    """I8: a change that is not captured never reaches the mirror."""
     migration.run("schema", "remove", "--yes")
 
     ran = migration.run("phase", "set", "dualwrite", code=4)
@@ -202,7 +202,9 @@ def test_enough_compared_and_nothing_different_is_fine(migration: Migration) -> 
 
 
 def test_a_mismatch_is_shown_with_class_path_and_a_command(migration: Migration) -> None:
-    compared(migration, EQUAL, Verdict(READ, Outcome.MISMATCH, [Difference(DifferenceClass.FIELD, "BASE@3", "fare")]))
+    compared(
+        migration, EQUAL, Verdict(READ, Outcome.MISMATCH, [AnswerDifference(DifferenceClass.FIELD, "BASE@3", "fare")])
+    )
 
     ran = migration.run("shadow", "status", code=1)
     document = migration.run("shadow", "status", "--json", code=1).document

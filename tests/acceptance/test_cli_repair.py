@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+import subprocess
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -13,21 +14,25 @@ import pytest
 import yaml
 
 from schemaless_core import Cell, Json
+from schemaless_core.cell.cell import REF_KEY_MAX
 from schemaless_core.control.audit import AuditLog
 from tests.acceptance.conftest import Shell
 from tests.acceptance.repaired import compared, jobs_of, let_leases_end, trip
 from tests.chaos.actors import wait_until
 from tests.damage import lose, spoil
 from tests.facades import Migration, migration
+from tests.legacy import refused
 from tests.mirrors import missing
 from tests.scale import SCALE
 from tests.stores import Stores
+from tripstore.backends.postgres import sqlstates
+from tripstore.cli.repair.run import ENDING
+from tripstore.engines.validation.diff.differences import CellClass, Difference
 from tripstore.handover.authority import Backend
 from tripstore.local.servers import LocalServers
+from tripstore.migration.repair.job import TARGETS_PER_PART, begin
+from tripstore.migration.repair.targets import Target
 from tripstore.phase import Phase
-from tripstore.repairing.job import TARGETS_PER_PART, begin
-from tripstore.repairing.targets import Target
-from validation.differences import CellClass, Difference
 
 SHARDS = 4
 #: How long a command with processes of its own may take to begin or end on a busy machine.
@@ -54,7 +59,7 @@ def scope(older: float) -> Json:
 
 
 def three_kinds(damaged: Migration) -> tuple[Cell, Cell, Cell, list[Difference]]:
-    """A cell with other bytes, one that is lost, one that is nobody's."""
+    """A cell with other bytes, one that is lost, one that Postgres lacks."""
     changed, lost, extra = trip(damaged), trip(damaged), Cell(uuid4(), "BASE", 1, {"status": "foreign"})
     spoil(damaged.facade.store, changed, b'{"status":"foreign"}')
     lose(damaged.facade.store, lost)
@@ -271,7 +276,7 @@ def test_what_is_given_up_is_given_up_by_a_person_and_for_ever(company: Shell, d
     again = company.call("repair", "--show", job.id, "--json")
 
     assert (refused.code, running.code) == (4, 5)
-    assert "nobody works at" in running.stdout
+    assert "no process works at" in running.stdout
     assert f"tripstore repair --cancel {job.id}" in " ".join(running.stdout.split())
     assert done.code == 0
     assert "cancelled (no mirror any more); 0 of 2 parts are done" in " ".join(done.stdout.split())
@@ -283,7 +288,7 @@ def test_what_is_given_up_is_given_up_by_a_person_and_for_ever(company: Shell, d
     (audited,) = AuditLog(damaged.facade.store.control).newest(1)
     assert audited.action == "repair.cancel"
     assert msgspec.json.decode(audited.detail) == {"job": job.id, "why": "no mirror any more"}
-    assert f"nobody works at {job.id}" not in company.call("status").stdout
+    assert f"no process works at {job.id}" not in company.call("status").stdout
 
 
 @pytest.mark.parametrize(
@@ -346,7 +351,7 @@ def test_what_a_person_must_decide_is_left_with_its_reason(company: Shell, damag
     damaged.legacy.sql("DELETE FROM tripstore.queue")
 
 
-def test_holes_of_which_nobody_knows_are_closed_when_somebody_says_so(company: Shell, damaged: Migration) -> None:
+def test_holes_without_a_record_are_closed_when_the_operator_says_so(company: Shell, damaged: Migration) -> None:
     company.call("repair", "--holes", "--yes")  # those that other tests have left
     cell = Cell(uuid4(), "BASE", 1, {"status": "foreign"})
     damaged.facade.store.as_copier().put_cell(*cell.key, cell.body)
@@ -382,6 +387,33 @@ def test_holes_of_each_shard_have_a_line_of_the_audit_log(company: Shell, damage
     lines = AuditLog(damaged.facade.store.control).newest(len(holes))
     assert [line.action for line in lines] == ["repair.close_holes"] * len(holes)
     assert {shard: ids for line in lines for shard, ids in msgspec.json.decode(line.detail).items()} == holes
+
+
+def test_rows_that_are_frozen_are_shown_and_lowered(company: Shell, damaged: Migration) -> None:
+    """A login of tripstore's wrote the last version there is. The control: a service cannot change the row."""
+    cell = trip(damaged)
+    damaged.legacy.sql(
+        "SELECT set_config('tripstore.origin', 'facade', true);UPDATE trips SET base_version = %s WHERE trip_uuid = %s",
+        REF_KEY_MAX,
+        str(cell.row_key),
+    )
+    damaged.carry()
+    change = "UPDATE trips SET status = 'done' WHERE trip_uuid = %s"
+    with refused(sqlstates.OUT_OF_RANGE):
+        damaged.legacy.sql(change, str(cell.row_key))
+
+    planned = company.call("repair", "--frozen", "--dry-run", "--json")
+    lowered = company.call("repair", "--frozen", "--yes", "--json")
+    again = company.call("repair", "--frozen")
+    damaged.legacy.sql(change, str(cell.row_key))
+    damaged.carry()
+
+    row = {"row_key": str(cell.row_key), "column": "BASE", "ref_key": REF_KEY_MAX, "to": 2, "why": ""}
+    assert (planned.code, planned.document) == (1, {"rows": [{**row, "is_lowered": False}], "left": 1})
+    assert (lowered.code, lowered.document) == (0, {"rows": [{**row, "is_lowered": True}], "left": 0})
+    assert (again.code, again.stdout) == (0, "No row is frozen.\n")
+    assert [each.ref_key for each in damaged.facade.store.get_history(cell.row_key, "BASE")] == [3, 2, 1]
+    assert company.call("repair", "--frozen", "--holes").code == 2
 
 
 #: The other failpoints are met in the tests' own process: tests/integration/test_repair_job.py.
@@ -421,6 +453,13 @@ def _of(damaged: Migration, found: Sequence[Difference]) -> list[Cell]:
     return [cell for cell in cells if cell is not None]
 
 
+def interrupt(process: subprocess.Popen[str]) -> None:
+    """Once it says that it was told, it is: what waits may go on."""
+    process.send_signal(signal.SIGINT)
+    assert process.stderr is not None
+    assert any(ENDING in line for line in process.stderr)
+
+
 def test_ctrl_c_ends_it_after_the_part_at_hand(company: Shell, damaged: Migration, tmp_path: Path) -> None:
     """Exit code 5, and the rest is done by --resume."""
     lost = trip(damaged)
@@ -433,7 +472,7 @@ def test_ctrl_c_ends_it_after_the_part_at_hand(company: Shell, damaged: Migratio
 
     process = company.start("repair", "--yes", environment={"TRIPSTORE_FAILPOINTS": str(failpoints)})
     wait_until("it is at work", (failpoints / "repair.looked.hit").exists)
-    process.send_signal(signal.SIGINT)
+    interrupt(process)
     (failpoints / "repair.looked.go").touch()
     _stdout, stderr = process.communicate(timeout=60)
 
@@ -457,7 +496,7 @@ def test_ctrl_c_reaches_its_end_too(company: Shell, damaged: Migration, tmp_path
 
     process = company.start("repair", "--yes", environment={"TRIPSTORE_FAILPOINTS": str(failpoints)})
     wait_until("it is at its end", (failpoints / "repair.claimed.hit").exists)
-    process.send_signal(signal.SIGINT)
+    interrupt(process)
     (failpoints / "repair.claimed.go").touch()
     _stdout, stderr = process.communicate(timeout=60)
 

@@ -12,7 +12,7 @@ import msgspec
 import pytest
 import yaml
 
-from schemaless_core.triggers.fleet import EXIT_AT_ONCE
+from schemaless_core.process.fleet import EXIT_AT_ONCE
 from tests.acceptance.conftest import Shell
 from tests.acceptance.repaired import (
     PATIENCE_SECONDS,
@@ -26,12 +26,12 @@ from tests.acceptance.repaired import (
 from tests.chaos.actors import wait_until
 from tests.facades import Migration, migration
 from tests.stores import Stores
-from tripstore.cli.repair_run import ENDING
+from tripstore.cli.repair.run import ENDING
 from tripstore.handover.authority import Backend
 from tripstore.local.servers import LocalServers
+from tripstore.migration.repair.job import TARGETS_PER_PART, begin
+from tripstore.migration.repair.targets import Target, from_bounds
 from tripstore.phase import Phase
-from tripstore.repairing.job import TARGETS_PER_PART, begin
-from tripstore.repairing.targets import Target, from_bounds
 
 SHARDS = 4
 
@@ -76,7 +76,9 @@ def test_i4_i11_several_processes_repair_a_job_together_though_one_ends_by_an_er
     if point:
         (failpoints / point).write_text("raise")
     arguments = ["repair", "--diff", "keys.jsonl", "--yes", "--processes", "2", "--json"]
-    ran = company.run(*arguments, environment={"TRIPSTORE_FAILPOINTS": str(failpoints)})
+    ran = company.run(
+        *arguments, environment={"TRIPSTORE_FAILPOINTS": str(failpoints), "TMPDIR": str(failpoints.parent)}
+    )
 
     assert ran.code == 0, ran.stderr
     document = msgspec.json.decode(ran.stdout)
@@ -197,7 +199,11 @@ def test_control_a_part_that_counts_before_it_is_done_is_found_out(
     failpoints.mkdir()
     (failpoints / "mending.before_send").write_text("kill")
     killed = company.run(
-        "repair", "--diff", "keys.jsonl", "--yes", environment={"TRIPSTORE_FAILPOINTS": str(failpoints)}
+        "repair",
+        "--diff",
+        "keys.jsonl",
+        "--yes",
+        environment={"TRIPSTORE_FAILPOINTS": str(failpoints), "TMPDIR": str(failpoints.parent)},
     )
     assert killed.code == -signal.SIGKILL
     job, jobs = jobs_of(damaged).find("repair", "last").id, jobs_of(damaged)

@@ -36,7 +36,7 @@ def test_the_page_the_document_and_the_table_say_the_same(migration: Migration) 
     refused = [gate["name"] for gate in document["gates"] if not gate["is_passed"]]
     assert "backfill" in refused
     for said in (table, page.text):
-        assert "May we switch to Schemaless?" in said
+        assert "Ready to switch to Schemaless?" in said
         assert f"{len(refused)} of {len(document['gates'])} gates refuse." in said
         assert all(name in said.lower() for name in refused)
     assert page.one("h1").text == document["verdict"]["question"]
@@ -48,7 +48,7 @@ def test_a_page_takes_the_place_of_the_one_before_as_a_whole(migration: Migratio
 
     ran = migration.run("report", "-o", "report.html", code=4)
 
-    assert read_page(file.read_text()).one("h1").text == "May we switch to Schemaless?"
+    assert read_page(file.read_text()).one("h1").text == "Ready to switch to Schemaless?"
     assert "report.html has all of it." in ran.stdout
     assert [each.name for each in migration.shell.folder.glob(".report*")] == []
 

@@ -1,4 +1,4 @@
-"""`schema plan` of a layout with facts names each statement that capture would refuse, or says why nobody looked."""
+"""`schema plan` of a layout with facts names each statement that capture would refuse, or says why it did not look."""
 
 from __future__ import annotations
 
@@ -66,11 +66,45 @@ class Office:
         for statement in statements:
             self.ask("BEGIN", statement, "ROLLBACK")
 
-    def plan(self) -> dict[str, Any]:
-        ran = self.shell.call("schema", "plan", "--json")
+    def write(self, **files: str) -> None:
+        """Code of the company's, below `services`."""
+        folder = self.shell.folder / "services"
+        folder.mkdir(exist_ok=True)
+        for name, text in files.items():
+            (folder / name.replace("_", ".")).write_text(text)
+
+    def plan(self, *options: str) -> dict[str, Any]:
+        ran = self.shell.call("schema", "plan", "--json", *options)
         assert ran.code == 0, ran.stdout + ran.stderr
         legacy: dict[str, Any] = ran.document["legacy"]
         return legacy
+
+
+CODE = """\
+from sqlalchemy import text, update
+class Trip(Base):
+    __tablename__ = "trips"
+class BillingAttempt(Base):
+    __tablename__ = "billing_attempts"
+def work(session, trip: Trip, attempt: BillingAttempt, made):
+    attempt.result = "captured"
+    session.execute(update(Trip).where(Trip.id == 1).values(id=9))
+    session.execute(text("UPDATE trip_notes SET n = :n WHERE trip_id = :trip"))
+    session.query(BillingAttempt).filter(BillingAttempt.trip_id == 2).delete()
+    trip.status = "completed"
+    session.execute(text("UPDATE trip_notes SET text = :said WHERE trip_id = :trip"))
+    session.query(Trip).filter(Trip.id == 1).update(made())
+    session.execute(text("SELECT id FROM trips"))
+"""
+#: By the line that has it: the statement as it runs, and the SQLSTATE that capture refuses it with.
+LINES = {
+    7: ("UPDATE billing_attempts SET result = DEFAULT WHERE trip_id = 1", "TS003"),
+    8: ("UPDATE trips SET id = 9 WHERE id = 3", "TS002"),
+    9: ("UPDATE trip_notes SET n = 2 WHERE trip_id = 1", "TS002"),
+    10: ("DELETE FROM billing_attempts WHERE trip_id = 2", "TS004"),
+    11: ("UPDATE trips SET status = 'completed' WHERE id = 3", None),
+    12: ("UPDATE trip_notes SET text = 'bye' WHERE trip_id = 1", None),
+}
 
 
 @pytest.fixture
@@ -110,6 +144,79 @@ def test_the_plan_names_what_capture_then_refuses(office: Office) -> None:
     assert {sent: sqlstate(office, sent) for sent in SENT} == SENT
 
 
+def test_the_plan_names_what_changes_a_childs_number_or_parent_or_an_id_where_nothing_is_a_fact(office: Office) -> None:
+    layout = document()
+    layout["columns"]["STATUS"]["ref_key"]["version"] = "attempt_version"
+    office.configure(layout)
+    sent = (
+        "UPDATE trip_notes SET n = 2 WHERE trip_id = 1",
+        "UPDATE trip_notes SET trip_id = 3, n = 7 WHERE trip_id = 2",
+        "UPDATE trips SET id = 9 WHERE id = 3",
+    )
+    office.ask("DELETE FROM trip_notes WHERE trip_id = 3", "DELETE FROM billing_attempts WHERE trip_id = 3")
+    office.count(sent)
+
+    plan = office.plan()
+
+    named = {each["statement"].split(" = ")[0]: each for each in plan["statements"]["refused"]}
+    assert named.keys() == {each.split(" = ")[0] for each in sent}
+    assert all("TS002" in [reason["sqlstate"] for reason in each["reasons"]] for each in named.values())
+    assert office.shell.call("schema", "apply").code == 0
+    assert [sqlstate(office, each) for each in sent] == ["TS002"] * 3
+
+
+def test_the_plan_names_what_capture_then_refuses_of_code(office: Office) -> None:
+    """SQL in texts and files, and writes of SQLAlchemy; keys that cascade into a mapped table beside them."""
+    office.ask(
+        "DELETE FROM billing_attempts WHERE trip_id = 3",
+        "DELETE FROM trip_notes WHERE trip_id = 3",
+        "ALTER TABLE trip_notes ADD CONSTRAINT moved FOREIGN KEY (trip_id) REFERENCES trips ON UPDATE CASCADE",
+    )
+    office.write(work_py=CODE, week_sql="UPDATE cashiers SET id = 7 WHERE id = 1;\nUPDATE trips SET id = 8;\n")
+
+    plan = office.plan("--code", "services")
+    shown = office.shell.call("schema", "plan", "--code", "services").stdout
+
+    code = plan["code"]
+    named = {each["where"]: {reason["sqlstate"] for reason in each["reasons"]} for each in code["refused"]}
+    refused = {f"work.py:{line}": state for line, (_sent, state) in LINES.items() if state}
+    assert named.keys() == refused.keys() | {"week.sql:1", "week.sql:2"}
+    assert all(state in named[place] for place, state in refused.items())
+    assert (code["files"], code["unread"], code["unclear"]) == (2, 0, 1)  # line 13: columns known at run time only
+    assert "work.py:9" in shown
+    assert "6 of 8 kinds of writes in 2 files below services would be refused. Of 1 places" in shown
+    cascading = [each["where"] for each in plan["complaints"] if "ON UPDATE CASCADE" in each["reason"]]
+    assert any("moved" in where for where in cascading), plan["complaints"]
+
+    assert office.shell.call("schema", "apply").code == 0
+    sent = {line: sqlstate(office, statement) for line, (statement, _state) in LINES.items()}
+    assert sent == {line: state for line, (_statement, state) in LINES.items()}
+    assert office.plan("--code", "services")["code"] == code
+
+
+def test_control_of_code_that_changes_no_key_and_no_fact_nothing_is_named(office: Office) -> None:
+    layout = document()
+    layout["columns"]["STATUS"]["ref_key"]["version"] = "attempt_version"
+    office.configure(layout)
+    office.write(work_py=CODE.replace("id=9", "status=9").replace("SET n =", "SET text ="))
+
+    code = office.plan("--code", "services")["code"]
+
+    assert (code["refused"], code["unclear"]) == ([], 1)
+
+
+def test_code_alone_says_nothing_without_a_layout(office: Office) -> None:
+    config = yaml.safe_load((office.shell.folder / "tripstore.yaml").read_text())
+    del config["legacy"]
+    (office.shell.folder / "tripstore.yaml").write_text(yaml.safe_dump(config))
+    office.write(work_py=CODE)
+
+    ran = office.shell.call("schema", "plan", "--code", "services")
+
+    assert ran.code == 2
+    assert "No layout says which tables are mapped" in ran.stderr
+
+
 def test_control_nothing_is_named_where_rows_may_change(office: Office) -> None:
     layout = document()
     layout["columns"]["STATUS"]["ref_key"]["version"] = "attempt_version"
@@ -118,7 +225,7 @@ def test_control_nothing_is_named_where_rows_may_change(office: Office) -> None:
 
     plan = office.plan()
 
-    assert plan["statements"] is None
+    assert plan["statements"]["refused"] == []
     assert about_statements(plan) == []
     assert "Statements that capture will refuse" not in office.shell.call("schema", "plan").stdout
 
@@ -138,7 +245,7 @@ def test_an_apply_that_was_interrupted_is_no_statement_of_the_companys(office: O
 
 
 @pytest.mark.parametrize("flavour", FLAVOURS)
-def test_without_the_extension_the_plan_says_that_nobody_looked(
+def test_without_the_extension_the_plan_says_that_it_did_not_look(
     servers: LocalServers, shell: Shell, flavour: Flavour
 ) -> None:
     """I12: what was not looked at is said."""

@@ -11,8 +11,10 @@ from uuid import UUID
 import msgspec
 import pytest
 
-from schemaless_core.sharding import shard_of
-from tests.acceptance.conftest import TRIPSTORE, Shell
+from schemaless_core.cell.sharding import shard_of
+from tests.acceptance.conftest import Shell
+from tests.acceptance.forked import TRIPSTORE
+from tests.scale import SCALE
 
 KEY = "7d4bf1a0-92c5-4bf6-8d0c-8f8f3c1c9a11"
 #: Of the four.
@@ -63,7 +65,7 @@ def test_control_a_pipe_gets_the_stored_bytes(hostile: Shell) -> None:
     assert "\u202e" in piped
 
 
-COMMANDS = ["--help", "status --json", f"cell get {KEY} BASE", f"cell row {KEY}"]
+COMMANDS = ["--help", "status --json", f"cell get {KEY} BASE", *([f"cell row {KEY}"] if SCALE >= 1 else [])]
 
 
 def in_shell(shell: Shell, command: str) -> subprocess.CompletedProcess[str]:
@@ -88,6 +90,13 @@ def test_a_full_or_closed_stdout_is_said_in_a_sentence_or_not_at_all(hostile: Sh
     assert printed.stdout
 
 
+def test_control_a_plain_program_says_it_in_a_traceback(hostile: Shell) -> None:
+    plain = in_shell(hostile, """python3 -c 'print("x", flush=True)' > /dev/full""")
+
+    assert plain.returncode != 0
+    assert "Traceback" in plain.stderr
+
+
 LOADING = """
 import sys
 class Interrupting:
@@ -100,7 +109,7 @@ sys.argv = ["tripstore", "status"]
 """
 
 
-@pytest.mark.parametrize("module", ["tripstore.cli.run", "tripstore.cli.status", "click"])
+@pytest.mark.parametrize("module", ["tripstore.cli.run", "tripstore.cli.status.commands", "click"])
 def test_an_interrupt_while_the_command_is_loaded_is_an_interrupt(store: Shell, module: str) -> None:
     begun = run_python(store, LOADING.format(module=module, then="import tripstore.cli; tripstore.cli.main()"))
 

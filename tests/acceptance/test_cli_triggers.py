@@ -17,7 +17,7 @@ from uuid import uuid4
 import pytest
 
 from schemaless_core import Cell, Datastore
-from schemaless_core.triggers.coordinator import Change
+from schemaless_core.triggers.leases.coordinator import Change
 from tests.acceptance.conftest import SHARDS, Shell
 from tests.acceptance.workers import WAIT_SECONDS, quicken, serving
 from tests.chaos.actors import wait_until
@@ -56,7 +56,7 @@ def datastore(shop: Shell) -> Iterator[Datastore]:
 
 @pytest.fixture
 def registered(datastore: Datastore) -> Datastore:
-    """A datastore with the group `noted`, which nobody serves, and ten cells."""
+    """A datastore with the group `noted`, which no worker serves, and ten cells."""
     datastore.triggers.register_group("noted", "beginning")
     datastore.put_cells(new_cells(10))
     return datastore
@@ -75,7 +75,7 @@ def heads(datastore: Datastore) -> list[int]:
 
 
 def free_port() -> int:
-    """The first of two ports in a row that nobody uses."""
+    """The first of two ports in a row that no process uses."""
     while True:
         with socket.socket() as first, socket.socket() as second:
             first.bind(("127.0.0.1", 0))
@@ -107,6 +107,7 @@ def test_triggers_run_are_looked_at_and_a_poison_cell_is_parked_shown_and_retrie
         assert "1 parked; `tripstore triggers parked list noted`" in screen.stdout
         [group] = seen["groups"]
         assert (group["state"], group["offset"], group["lag_cells"], group["parked"]) == ("running", 21, 0, 1)
+        assert (group["timeout_seconds"], "60 s" in screen.stdout) == (60.0, True)
         assert [view["parked"] for view in group["shard_views"]] == [int(n == shard) for n in range(SHARDS)]
         assert all(view["is_served"] and view["offset"] == view["head"] for view in group["shard_views"])
 
@@ -161,16 +162,16 @@ def test_before_the_first_run_there_is_no_group(shop: Shell) -> None:
     assert shop.call("triggers", "status", "noted").code == 2
 
 
-def test_a_group_that_nobody_serves_is_said_everywhere(shop: Shell, registered: Datastore) -> None:
+def test_a_group_without_a_worker_is_said_everywhere(shop: Shell, registered: Datastore) -> None:
     groups, overview = shop.call("triggers", "status"), shop.call("status")
 
     for ran in (groups, overview):
         assert ran.code == 1
-        assert f"noted: nobody serves its {SHARDS} shards; `tripstore triggers run MODULE` does" in ran.stdout
+        assert f"noted: no worker serves its {SHARDS} shards; `tripstore triggers run MODULE` does" in ran.stdout
     assert shop.call("status", "--json").document["groups"][0]["lag_cells"] == 10
 
 
-def test_the_leases_of_a_dead_worker_count_as_served_by_nobody(shop: Shell, registered: Datastore) -> None:
+def test_the_leases_of_a_dead_worker_count_as_not_served(shop: Shell, registered: Datastore) -> None:
     coordinator = registered.triggers.coordinator
     coordinator.beat("ghost", ["noted"], {})
     term = coordinator.take_lead("ghost", None)
@@ -182,7 +183,7 @@ def test_the_leases_of_a_dead_worker_count_as_served_by_nobody(shop: Shell, regi
 
     assert ran.code == 1
     assert ran.stdout.count("ghost (dead)") == SHARDS
-    assert f"nobody serves its {SHARDS} shards" in ran.stdout
+    assert f"no worker serves its {SHARDS} shards" in ran.stdout
 
 
 def test_a_watched_status_is_shown_again_until_ctrl_c(shop: Shell, registered: Datastore) -> None:
@@ -427,4 +428,4 @@ def test_built_in_work_that_does_not_exist_is_refused(shop: Shell) -> None:
     ran = shop.call("worker", "run", "--only", "index,mirrors")
 
     assert ran.code == 2
-    assert "'mirrors' is no built-in work. There is: index, mirror, jobs." in ran.complaint
+    assert "'mirrors' is no built-in work. There is: index, mirror, buffer, jobs." in ran.complaint

@@ -9,8 +9,14 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
+import pytest
+
+from schemaless_core.process.private import OWNER_ONLY, private
 from tests.acceptance.conftest import Ran, Shell
 from tests.chaos.actors import wait_until
+from tests.scale import SCALE
+from tripstore.demo.command import _conclude, _left
+from tripstore.demo.report import DemoReport, StorySums
 from tripstore.local.dev import DevFolder
 from tripstore.local.processes import birth
 
@@ -39,6 +45,7 @@ def patiently(shell: Shell, *arguments: str) -> Ran:
     return Ran(process.returncode, stdout, stderr)
 
 
+@pytest.mark.long
 def test_the_demo_keeps_every_promise_and_leaves_a_playground(shell: Shell) -> None:
     with kept(shell) as playground:
         ran = patiently(shell, "demo", "--engine", "sqlite", "--keep", "--json")
@@ -73,6 +80,7 @@ def test_the_demo_keeps_every_promise_and_leaves_a_playground(shell: Shell) -> N
             "added ids rise one by one, but for the repaired hole",
         }
         assert "<html" in (playground.folder / "report.html").read_text()
+        assert ran.stderr.partition("Three commands to try:\n")[2].count("\n  ") == 2
 
         status = playground.call("status", "--json").document
         closed_ids = 1  # the hole that the missing cell left
@@ -91,7 +99,30 @@ def test_what_excludes_each_other_is_said(shell: Shell) -> None:
         assert shell.call("demo", *arguments).code == 2
 
 
-def test_a_demo_that_is_killed_leaves_nobody_behind(shell: Shell) -> None:
+def test_a_page_that_cannot_be_written_is_said_before_the_demo_begins(shell: Shell) -> None:
+    ran = shell.call("demo", "--report", "missing/page.html")
+
+    assert (ran.code, "name another one by --report" in ran.stderr) == (2, True)
+
+
+def test_a_page_is_left_where_it_was_asked_for_and_only_its_owner_reads_it(tmp_path: Path) -> None:
+    made, page = tmp_path / "report.html", tmp_path / "mine.html"
+    with open(made, "w", opener=private) as file:
+        file.write("<html>new")
+    page.write_text("of an earlier run")
+
+    assert _left(made, page).read_text() == page.read_text() == "<html>new"
+    assert page.stat().st_mode & 0o777 == OWNER_ONLY
+    said: list[str] = []
+    _conclude(DemoReport("sqlite", True, 1.0, 16, StorySums(1, 1, 0, 0), [], None), page, said.append)
+    assert said[1] == f"The report, for a browser: {page}"
+    assert [line.split("  #")[0].split()[:2] for line in said[3:]] == [
+        ["tripstore", each] for each in ("demo", "init", "init")
+    ]
+
+
+@pytest.mark.long
+def test_a_demo_that_is_killed_leaves_no_process_behind(shell: Shell) -> None:
     process = shell.start("demo", "--engine", "sqlite")
     try:
         wait_until("services and a worker work", lambda: is_at_work(process.pid), DEMO_SECONDS)
@@ -107,7 +138,7 @@ def test_a_demo_that_is_killed_leaves_nobody_behind(shell: Shell) -> None:
 
 def test_control_who_lives_is_told_from_who_has_ended() -> None:
     with subprocess.Popen(["sleep", "600"]) as living, subprocess.Popen(["true"]) as ended:
-        wait_until("the second has ended, and nobody asked how", lambda: birth(ended.pid) is None)
+        wait_until("the second has ended, and its parent has not asked how", lambda: birth(ended.pid) is None)
         begun = descendants(os.getpid())
         try:
             assert still_there(begun)[living.pid] == b"sleep\x00600\x00"
@@ -118,8 +149,11 @@ def test_control_who_lives_is_told_from_who_has_ended() -> None:
 
 
 def is_at_work(pid: int) -> bool:
+    """Services start as children of the demo as workers do, and late in it: they are waited for in `make soak`."""
     said = [_command_line(child) for child in descendants(pid)]
-    return any(b"tripstore.demo.writer" in each for each in said) and any(b"worker" in each for each in said)
+    worker = b"worker\x00run"  # Postgres has workers, too
+    awaited = [worker, b"tripstore.demo.writer"] if SCALE >= 1 else [worker]
+    return all(any(word in each for each in said) for word in awaited)
 
 
 def descendants(pid: int) -> dict[int, int]:

@@ -13,6 +13,7 @@ from contextlib import suppress
 from dataclasses import fields, is_dataclass
 from datetime import UTC, datetime
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import IO, Any, NamedTuple
 from uuid import uuid4
 
@@ -20,22 +21,22 @@ import click
 import pytest
 
 import schemaless_core.errors as core_errors
-from backfill.errors import BackfillError
 from schemaless_core import Datastore, Json
-from schemaless_core.config import ClusterConfig, DatastoreConfig
+from schemaless_core.config import BufferConfig, ClusterConfig, DatastoreConfig
 from tests.acceptance.conftest import Shell
 from tests.chaos.actors import wait_until
 from tripstore.cli.reference import commands
 from tripstore.cli.root import root
 from tripstore.config import BackfillConfig, LegacyLimits, MirrorConfig, ShadowConfig
-from tripstore.cutover.settings import CutoverSettings
+from tripstore.engines.backfill.errors import BackfillError
+from tripstore.engines.validation.errors import ValidationError
 from tripstore.errors import TripstoreError
-from validation.errors import ValidationError
+from tripstore.thresholds import CutoverSettings
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
 REFERENCE = DOCS / "reference"
-PAGES = sorted([ROOT / "README.md", ROOT / "CHANGELOG.md", *DOCS.rglob("*.md")])
+PAGES = sorted([*(ROOT / f"{name}.md" for name in ("README", "CHANGELOG", "CONTRIBUTING")), *DOCS.rglob("*.md")])
 PACKAGES = ("schemaless_core", "backfill", "validation", "tripstore")
 
 _FENCE = re.compile(r"^ *```(\w*)\n(.*?)^ *```$", re.MULTILINE | re.DOTALL)
@@ -100,12 +101,18 @@ def test_the_python_example_of_the_readme_runs(shell: Shell) -> None:
     assert status == "{'billed': 23.5}"
 
 
-def complaints(folder: Path, *codes: str) -> str:
+@pytest.fixture(scope="module")
+def types(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """What mypy keeps of our packages' types, for its next run."""
+    return tmp_path_factory.mktemp("types")
+
+
+def complaints(folder: Path, types: Path, *codes: str) -> str:
     """What a type checker says of such files of a company's own, which stand anywhere."""
     for number, code in enumerate(codes):
         (folder / f"sample_{number}.py").write_text(code)
     done = subprocess.run(
-        [sys.executable, "-m", "mypy", "--strict", "--cache-dir", str(folder / "cache"), *sorted(folder.glob("*.py"))],
+        [sys.executable, "-m", "mypy", "--strict", "--cache-dir", str(types), *sorted(folder.glob("*.py"))],
         cwd=folder,
         env={name: value for name, value in os.environ.items() if name not in {"PYTHONPATH", "MYPYPATH"}},
         capture_output=True,
@@ -117,19 +124,19 @@ def complaints(folder: Path, *codes: str) -> str:
     return done.stdout if done.returncode else ""
 
 
-def test_types_of_the_samples_are_seen_and_right_from_outside_the_checkout(tmp_path: Path) -> None:
+def test_types_of_the_samples_are_seen_and_right_from_outside_the_checkout(tmp_path: Path, types: Path) -> None:
     codes = [
         code for page in (ROOT / "README.md", DOCS / "tutorial.md") for kind, code in blocks(page) if kind == "python"
     ]
 
     assert len(codes) == 5
-    assert complaints(tmp_path, *codes) == ""
+    assert complaints(tmp_path, types, *codes) == ""
 
 
-def test_control_a_sample_with_a_wrong_type_is_named(tmp_path: Path) -> None:
+def test_control_a_sample_with_a_wrong_type_is_named(tmp_path: Path, types: Path) -> None:
     wrong = "from schemaless_core import Datastore\nDatastore.open('tripstore.yaml').shard_of(1)"
 
-    assert 'has incompatible type "int"; expected "UUID"' in complaints(tmp_path, wrong)
+    assert 'has incompatible type "int"; expected "UUID"' in complaints(tmp_path, types, wrong)
 
 
 def test_the_shell_example_of_the_readme_runs(shell: Shell) -> None:
@@ -151,15 +158,47 @@ def test_the_first_commands_of_the_readme_are_in_the_makefile() -> None:
         assert re.search(rf"^{target}:", makefile, re.MULTILINE), target
 
 
+COMPLETION = DOCS / "howto" / "shell-completion.md"
+
+
+@pytest.mark.parametrize("language", ["bash", "zsh", "fish"])
+def test_the_command_of_the_page_installs_completion(language: str, tmp_path: Path) -> None:
+    """Bash runs all three lines, so that zsh and fish need not be installed; fish's `; and` is its `&&`."""
+    line = block(COMPLETION, language).replace("; and ", " && ")
+    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    environment = {**os.environ, "HOME": str(tmp_path), "PATH": path}
+    subprocess.run(["bash", "-c", line], env=environment, check=True, timeout=60)
+
+    (written,) = [each for each in tmp_path.rglob("*") if each.is_file()]
+    text = written.read_text()
+    if text.startswith("eval"):
+        text = subprocess.run(
+            ["bash", "-c", text.replace("eval", "echo")], env=environment, check=True, capture_output=True, text=True
+        ).stdout
+    assert "_TRIPSTORE_COMPLETE" in text
+    assert f"{language}_complete" in text
+    asked = {"COMP_WORDS": "tripstore cutover sw", "COMP_CWORD": "sw" if language == "fish" else "2"}
+    answered = subprocess.run(
+        ["tripstore"],
+        env={**environment, **asked, "_TRIPSTORE_COMPLETE": f"{language}_complete"},
+        check=False,
+        capture_output=True,
+        text=True,
+        timeout=60,
+    ).stdout
+    assert "switch" in answered
+
+
 class Terminal:
     """One shell, as a reader has it from the first block of a page to the last. Nothing is set that no block sets."""
 
-    def __init__(self, folder: Path) -> None:
-        kept = {"PATH", "HOME", "TMPDIR", "PYTHONPATH", "PYTHONPYCACHEPREFIX"}
+    def __init__(self, folder: Path, temporary: str) -> None:
+        kept = {"PATH", "HOME", "PYTHONPATH", "PYTHONPYCACHEPREFIX"}
         self._shell = subprocess.Popen(
             ["bash"],
             cwd=folder,
-            env={name: value for name, value in os.environ.items() if name in kept},
+            # The pages make temporary folders and leave them to their readers.
+            env={name: value for name, value in os.environ.items() if name in kept} | {"TMPDIR": temporary},
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
@@ -199,11 +238,15 @@ _DONE = "the-block-has-ended"
 
 @pytest.fixture
 def terminal() -> Iterator[Terminal]:
-    opened = Terminal(ROOT)
-    yield opened
-    opened.close()
+    # No folder of pytest's: the path of a server's socket has to be short.
+    with TemporaryDirectory(prefix="reader-", ignore_cleanup_errors=True) as temporary:
+        Path(temporary).chmod(0o711)  # as root, Postgres runs as another user
+        opened = Terminal(ROOT, temporary)
+        yield opened
+        opened.close()
 
 
+@pytest.mark.long
 def test_the_tutorial_runs_from_its_first_to_its_last_line_and_prints_what_it_shows(terminal: Terminal) -> None:
     assert follow((DOCS / "tutorial.md").read_text(), terminal) > 15
 
@@ -379,6 +422,8 @@ def config_keys(struct: type[Any] = DatastoreConfig, prefix: str = "") -> Iterat
         yield from ((f"clusters.<name>.{entry.name}", ...) for entry in fields(ClusterConfig) if entry.name != "name")
     for entry in fields(struct):
         default = entry.default_factory() if callable(entry.default_factory) else entry.default
+        if entry.name == "buffer":  # there is none by default
+            default = BufferConfig()
         if is_dataclass(default):
             yield entry.name, ...
             yield from config_keys(type(default), f"{prefix}{entry.name}.")
@@ -465,5 +510,53 @@ def test_every_invariant_is_in_its_page_with_a_proof_or_not_yet() -> None:
     assert set(sections) <= {f"I{number}" for number in range(1, 13)}
 
 
+_NAMED = re.compile(r"^def test_(?:control_)?((?:i\d+_)+)", re.MULTILINE)
+
+
+def invariants_named_by(source: str) -> set[str]:
+    """The invariants that the names of tests begin with."""
+    return {number.upper() for numbers in _NAMED.findall(source) for number in numbers.split("_") if number}
+
+
+def test_every_invariant_that_a_test_is_named_after_holds_by_its_page() -> None:
+    """So `pytest -k i12_`, which the page gives, runs all that is proved, and no test claims what the page does not."""
+    page = (REFERENCE / "invariants.md").read_text()
+    held = {
+        number
+        for number, said in re.findall(r"^\| \[(I\d+)\]\(\S+\) \| (.+) \|$", page, re.MULTILINE)
+        if said[:3] == "yes"
+    }
+    sources = [file.read_text() for file in (ROOT / "tests").rglob("test_*.py")]
+
+    assert set().union(*map(invariants_named_by, sources)) <= held
+    assert invariants_named_by("def test_i8_i13_a_new_one() -> None: ...") == {"I8", "I13"}  # which would be seen
+
+
 def test_the_readme_fits_on_two_screens() -> None:
     assert len((ROOT / "README.md").read_text().splitlines()) <= 150
+
+
+def test_license_and_the_ways_to_contribute_and_to_report_a_hole_are_there_and_linked() -> None:
+    readme = (ROOT / "README.md").read_text()
+
+    assert (ROOT / "LICENSE").read_text().lstrip().startswith("Apache License")
+    assert (ROOT / "SECURITY.md").read_text().strip()
+    assert (ROOT / "CONTRIBUTING.md").read_text().strip()
+    assert "(LICENSE)" in readme
+    assert "(CONTRIBUTING.md)" in readme
+
+
+#: The words that the project was designed with; each is explained in a sentence.
+WORDS = """
+cell, row key, column name, ref key, tombstone, shard, added id, location, node, cluster, topology, epoch, index, entry,
+alias, buffer, trigger, group, parked cell, legacy store, layout, capture, authority, mirror, relay, shadow read,
+mismatch, phase, backfill, chunk, checkpoint, quarantine, diff, repair, evidence
+"""
+
+
+def test_every_word_of_the_design_is_in_the_glossary_once() -> None:
+    rows = re.findall(r"^\| \*\*(.+?)\*\* \| (.+) \|$", (DOCS / "glossary.md").read_text(), re.MULTILINE)
+    explained = [word for words, said in rows if len(said) > 10 for word in words.split(", ")]
+
+    assert len(explained) == len(set(explained))
+    assert {" ".join(word.split()) for word in WORDS.split(",")} <= set(explained)

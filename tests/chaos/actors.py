@@ -194,13 +194,25 @@ def clients_of(server: BinlogServer) -> list[tuple[int, str]]:
 def wait_until(what: str, is_so: Any, seconds: float = 30) -> None:
     """Poll for a condition; fail with its name when it does not come.
 
-    Who waits long looks less often, so that those who are waited for get on: a tenth of the time is lost at most.
+    Who waits long looks less often, and who looks long pauses as long, so that those who are waited for get on.
     """
-    begun_at = time.monotonic()
+    begun_at = looked_at = time.monotonic()
     while not is_so():
-        waited = time.monotonic() - begun_at
+        now = time.monotonic()
+        waited, looked = now - begun_at, now - looked_at
         assert waited < seconds, f"timed out waiting until {what}"
-        time.sleep(min(max(0.005, waited / 10), 0.02))  # other processes have no event
+        time.sleep(max(min(max(0.005, waited / 10), 0.02), looked))  # other processes have no event
+        looked_at = time.monotonic()
+
+
+def wait_for_a_lock_wait(server: BinlogServer) -> None:
+    """Return when a transaction of the server waits for a lock."""
+
+    def waits() -> bool:
+        time.sleep(0.15)  # InnoDB answers from its last look at its transactions unless that is 0.1 s old
+        return bool(server.query("SELECT trx_id FROM information_schema.innodb_trx WHERE trx_state = 'LOCK WAIT'"))
+
+    wait_until("a transaction waits for a lock", waits)
 
 
 def with_failpoints(folder: str, function: Any, *arguments: Any) -> None:

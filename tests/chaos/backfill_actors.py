@@ -3,23 +3,24 @@
 from __future__ import annotations
 
 import json
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import pairwise
 from multiprocessing.process import BaseProcess
 from pathlib import Path
 from signal import SIGTERM
 from typing import Any, NamedTuple
 
-from schemaless_core.canonical import Json
+from schemaless_core.cell.canonical import Json
+from schemaless_core.cell.encoded import EncodedCell, EncodedOutcome
 from schemaless_core.control.changes import make_change
-from schemaless_core.control.job_parts import add_counts
-from schemaless_core.control.job_records import Part
-from schemaless_core.control.jobs import Job, Jobs
-from schemaless_core.encoded import EncodedCell, EncodedOutcome
+from schemaless_core.control.jobs.jobs import Job, Jobs
+from schemaless_core.control.jobs.parts import add_counts
+from schemaless_core.control.jobs.records import Part
 from schemaless_core.failpoints import use_folder
-from schemaless_core.triggers.seat import heard_signals
+from schemaless_core.process.seat import heard_signals
 from tests.forking import FORK_SERVER
-from tripstore.copying.backfill import Backfill
+from tripstore.migration.backfill.backfill import Backfill
 from tripstore.wiring import connect
 
 
@@ -76,13 +77,26 @@ def effective(lines: Sequence[Line]) -> dict[int, list[Line]]:
     return {part: list(_effective(events)) for part, events in by_part.items()}
 
 
+def check_saves(path: Path, parts: int) -> Counter[str]:
+    """I11: each part is covered once, without a gap; the sums of what was saved, but for zeros."""
+    saves, counted = effective(list(journal(path))), Counter[str]()
+    assert sorted(saves) == list(range(parts))
+    for lines in saves.values():
+        assert lines[0].before is None
+        assert all(first.after == second.before for first, second in pairwise(lines))
+        assert [line.is_done for line in lines] == [False] * (len(lines) - 1) + [True]
+        for line in lines:
+            counted.update(line.counts)
+    return +counted
+
+
 def _effective(events: Sequence[Line]) -> Iterator[Line]:
     for number, line in enumerate(events):
         if line.event != "saving":
             continue
         later = events[number + 1 :]
         repeats = [each for each in later if each.event == "saving" and each.fence == line.fence]
-        if repeats:  # nobody heard of the outcome: it is sent again as it was, and counts once
+        if repeats:  # the answer was lost: the same is sent again, and counts once
             assert all(each == line for each in repeats)
             continue
         is_answered = any(each.event == "saved" and each.fence == line.fence for each in later)

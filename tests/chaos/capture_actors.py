@@ -77,7 +77,7 @@ class Journal:
 
     @staticmethod
     def entries(folder: Path, containing: str = "") -> Iterator[Entry]:
-        """What was written by whoever, each writer's in its order. The last line of one who was killed may be torn."""
+        """What all writers wrote, each writer's in its order. The last line of a killed writer may be torn."""
         for path in folder.glob("*.journal"):
             with path.open() as file:
                 yield from (Entry(*json.loads(line)) for line in file if containing in line and line.endswith("]\n"))

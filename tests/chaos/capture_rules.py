@@ -1,4 +1,4 @@
-"""What capture owes to whoever writes, as SQL over witnesses, changes and tables; and all that is known of a breach.
+"""What capture owes to a writer, as SQL over witnesses, changes and tables; and all that is known of a breach.
 
 Queue and log together hold each committed change once and no other, one body for each key (I8, I2), and end as the
 tables do.

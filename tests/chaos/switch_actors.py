@@ -1,4 +1,4 @@
-"""Processes around a hand-over: services that use the facade, services that write the tables, whoever switches.
+"""Processes around a hand-over: services that use the facade, services that write the tables, switchers.
 
 Each service keeps a journal of what it was told is stored. A sabotage is what one process does wrong.
 """
@@ -32,10 +32,10 @@ from tests.chaos.switch_journal import Line, Stored
 from tests.forking import FORK_SERVER
 from tripstore.backends.postgres.cells import fence
 from tripstore.backends.postgres.layout.layout import VERSION_BITS
-from tripstore.cutover.perform import Order, perform
-from tripstore.cutover.plan import Direction
 from tripstore.handover.ports import Copies, Operation
-from tripstore.mirror.mirror import Mirror
+from tripstore.migration.cutover.perform import HandoverOrder, perform
+from tripstore.migration.cutover.plan import Direction
+from tripstore.migration.mirror.mirror import Mirror
 from tripstore.ports.legacy import RealLegacyPort
 from tripstore.ports.store import SchemalessPort
 from tripstore.store import TripStore
@@ -48,7 +48,7 @@ OWN_ROWS = 30
 
 
 def without_fences() -> None:
-    """Whoever asks passes every gate, at whatever epoch."""
+    """Every operation passes every gate, at whatever epoch."""
 
     def at_postgres(self: RealLegacyPort, operation: Operation[Any], epoch: int) -> Any:
         return operation(self._backend.as_mirror())
@@ -182,7 +182,7 @@ class Wrong(Exception):
 
 
 class Own(NamedTuple):
-    """A row that one service writes and nobody else: the latest ref key and body of each column."""
+    """A row that one service alone writes: the latest ref key and body of each column."""
 
     latest: dict[str, tuple[int, Any]]
     has_children: bool
@@ -288,7 +288,7 @@ class FacadeWriter:
         return self._appended("STATUS")
 
     def _appended(self, column_name: str) -> list[Stored]:
-        """One that nobody has answered may be there, and once more if it were repeated: such a row is left alone."""
+        """A call without an answer may have stored it, and a repeat would store it twice: such a row is left alone."""
         row_key, own = self._own()
         if column_name == "STATUS" and not own.has_children:
             return []
@@ -391,7 +391,7 @@ class SqlWriter(Writer):
 
 
 class Attempt(NamedTuple):
-    """A hand-over that somebody attempted and lived to tell of."""
+    """A hand-over that a switcher attempted and lived to tell of."""
 
     begun: float
     ended: float
@@ -475,7 +475,7 @@ def _switch(
         begun = time.monotonic()
         done = perform(
             facade.duo.ports,
-            Order(direction, "a test"),
+            HandoverOrder(direction, "a test"),
             flags=facade.flags,
             audit=AuditLog(facade.store.control),
             max_pause_seconds=facade.config.mirror.max_pause_seconds,

@@ -24,13 +24,13 @@ from tests.chaos.switch_actors import facade_writer, is_stopped, sql_writer
 from tests.facades import Migration, migration
 from tests.scale import SCALE, scaled
 from tests.stores import ServerEngine, Stores
-from tripstore.local.replication import Cluster
+from tripstore.local.replication import LocalCluster
 from tripstore.local.servers import LocalServers
 from tripstore.phase import Phase
 
 WRITERS, PER_SECOND = 6, scaled(500, least=60)
 SQL_WRITERS, SQL_PER_SECOND = 3, 10
-#: Whoever is killed keeps his shards for so long, and no way back is open meanwhile.
+#: A killed worker keeps its shards for so long, and no way back is open meanwhile.
 LEASE_SECONDS = 3.0
 LOOK_SECONDS = 0.1
 
@@ -46,7 +46,7 @@ DEADLINES = {"put_seconds": 2.0, "read_seconds": 2.0, "connect_seconds": 1.0, "p
 
 
 class Crowd:
-    """Everybody who is at work: services, workers, whoever switches."""
+    """All processes at work: services, workers, switchers."""
 
     def __init__(self, moving: Migration, folder: Path) -> None:
         self.moving = moving
@@ -110,7 +110,7 @@ class Crowd:
                 self.writers[number].start()
 
     def wake(self) -> None:
-        """Let whoever was stopped go on."""
+        """Let the stopped writers and workers go on."""
         for pid in [*(writer.pid for writer in self.writers), *self._worker_pids()]:
             if pid is not None and is_stopped(pid):
                 os.kill(pid, signal.SIGCONT)
@@ -134,8 +134,8 @@ class Crowd:
         return [int(pid) for pid in path.read_text().split()]
 
 
-def clusters_of(engine: ServerEngine, servers: LocalServers, stores: Stores) -> list[Cluster]:
-    """Under the full load nobody replicates: two cores are for those who work."""
+def clusters_of(engine: ServerEngine, servers: LocalServers, stores: Stores) -> list[LocalCluster]:
+    """Under the full load no replica runs: two cores are for those who work."""
     if SCALE < 1:
         return stores.clusters(engine)
     return servers.clusters(engine, [f"{engine}-switched-{name}" for name in "ab"], replicas=0)
@@ -143,7 +143,7 @@ def clusters_of(engine: ServerEngine, servers: LocalServers, stores: Stores) -> 
 
 @contextmanager
 def crowd(
-    engine: ServerEngine, clusters: Sequence[Cluster], servers: LocalServers, stores: Stores, folder: Path
+    engine: ServerEngine, clusters: Sequence[LocalCluster], servers: LocalServers, stores: Stores, folder: Path
 ) -> Iterator[Crowd]:
     """A company in the phase shadow, and everybody at work."""
     options: dict[str, Any] = {"triggers": {"lease_seconds": LEASE_SECONDS}, "deadlines": DEADLINES}

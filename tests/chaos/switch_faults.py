@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from typing import NamedTuple
 
-from tripstore.cutover.plan import Direction
+from tripstore.migration.cutover.plan import Direction
 
 
 class Fault(NamedTuple):

@@ -1,4 +1,4 @@
-"""What hand-overs cost whoever writes: the pauses of services, and how long those took that were undone."""
+"""What hand-overs cost writers: the pauses of services, and how long those took that were undone."""
 
 from __future__ import annotations
 

@@ -13,15 +13,15 @@ from tests.chaos.switch_faults import Fault
 from tests.chaos.switch_journal import last_begun
 from tests.crew import wait_until_caught_up
 from tests.scale import SCALE
-from tripstore.cutover.plan import Direction
-from tripstore.cutover.settings import CutoverSettings
 from tripstore.handover.authority import Backend
 from tripstore.local.binlog import BinlogServer
 from tripstore.local.postgres import PostgresServer
 from tripstore.local.server import Server
-from tripstore.mirror.mirror import Mirror
-from tripstore.mirror.reverse import GROUP
+from tripstore.migration.cutover.plan import Direction
+from tripstore.migration.mirror.mirror import Mirror
+from tripstore.migration.mirror.reverse import GROUP
 from tripstore.ports.control import MAX_PAUSE_SECONDS, RealControlPort
+from tripstore.thresholds import CutoverSettings
 
 #: A server that stops is away for longer than a hand-over may take.
 STOPPED_SECONDS = MAX_PAUSE_SECONDS + 1.0
@@ -85,7 +85,7 @@ class HandOvers:
         wait_for("services are answered", lambda: all(last_begun(self._crowd.folder, pid) > now for pid in pids), 20)
 
     def wait_until_carried(self) -> None:
-        """When nobody writes any more."""
+        """To be called when all writers have ended."""
         ports, store = self._moving.duo.ports, self._moving.facade.store
         wait_for("the queue is empty", lambda: ports.legacy.queued() == 0, 60)
         wait_until_caught_up(store, GROUP, 60)
@@ -148,7 +148,7 @@ class HandOvers:
             raise AssertionError(f"{late}: {Mirror(self._moving.facade).status()}") from late
 
     def _is_close(self, direction: Direction) -> bool:
-        """As the gates of a hand-over want it: who was killed leaves shards that nobody serves for some seconds."""
+        """As the gates of a hand-over want it: who was killed leaves shards that no worker serves for some seconds."""
         status = Mirror(self._moving.facade).status()
         forward, reverse = status.forward, status.reverse
         if direction is Direction.FORWARD:

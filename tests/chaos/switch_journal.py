@@ -38,7 +38,7 @@ class Line(NamedTuple):
     begun: float
     ended: float
     operation: str
-    #: stored, read, refused (a rival was first), failed (nobody knows), wrong (what must not be).
+    #: stored, read, refused (a rival was first), failed (outcome unknown), wrong (what must not be).
     event: str
     detail: str
     stored: tuple[Stored, ...]

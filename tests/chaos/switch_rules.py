@@ -1,4 +1,4 @@
-"""What a hand-over owes to whoever writes, judged by what the stores keep: histories, logs, and services' journals."""
+"""What a hand-over owes to writers, judged by what the stores keep: histories, logs, and services' journals."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tests.chaos.switch_journal import Line, Stored, journal
 from tests.facades import Migration
 from tripstore.backends.postgres.layout.layout import LEGACY_ID
 from tripstore.handover.authority import Authority, Backend
-from tripstore.mirror.mirror import Mirror
+from tripstore.migration.mirror.mirror import Mirror
 from tripstore.ports.control import RealControlPort
 
 T = TypeVar("T")
@@ -43,7 +43,7 @@ class Change(NamedTuple):
 
 
 class Evidence(NamedTuple):
-    """All that there is, when everything is carried and nobody writes any more."""
+    """All that there is, when everything is carried and all writers have ended."""
 
     cells: dict[CellKey, Cell]
     changes: dict[CellKey, Change]
@@ -221,7 +221,7 @@ def outside_at_schemaless(moving: Migration, evidence: Evidence) -> Iterator[str
 
 
 def went_back(evidence: Evidence) -> Iterator[str]:
-    """Nobody who comes late opens a shard at an epoch that is over."""
+    """No late switcher opens a shard at an epoch that is over."""
     for shard, history in evidence.shards.items():
         by_time = sorted(history, key=lambda change: (change.at, change.authority_epoch))
         if [change.authority_epoch for change in by_time] != sorted({change.authority_epoch for change in history}):

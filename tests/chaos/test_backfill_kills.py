@@ -7,10 +7,9 @@ import json
 import os
 import random
 import signal
-from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from itertools import pairwise, product
+from itertools import product
 from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -20,10 +19,10 @@ import pytest
 import sqlalchemy as sa
 
 from schemaless_core import Cell, ColumnKey, Json
-from schemaless_core.control.jobs import Job
+from schemaless_core.control.jobs.jobs import Job
 from schemaless_core.control.tables import job_part
 from tests.chaos.actors import running, wait_until
-from tests.chaos.backfill_actors import backfill_process, effective, journal, run_here
+from tests.chaos.backfill_actors import backfill_process, check_saves, journal, run_here
 from tests.chaos.capture_actors import SAME_IDS, WITNESS
 from tests.chaos.switch_actors import facade_writer, relay, sql_writer
 from tests.damage import spoil
@@ -31,11 +30,11 @@ from tests.facades import Migration, migration
 from tests.mirrors import missing
 from tests.scale import SCALE
 from tests.stores import Stores
-from tripstore.copying.backfill import Backfill, Wanted
-from tripstore.diffing.diffing import Diffing
-from tripstore.diffing.order import Order
 from tripstore.local.proxy import Proxy
 from tripstore.local.servers import LocalServers
+from tripstore.migration.backfill.backfill import Backfill, Wanted
+from tripstore.migration.diff.diff import Diffing
+from tripstore.migration.diff.order import Order
 from tripstore.phase import Phase
 
 POINTS = (
@@ -226,17 +225,9 @@ def _ended(scene: Scene, case: Case, process: BaseProcess, network: Network, hit
 
 def check_counts(scene: Scene, job: Job) -> None:
     """I11: each part is covered once, without a gap, and the counters are the sums of what was saved."""
-    saves = effective(list(journal(scene.path)))
-    counted = Counter[str]()
-    assert sorted(saves) == list(range(scene.backfill.jobs.progress(job.id).parts))
-    for lines in saves.values():
-        assert lines[0].before is None
-        assert all(first.after == second.before for first, second in pairwise(lines))
-        assert [line.is_done for line in lines] == [False] * (len(lines) - 1) + [True]
-        for line in lines:
-            counted.update(line.counts)
+    counted = check_saves(scene.path, scene.backfill.jobs.progress(job.id).parts)
     counts = scene.backfill.jobs.progress(job.id).counts
-    assert dict(counts) == {name: total for name, total in counted.items() if total}
+    assert counts == counted
     present = scene.migration.legacy.sql(
         "SELECT count(*) FROM (SELECT trip_uuid FROM trips UNION SELECT row_key"
         " FROM tripstore.tomb UNION SELECT row_key FROM tripstore.cell) AS k"
@@ -358,7 +349,7 @@ def test_what_was_corrupted_while_it_was_dead_is_found(
         cells = made.facade.store.get_cells_latest([ColumnKey(key, "BASE") for key in keys])
         passed, coming = (keys[[cell is None for cell in cells].index(is_coming)] for is_coming in (False, True))
         spoil(made.facade.store, Cell(passed, "BASE", 1, None), b'{"status":"?"}')
-        made.facade.store.as_copier().put_cell(coming, "BASE", 1, {"status": "nobody wrote this"})
+        made.facade.store.as_copier().put_cell(coming, "BASE", 1, {"status": "foreign"})
 
         assert run_here(found.backfill, job, found.path) == "done"
 

@@ -12,9 +12,8 @@ from uuid import UUID, uuid4
 
 import pytest
 
-from backfill.runner import Ending
 from schemaless_core import ColumnKey
-from schemaless_core.encoded import EncodedCell
+from schemaless_core.cell.encoded import EncodedCell
 from tests.chaos.actors import running, wait_until
 from tests.chaos.capture_actors import KEYS, SAME_IDS, WITNESS
 from tests.chaos.switch_actors import facade_writer, relay, sql_writer
@@ -23,9 +22,10 @@ from tests.mirrors import missing
 from tests.scale import SCALE, scaled
 from tests.stores import Stores
 from tripstore.backends.postgres.layout.layout import VERSION_BITS
-from tripstore.copying.backfill import Backfill, Wanted
+from tripstore.engines.backfill.runner import Ending
 from tripstore.handover.ports import Chunk, Past
 from tripstore.local.servers import LocalServers
+from tripstore.migration.backfill.backfill import Backfill, Wanted
 from tripstore.phase import Phase
 
 SECONDS = scaled(40, least=2)
@@ -40,7 +40,7 @@ DELETE FROM trips WHERE trip_uuid = ANY (%s::uuid[]);
 DELETE FROM tripstore.queue
 """
 
-#: Latest of every place, as plain SQL sees it: nobody's code but the company's.
+#: Latest of every place, as plain SQL sees it: no code of ours is asked.
 _TRIPS = "SELECT trip_uuid::text, base_version, status FROM trips"
 _NOTES = f"SELECT trip_uuid::text, n * {1 << VERSION_BITS} + note_version, text FROM notes"
 _ATTEMPTS = "SELECT trip_uuid::text, attempt_no, result FROM attempts"
@@ -123,7 +123,7 @@ def _latest(made: Migration, keys: Sequence[UUID]) -> list[Any]:
 
 
 @pytest.mark.parametrize("engine", ENGINES)
-def test_whoever_is_first_the_end_is_what_the_tables_say(
+def test_whichever_writer_is_first_the_end_is_what_the_tables_say(
     servers: LocalServers, stores: Stores, tmp_path: Path, engine: str
 ) -> None:
     with company(servers, stores, engine) as made:

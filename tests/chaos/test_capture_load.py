@@ -20,7 +20,7 @@ from psycopg2.extensions import connection as Connection  # noqa: N812
 from tests.chaos.actors import end, running
 from tests.chaos.capture_actors import ROLLING_BACK, WITNESS, errors_in, seeds, writer
 from tests.chaos.capture_rules import OF_POSTGRES, VIEW, check, wrong
-from tests.integration.test_capture_versions import before_insert_alone
+from tests.integration.capture_versions.test_reinserts import before_insert_alone
 from tests.legacy import DELIVER, FLAVOURS, Legacy, layout, legacy_server
 from tests.scale import scaled
 from tripstore.backends.postgres.sqlstates import BELOW_TOMBSTONE, NO_PARENT
@@ -115,7 +115,7 @@ def test_capture_holds_every_committed_change_once(legacy: Legacy, tmp_path: Pat
         f"postgres: {legacy.server.version}: {changes:,} changes, {tombstones:,} tombstones in {seconds:.0f} s;"
         f" {dict(accidents)}; {dict(errors)}"
     )
-    # Nobody meets an error that he did not know before.
+    # No writer meets an error that it could not meet without capture.
     strange = {(how, what) for how, what in errors if what not in ALLOWED and not is_serialization(how, what)}
     assert strange == set()
     assert accidents["backends"] > 0

@@ -1,4 +1,4 @@
-"""kill -9 in the midst of a diff, at every point: whoever goes on counts what an undisturbed diff counts (I11)."""
+"""kill -9 at every point of a diff: the process that goes on counts what an undisturbed diff counts (I11)."""
 
 from __future__ import annotations
 
@@ -11,20 +11,20 @@ from typing import Any
 import pytest
 
 from schemaless_core.control.changes import make_change
-from schemaless_core.control.job_parts import add_counts
-from schemaless_core.control.jobs import Job, Jobs, JobState
+from schemaless_core.control.jobs.jobs import Job, Jobs, JobState
+from schemaless_core.control.jobs.parts import add_counts
 from schemaless_core.failpoints import use_folder
 from tests.facades import Migration, migration
 from tests.forking import FORK_SERVER
 from tests.integration.creation import finish
 from tests.scale import scaled
 from tests.stores import Stores
-from tripstore.diffing.diffing import Diffing
-from tripstore.diffing.order import Order
+from tripstore.engines.validation.diff.keylist import read_key_list
 from tripstore.local.servers import LocalServers
+from tripstore.migration.diff.diff import Diffing
+from tripstore.migration.diff.order import Order
 from tripstore.phase import Phase
 from tripstore.wiring import connect
-from validation.keylist import read_key_list
 
 KILLS = scaled(200, least=9)
 #: From the claim of a part to the save of a step, and in between.

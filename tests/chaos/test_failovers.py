@@ -11,114 +11,38 @@ from __future__ import annotations
 import random
 import threading
 import time
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from math import inf
 from typing import NamedTuple
-from uuid import UUID, uuid4
+from uuid import UUID
 
-import psycopg2
 import pytest
 
-from schemaless_core.errors import SchemalessError
 from tests.chaos.actors import wait_until
+from tests.chaos.failover_actors import FAULTS, Carrying, Company, Writer, has_two_owners, is_open_to_owners, settled
 from tests.facades import Migration
 from tests.legacy import FLAVOURS
-from tests.scale import scaled
-from tests.serving import serve
+from tests.scale import SCALE, scaled
 from tests.standbys import FailingOver, cut_off, fail_over
 from tests.stores import Stores
-from tripstore.cutover.plan import DECIDES
-from tripstore.errors import TripstoreError
 from tripstore.handover import accept
 from tripstore.handover.authority import Backend
 from tripstore.handover.ports import Ports
-from tripstore.handover.relay import drain
 from tripstore.handover.steps import Step, Steps, run
-from tripstore.handover.switch import Outcome, reverse, switch
+from tripstore.handover.switch import BACK, FORWARD, Outcome, reverse, switch
 from tripstore.local.servers import LocalServers
-from tripstore.losses.losses import Losses, Order
+from tripstore.migration.cutover.plan import DECIDES
+from tripstore.migration.losses.losses import LookStart, Losses
 from tripstore.phase import Phase
 from tripstore.ports.control import RealControlPort
 
-FAULTS = (SchemalessError, TripstoreError)
+Procedure = Callable[[Ports, str], Steps[Outcome]]
 #: No cut comes later than this after the switch began, no loss later than this after the cut.
 CUT_SECONDS, LOSS_SECONDS = 0.3, 0.3
 #: What was acknowledged so shortly before the cut may not have been streamed yet.
 STREAM_SECONDS = 0.2
-UPDATE = "UPDATE trips SET fare = fare + 1 WHERE trip_uuid = %s"
-
-
-@dataclass
-class Writer:
-    """Puts cells of its own, one after the other, and remembers which were acknowledged, and when."""
-
-    failing_over: FailingOver
-    acknowledged: dict[UUID, float] = field(default_factory=dict)
-    ended: threading.Event = field(default_factory=threading.Event)
-
-    def __call__(self) -> None:
-        while not self.ended.is_set():
-            key = uuid4()
-            with suppress(*FAULTS):
-                self.failing_over.store.put_cell(key, "FREE", 1, "mine")
-                self.acknowledged[key] = time.monotonic()
-            self.ended.wait(0.005)
-
-
-@dataclass(frozen=True)
-class Carrying:
-    """Carries what the mirror lacks, in the direction of the moment, until it is over."""
-
-    hands: Migration
-    ended: threading.Event = field(default_factory=threading.Event)
-
-    def __call__(self) -> None:
-        ports = self.hands.duo.ports
-        while not self.ended.wait(0.01):
-            with suppress(*FAULTS):
-                if ports.control.authority().backend is Backend.LEGACY:
-                    run(drain(ports))
-                else:
-                    serve(self.hands.facade.store, self.hands.reverse_mirror)
-
-
-def is_open_to_sql(failing_over: FailingOver) -> bool:
-    """Whether a program of the company can write on the promoted server."""
-    with suppress(psycopg2.DatabaseError), psycopg2.connect(failing_over.pair.url) as connection:
-        connection.cursor().execute(UPDATE, (str(failing_over.pair.row_key),))
-        return True
-    return False
-
-
-def is_open_to_owners(hands: Migration) -> bool:
-    seen = hands.facade.store.authority.find()
-    assert seen is not None
-    return seen.is_open
-
-
-def has_two_owners(failing_over: FailingOver) -> bool:
-    """Schemaless is open, then SQL is let in, and Schemaless is still open at the same epoch."""
-    store = failing_over.hands.facade.store
-    before = store.authority.find()
-    is_open = is_open_to_sql(failing_over)
-    after = store.authority.find()
-    return before is not None and before.is_open and is_open and after == before
-
-
-def settled(hands: Migration) -> None:
-    """The watch where nothing was lost, else the operator."""
-
-    def is_settled() -> bool:
-        with suppress(*FAULTS):
-            run(accept.accept(hands.duo.ports, settles=True))
-            row = hands.duo.ports.control.authority()
-            hands.duo.watch.look()
-            return row.is_open
-        return False
-
-    wait_until("the promoted Postgres is accepted", is_settled)
 
 
 class Loss(NamedTuple):
@@ -130,49 +54,138 @@ class Loss(NamedTuple):
     lost: int
     #: How many of them the ledger names: the mirror has them.
     listed: int
+    acknowledged: int
+    #: By SQL of the company, and how many of them made it a second owner.
+    statements: int
+    second_owners: int
+
+
+class Cut(NamedTuple):
+    """What was acknowledged from the first moment to the second one Postgres may lack."""
+
+    at: float
+    lost_at: float
+
+
+@dataclass
+class AtRandom:
+    """The standby is cut off, and Postgres is lost, at any moment."""
+
+    dice: random.Random
+
+    def __call__(self, failing_over: FailingOver) -> Cut:
+        time.sleep(self.dice.uniform(0, CUT_SECONDS))  # the moment is what the test is about
+        at = time.monotonic() - STREAM_SECONDS
+        cut_off(failing_over.pair.standby)
+        time.sleep(self.dice.uniform(0, LOSS_SECONDS))  # this one as well
+        failing_over.lose_the_primary()
+        return Cut(at, time.monotonic())
+
+    def hear(self, failing_over: FailingOver, step: Step) -> None:
+        """Goes by no step."""
+
+
+@dataclass
+class AtStep:
+    """Who hands over comes to a step: Postgres is lost before that is done. Carries nothing until then."""
+
+    cut: Step
+    loss: Step
+    at: float = inf
+    lost_at: float = inf
+    is_lost: threading.Event = field(default_factory=threading.Event)
+
+    def __call__(self, failing_over: FailingOver) -> Cut:
+        wait_until(f"{self.loss.name} is reached", self.is_lost.is_set)
+        return Cut(self.at, self.lost_at)
+
+    def hear(self, failing_over: FailingOver, step: Step) -> None:
+        if step == self.cut and self.at == inf:
+            self.at = time.monotonic() - STREAM_SECONDS
+            cut_off(failing_over.pair.standby)
+        if step == self.loss and self.lost_at == inf:
+            failing_over.lose_the_primary()
+            self.lost_at = time.monotonic()
+            self.is_lost.set()
 
 
 @dataclass
 class HandOver:
     """One that begins some time later, and remembers when it was decided, if it was."""
 
-    hands: Migration
-    procedure: Callable[[Ports, str], Steps[Outcome]]
+    failing_over: FailingOver
+    procedure: Procedure
+    moment: AtRandom | AtStep
     after_seconds: float
     decides_at: float = inf
 
     def __call__(self) -> None:
         time.sleep(self.after_seconds)  # before the cut, between cut and loss, or later: all are wanted
         with suppress(*FAULTS):
-            run(self.procedure(self.hands.duo.ports, "random"), self._hear)
+            run(self.procedure(self.failing_over.hands.duo.ports, "a hand-over"), self._hear)
 
     def _hear(self, step: Step) -> None:
         if step in DECIDES:
             self.decides_at = time.monotonic()
+        self.moment.hear(self.failing_over, step)
 
 
-@pytest.mark.timeout(scaled(3600, short=300))  # some four seconds for each promotion
+@pytest.mark.timeout(scaled(3600, short=300))  # three seconds for each promotion, ten on busy cores
 @pytest.mark.parametrize("procedure", [switch, reverse])
 def test_i1_i9_postgres_is_lost_at_any_moment_of_a_hand_over(
-    servers: LocalServers, stores: Stores, procedure: Callable[[Ports, str], Steps[Outcome]]
+    servers: LocalServers, stores: Stores, procedure: Procedure
 ) -> None:
     seed = random.randrange(1_000_000)
     dice = random.Random(seed)
     losses: list[Loss] = []
-    for number in range(scaled(100, short=1)):
-        with fail_over(servers, stores, FLAVOURS[0]) as failing_over:
-            losses.append(lost_once(failing_over, dice, procedure, f"seed {seed}, round {number}"))
+    try:
+        for number in range(scaled(100, short=1)):
+            with fail_over(servers, stores, FLAVOURS[number % 2]) as failing_over:
+                hand_over = HandOver(failing_over, procedure, AtRandom(dice), dice.uniform(0, 0.8))
+                losses.append(lost_once(hand_over, f"seed {seed}, round {number}"))
+    finally:  # of a run that its time limit ends, too
+        print_sum(f"failovers in a {procedure.__name__}: seed {seed}", losses)
+    assert sum(each.second_owners for each in losses) == 0
+
+
+def print_sum(title: str, losses: Sequence[Loss]) -> None:
     ends = ", ".join(f"{sum(each.backend is end for each in losses)} times at {end.value}" for end in Backend)
     lost, listed = sum(each.lost for each in losses), sum(each.listed for each in losses)
     print(
-        f"failovers in a {procedure.__name__}: seed {seed}, {len(losses)} promotions, accepted {ends}; of {lost} cells"
-        f" that are lost the ledger names {listed}, {lost - listed} are in neither store"
+        f"{title}, {len(losses)} promotions, accepted {ends};"
+        f" {sum(each.acknowledged for each in losses)} cells acknowledged, {lost} of them lost: the ledger names"
+        f" {listed}, {lost - listed} are in neither store;"
+        f" {sum(each.statements for each in losses)} statements of SQL,"
+        f" {sum(each.second_owners for each in losses)} of a second owner"
     )
 
 
-def lost_once(
-    failing_over: FailingOver, dice: random.Random, procedure: Callable[[Ports, str], Steps[Outcome]], where: str
-) -> Loss:
+#: At full scale Postgres is lost before each step: the standby has all until then, or nothing of the hand-over.
+STEPS = [
+    (procedure, step, cut)
+    for procedure, steps in ((switch, FORWARD), (reverse, BACK))
+    for step in (steps if SCALE >= 1 else steps[-2:-1])
+    for cut in ((step, steps[0]) if SCALE >= 1 else steps[:1])
+]
+
+
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize(
+    ("procedure", "step", "cut"),
+    STEPS,
+    ids=[f"{procedure.__name__} {step.name}, cut off at {cut.name}" for procedure, step, cut in STEPS],
+)
+def test_i1_i9_postgres_is_lost_at_a_step_of_a_hand_over(
+    servers: LocalServers, stores: Stores, procedure: Procedure, step: Step, cut: Step
+) -> None:
+    with fail_over(servers, stores, FLAVOURS[0]) as failing_over:
+        hand_over = HandOver(failing_over, procedure, AtStep(cut, step), 0.1)
+        loss = lost_once(hand_over, f"{step.name}, cut off at {cut.name}")
+    print_sum(f"failovers in a {procedure.__name__}: {step.name}, cut off at {cut.name}", [loss])
+
+
+def lost_once(hand_over: HandOver, where: str) -> Loss:
+    failing_over, procedure = hand_over.failing_over, hand_over.procedure
     hands = failing_over.hands
     control = hands.duo.ports.control
     assert isinstance(control, RealControlPort)
@@ -184,23 +197,22 @@ def lost_once(
         hands.carry()
         failing_over.pair.standby.catch_up()
     writer = Writer(failing_over)
-    hand_over = HandOver(hands, procedure, dice.uniform(0, 0.8))
     carrying = Carrying(hands)
-    threads = [threading.Thread(target=each) for each in (writer, hand_over, carrying)]
+    company = Company(failing_over)
+    threads = [threading.Thread(target=each) for each in (writer, company, hand_over, carrying)]
     for thread in threads:
         thread.start()
-    time.sleep(dice.uniform(0, CUT_SECONDS))  # the moment is what the test is about
-    cut_at = time.monotonic() - STREAM_SECONDS
-    cut_off(failing_over.pair.standby)
-    time.sleep(dice.uniform(0, LOSS_SECONDS))  # this one as well
-    failing_over.lose_the_primary()
-    lost_at = time.monotonic()
-    assert not any(has_two_owners(failing_over) for _ in range(5)), where
+    if procedure is reverse or isinstance(hand_over.moment, AtRandom):
+        carrying.begins.set()  # else the switch finds its queue empty
+    cut_at, lost_at = hand_over.moment(failing_over)
+    carrying.begins.set()
+    assert not any(has_two_owners(failing_over, failing_over.pair.url) for _ in range(5)), where
     settled(hands)
     wait_until("a cell is acknowledged again", lambda: max(writer.acknowledged.values(), default=0) > lost_at)
-    assert not has_two_owners(failing_over), where
+    assert not has_two_owners(failing_over, failing_over.pair.url), where
     # A way back waits until all is carried, however long: the mirror goes last.
-    for thread, ended in zip(threads, (writer.ended, threading.Event(), carrying.ended), strict=True):
+    ends = (writer.ended, company.ended, threading.Event(), carrying.ended)
+    for thread, ended in zip(threads, ends, strict=True):
         ended.set()
         thread.join()
     # A hand-over that began after the loss may have been decided since.
@@ -213,7 +225,10 @@ def lost_once(
     elif row.backend is Backend.STORE:
         may_be = set()
     assert lost == may_be, f"{where}: {len(lost)} lost, {len(may_be)} may be, accepted at {row}"
-    return Loss(row.backend, len(lost), listed_of(hands, lost, where))
+    assert company.second_owners == 0, f"{where}: {company}"
+    listed = listed_of(hands, lost, where)
+    counted = (len(writer.acknowledged), company.statements, company.second_owners)
+    return Loss(row.backend, len(lost), listed, *counted)
 
 
 def listed_of(hands: Migration, lost: Collection[UUID], where: str) -> int:
@@ -221,7 +236,7 @@ def listed_of(hands: Migration, lost: Collection[UUID], where: str) -> int:
     if hands.duo.ports.control.authority().backend is Backend.STORE:
         return 0  # all that Schemaless has is at the authority
     losses, mirror = Losses(hands.facade), hands.facade.store.as_copier()
-    job = losses.begin(Order())
+    job = losses.begin(LookStart())
     losses.serve(job)
     listed = {found.row_key for found in losses.listed(job.id) if found.row_key is not None}
     carried = {key for key in lost if mirror.get_cell(key, "FREE", 1) is not None}
@@ -241,4 +256,4 @@ def test_control_a_standby_without_the_guard_is_a_second_owner(servers: LocalSer
         failing_over.lose_the_primary()
 
         assert is_open_to_owners(hands)
-        assert has_two_owners(failing_over)
+        assert has_two_owners(failing_over, failing_over.pair.url)

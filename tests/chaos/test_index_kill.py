@@ -15,9 +15,9 @@ from uuid import UUID, uuid4
 import pytest
 
 from schemaless_core import BatchFailed, Cell, CellConflict, Datastore, Json, MemoryStore, Unavailable
+from schemaless_core.definitions.index import load_definitions
+from schemaless_core.definitions.values import IndexFieldType, index_shard_of
 from schemaless_core.failpoints import use_folder
-from schemaless_core.indexes.definition import load_definitions
-from schemaless_core.indexes.values import FieldType, index_shard_of
 from tests.chaos.actors import running, wait_until
 from tests.chaos.test_unresponsive_server import rows_on, stopped
 from tests.forking import FORK_SERVER
@@ -194,7 +194,7 @@ def driver_with_entries_on(store: Datastore, cluster: str) -> str:
     """A driver whose entries this cluster holds."""
     shards = set(store.schema.plan().topology.shards_of(cluster))
     number = 0
-    while index_shard_of(FieldType.STRING, f"driver {number}", store.config.shards) not in shards:
+    while index_shard_of(IndexFieldType.STRING, f"driver {number}", store.config.shards) not in shards:
         number += 1
     return f"driver {number}"
 
@@ -211,7 +211,7 @@ def impatient(server_engine: ServerEngine, stores: Stores) -> Iterator[Datastore
     with Datastore.open(config) as store:
         for name in ("a", "b"):
             for row in rows_on(store, name, 3):
-                store.using(deadline=10.0).put_cell(row, "BASE", 1, {"driver": "nobody"})
+                store.using(deadline=10.0).put_cell(row, "BASE", 1, {"driver": "another"})
         yield store
 
 
@@ -254,7 +254,7 @@ def _caught_up(store: Datastore) -> bool:
 
 
 def test_without_the_maintainer_entries_of_a_killed_writer_stay_wrong(stores: Stores) -> None:
-    """The control: what is not written after the commit is written by nobody else."""
+    """The control: an entry that the writer did not write after its commit is written by no other process."""
     store = stores.fresh("sqlite", shards=SHARDS, indexes=[DEFINITION])
     with nothing_after_commit():
         store.put_cell(uuid4(), "BASE", 1, {"driver": DRIVERS[0], "seats": 1})

@@ -19,7 +19,8 @@ from uuid import UUID, uuid4
 
 import pytest
 
-from schemaless_core import BatchFailed, Cell, Datastore, Unavailable, forks
+from schemaless_core import BatchFailed, Cell, Datastore, Unavailable
+from schemaless_core.process import forks
 from tests.forking import FORK_SERVER
 from tests.scale import scaled
 from tests.stores import DATASTORE_ENGINES, Stores

@@ -1,4 +1,4 @@
-"""A primary that takes no writes answers reads, and a reader who is short of time shuts nobody else out.
+"""A primary that takes no writes answers reads, and a reader who is short of time shuts no other caller out.
 
 The control of each puts one breaker in place of the two, as there was before.
 """
@@ -9,13 +9,23 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from uuid import UUID, uuid4
 
 import pytest
 
-from schemaless_core import Datastore, NodeUnavailable, Unavailable
-from schemaless_core.guarded import GuardedNode
+from schemaless_core import (
+    BatchFailed,
+    Cell,
+    CellKey,
+    ColumnKey,
+    Datastore,
+    EncodedCell,
+    Json,
+    NodeUnavailable,
+    Unavailable,
+)
+from schemaless_core.servers.guarded import GuardedNode
 from tests.chaos.test_unresponsive_server import rows_on
 from tests.scale import SCALE
 from tests.stores import ServerEngine, Stores
@@ -23,12 +33,48 @@ from tripstore.local.server import Server
 
 WRITERS, READERS = 4, 2
 SECONDS = max(1.5, 15 * SCALE)
+INDEX: dict[str, Json] = {
+    "table": "trips_of_driver",
+    "column_defs": [{"column_key": "BASE", "fields": [{"field": "driver", "type": "string"}]}],
+}
+
+
+def _queries(store: Datastore, row: UUID) -> object:
+    """Of many values: some of their shards are on the server that refuses writes."""
+    return [store.query_index("trips_of_driver", f"driver {n}") for n in range(20)]
+
+
+#: Every kind of read of a row's shard, or of a whole datastore.
+READS: dict[str, Callable[[Datastore, UUID], object]] = {
+    "a cell": lambda store, row: store.get_cell(row, "BASE", 1),
+    "the latest cell": lambda store, row: store.get_cell_latest(row, "BASE"),
+    "many cells": lambda store, row: store.get_cells([CellKey(row, "BASE", n) for n in range(50)]),
+    "the latest of many": lambda store, row: store.get_cells_latest([ColumnKey(row, "BASE")] * 5),
+    "a row": lambda store, row: store.get_row(row),
+    "a history": lambda store, row: store.get_history(row, "BASE"),
+    "a log": lambda store, row: store.get_cells_for_shard(store.shard_of(row), 0, 10),
+    "all logs": lambda store, row: store.get_cells_for_shards(dict.fromkeys(range(4), 0), 10),
+    "the end of a log": lambda store, row: store.end_of_log(store.shard_of(row)),
+    "rows": lambda store, row: store.scan_rows(store.shard_of(row)),
+    "a checksum": lambda store, row: store.checksum(store.shard_of(row)),
+    "an index": _queries,
+    "bytes": lambda store, row: store.find_unequal([EncodedCell(row.bytes, b"BASE", 1, b'"warm"')]),
+}
+#: Every kind of write.
+WRITES: dict[str, Callable[[Datastore, UUID], object]] = {
+    "a cell": lambda store, row: store.put_cell(row, "BASE", 2, "w"),
+    "an appended cell": lambda store, row: store.append_cell(row, "BASE", "w"),
+    "a batch": lambda store, row: store.put_cells([Cell(row, "BASE", n, "w") for n in range(2, 5)]),
+    "cells together": lambda store, row: store.put_together(
+        [Cell(row, "BASE", 2, "w")], store.end_of_log(store.shard_of(row))
+    ),
+}
 
 
 @pytest.fixture
 def lonely(server_engine: ServerEngine, stores: Stores) -> Iterator[Datastore]:
     """A datastore without replicas to flee to, by a user who is bound by read_only."""
-    config = stores.config(server_engine, shards=4)
+    config = stores.config(server_engine, shards=4, indexes=[INDEX])
     Datastore.open(config).create_schema()
     for cluster, server in stores.primaries(server_engine).items():
         _let_in(server)
@@ -137,6 +183,35 @@ def test_control_one_breaker_for_both_refuses_reads(
         assert outcomes()["refused"] > 0
 
 
+@pytest.mark.parametrize("write", WRITES)
+def test_every_kind_of_read_is_answered_beside_every_kind_of_refused_write(
+    server_engine: ServerEngine, stores: Stores, lonely: Datastore, write: str
+) -> None:
+    row = rows_on(lonely, "a", 1)[0]
+    lonely.using(deadline=10.0).put_cell(row, "BASE", 1, "warm")
+    with read_only(stores.primaries(server_engine)["a"]):
+        for name, read in READS.items():
+            with pytest.raises((Unavailable, BatchFailed)):
+                WRITES[write](lonely, row)
+            assert read(lonely, row) is not None, name
+
+
+def test_control_with_one_breaker_every_kind_of_read_is_refused(
+    server_engine: ServerEngine, stores: Stores, lonely: Datastore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    row, refused = rows_on(lonely, "a", 1)[0], set[str]()
+    join_breakers(lonely, monkeypatch)
+    with read_only(stores.primaries(server_engine)["a"]):
+        for name, read in READS.items():
+            lonely.clusters["a"].primary.writes.trip()  # its pause begins anew, so that no probe is due
+            with suppress(Unavailable):
+                read(lonely, row)
+                continue
+            refused.add(name)
+
+    assert refused == READS.keys()
+
+
 def test_writes_go_on_by_themselves_when_the_server_takes_them_again(
     server_engine: ServerEngine, stores: Stores, lonely: Datastore
 ) -> None:
@@ -188,7 +263,7 @@ def _refusal(store: Datastore) -> str:
     return str(refused.value)
 
 
-def test_a_reader_who_runs_out_of_time_shuts_nobody_out(lonely: Datastore, locked: UUID) -> None:
+def test_a_reader_who_runs_out_of_time_shuts_no_caller_out(lonely: Datastore, locked: UUID) -> None:
     counted = _other_reads(lonely, locked)
 
     print(f"beside readers with a deadline of 30 ms: {dict(counted)}")

@@ -1,4 +1,4 @@
-"""Two repairs at work while services write, relays carry, and somebody damages the mirror again and again (I4, I8)."""
+"""Two repairs at work while services write, relays carry, and the test damages the mirror again and again (I4, I8)."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from uuid import UUID, uuid4
 import pytest
 
 from schemaless_core import ColumnKey
-from schemaless_core.children import ChildKey
+from schemaless_core.cell.children import ChildKey
 from schemaless_core.errors import SchemalessError
 from schemaless_core.mends import RawCell
 from tests.damage import lose, spoil
@@ -19,13 +19,13 @@ from tests.facades import Migration, migration
 from tests.mirrors import relaying, wait_until_delivered, wait_until_only_parked
 from tests.scale import scaled
 from tests.stores import Stores
+from tripstore.engines.validation.repair import Action
 from tripstore.handover.authority import Backend
 from tripstore.local.servers import LocalServers
-from tripstore.mirror.mirror import Mirror
+from tripstore.migration.mirror.mirror import Mirror
+from tripstore.migration.repair.opening import Repairs
+from tripstore.migration.repair.targets import Target
 from tripstore.phase import Phase
-from tripstore.repairing.opening import Repairs
-from tripstore.repairing.targets import Target
-from validation.repair import Action
 
 ROWS = 12
 
@@ -49,7 +49,7 @@ def writes(moving: Migration, keys: list[UUID], turns: int) -> None:
 
 
 def damages(moving: Migration, keys: list[UUID], turns: int) -> None:
-    """Bytes that change, cells that go, cells that nobody put."""
+    """Bytes that change, cells that go, foreign cells."""
     chance, store = random.Random(2), moving.facade.store
     for _turn in range(turns):
         key = chance.choice(keys)
@@ -64,7 +64,7 @@ def damages(moving: Migration, keys: list[UUID], turns: int) -> None:
                 lambda c=cell: spoil(store, c, b"torn"),
                 lambda c=cell: spoil(store, c, b'{"status":"foreign"}'),
                 lambda c=cell: lose(store, c),
-                lambda k=key: store.as_copier().put_cell(k, "BASE", latest.key.ref_key + 3, "nobody's"),  # noqa: B023  # called at once
+                lambda k=key: store.as_copier().put_cell(k, "BASE", latest.key.ref_key + 3, "foreign"),  # noqa: B023  # called at once
             ]
         )
         try:
@@ -120,7 +120,7 @@ def test_i4_i8_repairs_race_with_everybody_and_the_end_is_equal(moving: Migratio
 
 def _finish(moving: Migration, keys: list[UUID]) -> None:
     """Everybody is at rest: what is wrong now is repaired, older versions that are in the way of changes included."""
-    wait_until_only_parked(moving)  # one that a relay has at hand is a conflict that nobody sees
+    wait_until_only_parked(moving)  # the conflict of a change that a relay holds is in no list
     repairs = Repairs(moving.facade)
     repairing = repairs.repairing(Backend.LEGACY, job="repair-last")
     latest = [Target(key, "BASE") for key in keys]
@@ -137,7 +137,7 @@ def _finish(moving: Migration, keys: list[UUID]) -> None:
 
 
 def _unsound(moving: Migration, key: UUID) -> RawCell | None:
-    """A version of a row whose bytes nobody can read."""
+    """A version of a row whose bytes no codec can read."""
     mends, before = moving.facade.store.mends, 2**63 - 1
     while (raw := mends.highest(ColumnKey(key, "BASE"), before)) is not None:
         if raw.body == b"torn":

@@ -1,4 +1,4 @@
-"""A client that stops or is cut off in the middle of a put holds nobody up (I5's precondition; docs/decisions/0003)."""
+"""A client that stops or is cut off in a put holds no other client up (I5's precondition; docs/decisions/0003)."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from pymysql.cursors import Cursor
 from schemaless_core import CellConflict, Datastore, NodeUnavailable
 from schemaless_core.config import DeadlineConfig, TlsConfig
 from schemaless_core.deadline import Deadline
-from schemaless_core.engine.mysql.connection import Login, connect
+from schemaless_core.engine.mysql.wire.connection import Login, connect
 from schemaless_core.urls import parse_node_url
 from tests.chaos.actors import running, wait_until, with_failpoints
 from tests.forking import FORK_SERVER
@@ -44,7 +44,7 @@ def put_again(config: dict[str, Any], row_key: str, body: str, in_batch: bool) -
 
 @pytest.mark.parametrize("point", ["put.answered", "batch.answered"])
 @pytest.mark.parametrize("body", ["same", "other"])
-def test_a_client_stopped_right_after_a_duplicate_holds_nobody_up(
+def test_a_client_stopped_right_after_a_duplicate_holds_no_other_up(
     server_engine: ServerEngine, stores: Stores, failpoints: Path, point: str, body: str
 ) -> None:
     config = stores.config(server_engine, shards=1)
@@ -106,7 +106,7 @@ def run_whole(cursor: Cursor, packet: str, values: tuple[Any, ...]) -> None:
         pass
 
 
-def test_a_client_cut_off_in_the_middle_of_a_put_holds_nobody_up(server_engine: ServerEngine, stores: Stores) -> None:
+def test_a_client_cut_off_in_the_middle_of_a_put_holds_no_other_up(server_engine: ServerEngine, stores: Stores) -> None:
     """Its packet is on the way when the network swallows everything: the server ends it by itself."""
     config = stores.config(server_engine, shards=1)
     direct = Datastore.open(config)

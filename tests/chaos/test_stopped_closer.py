@@ -1,4 +1,4 @@
-"""A process that is stopped while it closes shards, with most of their counter rows locked, holds nobody up."""
+"""A process that is stopped while it closes shards, with most of their counter rows locked, holds no writer up."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def close_shards(config: dict[str, Any]) -> None:
         store.authority.close("a", 1)
 
 
-def test_who_is_stopped_while_closing_shards_holds_nobody_up(
+def test_a_process_stopped_while_closing_shards_holds_no_writer_up(
     server_engine: ServerEngine, stores: Stores, failpoints: Path
 ) -> None:
     """It has waited for a busy shard in vain, and has locked all those before it."""

@@ -1,4 +1,4 @@
-"""A process that was stopped across a hand-over asks nobody who is not the authority any more (I9), and goes on.
+"""A process that was stopped across a hand-over asks no store that is not the authority any more (I9), and goes on.
 
 It is stopped right before its packet is sent, inside its transaction, and between a read's snapshot and its answer.
 """
@@ -161,7 +161,7 @@ def test_i9_a_read_of_a_stopped_process_is_answered_by_the_authority_of_now(
 def test_i9_a_cohorts_read_of_a_stopped_process_is_answered_by_the_authority_of_now(
     stopped: Stopped, backend: Backend, point: str, times: int
 ) -> None:
-    """No store refuses it: the mirror was close when it was asked for, and nobody knows whether it still is."""
+    """No store refuses it: the mirror was close when the read began, but may be late by now."""
     moving, row_key = stopped.moving, uuid4()
     stop_in_cohort_at(stopped, backend, point, row_key)
     stopped_at, seconds = time.monotonic(), moving.facade.config.mirror.cohort_seconds
@@ -265,7 +265,7 @@ def test_i2_the_condition_of_a_stopped_put_is_judged_by_the_authority_of_now(sto
 
 @pytest.fixture
 def unfenced(servers: LocalServers, stores: Stores) -> Iterator[Migration]:
-    """What is done to it nobody has to mend."""
+    """A migration of this test alone, so its damage needs no mending."""
     with migration(servers, stores) as made:
         made.phase(Phase.DUALWRITE)
         yield made

@@ -1,5 +1,5 @@
-"""Switches and reversals under load while processes and servers die and stop: nothing is lost, nobody writes outside
-his epoch, and a hand-over that cannot finish is undone by whoever is alive (I1, I2, I4, I8, I9)."""
+"""Switches and reversals under load while processes and servers die and stop: nothing is lost, no process writes
+outside its epoch, and a hand-over that cannot finish is undone by a process that is alive (I1, I2, I4, I8, I9)."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ from tests.chaos.switch_rules import broken, check, gather
 from tests.facades import Migration, migration
 from tests.scale import SCALE, scaled
 from tests.stores import SERVER_ENGINES, ServerEngine, Stores
-from tripstore.cutover.plan import Direction
 from tripstore.handover.authority import Backend
 from tripstore.local.servers import LocalServers
+from tripstore.migration.cutover.plan import Direction
 from tripstore.phase import Phase
 
 ENGINES: tuple[ServerEngine, ...] = SERVER_ENGINES if SCALE >= 1 else SERVER_ENGINES[:1]
@@ -87,7 +87,7 @@ def behind_an_open_transaction(everybody: Crowd, hands: HandOvers) -> None:
             assert "writers stay inside" in attempt.reason
             refused += 1
             hands.wait_for_answers()
-            time.sleep(REST_SECONDS)  # as somebody who tries again does
+            time.sleep(REST_SECONDS)  # as an operator who tries again does
         connection.commit()
     assert refused
     assert hands.control.authority().backend is Backend.LEGACY
@@ -95,7 +95,7 @@ def behind_an_open_transaction(everybody: Crowd, hands: HandOvers) -> None:
 
 @pytest.fixture(params=[ENGINES[0]])
 def controlled(request: pytest.FixtureRequest, servers: LocalServers, stores: Stores) -> Iterator[Migration]:
-    """In the phase dualwrite, where nobody works but the test."""
+    """In the phase dualwrite, where the test alone works."""
     with migration(servers, stores, engine=request.param, deadlines=DEADLINES) as made:
         made.legacy.sql(WITNESS)
         made.phase(Phase.DUALWRITE)
@@ -125,7 +125,7 @@ def _carried(moving: Migration) -> bool:
 
 
 #: Who does what he must not.
-SABOTAGES = {"nobody": ("", ""), "switcher": ("opens without a look", ""), "service": ("", "no fences")}
+SABOTAGES = {"neither": ("", ""), "switcher": ("opens without a look", ""), "service": ("", "no fences")}
 #: Rules that see it.
 FOUND = {"a write of Schemaless outside its epoch", "the stores differ", "the latest differ"}
 

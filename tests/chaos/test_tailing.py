@@ -15,10 +15,10 @@ import pytest
 from pymysql.constants import CLIENT
 
 from schemaless_core import ANY, BatchFailed, Cell, Datastore, Json, Unavailable
-from schemaless_core.engine.cells import NewCell
+from schemaless_core.cell.standing import Gate, Kind
+from schemaless_core.cell.stored import NewCell
 from schemaless_core.engine.mysql import writes
 from schemaless_core.engine.mysql.names import Names
-from schemaless_core.standing import Gate, Kind
 from tests.chaos.actors import Diary, Tailer, check_log, clients_of, running, wait_until, writer
 from tests.forking import FORK_SERVER
 from tests.scale import scaled

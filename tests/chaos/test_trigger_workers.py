@@ -18,7 +18,7 @@ import pytest
 
 from schemaless_core import Cell, Datastore
 from schemaless_core.engine.groups import Step
-from schemaless_core.engine.mysql import offsets as mysql_offsets
+from schemaless_core.engine.mysql.groups import offsets as mysql_offsets
 from tests.chaos.actors import Diary, end, put_until_acknowledged, running, wait_until
 from tests.chaos.trigger_actors import GROUP, bill, deliveries, first_deliveries, server
 from tests.crew import Notebook, noting, quick, wait_until_caught_up, working
@@ -80,7 +80,7 @@ def opened(config: Mapping[str, Any]) -> Iterator[Datastore]:
         yield store
 
 
-def test_every_cell_is_delivered_in_order_whoever_is_killed(
+def test_every_cell_is_delivered_in_order_whichever_worker_is_killed(
     server_engine: ServerEngine, stores: Stores, tmp_path: Path
 ) -> None:
     config = stores.config(
@@ -122,8 +122,8 @@ def test_every_cell_is_delivered_in_order_whoever_is_killed(
 
 
 def leading(store: Datastore, workers: list[BaseProcess]) -> int:
-    """The number of the worker that leads; any, when nobody does."""
-    record = store.triggers.coordinator.lead("nobody", None)
+    """The number of the worker that leads; any, when none does."""
+    record = store.triggers.coordinator.lead("no worker", None)
     pids = [worker.pid for worker in workers]
     leader = pid_of(record.owner) if record is not None and record.owner is not None else None
     return pids.index(leader) if leader in pids else 0
@@ -205,7 +205,7 @@ def test_a_worker_stopped_past_its_lease_cannot_move_an_offset(
                     unfenced = mysql_offsets.MINE.replace(" AND fence = {fence}", "")
                     monkeypatch.setattr(mysql_offsets, "MINE", unfenced)
                     store.triggers.offsets.advance(GROUP, {0: Step(1, 1, 10, 1)})
-                    assert _offset(store) == 10  # and cells 3 to 10 are lost to whoever takes over next
+                    assert _offset(store) == 10  # and cells 3 to 10 are lost to the worker that takes over next
                     monkeypatch.undo()
 
 

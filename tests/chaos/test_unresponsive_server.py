@@ -17,10 +17,10 @@ import pytest
 from pymysql.constants import CLIENT, COMMAND
 
 from schemaless_core import BatchFailed, Cell, Datastore, NodeUnavailable, PutResult, Unavailable
-from tests.chaos.actors import wait_until
+from tests.chaos.actors import wait_for_a_lock_wait, wait_until
 from tests.scale import scaled
 from tests.stores import ServerEngine, Stores
-from tripstore.local.replication import Cluster
+from tripstore.local.replication import LocalCluster
 
 PUT_SECONDS, READ_SECONDS = 0.25, 0.4
 #: Beyond the deadline: this machine's own delays.
@@ -29,7 +29,7 @@ CALLS = scaled(2_000, least=100)
 
 
 @contextmanager
-def stopped(cluster: Cluster) -> Iterator[None]:
+def stopped(cluster: LocalCluster) -> Iterator[None]:
     cluster.primary.pause()
     try:
         yield
@@ -190,7 +190,7 @@ def test_reads_are_asked_of_a_replica_on_request(server_engine: ServerEngine, st
     assert store.get_cells([cell.key for cell in cells]) == cells
 
 
-def change_on_replica(cluster: Cluster, engine: ServerEngine, statement: str) -> None:
+def change_on_replica(cluster: LocalCluster, engine: ServerEngine, statement: str) -> None:
     """What no client of ours can do: write to a replica."""
     flag = "super_read_only" if engine == "mysql" else "read_only"
     with cluster.replicas[0].connect() as connection, connection.cursor() as cursor:
@@ -238,7 +238,7 @@ def test_a_new_process_is_not_held_up_by_a_silent_server(server_engine: ServerEn
     assert all(from_replica)
 
 
-def test_a_new_process_that_nobody_answers_waits_once_and_not_for_every_shard(
+def test_a_new_process_that_no_server_answers_waits_once_and_not_for_every_shard(
     server_engine: ServerEngine, stores: Stores, impatient: Datastore
 ) -> None:
     cells = [Cell(row, "BASE", 1, "x") for cluster in "ab" for row in rows_on(impatient, cluster, 8)]
@@ -256,7 +256,7 @@ def test_a_new_process_that_nobody_answers_waits_once_and_not_for_every_shard(
 
 
 def test_packets_of_clients_that_are_gone_leave_the_log_dense(server_engine: ServerEngine, stores: Stores) -> None:
-    """Clients give up while their packets wait in a stopped server, which then runs them for nobody (I3)."""
+    """Clients give up while their packets wait in a stopped server, which runs them when they are gone (I3)."""
     store = stores.fresh(server_engine, shards=2, deadlines={"put_seconds": PUT_SECONDS})
     patient = store.using(deadline=20.0)
     for attempt in range(scaled(40, least=2)):
@@ -303,14 +303,14 @@ def test_row_count_is_wrong_for_a_client_that_is_gone(server_engine: ServerEngin
         send_and_reset(gone, cluster, naive.replace("%s", f"x'{uuid4().hex}'"))
         blocker.rollback()
     head = f"SELECT COALESCE(MAX(added_id), 0) AS n FROM {name}_0000.cell"
-    wait_until("the insert of nobody has committed", lambda: cluster.primary.query(head)[0]["n"] == 1)
+    wait_until("the insert of the client that is gone has committed", lambda: cluster.primary.query(head)[0]["n"] == 1)
 
     (counter,) = cluster.primary.query(f"SELECT next_added_id AS n FROM {name}_meta.shard_state")
     print(f"{server_engine}: with ROW_COUNT() the counter says {counter['n']} after id 1 was given")
     assert counter["n"] != 2
 
 
-def raw_connection(cluster: Cluster) -> Any:
+def raw_connection(cluster: LocalCluster) -> Any:
     return pymysql.connect(
         host="127.0.0.1",
         port=cluster.primary.port,
@@ -320,10 +320,9 @@ def raw_connection(cluster: Cluster) -> Any:
     )
 
 
-def send_and_reset(connection: Any, cluster: Cluster, packet: str) -> None:
+def send_and_reset(connection: Any, cluster: LocalCluster, packet: str) -> None:
     """Send a packet, and vanish while the server waits for a lock on its behalf."""
     connection._execute_command(COMMAND.COM_QUERY, packet)
-    waiting = "SELECT COUNT(*) AS n FROM information_schema.innodb_trx WHERE trx_state = 'LOCK WAIT'"
-    wait_until("the packet waits", lambda: cluster.primary.query(waiting)[0]["n"] == 1)
+    wait_for_a_lock_wait(cluster.primary)
     connection._sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
     connection._force_close()

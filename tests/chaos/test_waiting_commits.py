@@ -10,7 +10,7 @@ import multiprocessing
 import threading
 import time
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from typing import Any
@@ -19,7 +19,7 @@ from uuid import UUID
 import pytest
 
 from schemaless_core import Datastore, Unavailable
-from schemaless_core.engine.mysql.abandoned import Abandoned, AbandonedSession
+from schemaless_core.engine.mysql.wire.abandoned import Abandoned, AbandonedSession
 from tests.chaos.test_unresponsive_server import rows_on
 from tests.scale import SCALE, scaled
 from tests.stores import ServerEngine, Stores
@@ -84,11 +84,10 @@ def primary(server_engine: ServerEngine, stores: Stores) -> BinlogServer:
     return stores.clusters(server_engine)[0].primary
 
 
-def traffic(config: Mapping[str, Any], row: UUID, seconds: float) -> dict[str, int]:
+def traffic(config: Mapping[str, Any], row: UUID, new: Sequence[UUID], seconds: float) -> dict[str, int]:
     """What became of the calls of one process, whose threads write to, and read from, the server of a row."""
     counted: Counter[str] = Counter()
     with Datastore.open(config) as store:
-        new = rows_on(store, "a", 4000)
         stop = time.monotonic() + seconds
 
         def write(number: int) -> None:
@@ -120,6 +119,12 @@ def traffic(config: Mapping[str, Any], row: UUID, seconds: float) -> dict[str, i
     return dict(counted)
 
 
+def new_rows(config: Mapping[str, Any]) -> list[UUID]:
+    """What a process writes; looked up before, since a busy server answers no plan in time."""
+    with Datastore.open(config) as store:
+        return rows_on(store, "a", 4000)
+
+
 def warm_row(config: Mapping[str, Any]) -> UUID:
     with Datastore.open(config) as store:
         row = rows_on(store, "a", 1)[0]
@@ -130,9 +135,9 @@ def warm_row(config: Mapping[str, Any]) -> UUID:
 def test_processes_leave_no_more_sessions_than_their_pools_have_and_reads_are_answered(
     config: dict[str, Any], primary: BinlogServer
 ) -> None:
-    row = warm_row(config)
+    row, new = warm_row(config), [new_rows(config) for _ in range(PROCESSES)]
     with waiting(primary) as seen, SPAWN.Pool(PROCESSES) as processes:
-        outcomes = processes.starmap(traffic, [(config, row, SECONDS)] * PROCESSES)
+        outcomes = processes.starmap(traffic, [(config, row, of_one, SECONDS) for of_one in new])
 
     print(f"{primary.engine}: {PROCESSES} x {WRITERS} writers: at most {seen['sessions']} sessions; {outcomes}")
     for counted in outcomes:
@@ -154,9 +159,9 @@ def test_control_places_given_back_at_once_are_no_bound(
         self._ended(session)
 
     monkeypatch.setattr(Abandoned, "add", forget)
-    row = warm_row(config)
+    row, new = warm_row(config), new_rows(config)
     with waiting(primary) as seen:
-        traffic(config, row, 1.0)
+        traffic(config, row, new, 1.0)
 
     assert seen["sessions"] > PLACES + 1
 
@@ -174,10 +179,10 @@ def test_writes_go_on_by_themselves_when_commits_do(config: dict[str, Any], prim
             except Unavailable:
                 assert time.monotonic() < give_up
         pool = store.clusters["a"].primary.node._sessions._pool  # type: ignore[attr-defined]  # a MySQLNode
-        while pool.abandoned.count:
+        # Places are given back after the sessions have left the list: the places are waited for, each of them once.
+        while (pool._permits._free, pool._write_permits._free) != (PLACES, PLACES - POOL["reads"]):
             assert time.monotonic() < give_up
-        assert pool._permits._free == PLACES
-        assert pool._write_permits._free == PLACES - POOL["reads"]
+        assert pool.abandoned.count == 0
 
 
 def until_refused(store: Datastore) -> None:

@@ -67,7 +67,7 @@ def bill(config: Mapping[str, Any], failpoints: str) -> None:
 
 
 def _worker_of(store: Datastore, served: Trigger) -> Worker:
-    """Begun again for as long as the control database is down, as whoever supervises workers does it."""
+    """Begun again for as long as the control database is down, as a supervisor of workers does."""
     while True:
         try:
             return store.triggers.worker([served])

@@ -219,6 +219,7 @@ def test_expecting_a_cell_where_there_is_none_conflicts(store: CellStore) -> Non
         store.put_cell(uuid4(), "BASE", 1, "body", expect_latest=7)
 
     assert raised.value.stored is None
+    assert str(raised.value.hint).startswith("The column is empty: expect None"), "there is no stored cell to read"
 
 
 def test_a_conditional_put_may_be_repeated(store: CellStore) -> None:

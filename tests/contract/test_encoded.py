@@ -9,12 +9,12 @@ from uuid import UUID, uuid4
 import pytest
 
 from schemaless_core import Cell, CellConflict, CellStore, Datastore, EncodedCell, EncodedOutcome, InvalidCell, Json
-from schemaless_core.encoded import decode_cell, encode_cell
+from schemaless_core.calls.packets import CELLS_PER_PACKET, CELLS_PER_SHARD, lanes_of, packets
+from schemaless_core.cell.encoded import decode_cell, encode_cell
+from schemaless_core.cell.sharding import shard_of
 from schemaless_core.engine.base import BYTES_PER_BATCH
 from schemaless_core.errors import StaleEpoch
-from schemaless_core.packets import CELLS_PER_PACKET, CELLS_PER_SHARD, lanes_of, packets
-from schemaless_core.routing import Router
-from schemaless_core.sharding import shard_of
+from schemaless_core.servers.routing import Router
 from tests.factories import make_cell, make_trip
 from tests.stores import STORE_ENGINES, ServerEngine, Stores
 

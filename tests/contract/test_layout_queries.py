@@ -1,6 +1,6 @@
 """The contract of index queries, on columns that a layout maps to a company's tables, with bodies of its strategy.
 
-Every put and every question goes to the oracle as well. Free columns have the contract itself, `test_query_index`.
+Every put and every question goes to the oracle as well. Free columns have the contract itself, `query_index`.
 """
 
 from __future__ import annotations
@@ -20,16 +20,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from schemaless_core import Cell, CellConflict, CellStore, Json, MemoryStore
-from schemaless_core.indexes.definition import load_definitions
+from schemaless_core.definitions.index import load_definitions
+from tests.column_types import ColumnType, read_column_types
 from tests.integration.test_forks import forked
+from tests.layout_strategy import bodies
 from tests.legacy import USERS
 from tests.legacy_backends import DRIVERS, SHARDS, Company, company, status
 from tests.legacy_databases import FLAVOURS, PATIENT, postgres_server
 from tests.questions import ask_both
 from tests.scale import scaled
 from tripstore.backends.postgres.backend import PostgresBackend
-from tripstore.backends.postgres.codec.column_types import ColumnType, read_column_types
-from tripstore.backends.postgres.codec.strategy import bodies
 from tripstore.backends.postgres.errors import LegacyRefused, LegacyUnavailable, Unrepresentable
 from tripstore.backends.postgres.layout.layout import LEGACY_ID
 from tripstore.backends.postgres.queries import queries

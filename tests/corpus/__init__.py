@@ -28,7 +28,7 @@ from typing import Any, NamedTuple
 
 import yaml
 
-from schemaless_core.canonical import canonical_bytes, from_canonical
+from schemaless_core.cell.canonical import canonical_bytes, from_canonical
 
 FOLDER = Path(__file__).parent
 TABLE = "source"
@@ -136,7 +136,7 @@ def _lives(rows: Sequence[Row]) -> tuple[Life, ...]:
 
 
 def load_case(folder: Path) -> Case:
-    """Read a case in full; a key that nobody knows is an error, since it would test nothing."""
+    """Read a case in full; a key that the reader does not know is an error, since it would test nothing."""
     document = yaml.safe_load((folder / "case.yaml").read_text(encoding="utf-8"))
     unknown = document.keys() - {"says", "type", "setup", "needs", "column", "rows", "puts", "misfit"}
     assert not unknown, f"{folder.name} has {unknown}"

@@ -14,7 +14,7 @@ from psycopg2.extensions import connection as Connection  # noqa: N812  # the dr
 
 from tripstore.local.postgres import PostgresServer
 
-#: What stands in the way of names that somebody forgot to qualify.
+#: What stands in the way of names that our SQL forgot to qualify.
 HOSTILE_SCHEMA = """
 CREATE SCHEMA hostile;
 CREATE DOMAIN hostile.text AS pg_catalog.varchar(1);

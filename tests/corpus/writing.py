@@ -8,7 +8,7 @@ from uuid import UUID
 
 from psycopg2.extensions import connection as Connection  # noqa: N812  # the driver's class has a small letter
 
-from schemaless_core.canonical import from_canonical
+from schemaless_core.cell.canonical import from_canonical
 from tests.corpus import Case, Row
 from tripstore.backends.postgres.backend import PostgresBackend
 from tripstore.backends.postgres.codec.codec import ColumnCodec

@@ -13,16 +13,15 @@ from schemaless_core.errors import StaleEpoch
 from tests.explorer.programs import Code, Tools
 from tests.explorer.rules import Actor
 from tests.explorer.world import Get, Put, World, cell, chunk_of
-from tripstore.backends.postgres.capture.gate import Gate, GateState
+from tripstore.backends.postgres.capture.functions.gate import Gate, GateState
 from tripstore.errors import StaleLayout
 from tripstore.handover import backfill, relay, reverse, settle, switch
-from tripstore.handover.accept import timeline_of
 from tripstore.handover.authority import Authority, Backend
 from tripstore.handover.call import call
 from tripstore.handover.relayout import relayout
 from tripstore.handover.steps import Step, Steps
 
-STATEMENT = Step("sql.statement", "a statement of somebody's own")
+STATEMENT = Step("sql.statement", "a statement of a service's own SQL")
 COMMIT = Step("sql.commit", "commit it")
 READ_LOG = Step("log.read", "read what follows the offset")
 ADVANCE = Step("log.advance", "save the offset")
@@ -61,7 +60,7 @@ def service(name: str, *operations: Put | Get, knows: Authority = AT_POSTGRES) -
 
 
 def sql(name: str, *statements: tuple[str, int]) -> Actor:
-    """One transaction of somebody's own; who is refused begins it anew."""
+    """One transaction of a service's own SQL; a service that is refused begins it anew."""
 
     def code(tools: Tools) -> Steps[None]:
         left: Sequence[tuple[str, int]] = statements
@@ -159,7 +158,7 @@ def helper(name: str = "H") -> Actor:
 
 def is_troubled(w: World) -> bool:
     """Whether there is something for a helper to do."""
-    if not w.row.is_open or w.barrier is not None or timeline_of(w.row.epoch) != w.timeline:
+    if not w.row.is_open or w.barrier is not None or not w.accepted == w.given == w.timeline:
         return True
     state = GateState.OPEN if w.row.backend is Backend.LEGACY else GateState.CLOSED
     if w.gate != Gate(w.row.epoch, state):

@@ -61,7 +61,7 @@ def switch_that_drains_first(ports: Ports, switch_id: str) -> Steps[None]:
 
 
 def switch_that_leaves_it_closing(ports: Ports, switch_id: str) -> Steps[None]:
-    """Who could not decide takes it that somebody else did something."""
+    """A switcher that could not decide takes it that another one did something."""
     yield switch.LOOK
     found = ports.control.authority()
     closing = found.closing(switch_id)
@@ -193,7 +193,7 @@ def relayout_that_fences_too_low(ports: Ports, layout: str) -> Steps[None]:
 
 
 def relayout_that_leaves_the_gate(ports: Ports, layout: str) -> Steps[None]:
-    """The gate is shut already: the reverse mirror goes on until somebody obeys the new row."""
+    """The gate is shut already: the reverse mirror goes on until a process obeys the new row."""
     yield relayout.LOOK
     found = ports.control.authority()
     closing = found.closing("Y")
@@ -214,7 +214,7 @@ def relayout_that_leaves_the_gate(ports: Ports, layout: str) -> Steps[None]:
 
 
 def relayout_that_checks_first(ports: Ports, layout: str, objection: relayout.Objection) -> Steps[None]:
-    """There are no cells, and then nobody may put one."""
+    """There are no cells, and no process may put one after that."""
     yield relayout.CHECK
     if not objection():
         yield from relayout.relayout(ports, "Y", layout, str)

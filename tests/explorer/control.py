@@ -8,7 +8,7 @@ from typing import Any
 
 from tests.explorer.postgres import CLOSED, CLOSING, OPEN, REFUSES, Handler, flush, unflushed
 from tests.explorer.programs import Raised
-from tests.explorer.rules import Rules, Scenario
+from tests.explorer.rules import BufferRules, Rules, Scenario
 from tests.explorer.world import (
     At,
     Done,
@@ -23,7 +23,7 @@ from tests.explorer.world import (
     key_of,
     row_of,
 )
-from tripstore.backends.postgres.capture.gate import Gate
+from tripstore.backends.postgres.capture.functions.gate import Gate
 from tripstore.errors import StaleLayout
 from tripstore.handover.authority import Authority, Backend
 from tripstore.handover.ports import Copies, Past
@@ -34,7 +34,7 @@ STALE = Raised(StaleLayout("A", "B"))
 
 def is_foreign(w: World, scene: Scenario) -> bool:
     """Whether the row was written on another timeline than that of the Postgres that answers."""
-    return scene.mends is not None and scene.mends.row_has_timeline and not is_accepted(w, w.row.epoch, scene)
+    return scene.mends is not None and scene.mends.row_has_timeline and not is_accepted(w, scene)
 
 
 def is_stale(w: World, me: int, scene: Scenario) -> bool:
@@ -57,7 +57,7 @@ def _claims(queue: tuple[Queued, ...], limit: int) -> list[tuple[Queued, ...]]:
 
 
 def claim(w: World, me: int, phase: Any, arguments: tuple[Any, ...], rules: Rules, scene: Scenario) -> Outcomes:
-    """Any of the changes, or as many as may be: the lease of whoever has them may be over."""
+    """Any of the changes, or as many as may be: the lease of the relay that has them may be over."""
     limit, from_others = (*arguments, False)[:2]
     if rules.claims_look_at_layout and is_stale(w, me, scene):
         yield "claims nothing: another layout is in force", w, Done(STALE)
@@ -157,7 +157,7 @@ def decide(w: World, me: int, phase: Any, arguments: tuple[Any, ...], rules: Rul
     elif has_lost:
         yield "finds the row changed", without, Done(False)
     elif rules.decides_in_one_write:
-        if scene.is_incompatible and decided.layout != closing.layout and there_are_cells(w):
+        if scene.is_incompatible and decided.layout != closing.layout and there_are_cells(w, BufferRules()):
             raise Violation("I2: cells of the old layout are read by the new one")
         yield "decides", set_row(without, decided, rules), Done(True)
         if w.budget.breaks and w.barrier == me:
@@ -169,7 +169,7 @@ def decide(w: World, me: int, phase: Any, arguments: tuple[Any, ...], rules: Rul
 
 
 def without_client(w: World, rules: Rules) -> Iterator[tuple[str, World]]:
-    """What becomes of the session that has the barrier, when nobody is there any more to hear its answer."""
+    """What becomes of the session that has the barrier, when its client is gone."""
     if not isinstance(w.barrier, Sent):
         return
     gone = w._replace(barrier=None)
@@ -180,12 +180,13 @@ def without_client(w: World, rules: Rules) -> Iterator[tuple[str, World]]:
         yield "a decision of a lost connection is run", gone if has_lost else set_row(gone, decided, rules)
 
 
-def there_are_cells(w: World) -> bool:
-    return any(any(cells) for cells in w.cells) or bool(w.queue)
+def there_are_cells(w: World, rules: BufferRules) -> bool:
+    is_waiting = any(w.buffers) and rules.objects_to_buffered
+    return any(any(cells) for cells in w.cells) or bool(w.queue) or is_waiting
 
 
 def objection(w: World, me: int, phase: Any, arguments: tuple[Any, ...], rules: Rules, scene: Scenario) -> Outcomes:
-    objects = scene.is_incompatible and there_are_cells(w)
+    objects = scene.is_incompatible and there_are_cells(w, scene.buffer_rules)
     yield "looks for cells", w, Done("there are cells" if objects else "")
 
 
@@ -214,7 +215,8 @@ def obey(w: World, me: int, phase: Any, arguments: tuple[Any, ...], rules: Rules
     if not rules.gate_under_row:
         yield "reads the row for the gate", free, At(w.row)
     else:
-        yield "sets the gate to what the row says", flush(free)._replace(gate=_gate(w.row)), Done(w.row)
+        obeyed = flush(free)._replace(gate=_gate(w.row), accepted=w.given)
+        yield "sets the gate to what the row says", obeyed, Done(w.row)
 
 
 def _gate(row: Authority) -> Gate:

@@ -34,8 +34,8 @@ class Found(NamedTuple):
     schedule: tuple[str, ...] = ()
 
 
-#: Stops nobody.
-NOBODY = -9
+#: Stops no actor.
+NO_ACTOR = -9
 
 
 def explore(model: Explorable, violations: type[Exception], limit: int, *, has_ends: bool = True) -> Found:
@@ -51,10 +51,12 @@ def explore(model: Explorable, violations: type[Exception], limit: int, *, has_e
     is_complete = n == len(walk.worlds)
     found = Found(len(walk.worlds), len(walk.movers), is_complete)
     if has_ends and is_complete:
-        for who in (NOBODY, *model.may_stop):
+        for who in (NO_ACTOR, *model.may_stop):
             stuck = walk.first_stuck(who)
             if stuck is not None:
-                what = f"no way to an open store while {who} is stopped" if who != NOBODY else "no way to an open store"
+                what = (
+                    f"no way to an open store while {who} is stopped" if who != NO_ACTOR else "no way to an open store"
+                )
                 where = f"liveness: {what}: {model.describe(walk.worlds[stuck])}"
                 return found._replace(violation=where, schedule=walk.schedule(stuck))
     return found

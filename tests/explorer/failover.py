@@ -8,7 +8,7 @@ of its own, and counts on its way back by the lesser of that and the shard's off
 from __future__ import annotations
 
 from schemaless_core.errors import StaleEpoch
-from tests.explorer.programs import SERVERS, Tools
+from tests.explorer.programs import Tools
 from tests.explorer.rules import Actor
 from tests.explorer.world import Put, cell
 from tripstore.handover import accept, reverse, settle, switch
@@ -35,6 +35,7 @@ def mirror(name: str, key: int) -> Actor:
             return
         yield reverse.LOOK
         row = tools.ports.control.authority()
+        row.check_layout(tools.ports.layout)
         if row.backend is Backend.STORE:
             yield reverse.WRITE
             try:
@@ -62,7 +63,7 @@ def reverse_(tools: Tools, switch_id: str) -> Steps[None]:
     yield switch.BACK_CLOSE
     if not ports.control.close(found, closing):
         return
-    servers = SERVERS
+    servers = ports.store.servers
     for server in servers:
         yield switch.BACK_SHUT
         if not ports.store.close(server, closing.epoch):

@@ -5,17 +5,21 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from tests.explorer import control, postgres, promotion, schemaless
+from tests.explorer import buffers, control, postgres, promotion, schemaless
 from tests.explorer.actors import is_troubled
 from tests.explorer.postgres import Handler, crash, is_of_now, roll_back
 from tests.explorer.programs import Node, Program
 from tests.explorer.rules import Rules, Scenario
 from tests.explorer.world import KEYS, TOMBSTONE, At, Done, Place, Violation, World, first_world, is_accepted, replaced
-from tripstore.backends.postgres.capture.gate import Gate, GateState
+from tripstore.backends.postgres.capture.functions.gate import Gate, GateState
 from tripstore.handover.authority import Backend
 from tripstore.handover.steps import Step
 
-HANDLERS: dict[str, Handler] = {**postgres.HANDLERS, **control.HANDLERS, **schemaless.HANDLERS, **promotion.HANDLERS}
+HANDLERS: dict[str, Handler] = {
+    name: handler
+    for part in (postgres, control, schemaless, promotion, buffers)
+    for name, handler in part.HANDLERS.items()
+}
 
 #: Who moves when no actor does: a server goes on by itself, or there is an accident.
 SERVER, ACCIDENT = -1, -2
@@ -29,7 +33,9 @@ class Model:
     def __init__(self, scene: Scenario, rules: Rules | None = None, *, merges: bool = True) -> None:
         self.scene = scene
         self.rules = rules or Rules()
-        self._programs = [Program(actor.code, actor.layout, merges=merges) for actor in scene.cast]
+        self._programs = [
+            Program(actor.code, actor.layout, merges=merges, servers=scene.servers) for actor in scene.cast
+        ]
 
     @property
     def may_stop(self) -> list[int]:
@@ -54,6 +60,8 @@ class Model:
             if self.scene.cast[me].may_stop and w.places[me].phase == "written":
                 yield SERVER, f"Postgres ends {self.scene.cast[me].name}, idle in its transaction", self._dead(w, me)
         for label, after in control.without_client(w, self.rules):
+            yield SERVER, label, after
+        for label, after in buffers.without_client(w, self.scene.buffer_rules):
             yield SERVER, label, after
         yield from self._accidents(w)
 
@@ -115,27 +123,26 @@ class Model:
         if w.budget.breaks and isinstance(w.barrier, int):
             budget = w.budget._replace(breaks=w.budget.breaks - 1)
             yield ACCIDENT, "the barrier's connection is lost", w._replace(barrier=None, budget=budget)
-        shard = w.shards[-1]
-        if w.budget.outages and shard.up:
-            down = replaced(w.shards, -1 % len(w.shards), shard._replace(up=False))
-            yield (
-                ACCIDENT,
-                "server 1 stops answering",
-                w._replace(shards=down, budget=w.budget._replace(outages=w.budget.outages - 1)),
-            )
-        if not shard.up:
-            up = replaced(w.shards, -1 % len(w.shards), shard._replace(up=True))
-            yield ACCIDENT, "server 1 answers again", w._replace(shards=up)
+        for server in self.scene.fails:
+            shard = w.shards[server]
+            after = w._replace(shards=replaced(w.shards, server, shard._replace(up=not shard.up)))
+            if w.budget.outages and shard.up:
+                budget = w.budget._replace(outages=w.budget.outages - 1)
+                yield ACCIDENT, f"server {server} stops answering", after._replace(budget=budget)
+            if not shard.up:
+                yield ACCIDENT, f"server {server} answers again", after
 
     def _losses(self, w: World) -> Iterator[Move]:
         if w.standby is None:
             yield ACCIDENT, "the standby is cut off", promotion.cut_off(w)
             return
-        after = promotion.promote(w)
+        after = promotion.promote(w, self.scene)
         for me in range(len(self.scene.cast)):
             if self._was_in_postgres(w, me):
                 after = self._dead(after, me)
-        yield ACCIDENT, "Postgres is lost, the standby is promoted", after
+        is_old = w.standby[-1] <= w.timeline and self.scene.returns
+        what = "the old primary is back, and shut" if is_old else "Postgres is lost, the standby is promoted"
+        yield ACCIDENT, what, after
 
     def _was_in_postgres(self, w: World, me: int) -> bool:
         """Whether its call, or its transaction, broke off. A barrier is missed when it comes to decide."""
@@ -152,7 +159,8 @@ class Model:
         if is_rw and w.writes:
             raise Violation("I9: who has written in Postgres is not done, and a shard is RW")
         for key, version, body in w.acknowledged:
-            if body not in (w.tables[key].bodies[version], w.cells[key][version]):
+            places = (w.tables[key].bodies[version], w.cells[key][version])
+            if body not in places and not buffers.is_named(w, key, version, body):
                 raise Violation(f"I1: acknowledged {key}@{version} is nowhere")
         for key in KEYS:
             self._check_row(w, key)
@@ -174,7 +182,7 @@ class Model:
             raise Violation(f"I1: the reverse mirror is past what it has not written of row {key}")
         if self.scene.losses:
             self._check_owned(w, key, here)
-        elif w.row.is_open_for(Backend.LEGACY) and there - here:
+        elif w.row.is_open_for(Backend.LEGACY) and (there | buffers.waiting_versions(w, key)) - here:
             raise Violation(f"I1: Postgres is the authority and lacks what Schemaless has of row {key}")
         if is_of_now(w, self.scene) and w.row.is_open_for(Backend.STORE) and here - there - past:
             raise Violation(f"I8: Schemaless is the authority and lacks what Postgres has of row {key}")
@@ -185,7 +193,7 @@ class Model:
         log = w.log[key]
         if self.scene.mends and owned.intersection(log[: w.applied[key]]) - here:
             raise Violation(f"I1: Postgres says that it has what it lacks of row {key}")
-        if w.row.is_open_for(Backend.LEGACY) and is_accepted(w, w.row.epoch, self.scene) and owned - here:
+        if w.row.is_open_for(Backend.LEGACY) and is_accepted(w, self.scene) and owned - here:
             raise Violation(f"I1: Postgres is the authority and lacks what Schemaless acknowledged of row {key}")
 
     def _is_copied(self, w: World) -> bool:
@@ -198,16 +206,18 @@ class Model:
         legacy = w.row.is_open_for(Backend.LEGACY) and w.gate == Gate(w.row.epoch, GateState.OPEN)
         store = w.row.is_open_for(Backend.STORE) and all(shard[:3] == (w.row.epoch, "RW", True) for shard in w.shards)
         is_free = w.barrier is None and w.row_lock is None
-        is_free = is_free and is_accepted(w, w.row.epoch, self.scene)
+        is_free = is_free and is_accepted(w, self.scene)
         return (legacy or store) and is_free and self._is_carried(w)
 
     def _is_carried(self, w: World) -> bool:
-        """Whether all has arrived that somebody in the cast carries."""
+        """Whether all has arrived that an actor of the cast carries."""
         carried = {carries for actor in self.scene.cast if (carries := actor.carries) is not None}
         is_relayed = "queue" not in carried or not w.queue
         passed = w.offsets if self.scene.mends is None else w.applied
+        is_replayed = "buffers" not in carried or not any(w.buffers)
         return (
             is_relayed
+            and is_replayed
             and (self._is_copied(w) or w.row.is_open_for(Backend.STORE))  # the past waits for a way back
             and all(len(w.log[key]) <= passed[key] for key in KEYS if key in carried)
         )

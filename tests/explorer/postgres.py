@@ -28,13 +28,12 @@ from tests.explorer.world import (
     body_of,
     check_layout,
     check_owner,
-    is_accepted,
     key_of,
     latest,
     replaced,
     told,
 )
-from tripstore.backends.postgres.capture.gate import Gate, GateState
+from tripstore.backends.postgres.capture.functions.gate import Gate, GateState
 from tripstore.handover.authority import Backend
 from tripstore.handover.ports import REFUSED
 
@@ -132,11 +131,12 @@ def enter(w: World, me: int, phase: Hashable, rules: Rules) -> Outcomes:
 
 def is_of_now(w: World, scene: Scenario) -> bool:
     """Whether the gate was set on the timeline of the Postgres that answers."""
-    return scene.mends is None or not scene.mends.gate_has_timeline or is_accepted(w, w.gate.epoch, scene)
+    mends = scene.mends
+    return mends is None or not (mends.gate_has_timeline and mends.is_guarded) or w.accepted == w.timeline
 
 
 def is_admitted(w: World, phase: Hashable, epoch: int | None, scene: Scenario) -> bool:
-    """The look of whoever has the lock: he goes on while the gate is closing, for he is waited for.
+    """The look of a writer who has the lock: he goes on while the gate is closing, for he is waited for.
 
     `epoch`: as whom one of ours writes.
     """
@@ -187,7 +187,7 @@ def _put(w: World, me: int, phase: Any, put: Put, epoch: int, rules: Rules, scen
 
 
 def statement(w: World, me: int, phase: Any, arguments: tuple[Any, ...], rules: Rules, scene: Scenario) -> Outcomes:
-    """A statement of somebody's own SQL, in his transaction."""
+    """A statement of a service's own SQL, in its transaction."""
     verb, key = arguments
     if phase is None and me in w.inside:
         phase = "look"

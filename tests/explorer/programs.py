@@ -9,20 +9,22 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable
 from types import GeneratorType
-from typing import Any, NamedTuple, cast
+from typing import Any, NamedTuple, Protocol, cast
 
-from schemaless_core.cell import Cell
+from schemaless_core.buffers.ports import Buffering, BufferPort, KeepPort, OwnPort, PresentPort
+from schemaless_core.cell.cell import Cell
 from tripstore.handover.authority import Authority
-from tripstore.handover.ports import ControlPort, LegacyPort, Ports, StorePort
+from tripstore.handover.ports import ControlPort, LegacyPort, Ports, Refusal, StorePort
 from tripstore.handover.reverse import Hands
 from tripstore.handover.steps import Step, Steps
 
-SERVERS = ("server 0", "server 1")
-_PORTS = ("legacy", "store", "control", "sql", "log", "hands", "cells", "positions")
+#: The third has shards of which nothing is told, and a buffer.
+SERVERS = ("server 0", "server 1", "server 2")
+_PORTS = ("legacy", "store", "control", "sql", "log", "hands", "cells", "positions", "present", "own", "buffers")
 
 
 class SqlPort(NamedTuple):
-    """What somebody's own SQL asks of Postgres: not ours, so in no port."""
+    """What a service's own SQL asks of Postgres: not ours, so in no port."""
 
     statement: Callable[[str, int], bool]
     commit: Callable[[], None]
@@ -65,6 +67,23 @@ class PositionsPort(NamedTuple):
     unmirrored: Callable[[str, tuple[int, ...]], int]
 
 
+class Asked(NamedTuple):
+    """What a read that includes buffers has been told so far."""
+
+    #: The highest version; None: one that may have a higher one does not answer.
+    version: int | None = 0
+    #: What was acknowledged before it began; -1: it has yet to begin.
+    due: int = -1
+
+
+class ClientPort(Protocol):
+    """What a caller asks of a shard and of a buffer, each by itself. The last answer of a read is given out."""
+
+    def put(self, cell: Cell, epoch: int) -> object: ...
+    def ask_buffer(self, server: str, key: int, asked: Asked, is_last: bool) -> Asked: ...
+    def ask_shard(self, key: int, epoch: int, asked: Asked, is_last: bool) -> Asked | Refusal: ...
+
+
 class Call(NamedTuple):
     """One call of a port."""
 
@@ -88,11 +107,10 @@ class _Reached(BaseException):
 class _Port:
     """Answers from a record; what is not in there has been reached."""
 
-    servers = SERVERS
-
-    def __init__(self, name: str, record: _Record) -> None:
+    def __init__(self, name: str, record: _Record, servers: tuple[str, ...]) -> None:
         self._name = name
         self._record = record
+        self.servers = servers
 
     def __getattr__(self, verb: str) -> Callable[..., Any]:
         return lambda *arguments, **options: self._record.answer(
@@ -155,13 +173,17 @@ class Tools(NamedTuple):
     hands: Hands[tuple[Cell, ...], None]
     cells: CellsPort
     positions: PositionsPort
+    buffering: Buffering
+    client: ClientPort
+    keeping: KeepPort
 
 
 class Program:
     """An actor's code, explored as far as it was needed."""
 
-    def __init__(self, code: Code, layout: str | None = None, *, merges: bool = True) -> None:
+    def __init__(self, code: Code, layout: str | None = None, *, merges: bool = True, servers: int = 2) -> None:
         self._code = code
+        self._servers = SERVERS[:servers]
         self._layout = layout
         self._merges = merges
         self._known: dict[Hashable, Node] = {}
@@ -173,7 +195,7 @@ class Program:
     def node(self, answers: tuple[Any, ...]) -> Node:
         """The point to which these answers lead; one that is known, when the code could not tell the difference."""
         record = _Record(answers)
-        ports = [_Port(name, record) for name in _PORTS]
+        ports = [_Port(name, record, self._servers) for name in _PORTS]
         tools = Tools(
             Ports(cast(LegacyPort, ports[0]), cast(StorePort, ports[1]), cast(ControlPort, ports[2]), self._layout),
             cast(SqlPort, ports[3]),
@@ -181,6 +203,9 @@ class Program:
             cast(Hands[tuple[Cell, ...], None], ports[5]),
             cast(CellsPort, ports[6]),
             cast(PositionsPort, ports[7]),
+            Buffering(cast(PresentPort, ports[8]), cast(OwnPort, ports[9]), cast(BufferPort, ports[10])),
+            cast(ClientPort, ports[9]),
+            cast(KeepPort, ports[10]),
         )
         steps = self._code(tools)
         step, call, value, place = _advance(steps, record)
@@ -228,7 +253,9 @@ def _place(steps: object) -> Hashable:
         frame = steps.gi_frame
         assert frame is not None
         variables = tuple(
-            (name, value) for name, value in frame.f_locals.items() if not isinstance(value, _Port | Ports | Tools)
+            (name, value)
+            for name, value in frame.f_locals.items()
+            if not isinstance(value, _Port | Ports | Tools | Buffering)
         )
         frames.append((frame.f_code, frame.f_lasti, variables))
         steps = steps.gi_yieldfrom

@@ -9,22 +9,28 @@ from tests.explorer.postgres import Handler, crash
 from tests.explorer.programs import SERVERS, Page, Told
 from tests.explorer.rules import Rules, Scenario
 from tests.explorer.world import KEYS, Done, Outcomes, World, cell, is_accepted, latest, replaced
-from tripstore.handover.accept import timeline_of
+from tripstore.backends.postgres.capture.timeline import NO_TIMELINE
 from tripstore.handover.ports import Standing
 
 
 def cut_off(w: World) -> World:
     """The standby gets nothing from now on. It has a prefix of what was written, in the order of writing."""
-    return w._replace(standby=(w.tables, w.queue, w.row, w.gate, w.applied))
+    return w._replace(standby=_server(w, timeline=w.timeline + 1))
 
 
-def promote(w: World) -> World:
-    """The primary is gone. What only it had acknowledged is lost with it; Schemaless has all that it ever had."""
+def promote(w: World, scene: Scenario) -> World:
+    """The primary is gone. What only it had acknowledged is lost with it; Schemaless has all that it ever had.
+
+    A restore to a point in time is the same. What may become Postgres after that, the scenario says.
+    """
     assert w.standby is not None
-    tables, queue, row, gate, applied = w.standby
-    after = crash(w, loses=False)._replace(
-        tables=tables, queue=queue, row=row, gate=gate, applied=applied, standby=None, timeline=w.timeline + 1
-    )
+    (*has, timeline) = w.standby
+    tables, queue, row, gate, applied, given, accepted = has
+    standby = w.standby if scene.has_siblings else None
+    if scene.returns:
+        standby = _server(w._replace(given=NO_TIMELINE, accepted=NO_TIMELINE), timeline=w.timeline)
+    after = crash(w, loses=False)._replace(tables=tables, queue=queue, row=row, gate=gate, applied=applied)
+    after = after._replace(given=given, accepted=accepted, timeline=timeline, standby=standby)
     budget = w.budget._replace(losses=w.budget.losses - 1)
     kept = {
         (key, version, body)
@@ -33,6 +39,10 @@ def promote(w: World) -> World:
     }
     floor = tuple(_floor(after, key, w.floor[key]) for key in KEYS)
     return after._replace(budget=budget, acknowledged=frozenset(kept), floor=floor)
+
+
+def _server(w: World, timeline: int) -> tuple[Any, ...]:
+    return w.tables, w.queue, w.row, w.gate, w.applied, w.given, w.accepted, timeline
 
 
 def _floor(w: World, key: int, told: int) -> int:
@@ -64,7 +74,7 @@ def move(w: World, me: int, phase: Any, arguments: tuple[Any, ...], rules: Rules
     assert scene.mends is not None
     is_there = w.applied[key] == start.position or not scene.mends.positions_compare
     is_now = w.timeline == start.timeline or not scene.mends.positions_have_timeline
-    is_row = w.row == row and is_accepted(w, row.epoch, scene)
+    is_row = w.row == row and is_accepted(w, scene)
     if is_there and is_now and (is_row or not scene.mends.positions_have_row):
         yield f"moves shard {key} to {end}", w._replace(applied=replaced(w.applied, key, end)), Done(True)
     else:
@@ -87,18 +97,36 @@ def unmirrored(w: World, me: int, phase: Any, arguments: tuple[Any, ...], rules:
 
 
 def standing(w: World, me: int, phase: Any, arguments: tuple[Any, ...], rules: Rules, scene: Scenario) -> Outcomes:
-    found = Standing(w.row, w.timeline, timeline_of(w.row.epoch))
+    found = Standing(w.row, w.timeline, w.given)
     yield f"reads the row, epoch {w.row.epoch}, on timeline {w.timeline}", w, Done(found)
 
 
-def accept(w: World, me: int, phase: Any, arguments: tuple[Any, ...], rules: Rules, scene: Scenario) -> Outcomes:
-    found, accepted, timeline = arguments
+def reserve(w: World, me: int, phase: Any, arguments: tuple[Any, ...], rules: Rules, scene: Scenario) -> Outcomes:
+    found, reserving = arguments
     if w.row_lock is not None:
         return
-    if w.row == found and w.timeline == timeline and not is_accepted(w, found.epoch, scene):
-        yield f"accepts it for {accepted.backend.value}", set_row(w, accepted, rules), Done(True)
+    if _is_found(w, found, scene):
+        reserved = w._replace(given=reserving.given)
+        yield f"reserves generation {reserving.reserved.generation}", reserved, Done(True)
     else:
         yield "finds the row changed", w, Done(False)
+
+
+def accept(w: World, me: int, phase: Any, arguments: tuple[Any, ...], rules: Rules, scene: Scenario) -> Outcomes:
+    found, accepted = arguments
+    if w.row_lock is not None:
+        return
+    if _is_found(w, found, scene):
+        after = set_row(w, accepted, rules)._replace(given=w.timeline)
+        yield f"accepts it for {accepted.backend.value}", after, Done(True)
+    else:
+        yield "finds the row changed", w, Done(False)
+
+
+def _is_found(w: World, found: Standing, scene: Scenario) -> bool:
+    assert scene.mends is not None
+    is_same = w.given == found.given or not scene.mends.reservation_compares
+    return w.row == found.row and w.timeline == found.timeline and is_same and w.given != w.timeline
 
 
 HANDLERS: dict[str, Handler] = {
@@ -108,5 +136,6 @@ HANDLERS: dict[str, Handler] = {
     "positions.all": all_,
     "positions.unmirrored": unmirrored,
     "control.standing": standing,
+    "control.reserve": reserve,
     "control.accept": accept,
 }

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from tests.explorer.programs import Code
 from tripstore.handover.authority import Backend
@@ -37,7 +37,7 @@ class Rules:
     gate_under_row: bool = True
     #: Gate and row are closed by one packet.
     closes_in_one_packet: bool = True
-    #: Whoever obeys ends who holds the barrier.
+    #: A process that obeys the row ends the session that holds the barrier.
     ends_barrier: bool = True
     #: The gate is closed before the barrier goes.
     shuts_gate: bool = True
@@ -65,6 +65,23 @@ class Rules:
 
 
 @dataclass(frozen=True)
+class BufferRules:
+    """What buffers do; each flag taken away is a control."""
+
+    #: A buffer takes cells of owners only while its server is open, and at their epoch.
+    are_gated: bool = True
+    have_epoch: bool = True
+    #: The gate of a buffer is looked at under a lock that its closing waits for.
+    lock_gate: bool = True
+    #: A cell that a buffer may not keep under its key is a conflict at once.
+    compare: bool = True
+    #: Cells in buffers are cells: another reading of them is refused as well.
+    objects_to_buffered: bool = True
+    #: What is removed from a buffer and what goes to the ledger is one transaction.
+    settles_at_once: bool = True
+
+
+@dataclass(frozen=True)
 class Mends:
     """What keeps the invariants where Postgres goes back to an earlier state; each flag taken away is a control."""
 
@@ -86,6 +103,10 @@ class Mends:
     positions_have_row: bool = True
     #: It moves only on the timeline on which its page was begun.
     positions_have_timeline: bool = True
+    #: An acceptance goes above all that the shards have reached.
+    reaches_above: bool = True
+    #: What it has reserved is compared when it is changed, and when the row is.
+    reservation_compares: bool = True
 
 
 @dataclass(frozen=True)
@@ -126,6 +147,10 @@ class Scenario:
     losses: int = 0
     #: What was built against that; None: nothing.
     mends: Mends | None = None
+    #: There are two standbys, cut off at one point, or two restores to one: the second is promoted after the first.
+    has_siblings: bool = False
+    #: After a promotion the old primary comes back as it was, and a process that knows better has shut it.
+    returns: bool = False
     #: Whether the mirror has the past from the start.
     is_copied: bool = True
     #: Commits of direct SQL are not durable when they are acknowledged.
@@ -134,5 +159,14 @@ class Scenario:
     layout: str | None = None
     #: Whether there is no row in the beginning.
     is_empty: bool = False
+    buffer_rules: BufferRules = field(default_factory=BufferRules)
+    #: How many servers of Schemaless there are: rows 0 and 1 are on the first two.
+    servers: int = 2
+    #: Which of them may stop answering, and answer again.
+    fails: tuple[int, ...] = (1,)
+    #: Packets whose sender hears nothing, and that are run later or never.
+    lates: int = 0
+    #: Whether two callers may put two bodies under one key.
+    has_conflicts: bool = False
     #: Whether the new layout reads cells in another way, and may be put in force only while there are none.
     is_incompatible: bool = False

@@ -115,7 +115,7 @@ SMALL = [
     forward("forward, reading", PRESENT_S, writer("F", 0), service("G", get(0))),
     forward("forward, crash", S, H, UPDATE_0, L, kills=1, crashes=1),
     forward("forward, outage", S, H, writer("F", 1), L, outages=1),
-    # Nobody is there to help him.
+    # No other actor is there to help the switcher.
     forward("forward, broken off", PRESENT_S, UPDATE_0, breaks=1),
     forward("forward, broken off, begun again", PRESENT_S, PRESENT_S2, UPDATE_0, breaks=1),
     forward("forward, broken off, helped", S, H, UPDATE_0, writer("F", 1), kills=1, breaks=1),

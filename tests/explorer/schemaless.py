@@ -1,12 +1,12 @@
-"""What one call does to Schemaless: two shards, each on a server of its own. A server that is down answers nobody."""
+"""What one call does to Schemaless: two shards, each on a server of its own. A server that is down answers no call."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from typing import Any
 
-from schemaless_core.cell import Cell
-from schemaless_core.encoded import EncodedOutcome, Problem
+from schemaless_core.cell.cell import Cell
+from schemaless_core.cell.encoded import EncodedOutcome, Problem
 from schemaless_core.errors import StaleEpoch
 from tests.explorer.postgres import Handler
 from tests.explorer.programs import SERVERS, Page
@@ -157,11 +157,19 @@ def opened(w: World, me: int, phase: Any, arguments: tuple[Any, ...], rules: Rul
         yield f"is told that {server} was open at {shard.opened}", w, Done(shard.opened if is_proof else 0)
 
 
+def reached(w: World, me: int, phase: Any, arguments: tuple[Any, ...], rules: Rules, scene: Scenario) -> Outcomes:
+    (server,) = arguments
+    shard = w.shards[SERVERS.index(server)]
+    if shard.up:
+        is_above = scene.mends is None or scene.mends.reaches_above
+        yield f"is told that {server} is at {shard.epoch}", w, Done(shard.epoch if is_above else 0)
+
+
 def unmirrored(w: World, me: int, phase: Any, arguments: tuple[Any, ...], rules: Rules, scene: Scenario) -> Outcomes:
     (server,) = arguments
     key = SERVERS.index(server)
     if w.shards[key].up:
-        count = len(w.log[key]) - w.offsets[key]
+        count = len(w.log[key]) - w.offsets[key] if key < len(w.log) else 0
         yield f"counts {count} cells to mirror back", w, Done(count)
 
 
@@ -188,6 +196,7 @@ HANDLERS: dict[str, Handler] = {
     "store.open": open_,
     "store.close": close,
     "store.opened": opened,
+    "store.reached": reached,
     "store.unmirrored": unmirrored,
     "log.read": read,
     "log.advance": advance,

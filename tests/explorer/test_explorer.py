@@ -140,7 +140,7 @@ def test_control_steps_in_the_wrong_order_are_caught(mistake: str) -> None:
 
 
 def test_control_an_undoing_at_the_epoch_of_the_closing_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Then nobody reopens what was closed at that epoch."""
+    """Then no process reopens what was closed at that epoch."""
     undone = Authority.undone
     monkeypatch.setattr(Authority, "undone", lambda closing: replace(undone(closing), epoch=closing.epoch))
 
@@ -149,7 +149,7 @@ def test_control_an_undoing_at_the_epoch_of_the_closing_is_caught(monkeypatch: p
     assert found.violation.startswith("liveness"), story(found)
 
 
-def test_control_who_is_stopped_for_ever_is_missed_when_nobody_is_there_to_help() -> None:
+def test_control_an_actor_stopped_for_ever_is_missed_when_no_other_is_there_to_help() -> None:
     scene = SCENARIOS["back, killed"]
     alone = Scenario("alone", scene.cast[:1], start=scene.start, kills=1)
 
@@ -180,24 +180,24 @@ ENDS = {
     "two switchers": {
         "",
         "Postgres is not the open authority",
-        "somebody else was faster",
+        "another process changed the row first",
         "writers stay inside",
         "a change cannot be delivered",
     },
     "layout: two at once": {
         "",
         "a hand-over is under way",
-        "somebody else was faster",
+        "another process changed the row first",
         "writers stay inside",
         "server 0 did not acknowledge",
         "server 1 did not acknowledge",
     },
-    "layout: incompatible": {"", "there are cells", "somebody else was faster", "writers stay inside"},
+    "layout: incompatible": {"", "there are cells", "another process changed the row first", "writers stay inside"},
     "forward, broken off": {"", "the barrier was lost", "writers stay inside"},
     "two reversers": {
         "",
         "Schemaless is not the open authority",
-        "somebody else was faster",
+        "another process changed the row first",
         "server 0 did not acknowledge",
         "server 1 did not acknowledge",
     },

@@ -114,7 +114,7 @@ def _yields(node: ast.AST) -> bool:
 
 
 def test_a_procedure_keeps_all_that_it_knows_in_its_variables() -> None:
-    """Or the explorer could not tell two of its points apart: an iterator is seen by nobody."""
+    """Or the explorer could not tell two of its points apart: it does not see an iterator."""
     checked = 0
     for function in functions():
         for node in ast.walk(function):

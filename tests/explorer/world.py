@@ -8,11 +8,10 @@ from functools import cache
 from typing import Any, NamedTuple
 from uuid import UUID
 
-from schemaless_core.cell import DEFAULT_MAX_BODY_BYTES, Cell
-from schemaless_core.encoded import EncodedCell, decode_cell, encode_cell
+from schemaless_core.cell.cell import DEFAULT_MAX_BODY_BYTES, Cell
+from schemaless_core.cell.encoded import EncodedCell, decode_cell, encode_cell
 from tests.explorer.rules import Scenario
-from tripstore.backends.postgres.capture.gate import Gate, GateState
-from tripstore.handover.accept import timeline_of
+from tripstore.backends.postgres.capture.functions.gate import Gate, GateState
 from tripstore.handover.authority import Authority, Backend
 from tripstore.handover.ports import Chunk
 
@@ -90,6 +89,7 @@ class Budget(NamedTuple):
     outages: int
     breaks: int
     losses: int = 0
+    lates: int = 0
 
 
 class Place(NamedTuple):
@@ -104,6 +104,28 @@ class Sent(NamedTuple):
 
     closing: Authority
     decided: Authority
+
+
+class Kept(NamedTuple):
+    """A cell that waits in a buffer."""
+
+    number: int
+    key: int
+    version: int
+    body: str
+
+
+class Late(NamedTuple):
+    """A packet whose sender hears nothing of it: a put, one to a buffer, or one of the replayer's."""
+
+    verb: str
+    server: int
+    key: int
+    version: int
+    body: str
+    epoch: int
+    #: Of its sender.
+    layout: str | None
 
 
 class World(NamedTuple):
@@ -121,19 +143,28 @@ class World(NamedTuple):
     cells: tuple[Bodies, ...]
     log: tuple[tuple[int, ...], ...]
     offsets: tuple[int, ...]
-    #: The latest version of each row that somebody was told of.
+    #: The latest version of each row that an actor was told of.
     floor: tuple[int, ...]
     acknowledged: frozenset[tuple[int, int, str]]
     budget: Budget
     places: tuple[Place, ...]
     #: Up to where Postgres has what the reverse mirror applied of each log, as Postgres itself says.
     applied: tuple[int, ...] = ()
-    #: What the standby of Postgres has, from when it was cut off.
+    #: What another server has that may become Postgres: a standby from when it was cut off, or the old primary.
     standby: tuple[Any, ...] | None = None
-    #: Grows with each promotion.
-    timeline: int = 0
+    #: Grows with each promotion. The two of one standby have the same.
+    timeline: int = 1
+    #: On which the row was given, as `Standing` says it; and what the gate's own sequence says.
+    given: int = 1
+    accepted: int = 1
     #: What Schemaless acknowledged as the authority; kept where Postgres may go back.
     owned: frozenset[tuple[int, int]] = frozenset()
+    #: What waits on each server for other servers, in the order of arrival, and the numbers that were given there.
+    buffers: tuple[tuple[Kept, ...], ...] = ((), ())
+    given_numbers: tuple[int, ...] = (0, 0)
+    #: Both bodies of each conflict that the replayer met.
+    ledger: frozenset[tuple[int, int, str]] = frozenset()
+    late: frozenset[Late] = frozenset()
 
 
 class Done(NamedTuple):
@@ -206,14 +237,14 @@ def told(w: World, who: int, key: int, version: int, floor: int) -> World:
     return w._replace(floor=replaced(w.floor, key, max(version, w.floor[key])))
 
 
-def is_accepted(w: World, epoch: int, scene: Scenario) -> bool:
-    """Whether an epoch was given by the Postgres that answers now; True where no rule asks for it."""
-    return scene.mends is None or not scene.mends.is_guarded or timeline_of(epoch) == w.timeline
+def is_accepted(w: World, scene: Scenario) -> bool:
+    """Whether the row was given by the Postgres that answers now; True where no rule asks for it."""
+    return scene.mends is None or not scene.mends.is_guarded or w.given == w.timeline
 
 
 def check_owner(w: World, backend: Backend, scene: Scenario) -> World:
     """A backend has taken an owner's write. Before a promoted Postgres is accepted its row says nothing."""
-    if backend is Backend.STORE and not is_accepted(w, w.row.epoch, scene):
+    if backend is Backend.STORE and not is_accepted(w, scene):
         return w
     if w.row.backend is not backend:
         raise Violation(f"I9: {backend.value} took an owner's write, and the authority is {w.row.backend.value}")
@@ -221,9 +252,9 @@ def check_owner(w: World, backend: Backend, scene: Scenario) -> World:
 
 
 def check_layout(w: World, me: int, scene: Scenario) -> None:
-    """A store has taken a write of an actor, or has answered it."""
+    """A store has taken a write of an actor, or has answered it. A row that is not accepted says nothing of that."""
     layout = scene.cast[me].layout
-    if layout is not None and layout != w.row.layout:
+    if layout is not None and layout != w.row.layout and is_accepted(w, scene):
         raise Violation(f"I9: a store took layout {layout} of {scene.cast[me].name}, and {w.row.layout} is in force")
 
 
@@ -242,13 +273,15 @@ def first_world(scene: Scenario) -> World:
         tables=(Table(old, latest(old)),) * len(KEYS),
         queue=(),
         flushed=None,
-        shards=(Shard(1, "COPY", True) if is_legacy else Shard(1, "RW", True, 1),) * len(KEYS),
+        shards=(Shard(1, "COPY", True) if is_legacy else Shard(1, "RW", True, 1),) * scene.servers,
         cells=(copied,) * len(KEYS),
         log=((1,) if scene.is_copied else (),) * len(KEYS),
         offsets=(1 if scene.is_copied else 0,) * len(KEYS),
         floor=(latest(old),) * len(KEYS),
         acknowledged=frozenset(),
-        budget=Budget(scene.kills, scene.crashes, scene.outages, scene.breaks, scene.losses),
+        budget=Budget(scene.kills, scene.crashes, scene.outages, scene.breaks, scene.losses, scene.lates),
         places=(Place(0),) * len(scene.cast),
         applied=(1 if scene.is_copied else 0,) * len(KEYS),
+        buffers=((),) * scene.servers,
+        given_numbers=(0,) * scene.servers,
     )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from schemaless_core import Datastore
-from schemaless_core.triggers.seat import Seat
+from schemaless_core.process.seat import Seat
 from tests.crew import Notebook, noting
 
 

@@ -10,11 +10,11 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from schemaless_core.triggers import spares as spares_module
-from schemaless_core.triggers.child import Work
-from schemaless_core.triggers.fleet import Fleet, Pauses
-from schemaless_core.triggers.seat import Seat
-from schemaless_core.triggers.spares import Spares
+from schemaless_core.process import spares as spares_module
+from schemaless_core.process.child import Work
+from schemaless_core.process.fleet import Fleet, Pauses
+from schemaless_core.process.seat import Seat
+from schemaless_core.process.spares import Spares
 
 #: Before the name of a kind: the parent does a share itself, and its children are forked.
 SHARED = "shared-"

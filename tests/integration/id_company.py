@@ -21,8 +21,8 @@ from tests.databases import create_database, kept
 from tests.forking import FORK_SERVER
 from tests.scale import SCALE
 from tripstore.backends.postgres.ddl.ddl import Patience
-from tripstore.backends.postgres.ddl.steps import Progress, Step
-from tripstore.backends.postgres.ids.key_backfill import Pace
+from tripstore.backends.postgres.ddl.steps import Progress, SchemaStep
+from tripstore.backends.postgres.ids.key_backfill import FillPace
 from tripstore.backends.postgres.ids.key_match import match_keys
 from tripstore.backends.postgres.ids.steps import key_columns
 from tripstore.backends.postgres.layout.layout import (
@@ -92,7 +92,7 @@ SELECT count(*) FROM {table} AS t LEFT JOIN trips p ON p.id = t.trip_id WHERE t.
 QUICK = Patience(
     lock_timeout_seconds=0.1, pause_seconds=0.02, old_seconds=60.0, give_up_seconds=0.3, build_give_up_seconds=0.3
 )
-FULL_SPEED = Pace(batch_seconds=0.05, share=1.0, first_rows=7, most_rows=50)
+FULL_SPEED = FillPace(batch_seconds=0.05, share=1.0, first_rows=7, most_rows=50)
 
 _FIELD = {"status": Field("status", "status", FieldType.STRING)}
 
@@ -136,7 +136,7 @@ def companies_on(server: PostgresServer) -> Companies:
     return Companies(server)
 
 
-#: Throws out whoever is left, and drops whatever a test made. Much quicker than a new database.
+#: Ends the sessions that are left, and drops whatever a test made. Much quicker than a new database.
 _EMPTIED = """
 SELECT pg_terminate_backend(pid, 10000) FROM pg_stat_activity
  WHERE datname = current_database() AND pid <> pg_backend_pid();
@@ -204,10 +204,10 @@ def killed(folder: Path, point: str, after: int, target: Callable[[str], None], 
 
 
 def silent(_done: int, _total: int | None) -> None:
-    """Nobody looks at the progress."""
+    """The test does not look at the progress."""
 
 
-def apply(connection: Connection, steps: list[Step], progress: Progress = silent) -> None:
+def apply(connection: Connection, steps: list[SchemaStep], progress: Progress = silent) -> None:
     for step in steps:
         if not step.is_done(connection):
             step.apply(connection, progress)

@@ -11,12 +11,12 @@ from typing import Protocol
 from uuid import UUID, uuid4
 
 from schemaless_core import Datastore
-from schemaless_core.answers import Scalar
+from schemaless_core.cell.answers import Scalar
 from schemaless_core.deadline import Deadline
+from schemaless_core.definitions.index import IndexField
+from schemaless_core.definitions.values import IndexFieldType
 from schemaless_core.engine.base import EntryQuery, EntryWrite, IndexTable, Node, StoredEntry
 from schemaless_core.engine.open import open_node
-from schemaless_core.indexes.definition import Field
-from schemaless_core.indexes.values import FieldType
 
 Values = tuple[Scalar | None, ...]
 
@@ -24,25 +24,38 @@ _numbers = itertools.count(1)
 
 #: Two source columns: `shard`, `number` and `text` come from the first, the others from the second.
 FIELDS = (
-    Field("shard", FieldType.STRING),
-    Field("number", FieldType.INT),
-    Field("text", FieldType.STRING),
-    Field("uuid", FieldType.UUID),
-    Field("float", FieldType.FLOAT),
-    Field("decimal", FieldType.DECIMAL),
-    Field("is_true", FieldType.BOOLEAN),
-    Field("moment", FieldType.DATETIME),
+    IndexField("shard", IndexFieldType.STRING),
+    IndexField("number", IndexFieldType.INT),
+    IndexField("text", IndexFieldType.STRING),
+    IndexField("uuid", IndexFieldType.UUID),
+    IndexField("float", IndexFieldType.FLOAT),
+    IndexField("decimal", IndexFieldType.DECIMAL),
+    IndexField("is_true", IndexFieldType.BOOLEAN),
+    IndexField("moment", IndexFieldType.DATETIME),
 )
 OWNERS = (0, 0, 0, 1, 1, 1, 1, 1)
 NOTHING: Values = (None,) * 7
 
 #: Of each type the values that a database may get wrong.
-EDGES: dict[FieldType, tuple[Scalar, ...]] = {
-    FieldType.UUID: (UUID(int=0), UUID(int=2**128 - 1), UUID(int=0x27 << 120 | 0x5C00), UUID(int=10**30)),
-    FieldType.STRING: ("", " ", "a", "A", "a ", "ä", "\0", "'\"\\%s%", "\n\r\x1a", "\U0001f697", "ÿ" * 256, "\uffff"),
-    FieldType.INT: (0, -1, 2**63 - 1, -(2**63), 10),
-    FieldType.FLOAT: (0.0, 0.1, -0.1, 1e300, 5e-324, 1.7976931348623157e308, -2.2250738585072014e-308, 1 / 3, 3.0),
-    FieldType.DECIMAL: (
+EDGES: dict[IndexFieldType, tuple[Scalar, ...]] = {
+    IndexFieldType.UUID: (UUID(int=0), UUID(int=2**128 - 1), UUID(int=0x27 << 120 | 0x5C00), UUID(int=10**30)),
+    IndexFieldType.STRING: (
+        "",
+        " ",
+        "a",
+        "A",
+        "a ",
+        "ä",
+        "\0",
+        "'\"\\%s%",
+        "\n\r\x1a",
+        "\U0001f697",
+        "ÿ" * 256,
+        "\uffff",
+    ),
+    IndexFieldType.INT: (0, -1, 2**63 - 1, -(2**63), 10),
+    IndexFieldType.FLOAT: (0.0, 0.1, -0.1, 1e300, 5e-324, 1.7976931348623157e308, -2.2250738585072014e-308, 1 / 3, 3.0),
+    IndexFieldType.DECIMAL: (
         Decimal(0),
         Decimal("-0.1"),
         Decimal("0." + "0" * 29 + "1"),
@@ -50,8 +63,8 @@ EDGES: dict[FieldType, tuple[Scalar, ...]] = {
         Decimal("-" + "9" * 35 + "." + "9" * 30),
         Decimal(10),
     ),
-    FieldType.BOOLEAN: (False, True),
-    FieldType.DATETIME: (
+    IndexFieldType.BOOLEAN: (False, True),
+    IndexFieldType.DATETIME: (
         datetime(1000, 1, 1, tzinfo=UTC),
         datetime(9999, 12, 31, 23, 59, 59, 999_999, UTC),
         datetime(2026, 3, 29, 1, 30, tzinfo=UTC),
@@ -89,8 +102,8 @@ class IndexedFactory(Protocol):
     def __call__(self, engine: str, table: IndexTable | None = None) -> Indexed: ...
 
 
-def table_of(fields: Sequence[Field], owners: Sequence[int]) -> IndexTable:
-    """A table that nobody else uses."""
+def table_of(fields: Sequence[IndexField], owners: Sequence[int]) -> IndexTable:
+    """A table that no other test uses."""
     return IndexTable(f"entries_v{next(_numbers)}", tuple(fields), max(owners) + 1, tuple(owners))
 
 

@@ -16,9 +16,9 @@ from sqlalchemy.dialects import postgresql
 from sqlalchemy.schema import CreateTable
 
 from schemaless_core import Cell, Json, MemoryStore
-from schemaless_core.canonical import canonical_bytes
+from schemaless_core.cell.canonical import canonical_bytes
 from schemaless_core.deadline import Deadline
-from schemaless_core.indexes.definition import IndexDefinition, load_definitions
+from schemaless_core.definitions.index import IndexDefinition, load_definitions
 from tests.databases import create_database
 from tripstore.backends.postgres import tables
 from tripstore.backends.postgres.codec.lookups import LookupCache
@@ -34,6 +34,7 @@ from tripstore.backends.postgres.layout.layout import (
     RowKeySource,
     TableName,
 )
+from tripstore.backends.postgres.names import SCHEMA
 from tripstore.backends.postgres.queries.queries import Queries
 from tripstore.backends.postgres.wire.connections import connected, rows
 from tripstore.local.postgres import PostgresServer
@@ -296,4 +297,4 @@ def company(server: PostgresServer) -> Iterator[Company]:
 def _our_tables() -> str:
     dialect = postgresql.dialect()  # type: ignore[no-untyped-call]  # SQLAlchemy's own
     made = [CreateTable(table).compile(dialect=dialect) for table in (tables.cell, tables.tomb, tables.pair)]
-    return f"CREATE SCHEMA {tables.SCHEMA}; " + ";".join(map(str, made))
+    return f"CREATE SCHEMA {SCHEMA}; " + ";".join(map(str, made))

@@ -13,10 +13,10 @@ import pytest
 
 from schemaless_core import Datastore, Unavailable
 from schemaless_core.deadline import Deadline
-from schemaless_core.engine.mysql.abandoned import Abandoned, AbandonedSession
-from schemaless_core.engine.mysql.connection import DeadlineConnection
 from schemaless_core.engine.mysql.node import MySQLNode
-from schemaless_core.engine.mysql.pool import Pool
+from schemaless_core.engine.mysql.wire.abandoned import Abandoned, AbandonedSession
+from schemaless_core.engine.mysql.wire.connection import DeadlineConnection
+from schemaless_core.engine.mysql.wire.pool import Pool
 from tests.chaos.actors import wait_until
 from tests.chaos.test_unresponsive_server import come_back, rows_on, stopped
 from tests.stores import ServerEngine, Stores

@@ -11,27 +11,27 @@ from uuid import UUID, uuid4
 
 import pytest
 
-from backfill.errors import CannotCopy, MustWait
-from backfill.runner import Ending, Runner
 from schemaless_core import Cell, CellKey, ColumnKey, InvalidRequest, canonical_bytes
 from schemaless_core.control.audit import AuditLog
-from schemaless_core.control.jobs import Job, JobState
-from schemaless_core.control.ledgers import Ledgers
+from schemaless_core.control.jobs.jobs import Job, JobState
+from schemaless_core.control.ledgers.ledgers import Ledgers
 from schemaless_core.errors import InvalidServer, StaleEpoch
 from tests.damage import spoil
 from tests.facades import Migration, migration
 from tests.stores import Stores
 from tripstore.backends.postgres.layout.layout import LEGACY_ID
 from tripstore.config import load_config
-from tripstore.copying.backfill import EVERYTHING, Backfill, Wanted
-from tripstore.copying.serving import DetachedJobs, JobRunner
-from tripstore.cutover.job_facts import job_facts
-from tripstore.diffing.diffing import Diffing
-from tripstore.diffing.order import Order
+from tripstore.engines.backfill.errors import CannotCopy, MustWait
+from tripstore.engines.backfill.runner import Ending, Runner
 from tripstore.handover.ports import Chunk
 from tripstore.handover.steps import run
 from tripstore.handover.switch import switch
 from tripstore.local.servers import LocalServers
+from tripstore.migration.backfill.backfill import EVERYTHING, Backfill, Wanted
+from tripstore.migration.backfill.serving import DetachedJobs, JobRunner
+from tripstore.migration.cutover.job_facts import job_facts
+from tripstore.migration.diff.diff import Diffing
+from tripstore.migration.diff.order import Order
 from tripstore.phase import Phase
 from tripstore.store import TripStore
 from tripstore.wiring import build
@@ -51,7 +51,7 @@ UNREADABLE = """UPDATE trips SET base_extra = '{"odometer": 1e400}' WHERE trip_u
 
 @pytest.fixture
 def made(servers: LocalServers, stores: Stores) -> Iterator[Migration]:
-    """A company with a past that nobody captured, and a mirror that is on."""
+    """A company with a past from before capture, and a mirror that is on."""
     with migration(servers, stores, backfill={"parts": 3, "lease_seconds": 0.5}) as opened:
         opened.legacy.sql(PAST)
         opened.phase(Phase.DUALWRITE)
@@ -188,7 +188,7 @@ def test_without_a_mirror_nothing_is_copied(made: Migration, backfill: Backfill)
     """Capture alone is not enough: what changes while it copies has to be carried."""
     made.phase(Phase.OFF)
 
-    with pytest.raises(CannotCopy, match="In phase off nobody carries") as caught:
+    with pytest.raises(CannotCopy, match="In phase off no relay carries") as caught:
         backfill.plan(EVERYTHING)
 
     assert caught.value.hint is not None
@@ -222,7 +222,7 @@ def test_while_a_hand_over_goes_on_a_chunk_waits(made: Migration, backfill: Back
 
 
 def test_a_copy_of_before_a_switch_is_taken_by_no_shard(made: Migration, backfill: Backfill) -> None:
-    """I9: what was read at an epoch that is over is copied again, and then nobody copies."""
+    """I9: what was read at an epoch that is over is copied again, and then no process copies."""
     job = backfill.begin(backfill.plan(EVERYTHING))
     copying = backfill.copying(job.spec)
     first = copying.copy({"after": None, "upto": None}, None, 1, 0.0)  # its look is believed for a second
@@ -272,7 +272,7 @@ def test_i1_what_postgres_could_still_lose_is_not_copied(
     """An asynchronous commit is seen before it is durable."""
     plan = backfill.plan(EVERYTHING)
     put, seen = made.duo.ports.store.put_encoded, list[bool]()
-    with closing(made.legacy.connect(autocommit=True)) as somebody, somebody.cursor() as cursor:
+    with closing(made.legacy.connect(autocommit=True)) as service, service.cursor() as cursor:
 
         def put_of_the_durable(cells: object, epoch: int) -> object:
             cursor.execute("SELECT pg_current_wal_flush_lsn() >= %s::pg_lsn", (written,))
@@ -489,7 +489,7 @@ def test_the_gate_reads_the_whole_one_whatever_came_after(made: Migration, backf
     assert found.capture_since == since
 
 
-def test_detached_jobs_are_served_by_whoever_serves_jobs(made: Migration, backfill: Backfill) -> None:
+def test_detached_jobs_are_served_by_any_worker_that_serves_jobs(made: Migration, backfill: Backfill) -> None:
     """One that fails is left alone; the others do not wait for it."""
     broken = backfill.jobs.create("broken", {}, [None], is_detached=True)
     first = backfill.begin(backfill.plan(Wanted(where="t.id < 10")), is_detached=True)

@@ -9,12 +9,12 @@ import pytest
 from pymysql.cursors import DictCursor
 
 from schemaless_core import BatchFailed, Cell, Datastore, PutResult, SchemaMissing
+from schemaless_core.cell.standing import Gate, Kind
 from schemaless_core.deadline import Deadline
 from schemaless_core.engine.mysql import batches
-from schemaless_core.engine.mysql.connection import DeadlineConnection
 from schemaless_core.engine.mysql.names import Names
 from schemaless_core.engine.mysql.node import MySQLNode
-from schemaless_core.standing import Gate, Kind
+from schemaless_core.engine.mysql.wire.connection import DeadlineConnection
 from tests.chaos.actors import Tailer, check_log
 from tests.stores import ServerEngine, Stores
 from tripstore.local.server import Server
@@ -38,6 +38,26 @@ def test_one_damaged_shard_of_a_batch_keeps_no_other_shard_from_being_stored(
         assert isinstance(result, expected)
     logs = {shard: store.get_cells_for_shard(shard, 0, 100).cells for shard in range(8) if shard != damaged}
     assert check_log(logs) == sum(isinstance(result, PutResult) for result in raised.value.results)
+
+
+def test_i1_i2_what_a_refused_transaction_had_begun_is_not_committed_by_the_next(
+    server_engine: ServerEngine, stores: Stores
+) -> None:
+    """Its first shard has its cells when the second refuses; then each is stored alone, as if for the first time."""
+    store = stores.fresh(server_engine, shards=4)
+    server, name = stores.clusters(server_engine)[0].primary, store.config.datastore
+    first, second = store.schema.plan().topology.shards_of("a")
+    refuse = "FOR EACH ROW SIGNAL SQLSTATE '45000' SET MESSAGE_TEXT = 'no room'"
+    server.query(f"CREATE TRIGGER {name}_{second:04d}.refuse BEFORE INSERT ON {name}_{second:04d}.cell {refuse}")
+    rows = {shard: next(row for row in iter(uuid4, None) if store.shard_of(row) == shard) for shard in (first, second)}
+
+    with pytest.raises(BatchFailed) as raised:
+        store.put_cells([Cell(rows[shard], "BASE", n, n) for shard in (first, second) for n in range(3)])
+
+    stored = raised.value.results[:3]
+    assert [(result.status, result.added_id) for result in stored if isinstance(result, PutResult)] == [
+        ("CREATED", n) for n in (1, 2, 3)
+    ]
 
 
 def test_batches_in_opposite_orders_do_not_lock_each_other_out(server_engine: ServerEngine, stores: Stores) -> None:

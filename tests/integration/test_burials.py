@@ -13,26 +13,27 @@ from uuid import UUID
 import pytest
 
 from schemaless_core import CellKey
-from schemaless_core.control.jobs import JobState
-from schemaless_core.errors import CellConflict
+from schemaless_core.cell.put_errors import CellConflict
+from schemaless_core.control.jobs.jobs import JobState
 from tests.chaos.actors import wait_until
 from tests.facades import Migration, migration
 from tests.repairs import doing_at
 from tests.scale import SCALE
 from tests.stores import Stores
 from tripstore.backends.postgres.backend import PostgresBackend
-from tripstore.backends.postgres.cells import burials, free
-from tripstore.backends.postgres.cells.free import LOCKS_PER_BATCH
+from tripstore.backends.postgres.cells.mend import burials
+from tripstore.backends.postgres.cells.put import unmapped as free
+from tripstore.backends.postgres.cells.put.unmapped import LOCKS_PER_BATCH
 from tripstore.backends.postgres.wire.connections import rows
 from tripstore.backends.postgres.wire.translation import LockTimeout
-from tripstore.diffing.diffing import Diffing
-from tripstore.diffing.order import Order
 from tripstore.handover.authority import Backend
 from tripstore.local.servers import LocalServers
+from tripstore.migration.diff.diff import Diffing
+from tripstore.migration.diff.order import Order
+from tripstore.migration.repair.job import RepairRunner, begin
+from tripstore.migration.repair.opening import Repairs
+from tripstore.migration.repair.targets import of_job, targets_of
 from tripstore.phase import Phase
-from tripstore.repairing.job import RepairRunner, begin
-from tripstore.repairing.opening import Repairs
-from tripstore.repairing.targets import of_job, targets_of
 
 FLAVOURS = ("postgres", "postgres18")
 NOTES = LOCKS_PER_BATCH + 30

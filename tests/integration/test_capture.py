@@ -1,4 +1,4 @@
-"""Every committed change is captured, whoever made it and however, and nothing that was rolled back (I8)."""
+"""Every committed change is captured, by any client in any way, and nothing that was rolled back (I8)."""
 
 from __future__ import annotations
 

@@ -218,7 +218,7 @@ def test_rows_move_between_partitions_in_the_writers_name(make: Callable[..., Le
     assert (role, PATH, "INSERT") in legacy.sql("SELECT who, path, what FROM books.audit")
 
 
-def test_nobody_lifts_a_row_that_stands_above_its_floor(make: Callable[..., Legacy]) -> None:
+def test_a_row_that_stands_above_its_floor_is_not_lifted(make: Callable[..., Legacy]) -> None:
     """The function that lifts may be called by everybody: it does nothing but what capture asked for."""
     legacy = make()
     legacy.install(layout())

@@ -91,3 +91,15 @@ def test_mysql_with_another_authority_is_refused(stores: Stores, tmp_path: Path)
     ):
         store.create_schema()
     assert "tls.ca" in str(refused.value.hint)
+
+    # Its own authority, of another host than the certificate's; the control: the host is not asked for.
+    (row,) = stores.clusters("mysql")[0].primary.query("SELECT CONCAT(@@datadir, @@ssl_ca) AS ca")
+    own = str(row["ca"])
+    strange = {"ca": own, "verify_hostname": True}
+    with (
+        closing(Datastore.open({**config, "tls": strange})) as store,
+        pytest.raises(InvalidServer, match="its certificate is refused"),
+    ):
+        store.create_schema()
+    with closing(Datastore.open({**config, "tls": {"ca": own, "verify_hostname": False}})) as store:
+        store.create_schema()

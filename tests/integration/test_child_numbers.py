@@ -1,4 +1,4 @@
-"""Numbers of child rows come from the company's sequences: nobody gets one twice, at either authority, and back."""
+"""Numbers of child rows come from the company's sequences: no number is given twice, at either authority, and back."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import os
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, contextmanager
+from typing import Any
 
 import psycopg2.errors
 import pytest
@@ -32,13 +33,14 @@ from tripstore.backends.postgres.numbers import numbers
 from tripstore.backends.postgres.numbers.numbers import Numbers
 from tripstore.backends.postgres.wire.connections import rows
 from tripstore.backends.postgres.wire.database import LegacyDatabase
-from tripstore.cli.legacy_advice import advised
+from tripstore.backends.postgres.wire.translation import LockTimeout
+from tripstore.cli.legacy.advice import advised
 from tripstore.config import load_config
-from tripstore.cutover.perform import Order, perform
-from tripstore.cutover.plan import Direction
 from tripstore.facade import number_ranges
 from tripstore.local.proxy import Proxy
 from tripstore.local.servers import LocalServers
+from tripstore.migration.cutover.perform import HandoverOrder, perform
+from tripstore.migration.cutover.plan import Direction
 from tripstore.phase import Phase
 from tripstore.ports.legacy import RealLegacyPort
 from tripstore.store import TripStore
@@ -118,7 +120,10 @@ def test_a_number_of_another_parents_row_is_never_taken(talk: Migration) -> None
 
 @pytest.mark.parametrize("ahead", [500, 5_000_000])
 @pytest.mark.parametrize("phase", [Phase.DUALWRITE, Phase.LIVE])
-def test_a_number_that_somebody_chose_moves_the_sequence(talk: Migration, phase: Phase, ahead: int) -> None:
+def test_a_number_that_a_caller_chose_moves_the_sequence(
+    talk: Migration, phase: Phase, ahead: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(number_ranges, "DRAW_SECONDS", 20.0)  # a Postgres on a busy machine is not silent
     talk.phase(Phase.DUALWRITE)
     row_key = post(talk)
     chosen = comment_by_sql(talk, row_key) + ahead
@@ -129,6 +134,38 @@ def test_a_number_that_somebody_chose_moves_the_sequence(talk: Migration, phase:
     talk.phase(Phase.DUALWRITE)
     assert number(appended) > chosen
     assert comment_by_sql(talk, row_key) > number(appended)
+
+
+def test_a_sequence_that_a_drawing_transaction_holds_is_moved_when_that_ends(
+    talk: Migration, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Many numbers take their time to be drawn, those of our own range, too, and no sequence is altered meanwhile."""
+    monkeypatch.setattr(number_ranges, "DRAW_SECONDS", 20.0)
+    talk.phase(Phase.DUALWRITE)
+    row_key = post(talk)
+    chosen = comment_by_sql(talk, row_key) + 5_000_000
+    talk.phase(Phase.LIVE)
+    refused: list[LockTimeout] = []
+    jump = Numbers._jump
+
+    with closing(talk.legacy.connect()) as drawing:
+        rows(drawing, "SELECT nextval('comments_id_seq')")
+
+        def ending_it(*arguments: Any) -> None:
+            try:
+                jump(*arguments)
+            except LockTimeout as held:
+                refused.append(held)
+                drawing.rollback()
+                raise
+
+        monkeypatch.setattr(Numbers, "_jump", ending_it)
+        talk.store.put_cell(row_key, "COMMENT", COMMENT.compose(chosen, 0), {"text": "mine"})
+        appended = talk.store.append_cell(row_key, "COMMENT", {"text": "next"}).ref_key
+
+    assert len(refused) == 1
+    talk.phase(Phase.DUALWRITE)
+    assert number(appended) > chosen
 
 
 def test_a_chosen_number_that_postgres_did_not_hear_of_is_passed_by_the_reverse_mirror(talk: Migration) -> None:
@@ -257,7 +294,7 @@ def test_a_sequence_that_was_behind_is_moved_before_the_way_back(talk: Migration
     assert isinstance(ports.legacy, RealLegacyPort)
     done = perform(
         ports,
-        Order(Direction.BACK, "a test"),
+        HandoverOrder(Direction.BACK, "a test"),
         flags=talk.facade.flags,
         audit=audit,
         max_pause_seconds=3.0,
@@ -384,3 +421,9 @@ def test_a_high_number_is_put_while_another_transaction_has_drawn(talk: Migratio
         rows(other, "SELECT nextval('comments_id_seq')")
         put = talk.store.put_cell(row_key, "COMMENT", COMMENT.compose(chosen, 0), {"text": "mine"})
     assert put.status == "CREATED"
+
+    lower = comment_by_sql(talk, row_key) + 500
+    talk.store.put_cell(row_key, "COMMENT", COMMENT.compose(lower, 0), {"text": "mine, too"})
+    assert comment_by_sql(talk, row_key) > lower  # that the sequence was left where it was is not forgotten
+    talk.store.put_cell(row_key, "COMMENT", COMMENT.compose(chosen + 1, 0), {"text": "once it may be moved"})
+    assert comment_by_sql(talk, row_key) > chosen + 1

@@ -12,16 +12,16 @@ import pytest
 from schemaless_core.control.audit import AuditLog
 from tests.facades import Migration, migration
 from tests.stores import Stores
-from tripstore.cutover.complete import Completion
-from tripstore.cutover.errors import CompletionOvertaken
-from tripstore.cutover.evidence import Evidence
-from tripstore.cutover.perform import Order, Performed, perform
-from tripstore.cutover.plan import Direction
 from tripstore.handover import switch
 from tripstore.handover.authority import Authority, Backend
 from tripstore.handover.steps import Step
 from tripstore.local.servers import LocalServers
-from tripstore.mirror.reverse import GROUP
+from tripstore.migration.cutover.complete import Completion
+from tripstore.migration.cutover.errors import CompletionOvertaken
+from tripstore.migration.cutover.evidence import Evidence
+from tripstore.migration.cutover.perform import HandoverOrder, Performed, perform
+from tripstore.migration.cutover.plan import Direction
+from tripstore.migration.mirror.reverse import GROUP
 from tripstore.phase import Phase
 
 
@@ -61,7 +61,7 @@ def way_back(live: Migration, hear: Callable[[Step], None] = lambda step: None) 
     live.carry()
     return perform(
         live.duo.ports,
-        Order(Direction.BACK, "a test"),
+        HandoverOrder(Direction.BACK, "a test"),
         flags=live.facade.flags,
         audit=AuditLog(live.facade.store.control),
         max_pause_seconds=3.0,
@@ -156,7 +156,7 @@ def test_i9_each_later_step_looks_at_the_row_again(live: Migration, tmp_path: Pa
         next(steps)
     control = live.duo.ports.control
     found = control.authority()
-    assert control.close(found, found.closing("somebody who knows no flags"))
+    assert control.close(found, found.closing("a switcher that knows no flags"))
 
     with pytest.raises(CompletionOvertaken, match="closing"):
         next(steps)

@@ -27,9 +27,9 @@ from schemaless_core import Datastore, InvalidServer, NodeUnavailable, SchemaMis
 from schemaless_core.config import DeadlineConfig, PoolConfig, TlsConfig
 from schemaless_core.control.database import ControlDatabase
 from schemaless_core.deadline import Deadline
-from schemaless_core.engine.mysql.connection import DeadlineConnection, Login, connect, unconnected
 from schemaless_core.engine.mysql.node import MySQLNode
-from schemaless_core.engine.mysql.sessions import Sessions
+from schemaless_core.engine.mysql.wire.connection import DeadlineConnection, Login, connect, unconnected
+from schemaless_core.engine.mysql.wire.sessions import Sessions
 from schemaless_core.urls import NodeUrl, parse_node_url
 from tests.chaos.actors import wait_until
 from tests.stores import ServerEngine, Stores
@@ -115,7 +115,7 @@ def repeated_calls() -> float:
 
 @contextmanager
 def locked(store: Datastore, server_engine: ServerEngine, stores: Stores, shard: int) -> Iterator[None]:
-    """Somebody holds the counter row of a shard."""
+    """Another session holds the counter row of a shard."""
     with stores.clusters(server_engine)[0].primary.connect() as holder, holder.cursor() as cursor:
         cursor.execute("BEGIN")
         cursor.execute(f"SELECT * FROM {store.config.datastore}_meta.shard_state WHERE shard = {shard} FOR UPDATE")

@@ -82,7 +82,7 @@ def test_a_child_has_a_connection_of_its_own(control: ControlDatabase) -> None:
     assert childs not in (known, connection_id(control))
 
 
-def test_nobody_is_kept_from_migrating_by_the_connection_of_whoever_has_migrated(control: ControlDatabase) -> None:
+def test_the_connection_that_has_migrated_keeps_no_other_from_migrating(control: ControlDatabase) -> None:
     with closing(_another(control)) as other:
         other.migrate()
         assert other.version() == control.version()

@@ -9,10 +9,12 @@ from unittest.mock import patch
 import pytest
 import sqlalchemy as sa
 
-from schemaless_core import Datastore
+from schemaless_core import Datastore, InvalidServer
 from schemaless_core.control.tables import document
-from schemaless_core.doctor import Doctor
+from schemaless_core.engine.mysql.indexes import tables as index_tables
+from schemaless_core.engine.sqlite import entries as sqlite_entries
 from schemaless_core.indexes.catalogue import Catalogue
+from schemaless_core.servers.doctor import Doctor
 from tests.indexing import catch_up
 from tests.integration.test_index_versions import NAME, SHARDS, definition, put_trip, rows, with_definition
 from tests.stores import Stores
@@ -93,6 +95,46 @@ def test_control_who_believes_the_restored_database_uses_a_number_again(
 
     with (
         patch.object(Catalogue, "_ask_servers", lambda _catalogue, _patience: 0),
+        patch.object(index_tables, "check_columns", lambda *_arguments, **_options: None),
+        patch.object(sqlite_entries, "check_columns", lambda *_arguments: None),
         with_definition(config, "rider") as begun,
+    ):
+        assert begun.indexes.create(NAME) == 2
+
+
+def test_a_table_of_another_definition_is_refused_by_name_and_left_by_the_next_number(
+    config: dict[str, Any], runs_on: Datastore
+) -> None:
+    """Where no server that answers has a later copy either. Without the look the maintainer fails at it for ever."""
+    then = backup(runs_on)
+    assert second_version(config, "city") == 2
+    restore(runs_on, then)
+
+    with (
+        patch.object(Catalogue, "_ask_servers", lambda _catalogue, _patience: 0),
+        with_definition(config, "rider") as begun,
+    ):
+        with pytest.raises(InvalidServer, match=r"exists, with other columns than version 2 of index") as refused:
+            begun.indexes.create(NAME)
+        assert f"tripstore index drop {NAME} --version 2" in str(refused.value.hint)
+
+        begun.indexes.drop(NAME, 2)
+
+        assert begun.indexes.create(NAME) == 3
+        row_key = put_trip(begun, rider="Ada")
+        catch_up(begun)
+        assert begun.indexes.verify(NAME, 3).verified.is_clean
+        begun.indexes.promote(NAME, 3)
+        assert rows(begun, consistency="verified") == [row_key]
+
+
+def test_control_a_table_that_is_there_as_it_should_be_is_finished(config: dict[str, Any], runs_on: Datastore) -> None:
+    then = backup(runs_on)
+    assert second_version(config, "city") == 2
+    restore(runs_on, then)
+
+    with (
+        patch.object(Catalogue, "_ask_servers", lambda _catalogue, _patience: 0),
+        with_definition(config, "city") as begun,
     ):
         assert begun.indexes.create(NAME) == 2

@@ -13,7 +13,7 @@ from uuid import UUID, uuid4
 import pytest
 
 from schemaless_core import CellConflict, CellKey, Datastore, ShardStatus, StaleEpoch, canonical_bytes
-from schemaless_core.encoded import encode_cell
+from schemaless_core.cell.encoded import encode_cell
 from tests.handovers import refreshed
 from tests.legacy import FLAVOURS, layout, legacy_server
 from tests.legacy_backends import SHARDS, Company, company, status
@@ -22,9 +22,10 @@ from tests.legacy_databases import run as run_sql
 from tests.past import bodies, chunks, held, lived_in
 from tests.scale import scaled
 from tests.stores import Stores
-from tripstore.backends.postgres.cells import copying, reach
-from tripstore.backends.postgres.cells.chunk_reading import ChunkReading
-from tripstore.backends.postgres.cells.copying import PastReader
+from tripstore.backends.postgres.cells.past import chunk_rows as reach
+from tripstore.backends.postgres.cells.past import reader as copying
+from tripstore.backends.postgres.cells.past.chunk_reading import ChunkReading
+from tripstore.backends.postgres.cells.past.reader import PastReader
 from tripstore.backends.postgres.errors import LegacyUnavailable
 from tripstore.backends.postgres.wire import watched
 from tripstore.handover.backfill import READ, WRITE, copy_chunk
@@ -282,7 +283,7 @@ _BOTH = (
 
 
 def changed_between_two_tables(monkeypatch: pytest.MonkeyPatch, change: Callable[[], object]) -> None:
-    """Somebody commits a change of both tables when the first was read."""
+    """A service commits a change of both tables when the first was read."""
     read_table = ChunkReading.table
 
     def read(self: ChunkReading, *arguments: Any) -> None:
@@ -380,7 +381,7 @@ def test_i4_what_was_deleted_or_changed_after_the_reading_is_not_brought_back(
 
 def test_i2_another_body_at_schemaless_is_a_conflict_and_stays(copy: Copy) -> None:
     good, bad = copy.trips.base(1), copy.trips.base(1)
-    copy.store.as_copier().put_cell(bad, "BASE", 1, "somebody else's")
+    copy.store.as_copier().put_cell(bad, "BASE", 1, "foreign")
 
     copied = run(copy_chunk(copy.ports, Chunk(rows=10)))
 
@@ -388,7 +389,7 @@ def test_i2_another_body_at_schemaless_is_a_conflict_and_stays(copy: Copy) -> No
     ((position, error),) = copied.outcome.problems
     assert isinstance(error, CellConflict)
     assert copied.past.cells[position] == encode_cell(copy.trips.store.get_cells([CellKey(bad, "BASE", 1)])[0], 10**6)  # type: ignore[arg-type]  # it is there
-    assert copy.store.as_copier().get_cell(bad, "BASE", 1).body == "somebody else's"  # type: ignore[union-attr]  # it is there
+    assert copy.store.as_copier().get_cell(bad, "BASE", 1).body == "foreign"  # type: ignore[union-attr]  # it is there
     assert copy.store.as_copier().get_cell_latest(good, "BASE") is not None
 
 

@@ -10,18 +10,18 @@ from uuid import uuid4
 import pytest
 from psycopg2.errors import QueryCanceled
 
-from backfill.errors import CannotCopy
 from schemaless_core import Cell, Datastore
-from schemaless_core.control.paces import Pace
+from schemaless_core.control.paces import SharedPace
 from schemaless_core.deadline import Deadline
 from tests.chaos.actors import wait_until
 from tests.facades import Migration, as_other_role, migration
 from tests.stores import ServerEngine, Stores
 from tripstore.backends.postgres.handover.queue import _OLDEST, Queue
 from tripstore.config import BackfillConfig
-from tripstore.copying.backfill import Backfill, Wanted
-from tripstore.copying.limits import at_work, mirror_lag, replica_lag, throttles
+from tripstore.engines.backfill.errors import CannotCopy
 from tripstore.local.servers import LocalServers
+from tripstore.migration.backfill.backfill import Backfill, Wanted
+from tripstore.migration.backfill.limits import at_work, mirror_lag, replica_lag, throttles
 from tripstore.phase import Phase
 
 _ACTIVE = """\
@@ -61,7 +61,7 @@ def test_sessions_of_others_are_at_work_while_they_run_or_wait(made: Migration) 
             each.result()
         with pytest.raises(QueryCanceled):
             running.result()
-    wait_until("nobody is", lambda: at_work(database) == 0)
+    wait_until("no session is", lambda: at_work(database) == 0)
     for session in (idle, locked, runs):
         session.close()
 
@@ -122,13 +122,13 @@ def test_a_limit_of_zero_is_none(made: Migration) -> None:
     made.carry()
 
 
-def pace(made: Migration) -> Pace:
+def pace(made: Migration) -> SharedPace:
     """Of a job of its own."""
-    return Pace(made.facade.store.control, uuid4().hex)
+    return SharedPace(made.facade.store.control, uuid4().hex)
 
 
 def test_workers_of_a_job_share_its_rate_from_the_first_chunk_on(made: Migration) -> None:
-    """However many there are, and whoever started them: one begins, and pays for all."""
+    """However many there are, and from whichever shell: one begins, and pays for all."""
     made.phase(Phase.DUALWRITE)
     backfill = Backfill(made.facade)
     job = backfill.begin(backfill.plan(Wanted(rate=1_000)), is_detached=True)

@@ -17,15 +17,16 @@ from tripstore.backends.postgres.capture.install import GateFunctions
 from tripstore.backends.postgres.handover.examination import examine_handover
 from tripstore.backends.postgres.handover.sessions import grant_to_see
 from tripstore.backends.postgres.wire.connections import connected
-from tripstore.cutover.facts import HandOverFacts, JobFacts, ReverseFacts, Unknown
-from tripstore.cutover.plan import Direction, plan
-from tripstore.diffing.diffing import Diffing
-from tripstore.diffing.order import Order
+from tripstore.handover.authority import HandOverFacts
 from tripstore.handover.steps import run
 from tripstore.handover.switch import switch
 from tripstore.local.servers import LocalServers
-from tripstore.mirror.mirror import Mirror
-from tripstore.mirror.reverse import GROUP, register_reverse
+from tripstore.migration.cutover.facts import JobFacts, ReverseFacts, Unknown
+from tripstore.migration.cutover.plan import Direction, plan
+from tripstore.migration.diff.diff import Diffing
+from tripstore.migration.diff.order import Order
+from tripstore.migration.mirror.mirror import Mirror
+from tripstore.migration.mirror.reverse import GROUP, register_reverse
 from tripstore.phase import Phase
 from tripstore.store import TripStore
 
@@ -203,7 +204,7 @@ def test_i12_what_was_compared_before_the_last_hand_over_is_no_evidence(moving: 
     assert compared() == {"get_row": 0, "get_cell_latest": 0}
     assert rate("get_cell_latest") == 0.0
     compare(lambda: moving.store.get_row(key), 4)
-    assert rate("get_cell_latest") == 0.0, "nobody compares it at this rate any more"
+    assert rate("get_cell_latest") == 0.0, "it is not compared at this rate any more"
     assert 4 / 60 < rate("get_row") <= 4, "of the time since then"
     assert compared() == {"get_row": 4, "get_cell_latest": 0}
 
@@ -232,7 +233,7 @@ def test_i12_the_rehearsal_counts_what_it_compared_and_nothing_that_it_passed(mo
     register_reverse(store)
     foreign = uuid4()
     store.as_copier().put_cell(foreign, "BASE", 1, {"status": "foreign"})
-    assert rehearsed(moving) == (0, 0, 0), "its offsets are behind five rows that nobody compared"
+    assert rehearsed(moving) == (0, 0, 0), "its offsets are behind five rows that no rehearsal compared"
 
     moving.legacy.sql("UPDATE trips SET status = 'completed' WHERE trip_uuid = %s", str(keys[0]))
     moving.carry()
@@ -250,7 +251,7 @@ def test_i12_the_rehearsal_counts_what_it_compared_and_nothing_that_it_passed(mo
     assert rehearsed(moving, timedelta(hours=hours + 1)) == (0, 0, 0), "too long ago to say anything"
 
 
-def test_what_cannot_be_written_down_is_kept_and_keeps_nobody_waiting(moving: Migration) -> None:
+def test_what_cannot_be_written_down_is_kept_and_keeps_no_call_waiting(moving: Migration) -> None:
     """I10: the control database is away."""
     store = moving.facade.store
     _id, key = moving.legacy.trip()

@@ -14,12 +14,12 @@ import pytest
 from pymysql.constants import CLIENT
 
 from schemaless_core import ANY, BatchFailed, Cell, CellConflict, Datastore, NodeUnavailable, PutResult, StaleEpoch
+from schemaless_core.cell.standing import Gate, Kind
+from schemaless_core.cell.stored import NewCell
 from schemaless_core.deadline import Deadline
-from schemaless_core.engine.cells import NewCell
 from schemaless_core.engine.mysql import writes
 from schemaless_core.engine.mysql.batches import CELLS_FOR_INSERT_ALL
 from schemaless_core.engine.mysql.names import Names
-from schemaless_core.standing import Gate, Kind
 from tests.chaos.actors import Tailer, check_log
 from tests.stores import ServerEngine, Stores
 
@@ -92,7 +92,7 @@ def test_a_lost_counter_row_is_made_anew_behind_the_stored_cells(server_engine: 
 
 @pytest.mark.parametrize("size", SIZES)
 def test_a_refused_batch_takes_no_stored_cell_away(server_engine: ServerEngine, stores: Stores, size: int) -> None:
-    """A mover copies cells in before it moves the counter; whoever still writes here is refused, and harmless."""
+    """A mover copies cells in before it moves the counter; a writer that still writes here is refused, and harmless."""
     store = stores.fresh(server_engine, shards=1)
     stored = new_cells(100)
     store.put_cells(stored)

@@ -15,7 +15,7 @@ from uuid import UUID, uuid4
 import pytest
 
 from schemaless_core import Cell, ColumnKey, Json, canonical_bytes
-from schemaless_core.control.jobs import JobState
+from schemaless_core.control.jobs.jobs import JobState
 from schemaless_core.errors import InvalidRequest
 from tests.damage import lose, spoil
 from tests.facades import Migration, migration
@@ -24,16 +24,16 @@ from tests.mirrors import relaying, reversing, wait_until_delivered, wait_until_
 from tests.scale import scaled
 from tests.stores import Stores
 from tripstore.backends.postgres.codec.columnar import ColumnarCodec
-from tripstore.diffing.diffing import Diffing, order_of
-from tripstore.diffing.order import Order
-from tripstore.diffing.rechecking import Rechecked
-from tripstore.diffing.unit import UNIT
+from tripstore.engines.validation.compare import BYTES
+from tripstore.engines.validation.diff.buckets import Digests, PlainDigests, ShardedDigests
+from tripstore.engines.validation.diff.differences import REF_KEY, CellClass, Difference, NotCompared, from_finding
+from tripstore.engines.validation.diff.keylist import read_key_list
 from tripstore.local.servers import LocalServers
+from tripstore.migration.diff.diff import Diffing, order_of
+from tripstore.migration.diff.order import Order
+from tripstore.migration.diff.rechecking import Rechecked
+from tripstore.migration.diff.unit import UNIT
 from tripstore.phase import Phase
-from validation.buckets import Digests, PlainDigests, ShardedDigests
-from validation.compare import BYTES
-from validation.differences import REF_KEY, CellClass, Difference, NotCompared, from_finding
-from validation.keylist import read_key_list
 
 FIELDS: list[Json] = [{"field": "driver_uuid", "type": "uuid"}, {"field": "status", "type": "string"}]
 INDEXES: list[Json] = [{"table": "driver_index", "column_defs": [{"column_key": "BASE", "fields": FIELDS}]}]
@@ -112,7 +112,7 @@ def test_both_stores_hash_alike_wherever_it_is_done(company: Migration) -> None:
 
 
 def test_damage_of_every_class_is_found_where_it_is(company: Migration) -> None:
-    """No cell is taken away: whoever reads the log would stop at the hole."""
+    """No cell is taken away: a reader of the log would stop at the hole."""
     store, legacy = company.facade.store.as_copier(), company.legacy
     behind, other, unsorted, broken = _latest(company, "BASE")[:4]
     _, gone = legacy.trip()
@@ -121,7 +121,7 @@ def test_damage_of_every_class_is_found_where_it_is(company: Migration) -> None:
         legacy.sql("UPDATE trips SET status = 'changed' WHERE trip_uuid = %s", str(row_key))
     legacy.deliver()  # as far as Postgres knows
     store.put_cells(list(company.duo.legacy.get_row(older).values()))
-    more = Cell(uuid4(), "BASE", 7, {"status": "nobody's"})
+    more = Cell(uuid4(), "BASE", 7, {"status": "foreign"})
     store.put_cells([more])
     spoil(store, other, canonical_bytes({**_object(other), "fare": "0.00"}))
     spoil(store, unsorted, canonical_bytes(unsorted.body) + b" ")
@@ -304,7 +304,7 @@ def test_live_writers_are_no_differences(company: Migration) -> None:
 
 
 def test_a_change_that_is_not_delivered_is_busy_and_no_difference(embedded: Migration) -> None:
-    """I12: nobody relays; the control is the row that Postgres believes to be delivered."""
+    """I12: no relay runs; the control is the row that Postgres believes to be delivered."""
     _, waiting = embedded.legacy.trip()
 
     counts, found = compared(embedded)

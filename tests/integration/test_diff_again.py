@@ -9,19 +9,19 @@ from uuid import UUID, uuid4
 import pytest
 
 from schemaless_core import Cell, canonical_bytes
-from schemaless_core.control.jobs import JobState
+from schemaless_core.control.jobs.jobs import JobState
 from tests.damage import spoil
 from tests.facades import Migration, migration
 from tests.stores import Stores
-from tripstore.diffing.again import seen_by_samples
-from tripstore.diffing.diffing import DECODER, Diffing
-from tripstore.diffing.order import Order
-from tripstore.diffing.rechecking import Rechecked
+from tripstore.engines.validation.compare import BYTES
+from tripstore.engines.validation.diff.differences import CellClass, Difference
+from tripstore.engines.validation.diff.keylist import read_key_list, write_key_list
 from tripstore.local.servers import LocalServers
+from tripstore.migration.diff.again import seen_by_samples
+from tripstore.migration.diff.diff import DECODER, Diffing
+from tripstore.migration.diff.order import Order
+from tripstore.migration.diff.rechecking import Rechecked
 from tripstore.phase import Phase
-from validation.compare import BYTES
-from validation.differences import CellClass, Difference
-from validation.keylist import read_key_list, write_key_list
 
 CELLS_ONLY = Order(indexes=False, decoded=0)
 

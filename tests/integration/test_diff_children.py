@@ -9,34 +9,34 @@ from uuid import UUID
 import pytest
 
 from schemaless_core import Cell
-from schemaless_core.control.jobs import Job, JobState
-from schemaless_core.control.ledgers import Ledgers
+from schemaless_core.control.jobs.jobs import Job, JobState
+from schemaless_core.control.ledgers.ledgers import Ledgers
 from tests.damage import lose, spoil
 from tests.diffs import Outcome, walked
 from tests.facades import Migration, migration
 from tests.integration.test_layout_in_force import process, schema_apply
 from tests.legacy import attempts, base, layout, notes
 from tests.stores import Stores
-from tripstore.backends.postgres.cells import sums
-from tripstore.cutover.facts import JobFacts
-from tripstore.cutover.job_facts import job_facts
-from tripstore.diffing import diffing as diffing_module
-from tripstore.diffing.diffing import Diffing
-from tripstore.diffing.order import Order
-from tripstore.diffing.unit import FormerLayout, FormerUnit
+from tripstore.backends.postgres.cells.sums import sums
+from tripstore.engines.validation.diff import runner as diff_runner
+from tripstore.engines.validation.diff.buckets import ShardedDigests
+from tripstore.engines.validation.diff.diff import CellDiff
+from tripstore.engines.validation.diff.differences import REF_KEY, CellClass, Difference, from_finding
+from tripstore.engines.validation.diff.portions import bounds_of
+from tripstore.engines.validation.diff.suspects import Judge, NothingInFlight, Roles
+from tripstore.engines.validation.diff.table_rows import tables_of
 from tripstore.errors import StaleLayout
 from tripstore.handover.authority import Backend
 from tripstore.local.servers import LocalServers
+from tripstore.migration.cutover.facts import JobFacts
+from tripstore.migration.cutover.job_facts import job_facts
+from tripstore.migration.diff import diff as diffing_module
+from tripstore.migration.diff.diff import Diffing
+from tripstore.migration.diff.order import Order
+from tripstore.migration.diff.unit import FormerLayout, FormerUnit
+from tripstore.migration.repair.opening import Repairs
+from tripstore.migration.repair.targets import of_job, targets_of
 from tripstore.phase import Phase
-from tripstore.repairing.opening import Repairs
-from tripstore.repairing.targets import of_job, targets_of
-from validation import diff_runner
-from validation.buckets import ShardedDigests
-from validation.diff import CellDiff
-from validation.differences import REF_KEY, CellClass, Difference, from_finding
-from validation.portions import bounds_of
-from validation.suspects import Judge, NothingInFlight, Roles
-from validation.table_rows import tables_of
 
 SHARDS = 4
 CHILDREN = 20
@@ -138,7 +138,7 @@ def test_whatever_differs_in_any_child_is_found_where_it_is_and_repaired(company
     lose(store, gone)
     lose(store, behind)
     lose(store, fact(company, row_key, 4))
-    store.put_cell(row_key, "NOTES", 0, {"text": "nobody's"})
+    store.put_cell(row_key, "NOTES", 0, {"text": "foreign"})
     expected |= {
         ("NOTES", 2, CellClass.MISSING, "", gone.ref_key, None),
         ("NOTES", 3, CellClass.DIFFERS, REF_KEY, behind.ref_key, behind.ref_key - 1),

@@ -8,19 +8,19 @@ from uuid import UUID
 
 import pytest
 
-from schemaless_core.canonical import from_canonical
-from schemaless_core.sharding import BUCKETS_PER_SHARD, bucket_of, cell_hash, shard_of
+from schemaless_core.cell.canonical import from_canonical
+from schemaless_core.cell.sharding import BUCKETS_PER_SHARD, bucket_of, cell_hash, shard_of
 from tests.corpus import CASES, Case, Row
 from tests.corpus.company import SHARDS, Company, company, has
 from tests.corpus.sessions import HOSTILE
 from tests.corpus.writing import ServiceWriting
 from tripstore.backends.postgres.wire.connections import connected, rows
-from tripstore.diffing.decoder import path_of_difference, ref_key_of, select_of
+from tripstore.engines.validation.diff.buckets import BucketPlace
 from tripstore.local.postgres_programs import Flavour
 from tripstore.local.servers import LocalServers
-from validation.buckets import Place
+from tripstore.migration.diff.decoder import path_of_difference, ref_key_of, select_of
 
-PLACES = [Place(shard, number) for shard in range(SHARDS) for number in range(BUCKETS_PER_SHARD)]
+PLACES = [BucketPlace(shard, number) for shard in range(SHARDS) for number in range(BUCKETS_PER_SHARD)]
 #: Times that no calendar of Python's has: the decoder says nothing of them.
 UNDECIDED = {
     *("array-timestamptz", "date", "domain-of-domain"),
@@ -76,7 +76,7 @@ def test_buckets_with_a_value_that_has_no_body_are_doubtful(filled: Filled) -> N
     refused = {key for (key, _column), (_case, row) in filled.values.items() if row.body is None}
 
     assert len(refused) > 10
-    assert sums.doubtful == {Place(shard_of(key, SHARDS), bucket_of(key.bytes)) for key in refused}
+    assert sums.doubtful == {BucketPlace(shard_of(key, SHARDS), bucket_of(key.bytes)) for key in refused}
     assert sum(bucket.count for bucket in sums.buckets.values()) == 3 * len(filled.values)
 
 

@@ -9,20 +9,20 @@ import psycopg2
 import pytest
 
 from schemaless_core import ColumnKey, canonical_bytes
-from schemaless_core.control.jobs import JobState
-from schemaless_core.sharding import shard_of
+from schemaless_core.cell.sharding import shard_of
+from schemaless_core.control.jobs.jobs import JobState
 from tests.damage import spoil
 from tests.facades import Migration, migration
 from tests.stores import Stores
 from tripstore.backends.postgres.errors import LegacyUnavailable
 from tripstore.backends.postgres.wire.connections import rows
-from tripstore.diffing import decoding
-from tripstore.diffing.diffing import DECODER, Diffing
-from tripstore.diffing.order import Order
+from tripstore.engines.validation.diff.differences import from_finding
+from tripstore.engines.validation.diff.portions import Portion
 from tripstore.local.servers import LocalServers
+from tripstore.migration.diff import decoding
+from tripstore.migration.diff.diff import DECODER, Diffing
+from tripstore.migration.diff.order import Order
 from tripstore.phase import Phase
-from validation.differences import from_finding
-from validation.portions import Portion
 
 SHARDS = 4
 ALL = Order(indexes=False, decoded=1_000)
@@ -99,7 +99,7 @@ def test_without_an_end_it_leaves_as_an_error_of_ours(company: Migration, monkey
 def test_a_table_that_gives_no_rows_in_time_is_said_with_a_way_out(
     company: Migration, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Somebody holds it, here; a large one may take as long."""
+    """Another session holds the table here; reading a large one may take as long."""
     monkeypatch.setattr(decoding, "SECONDS", 0.1)
     holder = company.legacy.connect()
     try:

@@ -8,15 +8,15 @@ from uuid import UUID
 import pytest
 
 from schemaless_core import Cell, Json
-from schemaless_core.control.jobs import JobState
+from schemaless_core.control.jobs.jobs import JobState
 from tests.facades import Migration, migration
 from tests.indexing import catch_up
 from tests.legacy import attempts, base, layout, notes
 from tests.stores import Stores
 from tripstore.backends.postgres.layout.layout import DeletePolicy
-from tripstore.diffing.diffing import Diffing
-from tripstore.diffing.order import Order
 from tripstore.local.servers import LocalServers
+from tripstore.migration.diff.diff import Diffing
+from tripstore.migration.diff.order import Order
 from tripstore.phase import Phase
 
 IGNORE = DeletePolicy.IGNORE
@@ -35,7 +35,7 @@ UPDATE notes SET text = 'b' WHERE n = 3
 
 @pytest.fixture
 def company(servers: LocalServers, stores: Stores) -> Iterator[Migration]:
-    """Carried over whole; deletions are nobody's business."""
+    """Carried over whole; the layout ignores deletions."""
     wanted = layout(base(IGNORE), attempts(IGNORE), notes(IGNORE))
     with migration(servers, stores, wanted=wanted, indexes=[INDEX]) as made:
         made.phase(Phase.DUALWRITE)
@@ -94,7 +94,7 @@ def test_answers_of_indexes_are_explained_alike(company: Migration) -> None:
 
 
 def test_whatever_else_differs_is_open(company: Migration) -> None:
-    """A cell that was never carried, one that nobody deleted, and a row that lives again."""
+    """A cell that was never carried, an extra cell without a deletion, and a row that lives again."""
     copier, foreign = company.facade.store.as_copier(), key_of(company, 3)
     company.legacy.sql("DELETE FROM notes WHERE trip_id IN (1, 2); DELETE FROM trips WHERE id IN (1, 2)")
     company.carry()
@@ -129,7 +129,7 @@ def test_a_deleted_sibling_hides_no_other(company: Migration) -> None:
 
 
 def test_without_the_word_of_capture_nothing_is_explained(company: Migration) -> None:
-    """The control: whoever goes by the layout alone would take any extra cell for a deleted row's."""
+    """The control: a diff that goes by the layout alone would take any extra cell for a deleted row's."""
     company.legacy.sql("DELETE FROM notes WHERE trip_id = 1; DELETE FROM trips WHERE id = 1")
     company.carry()
     company.legacy.sql("DELETE FROM tripstore.kept")
@@ -159,7 +159,7 @@ def test_i12_a_fact_that_was_never_deleted_is_open_whatever_went_above_it(compan
     company.carry()
     assert compared(company)["deletions_ignored"] == 4 + 3  # the facts, and the notes
 
-    company.facade.store.as_copier().put_cells([Cell(key, "STATUS", 3, {"result": "nobody's"})])
+    company.facade.store.as_copier().put_cells([Cell(key, "STATUS", 3, {"result": "foreign"})])
     found = compared(company)
 
     assert (found["extra"], found["open"], found["deletions_ignored"]) == (1, 1, 4 + 3)

@@ -8,18 +8,18 @@ from uuid import UUID
 import pytest
 
 from schemaless_core import Cell, canonical_bytes
-from schemaless_core.control.jobs import JobState
+from schemaless_core.control.jobs.jobs import JobState
 from tests.damage import spoil
 from tests.facades import Migration, migration
 from tests.legacy import attempts, base, layout, notes
 from tests.stores import Stores
 from tripstore.backends.postgres.errors import HistoryTruncated
 from tripstore.backends.postgres.layout.layout import DeletePolicy
-from tripstore.diffing.diffing import Diffing
-from tripstore.diffing.order import Order
+from tripstore.engines.validation.diff.differences import CellClass, Difference, NotCompared, from_finding
 from tripstore.local.servers import LocalServers
+from tripstore.migration.diff.diff import Diffing
+from tripstore.migration.diff.order import Order
 from tripstore.phase import Phase
-from validation.differences import CellClass, Difference, NotCompared, from_finding
 
 ALL = Order(older=1.0, indexes=False, decoded=0)
 BACK = Order("schemaless", "postgres", older=1.0, indexes=False, decoded=0)
@@ -138,7 +138,7 @@ def test_a_version_that_one_store_lacks_and_none_has_forgotten_is_found_beside_a
     ((latest,),) = embedded.legacy.sql("SELECT base_version FROM trips WHERE trip_uuid = %s", str(row_key))
     embedded.carry()
     forget(embedded, row_key, 2)
-    embedded.facade.store.as_copier().put_cells([Cell(row_key, "BASE", -3, {"status": "nobody's"})])
+    embedded.facade.store.as_copier().put_cells([Cell(row_key, "BASE", -3, {"status": "foreign"})])
 
     counts, found = compared(embedded)
 
@@ -161,7 +161,7 @@ def test_a_mirror_that_has_forgotten_hides_nothing_either(embedded: Migration) -
 
 
 def test_what_is_on_its_way_is_busy_version_by_version(embedded: Migration) -> None:
-    """Nobody relays: what both have is compared all the same."""
+    """No relay runs: what both have is compared all the same."""
     row_key = trip(embedded, 3)
     spoil_version(embedded, row_key, 2, b'{"status":"wrong"}')
     for status in ("4", "5"):
@@ -239,9 +239,9 @@ def test_versions_of_rows_whose_deletion_is_ignored_are_forgotten_with_their_log
         row_key = trip(made, 3)
         made.legacy.sql("DELETE FROM trips")
         made.carry()
-        made.facade.store.as_copier().put_cells([Cell(row_key, "BASE", -3, {"status": "nobody's"})])
-        nobodys = {(CellClass.EXTRA, row_key, "BASE", None, -3, "")}
-        assert compared(made) == ({"older_equal": 2, "open": 1}, nobodys)
+        made.facade.store.as_copier().put_cells([Cell(row_key, "BASE", -3, {"status": "foreign"})])
+        extra = {(CellClass.EXTRA, row_key, "BASE", None, -3, "")}
+        assert compared(made) == ({"older_equal": 2, "open": 1}, extra)
 
         forget(made, row_key, 1, 2, 3)
 

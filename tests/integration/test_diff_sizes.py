@@ -10,10 +10,10 @@ from tests.facades import Migration, migration
 from tests.stores import Stores
 from tripstore.backends.postgres.sizes import ABOUT_ROWS
 from tripstore.backends.postgres.wire.connections import connected, rows
-from tripstore.diffing import diffing as diffing_module
-from tripstore.diffing.diffing import PARTS_MAX, Diffing
-from tripstore.diffing.order import Order
 from tripstore.local.servers import LocalServers
+from tripstore.migration.diff import diff as diffing_module
+from tripstore.migration.diff.diff import PARTS_MAX, Diffing
+from tripstore.migration.diff.order import Order
 from tripstore.phase import Phase
 
 TRIPS = 3_000

@@ -2,16 +2,18 @@
 
 import sqlite3
 from contextlib import closing
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import cast
 from uuid import UUID
 
 import pytest
+from prometheus_client import REGISTRY
 
 from schemaless_core import Datastore
 from schemaless_core.engine.base import Fact
 from schemaless_core.engine.sqlite.file import to_microseconds
+from schemaless_core.triggers.watch import HeadsWatch
 from tests.stores import SERVER_ENGINES, ServerEngine, Stores
 
 
@@ -50,6 +52,26 @@ def test_a_clock_that_jumped_forwards_is_said_with_its_end(datastore_engine: str
     assert found() == [("1 shard stands in the future, until 2038-01-19 00:00:00 UTC", False)]
 
 
+def test_the_metric_says_how_far_the_times_of_a_cluster_are_ahead(datastore_engine: str, stores: Stores) -> None:
+    """Control: 0 before the jump, and once real time has caught up."""
+    store = stores.fresh(datastore_engine, shards=2)
+
+    def ahead_seconds() -> float:
+        HeadsWatch(store.clusters).look()
+        found = REGISTRY.get_sample_value("schemaless_created_ahead_seconds", {"cluster": "a"})
+        assert found is not None
+        return found
+
+    store.put_cell(UUID(int=1), "BASE", 1, "before")
+    assert ahead_seconds() == 0.0
+
+    jump(store, stores, datastore_engine, datetime.now(UTC) + timedelta(days=2))
+    assert ahead_seconds() == pytest.approx(2 * 86_400, abs=60)
+
+    jump(store, stores, datastore_engine, datetime.now(UTC) - timedelta(seconds=1))
+    assert ahead_seconds() == 0.0
+
+
 def jump(store: Datastore, stores: Stores, engine: str, moment: datetime) -> None:
     """What a put leaves that came while the clock stood there."""
     if engine == "sqlite":
@@ -58,4 +80,5 @@ def jump(store: Datastore, stores: Stores, engine: str, moment: datetime) -> Non
                 file.execute("UPDATE shard_state SET last_created_at = ?", (to_microseconds(moment),))
         return
     for server in stores.primaries(cast(ServerEngine, engine)).values():
-        server.query(f"UPDATE {store.config.datastore}_meta.shard_state SET last_created_at = '{moment:%Y-%m-%d}'")  # type: ignore[attr-defined]  # both engines have it
+        state, at = f"{store.config.datastore}_meta.shard_state", f"{moment:%Y-%m-%d %H:%M:%S}"
+        server.query(f"UPDATE {state} SET last_created_at = %s", at)  # type: ignore[attr-defined]  # both engines have it

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
@@ -19,12 +18,13 @@ from hypothesis import strategies as st
 from hypothesis.strategies import SearchStrategy
 
 from schemaless_core import SchemaMissing, metrics
+from schemaless_core.definitions.index import IndexField
+from schemaless_core.definitions.values import TEXT_BYTES_MAX, IndexFieldType
 from schemaless_core.engine import index_sql
 from schemaless_core.engine.base import EntryQuery, EntryWrite, FieldError, IndexTable, StoredEntry
-from schemaless_core.engine.mysql import entries as mysql_entries
+from schemaless_core.engine.mysql.indexes import entries as mysql_entries
 from schemaless_core.errors import IndexMissing
-from schemaless_core.indexes.definition import Field
-from schemaless_core.indexes.values import TEXT_BYTES_MAX, FieldType
+from tests.chaos.actors import wait_for_a_lock_wait
 from tests.integration.indexed import (
     EDGES,
     FIELDS,
@@ -38,14 +38,14 @@ from tests.integration.indexed import (
 )
 from tests.stores import ServerEngine, Stores
 
-_VALUES: dict[FieldType, SearchStrategy[Any]] = {
-    FieldType.UUID: st.uuids(),
-    FieldType.STRING: st.text(st.characters(codec="utf-8"), max_size=TEXT_BYTES_MAX // 4),
-    FieldType.INT: st.integers(-(2**63), 2**63 - 1),
-    FieldType.FLOAT: st.floats(allow_nan=False, allow_infinity=False).map(lambda number: number + 0.0),
-    FieldType.DECIMAL: st.integers(1 - 10**65, 10**65 - 1).map(lambda digits: Decimal(f"{digits}e-30")),
-    FieldType.BOOLEAN: st.booleans(),
-    FieldType.DATETIME: st.datetimes(
+_VALUES: dict[IndexFieldType, SearchStrategy[Any]] = {
+    IndexFieldType.UUID: st.uuids(),
+    IndexFieldType.STRING: st.text(st.characters(codec="utf-8"), max_size=TEXT_BYTES_MAX // 4),
+    IndexFieldType.INT: st.integers(-(2**63), 2**63 - 1),
+    IndexFieldType.FLOAT: st.floats(allow_nan=False, allow_infinity=False).map(lambda number: number + 0.0),
+    IndexFieldType.DECIMAL: st.integers(1 - 10**65, 10**65 - 1).map(lambda digits: Decimal(f"{digits}e-30")),
+    IndexFieldType.BOOLEAN: st.booleans(),
+    IndexFieldType.DATETIME: st.datetimes(
         min_value=datetime(1000, 1, 1, tzinfo=UTC).replace(tzinfo=None), timezones=st.just(UTC)
     ),
 }
@@ -55,11 +55,11 @@ _ROWS = st.lists(st.tuples(*(st.none() | _VALUES[field.kind] for field in FIELDS
 # ------------------------------------------------------------------------------------------------ values
 
 
-@pytest.mark.parametrize("kind", FieldType)
+@pytest.mark.parametrize("kind", IndexFieldType)
 def test_an_entry_is_found_under_exactly_its_shard_value_whatever_its_type(
-    kind: FieldType, datastore_engine: str, new_index: IndexedFactory
+    kind: IndexFieldType, datastore_engine: str, new_index: IndexedFactory
 ) -> None:
-    fields = (Field("dead", kind), Field("row_key", kind))  # called like columns of ours: nothing comes of it
+    fields = (IndexField("dead", kind), IndexField("row_key", kind))  # called like columns of ours: nothing comes of it
     index = new_index(datastore_engine, table_of(fields, (0, 0)))
     written = {value: write(value, values=(value,), refs=(1,)) for value in EDGES[kind]}
     index.put(*written.values())
@@ -240,7 +240,7 @@ def test_concurrent_writers_of_the_same_entries_neither_fail_nor_lose_one(index:
 def test_a_transaction_that_a_deadlock_is_resolved_against_is_sent_again(
     server_engine: ServerEngine, server_index: Indexed, stores: Stores
 ) -> None:
-    """Somebody holds the second shard's entry and wants the first one's, which ours holds: the lighter one loses."""
+    """Another session holds the second shard's entry and wants the first one's, which ours holds: the lighter loses."""
     index, (first, second) = server_index, server_index.shards[:2]
     others = [write("other", values=_number(n)) for n in range(200)]
     row_key = uuid4().bytes
@@ -258,7 +258,7 @@ def test_a_transaction_that_a_deadlock_is_resolved_against_is_sent_again(
         cursor.execute("BEGIN")
         cursor.execute(f"UPDATE {_table(index, second)} SET f_number = f_number + 1")
         ours = thread.submit(index.node.put_entries, index.table, news, patience())
-        _wait_for_a_lock_wait(server)
+        wait_for_a_lock_wait(server)
         cursor.execute(f"UPDATE {_table(index, first)} SET dead = dead WHERE f_shard = 's'")
         blocker.commit()
 
@@ -270,14 +270,6 @@ def test_a_transaction_that_a_deadlock_is_resolved_against_is_sent_again(
 
 def _table(index: Indexed, shard: int) -> str:
     return f"{index.datastore}_{shard:04d}.{index.table.name}"
-
-
-def _wait_for_a_lock_wait(server: Any) -> None:
-    give_up_at = time.monotonic() + 20
-    # MariaDB looks at its transactions anew only when nobody has for 0.1 s.
-    while not server.query("SELECT trx_id FROM information_schema.innodb_trx WHERE trx_state = 'LOCK WAIT'"):
-        assert time.monotonic() < give_up_at, "nobody waits for the lock"
-        time.sleep(0.15)
 
 
 # ----------------------------------------------------------------------------------- states, missing tables, repair
@@ -340,7 +332,7 @@ def test_only_the_shards_that_are_named_lose_their_entries(index: Indexed) -> No
 
 
 def test_a_shard_that_lacks_the_table_leaves_no_transaction_open(server_index: Indexed) -> None:
-    """The others of its transaction are rolled back, and may be written at once by whoever comes next."""
+    """The others of its transaction are rolled back, and the next writer may write them at once."""
     index, (first, second) = server_index, server_index.shards[:2]
     index.node.drop_index(index.table.name, [second], patience())
     entry = write()

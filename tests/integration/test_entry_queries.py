@@ -9,10 +9,10 @@ from uuid import uuid4
 
 import pytest
 
-from schemaless_core.answers import Operator, Scalar
+from schemaless_core.cell.answers import Operator, Scalar
+from schemaless_core.definitions.query import CheckedCondition
+from schemaless_core.definitions.values import sort_key
 from schemaless_core.engine.base import EntryQuery, EntryWrite, StoredEntry
-from schemaless_core.indexes.query import CheckedCondition
-from schemaless_core.indexes.values import sort_key
 from tests.integration.indexed import EDGES, FIELDS, Indexed, IndexedFactory, patience, table_of, write
 
 ROWS = 120

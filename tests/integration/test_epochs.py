@@ -233,7 +233,7 @@ def test_cells_are_read_and_written_without_the_control_database(server_engine: 
     with Datastore.open(config) as first:
         first.create_schema()
         first.put_cells([Cell(UUID(int=n), "BASE", 1, n) for n in range(20)])
-    config["control"] = "mysql://root:nobody@127.0.0.1:1"  # nobody listens there
+    config["control"] = "mysql://root:wrong@127.0.0.1:1"  # no server listens there
 
     with Datastore.open(config) as later:
         assert later.put_cell(uuid4(), "BASE", 1, "x").status == "CREATED"

@@ -8,8 +8,8 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from schemaless_core.answers import IndexEntry
-from schemaless_core.indexes.definition import load_definitions
+from schemaless_core.cell.answers import IndexEntry
+from schemaless_core.definitions.index import load_definitions
 from tests.legacy import apply
 from tests.legacy_databases import FLAVOURS, PATIENT, new_database, run
 from tripstore.backends.postgres.backend import PostgresBackend

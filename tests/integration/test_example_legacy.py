@@ -19,13 +19,13 @@ from tests.companies import Companies, Company, effects
 from tests.integration.id_company import FLAVOURS, ONE_FLAVOUR, companies_on, postgres
 from tests.scale import scaled
 from tripstore.demo.legacy import LAYOUT
-from tripstore.demo.legacy.actions import ACTIONS, Action
+from tripstore.demo.legacy.actions import ACTIONS, LegacyAction
 from tripstore.demo.legacy.connections import Connections
 from tripstore.demo.legacy.schema import ADDED, CompanySchema
 from tripstore.demo.legacy.seeding import Seeds
 from tripstore.demo.legacy.services import BILLING, SUPPORT
-from tripstore.demo.legacy.turns import Habits, Turn
-from tripstore.demo.legacy.worker import Done, Outcome, Worker
+from tripstore.demo.legacy.turns import ServiceHabits, WorkTurn
+from tripstore.demo.legacy.worker import CompanyWorker, Done, WorkOutcome
 from tripstore.demo.legacy.workload import Workload
 from tripstore.errors import TripstoreError
 from tripstore.local.postgres_programs import Flavour
@@ -33,7 +33,7 @@ from tripstore.local.servers import LocalServers
 
 #: So often is an action performed to see all that it may do; with these seeds it does. Those that did all sooner, less.
 PERFORMANCES, FEWEST = 8, scaled(8, least=2)
-FIRM = Habits(rollback_ratio=0)
+FIRM = ServiceHabits(rollback_ratio=0)
 REVISIONS = ("0001", "0002", "0003", "0004", "0005")
 
 OURS = "relnamespace = 'public'::regnamespace AND relname NOT LIKE 'alembic%%'"
@@ -228,7 +228,7 @@ def test_an_action_does_what_it_says_and_no_more(style: str, company: Company, w
         done = workload.perform(name, Random(f"{name}/{seed}"))
         after = company.rows()
         happened = effects(before, after)
-        assert done.outcome is Outcome.COMMITTED, done
+        assert done.outcome is WorkOutcome.COMMITTED, done
         assert happened <= ACTIONS[name].effects, done
         seen[name] |= happened
         before = after
@@ -237,10 +237,10 @@ def test_an_action_does_what_it_says_and_no_more(style: str, company: Company, w
 
 def test_a_service_that_changes_its_mind_leaves_nothing(company: Company) -> None:
     before = company.rows()
-    with Workload(company.url, habits=Habits(rollback_ratio=1)) as workload:
+    with Workload(company.url, habits=ServiceHabits(rollback_ratio=1)) as workload:
         outcomes = [workload.perform(name, Random(3)).outcome for name in ACTIONS]
 
-    assert set(outcomes) == {Outcome.ROLLED_BACK}
+    assert set(outcomes) == {WorkOutcome.ROLLED_BACK}
     assert effects(before, company.rows()) == set()
 
 
@@ -267,7 +267,7 @@ def test_every_action_works_when_columns_have_been_added(company: Company) -> No
     with Workload(company.url, habits=FIRM) as workload:
         outcomes = {name: workload.perform(name, Random(2)).outcome for name in ACTIONS}
 
-    assert set(outcomes.values()) == {Outcome.COMMITTED}
+    assert set(outcomes.values()) == {WorkOutcome.COMMITTED}
 
 
 def test_the_same_chance_does_the_same(companies: Companies) -> None:
@@ -311,41 +311,41 @@ def test_roles_may_do_their_work_and_nothing_else(statement: str, company: Compa
     connections.close()
 
     for name in ("billing.bill_trip", "billing.take_tip", "support.add_note", "quiet.export_attempts"):
-        assert workload.perform(name, Random(1)).outcome is Outcome.COMMITTED
+        assert workload.perform(name, Random(1)).outcome is WorkOutcome.COMMITTED
 
 
 # --- Conflicts and failures -----------------------------------------------------------------------------------
 
 
-def raise_surge(company: Company, interruptions: int) -> Action:
-    """An action that reads in a snapshot and writes; so often, somebody else writes in between."""
+def raise_surge(company: Company, interruptions: int) -> LegacyAction:
+    """An action that reads in a snapshot and writes; so often, another service writes in between."""
     calls = iter(range(interruptions))
 
-    def work(turn: Turn) -> None:
+    def work(turn: WorkTurn) -> None:
         with turn.cursor(isolation="REPEATABLE READ") as cursor:
             cursor.execute("SELECT surge FROM trips WHERE id = 1")
             if next(calls, None) is not None:
                 company.query("UPDATE trips SET surge = surge + 1 WHERE id = 1")
             cursor.execute("UPDATE trips SET surge = surge + 10 WHERE id = 1")
 
-    return Action("test.raise_surge", frozenset(), 1, work)
+    return LegacyAction("test.raise_surge", frozenset(), 1, work)
 
 
 def test_a_conflict_is_tried_again(company: Company) -> None:
     company.query("UPDATE trips SET surge = 0 WHERE id = 1")
-    with Worker(company.url, FIRM) as worker:
+    with CompanyWorker(company.url, FIRM) as worker:
         done = worker.do(raise_surge(company, 2), Random(1))
 
-    assert (done.outcome, done.retries) == (Outcome.COMMITTED, 2)
+    assert (done.outcome, done.retries) == (WorkOutcome.COMMITTED, 2)
     assert company.query("SELECT surge::int AS surge FROM trips WHERE id = 1") == [{"surge": 12}]
 
 
 def test_conflicts_without_end_are_given_up(company: Company) -> None:
     company.query("UPDATE trips SET surge = 0 WHERE id = 1")
-    with Worker(company.url, Habits(rollback_ratio=0, retries=3)) as worker:
+    with CompanyWorker(company.url, ServiceHabits(rollback_ratio=0, retries=3)) as worker:
         done = worker.do(raise_surge(company, 100), Random(1))
 
-    assert (done.outcome, done.retries) == (Outcome.GAVE_UP, 3)
+    assert (done.outcome, done.retries) == (WorkOutcome.GAVE_UP, 3)
     assert company.query("SELECT surge::int AS surge FROM trips WHERE id = 1") == [{"surge": 4}]
 
 
@@ -377,7 +377,7 @@ def test_a_lost_connection_is_opened_anew(company: Company, workload: Workload) 
         for _ in range(times):
             with pytest.raises((psycopg2.OperationalError, OperationalError)):
                 workload.perform(name, Random(1))
-        assert workload.perform(name, Random(1)).outcome is Outcome.COMMITTED
+        assert workload.perform(name, Random(1)).outcome is WorkOutcome.COMMITTED
 
 
 def test_a_workload_needs_people_and_an_end(companies: Companies) -> None:
@@ -398,12 +398,12 @@ def test_a_workload_needs_people_and_an_end(companies: Companies) -> None:
 
 @both_versions
 def test_services_at_work_together_leave_a_sound_database(company: Company) -> None:
-    habits = Habits(rollback_ratio=0.1, hot_ratio=0.5, hot_trips=6, pause_seconds=0.01)
+    habits = ServiceHabits(rollback_ratio=0.1, hot_ratio=0.5, hot_trips=6, pause_seconds=0.01)
     tally = Workload(company.url, habits=habits).run(seconds=scaled(40, least=2), workers=4)
 
     assert tally.first_failure is None
     assert tally.committed > 20
-    assert tally.total(Outcome.ROLLED_BACK) > 0
+    assert tally.total(WorkOutcome.ROLLED_BACK) > 0
     assert_sound(company)
 
 
@@ -440,7 +440,7 @@ def test_the_command_creates_fills_and_works(companies: Companies) -> None:
     finished = subprocess.run([*command, *arguments], capture_output=True, text=True, check=True)
     total = json.loads(finished.stdout)["total"]
     assert total["failed"] == 0
-    assert sum(total[str(outcome)] for outcome in Outcome) == 25
+    assert sum(total[str(outcome)] for outcome in WorkOutcome) == 25
     assert CompanySchema(company.url).revision() == "0025"
     assert company.query("SELECT count(*) FROM trips WHERE trip_uuid IS NULL") == [{"count": 0}]
 

@@ -10,10 +10,11 @@ from uuid import UUID, uuid4
 
 import pytest
 
-from schemaless_core.cell import Cell, CellKey
+from schemaless_core.cell.cell import Cell, CellKey
+from schemaless_core.cell.put_errors import BatchFailed, CellConflict
 from schemaless_core.datastore import Datastore
-from schemaless_core.errors import BatchFailed, CellConflict, SchemalessError, Unavailable
-from schemaless_core.routing import Router
+from schemaless_core.errors import SchemalessError, Unavailable
+from schemaless_core.servers.routing import Router
 from tests.facades import Migration, migration
 from tests.indexing import catch_up, only_maintained
 from tests.legacy_backends import DRIVERS, deleting_layout, status
@@ -67,7 +68,7 @@ def settled(made: Migration, row_key: UUID) -> dict[CellKey, object]:
     ("column", "ref_key", "body", "path"),
     [
         ("BASE", 2, {"status": 5}, "status"),
-        ("BASE", 2, {"driver_uuid": "nobody"}, "driver_uuid"),
+        ("BASE", 2, {"driver_uuid": "no uuid"}, "driver_uuid"),
         ("BASE", 2, "a text", ""),
         ("STATUS", 1, {"result": "ok", "more": 1}, "more"),
     ],
@@ -211,7 +212,7 @@ def test_a_deletion_that_is_put_again_takes_nothing_that_came_after_it(deleting:
 
 
 class Died(BaseException):
-    """Whoever put was killed there."""
+    """The process that put was killed there."""
 
 
 @pytest.fixture
@@ -243,7 +244,7 @@ at_schemaless = pytest.mark.parametrize("deleting", [Phase.LIVE], indirect=True)
 def test_a_deletion_whose_process_dies_takes_all_or_nothing(
     deleting: Migration, busy: UUID, monkeypatch: pytest.MonkeyPatch, write: int, point: str
 ) -> None:
-    """Nobody puts it again: a child that it had forgotten would stay alive for ever."""
+    """The caller does not put it again: a child that it had forgotten would stay alive for ever."""
     writes, put = [0], Router.write
 
     def dying(router: Router, *arguments: Any) -> Any:
@@ -407,7 +408,7 @@ def test_a_row_with_more_children_than_go_at_once_is_not_deleted(
 
 
 def moving_rounds(made: Migration, row_key: UUID, monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """Somebody puts a cell of this row whenever a deletion looks; how often that was."""
+    """Another caller puts a cell of this row whenever a deletion looks; how often that was."""
     get_history, rounds = Datastore.get_history, list[int]()
 
     def meanwhile(store: Datastore, *arguments: Any, **named: Any) -> list[Cell]:

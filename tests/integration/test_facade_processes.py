@@ -23,6 +23,7 @@ from tests.indexing import catch_up
 from tests.integration.test_forks import forked
 from tests.stores import Stores
 from tripstore.backends.postgres.errors import Unrepresentable
+from tripstore.engines.validation.verdicts import Outcome
 from tripstore.facade.facade import Duo
 from tripstore.facade.flags import Flags
 from tripstore.facade.known import Known
@@ -31,7 +32,6 @@ from tripstore.phase import Phase
 from tripstore.ports.control import MAX_PAUSE_SECONDS
 from tripstore.store import TripStore
 from tripstore.wiring import connect
-from validation.verdicts import Outcome
 
 #: What is down is not waited for long.
 HASTY = {"put_seconds": 2.0, "read_seconds": 2.0, "connect_seconds": 0.5, "pool_seconds": 2.0, "scan_seconds": 5.0}
@@ -55,8 +55,8 @@ def duo_of(store: TripStore) -> Duo:
 
 
 @contextmanager
-def nobody_there(scheme: str) -> Iterator[str]:
-    """An address that refuses whoever connects, kept from others."""
+def refusing_address(scheme: str) -> Iterator[str]:
+    """An address that refuses every connection, kept from other processes."""
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         yield f"{scheme}://user:pw@127.0.0.1:{taken.getsockname()[1]}"
@@ -128,7 +128,7 @@ def started(document: Mapping[str, Any], **changes: Any) -> TripStore:
 @pytest.mark.parametrize("phase", Phase)
 def test_a_process_starts_and_works_without_the_control_database(moving: Migration, phase: Phase) -> None:
     moving.phase(phase)
-    with nobody_there("mysql") as control, started(moving.document, control=control) as store:
+    with refusing_address("mysql") as control, started(moving.document, control=control) as store:
         use_everything(store)
 
         if phase.authority is Phase.OFF.authority:
@@ -140,12 +140,12 @@ def test_a_process_starts_and_works_without_the_control_database(moving: Migrati
 
 
 @pytest.mark.parametrize("phase", [Phase.LIVE, Phase.RAMPDOWN, Phase.COMPLETE])
-def test_i10_a_process_that_was_told_no_flags_asks_nobody_but_the_authority(moving: Migration, phase: Phase) -> None:
+def test_i10_a_process_that_was_told_no_flags_asks_only_the_authority(moving: Migration, phase: Phase) -> None:
     """What Postgres could not hold is neither taken nor called wrong: which of the two it is, the phase would say."""
     moving.phase(phase, 100.0)
     key = uuid4()
     beyond: Json = {"status": 7}
-    with nobody_there("mysql") as control, started(moving.document, control=control) as store:
+    with refusing_address("mysql") as control, started(moving.document, control=control) as store:
         duo = duo_of(store)
         assert store.put_cell(key, "BASE", 1, {"status": "put"}).status == "CREATED"
         assert store.get_cell(key, "BASE", 1) is not None
@@ -164,7 +164,7 @@ def test_i10_a_process_that_was_told_no_flags_asks_nobody_but_the_authority(movi
 
 
 def test_a_caller_waits_for_a_hand_over_no_longer_than_his_own_deadline(moving: Migration) -> None:
-    """Nobody finishes this one; whoever gave no deadline has what he asked for once it is undone."""
+    """No process finishes this one; a caller without a deadline has its answer once it is undone."""
     moving.phase(Phase.LIVE)
     key, ports = uuid4(), moving.duo.ports
     moving.store.put_cell(key, "FREE", 1, "body")
@@ -199,7 +199,7 @@ def test_a_process_starts_and_works_without_schemaless(moving: Migration, phase:
     """The control database is there, and was told of cohorts and shadow reads (I10)."""
     moving.phase(phase, 100.0)
     control = moving.document["clusters"]["a"]["primary"]
-    with nobody_there("mysql") as a, nobody_there("mysql") as b:
+    with refusing_address("mysql") as a, refusing_address("mysql") as b:
         clusters = {"a": {"primary": a}, "b": {"primary": b}}
         with started(moving.document, clusters=clusters, control=control) as store:
             use_everything(store)
@@ -211,8 +211,8 @@ def test_a_process_starts_and_works_without_schemaless(moving: Migration, phase:
 def test_a_process_starts_and_works_without_schemaless_and_control(moving: Migration, phase: Phase) -> None:
     moving.phase(phase, 100.0)
     with (
-        nobody_there("mysql") as a,
-        nobody_there("mysql") as b,
+        refusing_address("mysql") as a,
+        refusing_address("mysql") as b,
         started(moving.document, clusters={"a": {"primary": a}, "b": {"primary": b}}) as store,
     ):
         use_everything(store)
@@ -238,7 +238,7 @@ def test_a_process_starts_and_works_without_postgres_once_schemaless_is_the_auth
     moving: Migration, phase: Phase
 ) -> None:
     moving.phase(phase, 100.0)
-    with nobody_there("postgresql") as postgres:
+    with refusing_address("postgresql") as postgres:
         legacy = {**moving.document["legacy"], "postgres": f"{postgres}/company", "connect_seconds": 0.5}
         with started(moving.document, legacy=legacy) as store:
             use_everything(store)
@@ -247,7 +247,7 @@ def test_a_process_starts_and_works_without_postgres_once_schemaless_is_the_auth
 def test_a_process_that_starts_without_the_authority_hears_so(moving: Migration) -> None:
     """Schemaless is there, and says that it is not open (I9)."""
     moving.phase(Phase.SHADOW)
-    with nobody_there("postgresql") as postgres:
+    with refusing_address("postgresql") as postgres:
         legacy = {**moving.document["legacy"], "postgres": f"{postgres}/company", "connect_seconds": 0.5}
         with started(moving.document, legacy=legacy) as store, pytest.raises(Unavailable, match="Postgres"):
             store.get_row(uuid4())
@@ -270,7 +270,7 @@ def test_what_another_process_changed_is_seen_within_a_second(moving: Migration)
 
 
 def test_a_change_is_seen_within_a_second_while_postgres_hangs(moving: Migration) -> None:
-    """Just then somebody wants to change something."""
+    """Just then an operator wants to change the flags."""
     seconds = []
     moving.phase(Phase.LIVE)
     with connect(moving.document) as store:

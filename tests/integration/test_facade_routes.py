@@ -104,7 +104,7 @@ def is_broken(_store: Any) -> None:
 
 
 def hangs(store: Any) -> None:
-    """Until the deadline of whoever asks, which a mirror is never without; a caller's is short."""
+    """Until the deadline of the call, which a mirror is never without; a caller's is short."""
     deadline = store._habits.deadline
     assert deadline is not None
     assert deadline <= (SHADOW["deadline_seconds"] if is_of_shadow() else COHORT_SECONDS)
@@ -138,8 +138,8 @@ class Edge:
         if role in self.accidents:
             self.accidents[role](store)
 
-    def watch(self, monkeypatch: pytest.MonkeyPatch, kind: type[Any], operation: str) -> None:
-        original = getattr(kind, operation)
+    def watch(self, monkeypatch: pytest.MonkeyPatch, kind: type[Any], method: str) -> None:
+        original, operation = getattr(kind, method), "put_cell" if method == "put_checked" else method
 
         @wraps(original)
         def noted(store: Any, *arguments: Any, **named: Any) -> Any:
@@ -152,7 +152,7 @@ class Edge:
             finally:
                 self._inside.store = False
 
-        monkeypatch.setattr(kind, operation, noted)
+        monkeypatch.setattr(kind, method, noted)
 
 
 #: What the mirror, or the authority, does.
@@ -203,6 +203,7 @@ def edge(table: Table, monkeypatch: pytest.MonkeyPatch) -> Edge:
     for operation in OPERATIONS:
         made.watch(monkeypatch, SchemalessBackend, operation)
         made.watch(monkeypatch, PostgresBackend, operation)
+    made.watch(monkeypatch, SchemalessBackend, "put_checked")  # a put whose bytes the facade has
     return made
 
 
@@ -217,7 +218,7 @@ def expected(phase: Phase, cohort: float, name: str, accident: str) -> tuple[lis
     if name in LOG_READS:
         if phase is Phase.OFF:
             return [authority], [], "authority"
-        return [f"mirror schemaless {asked}"], [], "mirror"  # read as what it is, whoever is the authority
+        return [f"mirror schemaless {asked}"], [], "mirror"  # read as what it is, at either authority
     if name == "append_cell":  # its place is chosen once, whatever becomes of the call
         put = [] if whose == "authority" else [f"authority {ours} put_cell"]
         return [f"authority {ours} get_cell_latest", *put], [], "authority"

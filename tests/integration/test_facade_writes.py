@@ -21,8 +21,8 @@ from tripstore.facade.flags import FlagBook, Flags
 from tripstore.handover.steps import run
 from tripstore.handover.switch import switch
 from tripstore.local.servers import LocalServers
-from tripstore.mirror.mirror import Mirror
-from tripstore.mirror.reverse import register_reverse
+from tripstore.migration.mirror.mirror import Mirror
+from tripstore.migration.mirror.reverse import register_reverse
 from tripstore.phase import Phase
 
 
@@ -119,7 +119,7 @@ def comes_of_mirror(moved: Migration, row_key: UUID) -> bool:
 
 @pytest.mark.parametrize("phase", [Phase.SHADOW, Phase.LIVE])
 def test_a_cohort_that_begins_reads_what_was_written_before_it_began(patient: Migration, phase: Phase) -> None:
-    """Until then nobody remembered what was written."""
+    """Until then no process remembered what was written."""
     patient.phase(phase)
     row_key, other = uuid4(), uuid4()
     patient.store.put_cell(other, "FREE", 1, "carried")
@@ -238,7 +238,7 @@ def test_a_cohorts_read_takes_no_longer_than_a_cohorts_may(moved: Migration) -> 
     assert hasty(copier)._habits.deadline == 0.01  # type: ignore[attr-defined]  # the same
 
 
-def test_while_the_phase_is_not_known_nobody_guesses_whose_log_is_read(
+def test_while_the_phase_is_not_known_no_log_is_read_on_a_guess(
     moved: Migration, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     row_key = trip(moved)

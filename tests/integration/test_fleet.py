@@ -1,4 +1,4 @@
-"""`Fleet`: whatever is killed comes back, whoever is asked to end ends, and nobody outlives his parent."""
+"""`Fleet`: a killed worker comes back, one that is asked to end ends, and none outlives its parent."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from pathlib import Path
 import pytest
 
 from schemaless_core import Datastore
-from schemaless_core.triggers.child import Work
-from schemaless_core.triggers.fleet import Fleet, Pauses
-from schemaless_core.triggers.seat import Seat
-from schemaless_core.triggers.share import Share
-from schemaless_core.triggers.spares import Spares
+from schemaless_core.process.child import Work
+from schemaless_core.process.fleet import Fleet, Pauses
+from schemaless_core.process.seat import Seat
+from schemaless_core.process.share import Share
+from schemaless_core.process.spares import Spares
 from tests.chaos.actors import wait_until
 from tests.crew import quick
 from tests.stores import Stores
@@ -177,7 +177,7 @@ def test_a_signal_that_comes_while_the_own_share_begins_ends_it_as_well(monkeypa
         seat.at_end(has_ended.set)
         asked.append(has_ended.wait(5))
 
-    monkeypatch.setattr("schemaless_core.triggers.fleet.Share", Signalled)
+    monkeypatch.setattr("schemaless_core.process.fleet.Share", Signalled)
     whole = Fleet(share, 1, here=share)
 
     assert whole.run()
@@ -261,7 +261,7 @@ def test_who_is_asked_to_end_gives_its_leases_back_at_once(fleet: Start, served:
         parent.send_signal(signal.SIGTERM)
         assert parent.wait(20) == 0
 
-        # Nobody had to wait for a lease to run out.
+        # No worker had to wait for a lease to run out.
         assert owners(datastore) == {None}
         assert datastore.triggers.coordinator.survey().workers == ()
 
@@ -290,7 +290,7 @@ def test_a_failpoint_kills_a_child_and_its_successor_serves(
 
 
 def serving_well(datastore: Datastore) -> set[str]:
-    """The workers that hold all shards; none of them while one shard is nobody's or a dead worker's."""
+    """The workers that hold all shards; none of them while one shard is free or a dead worker's."""
     leases = datastore.triggers.coordinator.survey()
     living = {record.worker for record in leases.workers}
     holding = {lease.owner for lease in leases.leases}

@@ -17,11 +17,11 @@ from tests.legacy_databases import FLAVOURS, postgres_server
 from tests.mirrors import missing
 from tests.stores import Stores
 from tripstore.backends.postgres.capture import verify
-from tripstore.backends.postgres.layout.check import check_layout
+from tripstore.backends.postgres.checks.layout import check_layout
 from tripstore.backends.postgres.sqlstates import GATE_SHUT
-from tripstore.cutover.plan import Direction, plan
 from tripstore.handover.authority import Authority, Backend
 from tripstore.local.servers import LocalServers
+from tripstore.migration.cutover.plan import Direction, plan
 from tripstore.phase import Phase
 
 ROWS = """
@@ -48,7 +48,7 @@ def made(request: pytest.FixtureRequest, servers: LocalServers, stores: Stores) 
 
 @pytest.fixture
 def source(made: Migration) -> Legacy:
-    """Another database with the company's tables, which nobody captures."""
+    """Another database with the company's tables, without capture."""
     company = Legacy(made.legacy.server)
     company.sql(ROWS)
     return company

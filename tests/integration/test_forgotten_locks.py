@@ -19,7 +19,9 @@ from psycopg2.extensions import connection as Connection  # noqa: N812  # the dr
 
 from tests.chaos.capture_rules import OF_POSTGRES
 from tests.legacy import FLAVOURS, TABLES, Blocked, Legacy, captured, layout, legacy_server
-from tripstore.backends.postgres.wire.connections import rows
+from tripstore.backends.postgres.checks.row_keys import check_all_row_keys
+from tripstore.backends.postgres.layout.complaints import Complaint
+from tripstore.backends.postgres.wire.connections import connected, rows
 from tripstore.local.postgres_programs import Flavour
 from tripstore.local.servers import LocalServers
 
@@ -124,3 +126,28 @@ def test_i2_a_unique_index_of_key_and_number_holds_where_the_lock_is_forgotten(
 
     found = [ref_key for ref_key, _ in legacy.versions(key, "NOTES")]
     assert len(found) == len(set(found))
+
+
+def complaints(legacy: Legacy) -> list[Complaint]:
+    with connected(legacy.url, "test") as connection:
+        return list(check_all_row_keys(connection, layout()))
+
+
+def test_doctor_counts_children_without_a_parent_and_its_statement_helps(legacy: Legacy) -> None:
+    """The control is a company whose children all have parents."""
+    (gone, key), (other, _other_key) = legacy.trip(), legacy.trip()
+    for trip in (gone, other):
+        legacy.sql(INSERT, trip, "a note")
+    assert complaints(legacy) == []
+    # A session of a replica: the foreign key does not take the child along, which is what a forgotten lock leaves.
+    legacy.sql(f"SET session_replication_role = replica; DELETE FROM trips WHERE id = {gone}")
+
+    (found,) = complaints(legacy)
+
+    assert found.is_error
+    assert "1 rows have no parent in trips" in found.reason
+    assert "though a foreign key stands" in found.reason
+    legacy.sql(found.hint.partition("tombstones: ")[2])
+    assert complaints(legacy) == []
+    assert legacy.versions(key, "NOTES")[-1][1] is None
+    assert legacy.sql("SELECT trip_id FROM notes") == [(other,)]

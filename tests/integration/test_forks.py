@@ -12,8 +12,9 @@ from uuid import UUID, uuid4
 import pytest
 from prometheus_client.values import MutexValue
 
-from schemaless_core import Datastore, forks, metrics
+from schemaless_core import Datastore, metrics
 from schemaless_core.deadline import Deadline
+from schemaless_core.process import forks
 from tests.scale import scaled
 from tests.stores import Stores
 
@@ -124,7 +125,7 @@ def test_a_fork_waits_for_the_transactions_of_other_threads() -> None:
     thread.join()
 
 
-def test_a_fork_inside_a_block_of_its_own_thread_waits_for_nobody() -> None:
+def test_a_fork_inside_a_block_of_its_own_thread_does_not_wait() -> None:
     with forks.unforked():
         assert forked(lambda: None) == 0
 

@@ -8,7 +8,7 @@ from uuid import uuid4
 import pytest
 
 from tests.legacy import Legacy, captured, legacy_server
-from tripstore.backends.postgres.capture.gate import Gate, GateState, set_gate
+from tripstore.backends.postgres.capture.functions.gate import Gate, GateState, set_gate
 from tripstore.backends.postgres.handover.examination import examine_handover
 from tripstore.backends.postgres.wire.connections import connected, rows
 from tripstore.local.servers import LocalServers

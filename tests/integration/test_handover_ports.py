@@ -16,7 +16,7 @@ import psycopg2
 import pytest
 
 from schemaless_core import BatchFailed, Cell, CellConflict, CellKey, CellStore, Datastore, PutResult, ShardStatus
-from schemaless_core.control.ledgers import Ledgers
+from schemaless_core.control.ledgers.ledgers import Ledgers
 from schemaless_core.errors import SchemalessError, StaleEpoch
 from schemaless_core.failpoints import use_folder
 from tests.chaos.actors import wait_until
@@ -27,7 +27,7 @@ from tests.legacy_databases import PATIENT
 from tests.serving import serve
 from tests.stores import Stores
 from tripstore.backends.postgres.backend import PostgresBackend
-from tripstore.backends.postgres.capture.gate import Gate, GateState
+from tripstore.backends.postgres.capture.functions.gate import Gate, GateState
 from tripstore.backends.postgres.errors import ChangesParked, UnreadableRow
 from tripstore.backends.postgres.handover import queue as queue_sql
 from tripstore.backends.postgres.handover.authority import gate_of
@@ -42,9 +42,9 @@ from tripstore.handover.steps import Step, Steps, run
 from tripstore.local.postgres import PostgresServer
 from tripstore.local.postgres_programs import Flavour
 from tripstore.local.servers import LocalServers
-from tripstore.mirror.rehearsal_ledger import RehearsalLedger
-from tripstore.mirror.reverse import ReverseMirror
-from tripstore.mirror.row_ids import RowIds
+from tripstore.migration.mirror.rehearsal_ledger import RehearsalLedger
+from tripstore.migration.mirror.reverse import ReverseMirror
+from tripstore.migration.mirror.row_ids import RowIds
 from tripstore.ports.control import RealControlPort
 from tripstore.ports.legacy import RealLegacyPort
 from tripstore.ports.store import SchemalessPort
@@ -95,7 +95,7 @@ def duo(shared: Company, stores: Stores) -> Iterator[Duo]:
 
 
 def is_writable(trips: Company) -> bool:
-    """Whether somebody's own SQL is let in; one who has to wait is not."""
+    """Whether a service's own SQL is let in; one that has to wait is not."""
     try:
         trips.legacy.sql("SET lock_timeout = '50ms'; INSERT INTO trips (status) VALUES ('x')")
     except psycopg2.Error:
@@ -125,7 +125,7 @@ def check_settled(duo: Duo) -> Authority:
     row = duo.ports.control.authority()
     assert row.is_open
     assert gate(duo.trips) == gate_of(row)
-    wait_until("nobody holds the barrier", lambda: is_writable(duo.trips) == (row.backend is Backend.LEGACY))
+    wait_until("no session holds the barrier", lambda: is_writable(duo.trips) == (row.backend is Backend.LEGACY))
     for epoch in range(max(row.epoch - 2, 0), row.epoch + 2):
         for backend in Backend:
             assert is_taken(duo, backend, epoch) == (row.is_open_for(backend) and epoch == row.epoch), (backend, epoch)
@@ -225,7 +225,7 @@ WHERE datname = current_database() AND application_name LIKE '% barrier' AND sta
 
 
 def test_who_loses_the_barrier_before_the_decision_lets_everybody_in_again(duo: Duo) -> None:
-    """Nobody else is there who would."""
+    """No other process is there to do it."""
 
     def lose(step: Step) -> None:
         if step is switch.DECIDE:
@@ -279,7 +279,7 @@ def hand_over(duo: Duo, to: Backend, switch_id: str) -> None:
 def test_a_switcher_may_be_killed_or_stopped_before_any_step(
     duo: Duo, failpoints: Path, to: Backend, action: str
 ) -> None:
-    """Whoever comes then undoes or finishes it; one who goes on later does no harm (I1, I8, I9)."""
+    """The next process undoes or finishes it; a switcher that goes on later does no harm (I1, I8, I9)."""
     steps, procedure = (switch.FORWARD, switch.switch) if to is Backend.STORE else (switch.BACK, switch.reverse)
     decided = switch.DECIDE if to is Backend.STORE else switch.BACK_DECIDE
     for number, step in enumerate(dict.fromkeys(steps)):
@@ -331,7 +331,7 @@ def test_the_claims_of_a_relay_that_was_killed_are_carried_by_another(duo: Duo, 
 
 @pytest.fixture(params=FLAVOURS, scope="module")
 def fragile_server(request: pytest.FixtureRequest, servers: LocalServers) -> Iterator[PostgresServer]:
-    """A server for crashes: nobody else's."""
+    """A server for crashes, which no other test uses."""
     flavour: Flavour = request.param
     server = servers.postgres(f"fragile-{flavour}", flavour=flavour)
     yield server
@@ -384,10 +384,10 @@ def test_control_a_claim_that_is_not_durable_is_taken_back(
     assert len(lost(*fragile)) == 10
 
 
-def test_after_a_crash_gate_and_row_agree_again_and_nobody_got_in_before(
+def test_after_a_crash_gate_and_row_agree_again_and_no_writer_got_in_before(
     fragile: tuple[PostgresServer, Company],
 ) -> None:
-    """I9: what was decided stays decided, and the gate is not open even before somebody obeys."""
+    """I9: what was decided stays decided, and the gate is not open even before a process obeys."""
     server, trips = fragile
     control, legacy = RealControlPort(trips.store.database, "trips"), RealLegacyPort(trips.store)
     first = control.authority()

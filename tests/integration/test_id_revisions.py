@@ -50,7 +50,7 @@ from tripstore.demo.legacy import LAYOUT
 from tripstore.demo.legacy.actions import ACTIONS
 from tripstore.demo.legacy.models import Base
 from tripstore.demo.legacy.schema import OWN, PARTITION, CompanySchema
-from tripstore.demo.legacy.turns import Habits
+from tripstore.demo.legacy.turns import ServiceHabits
 from tripstore.demo.legacy.urls import sqlalchemy_url
 from tripstore.demo.legacy.workload import Workload
 from tripstore.local.postgres_programs import Flavour
@@ -149,7 +149,7 @@ def test_every_service_goes_on_after_every_revision(
     first, share = (0, 1) if SCALE >= 1 else (int(company.server.name.endswith(FLAVOURS[1])), 2)
     before = catalogue(company.url)
     schema = CompanySchema(company.url)
-    with Workload(company.url, habits=Habits(rollback_ratio=0)) as workload:
+    with Workload(company.url, habits=ServiceHabits(rollback_ratio=0)) as workload:
         for number, revision in enumerate(REVISIONS, first):
             schema.upgrade(revision)
             assert schema.revision() == revision
@@ -198,7 +198,7 @@ def test_an_upgrade_that_was_killed_is_ended_by_the_next(
     killed(failpoints, point, after, upgrade, company.url)
     schema = CompanySchema(company.url)
     assert schema.revision() in REVISIONS[:-1], "what was done is noted, up to the last revision but one"
-    with Workload(company.url, habits=Habits(rollback_ratio=0)) as workload:
+    with Workload(company.url, habits=ServiceHabits(rollback_ratio=0)) as workload:
         work(workload, 1)
 
     schema.upgrade("head")
@@ -275,7 +275,7 @@ def test_what_looks_at_the_database_is_no_script(environment: Config) -> None:
 
 
 def test_a_step_is_done_as_the_role_that_alembic_has_taken(url: str) -> None:
-    """A role that owns nothing may add no column, whoever logged in for it."""
+    """A role that owns nothing may add no column, whichever login took it."""
     public = ("public", "trips")
     step = IdStep(
         kind="AddColumn",

@@ -30,7 +30,7 @@ from tests.integration.id_company import (
     unfilled,
 )
 from tests.scale import SCALE
-from tripstore.backends.postgres.ddl.steps import Step
+from tripstore.backends.postgres.ddl.steps import SchemaStep
 from tripstore.backends.postgres.errors import LegacyUnavailable
 from tripstore.backends.postgres.ids.steps import id_steps
 from tripstore.backends.postgres.wire.connections import rows
@@ -60,7 +60,7 @@ CASES = [
 ]
 
 
-def steps() -> list[Step]:
+def steps() -> list[SchemaStep]:
     return id_steps(LAYOUT, pace=FULL_SPEED, patience=QUICK)
 
 
@@ -91,7 +91,7 @@ def test_a_run_that_was_killed_is_ended_by_the_next(url: str, failpoints: Path, 
 
 
 def test_a_killed_client_whose_server_still_builds_is_waited_for(url: str, failpoints: Path) -> None:
-    """Its process in the server does not know that nobody waits for it. Dropping what it builds would wait for it."""
+    """Its process in the server does not know that its client is gone. Dropping what it builds would wait for it."""
     with building(url, failpoints) as (holder, builder), session(url) as ours:
         with pytest.raises(LegacyUnavailable, match="In the way: pid"):
             apply(ours, steps())
@@ -106,7 +106,7 @@ def test_a_killed_client_whose_server_still_builds_is_waited_for(url: str, failp
         assert all(step.is_done(ours) for step in steps())
 
 
-def test_an_invalid_index_that_nobody_builds_any_more_is_built_anew(url: str, failpoints: Path) -> None:
+def test_an_invalid_index_that_no_session_builds_any_more_is_built_anew(url: str, failpoints: Path) -> None:
     with building(url, failpoints) as (holder, builder), session(url) as ours:
         [(index,)] = rows(ours, "SELECT indexrelid FROM pg_index WHERE NOT indisvalid")
         rows(ours, "SELECT pg_terminate_backend(%s, 10000)", (builder,))
@@ -121,7 +121,7 @@ def test_an_invalid_index_that_nobody_builds_any_more_is_built_anew(url: str, fa
 
 @contextmanager
 def building(url: str, failpoints: Path) -> Iterator[tuple[Connection, int]]:
-    """A run that was killed while its first index waited for somebody's snapshot; his session, and the server's pid."""
+    """A run that was killed while its first index waited for a snapshot; its session, and the server's pid."""
     with company_session(url) as holder, session(url) as ours:
         apply(ours, steps()[:4])
         rows(holder, "BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT count(*) FROM trips")

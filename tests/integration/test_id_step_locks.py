@@ -1,4 +1,4 @@
-"""While somebody sits on the tables, a step names him, gives up, and has made nobody wait for long. Then it goes on."""
+"""While a session holds the tables, a step names it, gives up, and made no service wait for long. Then it goes on."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ from tests.scale import SCALE
 from tripstore.backends.postgres.ddl import ddl
 from tripstore.backends.postgres.ddl.ddl import under_lock
 from tripstore.backends.postgres.ddl.holders import Holder, holders
-from tripstore.backends.postgres.ddl.steps import Step
+from tripstore.backends.postgres.ddl.steps import SchemaStep
 from tripstore.backends.postgres.ddl.watched import run_watched
 from tripstore.backends.postgres.errors import LegacyUnavailable
 from tripstore.backends.postgres.ids.key_backfill import FillOldRows
@@ -57,9 +57,9 @@ UPDATE billing.attempts SET result = 'held' WHERE trip_id = 6;
 UPDATE fare_adjustments SET reason = 'held' WHERE trip_id < 13"""
 
 
-#: For steps that somebody is in the way of to the end: a try, and another one.
+#: For steps that a session is in the way of to the end: a try, and another one.
 HASTY = replace(QUICK, give_up_seconds=0.15, build_give_up_seconds=0.15)
-#: For steps that nobody is in the way of but two busy cores.
+#: For steps that only two busy cores are in the way of.
 CALM = replace(QUICK, give_up_seconds=20.0, build_give_up_seconds=20.0)
 
 #: In CI each kind of holder on one version of Postgres.
@@ -84,7 +84,7 @@ def ours(url: str) -> Iterator[Connection]:
 
 
 @pytest.mark.parametrize(("url", "hold", "refusals"), HOLDS, indirect=["url"])
-def test_nobody_waits_longer_than_a_lock_may_be_waited_for_and_whoever_is_in_the_way_is_named(
+def test_no_service_waits_longer_than_the_lock_timeout_and_blocking_sessions_are_named(
     url: str, ours: Connection, hold: str, refusals: int
 ) -> None:
     refused = 0
@@ -118,7 +118,7 @@ def test_without_a_limit_everybody_would_wait(url: str, ours: Connection) -> Non
         rows(holder, READ)
         unlimited = pool.submit(rows, ours, first.statements()[0])
         wait_until_blocked(holder, ours.info.backend_pid)
-        time.sleep(2 * (QUICK.lock_timeout_seconds + SLACK_SECONDS))  # as long as nobody may wait
+        time.sleep(2 * (QUICK.lock_timeout_seconds + SLACK_SECONDS))  # longer than any service may wait
         rows(holder, "ROLLBACK")
         unlimited.result(30)
         probe.wait_for_more()
@@ -126,7 +126,7 @@ def test_without_a_limit_everybody_would_wait(url: str, ours: Connection) -> Non
     assert probe.longest > QUICK.lock_timeout_seconds + SLACK_SECONDS
 
 
-def test_no_try_is_made_while_somebody_old_is_in_the_way(url: str, ours: Connection) -> None:
+def test_no_try_is_made_while_an_old_transaction_is_in_the_way(url: str, ours: Connection) -> None:
     """A try would take half a minute here."""
     patience = replace(QUICK, old_seconds=0.0, lock_timeout_seconds=30.0)
     with company_session(url) as holder:
@@ -192,7 +192,7 @@ def test_who_does_not_conflict_is_not_in_the_way(url: str, ours: Connection) -> 
         assert found.pid == holder.info.backend_pid
 
 
-def test_a_long_statement_is_ended_by_whoever_looks_at_it(url: str, ours: Connection) -> None:
+def test_a_long_statement_is_ended_by_the_session_that_watches_it(url: str, ours: Connection) -> None:
     """So Ctrl-C ends it, too: the driver itself would hear of it only at the end."""
 
     def interrupted() -> None:
@@ -215,7 +215,7 @@ def test_a_statement_that_takes_long_under_its_lock_is_ended_and_undone(url: str
     assert one(ours, "SELECT count(*) FROM pg_attribute WHERE attname = 'slow'") == 0
 
 
-def refusal_of(step: Step, connection: Connection) -> str | None:
+def refusal_of(step: SchemaStep, connection: Connection) -> str | None:
     try:
         step.apply(connection, silent)
     except LegacyUnavailable as error:

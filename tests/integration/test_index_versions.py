@@ -20,7 +20,7 @@ from schemaless_core.failpoints import FailpointReached, use_folder
 from schemaless_core.indexes import lookup, verify, versions
 from schemaless_core.indexes.catalogue import VersionState
 from schemaless_core.indexes.entries import IndexVersion
-from schemaless_core.indexes.verify import Kind
+from schemaless_core.indexes.verify import DifferenceKind
 from schemaless_core.indexes.writer import EntryWriter
 from tests.indexing import catch_up, nothing_after_commit
 from tests.stores import ServerEngine, Stores
@@ -125,7 +125,7 @@ def _puts_and_sees(store: Datastore) -> int:
     return 0
 
 
-def test_a_worker_writes_what_nobody_else_did(store: Datastore) -> None:
+def test_a_worker_writes_entries_that_the_writer_did_not(store: Datastore) -> None:
     with nothing_after_commit():
         keys = sorted(put_trip(store) for _ in range(20))
         worker = store.triggers.worker(store.indexes.groups)
@@ -158,7 +158,7 @@ def test_another_version_is_built_verified_promoted_rolled_back_and_dropped_whil
         with pytest.raises(InvalidRequest, match="never verified"):
             newer.indexes.promote(NAME, 2)
         with maintained(newer):
-            assert newer.indexes.verify(NAME, 2).counts == dict.fromkeys(Kind, 0)
+            assert newer.indexes.verify(NAME, 2).counts == dict.fromkeys(DifferenceKind, 0)
             wait_until_clean(newer, 2)
             newer.indexes.promote(NAME, 2)
             page = newer.query_index(NAME, "d", [("note", ">=", "note 3")])
@@ -314,7 +314,7 @@ def armed(folder: Path) -> Iterator[None]:
 def test_queries_and_entries_need_no_control_database(store: Datastore, config: dict[str, Any]) -> None:
     key = put_trip(store)
     catch_up(store)
-    without = config | {"control": "mysql://nobody:wrong@127.0.0.1:1"}
+    without = config | {"control": "mysql://root:wrong@127.0.0.1:1"}
 
     with Datastore.open(without) as lonely:
         assert rows(lonely) == [key]
@@ -419,27 +419,27 @@ def test_verification_finds_what_is_wrong_both_ways_and_repair_mends_it(
         EntryWrite("elsewhere", stale.bytes, ("elsewhere", 1), (0,)),
         EntryWrite("d", different.bytes, ("d", 99), (1,)),
         # Of cells that no server has any more: newer than all that is left.
-        EntryWrite("nobody", lost.bytes, ("nobody", 1), (7,)),
-        EntryWrite("nobody", uuid4().bytes, ("nobody", 1), (7,)),
+        EntryWrite("gone", lost.bytes, ("gone", 1), (7,)),
+        EntryWrite("gone", uuid4().bytes, ("gone", 1), (7,)),
         EntryWrite("d", killed.bytes, ("d", None), (7,), is_dead=True),
     )
 
     report = store.indexes.verify(NAME)
 
-    assert report.counts == {Kind.MISSING: 2, Kind.STALE: 3, Kind.DIFFERENT: 1}
+    assert report.counts == {DifferenceKind.MISSING: 2, DifferenceKind.STALE: 3, DifferenceKind.DIFFERENT: 1}
     assert (report.rows, report.late, report.not_compared, report.repaired) == (6, 0, 0, 0)
     assert {(sample.kind, sample.row_key) for sample in report.samples} >= {
-        (Kind.MISSING, missing),
-        (Kind.STALE, stale),
-        (Kind.DIFFERENT, different),
-        (Kind.STALE, lost),
-        (Kind.MISSING, killed),
+        (DifferenceKind.MISSING, missing),
+        (DifferenceKind.STALE, stale),
+        (DifferenceKind.DIFFERENT, different),
+        (DifferenceKind.STALE, lost),
+        (DifferenceKind.MISSING, killed),
     }
     assert not status(store)[1].record.verified.is_clean
     assert store.indexes.verify(NAME, repair=True).repaired == 6
     assert store.indexes.verify(NAME).is_clean
     assert rows(store) == keys
-    assert rows(store, "elsewhere") == rows(store, "nobody") == []
+    assert rows(store, "elsewhere") == rows(store, "gone") == []
 
 
 def test_late_entries_are_no_differences(store: Datastore) -> None:
@@ -451,7 +451,7 @@ def test_late_entries_are_no_differences(store: Datastore) -> None:
         report = store.indexes.verify(NAME)
 
     assert report.is_clean
-    assert report.counts == dict.fromkeys(Kind, 0)
+    assert report.counts == dict.fromkeys(DifferenceKind, 0)
 
 
 def test_fields_that_do_not_parse_are_listed_until_they_do(store: Datastore) -> None:

@@ -14,12 +14,12 @@ import pytest
 import sqlalchemy as sa
 
 from schemaless_core import ControlUnavailable
-from schemaless_core.canonical import Json
+from schemaless_core.cell.canonical import Json
 from schemaless_core.config import parse_config
 from schemaless_core.control.audit import AuditLog
 from schemaless_core.control.database import ControlDatabase
-from schemaless_core.control.jobs import HAS_END, Finding, Job, Jobs, JobState, Part, PartLost
-from schemaless_core.control.ledgers import Ledgers
+from schemaless_core.control.jobs.jobs import HAS_END, Finding, Job, Jobs, JobState, Part, PartLost
+from schemaless_core.control.ledgers.ledgers import Ledgers
 from schemaless_core.control.tables import job_part
 from schemaless_core.errors import InvalidRequest
 from schemaless_core.failpoints import FailpointReached, use_folder
@@ -136,7 +136,7 @@ def test_who_was_away_for_too_long_saves_nothing(jobs: Jobs) -> None:
     assert saved(jobs, present, "b").fence == present.fence + 1
 
 
-def test_a_lease_that_is_over_still_saves_when_nobody_has_taken_the_part(jobs: Jobs) -> None:
+def test_a_lease_that_is_over_still_saves_when_no_other_worker_has_taken_the_part(jobs: Jobs) -> None:
     job = begun(jobs, 1)
 
     saved(jobs, claimed(jobs, job, "a", OVER), "a")

@@ -18,9 +18,9 @@ from tests.legacy_backends import Company, company, status
 from tests.legacy_databases import PATIENT, postgres_server
 from tests.shut_gates import CELLS, CHILD, GOING, MEDDLERS, logged, mirrored_row, queued, triggered
 from tripstore.backends.postgres.backend import PostgresBackend
-from tripstore.backends.postgres.capture.gate import BARRIER, DOOR, lock_class
-from tripstore.backends.postgres.cells.joint_puts import CELLS_MAX
-from tripstore.backends.postgres.cells.row_writes import RowWrites
+from tripstore.backends.postgres.capture.functions.gate import BARRIER, DOOR, lock_class
+from tripstore.backends.postgres.cells.put.joint_puts import CELLS_MAX
+from tripstore.backends.postgres.cells.put.row_writes import RowWrites
 from tripstore.backends.postgres.errors import LegacyUnavailable
 from tripstore.backends.postgres.layout.layout import LEGACY_ID
 from tripstore.backends.postgres.wire.connections import rows
@@ -86,7 +86,7 @@ def keys_of(cells: Sequence[Cell]) -> set[CellKey]:
 
 
 @pytest.mark.parametrize("what", CELLS)
-def test_i4_cells_put_jointly_leave_what_single_puts_leave_and_nobody_hears_of_it(
+def test_i4_cells_put_jointly_leave_what_single_puts_leave_and_capture_logs_nothing(
     trips: Company, row: UUID, what: str
 ) -> None:
     cells, likes, others = CELLS[what](row), CELLS[what](mirrored_row(trips)), new_rows(8)
@@ -130,7 +130,7 @@ def test_parents_children_facts_and_free_columns_go_together(trips: Company, row
 
 
 ODD: dict[str, Callable[[UUID], Cell]] = {
-    "a value that no column takes": lambda _row: Cell(uuid4(), "BASE", 1, {"status": "x", "driver_uuid": "nobody"}),
+    "a value that no column takes": lambda _row: Cell(uuid4(), "BASE", 1, {"status": "x", "driver_uuid": "no uuid"}),
     "a body that is none": lambda _row: Cell(uuid4(), "BASE", 1, "no object"),
     "another body under the key": lambda row: Cell(row, "BASE", 2, status("other")),
     "a child without a parent": lambda _row: Cell(uuid4(), "NOTES", CHILD, {"text": "early"}),
@@ -141,7 +141,7 @@ ODD: dict[str, Callable[[UUID], Cell]] = {
 
 
 @pytest.mark.parametrize("what", ODD)
-def test_one_that_is_not_simple_is_left_and_keeps_nobody_but_its_row(trips: Company, row: UUID, what: str) -> None:
+def test_one_that_is_not_simple_is_left_and_holds_up_only_its_row(trips: Company, row: UUID, what: str) -> None:
     mirror = trips.store.as_mirror()
     mirror.put_cell(row, "FREE", 1, {"x": 1})
     odd, others = ODD[what](row), new_rows(7)
@@ -178,7 +178,7 @@ def test_control_without_a_look_afterwards_what_a_trigger_made_of_a_row_stays(
     assert latest.body == status("mine")
 
 
-def test_a_row_that_somebody_holds_is_left(trips: Company, row: UUID) -> None:
+def test_a_locked_row_is_left(trips: Company, row: UUID) -> None:
     cell, others = Cell(row, "BASE", 3, status(3)), new_rows(4)
     before = left(trips, [cell])
     with closing(trips.legacy.connect()) as holder:

@@ -32,8 +32,8 @@ from tripstore.backends.postgres.errors import InvalidLayout, LegacyRefused
 from tripstore.backends.postgres.handover.sessions import stale_sessions
 from tripstore.backends.postgres.layout.layout import Field, FieldType, Layout, MappedColumn, RefKeySource
 from tripstore.backends.postgres.wire.connections import rows
-from tripstore.cli.layout_change import layout_change
-from tripstore.cli.legacy_schema import LegacySchema
+from tripstore.cli.legacy.schema import LegacySchema
+from tripstore.cli.schema.layout_change import layout_change
 from tripstore.config import TripstoreConfig, load_config
 from tripstore.errors import StaleLayout
 from tripstore.facade.in_force import with_layout_in_force
@@ -43,10 +43,10 @@ from tripstore.handover.authority import Authority, Backend
 from tripstore.handover.ports import REFUSED, Chunk
 from tripstore.handover.reverse import Hands
 from tripstore.handover.steps import run
-from tripstore.layouts import change
-from tripstore.layouts.existing import Existing
 from tripstore.local.servers import LocalServers
-from tripstore.mirror.look import Runs
+from tripstore.migration.layouts import change
+from tripstore.migration.layouts.existing import Existing
+from tripstore.migration.mirror.look import Runs
 from tripstore.phase import Phase
 from tripstore.ports.store import SchemalessPort
 from tripstore.store import TripStore
@@ -158,7 +158,7 @@ def test_i9_a_worker_of_the_old_layout_writes_nothing_into_postgres(anywhere: Mi
         )
 
 
-def test_control_a_worker_that_nobody_refuses_writes_garbage(
+def test_control_a_worker_that_no_shard_refuses_writes_garbage(
     moving: Migration, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(Authority, "check_layout", lambda row, known: None)
@@ -271,7 +271,7 @@ def test_i9_a_mirror_that_slept_across_the_change_is_refused_by_postgres_itself(
 def test_control_a_mirror_that_presents_no_epoch_writes_after_its_sleep(
     moving: Migration, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(fence.Mirror, "enter", lambda self, connection: [connection.call(self._admission)])
+    monkeypatch.setattr(fence.MirrorRole, "enter", lambda self, connection: [connection.call(self._admission)])
     with process(moving, FACTS) as old:
         row_key = on_live(old)
         old.store.put_cell(row_key, "BASE", 7, {"status": "late"})
@@ -397,7 +397,7 @@ def test_a_process_that_starts_with_a_file_of_yesterday_goes_by_the_layout_in_fo
 def test_servers_that_are_open_tell_the_layout_while_postgres_is_silent(anywhere: Migration) -> None:
     anywhere.phase(Phase.LIVE)
     schema_apply(anywhere, WITH_MEMO)
-    silent = {**anywhere.document["legacy"], "postgres": "postgresql://nobody@127.0.0.1:1/nothing"}
+    silent = {**anywhere.document["legacy"], "postgres": "postgresql://app@127.0.0.1:1/nothing"}
     config = load_config({**anywhere.document, "legacy": silent})
 
     found = with_layout_in_force(config).legacy

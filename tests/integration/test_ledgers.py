@@ -17,18 +17,18 @@ from alembic.config import Config
 
 from schemaless_core import ControlUnavailable, SchemaMissing
 from schemaless_core.config import parse_config
-from schemaless_core.control import ledgers as ledgers_module
 from schemaless_core.control.database import MIGRATIONS, ControlDatabase, newest_version
-from schemaless_core.control.ledgers import Batch, Ledgers
+from schemaless_core.control.ledgers import ledgers as ledgers_module
+from schemaless_core.control.ledgers.flushing import Flushing
+from schemaless_core.control.ledgers.ledgers import LedgerBatch, Ledgers
 from schemaless_core.control.tables import ledger_writer
 from schemaless_core.failpoints import FailpointReached, use_folder
 from tests.stores import Stores
-from validation.compare import Difference, DifferenceClass
-from validation.flushing import Flushing
-from validation.ignores import Ignore
-from validation.ledger import KnownMismatch, OperationCounts, ShadowLedger, TallyFlush
-from validation.reads import Read
-from validation.verdicts import Outcome, Reason, Tally, Verdict
+from tripstore.engines.validation.compare import AnswerDifference, DifferenceClass
+from tripstore.engines.validation.ignores import Ignore
+from tripstore.engines.validation.reads import Read
+from tripstore.engines.validation.shadow.ledger import KnownMismatch, OperationCounts, ShadowLedger, TallyFlush
+from tripstore.engines.validation.verdicts import Outcome, Reason, Tally, Verdict
 
 NOON = datetime(2026, 3, 1, 12, 30, tzinfo=UTC)
 Opener = Callable[[], ControlDatabase]
@@ -115,8 +115,8 @@ def test_notes_are_kept_up_to_a_number_newest_first(ledgers: Ledgers, monkeypatc
 
 def test_a_batch_that_is_sent_again_counts_once(ledgers: Ledgers) -> None:
     for number in (1, 1, 2, 2, 1):
-        ledgers.add("shadow", {"equal": 10}, NOON, notes=[{"n": number}], batch=Batch("me", number))
-    ledgers.add("shadow", {"equal": 1}, NOON, batch=Batch("another", 1))
+        ledgers.add("shadow", {"equal": 10}, NOON, notes=[{"n": number}], batch=LedgerBatch("me", number))
+    ledgers.add("shadow", {"equal": 1}, NOON, batch=LedgerBatch("another", 1))
 
     assert ledgers.counts("shadow") == {"equal": 21}
     assert [note.body["n"] for note in ledgers.notes("shadow")] == [2, 1]
@@ -135,7 +135,7 @@ def test_one_batch_sent_by_two_at_once_counts_once(open_control: Opener, control
     def send() -> None:
         with closing(open_control()) as mine:
             begin.wait()
-            Ledgers(mine).add("shadow", {"equal": 10}, NOON, batch=Batch("me", 1))
+            Ledgers(mine).add("shadow", {"equal": 10}, NOON, batch=LedgerBatch("me", 1))
 
     threads = [threading.Thread(target=send) for _ in range(2)]
     for thread in threads:
@@ -149,7 +149,7 @@ def test_one_batch_sent_by_two_at_once_counts_once(open_control: Opener, control
 def test_all_of_it_is_added_or_nothing(ledgers: Ledgers, failpoints: Path) -> None:
     (failpoints / "ledgers.added").write_text("raise")
     use_folder(failpoints)
-    batch = Batch("me", 1)
+    batch = LedgerBatch("me", 1)
     try:
         with pytest.raises(FailpointReached):
             ledgers.add("shadow", {"equal": 10}, NOON, notes=[{"n": 1}], batch=batch)
@@ -164,12 +164,12 @@ def test_all_of_it_is_added_or_nothing(ledgers: Ledgers, failpoints: Path) -> No
 
 def test_writers_of_long_ago_are_forgotten(ledgers: Ledgers, control: ControlDatabase) -> None:
     for writer in ("old", "young"):
-        ledgers.add("shadow", {"equal": 1}, NOON, batch=Batch(writer, 1))
+        ledgers.add("shadow", {"equal": 1}, NOON, batch=LedgerBatch(writer, 1))
     with control.begin() as connection:
         long_ago = sa.update(ledger_writer).where(ledger_writer.c.writer == "old").values(at="2020-01-01T00:00:00")
         connection.execute(long_ago)
 
-    ledgers.add("shadow", {"equal": 1}, NOON, batch=Batch("new", 1))
+    ledgers.add("shadow", {"equal": 1}, NOON, batch=LedgerBatch("new", 1))
 
     with control.begin() as connection:
         known = connection.execute(sa.select(ledger_writer.c.writer).order_by(ledger_writer.c.writer)).scalars()
@@ -207,7 +207,7 @@ def equal() -> Verdict:
 
 
 def mismatch(path: str = "fare", row_key: UUID | None = None) -> Verdict:
-    return Verdict(read(row_key), Outcome.MISMATCH, [Difference(DifferenceClass.FIELD, "BASE@3", path)])
+    return Verdict(read(row_key), Outcome.MISMATCH, [AnswerDifference(DifferenceClass.FIELD, "BASE@3", path)])
 
 
 class Unreliable(Ledgers):
@@ -224,7 +224,7 @@ class Unreliable(Ledgers):
         hour: datetime,
         *,
         notes: Sequence[Mapping[str, Any]] = (),
-        batch: Batch | None = None,
+        batch: LedgerBatch | None = None,
     ) -> None:
         loss = self.losses.pop(0) if self.losses else ""
         if loss != "before":

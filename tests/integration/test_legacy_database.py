@@ -72,7 +72,7 @@ def database_at(url: str, settings: LegacySettings = PATIENT) -> Iterator[Legacy
 
 
 def test_a_stopped_server_costs_no_call_more_than_its_deadline(own_server: PostgresServer) -> None:
-    """Pooled connections, new ones and the look at who is in the way all wait for nobody."""
+    """Pooled connections, new ones and the look at blocking sessions all keep to the deadline."""
     with company(own_server) as made:
         row_key = made.base()
         hurried = made.store.using(deadline=0.5)
@@ -175,7 +175,7 @@ def test_a_verb_that_breaks_every_connection_is_not_repeated_for_ever(trips: Com
     assert len(calls) == 2
 
 
-def test_whoever_holds_the_row_is_named(trips: Company) -> None:
+def test_the_session_that_holds_the_row_is_named(trips: Company) -> None:
     """B19: a service that puts through the facade inside its own transaction waits for itself."""
     row_key = trips.base()
     settings = LegacySettings(DeadlineConfig(put_seconds=10.0, connect_seconds=5.0), lock_seconds=1.0)
@@ -197,7 +197,7 @@ def test_whoever_holds_the_row_is_named(trips: Company) -> None:
 
 
 def test_a_transaction_that_lost_is_repeated_inside(trips: Company) -> None:
-    """Serialization failures and deadlocks are nobody's business but the database's."""
+    """The caller sees no serialization failure and no deadlock."""
     row_key, before = trips.base(), repeats("transaction_lost")
     for code in ("40001", "40P01"):
         trips.legacy.sql(f"CREATE SEQUENCE lost_{code.lower()}")

@@ -13,9 +13,9 @@ from schemaless_core import Cell, CellConflict, Json
 from tests.legacy import FLAVOURS, Blocked
 from tests.legacy_backends import Company, company
 from tests.legacy_databases import postgres_server
-from tripstore.backends.postgres.capture.changes import Changes
-from tripstore.backends.postgres.cells.free import store
-from tripstore.backends.postgres.cells.row_puts import RowPuts
+from tripstore.backends.postgres.capture.functions.changes import Changes
+from tripstore.backends.postgres.cells.put.row_puts import RowPuts
+from tripstore.backends.postgres.cells.put.unmapped import store
 from tripstore.backends.postgres.errors import LegacyRefused
 from tripstore.backends.postgres.wire.connections import rows
 from tripstore.local.postgres import PostgresServer
@@ -119,7 +119,7 @@ def test_a_snapshot_that_is_older_than_the_cell_is_to_be_repeated(
 def test_a_put_waits_for_a_service_that_inserts_parent_and_child(
     trips: Company, column: str, ref_key: int, body: dict[str, Json], insert: str
 ) -> None:
-    """The service commits while the put waits: the put finds the row that nobody saw before."""
+    """The service commits while the put waits: the put finds the row that was not visible before."""
     row_key = uuid4()
     connection = trips.legacy.connect()
     rows(connection, "INSERT INTO trips (trip_uuid) VALUES (%s)", (str(row_key),))

@@ -1,4 +1,4 @@
-"""Older versions of mapped columns: what is known, what never was, and what nobody in Postgres knows any more (I12)."""
+"""Older versions of mapped columns: what is known, what never was, and what Postgres has forgotten (I12)."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from uuid import UUID, uuid4
 import pytest
 
 from schemaless_core import Cell, Json
-from schemaless_core.cell import CellKey
+from schemaless_core.cell.cell import CellKey
 from tests.legacy import Legacy, layout
 from tests.legacy_backends import SHARDS, Company, company, deleting_layout, status
 from tests.legacy_databases import PATIENT, postgres_server
@@ -197,7 +197,7 @@ def test_facts_of_a_deleted_parent_are_known_as_long_as_its_own_life_is(trips: C
 
 
 def test_a_version_that_is_replaced_while_it_is_sought_is_found(trips: Company) -> None:
-    """Rows become history and history moves to the log while others read: nobody finds nothing (I12)."""
+    """Rows become history and history moves to the log while others read: no reader finds nothing (I12)."""
     row_key = trips.base(1)
     stop, failures = threading.Event(), list[Exception]()
 

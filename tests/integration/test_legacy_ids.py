@@ -22,7 +22,7 @@ def trips(request: pytest.FixtureRequest, servers: LocalServers) -> Iterator[Com
         yield made
 
 
-def test_ids_are_resolved_both_ways_whoever_inserted_the_row(trips: Company) -> None:
+def test_ids_are_resolved_both_ways_whichever_client_inserted_the_row(trips: Company) -> None:
     by_service, first = trips.legacy.trip()
     second = trips.base(1)
     ((by_facade,),) = trips.legacy.sql("SELECT id FROM trips WHERE trip_uuid = %s", str(second))

@@ -14,9 +14,8 @@ from schemaless_core import Cell, Position
 from tests.legacy_backends import SHARDS, Company, company, status
 from tests.legacy_databases import postgres_server
 from tests.scale import scaled
-from tripstore.backends.postgres.capture import log_days
-from tripstore.backends.postgres.capture.log_days import KeptLog, keep_log_days
-from tripstore.backends.postgres.cells import log
+from tripstore.backends.postgres.cells import log, log_days
+from tripstore.backends.postgres.cells.log_days import KeptLog, keep_log_days
 from tripstore.backends.postgres.ddl.ddl import Patience
 from tripstore.backends.postgres.errors import LogPurged
 from tripstore.local.postgres import PostgresServer
@@ -69,7 +68,7 @@ def test_a_transaction_that_is_still_open_holds_later_ones_back_and_is_not_skipp
         slow.cursor().execute("INSERT INTO trips (trip_uuid, status) VALUES (%s, 'slow')", (str(first),))
         trips.base(1, row_key=second)
         held_back = trips.store.get_cells_for_shard(1, 0, 10)
-        # The control: whoever tails the ids of the queue has passed the slow one by now.
+        # The control: a reader that tails the ids of the queue has passed the slow one by now.
         tailed = [row for (row,) in trips.legacy.sql("SELECT row_key::text FROM tripstore.queue ORDER BY id")]
         slow.commit()
     trips.base(1, row_key=third)

@@ -13,10 +13,10 @@ import psycopg2.errors
 import pytest
 
 from schemaless_core import Cell, MemoryStore
-from schemaless_core.answers import Condition
-from schemaless_core.canonical import Json
+from schemaless_core.cell.answers import Condition
+from schemaless_core.cell.canonical import Json
 from schemaless_core.deadline import Deadline
-from schemaless_core.indexes.definition import load_definitions
+from schemaless_core.definitions.index import load_definitions
 from tests.legacy import FLAVOURS, PARENT, USERS, Legacy, layout, refused
 from tests.legacy_backends import SHARDS, Company, company
 from tests.legacy_databases import PATIENT, postgres_server
@@ -139,7 +139,7 @@ def logged(store: PostgresBackend, row_key: UUID) -> list[Cell]:
     return [cell for cell in page.cells if cell.row_key == row_key and cell.column_name == "BASE"]
 
 
-def test_control_without_the_pair_nobody_knows_whom_a_change_points_to(server: PostgresServer) -> None:
+def test_control_without_the_pair_the_target_of_a_change_is_unknown(server: PostgresServer) -> None:
     with company(server) as trips:
         row_key, _ = left_behind(trips)
         trips.legacy.sql("DELETE FROM tripstore.pair")
@@ -479,7 +479,7 @@ def test_a_table_of_pairs_is_not_truncated(dangling: Company) -> None:
     assert "users is not truncated: cells point to its rows." in str(caught.value)
 
 
-def test_control_without_the_trigger_a_truncation_leaves_rows_that_nobody_can_read(server: PostgresServer) -> None:
+def test_control_without_the_trigger_a_truncation_leaves_unreadable_rows(server: PostgresServer) -> None:
     with company(server, altered=DANGLING) as trips:
         row_key, driver = uuid4(), user(trips.legacy)[1]
         trips.store.put_cell(row_key, "BASE", 1, points_to(driver))
@@ -509,7 +509,9 @@ def test_an_allowed_truncation_remembers_all_pairs(server: PostgresServer, parts
 
 
 @pytest.mark.parametrize("isolation", ["REPEATABLE READ", "SERIALIZABLE"])
-def test_i2_a_snapshot_that_does_not_see_the_deletion_gives_the_key_to_nobody(trips: Company, isolation: str) -> None:
+def test_i2_a_snapshot_that_does_not_see_the_deletion_does_not_give_the_key_away(
+    trips: Company, isolation: str
+) -> None:
     key, _driver = user(trips.legacy)
     with closing(trips.legacy.connect(isolation=isolation)) as connection:
         rows(connection, "SELECT FROM trips LIMIT 1")  # the snapshot

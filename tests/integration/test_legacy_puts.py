@@ -24,8 +24,8 @@ from tests.legacy import attempts, base, layout, notes
 from tests.legacy_backends import Company, company, deleting_layout, status
 from tests.legacy_databases import postgres_server
 from tests.scale import scaled
-from tripstore.backends.postgres.cells.row_writes import RowWrites
-from tripstore.backends.postgres.cells.tombstones import Tombstones
+from tripstore.backends.postgres.cells.put.row_writes import RowWrites
+from tripstore.backends.postgres.cells.put.tombstones import Tombstones
 from tripstore.backends.postgres.errors import LegacyRefused, LegacyUnavailable, Unrepresentable
 from tripstore.backends.postgres.layout.layout import DeletePolicy, Layout
 from tripstore.local.postgres import PostgresServer
@@ -288,7 +288,7 @@ def test_a_client_killed_anywhere_leaves_all_or_nothing(
 
 
 def test_a_client_stopped_within_its_transaction_loses_its_locks(trips: Company, failpoints: Path) -> None:
-    """The server ends a transaction that nobody goes on with; others wait for that long and no longer."""
+    """The server ends a transaction whose client does not go on; others wait for that long and no longer."""
     cell = Cell(trips.base(), "BASE", 2, status("stopped"))
     (failpoints / "put.updated").write_text("stop")
 

@@ -1,4 +1,4 @@
-"""Index queries on the legacy tables: page by page what the oracle answers, whoever gave the cursor."""
+"""Index queries on the legacy tables: page by page what the oracle answers, whichever store gave the cursor."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from schemaless_core import Cell, IndexPage, Invalid, Json, MemoryStore
-from schemaless_core.canonical import canonical_bytes
+from schemaless_core.cell.canonical import canonical_bytes
+from schemaless_core.definitions.query import CheckedCondition
+from schemaless_core.definitions.values import IndexFieldType, json_form
 from schemaless_core.engine.index_sql import Clause
-from schemaless_core.indexes.query import CheckedCondition
-from schemaless_core.indexes.values import FieldType, json_form
 from tests.integration.legacy_index import DEFINITIONS, LAYOUT, USERS, Company, company
 from tests.legacy_databases import postgres_server
 from tests.questions import ask_both
@@ -114,7 +114,7 @@ VALUES: Mapping[str, list[str | None]] = {
     ],
     "code": ["5", "-7", "10", "9", str(2**63 - 1)],
     "rider": [
-        "0F0e0d0c-0b0a-0908-0706-050403020100", "0f0e0d0c0b0a09080706050403020100", "nobody",
+        "0F0e0d0c-0b0a-0908-0706-050403020100", "0f0e0d0c0b0a09080706050403020100", "no uuid",
         "00000000-0000-0000-0000-000000000001",
     ],
     "started": ["2026-11-20"],
@@ -200,7 +200,7 @@ def compare(firm: Company, *seeds: int) -> None:
 
 @given(seed=st.integers(0, 2**32))
 @settings(max_examples=scaled(60))
-def test_every_page_is_that_of_the_oracle_whoever_gave_the_cursor(flavoured: Company, seed: int) -> None:
+def test_every_page_is_that_of_the_oracle_whichever_store_gave_the_cursor(flavoured: Company, seed: int) -> None:
     """The control below shows that a difference would be seen."""
     flavoured.between = lambda: None
     compare(flavoured, seed)
@@ -217,8 +217,8 @@ def test_the_random_questions_find_rows(firm: Company) -> None:
 
 # ----------------------------------------------------------------------------------------------- the control
 
-_TEXT = (Physical.TEXT, LayoutType.STRING, FieldType.STRING)
-_TIME = (Physical.TIMESTAMPTZ, LayoutType.DATETIME, FieldType.DATETIME)
+_TEXT = (Physical.TEXT, LayoutType.STRING, IndexFieldType.STRING)
+_TIME = (Physical.TIMESTAMPTZ, LayoutType.DATETIME, IndexFieldType.DATETIME)
 
 
 def _order_with_missing_last(value: str | None, row_key: str, descending: bool) -> str:
@@ -347,7 +347,7 @@ def test_cells_are_asked_for_once_per_page(firm: Company) -> None:
 
 
 def test_a_row_that_no_body_can_hold_is_said_to_be_so(firm: Company) -> None:
-    """Left out it would be a row that nobody misses."""
+    """Left out it would be a row that no check misses."""
     put_trip(firm, 1, code="five")
 
     with pytest.raises(UnreadableRow) as refused:
@@ -359,7 +359,7 @@ def test_a_row_that_no_body_can_hold_is_said_to_be_so(firm: Company) -> None:
 @pytest.mark.parametrize(
     "changes",
     [
-        {"index": "by_drivers_uuid"}, {"index": None}, {"shard_value": None}, {"shard_value": "nobody"},
+        {"index": "by_drivers_uuid"}, {"index": None}, {"shard_value": None}, {"shard_value": "no uuid"},
         {"where": [("citi", "=", "a")]}, {"where": [("city", "==", "a")]}, {"where": [("city", "=", "x" * 513)]},
         {"where": [("seats", "between", [1])]}, {"where": "city = a"}, {"fields": ["town"]}, {"fields": "city"},
         {"columns": "BASE"}, {"columns": [""]}, {"order_by": "row_key"}, {"descending": "yes"}, {"limit": 0},

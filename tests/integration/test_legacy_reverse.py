@@ -1,4 +1,4 @@
-"""The legacy store as the reverse mirror uses it: behind a shut gate, forward only, and nobody hears of it (I4, I9)."""
+"""The legacy store as the reverse mirror uses it: behind a shut gate, forward only, and uncaptured (I4, I9)."""
 
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ from tests.shut_gates import (
 )
 from tripstore.backends.postgres import sqlstates
 from tripstore.backends.postgres.backend import PostgresBackend
-from tripstore.backends.postgres.capture import changes, gate
-from tripstore.backends.postgres.capture.gate import BARRIER, DOOR, Gate, GateState, lock_class
-from tripstore.backends.postgres.cells.fence import Mirror
+from tripstore.backends.postgres.capture.functions import changes, gate
+from tripstore.backends.postgres.capture.functions.gate import BARRIER, DOOR, Gate, GateState, lock_class
+from tripstore.backends.postgres.cells.fence import MirrorRole
 from tripstore.backends.postgres.errors import LegacyRefused, LegacyUnavailable, Unrepresentable
 from tripstore.backends.postgres.layout.layout import DeletePolicy, Field, FieldType, Layout
 from tripstore.backends.postgres.wire.connections import rows
@@ -161,8 +161,8 @@ def test_a_first_version_and_one_of_a_child_are_kept_whatever_their_value(typed:
     assert typed.legacy.sql("SELECT kind FROM notes WHERE trip_uuid = %s", str(key)) == [("city",)]
 
 
-def test_nobody_else_puts_what_no_row_can_hold(typed: Company) -> None:
-    """What nobody has acknowledged is refused, replaced or not; what is there, is there."""
+def test_only_the_mirror_puts_what_no_row_can_hold(typed: Company) -> None:
+    """A body that no store has acknowledged is refused, replaced or not; what is there, is there."""
     key = uuid4()
     typed.store.as_mirror().put_cell(key, "BASE", 3, {"kind": "city"})
     typed.store.as_mirror().put_cell(key, "BASE", 1, {"kind": "moon"})
@@ -198,7 +198,7 @@ def test_a_row_that_a_trigger_changes_is_taken_back(trips: Company, row: UUID, h
 def test_control_what_runs_after_the_write_is_not_seen_without_another_look(
     trips: Company, row: UUID, ref_key: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(Mirror, "is_exact", False)
+    monkeypatch.setattr(MirrorRole, "is_exact", False)
     key = row if ref_key == 3 else uuid4()
     with triggered(trips.legacy, *MEDDLERS["after"]):
         trips.store.as_mirror().put_cell(key, "BASE", ref_key, status("theirs"))
@@ -245,7 +245,7 @@ def test_the_mirror_does_not_wait_for_ever(trips: Company, row: UUID) -> None:
 def test_control_without_its_admission_the_mirror_writes_behind_the_barrier(
     trips: Company, row: UUID, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(Mirror, "enter", lambda _self, _connection: [])
+    monkeypatch.setattr(MirrorRole, "enter", lambda _self, _connection: [])
     with closing(trips.legacy.connect(autocommit=True)) as switch:
         rows(switch, f"SELECT pg_advisory_lock({K}, {BARRIER})")
         trips.legacy.sql('ALTER TABLE tripstore.cell DISABLE TRIGGER "0_tripstore_gate"')

@@ -1,4 +1,4 @@
-"""As whom the legacy store is used: an owner at an epoch (I9), and the reverse mirror, of which nobody hears (I4)."""
+"""As whom the legacy store is used: an owner at an epoch (I9), and the reverse mirror, which is not captured (I4)."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from uuid import UUID, uuid4
 import pytest
 
 from schemaless_core import BatchFailed, Cell, CellConflict, CellKey, ColumnKey, SchemalessError, StaleEpoch
+from schemaless_core.definitions.index import load_definitions
 from schemaless_core.failpoints import use_folder
-from schemaless_core.indexes.definition import load_definitions
 from tests.chaos.actors import wait_until
 from tests.legacy import FLAVOURS, Blocked, layout, refused
 from tests.legacy_backends import Company, company, status
 from tests.legacy_databases import PATIENT, postgres_server
 from tripstore.backends.postgres import sqlstates
 from tripstore.backends.postgres.backend import PostgresBackend
-from tripstore.backends.postgres.capture.gate import (
+from tripstore.backends.postgres.capture.functions.gate import (
     BARRIER,
     DOOR,
     Gate,
@@ -200,7 +200,7 @@ def wait_for_locks(trips: Company, kind: str, count: int = 1) -> None:
 
 @pytest.mark.parametrize("gate", [Gate(EPOCH, OPEN), Gate(EPOCH + 1, CLOSING)], ids=["open", "closing"])
 def test_an_owner_of_the_open_epoch_reads_what_is_there(trips: Company, gate: Gate) -> None:
-    """While the gate is closing nobody has decided yet."""
+    """While the gate is closing the hand-over is not decided."""
     key = trip(trips)
     owner = trips.store.as_owner(EPOCH)
     expected = {name: read(trips.store, key) for name, read in READS.items()}
@@ -211,7 +211,7 @@ def test_an_owner_of_the_open_epoch_reads_what_is_there(trips: Company, gate: Ga
 
 @pytest.mark.parametrize("gate", [Gate(EPOCH, OPEN), Gate(EPOCH + 1, CLOSING)], ids=["open", "closing"])
 def test_an_owner_of_the_open_epoch_puts(trips: Company, gate: Gate) -> None:
-    """I9: nobody waits for the barrier yet, so the next one will wait for these puts."""
+    """I9: no switcher waits for the barrier yet, so the next one will wait for these puts."""
     keys = {name: trip(trips) for name in PUTS}
     set_to(trips, gate)
     for name, put in PUTS.items():
@@ -297,11 +297,21 @@ def test_the_barrier_waits_for_a_put_that_has_entered(trips: Company, name: str,
 
 @pytest.mark.parametrize("gate", [Gate(EPOCH, OPEN), Gate(EPOCH + 1, CLOSING)], ids=["open", "closing"])
 @pytest.mark.parametrize("name", ["a version", "the row again", "free", "append", "a batch"])
-def test_a_put_waits_at_the_door_and_goes_on_if_nobody_has_decided(trips: Company, name: str, gate: Gate) -> None:
+def test_a_put_waits_at_the_door_and_goes_on_if_the_switch_is_undecided(trips: Company, name: str, gate: Gate) -> None:
     key, owner = trip(trips), trips.store.as_owner(EPOCH)
     with holding(trips, DOOR, BARRIER) as switch, meanwhile(lambda: PUTS[name](owner, key)) as put:
         wait_for_locks(trips, "advisory")
         set_to(trips, gate)
+        switch.close()
+        assert put.result(30)
+
+
+@pytest.mark.parametrize("name", ["a version", "free"])
+def test_i9_a_put_waits_for_the_barrier_where_the_door_is_free(trips: Company, name: str) -> None:
+    """With no lock of its own, nothing would wait for it before the gate is shut."""
+    key, owner = trip(trips), trips.store.as_owner(EPOCH)
+    with holding(trips, BARRIER) as switch, meanwhile(lambda: PUTS[name](owner, key)) as put:
+        wait_for_locks(trips, "advisory")
         switch.close()
         assert put.result(30)
 
@@ -413,7 +423,7 @@ def test_a_store_without_standing_reads_and_puts_as_ever(trips: Company) -> None
 
 
 def test_free_columns_are_behind_the_gate(trips: Company) -> None:
-    """I9: for whoever puts them, and for whoever writes our table himself."""
+    """I9: for a facade that puts them, and for SQL that writes our table directly."""
     key = trip(trips)
     set_to(trips, Gate(EPOCH + 1, CLOSED))
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import sys
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
@@ -15,12 +14,12 @@ from hypothesis import strategies as st
 from psycopg2.extensions import connection as Connection  # noqa: N812  # the driver's class has a small letter
 
 from schemaless_core import InvalidRequest, Json, canonical_bytes
-from schemaless_core.cell import check_ref_key
+from schemaless_core.cell.cell import check_ref_key
+from tests.column_types import ColumnType, read_column_types
+from tests.layout_strategy import bodies, is_in_the_middle, ref_keys
 from tests.scale import SCALE, scaled
 from tripstore.backends.postgres.codec.codec import ColumnCodec
-from tripstore.backends.postgres.codec.column_types import ColumnType, read_column_types
 from tripstore.backends.postgres.codec.lookups import LookupCache
-from tripstore.backends.postgres.codec.strategy import HypothesisMissing, bodies, is_in_the_middle, ref_keys
 from tripstore.backends.postgres.layout.layout import FieldType, Layout, MappedColumn, quoted
 from tripstore.backends.postgres.layout.reading import load_layout
 from tripstore.backends.postgres.wire.connections import connected, rows
@@ -224,13 +223,6 @@ def test_ref_keys_are_those_of_rows(trips: Trips, data: st.DataObject) -> None:
 
         check_ref_key(ref_key)
         assert column.compose(*column.split(ref_key)) == ref_key
-
-
-def test_without_hypothesis_the_error_says_what_to_install(trips: Trips, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "hypothesis", None)
-
-    with pytest.raises(HypothesisMissing, match="pip install hypothesis"):
-        trips.bodies()
 
 
 def test_every_field_type_is_drawn() -> None:

@@ -19,9 +19,8 @@ from uuid import uuid4
 import psycopg2
 import pytest
 
-from backfill.runner import Ending, Runner
-from schemaless_core.control.jobs import Job
-from schemaless_core.control.paces import Pace
+from schemaless_core.control.jobs.jobs import Job
+from schemaless_core.control.paces import SharedPace
 from tests.chaos.actors import wait_until
 from tests.facades import Migration, migration
 from tests.forking import FORK_SERVER
@@ -29,10 +28,11 @@ from tests.mirrors import relaying
 from tests.scale import scaled
 from tests.stores import Stores
 from tripstore.backends.postgres.handover.queue import Queue
-from tripstore.cli.job_documents import progress_document
-from tripstore.copying.backfill import KIND, Backfill, Wanted
-from tripstore.copying.limits import mirror_lag
+from tripstore.cli.jobs.documents import progress_document
+from tripstore.engines.backfill.runner import Ending, Runner
 from tripstore.local.servers import LocalServers
+from tripstore.migration.backfill.backfill import KIND, Backfill, Wanted
+from tripstore.migration.backfill.limits import mirror_lag
 from tripstore.phase import Phase
 
 ROWS = scaled(3_000, short=1_200)
@@ -231,10 +231,10 @@ def test_workers_together_never_exceed_their_rate_beside_services(
 ) -> None:
     """In no stretch of time is more begun than the rate allows and one chunk; a pace of one's own is the control."""
     busy = busy._replace(backfill=with_lag_limit(busy.backfill, 0.0))
-    turns, latest = list[Turn](), dict[Pace, int]()
-    take, give_back = Pace.take, Pace.give_back
+    turns, latest = list[Turn](), dict[SharedPace, int]()
+    take, give_back = SharedPace.take, SharedPace.give_back
 
-    def noted(pace: Pace, count: int, per_second: float) -> float:
+    def noted(pace: SharedPace, count: int, per_second: float) -> float:
         if not shared:
             pace._name = f"pace:{id(pace)}"
         seconds = take(pace, count, per_second)
@@ -243,14 +243,14 @@ def test_workers_together_never_exceed_their_rate_beside_services(
             turns.append(Turn(pace._turn.taken_at_ms / 1000, count))
         return seconds
 
-    def held_fewer(pace: Pace, count: int, per_second: float) -> None:
+    def held_fewer(pace: SharedPace, count: int, per_second: float) -> None:
         """The last chunk of a part has as many rows as there are left."""
         turn = turns[latest[pace]]
         turns[latest[pace]] = turn._replace(rows=turn.rows - max(0, count))
         give_back(pace, count, per_second)
 
-    monkeypatch.setattr(Pace, "take", noted)
-    monkeypatch.setattr(Pace, "give_back", held_fewer)
+    monkeypatch.setattr(SharedPace, "take", noted)
+    monkeypatch.setattr(SharedPace, "give_back", held_fewer)
     job = busy.begin(rate=RATE)
     with busy.running(job, workers=3):
         wait_until("some seconds of the rate are begun", lambda: sum(turn.rows for turn in turns) > 2 * RATE)

@@ -10,14 +10,15 @@ from uuid import UUID, uuid4
 
 import pytest
 
-from schemaless_core.answers import PutResult
-from schemaless_core.canonical import Json
-from schemaless_core.cell import Cell
+from schemaless_core.cell.answers import PutResult
+from schemaless_core.cell.canonical import Json
+from schemaless_core.cell.cell import Cell
+from schemaless_core.cell.put_errors import BatchFailed
+from schemaless_core.cell.sharding import shard_of
 from schemaless_core.datastore import Datastore
 from schemaless_core.deadline import Deadline
-from schemaless_core.errors import BatchFailed, Unavailable
+from schemaless_core.errors import Unavailable
 from schemaless_core.indexes import lookup
-from schemaless_core.sharding import shard_of
 from tests.discussions import discussion, parked, post
 from tests.facades import Migration
 from tests.indexing import catch_up, only_maintained
@@ -225,7 +226,7 @@ def test_a_caller_who_reads_replicas_is_not_refused_for_what_these_lack(talk: Mi
     assert {"read": "primary", "deadline": 20.0} not in asked, "nothing is asked where nothing is pointed to"
 
 
-def test_what_nobody_answers_is_left_to_postgres(talk: Migration, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_question_without_an_answer_is_left_to_postgres(talk: Migration, monkeypatch: pytest.MonkeyPatch) -> None:
     row_key, there = post(talk, **FINE), post(talk, **FINE)
 
     def silent(store: Datastore, *asked: Any) -> Any:

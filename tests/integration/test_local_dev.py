@@ -22,6 +22,16 @@ from tripstore.local.mariadb import find_mariadb
 from tripstore.local.processes import birth
 
 
+@pytest.fixture(autouse=True)
+def open_umask() -> Iterator[None]:
+    """The process would let everybody read what it writes."""
+    before = os.umask(0)
+    try:
+        yield
+    finally:
+        os.umask(before)
+
+
 @pytest.fixture
 def folder(tmp_path: Path) -> Iterator[Path]:
     folder = tmp_path / "dev"
@@ -52,6 +62,9 @@ def test_up_status_and_down_go_round(folder: Path) -> None:
     assert list(config["clusters"]) == ["a"]
     assert len(config["clusters"]["a"]["replicas"]) == 1
     assert stat.S_IMODE(config_file.stat().st_mode) == 0o600
+
+    assert stat.S_IMODE(folder.stat().st_mode) == 0o700
+    assert readable_by_others(Path(json.loads((folder / "state.json").read_text())["data"])) == []
 
     again = document(run("up", "--clusters", "1", "--shards", "16", "--json", folder=folder))
     assert not again["changed"]
@@ -97,6 +110,40 @@ def test_a_killed_owner_is_noticed_and_up_starts_anew(folder: Path) -> None:
     assert after["changed"]
     assert after["servers"][0]["url"] != before["servers"][0]["url"]
     assert before["servers"][0]["url"].startswith("sqlite:///")
+
+
+@pytest.mark.parametrize("umask", [0, 0o077])
+def test_what_dev_up_writes_is_its_owners_alone(folder: Path, umask: int) -> None:
+    """Whatever an earlier version left: state and configuration hold passwords, the log what
+    servers say of statements.
+    """
+    folder.mkdir()
+    (folder / "owner.log").write_text("of an earlier version")
+    (folder / "owner.log").chmod(0o644)
+    os.umask(umask)
+    up = run("up", "--engine", "sqlite", "--json", folder=folder)
+    assert up.exit_code == 0, up.stderr
+    os.umask(0)
+    (folder / "control").write_text("a file that is simply written is everybody's")
+    state = DevFolder(folder).find()
+    assert state is not None
+
+    found = {path.name: stat.S_IMODE(path.stat().st_mode) for path in folder.iterdir()}
+    assert found.pop("control") == 0o666
+    assert found == dict.fromkeys(("tripstore.yaml", "state.json", "owner.log", "lock"), 0o600)
+    assert readable_by_others(Path(state.data)) == []
+
+
+def readable_by_others(folder: Path) -> list[Path]:
+    """Files that another user reaches who knows their names: servers of other users pass through the folder."""
+    found = list[Path]()
+    for path in folder.iterdir():
+        mode = path.lstat().st_mode
+        if stat.S_ISDIR(mode) and mode & stat.S_IXOTH:
+            found += readable_by_others(path)
+        elif stat.S_ISREG(mode) and mode & stat.S_IROTH:
+            found.append(path)
+    return found
 
 
 def test_without_servers_status_fails_and_down_is_fine(folder: Path) -> None:

@@ -97,7 +97,7 @@ def test_the_end_of_one_side_is_told_to_the_other(proxy: Proxy) -> None:
         assert client.recv(10) == b""
 
 
-def test_a_refusing_proxy_resets_what_is_open_and_lets_nobody_in_until_healed(proxy: Proxy) -> None:
+def test_a_refusing_proxy_resets_what_is_open_and_lets_no_client_in_until_healed(proxy: Proxy) -> None:
     with connect(proxy) as client:
         assert ask(client) == b"hello"
 
@@ -154,10 +154,10 @@ def test_a_swallowing_proxy_accepts_and_says_nothing_until_healed(proxy: Proxy) 
         assert ask(client) == b"hello"
 
 
-def test_nobody_behind_the_proxy_is_a_reset(echo: Echo) -> None:
-    nobody = socket.create_server(("127.0.0.1", 0))
-    port = nobody.getsockname()[1]
-    nobody.close()
+def test_no_server_behind_the_proxy_is_a_reset(echo: Echo) -> None:
+    gone = socket.create_server(("127.0.0.1", 0))
+    port = gone.getsockname()[1]
+    gone.close()
     proxy = Proxy(port, str)
     try:
         with pytest.raises(ConnectionError), connect(proxy) as client:

@@ -2,6 +2,7 @@
 
 import os
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -15,10 +16,11 @@ from tripstore.local.binlog import BinlogServer
 from tripstore.local.distribution import find_mysql
 from tripstore.local.errors import LocalServerError
 from tripstore.local.mariadb import find_mariadb
+from tripstore.local.ports import free_port, release
 from tripstore.local.postgres import PostgresServer
 from tripstore.local.postgres_programs import Flavour, find_programs
 from tripstore.local.processes import TOKEN_VARIABLE, Mark
-from tripstore.local.replication import Cluster
+from tripstore.local.replication import LocalCluster
 from tripstore.local.servers import Engine, LocalServers
 
 ENGINES: tuple[Engine, ...] = ("mariadb", "mysql")
@@ -44,13 +46,15 @@ def servers() -> Iterator[LocalServers]:
 
 
 @pytest.fixture(scope="module")
-def clusters() -> dict[Engine, Cluster]:
+def clusters() -> dict[Engine, LocalCluster]:
     """Those that run already: with several test processes, an engine's turn may come more than once."""
     return {}
 
 
 @pytest.fixture(scope="module", params=ENGINES)
-def cluster(request: pytest.FixtureRequest, servers: LocalServers, clusters: dict[Engine, Cluster]) -> Cluster:
+def cluster(
+    request: pytest.FixtureRequest, servers: LocalServers, clusters: dict[Engine, LocalCluster]
+) -> LocalCluster:
     engine: Engine = request.param
     require(engine)
     if engine not in clusters:
@@ -182,13 +186,28 @@ def ignores(pid: int, number: signal.Signals) -> bool:
 # --- one server ---------------------------------------------------------------------------------------------
 
 
-def test_a_server_says_which_engine_and_version_it_is(cluster: Cluster) -> None:
+def test_a_server_says_which_engine_and_version_it_is(cluster: LocalCluster) -> None:
     expected = "MariaDB" if cluster.primary.engine == "mariadb" else "9."
 
     assert expected in cluster.primary.version
 
 
-def test_a_killed_server_comes_back_with_its_data_on_its_port(cluster: Cluster) -> None:
+BIND = "import socket, sys; socket.socket().bind(('127.0.0.1', int(sys.argv[1])))"
+
+
+def test_a_port_is_given_to_one_process_until_its_server_listens() -> None:
+    port = free_port()
+
+    other = subprocess.run([sys.executable, "-c", BIND, str(port)], capture_output=True, text=True, check=False)
+
+    assert "Address already in use" in other.stderr
+    with socket.create_server(("127.0.0.1", port)):
+        assert port != free_port()
+    release(port)
+    subprocess.run([sys.executable, "-c", BIND, str(port)], check=True)
+
+
+def test_a_killed_server_comes_back_with_its_data_on_its_port(cluster: LocalCluster) -> None:
     primary = cluster.primary
     insert(primary)
     before, port = count(primary), primary.port
@@ -203,7 +222,7 @@ def test_a_killed_server_comes_back_with_its_data_on_its_port(cluster: Cluster) 
     assert (count(primary), primary.port) == (before, port)
 
 
-def test_a_paused_server_accepts_and_is_silent_until_resumed(cluster: Cluster) -> None:
+def test_a_paused_server_accepts_and_is_silent_until_resumed(cluster: LocalCluster) -> None:
     primary = cluster.primary
 
     primary.pause()
@@ -217,7 +236,7 @@ def test_a_paused_server_accepts_and_is_silent_until_resumed(cluster: Cluster) -
     login(primary.port, primary.password, timeout_seconds=5)
 
 
-def test_the_settings_are_durable_and_strict(cluster: Cluster) -> None:
+def test_the_settings_are_durable_and_strict(cluster: LocalCluster) -> None:
     settings = cluster.primary.query(
         "SELECT @@sync_binlog AS sync_binlog, @@innodb_flush_log_at_trx_commit AS flush_log,"
         " @@binlog_format AS binlog_format, @@sql_mode AS sql_mode, @@max_connections AS connections"
@@ -235,7 +254,7 @@ def test_a_server_that_cannot_start_says_what_its_log_says(servers: LocalServers
         servers.mariadb("broken", settings={"no_such_setting": "1"})
 
 
-def test_a_name_is_given_once(servers: LocalServers, cluster: Cluster) -> None:
+def test_a_name_is_given_once(servers: LocalServers, cluster: LocalCluster) -> None:
     with pytest.raises(LocalServerError, match="already"):
         servers.mariadb(cluster.name)
 
@@ -243,7 +262,7 @@ def test_a_name_is_given_once(servers: LocalServers, cluster: Cluster) -> None:
 # --- replication --------------------------------------------------------------------------------------------
 
 
-def test_a_replica_gets_rows_also_after_restarts_of_either(cluster: Cluster) -> None:
+def test_a_replica_gets_rows_also_after_restarts_of_either(cluster: LocalCluster) -> None:
     primary, replica = cluster.primary, cluster.replicas[0]
     insert(primary)
     cluster.wait_for_replicas()
@@ -261,14 +280,14 @@ def test_a_replica_gets_rows_also_after_restarts_of_either(cluster: Cluster) -> 
     assert count(replica) == count(primary)
 
 
-def test_a_replica_is_read_only_and_has_an_id_of_its_own(cluster: Cluster) -> None:
+def test_a_replica_is_read_only_and_has_an_id_of_its_own(cluster: LocalCluster) -> None:
     ids = {server.query("SELECT @@server_id AS id")[0]["id"] for server in cluster.servers}
 
     assert len(ids) == 2
     assert cluster.replicas[0].query("SELECT @@read_only AS read_only")[0]["read_only"] == 1
 
 
-def test_a_paused_replica_is_missed(cluster: Cluster) -> None:
+def test_a_paused_replica_is_missed(cluster: LocalCluster) -> None:
     replica = cluster.replicas[0]
     replica.query("STOP SLAVE SQL_THREAD" if replica.engine == "mariadb" else "STOP REPLICA SQL_THREAD")
     try:
@@ -305,7 +324,7 @@ def test_a_full_disk_refuses_inserts_until_it_is_freed(servers: LocalServers, en
     assert count(server) == before + 100
 
 
-def test_a_server_on_the_shared_disk_refuses_to_fill_it(cluster: Cluster) -> None:
+def test_a_server_on_the_shared_disk_refuses_to_fill_it(cluster: LocalCluster) -> None:
     with pytest.raises(LocalServerError, match="no disk of its own"):
         cluster.primary.fill_disk()
 

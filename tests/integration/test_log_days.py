@@ -1,4 +1,4 @@
-"""The log by day: days are made ahead and dropped when they are old, and nobody who writes or reads waits for that."""
+"""The log by day: days are made ahead and dropped when they are old, and no writer or reader waits for that."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ from tests.forking import FORK_SERVER
 from tests.legacy_backends import SHARDS, company
 from tests.legacy_databases import FLAVOURS, new_database, postgres_server, run
 from tests.scale import SCALE
-from tripstore.backends.postgres.capture import log_days
-from tripstore.backends.postgres.capture.log_days import KeptLog, keep_log_days
+from tripstore.backends.postgres.cells import log_days
+from tripstore.backends.postgres.cells.log_days import KeptLog, keep_log_days
 from tripstore.backends.postgres.ddl.ddl import Patience
 from tripstore.backends.postgres.errors import HistoryTruncated
 from tripstore.backends.postgres.wire.connections import connected, rows
@@ -241,7 +241,7 @@ def test_old_changes_without_a_day_of_their_own_are_deleted_one_by_one(
     assert places(url).keys() == stay | {undelivered}
 
 
-def test_a_partition_that_somebody_detached_is_neither_dropped_nor_made_again(url: str) -> None:
+def test_a_partition_that_an_operator_detached_is_neither_dropped_nor_made_again(url: str) -> None:
     keep(url, OLD)
     for day in (OLD, TODAY + DAY):
         keep(url, day)
@@ -262,7 +262,7 @@ def run_ddl(url: str, statement: str) -> None:
 
 @contextmanager
 def reading(url: str) -> Iterator[Connection]:
-    """Somebody who reads the log in a transaction that stays open."""
+    """A session that reads the log in a transaction that stays open."""
     with closing(psycopg2.connect(url)) as connection:
         connection.cursor().execute("SELECT count(*) FROM tripstore.log")
         yield connection
@@ -297,7 +297,7 @@ def overdue(url: str) -> None:
 
 
 @pytest.mark.parametrize("is_dropping", [False, True], ids=["making", "dropping"])
-def test_whoever_comes_behind_a_lock_that_we_wait_for_passes_before_us(
+def test_a_session_that_comes_behind_a_lock_that_we_wait_for_passes_before_us(
     url: str, monkeypatch: pytest.MonkeyPatch, is_dropping: bool
 ) -> None:
     """I10: who writes to the log or reads it waits for a try of ours at most, not for whom we wait for."""
@@ -388,7 +388,7 @@ def test_a_run_that_ended_anywhere_is_ended_by_the_next(url: str, failpoints: Pa
     assert_done_by_the_next(url, stays)
 
 
-def test_a_run_that_was_killed_keeps_nobody_out(url: str, failpoints: Path) -> None:
+def test_a_run_that_was_killed_keeps_no_other_out(url: str, failpoints: Path) -> None:
     stays = much_to_do(url)
     (failpoints / "log.gaps_left").write_text("kill")
     process = FORK_SERVER.Process(target=with_failpoints, args=(str(failpoints), keep, url))
@@ -423,7 +423,7 @@ AT_IT = (
 
 @pytest.mark.parametrize("flavour", FLAVOURS.values())
 def test_versions_whose_day_was_dropped_are_not_known_here_any_more(servers: LocalServers, flavour: Flavour) -> None:
-    """I12: that nobody knows is another answer than that nothing was there."""
+    """I12: "not known any more" is another answer than "nothing was there"."""
     with company(postgres_server(servers, flavour)) as trips:
         row_key = trips.base(1, 2, 3)
         keep(trips.legacy.url, OLD)

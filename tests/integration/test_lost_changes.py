@@ -19,14 +19,14 @@ from click.testing import CliRunner
 
 from schemaless_core import Cell, failpoints
 from tests.facades import Migration, facts_of
-from tests.legacy import FLAVOURS
-from tests.standbys import FailingOver, cut_off, fail_over
+from tests.standbys import FAILING_OVER, FailingOver, cut_off, fail_over
 from tests.stores import Stores
+from tripstore.backends.postgres.layout.layout import LEGACY_ID
 from tripstore.cli.root import root
-from tripstore.cutover.plan import Direction, plan
 from tripstore.handover.accept import EPOCHS_PER_TIMELINE
 from tripstore.local.servers import LocalServers
-from tripstore.losses.losses import Losses, Order
+from tripstore.migration.cutover.plan import Direction, plan
+from tripstore.migration.losses.losses import LookStart, Losses
 from tripstore.phase import Phase
 from tripstore.ports.control import RealControlPort
 
@@ -34,9 +34,9 @@ FIRST, LAST = "20.00", "30.00"
 FREE = Cell(UUID(int=45), "FREE", 1, "of a column without a table")
 
 
-@pytest.fixture
-def failing_over(servers: LocalServers, stores: Stores) -> Iterator[FailingOver]:
-    with fail_over(servers, stores, FLAVOURS[0]) as made:
+@pytest.fixture(params=FAILING_OVER)
+def failing_over(request: pytest.FixtureRequest, servers: LocalServers, stores: Stores) -> Iterator[FailingOver]:
+    with fail_over(servers, stores, request.param) as made:
         yield made
 
 
@@ -85,6 +85,23 @@ def lost(failing_over: FailingOver, tmp_path: Path, *words: str) -> Any:
     return json.loads(result.stdout) | {"code": result.return_value}
 
 
+def pages_of(failing_over: FailingOver, tmp_path: Path) -> list[Any]:
+    """The last ledger, a finding at a time."""
+    pages: list[Any] = []
+    after: int | None = 0
+    while after is not None:
+        page = lost(failing_over, tmp_path, "--show", "--limit", "1", "--after", str(after))
+        assert page["listed"] >= len(pages)
+        pages.append(page["lost"])
+        after = page["next_after"]
+    return pages
+
+
+def id_in_mirror(hands: Migration, row_key: UUID) -> object:
+    cell = hands.facade.store.as_copier().get_cell_latest(row_key, LEGACY_ID)
+    return cell and isinstance(cell.body, dict) and cell.body["id"]
+
+
 def kinds_of(document: Any, row_key: UUID) -> list[tuple[str, str, bool]]:
     return sorted(
         (each["column_name"], each["kind"], each["is_open"])
@@ -128,9 +145,11 @@ def test_i1_what_was_lost_is_listed_and_taken_back_and_a_gate_waits_for_that(
     assert promoted_fare(failing_over, made) is not None
     assert hands.duo.legacy.get_cell(*FREE.key) == FREE
     assert "lost changes" not in refused(hands, Direction.FORWARD)
-    # The ledger outlives its mending.
+    # The ledger outlives its mending, and is read page by page.
     ledger = lost(failing_over, tmp_path, "--show")
     assert kinds_of(ledger, key) == [("BASE", "lacking", False)] * 2
+    assert ledger["next_after"] is None
+    assert pages_of(failing_over, tmp_path) == [[each] for each in ledger["lost"]]
     hands.carry()
     assert failing_over.mirrored() == LAST
 
@@ -146,7 +165,7 @@ def test_i8_a_ref_key_that_was_given_twice_is_listed_and_the_mirror_is_mended(
 
     found = lost(failing_over, tmp_path)
     assert kinds_of(found, key) == [("BASE", "lacking", True), ("BASE", "reused", True)]
-    (losses, job) = (Losses(hands.facade), Losses(hands.facade).begin(Order()))
+    (losses, job) = (Losses(hands.facade), Losses(hands.facade).begin(LookStart()))
     losses.serve(job)
     armed = tmp_path / "losses.mended"
     armed.write_text("raise")
@@ -169,6 +188,31 @@ def test_i8_a_ref_key_that_was_given_twice_is_listed_and_the_mirror_is_mended(
     assert (str(made), "BASE") in {
         (each["row_key"], each["column_name"]) for each in lost(failing_over, tmp_path, "--show", found["job"])["lost"]
     }
+
+
+def test_i8_a_trip_that_is_taken_back_under_another_id_leaves_its_id_open_until_the_mirror_is_mended(
+    failing_over: FailingOver, tmp_path: Path
+) -> None:
+    """Since the promotion Postgres has given the integer id of the lost trip to another one."""
+    hands, made = lost_with_the_primary(failing_over)
+    before = id_in_mirror(hands, made)
+    other = UUID(int=47)
+    with psycopg2.connect(failing_over.pair.url) as connection, connection.cursor() as cursor:
+        insert = "INSERT INTO trips (id, trip_uuid, status) VALUES (%s, %s, 'requested')"
+        cursor.execute(insert, (before, str(other)))
+
+    found = lost(failing_over, tmp_path)
+    done = lost(failing_over, tmp_path, "--take-back", "--yes")
+
+    assert (LEGACY_ID, "lacking", True) in kinds_of(found, made)
+    assert (done["code"], done["open"], done["refused"]) == (1, 1, [])
+    assert [each[:2] for each in kinds_of(done, made) if each[2]] == [(LEGACY_ID, "lacking")]
+    assert "lost changes" in refused(hands, Direction.FORWARD)
+    assert lost(failing_over, tmp_path, "--mend", "--yes")["open"] == 0
+    hands.carry()
+    assert id_in_mirror(hands, other) == before
+    assert id_in_mirror(hands, made) not in (None, before)
+    assert "lost changes" not in refused(hands, Direction.FORWARD)
 
 
 def test_i1_two_losses_in_a_row_are_both_in_one_ledger(

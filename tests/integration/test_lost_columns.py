@@ -6,11 +6,11 @@ import re
 
 import pytest
 
-from schemaless_core.indexes.definition import IndexDefinition
+from schemaless_core.definitions.index import IndexDefinition
 from tests.legacy import FLAVOURS, Legacy, captured, layout, legacy_server, refused
 from tripstore.backends.postgres.capture import read_state
 from tripstore.backends.postgres.sqlstates import COLUMN_GONE
-from tripstore.cli.legacy_doctor import examine
+from tripstore.cli.legacy.doctor import examine
 from tripstore.config import load_config
 from tripstore.local.postgres_programs import Flavour
 from tripstore.local.servers import LocalServers

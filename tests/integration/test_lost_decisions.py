@@ -22,20 +22,18 @@ from schemaless_core import Cell, StaleEpoch, failpoints
 from schemaless_core.control.audit import AuditLog
 from tests.chaos.actors import wait_until
 from tests.facades import Migration, as_other_role
-from tests.legacy import FLAVOURS
-from tests.scale import SCALE
-from tests.standbys import TRUE, FailingOver, cut_off, fail_over
+from tests.standbys import FAILING_OVER, TRUE, FailingOver, cut_off, fail_over
 from tests.stores import Stores
 from tripstore.backends.postgres.errors import PostgresNotAccepted
 from tripstore.backends.postgres.handover.sessions import grant_to_see
 from tripstore.backends.postgres.sqlstates import GATE_SHUT
 from tripstore.cli.root import root
-from tripstore.cutover.look import find_handed_over
 from tripstore.handover import accept, settle
 from tripstore.handover.accept import EPOCHS_PER_TIMELINE
 from tripstore.handover.authority import Authority, Backend
 from tripstore.handover.steps import Step, run
 from tripstore.local.servers import LocalServers
+from tripstore.migration.cutover.look import find_handed_over
 from tripstore.phase import Phase
 from tripstore.ports.control import RealControlPort
 
@@ -44,7 +42,7 @@ ACKNOWLEDGED = Cell(UUID(int=44), "FREE", 1, "acknowledged")
 UPDATE = "UPDATE trips SET fare = fare + 1 WHERE trip_uuid = %s"
 
 
-@pytest.fixture(params=FLAVOURS if SCALE >= 1 else FLAVOURS[:1])
+@pytest.fixture(params=FAILING_OVER)
 def failing_over(request: pytest.FixtureRequest, servers: LocalServers, stores: Stores) -> Iterator[FailingOver]:
     with fail_over(servers, stores, request.param) as made:
         yield made
@@ -220,6 +218,36 @@ def test_a_promotion_that_loses_nothing_is_noticed_and_accepted_by_itself(failin
     assert '"has_lost_a_decision": false' in json.dumps(json.loads(entry.detail))
     assert failing_over.relay()
     assert failing_over.mirrored() == "4712.00"
+
+
+def test_i9_a_decision_whose_opening_comes_while_a_postgres_is_accepted_is_found_by_the_second_look(
+    failing_over: FailingOver,
+) -> None:
+    """The first look finds no shard open above the row. Control: without the opening Postgres stays the authority."""
+    hands = failing_over.hands
+    hands.carry()
+    failing_over.follow()
+    assert control_of(hands).guard() == []
+    failing_over.pair.standby.catch_up()
+    row = hands.duo.ports.control.authority()
+    failing_over.lose_the_primary()
+    store, late = hands.duo.ports.store, row.closing("of the lost Postgres").decided()
+    heard: list[Step] = []
+
+    def hear(step: Step) -> None:
+        if step == accept.FENCE and step not in heard:
+            assert store.open(store.servers[-1], late.epoch, None)
+        heard.append(step)
+
+    acceptance = run(accept.accept(hands.duo.ports), hear)
+
+    assert heard[: len(store.servers) + 1] == [accept.LOOK, *[accept.ASK] * len(store.servers)]
+    assert (acceptance.is_accepted, acceptance.has_lost) == (True, True)
+    assert acceptance.authority.is_open_for(Backend.STORE)
+    hands.duo.watch.look()
+    assert is_shut(failing_over)
+    failing_over.store.put_cell(*ACKNOWLEDGED.key, ACKNOWLEDGED.body)
+    assert hands.facade.store.get_cell(*ACKNOWLEDGED.key) == ACKNOWLEDGED
 
 
 def test_i12_a_standby_that_the_role_may_not_see_is_named_as_late(failing_over: FailingOver) -> None:

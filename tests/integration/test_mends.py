@@ -12,16 +12,16 @@ from uuid import UUID, uuid4
 import pytest
 
 from schemaless_core import BatchFailed, Cell, CellConflict, Datastore, StaleEpoch
-from schemaless_core.canonical import canonical_bytes
-from schemaless_core.cell import CellKey
-from schemaless_core.children import ChildKey
+from schemaless_core.cell.canonical import canonical_bytes
+from schemaless_core.cell.cell import CellKey
+from schemaless_core.cell.children import ChildKey
+from schemaless_core.cell.standing import ShardStatus
 from schemaless_core.engine.mending import Mended
 from schemaless_core.engine.sqlite import mending as sqlite_mending
 from schemaless_core.engine.sqlite.mending import ADVANCE, SQLiteMending
 from schemaless_core.errors import LogHole
 from schemaless_core.failpoints import FailpointReached
 from schemaless_core.mends import Mends, RawCell
-from schemaless_core.standing import ShardStatus
 from tests.damage import execute, lose, spoil
 from tests.repairs import failing_at
 from tests.stores import Stores
@@ -84,7 +84,7 @@ def log_of(store: Datastore, start: int | datetime = 0, limit: int = 100) -> lis
 def test_bytes_are_replaced_and_both_are_in_the_audit_table(mirror: Datastore) -> None:
     cells = filled(mirror)
     spoil(mirror, cells[1], b"\xffno json")
-    with pytest.raises(LogHole, match="no JSON at added id 2"):  # the control: nobody reads past it
+    with pytest.raises(LogHole, match="no JSON at added id 2"):  # the control: no reader passes it
         log_of(mirror)
 
     damaged = raw(mirror, cells[1])
@@ -111,7 +111,7 @@ def test_a_cell_that_is_another_by_now_stays_as_it_is(mirror: Datastore) -> None
 
 
 def test_a_put_that_meets_damage_is_a_conflict_of_its_own_cell(mirror: Datastore) -> None:
-    """One damaged cell hinders no other of its batch, and nobody who carries: he sets that change aside."""
+    """One damaged cell hinders no other of its batch, and no relay: it sets that change aside."""
     cells = filled(mirror, 3)
     spoil(mirror, cells[1], b"torn")
     store = copier(mirror)
@@ -224,7 +224,7 @@ def test_a_cell_that_was_purged_may_come_again_and_gets_a_new_added_id(mirror: D
     assert [added_id for added_id, _key in log_of(mirror)] == [1, 2, 4]
 
 
-def test_a_hole_that_nobody_purged_still_stops_readers(mirror: Datastore) -> None:
+def test_a_hole_that_no_repair_purged_still_stops_readers(mirror: Datastore) -> None:
     """The control of passing: only what is recorded is passed."""
     cells = filled(mirror, 6)
     mends_of(mirror).purge(raw(mirror, cells[1]))
@@ -286,7 +286,7 @@ def test_a_hole_that_is_filled_meanwhile_is_no_place(mirror: Datastore) -> None:
     assert copier(mirror).get_cell(*other.key) is None
 
 
-def test_whoever_has_passed_a_hole_meets_the_cell_behind_the_head(mirror: Datastore) -> None:
+def test_a_reader_that_has_passed_a_hole_meets_the_cell_behind_the_head(mirror: Datastore) -> None:
     """I3, I7: a group, or a service that keeps a position of its own; and one that waits at the hole goes on."""
     cells = filled(mirror, 3)
     passed = copier(mirror).get_cells_for_shard(0, 0, 100).position
@@ -302,7 +302,7 @@ def test_whoever_has_passed_a_hole_meets_the_cell_behind_the_head(mirror: Datast
     assert {line.action for line in mends_of(mirror).lines()} == {Mended.PUT, Mended.CLOSE}
 
 
-def test_control_in_the_hole_whoever_has_passed_it_would_never_meet_the_cell(
+def test_control_in_the_hole_a_reader_that_has_passed_it_would_never_meet_the_cell(
     stores: Stores, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     mirror = opened("sqlite", stores)
@@ -324,7 +324,7 @@ def test_control_in_the_hole_whoever_has_passed_it_would_never_meet_the_cell(
     assert copier(mirror).get_cells_for_shard(0, passed, 100).cells == []
 
 
-def test_a_hole_of_which_nobody_knows_anything_is_closed(mirror: Datastore) -> None:
+def test_a_hole_without_a_record_is_closed(mirror: Datastore) -> None:
     cells = filled(mirror, 4)
     lose(mirror, cells[1])
     mends = mends_of(mirror)
@@ -369,7 +369,7 @@ def test_i3_repairs_and_writers_take_turns_at_the_counter_row(mirror: Datastore)
 
 
 def test_a_store_that_became_the_authority_refuses(mirror: Datastore) -> None:
-    """I9: whoever repairs a mirror is fenced by the shard itself, at the latest when it is told of the switch."""
+    """I9: a repair of a mirror is fenced by the shard itself, at the latest when that is told of the switch."""
     cells = filled(mirror, 3)
     seen, mends = raw(mirror, cells[0]), mends_of(mirror)
     lose(mirror, cells[1])
@@ -406,7 +406,7 @@ def test_control_without_the_mirrors_condition_a_repair_changes_the_authoritys_c
     assert mends_of(mirror, epoch=2).mend(raw(mirror, cell), b'"foreign"')
 
 
-def test_control_without_a_look_at_the_bytes_somebody_elses_are_lost(
+def test_control_without_a_look_at_the_bytes_those_of_another_writer_are_lost(
     stores: Stores, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     mirror = opened("sqlite", stores)

@@ -12,7 +12,7 @@ import pytest
 
 from schemaless_core.config import parse_config
 from schemaless_core.control.database import ControlDatabase
-from schemaless_core.control.paces import Pace
+from schemaless_core.control.paces import SharedPace
 from tests.stores import Stores
 
 WORKERS = 4
@@ -29,11 +29,11 @@ def control(datastore_engine: str, stores: Stores) -> Iterator[ControlDatabase]:
 
 
 def test_of_those_who_ask_at_the_same_moment_one_has_the_turn(control: ControlDatabase) -> None:
-    """The very first time, too, when nobody has taken yet."""
+    """The very first time, too, when no worker has taken a turn yet."""
     begin = Barrier(WORKERS)
 
     def take(_worker: int) -> float:
-        pace = Pace(control, "backfill-1")
+        pace = SharedPace(control, "backfill-1")
         begin.wait()
         return pace.take(50_000, 1_000)
 
@@ -45,7 +45,7 @@ def test_of_those_who_ask_at_the_same_moment_one_has_the_turn(control: ControlDa
 
 
 def test_what_was_not_needed_is_given_back_unless_another_one_has_taken_since(control: ControlDatabase) -> None:
-    first, second = Pace(control, "backfill-1"), Pace(control, "backfill-1")
+    first, second = SharedPace(control, "backfill-1"), SharedPace(control, "backfill-1")
     assert first.take(50_000, 1_000) == 0.0
     first.give_back(50_000, 1_000)
     assert second.take(50_000, 1_000) == 0.0
@@ -53,4 +53,4 @@ def test_what_was_not_needed_is_given_back_unless_another_one_has_taken_since(co
     first.give_back(50_000, 1_000)
 
     assert first.take(1, 1_000) > 40
-    assert Pace(control, "backfill-2").take(1, 1_000) == 0.0, "another job is none of it"
+    assert SharedPace(control, "backfill-2").take(1, 1_000) == 0.0, "another job is none of it"

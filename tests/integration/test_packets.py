@@ -13,11 +13,11 @@ import pytest
 from pymysql.connections import Connection
 
 from schemaless_core import BatchFailed, Cell, Datastore, InvalidServer, PacketTooLarge, Unavailable, canonical_bytes
-from schemaless_core.cell import encoded_name
-from schemaless_core.doctor import Doctor
-from schemaless_core.encoded import EncodedCell
-from schemaless_core.engine.mysql import sessions
-from schemaless_core.engine.mysql.connection import DeadlineConnection
+from schemaless_core.cell.cell import encoded_name
+from schemaless_core.cell.encoded import EncodedCell
+from schemaless_core.engine.mysql.wire import sessions
+from schemaless_core.engine.mysql.wire.connection import DeadlineConnection
+from schemaless_core.servers.doctor import Doctor
 from tests.stores import ServerEngine, Stores
 
 MEBIBYTE = 1024 * 1024

@@ -13,7 +13,7 @@ from psycopg2.errors import QueryCanceled
 
 from tests.legacy import FLAVOURS, Legacy, apply, captured, layout, legacy_server, refused
 from tripstore.backends.postgres.capture import capture_steps, verify
-from tripstore.backends.postgres.capture.partitions import look_at_partitions
+from tripstore.backends.postgres.capture.partitions.look import look_at_partitions
 from tripstore.backends.postgres.sqlstates import TRUNCATE_REFUSED
 from tripstore.backends.postgres.wire.connections import connected, rows
 from tripstore.local.postgres_programs import Flavour

@@ -15,8 +15,8 @@ from schemaless_core.deadline import Deadline
 from tests.legacy import FLAVOURS, TABLES, layout
 from tests.legacy_databases import PATIENT, new_database, run
 from tests.scale import scaled
-from tripstore.backends.postgres.cells import past_plan
-from tripstore.backends.postgres.cells.past_plan import check_selection, cuts, estimate
+from tripstore.backends.postgres.cells.past import plan as past_plan
+from tripstore.backends.postgres.cells.past.plan import check_selection, cuts, estimate
 from tripstore.backends.postgres.wire.database import LegacyDatabase
 from tripstore.handover.ports import EVERYTHING, Selection
 from tripstore.local.postgres_programs import Flavour
@@ -36,7 +36,7 @@ CREATE FUNCTION bump(id bigint) RETURNS boolean LANGUAGE plpgsql
 
 
 class Trips(NamedTuple):
-    """A database with the tables, and nobody who captures them."""
+    """A database with the tables, without capture."""
 
     url: str
     database: LegacyDatabase
@@ -177,7 +177,7 @@ def test_whatever_is_no_condition_is_refused_and_does_nothing(trips: Trips, wher
     check(trips, EVERYTHING)
 
 
-def test_a_predicate_writes_nothing_whoever_asks(trips: Trips) -> None:
+def test_a_predicate_writes_nothing_whichever_role_asks(trips: Trips) -> None:
     """One that fails to write for some rows only is not found out by the check."""
     filled(trips, [UUID(int=2**120 * n) for n in range(1, 200)])
     ((first,),) = trips.sql("SELECT min(id) FROM trips")
@@ -214,7 +214,7 @@ def test_control_the_driver_alone_would_run_all_of_it(trips: Trips) -> None:
     assert trips.sql("SELECT count(*) FROM notes") == [(0,)]
 
 
-def test_a_column_that_nobody_knows_is_refused_by_name(trips: Trips) -> None:
+def test_an_unknown_column_is_refused_by_name(trips: Trips) -> None:
     trips.sql("INSERT INTO tripstore.cell VALUES (%s, 'FREE', 1, '1', now())", str(uuid4()))
 
     check(trips, Selection(("FREE", "STATUS")))

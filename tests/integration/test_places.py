@@ -11,7 +11,7 @@ import pytest
 
 from schemaless_core import Datastore, InvalidRequest, SchemaMissing, Unavailable
 from schemaless_core.deadline import Deadline
-from schemaless_core.places import Places
+from schemaless_core.servers.places import Places
 from tests.stores import Stores
 
 #: Sources are asked and not waited for: over before any of them can answer.
@@ -31,7 +31,7 @@ def test_who_is_silent_at_the_first_look_has_the_calls_own_time(datastore_engine
     assert places(store, NO_TIME).get(0, Deadline(TIME)).cluster == "a"
 
 
-def test_nobody_is_asked_again_once_the_shard_is_known(
+def test_no_server_is_asked_again_once_the_shard_is_known(
     datastore_engine: str, stores: Stores, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Although one of several is silent: a fleet that begins anew does not look twice."""
@@ -62,7 +62,7 @@ def test_nobody_is_asked_again_once_the_shard_is_known(
 def test_silence_is_not_taken_for_a_datastore_without_shards(datastore_engine: str, stores: Stores) -> None:
     store = stores.fresh(datastore_engine)
 
-    with pytest.raises(Unavailable, match="Nobody can say where shard 0 is"):
+    with pytest.raises(Unavailable, match="It is unknown where shard 0 is"):
         places(store, NO_TIME).get(0, Deadline(NO_TIME))
 
 

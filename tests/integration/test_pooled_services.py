@@ -1,6 +1,6 @@
 """The company's services may go through a PgBouncer of either mode: capture, gate and barrier are of transactions.
 
-I8: every change is captured. I9: nobody is inside when the gate is shut.
+I8: every change is captured. I9: no writer is inside when the gate is shut.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from tests.legacy import FLAVOURS, Legacy, captured, legacy_server
 from tests.poolers import MODES, pooler, through
 from tests.stores import Stores
 from tripstore.backends.postgres import sqlstates
-from tripstore.backends.postgres.capture.gate import BARRIER, GateState, lock_class
+from tripstore.backends.postgres.capture.functions.gate import BARRIER, GateState, lock_class
 from tripstore.backends.postgres.wire.connections import rows
 from tripstore.handover import switch
 from tripstore.handover.steps import run

@@ -24,7 +24,7 @@ from tests.past import bodies
 from tests.poolers import pooler, through
 from tests.repairs import doing_at
 from tripstore.backends.postgres.backend import PostgresBackend
-from tripstore.backends.postgres.cells.copying import PastReader
+from tripstore.backends.postgres.cells.past.reader import PastReader
 from tripstore.backends.postgres.errors import SessionRefused, SessionUnclear
 from tripstore.backends.postgres.wire import connections, database, session
 from tripstore.backends.postgres.wire import pooler as pooler_question
@@ -158,7 +158,7 @@ def test_settings_are_read_back_as_they_were_set(sessions: Legacy) -> None:
 
 
 def test_we_know_the_servers_process_and_the_roles_search_path(sessions: Legacy) -> None:
-    """A pooler makes up the process that a client is told of: by that nobody finds who is in the way."""
+    """A pooler makes up the process that a client is told of: no blocking session can be found by that."""
     with closing(LegacyDatabase(sessions.url, PATIENT)) as database:
         connection = database.connect_apart("test")
         assert connection.rows("SELECT pg_backend_pid()") == [(connection.pid,)]
@@ -175,7 +175,7 @@ def test_a_session_that_we_leave_is_as_it_was(sessions: Legacy) -> None:
 
 
 def test_a_session_that_lacks_a_setting_is_refused_by_its_name(legacy: Legacy) -> None:
-    """Somebody else dropped it: that is no pooler, for the process is the one that we were told of."""
+    """Another client dropped it: that is no pooler, for the process is the one that we were told of."""
     with (
         closing(psycopg2.connect(legacy.url)) as plain,
         pytest.raises(

@@ -8,7 +8,7 @@ from typing import NamedTuple
 import pytest
 import yaml
 
-from schemaless_core.indexes.definition import IndexDefinition
+from schemaless_core.definitions.index import IndexDefinition
 from tests.acceptance.conftest import Shell
 from tests.acceptance.migrations import Migration
 from tests.layouts import COMPANY, company_database, document
@@ -30,7 +30,7 @@ from tripstore.audit.preflight.asked import Asked
 from tripstore.audit.preflight.catalogue import read_catalogue
 from tripstore.audit.preflight.company import Company
 from tripstore.audit.preflight.preflight import Preflight
-from tripstore.audit.preflight.verdicts import BEFORE, Judged, Verdict
+from tripstore.audit.preflight.verdicts import BEFORE, Judged, StatementVerdict
 from tripstore.backends.postgres.handover.closing import close_tables, remove_capture
 from tripstore.backends.postgres.layout.reading import load_layout
 from tripstore.backends.postgres.wire.connections import connected
@@ -104,14 +104,16 @@ def disagreements(observed: Observed, statements: Sequence[Said]) -> list[str]:
         judged = judge(observed.company, said.statement)
         for phase in observed.outcomes:
             verdict, outcome = judged.verdict(phase), observed.outcomes[phase][said.statement]
-            states = {reason.sqlstate for reason in judged.because([phase]) if reason.verdict is Verdict.REFUSED}
+            states = {
+                reason.sqlstate for reason in judged.because([phase]) if reason.verdict is StatementVerdict.REFUSED
+            }
             is_said = (
-                outcome.sqlstate in states if verdict is Verdict.REFUSED else outcome.sqlstate is None
-            ) and verdict is not Verdict.UNCLEAR
+                outcome.sqlstate in states if verdict is StatementVerdict.REFUSED else outcome.sqlstate is None
+            ) and verdict is not StatementVerdict.UNCLEAR
             if phase in BEFORE and outcome.sqlstate is None and not said.statement.startswith("LOCK"):
-                is_said = is_said and (outcome.logged > 0) == (verdict is Verdict.SLOWED)
+                is_said = is_said and (outcome.logged > 0) == (verdict is StatementVerdict.SLOWED)
             if phase is Phase.OFF:
-                is_said = is_said and bool(outcome.faults) == (verdict is Verdict.BREAKS)
+                is_said = is_said and bool(outcome.faults) == (verdict is StatementVerdict.BREAKS)
             if not is_said:
                 found.append(f"{phase}: {said.statement}: {verdict} {states}, and Postgres: {outcome}")
     return found
@@ -145,7 +147,7 @@ def test_what_cannot_be_told_is_unclear(observed: Observed, statement: str) -> N
     """I12: never false comfort."""
     judged = judge(observed.company, statement)
 
-    assert Verdict.UNCLEAR in {judged.verdict(phase) for phase in Phase}, judged.reasons
+    assert StatementVerdict.UNCLEAR in {judged.verdict(phase) for phase in Phase}, judged.reasons
 
 
 @pytest.mark.parametrize("rule", ["_fact", "_pairs", "_truncate", "_after_the_switch", "_delete"])
@@ -160,8 +162,8 @@ def test_without_a_database_what_it_alone_knows_is_unclear() -> None:
     company = Company(load_layout(yaml.safe_load(yaml.safe_dump(document()))))
 
     for statement in ("DELETE FROM trips WHERE id = 1", "SELECT status FROM open_trips", "COPY trips FROM stdin"):
-        assert judge(company, statement).verdict(Phase.OFF) is Verdict.UNCLEAR, statement
-    assert judge(company, "TRUNCATE trips").verdict(Phase.OFF) is Verdict.REFUSED
+        assert judge(company, statement).verdict(Phase.OFF) is StatementVerdict.UNCLEAR, statement
+    assert judge(company, "TRUNCATE trips").verdict(Phase.OFF) is StatementVerdict.REFUSED
 
 
 QUOTED = """
@@ -183,9 +185,9 @@ def test_functions_are_read_for_names_in_quotes_too(servers: LocalServers) -> No
     with connected(company_database(servers, "machine", QUOTED), "audit") as connection:
         company = Company(layout, read_catalogue(connection, layout))
 
-    def verdict(statement: str) -> Verdict:
+    def verdict(statement: str) -> StatementVerdict:
         return Preflight(company).judge(Asked(statement, "test")).verdict(Phase.OFF)
 
-    assert verdict('SELECT "endRide"(1)') is Verdict.UNCLEAR
-    assert verdict("SELECT end_all()") is Verdict.UNCLEAR
-    assert verdict("SELECT unrelated()") is Verdict.FINE
+    assert verdict('SELECT "endRide"(1)') is StatementVerdict.UNCLEAR
+    assert verdict("SELECT end_all()") is StatementVerdict.UNCLEAR
+    assert verdict("SELECT unrelated()") is StatementVerdict.FINE

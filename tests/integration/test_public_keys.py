@@ -14,8 +14,8 @@ from tests.layouts import FLAVOURS, company_database
 from tests.public_keys import SCHEMAS, pointers, statements
 from tripstore.backends.postgres.errors import InvalidLayout
 from tripstore.backends.postgres.layout.layout import TableName
-from tripstore.backends.postgres.layout.proposal import propose
-from tripstore.backends.postgres.layout.proposal_fit import fitted
+from tripstore.backends.postgres.proposals.fit import fitted
+from tripstore.backends.postgres.proposals.proposing import propose
 from tripstore.backends.postgres.wire.connections import connected, rows
 from tripstore.local.postgres_programs import Flavour
 from tripstore.local.servers import LocalServers

@@ -12,14 +12,14 @@ import pytest
 from psycopg2.extensions import connection as Connection  # noqa: N812
 
 from schemaless_core import Json
-from schemaless_core.cell import Cell, CellKey
+from schemaless_core.cell.cell import Cell, CellKey
 from tests.handovers import refreshed
 from tests.legacy import FLAVOURS, legacy_server
 from tests.legacy_backends import SHARDS, Company, company, status
-from tripstore.backends.postgres.capture.gate import Gate, GateState, set_gate
-from tripstore.backends.postgres.capture.log_days import keep_log_days
+from tripstore.backends.postgres.capture.functions.gate import Gate, GateState, set_gate
+from tripstore.backends.postgres.cells.log_days import keep_log_days
 from tripstore.backends.postgres.errors import ChangesParked
-from tripstore.backends.postgres.handover.walk import NEAR_IDS, SHARE, WHOLE_SECONDS, Walk
+from tripstore.backends.postgres.handover.walk import NEAR_IDS, SHARE, WHOLE_SECONDS, QueueWalk
 from tripstore.backends.postgres.layout.layout import LEGACY_ID
 from tripstore.backends.postgres.wire.connections import rows
 from tripstore.local.postgres_programs import Flavour
@@ -147,7 +147,7 @@ def test_threads_of_one_port_claim_each_for_itself(trips: Company, port: RealLeg
     assert found == [()]
 
 
-def test_a_claim_waits_for_nobody_and_the_count_leaves_nothing_out(
+def test_a_claim_waits_for_no_lock_and_the_count_leaves_nothing_out(
     trips: Company, port: RealLegacyPort, other: RealLegacyPort
 ) -> None:
     trips.base(1, 2, 3)
@@ -179,7 +179,7 @@ def test_the_epoch_of_a_claim_is_that_of_the_row(trips: Company, port: RealLegac
 
 def test_a_walk_begins_where_the_last_one_found_something_and_now_and_then_at_the_beginning() -> None:
     now = [100.0]
-    walk = Walk(lambda: now[0])
+    walk = QueueWalk(lambda: now[0])
     assert walk.begin() == 0
     walk.found(0, 50_000, 60_000, 0.001)
     assert walk.begin() == 50_000
@@ -251,7 +251,7 @@ def test_the_legacy_id_of_a_row_that_is_gone_is_carried(trips: Company, port: Re
     assert keys(cells) == [(LEGACY_ID, 0), ("BASE", 1), ("BASE", 2)]
 
 
-def test_a_row_whose_legacy_id_nobody_knows_is_carried_without(trips: Company, port: RealLegacyPort) -> None:
+def test_a_row_whose_legacy_id_is_unknown_is_carried_without(trips: Company, port: RealLegacyPort) -> None:
     id_, _ = trips.legacy.trip()
     trips.legacy.sql("DELETE FROM trips WHERE id = %s", id_)
     trips.legacy.sql("DELETE FROM tripstore.cell")
@@ -290,7 +290,9 @@ def test_what_is_delivered_stands_in_the_log_as_it_stood_in_the_queue(trips: Com
     assert trips.versions(row_key) == [2, 1]
 
 
-def test_what_somebody_else_has_marked_is_no_error(trips: Company, port: RealLegacyPort, other: RealLegacyPort) -> None:
+def test_a_change_that_another_relay_has_marked_is_no_error(
+    trips: Company, port: RealLegacyPort, other: RealLegacyPort
+) -> None:
     trips.base(1, 2)
     copies = port.claim(10)
     other.mark_delivered(other.claim(10, from_others=True).cells)
@@ -400,7 +402,7 @@ def spoilt(trips: Company) -> UUID:
     return row_key
 
 
-def test_a_row_that_no_body_can_hold_is_parked_at_once_and_holds_nobody_up(
+def test_a_row_that_no_body_can_hold_is_parked_at_once_and_holds_no_other_up(
     trips: Company, port: RealLegacyPort
 ) -> None:
     row_key = spoilt(trips)
@@ -417,7 +419,7 @@ def test_a_row_that_no_body_can_hold_is_parked_at_once_and_holds_nobody_up(
     assert port.oldest()[:2] == (2, 1)
 
 
-def test_a_change_by_a_layout_that_nobody_knows_is_parked(trips: Company, port: RealLegacyPort) -> None:
+def test_a_change_by_an_unknown_layout_is_parked(trips: Company, port: RealLegacyPort) -> None:
     trips.base(1)
     trips.legacy.sql("UPDATE tripstore.queue SET layout = 99")
 

@@ -8,7 +8,7 @@ from uuid import uuid4
 
 import pytest
 
-from schemaless_core.cell import Cell
+from schemaless_core.cell.cell import Cell
 from schemaless_core.deadline import Deadline
 from tests.legacy import FLAVOURS, legacy_server
 from tests.legacy_backends import Company, company
@@ -70,7 +70,7 @@ class Pages(NamedTuple):
 
 @pytest.fixture(params=FLAVOURS)
 def trips(request: pytest.FixtureRequest, servers: LocalServers) -> Iterator[Company]:
-    """A company whose queue nobody sweeps, or looks at."""
+    """A company whose queue no relay sweeps or looks at."""
     flavour: Flavour = request.param
     with company(legacy_server(servers, flavour)) as made:
         made.legacy.sql("ALTER TABLE tripstore.queue SET (autovacuum_enabled = false)")
@@ -122,7 +122,7 @@ def test_what_was_delivered_is_not_read_again(
 
     pages = pages_of(trips, Queue(trips.store.layout), connection, limit)
 
-    assert pages.look >= pages.all >= PAGES_MIN  # whoever reads all of it is seen to
+    assert pages.look >= pages.all >= PAGES_MIN  # a statement that reads all of it is seen to
     assert pages.claim < CLAIM_PAGES_MAX
     assert pages.mark < MARK_PAGES_MAX
 

@@ -12,10 +12,10 @@ import pytest
 from tests.legacy import FLAVOURS, layout, legacy_server
 from tests.legacy_backends import Company, company
 from tests.past import chunks, heard
-from tripstore.backends.postgres.cells import reach
-from tripstore.backends.postgres.cells.chunk_reading import ChunkReading
-from tripstore.backends.postgres.cells.copying import PastReader
-from tripstore.backends.postgres.cells.reach import Rows
+from tripstore.backends.postgres.cells.past import chunk_rows as reach
+from tripstore.backends.postgres.cells.past.chunk_reading import ChunkReading
+from tripstore.backends.postgres.cells.past.chunk_rows import ChunkRows
+from tripstore.backends.postgres.cells.past.reader import PastReader
 from tripstore.handover.ports import Chunk, Selection
 from tripstore.local.postgres_programs import Flavour
 from tripstore.local.servers import LocalServers
@@ -26,7 +26,7 @@ KEYS = 5_000
 
 @pytest.fixture(params=FLAVOURS, scope="module")
 def trips(request: pytest.FixtureRequest, servers: LocalServers) -> Iterator[Company]:
-    """Nobody changes them."""
+    """No test changes them."""
     flavour: Flavour = request.param
     with company(legacy_server(servers, flavour)) as made:
         made.legacy.sql(
@@ -40,7 +40,7 @@ def trips(request: pytest.FixtureRequest, servers: LocalServers) -> Iterator[Com
     ("where", "steps", "is_found"),
     [
         ("t.status = 'old'", [20], True),
-        ("t.status = 'nobody'", [20, 40, 80, 60], False),  # twenty times as many as are wanted
+        ("t.status = 'unknown'", [20, 40, 80, 60], False),  # twenty times as many as are wanted
     ],
 )
 def test_it_looks_at_no_more_rows_than_a_predicate_needs(
@@ -80,7 +80,7 @@ def test_a_predicate_is_met_across_steps_and_chunks_without_a_gap(trips: Company
 def test_listed_keys_are_looked_up_and_compared_with_no_row(trips: Company) -> None:
     """Thousands of keys and a small table: a scan would compare each row with each key. Control: it does."""
     keys = tuple(uuid4() for _ in range(KEYS))
-    condition = Rows(None, keys[0], keys).within("trip_uuid")
+    condition = ChunkRows(None, keys[0], keys).within("trip_uuid")
 
     ours, control = (
         "".join(line for (line,) in trips.legacy.sql(f"{before}EXPLAIN SELECT * FROM trips WHERE {condition}"))
@@ -96,7 +96,7 @@ def test_listed_keys_are_not_weighed_one_by_one(trips: Company) -> None:
     """The planner takes no rest. Control: it weighs each of an array that it sees."""
     keys = tuple(uuid4() for _ in range(KEYS))
 
-    ours = planning(trips, Rows(None, keys[0], keys).within("trip_uuid"))
+    ours = planning(trips, ChunkRows(None, keys[0], keys).within("trip_uuid"))
     control = planning(trips, f"trip_uuid = ANY ('{{{','.join(map(str, keys))}}}'::uuid[])")
 
     assert ours < control / 2

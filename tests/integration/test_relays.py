@@ -1,4 +1,4 @@
-"""Relays: every committed change reaches Schemaless, whoever made it, whatever dies (I8); services notice nothing."""
+"""Relays: every client's committed change reaches Schemaless, whatever dies (I8); services notice nothing."""
 
 from __future__ import annotations
 
@@ -33,14 +33,14 @@ from tests.stores import Stores
 from tripstore.backends.postgres.errors import LegacyUnavailable
 from tripstore.backends.postgres.layout.layout import LEGACY_ID
 from tripstore.backends.postgres.wire.connections import rows
-from tripstore.local.replication import Cluster
+from tripstore.local.replication import LocalCluster
 from tripstore.local.servers import LocalServers
-from tripstore.mirror.log_keeper import AGAIN_SECONDS, LogKeeper, days_keeper
-from tripstore.mirror.mirror import Mirror
-from tripstore.mirror.pace import REST_SECONDS_MAX
+from tripstore.migration.mirror.log_keeper import AGAIN_SECONDS, LogKeeper, days_keeper
+from tripstore.migration.mirror.mirror import Mirror
+from tripstore.migration.mirror.pace import REST_SECONDS_MAX
 from tripstore.phase import Phase
 
-#: A mirror's server that does not answer: nobody is to wait long for it in a test.
+#: A mirror's server that does not answer: no test is to wait long for it.
 HASTY = {"put_seconds": 0.5, "read_seconds": 0.5, "connect_seconds": 0.3, "pool_seconds": 1.0, "scan_seconds": 5.0}
 ENGINES = [("postgres", "sqlite"), ("postgres18", "mariadb"), ("postgres", "mysql")]
 CI_ENGINES = ENGINES if SCALE >= 1 else ENGINES[:2]
@@ -185,7 +185,7 @@ def test_i8_a_stopped_relay_that_goes_on_late_does_no_harm(moving: Migration, fa
 
 
 def put_foreign(moving: Migration, key: UUID, column: str = "BASE", ref_key: int = 1, body: Json = "foreign") -> None:
-    """What nobody should do: a cell in the mirror that the authority knows nothing of."""
+    """A foreign cell: the mirror has it, and the authority knows nothing of it."""
     moving.facade.store.as_copier().put_cell(key, column, ref_key, body)
 
 
@@ -239,7 +239,7 @@ def test_what_no_cell_can_hold_is_parked(servers: LocalServers, stores: Stores) 
     assert (found.key, found.kind) == ((key, "BASE", 1), "refused")
 
 
-def behind_proxies(clusters: list[Cluster], proxies: list[Any]) -> dict[str, Any]:
+def behind_proxies(clusters: list[LocalCluster], proxies: list[Any]) -> dict[str, Any]:
     return {name: {"primary": proxy.url} for name, proxy in zip("ab", proxies, strict=True)}
 
 
@@ -305,7 +305,7 @@ INSERT = "INSERT INTO trips (trip_uuid) VALUES (%s)"
 
 
 def unhindered(moving: Migration) -> Connection:
-    """A service that fails when it has to wait for what somebody of ours holds, and which waits for no disk."""
+    """A service that fails when it has to wait for a lock of ours, and which waits for no disk."""
     service = moving.legacy.connect(autocommit=True)
     rows(service, "SET lock_timeout = '50ms'; SET synchronous_commit = off")
     return service

@@ -11,23 +11,24 @@ from uuid import uuid4
 import pytest
 
 from schemaless_core import Cell, CellKey
-from schemaless_core.canonical import canonical_bytes
+from schemaless_core.cell.canonical import canonical_bytes
 from schemaless_core.engine.mending import Mended
 from schemaless_core.mends import Mends
 from tests.damage import lose, spoil
-from tests.facades import Migration
+from tests.facades import PATIENT_LEGACY, Migration
 from tests.mirrors import missing
 from tests.repairs import STATUS_INDEX, base, done, foreign, in_shadow, mended, plan, refreshed, repair, stored, trip
 from tests.scale import SCALE
 from tests.stores import Stores
 from tripstore.backends.postgres.backend import PostgresBackend
+from tripstore.backends.postgres.cells.put.unmapped import lock_sql
 from tripstore.backends.postgres.wire.translation import LockTimeout
+from tripstore.engines.validation.repair import Action
 from tripstore.local.servers import LocalServers
-from tripstore.repairing.forward import HELD_MAX, Forward
-from tripstore.repairing.repairing import counted
-from tripstore.repairing.sides import GaveWay
-from tripstore.repairing.targets import Target
-from validation.repair import Action
+from tripstore.migration.repair.forward import HELD_MAX, ForwardRepair
+from tripstore.migration.repair.repair import counted
+from tripstore.migration.repair.sides import GaveWay
+from tripstore.migration.repair.targets import Target
 
 ENGINES = [("postgres", "sqlite"), ("postgres18", "mariadb"), ("postgres", "mysql")]
 CI_ENGINES = ENGINES if SCALE >= 1 else ENGINES[:2]
@@ -78,7 +79,11 @@ def test_i11_rows_that_a_service_holds_keep_no_other_from_its_repair(moving: Mig
     targets = [base(key) for key in (others[0], held, others[1])]
     with closing(moving.legacy.connect()) as service:
         service.cursor().execute("SELECT 1 FROM trips WHERE trip_uuid = %s FOR UPDATE", (str(held),))
-        with patch.object(Forward, "_lifted", lambda _self, _keys: {}), pytest.raises(LockTimeout):
+        with (
+            patch.object(ForwardRepair, "_lifted", lambda _self, _keys: {}),
+            patch.object(ForwardRepair, "_lifted_alone", ForwardRepair._lift_one),
+            pytest.raises(LockTimeout),
+        ):
             repair(moving, base(held))
         before, outcome, after = repair(moving, *targets)
 
@@ -88,12 +93,33 @@ def test_i11_rows_that_a_service_holds_keep_no_other_from_its_repair(moving: Mig
     assert done(repair(moving, *targets))[1] == (Action.LIFT, Action.PUT)
 
 
+def test_i10_a_cell_beside_the_tables_that_a_put_holds_is_left_for_the_next_repair(
+    servers: LocalServers, stores: Stores, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It ended the process: such a cell is put anew, and another put holds its advisory lock."""
+    monkeypatch.setitem(PATIENT_LEGACY, "lock_seconds", 0.1)
+    with in_shadow(servers, stores) as made:
+        key = trip(made)
+        made.store.put_cell(key, "PHOTO", 1, {"status": "own"})
+        made.carry()
+        foreign(made, key, 5, "PHOTO")
+        target = Target(key, "PHOTO")
+        with closing(made.legacy.connect()) as put:
+            put.cursor().execute(lock_sql(key, "PHOTO"))
+            (outcome,) = repair(made, target)
+
+        assert isinstance(outcome.refusal, GaveWay)
+        assert "tripstore.cell is held" in outcome.refusal.message
+        (outcome,) = repair(made, target)
+        assert outcome.is_equal
+
+
 @pytest.mark.parametrize("most", [1, HELD_MAX])
 def test_of_many_rows_that_are_held_few_are_waited_for(
     moving: Migration, monkeypatch: pytest.MonkeyPatch, most: int
 ) -> None:
     """Each that is waited for costs the same time; with a table that is locked all of them are held."""
-    monkeypatch.setattr("tripstore.repairing.forward.HELD_MAX", most)
+    monkeypatch.setattr("tripstore.migration.repair.forward.HELD_MAX", most)
     tries, lift_many = list[int](), PostgresBackend.lift_many
     keys = [trip(moving) for _ in range(3)]
     for key in keys:
@@ -104,7 +130,7 @@ def test_of_many_rows_that_are_held_few_are_waited_for(
         return lift_many(backend, targets)
 
     monkeypatch.setattr(PostgresBackend, "lift_many", counted_lifts)
-    monkeypatch.setattr("tripstore.repairing.repairing.ROUNDS", 2)
+    monkeypatch.setattr("tripstore.migration.repair.repair.ROUNDS", 2)
     with closing(moving.legacy.connect()) as service:
         service.cursor().execute("SELECT 1 FROM trips FOR UPDATE")
         outcomes = repair(moving, *map(base, keys))
@@ -182,14 +208,14 @@ def test_missing_cells_are_put_and_readers_pass_the_holes_that_they_left(everywh
 def test_i1_what_postgres_could_still_lose_is_not_put(moving: Migration, monkeypatch: pytest.MonkeyPatch) -> None:
     """An asynchronous commit is seen before it is durable."""
     gone, broken = trip(moving), trip(moving)
-    store, ours, put, mend = moving.facade.store, Forward.ours, Mends.put_encoded_beside, Mends.mend_all
+    store, ours, put, mend = moving.facade.store, ForwardRepair.ours, Mends.put_encoded_beside, Mends.mend_all
     lose(store, stored(moving, gone))
     spoil(store, stored(moving, broken), b"{")
     written, seen = ["0/0"], list[bool]()
-    with closing(moving.legacy.connect(autocommit=True)) as somebody, somebody.cursor() as cursor:
+    with closing(moving.legacy.connect(autocommit=True)) as service, service.cursor() as cursor:
         cursor.execute("SET synchronous_commit = off")
 
-        def ours_after_a_commit(self: Forward, columns: Any) -> Any:
+        def ours_after_a_commit(self: ForwardRepair, columns: Any) -> Any:
             cursor.execute("UPDATE users SET user_uuid = user_uuid")
             cursor.execute("SELECT pg_current_wal_insert_lsn()::text")
             written[0] = cursor.fetchall()[0][0]
@@ -203,7 +229,7 @@ def test_i1_what_postgres_could_still_lose_is_not_put(moving: Migration, monkeyp
 
             return look
 
-        monkeypatch.setattr(Forward, "ours", ours_after_a_commit)
+        monkeypatch.setattr(ForwardRepair, "ours", ours_after_a_commit)
         monkeypatch.setattr(Mends, "put_encoded_beside", looked(put))
         monkeypatch.setattr(Mends, "mend_all", looked(mend))
         assert done(repair(moving, base(gone))) == [(Action.PUT,)]
@@ -255,11 +281,11 @@ def test_versions_above_a_tombstone_are_purged_one_after_the_other(moving: Migra
 
 
 def test_facts_children_ids_and_free_columns(moving: Migration) -> None:
-    """No version to lift: mended. A child's version: lifted within its number. A column of nobody's: put higher."""
+    """No version to lift: mended. A child's version: lifted within its number. A free column: put higher."""
     id_, key = moving.legacy.trip()
     moving.legacy.sql("INSERT INTO attempts (trip_id, attempt_no, result) VALUES (%s, 1, 'paid')", id_)
     moving.legacy.sql("INSERT INTO notes (trip_id, n, text) VALUES (%s, 3, 'hello')", id_)
-    moving.store.put_cell(key, "FREE", 4, {"of": "nobody"})
+    moving.store.put_cell(key, "FREE", 4, {"of": "no table"})
     moving.carry()
     store, columns = moving.facade.store, ("STATUS", "NOTES", "FREE", "_LEGACY_ID")
     before = {column: stored(moving, key, column) for column in columns}

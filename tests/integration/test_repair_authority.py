@@ -8,18 +8,18 @@ from uuid import uuid4
 
 import pytest
 
-from schemaless_core.control.jobs import JobState
+from schemaless_core.control.jobs.jobs import JobState
 from tests.damage import lose, spoil
 from tests.facades import Migration
 from tests.repairs import base, doing_at, foreign, in_shadow, mended, plan, repair, stored, trip
 from tests.stores import Stores
+from tripstore.engines.validation.repair import Action
 from tripstore.handover.authority import Backend
 from tripstore.local.servers import LocalServers
+from tripstore.migration.repair.job import RepairRunner, begin
+from tripstore.migration.repair.opening import Repairs
+from tripstore.migration.repair.repair import AuthorityMoved, counted
 from tripstore.phase import Phase
-from tripstore.repairing.job import RepairRunner, begin
-from tripstore.repairing.opening import Repairs
-from tripstore.repairing.repairing import AuthorityMoved, counted
-from validation.repair import Action
 
 
 @pytest.fixture
@@ -98,7 +98,7 @@ def test_i9_a_switch_in_the_middle_of_a_repair_stops_it(apart: Migration, point:
     assert apart.facade.store.get_cell_latest(key, "BASE").ref_key == 5  # type: ignore[union-attr]  # it is there
 
 
-def test_a_repair_whose_cells_are_right_ends_whoever_is_the_authority(apart: Migration) -> None:
+def test_a_repair_whose_cells_are_right_ends_at_either_authority(apart: Migration) -> None:
     """Entries are held against cells, and a diff's findings against both stores."""
     lost = trip(apart)
     lose(apart.facade.store, stored(apart, lost))

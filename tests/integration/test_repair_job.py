@@ -9,25 +9,25 @@ from uuid import uuid4
 
 import pytest
 
-from schemaless_core.canonical import Json
-from schemaless_core.control.jobs import Job, Jobs, JobState
+from schemaless_core.cell.canonical import Json
+from schemaless_core.control.jobs.jobs import Job, Jobs, JobState
 from schemaless_core.errors import InvalidRequest, NodeUnavailable
 from schemaless_core.failpoints import FailpointReached
-from schemaless_core.indexes.verify import Report
+from schemaless_core.indexes.verify import VerificationReport
 from tests.damage import lose, spoil
 from tests.facades import Migration, in_mirror
 from tests.indexing import catch_up, only_maintained
 from tests.repairs import STATUS_INDEX, base, doing_at, failing_at, foreign, in_shadow, mended, refreshed, stored, trip
 from tests.scale import SCALE
 from tests.stores import Stores
+from tripstore.engines.validation.diff.differences import CellClass, Difference
+from tripstore.engines.validation.repair import Action
 from tripstore.handover.authority import Backend
 from tripstore.local.servers import LocalServers
-from tripstore.repairing.ending import Ended, Ending, FindingsSeen, IndexMade, find_ended
-from tripstore.repairing.job import TRIES, RepairRunner, begin
-from tripstore.repairing.opening import Repairs
-from tripstore.repairing.targets import Target, to_bounds
-from validation.differences import CellClass, Difference
-from validation.repair import Action
+from tripstore.migration.repair.ending import Ended, FindingsSeen, IndexMade, RepairEnding, find_ended
+from tripstore.migration.repair.job import TRIES, RepairRunner, begin
+from tripstore.migration.repair.opening import Repairs
+from tripstore.migration.repair.targets import Target, to_bounds
 
 #: Of failpoints; CI takes the first.
 ACCIDENTS = [
@@ -96,7 +96,7 @@ class Damage(NamedTuple):
     """A cell is lost, and the entry of another row."""
 
     target: Target
-    #: That found the cell; nobody has closed that.
+    #: That found the cell, and is still open.
     diff: str
 
 
@@ -209,7 +209,7 @@ def test_an_accident_after_the_cells_leaves_an_end_that_the_next_one_comes_to(mo
     assert again.jobs.state(job.id) is JobState.DONE
     assert again.jobs.progress(job.id).counts == {"rows": 1, "equal": 1}
     assert left(again, moving, diff) == (0, False)
-    assert again.jobs.progress(diff).counts["solved"] == 1  # once, whoever was killed
+    assert again.jobs.progress(diff).counts["solved"] == 1  # once, whichever process was killed
 
 
 def test_a_job_without_an_end_is_done_and_leaves_what_ours_does_not(moving: Migration) -> None:
@@ -261,7 +261,7 @@ def test_an_end_that_no_store_answers_is_given_back_and_comes_later(moving: Migr
     def refuse(_name: str) -> None:
         raise NodeUnavailable("a", "down")
 
-    ending = Ending(job, refuse, repairs.recheck)
+    ending = RepairEnding(job, refuse, repairs.recheck)
     with pytest.raises(NodeUnavailable):
         RepairRunner(repairs.jobs, job.id, repairs.of_job(job), ending, sleep=pauses.append).serve_part()
 
@@ -288,10 +288,10 @@ class Rebuilding:
         self.seen: list[str] = []
         self._repairs = repairs
         self._before = before
-        ending = Ending(job, self._rebuild, repairs.recheck)
+        ending = RepairEnding(job, self._rebuild, repairs.recheck)
         self.runner = RepairRunner(repairs.jobs, job.id, repairs.of_job(job), ending, sleep=lambda _seconds: None)
 
-    def _rebuild(self, name: str) -> Report | None:
+    def _rebuild(self, name: str) -> VerificationReport | None:
         self.seen.append(name)
         self._before(name)
         return self._repairs.rebuild_index(name)

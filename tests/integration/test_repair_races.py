@@ -9,7 +9,7 @@ from uuid import UUID, uuid4
 import pytest
 
 from schemaless_core import CellKey
-from schemaless_core.canonical import canonical_bytes
+from schemaless_core.cell.canonical import canonical_bytes
 from schemaless_core.engine.mending import Mended
 from schemaless_core.failpoints import FailpointReached, reach
 from tests.damage import lose, spoil
@@ -31,10 +31,10 @@ from tests.repairs import (
 )
 from tests.stores import Stores
 from tripstore.backends.postgres.backend import PostgresBackend
+from tripstore.engines.validation.repair import Action
 from tripstore.local.servers import LocalServers
-from tripstore.repairing.forward import Forward
-from tripstore.repairing.opening import Repairs
-from validation.repair import Action
+from tripstore.migration.repair.forward import ForwardRepair
+from tripstore.migration.repair.opening import Repairs
 
 
 @pytest.fixture(scope="module")
@@ -110,12 +110,12 @@ def test_a_row_that_comes_between_the_two_looks_is_not_taken_for_extra(moving: M
     assert mended(moving) == []
 
 
-def test_control_whoever_asks_the_authority_first_purges_that_row(
+def test_control_a_repair_that_asks_the_authority_first_purges_that_row(
     moving: Migration, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Its legacy id was looked for before the row came, too: a cell of nobody's row is purged."""
+    """Its legacy id was looked for before the row came, too: a cell without a row is purged."""
     _authority_first(monkeypatch)
-    monkeypatch.setattr(Forward, "_were_rows", lambda _self, _columns: set())
+    monkeypatch.setattr(ForwardRepair, "_were_rows", lambda _self, _columns: set())
     key = uuid4()
     with doing_at("test.between", lambda: _carried(moving, key)):
         (outcome,) = repair(moving, base(key))
@@ -124,7 +124,7 @@ def test_control_whoever_asks_the_authority_first_purges_that_row(
     assert [action for action, _old, _new in mended(moving)] == [Mended.PURGE]
 
 
-def test_postgres_buries_no_row_that_is_there_whoever_was_asked_first(
+def test_postgres_buries_no_row_that_is_there_whichever_store_was_asked_first(
     moving: Migration, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The mirror has its legacy id, so a tombstone is tried: Postgres writes none beside a row."""
@@ -146,17 +146,17 @@ def _carried(moving: Migration, key: UUID) -> None:
 
 def _authority_first(monkeypatch: pytest.MonkeyPatch) -> None:
     """Every look asks the authority, and then the mirror."""
-    ask_ours, ask_theirs = Forward.ours, Forward.theirs
+    ask_ours, ask_theirs = ForwardRepair.ours, ForwardRepair.theirs
     answers: list[Any] = []
 
-    def theirs(self: Forward, rows: Any) -> Any:
+    def theirs(self: ForwardRepair, rows: Any) -> Any:
         answers.append(ask_ours(self, rows))
         reach("test.between")
         return ask_theirs(self, rows)
 
-    monkeypatch.setattr(Forward, "theirs", theirs)
-    monkeypatch.setattr(Forward, "ours", lambda _self, _rows: answers.pop())
-    monkeypatch.setattr(Forward, "ours_at", lambda _self, keys: [None] * len(keys))
+    monkeypatch.setattr(ForwardRepair, "theirs", theirs)
+    monkeypatch.setattr(ForwardRepair, "ours", lambda _self, _rows: answers.pop())
+    monkeypatch.setattr(ForwardRepair, "ours_at", lambda _self, keys: [None] * len(keys))
 
 
 def test_a_row_that_moves_while_it_is_lifted_keeps_the_writers_version(moving: Migration) -> None:
@@ -238,6 +238,6 @@ def test_a_backfill_that_puts_the_same_cell_is_no_conflict(apart: Migration) -> 
 
     assert [each.is_equal for each in outcomes] == [True]
     assert missing(apart) == []
-    assert Repairs(apart.facade).holes() != {}  # nobody knows of it any more what stood there
+    assert Repairs(apart.facade).holes() != {}  # no store knows any more what stood there
     Repairs(apart.facade).close(Repairs(apart.facade).holes())
     assert different(apart) == []

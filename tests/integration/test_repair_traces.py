@@ -15,10 +15,10 @@ from tests.indexing import catch_up
 from tests.mirrors import QUICK, missing, reversing, wait_until_mirrored_back
 from tests.repairs import STATUS_INDEX, base, done, foreign, in_shadow, refreshed, repair, stored, trip
 from tests.stores import Stores
+from tripstore.engines.validation.repair import Action
 from tripstore.local.servers import LocalServers
-from tripstore.mirror.mirror import Mirror
-from tripstore.repairing.opening import Repairs
-from validation.repair import Action
+from tripstore.migration.mirror.mirror import Mirror
+from tripstore.migration.repair.opening import Repairs
 
 
 @pytest.fixture(scope="module")
@@ -54,16 +54,16 @@ def test_index_entries_follow_what_was_mended_and_purged(moving: Migration) -> N
 def test_control_entries_of_cells_that_are_gone_stay_unless_they_are_rebuilt(
     moving: Migration, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    store, extra = moving.facade.store, foreign(moving, uuid4(), 1, body="entry of nobody")
+    store, extra = moving.facade.store, foreign(moving, uuid4(), 1, body="entry of no row")
     catch_up(store)
     monkeypatch.setattr(Mends, "rebuild", lambda *_arguments: None)
 
     repair(moving, base(extra.row_key))
-    assert [entry.row_key for entry in store.query_index("status_index", "entry of nobody").entries] == [extra.row_key]
+    assert [entry.row_key for entry in store.query_index("status_index", "entry of no row").entries] == [extra.row_key]
 
     monkeypatch.undo()
     repair(moving, base(extra.row_key))
-    assert store.query_index("status_index", "entry of nobody").entries == []
+    assert store.query_index("status_index", "entry of no row").entries == []
 
 
 @pytest.mark.parametrize("body", [b'{"status":"foreign"}', b"torn"])
@@ -85,7 +85,7 @@ def test_changes_that_were_parked_because_of_the_damage_are_carried(moving: Migr
     assert missing(moving) == []
     assert moving.legacy.sql("SELECT count(*) FROM tripstore.queue") == [(0,)]
     assert Repairs(moving.facade).conflicts() == []
-    # Of bytes that are gone nobody knows which entry they had left: that is for the index's own repair.
+    # No store knows which entry the lost bytes had left: that is for the index's own repair.
     Repairs(moving.facade).rebuild_index("status_index")
 
 
@@ -106,7 +106,7 @@ def test_foreign_cells_that_the_rehearsal_set_aside_are_purged_and_forgotten(
             assert all(each.is_equal for each in outcomes)
             assert Action.PURGE in outcomes[1].done
             wait_until("nothing is set aside", lambda: parked.listed(10) == [])
-            # The last cell of a log, and one that nobody has met yet: the group passes both.
+            # The last cell of a log, and one that the group has not met yet: it passes both.
             for purged in (foreign(apart, uuid4(), 1), foreign(apart, uuid4(), 1)):
                 done(repair(apart, base(purged.row_key)))
             apart.carry()

@@ -1,4 +1,4 @@
-"""The report of a real migration: what it counts is what happened, and it is made whoever is silent (I10, I12)."""
+"""The report of a real migration: it counts what happened, and is made even if servers do not answer (I10, I12)."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ import msgspec
 import pytest
 
 from schemaless_core import CellStore, Json, canonical_bytes
-from schemaless_core.children import ChildKey
-from schemaless_core.control.jobs import Finding, Jobs
+from schemaless_core.cell.children import ChildKey
+from schemaless_core.control.jobs.jobs import Finding, Jobs
 from tests.damage import spoil
 from tests.facades import Migration, folder_of, in_mirror, migration
 from tests.integration.test_shadow_reads import CORRUPT
@@ -22,21 +22,21 @@ from tests.pages import read_page
 from tests.schemas import faults
 from tests.shadow_traffic import ALL
 from tests.stores import Stores
-from tripstore.diffing.diffing import Diffing
-from tripstore.diffing.order import Order
-from tripstore.diffing.unit import UNIT
+from tripstore.engines.validation.diff.latest import PlainLatest
+from tripstore.engines.validation.report.document import Operation, Report, ReportLatency, ReportWaiting
+from tripstore.engines.validation.report.glance import glance
+from tripstore.engines.validation.report.html import render
 from tripstore.facade.flags import Comparing
 from tripstore.facade.latency import CALL
 from tripstore.local.servers import LocalServers
-from tripstore.mirror.mirror import Mirror
+from tripstore.migration.diff.diff import Diffing
+from tripstore.migration.diff.order import Order
+from tripstore.migration.diff.unit import UNIT
+from tripstore.migration.mirror.mirror import Mirror
+from tripstore.migration.report.gather import WantedReport, gather
+from tripstore.migration.report.redacting import without_values
+from tripstore.migration.report.sides import ReportSides
 from tripstore.phase import Phase
-from tripstore.reporting.gather import Wanted, gather
-from tripstore.reporting.redacting import without_values
-from tripstore.reporting.sides import Sides
-from validation.latest import PlainLatest
-from validation.report.document import Latency, Operation, Report, Waiting
-from validation.report.glance import glance
-from validation.report.html import render
 
 SECRET = "a rider's secret"
 SCHEMA = Path(__file__).parents[2] / "docs" / "reference" / "report-1.schema.json"
@@ -63,7 +63,7 @@ def written(moving: Migration) -> None:
 
 
 def report(moving: Migration, *, with_bodies: bool = False) -> Report:
-    made = gather(moving.facade, Wanted(with_bodies=with_bodies))
+    made = gather(moving.facade, WantedReport(with_bodies=with_bodies))
     assert faults(json.loads(msgspec.json.encode(made)), json.loads(SCHEMA.read_text())) == []
     return made
 
@@ -73,7 +73,7 @@ def operation(made: Report, name: str) -> Operation:
     return found
 
 
-def latency(made: Report, name: str, backend: str) -> Latency:
+def latency(made: Report, name: str, backend: str) -> ReportLatency:
     (found,) = [each for each in made.latency if (each.operation, each.backend) == (name, backend)]
     return found
 
@@ -117,7 +117,7 @@ def test_a_version_that_postgres_has_forgotten_does_not_silence_it(moving: Migra
     moving.carry()
     moving.legacy.sql("DELETE FROM tripstore.log WHERE ref_key <= %s", forgotten.ref_key)
     stores: dict[str, CellStore] = {"postgres": moving.duo.legacy, "schemaless": moving.facade.store}
-    sides = Sides(stores, PlainLatest(), with_bodies=False)
+    sides = ReportSides(stores, PlainLatest(), with_bodies=False)
 
     legacy, store = sides.at(forgotten)
     now, _store = sides.latest(ChildKey(key, "BASE"))
@@ -195,7 +195,7 @@ def test_a_mismatch_is_told_by_its_place_and_commands_without_its_body(moving: M
     assert msgspec.json.decode((with_bodies.mismatches[0].sides or [])[1].body) == {"status": "another secret"}
     assert "another secret" in read_page(render(with_bodies)).text
     digests = [side.digest for each in (made, with_bodies) for side in each.mismatches[0].sides or []]
-    assert len(set(digests)) == 4, "nobody can compare them across reports"
+    assert len(set(digests)) == 4, "a reader cannot compare them across reports"
 
 
 def diffed(moving: Migration) -> None:
@@ -278,7 +278,7 @@ def test_a_parked_change_is_a_conflict_without_the_values_that_its_reason_quotes
     assert (found.found_by, found.kind, found.row_key) == ("forward", "conflict", key)
     assert found.command == f"tripstore mirror show {key}/BASE/1"
     assert "parked changes" in {gate.name for gate in made.gates if not gate.is_passed}
-    assert made.waiting == Waiting(quarantine=0, conflicts=1)
+    assert made.waiting == ReportWaiting(quarantine=0, conflicts=1)
 
 
 @pytest.mark.parametrize(
@@ -364,7 +364,7 @@ def done(jobs: Jobs, kind: str, *findings: Finding, counts: dict[str, int] | Non
     return job.id
 
 
-def test_what_waits_for_somebody_is_counted_whole_however_little_is_listed(moving: Migration) -> None:
+def test_what_needs_attention_is_counted_whole_however_little_is_listed(moving: Migration) -> None:
     jobs = Jobs(moving.facade.store.control)
     unreadable, conflicts = ([Finding(kind, uuid4(), "BASE") for _ in range(3)] for kind in ("unreadable", "conflict"))
     done(jobs, "backfill", *unreadable, *conflicts)
@@ -374,11 +374,11 @@ def test_what_waits_for_somebody_is_counted_whole_however_little_is_listed(movin
     stale = Finding("index", body={"index": "by_tag", "path": "stale"})
     done(jobs, "diff", busy, missing, unverified, stale, counts={"not_compared": 5, "index_not_compared": 1, "open": 2})
 
-    made = gather(moving.facade, Wanted(listed_max=1))
+    made = gather(moving.facade, WantedReport(listed_max=1))
 
     assert (len(made.quarantine), len(made.conflicts)) == (1, 1)
-    assert made.waiting == Waiting(quarantine=3 + 5 + 1, conflicts=3)
-    (figure,) = [each for each in glance(made) if each.name == "Waiting for somebody"]
+    assert made.waiting == ReportWaiting(quarantine=3 + 5 + 1, conflicts=3)
+    (figure,) = [each for each in glance(made) if each.name == "Open conflicts and quarantined rows"]
     assert (figure.figure, figure.note.replace("\N{NO-BREAK SPACE}", " ")) == ("12", "9 in quarantine, 3 conflicts")
     assert "Open findings, 1 of 9" in read_page(render(made)).text
 
@@ -419,7 +419,7 @@ def test_the_lag_is_what_the_mirrors_of_both_directions_saw(moving: Migration) -
     assert {each.direction for each in made.lag_now} == {"forward", "reverse"}
 
 
-def test_i12_a_report_is_made_when_schemaless_is_away_and_says_what_nobody_knows(moving: Migration) -> None:
+def test_i12_a_report_is_made_when_schemaless_is_away_and_says_what_is_unknown(moving: Migration) -> None:
     key = trip(moving)
     moving.store.get_cell_latest(key, "BASE")
     written(moving)
@@ -430,7 +430,7 @@ def test_i12_a_report_is_made_when_schemaless_is_away_and_says_what_nobody_knows
     assert not made.verdict.is_allowed
     assert made.operations == []
     assert {"jobs", "what shadow reads compared"} <= {each.what for each in made.unknown}
-    assert "What nobody could say" in read_page(render(made)).text
+    assert "Sources that did not answer" in read_page(render(made)).text
 
 
 def test_i12_a_report_is_made_when_postgres_is_away(moving: Migration) -> None:
@@ -477,7 +477,7 @@ def test_comparisons_count_from_the_last_hand_over_on_unless_hours_are_wanted(mo
     moving.store.get_row(key)
     written(moving)
 
-    made, of_an_hour = report(moving), gather(moving.facade, Wanted(hours=1))
+    made, of_an_hour = report(moving), gather(moving.facade, WantedReport(hours=1))
     assert operation(made, "get_row").compared == 2
     assert operation(of_an_hour, "get_row").compared == 3
     assert (by_hour(made, "get_row"), by_hour(of_an_hour, "get_row")) == (2, 3), "the chart shows what is added up"
@@ -492,7 +492,7 @@ def test_after_the_switch_the_question_is_the_way_back(moving: Migration) -> Non
 
     made = report(moving)
 
-    assert (made.verdict.direction, made.verdict.question) == ("reverse", "May we go back to Postgres?")
+    assert (made.verdict.direction, made.verdict.question) == ("reverse", "Ready to switch back to Postgres?")
     assert made.standing is not None
     assert made.standing.authority == "schemaless"
     assert [each.epoch for each in made.standing.history] == [2, 1, 0]

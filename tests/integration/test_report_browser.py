@@ -13,9 +13,9 @@ from playwright.sync_api import Browser, Page, ViewportSize, sync_playwright
 
 from tests.reports import sample_report
 from tests.unit.test_report_page import hostile
+from tripstore.engines.validation.report.html import render
 from tripstore.local.browser import get_chromium
 from tripstore.local.errors import LocalServerError
-from validation.report.html import render
 
 DESK, PHONE = ViewportSize(width=1280, height=900), ViewportSize(width=390, height=844)
 #: Both sides of the width from which on a row is a card, and the smallest phone.
@@ -96,9 +96,9 @@ def texts(page: Page, section: str, number: int) -> list[str]:
 
 def test_it_says_the_verdict_and_fetches_nothing(opened: Opener) -> None:
     with opened() as page:
-        assert page.get_by_role("heading", level=1).inner_text() == "May we switch to Schemaless?"
+        assert page.get_by_role("heading", level=1).inner_text() == "Ready to switch to Schemaless?"
         assert page.get_by_text("5 of 16 gates refuse.").is_visible()
-        assert page.title().startswith("May we switch")
+        assert page.title().startswith("Ready to switch")
 
 
 def test_a_page_that_would_fetch_is_caught(browser: Browser, folder: Path) -> None:
@@ -112,7 +112,7 @@ def test_a_page_that_would_fetch_is_caught(browser: Browser, folder: Path) -> No
 
     page.goto(bad.as_uri())
 
-    assert page.title().startswith("May we switch")
+    assert page.title().startswith("Ready to switch")
     assert any("Content Security Policy" in each for each in said)
     page.close()
 

@@ -11,10 +11,11 @@ import pytest
 from tests.legacy import FLAVOURS, layout, legacy_server
 from tests.legacy_backends import Company, company
 from tests.past import heard, lived_in
-from tripstore.backends.postgres.cells import copying, rests
-from tripstore.backends.postgres.cells.chunk_reading import ChunkReading
-from tripstore.backends.postgres.cells.copying import PastReader
-from tripstore.backends.postgres.cells.rests import work_within
+from tripstore.backends.postgres.cells.past import pauses as rests
+from tripstore.backends.postgres.cells.past import reader as copying
+from tripstore.backends.postgres.cells.past.chunk_reading import ChunkReading
+from tripstore.backends.postgres.cells.past.pauses import work_within
+from tripstore.backends.postgres.cells.past.reader import PastReader
 from tripstore.backends.postgres.layout.layout import quoted
 from tripstore.handover.ports import Chunk, Selection
 from tripstore.local.postgres_programs import Flavour
@@ -27,7 +28,7 @@ SLOW_ROWS, SLOW_SECONDS = 12, 0.03
 
 @pytest.fixture(params=FLAVOURS, scope="module")
 def trips(request: pytest.FixtureRequest, servers: LocalServers) -> Iterator[Company]:
-    """So many that Postgres is at work for a while. Nobody changes them."""
+    """So many that Postgres is at work for a while. No test changes them."""
     flavour: Flavour = request.param
     with company(legacy_server(servers, flavour)) as made:
         lived_in(made)
@@ -114,8 +115,8 @@ def test_rests_are_in_proportion_to_the_work_before_them(reader: PastReader, sha
 
 
 @pytest.mark.parametrize(("told", "is_all_work"), [(-1_000, True), (1_000, False)])
-def test_a_clock_that_somebody_set_makes_no_time_negative(reader: PastReader, told: int, *, is_all_work: bool) -> None:
-    """Postgres' clock says how long it rested; what nobody can have rested is not believed."""
+def test_a_clock_that_was_set_makes_no_time_negative(reader: PastReader, told: int, *, is_all_work: bool) -> None:
+    """Postgres' clock says how long it rested; a rest longer than the statement is not believed."""
     said = Selection(where=f"pg_catalog.set_config('tripstore.rested', '{told}', true) IS NOT NULL")
 
     past = reader.read(Chunk(rows=50, selection=said, source_share=0.5))

@@ -38,10 +38,10 @@ from tripstore.handover.ports import ControlPort
 from tripstore.handover.steps import run
 from tripstore.handover.switch import reverse, switch
 from tripstore.local.servers import LocalServers
-from tripstore.mirror import budget
-from tripstore.mirror.mirror import Mirror
-from tripstore.mirror.parked import Parked
-from tripstore.mirror.reverse import ReverseMirror
+from tripstore.migration.mirror import budget
+from tripstore.migration.mirror.mirror import Mirror
+from tripstore.migration.mirror.parked import Parked
+from tripstore.migration.mirror.reverse import ReverseMirror
 from tripstore.phase import Phase
 
 ENGINES = [("postgres", "sqlite"), ("postgres18", "mariadb"), ("postgres", "mysql")]
@@ -108,7 +108,7 @@ def test_cells_that_came_from_postgres_are_counted_as_equal_and_nothing_is_writt
     assert parked(moving) == []
 
 
-def test_i12_what_nobody_knows_any_more_is_passed_and_not_counted_as_equal(moving: Migration) -> None:
+def test_i12_what_is_not_known_any_more_is_passed_and_not_counted_as_equal(moving: Migration) -> None:
     id_, key = moving.legacy.trip()
     moving.legacy.sql("UPDATE trips SET status = 'completed' WHERE id = %s", id_)
     with relaying(moving):
@@ -271,7 +271,7 @@ def test_what_the_tables_cannot_hold_is_parked_with_its_row_in_order_and_carried
 
 
 def as_owner(live: Migration) -> Datastore:
-    """Somebody who asks no layout."""
+    """A caller that asks no layout."""
     return live.facade.store.as_owner(live.duo.ports.control.authority().epoch)
 
 

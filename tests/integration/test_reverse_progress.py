@@ -26,9 +26,9 @@ from tests.stores import Stores
 from tripstore.backends.postgres.handover import applied
 from tripstore.backends.schemaless.shards import REVERSE_GROUP
 from tripstore.local.servers import LocalServers
-from tripstore.mirror.mirror import Mirror
-from tripstore.mirror.parked import Parked
-from tripstore.mirror.progress import ReverseProgress
+from tripstore.migration.mirror.mirror import Mirror
+from tripstore.migration.mirror.parked import Parked
+from tripstore.migration.mirror.progress import ReverseProgress
 from tripstore.phase import Phase
 
 Place = tuple[int, int]

@@ -12,16 +12,16 @@ import pytest
 import yaml
 
 from tests.layouts import FLAVOURS, company_database
+from tripstore.backends.postgres.checks.layout import check_layout
+from tripstore.backends.postgres.checks.row_keys import check_all_row_keys, look_at_keys
 from tripstore.backends.postgres.ddl.steps import apply_all
 from tripstore.backends.postgres.ids.key_columns import KeyColumn
 from tripstore.backends.postgres.ids.key_match import SAMPLE_ROWS, sample_keys
 from tripstore.backends.postgres.layout.catalogue import LiveCatalogue
-from tripstore.backends.postgres.layout.check import check_layout
-from tripstore.backends.postgres.layout.check_row_keys import check_all_row_keys, look_at_keys
 from tripstore.backends.postgres.layout.layout import Layout, RowKeySource, TableName
-from tripstore.backends.postgres.layout.proposal import propose
-from tripstore.backends.postgres.layout.proposal_text import render, undecided
 from tripstore.backends.postgres.layout.reading import load_layout
+from tripstore.backends.postgres.proposals.proposing import propose
+from tripstore.backends.postgres.proposals.text import render, undecided
 from tripstore.backends.postgres.schema_steps import schema_steps
 from tripstore.backends.postgres.wire.connections import connected, rows
 from tripstore.local.postgres_programs import Flavour

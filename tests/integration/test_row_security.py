@@ -18,12 +18,12 @@ from tests.serving import serve
 from tests.stores import Stores
 from tripstore.backends.postgres.capture import verify
 from tripstore.backends.postgres.wire import connections
-from tripstore.cli.legacy_doctor import examine
+from tripstore.cli.legacy.doctor import examine
 from tripstore.handover.relay import drain
 from tripstore.handover.steps import run
 from tripstore.local.servers import LocalServers
-from tripstore.mirror.look import LookFailed
-from tripstore.mirror.mirror import Mirror
+from tripstore.migration.mirror.look import LookFailed
+from tripstore.migration.mirror.mirror import Mirror
 from tripstore.phase import Phase
 from tripstore.store import TripStore
 

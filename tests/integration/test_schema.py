@@ -14,7 +14,7 @@ import pytest
 
 from schemaless_core import ControlUnavailable, Datastore, InvalidServer, ShardStatus, StaleEpoch, TopologyConflict
 from schemaless_core.control.audit import AuditEntry, AuditLog
-from schemaless_core.control.topologies import Topologies
+from schemaless_core.servers.topologies import Topologies
 from tests.factories import make_cell
 from tests.integration.creation import finish, start
 from tests.integration.written import Written
@@ -64,23 +64,23 @@ def test_two_processes_create_one_datastore_at_once(datastore_engine: str, store
 
     assert outcomes == [0, 0]
     with Datastore.open(config) as datastore:
-        # Whoever came second may have found the topology and helped with the shards.
+        # The process that came second may have found the topology and helped with the shards.
         assert [entry.action for entry in audit(datastore)].count("schema.create") == 1
         assert_complete(datastore)
 
 
-def test_a_creation_while_somebody_else_migrates_is_refused_in_the_end(
+def test_a_creation_while_another_session_migrates_is_refused_in_the_end(
     server_engine: ServerEngine, stores: Stores, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     config = stores.config(server_engine, shards=SHARDS)
     monkeypatch.setattr("schemaless_core.control.database.MIGRATION_SECONDS", 0)
     name = f"{config['datastore']}_control"
 
-    with closing(stores.clusters(server_engine)[0].primary.connect()) as somebody, somebody.cursor() as cursor:
+    with closing(stores.clusters(server_engine)[0].primary.connect()) as holder, holder.cursor() as cursor:
         cursor.execute("SELECT GET_LOCK(%s, 0)", (f"{name}.migrate",))
         with (
             Datastore.open(config) as datastore,
-            pytest.raises(ControlUnavailable, match="migrated by somebody else") as refused,
+            pytest.raises(ControlUnavailable, match="migrated by another process") as refused,
         ):
             datastore.create_schema()
 

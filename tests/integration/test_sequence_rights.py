@@ -19,12 +19,12 @@ from tripstore.backends.postgres.layout.reading import load_layout
 from tripstore.backends.postgres.numbers.numbers import DRAWN_MAX
 from tripstore.backends.postgres.numbers.sequences import read_barred
 from tripstore.backends.postgres.wire.connections import connected, rows
-from tripstore.cli.legacy_advice import AdviceDocument, advice_notes, advised
+from tripstore.cli.legacy.advice import AdviceDocument, advice_notes, advised
 from tripstore.config import load_config, parse_postgres_url
-from tripstore.cutover.look import Looker
-from tripstore.cutover.plan import Direction, plan
 from tripstore.facade import number_ranges
 from tripstore.local.servers import LocalServers
+from tripstore.migration.cutover.look import Looker
+from tripstore.migration.cutover.plan import Direction, plan
 from tripstore.phase import Phase
 from tripstore.store import TripStore
 from tripstore.wiring import build

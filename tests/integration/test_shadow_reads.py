@@ -25,15 +25,15 @@ from tests.scale import scaled
 from tests.shadow_traffic import comparing, indexing, run_traffic
 from tests.stores import Stores
 from tripstore.backends.schemaless.backend import SchemalessBackend, TooManyIds
+from tripstore.engines.validation.compare import BYTES, AnswerDifference, DifferenceClass
+from tripstore.engines.validation.reads import Read
+from tripstore.engines.validation.recheck import Recheck
+from tripstore.engines.validation.verdicts import Outcome, Reason
+from tripstore.engines.validation.waiting import Waiting
 from tripstore.facade.flags import Comparing
 from tripstore.local.servers import LocalServers
 from tripstore.phase import Phase
 from tripstore.store import TripStore
-from validation.compare import BYTES, Difference, DifferenceClass
-from validation.reads import Read
-from validation.recheck import Recheck
-from validation.verdicts import Outcome, Reason
-from validation.waiting import Waiting
 
 #: Operations of healthy traffic, all threads together, and on how many new companies: answers grow with what was
 #: inserted, and after many thousands of them index queries would be all there is.
@@ -125,7 +125,7 @@ READS: dict[str, Asking] = {
 }
 
 
-def differences(moving: Migration, read: Callable[[], object]) -> list[Difference]:
+def differences(moving: Migration, read: Callable[[], object]) -> list[AnswerDifference]:
     """What the shadow told of one read; its caller got the same as ever."""
     tally = moving.duo.tally
     assert moving.duo.shadow.drain(60)  # of what was read before
@@ -180,7 +180,7 @@ def test_i12_a_child_below_its_siblings_is_compared_by_each_read_of_it(quiet: Mi
 
     for operation, read in SIBLINGS.items():
         found = differences(quiet, lambda read=read: read(quiet.store, trip))  # type: ignore[misc]  # bound to this one
-        assert found == [Difference(DifferenceClass.FIELD, f"NOTES@{LOWER} of {trip.key}", "text")], operation
+        assert found == [AnswerDifference(DifferenceClass.FIELD, f"NOTES@{LOWER} of {trip.key}", "text")], operation
     for operation, read in LATEST.items():
         assert differences(quiet, lambda read=read: read(quiet.store, trip)) == [], operation  # type: ignore[misc]  # as above
 
@@ -188,13 +188,13 @@ def test_i12_a_child_below_its_siblings_is_compared_by_each_read_of_it(quiet: Mi
 @pytest.mark.parametrize("torn", [b'{"driver_uuid":"', b'{"status":"\xff"}'], ids=["cut", "no UTF-8"])
 @pytest.mark.parametrize("operation", READS)
 def test_a_torn_cell_is_found_by_every_read(quiet: Migration, trip: Trip, operation: str, torn: bytes) -> None:
-    """Bytes that are no JSON: not that nobody can say, but a difference."""
+    """Bytes that are no JSON count as a difference, not as "not compared"."""
     in_mirror(quiet, CORRUPT, torn, trip.key.bytes, b"BASE", 2)
 
     found = differences(quiet, lambda: READS[operation](quiet.store, trip))
 
     entry = f"BASE@2 of {trip.key}" if operation in ("get_cell", "get_cell_latest") else "the answer"
-    assert found == [Difference(DifferenceClass.FIELD, entry, BYTES)]
+    assert found == [AnswerDifference(DifferenceClass.FIELD, entry, BYTES)]
     in_mirror(quiet, REMOVE, trip.key.bytes, b"BASE", 2)  # no other test's scan is to meet it
 
 
@@ -215,7 +215,7 @@ def test_a_torn_cell_of_the_authority_is_found_by_a_cohorts_read(servers: LocalS
 
         assert moving.duo.shadow.drain(60)
         (mismatch,) = moving.duo.tally.mismatches()
-        assert mismatch.verdict.differences == [Difference(DifferenceClass.FIELD, f"FREE@1 of {key}", BYTES)]
+        assert mismatch.verdict.differences == [AnswerDifference(DifferenceClass.FIELD, f"FREE@1 of {key}", BYTES)]
 
 
 def test_a_corrupted_part_of_a_body_is_told_by_its_path(quiet: Migration, trip: Trip) -> None:
@@ -223,7 +223,7 @@ def test_a_corrupted_part_of_a_body_is_told_by_its_path(quiet: Migration, trip: 
 
     found = differences(quiet, lambda: quiet.store.get_cell(trip.key, "FREE", 1))
 
-    assert found == [Difference(DifferenceClass.FIELD, f"FREE@1 of {trip.key}", "tags[1].b")]
+    assert found == [AnswerDifference(DifferenceClass.FIELD, f"FREE@1 of {trip.key}", "tags[1].b")]
 
 
 @pytest.mark.parametrize("operation", ["get_cell", "get_cells", "get_history"])
@@ -232,7 +232,7 @@ def test_a_missing_cell_is_found(quiet: Migration, trip: Trip, operation: str) -
 
     found = differences(quiet, lambda: READS[operation](quiet.store, trip))
 
-    assert found == [Difference(DifferenceClass.MISSING, f"BASE@2 of {trip.key}")]
+    assert found == [AnswerDifference(DifferenceClass.MISSING, f"BASE@2 of {trip.key}")]
 
 
 @pytest.mark.parametrize("operation", ["get_cell_latest", "get_cells_latest", "get_row"])
@@ -241,15 +241,15 @@ def test_an_older_cell_in_place_of_a_missing_one_is_found(quiet: Migration, trip
 
     found = differences(quiet, lambda: READS[operation](quiet.store, trip))
 
-    assert Difference(DifferenceClass.FIELD, f"BASE@2 of {trip.key}", "ref_key") in found or found == [
-        Difference(DifferenceClass.MISSING, f"BASE@2 of {trip.key}"),
-        Difference(DifferenceClass.EXTRA, f"BASE@1 of {trip.key}"),
+    assert AnswerDifference(DifferenceClass.FIELD, f"BASE@2 of {trip.key}", "ref_key") in found or found == [
+        AnswerDifference(DifferenceClass.MISSING, f"BASE@2 of {trip.key}"),
+        AnswerDifference(DifferenceClass.EXTRA, f"BASE@1 of {trip.key}"),
     ]
 
 
 @pytest.mark.parametrize("operation", ["get_cell", "get_row", "get_history"])
 def test_an_extra_cell_is_found(quiet: Migration, trip: Trip, operation: str) -> None:
-    quiet.facade.store.as_copier().put_cell(trip.key, "OTHER", 7, "nobody put it")
+    quiet.facade.store.as_copier().put_cell(trip.key, "OTHER", 7, "foreign")
     reads: dict[str, Asking] = {
         "get_cell": lambda store, trip: store.get_cell(trip.key, "OTHER", 7),
         "get_row": READS["get_row"],
@@ -258,7 +258,7 @@ def test_an_extra_cell_is_found(quiet: Migration, trip: Trip, operation: str) ->
 
     found = differences(quiet, lambda: reads[operation](quiet.store, trip))
 
-    assert found == [Difference(DifferenceClass.EXTRA, f"OTHER@7 of {trip.key}")]
+    assert found == [AnswerDifference(DifferenceClass.EXTRA, f"OTHER@7 of {trip.key}")]
 
 
 def test_a_stale_index_entry_is_found(quiet: Migration, trip: Trip) -> None:
@@ -266,7 +266,7 @@ def test_a_stale_index_entry_is_found(quiet: Migration, trip: Trip) -> None:
 
     found = differences(quiet, lambda: quiet.store.query_index("trips_of_driver", trip.driver))
 
-    assert found == [Difference(DifferenceClass.FIELD, f"entry of {trip.key}", "status")]
+    assert found == [AnswerDifference(DifferenceClass.FIELD, f"entry of {trip.key}", "status")]
 
 
 def test_a_missing_index_entry_is_found(quiet: Migration, trip: Trip) -> None:
@@ -274,7 +274,7 @@ def test_a_missing_index_entry_is_found(quiet: Migration, trip: Trip) -> None:
 
     found = differences(quiet, lambda: quiet.store.query_index("trips_of_driver", trip.driver))
 
-    assert found == [Difference(DifferenceClass.MISSING, f"entry of {trip.key}")]
+    assert found == [AnswerDifference(DifferenceClass.MISSING, f"entry of {trip.key}")]
 
 
 def test_an_extra_index_entry_is_found_on_every_page(quiet: Migration, trip: Trip) -> None:
@@ -285,7 +285,7 @@ def test_an_extra_index_entry_is_found_on_every_page(quiet: Migration, trip: Tri
 
     found = differences(quiet, lambda: quiet.store.query_index("trips_of_driver", trip.driver))
 
-    assert found == [Difference(DifferenceClass.EXTRA, f"entry of {trip.key}")]
+    assert found == [AnswerDifference(DifferenceClass.EXTRA, f"entry of {trip.key}")]
 
 
 ID_READS: dict[str, Asking] = {
@@ -314,8 +314,8 @@ def test_a_missing_pair_is_found_by_both_its_ends(quiet: Migration, trip: Trip) 
     found = [differences(quiet, partial(read, quiet.store, trip)) for read in ID_READS.values()]
 
     assert found == [
-        [Difference(DifferenceClass.MISSING, f"legacy id {number}")],
-        [Difference(DifferenceClass.MISSING, f"row {trip.key}")],
+        [AnswerDifference(DifferenceClass.MISSING, f"legacy id {number}")],
+        [AnswerDifference(DifferenceClass.MISSING, f"row {trip.key}")],
     ]
 
 
@@ -328,7 +328,7 @@ def test_another_id_is_found(quiet: Migration, trip: Trip, body: bytes, path: st
     found = differences(quiet, lambda: quiet.store.legacy_id(trip.key))
 
     entry = "the answer" if path == BYTES else f"row {trip.key}"
-    assert found == [Difference(DifferenceClass.FIELD, entry, path)]
+    assert found == [AnswerDifference(DifferenceClass.FIELD, entry, path)]
 
 
 @pytest.mark.parametrize("engine", ENGINES)
@@ -452,7 +452,7 @@ def test_old_against_old_does_not_ask_the_mirror(quiet: Migration, trip: Trip) -
 
 
 def test_a_mirror_slower_than_the_deadline_is_a_timeout(servers: LocalServers, stores: Stores) -> None:
-    """Schemaless is the authority; somebody holds a table of Postgres."""
+    """Schemaless is the authority; another session holds a table of Postgres."""
     with comparing(servers, stores, deadline_seconds=0.1) as moving:
         key = uuid4()
         moving.phase(Phase.LIVE)

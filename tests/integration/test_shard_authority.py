@@ -6,6 +6,7 @@ import sqlite3
 import threading
 from collections.abc import Callable, Collection, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import NamedTuple
 from uuid import uuid4
 
@@ -13,9 +14,11 @@ import pymysql
 import pytest
 
 from schemaless_core import BatchFailed, Cell, Datastore, PutResult, SchemaMissing, ShardStatus, StaleEpoch
-from schemaless_core.authority import AuthoritySeen
 from schemaless_core.deadline import Deadline
 from schemaless_core.engine.base import AuthorityChange
+from schemaless_core.failpoints import use_folder
+from schemaless_core.servers.authority import AuthoritySeen
+from tests.chaos.actors import wait_until
 from tests.stores import ServerEngine, Stores
 
 SHARDS = 8
@@ -214,7 +217,7 @@ def test_every_added_id_was_given_under_the_epoch_and_state_that_history_says(st
 
 @pytest.mark.parametrize("datastore_engine", ["sqlite"], indirect=True)
 def test_the_check_finds_an_owner_who_shows_no_epoch(store: Datastore) -> None:
-    """The control: without a facade's epoch an owner writes whenever the shard is open, whoever opened it."""
+    """The control: without a facade's epoch an owner writes whenever the shard is open, at any epoch."""
     open_all(store, 2)
     first = store.put_cell(uuid4(), "BASE", 1, "in time")
     close_all(store, 3)
@@ -244,8 +247,34 @@ def test_a_shard_whose_writer_is_slow_is_waited_for(server_engine: ServerEngine,
     assert [change[:2] for change in changes_of(store, 3)] == [(0, "RW"), (1, "COPY")]
 
 
+def test_i9_shards_are_closed_with_their_history_or_not_at_all(
+    server_engine: ServerEngine, stores: Stores, tmp_path: Path
+) -> None:
+    """A try whose history had to wait is rolled back: the BEGIN of the next one would commit its first half."""
+    store = stores.fresh(server_engine, shards=SHARDS)
+    server, history = stores.clusters(server_engine)[0].primary, f"{store.config.datastore}_meta.shard_authority"
+    holder = pymysql.connect(host="127.0.0.1", port=server.port, user="root", password=server.password)
+    (tmp_path / "authority.lock_waited").write_text("wait after=1")
+    use_folder(tmp_path)
+    try:
+        with holder, holder.cursor() as cursor, ThreadPoolExecutor(1) as thread:
+            holder.begin()
+            cursor.execute(f"SELECT * FROM {history} FOR UPDATE")
+            closing = thread.submit(store.authority.close, "a", 1, 20.0)
+            wait_until("it has tried twice", (tmp_path / "authority.lock_waited.hit").exists)
+            states = {head.state[1:] for head in store.clusters["a"].primary.node.heads(None, Deadline(5)).values()}
+            holder.rollback()
+            (tmp_path / "authority.lock_waited.go").touch()
+            assert closing.result(20)
+    finally:
+        use_folder(None)
+
+    assert states == {(0, "RW")}
+    assert [change[:3] for change in changes_of(store, 3)] == [(0, "RW", 1), (1, "COPY", 1)]
+
+
 def test_the_servers_say_who_is_the_authority(store: Datastore, rows: Rows) -> None:
-    """For a process that starts while nobody else can say it."""
+    """For a process that starts while the control database cannot say it."""
     seen: list[AuthoritySeen | None] = [store.authority.find()]
     store.authority.open("a", 2)
     seen.append(store.authority.find())
@@ -260,7 +289,7 @@ def test_the_servers_say_who_is_the_authority(store: Datastore, rows: Rows) -> N
         AuthoritySeen(2, SHARDS, SHARDS, ()),
         AuthoritySeen(3, 0, SHARDS, ()),
     ]
-    # One that is open was opened after a decision; at epoch 0 nobody has decided anything.
+    # One that is open was opened after a decision; at epoch 0 no hand-over has been decided.
     assert [each is not None and each.is_open for each in seen] == [False, True, True, False]
     rows.run("UPDATE STATE SET authority_epoch = 0, state = 'RW'")
     assert store.authority.find() == AuthoritySeen(0, SHARDS, SHARDS, ())

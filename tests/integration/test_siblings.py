@@ -7,10 +7,10 @@ from uuid import UUID, uuid4
 
 import pytest
 
-from schemaless_core.answers import PutResult
-from schemaless_core.canonical import Json
-from schemaless_core.cell import Cell
-from schemaless_core.errors import BatchFailed
+from schemaless_core.cell.answers import PutResult
+from schemaless_core.cell.canonical import Json
+from schemaless_core.cell.cell import Cell
+from schemaless_core.cell.put_errors import BatchFailed
 from tests.discussions import parked
 from tests.facades import Migration, migration
 from tests.stores import Stores

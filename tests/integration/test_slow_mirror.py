@@ -22,16 +22,16 @@ from tests.mirrors import missing, relaying, wait_until_delivered
 from tests.scale import SCALE
 from tests.stores import Stores
 from tripstore.backends.postgres.wire.connections import rows
+from tripstore.engines.validation.compare import DifferenceClass
+from tripstore.engines.validation.reads import NEARLY, Read
+from tripstore.engines.validation.shadow.shadow import Shadow, _Sample
+from tripstore.engines.validation.verdicts import Outcome, Reason
+from tripstore.engines.validation.waiting import Waiting
 from tripstore.facade.arrivals import Arrivals
 from tripstore.local.proxy import Proxy
 from tripstore.local.server import Server
 from tripstore.local.servers import LocalServers
 from tripstore.phase import Phase
-from validation.compare import DifferenceClass
-from validation.reads import NEARLY, Read
-from validation.shadow import Shadow, _Sample
-from validation.verdicts import Outcome, Reason
-from validation.waiting import Waiting
 
 POSTGRES = ("postgres", "postgres18")
 #: For one question to the mirror. So long a read takes that waits for a silent one; a slow one has time enough.

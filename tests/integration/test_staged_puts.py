@@ -22,10 +22,10 @@ from tests.mirrors import different, reversing, rows_of, wait_until_mirrored_bac
 from tests.stores import Stores
 from tripstore.backends.postgres.errors import LegacyRefused, Unrepresentable
 from tripstore.backends.postgres.layout.layout import LEGACY_ID, Layout
-from tripstore.cli.duty import Opened, opened
 from tripstore.cli.options import Settings
+from tripstore.cli.worker.duty import Opened, opened
 from tripstore.local.servers import LocalServers
-from tripstore.mirror.mirror import Mirror
+from tripstore.migration.mirror.mirror import Mirror
 from tripstore.phase import Phase
 
 ROW = 1 << 20
@@ -137,7 +137,7 @@ def test_what_was_put_is_remembered_until_the_mirror_has_it(served: Served) -> N
     assert served.ours.facade is not None
     duo = served.ours.facade.duo
     assert duo is not None
-    wait_until("somebody asks", lambda: duo.lag._is_watched)
+    wait_until("the relay asks for the lag", lambda: duo.lag._is_watched)
     key, answer = served.done(lambda store, key: store.append_cell(key, "FREE", 1).ref_key)
 
     assert answer == 1

@@ -14,25 +14,24 @@ from schemaless_core.control.audit import AuditLog
 from schemaless_core.errors import InvalidConfig
 from tests.chaos.actors import wait_until
 from tests.facades import Migration, facts_of
-from tests.legacy import FLAVOURS
-from tests.standbys import FailingOver, fail_over
+from tests.standbys import FAILING_OVER, FailingOver, fail_over
 from tests.stores import Stores
 from tripstore.backends.postgres.handover import authority
 from tripstore.config import load_config
-from tripstore.cutover.perform import Order, perform
-from tripstore.cutover.plan import Direction, plan
 from tripstore.handover.authority import Backend
 from tripstore.handover.steps import run
 from tripstore.handover.switch import Outcome, switch
 from tripstore.local.servers import LocalServers
+from tripstore.migration.cutover.perform import HandoverOrder, perform
+from tripstore.migration.cutover.plan import Direction, plan
 from tripstore.phase import Phase
 
 WAITS = "SELECT 1 FROM pg_stat_activity WHERE wait_event = 'SyncRep'"
 
 
-@pytest.fixture
-def failing_over(servers: LocalServers, stores: Stores) -> Iterator[FailingOver]:
-    with fail_over(servers, stores, FLAVOURS[0]) as made:
+@pytest.fixture(params=FAILING_OVER)
+def failing_over(request: pytest.FixtureRequest, servers: LocalServers, stores: Stores) -> Iterator[FailingOver]:
+    with fail_over(servers, stores, request.param) as made:
         made.follow()
         made.hands.carry()
         made.hands.phase(Phase.SHADOW)
@@ -64,7 +63,7 @@ def pause_ms(hands: Migration, direction: Direction) -> float:
     hands.carry()
     done = perform(
         hands.duo.ports,
-        Order(direction, "a test"),
+        HandoverOrder(direction, "a test"),
         flags=hands.facade.flags,
         audit=AuditLog(hands.facade.store.control),
         max_pause_seconds=10.0,

@@ -18,9 +18,9 @@ from tests.mirrors import reversing
 from tests.standbys import OLD, TRUE, FailingOver, Pair, cut_off, fail_over, pair
 from tests.stores import Stores
 from tripstore.backends.postgres.backend import PostgresBackend
-from tripstore.backends.postgres.capture.gate import SAYS
+from tripstore.backends.postgres.capture.functions.gate import SAYS
 from tripstore.backends.postgres.cells import fence
-from tripstore.backends.postgres.cells.copying import PastReader
+from tripstore.backends.postgres.cells.past.reader import PastReader
 from tripstore.backends.postgres.errors import LegacyUnavailable, StandbyRefused
 from tripstore.backends.postgres.wire import session
 from tripstore.backends.postgres.wire.database import LegacyDatabase
@@ -28,7 +28,7 @@ from tripstore.handover.ports import Chunk, StorePort
 from tripstore.handover.steps import run
 from tripstore.handover.switch import reverse
 from tripstore.local.servers import LocalServers
-from tripstore.mirror.mirror import Mirror
+from tripstore.migration.mirror.mirror import Mirror
 from tripstore.phase import Phase
 from tripstore.ports.store import SchemalessPort
 

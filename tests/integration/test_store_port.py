@@ -111,9 +111,7 @@ WRITES: dict[str, Callable[[CellStore, list[Cell]], object]] = {
 }
 
 
-def test_every_operation_is_answered_by_the_open_authority_and_by_nobody_else(
-    store: Datastore, port: StorePort
-) -> None:
+def test_every_operation_is_answered_by_the_open_authority_alone(store: Datastore, port: StorePort) -> None:
     cells = one_of_each(store)
     assert port.copy(cells, 0) == tuple(cells)
     catch_up(store)
@@ -168,8 +166,8 @@ def test_an_index_query_counts_only_if_all_its_parts_do(
     assert asked is REFUSED
 
 
-def test_entries_are_written_right_after_the_commit_whoever_puts(store: Datastore, port: StorePort) -> None:
-    """Nobody serves the index's group here."""
+def test_entries_are_written_right_after_the_commit_of_every_put(store: Datastore, port: StorePort) -> None:
+    """No worker serves the index's group here."""
 
     def rows(epoch: int) -> set[UUID]:
         return {entry.row_key for entry in store.as_copier(epoch).query_index("by_city", CITY, limit=100).entries}
@@ -315,7 +313,7 @@ def test_a_cluster_without_shards_has_nothing_to_close(datastore_engine: str, st
 def test_the_reverse_mirror_has_yet_to_pass_what_follows_its_offsets(store: Datastore, port: StorePort) -> None:
     cells = [trip(store, shard, body=f"{n}") for shard in range(SHARDS) for n in range(5)]
     port.copy(cells, 0)
-    assert sum(map(port.unmirrored, port.servers)) == 20  # nobody has begun
+    assert sum(map(port.unmirrored, port.servers)) == 20  # no worker has begun
 
     store.triggers.register_group(REVERSE_GROUP, "now")
     assert sum(map(port.unmirrored, port.servers)) == 0

@@ -5,7 +5,7 @@ from __future__ import annotations
 import psycopg2
 import pytest
 
-from schemaless_core.canonical import canonical_bytes
+from schemaless_core.cell.canonical import canonical_bytes
 from tests.discussions import TABLES, talk_layout
 from tests.legacy import DELIVER, FLAVOURS, Legacy
 from tests.legacy_databases import postgres_server

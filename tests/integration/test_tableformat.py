@@ -10,11 +10,13 @@ from uuid import uuid4
 
 import pytest
 
-from schemaless_core import Datastore, InvalidServer, UnknownFormat, tableformat
-from schemaless_core.canonical import canonical_bytes
+from schemaless_core import Datastore, InvalidServer, Json, Unavailable, UnknownFormat
+from schemaless_core.cell.canonical import canonical_bytes
 from schemaless_core.deadline import Deadline
-from schemaless_core.doctor import Doctor
+from schemaless_core.engine import tableformat
 from schemaless_core.engine.base import StoredDocument
+from schemaless_core.indexes.catalogue import Catalogue
+from schemaless_core.servers.doctor import Doctor
 from tests.factories import make_cell
 from tests.stores import ServerEngine, Stores
 
@@ -118,7 +120,7 @@ def test_control_a_known_format_is_no_obstacle(datastore: Datastore) -> None:
 
 
 def test_an_altered_column_is_refused_by_name(server_engine: ServerEngine, stores: Stores) -> None:
-    """Control: a column that was added, and tables as they were created, are in nobody's way."""
+    """Control: a column that was added, and tables as they were created, are accepted."""
     store = stores.fresh(server_engine, shards=4)
     server, name = stores.clusters(server_engine)[0].primary, store.config.datastore
 
@@ -139,3 +141,125 @@ def test_an_altered_column_is_refused_by_name(server_engine: ServerEngine, store
     assert sorted(found()) == said
     with pytest.raises(InvalidServer, match=r"cell\.\w+ is .*Created as"):
         store.create_schema()
+
+
+def columns_found(store: Datastore) -> list[str]:
+    facts = [each.fact for each in Doctor(store.config, store.clusters, store.control).findings()]
+    return sorted(fact.value for fact in facts if fact.name == "columns")
+
+
+@pytest.mark.parametrize(
+    ("statement", "said"),
+    [
+        ("ALTER TABLE {meta}.trigger_offset MODIFY added_id INT NOT NULL", "trigger_offset.added_id is int"),
+        ("ALTER TABLE {meta}.shard_state MODIFY next_added_id BIGINT UNSIGNED NULL", "is bigint unsigned NULL"),
+        ("ALTER TABLE {meta}.trigger_parked DROP COLUMN token", "trigger_parked.token is missing"),
+        ("ALTER TABLE {name}_0000.cell DROP COLUMN created_at", "cell.created_at is missing in 1 shards"),
+    ],
+    ids=["narrower", "null", "dropped", "dropped from a cell"],
+)
+def test_i1_altered_columns_of_every_table_of_ours_are_refused_by_name(
+    server_engine: ServerEngine, stores: Stores, statement: str, said: str
+) -> None:
+    """Control: what was added, and tables as they were created, are accepted."""
+    store = stores.fresh(server_engine, shards=4)
+    server, name = stores.clusters(server_engine)[0].primary, store.config.datastore
+    server.query(f"ALTER TABLE {name}_meta.trigger_offset ADD COLUMN note INT")
+    assert columns_found(store) == []
+    server.query(statement.format(meta=f"{name}_meta", name=name))
+    [found] = columns_found(store)
+    assert said in found
+    with pytest.raises(InvalidServer, match="Created as"):
+        store.create_schema()
+
+
+def test_altered_columns_of_a_file_are_refused_by_name(stores: Stores) -> None:
+    store = stores.fresh("sqlite", shards=2)
+    with closing(
+        sqlite3.connect(Path(store.config.clusters[0].primary.folder) / f"{store.config.datastore}.db")
+    ) as file:
+        file.execute("ALTER TABLE trigger_offset ADD COLUMN note")
+        assert columns_found(store) == []
+        file.execute("ALTER TABLE trigger_parked DROP COLUMN error")
+    assert columns_found(store) == ["trigger_parked.error is missing"]
+    with pytest.raises(InvalidServer, match="Created as TEXT NOT NULL"):
+        store.create_schema()
+
+
+INDEX: dict[str, Json] = {
+    "table": "trips_of_driver",
+    "column_defs": [
+        {"column_key": "BASE", "fields": [{"field": "driver", "type": "string"}, {"field": "seats", "type": "int"}]}
+    ],
+}
+
+
+@pytest.fixture
+def indexed(server_engine: ServerEngine, stores: Stores) -> Iterator[Datastore]:
+    with Datastore.open(stores.config(server_engine, shards=4, indexes=[INDEX])) as made:
+        made.create_schema()
+        yield made
+
+
+def index_columns_found(store: Datastore) -> list[str]:
+    of_indexes = store.indexes.tables.facts
+    found = [each.fact for each in Doctor(store.config, store.clusters, store.control, of_indexes).findings()]
+    return sorted(fact.value for fact in found if fact.name == "columns" and not fact.is_refusal)
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ("MODIFY f_driver VARBINARY(8) NOT NULL", "f_driver is varbinary(8) in 1 shards"),
+        ("MODIFY f_seats INT NULL", "f_seats is int NULL in 1 shards"),
+        ("MODIFY ref_0 BIGINT NULL", "ref_0 is bigint NULL in 1 shards"),
+        ("DROP COLUMN f_seats", "f_seats is missing in 1 shards"),
+    ],
+)
+def test_i6_altered_columns_of_an_index_are_refused_by_name(
+    server_engine: ServerEngine, stores: Stores, indexed: Datastore, change: str, said: str
+) -> None:
+    """Control: what was added, and tables as they were created, are accepted."""
+    server, name = stores.clusters(server_engine)[0].primary, indexed.config.datastore
+    server.query(f"ALTER TABLE {name}_0000.trips_of_driver_v1 ADD COLUMN note INT")
+    assert index_columns_found(indexed) == []
+    indexed.create_schema()
+
+    server.query(f"ALTER TABLE {name}_0001.trips_of_driver_v1 {change}")
+    [found] = index_columns_found(indexed)
+    assert said in found
+    with pytest.raises(InvalidServer, match=f"trips_of_driver_v1.{said[:8]}.*index create trips_of_driver"):
+        indexed.create_schema()
+
+    # The way out that is told: the next version is as it should be, and the altered one goes.
+    assert indexed.indexes.create("trips_of_driver") == 2
+    indexed.indexes.promote("trips_of_driver", 2, force=True)
+    indexed.indexes.drop("trips_of_driver", 1)
+    assert index_columns_found(indexed) == []
+    indexed.create_schema()
+
+
+def test_i6_altered_columns_of_an_index_in_a_file_are_refused_by_name(stores: Stores) -> None:
+    """Control: a column that was added."""
+    with Datastore.open(stores.config("sqlite", shards=2, indexes=[INDEX])) as store:
+        store.create_schema()
+        place = Path(store.config.clusters[0].primary.folder) / f"{store.config.datastore}.db"
+        with closing(sqlite3.connect(place)) as file:
+            file.execute("ALTER TABLE index_trips_of_driver_v1 ADD COLUMN note")
+            assert index_columns_found(store) == []
+            file.execute("ALTER TABLE index_trips_of_driver_v1 DROP COLUMN f_seats")
+        assert index_columns_found(store) == ["index_trips_of_driver_v1.f_seats is missing"]
+        with pytest.raises(InvalidServer, match="f_seats is missing"):
+            store.create_schema()
+
+
+def test_where_no_source_tells_of_indexes_their_tables_are_not_called_fine(
+    stores: Stores, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refresh(self: Catalogue, seconds: float | None = None) -> None:
+        raise Unavailable("It is unknown which indexes there are.")
+
+    store = stores.fresh("sqlite", shards=2)
+    monkeypatch.setattr(Catalogue, "refresh", refresh)
+
+    assert {found[:30] for found in index_columns_found(store)} == {"of indexes not compared: It is"}

@@ -13,9 +13,9 @@ import pytest
 from schemaless_core import ControlUnavailable
 from schemaless_core.config import parse_config
 from schemaless_core.control.database import ControlDatabase
+from schemaless_core.control.ledgers.flushing import Flushing
+from schemaless_core.control.ledgers.timings import TimingLedger
 from tests.integration.test_ledgers import Unreliable
-from validation.flushing import Flushing
-from validation.timings import TimingLedger
 
 NOON = datetime(2026, 3, 1, 12, 30, tzinfo=UTC)
 GET, PUT = ("call", "get_cell", "postgres"), ("call", "put_cell", "postgres")
@@ -102,7 +102,7 @@ def test_what_could_not_be_written_is_written_once_by_the_next_flush(ledgers: Un
     assert answered(ledger) == len(losses)
 
 
-def test_i10_a_control_database_that_is_silent_delays_nobody_and_loses_nothing(ledgers: Unreliable) -> None:
+def test_i10_a_control_database_that_is_silent_delays_no_call_and_loses_nothing(ledgers: Unreliable) -> None:
     """A flush that hangs holds its own lock, not the one that callers pass."""
     ledger = TimingLedger(ledgers)
     hangs, may_go = threading.Event(), threading.Event()

@@ -9,9 +9,9 @@ from uuid import UUID, uuid4
 import pytest
 
 from schemaless_core import Cell, Datastore, InvalidRequest, ShardStatus
-from schemaless_core.answers import Position
+from schemaless_core.calls.puts import CELLS_TOGETHER
+from schemaless_core.cell.answers import Position
 from schemaless_core.errors import StaleEpoch
-from schemaless_core.puts import CELLS_TOGETHER
 from tests.chaos.actors import Tailer, check_log
 from tests.stores import ServerEngine, Stores
 

@@ -10,9 +10,10 @@ from uuid import UUID, uuid4
 import pytest
 
 from schemaless_core import Cell, CellStore, Datastore
-from schemaless_core.control.leases import Leases
+from schemaless_core.cell.put_errors import BatchFailed
 from schemaless_core.engine.groups import GroupTables, Step
-from schemaless_core.errors import BatchFailed, ControlUnavailable, NodeUnavailable, SchemalessError
+from schemaless_core.errors import ControlUnavailable, NodeUnavailable, SchemalessError
+from schemaless_core.triggers.leases.leases import Leases
 from schemaless_core.triggers.parking import Parking
 from schemaless_core.triggers.registry import trigger
 from tests.chaos.actors import wait_until

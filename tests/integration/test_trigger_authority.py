@@ -128,8 +128,10 @@ def test_functions_are_given_the_store_that_the_worker_is_given(datastore: Datas
     assert datastore.get_cell(elsewhere, "BILL", 1) is None
 
 
-def test_offsets_are_saved_at_once_for_whoever_has_closed_the_shards(datastore_engine: str, stores: Stores) -> None:
-    """A hand-over waits for them while nobody can write."""
+def test_offsets_are_saved_at_once_for_the_switcher_that_has_closed_the_shards(
+    datastore_engine: str, stores: Stores
+) -> None:
+    """A hand-over waits for them while writers are shut out."""
     patient = {**quick(), "checkpoint_seconds": 3600.0}
     with Datastore.open(stores.config(datastore_engine, shards=SHARDS, triggers=patient)) as store:
         store.create_schema(status=ShardStatus.COPY)

@@ -17,8 +17,8 @@ from tests.facades import Migration, in_mirror, migration
 from tests.integration.trigger_serving import serving
 from tests.legacy_backends import status
 from tests.stores import Stores
-from tripstore.cli.duty import opened
 from tripstore.cli.options import Settings
+from tripstore.cli.worker.duty import opened
 from tripstore.local.servers import LocalServers
 from tripstore.phase import Phase
 from tripstore.store import TripStore
@@ -83,5 +83,5 @@ def test_what_functions_of_triggers_read_is_never_a_cohorts(
         wait_until("a cohort reads the mirror", lambda: free(of_cohort, row_key) == at_mirror)
         with serving(stores, __name__):
             wait_until("all were called", lambda: len(told) == served)
-        assert free(of_cohort, row_key) == at_mirror, "nobody else read it either"
+        assert free(of_cohort, row_key) == at_mirror, "no other call read it either"
     assert told == [at_authority] * served

@@ -9,9 +9,9 @@ from uuid import UUID, uuid4
 import pytest
 
 from schemaless_core import Cell, CellKey, Datastore
+from schemaless_core.calls.lookups import BODIES_PER_CALL, Lookups
 from schemaless_core.engine.groups import ParkedCell, Settling, Step
 from schemaless_core.errors import Unavailable
-from schemaless_core.lookups import BODIES_PER_CALL, Lookups
 from schemaless_core.triggers.group import Tombstones, TriggerGroup
 from schemaless_core.triggers.held import parked_cell
 from schemaless_core.triggers.retries import Retries
@@ -35,7 +35,7 @@ class Silent(TriggerGroup):
     """It cannot say what may go before what fails."""
 
     def overtaking(self, failed: CellKey, behind: Sequence[CellKey], tombstones: Tombstones) -> Sequence[CellKey]:
-        raise Unavailable("nobody answers")
+        raise Unavailable("no answer")
 
 
 class Shard:
@@ -118,7 +118,7 @@ def test_what_waits_is_read_in_portions(shard: Shard, read: list[int]) -> None:
     assert [ref_key for ref_key, _is_waiting in shard.left] == list(range(1, count + 1, 2))
 
 
-def test_a_torn_cell_waits_for_repair_and_takes_nobody_along(shard: Shard) -> None:
+def test_a_torn_cell_waits_for_repair_and_takes_no_other_along(shard: Shard) -> None:
     torn, later, other = Cell(ROW, "BASE", 2, "2"), Cell(ROW, "BASE", 3, None), Cell(OTHER, "BASE", 1, "1")
     shard.failing = {1}
     shard.park(Cell(ROW, "BASE", 1, "1"), torn, later, other)
@@ -168,7 +168,7 @@ def test_what_fails_to_overtake_waits_behind_its_rows_first_as_before(shard: Sha
 
 
 def settled(shard: Shard, ref_key: int, *put: Cell) -> None:
-    """Somebody delivered this cell, and put others with it."""
+    """Another worker delivered this cell, and put others with it."""
     triggers = shard.store.triggers
     (row,) = [row for row in triggers.parked("noted") if row.ref_key == ref_key]
     settling = Settling(FENCE, row.added_id, row.row_key, 1)
@@ -209,7 +209,7 @@ def test_when_one_that_overtook_is_settled_the_first_keeps_its_pause(
     assert shard.due == set()
 
 
-def test_cells_that_wait_for_nobody_keep_their_pause_when_one_is_settled(shard: Shard) -> None:
+def test_cells_that_wait_for_no_other_keep_their_pause_when_one_is_settled(shard: Shard) -> None:
     """With cell scope."""
     shard.park(*cells(3))
     postponed(shard, False, False, False)

@@ -11,9 +11,9 @@ from uuid import UUID, uuid4
 import pytest
 
 from schemaless_core import Cell, CellConflict, CellStore, ControlUnavailable, Datastore, InvalidRequest
-from schemaless_core.doctor import Doctor
 from schemaless_core.engine.groups import Step
-from schemaless_core.triggers.coordinator import GroupState
+from schemaless_core.servers.doctor import Doctor
+from schemaless_core.triggers.leases.coordinator import GroupState
 from schemaless_core.triggers.registry import trigger
 from tests.chaos.actors import wait_until
 from tests.crew import Notebook, noting, quick, wait_until_caught_up, working
@@ -321,7 +321,7 @@ def _found(store: Datastore) -> list[Any]:
 
 
 def test_a_worker_whose_fence_was_passed_lets_go_and_another_delivers(opened: Opener) -> None:
-    """Somebody claims its shards behind its back: it can save nothing more, and the coordinator hears of the fence."""
+    """Another worker claims its shards: it can save nothing more, and the coordinator hears of the fence."""
     store, notebook = opened(shards=2), Notebook()
     with working(store, [noting(notebook)]):
         wait_until("it serves", lambda: store.triggers.status("noted")[0].unserved == 0)

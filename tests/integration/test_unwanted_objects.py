@@ -113,9 +113,10 @@ def test_a_partition_that_was_detached_keeps_no_gate(legacy: Legacy) -> None:
     assert legacy.sql(OURS, ["notes_0"]) == []
 
 
-def test_a_run_that_was_killed_goes_on(legacy: Legacy, failpoints: Path) -> None:
+@pytest.mark.parametrize(("point", "after"), [("capture.left_dropped", 1), ("capture.left_key_dropped", 0)])
+def test_a_run_that_was_killed_goes_on(legacy: Legacy, failpoints: Path, point: str, after: int) -> None:
     smaller = layout(base())
-    (failpoints / "capture.left_dropped").write_text("raise after=1")
+    (failpoints / point).write_text(f"raise after={after}")
     use_folder(failpoints)
     try:
         with pytest.raises(FailpointReached):

@@ -11,9 +11,21 @@ from pathlib import Path
 
 import pytest
 
-from tests.legacy import FLAVOURS, Legacy, apply, attempts, base, layout, legacy_server, notes
+from tests.legacy import (
+    FLAVOURS,
+    MOVING_TABLE,
+    Legacy,
+    apply,
+    attempts,
+    base,
+    layout,
+    legacy_server,
+    moving_layout,
+    notes,
+)
 from tests.scale import SCALE
 from tripstore.backends.postgres.capture import capture_steps, read_state, verify
+from tripstore.backends.postgres.capture.functions.gate import GATE, WRITERS_GATE
 from tripstore.backends.postgres.capture.names import EVENT_TRIGGER
 from tripstore.backends.postgres.layout.complaints import Complaint
 from tripstore.backends.postgres.layout.layout import DeletePolicy
@@ -22,6 +34,8 @@ from tripstore.local.postgres_programs import Flavour
 from tripstore.local.servers import LocalServers
 
 FORMER = Path(__file__).parents[1] / "former_capture.sql"
+#: The same of rows that move to another partition.
+FORMER_MOVES = FORMER.with_name("former_moves.sql")
 #: What no earlier version had.
 FORGET = f"""
 DROP EVENT TRIGGER {EVENT_TRIGGER};
@@ -110,7 +124,7 @@ def test_control_a_foreign_function_is_a_gap(former: Legacy, *, looks: bool) -> 
 
 
 @pytest.mark.parametrize("looks", [False, True], ids=["apply", "doctor first"])
-def test_i8_what_records_no_row_leaves_no_gap_whoever_made_it(former: Legacy, *, looks: bool) -> None:
+def test_i8_what_records_no_row_leaves_no_gap_whichever_version_made_it(former: Legacy, *, looks: bool) -> None:
     before = since(former)
     former.sql(GATE_RETURNS)
     if looks:
@@ -140,3 +154,46 @@ def test_i8_that_deleted_facts_were_not_remembered_one_by_one_is_no_gap(servers:
         assert verify(connection, wanted) == []
 
     assert (since(legacy) == before) is (word == "")
+
+
+def test_i8_rows_that_asked_for_the_timeline_each_time_recorded_the_same(former: Legacy) -> None:
+    applied(former)
+    before = since(former)
+    made = former.sql(
+        "SELECT pg_get_functiondef(oid) FROM pg_proc WHERE pronamespace = 'tripstore'::regnamespace "
+        "AND strpos(prosrc, %s) > 0",
+        WRITERS_GATE,
+    )
+    assert made
+    former.sql("; ".join(definition.replace(WRITERS_GATE, GATE) for (definition,) in made))
+
+    assert [each for each in examined(former) if each.is_error] == []
+    applied(former)
+
+    assert since(former) == before
+    with former.ours() as connection:
+        assert verify(connection, layout()) == []
+
+
+def test_i8_rows_that_moved_by_the_word_of_a_setting_are_no_gap(servers: LocalServers) -> None:
+    """Where a row began in its other partition, an earlier version had from `tripstore.moved`."""
+    legacy = Legacy(legacy_server(servers, FLAVOURS[0]), tables=MOVING_TABLE)
+    with legacy.ours() as connection:
+        apply(capture_steps(moving_layout()), connection)
+    before = since(legacy)
+    legacy.sql(FORMER_MOVES.read_text())
+    key = "00000000-0000-0000-0000-000000000001"
+    legacy.sql("INSERT INTO trips VALUES (1, %s, 1, 'a')", key)
+    legacy.sql("UPDATE trips SET region = 2")  # it does what it did
+    with legacy.ours() as connection:
+        found = verify(connection, moving_layout())
+        assert not [each for each in found if each.is_error and not each.reason.startswith("no unique index")]
+        assert {"base_inserted", "base_updated", "base_lifted", "base_deleted"} <= {
+            word for each in found for word in each.reason.split() if "earlier version" in each.reason
+        }
+        apply(capture_steps(moving_layout()), connection)
+        assert not [each for each in verify(connection, moving_layout()) if "earlier version" in each.reason]
+    legacy.sql("UPDATE trips SET region = 1")
+
+    assert since(legacy) == before
+    assert [each.ref_key for each in legacy.changes()] == [1, 2, 3]

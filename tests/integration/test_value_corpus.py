@@ -15,19 +15,19 @@ import psycopg2
 import pytest
 
 from schemaless_core import Cell, InvalidCell, SchemalessError
-from schemaless_core.canonical import canonical_bytes, from_canonical
+from schemaless_core.cell.canonical import canonical_bytes, from_canonical
 from tests.corpus import CASES, Case, Put, Row
 from tests.corpus.company import Company, company, has, layout_of, store
 from tests.corpus.sessions import HOSTILE
 from tests.corpus.writing import FacadeWriting, ReverseWriting, ServiceWriting, Writing
 from tripstore.backends.postgres.backend import PostgresBackend
-from tripstore.backends.postgres.capture.functions import Function
+from tripstore.backends.postgres.capture.functions.function import Function
 from tripstore.backends.postgres.capture.plan import Made
-from tripstore.backends.postgres.cells.copying import PastReader
-from tripstore.backends.postgres.cells.row_writes import RowWrites
+from tripstore.backends.postgres.cells.past.reader import PastReader
+from tripstore.backends.postgres.cells.put.row_writes import RowWrites
+from tripstore.backends.postgres.checks.layout import check_layout
 from tripstore.backends.postgres.codec import values
 from tripstore.backends.postgres.errors import UnreadableRow, Unrepresentable
-from tripstore.backends.postgres.layout.check import check_layout
 from tripstore.backends.postgres.wire.connections import RENDERING, connected, rows
 from tripstore.handover.ports import Chunk
 from tripstore.local.postgres_programs import Flavour
@@ -194,7 +194,7 @@ def check_puts(of: Company, case: Case, store: PostgresBackend) -> None:
 
 
 @pytest.mark.parametrize(("flavour", "case"), WITH_VALUES, ids=str)
-def test_i8_a_value_round_trips_or_is_refused_by_name_whoever_wrote_it(
+def test_i8_a_value_round_trips_or_is_refused_by_name_whichever_client_wrote_it(
     companies: Companies, flavour: Flavour, case: Case
 ) -> None:
     of = companies[flavour]
@@ -282,7 +282,7 @@ def test_control_without_pinned_settings_the_corpus_notices_who_wrote(
         check_lives(of, case, of.stores[session], ServiceWriting(case, of.sessions[session]))
 
 
-def test_control_deletions_that_nobody_captures_are_noticed(servers: LocalServers) -> None:
+def test_control_deletions_that_are_not_captured_are_noticed(servers: LocalServers) -> None:
     def without_deletions(made: list[Made]) -> list[Made]:
         return [(function, trigger) for function, trigger in made if not function.name.endswith("_deleted")]
 

@@ -6,7 +6,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from tripstore.cli.duty import Opened, ServedTriggers
+from tripstore.cli.worker.duty import Opened, ServedTriggers
 
 
 @contextmanager

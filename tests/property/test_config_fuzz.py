@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -106,15 +107,34 @@ def read(source: Any) -> None:
     assert SECRET not in told
 
 
+def told(before: Counter[str]) -> str:
+    """What was met since then, for the summary of the run."""
+    return ", ".join(f"{count} {kind}" for kind, count in sorted((SEEN - before).items())) + ", no foreign exception"
+
+
 @settings(max_examples=scaled(7_000, short=400), deadline=None, suppress_health_check=list(HealthCheck))
 @given(place=st.sampled_from(PLACES), how=st.sampled_from(CHANGES), value=NASTY)
-def test_a_document_with_one_place_changed(place: tuple[Any, ...], how: str, value: Any) -> None:
+def fuzz_documents(place: tuple[Any, ...], how: str, value: Any) -> None:
     read(changed(place, how, value))
+
+
+def test_a_document_with_one_place_changed(record_property: Callable[[str, object], None]) -> None:
+    before = SEEN.copy()
+    fuzz_documents()
+    record_property("counts", told(before))
+
+
+def test_a_file_with_some_bytes_changed(
+    tmp_path_factory: pytest.TempPathFactory, record_property: Callable[[str, object], None]
+) -> None:
+    before = SEEN.copy()
+    fuzz_files(tmp_path_factory)
+    record_property("counts", told(before))
 
 
 @settings(max_examples=scaled(3_000, short=150), deadline=None, suppress_health_check=list(HealthCheck))
 @given(data=st.data())
-def test_a_file_with_some_bytes_changed(data: st.DataObject, tmp_path_factory: pytest.TempPathFactory) -> None:
+def fuzz_files(tmp_path_factory: pytest.TempPathFactory, data: st.DataObject) -> None:
     text = yaml.safe_dump(VALID).encode()
     at = data.draw(st.integers(0, len(text)))
     length = data.draw(st.integers(0, 20))

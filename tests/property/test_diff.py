@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 from schemaless_core import Cell, Json, MemoryStore
 from tests.diffs import SHARDS, Outcome, diff, pair, put
 from tests.scale import scaled
-from validation.buckets import CellDigest, Place, PlainDigests, Sums
-from validation.compare import WHOLE
-from validation.differences import REF_KEY
+from tripstore.engines.validation.compare import WHOLE
+from tripstore.engines.validation.diff.buckets import BucketPlace, CellDigest, PlainDigests, Sums
+from tripstore.engines.validation.diff.differences import REF_KEY
 
 EACH = scaled(1_000, least=50)
 COLUMNS = ("BASE", "STATUS", "NOTES")
@@ -148,7 +148,7 @@ def test_the_other_direction_tells_the_same_the_other_way_round(kinds: list[str]
 class _WithoutBodies(PlainDigests):
     """Hashes keys alone."""
 
-    def digests(self, places: Collection[Place], columns: Collection[str] | None) -> Iterable[CellDigest]:  # type: ignore[override]  # any iterable will do
+    def digests(self, places: Collection[BucketPlace], columns: Collection[str] | None) -> Iterable[CellDigest]:  # type: ignore[override]  # any iterable will do
         return [each._replace(hash=0) for each in super().digests(places, columns)]
 
 
@@ -291,7 +291,7 @@ def test_children_are_told_the_other_way_round(kinds: list[str], seed: int, is_f
 
 
 def test_a_diff_of_the_highest_children_is_caught() -> None:
-    """The control: whoever does not know of children calls parents equal whose other children differ."""
+    """The control: a diff that does not know of children calls parents equal whose other children differ."""
     kinds = [*["differs", "missing", "extra"] * 10, *["equal"] * 30]  # the highest numbers are equal
     source, target, told, rows = inject_children(kinds, random.Random(3))
 

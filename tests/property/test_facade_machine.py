@@ -33,8 +33,8 @@ from schemaless_core import (
     MemoryStore,
     PutResult,
 )
+from schemaless_core.definitions.index import load_definitions
 from schemaless_core.errors import SchemalessError
-from schemaless_core.indexes.definition import load_definitions
 from tests.facades import Migration, migration
 from tests.indexing import catch_up
 from tests.questions import shown
@@ -253,7 +253,7 @@ class FacadeMachine(RuleBasedStateMachine):
 
 @contextmanager
 def two_facades(servers: LocalServers, stores: Stores) -> Iterator[dict[str, Any]]:
-    """The parts of a machine. Nobody watches but the machine, and nothing is compared but by it."""
+    """The parts of a machine. Only the machine watches, and only it compares."""
     with migration(
         servers, stores, shards=SHARDS, indexes=[BY_STATUS], mirror={"max_lag_seconds": 600.0, "cohort_seconds": 20.0}
     ) as moving:

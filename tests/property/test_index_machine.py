@@ -21,13 +21,13 @@ from hypothesis.stateful import RuleBasedStateMachine, rule, run_state_machine_a
 
 from schemaless_core import Cell, CellStore, Condition, Datastore, Json, MemoryStore
 from schemaless_core.deadline import Deadline
+from schemaless_core.definitions.index import load_definitions
+from schemaless_core.definitions.query import CheckedCondition
 from schemaless_core.engine.index_sql import Clause
 from schemaless_core.indexes import lookup
-from schemaless_core.indexes.definition import load_definitions
 from schemaless_core.indexes.lookup import IndexQueries
-from schemaless_core.indexes.query import CheckedCondition
 from schemaless_core.indexes.rows import Rows
-from schemaless_core.indexes.writer import Plan
+from schemaless_core.indexes.writer import EntryPlan
 from tests.indexing import catch_up, nothing_after_commit
 from tests.legacy_databases import FLAVOURS
 from tests.property.operations import answer_of
@@ -225,8 +225,8 @@ class IndexMachine(QueryMachine):
         super().__init__()
         self.versions = self.store.indexes.catalogue.kept()
         self.committed: list[Cell] = []
-        #: What somebody has read and not written yet.
-        self.plans: list[tuple[Plan, list[Cell]]] = []
+        #: What a maintainer has read and not written yet.
+        self.plans: list[tuple[EntryPlan, list[Cell]]] = []
 
     def put_all(self, batch: Sequence[Cell]) -> None:
         super().put_all(batch)
@@ -237,7 +237,7 @@ class IndexMachine(QueryMachine):
                 self.committed.append(stored)
 
     @rule(data=st.data())
-    def somebody_reads(self, data: st.DataObject) -> None:
+    def a_maintainer_reads(self, data: st.DataObject) -> None:
         """A writer or a maintainer of any process begins with some cells, perhaps again."""
         if self.committed:
             chosen = data.draw(st.lists(st.sampled_from(range(len(self.committed))), min_size=1, max_size=3))
@@ -246,7 +246,7 @@ class IndexMachine(QueryMachine):
             self.plans += [(plan, some) for plan in plans]
 
     @rule(data=st.data(), is_last=st.booleans())
-    def somebody_writes(self, data: st.DataObject, is_last: bool) -> None:
+    def a_maintainer_writes(self, data: st.DataObject, is_last: bool) -> None:
         """Someone who read at any time before writes now, perhaps not for the last time."""
         if self.plans:
             n = data.draw(st.integers(0, len(self.plans) - 1))
@@ -302,7 +302,7 @@ def test_queries_of_every_engine_equal_the_oracles_whatever_the_order_of_cells_a
 
 
 class HastyMachine(IndexMachine):
-    """Whoever processes a cell has read its row before the cell was committed."""
+    """The maintainer of a cell has read its row before the cell was committed."""
 
     def put_all(self, batch: Sequence[Cell]) -> None:
         self.plans += [(plan, []) for plan in self.store.indexes.writer.plan(self.versions, batch, Deadline(20))]

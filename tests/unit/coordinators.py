@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 
 from schemaless_core import ControlUnavailable, InvalidRequest
-from schemaless_core.triggers.coordinator import (
+from schemaless_core.triggers.leases.coordinator import (
     Change,
     GroupRecord,
     GroupState,
-    Held,
+    HeldLeases,
     LeaderRecord,
     LeadershipLost,
     Lease,
@@ -52,7 +52,7 @@ class MemoryCoordinator:
         self._groups.pop(name, None)
         self._leases = {key: lease for key, lease in self._leases.items() if key[0] != name}
 
-    def beat(self, worker: str, groups: Collection[str], known: Mapping[str, int]) -> Held:
+    def beat(self, worker: str, groups: Collection[str], known: Mapping[str, int]) -> HeldLeases:
         self._fail_if_down()
         before = self._workers.get(worker)
         counter = before.counter + 1 if before else 1
@@ -60,7 +60,7 @@ class MemoryCoordinator:
         records = {name: self._groups[name] for name in groups if name in self._groups}
         news = {name for name, record in records.items() if known.get(name) != record.version}
         leases = (lease for lease in self._leases.values() if lease.group in news)
-        return Held(tuple(lease for lease in leases if worker in (lease.owner, lease.heir)), records)
+        return HeldLeases(tuple(lease for lease in leases if worker in (lease.owner, lease.heir)), records)
 
     def release(self, worker: str, leases: Collection[Lease]) -> None:
         self._fail_if_down()

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from schemaless_core.triggers.assignment import plan
-from schemaless_core.triggers.coordinator import Change, Lease, Survey, WorkerRecord
+from schemaless_core.triggers.leases.assignment import plan
+from schemaless_core.triggers.leases.coordinator import Change, Lease, Survey, WorkerRecord
 
 GROUP = "bill_rider"
 
@@ -206,7 +206,7 @@ def test_who_does_not_serve_a_group_gets_none_of_its_leases() -> None:
     assert loads(done, "g") == {"a": 2, "b": 2}
 
 
-def test_a_group_that_nobody_serves_is_left_alone() -> None:
+def test_a_group_without_a_worker_is_left_alone() -> None:
     leases = [Lease("index:by_driver:v1", shard, owner, None, 2) for shard, owner in enumerate([None, "gone", "a"])]
 
     assert planned(survey(leases, {"a": [GROUP]})) == []

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from schemaless_core import InvalidRequest
-from tripstore.audit.names import HOLE, LegacyTable, LegacyTables
+from tripstore.audit.names import LegacyTable, LegacyTables
 from tripstore.audit.sql import sql_uses
-from tripstore.audit.tokens import Type, tokens
+from tripstore.backends.postgres.tokens import HOLE, Type, tokens
 
 TABLES = LegacyTables.parse(["trips", "public.trip_notes"])
 

@@ -167,7 +167,7 @@ def test_what_another_call_disproves_counts_no_more(breaker: Breaker) -> None:
     assert breaker.state is CLOSED
 
 
-def test_one_that_opened_because_nobody_was_there_closes_when_a_call_of_another_kind_is_answered(
+def test_one_that_opened_because_no_server_was_there_closes_when_a_call_of_another_kind_is_answered(
     breaker: Breaker,
 ) -> None:
     for _ in range(3):

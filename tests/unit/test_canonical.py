@@ -17,7 +17,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from schemaless_core import InvalidCell, Json, canonical_bytes
-from schemaless_core.canonical import INT_MAX, INT_MIN, MAX_DEPTH, from_canonical
+from schemaless_core.cell.canonical import INT_MAX, INT_MIN, MAX_DEPTH, from_canonical
 
 
 class Fare(IntEnum):

@@ -9,7 +9,7 @@ from uuid import UUID, uuid4
 import pytest
 
 from schemaless_core import Cell, CellKey, InvalidCell, Json
-from schemaless_core.cell import check_column_name, check_key, check_ref_key, check_row_key, checked_bytes
+from schemaless_core.cell.cell import check_column_name, check_key, check_ref_key, check_row_key, checked_bytes
 from tests.factories import make_cell
 
 #: Python refuses to write it in digits.

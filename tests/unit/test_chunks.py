@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from backfill.chunks import GROWTH_MAX, ROWS_FIRST, ROWS_RESTING_MIN, SHARE_RESTING, ChunkSize
+from tripstore.engines.backfill.chunks import GROWTH_MAX, ROWS_FIRST, ROWS_RESTING_MIN, SHARE_RESTING, ChunkSize
 
 
 def after(chunks: ChunkSize, rate: float, times: int) -> int:

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from importlib.metadata import version
 
 import click
 import pytest
 
+from schemaless_core.version import VERSION
 from tripstore.cli.root import PLACES, root
 
 _WHAT_IS_IMPORTED = """
@@ -25,11 +27,34 @@ def imported_by(*arguments: str) -> list[str]:
     return done.stderr.split()
 
 
+def test_the_version_that_is_said_is_the_one_that_is_installed() -> None:
+    assert version("tripstore") == VERSION
+
+
 @pytest.mark.parametrize("arguments", [("--help",), ("--version",), ("shadwo",)])
 def test_what_is_no_command_imports_none(arguments: tuple[str, ...]) -> None:
     assert not [name for name in imported_by(*arguments) if name.startswith("tripstore.")]
 
 
+def test_the_list_of_commands_needs_two_packages_of_others() -> None:
+    """What makes it quick: each of the others costs more than all of these."""
+    assert packages("--help") <= {"click", "msgspec", "typing_extensions"}
+
+
+@pytest.mark.slow
+def test_control_a_command_needs_more() -> None:
+    assert {"rich", "psycopg2"} <= packages("phase", "--help")
+
+
+def packages(*arguments: str) -> set[str]:
+    """Those of others that a process imports that runs this one."""
+    code = _WHAT_IS_IMPORTED.format(arguments=list(arguments), modules="sys.modules")
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60)
+    found = {name.partition(".")[0] for name in done.stderr.split()}
+    return found - sys.stdlib_module_names - {"__main__", "tripstore", "schemaless_core", "_distutils_hack"}
+
+
+@pytest.mark.slow
 def test_control_a_command_is_imported_when_it_is_called() -> None:
     assert PLACES["phase"].module in imported_by("phase", "--help")
     assert PLACES["backfill"].module not in imported_by("phase", "--help")

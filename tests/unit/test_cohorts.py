@@ -8,7 +8,7 @@ from uuid import UUID, uuid4
 from schemaless_core.breaker import BreakerConfig
 from tests.unit.clock import FakeClock
 from tripstore.facade.cohorts import Cohorts
-from tripstore.facade.lag import Lag, Look
+from tripstore.facade.lag import Lag, LagLook
 
 EPOCH = 4
 ROWS = [uuid4() for _ in range(4000)]
@@ -18,7 +18,7 @@ def cohorts(*, seconds: float = 0.0, failures: int = 3) -> Cohorts:
     clock = FakeClock()
     lag = Lag(0.05, clock)
     lag.watch(is_watched=True)
-    lag.looked(EPOCH, lag.pending(EPOCH), Look(clock(), seconds, place=1, is_past_place=True))
+    lag.looked(EPOCH, lag.pending(EPOCH), LagLook(clock(), seconds, place=1, is_past_place=True))
     return Cohorts(lag, BreakerConfig(failures=failures))
 
 

@@ -14,11 +14,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from schemaless_core import Cell, Json
-from schemaless_core.answers import Bucket, IndexEntry, IndexPage, Row, RowPage
-from schemaless_core.canonical import MAX_DEPTH, canonical_bytes
-from validation.compare import DIFFERENCES_MAX, Difference, DifferenceClass, compare, first_difference
-from validation.ignores import Ignore, InvalidIgnore, ignored_by
-from validation.reads import Failed
+from schemaless_core.cell.answers import Bucket, IndexEntry, IndexPage, Row, RowPage
+from schemaless_core.cell.canonical import MAX_DEPTH, canonical_bytes
+from tripstore.engines.validation.compare import (
+    DIFFERENCES_MAX,
+    AnswerDifference,
+    DifferenceClass,
+    compare,
+    first_difference,
+)
+from tripstore.engines.validation.ignores import Ignore, InvalidIgnore, ignored_by
+from tripstore.engines.validation.reads import Failed
 
 A, B = UUID(int=1), UUID(int=2)
 AT = datetime(2026, 1, 1, tzinfo=UTC)
@@ -127,7 +133,7 @@ def test_differences_have_class_entry_and_path(
     operation: str, wanted: Any, given_: Any, found: list[tuple[str, str, str]]
 ) -> None:
     assert compare(operation, wanted, given_) == [
-        Difference(DifferenceClass(kind), name, path) for kind, name, path in found
+        AnswerDifference(DifferenceClass(kind), name, path) for kind, name, path in found
     ]
 
 
@@ -161,8 +167,8 @@ RULE = Ignore("Postgres rounds", "ada", date(2026, 6, 1), operation="get_*", pat
 
 
 def test_a_rule_explains_what_it_matches_until_its_day() -> None:
-    fare = Difference(DifferenceClass.FIELD, BASE_1, "fare.total")
-    tip = Difference(DifferenceClass.FIELD, BASE_1, "tip")
+    fare = AnswerDifference(DifferenceClass.FIELD, BASE_1, "fare.total")
+    tip = AnswerDifference(DifferenceClass.FIELD, BASE_1, "tip")
 
     assert ignored_by([RULE], "get_cell", [fare], TODAY) == [RULE]
     assert ignored_by([RULE], "get_cell", [fare, tip], TODAY) is None

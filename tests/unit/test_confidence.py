@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from validation.confidence import comparisons_missing, upper_bound
+from tripstore.engines.validation.confidence import comparisons_missing, upper_bound
 
 
 def at_most(mismatches: int, compared: int, rate: float) -> float:

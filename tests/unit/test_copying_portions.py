@@ -8,16 +8,16 @@ import pytest
 
 from schemaless_core import CellKey, Json
 from schemaless_core.errors import InvalidRequest
-from tripstore.copying import portions
-from tripstore.copying.portions import KEYS_PER_PART, Portion, Question, lists, ranges
 from tripstore.handover.ports import EVERYTHING, Chunk
+from tripstore.migration.backfill import portions
+from tripstore.migration.backfill.portions import KEYS_PER_PART, PartPortion, Question, lists, ranges
 
 CUTS = [UUID(int=n << 120) for n in (30, 80, 200)]
 KEYS = [UUID(int=n) for n in range(1, 8)]
 
 
 def chunk(bounds: Json, checkpoint: Json = None, rows: int = 3) -> Chunk:
-    return Portion.of(bounds, checkpoint).chunk(rows, EVERYTHING)
+    return PartPortion.of(bounds, checkpoint).chunk(rows, EVERYTHING)
 
 
 def test_ranges_leave_out_nothing_and_share_nothing() -> None:
@@ -34,7 +34,7 @@ def test_ranges_leave_out_nothing_and_share_nothing() -> None:
 
 def test_a_range_goes_on_after_the_last_row_key() -> None:
     (bounds, *_), seen = ranges(CUTS), uuid4()
-    portion = Portion.of(bounds, None)
+    portion = PartPortion.of(bounds, None)
 
     assert portion.checkpoint((), seen) == {"after": str(seen)}
     assert not portion.is_last((), seen)
@@ -44,20 +44,20 @@ def test_a_range_goes_on_after_the_last_row_key() -> None:
 
 def test_a_list_goes_on_after_the_keys_that_are_through() -> None:
     (bounds,) = lists([*KEYS, KEYS[2]])
-    portion = Portion.of(bounds, {"passed": 3})
+    portion = PartPortion.of(bounds, {"passed": 3})
     taken = portion.chunk(3, EVERYTHING)
 
     assert taken.keys == tuple(KEYS[3:6])
     assert portion.checkpoint(portion.through(taken, None), None) == {"passed": 6}
     assert not portion.is_last(portion.through(taken, None), None)
-    last = Portion.of(bounds, {"passed": 6})
+    last = PartPortion.of(bounds, {"passed": 6})
     assert last.is_last(last.through(last.chunk(3, EVERYTHING), None), None)
 
 
 def test_a_chunk_of_a_list_that_was_cut_short_is_through_up_to_there() -> None:
     """Bodies that are too large for one chunk: the reader says how far it came."""
     (bounds,) = lists(KEYS)
-    portion = Portion.of(bounds, None)
+    portion = PartPortion.of(bounds, None)
     taken = portion.chunk(5, EVERYTHING)
 
     assert portion.through(taken, KEYS[1]) == tuple(KEYS[:2])
@@ -67,17 +67,17 @@ def test_a_chunk_of_a_list_that_was_cut_short_is_through_up_to_there() -> None:
 
 def test_findings_are_answered_with_their_rows() -> None:
     (bounds,) = lists(KEYS, {KEYS[0]: [Question(4), Question(5)], KEYS[6]: [Question(9)]})
-    portion = Portion.of(bounds, None)
+    portion = PartPortion.of(bounds, None)
 
     assert portion.solved(tuple(KEYS[:3]), ()) == (4, 5)
     assert portion.solved(tuple(KEYS[3:]), ()) == (9,)
-    assert Portion.of(ranges([])[0], None).solved((), ()) == ()
+    assert PartPortion.of(ranges([])[0], None).solved((), ()) == ()
 
 
 def test_a_conflict_is_answered_by_its_own_cell_alone() -> None:
     cell = CellKey(KEYS[0], "BASE", 5)
     (bounds,) = lists(KEYS, {KEYS[0]: [Question(4), Question(5, cell)]})
-    portion = Portion.of(bounds, None)
+    portion = PartPortion.of(bounds, None)
 
     assert portion.solved(tuple(KEYS), [cell._replace(ref_key=8)]) == (4,)
     assert portion.solved(tuple(KEYS), [cell]) == (4, 5)
@@ -86,7 +86,7 @@ def test_a_conflict_is_answered_by_its_own_cell_alone() -> None:
 def test_long_lists_are_many_parts() -> None:
     keys = [uuid4() for _ in range(2 * KEYS_PER_PART + 1)]
 
-    parts = [Portion.of(bounds, None).keys or () for bounds in lists(keys)]
+    parts = [PartPortion.of(bounds, None).keys or () for bounds in lists(keys)]
 
     assert [len(part) for part in parts] == [KEYS_PER_PART, KEYS_PER_PART, 1]
     assert [key for part in parts for key in part] == sorted(keys)

@@ -8,14 +8,23 @@ from uuid import UUID, uuid4
 import pytest
 
 from schemaless_core import Cell, Json, MemoryStore
-from schemaless_core.children import ChildKey
+from schemaless_core.cell.children import ChildKey
 from tests.diffs import SHARDS, diff, judge, pair, put, walked
 from tests.factories import make_cell
-from validation.buckets import CellDigest, Left, Place, PlainDigests, Sums, cut, differing, left_of
-from validation.diff import CellDiff
-from validation.differences import REF_KEY, CellClass, NotCompared, from_document, from_finding
-from validation.portions import Portion, bounds_of, parts_of
-from validation.recheck import TRIES
+from tripstore.engines.validation.diff.buckets import (
+    BucketPlace,
+    BucketsLeft,
+    CellDigest,
+    PlainDigests,
+    Sums,
+    cut,
+    differing,
+    left_of,
+)
+from tripstore.engines.validation.diff.diff import CellDiff
+from tripstore.engines.validation.diff.differences import REF_KEY, CellClass, NotCompared, from_document, from_finding
+from tripstore.engines.validation.diff.portions import Portion, bounds_of, parts_of
+from tripstore.engines.validation.recheck import TRIES
 
 
 def test_equal_stores_are_equal_after_one_look_at_their_sums() -> None:
@@ -55,7 +64,7 @@ def test_each_class_is_told_with_its_place() -> None:
 
 
 @pytest.mark.parametrize("is_from", [True, False])
-def test_the_classes_are_the_targets_whoever_is_the_authority(is_from: bool) -> None:
+def test_the_classes_are_the_targets_at_either_authority(is_from: bool) -> None:
     source, target = pair()
     lacking, more = make_cell(), make_cell()
     put([lacking], source)
@@ -89,7 +98,7 @@ def test_numbers_that_python_calls_equal_differ() -> None:
     assert diff(source, target).differences == {("differs", "BASE", "n")}
 
 
-def test_columns_that_nobody_asked_for_are_not_looked_at() -> None:
+def test_columns_that_were_not_asked_for_are_not_looked_at() -> None:
     source, target = pair()
     put([make_cell(column_name="OTHER")], source)
 
@@ -136,7 +145,7 @@ def test_hashes_are_fetched_once_however_many_portions_there_are() -> None:
     asked = []
 
     class Counting(PlainDigests):
-        def digests(self, places: Collection[Place], columns: Collection[str] | None) -> Iterator[CellDigest]:
+        def digests(self, places: Collection[BucketPlace], columns: Collection[str] | None) -> Iterator[CellDigest]:
             asked.append(places)
             return super().digests(places, columns)
 
@@ -226,7 +235,7 @@ def test_a_bucket_that_could_not_be_read_equals_no_other() -> None:
 
 
 def test_sums_that_miss_a_bucket_are_caught() -> None:
-    """The control of the first look: whoever drops a bucket's difference finds nothing."""
+    """The control of the first look: a diff that drops a bucket's difference finds nothing."""
     source, target = pair()
     put([make_cell()], source)
 
@@ -239,16 +248,16 @@ def test_sums_that_miss_a_bucket_are_caught() -> None:
 
 
 def test_a_checkpoint_holds_a_few_numbers_for_a_shard() -> None:
-    found = {Place(3, 0): 5, Place(3, 15): 7, Place(9, 1): 1}
+    found = {BucketPlace(3, 0): 5, BucketPlace(3, 15): 7, BucketPlace(9, 1): 1}
 
     left = left_of(found)
 
-    assert left == [Left(3, 0b1000000000000001, 12), Left(9, 0b10, 1)]
+    assert left == [BucketsLeft(3, 0b1000000000000001, 12), BucketsLeft(9, 0b10, 1)]
     assert {place for each in left for place in each.places} == found.keys()
 
 
 def test_a_step_takes_as_many_shards_as_there_is_room_for_but_one_at_least() -> None:
-    left = [Left(1, 1, 500), Left(2, 1, 10), Left(3, 1, 10)]
+    left = [BucketsLeft(1, 1, 500), BucketsLeft(2, 1, 10), BucketsLeft(3, 1, 10)]
 
     assert cut(left, 100) == (left[:1], left[1:])
     assert cut(left, 515) == (left[:2], left[2:])
@@ -256,15 +265,15 @@ def test_a_step_takes_as_many_shards_as_there_is_room_for_but_one_at_least() -> 
 
 
 def test_a_shard_that_is_too_large_is_taken_bucket_by_bucket() -> None:
-    left = [Left(1, 0b1111, 4_000), Left(2, 1, 10)]
-    seen, sizes = list[Place](), list[int]()
+    left = [BucketsLeft(1, 0b1111, 4_000), BucketsLeft(2, 1, 10)]
+    seen, sizes = list[BucketPlace](), list[int]()
 
     while left:
         some, left = cut(left, 1_000)
         seen += [place for each in some for place in each.places]
         sizes.append(sum(each.cells for each in some))
 
-    assert seen == [Place(1, 0), Place(1, 1), Place(1, 2), Place(1, 3), Place(2, 0)]
+    assert seen == [BucketPlace(1, 0), BucketPlace(1, 1), BucketPlace(1, 2), BucketPlace(1, 3), BucketPlace(2, 0)]
     assert sizes == [1_000, 1_000, 1_000, 1_000, 10]
 
 

@@ -7,17 +7,17 @@ from io import StringIO
 import pytest
 from rich.console import Console
 
-from schemaless_core.control.jobs import Progress
+from schemaless_core.control.jobs.jobs import JobProgress
 from tests.unit.test_job_documents import AT, progress
-from tripstore.cli.diff_documents import DiffDocument, diff_document, diff_screen
+from tripstore.cli.diff.documents import DiffDocument, diff_document, diff_screen
 from tripstore.cli.exits import Exit
-from tripstore.cli.job_documents import progress_document
+from tripstore.cli.jobs.documents import progress_document
 
 
 def told(**counts: int) -> DiffDocument:
     job = progress().job
     done = type(job)("diff-1", "diff", {}, type(job.state).DONE, AT, AT, "ann", "host", "")
-    return diff_document(progress_document(Progress(done, counts, 1, 1, 0, 0, (), AT, AT)))
+    return diff_document(progress_document(JobProgress(done, counts, 1, 1, 0, 0, (), AT, AT)))
 
 
 def screen(seen: DiffDocument) -> str:

@@ -11,11 +11,11 @@ from uuid import UUID
 import pytest
 
 from schemaless_core import Datastore, Json
-from schemaless_core.control.jobs import Job, Jobs, JobState
+from schemaless_core.control.jobs.jobs import Job, Jobs, JobState
 from schemaless_core.errors import NodeUnavailable
-from validation.diff_runner import TRIES, DiffRunner, RunnerSettings
-from validation.differences import CellClass, Difference
-from validation.portions import Portion
+from tripstore.engines.validation.diff.differences import CellClass, Difference
+from tripstore.engines.validation.diff.portions import Portion
+from tripstore.engines.validation.diff.runner import TRIES, DiffRunner, RunnerSettings
 
 PARTS: list[Json] = [{"cells": [0, 2]}, {"cells": [2, 4]}]
 
@@ -90,7 +90,7 @@ def test_a_store_that_never_answers_ends_the_run_and_frees_the_part(jobs: Jobs) 
     assert jobs.progress(job.id).counts["rows"] == 6
 
 
-def test_whoever_is_told_to_stop_finishes_the_step_and_frees_the_part(jobs: Jobs) -> None:
+def test_a_worker_that_is_told_to_stop_finishes_the_step_and_frees_the_part(jobs: Jobs) -> None:
     job = begun(jobs)
     walk = Steps(lambda step: serving.stop() if step == 2 else None)
     serving = runner(jobs, job, walk)
@@ -111,7 +111,7 @@ def test_a_job_that_was_given_up_is_left(jobs: Jobs) -> None:
     assert len(walk.seen) == 1
 
 
-def test_a_part_that_was_lost_is_counted_by_whoever_has_it(jobs: Jobs) -> None:
+def test_a_part_that_was_lost_is_counted_by_its_new_holder(jobs: Jobs) -> None:
     """I11: the first holder sleeps for longer than its lease, and wakes up."""
     job = begun(jobs)
     others: list[JobState] = []

@@ -7,8 +7,15 @@ from uuid import UUID
 
 import pytest
 
-from validation.differences import CellClass, Difference, NotCompared
-from validation.keylist import InvalidKeyList, KeyList, Written, read_key_list, source_of, write_key_list
+from tripstore.engines.validation.diff.differences import CellClass, Difference, NotCompared
+from tripstore.engines.validation.diff.keylist import (
+    InvalidKeyList,
+    KeyList,
+    Written,
+    read_key_list,
+    source_of,
+    write_key_list,
+)
 
 ONE, TWO = (Difference(CellClass.MISSING, UUID(int=n), "BASE", n) for n in (1, 2))
 

@@ -8,8 +8,8 @@ from typing import Any, cast
 
 from schemaless_core import ControlUnavailable, Datastore, NodeUnavailable
 from schemaless_core.deadline import Deadline
-from schemaless_core.doctor import Doctor, Finding, Role
 from schemaless_core.engine.base import Fact, Node, StoredDocument
+from schemaless_core.servers.doctor import Doctor, ServerFinding, ServerRole
 
 
 class FakeNode:
@@ -55,7 +55,7 @@ class SilentControl:
 FORGETFUL = Fact("sync_binlog", "0", False, True, "SET GLOBAL sync_binlog = 1.")
 
 
-def examined(folder: Path, primary: FakeNode, replica: FakeNode, control: object | None = None) -> list[Finding]:
+def examined(folder: Path, primary: FakeNode, replica: FakeNode, control: object | None = None) -> list[ServerFinding]:
     """The findings about one cluster whose servers are fakes; the control database is real unless given."""
     url = f"sqlite:///{folder}"
     clusters: Mapping[str, Any] = {"a": {"primary": f"{url}/a", "replicas": [f"{url}/r"]}}
@@ -67,7 +67,7 @@ def examined(folder: Path, primary: FakeNode, replica: FakeNode, control: object
         return doctor.findings()
 
 
-def troubles(findings: list[Finding]) -> list[tuple[Role, str, bool]]:
+def troubles(findings: list[ServerFinding]) -> list[tuple[ServerRole, str, bool]]:
     assert all(finding.fact.advice for finding in findings if not finding.fact.is_fine)
     return [(found.role, found.fact.name, found.fact.is_refusal) for found in findings if not found.fact.is_fine]
 
@@ -75,23 +75,23 @@ def troubles(findings: list[Finding]) -> list[tuple[Role, str, bool]]:
 def test_a_forgetful_primary_refuses_and_a_forgetful_replica_only_gets_an_advice(tmp_path: Path) -> None:
     findings = examined(tmp_path, FakeNode("p", [FORGETFUL]), FakeNode("r", [FORGETFUL]))
 
-    assert troubles(findings) == [(Role.PRIMARY, "sync_binlog", True), (Role.REPLICA, "sync_binlog", False)]
+    assert troubles(findings) == [(ServerRole.PRIMARY, "sync_binlog", True), (ServerRole.REPLICA, "sync_binlog", False)]
 
 
 def test_a_server_that_does_not_answer_is_a_finding_beside_those_of_the_others(tmp_path: Path) -> None:
     findings = examined(tmp_path, SilentNode("p", []), FakeNode("r", []))
 
-    assert troubles(findings) == [(Role.PRIMARY, "reachable", True)]
-    assert [found.fact.value for found in findings if found.role is Role.REPLICA][-1] == "2 of 2"
+    assert troubles(findings) == [(ServerRole.PRIMARY, "reachable", True)]
+    assert [found.fact.value for found in findings if found.role is ServerRole.REPLICA][-1] == "2 of 2"
 
 
 def test_without_the_control_database_shards_are_not_called_complete(tmp_path: Path) -> None:
     findings = examined(tmp_path, FakeNode("p", []), FakeNode("r", []), SilentControl())
 
     assert troubles(findings) == [
-        (Role.CONTROL, "reachable", True),
-        (Role.PRIMARY, "shards", False),
-        (Role.REPLICA, "shards", False),
+        (ServerRole.CONTROL, "reachable", True),
+        (ServerRole.PRIMARY, "shards", False),
+        (ServerRole.REPLICA, "shards", False),
     ]
     assert "not compared" in findings[-1].fact.value
 
@@ -99,5 +99,5 @@ def test_without_the_control_database_shards_are_not_called_complete(tmp_path: P
 def test_a_server_that_was_created_for_another_number_of_shards_is_refused(tmp_path: Path) -> None:
     findings = examined(tmp_path, FakeNode("p", [], shards=64), FakeNode("r", []))
 
-    assert troubles(findings) == [(Role.PRIMARY, "shards", True)]
+    assert troubles(findings) == [(ServerRole.PRIMARY, "shards", True)]
     assert "shards: 64" in next(found.fact.advice for found in findings if not found.fact.is_fine)

@@ -14,12 +14,11 @@ from uuid import UUID
 
 import pytest
 
-import backfill
 import schemaless_core
 import tripstore
-import validation
 from schemaless_core import ANY, Cell, CellConflict, MemoryStore
 from schemaless_core.told import Told
+from tripstore.engines import backfill, validation
 
 CELL = Cell(UUID(int=7), "BASE", 2, {"fare": 1.5})
 #: What a constructor is given, by the name of its parameter, then by its annotation.
@@ -92,6 +91,7 @@ def _conflicting(_: int) -> None:
     store.put_cell(CELL.row_key, "BASE", 2, "mine")
 
 
+@pytest.mark.slow
 def test_a_conflict_in_a_worker_process_reaches_its_parent() -> None:
     with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as pool, pytest.raises(CellConflict) as caught:
         list(pool.map(_conflicting, [1]))

@@ -11,7 +11,7 @@ from schemaless_core.errors import InvalidConfig
 from tests.legacy_databases import UNUSED
 from tripstore.backends.postgres.ids.index import LEGACY_ID_INDEX
 from tripstore.config import load_config
-from validation.compare import DifferenceClass
+from tripstore.engines.validation.compare import DifferenceClass
 
 RULE: dict[str, Any] = {"reason": "rounded", "owner": "fares", "until": date(2027, 1, 1), "path": "fare"}
 
@@ -93,7 +93,7 @@ def test_a_section_about_two_stores_needs_the_second(key: str) -> None:
     assert raised.value.key == key
 
 
-def test_nobody_else_defines_the_index_of_legacy_ids() -> None:
+def test_no_company_defines_the_index_of_legacy_ids() -> None:
     mine = {
         "table": LEGACY_ID_INDEX,
         "column_defs": [{"column_key": "BASE", "fields": [{"field": "a", "type": "int"}]}],

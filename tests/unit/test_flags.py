@@ -43,7 +43,7 @@ def test_flags_survive_their_document() -> None:
 
 
 def test_cohorts_of_one_authority_are_not_those_of_the_other() -> None:
-    """After a switch nobody is suddenly read from Postgres because all were read from Schemaless before."""
+    """After a switch no row is suddenly read from Postgres because all were read from Schemaless before."""
     flags = Flags().with_cohorts(LEGACY, {"*": 100})
     assert flags.cohorts(STORE) == {}
 
@@ -57,7 +57,7 @@ def test_cohorts_of_one_authority_are_not_those_of_the_other() -> None:
         [{"get_row": 10.0}, {"get_row": 0.0}, {"*": 0.0}, {"*": 5.0}],
     ],
 )
-def test_a_cohort_of_nobody_stays_so_whatever_the_general_share_is(steps: list[dict[str, float | None]]) -> None:
+def test_a_cohort_of_no_rows_stays_so_whatever_the_general_share_is(steps: list[dict[str, float | None]]) -> None:
     flags = Flags()
     for step in steps:
         flags = flags.with_cohorts(LEGACY, step)
@@ -66,7 +66,7 @@ def test_a_cohort_of_nobody_stays_so_whatever_the_general_share_is(steps: list[d
     assert flags.with_cohorts(LEGACY, {"get_row": None}).cohorts(LEGACY) == {"*": 5}
 
 
-def test_a_general_share_of_nobody_is_none_and_an_impossible_cohort_refused() -> None:
+def test_a_general_share_of_no_rows_is_none_and_an_impossible_cohort_refused() -> None:
     flags = Flags().with_cohorts(LEGACY, {"*": 5}).with_cohorts(LEGACY, {"*": 0})
     assert flags.cohorts(LEGACY) == {}
     with pytest.raises(InvalidRequest, match="101"):

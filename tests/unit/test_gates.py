@@ -10,11 +10,13 @@ from typing import Any
 
 import pytest
 
-from tripstore.cutover.facts import (
+from tripstore.handover import switch
+from tripstore.handover.authority import Authority, Backend, HandOverFacts
+from tripstore.migration.cutover.facts import (
     BreachFacts,
     CaptureFacts,
+    DiffScope,
     Facts,
-    HandOverFacts,
     IndexFacts,
     JobFacts,
     KeyFacts,
@@ -22,17 +24,14 @@ from tripstore.cutover.facts import (
     MirrorFacts,
     OperationFacts,
     ReverseFacts,
-    Scope,
     ServerFacts,
     Unknown,
     WriterFacts,
 )
-from tripstore.cutover.plan import Direction, plan
-from tripstore.cutover.settings import CutoverSettings
-from tripstore.cutover.verdicts import GateVerdict, refusals
-from tripstore.handover import switch
-from tripstore.handover.authority import Authority, Backend
+from tripstore.migration.cutover.plan import Direction, plan
+from tripstore.migration.cutover.verdicts import GateVerdict, refusals
 from tripstore.phase import Phase
+from tripstore.thresholds import CutoverSettings
 
 NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)
 SETTINGS = CutoverSettings()
@@ -248,10 +247,18 @@ def test_the_advice_of_the_phase_skips_none_and_moves_authority_by_a_hand_over(
     assert re.findall("`tripstore ([^`]+)`", refused.hint) == commands
 
 
-def test_what_nobody_knows_is_refused_by_everybody_who_asks_for_it() -> None:
+def test_an_unknown_fact_fails_every_gate_that_needs_it() -> None:
     """I12: the lag of a mirror that does not answer is none that is small."""
     assert {each.name for each in judged(replace(FINE, mirror=SILENT))} == {"mirror lag", "parked changes"}
     assert {each.name for each in judged(replace(FINE, reverse=SILENT))} == {"rehearsal", "parked cells"}
+
+
+def test_parked_changes_whose_rows_were_mended_have_a_way_out() -> None:
+    """No retry carries a version that a later one replaced, and that no cell can be made of."""
+    (refusal,) = judged(replace(FINE, mirror=MirrorFacts(19, 19, 0.0)))
+
+    assert refusal.name == "parked changes"
+    assert "`tripstore mirror skip` gives up" in refusal.hint
 
 
 def test_the_refusal_says_how_many_more_comparisons_and_how_long_they_take() -> None:
@@ -263,10 +270,10 @@ def test_the_refusal_says_how_many_more_comparisons_and_how_long_they_take() -> 
     assert "0:16:40 at 2 a second" in refused.hint
 
 
-def test_where_nothing_is_compared_nobody_says_when() -> None:
+def test_where_nothing_is_compared_no_time_is_estimated() -> None:
     (refused,) = judged(replace(FINE, operations=(replace(OPERATION, compared=995, per_second=0.0),)))
 
-    assert "nobody can say when" in refused.hint
+    assert "the time is unknown" in refused.hint
 
 
 def test_reads_that_were_not_compared_are_none_that_are_equal() -> None:
@@ -388,7 +395,7 @@ def test_many_reads_that_can_never_be_compared_are_accepted_by_name() -> None:
     assert plan(Direction.FORWARD, replace(FINE, operations=(busy,)), accepted).refusals, "another reason is none"
 
 
-CLOSER = LeftJob("diff-1", 50_034, 0, Scope(1.0, 500, 1), is_ended=True)
+CLOSER = LeftJob("diff-1", 50_034, 0, DiffScope(1.0, 500, 1), is_ended=True)
 
 
 def test_a_diff_that_another_one_left_open_names_it_and_how_to_look_as_closely() -> None:
@@ -407,8 +414,8 @@ def test_a_diff_that_another_one_left_open_names_it_and_how_to_look_as_closely()
         ({"is_partial": True}, "backfill start"),
         ({"is_complete": False}, "backfill resume backfill-1"),
         ({"is_complete": False, "ended_at": NOW - timedelta(hours=2)}, "backfill start"),
-        ({"open": 1, "left": (LeftJob("backfill-1", 1, 0, Scope(), True),)}, "backfill show backfill-1"),
-        ({"open": 1, "left": (LeftJob("backfill-1", 1, 0, Scope(), False),)}, "backfill resume backfill-1"),
+        ({"open": 1, "left": (LeftJob("backfill-1", 1, 0, DiffScope(), True),)}, "backfill show backfill-1"),
+        ({"open": 1, "left": (LeftJob("backfill-1", 1, 0, DiffScope(), False),)}, "backfill resume backfill-1"),
         ({"begun_at": NOW - timedelta(days=2)}, "backfill start"),
     ],
 )

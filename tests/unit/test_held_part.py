@@ -1,4 +1,4 @@
-"""A part in somebody's hands: renewed while work goes on, whichever engine works at it, and lost only for good."""
+"""A part that a worker holds: renewed while work goes on, whichever engine works at it, and lost only for good."""
 
 from __future__ import annotations
 
@@ -11,21 +11,21 @@ from uuid import uuid4
 
 import pytest
 
-from backfill.chunks import ChunkSize
-from backfill.runner import Runner
-from backfill.runner import RunnerSettings as BackfillSettings
-from backfill.source import Copied, Copying
 from schemaless_core import ControlUnavailable, Datastore, Json
-from schemaless_core.control.held_part import HeldPart
-from schemaless_core.control.jobs import Job, Jobs, Part, PartLost
-from tripstore.diffing.rechecking import Rechecked
+from schemaless_core.control.jobs.held_part import HeldPart
+from schemaless_core.control.jobs.jobs import Job, Jobs, Part, PartLost
+from tripstore.engines.backfill.chunks import ChunkSize
+from tripstore.engines.backfill.runner import CopyRunnerSettings as BackfillSettings
+from tripstore.engines.backfill.runner import Runner
+from tripstore.engines.backfill.source import Copied, Copying
 from tripstore.handover.authority import Backend
-from tripstore.repairing.ending import Ending
-from tripstore.repairing.job import RepairRunner, begin
-from tripstore.repairing.repairing import Outcome, Repairing
-from tripstore.repairing.targets import Target
+from tripstore.migration.diff.rechecking import Rechecked
+from tripstore.migration.repair.ending import RepairEnding
+from tripstore.migration.repair.job import RepairRunner, begin
+from tripstore.migration.repair.repair import Repairing, TargetOutcome
+from tripstore.migration.repair.targets import Target
 
-#: So much longer than a renewal that nobody comes in between.
+#: So much longer than a renewal that no other worker comes in between.
 LEASE_SECONDS = 1.5
 WAIT_SECONDS = 20.0
 
@@ -47,7 +47,7 @@ class Renewals(Jobs):
         return saved
 
     def wait(self) -> None:
-        """As whoever works at the part for longer than its lease."""
+        """Work at the part for longer than its lease."""
         for _lease in range(2):
             self.seen.clear()
             assert self.seen.wait(WAIT_SECONDS), "the lease is over"
@@ -69,7 +69,7 @@ def held(jobs: Jobs, lease_seconds: float = LEASE_SECONDS) -> HeldPart:
     return HeldPart(jobs, part, "one", lease_seconds)
 
 
-def test_nobody_gets_a_part_that_is_worked_at(jobs: Renewals) -> None:
+def test_no_other_worker_gets_a_part_that_is_worked_at(jobs: Renewals) -> None:
     found = held(jobs)
 
     with found.kept_alive():
@@ -81,7 +81,7 @@ def test_nobody_gets_a_part_that_is_worked_at(jobs: Renewals) -> None:
 
 
 def test_a_renewal_whose_answer_was_lost_loses_no_part(jobs: Renewals) -> None:
-    """I11: nobody else has it, so what was done is counted."""
+    """I11: no other worker has it, so what was done is counted."""
     found, lost = held(jobs, 0.05), threading.Event()
 
     def lose() -> None:
@@ -149,7 +149,7 @@ class SlowRepairing:
     def __init__(self, wait: Callable[[], None]) -> None:
         self._wait = wait
 
-    def repair(self, targets: Sequence[Target]) -> list[Outcome]:
+    def repair(self, targets: Sequence[Target]) -> list[TargetOutcome]:
         self._wait()
         return []
 
@@ -173,7 +173,7 @@ def test_a_part_of_a_repair_may_take_longer_than_a_lease(jobs: Renewals) -> None
     assert [runner.serve_part(), jobs.progress(job.id).parts_done] == [True, 2]  # so may its end
 
 
-def slow_ending(job: Job, wait: Callable[[], None]) -> Ending:
+def slow_ending(job: Job, wait: Callable[[], None]) -> RepairEnding:
     """Takes longer than a lease for each thing."""
 
     def rebuild(_name: str) -> None:
@@ -183,4 +183,4 @@ def slow_ending(job: Job, wait: Callable[[], None]) -> Ending:
         wait()
         return Rechecked()
 
-    return Ending(job, rebuild, recheck)
+    return RepairEnding(job, rebuild, recheck)

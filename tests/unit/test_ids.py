@@ -9,11 +9,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from schemaless_core import InvalidRequest
-from schemaless_core.canonical import canonical_bytes
+from schemaless_core.cell.canonical import canonical_bytes
 from tests.integration.id_company import LAYOUT, layout
 from tripstore.backends.postgres.ddl.ddl import our_name
 from tripstore.backends.postgres.ids.ids import ID_MAX, ID_MIN, NAMESPACE, Ids, legacy_id_body, uuid_of_id
-from tripstore.backends.postgres.ids.key_backfill import Pace, _next_size
+from tripstore.backends.postgres.ids.key_backfill import FillPace, _next_size
 from tripstore.backends.postgres.ids.steps import id_steps, key_columns
 from tripstore.backends.postgres.layout.layout import TableName
 
@@ -79,9 +79,9 @@ def test_names_of_ours_fit_into_postgres_and_stay_apart(name: str) -> None:
 
 @pytest.mark.parametrize(("took", "size"), [(0.0, 200), (0.05, 200), (0.1, 100), (0.2, 50), (10.0, 25)])
 def test_a_batch_grows_and_shrinks_towards_its_time(took: float, size: int) -> None:
-    assert _next_size(100, took, Pace(batch_seconds=0.1)) == size
+    assert _next_size(100, took, FillPace(batch_seconds=0.1)) == size
 
 
 def test_a_batch_has_a_row_and_never_too_many() -> None:
-    assert _next_size(1, 10.0, Pace()) == 1
-    assert _next_size(9_000, 0.0, Pace(most_rows=10_000)) == 10_000
+    assert _next_size(1, 10.0, FillPace()) == 1
+    assert _next_size(9_000, 0.0, FillPace(most_rows=10_000)) == 10_000

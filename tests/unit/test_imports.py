@@ -5,7 +5,7 @@ from __future__ import annotations
 import grimp
 import pytest
 
-PACKAGES = ("schemaless_core", "backfill", "validation", "tripstore")
+PACKAGES = ("schemaless_core", "tripstore")
 
 
 @pytest.fixture(scope="module")

@@ -10,8 +10,14 @@ import pytest
 import yaml
 
 from schemaless_core import Cell, InvalidConfig, InvalidRequest, Json
-from schemaless_core.indexes.definition import Complaint, Field, IndexDefinition, SourceColumn, load_definitions
-from schemaless_core.indexes.values import FieldType
+from schemaless_core.definitions.index import (
+    FieldComplaint,
+    IndexDefinition,
+    IndexField,
+    SourceColumn,
+    load_definitions,
+)
+from schemaless_core.definitions.values import IndexFieldType
 
 #: As in the article, but for its dashes.
 ARTICLE = """\
@@ -29,8 +35,10 @@ TWO_COLUMNS = IndexDefinition(
     "trips_by_driver",
     "trips",
     (
-        SourceColumn("BASE", (Field("driver", FieldType.UUID), Field("fare", FieldType.DECIMAL))),
-        SourceColumn("STATUS", (Field("status", FieldType.STRING), Field("attempts", FieldType.INT))),
+        SourceColumn("BASE", (IndexField("driver", IndexFieldType.UUID), IndexField("fare", IndexFieldType.DECIMAL))),
+        SourceColumn(
+            "STATUS", (IndexField("status", IndexFieldType.STRING), IndexField("attempts", IndexFieldType.INT))
+        ),
     ),
 )
 
@@ -71,9 +79,9 @@ def test_the_definition_of_the_article_loads(tmp_path: Path) -> None:
         SourceColumn(
             "BASE",
             (
-                Field("driver_partner_uuid", FieldType.UUID),
-                Field("city_uuid", FieldType.UUID),
-                Field("trip_created_at", FieldType.DATETIME),
+                IndexField("driver_partner_uuid", IndexFieldType.UUID),
+                IndexField("city_uuid", IndexFieldType.UUID),
+                IndexField("trip_created_at", IndexFieldType.DATETIME),
             ),
         ),
     )
@@ -299,7 +307,7 @@ def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:
 def test_fields_stand_in_the_order_of_the_definition() -> None:
     assert [each.name for each in TWO_COLUMNS.fields] == ["driver", "fare", "status", "attempts"]
     assert TWO_COLUMNS.position_of("status") == 2
-    assert TWO_COLUMNS.field("fare") == Field("fare", FieldType.DECIMAL)
+    assert TWO_COLUMNS.field("fare") == IndexField("fare", IndexFieldType.DECIMAL)
 
 
 @pytest.mark.parametrize(
@@ -345,8 +353,8 @@ def test_a_value_that_does_not_parse_is_missing_and_complained_about_without_bei
 
     assert found.values == (DRIVER, None, None, 1)
     assert found.complaints == (
-        Complaint("fare", "BASE", 4, "it is no number"),
-        Complaint("status", "STATUS", -2, "it is longer than 512 bytes"),
+        FieldComplaint("fare", "BASE", 4, "it is no number"),
+        FieldComplaint("status", "STATUS", -2, "it is longer than 512 bytes"),
     )
 
 
@@ -356,5 +364,5 @@ def test_a_body_that_is_no_object_is_one_complaint(body: Json) -> None:
 
     assert found.values == (None, None, None, None)
     assert found.complaints == (
-        Complaint("status", "STATUS", 3, f"the body is a {type(body).__name__}, not an object"),
+        FieldComplaint("status", "STATUS", 3, f"the body is a {type(body).__name__}, not an object"),
     )

@@ -11,8 +11,8 @@ from uuid import UUID
 import pytest
 
 from schemaless_core import Cell, Json, Scalar
+from schemaless_core.definitions.index import IndexDefinition
 from schemaless_core.engine.base import EntryWrite
-from schemaless_core.indexes.definition import IndexDefinition
 from schemaless_core.indexes.entries import IndexVersion, dead_entry, entries_of, living_entry
 from tests.scale import scaled
 

@@ -14,8 +14,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from schemaless_core import InvalidCell, InvalidRequest, MemoryStore, Scalar
-from schemaless_core.indexes.definition import Field, IndexDefinition, SourceColumn
-from schemaless_core.indexes.query import (
+from schemaless_core.definitions.index import IndexDefinition, IndexField, SourceColumn
+from schemaless_core.definitions.query import (
     OPERATORS,
     After,
     Query,
@@ -24,7 +24,7 @@ from schemaless_core.indexes.query import (
     check_consistency,
     unknown_index,
 )
-from schemaless_core.indexes.values import FieldType
+from schemaless_core.definitions.values import IndexFieldType
 
 DRIVER, ROW = UUID(int=7), UUID(int=1)
 NOON = datetime(2026, 11, 20, 12, tzinfo=UTC)
@@ -32,8 +32,10 @@ BY_DRIVER = IndexDefinition(
     "by_driver",
     "trips",
     (
-        SourceColumn("BASE", (Field("driver", FieldType.UUID), Field("created_at", FieldType.DATETIME))),
-        SourceColumn("FARE", (Field("fare", FieldType.DECIMAL), Field("city", FieldType.STRING))),
+        SourceColumn(
+            "BASE", (IndexField("driver", IndexFieldType.UUID), IndexField("created_at", IndexFieldType.DATETIME))
+        ),
+        SourceColumn("FARE", (IndexField("fare", IndexFieldType.DECIMAL), IndexField("city", IndexFieldType.STRING))),
     ),
 )
 Values = tuple[Scalar | None, ...]
@@ -155,7 +157,7 @@ def test_conditions_that_cannot_be_are_refused(where: Any, says: str) -> None:
     ("changes", "says"),
     [
         ({"shard_value": None}, "The shard value, driver is None"),
-        ({"shard_value": "nobody"}, "is no UUID"),
+        ({"shard_value": "no uuid"}, "is no UUID"),
         ({"shard_value": 7}, "it is a int"),
         ({"limit": 0}, "The limit 0"),
         ({"limit": True}, "The limit True"),
@@ -284,7 +286,7 @@ def test_a_cursor_goes_with_another_limit_other_fields_and_conditions_in_another
 def test_a_cursor_goes_on_when_a_new_version_of_the_index_has_another_field() -> None:
     base, fare = BY_DRIVER.columns
     wider = IndexDefinition(
-        "by_driver", "trips", (SourceColumn("BASE", (*base.fields, Field("rider", FieldType.UUID))), fare)
+        "by_driver", "trips", (SourceColumn("BASE", (*base.fields, IndexField("rider", IndexFieldType.UUID))), fare)
     )
     cursor = build(order_by="fare", where=[("city", "=", "Aarhus")]).cursor_after(TRIP, ROW)
 
@@ -316,7 +318,9 @@ def test_a_cursor_of_another_index_or_of_a_field_with_another_type_is_refused() 
     cursor = build(order_by="fare").cursor_after(TRIP, ROW)
     base, _fare = BY_DRIVER.columns
     renamed = IndexDefinition("by_rider", "trips", BY_DRIVER.columns)
-    retyped = IndexDefinition("by_driver", "trips", (base, SourceColumn("FARE", (Field("fare", FieldType.FLOAT),))))
+    retyped = IndexDefinition(
+        "by_driver", "trips", (base, SourceColumn("FARE", (IndexField("fare", IndexFieldType.FLOAT),)))
+    )
 
     with pytest.raises(InvalidRequest, match="of index 'by_driver', not of 'by_rider'"):
         build(renamed, order_by="fare", cursor=cursor)

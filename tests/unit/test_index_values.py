@@ -15,10 +15,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from schemaless_core import InvalidRequest, Scalar, canonical_bytes
-from schemaless_core.canonical import from_canonical
-from schemaless_core.indexes.values import (
+from schemaless_core.cell.canonical import from_canonical
+from schemaless_core.definitions.values import (
     BadValue,
-    FieldType,
+    IndexFieldType,
     check,
     index_shard_of,
     json_form,
@@ -38,20 +38,20 @@ decimals = st.builds(
     st.integers(0, 10**30 - 1),
 )
 #: Values as callers and bodies of all types may give them.
-GIVEN: Mapping[FieldType, st.SearchStrategy[Any]] = {
-    FieldType.UUID: st.uuids(),
-    FieldType.STRING: st.text(st.characters(codec="utf-8"), max_size=120),
-    FieldType.INT: st.integers(-(2**63), 2**63 - 1),
-    FieldType.FLOAT: st.floats(allow_nan=False, allow_infinity=False) | st.integers(-(2**70), 2**70),
-    FieldType.DECIMAL: decimals | st.integers(-(10**34), 10**34),
-    FieldType.BOOLEAN: st.booleans(),
-    FieldType.DATETIME: st.builds(
+GIVEN: Mapping[IndexFieldType, st.SearchStrategy[Any]] = {
+    IndexFieldType.UUID: st.uuids(),
+    IndexFieldType.STRING: st.text(st.characters(codec="utf-8"), max_size=120),
+    IndexFieldType.INT: st.integers(-(2**63), 2**63 - 1),
+    IndexFieldType.FLOAT: st.floats(allow_nan=False, allow_infinity=False) | st.integers(-(2**70), 2**70),
+    IndexFieldType.DECIMAL: decimals | st.integers(-(10**34), 10**34),
+    IndexFieldType.BOOLEAN: st.booleans(),
+    IndexFieldType.DATETIME: st.builds(
         lambda microseconds, zone: NOON.astimezone(zone) + timedelta(microseconds=microseconds),
         st.integers(-(10**16) * 3, 10**17 * 2),
         st.just(UTC) | st.just(timezone(timedelta(hours=9))),
     ),
 }
-kinds_and_values = st.sampled_from(FieldType).flatmap(lambda kind: st.tuples(st.just(kind), GIVEN[kind]))
+kinds_and_values = st.sampled_from(IndexFieldType).flatmap(lambda kind: st.tuples(st.just(kind), GIVEN[kind]))
 
 
 def reason(found: Scalar | BadValue) -> str:
@@ -62,35 +62,35 @@ def reason(found: Scalar | BadValue) -> str:
 @pytest.mark.parametrize(
     ("kind", "given", "value"),
     [
-        (FieldType.UUID, "00112233-4455-6677-8899-aabbccddeeff", DRIVER),
-        (FieldType.UUID, "00112233445566778899AABBCCDDEEFF", DRIVER),
-        (FieldType.STRING, "", ""),
-        (FieldType.STRING, "æ" * 256, "æ" * 256),
-        (FieldType.INT, -(2**63), -(2**63)),
-        (FieldType.INT, 2**63 - 1, 2**63 - 1),
-        (FieldType.FLOAT, 12.5, 12.5),
-        (FieldType.FLOAT, 7, 7.0),
-        (FieldType.DECIMAL, "23.50", Decimal("23.5")),
-        (FieldType.DECIMAL, "+.5", Decimal("0.5")),
-        (FieldType.DECIMAL, "5.", Decimal(5)),
-        (FieldType.DECIMAL, "1e3", Decimal(1000)),
-        (FieldType.DECIMAL, 23, Decimal(23)),
-        (FieldType.DECIMAL, 0.1, Decimal("0.1")),
-        (FieldType.DECIMAL, "9" * 35 + "." + "9" * 30, Decimal("9" * 35 + "." + "9" * 30)),
-        (FieldType.DECIMAL, "0e9999", Decimal(0)),
-        (FieldType.BOOLEAN, False, False),
-        (FieldType.DATETIME, "2026-11-20T12:00:00Z", NOON),
-        (FieldType.DATETIME, "2026-11-20T12:00:00.000000Z", NOON),
-        (FieldType.DATETIME, "2026-11-20 12:00+00", NOON),
-        (FieldType.DATETIME, "2026-11-20t14:30:00+02:30", NOON),
-        (FieldType.DATETIME, "2026-11-20T07:00:00,0-0500", NOON),
-        (FieldType.DATETIME, "2026-11-20T12:00:00.123456789Z", NOON.replace(microsecond=123456)),
-        (FieldType.DATETIME, "2026-11-20T12:00:00.5Z", NOON.replace(microsecond=500000)),
-        (FieldType.DATETIME, "1000-01-01T00:00:00Z", datetime(1000, 1, 1, tzinfo=UTC)),
-        (FieldType.DATETIME, "9999-12-31T23:59:59.999999Z", datetime(9999, 12, 31, 23, 59, 59, 999999, UTC)),
+        (IndexFieldType.UUID, "00112233-4455-6677-8899-aabbccddeeff", DRIVER),
+        (IndexFieldType.UUID, "00112233445566778899AABBCCDDEEFF", DRIVER),
+        (IndexFieldType.STRING, "", ""),
+        (IndexFieldType.STRING, "æ" * 256, "æ" * 256),
+        (IndexFieldType.INT, -(2**63), -(2**63)),
+        (IndexFieldType.INT, 2**63 - 1, 2**63 - 1),
+        (IndexFieldType.FLOAT, 12.5, 12.5),
+        (IndexFieldType.FLOAT, 7, 7.0),
+        (IndexFieldType.DECIMAL, "23.50", Decimal("23.5")),
+        (IndexFieldType.DECIMAL, "+.5", Decimal("0.5")),
+        (IndexFieldType.DECIMAL, "5.", Decimal(5)),
+        (IndexFieldType.DECIMAL, "1e3", Decimal(1000)),
+        (IndexFieldType.DECIMAL, 23, Decimal(23)),
+        (IndexFieldType.DECIMAL, 0.1, Decimal("0.1")),
+        (IndexFieldType.DECIMAL, "9" * 35 + "." + "9" * 30, Decimal("9" * 35 + "." + "9" * 30)),
+        (IndexFieldType.DECIMAL, "0e9999", Decimal(0)),
+        (IndexFieldType.BOOLEAN, False, False),
+        (IndexFieldType.DATETIME, "2026-11-20T12:00:00Z", NOON),
+        (IndexFieldType.DATETIME, "2026-11-20T12:00:00.000000Z", NOON),
+        (IndexFieldType.DATETIME, "2026-11-20 12:00+00", NOON),
+        (IndexFieldType.DATETIME, "2026-11-20t14:30:00+02:30", NOON),
+        (IndexFieldType.DATETIME, "2026-11-20T07:00:00,0-0500", NOON),
+        (IndexFieldType.DATETIME, "2026-11-20T12:00:00.123456789Z", NOON.replace(microsecond=123456)),
+        (IndexFieldType.DATETIME, "2026-11-20T12:00:00.5Z", NOON.replace(microsecond=500000)),
+        (IndexFieldType.DATETIME, "1000-01-01T00:00:00Z", datetime(1000, 1, 1, tzinfo=UTC)),
+        (IndexFieldType.DATETIME, "9999-12-31T23:59:59.999999Z", datetime(9999, 12, 31, 23, 59, 59, 999999, UTC)),
     ],
 )
-def test_a_body_gives_a_value_in_its_types_python_form(kind: FieldType, given: Any, value: Scalar) -> None:
+def test_a_body_gives_a_value_in_its_types_python_form(kind: IndexFieldType, given: Any, value: Scalar) -> None:
     parsed = parse(kind, given)
 
     assert parsed == value
@@ -100,92 +100,92 @@ def test_a_body_gives_a_value_in_its_types_python_form(kind: FieldType, given: A
 @pytest.mark.parametrize(
     ("kind", "given", "why"),
     [
-        (FieldType.UUID, "nobody", "32 hexadecimal digits"),
-        (FieldType.UUID, "{00112233-4455-6677-8899-aabbccddeeff}", "32 hexadecimal digits"),
-        (FieldType.UUID, "0-0112233445566778899aabbccddeeff", "32 hexadecimal digits"),
-        (FieldType.UUID, "00112233445566778899aabbccddeeff\n", "32 hexadecimal digits"),
-        (FieldType.UUID, 7, "it is a int"),
-        (FieldType.STRING, "x" * 513, "longer than 512 bytes"),
-        (FieldType.STRING, "æ" * 257, "longer than 512 bytes"),
-        (FieldType.STRING, ["x"], "it is a list"),
-        (FieldType.INT, 2**63, "64 bits"),
-        (FieldType.INT, True, "it is a bool"),
-        (FieldType.INT, 1.0, "it is a float"),
-        (FieldType.INT, "1", "it is a str"),
-        (FieldType.FLOAT, "1.5", "it is a str"),
-        (FieldType.FLOAT, False, "it is a bool"),
-        (FieldType.DECIMAL, "1" + "0" * 35, "35 digits before"),
-        (FieldType.DECIMAL, 1e300, "35 digits before"),
-        (FieldType.DECIMAL, "1e9999", "35 digits before"),
-        (FieldType.DECIMAL, 5e-324, "30 digits after"),
-        (FieldType.DECIMAL, "0." + "0" * 30 + "1", "30 digits after"),
-        (FieldType.DECIMAL, "1e10000", "no number"),
-        (FieldType.DECIMAL, "NaN", "no number"),
-        (FieldType.DECIMAL, "Infinity", "no number"),
-        (FieldType.DECIMAL, "1_000", "no number"),
-        (FieldType.DECIMAL, "١", "no number"),
-        (FieldType.DECIMAL, " 1", "no number"),
-        (FieldType.DECIMAL, ".", "no number"),
-        (FieldType.DECIMAL, True, "it is a bool"),
-        (FieldType.BOOLEAN, 1, "it is a int"),
-        (FieldType.BOOLEAN, "true", "it is a str"),
-        (FieldType.DATETIME, "2026-11-20T12:00:00", "no offset"),
-        (FieldType.DATETIME, "2026-11-20", "ISO 8601"),
-        (FieldType.DATETIME, "20261120T120000Z", "ISO 8601"),
-        (FieldType.DATETIME, 1763640000, "it is a int"),
-        (FieldType.DATETIME, "2026-02-30T12:00:00Z", "no such time"),
-        (FieldType.DATETIME, "2026-11-20T24:00:00Z", "no such time"),
-        (FieldType.DATETIME, "2026-11-20T12:00:60Z", "no such time"),
-        (FieldType.DATETIME, "2026-11-20T12:00:00+24:00", "no such time"),
-        (FieldType.DATETIME, "2026-11-20T12:00:00+01:60", "no such time"),
-        (FieldType.DATETIME, "0999-12-31T23:59:59Z", "1000 to 9999"),
-        (FieldType.DATETIME, "1000-01-01T00:00:00+01:00", "1000 to 9999"),
-        (FieldType.DATETIME, "9999-12-31T23:59:59-01:00", "1000 to 9999"),
-        (FieldType.DATETIME, "0001-01-01T00:00:00+01:00", "1000 to 9999"),
+        (IndexFieldType.UUID, "no uuid", "32 hexadecimal digits"),
+        (IndexFieldType.UUID, "{00112233-4455-6677-8899-aabbccddeeff}", "32 hexadecimal digits"),
+        (IndexFieldType.UUID, "0-0112233445566778899aabbccddeeff", "32 hexadecimal digits"),
+        (IndexFieldType.UUID, "00112233445566778899aabbccddeeff\n", "32 hexadecimal digits"),
+        (IndexFieldType.UUID, 7, "it is a int"),
+        (IndexFieldType.STRING, "x" * 513, "longer than 512 bytes"),
+        (IndexFieldType.STRING, "æ" * 257, "longer than 512 bytes"),
+        (IndexFieldType.STRING, ["x"], "it is a list"),
+        (IndexFieldType.INT, 2**63, "64 bits"),
+        (IndexFieldType.INT, True, "it is a bool"),
+        (IndexFieldType.INT, 1.0, "it is a float"),
+        (IndexFieldType.INT, "1", "it is a str"),
+        (IndexFieldType.FLOAT, "1.5", "it is a str"),
+        (IndexFieldType.FLOAT, False, "it is a bool"),
+        (IndexFieldType.DECIMAL, "1" + "0" * 35, "35 digits before"),
+        (IndexFieldType.DECIMAL, 1e300, "35 digits before"),
+        (IndexFieldType.DECIMAL, "1e9999", "35 digits before"),
+        (IndexFieldType.DECIMAL, 5e-324, "30 digits after"),
+        (IndexFieldType.DECIMAL, "0." + "0" * 30 + "1", "30 digits after"),
+        (IndexFieldType.DECIMAL, "1e10000", "no number"),
+        (IndexFieldType.DECIMAL, "NaN", "no number"),
+        (IndexFieldType.DECIMAL, "Infinity", "no number"),
+        (IndexFieldType.DECIMAL, "1_000", "no number"),
+        (IndexFieldType.DECIMAL, "١", "no number"),
+        (IndexFieldType.DECIMAL, " 1", "no number"),
+        (IndexFieldType.DECIMAL, ".", "no number"),
+        (IndexFieldType.DECIMAL, True, "it is a bool"),
+        (IndexFieldType.BOOLEAN, 1, "it is a int"),
+        (IndexFieldType.BOOLEAN, "true", "it is a str"),
+        (IndexFieldType.DATETIME, "2026-11-20T12:00:00", "no offset"),
+        (IndexFieldType.DATETIME, "2026-11-20", "ISO 8601"),
+        (IndexFieldType.DATETIME, "20261120T120000Z", "ISO 8601"),
+        (IndexFieldType.DATETIME, 1763640000, "it is a int"),
+        (IndexFieldType.DATETIME, "2026-02-30T12:00:00Z", "no such time"),
+        (IndexFieldType.DATETIME, "2026-11-20T24:00:00Z", "no such time"),
+        (IndexFieldType.DATETIME, "2026-11-20T12:00:60Z", "no such time"),
+        (IndexFieldType.DATETIME, "2026-11-20T12:00:00+24:00", "no such time"),
+        (IndexFieldType.DATETIME, "2026-11-20T12:00:00+01:60", "no such time"),
+        (IndexFieldType.DATETIME, "0999-12-31T23:59:59Z", "1000 to 9999"),
+        (IndexFieldType.DATETIME, "1000-01-01T00:00:00+01:00", "1000 to 9999"),
+        (IndexFieldType.DATETIME, "9999-12-31T23:59:59-01:00", "1000 to 9999"),
+        (IndexFieldType.DATETIME, "0001-01-01T00:00:00+01:00", "1000 to 9999"),
     ],
 )
-def test_what_is_none_of_the_type_is_refused_with_its_reason(kind: FieldType, given: Any, why: str) -> None:
+def test_what_is_none_of_the_type_is_refused_with_its_reason(kind: IndexFieldType, given: Any, why: str) -> None:
     assert why in reason(parse(kind, given))
 
 
-@pytest.mark.parametrize("kind", FieldType)
-def test_no_reason_tells_the_value(kind: FieldType) -> None:
+@pytest.mark.parametrize("kind", IndexFieldType)
+def test_no_reason_tells_the_value(kind: IndexFieldType) -> None:
     assert "s3cr3t" not in reason(parse(kind, ["s3cr3t"]))
-    if kind is not FieldType.STRING:
+    if kind is not IndexFieldType.STRING:
         assert "s3cr3t" not in reason(parse(kind, "s3cr3t"))
 
 
-@pytest.mark.parametrize("kind", FieldType)
+@pytest.mark.parametrize("kind", IndexFieldType)
 @pytest.mark.parametrize("given", [None, [], {}])
-def test_null_lists_and_objects_are_no_values(kind: FieldType, given: Any) -> None:
+def test_null_lists_and_objects_are_no_values(kind: IndexFieldType, given: Any) -> None:
     assert isinstance(parse(kind, given), BadValue)
 
 
 def test_a_decimal_is_kept_exactly_and_without_needless_zeros() -> None:
     long = "1" * 35 + "." + "1" * 30
 
-    assert str(parse(FieldType.DECIMAL, long)) == long
-    assert str(parse(FieldType.DECIMAL, "1.50")) == "1.5"
-    assert str(parse(FieldType.DECIMAL, "-0.0")) == "0"
-    assert str(parse(FieldType.DECIMAL, "2E+3")) == "2000"
-    assert str(check(FieldType.DECIMAL, Decimal("1E+2"), "x")) == "100"
+    assert str(parse(IndexFieldType.DECIMAL, long)) == long
+    assert str(parse(IndexFieldType.DECIMAL, "1.50")) == "1.5"
+    assert str(parse(IndexFieldType.DECIMAL, "-0.0")) == "0"
+    assert str(parse(IndexFieldType.DECIMAL, "2E+3")) == "2000"
+    assert str(check(IndexFieldType.DECIMAL, Decimal("1E+2"), "x")) == "100"
 
 
 def test_there_is_no_negative_zero() -> None:
-    assert math.copysign(1, parse(FieldType.FLOAT, -0.0)) == 1.0  # type: ignore[arg-type]  # it is a float
-    assert value_bytes(FieldType.FLOAT, -0.0) == value_bytes(FieldType.FLOAT, 0.0)
+    assert math.copysign(1, parse(IndexFieldType.FLOAT, -0.0)) == 1.0  # type: ignore[arg-type]  # it is a float
+    assert value_bytes(IndexFieldType.FLOAT, -0.0) == value_bytes(IndexFieldType.FLOAT, 0.0)
 
 
 # ----------------------------------------------------------------------------------------------- from callers
 
 
 @given(kinds_and_values)
-def test_a_callers_value_comes_out_by_value_and_goes_through_json_and_back(pair: tuple[FieldType, Any]) -> None:
+def test_a_callers_value_comes_out_by_value_and_goes_through_json_and_back(pair: tuple[IndexFieldType, Any]) -> None:
     kind, given_value = pair
 
     value = check(kind, given_value, "the value")
 
-    if kind is not FieldType.FLOAT:  # large ints are rounded
+    if kind is not IndexFieldType.FLOAT:  # large ints are rounded
         assert value == given_value
     assert check(kind, value, "the value") == value
     assert parse(kind, from_canonical(canonical_bytes(json_form(kind, value)))) == value
@@ -197,7 +197,7 @@ def test_times_of_any_zone_come_out_in_utc_as_plain_datetimes() -> None:
 
     given_time = Special(2026, 11, 20, 14, tzinfo=timezone(timedelta(hours=2)))
 
-    value = check(FieldType.DATETIME, given_time, "the time")
+    value = check(IndexFieldType.DATETIME, given_time, "the time")
 
     assert (value, type(value)) == (NOON, datetime)
     assert isinstance(value, datetime)
@@ -207,32 +207,32 @@ def test_times_of_any_zone_come_out_in_utc_as_plain_datetimes() -> None:
 @pytest.mark.parametrize(
     ("kind", "given"),
     [
-        (FieldType.UUID, "nobody"),
-        (FieldType.UUID, DRIVER.bytes),
-        (FieldType.STRING, b"bytes"),
-        (FieldType.STRING, "\ud800"),
-        (FieldType.STRING, "x" * 513),
-        (FieldType.INT, True),
-        (FieldType.INT, 1.0),
-        (FieldType.INT, 10**5_000),
-        (FieldType.FLOAT, math.nan),
-        (FieldType.FLOAT, math.inf),
-        (FieldType.FLOAT, 10**400),
-        (FieldType.FLOAT, Decimal(1)),
-        (FieldType.DECIMAL, 0.1),
-        (FieldType.DECIMAL, Decimal("NaN")),
-        (FieldType.DECIMAL, Decimal("-Infinity")),
-        (FieldType.DECIMAL, Decimal("1E+35")),
-        (FieldType.BOOLEAN, 0),
-        (FieldType.DATETIME, datetime(2026, 11, 20)),  # noqa: DTZ001  # naive on purpose
-        (FieldType.DATETIME, datetime.min.replace(tzinfo=timezone(timedelta(hours=1)))),
-        (FieldType.DATETIME, 5),
-        *((kind, None) for kind in FieldType),
-        *((kind, object()) for kind in FieldType),
+        (IndexFieldType.UUID, "no uuid"),
+        (IndexFieldType.UUID, DRIVER.bytes),
+        (IndexFieldType.STRING, b"bytes"),
+        (IndexFieldType.STRING, "\ud800"),
+        (IndexFieldType.STRING, "x" * 513),
+        (IndexFieldType.INT, True),
+        (IndexFieldType.INT, 1.0),
+        (IndexFieldType.INT, 10**5_000),
+        (IndexFieldType.FLOAT, math.nan),
+        (IndexFieldType.FLOAT, math.inf),
+        (IndexFieldType.FLOAT, 10**400),
+        (IndexFieldType.FLOAT, Decimal(1)),
+        (IndexFieldType.DECIMAL, 0.1),
+        (IndexFieldType.DECIMAL, Decimal("NaN")),
+        (IndexFieldType.DECIMAL, Decimal("-Infinity")),
+        (IndexFieldType.DECIMAL, Decimal("1E+35")),
+        (IndexFieldType.BOOLEAN, 0),
+        (IndexFieldType.DATETIME, datetime(2026, 11, 20)),  # noqa: DTZ001  # naive on purpose
+        (IndexFieldType.DATETIME, datetime.min.replace(tzinfo=timezone(timedelta(hours=1)))),
+        (IndexFieldType.DATETIME, 5),
+        *((kind, None) for kind in IndexFieldType),
+        *((kind, object()) for kind in IndexFieldType),
     ],
     ids=lambda value: type(value).__name__,
 )
-def test_a_callers_wrong_value_is_refused_with_a_way_out(kind: FieldType, given: Any) -> None:
+def test_a_callers_wrong_value_is_refused_with_a_way_out(kind: IndexFieldType, given: Any) -> None:
     with pytest.raises(InvalidRequest, match=r"^The shard value") as refused:
         check(kind, given, "The shard value")
 
@@ -244,7 +244,9 @@ def test_a_callers_wrong_value_is_refused_with_a_way_out(kind: FieldType, given:
 
 
 @given(kinds_and_values.flatmap(lambda pair: st.tuples(st.just(pair), GIVEN[pair[0]])))
-def test_equal_values_and_only_they_have_equal_bytes_and_sort_keys(pair: tuple[tuple[FieldType, Any], Any]) -> None:
+def test_equal_values_and_only_they_have_equal_bytes_and_sort_keys(
+    pair: tuple[tuple[IndexFieldType, Any], Any],
+) -> None:
     (kind, first), second = pair
     one, other = check(kind, first, "one"), check(kind, second, "other")
 
@@ -256,10 +258,10 @@ def test_equal_values_and_only_they_have_equal_bytes_and_sort_keys(pair: tuple[t
 def test_a_decimal_filled_up_by_a_database_is_the_same_value() -> None:
     filled = Decimal("1.5" + "0" * 29)
 
-    assert value_bytes(FieldType.DECIMAL, filled) == value_bytes(FieldType.DECIMAL, Decimal("1.5"))
-    assert value_bytes(FieldType.DECIMAL, Decimal("-0.000")) == value_bytes(FieldType.DECIMAL, Decimal(0))
-    assert json_form(FieldType.DECIMAL, filled) == "1.5"
-    assert json_form(FieldType.DECIMAL, Decimal("100")) == "100"
+    assert value_bytes(IndexFieldType.DECIMAL, filled) == value_bytes(IndexFieldType.DECIMAL, Decimal("1.5"))
+    assert value_bytes(IndexFieldType.DECIMAL, Decimal("-0.000")) == value_bytes(IndexFieldType.DECIMAL, Decimal(0))
+    assert json_form(IndexFieldType.DECIMAL, filled) == "1.5"
+    assert json_form(IndexFieldType.DECIMAL, Decimal("100")) == "100"
 
 
 def shuffled(values: list[T]) -> list[T]:
@@ -270,29 +272,29 @@ def test_text_is_ordered_by_its_bytes_and_uuids_by_theirs() -> None:
     texts = ["", "B", "a", "a\0", "aa", "é", "\uffff", "\U0001f695"]
     uuids = [UUID(int=1), UUID(int=2**64), UUID(int=2**127), UUID(int=2**128 - 1)]
 
-    assert sorted(shuffled(texts), key=lambda text: sort_key(FieldType.STRING, text)) == texts
-    assert sorted(shuffled(uuids), key=lambda uuid: sort_key(FieldType.UUID, uuid)) == uuids
+    assert sorted(shuffled(texts), key=lambda text: sort_key(IndexFieldType.STRING, text)) == texts
+    assert sorted(shuffled(uuids), key=lambda uuid: sort_key(IndexFieldType.UUID, uuid)) == uuids
 
 
 @pytest.mark.parametrize(
     ("kind", "value", "shard"),
     [
-        (FieldType.UUID, DRIVER, 278),
-        (FieldType.STRING, "København", 3300),
-        (FieldType.INT, -7, 2171),
-        (FieldType.FLOAT, 12.5, 732),
-        (FieldType.DECIMAL, Decimal("23.50"), 1489),
-        (FieldType.BOOLEAN, True, 8),
-        (FieldType.DATETIME, NOON, 2644),
+        (IndexFieldType.UUID, DRIVER, 278),
+        (IndexFieldType.STRING, "København", 3300),
+        (IndexFieldType.INT, -7, 2171),
+        (IndexFieldType.FLOAT, 12.5, 732),
+        (IndexFieldType.DECIMAL, Decimal("23.50"), 1489),
+        (IndexFieldType.BOOLEAN, True, 8),
+        (IndexFieldType.DATETIME, NOON, 2644),
     ],
 )
-def test_the_shard_of_an_index_value_never_changes(kind: FieldType, value: Scalar, shard: int) -> None:
+def test_the_shard_of_an_index_value_never_changes(kind: IndexFieldType, value: Scalar, shard: int) -> None:
     """Entries are where they were written: another answer here would lose them all. Computed with md5sum."""
     assert index_shard_of(kind, value, 4096) == shard
 
 
 @given(st.sampled_from([1, 8, 4096]), kinds_and_values)
-def test_every_value_has_one_shard(shards: int, pair: tuple[FieldType, Any]) -> None:
+def test_every_value_has_one_shard(shards: int, pair: tuple[IndexFieldType, Any]) -> None:
     kind, given_value = pair
     value = check(kind, given_value, "the value")
 

@@ -8,7 +8,7 @@ from typing import get_args
 import click
 import pytest
 
-from schemaless_core.control.job_commands import Verb, job_command, kind_of
+from schemaless_core.control.jobs.commands import Verb, job_command, kind_of
 from tripstore.cli.root import root
 
 VERBS: tuple[Verb, ...] = get_args(Verb)

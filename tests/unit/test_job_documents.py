@@ -1,4 +1,4 @@
-"""How far a job is, as it is told: estimates are called estimates, and nobody is said to work who fell silent."""
+"""How far a job is, as it is told: estimates are called estimates, and no worker that fell silent is said to work."""
 
 from __future__ import annotations
 
@@ -8,20 +8,20 @@ from typing import Any
 
 import pytest
 
-from schemaless_core.control.jobs import Job, JobState, Progress, WorkerNews
+from schemaless_core.control.jobs.jobs import Job, JobProgress, JobState, WorkerNews
 from schemaless_core.errors import ControlUnavailable
-from tripstore.cli.job_documents import SILENT_SECONDS, ProgressDocument, progress_document
-from tripstore.cli.job_screens import progress_line, telling
+from tripstore.cli.jobs.documents import SILENT_SECONDS, ProgressDocument, progress_document
+from tripstore.cli.jobs.screens import progress_line, telling
 
 AT = datetime(2026, 11, 2, 3, 0, tzinfo=UTC)
 
 
 def progress(
     *workers: WorkerNews, state: JobState = JobState.RUNNING, claimed: int = 1, detached: bool = False, **spec: Any
-) -> Progress:
+) -> JobProgress:
     ended = AT if state is JobState.DONE else None
     job = Job("backfill-1", "backfill", {"estimate": 1_000, **spec}, state, AT, ended, "ann", "host", "", detached)
-    return Progress(job, {"rows": 250}, 4, 1, claimed, 0, workers, AT, AT)
+    return JobProgress(job, {"rows": 250}, 4, 1, claimed, 0, workers, AT, AT)
 
 
 def worker(rate: float, seconds: float = 0.5, throttle: str | None = None) -> WorkerNews:
@@ -49,7 +49,7 @@ def test_why_workers_wait_is_said_once_per_reason() -> None:
     assert progress_line(seen).endswith("; waits: rate limit")
 
 
-def test_who_fell_silent_does_not_work_and_nobody_else_is_an_advice() -> None:
+def test_a_silent_worker_does_not_count_and_no_worker_at_all_is_an_advice() -> None:
     silent = worker(100.0, seconds=SILENT_SECONDS + 1)
 
     held, left = progress_document(progress(silent)), progress_document(progress(silent, claimed=0))
@@ -57,8 +57,8 @@ def test_who_fell_silent_does_not_work_and_nobody_else_is_an_advice() -> None:
 
     assert (held.workers, held.rate, held.is_fine) == ([], 0.0, True)  # its lease is not over
     ways = "`tripstore backfill resume backfill-1` goes on, `tripstore backfill cancel backfill-1` gives it up"
-    assert left.advice == [f"nobody works at backfill-1: {ways}"]
-    assert detached.advice == [f"nobody works at backfill-1: `tripstore worker run` does, or {ways}"]
+    assert left.advice == [f"no process works at backfill-1: {ways}"]
+    assert detached.advice == [f"no process works at backfill-1: `tripstore worker run` does, or {ways}"]
     assert progress_document(progress(claimed=0, state=JobState.PAUSED)).is_fine
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from schemaless_core import Json
-from tripstore.cutover.job_facts import job_facts
+from tripstore.migration.cutover.job_facts import job_facts
 
 NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
 

@@ -8,9 +8,9 @@ from uuid import UUID, uuid4
 
 import pytest
 
-from validation import keylist
-from validation.differences import CellClass, Difference
-from validation.keylist import KeyList, KeyListElsewhere, Written, read_key_list
+from tripstore.engines.validation.diff import keylist
+from tripstore.engines.validation.diff.differences import CellClass, Difference
+from tripstore.engines.validation.diff.keylist import KeyList, KeyListElsewhere, Written, read_key_list
 
 PARTS = 3
 
@@ -70,7 +70,7 @@ def test_a_kill_in_the_midst_of_cleaning_up_takes_nothing_from_the_list(
             raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr("validation.keylist.shutil.rmtree", remove)
+        patch.setattr("tripstore.engines.validation.diff.keylist.shutil.rmtree", remove)
         with pytest.raises(KeyboardInterrupt):
             key_list.finish(saved)
 

@@ -8,7 +8,7 @@ from uuid import uuid4
 import pytest
 
 from tests.unit.clock import FakeClock
-from tripstore.facade.lag import BELIEVED_SECONDS, ROWS_MAX, Lag, Look, Objection
+from tripstore.facade.lag import BELIEVED_SECONDS, ROWS_MAX, Lag, LagLook, Objection
 
 ROW, OTHER = uuid4(), uuid4()
 EPOCH = 4
@@ -23,7 +23,7 @@ def clock() -> FakeClock:
 
 @pytest.fixture
 def lag(clock: FakeClock) -> Lag:
-    """Somebody asks, and whatever was written before has arrived."""
+    """A cohort asks, and whatever was written before has arrived."""
     lag = Lag(0.05, clock)
     lag.watch(is_watched=True)
     look(lag, clock, math.inf, is_past_place=True)
@@ -45,7 +45,7 @@ def look(
 ) -> None:
     """A look at the mirror that begins now."""
     pending = lag.pending(epoch)
-    lag.looked(epoch, pending, Look(clock(), seconds, missing, PLACE, is_past_place))
+    lag.looked(epoch, pending, LagLook(clock(), seconds, missing, PLACE, is_past_place))
 
 
 def test_before_the_first_look_nothing_is_allowed(lag: Lag, clock: FakeClock) -> None:
@@ -54,7 +54,7 @@ def test_before_the_first_look_nothing_is_allowed(lag: Lag, clock: FakeClock) ->
     assert allows(lag, ROW)
 
 
-def test_a_mirror_that_is_too_far_behind_answers_nobody(lag: Lag, clock: FakeClock) -> None:
+def test_a_mirror_that_is_too_far_behind_answers_no_read(lag: Lag, clock: FakeClock) -> None:
     look(lag, clock, 0.051)
     assert not allows(lag, ROW)
     look(lag, clock, 0.05)
@@ -79,7 +79,7 @@ def test_a_row_that_this_process_wrote_is_read_at_the_authority_until_it_arrived
     lag.wrote((ROW,))
     assert not allows(lag, ROW)
     assert allows(lag, OTHER)
-    assert not allows(lag), "nobody knows which rows a query finds"
+    assert not allows(lag), "which rows a query finds is not known"
     clock.advance(0.01)
     look(lag, clock, missing=(ROW,))
     assert not allows(lag, ROW)
@@ -92,7 +92,7 @@ def test_a_look_that_began_before_the_write_says_nothing_of_it(lag: Lag, clock: 
     begun, pending = clock(), lag.pending(EPOCH)
     clock.advance(0.001)
     lag.wrote((ROW,))
-    lag.looked(EPOCH, pending, Look(begun, 0.0))
+    lag.looked(EPOCH, pending, LagLook(begun, 0.0))
     assert not allows(lag, ROW)
 
 
@@ -102,7 +102,7 @@ def test_a_row_written_again_during_the_look_waits_for_the_next(lag: Lag, clock:
     begun, pending = clock(), lag.pending(EPOCH)
     clock.advance(0.001)
     lag.wrote((ROW,))
-    lag.looked(EPOCH, pending, Look(begun, 0.0))
+    lag.looked(EPOCH, pending, LagLook(begun, 0.0))
     assert not allows(lag, ROW)
 
 
@@ -115,7 +115,7 @@ def test_with_more_rows_than_are_remembered_every_read_goes_to_the_authority(lag
     assert not allows(lag, rows[-1]), "it was not remembered"
     look(lag, clock)
     assert not lag.pending(EPOCH).rows
-    assert not allows(lag, rows[-1]), "nobody has asked whether it arrived"
+    assert not allows(lag, rows[-1]), "no look since has seen it arrive"
     look(lag, clock, is_past_place=True)
     assert allows(lag, rows[-1])
 
@@ -142,7 +142,7 @@ def test_a_place_that_was_asked_for_before_says_nothing_of_what_is_lost_after_it
 def test_rows_that_were_left_behind_on_the_way_to_a_place_are_missing_and_no_others(lag: Lag, clock: FakeClock) -> None:
     lag.watch(is_watched=False)
     lag.watch(is_watched=True)
-    lag.looked(EPOCH, lag.pending(EPOCH), Look(clock(), 0.0, place=PLACE, is_past_place=True, left={ROW}))
+    lag.looked(EPOCH, lag.pending(EPOCH), LagLook(clock(), 0.0, place=PLACE, is_past_place=True, left={ROW}))
     assert allows(lag, OTHER)
     assert lag.objection((ROW,), EPOCH) is Objection.MISSING
     clock.advance(0.01)
@@ -158,7 +158,7 @@ def test_with_more_rows_left_behind_than_are_remembered_every_read_goes_to_the_a
     lag.watch(is_watched=False)
     lag.watch(is_watched=True)
     left = {uuid4() for _ in range(ROWS_MAX + 1)}
-    lag.looked(EPOCH, lag.pending(EPOCH), Look(clock(), 0.0, place=PLACE, is_past_place=True, left=left))
+    lag.looked(EPOCH, lag.pending(EPOCH), LagLook(clock(), 0.0, place=PLACE, is_past_place=True, left=left))
     assert lag.objection((OTHER,), EPOCH) is Objection.NOT_REMEMBERED
 
 
@@ -182,15 +182,15 @@ def test_a_place_in_the_way_of_one_mirror_is_none_in_the_way_of_the_other(lag: L
     assert lag.pending(EPOCH + 2).lost == (found.number, None)
 
 
-def test_rows_are_remembered_only_while_somebody_asks(lag: Lag, clock: FakeClock) -> None:
+def test_rows_are_remembered_only_while_a_cohort_asks(lag: Lag, clock: FakeClock) -> None:
     look(lag, clock)
     lag.watch(is_watched=False)
-    assert not allows(lag, ROW), "nobody remembers what is written now"
+    assert not allows(lag, ROW), "what is written now is not remembered"
     lag.wrote((ROW,))
     assert not lag.pending(EPOCH).rows
     lag.watch(is_watched=True)
     assert not allows(lag, ROW)
     look(lag, clock, 0.01)
-    assert not allows(lag, ROW), "the mirror is close, and nobody knows whether it has what was not remembered"
+    assert not allows(lag, ROW), "the mirror is close, but may lack what was not remembered"
     look(lag, clock, 0.01, is_past_place=True)
     assert allows(lag, ROW)

@@ -10,8 +10,8 @@ from collections.abc import Sequence
 
 import pytest
 
-from schemaless_core.triggers.coordinator import Held, LeaseConfig
-from schemaless_core.triggers.leader import FAILURES_MAX, Leader, Stillness
+from schemaless_core.triggers.leases.coordinator import HeldLeases, LeaseConfig
+from schemaless_core.triggers.leases.leader import FAILURES_MAX, Leader, Stillness
 from tests.unit.clock import FakeClock
 from tests.unit.coordinators import MemoryCoordinator
 
@@ -31,7 +31,7 @@ class Cluster:
     def new_leader(self, worker: str) -> Leader:
         return Leader(self.coordinator, worker, CONFIG, self.clock)
 
-    def beat(self, workers: Sequence[str]) -> dict[str, Held]:
+    def beat(self, workers: Sequence[str]) -> dict[str, HeldLeases]:
         return {worker: self.coordinator.beat(worker, [GROUP], {}) for worker in workers}
 
     def run(self, beats: int, *, beating: str, stepping: str) -> None:
@@ -55,7 +55,7 @@ class Cluster:
             self.coordinator.release(worker, [lease for lease in held if lease.owner == worker and lease.heir])
 
 
-def test_nobodys_leadership_is_taken_at_once() -> None:  # KCL: testSimpleLeaseTake
+def test_a_free_leadership_is_taken_at_once() -> None:  # KCL: testSimpleLeaseTake
     cluster = Cluster()
     cluster.beat("ab")
 
@@ -101,12 +101,12 @@ def test_leadership_lost_between_survey_and_assignment_changes_no_lease(monkeypa
     cluster = Cluster()
     survey = cluster.coordinator.survey
 
-    def somebody_is_faster() -> object:
+    def another_is_faster() -> object:
         cluster.coordinator.take_lead("b", cluster.coordinator.leader)
         return survey()
 
     cluster.beat("ab")
-    monkeypatch.setattr(cluster.coordinator, "survey", somebody_is_faster)
+    monkeypatch.setattr(cluster.coordinator, "survey", another_is_faster)
     cluster.leaders["a"].step()
 
     assert cluster.leading == []
@@ -262,7 +262,7 @@ def test_a_new_leader_gives_everybody_the_time_of_a_lease() -> None:
     assert cluster.owners() == ["b"] * 6
 
 
-def test_after_an_outage_of_the_control_database_nobody_is_called_dead() -> None:
+def test_after_an_outage_of_the_control_database_no_worker_is_called_dead() -> None:
     cluster = Cluster()
     cluster.run(1, beating="ab", stepping="ab")
     cluster.coordinator.is_down = True
@@ -278,7 +278,7 @@ def test_after_an_outage_of_the_control_database_nobody_is_called_dead() -> None
     assert [lease.fence for lease in cluster.coordinator.survey().leases] == [1] * 4
 
 
-def test_a_leader_that_was_stopped_itself_calls_nobody_dead() -> None:
+def test_a_leader_that_was_stopped_itself_calls_no_worker_dead() -> None:
     cluster = Cluster("a")
     cluster.beat("bc")
     cluster.run(1, beating="abc", stepping="a")
@@ -340,7 +340,7 @@ def test_a_quiet_leader_plans_nothing_and_writes_nothing(monkeypatch: pytest.Mon
         raise AssertionError("nothing changed")
 
     monkeypatch.setattr(cluster.coordinator, "assign", never)
-    monkeypatch.setattr("schemaless_core.triggers.leader.plan", never)
+    monkeypatch.setattr("schemaless_core.triggers.leases.leader.plan", never)
 
     cluster.run(5, beating="ab", stepping="ab")
 
@@ -353,7 +353,7 @@ def test_a_group_that_is_new_or_served_anew_is_assigned_at_the_next_step() -> No
 
     cluster.coordinator.register_group("another", "now", 2, allowed=100)
     cluster.run(1, beating="a", stepping="a")
-    assert set(cluster.coordinator.owners("another").values()) == {None}  # nobody serves it
+    assert set(cluster.coordinator.owners("another").values()) == {None}  # no worker serves it
     cluster.coordinator.beat("b", ["another"], {})
     cluster.leaders["a"].step()
 

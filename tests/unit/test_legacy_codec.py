@@ -6,7 +6,6 @@ import json
 import os
 import threading
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import pytest
@@ -14,8 +13,8 @@ import pytest
 from schemaless_core import InvalidCell, Json, canonical_bytes
 from tests.unit.test_canonical import nested
 from tripstore.backends.postgres.codec import lookups
-from tripstore.backends.postgres.codec.codec import ColumnCodec, canonical_of_change
-from tripstore.backends.postgres.codec.lookups import LookupCache, Wanted
+from tripstore.backends.postgres.codec.codec import ColumnCodec
+from tripstore.backends.postgres.codec.lookups import LookupCache, WantedPairs
 from tripstore.backends.postgres.errors import UnreadableRow, Unrepresentable
 from tripstore.backends.postgres.layout.layout import (
     Field,
@@ -195,23 +194,6 @@ def test_a_column_of_nothing_but_its_extra_holds_any_object() -> None:
     assert free.body(json.dumps(free.row({"a": {"b": -0.0}}))) == {"a": {"b": -0.0}}
 
 
-@dataclass(frozen=True)
-class Change:
-    column_name: str
-    layout: int | None
-    row: str | None
-
-
-def test_a_change_is_read_by_the_layout_that_it_was_captured_by() -> None:
-    fare = Field("fare", "amount", FieldType.STRING)
-    codecs = {1: {"BASE": codec(None, fare, extra=None)}, 2: {"BASE": codec()}}
-
-    assert canonical_of_change(codecs, Change("BASE", 1, '{"amount":"1"}')) == b'{"fare":"1"}'
-    assert canonical_of_change(codecs, Change("BASE", 2, row(fare_amount="1"))) == b'{"fare":"1","tip":null}'
-    assert canonical_of_change(codecs, Change("FREE", None, '{"any":1}')) == b'{"any":1}'
-    assert canonical_of_change(codecs, Change("BASE", 2, None)) == b"null"
-
-
 # -------------------------------------------------------------------------------------------------------- lookups
 
 
@@ -310,7 +292,7 @@ def test_an_asking_codec_answers_and_keeps_nothing() -> None:
     assert len(cache) == 2
 
 
-def test_a_column_that_points_nowhere_asks_nobody() -> None:
+def test_a_column_that_points_nowhere_asks_no_server() -> None:
     plain = codec(None, Field("fare", "fare_amount", FieldType.DECIMAL))
 
     assert plain.asking(Database().rows_of) is plain
@@ -321,7 +303,7 @@ def test_without_a_database_only_what_was_filled_is_known() -> None:
 
     assert cache.uuid_of(USERS, "7") is None
     assert cache.key_of(USERS, uuid(7)) is None
-    cache.fill(_wanted("7"))  # nobody to ask
+    cache.fill(_wanted("7"))  # no connection to ask by
     assert len(cache) == 0
 
 
@@ -409,8 +391,8 @@ def test_a_forked_child_goes_on_with_the_cache_while_another_thread_is_asking() 
     assert status == 0
 
 
-def _wanted(*keys: str) -> Wanted:
-    wanted = Wanted()
+def _wanted(*keys: str) -> WantedPairs:
+    wanted = WantedPairs()
     for key in keys:
         wanted.want_key(USERS, key)
     return wanted

@@ -10,11 +10,11 @@ from uuid import UUID
 
 import pytest
 
-from schemaless_core.answers import Scalar
+from schemaless_core.cell.answers import Scalar
+from schemaless_core.definitions.index import IndexField as IndexField
+from schemaless_core.definitions.query import CheckedCondition
+from schemaless_core.definitions.values import IndexFieldType as IndexType
 from schemaless_core.engine.index_sql import Clause
-from schemaless_core.indexes.definition import Field as IndexField
-from schemaless_core.indexes.query import CheckedCondition
-from schemaless_core.indexes.values import FieldType as IndexType
 from tripstore.backends.postgres.layout.layout import Field, FieldType, Lookup, MappedColumn, RefKeySource, TableName
 from tripstore.backends.postgres.queries.conditions import StoredField, bindable, stored_field
 from tripstore.backends.postgres.queries.physical import Physical, PhysicalTypes
@@ -125,7 +125,7 @@ AGREEING: Mapping[tuple[Physical, FieldType], set[IndexType]] = {
 
 
 def test_what_does_not_agree_is_left_to_python() -> None:
-    """Each pair here has cases in the differential test; whoever adds one adds its values there."""
+    """Each pair here has cases in the differential test; add the values of a new one there."""
     found: dict[tuple[Physical, FieldType], set[IndexType]] = {}
     for physical in Physical:
         for layout in FieldType:

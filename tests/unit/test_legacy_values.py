@@ -15,11 +15,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from schemaless_core import Json, canonical_bytes
-from schemaless_core.canonical import INT_MAX, INT_MIN
+from schemaless_core.cell.canonical import INT_MAX, INT_MIN
 from tests.unit.test_canonical import JSON, nested
-from tripstore.backends.postgres.codec.nested import Document
+from tripstore.backends.postgres.codec.nested import NestedDocument
 from tripstore.backends.postgres.codec.refused import Refused, joined
-from tripstore.backends.postgres.codec.values import Value, value_of
+from tripstore.backends.postgres.codec.value import Value
+from tripstore.backends.postgres.codec.values import value_of
 from tripstore.backends.postgres.layout.layout import Field, FieldType
 
 #: Any text at all, and what looks like a value but is none.
@@ -143,7 +144,7 @@ def test_a_reason_never_holds_the_value() -> None:
                 value_of(field(kind, FieldType.UUID)).write(_refusable(kind, value))
             assert secret not in refused.value.reason
     with pytest.raises(Refused) as unread:
-        Document().read('{"a": 471147114711471147114711}')
+        NestedDocument().read('{"a": 471147114711471147114711}')
     assert secret not in unread.value.reason
 
 
@@ -159,12 +160,12 @@ def _refusable(kind: FieldType, value: Any) -> Any:
 
 @given(JSON)
 def test_a_document_comes_back_as_it_was(body: Json) -> None:
-    assert same(Document().read(Document().write(body)), body)
+    assert same(NestedDocument().read(NestedDocument().write(body)), body)
 
 
 @given(JSON, st.sampled_from([None, 1, "\t"]), st.booleans())
 def test_a_document_is_read_whatever_its_blanks_and_escapes(body: Json, indent: Any, is_ascii: bool) -> None:
-    assert same(Document().read(json.dumps(body, indent=indent, ensure_ascii=is_ascii)), body)
+    assert same(NestedDocument().read(json.dumps(body, indent=indent, ensure_ascii=is_ascii)), body)
 
 
 LITERALS = st.from_regex(re.compile(r"-?(0|[1-9][0-9]{0,24})(\.[0-9]{1,24})?([eE][+-]?[0-9]{1,3})?"), fullmatch=True)
@@ -174,7 +175,7 @@ LITERALS = st.from_regex(re.compile(r"-?(0|[1-9][0-9]{0,24})(\.[0-9]{1,24})?([eE
 def test_i2_a_number_is_read_exactly_or_refused(literal: str) -> None:
     for text in (literal, f'{{"a":[{literal}]}}', f'{{"a": [{literal}]}}'):
         try:
-            found = Document().read(text)
+            found = NestedDocument().read(text)
         except Refused:
             continue
         number = found if not isinstance(found, dict) else found["a"][0]  # type: ignore[index]  # a list
@@ -186,7 +187,7 @@ def test_i2_a_number_is_read_exactly_or_refused(literal: str) -> None:
 
 @given(st.floats(allow_nan=False, allow_infinity=False))
 def test_every_float_is_read_exactly(number: float) -> None:
-    found = Document().read(repr(number))
+    found = NestedDocument().read(repr(number))
 
     assert isinstance(found, (int, float))
     assert found.hex() == number.hex() if isinstance(found, float) else found == number
@@ -195,10 +196,10 @@ def test_every_float_is_read_exactly(number: float) -> None:
 @given(st.integers(INT_MIN - 3, INT_MAX + 3) | st.integers(-10, 10))
 def test_integers_are_read_up_to_64_bits_and_refused_beyond(number: int) -> None:
     if INT_MIN <= number <= INT_MAX:
-        assert Document().read(f"[{number}]") == [number]
+        assert NestedDocument().read(f"[{number}]") == [number]
     else:
         with pytest.raises(Refused) as refused:
-            Document().read(f"[{number}]")
+            NestedDocument().read(f"[{number}]")
         assert refused.value.path == "[0]"
 
 
@@ -208,16 +209,16 @@ def test_control_the_fast_reader_alone_loses_what_the_document_refuses() -> None
     assert msgspec.json.decode("0.12345678901234567890") == 0.12345678901234568
     for text in ('{"a":1,"a":2}', "1e-400", "0.12345678901234567890"):
         with pytest.raises(Refused):
-            Document().read(text)
+            NestedDocument().read(text)
 
 
 def test_documents_are_nested_as_deep_as_bodies_are() -> None:
     deepest = nested(200)
 
-    assert same(Document().read(json.dumps(deepest)), deepest)
+    assert same(NestedDocument().read(json.dumps(deepest)), deepest)
     for depth in (201, 5000):
         with pytest.raises(Refused, match="deeper"):
-            Document().read("[" * depth + "]" * depth)
+            NestedDocument().read("[" * depth + "]" * depth)
 
 
 # --------------------------------------------------------------------------------------------------------- arrays

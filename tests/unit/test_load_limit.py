@@ -6,10 +6,10 @@ from random import Random
 
 import pytest
 
-from backfill.load_limit import FIRST_LOOKS, LOAD_SECONDS, SAMPLE_SECONDS, SHARE_MIN, LoadLimit
-from backfill.throttle import Leave
 from tests.unit.clock import FakeClock
 from tests.unit.throttles import copied_in, waited
+from tripstore.engines.backfill.load_limit import FIRST_LOOKS, LOAD_SECONDS, SAMPLE_SECONDS, SHARE_MIN, LoadLimit
+from tripstore.engines.backfill.throttle import Leave
 
 
 def looked(limit: LoadLimit, clock: FakeClock, seconds: float) -> None:
@@ -40,7 +40,7 @@ def test_while_a_chunk_is_written_the_source_rests(write_seconds: float, wait_se
     assert waited(limit, clock) == pytest.approx(wait_seconds, abs=0.001)
 
 
-def test_nobody_waits_for_a_load_that_leaves_room() -> None:
+def test_no_chunk_waits_for_a_load_that_leaves_room() -> None:
     clock = FakeClock()
     limit = LoadLimit(3.0, lambda: 0.6, clock=clock)
     waited(limit, clock)

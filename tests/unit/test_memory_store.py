@@ -8,7 +8,7 @@ from uuid import UUID
 import pytest
 
 from schemaless_core import Cell, InvalidRequest, MemoryStore, Position
-from schemaless_core.indexes.definition import IndexDefinition
+from schemaless_core.definitions.index import IndexDefinition
 
 ROW = UUID(int=7)
 
@@ -21,7 +21,7 @@ def test_it_is_closed_like_any_store() -> None:
     assert store.get_cell(ROW, "BASE", 1) is not None
 
 
-def test_cells_of_a_row_are_put_together_while_nobody_else_wrote_there() -> None:
+def test_cells_of_a_row_are_put_together_while_no_other_writer_wrote_there() -> None:
     store = MemoryStore()
     shard = store.shard_of(ROW)
     before = store.end_of_log(shard)

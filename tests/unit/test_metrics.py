@@ -20,8 +20,8 @@ from schemaless_core import (
     ShardStatus,
     StaleEpoch,
 )
-from schemaless_core.clusters import Cluster
 from schemaless_core.config import parse_config
+from schemaless_core.servers.clusters import Cluster
 from tests.factories import make_cell
 
 ROW = UUID(int=1)

@@ -1,4 +1,4 @@
-"""Whatever a diff could not compare holds the gate of a switch (I12); what nobody can ever compare does not."""
+"""Whatever a diff could not compare holds the gate of a switch (I12); what can never be compared does not."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from uuid import uuid4
 import pytest
 
 from schemaless_core import Datastore
-from schemaless_core.control.job_notes import NOT_COMPARED
-from schemaless_core.control.jobs import Finding, Jobs
-from schemaless_core.control.ledgers import Ledgers
+from schemaless_core.control.jobs.jobs import Finding, Jobs
+from schemaless_core.control.jobs.notes import NOT_COMPARED
+from schemaless_core.control.ledgers.ledgers import Ledgers
 from tests.unit.test_gates import FINE, judged
-from tripstore.cutover.job_facts import job_facts
-from tripstore.diffing.unit import UNIT
-from validation.older import FORGOTTEN_COUNT
+from tripstore.engines.validation.diff.older import FORGOTTEN_COUNT
+from tripstore.migration.cutover.job_facts import job_facts
+from tripstore.migration.diff.unit import UNIT
 
 
 @pytest.fixture

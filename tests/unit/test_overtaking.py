@@ -9,7 +9,7 @@ import pytest
 
 from schemaless_core import Cell, CellKey, Json
 from tests.legacy import layout
-from tripstore.mirror.overtaking import Overtaking
+from tripstore.migration.mirror.overtaking import Overtaking
 
 KEY = uuid4()
 ROW = 1 << 20

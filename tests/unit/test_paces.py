@@ -1,4 +1,4 @@
-"""Turns at a rate: whoever joins, dies or is slow, all together are never ahead of the rate by more than a chunk."""
+"""Turns at a rate: workers join, die or are slow; together they are never ahead of the rate by more than a chunk."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from backfill.throttle import Pace as Taking
 from schemaless_core.config import TlsConfig
 from schemaless_core.control.database import ControlDatabase
-from schemaless_core.control.paces import Pace, Turn
+from schemaless_core.control.paces import SharedPace, Turn
 from schemaless_core.urls import parse_node_url
 from tests.unit.clock import FakeClock
 from tests.unit.throttles import MemoryPace
+from tripstore.engines.backfill.throttle import Pace as Taking
 
 RATE = 1_000.0
 WINDOW_SECONDS = 5.0
@@ -138,15 +138,15 @@ def test_nor_are_those_who_share_a_control_database(control: Callable[[], Contro
     clock, name = FakeClock(), str(next(NAMES))
     with closing(control()) as opened:
 
-        def join() -> Pace:
-            return Pace(opened, name, lambda _connection: round(1000 * clock()))
+        def join() -> SharedPace:
+            return SharedPace(opened, name, lambda _connection: round(1000 * clock()))
 
         shared, memory = acted(acts, join, clock), FakeClock()
         assert ahead(shared) <= 500
         assert shared == acted(acts, MemoryPace(memory).join, memory)
 
 
-def test_a_clock_that_goes_back_keeps_nobody_waiting_for_what_is_over() -> None:
+def test_a_clock_that_goes_back_keeps_no_worker_waiting_for_what_is_over() -> None:
     """The control database moved to a host whose clock is an hour behind."""
     turn = Turn().taken(3_600_000, 500, RATE)
     assert turn.seconds_left(3_600_100) == 0.4

@@ -26,7 +26,7 @@ def test_pauses_grow_up_to_a_bound(monkeypatch: pytest.MonkeyPatch) -> None:
     assert all(bound / 2 <= pause <= bound for pause, bound in zip(pauses, wanted, strict=True)), pauses
 
 
-def test_whoever_has_waited_long_enough_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_caller_that_has_waited_long_enough_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     now = 100.0
     monkeypatch.setattr(time, "monotonic", lambda: now)
     waiting = _Patience(2.0)

@@ -16,12 +16,12 @@ from schemaless_core.control.audit import AuditLog
 from schemaless_core.control.database import ControlDatabase
 from tests.unit.clock import FakeClock
 from tripstore.backends.postgres.errors import LegacyUnavailable
-from tripstore.cutover.errors import CutoverUnsettled
-from tripstore.cutover.perform import Order, Performed, perform
-from tripstore.cutover.plan import Direction
 from tripstore.facade.flags import FlagBook, Flags
 from tripstore.handover.authority import Authority, Backend
 from tripstore.handover.ports import ControlPort, LegacyPort, Ports, StorePort
+from tripstore.migration.cutover.errors import CutoverUnsettled
+from tripstore.migration.cutover.perform import HandoverOrder, Performed, perform
+from tripstore.migration.cutover.plan import Direction
 from tripstore.phase import Phase
 
 FIRST = Authority(4, Backend.LEGACY)
@@ -71,6 +71,9 @@ class Stores:
     def do_queued(self) -> int:
         return 0
 
+    def do_buffered(self, server: str) -> int:
+        return 0
+
     def do_unmirrored(self, server: str) -> int:
         return 0
 
@@ -106,7 +109,7 @@ class Performance:
         ports = Ports(cast(LegacyPort, stores), cast(StorePort, stores), cast(ControlPort, stores))
         return perform(
             ports,
-            Order(direction, "a test", forced),
+            HandoverOrder(direction, "a test", forced),
             flags=self.flags,
             audit=AuditLog(self.control),
             max_pause_seconds=2.0,
@@ -156,9 +159,9 @@ def test_callers_wait_from_the_closing_to_the_last_server_that_is_open(performan
     ("slow", "sentence"),
     [
         ("close", "set the gate of Postgres and the row to closing"),
-        ("take_barrier", "wait for the writers inside, let nobody in"),
+        ("take_barrier", "wait for the writers inside, let no writer in"),
         ("shut_gate", "close the gate of Postgres"),
-        ("queued", "count the queue; nobody's claim or lock hides a change"),
+        ("queued", "count the queue; no claim or lock hides a change"),
     ],
 )
 def test_before_the_decision_a_pause_that_is_over_is_undone(performance: Performance, slow: str, sentence: str) -> None:
@@ -210,7 +213,7 @@ def test_a_decision_whose_answer_was_lost_is_finished(performance: Performance) 
 
 
 def test_a_decision_that_is_run_after_its_answer_is_finished(performance: Performance) -> None:
-    """The connection broke: nobody found it decided at first."""
+    """The connection broke: the switcher did not find it decided at first."""
     stores = Stores()
 
     def decide_unheard() -> None:
@@ -225,7 +228,7 @@ def test_a_decision_that_is_run_after_its_answer_is_finished(performance: Perfor
 
 
 @pytest.mark.parametrize("error", [KeyboardInterrupt, ZeroDivisionError])
-def test_whoever_is_interrupted_leaves_nobody_waiting(performance: Performance, error: type[BaseException]) -> None:
+def test_an_interrupted_switcher_leaves_no_writer_waiting(performance: Performance, error: type[BaseException]) -> None:
     stores = Stores()
     stores.accidents["queued"] = raising(error())
 
@@ -237,7 +240,7 @@ def test_whoever_is_interrupted_leaves_nobody_waiting(performance: Performance, 
     assert performance.audited[-1][1]["outcome"] == f"undone: {error.__name__}"
 
 
-def test_whoever_is_interrupted_after_the_decision_hears_of_it(performance: Performance) -> None:
+def test_a_switcher_interrupted_after_the_decision_hears_of_it(performance: Performance) -> None:
     stores = Stores()
 
     def interrupt_once() -> None:
@@ -253,7 +256,7 @@ def test_whoever_is_interrupted_after_the_decision_hears_of_it(performance: Perf
     assert stores.opened == [("a", 6), ("b", 6)]
 
 
-def test_whoever_is_interrupted_while_another_one_goes_on_is_told_nothing_that_nobody_knows(
+def test_a_switcher_interrupted_while_another_one_goes_on_is_told_no_outcome(
     performance: Performance,
 ) -> None:
     stores = Stores()
@@ -271,7 +274,7 @@ def test_whoever_is_interrupted_while_another_one_goes_on_is_told_nothing_that_n
     assert note.startswith("What became of the hand-over is not known here")
 
 
-def test_stores_that_answer_nobody_are_left_to_the_others(performance: Performance) -> None:
+def test_stores_that_do_not_answer_are_left_to_the_other_processes(performance: Performance) -> None:
     stores = Stores()
 
     def go_away() -> None:
@@ -286,7 +289,7 @@ def test_stores_that_answer_nobody_are_left_to_the_others(performance: Performan
     assert performance.audited[-1][1]["outcome"] == "unknown"
 
 
-def test_a_hand_over_of_somebody_else_is_not_undone(performance: Performance) -> None:
+def test_a_hand_over_of_another_switcher_is_not_undone(performance: Performance) -> None:
     theirs = FIRST.closing("theirs")
     stores = Stores()
 
@@ -357,8 +360,8 @@ def test_the_phase_after_a_switch_is_live_whatever_it_was_before(performance: Pe
     assert performance.flags.find().store_phase is Phase.LIVE
 
 
-def test_after_the_way_back_somebody_carries(performance: Performance) -> None:
-    """A switch that was forced in phase off must not lead back to where nobody mirrors (I8)."""
+def test_after_the_way_back_a_relay_carries(performance: Performance) -> None:
+    """A switch that was forced in phase off must not lead back to a phase without a mirror (I8)."""
     assert performance.flags.find() == Flags()
 
     performance(Stores(Authority(4, Backend.STORE)), Direction.BACK)

@@ -1,4 +1,4 @@
-"""Permits: bounded, handed to whoever waits longest, never lost."""
+"""Permits: bounded, handed to the thread that waits longest, never lost."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import time
 
 import pytest
 
-from schemaless_core.engine.mysql.permits import NoPermit, Permits
+from schemaless_core.engine.mysql.wire.permits import NoPermit, Permits
 
 
 def waiting_thread(permits: Permits) -> threading.Thread:
@@ -35,7 +35,7 @@ def test_no_more_permits_are_taken_than_there_are() -> None:
     assert permits.take(0.0) == 0.0
 
 
-def test_who_gives_a_permit_back_does_not_get_it_before_whoever_waits() -> None:
+def test_a_thread_that_gives_a_permit_back_does_not_get_it_before_a_waiting_one() -> None:
     permits = Permits(1)
     permits.take(0.0)
     waiter = waiting_thread(permits)
@@ -69,7 +69,7 @@ def test_waiters_are_served_in_their_order() -> None:
     assert served == [0, 1, 2, 3, 4]
 
 
-def test_a_permit_that_nobody_waits_for_any_more_is_free() -> None:
+def test_a_permit_without_a_waiting_thread_is_free() -> None:
     permits = Permits(1)
     permits.take(0.0)
     with pytest.raises(NoPermit):

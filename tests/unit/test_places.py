@@ -47,7 +47,7 @@ def test_a_memory_that_there_is_not_leaves_them_on_the_disk(monkeypatch: pytest.
     assert "on the disk" in choose_place()
 
 
-def test_whoever_sets_a_folder_has_it(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_user_who_sets_a_folder_has_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TMPDIR", "/var/tmp")
 
     assert "/var/tmp" in choose_place()

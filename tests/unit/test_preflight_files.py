@@ -7,7 +7,7 @@ import pytest
 from schemaless_core.errors import InvalidRequest
 from tripstore.audit.preflight.asked import Asked
 from tripstore.audit.preflight.files import Form, guessed, read_statements
-from tripstore.audit.preflight.grammar import Unreadable, fingerprint, parsed
+from tripstore.audit.preflight.grammar import UnreadableStatement, fingerprint, parsed
 
 SCRIPT = r"""
 -- a comment; with a semicolon
@@ -126,5 +126,5 @@ def test_statements_that_differ_in_values_alone_are_of_one_kind() -> None:
 
 
 def test_what_is_no_statement_is_not_guessed_at() -> None:
-    with pytest.raises(Unreadable, match="syntax error"):
+    with pytest.raises(UnreadableStatement, match="syntax error"):
         parsed("SELECT FROM WHERE")

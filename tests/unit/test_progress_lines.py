@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from tripstore.cli.progress import INTERVAL_SECONDS, Lines
+from tripstore.cli.progress import INTERVAL_SECONDS, ProgressLines
 
 
 def test_lines_come_once_per_interval_and_at_the_end(capsys: pytest.CaptureFixture[str]) -> None:
     now = 0.0
-    lines = Lines("rows", clock=lambda: now)
+    lines = ProgressLines("rows", clock=lambda: now)
 
     for done in (1, 2, 3):
         lines(done, 3_000)
@@ -21,7 +21,7 @@ def test_lines_come_once_per_interval_and_at_the_end(capsys: pytest.CaptureFixtu
 
 
 def test_an_unknown_total_is_not_made_up(capsys: pytest.CaptureFixture[str]) -> None:
-    lines = Lines("rows", clock=lambda: 5.0)
+    lines = ProgressLines("rows", clock=lambda: 5.0)
 
     lines(1_234, None)
     lines(1_235, None)

@@ -12,7 +12,7 @@ import pytest
 from schemaless_core import CellStore, Datastore, MemoryStore
 
 VERBS = [
-    "append_cell", "checksum", "get_cell", "get_cell_latest", "get_cells", "get_cells_for_shard",
+    "append_cell", "checksum", "close", "get_cell", "get_cell_latest", "get_cells", "get_cells_for_shard",
     "get_cells_for_shards", "get_cells_latest", "get_history", "get_row", "put_cell", "put_cells", "query_index",
     "scan_rows", "shard_of", "using",
 ]  # fmt: skip

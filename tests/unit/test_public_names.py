@@ -15,12 +15,11 @@ from uuid import UUID
 
 import pytest
 
-import backfill
 import schemaless_core
 import tripstore
-import validation
 from tripstore.backends.postgres.backend import PostgresBackend
 from tripstore.cli.python_reference import reference
+from tripstore.engines import backfill, validation
 
 PROMISED = [
     "ANY", "Bucket", "Cell", "CellConflict", "CellKey", "CellStore", "ColumnKey", "Condition", "Datastore",
@@ -64,8 +63,8 @@ def test_public_names_exist_and_stand_in_order(package: object) -> None:
     [
         ("schemaless_core", "SchemalessError"),
         ("tripstore", "TripstoreError"),
-        ("backfill", "BackfillError"),
-        ("validation", "ValidationError"),
+        ("tripstore.engines.backfill", "BackfillError"),
+        ("tripstore.engines.validation", "ValidationError"),
     ],
 )
 def test_each_package_has_its_error_base_with_a_hint(package: str, base: str) -> None:

@@ -102,7 +102,7 @@ def test_a_column_that_no_cell_can_have_is_refused() -> None:
         trigger(column="")
 
 
-def test_a_parameter_that_nobody_can_fill_is_refused_and_those_known_are_named() -> None:
+def test_a_parameter_that_cannot_be_filled_is_refused_and_those_known_are_named() -> None:
     with pytest.raises(InvalidRequest, match="parameter rowkey") as refused:
 
         @trigger(column="BASE")

@@ -12,7 +12,7 @@ from tripstore.facade.flags import Flags
 from tripstore.facade.known import Known
 from tripstore.handover.authority import Authority, Backend
 from tripstore.handover.relay import CHANGES_PER_CLAIM
-from tripstore.mirror.pace import (
+from tripstore.migration.mirror.pace import (
     FIRST_LIMIT,
     LIMIT_MIN,
     POLL_SECONDS,
@@ -24,10 +24,10 @@ from tripstore.mirror.pace import (
     WAITING_SECONDS,
     WORTH_A_CLAIM,
     Carried,
-    Pace,
+    RelayPace,
 )
-from tripstore.mirror.relays import Relay
-from tripstore.mirror.status import LATE_SECONDS, Forward, MirrorStatus, Reverse
+from tripstore.migration.mirror.relays import Relay
+from tripstore.migration.mirror.status import LATE_SECONDS, ForwardStatus, MirrorStatus, ReverseStatus
 from tripstore.phase import Phase
 
 QUICK, SLOW = QUICK_SECONDS / 2, SLOW_SECONDS * 2
@@ -35,12 +35,12 @@ NOTHING = Carried(0, 0, 0)
 STUCK = Carried(7, 0, 0)
 
 
-def full(pace: Pace) -> Carried:
+def full(pace: RelayPace) -> Carried:
     return Carried(pace.limit, pace.limit, 0)
 
 
 def test_a_full_claim_is_followed_at_once_by_a_larger_one() -> None:
-    pace = Pace()
+    pace = RelayPace()
 
     rests = [pace.after(full(pace), QUICK) for _ in range(10)]
 
@@ -49,7 +49,7 @@ def test_a_full_claim_is_followed_at_once_by_a_larger_one() -> None:
 
 
 def test_an_empty_queue_is_polled_and_what_a_claim_took_is_part_of_the_pause() -> None:
-    pace = Pace()
+    pace = RelayPace()
 
     assert pace.after(NOTHING, 0.0) == POLL_SECONDS_MAX
     assert pace.after(Carried(1, 1, 0), POLL_SECONDS_MAX / 4) == POLL_SECONDS_MAX * 3 / 4
@@ -62,7 +62,7 @@ def test_an_empty_queue_is_polled_and_what_a_claim_took_is_part_of_the_pause() -
 )
 def test_a_claim_waits_until_it_is_worth_its_commit(per_second: float, poll_seconds: float) -> None:
     """The more comes the more often it is carried, within bounds."""
-    pace, rest = Pace(), POLL_SECONDS
+    pace, rest = RelayPace(), POLL_SECONDS
 
     came = carried = 0.0
     for _ in range(200):
@@ -75,7 +75,7 @@ def test_a_claim_waits_until_it_is_worth_its_commit(per_second: float, poll_seco
 
 
 def test_while_callers_get_answers_of_the_mirror_it_is_never_left_behind_for_long() -> None:
-    pace = Pace()
+    pace = RelayPace()
 
     assert pace.after(NOTHING, 0.0, is_read=True) == POLL_SECONDS_READ
     assert pace.after(NOTHING, 0.0) == POLL_SECONDS_MAX
@@ -114,7 +114,7 @@ def test_a_cohort_is_known_where_the_mirror_answers_some(phase: Phase, percent: 
 
 
 def test_a_slow_mirror_is_asked_for_less_but_never_for_nothing() -> None:
-    pace = Pace()
+    pace = RelayPace()
 
     rests = [pace.after(full(pace), SLOW) for _ in range(10)]
 
@@ -122,8 +122,8 @@ def test_a_slow_mirror_is_asked_for_less_but_never_for_nothing() -> None:
     assert pace.limit == LIMIT_MIN
 
 
-def test_behind_changes_that_nobody_takes_others_are_sought() -> None:
-    pace = Pace()
+def test_behind_changes_that_no_relay_takes_others_are_sought() -> None:
+    pace = RelayPace()
 
     for _ in range(10):
         pace.after(Carried(pace.limit, 0, 0), QUICK)
@@ -132,7 +132,7 @@ def test_behind_changes_that_nobody_takes_others_are_sought() -> None:
 
 
 def test_where_nothing_is_known_less_is_asked_for() -> None:
-    pace = Pace()
+    pace = RelayPace()
 
     rests = [pace.after_failure() for _ in range(12)]
 
@@ -140,7 +140,7 @@ def test_where_nothing_is_known_less_is_asked_for() -> None:
 
 
 def test_rests_grow_while_nothing_is_taken_and_end_with_the_first_cell_that_is() -> None:
-    pace = Pace()
+    pace = RelayPace()
 
     rests = [pace.after(STUCK, QUICK) for _ in range(12)]
 
@@ -160,13 +160,13 @@ def test_what_was_set_aside_is_no_standstill(carried: Carried, is_stuck: bool) -
     assert carried.is_stuck is is_stuck
 
 
-FINE = Reverse(0, 0.0, 0, "", 0, 0)
+FINE = ReverseStatus(0, 0.0, 0, "", 0, 0)
 LEGACY, STORE = Authority(4, Backend.LEGACY), Authority(6, Backend.STORE)
 
 
 def status(phase: Phase, **parts: Any) -> MirrorStatus:
     row = LEGACY if phase.authority is Backend.LEGACY else STORE
-    return MirrorStatus(phase, row, **({"forward": Forward(0, 0.0, 0), "reverse": FINE, "problems": ()} | parts))
+    return MirrorStatus(phase, row, **({"forward": ForwardStatus(0, 0.0, 0), "reverse": FINE, "problems": ()} | parts))
 
 
 @pytest.mark.parametrize(
@@ -187,11 +187,11 @@ def test_the_direction_is_that_of_the_phase(phase: Phase, direction: str | None)
 @pytest.mark.parametrize(
     ("parts", "said"),
     [
-        ({"forward": Forward(3, LATE_SECONDS + 1, 0)}, "tripstore worker run"),
-        ({"forward": Forward(0, 0.0, 2)}, "2 changes are parked; `tripstore mirror parked`"),
+        ({"forward": ForwardStatus(3, LATE_SECONDS + 1, 0)}, "tripstore worker run"),
+        ({"forward": ForwardStatus(0, 0.0, 2)}, "2 changes are parked; `tripstore mirror parked`"),
         ({"reverse": None}, "tripstore schema apply"),
         ({"reverse": FINE._replace(halted="too many")}, "HALTED: too many"),
-        ({"reverse": FINE._replace(unserved=4)}, "nobody serves 4 shards"),
+        ({"reverse": FINE._replace(unserved=4)}, "no worker serves 4 shards"),
         ({"reverse": FINE._replace(unknown=4)}, "the servers of 4 shards do not answer"),
         ({"reverse": FINE._replace(parked=1)}, "tripstore mirror parked --reverse"),
         ({"problems": ("the control database is down",), "reverse": None}, "the control database is down"),
@@ -208,14 +208,14 @@ def test_whatever_is_wrong_is_said_with_its_way_out(parts: dict[str, Any], said:
 
 @pytest.mark.parametrize("phase", Phase)
 def test_a_mirror_that_keeps_up_is_fine(phase: Phase) -> None:
-    assert status(phase, forward=Forward(12, 0.02, 0)).is_fine
+    assert status(phase, forward=ForwardStatus(12, 0.02, 0)).is_fine
 
 
 @pytest.mark.parametrize("phase", [Phase.OFF, Phase.COMPLETE])
 def test_where_nothing_is_mirrored_nothing_is_missed(phase: Phase) -> None:
-    assert status(phase, forward=Forward(9, 1e6, 1), reverse=None).is_fine
+    assert status(phase, forward=ForwardStatus(9, 1e6, 1), reverse=None).is_fine
 
 
 @pytest.mark.parametrize("phase", [Phase.LIVE, Phase.RAMPDOWN])
 def test_backwards_the_queue_of_postgres_says_nothing(phase: Phase) -> None:
-    assert status(phase, forward=Forward(9, 1e6, 0)).is_fine
+    assert status(phase, forward=ForwardStatus(9, 1e6, 0)).is_fine

@@ -17,11 +17,11 @@ import pytest
 
 from tests.pages import Element, read_page
 from tests.reports import LIMITS, NOW, SINCE, sample_report
-from validation.report import words
-from validation.report.charts import LEFT, RIGHT, Time, rate_chart, scale_of
-from validation.report.document import RateHour, RateSeries, Report, Unknown, Verdict
-from validation.report.glance import glance
-from validation.report.html import HERE, _environment, render
+from tripstore.engines.validation.report import words
+from tripstore.engines.validation.report.charts import LEFT, RIGHT, Time, rate_chart, scale_of
+from tripstore.engines.validation.report.document import RateHour, RateSeries, Report, ReportUnknown, ReportVerdict
+from tripstore.engines.validation.report.glance import glance
+from tripstore.engines.validation.report.html import HERE, _environment, render
 
 HOSTILE = "</script><script>alert(1)</script><img src=x onerror=alert(1)>\"'`{{ 7*7 }}`&amp;<b>"
 #: What decides how a page is made up.
@@ -55,7 +55,7 @@ def unbroken(text: str) -> str:
 
 
 def empty() -> Report:
-    verdict = Verdict(direction="switch", question="May we?", is_allowed=True, answer="Yes.", command="x")
+    verdict = ReportVerdict(direction="switch", question="May we?", is_allowed=True, answer="Yes.", command="x")
     known: dict[str, Any] = {
         name: []
         for name in Report.__struct_fields__
@@ -87,10 +87,19 @@ REPORTS: dict[str, Callable[[], Report]] = {
 every_report = pytest.mark.parametrize("made", [make() for make in REPORTS.values()], ids=list(REPORTS))
 
 
+def test_rows_of_a_job_are_told_to_the_last_one_and_an_estimate_is_called_one(page: Element) -> None:
+    (jobs,) = (each for each in page.all("section") if each.attributes.get("id") == "jobs")
+    said = unbroken(jobs.text)
+
+    assert "18,204,117 rows" in said
+    assert "11,201,400 rows of about 18,200,000, an estimate" in said
+    assert words.count(6433) == "6,433"
+
+
 def test_the_verdict_comes_first_with_what_to_do() -> None:
     refused, allowed = read_page(render(sample_report())), read_page(render(sample_report(is_allowed=True)))
 
-    assert refused.one("h1").text == allowed.one("h1").text == "May we switch to Schemaless?"
+    assert refused.one("h1").text == allowed.one("h1").text == "Ready to switch to Schemaless?"
     assert [each.attributes["id"] for each in refused.all("section")] == [*SECTIONS, "history"]
     todo = next(refused.all("section")).text
     assert "Not yet. 5 of 16 gates refuse." in refused.text
@@ -99,7 +108,7 @@ def test_the_verdict_comes_first_with_what_to_do() -> None:
     assert "writers" not in todo
     assert "Yes. All 16 gates pass" in allowed.text
     assert "tripstore cutover switch --dry-run" in next(allowed.all("section")).text
-    assert next(refused.all("title")).text.startswith("May we switch to Schemaless? Not yet")
+    assert next(refused.all("title")).text.startswith("Ready to switch to Schemaless? Not yet")
 
 
 @every_report
@@ -207,17 +216,17 @@ def test_each_mismatch_has_its_place_and_a_command(page: Element) -> None:
         assert "Field path" in record.text
 
 
-def test_what_nobody_could_say_is_told_before_any_number() -> None:
+def test_what_is_unknown_is_told_before_any_number() -> None:
     made = msgspec.structs.replace(sample_report(), unknown=[unknown("jobs")])
 
     (todo, *_others) = read_page(render(made)).all("section")
 
-    assert "What nobody could say" in todo.text
+    assert "Sources that did not answer" in todo.text
     assert "Jobs: the server is down" in todo.text
 
 
-def unknown(*lists: str) -> Unknown:
-    return Unknown(what=lists[0], reason="the server is down", missing_from=list(lists))
+def unknown(*lists: str) -> ReportUnknown:
+    return ReportUnknown(what=lists[0], reason="the server is down", missing_from=list(lists))
 
 
 @pytest.mark.parametrize(
@@ -240,7 +249,7 @@ def test_i12_a_list_that_lacks_something_says_so_and_never_that_there_is_nothing
     assert "the server is down" in lacking[name].text
 
 
-def test_i12_what_nobody_knows_is_no_number_at_a_glance() -> None:
+def test_i12_what_is_unknown_is_no_number_at_a_glance() -> None:
     lists = ("operations", "lag_now", "jobs", "mismatches", "quarantine", "conflicts")
     made = msgspec.structs.replace(empty(), unknown=[unknown(*lists)])
 

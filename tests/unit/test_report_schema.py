@@ -11,9 +11,9 @@ import pytest
 
 from tests.reports import sample_report
 from tests.schemas import faults
-from validation.report import document
-from validation.report.document import SCHEMA_VERSION, Report
-from validation.report.schema import schema_text
+from tripstore.engines.validation.report import document
+from tripstore.engines.validation.report.document import SCHEMA_VERSION, Report
+from tripstore.engines.validation.report.schema import schema_text
 
 REFERENCE = Path(__file__).parents[2] / "docs" / "reference"
 PUBLISHED = REFERENCE / f"report-{SCHEMA_VERSION}.schema.json"

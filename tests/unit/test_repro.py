@@ -11,8 +11,8 @@ import click
 import pytest
 
 from tripstore.cli.root import root
-from tripstore.cutover.repro import command
-from validation.reads import Read
+from tripstore.engines.validation.reads import Read
+from tripstore.facade.repro import command
 
 ROW = UUID(int=7)
 QUERY: dict[str, Any] = {

@@ -8,8 +8,8 @@ from uuid import UUID
 import pytest
 
 from schemaless_core.errors import InvalidRequest
-from tripstore.cli.row_keys import read_row_keys
-from tripstore.copying import portions
+from tripstore.cli.backfill.row_keys import read_row_keys
+from tripstore.migration.backfill import portions
 
 A, B, C = (UUID(int=number) for number in (1, 2, 3))
 

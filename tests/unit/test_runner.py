@@ -12,22 +12,22 @@ from typing import cast
 
 import pytest
 
-from backfill.chunks import ChunkSize
-from backfill.errors import CannotCopy, GaveUp, MustWait
-from backfill.runner import Ending, Runner, RunnerSettings
-from backfill.source import Copied, Spec
-from backfill.throttle import Leave, Pause, Throttle
 from schemaless_core import ControlUnavailable
-from schemaless_core.canonical import Json
+from schemaless_core.cell.canonical import Json
 from schemaless_core.config import TlsConfig
 from schemaless_core.control.database import ControlDatabase
-from schemaless_core.control.jobs import Finding, Job, Jobs, JobState, Part
+from schemaless_core.control.jobs.jobs import Finding, Job, Jobs, JobState, Part
 from schemaless_core.errors import NodeUnavailable
 from schemaless_core.failpoints import FailpointReached, use_folder
 from schemaless_core.urls import parse_node_url
+from tripstore.engines.backfill.chunks import ChunkSize
+from tripstore.engines.backfill.errors import CannotCopy, GaveUp, MustWait
+from tripstore.engines.backfill.runner import CopyRunnerSettings, Ending, Runner
+from tripstore.engines.backfill.source import Copied, Spec
+from tripstore.engines.backfill.throttle import Leave, Pause, Throttle
 
 ROWS, PARTS = 100, 4
-QUICK = RunnerSettings(lease_seconds=60, idle_seconds=0.001, patience_seconds=None)
+QUICK = CopyRunnerSettings(lease_seconds=60, idle_seconds=0.001, patience_seconds=None)
 
 
 class Numbers:
@@ -88,7 +88,7 @@ def runner(
     jobs: Jobs,
     copying: Numbers,
     job: Job,
-    settings: RunnerSettings = QUICK,
+    settings: CopyRunnerSettings = QUICK,
     throttle: Throttle | None = None,
     rows: int = 7,
 ) -> Runner:
@@ -150,14 +150,14 @@ def test_who_waits_in_vain_gives_up_and_the_part_is_free(jobs: Jobs) -> None:
     job = begun(jobs)
 
     with pytest.raises(GaveUp, match="it is down") as caught:
-        runner(jobs, Numbers(fail), job, RunnerSettings(patience_seconds=0.05)).run()
+        runner(jobs, Numbers(fail), job, CopyRunnerSettings(patience_seconds=0.05)).run()
 
     assert caught.value.hint == f"`tripstore backfill resume {job.id}` goes on where it was."
     assert jobs.progress(job.id).parts_claimed == 0
     assert runner(jobs, Numbers(), job).run() is Ending.DONE
 
 
-def test_what_somebody_has_to_change_pauses_the_job_with_the_reason(jobs: Jobs) -> None:
+def test_what_an_operator_has_to_change_pauses_the_job_with_the_reason(jobs: Jobs) -> None:
     def fail(chunk: int) -> None:
         if chunk == 4:
             raise CannotCopy("Capture is broken.", hint="Mend it.")
@@ -175,7 +175,7 @@ def test_what_somebody_has_to_change_pauses_the_job_with_the_reason(jobs: Jobs) 
 
 
 @pytest.mark.parametrize(("verb", "ending"), [("pause", Ending.PAUSED), ("cancel", Ending.CANCELLED)])
-def test_it_ends_after_the_chunk_in_which_somebody_held_the_job(jobs: Jobs, verb: str, ending: Ending) -> None:
+def test_it_ends_after_the_chunk_in_which_an_operator_held_the_job(jobs: Jobs, verb: str, ending: Ending) -> None:
     job = begun(jobs)
 
     def hold(chunk: int) -> None:
@@ -280,10 +280,10 @@ def test_several_share_the_parts_of_a_job(jobs: Jobs) -> None:
     assert counts(jobs, job) == {"rows": ROWS, "equal": ROWS}
 
 
-def test_who_was_away_for_longer_than_its_lease_leaves_the_part_to_whoever_has_it(jobs: Jobs) -> None:
+def test_a_worker_away_for_longer_than_its_lease_leaves_the_part_to_its_new_holder(jobs: Jobs) -> None:
     job = begun(jobs, 1)
     taken: list[Part | None] = []
-    settings = RunnerSettings(lease_seconds=-1, idle_seconds=0.001, patience_seconds=None)
+    settings = CopyRunnerSettings(lease_seconds=-1, idle_seconds=0.001, patience_seconds=None)
 
     def lose(chunk: int) -> None:
         if chunk == 2:
@@ -329,7 +329,7 @@ def test_a_throttle_holds_it_and_the_reason_is_told(jobs: Jobs) -> None:
         told.extend(news.body["throttle"] for news in jobs.progress(job.id).workers)
 
     throttle = Until(3, look)
-    settings = RunnerSettings(tell_seconds=0, idle_seconds=0.001)
+    settings = CopyRunnerSettings(tell_seconds=0, idle_seconds=0.001)
 
     assert runner(jobs, numbers, job, settings, throttle).run() is Ending.DONE
     assert throttle.left == 0

@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from validation.sampling import InvalidSampling, Sampler, SamplingSettings
+from tripstore.engines.validation.shadow.sampling import InvalidSampling, Sampler, SamplingSettings
 
 
 class Clock:

@@ -8,6 +8,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from datetime import date
+from functools import partial
 from typing import Any
 from uuid import UUID, uuid4
 
@@ -18,14 +19,21 @@ from prometheus_client import REGISTRY
 from schemaless_core import Cell, MemoryStore
 from schemaless_core.errors import Unavailable
 from tests.chaos.actors import wait_until
-from validation.compare import compare
-from validation.ignores import Ignore
-from validation.reads import Read
-from validation.recheck import FIRST_PAUSE_SECONDS, TRIES, Recheck
-from validation.sampling import SamplingSettings
-from validation.shadow import CLOSE_SECONDS, GATHER_SECONDS, WORTH_A_ROUND, Shadow, ShadowSettings
-from validation.verdicts import Outcome, Reason, Tally, Verdict
-from validation.waiting import Waiting
+from tripstore.engines.validation.compare import compare
+from tripstore.engines.validation.ignores import Ignore
+from tripstore.engines.validation.reads import Read
+from tripstore.engines.validation.recheck import FIRST_PAUSE_SECONDS, TRIES, Recheck
+from tripstore.engines.validation.shadow.sampling import SamplingSettings
+from tripstore.engines.validation.shadow.shadow import (
+    CLOSE_SECONDS,
+    GATHER_SECONDS,
+    JUDGE_SECONDS,
+    WORTH_A_ROUND,
+    Shadow,
+    ShadowSettings,
+)
+from tripstore.engines.validation.verdicts import Outcome, Reason, Tally, Verdict
+from tripstore.engines.validation.waiting import Waiting
 
 ROW = UUID(int=7)
 #: Of one that never rests; and so many of them are late beyond doubt when each waits for the one before.
@@ -151,7 +159,7 @@ def test_few_reads_wait_for_each_other_and_are_compared_in_one_round(
 def test_as_many_as_are_worth_a_round_wait_for_nothing(
     made: Callable[..., tuple[Shadow, Tally]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("validation.shadow.GATHER_SECONDS", 3600.0)
+    monkeypatch.setattr("tripstore.engines.validation.shadow.shadow.GATHER_SECONDS", 3600.0)
     asked: list[tuple[str, float]] = []
     shadow, _tally = made(age_seconds_max=86_400.0)
 
@@ -166,7 +174,7 @@ def test_whatever_may_be_configured_is_compared(
     made: Callable[..., tuple[Shadow, Tally]], monkeypatch: pytest.MonkeyPatch, settings: dict[str, Any]
 ) -> None:
     """A short queue is not waited at until it is full, nor are samples until they are too old."""
-    monkeypatch.setattr("validation.shadow.GATHER_SECONDS", 3600.0)
+    monkeypatch.setattr("tripstore.engines.validation.shadow.shadow.GATHER_SECONDS", 3600.0)
     shadow, tally = made(**settings)
 
     for _ in range(2):
@@ -175,7 +183,7 @@ def test_whatever_may_be_configured_is_compared(
     wait_until("both are compared", lambda: outcomes(tally) == {("equal", ""): 2})
 
 
-def test_who_waits_is_told_until_nobody_does(made: Callable[..., tuple[Shadow, Tally]]) -> None:
+def test_a_waiting_caller_is_told_until_none_waits(made: Callable[..., tuple[Shadow, Tally]]) -> None:
     shadow, _tally = made()
     shadow.offer(latest(), cell(), Odd(cell), Odd(lambda: None))
     assert shadow.drain(10)
@@ -240,7 +248,7 @@ def test_suspects_wait_for_a_late_mirror_together(
 ) -> None:
     """While nothing arrives each takes as long as its pauses are, and all of them hardly longer."""
     if not together:
-        monkeypatch.setattr("validation.shadow.SUSPECTS_MAX", 1)
+        monkeypatch.setattr("tripstore.engines.validation.shadow.shadow.SUSPECTS_MAX", 1)
 
     class Late:
         def arriving(self, read: Read) -> Waiting[bool]:
@@ -374,6 +382,48 @@ def test_what_waits_when_the_process_ends_was_not_compared(made: Callable[..., t
     shadow.close()
     assert shadow.drain(10)
     assert sum(outcomes(tally).values()) == 5
+
+
+def test_i12_what_was_offered_before_the_end_is_judged_and_not_let_go(
+    made: Callable[..., tuple[Shadow, Tally]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A process that lives for a moment leaves evidence. Control: without the time to judge it leaves none."""
+    for seconds, expected in ((JUDGE_SECONDS, {("equal", ""): 4, ("mismatch", "field"): 4}), (0.0, None)):
+        monkeypatch.setattr("tripstore.engines.validation.shadow.shadow.JUDGE_SECONDS", seconds)
+        shadow, tally = made()
+        for n in range(8):
+            shadow.offer(latest(), cell(), Odd(cell), Odd(partial(cell, body={"fare": 1 + n % 2})))
+        shadow.close()
+        found = outcomes(tally)
+        assert sum(found.values()) == 8
+        assert (found == expected) if expected else ("not_compared", "closed") in found
+
+
+def test_i12_suspects_whose_store_does_not_answer_until_the_end_are_counted_once(
+    made: Callable[..., tuple[Shadow, Tally]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The thread that hears them is at a question when the process ends, and comes back to it later."""
+    monkeypatch.setattr("tripstore.engines.validation.shadow.shadow.JUDGE_SECONDS", 0.2)
+    monkeypatch.setattr("tripstore.engines.validation.shadow.shadow.CLOSE_SECONDS", 0.1)
+    asked, release = threading.Event(), threading.Event()
+
+    def stuck() -> Cell | None:
+        asked.set()
+        release.wait(30)
+        return cell()
+
+    shadow, tally = made()
+    for _ in range(6):  # suspects: the mirror differs, and the authority is asked then
+        shadow.offer(latest(), cell(), Odd(stuck), Odd(lambda: None))
+    assert asked.wait(10)
+
+    shadow.close()
+
+    assert outcomes(tally) == {("not_compared", "closed"): 6}
+    release.set()
+    for thread in shadow._threads:
+        thread.join(10)
+    assert outcomes(tally) == {("not_compared", "closed"): 6}
 
 
 def test_a_new_shadow_keeps_what_was_counted() -> None:

@@ -9,10 +9,10 @@ from uuid import UUID, uuid5
 import pytest
 
 from schemaless_core import Cell, CellStore, Json, MemoryStore
-from schemaless_core.answers import RowPage, Scalar
-from schemaless_core.indexes.definition import IndexDefinition
-from validation import shard_values
-from validation.shard_values import ROWS_MAX, VALUES, ShardValues
+from schemaless_core.cell.answers import RowPage, Scalar
+from schemaless_core.definitions.index import IndexDefinition
+from tripstore.engines.validation.diff import shard_values
+from tripstore.engines.validation.diff.shard_values import ROWS_MAX, VALUES, ShardValues
 
 SHARDS = 8
 ROWS = 3_000
@@ -79,6 +79,7 @@ def test_all_values_of_a_small_store_are_asked_about() -> None:
     assert set(sample(store, "diff-1")) == {f"tag {number}" for number in range(7)}
 
 
+@pytest.mark.slow
 def test_what_is_read_is_bounded_where_few_values_are(monkeypatch: pytest.MonkeyPatch) -> None:
     """The control reads on: shards of six rows each, some of them twice."""
     store, shards = filled(KEYS["spread"], lambda number: "one", 512), 512

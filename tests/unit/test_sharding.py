@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from schemaless_core.sharding import BUCKETS_PER_SHARD, bucket_of, cell_hash, shard_of
+from schemaless_core.cell.sharding import BUCKETS_PER_SHARD, bucket_of, cell_hash, shard_of
 
 
 @pytest.mark.parametrize(

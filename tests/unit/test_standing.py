@@ -7,7 +7,7 @@ from itertools import product
 import pytest
 
 from schemaless_core import ShardStatus, StaleEpoch
-from schemaless_core.standing import Gate, Kind, ShardState, Standing
+from schemaless_core.cell.standing import Gate, Kind, ShardState, Standing
 
 EPOCH, AUTHORITY = 5, 3
 OLDER, SAME, NEWER = -1, 0, 1
@@ -55,7 +55,7 @@ def test_a_write_is_admitted_exactly_where_the_table_says(
 
 
 @pytest.mark.parametrize(("kind", "status", "epoch", "authority"), CASES)
-def test_a_plain_read_counts_from_whoever_owns_the_shard(
+def test_a_plain_read_counts_from_whichever_cluster_owns_the_shard(
     kind: Kind, status: ShardStatus, epoch: int, authority: int
 ) -> None:
     gate = Gate(7, EPOCH + epoch, kind, AUTHORITY + authority)

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from backfill.load_limit import FIRST_LOOKS, SAMPLE_SECONDS, SHARE_MIN, LoadLimit
-from backfill.throttle import Leave, Pause, RateLimit, SignalLimit, Throttle, Throttles
 from schemaless_core import ControlUnavailable
 from tests.unit.clock import FakeClock
 from tests.unit.throttles import MemoryPace, Silent, copied_in, waited
+from tripstore.engines.backfill.load_limit import FIRST_LOOKS, SAMPLE_SECONDS, SHARE_MIN, LoadLimit
+from tripstore.engines.backfill.throttle import Leave, Pause, RateLimit, SignalLimit, Throttle, Throttles
 
 
 def test_a_rate_is_kept_over_time() -> None:
@@ -37,7 +37,7 @@ def test_a_chunk_that_held_fewer_rows_costs_less() -> None:
     assert pause == Pause(0.5, "rate limit of 50 rows/s")
 
 
-def test_while_nobody_can_say_whose_turn_it_is_no_chunk_begins() -> None:
+def test_while_the_turns_are_unknown_no_chunk_begins() -> None:
     """I12 for throttles: unknown is not fine. The runner waits, and gives up in the end."""
     limit = RateLimit(50, Silent())
 

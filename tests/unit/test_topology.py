@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from schemaless_core.topology import Placement, Topology, from_document, spread, to_document
+from schemaless_core.servers.topology import Placement, Topology, from_document, spread, to_document
 
 
 @given(st.integers(1, 5_000), st.integers(1, 40))

@@ -100,3 +100,16 @@ def test_a_setting_is_shown_as_it_is_when_it_holds_no_password() -> None:
     assert [shown_setting(value) for value in (5, "mysql://h:3306", "trips", ["a"], {"a": 1})] == [
         "5", "'mysql://h:3306'", "'trips'", "a list", "a mapping",
     ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("mysql://app:S3cr3t@db1:3306 - mysql://app:S3cr3t@db2", "'mysql://…@db2'"),
+        ("S3cr3t mysql://app:S3cr3t@db1", "'…@db1'"),
+        ("mysql://app:a://S3cr3t@db1", "'mysql://…@db1'"),
+    ],
+)
+def test_of_several_urls_in_one_text_no_password_is_shown(text: str, shown: str) -> None:
+    """Found by the fuzz: all but the last URL of a text were shown as they are."""
+    assert shown_setting(text) == shown

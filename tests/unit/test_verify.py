@@ -8,9 +8,9 @@ from uuid import UUID, uuid4
 import pytest
 
 from schemaless_core import Cell
-from schemaless_core.encoded import EncodedCell, encode_cell
+from schemaless_core.cell.encoded import EncodedCell, encode_cell
 from schemaless_core.memory import MemoryStore
-from tripstore.copying.verify import verify
+from tripstore.migration.backfill.verify import verify
 
 SHARDS, ROWS, CHUNKS = 16, 400, 200
 
@@ -44,6 +44,7 @@ def chunk(store: MemoryStore) -> list[EncodedCell]:
     return cells
 
 
+@pytest.mark.slow
 def test_a_share_of_the_rows_is_read_on_average_and_each_now_and_then(
     store: MemoryStore, chunk: list[EncodedCell]
 ) -> None:

@@ -1,11 +1,11 @@
-"""What tests do with throttles, by a clock that nobody waits for."""
+"""What tests do with throttles, by a clock that takes no time."""
 
 from __future__ import annotations
 
-from backfill.throttle import Throttle
 from schemaless_core import ControlUnavailable
 from schemaless_core.control.paces import Turn
 from tests.unit.clock import FakeClock
+from tripstore.engines.backfill.throttle import Throttle
 
 
 class MemoryPace:

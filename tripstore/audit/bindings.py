@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterable, Sequence
+import re
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 
@@ -34,16 +35,24 @@ class Returning:
 
 @dataclass(frozen=True, slots=True)
 class Opaque:
-    """The name is something that nobody can know here; it hides what was outside."""
+    """The name is something that this file cannot tell; it hides what was outside."""
 
 
 @dataclass(frozen=True, slots=True)
-class Relation:
+class Relationship:
     """An attribute of a class that leads to another: `relationship(target, backref=…)`."""
 
     target: ast.expr | None
     annotation: ast.expr | None
     backref: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class ClassMeta:
+    """`class Meta:` of Django and Peewee: what its own text assigns, and what it derives from."""
+
+    bases: tuple[ast.expr, ...]
+    options: dict[str, ast.expr]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -56,10 +65,27 @@ class ClassFacts:
     table_name: ast.expr | None  #: `__tablename__ = …`
     table: ast.expr | None  #: `__table__ = …`
     schema: ast.expr | None  #: of `__table_args__`
-    is_computed: bool  #: `__tablename__` is a function without a constant answer
+    computed: ast.expr | None  #: what `__tablename__`, a function, answers, if it is no constant
     is_sqlmodel: bool  #: `class Trip(SQLModel, table=True)` is called trip unless it says otherwise
-    relations: dict[str, Relation]
+    relations: dict[str, Relationship]
     constants: dict[str, ast.expr]  #: texts, such as `TRIPS = "trips"`
+    calls: dict[str, ast.Call] = field(default_factory=dict)  #: attributes that a call makes: fields and managers
+    meta: ClassMeta | None = None
+    is_abstract: bool = False  #: `__abstract__ = True`
+    is_root: bool = False  #: `@as_declarative()`
+
+    @property
+    def columns(self) -> list[str]:
+        """The attributes that look like columns of a table, whichever ORM it is."""
+        return [name for name, call in self.calls.items() if _COLUMN.search(last_name(call.func))]
+
+    @property
+    def has_primary_key(self) -> bool:
+        named = (keyword(call, "primary_key") for call in self.calls.values())
+        return any(value is not None and _is_true(value) for value in named)
+
+
+_COLUMN = re.compile(r"^(?:Column|mapped_column)$|Field$|ForeignKey$")
 
 
 Binding = Imported | Assigned | Returning | Opaque | ClassFacts
@@ -169,16 +195,21 @@ def _part(binding: Binding, position: int, length: int) -> Binding:
 
 def class_facts(node: ast.ClassDef) -> ClassFacts:
     """Read a class as SQLAlchemy's declarative mapping would."""
-    table_name = table = schema = None
-    is_computed = False
-    relations: dict[str, Relation] = {}
+    table_name = table = schema = computed = meta = None
+    is_abstract = False
+    relations: dict[str, Relationship] = {}
     constants: dict[str, ast.expr] = {}
-    for statement in node.body:
+    calls: dict[str, ast.Call] = {}
+    for statement in _statements(node.body):
         name, value, annotation = _assignment(statement)
+        if name is not None and isinstance(value, ast.Call):
+            calls[name] = value
         if name == "__tablename__":
             table_name = value
         elif name == "__table__":
             table = value
+        elif name == "__abstract__":
+            is_abstract = value is not None and _is_true(value)
         elif name == "__table_args__" and value is not None:
             schema = _schema(value)
         elif name is not None and isinstance(value, ast.Call) and last_name(value.func) in RELATIONSHIPS:
@@ -187,8 +218,9 @@ def class_facts(node: ast.ClassDef) -> ClassFacts:
             constants[name] = value
         elif isinstance(statement, ast.FunctionDef) and statement.name == "__tablename__":
             table_name = _constant_answer(statement)
-            is_computed = table_name is None
-    is_sqlmodel = any(word.arg == "table" and _is_true(word.value) for word in node.keywords)
+            computed = _answer(statement) if table_name is None else None
+        elif isinstance(statement, ast.ClassDef) and statement.name == "Meta":
+            meta = _meta(statement)
     return ClassFacts(
         name=node.name,
         line=node.lineno,
@@ -196,11 +228,36 @@ def class_facts(node: ast.ClassDef) -> ClassFacts:
         table_name=table_name,
         table=table,
         schema=schema,
-        is_computed=is_computed,
-        is_sqlmodel=is_sqlmodel,
+        computed=computed,
+        is_sqlmodel=any(word.arg == "table" and _is_true(word.value) for word in node.keywords),
         relations=relations,
         constants=constants,
+        calls=calls,
+        meta=meta,
+        is_abstract=is_abstract,
+        is_root=any("as_declarative" in ast.unparse(each) for each in node.decorator_list),
     )
+
+
+def _statements(body: Iterable[ast.stmt]) -> Iterator[ast.stmt]:
+    """The statements of a class, those inside of if and try too."""
+    for statement in body:
+        yield statement
+        if isinstance(statement, ast.If | ast.Try):
+            yield from _statements(each for each in _inner(statement) if isinstance(each, ast.stmt))
+
+
+def _meta(node: ast.ClassDef) -> ClassMeta:
+    options = {name: value for name, value, _annotation in map(_assignment, node.body) if name and value is not None}
+    for each in node.body:
+        if isinstance(each, ast.FunctionDef):
+            options[each.name] = ast.Constant(None)
+    return ClassMeta(tuple(node.bases), options)
+
+
+def _answer(function: ast.FunctionDef) -> ast.expr:
+    last = function.body[-1]
+    return last.value if isinstance(last, ast.Return) and last.value is not None else ast.Constant(None)
 
 
 RELATIONSHIPS = frozenset({"relationship", "relation", "dynamic_loader", "Relationship"})
@@ -236,13 +293,13 @@ def _schema(arguments: ast.expr) -> ast.expr | None:
     return None
 
 
-def _relation(call: ast.Call, annotation: ast.expr | None) -> Relation:
+def _relation(call: ast.Call, annotation: ast.expr | None) -> Relationship:
     target = call.args[0] if call.args else keyword(call, "argument")
     back = keyword(call, "backref")
     if isinstance(back, ast.Call) and back.args:  # backref("trips", lazy="dynamic")
         back = back.args[0]
     named = back.value if isinstance(back, ast.Constant) and isinstance(back.value, str) else None
-    return Relation(target, annotation, named)
+    return Relationship(target, annotation, named)
 
 
 def _constant_answer(function: ast.FunctionDef) -> ast.expr | None:

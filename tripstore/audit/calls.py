@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 from tripstore.audit.bindings import keyword, last_name
-from tripstore.audit.findings import Access, Kind
+from tripstore.audit.findings import Access, UseKind
 from tripstore.audit.names import LegacyTable, LegacyTables, words
 
 
@@ -16,7 +16,7 @@ class TableCall(NamedTuple):
 
     node: ast.expr
     table: LegacyTable
-    kind: Kind
+    kind: UseKind
     access: Access
 
 
@@ -25,20 +25,20 @@ class _Form(NamedTuple):
 
     position: int
     names: tuple[str, ...]
-    without: Kind
-    with_columns: Kind
+    without: UseKind
+    with_columns: UseKind
     access: Access
 
 
-_COPY = (Kind.SQL_COPY_WITHOUT_COLUMNS, Kind.SQL_COPY)
+_COPY = (UseKind.SQL_COPY_WITHOUT_COLUMNS, UseKind.SQL_COPY)
 _FORMS = {
     "copy_from": _Form(1, ("table",), *_COPY, Access.WRITE),
     "copy_to": _Form(1, ("table",), *_COPY, Access.READ),
     "copy_records_to_table": _Form(0, ("table_name",), *_COPY, Access.WRITE),
     "copy_to_table": _Form(0, ("table_name",), *_COPY, Access.WRITE),
     "copy_from_table": _Form(0, ("table_name",), *_COPY, Access.READ),
-    "read_sql_table": _Form(0, ("table_name",), Kind.SQL_SELECT_STAR, Kind.SQL_SELECT, Access.READ),
-    "to_sql": _Form(0, ("name",), Kind.SQL_INSERT, Kind.SQL_INSERT, Access.WRITE),
+    "read_sql_table": _Form(0, ("table_name",), UseKind.SQL_SELECT_STAR, UseKind.SQL_SELECT, Access.READ),
+    "to_sql": _Form(0, ("name",), UseKind.SQL_INSERT, UseKind.SQL_INSERT, Access.WRITE),
 }
 _ALEMBIC = frozenset({"op", "batch_op"})
 #: Texts of these are SQL, which is read as such.
@@ -46,7 +46,7 @@ _ALEMBIC_SQL = frozenset({"execute", "f", "get_bind"})
 #: Calls whose texts are SQL, whatever they look like.
 EXECUTE = words(
     "execute executemany exec_driver_sql execute_values execute_batch mogrify copy_expert fetch fetchrow "
-    "fetchval read_sql read_sql_query prepare callproc text SQL DDL scalar scalars"
+    "fetchval raw RawSQL execute_sql read_sql read_sql_query prepare callproc text SQL DDL scalar scalars"
 )
 
 
@@ -55,6 +55,8 @@ def table_calls(call: ast.Call, tables: LegacyTables, known: Callable[[ast.expr]
     name = last_name(call.func)
     if name in ("ForeignKey", "ForeignKeyConstraint"):
         yield from _foreign_keys(call, tables, known)
+    elif name == "Field" and (foreign := keyword(call, "foreign_key")) is not None:
+        yield from _foreign_key(foreign, tables, known)  # SQLModel
     elif name in _FORMS:
         yield from _form(call, _FORMS[name], tables, known)
     elif isinstance(call.func, ast.Attribute) and last_name(call.func.value) in _ALEMBIC and name not in _ALEMBIC_SQL:
@@ -63,17 +65,21 @@ def table_calls(call: ast.Call, tables: LegacyTables, known: Callable[[ast.expr]
             schema = keyword(call, "schema")
             table = tables.find(known(schema) if schema is not None else None, text) if text else None
             if table is not None:
-                yield TableCall(argument, table, Kind.SCHEMA, Access.WRITE)
+                yield TableCall(argument, table, UseKind.SCHEMA, Access.WRITE)
 
 
 def _foreign_keys(call: ast.Call, tables: LegacyTables, known: Callable[[ast.expr], str | None]) -> Iterator[TableCall]:
     for argument in call.args:
         for part in argument.elts if isinstance(argument, ast.List | ast.Tuple) else [argument]:
-            names = (known(part) or "").split(".")
-            schema = names[-3] if len(names) > 2 else None
-            table = tables.find(schema, names[-2]) if len(names) > 1 else None
-            if table is not None:
-                yield TableCall(part, table, Kind.FOREIGN_KEY, Access.READ)
+            yield from _foreign_key(part, tables, known)
+
+
+def _foreign_key(node: ast.expr, tables: LegacyTables, known: Callable[[ast.expr], str | None]) -> Iterator[TableCall]:
+    names = (known(node) or "").split(".")
+    schema = names[-3] if len(names) > 2 else None
+    table = tables.find(schema, names[-2]) if len(names) > 1 else None
+    if table is not None:
+        yield TableCall(node, table, UseKind.FOREIGN_KEY, Access.READ)
 
 
 def _form(

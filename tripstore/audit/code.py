@@ -13,25 +13,27 @@ from pathlib import Path
 
 from tripstore.audit.allowing import allowances
 from tripstore.audit.bindings import Bindings, bindings, last_name
-from tripstore.audit.files import SourceFile, SourceTree, read
-from tripstore.audit.findings import CodeAudit, Finding, Remark
+from tripstore.audit.findings import CodeAudit, Remark, Use
 from tripstore.audit.models import Models
 from tripstore.audit.modules import Modules
 from tripstore.audit.names import LegacyTables
+from tripstore.audit.reading.files import SourceFile, SourceTree, read
+from tripstore.audit.reading.parsing import parse
 from tripstore.audit.statements import file_findings
 from tripstore.audit.uses import Uses
 
 #: Files with these may define models whose tables or classes they do not name.
 _FIRST_WORDS = frozenset({"__tablename__", "map_imperatively"})
 #: SQL whose table may be known at run time only.
-_OPEN_SQL = re.compile(r"\b(?:FROM|JOIN|INTO|UPDATE|from|join|into|update) +(?:\"?\{\w|%s|[\"'] *[+%])")
+_OPEN = re.compile(r"\b(?:FROM|JOIN|INTO|UPDATE|from|join|into|update) +(?:\"?\{\w|%s|[\"'] *[+%])")
+_REFLECTS = re.compile(r"\.(?:reflect|prepare)\s*\(|\bget_model\b|\bget_user_model\b")
 _IMPERATIVE = re.compile(r"\b(?:map_imperatively|mapper)\s*\(")
 
 
 def audit_code(path: Path, tables: LegacyTables, exclude: Sequence[str] = ()) -> CodeAudit:
     """Find the uses of tables below a folder, or in a file."""
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # of somebody's escapes and comparisons
+        warnings.simplefilter("ignore")  # of the company's escapes and comparisons
         return _Audit(SourceTree(path, exclude), tables).run()
 
 
@@ -44,7 +46,7 @@ class _Audit:
     _files: int = 0
     _sources: dict[str, str] = field(default_factory=dict)
     _relevant: set[str] = field(default_factory=set)
-    _found: list[Finding] = field(default_factory=list)
+    _found: list[Use] = field(default_factory=list)
     _unread: list[Remark] = field(default_factory=list)
     _unclear: list[Remark] = field(default_factory=list)
 
@@ -56,10 +58,8 @@ class _Audit:
         models = self._models(modules)
         for name in sorted(self._sources):
             with self._unreadable(name):
-                if name in self._relevant or _OPEN_SQL.search(self._sources[name]):
+                if name in self._relevant or any(each.search(self._sources[name]) for each in (_OPEN, _REFLECTS)):
                     self._look(name, models)
-                else:
-                    ast.parse(self._sources[name])  # only so that one that does not parse is said
         return self._answer(models)
 
     def _read(self, file: SourceFile, modules: Modules) -> None:
@@ -75,13 +75,13 @@ class _Audit:
         """Find all models. A file without any of their names has no use, only the others are looked through."""
         words: frozenset[str] = frozenset()
         found = _FIRST_WORDS | self.tables.names
+        for name in sorted(self._sources):
+            modules.bindings(name)
         while found - words:
-            for name in self._with_words(found - words):
-                modules.bindings(name)
-                self._relevant.add(name)
+            self._relevant.update(self._with_words(found - words))
             words |= found
             models = Models(modules, self.tables)
-            for name in sorted(self._relevant):
+            for name in sorted(self._sources):
                 self._map(name, models)
             found = models.words
         return models
@@ -100,25 +100,25 @@ class _Audit:
 
     def _bindings(self, name: str) -> Bindings:
         with self._unreadable(name):
-            return bindings(ast.parse(self._sources[name]).body)
+            return bindings(parse(self._sources[name]).body)
         return Bindings()
 
     def _map(self, name: str, models: Models) -> None:
         if _IMPERATIVE.search(self._sources[name]) is None:
             return
         with self._unreadable(name):
-            for node in ast.walk(ast.parse(self._sources[name])):
+            for node in ast.walk(parse(self._sources[name])):
                 if isinstance(node, ast.Call) and last_name(node.func) in ("map_imperatively", "mapper"):
                     models.map_imperatively(node, models.scope(name))
 
     def _look(self, name: str, models: Models) -> None:
         source = self._sources[name]
-        uses = Uses(name, source, ast.parse(source), models, allowances(source))
+        uses = Uses(name, source, parse(source), models, allowances(source))
         self._take([*uses.findings(), *uses.remarks])
 
-    def _take(self, found: Iterable[Finding | Remark]) -> None:
+    def _take(self, found: Iterable[Use | Remark]) -> None:
         for each in found:
-            if isinstance(each, Finding):
+            if isinstance(each, Use):
                 self._found.append(each)
             else:
                 self._unclear.append(each)
@@ -144,9 +144,15 @@ class _Audit:
             found=tuple(sorted(self._found, key=_place)),
             definitions=tuple(sorted(set(models.definitions()), key=lambda each: (each.file, each.line, str(each)))),
             unread=tuple(sorted({*self._unread, *self.tree.unread}, key=astuple)),
-            unclear=tuple(sorted({*self._unclear, *models.computed()}, key=astuple)),
+            unclear=tuple(sorted({*self._unclear, *self._untold(models)}, key=astuple)),
         )
 
+    def _untold(self, models: Models) -> Iterator[Remark]:
+        """Models that cannot be told; a comment at the class says that they are none of these."""
+        for remark in models.unclear():
+            if allowances(self._sources[remark.file]).within(remark.line, remark.line) is None:
+                yield remark
 
-def _place(found: Finding) -> tuple[str, int, int, str, str]:
+
+def _place(found: Use) -> tuple[str, int, int, str, str]:
     return found.file, found.line, found.column, found.kind, str(found.table)

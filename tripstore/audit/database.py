@@ -15,7 +15,7 @@ from psycopg2.extensions import connection as Connection  # noqa: N812  # the dr
 from tripstore.audit.findings import Access
 from tripstore.audit.names import LegacyTable, LegacyTables
 from tripstore.audit.sql import sql_uses
-from tripstore.backends.postgres.capture.changes import FORGED
+from tripstore.backends.postgres.capture.functions.changes import FORGED
 from tripstore.backends.postgres.layout.layout import Layout
 from tripstore.backends.postgres.wire.connections import rows
 
@@ -50,7 +50,7 @@ GROUP BY 1, 2
 
 
 @dataclass(frozen=True, slots=True)
-class Writer:
+class ForeignWriter:
     """Changes of one table's rows by SQL that is not ours."""
 
     table: str
@@ -78,7 +78,7 @@ class Statement:
 class DatabaseAudit:
     """What the database remembers."""
 
-    writers: tuple[Writer, ...]
+    writers: tuple[ForeignWriter, ...]
     #: The oldest change that is still known; None: there is none.
     known_since: datetime | None
     #: None: pg_stat_statements is not there, so nothing is known of readers.
@@ -86,10 +86,10 @@ class DatabaseAudit:
 
 
 def audit_database(connection: Connection, layout: Layout, since: datetime | None = None) -> DatabaseAudit:
-    """Ask the database who still uses the tables of a layout without us."""
+    """Ask the database which programs still use the tables of a layout without us."""
     found = rows(connection, _WRITERS, {"since": since or "-infinity", "forged": FORGED})
     writers = tuple(
-        Writer(str(layout.columns[column].table), application, role, changes, last_at, forged)
+        ForeignWriter(str(layout.columns[column].table), application, role, changes, last_at, forged)
         for column, application, role, changes, last_at, forged in found
         if column in layout.columns
     )

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import ast
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 from tripstore.audit.bindings import Assigned, Binding, ClassFacts, Imported, Returning, last_name
-from tripstore.audit.rows import RowsOf
-from tripstore.audit.values import Entity, Function, Module, Rows, Scope, Text, Value
-
-if TYPE_CHECKING:  # models and what expressions stand for are found out together
-    from tripstore.audit.models import Models
+from tripstore.audit.modules import Modules
+from tripstore.audit.names import LegacyTables
+from tripstore.audit.orm import Orm
+from tripstore.audit.rows import Relations, RowsOf
+from tripstore.audit.values import AuditedFunction, Entity, ModelRows, Module, OrmRoot, Scope, Text, Value
 
 #: Attributes that say the name of a table.
 _NAMES = frozenset({"__tablename__", "name", "fullname"})
@@ -21,10 +21,29 @@ _DEPTH_MAX = 100
 _SAME = frozenset({"__table__", "alias"})
 
 
+class Classes(Relations, Protocol):
+    """What stands for legacy tables: its own names are found out by `Denoting`, which asks it back."""
+
+    modules: Modules
+    tables: LegacyTables
+
+    def scope(self, file: str) -> Scope: ...
+
+    def entity(self, facts: ClassFacts, scope: Scope) -> Entity: ...
+
+    def table_object(self, call: ast.Call, scope: Scope) -> Entity | None: ...
+
+    def made(self, call: ast.Call, callee: str, scope: Scope) -> Entity | OrmRoot | None: ...
+
+    def imported(self, dotted: str) -> Entity | None: ...
+
+    def is_manager(self, entity: Entity, attribute: str) -> bool: ...
+
+
 class Denoting:
     """Looks expressions up. Whatever it cannot know is None, and never a guess."""
 
-    def __init__(self, models: Models) -> None:
+    def __init__(self, models: Classes) -> None:
         self._models = models
         self._rows = RowsOf(self, models)
         self._known: dict[tuple[Scope, str], Value | None] = {}
@@ -62,7 +81,7 @@ class Denoting:
             case _:
                 return self._rows.of(node, scope)
 
-    def annotated(self, annotation: ast.expr, scope: Scope) -> Rows | None:
+    def annotated(self, annotation: ast.expr, scope: Scope) -> ModelRows | None:
         """The objects that an annotation such as `list[Trip]` speaks of."""
         return self._rows.annotated(annotation, scope)
 
@@ -109,11 +128,13 @@ class Denoting:
         """Of several: a model if it may be one; rows of all."""
         known = [value for value in found if value is not None]
         entities = [value for value in known if isinstance(value, Entity)]
-        rows = [value for value in known if isinstance(value, Rows)]
+        rows = [value for value in known if isinstance(value, ModelRows)]
         if entities:
             return next((entity for entity in entities if entity.tables), entities[0])
         if rows:
-            return Rows(frozenset().union(*(each.entities for each in rows)), any(each.is_statement for each in rows))
+            return ModelRows(
+                frozenset().union(*(each.entities for each in rows)), any(each.is_statement for each in rows)
+            )
         return known[0] if known else None
 
     def _binding(self, binding: Binding, scope: Scope) -> Value | None:
@@ -123,7 +144,7 @@ class Denoting:
             case ClassFacts():
                 return self._models.entity(binding, scope)
             case Returning(returns=returns):
-                return Function(returns, scope)
+                return AuditedFunction(returns, scope)
             case Assigned(value=node, is_annotation=True):
                 return self._rows.annotated(node, scope)
             case Assigned(value=node, is_element=True):
@@ -146,8 +167,13 @@ class Denoting:
             submodule = modules.find(inner, scope.file)
         found = self._member(file, imported.name)
         if found is None and (submodule is not None or file is None):
-            return Module(inner, scope.file, submodule)
+            return self._elsewhere(inner, scope.file, submodule)
         return found
+
+    def _elsewhere(self, dotted: str, importer: str, file: str | None) -> Value:
+        """A module, or what a library has under the name."""
+        known = self._models.imported(dotted) if file is None else None
+        return known if known is not None else Module(dotted, importer, file)
 
     def _member(self, file: str | None, name: str) -> Value | None:
         if file is None:
@@ -176,13 +202,17 @@ class Denoting:
     def _attribute(self, node: ast.Attribute, scope: Scope) -> Value | None:
         if isinstance(node.value, ast.Attribute) and node.value.attr == "classes":
             return self._table(node.attr, node, scope)  # automap: Base.classes.trips
+        if node.attr in ("db_table", "table_name") and isinstance(node.value, ast.Attribute):
+            return self._meta_name(node.value, scope)
         base = self.value(node.value, scope)
         match base:
             case Module():
                 return self._inside(base, node.attr)
             case Entity():
                 return self._of_entity(base, node.attr, scope)
-            case Rows(is_statement=False):
+            case OrmRoot() if node.attr == "Model":
+                return base
+            case ModelRows(is_statement=False):
                 return self._rows.related(base, node.attr)
             case Text() if node.attr == "value":
                 return base  # a member of an enum
@@ -196,19 +226,30 @@ class Denoting:
             return Text(entity.tables[0].name)
         if entity.facts is not None and attribute in entity.facts.constants:
             return self.value(entity.facts.constants[attribute], scope)
+        if entity.orm is Orm.DJANGO and self._models.is_manager(entity, attribute):
+            return ModelRows(frozenset({entity}), is_statement=True)
         return None
+
+    def _meta_name(self, meta: ast.Attribute, scope: Scope) -> Text | None:
+        """`Trip._meta.db_table`"""
+        model = self.value(meta.value, scope) if meta.attr == "_meta" else None
+        if isinstance(model, ModelRows):
+            model = next(iter(model.entities)) if len(model.entities) == 1 else None
+        return Text(model.tables[0].name) if isinstance(model, Entity) and model.tables else None
 
     def _inside(self, module: Module, name: str) -> Value | None:
         found = self._member(module.file, name)
         if found is not None:
             return found
         dotted = f"{module.dotted}.{name}"
-        return Module(dotted, module.importer, self._models.modules.find(dotted, module.importer))
+        return self._elsewhere(dotted, module.importer, self._models.modules.find(dotted, module.importer))
 
     def _call(self, node: ast.Call, scope: Scope) -> Value | None:
         callee = self.callee(node, scope)
         if callee in ("Table", "table"):
             return self._models.table_object(node, scope)
+        if (made := self._models.made(node, callee, scope)) is not None:
+            return made
         if callee == "aliased" and node.args:
             return self.value(node.args[0], scope)
         if callee == "alias" and isinstance(node.func, ast.Attribute):

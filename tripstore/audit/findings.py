@@ -19,7 +19,7 @@ class Access(StrEnum):
     UNKNOWN = "unknown"  #: The code hands the table on; what is done to it cannot be seen here.
 
 
-class Kind(StrEnum):
+class UseKind(StrEnum):
     """How a table is used. The names of models stand for their tables."""
 
     QUERY = "orm.query"  #: session.query(Trip), Trip.query
@@ -32,7 +32,7 @@ class Kind(StrEnum):
     INSERT = "insert"  #: insert(Trip), trips.insert()
     UPDATE = "update"
     DELETE = "delete"
-    REFERENCE = "reference"  #: the model or table is named otherwise: an annotation, an argument of somebody's function
+    REFERENCE = "reference"  #: the model or table is named otherwise: an annotation, an argument of another function
     NAME = "name"  #: insert_row("trips", …), where insert_row is of the same code base
     FOREIGN_KEY = "foreign_key"  #: another table points to it
     SCHEMA = "schema"  #: op.add_column("trips", …)
@@ -51,21 +51,22 @@ class Kind(StrEnum):
     @property
     def is_brittle(self) -> bool:
         """Whether it may break on the day when the table gets one more column."""
-        return self in (Kind.SQL_SELECT_STAR, Kind.SQL_INSERT_WITHOUT_COLUMNS, Kind.SQL_COPY_WITHOUT_COLUMNS)
+        return self in (UseKind.SQL_SELECT_STAR, UseKind.SQL_INSERT_WITHOUT_COLUMNS, UseKind.SQL_COPY_WITHOUT_COLUMNS)
 
 
 @dataclass(frozen=True, slots=True)
-class Finding:
+class Use:
     """One use of one table, at one place."""
 
     file: str
     line: int
     column: int
-    kind: Kind
+    kind: UseKind
     table: LegacyTable
     access: Access
     excerpt: str
     allowed: str | None = None  #: The reason that a comment gives.
+    statement: str | None = None  #: Its SQL, where the code says it.
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,6 +86,7 @@ class Remark:
     file: str
     line: int
     reason: str
+    hides_uses: bool = False  #: A model or a reflection whose tables cannot be told: any number of uses may be its.
 
 
 @dataclass(frozen=True)
@@ -93,24 +95,29 @@ class CodeAudit:
 
     tables: tuple[LegacyTable, ...]
     files: int  #: That were read.
-    found: tuple[Finding, ...]
+    found: tuple[Use, ...]
     definitions: tuple[Definition, ...]
     unread: tuple[Remark, ...]  #: Files that could not be read or do not parse: nothing is known of them.
     unclear: tuple[Remark, ...]  #: Places whose table is known at run time only, and comments that give no reason.
 
     @cached_property
-    def uses(self) -> tuple[Finding, ...]:
+    def uses(self) -> tuple[Use, ...]:
         """What counts."""
         return tuple(finding for finding in self.found if finding.allowed is None)
 
     @cached_property
-    def allowed(self) -> tuple[Finding, ...]:
+    def allowed(self) -> tuple[Use, ...]:
         return tuple(finding for finding in self.found if finding.allowed is not None)
+
+    @cached_property
+    def untold(self) -> tuple[Remark, ...]:
+        """Models and reflections whose tables cannot be told."""
+        return tuple(remark for remark in self.unclear if remark.hides_uses)
 
     @property
     def is_complete(self) -> bool:
-        """Whether there was code, and all of it was looked at."""
-        return self.files > 0 and not self.unread
+        """Whether there was code, and all of it was looked at. No use is no news while a model cannot be told."""
+        return self.files > 0 and not self.unread and not (self.untold and not self.uses)
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,6 +130,6 @@ class Counts:
     unknown: int
 
 
-def counts(findings: Iterable[Finding]) -> Counts:
+def counts(findings: Iterable[Use]) -> Counts:
     of = Counter(finding.access for finding in findings)
     return Counts(of.total(), of[Access.READ], of[Access.WRITE], of[Access.UNKNOWN])

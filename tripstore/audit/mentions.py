@@ -6,8 +6,9 @@ import ast
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from tripstore.audit.findings import Access, Kind
-from tripstore.audit.heads import BULKS, GETS, STATEMENTS, WRITES, receivers
+from tripstore.audit.findings import Access, UseKind
+from tripstore.audit.heads import ACTIVE_VERBS, ACTIVE_WRITES, BULKS, GETS, STATEMENTS, WRITES, receivers
+from tripstore.audit.orm import Orm
 from tripstore.audit.values import Entity
 
 _READS = frozenset({"select", "join", "outerjoin", "exists"})
@@ -20,16 +21,17 @@ class Judgement:
     """How a mention is used, and the node that it is part of: one use per such node and table."""
 
     unit: ast.AST
-    kind: Kind
+    kind: UseKind
     access: Access
 
 
 @dataclass(frozen=True, slots=True)
-class Judge:
+class MentionJudge:
     """Climbs from a mention to the call that uses it."""
 
     parents: Mapping[ast.AST, ast.AST]
     callee: Callable[[ast.Call], str]  #: How a call is named where it was defined.
+    is_manager: Callable[[str], bool]  #: Whether an attribute of the model is a manager of Django's.
     is_statement: Callable[[ast.expr], bool]  #: Whether a variable is a statement that was begun earlier.
 
     def judge(self, node: ast.expr, entity: Entity, statement: ast.AST) -> Judgement:
@@ -38,11 +40,11 @@ class Judge:
         while not isinstance(parent := self.parents[child], ast.stmt):
             found: Judgement | None = None
             if isinstance(parent, ast.Attribute) and is_itself:
-                found = self._method(parent)
+                found = self._method(parent, entity)
                 is_itself = parent.attr in _SAME
             elif isinstance(parent, ast.Call) and child is parent.func:
                 if is_itself and entity.facts is not None:
-                    return Judgement(parent, Kind.NEW, Access.WRITE)
+                    return Judgement(parent, UseKind.NEW, Access.WRITE)
                 is_itself = is_itself and isinstance(child, ast.Attribute)
             elif isinstance(parent, ast.Call):
                 found = self._argument(parent, child)
@@ -52,10 +54,14 @@ class Judge:
             if found is not None:
                 return found
             child = parent
-        return Judgement(statement, Kind.REFERENCE, Access.UNKNOWN)
+        return Judgement(statement, UseKind.REFERENCE, Access.UNKNOWN)
 
-    def _method(self, attribute: ast.Attribute) -> Judgement | None:
-        """`trips.insert()`, `Trip.query.filter(…).delete()`"""
+    def _method(self, attribute: ast.Attribute, entity: Entity) -> Judgement | None:
+        """`trips.insert()`, `Trip.query.filter(…).delete()`, `Trip.objects.get(…)`"""
+        if entity.orm is Orm.DJANGO and self.is_manager(attribute.attr):
+            return self._active(attribute)
+        if entity.orm is Orm.PEEWEE and attribute.attr in ACTIVE_VERBS:
+            return self._active(attribute, attribute)
         if attribute.attr == "query":
             return self._query(attribute, is_target=True)
         call = self.parents[attribute]
@@ -63,26 +69,39 @@ class Judge:
             return None
         if attribute.attr in WRITES:
             return Judgement(call, WRITES[attribute.attr], Access.WRITE)
-        return Judgement(call, Kind.SELECT, Access.READ) if attribute.attr in _READS else None
+        return Judgement(call, UseKind.SELECT, Access.READ) if attribute.attr in _READS else None
+
+    def _active(self, head: ast.Attribute, first: ast.Attribute | None = None) -> Judgement:
+        """What the chain of a manager, or of a model of Peewee, ends with."""
+        verb: ast.AST | None = first if first is not None else self.parents[head]
+        while isinstance(verb, ast.Attribute):
+            call = self.parents[verb]
+            if not (isinstance(call, ast.Call) and call.func is verb):
+                break
+            kind = ACTIVE_VERBS.get(verb.attr, UseKind.QUERY)
+            if kind is not UseKind.QUERY:
+                return Judgement(head, kind, Access.WRITE if kind in ACTIVE_WRITES else Access.READ)
+            verb = self.parents[call]
+        return Judgement(head, UseKind.QUERY, Access.READ)
 
     def _argument(self, call: ast.Call, child: ast.AST) -> Judgement | None:
         """An argument of a call, or of a method that is chained to one: `select(User).join(Trip)`."""
         head = self._head(call)
         if head is None:
             goes_on = self.is_statement(_base(call))  # stmt = stmt.where(Trip.id == 7)
-            return Judgement(_base(call), Kind.SELECT, Access.READ) if goes_on else None
+            return Judgement(_base(call), UseKind.SELECT, Access.READ) if goes_on else None
         name, is_own = self.callee(head), head is call
         is_first = is_own and bool(head.args) and child is head.args[0]
         if name in GETS:
-            return Judgement(head, Kind.GET, Access.READ) if is_first else None
+            return Judgement(head, UseKind.GET, Access.READ) if is_first else None
         if name in BULKS:
-            return Judgement(head, Kind.BULK, Access.WRITE) if is_first else None
+            return Judgement(head, UseKind.BULK, Access.WRITE) if is_first else None
         if name in WRITES:
-            kind = WRITES[name] if is_first else Kind.SELECT
+            kind = WRITES[name] if is_first else UseKind.SELECT
             return Judgement(head, kind, Access.WRITE if is_first else Access.READ)
         if name == "query":
             return self._query(head, is_target=is_own)
-        return Judgement(head, Kind.SELECT, Access.READ)
+        return Judgement(head, UseKind.SELECT, Access.READ)
 
     def _head(self, call: ast.Call) -> ast.Call | None:
         """The first call of a chain that begins a statement."""
@@ -103,7 +122,7 @@ class Judge:
             if attribute.attr in ("update", "delete") and is_target:
                 return Judgement(head, WRITES[attribute.attr], Access.WRITE)
             node = call
-        return Judgement(head, Kind.QUERY, Access.READ)
+        return Judgement(head, UseKind.QUERY, Access.READ)
 
 
 def _base(call: ast.Call) -> ast.expr:

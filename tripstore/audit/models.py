@@ -3,16 +3,25 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterator
 from dataclasses import replace
 from functools import cached_property
 
-from tripstore.audit.bindings import ClassFacts, Imported, Relation, keyword
+from tripstore.audit.bindings import ClassFacts, Imported, Relationship, keyword
 from tripstore.audit.denoting import Denoting
 from tripstore.audit.findings import Definition, Remark
+from tripstore.audit.heads import MANAGERS
 from tripstore.audit.modules import Modules
 from tripstore.audit.names import LegacyTable, LegacyTables
-from tripstore.audit.values import Entity, Function, Rows, Scope, Text, Value
+from tripstore.audit.orm import Orm
+from tripstore.audit.orms.derived import Derived, DerivedTables
+from tripstore.audit.orms.django import DjangoApps
+from tripstore.audit.orms.foreign import ForeignFields, ForeignReader
+from tripstore.audit.orms.lineage import Lineages
+from tripstore.audit.values import AuditedFunction, Entity, ModelRows, OrmRoot, Scope, Text, Value
+
+_MANAGER = re.compile(r"Manager\b|QuerySet\b|as_manager$|from_queryset")
 
 
 class Models:
@@ -22,6 +31,10 @@ class Models:
         self.modules = modules
         self.tables = tables
         self.denoting = Denoting(self)
+        self.lineages = Lineages(self)
+        self.apps = DjangoApps(self)
+        self._derived = DerivedTables(self, self.lineages, self.apps)
+        self._unclear: dict[ClassFacts, Remark] = {}
         self._scopes: dict[str, Scope] = {}
         self._entities: dict[ClassFacts, Entity] = {}
         self._mapped: dict[ClassFacts, tuple[LegacyTable, ...]] = {}
@@ -36,7 +49,10 @@ class Models:
         if facts not in self._entities:
             # Bases that lead back to the class itself end here.
             self._entities[facts] = Entity(scope.file, facts.line, facts.name, (), facts)
-            found = (*self._own(facts, scope), *self._mapped.get(facts, ()), *self._inherited(facts, scope))
+            orm = self.lineages.of(facts, scope).orm
+            self._entities[facts] = replace(self._entities[facts], orm=orm)
+            inherited = () if orm is Orm.PEEWEE else self._inherited(facts, scope)
+            found = (*self._own(facts, scope), *self._mapped.get(facts, ()), *inherited)
             self._entities[facts] = replace(self._entities[facts], tables=tuple(dict.fromkeys(found)))
         return self._entities[facts]
 
@@ -49,6 +65,8 @@ class Models:
             self._mapped[target.facts] = self._mapped.get(target.facts, ()) + table.tables
             self._entities.clear()
             self.denoting.forget()
+            self.lineages.forget()
+            self.apps.forget()
 
     def table_object(self, call: ast.Call, scope: Scope) -> Entity | None:
         """What `Table("trips", metadata, …)` makes."""
@@ -72,11 +90,122 @@ class Models:
             return self.target(facts.relations[attribute], self.scope(entity.file))
         if (facts, attribute) in self._backrefs:
             return self._backrefs[facts, attribute]
-        bases = (self.denoting.value(base, self.scope(entity.file)) for base in facts.bases)
-        parents = (base for base in bases if isinstance(base, Entity) and base.facts is not facts)
-        return next(filter(None, (self.relation(parent, attribute) for parent in parents)), None)
+        found = self.foreign.forward.get((facts, attribute)) or self.foreign.reverse.get((facts, attribute))
+        if found is not None:
+            return found
+        return next(filter(None, (self.relation(parent, attribute) for parent in self._parents(entity))), None)
 
-    def target(self, relation: Relation, scope: Scope) -> Entity | None:
+    def _parents(self, entity: Entity) -> list[Entity]:
+        """The bases of a class that the code base defines; none that lead back to it."""
+        if entity.facts is None or not entity.line:
+            return []
+        found = self.lineages.parents(entity.facts, self.scope(entity.file))
+        return [parent for parent in found if not self.lineages.is_below(parent, entity.facts)]
+
+    def made(self, call: ast.Call, callee: str, scope: Scope) -> Entity | OrmRoot | None:
+        """What a call of an ORM makes or finds: what models derive from, or a model by its name."""
+        match callee:
+            case "get_user_model":
+                return self.apps.user_model
+            case "get_model" | "get_registered_model":
+                return self._model_by_name(call, scope)
+            case "declarative_base" | "generate_base" | "automap_base":
+                return OrmRoot(Orm.SQLALCHEMY, self._given(call, scope, "cls", "declarative_base"))
+            case "SQLAlchemy" | "SQLA":
+                return OrmRoot(Orm.FLASK, self._given(call, scope, "model_class"))
+        target = self.denoting.value(call.func, scope)
+        if isinstance(target, Entity) and target.facts is not None:
+            above = self.lineages.of(target.facts, self.scope(target.file))
+            if any(dotted.endswith(".SQLAlchemy") for dotted in above.outside):
+                return OrmRoot(Orm.FLASK, self._given(call, scope, "model_class"))
+        return None
+
+    def _given(self, call: ast.Call, scope: Scope, *names: str) -> Entity | None:
+        nodes = [node for name in names if (node := keyword(call, name)) is not None]
+        found = self.denoting.value(nodes[0], scope) if nodes else None
+        return found if isinstance(found, Entity) else None
+
+    def _model_by_name(self, call: ast.Call, scope: Scope) -> Entity | None:
+        """`apps.get_model("trips", "Trip")`, `get_model("trips.Trip")`"""
+        named = [*call.args, *filter(None, (keyword(call, "app_label"), keyword(call, "model_name")))]
+        texts = [self._text(each, scope) for each in named[:2]]
+        if not texts or texts[0] is None:
+            return None
+        if len(texts) == 1:
+            label, _, name = texts[0].rpartition(".")
+        else:
+            label, name = texts[0], texts[1] or ""
+        return self.apps.model(label, name) if label and name else None
+
+    def imported(self, dotted: str) -> Entity | None:
+        """A model of a library whose table is looked for."""
+        return self.apps.imported(dotted)
+
+    def is_manager(self, entity: Entity, attribute: str) -> bool:
+        """Whether an attribute of a model, or of a base of it, is a manager."""
+        if attribute in MANAGERS:
+            return True
+        if entity.facts is None:
+            return False
+        call = entity.facts.calls.get(attribute)
+        if call is not None:
+            return _MANAGER.search(ast.unparse(call.func)) is not None
+        return any(self.is_manager(parent, attribute) for parent in self._parents(entity))
+
+    def is_queried(self, entity: Entity, attribute: str) -> bool:
+        """Whether a relation of Django's leads to many, by a manager."""
+        return entity.orm is Orm.DJANGO and (entity.facts, attribute) in self.foreign.many
+
+    def classes(self, name: str) -> list[tuple[str, ClassFacts]]:
+        """The classes of a name, whatever its case."""
+        return self._by_lower_name.get(name.lower(), [])
+
+    @cached_property
+    def _by_lower_name(self) -> dict[str, list[tuple[str, ClassFacts]]]:
+        found: dict[str, list[tuple[str, ClassFacts]]] = {}
+        for name, every in self._classes.items():
+            found.setdefault(name.lower(), []).extend(every)
+        return found
+
+    @cached_property
+    def foreign(self) -> ForeignFields:
+        """Where the fields of Django's and Peewee's models lead."""
+        every = [each for found in self._classes.values() for each in found]
+        return ForeignReader(self, self.lineages, self.apps).read(every)
+
+    @cached_property
+    def joined_names(self) -> frozenset[str]:
+        """The names in lookups of Django that lead to a legacy table."""
+        found = {name for (_facts, name), target in self.foreign.joined.items() if target.tables}
+        return frozenset(found | {name for (_facts, name), target in self.foreign.forward.items() if target.tables})
+
+    def foreign_target(self, call: ast.Call, scope: Scope) -> Entity | None:
+        """The model that Django's `ForeignKey("trips.Trip")` names; SQLAlchemy's names a column."""
+        return ForeignReader(self, self.lineages, self.apps).target(call, scope, None)
+
+    def reverse_tables(self, name: str) -> list[LegacyTable]:
+        """All legacy tables that an attribute of this name leads back to."""
+        relations = self.foreign.reverse.items()
+        found = {table for (_facts, each), target in relations if each == name for table in target.tables}
+        return sorted(found, key=str)
+
+    def joined_tables(self, name: str) -> list[LegacyTable]:
+        """All legacy tables that a name in a lookup leads to, from whichever model."""
+        relations = (*self.foreign.joined.items(), *self.foreign.forward.items())
+        found = {table for (_facts, each), target in relations if each == name for table in target.tables}
+        return sorted(found, key=str)
+
+    def joined(self, entity: Entity, name: str) -> Entity | None:
+        """Where a part of a lookup leads, from a class or one of its bases."""
+        facts = entity.facts
+        if facts is None:
+            return None
+        found = self.foreign.forward.get((facts, name)) or self.foreign.joined.get((facts, name))
+        if found is not None:
+            return found
+        return next(filter(None, (self.joined(parent, name) for parent in self._parents(entity))), None)
+
+    def target(self, relation: Relationship, scope: Scope) -> Entity | None:
         """The class that a relationship names, itself, by a text, by a lambda or by `Mapped[…]`."""
         target = relation.target.body if isinstance(relation.target, ast.Lambda) else relation.target
         found = self.denoting.value(target, scope) if target is not None else None
@@ -91,7 +220,9 @@ class Models:
     def relation_names(self) -> frozenset[str]:
         """The attributes, of any class, that lead to a legacy table."""
         return frozenset(name for name, _source, target in self._relations if target.tables) | frozenset(
-            attribute for (_facts, attribute), target in self._backrefs.items() if target.tables
+            attribute
+            for (_facts, attribute), target in (*self._backrefs.items(), *self.foreign.names())
+            if target.tables
         )
 
     @cached_property
@@ -99,7 +230,11 @@ class Models:
         """All names under which modules know something that leads to a legacy table."""
         leading = {source for _name, source, target in self._relations if target.tables}
         leading |= {facts for (facts, _attribute), target in self._backrefs.items() if target.tables}
-        found = set(self.tables.names)
+        leading |= {facts for (facts, _attribute), target in self.foreign.names() if target.tables}
+        found = set(self.tables.names) | {name for name in self.relation_names if name.endswith("_set")}
+        found |= self.joined_names
+        if self.apps.user_model is not None and self.apps.user_model.tables:
+            found |= {"get_user_model", "AUTH_USER_MODEL"}
         for file, bound in self.modules.loaded():
             for name in bound.names:
                 if self._leads(self.denoting.named(name, self.scope(file)), leading):
@@ -119,25 +254,25 @@ class Models:
                         if isinstance(found, Entity) and found.facts is None and found.file == file:
                             yield from (Definition(file, found.line, name, table) for table in found.tables)
 
-    def computed(self) -> Iterator[Remark]:
-        """Classes whose table is known at run time only."""
-        for name, every in self._classes.items():
+    def unclear(self) -> Iterator[Remark]:
+        """Classes of an ORM whose tables cannot be told, or are told by a guess."""
+        for every in self._classes.values():
             for file, facts in every:
-                if facts.is_computed or (facts.table_name is not None and not self._is_known(facts, file)):
-                    yield Remark(file, facts.line, f"the table of class {name} is known at run time only")
-
-    def _is_known(self, facts: ClassFacts, file: str) -> bool:
-        return self._text(facts.table_name, self.scope(file)) is not None
+                self.entity(facts, self.scope(file))
+        yield from self._unclear.values()
 
     def _own(self, facts: ClassFacts, scope: Scope) -> tuple[LegacyTable, ...]:
         name = self._text(facts.table_name, scope)
-        if name is None and facts.is_sqlmodel:
-            name = facts.name.lower()
         if name is not None:
             table = self.tables.find(self._text(facts.schema, scope), name)
             return () if table is None else (table,)
-        mapped = self.denoting.value(facts.table, scope) if facts.table is not None else None
-        return mapped.tables if isinstance(mapped, Entity) else ()
+        if facts.table is not None:
+            mapped = self.denoting.value(facts.table, scope)
+            return mapped.tables if isinstance(mapped, Entity) else ()
+        derived = self._derived.of(facts, scope)
+        if derived.unclear is not None:
+            self._unclear[facts] = _unclear(facts, scope.file, derived)
+        return derived.tables
 
     def _inherited(self, facts: ClassFacts, scope: Scope) -> Iterator[LegacyTable]:
         for base in facts.bases:
@@ -154,10 +289,10 @@ class Models:
             return bool(found.tables) or found.facts in leading
         if isinstance(found, Text):
             return found.text.rpartition(".")[2].strip('"') in self.tables.names
-        if isinstance(found, Function):
+        if isinstance(found, AuditedFunction):
             rows = self.denoting.annotated(found.returns, found.scope) if found.returns is not None else None
             return rows is not None and any(self._leads(entity, leading) for entity in rows.entities)
-        return isinstance(found, Rows) and any(self._leads(entity, leading) for entity in found.entities)
+        return isinstance(found, ModelRows) and any(self._leads(entity, leading) for entity in found.entities)
 
     @cached_property
     def _classes(self) -> dict[str, list[tuple[str, ClassFacts]]]:
@@ -191,3 +326,9 @@ class Models:
                     if target is not None and target.facts is not None and relation.backref is not None:
                         found[target.facts, relation.backref] = self.entity(facts, self.scope(file))
         return found
+
+
+def _unclear(facts: ClassFacts, file: str, derived: Derived) -> Remark:
+    named = " and ".join(map(str, derived.tables))
+    said = f"it is taken for {named}, which resembles its name" if named else "give it a table name that can be read"
+    return Remark(file, facts.line, f"the table of class {facts.name} cannot be told: {derived.unclear}; {said}", True)

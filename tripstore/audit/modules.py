@@ -26,6 +26,9 @@ class Modules:
         if parts:
             self._by_last.setdefault(parts[-1], []).append((parts, file))
 
+    def has(self, file: str) -> bool:
+        return file in self._files
+
     def bindings(self, file: str) -> Bindings:
         if file not in self._loaded:
             self._loaded[file] = self.load(file)

@@ -1,4 +1,4 @@
-"""`LegacyTables`: the tables that are looked for, and whether a name in somebody's code means one of them."""
+"""`LegacyTables`: the tables that are looked for, and whether a name in the company's code means one of them."""
 
 from __future__ import annotations
 
@@ -8,12 +8,10 @@ from functools import cached_property
 from typing import NamedTuple
 
 from schemaless_core.errors import InvalidRequest, shown
+from tripstore.backends.postgres.tokens import HOLE
 
 _PART = r'\s*(?:"((?:[^"]|"")+)"|([^\s".]+))\s*'
 _NAME = re.compile(rf"(?:{_PART}\.)?{_PART}")
-
-#: Stands in a text for what is known at run time only. It is no character of a name, so it hides none.
-HOLE = "\ufffc"
 
 
 def words(text: str) -> frozenset[str]:

@@ -1,32 +1,47 @@
 """`RowsOf`: which expressions are objects of models, or statements that bring some.
 
 An object is followed through names, loops, results and annotations within the functions that see it; what is put into
-an attribute or handed to somebody else's function is not. That a model was used at all is found without this.
+an attribute or handed to another module's function is not. That a model was used at all is found without this.
 """
 
 from __future__ import annotations
 
 import ast
 from collections.abc import Iterable
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 from tripstore.audit.bindings import Assigned, Bindings, bind_target
-from tripstore.audit.heads import EXECUTES, GETS, HOLDERS, RESULTS, STATEMENTS
-from tripstore.audit.values import Entity, Function, Rows, Scope, Value
+from tripstore.audit.heads import ACTIVE_RESULTS, ACTIVE_VERBS, EXECUTES, GETS, HOLDERS, RESULTS, STATEMENTS
+from tripstore.audit.orm import Orm
+from tripstore.audit.values import AuditedFunction, Entity, ModelRows, Scope, Value
 
-if TYPE_CHECKING:  # models and what expressions stand for are found out together
-    from tripstore.audit.denoting import Denoting
-    from tripstore.audit.models import Models
+
+class Denotes(Protocol):
+    """What expressions stand for: models and rows are found out together with it."""
+
+    def value(self, node: ast.expr, scope: Scope) -> Value | None: ...
+
+    def callee(self, call: ast.Call, scope: Scope) -> str: ...
+
+
+class Relations(Protocol):
+    """Where the relationships of a model lead."""
+
+    def relation(self, entity: Entity, attribute: str) -> Entity | None: ...
+
+    def is_queried(self, entity: Entity, attribute: str) -> bool:
+        """Whether a relation is a manager, as Django has it, and no object or list."""
+        ...
 
 
 class RowsOf:
-    """Says what rows an expression is; None if none, or nobody knows."""
+    """Says what rows an expression is; None if none, or if it cannot be told."""
 
-    def __init__(self, denoting: Denoting, models: Models) -> None:
+    def __init__(self, denoting: Denotes, models: Relations) -> None:
         self._denoting = denoting
         self._models = models
 
-    def of(self, node: ast.expr, scope: Scope) -> Rows | None:
+    def of(self, node: ast.expr, scope: Scope) -> ModelRows | None:
         match node:
             case ast.Call():
                 return self._called(node, scope)
@@ -45,11 +60,11 @@ class RowsOf:
             case _:
                 return None
 
-    def elements(self, node: ast.expr, scope: Scope) -> Rows | None:
+    def elements(self, node: ast.expr, scope: Scope) -> ModelRows | None:
         """What a loop over an expression brings."""
         return _brought(self._rows(node, scope))
 
-    def annotated(self, annotation: ast.expr, scope: Scope) -> Rows | None:
+    def annotated(self, annotation: ast.expr, scope: Scope) -> ModelRows | None:
         """The objects that an annotation speaks of, wherever in it: Optional[Trip], list["Trip"], Trip | None."""
         found: set[Entity] = set()
         for part in ast.walk(annotation):
@@ -62,35 +77,38 @@ class RowsOf:
                 found |= rows.entities if rows is not None else set()
             if isinstance(value, Entity) and value.facts is not None:
                 found.add(value)
-        return Rows(frozenset(found), is_statement=False) if found else None
+        return ModelRows(frozenset(found), is_statement=False) if found else None
 
-    def related(self, rows: Rows, attribute: str) -> Rows | None:
+    def related(self, rows: ModelRows, attribute: str) -> ModelRows | None:
         """The objects that a relationship of objects leads to."""
         targets = (self._models.relation(entity, attribute) for entity in rows.entities)
         found = frozenset(target for target in targets if target is not None)
-        return Rows(found, is_statement=False) if found else None
+        is_queried = any(self._models.is_queried(entity, attribute) for entity in rows.entities)
+        return ModelRows(found, is_statement=is_queried) if found else None
 
-    def _rows(self, node: ast.expr, scope: Scope) -> Rows | None:
+    def _rows(self, node: ast.expr, scope: Scope) -> ModelRows | None:
         found = self._denoting.value(node, scope)
-        return found if isinstance(found, Rows) else None
+        return found if isinstance(found, ModelRows) else None
 
-    def _called(self, node: ast.Call, scope: Scope) -> Rows | None:
+    def _called(self, node: ast.Call, scope: Scope) -> ModelRows | None:
         target = self._denoting.value(node.func, scope)
         if isinstance(target, Entity):
-            return Rows(frozenset({target}), is_statement=False) if target.facts is not None else None
-        if isinstance(target, Function):
+            return ModelRows(frozenset({target}), is_statement=False) if target.facts is not None else None
+        if isinstance(target, AuditedFunction):
             return self._answered(target, node, scope)
         callee = self._denoting.callee(node, scope)
+        if (asked := self._asked_model(node, scope)) is not None:
+            return asked
         if callee in STATEMENTS or callee in GETS:
             named = self._named(node.args, scope)
             if named:
-                return Rows(named, is_statement=callee not in GETS)
+                return ModelRows(named, is_statement=callee not in GETS)
         chained = self._chained(node, callee, scope)
         if chained is None and (callee in HOLDERS or callee in EXECUTES):
             return _brought(_together(self._rows(argument, scope) for argument in node.args))
         return chained
 
-    def _answered(self, function: Function, call: ast.Call, scope: Scope) -> Rows | None:
+    def _answered(self, function: AuditedFunction, call: ast.Call, scope: Scope) -> ModelRows | None:
         """What a function says that it returns; one of a type variable returns what it is given."""
         if function.returns is None:
             return None
@@ -102,21 +120,32 @@ class RowsOf:
         found = (self._denoting.value(argument, scope) for argument in arguments)
         return frozenset(value for value in found if isinstance(value, Entity) and value.facts is not None)
 
-    def _chained(self, node: ast.Call, callee: str, scope: Scope) -> Rows | None:
+    def _asked_model(self, node: ast.Call, scope: Scope) -> ModelRows | None:
+        """`Trip.select()`, `Trip.get(…)` of Peewee."""
+        if not (isinstance(node.func, ast.Attribute) and node.func.attr in ACTIVE_VERBS):
+            return None
+        model = self._denoting.value(node.func.value, scope)
+        if not (isinstance(model, Entity) and model.orm is Orm.PEEWEE):
+            return None
+        return ModelRows(frozenset({model}), is_statement=node.func.attr not in ACTIVE_RESULTS)
+
+    def _chained(self, node: ast.Call, callee: str, scope: Scope) -> ModelRows | None:
         """A method of a statement is a statement or what it brings; one of objects brings objects or nothing."""
         if not isinstance(node.func, ast.Attribute):
             return None
         base = self._rows(node.func.value, scope) or self._flask_query(node.func.value, scope)
         if base is None or not (base.is_statement or callee in RESULTS):
             return None
-        return Rows(base.entities, base.is_statement and callee not in RESULTS)
+        if any(entity.orm is not None and entity.orm.is_active for entity in base.entities):
+            return ModelRows(base.entities, callee not in ACTIVE_RESULTS) if base.is_statement else None
+        return ModelRows(base.entities, base.is_statement and callee not in RESULTS)
 
-    def _flask_query(self, node: ast.expr, scope: Scope) -> Rows | None:
+    def _flask_query(self, node: ast.expr, scope: Scope) -> ModelRows | None:
         """`Trip.query`, as Flask-SQLAlchemy has it."""
         if not (isinstance(node, ast.Attribute) and node.attr == "query"):
             return None
         model = self._denoting.value(node.value, scope)
-        return Rows(frozenset({model}), is_statement=True) if isinstance(model, Entity) else None
+        return ModelRows(frozenset({model}), is_statement=True) if isinstance(model, Entity) else None
 
 
 def comprehension_scope(generators: list[ast.comprehension], scope: Scope) -> Scope:
@@ -135,12 +164,12 @@ def parsed_annotation(text: str) -> ast.expr | None:
         return None
 
 
-def _brought(rows: Rows | None) -> Rows | None:
-    return None if rows is None else Rows(rows.entities, is_statement=False)
+def _brought(rows: ModelRows | None) -> ModelRows | None:
+    return None if rows is None else ModelRows(rows.entities, is_statement=False)
 
 
-def _together(found: Iterable[Rows | None]) -> Rows | None:
+def _together(found: Iterable[ModelRows | None]) -> ModelRows | None:
     known = [rows for rows in found if rows is not None]
     if not known:
         return None
-    return Rows(frozenset().union(*(rows.entities for rows in known)), any(rows.is_statement for rows in known))
+    return ModelRows(frozenset().union(*(rows.entities for rows in known)), any(rows.is_statement for rows in known))

@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from tripstore.audit.findings import Access, Kind
+from tripstore.audit.findings import Access, UseKind
 from tripstore.audit.keywords import (
     AFTER_FROM,
     DIRECTIVES,
@@ -23,8 +23,8 @@ from tripstore.audit.keywords import (
     SCHEMA_VERBS,
     VERBS,
 )
-from tripstore.audit.names import HOLE, LegacyTable, LegacyTables
-from tripstore.audit.tokens import Token, Type, tokens
+from tripstore.audit.names import LegacyTable, LegacyTables
+from tripstore.backends.postgres.tokens import HOLE, Token, Type, tokens
 
 _END = Token(Type.OTHER, "", "", 1 << 60)
 
@@ -34,7 +34,7 @@ class SqlUse(NamedTuple):
 
     offset: int
     table: LegacyTable
-    kind: Kind
+    kind: UseKind
     access: Access
     keyword: str
     statement: int
@@ -204,7 +204,7 @@ class _Reader:
         elif word == "delete" and after == "from":
             self._begin(frame, word)
             self._at += 1
-            self._target(frame, Kind.SQL_DELETE)
+            self._target(frame, UseKind.SQL_DELETE)
         elif word == "update" and before not in NO_STATEMENT_BEFORE_UPDATE:
             self._update(frame)
         elif word == "returning":
@@ -214,13 +214,13 @@ class _Reader:
             self._copy(frame)
         elif word == "truncate" and not frame.verb:
             self._begin(frame, word)
-            self._list(Kind.SQL_TRUNCATE)
+            self._list(UseKind.SQL_TRUNCATE)
         elif word == "table" and not frame.verb:
-            self._target(frame, Kind.SQL_SELECT_STAR, Access.READ)
+            self._target(frame, UseKind.SQL_SELECT_STAR, Access.READ)
         elif word in SCHEMA_VERBS and not frame.verb and (word in RIGHTS or after not in VERBS - {"table"}):
             self._begin(frame, word)
             if word in LISTS:
-                self._list(Kind.SQL_SCHEMA)
+                self._list(UseKind.SQL_SCHEMA)
         elif word == "do" and not frame.verb:
             self._begin(frame, word)
         elif word in SCHEMA_TARGETS and self._frames[0].verb in SCHEMA_VERBS and not frame.in_columns:
@@ -255,13 +255,13 @@ class _Reader:
 
     def _into(self, frame: _Frame) -> None:
         if frame.verb == "merge":
-            self._target(frame, Kind.SQL_MERGE)
+            self._target(frame, UseKind.SQL_MERGE)
         elif frame.verb == "insert":
-            self._target(frame, Kind.SQL_INSERT)
+            self._target(frame, UseKind.SQL_INSERT)
             if frame.target is not None:
                 self._insert_columns(frame.target)
         else:
-            self._target(frame, Kind.SQL_INSERT)
+            self._target(frame, UseKind.SQL_INSERT)
             frame.target = None
 
     def _insert_columns(self, target: _Source) -> None:
@@ -270,7 +270,7 @@ class _Reader:
         word, after = self._word(), self._word(1)
         is_query = word == "(" and after in ("select", "with", "values", "table", "(")
         if word in ("values", "select", "with", "table", "overriding") or is_query:
-            self._change(target.use, Kind.SQL_INSERT_WITHOUT_COLUMNS)
+            self._change(target.use, UseKind.SQL_INSERT_WITHOUT_COLUMNS)
 
     def _update(self, frame: _Frame) -> None:
         """Of a sentence, "update trips tonight", this is none."""
@@ -287,7 +287,7 @@ class _Reader:
         alias = self._alias()
         if self._word() == "set" or self._peek().type is Type.HOLE or (self._peek() is _END and keyword.isupper()):
             self._begin(frame, "update")
-            frame.target = self._use(schema, table, token, alias, Kind.SQL_UPDATE, Access.WRITE, offset.raw)
+            frame.target = self._use(schema, table, token, alias, UseKind.SQL_UPDATE, Access.WRITE, offset.raw)
         else:
             self._at = mark
 
@@ -304,12 +304,12 @@ class _Reader:
         access = {"from": Access.WRITE, "to": Access.READ}.get(self._word())
         if access is None and not (has_columns or self._peek().type is Type.HOLE or self._peek() is _END):
             return
-        kind = Kind.SQL_COPY if has_columns else Kind.SQL_COPY_WITHOUT_COLUMNS
+        kind = UseKind.SQL_COPY if has_columns else UseKind.SQL_COPY_WITHOUT_COLUMNS
         self._use(*name, "", kind, access or Access.UNKNOWN, keyword)
         self._begin(frame, "copy")
         self._at += 1
 
-    def _list(self, kind: Kind) -> None:
+    def _list(self, kind: UseKind) -> None:
         """Tables after a verb: TRUNCATE a, b."""
         raw = self._peek(-1).raw
         if self._word() == "(":
@@ -336,9 +336,9 @@ class _Reader:
             return
         schema, table, token = name
         if schema is not None and word == "on" and self._tables.find(None, schema) is not None:
-            self._use(None, schema, token, "", Kind.SQL_SCHEMA, Access.WRITE, raw)  # COMMENT ON COLUMN trips.fare
+            self._use(None, schema, token, "", UseKind.SQL_SCHEMA, Access.WRITE, raw)  # COMMENT ON COLUMN trips.fare
         else:
-            self._use(schema, table, token, "", Kind.SQL_SCHEMA, Access.WRITE, raw)
+            self._use(schema, table, token, "", UseKind.SQL_SCHEMA, Access.WRITE, raw)
 
     # -------------------------------------------------------------------------------------------- tables
 
@@ -362,7 +362,7 @@ class _Reader:
         if self._word() == "*":
             self._at += 1
         self._skip({"as"})
-        source = self._use(schema, table, token, self._alias(), Kind.SQL_SELECT, Access.READ, keyword)
+        source = self._use(schema, table, token, self._alias(), UseKind.SQL_SELECT, Access.READ, keyword)
         if source is not None:
             frame.sources.append(source)
 
@@ -373,17 +373,17 @@ class _Reader:
                 return self._tokens[index].raw
         return ""
 
-    def _target(self, frame: _Frame, kind: Kind, access: Access = Access.WRITE) -> None:
+    def _target(self, frame: _Frame, kind: UseKind, access: Access = Access.WRITE) -> None:
         keyword = self._peek(-1).raw
         self._skip({"only", "table"})
         name = self._name()
         frame.target = None
-        if name is None or self._word() == "." or (kind is Kind.SQL_SELECT_STAR and not keyword.isupper()):
+        if name is None or self._word() == "." or (kind is UseKind.SQL_SELECT_STAR and not keyword.isupper()):
             return
         mark = self._at
         self._skip({"as"})
         alias = self._alias()
-        if kind is Kind.SQL_INSERT:
+        if kind is UseKind.SQL_INSERT:
             self._at = mark
         frame.target = self._use(*name, alias, kind, access, keyword)
 
@@ -412,7 +412,7 @@ class _Reader:
             self._at += 1
 
     def _use(
-        self, schema: str | None, name: str, token: Token, alias: str, kind: Kind, access: Access, keyword: str
+        self, schema: str | None, name: str, token: Token, alias: str, kind: UseKind, access: Access, keyword: str
     ) -> _Source | None:
         if token.type is Type.HOLE:
             self._answer.unclear.append(token.offset)
@@ -427,7 +427,7 @@ class _Reader:
     def _is_hidden(self, name: str) -> bool:
         return any(name == hidden and begin < self._at <= end for hidden, begin, end in self._hidden)
 
-    def _change(self, use: int, kind: Kind) -> None:
+    def _change(self, use: int, kind: UseKind) -> None:
         self._answer.uses[use] = self._answer.uses[use]._replace(kind=kind)
 
     def _close(self, frame: _Frame, *, keeps_sources: bool = False) -> None:
@@ -435,10 +435,10 @@ class _Reader:
         if not frame.is_existence:
             for source in frame.sources:
                 if frame.stars & (source.names | {""}):
-                    self._change(source.use, Kind.SQL_SELECT_STAR)
+                    self._change(source.use, UseKind.SQL_SELECT_STAR)
             if frame.target is not None and frame.returns and frame.stars & (frame.target.names | {""}):
                 written = self._answer.uses[frame.target.use]
-                self._answer.uses.append(written._replace(kind=Kind.SQL_SELECT_STAR, access=Access.READ))
+                self._answer.uses.append(written._replace(kind=UseKind.SQL_SELECT_STAR, access=Access.READ))
         frame.stars, frame.lists_tables, frame.in_columns = set(), False, False
         if not keeps_sources:
             frame.sources = []

@@ -7,19 +7,21 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from tripstore.audit.allowing import reason
-from tripstore.audit.findings import Finding, Remark
-from tripstore.audit.names import HOLE, LegacyTables
+from tripstore.audit.findings import Remark, Use
+from tripstore.audit.names import LegacyTables
 from tripstore.audit.places import Lines
 from tripstore.audit.sql import SqlUse, SqlUses, sql_uses
+from tripstore.backends.postgres.tokens import HOLE
 
 _OPEN_NAME = re.compile(rf"\b(?:from|join|into|update|copy|truncate)\s+[\"`]?{HOLE}", re.IGNORECASE)
 
 
 class AllowedUse(NamedTuple):
-    """A use, and the reason that a comment in its statement gives for it."""
+    """A use, the reason that a comment in its statement gives for it, and that statement."""
 
     use: SqlUse
     allowed: str | None
+    statement: str
 
 
 class TextUses(NamedTuple):
@@ -35,9 +37,14 @@ def text_uses(text: str, tables: LegacyTables, *, is_certain: bool, is_prose: bo
     if tables.word.search(text) is None and _OPEN_NAME.search(text) is None:
         return TextUses([], [], [])
     found = sql_uses(text, tables, is_certain=is_certain, is_prose=is_prose)
-    uses = [AllowedUse(use, _allowed(use, found, text)) for use in found.uses]
+    uses = [AllowedUse(use, _allowed(use, found, text), _statement(use, found, text)) for use in found.uses]
     empty = [comment.offset for comment in found.comments if reason(comment.raw) == ""]
     return TextUses(uses, found.unclear, empty)
+
+
+def _statement(use: SqlUse, found: SqlUses, text: str) -> str:
+    begin, end = found.statements[use.statement]
+    return text[begin:end].strip().strip(";").strip()
 
 
 def _allowed(use: SqlUse, found: SqlUses, text: str) -> str | None:
@@ -55,13 +62,13 @@ def _allowed(use: SqlUse, found: SqlUses, text: str) -> str | None:
     return None
 
 
-def file_findings(file: str, text: str, tables: LegacyTables) -> Iterator[Finding | Remark]:
+def file_findings(file: str, text: str, tables: LegacyTables) -> Iterator[Use | Remark]:
     """Yield what a `.sql` file uses."""
     lines = Lines(text)
     found = text_uses(text, tables, is_certain=True)
-    for use, allowed in found.uses:
+    for use, allowed, statement in found.uses:
         line, column = lines.at(use.offset)
-        yield Finding(file, line, column, use.kind, use.table, use.access, lines.excerpt(line), allowed)
+        yield Use(file, line, column, use.kind, use.table, use.access, lines.excerpt(line), allowed, statement)
     for offset in found.unclear:
         yield Remark(file, lines.at(offset)[0], UNCLEAR)
     for offset in found.without_reason:

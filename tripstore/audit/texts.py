@@ -10,8 +10,8 @@ from string import Formatter
 
 from tripstore.audit.bindings import last_name
 from tripstore.audit.denoting import Denoting
-from tripstore.audit.names import HOLE
 from tripstore.audit.values import Entity, Scope, Text
+from tripstore.backends.postgres.tokens import HOLE
 
 #: Calls that leave a text as it is, or nearly so.
 _WRAPPERS = frozenset({"text", "SQL", "dedent", "cleandoc", "str", "Composed", "literal_column", "DDL"})

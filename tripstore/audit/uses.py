@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
 from tripstore.audit.allowing import Allowances
 from tripstore.audit.bindings import (
     RELATIONSHIPS,
     Bindings,
-    Relation,
+    Relationship,
     bind_walrus,
     bindings,
     class_facts,
@@ -18,22 +18,27 @@ from tripstore.audit.bindings import (
     parameters,
 )
 from tripstore.audit.calls import table_calls
-from tripstore.audit.findings import Access, Finding, Kind, Remark
-from tripstore.audit.heads import COLLECTION_WRITES
+from tripstore.audit.findings import Access, Remark, Use, UseKind
+from tripstore.audit.heads import COLLECTION_WRITES, SAVES
 from tripstore.audit.literals import is_executed, place_of
-from tripstore.audit.mentions import Judge
+from tripstore.audit.lookups import SpanningLookups
+from tripstore.audit.mentions import MentionJudge
 from tripstore.audit.models import Models
 from tripstore.audit.names import LegacyTable
+from tripstore.audit.orms.foreign import is_foreign
 from tripstore.audit.places import Lines
 from tripstore.audit.rows import comprehension_scope
 from tripstore.audit.statements import NO_REASON, UNCLEAR, TextUses, text_uses
 from tripstore.audit.texts import Pieces, pieces
-from tripstore.audit.values import Entity, Function, Rows, Scope, Text
+from tripstore.audit.values import AuditedFunction, Entity, ModelRows, Scope, Text
+from tripstore.audit.written import written
 
 _FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
 _COMPREHENSIONS = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
 #: Of a statement that has others inside, what is not its head.
 _INNER = frozenset({"body", "orelse", "finalbody", "handlers", "cases"})
+
+_REFLECTED = "all tables of a database are reflected here, and what uses them by other names is not found"
 
 
 class Uses:
@@ -48,25 +53,33 @@ class Uses:
         self._allowed = allowed
         self._lines = Lines(source)
         self._has_walrus = ":=" in source
+        self._unfollowed: dict[str, list[int]] = {}
         self._parents: dict[ast.AST, ast.AST] = {}
         self._docstrings: set[ast.AST] = set()
         self._survey(tree)
         self._read_literals: set[ast.Constant] = set()
-        self._found: dict[object, tuple[ast.AST, Finding]] = {}
+        self._found: dict[object, tuple[ast.AST, Use]] = {}
         self._statement: ast.stmt = tree.body[0] if tree.body else ast.Pass()
         self._span = (0, 0)
         self._walk(tree.body, models.scope(file))
+        self.remarks += self._attributes()
 
-    def findings(self) -> list[Finding]:
+    def findings(self) -> list[Use]:
         """All of them. That a model is named says nothing where the same statement is known to use it."""
         used = {
-            (statement, found.table) for statement, found in self._found.values() if found.kind is not Kind.REFERENCE
+            (statement, found.table) for statement, found in self._found.values() if found.kind is not UseKind.REFERENCE
         }
         return [
             found
             for statement, found in self._found.values()
-            if found.kind is not Kind.REFERENCE or (statement, found.table) not in used
+            if found.kind is not UseKind.REFERENCE or (statement, found.table) not in used
         ]
+
+    def _attributes(self) -> Iterator[Remark]:
+        """Attributes of objects that are not followed, and have the name of a relationship to a legacy table."""
+        for name, lines in sorted(self._unfollowed.items()):
+            places = f"in {len(lines)} places of this file " if len(lines) > 1 else ""
+            yield Remark(self.file, lines[0], f".{name} {places}may be the relationship to a legacy table")
 
     def _survey(self, tree: ast.Module) -> None:
         """Note what every node stands in, and which texts are docstrings."""
@@ -120,7 +133,9 @@ class Uses:
         parameters(node.args, bound)
         self._walk(node.body, Scope(scope.file, bound, scope, first=self._first(node, scope)))
 
-    def _first(self, node: ast.FunctionDef | ast.AsyncFunctionDef, scope: Scope) -> tuple[str, Entity | Rows] | None:
+    def _first(
+        self, node: ast.FunctionDef | ast.AsyncFunctionDef, scope: Scope
+    ) -> tuple[str, Entity | ModelRows] | None:
         """What `self` or `cls` is in a method."""
         arguments = [*node.args.posonlyargs, *node.args.args]
         if not scope.is_class or scope.parent is None or not arguments:
@@ -132,7 +147,7 @@ class Uses:
             return None
         if "classmethod" in decorators or arguments[0].arg == "cls":
             return arguments[0].arg, known
-        return arguments[0].arg, Rows(frozenset({known}), is_statement=False)
+        return arguments[0].arg, ModelRows(frozenset({known}), is_statement=False)
 
     def _parameters(self, arguments: ast.arguments, scope: Scope) -> None:
         every = [*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs, arguments.vararg, arguments.kwarg]
@@ -189,10 +204,11 @@ class Uses:
         return True
 
     def _judged(self, node: ast.expr, entity: Entity, scope: Scope) -> None:
-        judge = Judge(
+        judge = MentionJudge(
             self._parents,
             lambda call: self._denoting.callee(call, scope),
-            lambda each: isinstance(rows := self._denoting.value(each, scope), Rows) and rows.is_statement,
+            lambda attribute: self._models.is_manager(entity, attribute),
+            lambda each: isinstance(rows := self._denoting.value(each, scope), ModelRows) and rows.is_statement,
         )
         found = judge.judge(node, entity, self._statement)
         for table in entity.tables:
@@ -201,19 +217,29 @@ class Uses:
     def _annotation(self, node: ast.expr | None, scope: Scope) -> None:
         rows = self._denoting.annotated(node, scope) if node is not None else None
         if node is not None and rows is not None:
-            self._of_rows(node, self._statement, rows, Kind.REFERENCE, Access.UNKNOWN)
+            self._of_rows(node, self._statement, rows, UseKind.REFERENCE, Access.UNKNOWN)
 
     def _related(self, node: ast.Attribute, scope: Scope) -> None:
         """`User.trips` and `user.trips`, where trips is a relationship."""
         if node.attr not in self._models.relation_names:
             return
         base = self._denoting.value(node.value, scope)
-        entities = base.entities if isinstance(base, Rows) and not base.is_statement else ()
+        entities = base.entities if isinstance(base, ModelRows) and not base.is_statement else ()
+        if base is None and node.attr.endswith("_set"):  # no other attribute is called so
+            self._reverse(node)
+        elif base is None:
+            self._unfollowed.setdefault(node.attr, []).append(node.lineno)
         for entity in [base] if isinstance(base, Entity) else entities:
             target = self._models.relation(entity, node.attr)
             for table in target.tables if target is not None else ():
                 access = Access.WRITE if self._changes(node) else Access.READ
-                self._add(node, (self._statement, node.attr), Kind.RELATIONSHIP, table, access)
+                self._add(node, (self._statement, node.attr), UseKind.RELATIONSHIP, table, access)
+
+    def _reverse(self, node: ast.Attribute) -> None:
+        """`driver.trip_set`, whatever driver is."""
+        access = Access.WRITE if self._changes(node) else Access.READ
+        for table in self._models.reverse_tables(node.attr):
+            self._add(node, (self._statement, node.attr), UseKind.RELATIONSHIP, table, access)
 
     def _changes(self, node: ast.Attribute) -> bool:
         """Whether a collection is assigned to, or something is put into it."""
@@ -230,13 +256,28 @@ class Uses:
                 if not isinstance(self._parents[node], ast.stmt):
                     self._judged(node, made, scope)
                 return True
+        self._model_by_name(node, scope)
         for found in table_calls(node, self._tables, lambda each: self._known(each, scope)):
             self._add(found.node, found.node, found.kind, found.table, found.access)
         self._names(node, scope)
         if last_name(node.func) in RELATIONSHIPS:
             self._relationship(node, scope)
+        if is_foreign(node):
+            self._foreign(node, scope)
+        if _reflects(node):
+            self.remarks.append(Remark(self.file, node.lineno, _REFLECTED, hides_uses=True))
+        lookups = SpanningLookups(self._models, self._parents, lambda each: self._denoting.value(each, scope))
+        for each in lookups.of(node):
+            self._add(each.node, (self._statement, each.name), UseKind.RELATIONSHIP, each.table, Access.READ)
         self._instances(node, scope)
         return False
+
+    def _model_by_name(self, node: ast.Call, scope: Scope) -> None:
+        """`apps.get_model("trips", "Trip")`, `get_user_model()`; one that is kept under a name is used by that."""
+        if last_name(node.func) in ("get_model", "get_user_model") and not isinstance(self._parents[node], ast.stmt):
+            model = self._denoting.value(node, scope)
+            if isinstance(model, Entity) and model.tables:
+                self._judged(node, model, scope)
 
     def _names(self, node: ast.Call, scope: Scope) -> None:
         """The name of a table is handed to a function, class or method of the audited code."""
@@ -246,10 +287,10 @@ class Uses:
             return
         owner = self._denoting.value(node.func.value, scope) if isinstance(node.func, ast.Attribute) else None
         target = self._denoting.value(node.func, scope)
-        if isinstance(owner, Rows) or isinstance(target, Function | Entity):
+        if isinstance(owner, ModelRows) or isinstance(target, AuditedFunction | Entity):
             for key, table in named.items():
                 if table is not None:
-                    self._add(texts[key], texts[key], Kind.NAME, table, Access.UNKNOWN)
+                    self._add(texts[key], texts[key], UseKind.NAME, table, Access.UNKNOWN)
 
     def _named_table(self, node: ast.expr, scope: Scope) -> LegacyTable | None:
         text = self._known(node, scope) if isinstance(node, ast.Constant | ast.Name | ast.Attribute) else None
@@ -260,28 +301,38 @@ class Uses:
         argument = node.args[0] if node.args else keyword(node, "argument")
         statement = self._statement
         annotation = statement.annotation if isinstance(statement, ast.AnnAssign) else None
-        target = self._models.target(Relation(argument, annotation, None), scope)
+        target = self._models.target(Relationship(argument, annotation, None), scope)
         for table in target.tables if target is not None else ():
-            self._add(node, node, Kind.RELATIONSHIP, table, Access.READ)
+            self._add(node, node, UseKind.RELATIONSHIP, table, Access.READ)
+
+    def _foreign(self, node: ast.Call, scope: Scope) -> None:
+        """`ForeignKey("trips.Trip", …)` of Django and Peewee, in a model or in a migration."""
+        target = self._models.foreign_target(node, scope)
+        for table in target.tables if target is not None else ():
+            self._add(node, node, UseKind.FOREIGN_KEY, table, Access.READ)
 
     def _instances(self, node: ast.Call, scope: Scope) -> None:
         """`session.delete(trip)`, `setattr(trip, …)`, `query.update(…)`"""
         name = last_name(node.func)
         if name in ("delete", "merge", "setattr", "bulk_save_objects") and node.args:
             rows = self._denoting.value(node.args[0], scope)
-            if isinstance(rows, Rows) and not rows.is_statement:
-                kind = Kind.BULK if name == "bulk_save_objects" else Kind.INSTANCE
+            if isinstance(rows, ModelRows) and not rows.is_statement:
+                kind = UseKind.BULK if name == "bulk_save_objects" else UseKind.INSTANCE
                 self._of_rows(node, node, rows, kind, Access.WRITE)
+        if name in SAVES and isinstance(node.func, ast.Attribute):
+            rows = self._denoting.value(node.func.value, scope)
+            if isinstance(rows, ModelRows) and not rows.is_statement and _saves_itself(rows):
+                self._of_rows(node, node, rows, UseKind.INSTANCE, Access.WRITE)
         if name in ("update", "delete") and isinstance(node.func, ast.Attribute):
             rows = self._denoting.value(node.func.value, scope)
-            if isinstance(rows, Rows) and rows.is_statement and self._begins_with_rows(node.func.value, scope):
-                self._of_rows(node, node, rows, Kind.UPDATE if name == "update" else Kind.DELETE, Access.WRITE)
+            if isinstance(rows, ModelRows) and rows.is_statement and self._begins_with_rows(node.func.value, scope):
+                self._of_rows(node, node, rows, UseKind.UPDATE if name == "update" else UseKind.DELETE, Access.WRITE)
 
     def _begins_with_rows(self, node: ast.expr, scope: Scope) -> bool:
         """Whether a chain begins with a variable that is a query; one that begins with a model is judged there."""
         while isinstance(node, ast.Call | ast.Attribute):
             node = node.func if isinstance(node, ast.Call) else node.value
-        return isinstance(self._denoting.value(node, scope), Rows)
+        return isinstance(self._denoting.value(node, scope), ModelRows)
 
     def _assigned(self, statement: ast.AST, scope: Scope) -> None:
         """`trip.status = …`, `del trip.note`"""
@@ -290,10 +341,10 @@ class Uses:
             for part in target.elts if isinstance(target, ast.Tuple | ast.List) else [target]:
                 if isinstance(part, ast.Attribute):
                     rows = self._denoting.value(part.value, scope)
-                    if isinstance(rows, Rows) and not rows.is_statement:
-                        self._of_rows(part, statement, rows, Kind.INSTANCE, Access.WRITE)
+                    if isinstance(rows, ModelRows) and not rows.is_statement:
+                        self._of_rows(part, statement, rows, UseKind.INSTANCE, Access.WRITE)
 
-    def _of_rows(self, node: ast.expr, unit: ast.AST, rows: Rows, kind: Kind, access: Access) -> None:
+    def _of_rows(self, node: ast.expr, unit: ast.AST, rows: ModelRows, kind: UseKind, access: Access) -> None:
         for table in sorted({table for entity in rows.entities for table in entity.tables}, key=str):
             self._add(node, unit, kind, table, access)
 
@@ -321,10 +372,11 @@ class Uses:
         self._of_text(node, parts, found)
 
     def _of_text(self, node: ast.expr, parts: Pieces, found: TextUses) -> None:
-        for use, allowed in found.uses:
+        for use, allowed, statement in found.uses:
             place = place_of(use.offset, node, parts, self._lines, self._tables.word)
             if place is not None:
-                self._add(node, (node, use.statement, use.part), use.kind, use.table, use.access, place, allowed)
+                unit = (node, use.statement, use.part)
+                self._add(node, unit, use.kind, use.table, use.access, place, allowed, statement)
         for _offset in found.unclear[:1]:
             self.remarks.append(Remark(self.file, self._lines.of(node)[0], UNCLEAR))
         for _offset in found.without_reason:
@@ -336,20 +388,36 @@ class Uses:
         self,
         node: ast.expr,
         unit: object,
-        kind: Kind,
+        kind: UseKind,
         table: LegacyTable,
         access: Access,
         place: tuple[int, int] | None = None,
         allowed: str | None = None,
+        statement: str | None = None,
     ) -> None:
         """Note a use; of one unit and table it is one, and a write if any of it is. Kinds of SQL stand each alone."""
         line, column = place or self._lines.of(node)
         allowed = allowed or self._allowed.within(*self._span)
-        found = Finding(self.file, line, column, kind, table, access, self._lines.excerpt(line), allowed)
+        statement = statement or written(kind, node, unit, table, self._parents)
+        found = Use(self.file, line, column, kind, table, access, self._lines.excerpt(line), allowed, statement)
         key = (unit, table, kind if place is not None else None)
         before = self._found.get(key)
         if before is None or (found.access is Access.WRITE and before[1].access is not Access.WRITE):
             self._found[key] = (self._statement, found)
+
+
+def _reflects(call: ast.Call) -> bool:
+    """`metadata.reflect(…)`, `Base.prepare(autoload_with=…)`"""
+    if not isinstance(call.func, ast.Attribute):
+        return False
+    words = {word.arg for word in call.keywords}
+    if call.func.attr == "reflect":
+        return "only" not in words
+    return call.func.attr == "prepare" and bool(words & {"autoload_with", "reflect"})
+
+
+def _saves_itself(rows: ModelRows) -> bool:
+    return any(entity.orm is not None and entity.orm.is_active for entity in rows.entities)
 
 
 def _span(statement: ast.stmt) -> tuple[int, int]:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from tripstore.audit.bindings import Bindings, ClassFacts
 from tripstore.audit.names import LegacyTable
+from tripstore.audit.orm import Orm
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,6 +20,15 @@ class Entity:
     name: str
     tables: tuple[LegacyTable, ...]
     facts: ClassFacts | None = None
+    orm: Orm | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class OrmRoot:
+    """What models derive from, made by a call: `db.Model` of `db = SQLAlchemy()`; and the class that it is made of."""
+
+    orm: Orm
+    base: Entity | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +52,7 @@ class Text:
 
 
 @dataclass(frozen=True, slots=True)
-class Function:
+class AuditedFunction:
     """A function of the audited code."""
 
     returns: ast.expr | None
@@ -50,14 +60,14 @@ class Function:
 
 
 @dataclass(frozen=True, slots=True)
-class Rows:
+class ModelRows:
     """Objects of models, one or many; or a statement that will bring some."""
 
     entities: frozenset[Entity]
     is_statement: bool
 
 
-Value = Entity | Module | Text | Function | Rows
+Value = Entity | OrmRoot | Module | Text | AuditedFunction | ModelRows
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -1,9 +1,13 @@
-"""The command `tripstore`: one file per noun. The top of everything; nobody imports it."""
+"""The command `tripstore`: a folder or a file per group. The top of everything: no other package imports it."""
 
 from __future__ import annotations
 
 import sys
-from typing import NoReturn
+
+# Loading `typing` takes longer than all else before main(), and an interrupt is told as one only in there.
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import NoReturn
 
 __all__ = ["main"]
 

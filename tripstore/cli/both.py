@@ -15,9 +15,9 @@ from schemaless_core.errors import InvalidConfig
 from tripstore.cli.options import Settings
 from tripstore.cli.tables import table
 from tripstore.config import LegacyConfig
-from tripstore.cutover.look import Looker
-from tripstore.cutover.verdicts import GateVerdict
 from tripstore.facade.facade import Duo, Facade
+from tripstore.migration.cutover.look import Looker
+from tripstore.migration.cutover.verdicts import GateVerdict
 
 why_option = click.option("--why", default="", metavar="TEXT", help="The reason, for the audit log.")
 
@@ -42,7 +42,7 @@ class Both:
 
     @property
     def looker(self) -> Looker:
-        """Whoever gathers the facts for the gates."""
+        """Gathers the facts for the gates."""
         facade, duo = self.facade, self.duo
         settings = facade.config.cutover
         return Looker(self.legacy, duo.legacy, facade.store, duo.ports.control, facade.flags, settings)

@@ -32,7 +32,7 @@ class ServerReport(msgspec.Struct, frozen=True):
     up: bool
 
 
-class Report(msgspec.Struct, frozen=True):
+class DevDocument(msgspec.Struct, frozen=True):
     """The JSON document of every `dev` command."""
 
     up: bool
@@ -171,7 +171,7 @@ def _show(folder: DevFolder, state: DevState | None, changed: bool, as_json: boo
     if as_json:
         all_up = state is not None and all(server.up for server in servers)
         company = None if state is None else state.company
-        report = Report(all_up, changed, str(folder.folder), config, servers, company)
+        report = DevDocument(all_up, changed, str(folder.folder), config, servers, company)
         click.echo(msgspec.json.format(msgspec.json.encode(report)).decode())
     else:
         _print(sentence, state, servers)

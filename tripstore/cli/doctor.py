@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from functools import partial
 from itertools import groupby
 
 import click
@@ -10,17 +11,18 @@ import msgspec
 from rich.text import Text
 
 from schemaless_core.datastore import Datastore
-from schemaless_core.doctor import Doctor, Finding
+from schemaless_core.servers.doctor import Doctor, ServerFinding
 from tripstore.cli.documents import print_document
 from tripstore.cli.exits import Exit
-from tripstore.cli.job_views import job_findings
-from tripstore.cli.legacy_doctor import Examined, LegacyExamined, examine, print_examined
+from tripstore.cli.jobs.views import job_findings
+from tripstore.cli.legacy.doctor import Examined, LegacyExamined, examine, print_examined
 from tripstore.cli.options import Command, Settings, json_option, pass_settings
 from tripstore.cli.tables import show, table
-from tripstore.cutover.look import DIFF, find_job_facts
+from tripstore.migration.cutover.look import DIFF, find_job_facts
+from tripstore.migration.losses.unseen import find_known
 
 
-class FindingDocument(msgspec.Struct, frozen=True):
+class ServerFindingDocument(msgspec.Struct, frozen=True):
     """One finding in the JSON document; `cluster` is null for the control database."""
 
     cluster: str | None
@@ -38,7 +40,7 @@ class DoctorDocument(msgspec.Struct, frozen=True):
 
     is_fine: bool
     is_refused: bool
-    findings: list[FindingDocument]
+    findings: list[ServerFindingDocument]
     legacy: LegacyExamined | None
 
 
@@ -63,12 +65,14 @@ def doctor(settings: Settings, quick: bool, as_json: bool) -> Exit:
     """
     config = settings.load()
     with Datastore(config.core) as datastore:
-        findings = Doctor(datastore.config, datastore.clusters, datastore.control).findings()
+        of_indexes = datastore.indexes.tables.facts
+        findings = Doctor(datastore.config, datastore.clusters, datastore.control, of_indexes).findings()
         findings = [*job_findings(datastore), *findings]
         legacy = None
         if config.legacy is not None:
             control = datastore.control
-            legacy = examine(config.legacy, config.core.indexes, lambda: find_job_facts(control, DIFF), is_quick=quick)
+            find_diff, known = partial(find_job_facts, control, DIFF), partial(find_known, control)
+            legacy = examine(config.legacy, config.core.indexes, find_diff, known, is_quick=quick)
     troubles = [finding for finding in findings if not finding.fact.is_fine]
     is_fine = not troubles and (legacy is None or legacy.troubles == 0)
     if as_json:
@@ -80,7 +84,7 @@ def doctor(settings: Settings, quick: bool, as_json: bool) -> Exit:
     return Exit.FINE if is_fine else Exit.FAILED
 
 
-def _print(findings: list[Finding], legacy: Examined | None) -> None:
+def _print(findings: list[ServerFinding], legacy: Examined | None) -> None:
     for title, group in groupby(findings, key=_server):
         show(Text(title, style="bold"), table(("", "", ""), _rows(group)), Text())
     if legacy is not None:
@@ -93,13 +97,13 @@ def _print(findings: list[Finding], legacy: Examined | None) -> None:
     click.echo(f"{troubles} of {looked_at} findings are not fine.")
 
 
-def _server(finding: Finding) -> str:
+def _server(finding: ServerFinding) -> str:
     if finding.cluster is None:
         return finding.server
     return f"cluster {finding.cluster}, {finding.role}, {finding.server}"
 
 
-def _rows(findings: Iterable[Finding]) -> Iterator[tuple[Text, str, str]]:
+def _rows(findings: Iterable[ServerFinding]) -> Iterator[tuple[Text, str, str]]:
     for finding in findings:
         fact = finding.fact
         yield _mark(finding), fact.name, fact.value
@@ -107,16 +111,16 @@ def _rows(findings: Iterable[Finding]) -> Iterator[tuple[Text, str, str]]:
             yield Text(), "", f"→ {fact.advice}"
 
 
-def _mark(finding: Finding) -> Text:
+def _mark(finding: ServerFinding) -> Text:
     if finding.fact.is_fine:
         return Text("fine", style="green")
     return Text("REFUSED", style="bold red") if finding.fact.is_refusal else Text("not fine", style="yellow")
 
 
-def _document(finding: Finding) -> FindingDocument:
+def _document(finding: ServerFinding) -> ServerFindingDocument:
     fact = finding.fact
     advice = "" if fact.is_fine else fact.advice
-    return FindingDocument(
+    return ServerFindingDocument(
         finding.cluster,
         finding.server,
         finding.role.value,

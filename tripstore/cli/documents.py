@@ -11,9 +11,9 @@ from uuid import UUID
 import click
 import msgspec
 
-from schemaless_core.answers import PutResult
-from schemaless_core.canonical import canonical_bytes
-from schemaless_core.cell import Cell
+from schemaless_core.cell.answers import PutResult
+from schemaless_core.cell.canonical import canonical_bytes
+from schemaless_core.cell.cell import Cell
 from tripstore.cli.visible import on_terminal
 
 

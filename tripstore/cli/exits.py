@@ -14,4 +14,4 @@ class Exit(IntEnum):
     NOT_VERIFIED = 3  #: Nothing wrong was found, but too little was looked at.
     REFUSED = 4  #: A gate refused.
     INTERRUPTED = 5  #: Ended half-way; the same command again goes on.
-    LOCKED = 6  #: Somebody else is doing it right now.
+    LOCKED = 6  #: Another process is doing it right now.

@@ -1,4 +1,4 @@
-"""Somebody else is doing right now what a command was to do."""
+"""Another process is doing right now what a command was to do."""
 
 from __future__ import annotations
 

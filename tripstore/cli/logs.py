@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import sys
 
-OURS = ("schemaless_core", "backfill", "validation", "tripstore")
+OURS = ("schemaless_core", "tripstore")
 
 _KNOWN = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime"}
 

@@ -7,10 +7,11 @@ from __future__ import annotations
 
 import logging
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import wraps
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import click
 
@@ -78,6 +79,24 @@ class Settings:
         return Datastore(self.load().core)
 
 
+def gathered(
+    function: Decorated, options: Sequence[Callable[[Any], Any]], name: str, kind: Callable[..., object]
+) -> Decorated:
+    """Add options whose values the command takes as one, made by `kind` of their names."""
+
+    @wraps(function)
+    def command(*arguments: Any, **values: Any) -> Any:
+        one = kind(**{option: values.pop(option) for option in named})
+        return function(*arguments, **{name: one}, **values)
+
+    decorated: Any = command
+    known = len(getattr(decorated, "__click_params__", ()))
+    for option in reversed(options):
+        decorated = option(decorated)
+    named = [each.name for each in decorated.__click_params__[known:]]
+    return cast(Decorated, decorated)
+
+
 pass_settings = click.make_pass_decorator(Settings, ensure=True)
 
 json_option = click.option("--json", "as_json", is_flag=True, help="Print one JSON document on stdout.")
@@ -137,7 +156,7 @@ class Command(click.Command):
         return super().parse_args(ctx, args)
 
 
-class Group(click.Group):
+class CommandGroup(click.Group):
     """A noun: a group of our commands."""
 
     command_class = Command

@@ -10,17 +10,19 @@ import msgspec
 from rich.console import RenderableType
 from rich.text import Text
 
+from schemaless_core.definitions.documents import meant
 from schemaless_core.errors import InvalidRequest, shown
-from schemaless_core.indexes.documents import meant
 from tripstore.cli.both import Both, both, why_option
 from tripstore.cli.documents import print_document
-from tripstore.cli.options import Group, Settings, json_option, pass_settings
-from tripstore.cli.questions import Refused
+from tripstore.cli.options import CommandGroup, Settings, json_option, pass_settings
+from tripstore.cli.questions import AnswerRefused
 from tripstore.cli.tables import show, table
-from tripstore.cutover.facts import Unknown
-from tripstore.cutover.look import known
 from tripstore.facade.flags import EVERY, Flags, check_move
 from tripstore.handover.authority import Authority, Backend
+from tripstore.migration.cutover.facts import Unknown
+from tripstore.migration.cutover.look import known
+from tripstore.migration.cutover.loss_gate import LOOK_FOR_LOST
+from tripstore.migration.losses.unseen import KnownPostgres
 from tripstore.phase import Phase, phases_of
 from tripstore.ports.control import RealControlPort
 
@@ -69,7 +71,7 @@ class CohortType(click.ParamType["tuple[str, float | None]"]):
             return self.fail(f"{value!r} is no cohort: write get_cell_latest=5, or '*=5' for all.", param, ctx)
 
 
-@click.group(cls=Group)
+@click.group(cls=CommandGroup)
 def phase() -> None:
     """See and set how far the migration is: off, dualwrite, shadow; after the switch live and rampdown.
 
@@ -141,13 +143,23 @@ def set_phase(
             changed = flags if wanted is None else flags.with_phase(Phase(wanted))
             return changed.with_cohorts(row.backend, dict(cohorts)) if cohorts else changed
 
-        if wanted == Phase.SHADOW and not dry_run:
-            control = stores.duo.ports.control
-            assert isinstance(control, RealControlPort)
-            control.guard()  # the next hand-over is not far: a standby has time to know
+        if wanted is not None and row.backend is Backend.LEGACY and not dry_run:
+            _guard(stores, Phase(wanted), why)
         flags = change(found) if dry_run else stores.facade.flags.change(change, "phase.set", why)
         document = _document(row, flags, before=before, is_done=not dry_run)
     _print(document, as_json=as_json)
+
+
+def _guard(stores: Both, wanted: Phase, why: str) -> None:
+    """Have it seen when Postgres is promoted: from dualwrite on by asking, from shadow on by its first statement."""
+    if wanted is Phase.DUALWRITE:
+        KnownPostgres(stores.facade).remember(why)
+    if wanted is Phase.SHADOW:
+        if KnownPostgres(stores.facade).renew(why):
+            click.echo(f"Postgres is another server than before. {LOOK_FOR_LOST}", err=True)
+        control = stores.duo.ports.control
+        assert isinstance(control, RealControlPort)
+        control.guard()  # the next hand-over is not far: a standby has time to know
 
 
 def _refuse(stores: Both, row: Authority, before: Phase, wanted: Phase) -> None:
@@ -156,13 +168,13 @@ def _refuse(stores: Both, row: Authority, before: Phase, wanted: Phase) -> None:
         return
     check_move(row.backend, wanted)
     if before is Phase.COMPLETE:
-        raise Refused("The migration is complete: there is no way back.", hint="Capture and the mirror are gone.")
+        raise AnswerRefused("The migration is complete: there is no way back.", hint="Capture and the mirror are gone.")
     if wanted in _ENDS:
-        raise Refused(f"The phase {wanted} is not set.", hint=f"`{_ENDS[wanted]}` does what belongs to it.")
+        raise AnswerRefused(f"The phase {wanted} is not set.", hint=f"`{_ENDS[wanted]}` does what belongs to it.")
     order = phases_of(row.backend)
     if order.index(wanted) > order.index(before) + 1:
         between = order[order.index(before) + 1]
-        hint = f"First `tripstore phase set {between}`: what the mirror lacks would all be called different."
+        hint = f"First `tripstore phase set {between}`: each read of what the mirror lacks would count as a mismatch."
         raise InvalidRequest(f"Between {before} and {wanted} there is {between}.", hint=hint)
     if wanted.route.is_mirrored and row.backend is Backend.LEGACY:
         _refuse_without_capture(stores)
@@ -182,12 +194,12 @@ def _refuse_without_capture(stores: Both) -> None:
     capture = known(stores.looker.capture)
     hint = "Run `tripstore schema apply`; `tripstore doctor` says what is wrong."
     if isinstance(capture, Unknown):
-        raise Refused(f"Whether capture stands is not known: {capture.reason}.", hint=hint)
+        raise AnswerRefused(f"Whether capture stands is not known: {capture.reason}.", hint=hint)
     if capture.since is None:
         why = f"was broken ({capture.broken})" if capture.broken else "has not begun"
-        raise Refused(f"Capture {why}: the mirror would miss changes.", hint=hint)
+        raise AnswerRefused(f"Capture {why}: the mirror would miss changes.", hint=hint)
     if capture.complaints:
-        raise Refused(f"Capture does not stand: {capture.complaints[0]}.", hint=hint)
+        raise AnswerRefused(f"Capture does not stand: {capture.complaints[0]}.", hint=hint)
 
 
 def _document(row: Authority, flags: Flags, *, before: Phase | None = None, is_done: bool = False) -> PhaseDocument:
@@ -224,8 +236,8 @@ def _screen(document: PhaseDocument) -> Iterator[RenderableType]:
     other = Backend(document.authority).other.value
     rows = [
         ("authority", f"{document.authority} at epoch {document.epoch}{state}"),
-        ("writes also go to", other if document.is_mirrored else "nobody else"),
-        ("reads of", _cohorts(document.cohorts, other) if document.asks_other else f"nobody go to {other}"),
+        ("writes also go to", other if document.is_mirrored else "no other backend"),
+        ("reads of", _cohorts(document.cohorts, other) if document.asks_other else f"no rows go to {other}"),
         ("compared with", other if document.asks_other else "nothing"),
         (f"with {other} as authority", f"phase {document.phase_after_switch}"),
     ]
@@ -234,5 +246,5 @@ def _screen(document: PhaseDocument) -> Iterator[RenderableType]:
 
 def _cohorts(cohorts: Mapping[str, float], other: str) -> str:
     if not cohorts:
-        return f"nobody go to {other}"
+        return f"no rows go to {other}"
     return ", ".join(f"{percent:g} % of {name}" for name, percent in sorted(cohorts.items())) + f" go to {other}"

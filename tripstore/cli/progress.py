@@ -1,6 +1,6 @@
 """Progress of a long command on stderr: a bar on a terminal, one line per interval otherwise.
 
-Where nobody can say how much there is to do, it is said how long it takes already.
+Where it is not known how much there is to do, the line says how long it takes already.
 """
 
 from __future__ import annotations
@@ -15,7 +15,9 @@ import click
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
-#: Told how many are done, and of how many; None: nobody knows.
+from tripstore.cli.awaited import Awaited, AwaitsNothing
+
+#: Told how many are done, and of how many; None: not known.
 Advance = Callable[[int, int | None], None]
 
 INTERVAL_SECONDS = 1.0
@@ -31,18 +33,20 @@ def progress(noun: str) -> Iterator[Advance]:
             task = bar.add_task(noun, total=None)
             yield lambda done, total: bar.update(task, completed=done, total=total)
     else:
-        yield Lines(noun)
+        yield ProgressLines(noun)
 
 
 @contextmanager
-def waiting(what: str) -> Iterator[None]:
-    """Say again and again what is being done, and for how long already."""
+def waiting(what: str, awaited: Awaited | None = None) -> Iterator[None]:
+    """Say again and again what is being done, for how long already, and which worker it waits for."""
+    awaited = awaited or AwaitsNothing()
+    waits = awaited.look()
     if sys.stderr.isatty():
-        with Console(stderr=True).status(what):
+        with Console(stderr=True).status(what + waits):
             yield
         return
     ended = threading.Event()
-    teller = threading.Thread(target=_tell, args=(what, ended), name="waiting", daemon=True)
+    teller = threading.Thread(target=_tell, args=(what, awaited, ended), name="waiting", daemon=True)
     teller.start()
     try:
         yield
@@ -51,7 +55,7 @@ def waiting(what: str) -> Iterator[None]:
         teller.join()
 
 
-class Lines:
+class ProgressLines:
     """Says how far it is: at first, at last, and once per interval between."""
 
     def __init__(self, noun: str, clock: Callable[[], float] = time.monotonic) -> None:
@@ -66,10 +70,11 @@ class Lines:
         click.echo(f"{self._noun}: {done:,}" + ("" if total is None else f" of {total:,}"), err=True)
 
 
-def _tell(what: str, ended: threading.Event) -> None:
+def _tell(what: str, awaited: Awaited, ended: threading.Event) -> None:
     started = time.monotonic()
     while not ended.wait(WAITING_SECONDS):
-        click.echo(f"{what}, {time.monotonic() - started:.0f} s", err=True)
+        waits = awaited.look()
+        click.echo(f"{what}, {time.monotonic() - started:.0f} s{waits}", err=True)
 
 
 def _bar() -> Progress:

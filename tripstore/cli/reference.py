@@ -31,7 +31,7 @@ _MEANINGS = {
     Exit.NOT_VERIFIED: "nothing wrong was found, but too little was looked at",
     Exit.REFUSED: "a gate refused",
     Exit.INTERRUPTED: "ended half-way; the same command again goes on",
-    Exit.LOCKED: "somebody else is doing it right now",
+    Exit.LOCKED: "another process is doing it right now",
 }
 
 

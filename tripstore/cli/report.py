@@ -11,17 +11,17 @@ import click
 from rich.console import RenderableType
 from rich.text import Text
 
-from schemaless_core.private import private
+from schemaless_core.process.private import private
 from tripstore.cli.both import both
 from tripstore.cli.documents import print_document
 from tripstore.cli.exits import Exit
 from tripstore.cli.options import Command, Settings, json_option, pass_settings
 from tripstore.cli.progress import waiting
 from tripstore.cli.tables import show, table
+from tripstore.engines.validation.report.document import Report
+from tripstore.engines.validation.report.glance import glance
 from tripstore.errors import TripstoreError
-from tripstore.reporting.gather import Wanted, gather
-from validation.report.document import Report
-from validation.report.glance import glance
+from tripstore.migration.report.gather import WantedReport, gather
 
 
 class NotWritten(TripstoreError):
@@ -63,9 +63,9 @@ def report(
       tripstore report --json | jq '.gates[] | select(.is_passed | not)'
     """
     with both(settings) as stores, waiting("looking at both stores"):
-        made = gather(stores.facade, Wanted(hours, listed_max, bodies))
+        made = gather(stores.facade, WantedReport(hours, listed_max, bodies))
     if output is not None:
-        _write(made, output)
+        write(made, output)
     if as_json:
         print_document(made)
     else:
@@ -74,9 +74,11 @@ def report(
     return Exit.FINE if made.verdict.is_allowed else Exit.REFUSED
 
 
-def _write(made: Report, file: Path) -> None:
-    """Beside it first, then in its place: whoever opens the page finds a whole one."""
-    from validation.report.html import render  # the one command that needs a template engine pays for it
+def write(made: Report, file: Path) -> None:
+    """Write the page beside its place first: a reader who opens it finds a whole one. Its owner alone may."""
+    from tripstore.engines.validation.report.html import (
+        render,  # the one command that needs a template engine pays for it
+    )
 
     beside = file.with_name(f".{file.name}.{uuid4().hex[:8]}")
     try:

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from importlib import import_module
-from importlib.metadata import version
 from typing import NamedTuple
 
 import click
 
-from tripstore.cli.options import Command, Group, global_options
+from schemaless_core.version import VERSION
+from tripstore.cli.options import Command, CommandGroup, global_options
 
 
-class Place(NamedTuple):
+class CommandPlace(NamedTuple):
     """Where a command is, and what the list of commands says of it."""
 
     line: str
@@ -20,30 +20,35 @@ class Place(NamedTuple):
 
 #: By the name of the command, which is that of its object, too.
 PLACES = {
-    "audit": Place("Find what still uses the legacy tables.", "tripstore.cli.audit"),
-    "backfill": Place("Copy what stood in the tables before the mirror began.", "tripstore.cli.backfill"),
-    "cell": Place("Read and write cells.", "tripstore.cli.cell"),
-    "cutover": Place("Move authority between Postgres and Schemaless, and back.", "tripstore.cli.cutover"),
-    "demo": Place("Show the whole migration on this machine, in two minutes.", "tripstore.demo.command"),
-    "dev": Place("Start and stop real servers here, for development.", "tripstore.cli.dev"),
-    "diff": Place("Compare both stores while services work.", "tripstore.cli.diff"),
-    "doctor": Place("Examine every server, the control database and Postgres.", "tripstore.cli.doctor"),
-    "ids": Place("See how far the tables are from ids to UUIDs.", "tripstore.cli.ids"),
-    "index": Place("Create, verify, choose and ask indexes.", "tripstore.cli.index"),
-    "init": Place("Write an example configuration, or propose a layout.", "tripstore.cli.init"),
-    "mirror": Place("Carry what the authority has to the other backend.", "tripstore.cli.mirror"),
-    "phase": Place("See and set how far the migration is.", "tripstore.cli.phase"),
-    "repair": Place("Make the mirror equal to the authority again.", "tripstore.cli.repair"),
-    "report": Place("Say whether we may switch, and on what evidence.", "tripstore.cli.report"),
-    "schema": Place("Create the shards, and what capture needs in Postgres.", "tripstore.cli.schema"),
-    "shadow": Place("Show what shadow reads compared, and how they differ.", "tripstore.cli.shadow"),
-    "status": Place("Show servers, shards, lags and the last changes.", "tripstore.cli.status"),
-    "triggers": Place("Run functions for the cells of a column.", "tripstore.cli.triggers"),
-    "worker": Place("Keep indexes, carry changes to the mirror, serve jobs.", "tripstore.cli.worker"),
+    "audit": CommandPlace("Find what still uses the legacy tables.", "tripstore.cli.audit.commands"),
+    "backfill": CommandPlace(
+        "Copy what stood in the tables before the mirror began.", "tripstore.cli.backfill.commands"
+    ),
+    "buffer": CommandPlace("Show and carry what waits for servers that were down.", "tripstore.cli.buffer.commands"),
+    "cell": CommandPlace("Read and write cells.", "tripstore.cli.cell.commands"),
+    "cutover": CommandPlace(
+        "Move authority between Postgres and Schemaless, and back.", "tripstore.cli.cutover.commands"
+    ),
+    "demo": CommandPlace("Show the whole migration on this machine, in two minutes.", "tripstore.demo.command"),
+    "dev": CommandPlace("Start and stop real servers here, for development.", "tripstore.cli.dev"),
+    "diff": CommandPlace("Compare both stores while services work.", "tripstore.cli.diff.commands"),
+    "doctor": CommandPlace("Examine every server, the control database and Postgres.", "tripstore.cli.doctor"),
+    "ids": CommandPlace("See how far the tables are from ids to UUIDs.", "tripstore.cli.ids.commands"),
+    "index": CommandPlace("Create, verify, choose and ask indexes.", "tripstore.cli.index.commands"),
+    "init": CommandPlace("Write an example configuration, or propose a layout.", "tripstore.cli.init.commands"),
+    "mirror": CommandPlace("Carry what the authority has to the other backend.", "tripstore.cli.mirror.commands"),
+    "phase": CommandPlace("See and set how far the migration is.", "tripstore.cli.phase"),
+    "repair": CommandPlace("Make the mirror equal to the authority again.", "tripstore.cli.repair.commands"),
+    "report": CommandPlace("Say whether we may switch, and on what evidence.", "tripstore.cli.report"),
+    "schema": CommandPlace("Create the shards, and what capture needs in Postgres.", "tripstore.cli.schema.commands"),
+    "shadow": CommandPlace("Show what shadow reads compared, and how they differ.", "tripstore.cli.shadow"),
+    "status": CommandPlace("Show servers, shards, lags and the last changes.", "tripstore.cli.status.commands"),
+    "triggers": CommandPlace("Run functions for the cells of a column.", "tripstore.cli.triggers.commands"),
+    "worker": CommandPlace("Keep indexes, carry changes to the mirror, serve jobs.", "tripstore.cli.worker.commands"),
 }
 
 
-class Root(Group):
+class Root(CommandGroup):
     """The group of all commands, which imports one when it is asked for it."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
@@ -62,13 +67,13 @@ class Root(Group):
 
 
 @click.group(cls=Root, params=global_options(hidden=False))
-@click.version_option(version("tripstore"), prog_name="tripstore")
+@click.version_option(VERSION, prog_name="tripstore")
 def root() -> None:
     """Keep cells in sharded MySQL, MariaDB or SQLite, move them there from Postgres, and look after them.
 
     Global options may stand before the command's name or after it. Exit codes: 0 fine, 1 differences found or failed,
     2 wrong call or configuration, 3 not verified enough, 4 refused by a gate, 5 interrupted and resumable,
-    6 somebody else holds the lock.
+    6 another process holds the lock.
 
     \b
     Example:

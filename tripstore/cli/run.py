@@ -12,24 +12,24 @@ from typing import NoReturn
 import click
 import msgspec
 
-from backfill import BackfillError
 from schemaless_core.errors import Invalid, SchemalessError
 from tripstore.cli.documents import print_document
 from tripstore.cli.exits import Exit
 from tripstore.cli.locked import Locked
 from tripstore.cli.logs import silence_logs
 from tripstore.cli.options import Settings
-from tripstore.cli.questions import Refused
+from tripstore.cli.questions import AnswerRefused
 from tripstore.cli.root import root
 from tripstore.cli.visible import visible
+from tripstore.engines.backfill import BackfillError
+from tripstore.engines.validation import ValidationError
 from tripstore.errors import TripstoreError
 from tripstore.local.errors import LocalServerError
-from validation import ValidationError
 
 _OURS = (SchemalessError, TripstoreError, BackfillError, ValidationError, LocalServerError)
 
 
-class Complaint(msgspec.Struct, frozen=True):
+class ComplaintOfCommand(msgspec.Struct, frozen=True):
     """What went wrong, in a JSON document."""
 
     kind: str
@@ -40,7 +40,7 @@ class Complaint(msgspec.Struct, frozen=True):
 class ErrorDocument(msgspec.Struct, frozen=True):
     """The document of a command that failed before it had another to print."""
 
-    error: Complaint
+    error: ComplaintOfCommand
 
 
 def main(arguments: Sequence[str] | None = None) -> NoReturn:
@@ -86,34 +86,38 @@ def _say(error: BaseException, as_json: bool) -> Exit:
     return code
 
 
-def _judge(error: BaseException) -> tuple[Complaint, Exit]:
+def _judge(error: BaseException) -> tuple[ComplaintOfCommand, Exit]:
     kind = type(error).__name__
     if isinstance(error, click.Abort):
         hint = "Run the same command again: whatever was done stays done, and it goes on from there."
         noted = _noted(error)
-        return Complaint("Interrupted", f"Interrupted.{noted}", None if noted else hint), Exit.INTERRUPTED
+        return ComplaintOfCommand("Interrupted", f"Interrupted.{noted}", None if noted else hint), Exit.INTERRUPTED
     if isinstance(error, click.UsageError):
         path = error.ctx.command_path if error.ctx else "tripstore"
-        return Complaint(kind, error.format_message(), f"See `{path} --help`."), Exit.USAGE
+        return ComplaintOfCommand(kind, error.format_message(), f"See `{path} --help`."), Exit.USAGE
     if isinstance(error, click.ClickException):
-        return Complaint(kind, error.format_message(), None), Exit.FAILED
-    if isinstance(error, Refused):
-        return Complaint(kind, error.message, error.hint), Exit.REFUSED
+        return ComplaintOfCommand(kind, error.format_message(), None), Exit.FAILED
+    if isinstance(error, AnswerRefused):
+        return ComplaintOfCommand(kind, error.message, error.hint), Exit.REFUSED
     if isinstance(error, Locked):
-        return Complaint(kind, error.message, error.hint), Exit.LOCKED
+        return ComplaintOfCommand(kind, error.message, error.hint), Exit.LOCKED
     if isinstance(error, _OURS):
-        return Complaint(kind, error.message, error.hint or None), Exit.USAGE if _is_invalid(error) else Exit.FAILED
+        return ComplaintOfCommand(kind, error.message, error.hint or None), Exit.USAGE if _is_invalid(
+            error
+        ) else Exit.FAILED
     if _is_full(error):
         message = f"What was to be written found no place: {os.strerror(errno.ENOSPC)}."
-        return Complaint(kind, message, "Free space where the output goes, or on the disk."), Exit.FAILED
+        return ComplaintOfCommand(kind, message, "Free space where the output goes, or on the disk."), Exit.FAILED
     if isinstance(error, OSError) and error.filename is not None:
-        return Complaint(kind, f"{error.filename}: {error.strerror}.", "Mend the path or its rights."), Exit.FAILED
+        return ComplaintOfCommand(
+            kind, f"{error.filename}: {error.strerror}.", "Mend the path or its rights."
+        ), Exit.FAILED
     message = f"Something unexpected happened ({kind}: {error}).{_noted(error)}"
-    return Complaint(kind, message, "Run it again with --debug, and report what it prints."), Exit.FAILED
+    return ComplaintOfCommand(kind, message, "Run it again with --debug, and report what it prints."), Exit.FAILED
 
 
 def _noted(error: BaseException | None) -> str:
-    """What whoever was interrupted has to say of what he had begun; he may have been interrupted once more since."""
+    """What the interrupted code noted of what it had begun; a second interrupt may have come since."""
     while error is not None:
         if notes := getattr(error, "__notes__", None):
             return "".join(f" {note}" for note in notes)
@@ -130,5 +134,5 @@ def _is_invalid(error: BaseException) -> bool:
 
 
 def _forget_stdout() -> None:
-    """Whoever read our output has gone; Python would complain once more while it ends."""
+    """The reader of our output has gone; Python would complain once more while it ends."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

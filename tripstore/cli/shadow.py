@@ -12,23 +12,23 @@ import msgspec
 from rich.console import RenderableType
 from rich.text import Text
 
-from schemaless_core.control.ledgers import Ledgers
+from schemaless_core.control.ledgers.ledgers import Ledgers
+from schemaless_core.control.ledgers.timings import TimingLedger
 from tripstore.cli.both import Both, both, why_option
 from tripstore.cli.documents import print_document
 from tripstore.cli.exits import Exit
-from tripstore.cli.options import Group, Settings, json_option, pass_settings
+from tripstore.cli.options import CommandGroup, Settings, json_option, pass_settings
 from tripstore.cli.tables import show, table
 from tripstore.config import TripstoreConfig
-from tripstore.cutover.look import epoch_of, find_handed_over
-from tripstore.cutover.settings import CutoverSettings
-from tripstore.cutover.sufficiency import missing_of_all
+from tripstore.engines.validation.confidence import upper_bound
+from tripstore.engines.validation.shadow.ledger import KnownMismatch, OperationCounts, ShadowLedger
+from tripstore.engines.validation.shadow.sampling import SamplingSettings
 from tripstore.facade.flags import Comparing, Flags
 from tripstore.facade.latency import calls_of
-from tripstore.reporting.comparisons import sampled
-from validation.confidence import upper_bound
-from validation.ledger import KnownMismatch, OperationCounts, ShadowLedger
-from validation.sampling import SamplingSettings
-from validation.timings import TimingLedger
+from tripstore.migration.cutover.look import epoch_of, find_handed_over
+from tripstore.migration.cutover.sufficiency import missing_of_all
+from tripstore.migration.report.comparisons import sampled
+from tripstore.thresholds import CutoverSettings
 
 
 class ComparingDocument(msgspec.Struct, frozen=True):
@@ -76,7 +76,7 @@ class ShadowDocument(msgspec.Struct, frozen=True):
     mismatches: list[KnownMismatch]
 
 
-@click.group(cls=Group)
+@click.group(cls=CommandGroup)
 def shadow() -> None:
     """Reads that are replayed against the other store and compared, in the phases shadow and live.
 

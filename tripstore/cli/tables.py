@@ -11,7 +11,7 @@ from rich.text import Text
 
 from tripstore.cli.visible import visible
 
-#: Nobody counts columns in a pipe.
+#: A pipe has no width.
 _PIPE_COLUMNS = 400
 
 

@@ -8,15 +8,15 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 
-from schemaless_core.answers import PutStatus
+from schemaless_core.cell.answers import PutStatus
 from schemaless_core.datastore import Datastore
 from schemaless_core.deadline import Deadline
 from schemaless_core.errors import SchemalessError
 from tripstore.demo.crew import Crew
 from tripstore.demo.journal import Acknowledged, digest
-from tripstore.demo.report import Step
+from tripstore.demo.report import StoryStep
 from tripstore.demo.writer import TRIPS_PER_BATCH
-from tripstore.local.replication import Cluster
+from tripstore.local.replication import LocalCluster
 
 WRITERS = 3
 ENTRIES_BEFORE = 60
@@ -27,7 +27,7 @@ HEADS_SECONDS = 5.0
 
 
 def kill_a_primary(
-    step: Step, crew: Crew, store: Datastore, cluster: Cluster, known: Sequence[Acknowledged]
+    step: StoryStep, crew: Crew, store: Datastore, cluster: LocalCluster, known: Sequence[Acknowledged]
 ) -> list[Acknowledged]:
     """Kill the primary of a cluster under load, read from its replica, start it again; return all promises."""
     shards = set(_shards_of(store, cluster.name))
@@ -56,7 +56,7 @@ def kill_a_primary(
     return entries
 
 
-def kill_a_writer(step: Step, crew: Crew, store: Datastore) -> list[Acknowledged]:
+def kill_a_writer(step: StoryStep, crew: Crew, store: Datastore) -> list[Acknowledged]:
     """Kill one of several services, go on, and have another one repeat all it did; return all promises."""
     crew.start(WRITERS)
     crew.wait_for_entries(ENTRIES_BEFORE)
@@ -74,8 +74,8 @@ def kill_a_writer(step: Step, crew: Crew, store: Datastore) -> list[Acknowledged
     return crew.all_entries()
 
 
-def _repeat_a_life(step: Step, crew: Crew, seed: str, first_life: Sequence[Acknowledged]) -> None:
-    """Let a new process put everything again that the dead one may have put; nobody knows how far it came."""
+def _repeat_a_life(step: StoryStep, crew: Crew, seed: str, first_life: Sequence[Acknowledged]) -> None:
+    """Let a new process put everything again that the dead one may have put; how far it came is unknown."""
     trips = len(first_life) + 2 * TRIPS_PER_BATCH  # a trip has more than one cell, so this is surely enough
     crew.start_one(seed, trips)
     crew.wait()
@@ -112,7 +112,7 @@ def _shards_of(store: Datastore, cluster: str) -> list[int]:
     return store.schema.plan().topology.shards_of(cluster)
 
 
-def _check_replica(step: Step, store: Datastore, cluster: Cluster) -> None:
+def _check_replica(step: StoryStep, store: Datastore, cluster: LocalCluster) -> None:
     """The replica that was cut off in the middle must end where its primary is."""
     cluster.wait_for_replicas()
     nodes = store.clusters[cluster.name]

@@ -13,7 +13,7 @@ from functools import cache
 from pathlib import Path
 from uuid import UUID
 
-from schemaless_core.cell import Cell
+from schemaless_core.cell.cell import Cell
 from schemaless_core.store import CellStore
 from schemaless_core.triggers import trigger
 from tripstore.demo.journal import Journal, acknowledged
@@ -37,7 +37,7 @@ def bill_rider(row_key: UUID, store: CellStore) -> None:
 
 
 def charge_once(trip: UUID) -> str:
-    """Charge a card, under the trip as its key. Whoever asks again gets the charge that was made."""
+    """Charge a card, under the trip as its key. A caller that asks again gets the charge that was made."""
     time.sleep(CHARGE_SECONDS)
     charge = f"charge-{trip}"
     with suppress(FileExistsError):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import shutil
 from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -10,10 +12,12 @@ from typing import cast
 import click
 import msgspec
 
-from tripstore.demo.playground import POSTGRES_FOLDER, Engine, Wanted, engine_here, new_folder
+from tripstore.demo.playground import POSTGRES_FOLDER, Engine, WantedPlay, engine_here, new_folder
 from tripstore.demo.report import DemoReport, Say
 
 KEPT_FOLDER = Path("tripstore-playground")
+#: The page that the demo leaves without --keep; of an earlier run it is replaced.
+LEFT_PAGE = Path("tripstore-demo-report.html")
 
 
 @click.command()
@@ -33,27 +37,39 @@ KEPT_FOLDER = Path("tripstore-playground")
     show_default=True,
     help="Where --keep leaves it.",
 )
+@click.option(
+    "--report",
+    "page",
+    type=click.Path(dir_okay=False, path_type=Path),
+    default=LEFT_PAGE,
+    show_default=True,
+    help="Where the demo leaves its report; with --keep it is in the playground.",
+)
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON document on stdout.")
-def demo(engine: str, urls: tuple[str, ...], keep: bool, folder: Path, as_json: bool) -> int:
+def demo(engine: str, urls: tuple[str, ...], keep: bool, folder: Path, page: Path, as_json: bool) -> int:
     """Show the whole migration on this machine, with real processes and measured numbers, in less than two minutes.
 
     A company's Postgres, in use, gets UUIDs; its trips are mirrored, copied, compared, damaged, found and repaired;
     the gates pass; authority moves to Schemaless while services write, back, and once more; a trigger bills riders;
-    a report is written. Things are killed with -9 in between. Exit code 1 if anything is wrong.
+    a report is written, and left behind. Things are killed with -9 in between. Exit code 1 if anything is wrong.
 
     \b
     Example:
       tripstore demo
       tripstore demo --keep && cd tripstore-playground && tripstore status
     """
-    from tripstore.demo.story import run_demo  # whoever runs another command need not wait for it
+    from tripstore.demo.story import REPORT, run_demo  # no other command waits for this import
 
-    wanted = Wanted(_engine(engine, urls, is_kept=keep), urls, keep)
+    if not os.access(page.absolute().parent, os.W_OK):
+        raise click.UsageError(f"No file can be written in {page.absolute().parent}: name another one by --report.")
+
+    wanted = WantedPlay(_engine(engine, urls, is_kept=keep), urls, keep)
     say = partial(click.echo, err=as_json)
     with TemporaryDirectory(prefix="tripstore-demo-") as scratch:
         place = new_folder(folder) if keep else Path(scratch)
         report = run_demo(wanted, place, Path(scratch), say)
-    _conclude(report, say)
+        page = place / REPORT if keep else _left(place / REPORT, page)
+    _conclude(report, page, say)
     if as_json:
         click.echo(msgspec.json.encode(report).decode())
     return 0 if report.is_fine else 1
@@ -71,7 +87,14 @@ def _engine(chosen: str, urls: tuple[str, ...], *, is_kept: bool) -> Engine:
     return engine_here() if chosen == "auto" else cast(Engine, chosen)
 
 
-def _conclude(report: DemoReport, say: Say) -> None:
+def _left(made: Path, page: Path) -> Path:
+    """The report beside the caller's files, as readable as it was made: by its owner."""
+    beside = page.with_name(f".{page.name}.{os.getpid()}")
+    shutil.copy(made, beside)
+    return beside.replace(page)
+
+
+def _conclude(report: DemoReport, page: Path, say: Say) -> None:
     sums = report.sums
     if report.is_fine:
         verdict = "everything acknowledged is there"
@@ -80,6 +103,24 @@ def _conclude(report: DemoReport, say: Say) -> None:
         verdict = f"WRONG: not true is {'; '.join(wrong)}"
     counts = f"{sums.acknowledged:,} cells acknowledged, {sums.stored:,} stored, {sums.missing} missing"
     say(f"{counts}, after {report.seconds:.1f} s: {verdict}")
+    say(f"The report, for a browser: {page}")
+    say("Three commands to try:")
+    for command, effect in _next(report):
+        say(f"  {command}  # {effect}")
     if report.folder is not None:
-        say(f"Go on with: cd {report.folder} && tripstore worker run; in another terminal: tripstore status")
-        say(f"The end of it: tripstore dev down --folder {report.folder}/{POSTGRES_FOLDER}, and remove the folder")
+        say(f"To remove the playground: tripstore dev down --folder {report.folder}/{POSTGRES_FOLDER}, then its folder")
+
+
+def _next(report: DemoReport) -> list[tuple[str, str]]:
+    """What a reader of the demo may do now, each with its effect."""
+    if report.folder is None:
+        return [
+            ("tripstore demo --keep", "leaves a playground to look into"),
+            ("tripstore init && tripstore schema apply", "a store of your own in this folder"),
+            ("tripstore init --from postgresql://… --table …", "proposes a layout for tables of yours"),
+        ]
+    return [
+        (f"cd {report.folder} && tripstore worker run", "carries changes and calls triggers, until Ctrl-C"),
+        ("tripstore status", "in another terminal of that folder: phase, lag, jobs"),
+        ("tripstore cutover plan", "every gate with its numbers, and the steps of the way back"),
+    ]

@@ -52,7 +52,7 @@ class Commands:
         return Ran(done.returncode, msgspec.json.decode(done.stdout or "null"))
 
     def start(self, line: str) -> subprocess.Popen[bytes]:
-        """Start one and leave it running; nobody hears what it says."""
+        """Start one and leave it running; its output is dropped."""
         return subprocess.Popen(
             self._command(line),
             cwd=self._config.parent,

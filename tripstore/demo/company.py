@@ -13,7 +13,7 @@ from tripstore.demo.legacy.schema import CompanySchema
 from tripstore.demo.legacy.seeding import Seeds
 from tripstore.demo.legacy.workload import Workload
 from tripstore.demo.playground import Playground
-from tripstore.demo.report import Step
+from tripstore.demo.report import StoryStep
 from tripstore.demo.services import services
 from tripstore.store import TripStore
 from tripstore.wiring import connect
@@ -26,7 +26,7 @@ _FARE = "SELECT fare_amount::text, base_version FROM public.trips WHERE trip_uui
 _KEYS = "SELECT trip_uuid::text FROM public.trips ORDER BY id"
 
 
-def found_the_company(step: Step, place: Playground) -> None:
+def found_the_company(step: StoryStep, place: Playground) -> None:
     """Its tables, its past, and rights for its services."""
     CompanySchema(place.company).upgrade()
     create_roles(place.company)
@@ -37,7 +37,7 @@ def found_the_company(step: Step, place: Playground) -> None:
     step.say(f"Postgres {version} with {TRIPS:,} trips of integer ids, and services that write to them")
 
 
-def prepare(step: Step, place: Playground, commands: Commands) -> None:
+def prepare(step: StoryStep, place: Playground, commands: Commands) -> None:
     """Install everything while services write; then hold what was captured against what the store answers."""
     with services(place.company, seed=1) as tally:
         done = commands.run("tripstore schema apply").document
@@ -59,7 +59,7 @@ def row_keys(company: str) -> list[UUID]:
         return [UUID(key) for (key,) in rows(connection, _KEYS)]
 
 
-def _hold_against(step: Step, company: str, store: TripStore) -> None:
+def _hold_against(step: StoryStep, company: str, store: TripStore) -> None:
     """Every change that was captured is a cell that a reader gets, a deletion a tombstone."""
     with connected(company, "demo") as connection:
         captured = rows(connection, _CAPTURED)
@@ -70,7 +70,7 @@ def _hold_against(step: Step, company: str, store: TripStore) -> None:
     step.check("every change is a cell", right == len(captured), detail)
 
 
-def _put(step: Step, company: str, store: TripStore) -> None:
+def _put(step: StoryStep, company: str, store: TripStore) -> None:
     """A cell that is put is a row that SQL reads; one that no row can hold is refused by the name of its field."""
     key = row_keys(company)[0]
     latest = store.get_cell_latest(key, "BASE")

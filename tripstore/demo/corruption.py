@@ -1,4 +1,4 @@
-"""Somebody's accident: cells of the mirror are changed and deleted behind everybody's back, in the server itself."""
+"""An accident: cells of the mirror are changed and deleted in the server itself, past tripstore."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from uuid import UUID
 import pymysql
 import pymysql.cursors
 
+from schemaless_core.cell.sharding import shard_of
 from schemaless_core.datastore import Datastore
-from schemaless_core.sharding import shard_of
 from schemaless_core.urls import NodeUrl
 
 FOREIGN = b'{"status":"foreign"}'

@@ -15,9 +15,9 @@ from uuid import UUID
 
 import msgspec
 
-from schemaless_core.answers import PutResult, PutStatus
-from schemaless_core.canonical import canonical_bytes
-from schemaless_core.cell import Cell, CellKey
+from schemaless_core.cell.answers import PutResult, PutStatus
+from schemaless_core.cell.canonical import canonical_bytes
+from schemaless_core.cell.cell import Cell, CellKey
 
 
 class Acknowledged(msgspec.Struct, frozen=True):
@@ -70,7 +70,7 @@ class Journal:
 
 
 def read_journal(path: Path) -> list[Acknowledged]:
-    """Return all whole lines; one that a kill tore in two was never a promise that anybody heard."""
+    """Return all whole lines; one that a kill tore in two was never a promise to a caller."""
     if not path.exists():
         return []
     lines = path.read_bytes().split(b"\n")[:-1]

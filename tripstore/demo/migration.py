@@ -6,23 +6,23 @@ import time
 from collections.abc import Callable
 from uuid import UUID
 
-from schemaless_core.cell import ColumnKey
-from schemaless_core.control.jobs import Jobs
-from schemaless_core.control.ledgers import Ledgers
+from schemaless_core.cell.cell import ColumnKey
+from schemaless_core.control.jobs.jobs import Jobs
+from schemaless_core.control.ledgers.ledgers import Ledgers
 from tripstore.demo.commands import Commands
 from tripstore.demo.company import row_keys
 from tripstore.demo.playground import Playground
-from tripstore.demo.report import Step
+from tripstore.demo.report import StoryStep
 from tripstore.demo.services import services
 from tripstore.demo.workers import Workers
+from tripstore.engines.validation.verdicts import Outcome
 from tripstore.errors import TripstoreError
 from tripstore.facade.facade import Facade
-from tripstore.mirror.mirror import Mirror
-from tripstore.mirror.rehearsal_ledger import rehearsal_counts
-from tripstore.mirror.status import MirrorStatus
+from tripstore.migration.mirror.mirror import Mirror
+from tripstore.migration.mirror.rehearsal_ledger import rehearsal_counts
+from tripstore.migration.mirror.status import MirrorStatus
 from tripstore.store import TripStore
 from tripstore.wiring import connect
-from validation.verdicts import Outcome
 
 #: So slowly that there is time for a kill.
 SLOW_RATE = 800
@@ -35,7 +35,7 @@ DRIVER_INDEX = "driver_partner_index"
 WAIT_SECONDS = 60.0
 
 
-def begin_to_mirror(step: Step, place: Playground, commands: Commands, workers: Workers) -> None:
+def begin_to_mirror(step: StoryStep, place: Playground, commands: Commands, workers: Workers) -> None:
     """What services write is carried from now on."""
     commands.run("tripstore phase set dualwrite --why 'the demo'")
     workers.start("worker", "run")
@@ -47,7 +47,7 @@ def begin_to_mirror(step: Step, place: Playground, commands: Commands, workers: 
     step.check("no service met an error", tally.failed == 0, tally.first_failure or f"{tally.actions:,} actions")
 
 
-def copy_the_past(step: Step, place: Playground, commands: Commands, facade: Facade) -> None:
+def copy_the_past(step: StoryStep, place: Playground, commands: Commands, facade: Facade) -> None:
     """A job is killed in the middle and resumed; what it counted is exact all the same."""
     jobs = Jobs(facade.store.control)
     with services(place.company, seed=4) as tally:
@@ -69,7 +69,7 @@ def copy_the_past(step: Step, place: Playground, commands: Commands, facade: Fac
     step.check("no service met an error", tally.failed == 0, tally.first_failure or f"{tally.actions:,} actions")
 
 
-def begin_to_compare(step: Step, place: Playground, commands: Commands) -> None:
+def begin_to_compare(step: StoryStep, place: Playground, commands: Commands) -> None:
     """A service reads, and every read is replayed at the other store."""
     commands.run("tripstore phase set shadow --why 'the demo'")
     with services(place.company, seed=5) as tally:
@@ -84,7 +84,7 @@ def begin_to_compare(step: Step, place: Playground, commands: Commands) -> None:
     step.say(f"services did {tally.committed:,} transactions meanwhile; what they wrote rehearsed the way back")
 
 
-def compare_reads(step: Step, place: Playground) -> None:
+def compare_reads(step: StoryStep, place: Playground) -> None:
     """A service reads, and every read is replayed; what it counted is in the ledgers when it ends."""
     with connect(place.config) as store:
         duo = store.facade.duo

@@ -1,6 +1,6 @@
 """Where the demo plays: a company's Postgres, two clusters, and the configuration that leads to both.
 
-A kept playground stays: its clusters are folders or somebody's own servers, and its Postgres is held by a process
+A kept playground stays: its clusters are folders or the user's own servers, and its Postgres is held by a process
 that `tripstore dev down` ends.
 """
 
@@ -25,14 +25,14 @@ from tripstore.example import ExampleCluster, ExampleLegacy, render, write_priva
 from tripstore.local.dev import COMPANY, DevFolder, DevOptions
 from tripstore.local.mariadb import find_mariadb
 from tripstore.local.processes import TOKEN_VARIABLE
-from tripstore.local.replication import Cluster
+from tripstore.local.replication import LocalCluster
 from tripstore.local.servers import LocalServers
 
 Engine = Literal["sqlite", "mariadb", "mysql", "yours"]
 
 SHARDS = 16
 NAMES = ("a", "b")
-#: Beside tripstore.yaml: who holds the Postgres of a kept playground.
+#: Beside tripstore.yaml: the process that holds the Postgres of a kept playground.
 POSTGRES_FOLDER = "postgres"
 
 #: What the demo needs otherwise than production.
@@ -57,8 +57,8 @@ cutover:
 """
 
 
-class Wanted(msgspec.Struct, frozen=True):
-    """What the demo is to play with; `urls` are somebody's own servers, a cluster each."""
+class WantedPlay(msgspec.Struct, frozen=True):
+    """What the demo is to play with; `urls` are the user's own servers, a cluster each."""
 
     engine: Engine
     urls: tuple[str, ...] = ()
@@ -73,7 +73,7 @@ class Playground:
     config: Path
     #: The server of the company's database.
     postgres: str
-    servers: tuple[Cluster, ...] = ()
+    servers: tuple[LocalCluster, ...] = ()
 
     def describe(self) -> str:
         if self.engine == "sqlite":
@@ -96,11 +96,11 @@ def engine_here() -> Engine:
 
 
 @contextmanager
-def playground(wanted: Wanted, folder: Path) -> Iterator[Playground]:
+def playground(wanted: WantedPlay, folder: Path) -> Iterator[Playground]:
     """Lend a playground. What the demo started ends with the block, unless it is kept; files stay in `folder`."""
     config = folder / "tripstore.yaml"
     with ExitStack() as opened:
-        servers: list[Cluster] = []
+        servers: list[LocalCluster] = []
         local = opened.enter_context(LocalServers())
         postgres = _kept_postgres(opened, folder) if wanted.is_kept else _own_postgres(local)
         if wanted.engine in ("mariadb", "mysql"):
@@ -112,7 +112,7 @@ def playground(wanted: Wanted, folder: Path) -> Iterator[Playground]:
         if not wanted.is_kept:
             for url in wanted.urls:
                 opened.callback(drop, url, datastore)
-        # Whoever is started from now on ends with the demo, however that ends.
+        # A process that is started from now on ends with the demo, however that ends.
         os.environ[TOKEN_VARIABLE] = local.token
         opened.callback(os.environ.pop, TOKEN_VARIABLE, None)
         yield made
@@ -134,7 +134,7 @@ def _kept_postgres(opened: ExitStack, folder: Path) -> str:
 
 
 def drop(url: str, datastore: str) -> None:
-    """Remove what the demo made on somebody's own server."""
+    """Remove what the demo made on the user's own server."""
     with closing(connect_to(parse_node_url("--mysql", url))) as connection, connection.cursor() as cursor:
         cursor.execute("SHOW DATABASES")
         for (name,) in cursor.fetchall():
@@ -142,7 +142,7 @@ def drop(url: str, datastore: str) -> None:
                 cursor.execute(f"DROP DATABASE `{name}`")
 
 
-def _clusters(wanted: Wanted, servers: Sequence[Cluster]) -> dict[str, ExampleCluster]:
+def _clusters(wanted: WantedPlay, servers: Sequence[LocalCluster]) -> dict[str, ExampleCluster]:
     if wanted.engine == "sqlite":
         return {name: ExampleCluster(f"sqlite:///clusters/{name}") for name in NAMES}
     if wanted.urls:

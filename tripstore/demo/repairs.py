@@ -13,7 +13,7 @@ from tripstore.demo.company import row_keys
 from tripstore.demo.corruption import corrupt
 from tripstore.demo.migration import is_carried, wait_until
 from tripstore.demo.playground import Playground
-from tripstore.demo.report import Step
+from tripstore.demo.report import StoryStep
 from tripstore.store import TripStore
 
 CHANGED, LOST = 2, 1
@@ -27,7 +27,7 @@ class Damage(NamedTuple):
     lost: tuple[UUID, ...]
 
 
-def damage_and_find(step: Step, place: Playground, commands: Commands, store: TripStore) -> None:
+def damage_and_find(step: StoryStep, place: Playground, commands: Commands, store: TripStore) -> None:
     """The diff finds exactly what was damaged."""
     wait_until("the mirror has everything", lambda: is_carried(store))
     keys = _with_one_version(store, row_keys(place.company))
@@ -46,7 +46,7 @@ def damage_and_find(step: Step, place: Playground, commands: Commands, store: Tr
     step.check("the diff finds exactly these", seen == wanted, f"{len(seen)} found, {len(wanted)} damaged")
 
 
-def repair(step: Step, commands: Commands, store: TripStore) -> None:
+def repair(step: StoryStep, commands: Commands, store: TripStore) -> None:
     """Mend what was found, and compare everything again."""
     planned = commands.run("tripstore repair --dry-run", codes=(1,)).document
     for each in planned["steps"]:
@@ -57,7 +57,7 @@ def repair(step: Step, commands: Commands, store: TripStore) -> None:
     compare_everything(step, commands, "tripstore diff start")
 
 
-def compare_everything(step: Step, commands: Commands, line: str = LAST_DIFF) -> None:
+def compare_everything(step: StoryStep, commands: Commands, line: str = LAST_DIFF) -> None:
     """Both stores, cell by cell."""
     done = commands.run(line, codes=(0, 1, 3)).document
     cells = done["cells"]
@@ -66,7 +66,7 @@ def compare_everything(step: Step, commands: Commands, line: str = LAST_DIFF) ->
 
 
 def _with_one_version(store: TripStore, keys: Sequence[UUID]) -> list[UUID]:
-    """Trips that nobody changed since: what an older version was, Postgres may not know any more."""
+    """Trips that were not changed since: what an older version was, Postgres may not know any more."""
     mirror = store.facade.store
     once = (key for key in keys if len(mirror.get_history(key, "BASE", limit=2)) == 1)
     return list(islice(once, CHANGED + LOST))

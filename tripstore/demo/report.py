@@ -11,7 +11,7 @@ import msgspec
 Say = Callable[[str], None]
 
 
-class Check(msgspec.Struct, frozen=True):
+class Promise(msgspec.Struct, frozen=True):
     """Something that must be true."""
 
     name: str
@@ -19,24 +19,24 @@ class Check(msgspec.Struct, frozen=True):
     detail: str
 
 
-class Step(msgspec.Struct):
+class StoryStep(msgspec.Struct):
     """One step: what a person would type, how long it took, what it showed."""
 
     number: int
     title: str
     command: str
     lines: list[str] = msgspec.field(default_factory=list)
-    checks: list[Check] = msgspec.field(default_factory=list)
+    checks: list[Promise] = msgspec.field(default_factory=list)
     seconds: float = 0.0
 
     def say(self, line: str) -> None:
         self.lines.append(line)
 
     def check(self, name: str, is_fine: bool, detail: str) -> None:
-        self.checks.append(Check(name, is_fine, detail))
+        self.checks.append(Promise(name, is_fine, detail))
 
 
-class Sums(msgspec.Struct, frozen=True):
+class StorySums(msgspec.Struct, frozen=True):
     """The counts that are compared at the end."""
 
     acknowledged: int
@@ -52,8 +52,8 @@ class DemoReport(msgspec.Struct, frozen=True):
     is_fine: bool
     seconds: float
     shards: int
-    sums: Sums
-    steps: list[Step]
+    sums: StorySums
+    steps: list[StoryStep]
     folder: str | None
     """Where a kept playground is."""
 
@@ -64,11 +64,11 @@ class Narrator:
     def __init__(self, say: Say) -> None:
         self._say = say
         self._started = time.perf_counter()
-        self.steps: list[Step] = []
+        self.steps: list[StoryStep] = []
 
     @contextmanager
-    def step(self, title: str, command: str) -> Iterator[Step]:
-        step = Step(len(self.steps) + 1, title, command)
+    def step(self, title: str, command: str) -> Iterator[StoryStep]:
+        step = StoryStep(len(self.steps) + 1, title, command)
         self.steps.append(step)
         self._say(f"{step.number}. {title}")
         self._say(f"   $ {command}")

@@ -7,13 +7,13 @@ from collections.abc import Sequence
 from pathlib import Path
 from uuid import UUID
 
-from schemaless_core.answers import PutStatus
-from schemaless_core.cell import Cell, ColumnKey
+from schemaless_core.cell.answers import PutStatus
+from schemaless_core.cell.cell import Cell, ColumnKey
 from schemaless_core.datastore import Datastore
 from tripstore.demo.billing import bill_rider, journal_of
 from tripstore.demo.company import row_keys
 from tripstore.demo.journal import Acknowledged, acknowledged, read_journal
-from tripstore.demo.report import Step
+from tripstore.demo.report import StoryStep
 from tripstore.demo.workers import Workers
 from tripstore.store import TripStore
 
@@ -23,7 +23,7 @@ BILLS_BEFORE = 30
 COMMAND = ("triggers", "run", "tripstore.demo.billing")
 
 
-def bill_riders(step: Step, workers: Workers, store: TripStore, company: str, books: Path) -> list[Acknowledged]:
+def bill_riders(step: StoryStep, workers: Workers, store: TripStore, company: str, books: Path) -> list[Acknowledged]:
     """Complete trips, kill a worker while they are billed; return what was promised, the bills included."""
     datastore = store.facade.store
     datastore.triggers.register(bill_rider)
@@ -72,7 +72,7 @@ def _put(store: TripStore, cells: Sequence[Cell]) -> list[Acknowledged]:
 
 
 def _owners(datastore: Datastore) -> int:
-    """How many workers serve; none as long as a shard is served by nobody."""
+    """How many workers serve; none as long as a shard has no worker."""
     owners = {shard.owner for shard in datastore.triggers.status(bill_rider.name)[0].shards}
     return 0 if None in owners else len(owners)
 

@@ -10,7 +10,7 @@ from random import Random
 import psycopg2
 from sqlalchemy.exc import SQLAlchemyError
 
-from tripstore.demo.legacy.tally import Tally
+from tripstore.demo.legacy.tally import WorkTally
 from tripstore.demo.legacy.worker import sqlstate
 from tripstore.demo.legacy.workload import Workload
 
@@ -18,9 +18,9 @@ PAUSE_SECONDS = 0.02
 
 
 @contextmanager
-def services(company: str, seed: int) -> Iterator[Tally]:
+def services(company: str, seed: int) -> Iterator[WorkTally]:
     """They work as long as the block lasts: ORM, Core, COPY and raw SQL. The tally is whole when it has ended."""
-    ended, tally = threading.Event(), Tally()
+    ended, tally = threading.Event(), WorkTally()
     thread = threading.Thread(target=_work, args=(company, seed, tally, ended), name="services")
     thread.start()
     try:
@@ -30,7 +30,7 @@ def services(company: str, seed: int) -> Iterator[Tally]:
         thread.join()
 
 
-def _work(company: str, seed: int, tally: Tally, ended: threading.Event) -> None:
+def _work(company: str, seed: int, tally: WorkTally, ended: threading.Event) -> None:
     random = Random(seed)
     with Workload(company) as workload:
         while not ended.wait(PAUSE_SECONDS):

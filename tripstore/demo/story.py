@@ -1,4 +1,4 @@
-"""The story of the demo: a company moves its trips to Schemaless while everybody works, and carries on there."""
+"""The story of the demo: a company moves its trips to Schemaless while its services work, and carries on there."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 
-from schemaless_core.answers import Position
-from schemaless_core.cell import Cell, CellKey
+from schemaless_core.cell.answers import Position
+from schemaless_core.cell.cell import Cell, CellKey
 from schemaless_core.datastore import Datastore
 from tripstore.demo import accidents, migration, repairs, riders, switching
 from tripstore.demo.billing import BOOKS
@@ -16,8 +16,8 @@ from tripstore.demo.commands import Commands
 from tripstore.demo.company import found_the_company, prepare
 from tripstore.demo.crew import Crew
 from tripstore.demo.journal import Acknowledged, digest
-from tripstore.demo.playground import SHARDS, Playground, Wanted, playground
-from tripstore.demo.report import DemoReport, Narrator, Say, Sums
+from tripstore.demo.playground import SHARDS, Playground, WantedPlay, playground
+from tripstore.demo.report import DemoReport, Narrator, Say, StorySums
 from tripstore.demo.workers import Workers
 from tripstore.store import TripStore
 from tripstore.wiring import connect
@@ -37,7 +37,7 @@ class Story:
         self._commands = Commands(place.config)
         self._promises: list[Acknowledged] = []
 
-    def tell(self) -> Sums:
+    def tell(self) -> StorySums:
         self._prepare()
         with self._workers("worker", {}) as workers, connect(self._place.config) as store:
             self._migrate(store, workers)
@@ -140,7 +140,8 @@ class Story:
             holes = sum((log[-1].added_id or 0) - len(log) for log in logs.values() if log)
             ordered = sum(_never_falls(log) for log in logs.values())
             step.say(f"{len(cells):,} cells of {len(logs)} shards, {len(cells) / seconds:,.0f} cells/s")
-            # The cell that was lost is at the head now: whoever had passed its place would not have seen it there.
+            # The cell that was lost is at the head now: a reader that had passed its place would not have seen it
+            # there.
             said = f"{holes} of {len(cells):,} added ids, as many as cells were lost and repaired"
             step.check("added ids rise one by one, but for the repaired hole", holes == repairs.LOST, said)
             step.check("created_at never falls", ordered == len(logs), f"{ordered} of {len(logs)} shards")
@@ -148,11 +149,11 @@ class Story:
             step.check("no cell twice", len(delivered) == len(cells), f"{len(cells) - len(delivered)} twice")
             return delivered
 
-    def _compare(self, delivered: Mapping[CellKey, Cell]) -> Sums:
+    def _compare(self, delivered: Mapping[CellKey, Cell]) -> StorySums:
         title = "Hold what services were promised against what is there"
         with self._narrator.step(title, "tripstore status") as step:
             promised = {entry.key: entry for entry in self._promises}
-            sums = Sums(
+            sums = StorySums(
                 acknowledged=len(promised),
                 stored=len(delivered),
                 missing=sum(key not in delivered for key in promised),
@@ -170,7 +171,7 @@ class Story:
         return Workers(name, self._place.config, self._scratch, environment)
 
 
-def run_demo(wanted: Wanted, folder: Path, scratch: Path, say: Say) -> DemoReport:
+def run_demo(wanted: WantedPlay, folder: Path, scratch: Path, say: Say) -> DemoReport:
     """Run the demo in a folder and return what it found; whatever cannot be done raises."""
     narrator = Narrator(say)
     with ExitStack() as stack:

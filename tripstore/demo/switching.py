@@ -19,7 +19,7 @@ from tripstore.demo.legacy.workload import Workload
 from tripstore.demo.migration import compare_reads, is_carried, wait_until
 from tripstore.demo.playground import Playground
 from tripstore.demo.repairs import compare_everything
-from tripstore.demo.report import Step
+from tripstore.demo.report import StoryStep
 from tripstore.store import TripStore
 
 ATTEMPTS = 3
@@ -33,7 +33,7 @@ _TOUCH = "UPDATE public.trips SET fare_amount = 1 WHERE trip_uuid = %s"
 _VERSION = "SELECT base_version FROM public.trips WHERE trip_uuid = %s"
 
 
-def verify_indexes(step: Step, store: TripStore) -> None:
+def verify_indexes(step: StoryStep, store: TripStore) -> None:
     """Every entry is held against the cells."""
     datastore = store.facade.store
     for definition in datastore.config.indexes:
@@ -42,8 +42,8 @@ def verify_indexes(step: Step, store: TripStore) -> None:
         step.check(f"{definition.name} says what the cells say", found.is_clean, said)
 
 
-def ask_the_gates(step: Step, commands: Commands, store: TripStore) -> None:
-    """All of them pass, and nobody forces anything."""
+def ask_the_gates(step: StoryStep, commands: Commands, store: TripStore) -> None:
+    """All of them pass, and no gate is forced."""
     wait_until("the mirror has everything", lambda: is_carried(store))
     until = time.monotonic() + GATES_SECONDS
     planned = _plan(commands)
@@ -57,7 +57,7 @@ def ask_the_gates(step: Step, commands: Commands, store: TripStore) -> None:
     step.check("all gates pass", planned["is_allowed"], detail)
 
 
-def switch(step: Step, place: Playground, commands: Commands, store: TripStore) -> None:
+def switch(step: StoryStep, place: Playground, commands: Commands, store: TripStore) -> None:
     """Schemaless becomes the authority while a service puts."""
     with riding(step, store, place.company):
         done = _hand_over("switch", commands, store)
@@ -79,7 +79,7 @@ def switch(step: Step, place: Playground, commands: Commands, store: TripStore) 
     step.check("a put at Schemaless arrives in the tables", True, f"version {_version(place.company, key)}")
 
 
-def reverse(step: Step, place: Playground, commands: Commands, store: TripStore) -> None:
+def reverse(step: StoryStep, place: Playground, commands: Commands, store: TripStore) -> None:
     """Postgres is the authority again, with all that was written since, and services write as before."""
     with riding(step, store, place.company):
         done = _hand_over("reverse", commands, store)
@@ -89,7 +89,7 @@ def reverse(step: Step, place: Playground, commands: Commands, store: TripStore)
     step.check("services write again", tally.failed == 0, tally.first_failure or f"{tally.committed} transactions")
 
 
-def switch_again(step: Step, place: Playground, commands: Commands, store: TripStore) -> None:
+def switch_again(step: StoryStep, place: Playground, commands: Commands, store: TripStore) -> None:
     """What was compared before the way back speaks for no other switch: it is compared anew."""
     wait_until("the mirror has everything", lambda: is_carried(store))
     compare_everything(step, commands, "tripstore diff start")
@@ -101,7 +101,7 @@ def switch_again(step: Step, place: Playground, commands: Commands, store: TripS
 
 
 @contextmanager
-def riding(step: Step, store: TripStore, company: str) -> Iterator[None]:
+def riding(step: StoryStep, store: TripStore, company: str) -> Iterator[None]:
     """A service appends to a trip as long as the block lasts; then it is said how that went."""
     seconds: list[float] = []
     failures: list[str] = []

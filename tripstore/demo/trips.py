@@ -12,20 +12,20 @@ from random import Random
 from typing import NamedTuple
 from uuid import UUID
 
-from schemaless_core.canonical import Json
-from schemaless_core.cell import Cell
+from schemaless_core.cell.canonical import Json
+from schemaless_core.cell.cell import Cell
 
 CITIES = ("San Francisco", "München", "São Paulo", "Kraków", "東京")
 
 
-class Trip(NamedTuple):
+class Ride(NamedTuple):
     """One ride: its first cells, written together, and its completion, written later."""
 
     requested: tuple[Cell, Cell]
     completed: Cell
 
 
-def make_trip(seed: str, number: int) -> Trip:
+def make_trip(seed: str, number: int) -> Ride:
     digest = md5(f"{seed}/{number}".encode(), usedforsecurity=False).digest()
     random = Random(digest)  # a seeded generator is the point here
     row_key = UUID(bytes=digest, version=4)
@@ -36,9 +36,9 @@ def make_trip(seed: str, number: int) -> Trip:
         "seats": random.randint(1, 4),
     }
     requested = Cell(row_key, "OFFER", 1, offer), Cell(row_key, "RIDE", 1, {"ride": "requested"})
-    return Trip(requested, Cell(row_key, "RIDE", 2, {"ride": "completed", "minutes": random.randint(3, 80)}))
+    return Ride(requested, Cell(row_key, "RIDE", 2, {"ride": "completed", "minutes": random.randint(3, 80)}))
 
 
-def trips(seed: str) -> Iterator[Trip]:
+def trips(seed: str) -> Iterator[Ride]:
     """All trips of a seed; there is no end."""
     return (make_trip(seed, number) for number in count())

@@ -13,11 +13,12 @@ from pathlib import Path
 
 import msgspec
 
-from schemaless_core.answers import PutResult
-from schemaless_core.cell import Cell
-from schemaless_core.errors import BatchFailed, SchemalessError, Unavailable
+from schemaless_core.cell.answers import PutResult
+from schemaless_core.cell.cell import Cell
+from schemaless_core.cell.put_errors import BatchFailed
+from schemaless_core.errors import SchemalessError, Unavailable
 from tripstore.demo.journal import Journal, acknowledged
-from tripstore.demo.trips import Trip, trips
+from tripstore.demo.trips import Ride, trips
 from tripstore.store import TripStore
 from tripstore.wiring import connect
 
@@ -47,7 +48,7 @@ class Writer:
         self._journal = journal
         self._put_aside: list[Cell] = []
 
-    def run(self, source: Iterator[Trip], stop: Path) -> None:
+    def run(self, source: Iterator[Ride], stop: Path) -> None:
         while not stop.exists() and (batch := list(islice(source, TRIPS_PER_BATCH))):
             self._put_many([cell for trip in batch for cell in trip.requested])
             for trip in batch:

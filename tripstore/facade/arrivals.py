@@ -12,17 +12,17 @@ from datetime import UTC, datetime
 from typing import NamedTuple
 from uuid import UUID
 
-from schemaless_core.answers import Position
+from schemaless_core.cell.answers import Position
 from schemaless_core.datastore import Datastore
 from schemaless_core.engine.groups import Offset, OffsetSeen
 from schemaless_core.errors import SchemalessError, Unavailable
 from tripstore.backends.postgres.handover.undelivered import Undelivered
 from tripstore.backends.schemaless.shards import REVERSE_GROUP
+from tripstore.engines.validation.reads import Read
+from tripstore.engines.validation.waiting import Waiting
 from tripstore.facade.known import Known
 from tripstore.facade.lag import Place
 from tripstore.handover.authority import Backend
-from validation.reads import Read
-from validation.waiting import Waiting
 
 #: How long one recheck waits for the mirror; it tries several times.
 WAIT_SECONDS = 0.5
@@ -88,7 +88,7 @@ class Arrivals:
             is_carried = yield from self._is_carried(sight.authority.backend, read, until)
             return is_carried and (yield from self._is_indexed(read, until))
         except SchemalessError:
-            return False  # nobody can say
+            return False  # the servers did not answer: it is unknown
 
     def _is_carried(self, authority: Backend, read: Read, until: float) -> Waiting[bool]:
         if authority is Backend.STORE:
@@ -127,7 +127,7 @@ class Arrivals:
         """Rows of which the reverse mirror has set a cell aside: no offset waits for it."""
         found = self._datastore.triggers.parking.rows_of(REVERSE_GROUP, list(shards), upto)
         if found.keys() != set(shards):
-            raise Unavailable("Nobody can say what the reverse mirror has parked.", hint="Look at the servers.")
+            raise Unavailable("It is unknown what the reverse mirror has parked.", hint="Look at the servers.")
         return {UUID(bytes=row_key) for rows in found.values() for row_key in rows}
 
     @property
@@ -166,6 +166,6 @@ class Arrivals:
         found: dict[int, OffsetSeen] = {}
         for shard, seen in self._datastore.triggers.offsets.find(group, list(shards)).items():
             if isinstance(seen, SchemalessError):
-                raise Unavailable(f"Nobody can say how far {group} is.", hint="Look at the servers.") from seen
+                raise Unavailable(f"It is unknown how far {group} is.", hint="Look at the servers.") from seen
             found[shard] = seen
         return found

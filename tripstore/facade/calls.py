@@ -8,7 +8,8 @@ import time
 from collections.abc import Callable
 from typing import Protocol, TypeVar
 
-from schemaless_core.errors import BatchFailed, Conflict, Invalid, SchemalessError, StaleEpoch, Unavailable
+from schemaless_core.cell.put_errors import BatchFailed
+from schemaless_core.errors import Conflict, Invalid, SchemalessError, StaleEpoch, Unavailable
 from schemaless_core.failpoints import reach
 from schemaless_core.store import CellStore
 from tripstore import metrics
@@ -40,7 +41,7 @@ PAUSE_SECONDS_MAX = 0.05
 
 
 class Calls(Protocol):
-    """Whoever can bring an operation to the authority."""
+    """Brings an operation to the authority."""
 
     def ask(self, operation: str, work: Operation[T], deadline: float | None = None) -> T:
         """Do it there; raises what the authority raises. The operation may be a class: `query_index:by_driver`.
@@ -79,6 +80,11 @@ class AuthorityCalls:
                     raise
                 waiting.sleep(PAUSE_SECONDS_MAX)
 
+    def is_mirrored(self) -> bool | None:
+        """Whether what is put goes to the other store, too; None: which phase it is is not known yet."""
+        sight = self.sight()
+        return sight.route.is_mirrored if self._known.has_flags else None
+
     def ask(self, operation: str, work: Operation[T], deadline: float | None = None) -> T:
         sight = self.sight()
         begun = time.perf_counter()
@@ -89,7 +95,7 @@ class AuthorityCalls:
             if isinstance(value, Refusal):
                 patience = min(self._patience_seconds, math.inf if deadline is None else deadline)
                 answer = self._ask_again(operation, sight, work, begun, patience)
-                sight = self._known.learn_authority(answer.authority)  # whoever answered
+                sight = self._known.learn_authority(answer.authority)  # the backend that answered
                 return answer.value
             self._latency.answered(operation, sight.authority.backend, time.perf_counter() - begun)
             return value
@@ -149,7 +155,7 @@ class AuthorityCalls:
 class _Patience:
     """Ends a call that no store takes: a hand-over is over, or undone, long before.
 
-    All who wait look at the same row of a database that has other work just then: each looks less and less often.
+    All waiting calls read the same row of a database that has other work just then: each reads it less and less often.
     """
 
     def __init__(self, seconds: float) -> None:
@@ -157,7 +163,7 @@ class _Patience:
         self._growth = 1.0
 
     def sleep(self, seconds: float) -> None:
-        # Nobody tells a caller that the row has changed: all that he can do is to look again.
+        # No server tells a caller that the row has changed: it can only look again.
         time.sleep(min(seconds * self._growth, PAUSE_SECONDS_MAX) * random.uniform(0.5, 1.0))
         self._growth *= GROWTH
 
@@ -169,7 +175,7 @@ class _Patience:
         if self.is_over:
             raise Unavailable(
                 "Neither backend takes the call: the authority does not open.",
-                hint="`tripstore cutover status` says who is to open it, and what is in the way.",
+                hint="`tripstore cutover status` says which backend is to open, and what is in the way.",
             )
 
 

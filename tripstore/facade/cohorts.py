@@ -1,8 +1,8 @@
-"""`Cohorts`: which reads the mirror may answer: a percentage per operation class, the same rows whoever asks.
+"""`Cohorts`: which reads the mirror may answer: a percentage per operation class, the same rows in every process.
 
 A cohort read is a favour. It may be as old as the mirror's lag was at the last look, at most `max_lag`, and as old as
-that look, at most half a second. Whenever something speaks against it, or it fails, the authority is asked as if nobody
-had tried.
+that look, at most half a second. Whenever something speaks against it, or it fails, the authority is asked as if the
+mirror had not been.
 """
 
 from __future__ import annotations
@@ -11,8 +11,8 @@ from collections.abc import Mapping
 from uuid import UUID
 from zlib import crc32
 
-from schemaless_core.answers import Scalar
 from schemaless_core.breaker import Breaker, BreakerConfig
+from schemaless_core.cell.answers import Scalar
 from tripstore import metrics
 from tripstore.facade.flags import EVERY
 from tripstore.facade.lag import Lag
@@ -34,7 +34,7 @@ class Cohorts:
         """Whether the mirror is to answer: all rows (or the shard value) are in the cohort, and nothing is against it.
 
         `epoch` is that of the authority whose mirror it is. Row keys name the rows that are read; a shard value stands
-        for rows that nobody knows yet: all that this process wrote must have arrived, be it in an index yet or not.
+        for rows that are not known yet: all that this process wrote must have arrived, be it in an index yet or not.
         """
         percent = percents.get(operation, percents.get(EVERY, 0.0))
         if not percent or not keys:
@@ -75,5 +75,5 @@ class NoCohorts:
 
 
 def _place(key: UUID | Scalar) -> int:
-    """Where a key stands between 0 and 2³²: a higher percentage takes whoever a lower one took."""
+    """Where a key stands between 0 and 2³²: a higher percentage takes every key that a lower one took."""
     return crc32(key.bytes if isinstance(key, UUID) else str(key).encode(errors="surrogatepass"))

@@ -8,10 +8,13 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 
+from schemaless_core.control.ledgers.flushing import Flushing
 from schemaless_core.datastore import Datastore
 from schemaless_core.store import CellStore
 from tripstore.backends.postgres.backend import PostgresBackend
 from tripstore.config import TripstoreConfig
+from tripstore.engines.validation.shadow.shadow import Shadow
+from tripstore.engines.validation.verdicts import Tally
 from tripstore.facade.calls import Calls
 from tripstore.facade.cohorts import Cohorts
 from tripstore.facade.flags import FlagBook
@@ -25,9 +28,6 @@ from tripstore.facade.staged import Staged
 from tripstore.facade.watch import Watch
 from tripstore.facade.writes import Writes
 from tripstore.handover.ports import Ports
-from validation.flushing import Flushing
-from validation.shadow import Shadow
-from validation.verdicts import Tally
 
 
 @dataclass(frozen=True)
@@ -86,6 +86,11 @@ class Facade:
     def reads_at_authority(self) -> ReadCalls:
         """Reads without cohorts."""
         return self.reads.at_authority()
+
+    @property
+    def layout_digest(self) -> str:
+        """Of the layout that it goes by; empty without a legacy store."""
+        return "" if self.config.legacy is None else self.config.legacy.layout.digest
 
     def begin(self) -> None:
         """Start what runs beside the calls; a second time does nothing."""

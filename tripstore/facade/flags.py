@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Self
 
-from schemaless_core.canonical import Json
+from schemaless_core.cell.canonical import Json
 from schemaless_core.control.database import ControlDatabase
 from schemaless_core.control.documents import Documents
 from schemaless_core.errors import DocumentConflict, InvalidRequest, shown
@@ -105,7 +105,7 @@ class FlagBook:
         self._documents = Documents(control)
 
     def find(self) -> Flags:
-        """The flags as they are now; nobody has set any: phase off."""
+        """The flags as they are now; phase off while none were ever set."""
         found = self._documents.find(DOCUMENT)
         return Flags() if found is None else Flags.from_document(found.body, found.version)
 

@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
+from schemaless_core.errors import StoreClosed
 from tripstore import metrics
 from tripstore.errors import StaleLayout
 from tripstore.facade.facade import Facade
@@ -52,6 +53,18 @@ class Home:
                 logger.warning("another layout is in force, and this process goes by it now", extra=extra)
                 threading.Thread(target=self._part_with, args=(stale,), name="old-facade", daemon=True).start()
             return self.facade
+
+    def open_facade(self) -> Facade:
+        """The facade for a call; raises after `close`."""
+        if self._closed.is_set():
+            raise StoreClosed(
+                "store", "tripstore.connect() opens another one; all that using() made of it closed with it."
+            )
+        return self.facade
+
+    def has_replaced(self, facade: Facade) -> bool:
+        """Whether calls go to another facade now."""
+        return self.facade is not facade and not self._closed.is_set()
 
     def close(self) -> None:
         self._closed.set()

@@ -10,7 +10,7 @@ from dataclasses import replace
 
 import psycopg2
 
-from schemaless_core.canonical import canonical_bytes
+from schemaless_core.cell.canonical import canonical_bytes
 from schemaless_core.datastore import Datastore
 from schemaless_core.deadline import Deadline
 from schemaless_core.errors import SchemalessError

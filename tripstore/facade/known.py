@@ -1,7 +1,7 @@
 """`Known`: what this process goes by: the authority row and the flags, as it saw them last.
 
-Both may be of yesterday. The stores refuse whoever comes with a row of yesterday, so that what is known here only
-decides whom to ask first.
+Both may be out of date. The stores refuse a caller with an old row, so what is known here only decides which store to
+ask first.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class Known:
         self.when_stale: Callable[[], None] = lambda: None
         self._lock = threading.Lock()
         self._flags = Flags()
-        #: Whether anybody has told them yet. Until then every call goes where it is right in any phase.
+        #: Whether they were read yet. Until then every call goes where it is right in any phase.
         self.has_flags = False
         #: None: nothing is known of the authority yet.
         self.sight: Sight | None = None

@@ -3,8 +3,8 @@
 The mirror is looked at every now and then; what is known is old by that much, and is not believed when it is older.
 It is of one epoch of the authority: another one has another mirror.
 
-Not every row that was written is remembered: none while nobody asks, and no more than so many. The mirror answers
-nobody until it is seen to have come to a place where all that was written by then lay behind it.
+Not every row that was written is remembered: none while no cohort is set, and no more than so many. The mirror answers
+no read until it is seen to have come to a place where all that was written by then lay behind it.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ Place = int | Mapping[int, int]
 class Objection(StrEnum):
     """Why the mirror answers no read of a cohort."""
 
-    #: Nobody has looked at it lately, or another one was looked at.
+    #: It was not looked at lately, or another one was.
     NOT_KNOWN = "not_known"
     #: This process wrote rows that it does not remember, and is not seen to have all that was written by then.
     NOT_REMEMBERED = "not_remembered"
@@ -43,7 +43,7 @@ class Lost(NamedTuple):
 
     #: The how-manieth loss it is.
     number: int
-    #: Where the mirror has it; None: nobody has asked for such a place yet.
+    #: Where the mirror has it; None: such a place was not asked for yet.
     place: Place | None
 
 
@@ -55,7 +55,7 @@ class Pending(NamedTuple):
     lost: Lost | None
 
 
-class Look(NamedTuple):
+class LagLook(NamedTuple):
     """What the mirror has of it."""
 
     begun_at: float
@@ -95,7 +95,7 @@ class Lag:
         self._begin()
 
     def watch(self, *, is_watched: bool) -> None:
-        """Whether anybody asks `allows`: only then rows are remembered."""
+        """Whether `allows` is going to be asked: only then rows are remembered."""
         with self._lock:
             if is_watched and not self._is_watched:
                 self._losses += 1  # whatever was written until now
@@ -120,7 +120,7 @@ class Lag:
         with self._lock:
             return Pending(dict(self._rows), self._lost_at(epoch))
 
-    def looked(self, epoch: int, pending: Pending, look: Look) -> None:
+    def looked(self, epoch: int, pending: Pending, look: LagLook) -> None:
         """The mirror of this epoch was looked at, for what was pending before."""
         missing = frozenset(look.missing)  # thousands may be, of thousands that are asked for
         with self._lock:
@@ -153,7 +153,7 @@ class Lag:
             return self._lost[1]
         return Lost(self._losses, None)
 
-    def _arrive(self, epoch: int, lost: Lost, look: Look) -> None:
+    def _arrive(self, epoch: int, lost: Lost, look: LagLook) -> None:
         """What was lost later than the place was asked for needs a place of its own."""
         if look.is_past_place and len(self._rows) + len(look.left) <= ROWS_MAX:
             for row_key in look.left:

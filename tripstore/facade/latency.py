@@ -9,20 +9,20 @@ from collections import Counter
 from collections.abc import Mapping
 from enum import StrEnum
 
+from schemaless_core.control.ledgers.timings import Timed, Timing, TimingLedger
 from schemaless_core.datastore import Datastore
 from schemaless_core.store import CellStore
+from tripstore.engines.validation.reads import Read
 from tripstore.handover.authority import Backend
-from validation.reads import Read
-from validation.timings import Timed, Timing, TimingLedger
 
 #: The first word of what is timed.
 CALL, LAG = "call", "lag"
 
 
 class Asker(StrEnum):
-    """Who asked a backend."""
+    """What kind of thread asked a backend."""
 
-    CALLERS = "callers"  #: Somebody waited for the answer.
+    CALLERS = "callers"  #: A caller waited for the answer.
     SHADOW = "shadow"  #: A shadow read, on a thread beside the callers.
 
 
@@ -31,7 +31,7 @@ _CALLERS, _SHADOW = Asker.CALLERS.value, Asker.SHADOW.value
 
 
 class Latency:
-    """Of one process. Counting delays nobody (I10)."""
+    """The latencies of one process. Counting delays no caller (I10)."""
 
     def __init__(self, timings: TimingLedger) -> None:
         self._timings = timings

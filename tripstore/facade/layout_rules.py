@@ -2,7 +2,7 @@
 
 What Postgres cannot hold is refused at once, as far as layout, catalogue and the rows that a body names tell. It would
 be parked by the reverse mirror otherwise, and close the way back. What depends on the company's code, or on rows that
-nobody here can name, is parked there still.
+this process cannot name, is parked there still.
 
 Tombstones of rows with children mean the same as at the legacy store: refused, or, where the layout says so, the
 children go with the parent. These are cells of their own here, put with the parent's by one commit.
@@ -20,12 +20,13 @@ from itertools import islice
 from typing import Any
 from uuid import UUID
 
-from schemaless_core.answers import ANY, PutResult
-from schemaless_core.cell import REF_KEY_MAX, Cell, check_ref_key
+from schemaless_core.calls.puts import CELLS_TOGETHER
+from schemaless_core.cell.answers import ANY, PutResult
+from schemaless_core.cell.cell import REF_KEY_MAX, Cell, check_ref_key
+from schemaless_core.cell.put_errors import CellConflict
 from schemaless_core.datastore import Datastore
 from schemaless_core.deadline import Deadline
-from schemaless_core.errors import CellConflict, Unavailable
-from schemaless_core.puts import CELLS_TOGETHER
+from schemaless_core.errors import Unavailable
 from schemaless_core.store import CellStore
 from tripstore.backends.postgres.codec.codec import ColumnCodec
 from tripstore.backends.postgres.codec.lookups import LookupCache
@@ -54,7 +55,7 @@ _ONLY_WITH_PARENT = "facts are deleted with their parent only"
 
 
 class LayoutRules:
-    """Of one layout. `is_promised`: whether there is to be a way back; None: nobody has told this process yet."""
+    """Of one layout. `is_promised`: whether there is to be a way back; None: this process has not heard yet."""
 
     def __init__(
         self,
@@ -93,7 +94,7 @@ class LayoutRules:
             if is_promised:
                 raise
             raise Unavailable(
-                f"Postgres could not hold this cell, and whether it must nobody knows yet: {refused.message}",
+                f"Postgres could not hold this cell, and it is not known yet whether it must: {refused.message}",
                 hint="Repeat it when the control database answers; it says which phase it is.",
             ) from refused
 
@@ -127,8 +128,8 @@ class LayoutRules:
     def put_deletion(self, store: Datastore, cell: Cell, expect_latest: Any) -> PutResult:
         """Put such a tombstone, and those of the children that are there before it, by one commit.
 
-        Whoever dies, or is refused because of a hand-over, leaves all of it or nothing. Nothing is taken for a
-        tombstone that is refused or that becomes history.
+        A caller that dies, or is refused because of a hand-over, leaves all of it or nothing. A tombstone that is
+        refused, or that becomes history, deletes no children.
         """
         if expect_latest is not ANY and expect_latest is not None:
             check_ref_key(expect_latest)
@@ -139,7 +140,7 @@ class LayoutRules:
                 return result
             if deadline.is_over:
                 break
-            # Who puts cells of this row, or deletes it too, must not meet this one again in step.
+            # Another caller that puts cells of this row, or deletes it too, must not meet this one again in step.
             time.sleep(random.uniform(0, min(DELETION_PAUSE_SECONDS, attempt / 1000)))
         raise Unavailable(
             f"Row {cell.row_key} got other cells whenever it was to be deleted.",
@@ -147,7 +148,7 @@ class LayoutRules:
         )
 
     def _put_deletion(self, store: Datastore, cell: Cell, expect_latest: Any) -> PutResult | None:
-        """One attempt; None: somebody put a cell of this row, and what is there is to be looked at again."""
+        """One attempt; None: another writer put a cell of this row, and what is there is to be looked at again."""
         seen = store.end_of_log(store.shard_of(cell.row_key))
         latest = store.get_cell_latest(cell.row_key, cell.column_name)
         if latest is not None and latest.ref_key >= cell.ref_key:
@@ -183,7 +184,8 @@ class LayoutRules:
         for child in self._layout.children:
             for cell in _live(store, row_key, child):
                 if cell.added_id is not None and cell.added_id < added_id:
-                    # Somebody has put there meanwhile; or nothing can be put there, and this one's tombstone stands.
+                    # Another writer has put there meanwhile; or nothing can be put there, and this one's tombstone
+                    # stands.
                     with suppress(CellConflict, LegacyRefused):
                         tombstone = _tombstone(child, cell)
                         store.put_cell(*tombstone.key, None)

@@ -2,7 +2,7 @@
 
 The one after the latest; in a column of child rows a new row's. Its number comes from the sequence of the company's
 table, if that has one: SQL, and a process that appends elsewhere, never gets the same. Otherwise it is the next of its
-parent, and who loses a race for it goes again.
+parent, and the loser of a race for it tries again.
 """
 
 from __future__ import annotations
@@ -10,8 +10,8 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 from uuid import UUID
 
-from schemaless_core.answers import ANY
-from schemaless_core.cell import REF_KEY_MAX, Cell, no_free_ref_key
+from schemaless_core.cell.answers import ANY
+from schemaless_core.cell.cell import REF_KEY_MAX, Cell, no_free_ref_key
 from schemaless_core.datastore import Datastore
 from schemaless_core.store import CellStore
 from tripstore.backends.postgres.errors import LegacyRefused, LegacyUnavailable
@@ -74,7 +74,7 @@ class NextKeys:
         self._ranges.after_fork()
 
     def _drawn(self, column_name: str, sequence: NumberSequence, seconds: float | None) -> int:
-        """While Postgres is the authority: drawn there and then, in the order of all who write."""
+        """While Postgres is the authority: drawn there and then, in the order of all writers."""
         (number,) = self._numbers.draw(sequence, 1, self._numbers.deadline(seconds), is_durable=False)
         return self._layout.columns[column_name].compose(number, 0)
 

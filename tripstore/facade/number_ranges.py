@@ -1,4 +1,4 @@
-"""`NumberRanges`: numbers that this process has drawn from the company's sequences and not given to anybody yet.
+"""`NumberRanges`: numbers that this process has drawn from the company's sequences and not given to a caller yet.
 
 A range is what a session's cache of a sequence is: it stands in this process alone, and the sequence is ahead of it.
 So no two processes ever give the same number, a fork begins without any, and what a process that ends had left is a
@@ -17,11 +17,12 @@ from dataclasses import dataclass, field
 
 from schemaless_core.deadline import Deadline
 from schemaless_core.errors import InvalidServer, SchemalessError, Unavailable
-from schemaless_core.looks import Look
+from schemaless_core.servers.looks import SharedLook
 from tripstore import metrics
 from tripstore.backends.postgres.errors import LegacyRefused, LegacyUnavailable
 from tripstore.backends.postgres.numbers.numbers import Numbers
 from tripstore.backends.postgres.numbers.sequences import NumberSequence
+from tripstore.backends.postgres.wire.translation import LockTimeout
 
 logger = logging.getLogger(__name__)
 
@@ -63,7 +64,7 @@ class NumberRanges:
         self._lock = threading.Lock()
         self._ranges: dict[str, _Range] = {}
         self._silent_until = -math.inf
-        self._look = Look("numbers", self._fill_all, threading.Condition())
+        self._look = SharedLook("numbers", self._fill_all, threading.Condition())
 
     def take(self, column_name: str, sequence: NumberSequence, above: int | None, *, must_follow: bool) -> int:
         """A number that no row has and no other writer will get, above that of the parent's latest row if there is one.
@@ -114,14 +115,24 @@ class NumberRanges:
     def passes(self, sequence: NumberSequence, number: int) -> None:
         """The caller puts a number of its own: the sequence is moved ahead of it, if Postgres answers.
 
-        Else the reverse mirror does it before it writes the row.
+        Else the reverse mirror does it before it writes the row. A transaction that draws keeps it from being moved;
+        most of them are short, as those of this process are.
         """
         if self._clock() < self._silent_until:
             return
+        deadline = Deadline(DRAW_SECONDS)
         try:
-            self._numbers.pass_number(sequence, number, Deadline(DRAW_SECONDS))
+            while True:
+                try:
+                    self._numbers.pass_number(sequence, number, deadline)
+                except LockTimeout:
+                    if deadline.is_over:
+                        raise
+                else:
+                    return
         except SchemalessError as error:
-            if not isinstance(error, InvalidServer):  # who refuses a privilege is not silent, and gives numbers
+            # A refused privilege and a lock that is held are answers, and numbers come.
+            if not isinstance(error, InvalidServer | LockTimeout):
                 self._silent_until = self._clock() + SILENT_SECONDS
             extra = {"event": "legacy.sequence_behind", "sequence": sequence.name, "number": number}
             logger.warning("a sequence could not be moved ahead: %s", error.message, extra=extra)
@@ -157,7 +168,7 @@ class NumberRanges:
             mine.count, mine.drawn_at = len(mine.numbers), self._clock()
 
     def _fill_all(self) -> None:
-        """Draw what ranges lack; a caller who finds one empty meanwhile draws for itself."""
+        """Draw what ranges lack; a caller that finds one empty meanwhile draws for itself."""
         with self._lock:
             ranges = dict(self._ranges)
         for column_name, mine in ranges.items():

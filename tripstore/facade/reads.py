@@ -9,25 +9,25 @@ from collections.abc import Callable
 from typing import Any, Protocol, Self
 from uuid import UUID
 
-from schemaless_core.answers import Scalar
+from schemaless_core.calls.using import Using
+from schemaless_core.cell.answers import Scalar
 from schemaless_core.errors import Invalid, SchemalessError
 from schemaless_core.failpoints import reach
 from schemaless_core.store import CellStore
-from schemaless_core.using import Using
 from tripstore import metrics
+from tripstore.engines.validation.reads import Incomparable, Read
 from tripstore.facade.calls import AuthorityCalls
 from tripstore.facade.cohorts import Cohorts, NoCohorts
 from tripstore.facade.known import Sight
 from tripstore.facade.latency import Latency
 from tripstore.facade.shadowing import Shadowing
 from tripstore.handover.authority import Backend
-from validation.reads import Incomparable, Read
 
 logger = logging.getLogger(__name__)
 
 
 class ReadCalls(Protocol):
-    """Whoever answers reads."""
+    """Answers reads."""
 
     def read(self, operation: str, keys: tuple[UUID | Scalar, ...], using: Using, arguments: dict[str, Any]) -> Any:
         """Answer a read of these rows, or of a shard value, with the arguments of the API by name."""

@@ -1,7 +1,7 @@
 """`References`: whether the rows are there that a body points to, asked at the put while Schemaless is the authority.
 
 The body holds their row keys, so no index is asked, which may be behind: the primary of each row is. That there is no
-row is true at that moment. What nobody answers is left to Postgres, and so is a row that is deleted a moment later.
+row is true at that moment. What no server answers is left to Postgres, and so is a row that is deleted a moment later.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 from uuid import UUID
 
-from schemaless_core.cell import Cell, ColumnKey
+from schemaless_core.cell.cell import Cell, ColumnKey
 from schemaless_core.datastore import Datastore
 from schemaless_core.errors import SchemalessError
 from schemaless_core.store import CellStore

@@ -17,15 +17,15 @@ from typing import Any
 
 import msgspec
 
-from schemaless_core.canonical import canonical_bytes
-from schemaless_core.clusters import Cluster
+from schemaless_core.cell.canonical import canonical_bytes
 from schemaless_core.control.database import ControlDatabase
 from schemaless_core.control.documents import Documents
 from schemaless_core.deadline import Deadline
 from schemaless_core.engine.base import StoredDocument
 from schemaless_core.errors import SchemalessError
-from schemaless_core.guarded import GuardedNode
-from schemaless_core.looks import Look
+from schemaless_core.servers.clusters import Cluster
+from schemaless_core.servers.guarded import GuardedNode
+from schemaless_core.servers.looks import SharedLook
 from tripstore.backends.postgres.layout.layout import Layout
 from tripstore.backends.postgres.rules.table_rules import Document, TableRules
 
@@ -72,7 +72,7 @@ class RuleBook:
     def after_fork(self) -> None:
         """Threads and locks of the parent are the parent's; what it knew is true."""
         self._changed = threading.Condition()
-        self._look = Look("table-rules", self.learn, self._changed)
+        self._look = SharedLook("table-rules", self.learn, self._changed)
 
     def find(self) -> TableRules | None:
         """The rules as they are known; None: there is no copy, and Postgres is silent."""
@@ -123,7 +123,7 @@ class RuleBook:
         self._leave_copies(document)
 
     def _learn_from_copies(self) -> None:
-        """The newest that anybody has."""
+        """Take the newest copy that the control database or a server has."""
         copies = [self._copy_of_control(), *(self._copy_of(cluster.primary) for cluster in self._clusters.values())]
         newest = max((copy for copy in copies if copy), key=lambda copy: copy[0], default=None)
         if newest is not None:
@@ -145,7 +145,7 @@ class RuleBook:
         return (found[0].version, msgspec.json.decode(found[0].body)) if found else None
 
     def _leave_copies(self, document: Document) -> None:
-        """For those who begin while Postgres is down. Who loses against another has seen the same."""
+        """For processes that begin while Postgres is down. One that loses against another has read the same rules."""
         body = canonical_bytes(document)
         if body == self._copied:
             return

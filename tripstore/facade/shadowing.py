@@ -10,12 +10,12 @@ from dataclasses import replace
 from typing import Any
 
 from schemaless_core.store import CellStore
+from tripstore.engines.validation.reads import Read
+from tripstore.engines.validation.shadow.sampling import SamplingSettings
+from tripstore.engines.validation.shadow.shadow import Shadow
 from tripstore.facade.flags import Comparing
 from tripstore.facade.known import Sight
 from tripstore.handover.authority import Backend
-from validation.reads import Read
-from validation.sampling import SamplingSettings
-from validation.shadow import Shadow
 
 
 class Shadowing:

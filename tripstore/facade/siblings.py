@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from schemaless_core.cell import Cell, CellKey
+from schemaless_core.cell.cell import Cell, CellKey
 from schemaless_core.datastore import Datastore
 from schemaless_core.errors import SchemalessError
 from schemaless_core.store import CellStore

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from uuid import UUID
 
-from schemaless_core.cell import Cell
+from schemaless_core.cell.cell import Cell
 from schemaless_core.errors import InvalidRequest
 from schemaless_core.store import CellStore
 from tripstore.facade.known import Known

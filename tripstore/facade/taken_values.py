@@ -9,15 +9,15 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from schemaless_core.cell import Cell, ColumnKey
+from schemaless_core.cell.cell import Cell, ColumnKey
+from schemaless_core.definitions.index import IndexDefinition
+from schemaless_core.definitions.values import IndexFieldType
 from schemaless_core.errors import SchemalessError
-from schemaless_core.indexes.definition import IndexDefinition
-from schemaless_core.indexes.values import FieldType
 from schemaless_core.store import CellStore
 from tripstore.backends.postgres.layout.layout import Layout
 
 #: In bodies they are what they are in queries.
-_PLAIN = (FieldType.STRING, FieldType.INT)
+_PLAIN = (IndexFieldType.STRING, IndexFieldType.INT)
 #: Of one value, that are looked at when the index is behind: more than one is left from the past.
 ENTRIES_MAX = 10
 

@@ -1,8 +1,8 @@
-"""`Watch`: keeps what a process knows fresh, and leaves no hand-over behind that nobody finishes.
+"""`Watch`: keeps what a process knows fresh, and leaves no hand-over behind unfinished.
 
 Twice a second it reads the authority row, and the flags on a thread of their own: either is seen whatever the other's
 database does. A store that is not what an open row says is mended, a
-hand-over that takes too long is undone: whoever is alive does it, and all may at once (`tripstore.handover.settle`).
+hand-over that takes too long is undone: any living process does it, several may at once (`tripstore.handover.settle`).
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from tripstore.backends.postgres.errors import LegacyUnavailable, PostgresNotAcc
 from tripstore.facade.arrivals import Arrivals
 from tripstore.facade.flags import FlagBook
 from tripstore.facade.known import Known
-from tripstore.facade.lag import Lag, Look
+from tripstore.facade.lag import Lag, LagLook
 from tripstore.handover.accept import Acceptance, accept
 from tripstore.handover.authority import Authority, Backend
 from tripstore.handover.ports import Ports
@@ -80,7 +80,7 @@ class Watch:
         self._begin()
 
     def start(self) -> None:
-        """Begin; a second start does nothing. Flags are known afterwards, unless nobody tells them soon (I10)."""
+        """Begin; a second start does nothing. Flags are known afterwards, unless the control database is slow (I10)."""
         with self._lock:
             if self._ended.is_set():
                 return
@@ -106,9 +106,8 @@ class Watch:
         while not self._ended.is_set():
             self._try("flags", self._look_at_flags)
             self._has_looked.set()
-            if (
-                self._clock() >= behind_at
-            ):  # here, where Schemaless is asked anyway: the other thread may not wait for it
+            # Here, where Schemaless is asked anyway: the other thread may not wait for it.
+            if self._clock() >= behind_at:
                 self._try("shards", self._look_behind)
                 behind_at = self._clock() + SETTLE_SECONDS * random.uniform(0.75, 1.25)
             self._ended.wait(LOOK_SECONDS)
@@ -130,7 +129,7 @@ class Watch:
         try:
             row = self._accepted_row()
         except (LegacyUnavailable, SessionRefused):
-            # Was there a switch, Schemaless knows: nobody needs Postgres to go on there.
+            # If there was a switch, Schemaless knows of it: callers go on there without Postgres.
             with suppress(LegacyUnavailable):  # it is not open either: what Postgres said is to be mended
                 self._known.learn_authority(self._seen_authority())
             raise
@@ -205,7 +204,7 @@ class Watch:
             metrics.phase_seen(sight.phase)
 
     def _look_at_lag(self, *, is_between: bool = False) -> None:
-        """Between two looks nobody asks again whether the mirror has come to a place that it had not come to."""
+        """Look at the mirror's lag. Between two looks, a place that it had not come to is not asked for again."""
         sight = self._known.sight
         if sight is None or not self._known.has_cohort:
             return
@@ -214,7 +213,7 @@ class Watch:
         begun = self._clock()
         pending = self._lag.pending(epoch)
         behind = self._arrivals.behind(backend, list(pending.rows))
-        look = Look(begun, behind.seconds, behind.missing)
+        look = LagLook(begun, behind.seconds, behind.missing)
         if pending.lost is not None and (pending.lost.place is None or not is_between):
             place = self._arrivals.place(backend) if pending.lost.place is None else pending.lost.place
             left = self._arrivals.left_behind(backend, place)

@@ -9,20 +9,15 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 from uuid import UUID
 
-from schemaless_core.answers import ANY, PutResult
-from schemaless_core.canonical import Json
-from schemaless_core.cell import Cell, ColumnKey, checked_bytes
+from schemaless_core.calls.using import Using
+from schemaless_core.cell.answers import ANY, PutResult
+from schemaless_core.cell.canonical import Json
+from schemaless_core.cell.cell import Cell, ColumnKey, checked_bytes
+from schemaless_core.cell.put_errors import BatchFailed, CellConflict
+from schemaless_core.cell.requests import listed_cells
 from schemaless_core.datastore import Datastore
-from schemaless_core.errors import (
-    BatchFailed,
-    CellConflict,
-    SchemalessError,
-    StaleEpoch,
-    Unavailable,
-)
-from schemaless_core.requests import listed_cells
+from schemaless_core.errors import SchemalessError, StaleEpoch, Unavailable
 from schemaless_core.store import CellStore
-from schemaless_core.using import Using
 from tripstore.facade.calls import Calls
 from tripstore.facade.lag import Lag
 from tripstore.facade.layout_rules import LayoutRules
@@ -74,7 +69,7 @@ class Writes:
             for attempt in range(1, APPEND_TRIES + 1):
                 try:
                     return self._calls.ask("append_cell", work, using.deadline)
-                except CellConflict:  # somebody else has put there: ours is nowhere
+                except CellConflict:  # another writer has put there: ours is nowhere
                     chosen.clear()
                     time.sleep(random.uniform(0, min(APPEND_PAUSE_SECONDS, attempt / 1000)))
         finally:
@@ -100,11 +95,11 @@ class Writes:
         rules = self._rules_at(store)
         if rules is None:
             return mine.put_cell(*cell.key, cell.body, expect_latest=expect_latest)
-        checked_bytes(cell, self._max_body_bytes)
+        body = checked_bytes(cell, self._max_body_bytes)
         rules.check(mine, cell)
         if rules.takes_children(cell):
             return rules.put_deletion(_schemaless(mine), cell, expect_latest)
-        return mine.put_cell(*cell.key, cell.body, expect_latest=expect_latest)
+        return _schemaless(mine).put_checked(cell, body, expect_latest)
 
     def _rules_at(self, store: CellStore) -> LayoutRules | None:
         """At the legacy store its tables say it all."""
@@ -119,7 +114,7 @@ class _Batch:
         self._outcomes: dict[int, PutResult | SchemalessError] = {}
 
     def put(self, store: CellStore, rules: LayoutRules | None, max_body_bytes: int) -> list[PutResult]:
-        """Put what nobody has answered yet; raises `StaleEpoch` when something of it has to go elsewhere."""
+        """Put what has no answer yet; raises `StaleEpoch` when something of it has to go elsewhere."""
         if rules is not None:
             for cell in self.cells:  # one that is invalid refuses the batch
                 checked_bytes(cell, max_body_bytes)

@@ -2,7 +2,8 @@
 
 Its row may lack decisions. A shard that was open to owners above the row proves that one was lost: then Schemaless is
 the authority, for it has all that it acknowledged. Else the row is right about the backend, and a hand-over that was
-closing is undone. Anybody may do this, many at once, and be killed anywhere: what is asked of the shards they remember.
+closing is undone. Any process may do this, many at once, and be killed anywhere. The shards remember what they were
+asked; at which epoch this Postgres is accepted stands in its own row, above all that any other one has given.
 """
 
 from __future__ import annotations
@@ -19,11 +20,13 @@ EPOCHS_PER_TIMELINE = 1_000_000
 
 LOOK = Step("accept.look", "read the authority row, and the timeline of the Postgres that answers")
 ASK = Step("accept.ask", "ask each server at which epoch its shards were open last")
+REACH = Step("accept.reach", "ask each server at which epoch its shards are, closed or open")
+RESERVE = Step("accept.reserve", "write into this Postgres above which epoch it is accepted: for all who accept it")
 FENCE = Step("accept.fence", "close the shards of each server to all that the lost Postgres decided; each acknowledges")
 ACCEPT = Step("accept.accept", "accept this Postgres: the row takes an epoch above")
 
 #: In order, as a plan shows them.
-STEPS = (LOOK, ASK, FENCE, ASK, ACCEPT, settle.OBEY, settle.OPEN)
+STEPS = (LOOK, ASK, REACH, RESERVE, FENCE, ASK, ACCEPT, settle.OBEY, settle.OPEN)
 
 
 class Acceptance(NamedTuple):
@@ -39,8 +42,9 @@ class Acceptance(NamedTuple):
 
 
 def accept(ports: Ports, *, settles: bool = False, without: tuple[str, ...] = (), who: str = "") -> Steps[Acceptance]:
-    """Accept the Postgres that answers. Where it has lost a decision, only one who `settles` does it; one
-    that was lost between the two looks is settled by who found it, since the shards are shut by then.
+    """Accept the Postgres that answers. Where it has lost a decision, only a caller that `settles` does so.
+
+    A decision that was lost between the two looks is settled by the caller that found it: the shards are shut by then.
 
     `without`: of these servers an operator says that they are down and open nothing that the lost Postgres decided.
     """
@@ -48,21 +52,28 @@ def accept(ports: Ports, *, settles: bool = False, without: tuple[str, ...] = ()
     found = ports.control.standing()
     if found.is_accepted:
         return Acceptance(True, found.row)
-    fence = fence_of(found)
     servers = tuple(server for server in ports.store.servers if server not in without)
-    # Nothing is closed for one who may not go on: while an operator is waited for, callers go on at Schemaless.
+    # A caller that may not go on closes nothing: until an operator comes, callers go on at Schemaless.
     opened = 0
     for server in servers:
         yield ASK
         opened = max(opened, ports.store.opened(server))
     if opened > found.row.epoch and not settles:
         return Acceptance(False, found.row, lost_decision(opened, found.row), True)
-    if opened > fence:
-        yield LOOK
-        again = ports.control.standing()
-        if again != found:  # who accepts it opens shards after the row has changed
-            return Acceptance(False, again.row, "another process was faster")
-        fence = (timeline_of(opened) + 1) * EPOCHS_PER_TIMELINE + 1
+    reached = opened
+    for server in servers:
+        yield REACH
+        reached = max(reached, ports.store.reached(server))
+    # Of another Postgres shards may have reached more: the old primary has its timeline, two standbys have the same.
+    if not is_reserved(found, reached):
+        if is_passed_by(found, reached) and not settles:
+            return Acceptance(False, found.row, lost_acceptance(reached, found.row))
+        reserving = found.reserving(generation_above(found, reached))
+        yield RESERVE
+        if not ports.control.reserve(found, reserving):
+            return Acceptance(False, found.row, "another process was faster")
+        found = reserving
+    fence = fence_of(found)
     for server in servers:
         yield FENCE
         if not ports.store.close(server, fence):
@@ -75,21 +86,53 @@ def accept(ports: Ports, *, settles: bool = False, without: tuple[str, ...] = ()
     backend = Backend.STORE if has_lost else found.row.backend
     accepted = Authority(fence + 1, backend, None, found.row.switch_id, None, who, found.row.layout)
     yield ACCEPT
-    is_mine = ports.control.accept(found.row, accepted, found.timeline)
+    is_mine = ports.control.accept(found, accepted)
     if not is_mine:
         return Acceptance(False, found.row, "another process was faster", has_lost)
     row = yield from settle.settle(ports)
     return Acceptance(True, row, "", has_lost)
 
 
+def is_reserved(found: Standing, reached: int) -> bool:
+    """Whether an acceptance of this very Postgres was begun, and no shard has passed it by since."""
+    reserved = found.reserved
+    return reserved is not None and reserved.timeline == found.timeline and reached <= fence_of(found)
+
+
+def is_passed_by(found: Standing, reached: int) -> bool:
+    """Whether another Postgres was accepted, of which this one knows nothing: which is the right one?"""
+    is_mine = found.is_accepted or is_reserved(found, reached)
+    return not is_mine and generation_of(reached) > generation_of(found.row.epoch)
+
+
+def generation_above(found: Standing, reached: int) -> int:
+    """One whose epochs no Postgres has given, and none that was copied on the way to its own acceptance."""
+    known = generation_of(max(found.row.epoch, reached))
+    return max(found.timeline, known + 1, 0 if found.reserved is None else found.reserved.generation + 1)
+
+
 def fence_of(found: Standing) -> int:
-    """The same for all who find this: an odd epoch, as while a hand-over goes on."""
-    return max(found.timeline, timeline_of(found.row.epoch) + 1) * EPOCHS_PER_TIMELINE + 1
+    """The same for all processes that find this reserved: an odd epoch, as while a hand-over goes on."""
+    assert found.reserved is not None
+    return found.reserved.generation * EPOCHS_PER_TIMELINE + 1
 
 
-def timeline_of(epoch: int) -> int:
+def generation_of(epoch: int) -> int:
     """The upper part of an epoch: grows with each acceptance, and is never below the timeline that was accepted."""
     return epoch // EPOCHS_PER_TIMELINE
+
+
+def end_of_generation(epoch: int) -> int:
+    """The first epoch that only another Postgres, accepted later, can give."""
+    return (generation_of(epoch) + 1) * EPOCHS_PER_TIMELINE
+
+
+def lost_acceptance(reached: int, row: Authority) -> str:
+    """What the operator is told: this may be the old primary, and the address led to it by mistake."""
+    return (
+        f"another Postgres was accepted meanwhile: shards are at epoch {reached},"
+        f" and the authority row is at {row.epoch}, {row.backend.value}"
+    )
 
 
 def lost_decision(opened: int, row: Authority) -> str:

@@ -3,8 +3,8 @@
 Every change raises the epoch by one: open at e, closing at e + 1, decided or undone at e + 2. So no two states of the
 row share an epoch, and what was closed for one of them is not taken for closed by another.
 
-It also names the layout in force. A new layout takes a new epoch, so whoever is refused because of its epoch has read
-no row that names the new layout.
+It also names the layout in force. A new layout takes a new epoch, so a caller that is refused because of its epoch has
+read no row that names the new layout.
 """
 
 from __future__ import annotations
@@ -25,6 +25,16 @@ class Backend(Enum):
     @property
     def other(self) -> Backend:
         return Backend.STORE if self is Backend.LEGACY else Backend.LEGACY
+
+
+@dataclass(frozen=True, slots=True)
+class HandOverFacts:
+    """When a hand-over of authority was decided, and the epoch that it began; one that was undone is none."""
+
+    epoch: int
+    at: datetime
+    #: Of a Postgres that was promoted: it had gone on for a while when that was seen.
+    is_late: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,8 +7,9 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from schemaless_core.encoded import EncodedOutcome
-from schemaless_core.errors import CellConflict, InvalidCell
+from schemaless_core.cell.encoded import EncodedOutcome
+from schemaless_core.cell.put_errors import CellConflict
+from schemaless_core.errors import InvalidCell
 from tripstore.handover.ports import Chunk, Past, Ports
 from tripstore.handover.steps import Step, Steps
 

@@ -1,4 +1,4 @@
-"""A caller's read or write: at the authority, whoever that is, and nowhere else.
+"""A caller's read or write: at the authority, whichever backend that is, and nowhere else.
 
 A process goes by the row that it knows. When that is of yesterday the store refuses, answers to reads included: the
 process reads the row and goes again. The caller hears nothing of it.
@@ -47,7 +47,7 @@ def ask(ports: Ports, known: Authority, operation: Operation[T]) -> T | Refused:
 
 
 def call_again(ports: Ports, refused: Authority, operation: Operation[T]) -> Steps[Answer[T]]:
-    """Do it at whoever is the authority now, after the one of this row refused."""
+    """Do it at the authority of now, after the one of this row refused."""
     known = refused
     while True:
         known = yield from follow(ports, known)

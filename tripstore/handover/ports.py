@@ -1,7 +1,7 @@
 """What the hand-over asks of the two stores and of the authority row, each in one go.
 
-Nothing here may be done by two statements that somebody could come between, unless it says so. A port raises the
-errors of its store when that cannot be reached; whoever is alive then undoes or finishes what was begun.
+Each verb is one atomic step: no other process may come between two statements of it, unless it says so. A port raises
+the errors of its store when that cannot be reached; any living process then undoes or finishes what was begun.
 """
 
 from __future__ import annotations
@@ -11,8 +11,8 @@ from enum import Enum
 from typing import Literal, NamedTuple, Protocol, TypeVar
 from uuid import UUID
 
-from schemaless_core.cell import Cell
-from schemaless_core.encoded import EncodedCell, EncodedOutcome
+from schemaless_core.cell.cell import Cell
+from schemaless_core.cell.encoded import EncodedCell, EncodedOutcome
 from schemaless_core.store import CellStore
 from tripstore.handover.authority import Authority
 
@@ -23,7 +23,7 @@ Operation = Callable[[CellStore], T]
 
 
 class Refusal(Enum):
-    """A store that is not open for the epoch of whoever asks."""
+    """A store that is not open for the caller's epoch."""
 
     REFUSED = "refused"
 
@@ -105,21 +105,21 @@ class LegacyPort(Protocol):
         """Read or write as the authority of this epoch.
 
         A write passes the gate and commits durably. A read counts only if the gate, looked at after its last snapshot,
-        is open at this epoch, or closing at the next: it is shut before anybody decides. Who has waited at the door
-        for too long is refused.
+        is open at this epoch, or closing at the next: it is shut before the decision. A caller that has waited
+        at the gate for too long is refused.
         """
         ...
 
     def take_barrier(self) -> bool:
-        """Wait, not for long, until no writer is inside, and let nobody in from then on; False: somebody stays inside.
+        """Wait, not for long, until no writer is inside, and let none in from then on; False: one stays inside.
 
-        Held by a connection of its own, in a transaction, until `decide` commits it, somebody ends it, or whoever runs
-        the steps is through with them and closes it.
+        Held by a connection of its own, in a transaction, until `decide` commits it, another process ends it, or the
+        process that runs the steps is through with them and closes it.
         """
         ...
 
     def queued(self) -> int:
-        """Count the changes that are not delivered, whoever has claimed or locked them."""
+        """Count the changes that are not delivered, also those that a relay has claimed or locked."""
         ...
 
     def claim(self, limit: int, *, from_others: bool = False) -> Copies:
@@ -131,7 +131,7 @@ class LegacyPort(Protocol):
         ...
 
     def mark_delivered(self, cells: Sequence[Cell]) -> None:
-        """Move changes from the queue to the log, in one transaction; those that somebody else moved are no error."""
+        """Move changes from the queue to the log, in one transaction; those that another relay moved are no error."""
         ...
 
     def read_chunk(self, chunk: Chunk) -> Past:
@@ -170,7 +170,7 @@ class StorePort(Protocol):
     def open(self, server: str, epoch: int, layout: str | None) -> bool:
         """Open the shards of a server whose epoch is older, and only those; False: it did not answer.
 
-        The server is told the layout of this epoch before: whoever finds a shard open finds that, too.
+        The server is told the layout of this epoch before: a process that finds a shard open finds that, too.
         """
         ...
 
@@ -182,9 +182,28 @@ class StorePort(Protocol):
         """Return the highest epoch at which a shard of a server was ever open to owners; raises if it is silent."""
         ...
 
+    def reached(self, server: str) -> int:
+        """Return the highest epoch at which a shard of a server is, open or closed; raises if it is silent."""
+        ...
+
+    def buffered(self, server: str) -> int:
+        """Count the cells that wait in the buffer of a server, whichever shards they are of."""
+        ...
+
     def unmirrored(self, server: str) -> int:
         """Count the cells of a server's shards that the reverse mirror has not passed."""
         ...
+
+
+#: More than Postgres ever counts.
+TIMELINES = 2**32
+
+
+class Reserved(NamedTuple):
+    """Above which epochs a Postgres is accepted, and which one."""
+
+    generation: int
+    timeline: int
 
 
 class Standing(NamedTuple):
@@ -193,12 +212,24 @@ class Standing(NamedTuple):
     row: Authority
     #: Of the Postgres that answers: its timeline grows when it is promoted, or is put back to a point in time.
     timeline: int
-    #: Of the one that gave the row; None: it is not compared, for no hand-over was ever prepared.
+    #: Of the one that gave the row; None: it is not compared, for no hand-over was ever prepared. 0: of none, the row
+    #: was found to be old. Below 0: of none, an acceptance was begun (see `reserved`).
     given: int | None = None
 
     @property
     def is_accepted(self) -> bool:
         return self.given is None or self.given == self.timeline
+
+    @property
+    def reserved(self) -> Reserved | None:
+        """What was written down when an acceptance was begun: by this Postgres, or by one that it was copied from."""
+        if self.given is None or self.given >= 0:
+            return None
+        return Reserved(*divmod(-self.given, TIMELINES))
+
+    def reserving(self, generation: int) -> Standing:
+        """The same, with an acceptance that was begun for this generation, here."""
+        return self._replace(given=-(generation * TIMELINES + self.timeline))
 
 
 class ControlPort(Protocol):
@@ -216,8 +247,15 @@ class ControlPort(Protocol):
         """Return it all the same, and which Postgres it is."""
         ...
 
-    def accept(self, found: Authority, accepted: Authority, timeline: int) -> bool:
-        """Change a row that another Postgres gave, if it is still this one and the Postgres of this timeline."""
+    def reserve(self, found: Standing, reserving: Standing) -> bool:
+        """Write beside a row that another Postgres gave for which generation this one is accepted, if all is as found.
+
+        A process that accepts it for another generation changes the row no more.
+        """
+        ...
+
+    def accept(self, found: Standing, accepted: Authority) -> bool:
+        """Change a row that another Postgres gave, if it, what is reserved, and the Postgres are still as found."""
         ...
 
     def distrust(self, found: Authority) -> bool:
@@ -235,7 +273,7 @@ class ControlPort(Protocol):
     def decide(self, closing: Authority, decided: Authority) -> bool:
         """Change the row if it is still this one: the decision.
 
-        Who holds the barrier does it in that transaction, and can do it in no other: with it the barrier goes, too.
+        The barrier's holder does it in that transaction, and can do it in no other: with it the barrier goes, too.
         False also when the barrier is lost, whatever the row is: a packet that was sent may still be run, and compares.
         """
         ...
@@ -245,7 +283,7 @@ class ControlPort(Protocol):
         ...
 
     def obey(self) -> Authority:
-        """Make Postgres what an open row says: end whoever holds the barrier, then set the gate. Return the row.
+        """Make Postgres what an open row says: end the barrier's session, then set the gate. Return the row.
 
         While a hand-over goes on it touches nothing.
         """

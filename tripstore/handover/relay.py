@@ -13,30 +13,30 @@ from tripstore.handover.steps import Step, Steps
 CLAIM = Step("relay.claim", "claim changes, durably")
 SEND = Step("relay.send", "put them as a copier at the epoch of the claim")
 MARK = Step("relay.mark", "move what is delivered from the queue to the log")
-COUNT = Step("relay.count", "count the queue; nobody's claim or lock hides a change")
+COUNT = Step("relay.count", "count the queue; no claim or lock hides a change")
 
 CHANGES_PER_CLAIM = 500
 
 
-class Delivery(NamedTuple):
+class Delivered(NamedTuple):
     """What became of one claim."""
 
     claimed: int
     delivered: int
 
 
-def deliver(ports: Ports, limit: int = CHANGES_PER_CLAIM, *, from_others: bool = False) -> Steps[Delivery]:
+def deliver(ports: Ports, limit: int = CHANGES_PER_CLAIM, *, from_others: bool = False) -> Steps[Delivered]:
     """Carry some changes to the other store."""
     yield CLAIM
     claim = ports.legacy.claim(limit, from_others=from_others)
     if not claim.cells:
-        return Delivery(0, 0)
+        return Delivered(0, 0)
     yield SEND
     delivered = ports.store.copy(claim.cells, claim.epoch)
     if delivered:
         yield MARK
         ports.legacy.mark_delivered(delivered)
-    return Delivery(len(claim.cells), len(delivered))
+    return Delivered(len(claim.cells), len(delivered))
 
 
 def drain(ports: Ports, limit: int = CHANGES_PER_CLAIM) -> Steps[bool]:

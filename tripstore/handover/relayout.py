@@ -1,7 +1,7 @@
 """Another layout is put in force: a hand-over that ends where it began, at a new epoch.
 
 Every writer presents an epoch. So nothing else is needed to refuse every process that goes by the old layout than an
-epoch that only those know who have read the new row: Postgres' gate and all shards are past the old one before the
+epoch that only readers of the new row know: Postgres' gate and all shards are past the old one before the
 decision. Until then the old layout is in force, from then on the new one, and at no moment both.
 """
 
@@ -17,7 +17,7 @@ from tripstore.handover.switch import BARRIER_TRIES, Outcome, lost, undone
 
 LOOK = Step("relayout.look", "read the authority row")
 CLOSE = Step("relayout.close", "set the row to closing, and the gate of Postgres if that is open")
-BARRIER = Step("relayout.barrier", "wait for the writers inside Postgres, let nobody in", pause_seconds=0.05)
+BARRIER = Step("relayout.barrier", "wait for the writers inside Postgres, let no writer in", pause_seconds=0.05)
 SHUT = Step("relayout.shut", "close the gate of Postgres, to the reverse mirror too")
 FENCE = Step("relayout.fence", "raise the epoch of the shards of each server; each acknowledges")
 CHECK = Step("relayout.check", "look whether cells exist that the new layout would read in another way")

@@ -17,13 +17,13 @@ from tripstore.handover.steps import Step, Steps
 Cells = TypeVar("Cells")
 T = TypeVar("T")
 
-LOOK = Step("reverse.look", "look who is the authority")
+LOOK = Step("reverse.look", "look which backend is the authority")
 WRITE = Step("reverse.write", "write the cells into the legacy tables, forward only")
 PASS = Step("reverse.pass", "pass what came from the legacy tables, or compare it with them")
 
 
 class Hands(NamedTuple, Generic[Cells, T]):
-    """Who does it, durably before it is done. `write` is told at which epoch Schemaless opened: Postgres compares."""
+    """The two calls, durable once they return. `write` is told at which epoch Schemaless opened: Postgres compares."""
 
     write: Callable[[Cells, int], T]
     passed: Callable[[Cells, Authority], T]

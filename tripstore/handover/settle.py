@@ -1,7 +1,7 @@
-"""What anybody does who finds a hand-over unfinished: undo it before its decision, finish it after.
+"""What a process does that finds a hand-over unfinished: undo it before its decision, finish it after.
 
-The row decides, and who loses a compare-and-set obeys the row like everybody else. All of this may be done by many at
-once and as often as wanted; a process that was stopped in the middle does no harm when it goes on.
+The row decides: a process that loses a compare-and-set obeys the row like all others. All of this may be done by many
+at once and as often as wanted; a process that was stopped in the middle does no harm when it goes on.
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ from tripstore.handover.steps import Step, Steps
 
 LOOK = Step("settle.look", "read the authority row")
 WAIT = Step("settle.wait", "wait for the hand-over to end", pause_seconds=0.005)
-UNDO = Step("settle.undo", "reopen the old authority, if nobody has decided yet")
-OBEY = Step("settle.obey", "end whoever holds the barrier, set the gate of Postgres to what the row says")
+UNDO = Step("settle.undo", "reopen the old authority, unless the hand-over is decided")
+OBEY = Step("settle.obey", "end the session that holds the barrier, set the gate of Postgres to what the row says")
 OPEN = Step("settle.open", "open the shards of each server at the row's epoch")
 
 
@@ -27,19 +27,19 @@ def settle(ports: Ports) -> Steps[Authority]:
             yield OPEN
             ports.store.open(
                 server, row.epoch, row.layout
-            )  # one that does not answer is opened by whoever finds it behind
+            )  # one that does not answer is opened by the process that finds it behind
     return row
 
 
 def undo(ports: Ports, closing: Authority) -> Steps[Authority]:
-    """Before the decision anybody may. Won or lost, the row says what to do next."""
+    """Undo it: before the decision any process may. Won or lost, the row says what to do next."""
     yield UNDO
     ports.control.undo(closing, closing.undone())
     return (yield from settle(ports))
 
 
 def mend(ports: Ports) -> Steps[Authority]:
-    """Leave no hand-over behind that nobody finishes."""
+    """Leave no hand-over behind unfinished."""
     yield LOOK
     row = ports.control.authority()
     if row.is_open:
@@ -54,7 +54,7 @@ def follow(ports: Ports, known: Authority) -> Steps[Authority]:
         row = ports.control.authority()
         if row.is_open and row != known:
             return row
-        if row.is_open:  # it should be open, and says that it is not: somebody did not come to tell it
+        if row.is_open:  # it should be open, and says that it is not: the process that decided did not come to tell it
             return (yield from settle(ports))
         yield WAIT
         if ports.control.is_overdue(row):

@@ -1,7 +1,8 @@
 """The hand-over itself: forward to Schemaless, and back. One compare-and-set on the authority row is the decision.
 
-Whoever runs this may die or be stopped at any step: before the decision anybody undoes it, after it anybody finishes
-it (`settle`). Who loses a compare-and-set obeys. There is no clock here: whoever runs the steps stops at `max_pause`.
+The process that runs this may die or be stopped at any step: before the decision any other undoes it, after it any
+other finishes it (`settle`). The loser of a compare-and-set obeys the row. There is no clock here: the caller of the
+steps stops them at `max_pause`.
 """
 
 from __future__ import annotations
@@ -15,13 +16,14 @@ from tripstore.handover.steps import Step, Steps
 
 LOOK = Step("switch.look", "read the authority row")
 CLOSE = Step("switch.close", "set the gate of Postgres and the row to closing")
-BARRIER = Step("switch.barrier", "wait for the writers inside, let nobody in", pause_seconds=0.05)
+BARRIER = Step("switch.barrier", "wait for the writers inside, let no writer in", pause_seconds=0.05)
 SHUT = Step("switch.shut", "close the gate of Postgres")
 DECIDE = Step("switch.decide", "decide: Schemaless is the authority; the barrier goes")
 
 BACK_LOOK = Step("back.look", "read the authority row")
 BACK_CLOSE = Step("back.close", "set the row to closing")
 BACK_SHUT = Step("back.shut", "close the shards of each server to owners; each acknowledges")
+BACK_REPLAY = Step("back.replay", "wait until no cell waits in a buffer", pause_seconds=0.005)
 BACK_COUNT = Step("back.count", "wait until the reverse mirror has passed every cell", pause_seconds=0.005)
 BACK_DECIDE = Step("back.decide", "decide: Postgres is the authority")
 
@@ -39,7 +41,7 @@ FORWARD = (
     settle.OBEY,
     settle.OPEN,
 )
-BACK = (BACK_LOOK, BACK_CLOSE, BACK_SHUT, BACK_COUNT, BACK_DECIDE, settle.OBEY)
+BACK = (BACK_LOOK, BACK_CLOSE, BACK_SHUT, BACK_REPLAY, BACK_COUNT, BACK_DECIDE, settle.OBEY)
 
 BARRIER_TRIES = 3
 
@@ -102,7 +104,12 @@ def reverse(ports: Ports, switch_id: str) -> Steps[Outcome]:
         yield BACK_SHUT
         if not ports.store.close(server, closing.epoch):
             return (yield from undone(ports, closing, f"{server} did not acknowledge"))
-    # Only after all have: what an open shard takes in the meantime would not be counted.
+    # Only after all have: what an open shard takes in the meantime would not be counted. What waits in buffers comes
+    # to the logs, so these are counted last.
+    for server in servers:
+        yield BACK_REPLAY
+        while ports.store.buffered(server):
+            yield BACK_REPLAY
     for server in servers:
         yield BACK_COUNT
         while ports.store.unmirrored(server):
@@ -115,7 +122,7 @@ def reverse(ports: Ports, switch_id: str) -> Steps[Outcome]:
 
 
 def lost(ports: Ports, closing: Authority, decided: Authority) -> Steps[Outcome]:
-    """Nothing was changed: somebody else has changed the row, or the barrier is gone, and nobody is to wait for that.
+    """Nothing was changed: another process has changed the row, or the barrier is gone. Undo at once, if it is ours.
 
     A decision that was sent over a connection that broke may be run by now. Later it finds another row.
     """
@@ -124,7 +131,7 @@ def lost(ports: Ports, closing: Authority, decided: Authority) -> Steps[Outcome]
     row = yield from settle.settle(ports)
     if row == decided:
         return Outcome(True, row)
-    return Outcome(False, row, "the barrier was lost" if is_undone else "somebody else was faster")
+    return Outcome(False, row, "the barrier was lost" if is_undone else "another process changed the row first")
 
 
 def undone(ports: Ports, closing: Authority, reason: str) -> Steps[Outcome]:

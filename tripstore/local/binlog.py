@@ -10,7 +10,8 @@ from typing import ClassVar
 import pymysql
 from pymysql.cursors import DictCursor
 
-from tripstore.local.server import Place, Server
+from schemaless_core.process.private import private
+from tripstore.local.server import Server, ServerPlace
 
 REPLICATION_USER = "replicator"
 CONNECT_SECONDS = 5
@@ -29,7 +30,7 @@ Row = dict[str, object]
 
 
 @dataclass(frozen=True)
-class Shape:
+class ServerShape:
     """What a caller may choose: how many shard databases to expect, and settings that win over ours."""
 
     shards: int = 64
@@ -42,7 +43,7 @@ class BinlogServer(Server):
 
     scheme: ClassVar[str] = "mysql"
 
-    def __init__(self, place: Place, shape: Shape) -> None:
+    def __init__(self, place: ServerPlace, shape: ServerShape) -> None:
         self.shape = shape
         super().__init__(place)
 
@@ -62,6 +63,7 @@ class BinlogServer(Server):
             connect_timeout=CONNECT_SECONDS,
             read_timeout=READ_SECONDS,  # a frozen or full server must not freeze a test for ever
             cursorclass=DictCursor,
+            ssl_disabled=True,  # on the loopback; the machine's certificates take longer to load than a statement runs
         )
 
     def query(self, statement: str, *values: object) -> list[Row]:
@@ -81,7 +83,7 @@ class BinlogServer(Server):
 
     @abstractmethod
     def replica_status(self) -> Row:
-        """Return SHOW REPLICA STATUS under the engine's own names, empty when it follows nobody."""
+        """Return SHOW REPLICA STATUS under the engine's own names, empty when it follows no server."""
 
     @abstractmethod
     def replica_failure(self) -> str | None:
@@ -133,7 +135,8 @@ class BinlogServer(Server):
     def _write_settings(self, settings: Mapping[str, str]) -> None:
         self._logs.mkdir()
         lines = ["[mysqld]", *(f"{key} = {value}" for key, value in settings.items())]
-        (self.folder / "my.cnf").write_text("\n".join(lines) + "\n", encoding="utf-8")
+        with open(self.folder / "my.cnf", "w", encoding="utf-8", opener=private) as file:
+            file.write("\n".join(lines) + "\n")
 
     def _answers(self) -> bool:
         try:
@@ -143,6 +146,6 @@ class BinlogServer(Server):
         return True
 
 
-def _server_id(place: Place) -> int:
+def _server_id(place: ServerPlace) -> int:
     """Two servers never share folder and port, so they hardly ever share this."""
     return zlib.crc32(f"{place.folder}:{place.port}".encode()) or 1

@@ -18,7 +18,7 @@ from typing import Literal
 
 import msgspec
 
-from schemaless_core.private import private
+from schemaless_core.process.private import FOLDER_OWNER_ONLY, private
 from tripstore.local.errors import LocalServerError
 from tripstore.local.processes import birth
 
@@ -112,7 +112,7 @@ class DevFolder:
 
     def up(self, options: DevOptions) -> tuple[DevState, bool]:
         """Start the servers and return their state, and True; or what is up already, and False."""
-        self.folder.mkdir(parents=True, exist_ok=True)
+        self.folder.mkdir(mode=FOLDER_OWNER_ONLY, parents=True, exist_ok=True)
         with self._alone():
             state = self.find()
             return (state, False) if state is not None else (self._start_owner(options), True)
@@ -141,13 +141,14 @@ class DevFolder:
 
     @contextmanager
     def _alone(self) -> Iterator[None]:
-        with open(self.folder / "lock", "w", encoding="utf-8") as file:
+        with open(self.folder / "lock", "w", encoding="utf-8", opener=private) as file:
             fcntl.flock(file, fcntl.LOCK_EX)
             yield
 
     def _start_owner(self, options: DevOptions) -> DevState:
         """Run the owner, which goes on in the background and closes its output once the servers answer."""
         command = [sys.executable, "-m", OWNER, str(self.folder), msgspec.json.encode(options).decode()]
+        self.log.unlink(missing_ok=True)  # an earlier one may be everybody's to read
         with open(self.log, "wb", opener=private) as log:
             done = subprocess.run(
                 command,
@@ -167,7 +168,7 @@ class DevFolder:
 
 
 def is_up(server: DevServer) -> bool:
-    """Return whether the server's process lives and somebody listens on its port."""
+    """Return whether the server's process lives and its port is listened on."""
     if server.engine == "sqlite":
         return True
     try:

@@ -17,7 +17,7 @@ import yaml
 from tripstore.local.dev import COMPANY, DevFailure, DevFolder, DevOptions, DevServer, DevState, Role
 from tripstore.local.errors import LocalServerError
 from tripstore.local.processes import birth
-from tripstore.local.replication import Cluster
+from tripstore.local.replication import LocalCluster
 from tripstore.local.server import Server
 from tripstore.local.servers import LocalServers
 
@@ -27,6 +27,7 @@ HEADER = "# Written by `tripstore dev up`, removed by `tripstore dev down`. Hold
 def main(folder: DevFolder, options: DevOptions) -> None:
     """Start, answer, and stay until told to end."""
     signal.signal(signal.SIGTERM, _end)
+    os.umask(0o022)  # MariaDB ignores settings that all may write; Postgres, as another user, passes through folders
     try:
         with LocalServers() as servers:
             try:
@@ -62,7 +63,7 @@ def _start(servers: LocalServers, folder: DevFolder, options: DevOptions) -> tup
     return state, HEADER + config
 
 
-def _describe_cluster(cluster: Cluster) -> Iterator[DevServer]:
+def _describe_cluster(cluster: LocalCluster) -> Iterator[DevServer]:
     yield _describe(cluster.primary, "primary", cluster.name)
     for replica in cluster.replicas:
         yield _describe(replica, "replica", cluster.name)
@@ -86,7 +87,7 @@ def _urls(cluster: str, servers: list[DevServer]) -> dict[str, object]:
 def _answer(document: DevState | DevFailure) -> None:
     sys.stdout.write(msgspec.json.encode(document).decode())
     sys.stdout.flush()
-    # Whoever waits for the end of our output gets it now.
+    # A program that waits for the end of our output gets it now.
     with open(os.devnull, "w", encoding="utf-8") as nowhere:
         os.dup2(nowhere.fileno(), sys.stdout.fileno())
 

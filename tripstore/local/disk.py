@@ -24,7 +24,7 @@ class Disk(Protocol):
 
 
 class SharedDisk:
-    """An ordinary folder on the machine's disk, which nobody may fill."""
+    """An ordinary folder on the machine's disk, which no test may fill."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder

@@ -84,7 +84,7 @@ def _folder() -> Path:
 
 
 def _install(folder: Path) -> None:
-    # Under the lock, so what lies there is from somebody who was killed.
+    # Under the lock, so what lies there is from a process that was killed.
     staging = folder.with_name(f"{folder.name}.staging")
     shutil.rmtree(staging, ignore_errors=True)
     staging.mkdir()

@@ -8,6 +8,7 @@ import shutil
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from ctypes.util import find_library
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -48,6 +49,7 @@ NEEDS = (
     Need("debootstrap", "installing MySQL", lambda: shutil.which("debootstrap"), ("debootstrap",)),
     Need("MySQL", "clusters", find_mysql),
     Need("Chromium", "the report's tests", find_chromium, ("chromium",)),
+    Need("libatomic", "what drives Chromium", lambda: find_library("atomic"), ("libatomic1",)),
 )
 
 
@@ -87,11 +89,14 @@ def _refuse_without_rights() -> None:
             "Install MariaDB and Postgres yourself, or use a Debian container.",
         )
     if os.geteuid() != 0:
-        cache = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
-        raise LocalServerError(
-            "Only root can install packages.",
-            f"Run: sudo env XDG_CACHE_HOME={cache} {sys.executable} -m tripstore.local.install",
-        )
+        raise LocalServerError("Only root can install packages.", _how_root_does_it())
+
+
+def _how_root_does_it() -> str:
+    """The command for this user's cache folder. A minimal machine has no sudo."""
+    cache = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+    command = f"env XDG_CACHE_HOME={cache} {sys.executable} -m tripstore.local.install"
+    return f"Run: sudo {command}" if shutil.which("sudo") else f"Run as root (`su -`): {command}"
 
 
 def _install_packages(packages: list[str]) -> None:

@@ -20,8 +20,8 @@ SWEEP_SECONDS = 240.0
 _LEFT: list[subprocess.Popen[bytes]] = []
 
 
-class Owner:
-    """Holds the temporary root folder and the janitor who clears it, whatever happens to this process."""
+class FolderOwner:
+    """Holds the temporary root folder and the janitor that clears it, whatever happens to this process."""
 
     def __init__(self) -> None:
         self.token = secrets.token_hex(16)
@@ -92,7 +92,7 @@ class Owner:
         )
 
 
-def _forgetting(owner: "weakref.ref[Owner]") -> Callable[[], None]:
+def _forgetting(owner: "weakref.ref[FolderOwner]") -> Callable[[], None]:
     """A hook cannot be unregistered, so it must not keep the owner alive."""
 
     def forget() -> None:

@@ -10,7 +10,7 @@ from psycopg2.extras import RealDictCursor
 
 from tripstore.local.errors import LocalServerError
 from tripstore.local.postgres import CONNECT_SECONDS, PostgresServer, give, unprivileged
-from tripstore.local.server import NO_SETTINGS, Place, Server
+from tripstore.local.server import NO_SETTINGS, Server, ServerPlace
 
 PoolMode = Literal["session", "transaction"]
 
@@ -34,7 +34,7 @@ class PgBouncer(Server):
     scheme: ClassVar[str] = "postgresql"
 
     def __init__(
-        self, place: Place, upstream: PostgresServer, mode: PoolMode, settings: Mapping[str, str] = NO_SETTINGS
+        self, place: ServerPlace, upstream: PostgresServer, mode: PoolMode, settings: Mapping[str, str] = NO_SETTINGS
     ) -> None:
         self.run_as = unprivileged()
         self._upstream = upstream

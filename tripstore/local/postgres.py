@@ -1,5 +1,8 @@
 """Postgres, the machine's own or the wheel's: where its programs are, and how it is initialised and run."""
 
+import base64
+import hashlib
+import hmac
 import os
 import pwd
 import secrets
@@ -12,7 +15,7 @@ import psycopg2
 from psycopg2.extras import RealDictCursor
 
 from tripstore.local.postgres_programs import Flavour, PostgresPrograms, find_programs
-from tripstore.local.server import NO_SETTINGS, Place, Server
+from tripstore.local.server import NO_SETTINGS, Server, ServerPlace
 from tripstore.local.template import DATA, PASSWORD, copy_folder, run, template
 
 CONNECT_SECONDS = 5
@@ -40,7 +43,7 @@ class PostgresServer(Server):
     scheme: ClassVar[str] = "postgresql"
     stop_signal: ClassVar[signal.Signals] = signal.SIGINT  # "fast": does not wait for clients to leave
 
-    def __init__(self, place: Place, flavour: Flavour = "any", settings: Mapping[str, str] = NO_SETTINGS) -> None:
+    def __init__(self, place: ServerPlace, flavour: Flavour = "any", settings: Mapping[str, str] = NO_SETTINGS) -> None:
         self.run_as = unprivileged()
         self.flavour: Flavour = flavour
         self._settings = settings
@@ -74,7 +77,7 @@ class PostgresServer(Server):
 
     def _prepare(self) -> str:
         programs = self._programs
-        folder = template(f"postgres-{programs.version}", lambda made: _build(made, programs), self.folder.parent)
+        folder = template(f"postgres-{programs.version}-2", lambda made: _build(made, programs), self.folder.parent)
         copy_folder(folder / DATA, self.place.data)
         libraries = "pg_stat_statements" if programs.has_library("pg_stat_statements") else ""
         with open(self.place.data / "postgresql.conf", "a", encoding="utf-8") as file:
@@ -104,8 +107,9 @@ def unprivileged() -> pwd.struct_passwd | None:
 
 
 def _build(folder: Path, programs: PostgresPrograms) -> None:
-    data, password_file, password = folder / DATA, folder / PASSWORD, secrets.token_hex(12)
-    password_file.write_text(password, encoding="utf-8")
+    data, verifier_file, password = folder / DATA, folder / "verifier", secrets.token_hex(12)
+    (folder / PASSWORD).write_text(password, encoding="utf-8")
+    verifier_file.write_text(_verifier(password), encoding="utf-8")
     data.mkdir(mode=0o700)
     account = unprivileged()
     if account is not None:
@@ -114,7 +118,7 @@ def _build(folder: Path, programs: PostgresPrograms) -> None:
         [
             str(programs.folder / "initdb"),
             f"--pgdata={data}",
-            f"--pwfile={password_file}",
+            f"--pwfile={verifier_file}",
             "--username=postgres",
             "--auth=scram-sha-256",
             "--encoding=UTF8",
@@ -123,6 +127,19 @@ def _build(folder: Path, programs: PostgresPrograms) -> None:
         ],
         account=account,
     )
+
+
+def _verifier(password: str) -> str:
+    """What Postgres keeps of a password (RFC 5803), of one round: more make a guess dear, and 96 random bits are none.
+
+    Each connection of a client costs as many rounds: 4,096 are about as long as all else that it does to connect.
+    """
+    salt = secrets.token_bytes(16)
+    salted = hashlib.pbkdf2_hmac("sha256", password.encode(), salt, 1)
+    client, server = (hmac.digest(salted, name, "sha256") for name in (b"Client Key", b"Server Key"))
+    parts = (salt, hashlib.sha256(client).digest(), server)
+    shown = [base64.b64encode(part).decode() for part in parts]
+    return f"SCRAM-SHA-256$1:{shown[0]}${shown[1]}:{shown[2]}"
 
 
 def give(folder: Path, account: pwd.struct_passwd) -> None:

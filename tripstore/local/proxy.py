@@ -13,7 +13,7 @@ from collections import deque
 from collections.abc import Callable
 from enum import Enum
 
-from tripstore.local.ports import free_port
+from tripstore.local.ports import free_port, release
 
 CHUNK_BYTES = 65_536
 BUFFERED_CHUNKS = 64
@@ -24,7 +24,7 @@ class Mode(Enum):
     """How the network behaves."""
 
     FORWARD = "bytes pass, after the delay"
-    REFUSE = "nobody listens"
+    REFUSE = "no server listens"
     SWALLOW = "connections are accepted and bytes vanish"
 
 
@@ -46,6 +46,7 @@ class Proxy:
         self._selector.register(self._wake_read, selectors.EVENT_READ)
         self._listener: socket.socket | None = None
         self._listen()
+        release(self.port)
         self._thread = threading.Thread(target=self._run, name=f"proxy-{self.port}", daemon=True)
         self._thread.start()
 

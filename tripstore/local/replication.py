@@ -12,7 +12,7 @@ POLL_SECONDS = 0.02
 
 
 @dataclass(frozen=True)
-class Cluster:
+class LocalCluster:
     """A primary and its replicas, replicating asynchronously by GTID, in order."""
 
     name: str
@@ -35,7 +35,7 @@ class Cluster:
                 )
 
 
-def connect_replicas(clusters: Sequence[Cluster]) -> None:
+def connect_replicas(clusters: Sequence[LocalCluster]) -> None:
     """Make every replica follow its primary and return when replication runs."""
     for cluster in clusters:
         for replica in cluster.replicas:

@@ -13,8 +13,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar
 
+from schemaless_core.process.private import private
 from tripstore.local.disk import Disk
 from tripstore.local.errors import LocalServerError
+from tripstore.local.ports import release
 from tripstore.local.processes import Mark
 from tripstore.local.proxy import Proxy
 
@@ -26,7 +28,7 @@ NO_SETTINGS: Mapping[str, str] = {}
 
 
 @dataclass(frozen=True)
-class Place:
+class ServerPlace:
     """Where a server lives: its name, folder, port and disk; environment and mark of its processes."""
 
     name: str
@@ -51,7 +53,7 @@ class Server(ABC):
     run_as: pwd.struct_passwd | None = None
     """The user to run as; None means as ourselves."""
 
-    def __init__(self, place: Place) -> None:
+    def __init__(self, place: ServerPlace) -> None:
         self.place = place
         self.name = place.name
         self.folder = place.folder
@@ -89,7 +91,7 @@ class Server(ABC):
         """Start the process without waiting, so that several servers can start together."""
         if self.is_running:
             return
-        with open(self._log, "ab") as log:
+        with open(self._log, "ab", opener=private) as log:
             self._process = subprocess.Popen(
                 self._command(),
                 stdin=subprocess.DEVNULL,
@@ -112,6 +114,7 @@ class Server(ABC):
             if time.monotonic() > deadline:
                 raise self._failure(f"did not answer within {timeout_seconds:.0f} s")
             time.sleep(POLL_SECONDS)
+        release(self.port)
 
     def stop(self) -> None:
         """Shut down cleanly and wait. Down already: nothing."""
@@ -136,7 +139,7 @@ class Server(ABC):
         self.start()
 
     def pause(self) -> None:
-        """Freeze every process: connections are accepted by the kernel and nobody answers."""
+        """Freeze every process: connections are accepted by the kernel and not answered."""
         self.place.mark.freeze()
 
     def resume(self) -> None:

@@ -11,18 +11,18 @@ from pathlib import Path
 from types import TracebackType
 from typing import Literal, Self, TypeVar
 
-from tripstore.local.binlog import BinlogServer, Shape
+from tripstore.local.binlog import BinlogServer, ServerShape
 from tripstore.local.disk import Disk, SharedDisk, SmallDisk
 from tripstore.local.errors import LocalServerError
 from tripstore.local.mariadb import MariaDBServer
 from tripstore.local.mysql import MySQLServer
-from tripstore.local.owner import Owner
+from tripstore.local.owner import FolderOwner
 from tripstore.local.pgbouncer import PgBouncer, PoolMode
 from tripstore.local.ports import free_port
 from tripstore.local.postgres import PostgresServer
 from tripstore.local.postgres_programs import Flavour
-from tripstore.local.replication import Cluster, connect_replicas
-from tripstore.local.server import NO_SETTINGS, Place, Server
+from tripstore.local.replication import LocalCluster, connect_replicas
+from tripstore.local.server import NO_SETTINGS, Server, ServerPlace
 from tripstore.local.standby import StandbyServer
 
 Engine = Literal["mariadb", "mysql"]
@@ -35,7 +35,7 @@ class LocalServers:
     """Starts servers and owns them. Closing it, or the end of this process, leaves no process and no file."""
 
     def __init__(self) -> None:
-        self._owner = Owner()
+        self._owner = FolderOwner()
         self._servers: dict[str, Server] = {}
 
     def __enter__(self) -> Self:
@@ -76,7 +76,7 @@ class LocalServers:
         start: bool = True,
     ) -> MariaDBServer:
         """Add a single MariaDB server; `settings` are lines of my.cnf that win over ours."""
-        shape = Shape(shards, settings=settings)
+        shape = ServerShape(shards, settings=settings)
         return self._add(name, disk_megabytes, lambda place: MariaDBServer(place, shape), start)
 
     def mysql(
@@ -89,7 +89,7 @@ class LocalServers:
         start: bool = True,
     ) -> MySQLServer:
         """Add a single MySQL 9 server; otherwise as `mariadb`."""
-        shape = Shape(shards, settings=settings)
+        shape = ServerShape(shards, settings=settings)
         return self._add(name, disk_megabytes, lambda place: MySQLServer(place, shape), start)
 
     def postgres(
@@ -129,7 +129,7 @@ class LocalServers:
         shards: int = 64,
         disk_megabytes: int | None = None,
         settings: Mapping[str, str] = NO_SETTINGS,
-    ) -> Cluster:
+    ) -> LocalCluster:
         """Start a primary called `name` and its replicas `name-r1`…; return when replication runs."""
         made = self.clusters(
             engine,
@@ -150,17 +150,17 @@ class LocalServers:
         shards: int = 64,
         disk_megabytes: int | None = None,
         settings: Mapping[str, str] = NO_SETTINGS,
-    ) -> list[Cluster]:
+    ) -> list[LocalCluster]:
         """Start several clusters at the same time, which is faster than one after the other."""
-        of_primary = Shape(shards, settings=settings)
-        of_replica = Shape(shards, is_replica=True, settings=settings)
+        of_primary = ServerShape(shards, settings=settings)
+        of_replica = ServerShape(shards, is_replica=True, settings=settings)
 
-        def add(server_name: str, shape: Shape) -> BinlogServer:
+        def add(server_name: str, shape: ServerShape) -> BinlogServer:
             kind = _kind(engine)
             return self._add(server_name, disk_megabytes, lambda place: kind(place, shape), start=False)
 
         made = [
-            Cluster(
+            LocalCluster(
                 name,
                 add(name, of_primary),
                 tuple(add(f"{name}-r{number}", of_replica) for number in range(1, replicas + 1)),
@@ -187,14 +187,16 @@ class LocalServers:
         self._servers.clear()
         (self._owner.close if waits else self._owner.leave)()
 
-    def _add(self, name: str, disk_megabytes: int | None, make: Callable[[Place], AnyServer], start: bool) -> AnyServer:
+    def _add(
+        self, name: str, disk_megabytes: int | None, make: Callable[[ServerPlace], AnyServer], start: bool
+    ) -> AnyServer:
         server = make(self._place(name, disk_megabytes))
         self._servers[name] = server
         if start:
             server.start()
         return server
 
-    def _place(self, name: str, disk_megabytes: int | None) -> Place:
+    def _place(self, name: str, disk_megabytes: int | None) -> ServerPlace:
         if not NAME.fullmatch(name):
             raise LocalServerError(f"{name!r} is no name for a server.", "Use a-z, 0-9, - and _.")
         folder = self._owner.folder / name
@@ -204,7 +206,7 @@ class LocalServers:
         disk: Disk = (
             SharedDisk(folder / "disk") if disk_megabytes is None else SmallDisk(folder / "disk", disk_megabytes)
         )
-        return Place(name, folder, free_port(), disk, self._owner.environment(name), self._owner.mark(name))
+        return ServerPlace(name, folder, free_port(), disk, self._owner.environment(name), self._owner.mark(name))
 
 
 def _kind(engine: Engine) -> type[BinlogServer]:

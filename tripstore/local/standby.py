@@ -5,7 +5,7 @@ from collections.abc import Mapping
 
 from tripstore.local.errors import LocalServerError
 from tripstore.local.postgres import PostgresServer, give
-from tripstore.local.server import NO_SETTINGS, POLL_SECONDS, Place
+from tripstore.local.server import NO_SETTINGS, POLL_SECONDS, ServerPlace
 from tripstore.local.template import run
 
 CATCH_UP_SECONDS = 60.0
@@ -14,7 +14,7 @@ CATCH_UP_SECONDS = 60.0
 class StandbyServer(PostgresServer):
     """A standby of a running server, of the same version; the copy is made when this is built."""
 
-    def __init__(self, place: Place, primary: PostgresServer, settings: Mapping[str, str] = NO_SETTINGS) -> None:
+    def __init__(self, place: ServerPlace, primary: PostgresServer, settings: Mapping[str, str] = NO_SETTINGS) -> None:
         self._primary = primary
         super().__init__(place, primary.flavour, settings)
 

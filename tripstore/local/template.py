@@ -27,7 +27,7 @@ def cache_folder() -> Path:
 
 
 def give_to_owner_of(neighbour: Path, folder: Path) -> None:
-    """Make a folder that root made in somebody's home (under sudo) theirs. Otherwise nothing changes."""
+    """Make a folder that root made in a user's home (under sudo) that user's. Otherwise nothing changes."""
     owner = neighbour.stat()
     if os.geteuid() == 0 and owner.st_uid != 0:
         run(["chown", "--recursive", f"{owner.st_uid}:{owner.st_gid}", str(folder)])
@@ -43,7 +43,7 @@ def locked(path: Path) -> Iterator[None]:
 
 
 def template(key: str, build: Callable[[Path], None], scratch: Path) -> Path:
-    """Return the template called `key`: a folder with `data/` and `password`; build it first if nobody has.
+    """Return the template called `key`: a folder with `data/` and `password`; build it first if it is not there.
 
     `build` fills a folder below `scratch`. What is in the cache is whole: it got there by a rename.
     """
@@ -82,7 +82,7 @@ def run(command: list[str], *, text: str | None = None, account: pwd.struct_pass
 
 
 def _build(folder: Path, build: Callable[[Path], None], scratch: Path) -> None:
-    # A builder that was killed leaves its staging folder; under the lock nobody else's can be there.
+    # A builder that was killed leaves its staging folder; under the lock no other builder's can be there.
     staging = folder.with_name(f"{folder.name}.staging")
     shutil.rmtree(staging, ignore_errors=True)
     with tempfile.TemporaryDirectory(prefix="template-", dir=scratch) as temporary:

@@ -1,4 +1,4 @@
-"""Where Postgres says that the reverse mirror is, for whoever counts what Postgres lacks."""
+"""Where Postgres says that the reverse mirror is, for counting what Postgres lacks."""
 
 from __future__ import annotations
 

@@ -58,11 +58,19 @@ class RealControlPort:
     def standing(self) -> Standing:
         return self._run(self._row.standing)
 
-    def accept(self, found: Authority, accepted: Authority, timeline: int) -> bool:
-        def packet(connection: LegacyConnection, found: Authority, wanted: Authority) -> bool:
-            return self._row.accept(connection, found, wanted, timeline)
+    def reserve(self, found: Standing, reserving: Standing) -> bool:
+        """An answer that is lost says False as well: the next look finds what was reserved."""
+        return self._run(lambda connection: self._row.reserve(connection, found, reserving))
 
-        return self._change(packet, found, accepted)
+    def accept(self, found: Standing, accepted: Authority) -> bool:
+        def packet(connection: LegacyConnection, _row: Authority, wanted: Authority) -> bool:
+            return self._row.accept(connection, found, wanted)
+
+        return self._change(packet, found.row, accepted)
+
+    def renew(self, found: Authority, renewed: Authority) -> bool:
+        """Begin a generation of a Postgres that was never compared with another one."""
+        return self._change(self._row.renew, found, renewed)
 
     def guard(self) -> list[str]:
         """Have a Postgres that is promoted from now on shut its gate, and say so, until it is accepted.
@@ -85,7 +93,7 @@ class RealControlPort:
         return self._run(lambda connection: self._row.history(connection, limit))
 
     def close(self, found: Authority, closing: Authority) -> bool:
-        """Forward, this thread is connected for the barrier before anybody has to wait.
+        """Forward, this thread is connected for the barrier before any caller has to wait.
 
         One that puts another layout in force takes the barrier on its way back as well, and connects for it then.
         """
@@ -155,5 +163,5 @@ class RealControlPort:
 
 
 def _process() -> str:
-    """Who changes the row, for whoever reads the history."""
+    """The process that changes the row, for the row's history."""
     return f"{getpass.getuser()}@{socket.gethostname()}:{os.getpid()}"

@@ -9,16 +9,18 @@ from collections.abc import Callable, Sequence
 from typing import TypeVar
 from uuid import UUID
 
-from schemaless_core.cell import Cell, CellKey
+from schemaless_core.cell.cell import Cell, CellKey
+from schemaless_core.cell.put_errors import BatchFailed
 from schemaless_core.deadline import Deadline
-from schemaless_core.errors import BatchFailed, StaleEpoch
+from schemaless_core.errors import StaleEpoch
 from tripstore.backends.postgres.backend import PostgresBackend
-from tripstore.backends.postgres.cells.copying import PastReader
+from tripstore.backends.postgres.cells.past.reader import PastReader
 from tripstore.backends.postgres.errors import ChangesParked
 from tripstore.backends.postgres.handover.authority import AuthorityRow
 from tripstore.backends.postgres.handover.barrier import barrier_of
 from tripstore.backends.postgres.handover.queue import Claim, Claimant, ParkedChange, Queue, QueueLook
 from tripstore.backends.postgres.wire.wire import LegacyConnection
+from tripstore.handover.accept import end_of_generation
 from tripstore.handover.ports import REFUSED, Chunk, Copies, Operation, Past, Refused
 
 T = TypeVar("T")
@@ -53,7 +55,7 @@ class RealLegacyPort:
             raise
 
     def take_barrier(self) -> bool:
-        """Wait for the writers inside, not for long; `in_the_way` says who stays."""
+        """Wait for the writers inside, not for long; `in_the_way` names those that stay."""
         return self._barrier.take()
 
     @property
@@ -86,14 +88,19 @@ class RealLegacyPort:
 
         claimed = self._run(claim, limit)
         self._mine.without_id = claimed.without_id
+        self._mine.below = end_of_generation(claimed.epoch)
         has_all = with_own and len(claimed.cells) < limit
         self._mine.undelivered = {cell.key for cell in claimed.cells} | (set() if has_all else self._undelivered)
         return Copies(claimed.cells, claimed.epoch)
 
     def mark_delivered(self, cells: Sequence[Cell]) -> None:
-        """Move changes to the log. The first change of a row goes with its `_LEGACY_ID`, if it has one, or stays."""
+        """Move changes to the log. The first change of a row goes with its `_LEGACY_ID`, if it has one, or stays.
+
+        Of a Postgres that was accepted since this thread claimed, nothing that was captured there is moved.
+        """
         without_id: frozenset[UUID] = getattr(self._mine, "without_id", frozenset())
-        self._run(lambda connection: self._queue.mark_delivered(connection, cells, without_id), len(cells))
+        below: int | None = getattr(self._mine, "below", None)
+        self._run(lambda connection: self._queue.mark_delivered(connection, cells, without_id, below), len(cells))
         self._undelivered.difference_update(cell.key for cell in cells)
 
     def read_chunk(self, chunk: Chunk) -> Past:
@@ -136,7 +143,7 @@ class RealLegacyPort:
         return found
 
     def _as_owner(self, epoch: int) -> PostgresBackend:
-        """The store of an epoch: made once for all its calls. Whoever races here makes it twice."""
+        """The store of an epoch: made once for all its calls. Two threads that race here make it twice."""
         known, store = self._owner
         if known != epoch:
             store = self._backend.as_owner(epoch)

@@ -9,9 +9,9 @@ from concurrent.futures import Future
 from typing import TypeVar
 
 from schemaless_core import BatchFailed, Cell, CellConflict, Datastore, InvalidCell, SchemalessError, StaleEpoch
-from schemaless_core.answers import PutResult
-from schemaless_core.cell import checked_bytes
-from schemaless_core.encoded import EncodedCell, EncodedOutcome
+from schemaless_core.cell.answers import PutResult
+from schemaless_core.cell.cell import checked_bytes
+from schemaless_core.cell.encoded import EncodedCell, EncodedOutcome
 from tripstore.backends.schemaless.shards import Applied, Shards
 from tripstore.handover.ports import REFUSED, Operation, Refused
 
@@ -85,19 +85,27 @@ class SchemalessPort:
         """The highest epoch at which a shard of a cluster was ever open to owners."""
         return self._shards.opened(server)
 
+    def reached(self, server: str) -> int:
+        """The highest epoch at which a shard of a cluster is, open or closed."""
+        return self._shards.reached(server)
+
+    def buffered(self, server: str) -> int:
+        """Count the cells that wait in the buffer of a cluster."""
+        return self._shards.buffered(server)
+
     def unmirrored(self, server: str) -> int:
         """Count the cells of a cluster that the reverse mirror has not passed or has parked."""
         return self._shards.unmirrored(server)
 
     def _opening(self, server: str, epoch: int, layout: str | None) -> Future[bool]:
-        """In a thread of its own, which nobody waits for at the end of the process."""
+        """In a thread of its own, which the process does not wait for at its end."""
         opened: Future[bool] = Future()
 
         def work() -> None:
             try:
                 said = None if layout is None or self._said is None else self._said(layout)
                 opened.set_result(self._shards.open(server, epoch, said))
-            except BaseException as error:  # noqa: BLE001  # raised again by whoever asks for the result
+            except BaseException as error:  # noqa: BLE001  # raised again in the thread that asks for the result
                 opened.set_exception(error)
 
         threading.Thread(target=work, name=f"open-{server}", daemon=True).start()
@@ -129,7 +137,7 @@ class SchemalessPort:
         return True
 
     def _as_owner(self, epoch: int) -> Datastore:
-        """The store of an epoch: made once for all its calls. Whoever races here makes it twice."""
+        """The store of an epoch: made once for all its calls. Two threads that race here make it twice."""
         known, store = self._owner
         if known != epoch:
             store = self._datastore.as_owner(epoch)
@@ -144,7 +152,7 @@ class SchemalessPort:
         return store
 
     def _past_copier(self, epoch: int) -> Datastore:
-        """One whose packets may be many and large: nobody waits for a claim's end."""
+        """One whose packets may be many and large: a backfill has no claim whose lease runs out."""
         known, store = self._past
         if known != epoch:
             store = self._datastore.as_copier(epoch).using(deadline=PAST_SECONDS)

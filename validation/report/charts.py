@@ -8,8 +8,8 @@ from datetime import datetime, timedelta
 from itertools import pairwise
 from typing import NamedTuple
 
-from validation.report import words
-from validation.report.document import LagHour, Latency, Limits, RateSeries
+from tripstore.engines.validation.report import words
+from tripstore.engines.validation.report.document import LagHour, RateSeries, ReportLatency, ReportLimits
 
 WIDTH, HEIGHT = 360, 176
 #: The plot within it.
@@ -32,7 +32,7 @@ class Line(NamedTuple):
     path: str
 
 
-class Mark(NamedTuple):
+class ChartMark(NamedTuple):
     """Something that happened at a moment."""
 
     x: float
@@ -43,12 +43,12 @@ class Chart(NamedTuple):
     """A quantity over time, on a logarithmic scale."""
 
     title: str
-    #: The same in one sentence, for those who do not see it.
+    #: The same in one sentence, for readers who do not see it.
     summary: str
     x_ticks: list[Tick]
     y_ticks: list[Tick]
     lines: list[Line]
-    marks: list[Mark]
+    marks: list[ChartMark]
     limit: Tick | None
     #: Where the main line ends, and with which value.
     end_x: float
@@ -127,7 +127,7 @@ class Time(NamedTuple):
         ]
 
 
-def rate_chart(series: RateSeries, limits: Limits, time: Time) -> Chart:
+def rate_chart(series: RateSeries, limits: ReportLimits, time: Time) -> Chart:
     """How the bound of a mismatch rate fell, with the hours in which something differed."""
     hours, last = series.hours, series.hours[-1]
     scale = scale_of([*(each.rate_below for each in hours), limits.mismatch_rate_max / 5, 1.0], BOTTOM, TOP)
@@ -143,7 +143,8 @@ def rate_chart(series: RateSeries, limits: Limits, time: Time) -> Chart:
         y_ticks=[Tick(scale.at(10.0**power), words.percent(10.0**power)) for power in scale.powers()],
         lines=[Line("main", _path(points))],
         marks=[
-            Mark(time.at(each.hour + HOUR / 2), _mismatches(each.hour, each.mismatches, each.compared)) for each in bad
+            ChartMark(time.at(each.hour + HOUR / 2), _mismatches(each.hour, each.mismatches, each.compared))
+            for each in bad
         ],
         limit=Tick(scale.at(limits.mismatch_rate_max), f"limit {limit}"),
         end_x=points[-1][0],
@@ -152,7 +153,7 @@ def rate_chart(series: RateSeries, limits: Limits, time: Time) -> Chart:
     )
 
 
-def lag_chart(direction: str, hours: Sequence[LagHour], limits: Limits, time: Time) -> Chart:
+def lag_chart(direction: str, hours: Sequence[LagHour], limits: ReportLimits, time: Time) -> Chart:
     """Median and 99th percentile of the mirror's lag."""
     values = [value for each in hours for value in (each.p50_seconds, each.p99_seconds)]
     scale = scale_of([*values, limits.lag_seconds_max], BOTTOM, TOP)
@@ -184,7 +185,7 @@ def lag_chart(direction: str, hours: Sequence[LagHour], limits: Limits, time: Ti
     )
 
 
-def latency_chart(latency: Sequence[Latency], backends: Sequence[str]) -> LatencyChart:
+def latency_chart(latency: Sequence[ReportLatency], backends: Sequence[str]) -> LatencyChart:
     """Both backends side by side: what callers waited, and where no caller asked, what shadow reads took."""
     chosen = {
         (each.operation, each.backend): each for each in sorted(latency, key=lambda each: each.asked_by, reverse=True)
@@ -205,7 +206,7 @@ def latency_chart(latency: Sequence[Latency], backends: Sequence[str]) -> Latenc
     return LatencyChart(ticks, rows)
 
 
-def _span(found: Latency, place: int, scale: Scale) -> Span:
+def _span(found: ReportLatency, place: int, scale: Scale) -> Span:
     p50, p99 = found.p50_seconds or 0.0, found.p99_seconds or 0.0
     text = f"{found.backend}: median {words.duration(p50)}, 99th percentile {words.duration(p99)}"
     return Span(found.backend, place, scale.at(p50), scale.at(p99), text)
@@ -222,7 +223,7 @@ def _middle(time: Time, hour: LagHour) -> float:
 
 
 def _runs(hours: Sequence[LagHour]) -> Iterator[list[LagHour]]:
-    """Hours that follow each other: where nobody looked there is no line."""
+    """Hours that follow each other: an hour without a look has no line."""
     run: list[LagHour] = list(hours[:1])
     for before, after in pairwise(hours):
         if after.hour - before.hour > HOUR:

@@ -1,7 +1,7 @@
-"""`Report`: everything that the report says, as one document. Whoever makes it fills it, whoever draws it asks nobody.
+"""`Report`: everything that the report says, as one document. `gather` fills it; drawing it needs nothing else.
 
 It is version 1 of a published schema: a field may be added within a version; to take one away or to change what it
-means raises `SCHEMA_VERSION`. What nobody could say is absent from its list and stands under `unknown` (I12).
+means raises `SCHEMA_VERSION`. What is unknown is absent from its list and stands under `unknown` (I12).
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ DIFF = "diff"
 Moment = Annotated[datetime, msgspec.Meta(tz=True)]
 
 
-class Verdict(msgspec.Struct, frozen=True, kw_only=True):
+class ReportVerdict(msgspec.Struct, frozen=True, kw_only=True):
     """The answer that the report was made for."""
 
     #: `switch`, `reverse` or `complete`: what it is about.
@@ -33,7 +33,7 @@ class Verdict(msgspec.Struct, frozen=True, kw_only=True):
     command: str
 
 
-class Gate(msgspec.Struct, frozen=True, kw_only=True):
+class ReportGate(msgspec.Struct, frozen=True, kw_only=True):
     """What a gate says: what was found, what it wants, and how to get there."""
 
     name: str
@@ -53,7 +53,7 @@ class Epoch(msgspec.Struct, frozen=True, kw_only=True):
     who: str
 
 
-class Standing(msgspec.Struct, frozen=True, kw_only=True):
+class ReportStanding(msgspec.Struct, frozen=True, kw_only=True):
     """How far the migration is."""
 
     phase: str
@@ -142,7 +142,7 @@ class JobReport(msgspec.Struct, frozen=True, kw_only=True):
     parts_done: int
     #: What was counted, by name: exact, whatever was killed meanwhile.
     counts: dict[str, int]
-    #: Rows there are to do, where anybody estimated that.
+    #: Rows there are to do, where that was estimated.
     estimate: int | None
     findings_open: int
     #: Of all its workers, as they told last.
@@ -150,7 +150,7 @@ class JobReport(msgspec.Struct, frozen=True, kw_only=True):
     throttle: str | None
 
 
-class Latency(msgspec.Struct, frozen=True, kw_only=True):
+class ReportLatency(msgspec.Struct, frozen=True, kw_only=True):
     """How long a backend took for an operation class; of what it answered."""
 
     operation: str
@@ -166,7 +166,7 @@ class Latency(msgspec.Struct, frozen=True, kw_only=True):
 class Side(msgspec.Struct, frozen=True, kw_only=True):
     """What a backend has as the report is made: under the key, or as the latest of its row, if that differed.
 
-    `trouble`: why nobody can say.
+    `trouble`: why it is unknown.
     """
 
     backend: str
@@ -174,14 +174,14 @@ class Side(msgspec.Struct, frozen=True, kw_only=True):
     ref_key: int | None
     #: Of the canonical bytes.
     bytes: int | None
-    #: Equal within a report where the bytes are; salted, so that nobody finds a body by trying.
+    #: Equal within a report where the bytes are; salted, so that no reader finds a body by trying.
     digest: str | None
     #: Only with bodies; else null, as a tombstone's is.
     body: msgspec.Raw
     trouble: str | None
 
 
-class Mismatch(msgspec.Struct, frozen=True, kw_only=True):
+class ReportMismatch(msgspec.Struct, frozen=True, kw_only=True):
     """An answer or a cell that differs: where, and how to look at it."""
 
     at: Moment
@@ -219,7 +219,7 @@ class Quarantined(msgspec.Struct, frozen=True, kw_only=True):
     command: str
 
 
-class Conflict(msgspec.Struct, frozen=True, kw_only=True):
+class ReportConflict(msgspec.Struct, frozen=True, kw_only=True):
     """A change that could not be delivered and was set aside, or a copy that met another body."""
 
     at: Moment
@@ -234,16 +234,16 @@ class Conflict(msgspec.Struct, frozen=True, kw_only=True):
     command: str
 
 
-class Waiting(msgspec.Struct, frozen=True, kw_only=True):
-    """So much waits for somebody, whether it is listed or not."""
+class ReportWaiting(msgspec.Struct, frozen=True, kw_only=True):
+    """How much needs attention, whether it is listed or not."""
 
     #: Rows that could not be copied, or not compared.
     quarantine: int
     conflicts: int
 
 
-class Unknown(msgspec.Struct, frozen=True, kw_only=True):
-    """What nobody could say, and why."""
+class ReportUnknown(msgspec.Struct, frozen=True, kw_only=True):
+    """What is unknown, and why."""
 
     what: str
     reason: str
@@ -251,7 +251,7 @@ class Unknown(msgspec.Struct, frozen=True, kw_only=True):
     missing_from: list[str]
 
 
-class Limits(msgspec.Struct, frozen=True, kw_only=True):
+class ReportLimits(msgspec.Struct, frozen=True, kw_only=True):
     """From which numbers on a switch is safe, and how much of each list was asked for."""
 
     mismatch_rate_max: float
@@ -275,10 +275,10 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
     #: Comparisons, latency and lag are counted from this hour on; comparisons not from before the last hand-over.
     since: Moment
     has_bodies: bool
-    verdict: Verdict
-    limits: Limits
-    standing: Standing | None
-    gates: list[Gate]
+    verdict: ReportVerdict
+    limits: ReportLimits
+    standing: ReportStanding | None
+    gates: list[ReportGate]
     operations: list[Operation]
     #: A store against itself: what differs by itself, as time and writes go on.
     noise: list[Operation]
@@ -287,13 +287,13 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
     lag: list[LagHour]
     #: The newest first.
     jobs: list[JobReport]
-    latency: list[Latency]
-    mismatches: list[Mismatch]
+    latency: list[ReportLatency]
+    mismatches: list[ReportMismatch]
     quarantine: list[Quarantined]
-    conflicts: list[Conflict]
-    #: Null: nobody could say.
-    waiting: Waiting | None
-    unknown: list[Unknown]
+    conflicts: list[ReportConflict]
+    #: Null: it is unknown.
+    waiting: ReportWaiting | None
+    unknown: list[ReportUnknown]
 
     def is_known(self, *lists: str) -> bool:
         """Whether nothing is missing from these: only then an empty one says that there is nothing."""

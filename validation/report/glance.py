@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from validation.report import words
-from validation.report.document import JobReport, LagNow, Report
+from tripstore.engines.validation.report import words
+from tripstore.engines.validation.report.document import JobReport, LagNow, Report
 
 
 class Figure(NamedTuple):
@@ -31,7 +31,8 @@ def _standing(report: Report) -> Iterator[Figure]:
 
 
 def _compared(report: Report) -> Iterator[Figure]:
-    names = ("Reads compared", "Mismatches", "Worst rate below")
+    highest = f"Highest mismatch rate ({words.percent(report.limits.confidence)} upper bound)"
+    names = ("Reads compared", "Mismatches", highest)
     if not report.is_known("operations"):
         yield from map(_unknown, names)
         return
@@ -84,13 +85,13 @@ def _job(kind: str, job: JobReport) -> Figure:
 def _open(report: Report) -> Iterator[Figure]:
     found = report.waiting
     if found is None or not report.is_known("quarantine", "conflicts"):
-        yield _unknown("Waiting for somebody")
+        yield _unknown("Open conflicts and quarantined rows")
         return
     count = found.quarantine + found.conflicts
     note = f"{words.count(found.quarantine)} in quarantine, {words.plural(found.conflicts, 'conflict')}"
-    yield Figure("Waiting for somebody", words.count(count), note, is_bad=count > 0)
+    yield Figure("Open conflicts and quarantined rows", words.count(count), note, is_bad=count > 0)
 
 
 def _unknown(name: str) -> Figure:
-    """Nobody could be asked: it is not 0 (I12)."""
+    """The source did not answer: that is not 0 (I12)."""
     return Figure(name, "not known", "", is_bad=True)

@@ -15,10 +15,17 @@ import msgspec
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
-from validation.compare import BYTES
-from validation.report import charts, words
-from validation.report.document import DIFF, JobReport, Mismatch, Operation, Report, Waiting
-from validation.report.glance import glance
+from tripstore.engines.validation.compare import BYTES
+from tripstore.engines.validation.report import charts, words
+from tripstore.engines.validation.report.document import (
+    DIFF,
+    JobReport,
+    Operation,
+    Report,
+    ReportMismatch,
+    ReportWaiting,
+)
+from tripstore.engines.validation.report.glance import glance
 
 HERE = Path(__file__).parent
 _JOB_KINDS = {"done": "good", "running": "", "paused": "warn", "cancelled": "bad"}
@@ -82,7 +89,7 @@ def _environment() -> Environment:
 
 def _contents(report: Report) -> list[tuple[str, str, int | None]]:
     refusing = sum(not gate.is_passed for gate in report.gates)
-    waiting = report.waiting or Waiting(quarantine=len(report.quarantine), conflicts=len(report.conflicts))
+    waiting = report.waiting or ReportWaiting(quarantine=len(report.quarantine), conflicts=len(report.conflicts))
     found: list[tuple[str, str, int | None]] = [
         ("todo", "To do", refusing),
         ("glance", "At a glance", None),
@@ -102,7 +109,7 @@ def _contents(report: Report) -> list[tuple[str, str, int | None]]:
 
 
 def _share_of(operation: Operation) -> float:
-    """Of its calls; a service may compare before anybody counts."""
+    """Of its calls; a service may compare before its calls are counted."""
     return min(operation.compared / operation.calls, 1.0) if operation.calls else 0.0
 
 
@@ -113,11 +120,11 @@ def _job_share(job: JobReport) -> float:
     return min(rows / job.estimate, 1.0) if job.estimate else job.parts_done / job.parts
 
 
-def _sides_now(found: Mismatch) -> str:
+def _sides_now(found: ReportMismatch) -> str:
     """Nothing where stored bytes differed and are read alike: whether they still do a digest of a body does not say."""
     sides = found.sides or []
     if any(side.trouble for side in sides):
-        return "Whether they are equal now nobody can say."
+        return "Whether they are equal now is unknown."
     if len({(side.ref_key, side.digest) for side in sides}) > 1:
         return "They differ now as well."
     return "" if found.operation == DIFF and found.path == BYTES else "They are equal now."

@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from validation.report.document import SCHEMA_VERSION, Report
+from tripstore.engines.validation.report.document import SCHEMA_VERSION, Report
 
 
 def report_schema() -> dict[str, Any]:

@@ -1,8 +1,8 @@
 """Opening and closing the shards of a server to owners, at an authority epoch, and the history of it.
 
-One statement changes all rows, and only those whose authority epoch is older: who comes late changes nothing. It takes
+One statement changes all rows, and only those whose authority epoch is older: a late call changes nothing. It takes
 the counter rows in ascending order, as batches do. The history is written in the same transaction: under the counter
-row's lock nobody is given an added id, so the next one is the first of the new epoch.
+row's lock no writer is given an added id, so the next one is the first of the new epoch.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ from pymysql import err
 from schemaless_core.deadline import Deadline
 from schemaless_core.engine.base import AuthorityChange
 from schemaless_core.engine.mysql.batches import EASE, HURRY
-from schemaless_core.engine.mysql.connection import DeadlineConnection
 from schemaless_core.engine.mysql.names import Names
 from schemaless_core.engine.mysql.rows import utc
-from schemaless_core.engine.mysql.transactions import bound, send, transact
-from schemaless_core.engine.mysql.translation import is_lock_wait, translate
+from schemaless_core.engine.mysql.wire.connection import DeadlineConnection
+from schemaless_core.engine.mysql.wire.transactions import bound, send, transact
+from schemaless_core.engine.mysql.wire.translation import is_lock_wait, translate
 from schemaless_core.errors import ConnectionBroken
 from schemaless_core.failpoints import reach
 
@@ -90,7 +90,7 @@ def _raise(
     connection: DeadlineConnection, names: Names, statement: str, authority_epoch: int, deadline: Deadline
 ) -> None:
     if not _count(connection, names, BEHIND, authority_epoch):
-        return  # no lock is taken by all those who come to say it again
+        return  # repeated calls take no lock
     change = bound(connection, names.meta_sql(statement), (authority_epoch, authority_epoch))
     note = bound(connection, names.meta_sql(NOTE), (authority_epoch,))
     reach("authority.before_send")
@@ -127,8 +127,7 @@ def _hurried(connection: DeadlineConnection, deadline: Deadline) -> Iterator[Non
         yield
     except err.Error as error:
         if not isinstance(translate(error, connection.node, deadline), ConnectionBroken) and not deadline.is_over:
-            connection.rollback()
-            _run(connection, EASE)
+            _run(connection, EASE)  # what is open is rolled back before the connection serves another call
         raise
     _run(connection, EASE)
 

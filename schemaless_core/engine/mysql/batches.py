@@ -8,8 +8,8 @@ so their number is bounded. No statement raises an error for a key that exists:
 INSERT_ONE      for one cell of a shard, as a put does it: the index itself meets a key that exists. A relay's batches
                 are mostly of these, and what they cost is understanding the statements: this one is the simplest.
 INSERT_ALL      for many cells of one shard: all or none. Existing keys are met by the index itself and change nothing;
-                if there was one, UNDO takes the others out again before anybody can have seen them. IF_UNMOVED asks
-                besides that a row has got no cell since somebody looked: then it is all or none for good.
+                if there was one, UNDO takes the others out again before a reader can have seen them. IF_UNMOVED asks
+                besides that a row has got no cell since the caller read it: then it is all or none for good.
 INSERT_MISSING  for few cells, and for many of which some are there, after INSERT_ALL stored none: looks each key up
                 first, exact under the counter row.
 
@@ -26,23 +26,23 @@ from typing import NamedTuple
 from pymysql import err
 from pymysql.cursors import Cursor
 
+from schemaless_core.cell.standing import Gate, ShardState
 from schemaless_core.deadline import Deadline
 from schemaless_core.engine.base import Batch, BatchAnswer, Stored
-from schemaless_core.engine.mysql.connection import WAIT_TIMEOUT_SECONDS, DeadlineConnection
 from schemaless_core.engine.mysql.names import Names
 from schemaless_core.engine.mysql.reads import find_many
 from schemaless_core.engine.mysql.rows import quoted, values_of
-from schemaless_core.engine.mysql.translation import translate
+from schemaless_core.engine.mysql.wire.connection import WAIT_TIMEOUT_SECONDS, DeadlineConnection
+from schemaless_core.engine.mysql.wire.translation import translate
 from schemaless_core.engine.mysql.writes import condition_of, damaged_counter, gated
 from schemaless_core.errors import ConnectionBroken, PacketTooLarge, SchemalessError, StaleEpoch, missing_shard
 from schemaless_core.failpoints import reach
-from schemaless_core.standing import Gate, ShardState
 
 TAKE_COUNTERS = """\
 SELECT shard, epoch, authority_epoch, state, next_added_id FROM {state} FORCE INDEX (PRIMARY)
  WHERE SHARDS ORDER BY shard FOR UPDATE"""
 
-# Takes the counter rows, and sets the one time of all cells of the transaction. Should somebody have put cells there
+# Takes the counter rows, and sets the one time of all cells of the transaction. If cells were put there
 # without moving the counter: from here on everything at or above it is this packet's own.
 CATCH_UP = """\
 UPDATE {state} FORCE INDEX (PRIMARY) SET next_added_id = CASE shard WHENS END,

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from schemaless_core.engine.base import StoredDocument
-from schemaless_core.engine.mysql.connection import DeadlineConnection
 from schemaless_core.engine.mysql.names import Names
+from schemaless_core.engine.mysql.wire.connection import DeadlineConnection
 
 # The version comes last: MySQL assigns from left to right, and the condition is about the one that was stored.
 PUT = """\

@@ -13,8 +13,8 @@ from pymysql.cursors import DictCursor
 from schemaless_core.config import DatastoreConfig
 from schemaless_core.engine.ahead import AHEAD_SECONDS, ahead_facts
 from schemaless_core.engine.base import BYTES_PER_BATCH, Fact
-from schemaless_core.engine.mysql.connection import ROWS_WANTED, DeadlineConnection
 from schemaless_core.engine.mysql.names import Names
+from schemaless_core.engine.mysql.wire.connection import ROWS_WANTED, DeadlineConnection
 
 VARIABLES = """\
 SHOW GLOBAL VARIABLES WHERE Variable_name IN ('version', 'innodb_flush_log_at_trx_commit', 'sync_binlog', 'log_bin',

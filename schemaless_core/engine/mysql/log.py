@@ -5,22 +5,24 @@ Repair may have purged added ids. They are asked for only when a slice has a gap
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from datetime import datetime
+from typing import NamedTuple
 
 from pymysql import err
 
+from schemaless_core.cell.standing import ShardHead
+from schemaless_core.cell.stored import StoredCell
 from schemaless_core.engine.base import EpochOpening, LogSlice
-from schemaless_core.engine.cells import StoredCell
 from schemaless_core.engine.mending import PURGED_PER_LOOK
-from schemaless_core.engine.mysql.connection import DeadlineConnection
 from schemaless_core.engine.mysql.names import Names
 from schemaless_core.engine.mysql.reads import heads, heads_from, heads_statement
 from schemaless_core.engine.mysql.rows import stored_cell, utc
-from schemaless_core.engine.mysql.translation import is_missing
+from schemaless_core.engine.mysql.wire.connection import DeadlineConnection
+from schemaless_core.engine.mysql.wire.translation import is_missing
 from schemaless_core.engine.purged import has_gap, with_purged
 from schemaless_core.errors import missing_shard
-from schemaless_core.standing import ShardHead
 
 LOG = """\
 (SELECT {shard} AS shard, added_id, row_key, column_name, ref_key, body, created_at FROM {cell}
@@ -36,8 +38,17 @@ EPOCHS = "SELECT epoch, first_added_id, opened_at, why FROM {history} WHERE shar
 SHARDS_PER_STATEMENT = 64
 
 
-def log(connection: DeadlineConnection, names: Names, starts: Mapping[int, int], limit: int) -> dict[int, LogSlice]:
-    """Of many shards look at the heads first, then fetch from those that moved only."""
+class Page(NamedTuple):
+    """What one connection brought; shards that are in neither are to be asked for anew."""
+
+    slices: dict[int, LogSlice]
+    #: Their cells are here, and another connection has to look at their heads: this one was left before that.
+    unseen: dict[int, LogSlice]
+    size: int
+
+
+def log(connection: DeadlineConnection, names: Names, starts: Mapping[int, int], limit: int, left: int) -> Page:
+    """Of many shards look at the heads first, then fetch from those that moved only; `left`: bytes of bodies."""
     if len(starts) > SHARDS_PER_STATEMENT:
         before = heads(connection, names, starts.keys())
         _check_present(starts, before)
@@ -45,10 +56,40 @@ def log(connection: DeadlineConnection, names: Names, starts: Mapping[int, int],
     else:
         before, moved = {}, dict(starts)
     slices = {shard: LogSlice(before[shard], []) for shard in starts if shard not in moved}
-    wanted = list(moved)
+    wanted, size = list(moved), 0
     for first in range(0, len(wanted), SHARDS_PER_STATEMENT):
+        if size >= left:
+            return Page(slices, {}, size)
         chunk = {shard: moved[shard] for shard in wanted[first : first + SHARDS_PER_STATEMENT]}
-        slices |= _fetch(connection, names, chunk, limit)
+        # With one cell of each shard the page is as small as it can be.
+        connection.row_bytes_left = math.inf if limit == 1 else left - size
+        found = _fetch(connection, names, chunk, limit)
+        size += sum(len(cell.body) for each in found.values() for cell in each.cells)
+        if connection.is_cut:
+            return Page(slices, found, size)
+        slices |= _with_gaps(connection, names, starts, found, limit)
+    return Page(slices, {}, size)
+
+
+def seen(
+    connection: DeadlineConnection, names: Names, starts: Mapping[int, int], page: Page, heads: Mapping[int, ShardHead]
+) -> dict[int, LogSlice]:
+    """Slices whose shards were looked at by another connection."""
+    _check_present(page.unseen, heads)
+    slices = {
+        shard: found._replace(head=_head(found.head, heads[shard], found.cells)) for shard, found in page.unseen.items()
+    }
+    return {
+        shard: _with_purged(connection, names, shard, starts[shard], found)
+        if found.cells[-1].added_id > starts[shard] + len(found.cells)
+        else found
+        for shard, found in slices.items()
+    }
+
+
+def _with_gaps(
+    connection: DeadlineConnection, names: Names, starts: Mapping[int, int], slices: dict[int, LogSlice], limit: int
+) -> dict[int, LogSlice]:
     return {
         shard: _with_purged(connection, names, shard, starts[shard], found)
         if has_gap(starts[shard], found, limit)
@@ -80,12 +121,14 @@ def _fetch(connection: DeadlineConnection, names: Names, starts: Mapping[int, in
         # Looked at before the cells: all up to these heads must come. And after: the shard was the reader's all along.
         cursor.execute(f"{look}; {' UNION ALL '.join(parts)}; {look}")
         before = heads_from(cursor.fetchall())
+        _check_present(starts, before)
         cursor.nextset()
         for shard, *row in cursor.fetchall():
             cells[shard].append(stored_cell(tuple(row)))
+        if connection.is_cut:
+            return {shard: LogSlice(before[shard], found) for shard, found in cells.items() if found}
         cursor.nextset()
         after = heads_from(cursor.fetchall())
-    _check_present(starts, before)
     _check_present(starts, after)
     return {shard: LogSlice(_head(before[shard], after[shard], cells[shard]), cells[shard]) for shard in starts}
 
@@ -94,7 +137,7 @@ def _head(before: ShardHead, after: ShardHead, cells: Sequence[StoredCell]) -> S
     return ShardHead(after.state, max(before.head, cells[-1].added_id) if cells else before.head)
 
 
-def _check_present(starts: Mapping[int, int], seen: Mapping[int, ShardHead]) -> None:
+def _check_present(starts: Mapping[int, object], seen: Mapping[int, ShardHead]) -> None:
     for shard in starts:
         if shard not in seen:
             raise missing_shard(shard)

@@ -1,7 +1,7 @@
 """Repair of cells: the only code that changes or deletes a row of `cell`, and puts one below the head.
 
 Each verb is one packet that the server runs to its end. It takes the counter row, writes a line of the audit table if
-the shard admits the caller and the cell is still as he saw it, and does the rest for that line only: the line and the
+the shard admits the caller and the cell is still as it was read, and does the rest for that line only: the line and the
 change are both there, or neither. A look behind the commit says which lines are. Each line has a token of its own.
 """
 
@@ -13,10 +13,11 @@ from collections.abc import Iterable, Sequence
 from itertools import chain, islice
 from typing import Any
 
+from schemaless_core.cell.standing import Gate, Kind, ShardState
 from schemaless_core.deadline import Deadline
 from schemaless_core.engine.mending import (
     IDS_PER_LOOK,
-    Change,
+    BodyChange,
     Filled,
     Lack,
     Mended,
@@ -24,16 +25,15 @@ from schemaless_core.engine.mending import (
     MendNote,
     check_mend,
 )
-from schemaless_core.engine.mysql.connection import DeadlineConnection
 from schemaless_core.engine.mysql.names import Names
 from schemaless_core.engine.mysql.reads import find_many, heads
 from schemaless_core.engine.mysql.rows import binary, quoted, utc, values_of
-from schemaless_core.engine.mysql.sessions import Sessions
-from schemaless_core.engine.mysql.transactions import bound, transact
+from schemaless_core.engine.mysql.wire.connection import DeadlineConnection
+from schemaless_core.engine.mysql.wire.sessions import Sessions
+from schemaless_core.engine.mysql.wire.transactions import bound, transact
 from schemaless_core.engine.mysql.writes import OWNER_GATE
 from schemaless_core.errors import missing_shard
 from schemaless_core.failpoints import reach
-from schemaless_core.standing import Gate, Kind, ShardState
 
 MIRROR_GATE = "shard = %s AND epoch = %s AND authority_epoch <= %s AND state = 'COPY'"
 
@@ -148,7 +148,7 @@ class MySQLMending:
 
         return self._sessions.write(put, deadline)
 
-    def change(self, gate: Gate, changes: Sequence[Change], note: MendNote, deadline: Deadline) -> list[bool]:
+    def change(self, gate: Gate, changes: Sequence[BodyChange], note: MendNote, deadline: Deadline) -> list[bool]:
         def change(connection: DeadlineConnection) -> list[bool]:
             tokens, action = _tokens(changes), changes[0].action
             values = (action.value, *note, *gate.identity)
@@ -285,7 +285,7 @@ def _closed(tokens: Sequence[bytes], beside: Sequence[bytes], lacks: Sequence[La
     ]
 
 
-def _changed(tokens: Sequence[bytes], changes: Sequence[Change]) -> list[bytes]:
+def _changed(tokens: Sequence[bytes], changes: Sequence[BodyChange]) -> list[bytes]:
     """The table of CHANGED."""
     return [
         b"%s, %d, %s, '%s', _binary'%s'"

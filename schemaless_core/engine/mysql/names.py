@@ -69,8 +69,11 @@ class Names:
             authority=self.shard_authority,
             offset=self.trigger_offset,
             purged=self.purged,
+            buffered=f"{self.meta}.buffered",
+            conflict=f"{self.meta}.buffer_conflict",
             mended=self.mended,
             parked=f"{self.meta}.trigger_parked",
+            call=f"{self.meta}.trigger_call",
         )
 
     def sql(self, template: str, shard: int) -> str:

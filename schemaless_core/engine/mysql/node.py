@@ -8,7 +8,10 @@ from functools import partial
 from typing import Any
 
 from schemaless_core import metrics
-from schemaless_core.answers import Scalar
+from schemaless_core.cell.answers import Scalar
+from schemaless_core.cell.page_bytes import bound
+from schemaless_core.cell.standing import Gate, ShardHead, ShardState, ShardStatus
+from schemaless_core.cell.stored import NewCell
 from schemaless_core.config import DatastoreConfig
 from schemaless_core.deadline import Deadline
 from schemaless_core.engine.base import (
@@ -31,31 +34,32 @@ from schemaless_core.engine.base import (
     StoredEntry,
 )
 from schemaless_core.engine.beyond import beyond_facts
-from schemaless_core.engine.cells import NewCell
+from schemaless_core.engine.buffers import BufferTables
 from schemaless_core.engine.groups import GroupTables
-from schemaless_core.engine.kinds import Kind
+from schemaless_core.engine.kinds import ColumnKind
 from schemaless_core.engine.mending import Mending
 from schemaless_core.engine.mysql import (
     authority,
+    columns,
     documents,
     facts,
-    index_errors,
-    index_tables,
     log,
     reads,
     scan,
     schema,
     writes,
 )
-from schemaless_core.engine.mysql import entries as index_entries
 from schemaless_core.engine.mysql.batches import put_many
-from schemaless_core.engine.mysql.connection import Login
-from schemaless_core.engine.mysql.groups import MySQLGroups
+from schemaless_core.engine.mysql.buffers import MySQLBuffers
+from schemaless_core.engine.mysql.groups.groups import MySQLGroups
+from schemaless_core.engine.mysql.indexes import entries as index_entries
+from schemaless_core.engine.mysql.indexes import field_errors as index_errors
+from schemaless_core.engine.mysql.indexes import tables as index_tables
 from schemaless_core.engine.mysql.mending import MySQLMending
 from schemaless_core.engine.mysql.names import Names
-from schemaless_core.engine.mysql.sessions import Sessions
-from schemaless_core.errors import SchemalessError
-from schemaless_core.standing import Gate, ShardHead, ShardState, ShardStatus
+from schemaless_core.engine.mysql.wire.connection import Login
+from schemaless_core.engine.mysql.wire.sessions import Sessions
+from schemaless_core.errors import SchemalessError, missing_shard
 from schemaless_core.urls import NodeUrl
 
 #: DDL and the doctor have no caller that waits on a cell.
@@ -72,13 +76,13 @@ class MySQLNode:
         self._names = Names(config.datastore)
         login = Login(url, config.tls, config.deadlines, f"tripstore {config.datastore}")
         self._sessions = Sessions(self.name, login, config.pool, facts.packet_bytes(config))
+        self.buffers: BufferTables = MySQLBuffers(self._sessions, self._names)
         self.groups: GroupTables = MySQLGroups(self._sessions, self._names)
         self.mending: Mending = MySQLMending(self._sessions, self._names)
 
     def put(self, gate: Gate, cell: NewCell, expect_latest: Any, deadline: Deadline) -> Stored:
-        return self._sessions.write(
-            lambda connection: writes.put(connection, self._names, gate, cell, expect_latest), deadline
-        )
+        verb = partial(writes.put, names=self._names, gate=gate, cell=cell, expect_latest=expect_latest)
+        return self._sessions.write(verb, deadline)
 
     def put_many(self, batches: Sequence[Batch], deadline: Deadline) -> list[BatchAnswer | SchemalessError]:
         return self._sessions.write(lambda connection: put_many(connection, self._names, batches, deadline), deadline)
@@ -139,10 +143,20 @@ class MySQLNode:
         limit: int,
         deadline: Deadline,
     ) -> Sighting:
-        return self._sessions.run(
+        found = self._sessions.run(
             lambda connection: reads.history(connection, self._names, shard, row_key, column_name, before, limit),
             deadline,
         )
+        return self._looked(shard, found, deadline)
+
+    def _looked(self, shard: int, found: reads.Bounded, deadline: Deadline) -> Sighting:
+        """The look behind the cells, on another connection where theirs was left in the midst of the answer."""
+        if found.state is not None:
+            return Sighting(found.state, found.cells, found.is_cut)
+        heads = self.heads([shard], deadline)
+        if shard not in heads:
+            raise missing_shard(shard)
+        return Sighting(heads[shard].state, found.cells, found.is_cut)
 
     def heads(self, shards: Collection[int] | None, deadline: Deadline) -> dict[int, ShardHead]:
         return self._sessions.run(lambda connection: reads.heads(connection, self._names, shards), deadline)
@@ -150,8 +164,25 @@ class MySQLNode:
     def heads_since(self, seconds: float, deadline: Deadline) -> dict[int, ShardHead]:
         return self._sessions.run(lambda connection: reads.heads_since(connection, self._names, seconds), deadline)
 
+    def ahead_seconds(self, deadline: Deadline) -> float:
+        return self._sessions.run(lambda connection: reads.ahead_seconds(connection, self._names), deadline)
+
     def log(self, starts: Mapping[int, int], limit: int, deadline: Deadline) -> dict[int, LogSlice]:
-        return self._sessions.run(lambda connection: log.log(connection, self._names, starts, limit), deadline)
+        """What one connection could not bring, another one does: of each shard a cell at least."""
+        slices: dict[int, LogSlice] = {}
+        rest, left = dict(starts), bound()
+        while rest:
+            read = partial(log.log, names=self._names, starts=rest, limit=limit if left > 0 else 1, left=max(left, 1))
+            page = self._sessions.run(read, deadline)
+            slices |= page.slices
+            if page.unseen:
+                seen = self.heads(page.unseen.keys(), deadline)
+                slices |= self._sessions.run(
+                    partial(log.seen, names=self._names, starts=starts, page=page, heads=seen), deadline
+                )
+            left -= page.size
+            rest = {shard: start for shard, start in rest.items() if shard not in slices}
+        return slices
 
     def first_created_at(self, shard: int, moment: datetime, deadline: Deadline) -> int:
         return self._sessions.run(
@@ -185,15 +216,18 @@ class MySQLNode:
     def scan(
         self, shard: int, after: bytes | None, limit: int, columns: Sequence[bytes] | None, deadline: Deadline
     ) -> Sighting:
-        return self._sessions.run(
+        found = self._sessions.run(
             lambda connection: scan.scan(connection, self._names, shard, after, limit, columns), deadline
         )
+        return self._looked(shard, found, deadline)
 
-    def checksum(self, shard: int, kinds: Sequence[Kind], deadline: Deadline) -> tuple[ShardState, list[BucketSum]]:
+    def checksum(
+        self, shard: int, kinds: Sequence[ColumnKind], deadline: Deadline
+    ) -> tuple[ShardState, list[BucketSum]]:
         return self._sessions.run(lambda connection: scan.checksum(connection, self._names, shard, kinds), deadline)
 
     def digests(
-        self, shard: int, buckets: Collection[int], kinds: Sequence[Kind], deadline: Deadline
+        self, shard: int, buckets: Collection[int], kinds: Sequence[ColumnKind], deadline: Deadline
     ) -> tuple[ShardState, list[HashedCell]]:
         return self._sessions.run(
             lambda connection: scan.digests(connection, self._names, shard, buckets, kinds), deadline
@@ -205,6 +239,10 @@ class MySQLNode:
             self._sessions.write(
                 partial(index_tables.create_tables, names=self._names, table=table, shards=packet), deadline
             )
+        self._sessions.run(lambda connection: index_tables.check_columns(connection, self._names, table), deadline)
+
+    def altered_index(self, table: IndexTable, deadline: Deadline) -> list[Fact]:
+        return self._sessions.run(lambda connection: columns.altered_index(connection, self._names, table), deadline)
 
     def drop_index(self, table_name: str, shards: Sequence[int], deadline: Deadline) -> None:
         for packet in _packets(shards, index_tables.TABLES_PER_PACKET):
@@ -224,6 +262,13 @@ class MySQLNode:
     ) -> tuple[ShardState, list[StoredEntry]]:
         return self._sessions.run(
             lambda connection: index_entries.find_entries(connection, self._names, table, shard, query), deadline
+        )
+
+    def find_first_entries(
+        self, table: IndexTable, values: Mapping[int, Sequence[Scalar]], deadline: Deadline
+    ) -> dict[int, EntrySighting]:
+        return self._sessions.run(
+            lambda connection: index_entries.find_first_entries(connection, self._names, table, values), deadline
         )
 
     def find_entries_at(
@@ -317,7 +362,7 @@ class MySQLNode:
         )
         if not is_replica and self.shard_count(Deadline(LOOK_SECONDS)) is not None:
             found += self._sessions.run(
-                lambda connection: schema.altered_columns(connection, self._names), Deadline(LOOK_SECONDS)
+                lambda connection: columns.altered_columns(connection, self._names), Deadline(LOOK_SECONDS)
             )
             found += beyond_facts(self.groups.find_beyond(Deadline(LOOK_SECONDS)))
             found += self._sessions.run(lambda connection: facts.ahead(connection, self._names), Deadline(LOOK_SECONDS))

@@ -7,15 +7,25 @@ after the cells were read was so while they were.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
+from schemaless_core.cell.page_bytes import bound, fitting
+from schemaless_core.cell.standing import ShardHead, ShardState
+from schemaless_core.cell.stored import StoredCell
 from schemaless_core.engine.base import Sighting
-from schemaless_core.engine.cells import StoredCell
-from schemaless_core.engine.mysql.connection import DeadlineConnection
 from schemaless_core.engine.mysql.names import Names
 from schemaless_core.engine.mysql.rows import binary, stored_cell, utc, values_of
+from schemaless_core.engine.mysql.wire.connection import DeadlineConnection
 from schemaless_core.errors import missing_shard
-from schemaless_core.standing import ShardHead, ShardState
+
+
+class Bounded(NamedTuple):
+    """Cells of a page. No state: the connection was left in the midst of the answer, and another one has to ask."""
+
+    state: ShardState | None
+    cells: list[StoredCell]
+    is_cut: bool
+
 
 FIND = """\
 SELECT s.epoch, s.authority_epoch, s.state, c.added_id, c.ref_key, c.body, c.created_at
@@ -79,6 +89,7 @@ SELECT added_id, row_key, column_name, ref_key, body, created_at FROM {cell}
 
 HEADS = "SELECT shard, epoch, authority_epoch, state, next_added_id FROM {state} WHERE shard IN ({shards})"
 ALL_HEADS = "SELECT shard, epoch, authority_epoch, state, next_added_id FROM {state}"
+AHEAD_MICROSECONDS = "SELECT TIMESTAMPDIFF(MICROSECOND, UTC_TIMESTAMP(6), MAX(last_created_at)) FROM {state}"
 HEADS_SINCE = f"{ALL_HEADS} WHERE last_created_at > UTC_TIMESTAMP(6) - INTERVAL %s MICROSECOND"
 
 
@@ -178,9 +189,26 @@ def history(
     column_name: bytes,
     before: int | None,
     limit: int,
-) -> Sighting:
+) -> Bounded:
     values = (row_key, column_name, before, before, limit)
-    return _sightings(connection, names, {shard: _bound(connection, names, HISTORY, shard, values)})[shard]
+    return bounded(connection, names, shard, _bound(connection, names, HISTORY, shard, values))
+
+
+def bounded(connection: DeadlineConnection, names: Names, shard: int, statement: bytes) -> Bounded:
+    """Send a statement whose cells may be more than a page has room for, and the look at the shard behind it."""
+    connection.row_bytes_left = bound()
+    look = heads_statement(names, [shard]).encode()
+    with connection.cursor() as cursor:
+        cursor.execute(b"; ".join([statement, look]))  # type: ignore[call-overload]  # the stubs say str
+        cells = [stored_cell(found) for found in cursor.fetchall()]
+        seen = None
+        if not connection.is_cut:
+            cursor.nextset()
+            seen = heads_from(cursor.fetchall())
+    room = fitting(len(cell.body) for cell in cells)
+    if seen is not None and shard not in seen:
+        raise missing_shard(shard)
+    return Bounded(None if seen is None else seen[shard].state, cells[:room], connection.is_cut or room < len(cells))
 
 
 def heads(connection: DeadlineConnection, names: Names, shards: Collection[int] | None) -> dict[int, ShardHead]:
@@ -189,6 +217,13 @@ def heads(connection: DeadlineConnection, names: Names, shards: Collection[int] 
     with connection.cursor() as cursor:
         cursor.execute(heads_statement(names, shards))
         return heads_from(cursor.fetchall())
+
+
+def ahead_seconds(connection: DeadlineConnection, names: Names) -> float:
+    with connection.cursor() as cursor:
+        cursor.execute(AHEAD_MICROSECONDS.format(state=names.shard_state))
+        (microseconds,) = cursor.fetchone() or (None,)
+        return max(microseconds or 0, 0) / 1_000_000
 
 
 def heads_since(connection: DeadlineConnection, names: Names, seconds: float) -> dict[int, ShardHead]:

@@ -6,8 +6,8 @@ from collections.abc import Iterable
 from datetime import UTC, datetime
 from typing import Any
 
-from schemaless_core.engine.cells import StoredCell
-from schemaless_core.engine.mysql.connection import DeadlineConnection
+from schemaless_core.cell.stored import StoredCell
+from schemaless_core.engine.mysql.wire.connection import DeadlineConnection
 
 
 def binary(data: bytes) -> bytes:

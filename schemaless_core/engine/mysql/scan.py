@@ -11,16 +11,15 @@ from typing import TypeVar
 from pymysql import err
 from pymysql.cursors import Cursor
 
-from schemaless_core.children import FACTS
-from schemaless_core.engine.base import BucketSum, HashedCell, Sighting
-from schemaless_core.engine.kinds import Kind, kinds_of
-from schemaless_core.engine.mysql.connection import DeadlineConnection
+from schemaless_core.cell.children import FACTS
+from schemaless_core.cell.sharding import BUCKETS_PER_SHARD, bucket_of
+from schemaless_core.cell.standing import ShardState
+from schemaless_core.engine.base import BucketSum, HashedCell
+from schemaless_core.engine.kinds import ColumnKind, kinds_of
 from schemaless_core.engine.mysql.names import Names
-from schemaless_core.engine.mysql.reads import heads
-from schemaless_core.engine.mysql.rows import stored_cell
+from schemaless_core.engine.mysql.reads import Bounded, bounded, heads
+from schemaless_core.engine.mysql.wire.connection import DeadlineConnection
 from schemaless_core.errors import missing_shard
-from schemaless_core.sharding import BUCKETS_PER_SHARD, bucket_of
-from schemaless_core.standing import ShardState
 
 T = TypeVar("T")
 
@@ -99,18 +98,17 @@ def scan(
     after: bytes | None,
     limit: int,
     columns: Sequence[bytes] | None,
-) -> Sighting:
+) -> Bounded:
     (kind,) = kinds_of(columns, {})
     statement = _of_kind(SCAN, kind).replace("AFTER", "TRUE" if after is None else "row_key > %s")
     values = [*([] if after is None else [after]), *kind.names, limit, *kind.names]
     with connection.cursor() as cursor:
-        cursor.execute(names.sql(statement, shard), values)
-        cells = [stored_cell(found) for found in cursor.fetchall()]
-    return Sighting(_state(connection, names, shard), cells)
+        bound = cursor.mogrify(names.sql(statement, shard), values).encode("utf-8", "surrogateescape")
+    return bounded(connection, names, shard, bound)
 
 
 def checksum(
-    connection: DeadlineConnection, names: Names, shard: int, kinds: Sequence[Kind]
+    connection: DeadlineConnection, names: Names, shard: int, kinds: Sequence[ColumnKind]
 ) -> tuple[ShardState, list[BucketSum]]:
     sums = _there_or_here(
         lambda: _checksum_there(connection, names, shard, kinds),
@@ -120,7 +118,7 @@ def checksum(
 
 
 def digests(
-    connection: DeadlineConnection, names: Names, shard: int, buckets: Collection[int], kinds: Sequence[Kind]
+    connection: DeadlineConnection, names: Names, shard: int, buckets: Collection[int], kinds: Sequence[ColumnKind]
 ) -> tuple[ShardState, list[HashedCell]]:
     found = _there_or_here(
         lambda: _digests_there(connection, names, shard, buckets, kinds),
@@ -142,7 +140,9 @@ def _there_or_here(there: Callable[[], T], here: Callable[[], T]) -> T:
         return here()
 
 
-def _checksum_there(connection: DeadlineConnection, names: Names, shard: int, kinds: Sequence[Kind]) -> list[BucketSum]:
+def _checksum_there(
+    connection: DeadlineConnection, names: Names, shard: int, kinds: Sequence[ColumnKind]
+) -> list[BucketSum]:
     """Each kind of columns is summed as of a moment of its own."""
     totals: defaultdict[int, list[int]] = defaultdict(lambda: [0, 0])
     with connection.cursor() as cursor:
@@ -156,7 +156,7 @@ def _checksum_there(connection: DeadlineConnection, names: Names, shard: int, ki
     return [BucketSum(number, *totals[number]) for number in sorted(totals) if totals[number][0]]
 
 
-def _checksum_of(cursor: Cursor, names: Names, shard: int, kind: Kind) -> str:
+def _checksum_of(cursor: Cursor, names: Names, shard: int, kind: ColumnKind) -> str:
     """The statement that is the cheapest for these columns."""
     if kind.bits == FACTS:
         return CHECKSUM_OF_FACTS
@@ -166,7 +166,7 @@ def _checksum_of(cursor: Cursor, names: Names, shard: int, kind: Kind) -> str:
 
 
 def _digests_there(
-    connection: DeadlineConnection, names: Names, shard: int, buckets: Collection[int], kinds: Sequence[Kind]
+    connection: DeadlineConnection, names: Names, shard: int, buckets: Collection[int], kinds: Sequence[ColumnKind]
 ) -> list[HashedCell]:
     digits = ", ".join(f"'{number:x}'" for number in sorted(buckets)) or "NULL"
     found: list[HashedCell] = []
@@ -179,7 +179,9 @@ def _digests_there(
     return found
 
 
-def _checksum_here(connection: DeadlineConnection, names: Names, shard: int, kinds: Sequence[Kind]) -> list[BucketSum]:
+def _checksum_here(
+    connection: DeadlineConnection, names: Names, shard: int, kinds: Sequence[ColumnKind]
+) -> list[BucketSum]:
     """The same sums in this process, for a server without md5()."""
     cells, totals = [0] * BUCKETS_PER_SHARD, [0] * BUCKETS_PER_SHARD
     for number, _key, hashed in _hashed_here(connection, names, shard, kinds):
@@ -189,7 +191,7 @@ def _checksum_here(connection: DeadlineConnection, names: Names, shard: int, kin
 
 
 def _hashed_here(
-    connection: DeadlineConnection, names: Names, shard: int, kinds: Sequence[Kind]
+    connection: DeadlineConnection, names: Names, shard: int, kinds: Sequence[ColumnKind]
 ) -> Iterator[tuple[int, tuple[bytes, bytes, int], bytes]]:
     """Bucket, key and md5 of each latest cell, page by page."""
     for kind in kinds:
@@ -198,7 +200,7 @@ def _hashed_here(
             yield bucket_of(key[0]), key, md5(packed, usedforsecurity=False).digest()
 
 
-def _packed(connection: DeadlineConnection, names: Names, shard: int, kind: Kind) -> Iterator[_Packed]:
+def _packed(connection: DeadlineConnection, names: Names, shard: int, kind: ColumnKind) -> Iterator[_Packed]:
     """What is hashed of one kind of columns, in the order of its keys; of facts those that have ended, too."""
     template = _of_kind(PACKED_FACTS if kind.bits == FACTS else PACKED, kind)
     last: tuple[bytes, bytes, int] | None = None
@@ -234,7 +236,7 @@ def _not_ended(found: Iterable[_Packed]) -> Iterator[_Packed]:
         yield from living
 
 
-def _of_kind(template: str, kind: Kind) -> str:
+def _of_kind(template: str, kind: ColumnKind) -> str:
     return template.replace("COLUMNS", kind.condition("%s")).replace("FAMILY", kind.family)
 
 

@@ -6,20 +6,15 @@ import re
 from collections.abc import Sequence
 from importlib.resources import files
 
-from schemaless_core import tableformat
-from schemaless_core.engine.base import Fact
+from schemaless_core.cell.standing import ShardStatus
+from schemaless_core.engine import tableformat
 from schemaless_core.engine.mysql import documents
-from schemaless_core.engine.mysql.connection import DeadlineConnection
 from schemaless_core.engine.mysql.names import Names
+from schemaless_core.engine.mysql.wire.connection import DeadlineConnection
 from schemaless_core.failpoints import reach
-from schemaless_core.standing import ShardStatus
 
 TABLES = "SELECT COUNT(*) FROM information_schema.tables WHERE table_schema = %s AND table_name = %s"
 ALL_TABLES = "SELECT table_name FROM information_schema.tables WHERE table_schema = %s"
-COLUMNS = """\
-SELECT column_name, column_type, is_nullable, COUNT(*), MIN(table_schema) FROM information_schema.columns
- WHERE table_schema LIKE %s AND table_schema REGEXP %s AND table_name = 'cell'
- GROUP BY column_name, column_type, is_nullable"""
 PRESENT = "SELECT shard FROM {state}"
 COUNT = "SELECT shards, format FROM {meta}.datastore WHERE one = 1"
 RECORD = """\
@@ -38,10 +33,6 @@ INSERT INTO {authority} (shard, authority_epoch, state, first_added_id, at)
  SELECT shard, authority_epoch, state, 1, UTC_TIMESTAMP(6) FROM {state} WHERE shard = %s
  ON DUPLICATE KEY UPDATE at = {authority}.at"""
 
-_COLUMN = re.compile(r"^  (\w+) ([A-Z]+(?:\(\d+\))?(?: UNSIGNED)?) NOT NULL", re.MULTILINE)
-#: MariaDB says how wide a number is shown.
-_WIDTH = re.compile(r"bigint\(\d+\)")
-
 #: Shards per packet of DDL: what a kill can leave half-made, and one look of the progress.
 SHARDS_PER_PACKET = 32
 
@@ -50,12 +41,12 @@ def create_meta(connection: DeadlineConnection, names: Names) -> None:
     """Nothing where all of it is there: a login that may create nothing may repeat it."""
     if _has_table(connection, names, "datastore") and not tables_missing(connection, names):
         return
-    _run(connection, _ddl("meta.sql").format(meta=names.meta))
+    _run(connection, ddl("meta.sql").format(meta=names.meta))
 
 
 def create_shards(connection: DeadlineConnection, names: Names, shards: Sequence[int], status: ShardStatus) -> None:
     """Create one packet of shards; whatever of it exists stays as it is."""
-    template = _ddl("shard.sql")
+    template = ddl("shard.sql")
     _run(connection, ";\n".join(template.format(database=names.database(shard)) for shard in shards))
     reach("schema.tables_created")
     with connection.cursor() as cursor:
@@ -76,37 +67,11 @@ def shards_present(connection: DeadlineConnection, names: Names) -> set[int]:
         return {shard for (shard,) in cursor.fetchall()}
 
 
-def altered_columns(connection: DeadlineConnection, names: Names) -> list[Fact]:
-    """What a doctor says of columns of cells that are not as they were created; nothing where all are.
-
-    A column that an operator added is none of ours, and hinders no statement.
-    """
-    wanted = {name: kind.lower() for name, kind in _COLUMN.findall(_ddl("shard.sql"))}
-    like = names.datastore.replace("_", r"\_") + r"\_%"
-    with connection.cursor() as cursor:
-        cursor.execute(COLUMNS, (like, f"^{names.datastore}_[0-9]+$"))
-        found = [
-            (name, _WIDTH.sub("bigint", kind.lower()), is_null, *rest)
-            for name, kind, is_null, *rest in cursor.fetchall()
-        ]
-    altered = [each for each in found if each[0] in wanted and (each[1] != wanted[each[0]] or each[2] == "YES")]
-    return [
-        Fact(
-            "columns",
-            f"cell.{name} is {kind}{' NULL' * (is_null == 'YES')} in {count} shards, {first} first",
-            False,
-            True,
-            f"Created as {wanted[name].upper()} NOT NULL; ALTER TABLE {first}.cell MODIFY {name} … makes it so again.",
-        )
-        for name, kind, is_null, count, first in altered
-    ]
-
-
 def tables_missing(connection: DeadlineConnection, names: Names) -> list[str]:
     with connection.cursor() as cursor:
         cursor.execute(ALL_TABLES, (f"{names.datastore}_meta",))
         there = {name for (name,) in cursor.fetchall()}
-    wanted = re.findall(r"CREATE TABLE IF NOT EXISTS {meta}\.(\w+)", _ddl("meta.sql"))
+    wanted = re.findall(r"CREATE TABLE IF NOT EXISTS {meta}\.(\w+)", ddl("meta.sql"))
     return [name for name in wanted if name not in there] if there else []
 
 
@@ -139,7 +104,7 @@ def _has_table(connection: DeadlineConnection, names: Names, table: str) -> bool
         return bool(found)
 
 
-def _ddl(name: str) -> str:
+def ddl(name: str) -> str:
     text = files("schemaless_core.engine.mysql").joinpath("sql", name).read_text()
     return "\n".join(line for line in text.splitlines() if not line.startswith("--")).strip()
 

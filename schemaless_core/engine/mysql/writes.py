@@ -1,6 +1,6 @@
 """Puts. The counter row gives the added id, orders the commits, and is the fence; see docs/decisions/0003.
 
-Each put is one packet that the server runs to its end whatever becomes of the client: nobody holds a counter row
+Each put is one packet that the server runs to its end whatever becomes of the client: no client holds a counter row
 across a round trip. `ON DUPLICATE KEY UPDATE` to the same value makes a duplicate a row count of 0 instead of an error
 that would leave the transaction open. The row count of the insert is the answer; the id is taken from the update's
 own reply, and only when the insert says 1: with 0 rows matched that reply may hold the id of another shard.
@@ -11,15 +11,15 @@ from __future__ import annotations
 from functools import lru_cache
 from typing import Any
 
-from schemaless_core.answers import ANY
+from schemaless_core.cell.answers import ANY
+from schemaless_core.cell.standing import Gate, Kind
+from schemaless_core.cell.stored import NewCell
 from schemaless_core.engine.base import Stored
-from schemaless_core.engine.cells import NewCell
-from schemaless_core.engine.mysql.connection import DeadlineConnection
 from schemaless_core.engine.mysql.names import Names
 from schemaless_core.engine.mysql.reads import find, find_latest
+from schemaless_core.engine.mysql.wire.connection import DeadlineConnection, replies
 from schemaless_core.errors import SchemalessError
 from schemaless_core.failpoints import reach
-from schemaless_core.standing import Gate, Kind
 
 OWNER_GATE = "shard = %s AND epoch = %s AND authority_epoch = %s AND state = 'RW'"
 COPIER_GATE = "shard = %s AND epoch = %s AND authority_epoch <= %s AND state IN ('RW', 'COPY')"
@@ -72,28 +72,21 @@ def put(connection: DeadlineConnection, names: Names, gate: Gate, cell: NewCell,
 
 
 def _put(connection: DeadlineConnection, names: Names, gate: Gate, cell: NewCell) -> Stored | None:
-    with connection.cursor() as cursor:
-        cursor.execute(gated(names, PUT, gate), (*cell, *gate.identity, *gate.identity))
-        cursor.nextset()
-        inserted = cursor.rowcount
-        cursor.nextset()
-        next_added_id = cursor.lastrowid
-        cursor.nextset()
-    return Stored(True, next_added_id - 1, None) if inserted == 1 else None
+    identity = gate.identity
+    return _stored(replies(connection, gated(names, PUT, gate), (*cell, *identity, *identity)))
 
 
 def _put_after(
     connection: DeadlineConnection, names: Names, gate: Gate, cell: NewCell, expect_latest: int | None
 ) -> Stored | None:
     expected = (cell.row_key, cell.column_name, expect_latest)
-    with connection.cursor() as cursor:
-        cursor.execute(gated(names, PUT_AFTER, gate), (gate.shard, *cell, *gate.identity, *expected, *gate.identity))
-        cursor.nextset()
-        cursor.nextset()
-        inserted = cursor.rowcount
-        cursor.nextset()
-        next_added_id = cursor.lastrowid
-        cursor.nextset()
+    values = (gate.shard, *cell, *gate.identity, *expected, *gate.identity)
+    return _stored(replies(connection, gated(names, PUT_AFTER, gate), values))
+
+
+def _stored(found: list[tuple[int, int]]) -> Stored | None:
+    """What the packet's last three replies say: those to INSERT, ADVANCE and COMMIT."""
+    (inserted, _), (_, next_added_id), _ = found[-3:]
     return Stored(True, next_added_id - 1, None) if inserted == 1 else None
 
 

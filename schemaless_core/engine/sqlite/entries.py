@@ -6,7 +6,7 @@ import sqlite3
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
-from schemaless_core.answers import Scalar
+from schemaless_core.cell.answers import Scalar
 from schemaless_core.engine import index_sql
 from schemaless_core.engine.base import EntryQuery, EntryWrite, IndexTable, StoredEntry
 from schemaless_core.engine.sqlite.natives import COLUMN_TYPES, DIALECT
@@ -15,6 +15,7 @@ from schemaless_core.errors import IndexMissing
 CREATE = """\
 CREATE TABLE IF NOT EXISTS {table} (shard INTEGER NOT NULL, {columns}, PRIMARY KEY (shard, {shard_field}, row_key))
  WITHOUT ROWID"""
+COLUMNS = "PRAGMA table_info({table})"
 DROP = "DROP TABLE IF EXISTS {table}"
 TABLES = "SELECT COUNT(*) FROM sqlite_master WHERE type = 'table' AND name = ?"
 SHARDS = "SELECT shard FROM shard_state"
@@ -28,20 +29,34 @@ SCAN = "SELECT {columns} FROM {table} WHERE shard = ? AND {after} ORDER BY {shar
 REMOVE = "DELETE FROM {table} WHERE shard = ? AND ({unchanged})"
 
 
-def create_index(connection: sqlite3.Connection, table: IndexTable) -> None:
-    """Create the table of all shards of the file."""
+def create_index(connection: sqlite3.Connection, node: str, table: IndexTable) -> None:
+    """Create the table of all shards of the file; refuse one that was there with other columns."""
+    connection.execute(create_statement(table))
+    check_columns(connection, node, table)
+
+
+def create_statement(table: IndexTable) -> str:
+    types = _types(table)
+    shard_field = index_sql.field_columns(table)[0]
+    required = {shard_field, "row_key", "ref_0", "dead"}
+    columns = [f"{column} {kind}{' NOT NULL' if column in required else ''}" for column, kind in types.items()]
+    return CREATE.format(table=table_of(table.name), columns=", ".join(columns), shard_field=shard_field)
+
+
+def _types(table: IndexTable) -> dict[str, str]:
     fields = {
         column: COLUMN_TYPES[field.kind]
         for column, field in zip(index_sql.field_columns(table), table.fields, strict=True)
     }
     types = fields | {"row_key": "BLOB"}
-    shard_field = index_sql.field_columns(table)[0]
-    required = {shard_field, "row_key", "ref_0", "dead"}
-    columns = [
-        f"{column} {types.get(column, 'INTEGER')}{' NOT NULL' if column in required else ''}"
-        for column in index_sql.columns(table)
-    ]
-    connection.execute(CREATE.format(table=table_of(table.name), columns=", ".join(columns), shard_field=shard_field))
+    return {column: types.get(column, "INTEGER") for column in index_sql.columns(table)}
+
+
+def check_columns(connection: sqlite3.Connection, node: str, table: IndexTable) -> None:
+    wanted = {"shard": "INTEGER"} | _types(table)
+    told = connection.execute(COLUMNS.format(table=table_of(table.name)))
+    if {name: kind for _number, name, kind, *_rest in told} != wanted:
+        raise index_sql.other_columns(node, table, table_of(table.name))
 
 
 def drop_index(connection: sqlite3.Connection, table_name: str, shards: Sequence[int]) -> None:

@@ -12,11 +12,11 @@ from importlib.resources import files
 from pathlib import Path
 from types import TracebackType
 
+from schemaless_core.cell.sharding import bucket_of, cell_hash
 from schemaless_core.deadline import Deadline
 from schemaless_core.errors import InvalidServer, NodeUnavailable, SchemalessError, SchemaMissing
-from schemaless_core.forks import unforked, when_at_rest
-from schemaless_core.private import make_private
-from schemaless_core.sharding import bucket_of, cell_hash
+from schemaless_core.process.forks import unforked, when_at_rest
+from schemaless_core.process.private import FOLDER_OWNER_ONLY, make_private
 
 _EPOCH_START = datetime(1970, 1, 1, tzinfo=UTC)
 
@@ -26,7 +26,7 @@ class SQLiteFile:
 
     def __init__(self, node: str, path: Path) -> None:
         self._node = node
-        self._path = path
+        self.path = self._path = path
         self._lock = threading.Lock()
         self._idle: list[sqlite3.Connection] = []
         _ALL.add(self)
@@ -42,7 +42,7 @@ class SQLiteFile:
     def create(self) -> None:
         """Create folder, file and tables. Safe to repeat."""
         try:
-            self._path.parent.mkdir(parents=True, exist_ok=True)
+            self._path.parent.mkdir(mode=FOLDER_OWNER_ONLY, parents=True, exist_ok=True)
             make_private(self._path)
         except OSError as error:
             reason = f"its folder cannot be made ({error.strerror})"
@@ -50,7 +50,7 @@ class SQLiteFile:
         with unforked():
             connection = self._connect()
             try:
-                connection.executescript(_script())
+                connection.executescript(script())
             except sqlite3.Error as error:
                 raise self.translated(error) from error
             finally:
@@ -60,7 +60,7 @@ class SQLiteFile:
         """The tables that a file of an earlier version lacks; none when it has none at all."""
         with self.read(deadline) as connection:
             there = {name for (name,) in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
-        wanted = re.findall(r"CREATE TABLE IF NOT EXISTS (\w+)", _script())
+        wanted = re.findall(r"CREATE TABLE IF NOT EXISTS (\w+)", script())
         return [name for name in wanted if name not in there] if there else []
 
     @property
@@ -171,7 +171,7 @@ class _Transaction:
             raise self._file.translated(failure) from failure
 
 
-def _script() -> str:
+def script() -> str:
     return files("schemaless_core.engine.sqlite").joinpath("sql", "store.sql").read_text()
 
 

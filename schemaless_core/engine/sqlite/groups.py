@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import suppress
 from datetime import datetime
 from typing import Any
 
-from schemaless_core.answers import ANY
+from schemaless_core.cell.answers import ANY
+from schemaless_core.cell.standing import Gate, ShardHead, ShardState
+from schemaless_core.cell.stored import NewCell, StoredCell
 from schemaless_core.deadline import Deadline
-from schemaless_core.engine.cells import NewCell, StoredCell
 from schemaless_core.engine.groups import (
     Beyond,
+    CallNote,
+    ClaimSeen,
     GroupStart,
     Offset,
     OffsetSeen,
@@ -24,9 +28,8 @@ from schemaless_core.engine.groups import (
 from schemaless_core.engine.sqlite.file import SQLiteFile, from_microseconds, to_microseconds
 from schemaless_core.engine.sqlite.reads import find, heads
 from schemaless_core.engine.sqlite.writes import put
-from schemaless_core.errors import StaleEpoch
+from schemaless_core.errors import SchemaMissing, StaleEpoch
 from schemaless_core.failpoints import reach
-from schemaless_core.standing import Gate, ShardHead, ShardState
 
 BEGIN = """\
 INSERT INTO trigger_offset (group_name, shard, epoch, added_id, fence, updated_at)
@@ -67,6 +70,16 @@ UPDATE trigger_parked SET attempts = ?, is_waiting = ?, error = ?, next_attempt_
 RETRY = """\
 UPDATE trigger_parked SET next_attempt_at = ?
  WHERE group_name = ? AND (? IS NULL OR shard = ?) AND (? IS NULL OR added_id = ?)"""
+
+# A count of claims begins anew where the offset moved since the last one.
+CLAIMED = """\
+INSERT INTO trigger_call (group_name, shard, epoch, added_id, claims, called_epoch, called_id, calls)
+ SELECT group_name, shard, epoch, added_id, 1, 0, 0, 0 FROM trigger_offset WHERE group_name = ? AND shard = ?
+ ON CONFLICT DO UPDATE SET epoch = excluded.epoch, added_id = excluded.added_id, claims =
+  CASE WHEN epoch = excluded.epoch AND added_id = excluded.added_id THEN claims + 1 ELSE 1 END"""
+CALLS = "SELECT shard, claims, called_epoch, called_id, calls FROM trigger_call WHERE group_name = ?"
+CALLED = f"""\
+UPDATE trigger_call SET called_epoch = ?, called_id = ?, calls = ? WHERE group_name = ? AND shard = ? AND {_FENCED}"""
 
 IS_PARKED = "SELECT COUNT(*) FROM trigger_parked WHERE group_name = ? AND shard = ? AND added_id = ?"
 
@@ -116,6 +129,19 @@ class SQLiteGroups:
         reach("offsets.advanced")
         return seen
 
+    def note_claims(self, group: str, shards: Collection[int], deadline: Deadline) -> dict[int, ClaimSeen]:
+        wanted = set(shards)
+        # Until `schema apply` makes the table, no claim is counted.
+        with suppress(SchemaMissing), self._file.write(deadline) as connection:
+            connection.executemany(CLAIMED, [(group, shard) for shard in sorted(wanted)])
+            found = connection.execute(CALLS, (group,)).fetchall()
+            return {shard: ClaimSeen(claims, CallNote(*call)) for shard, claims, *call in found if shard in wanted}
+        return {}
+
+    def note_call(self, group: str, shard: int, fence: int, call: CallNote, deadline: Deadline) -> None:
+        with self._file.write(deadline) as connection:
+            connection.execute(CALLED, (*call, group, shard, group, shard, fence))
+
     def put_and_advance(
         self, gate: Gate, group: str, cells: Sequence[NewCell], step: Step, deadline: Deadline
     ) -> tuple[OffsetSeen, list[StoredCell]]:
@@ -140,6 +166,9 @@ class SQLiteGroups:
         with self._file.write(deadline) as connection:
             connection.execute("DELETE FROM trigger_offset WHERE group_name = ?", (group,))
             connection.execute("DELETE FROM trigger_parked WHERE group_name = ?", (group,))
+        # A file of an earlier version has noted no calls.
+        with suppress(SchemaMissing), self._file.write(deadline) as connection:
+            connection.execute("DELETE FROM trigger_call WHERE group_name = ?", (group,))
 
     def parked(self, group: str, shard: int | None, limit: int, deadline: Deadline) -> list[ParkedRow]:
         with self._file.read(deadline) as connection:

@@ -7,11 +7,12 @@ from collections.abc import Callable, Sequence
 from datetime import datetime
 from typing import Any
 
+from schemaless_core.cell.standing import Gate
+from schemaless_core.cell.stored import NewCell, StoredCell
 from schemaless_core.deadline import Deadline
-from schemaless_core.engine.cells import NewCell, StoredCell
 from schemaless_core.engine.mending import (
     IDS_PER_LOOK,
-    Change,
+    BodyChange,
     Filled,
     Lack,
     Mended,
@@ -23,7 +24,6 @@ from schemaless_core.engine.mending import (
 from schemaless_core.engine.sqlite.file import SQLiteFile, from_microseconds, to_microseconds
 from schemaless_core.engine.sqlite.reads import find, head_of
 from schemaless_core.failpoints import reach
-from schemaless_core.standing import Gate
 
 LINE = """\
 INSERT INTO mended (shard, added_id, action, row_key, column_name, ref_key, old_body, new_body, job, who, host, at)
@@ -72,7 +72,7 @@ class SQLiteMending:
         reach("mending.answered")
         return filled
 
-    def change(self, gate: Gate, changes: Sequence[Change], note: MendNote, deadline: Deadline) -> list[bool]:
+    def change(self, gate: Gate, changes: Sequence[BodyChange], note: MendNote, deadline: Deadline) -> list[bool]:
         reach("mending.before_send")
         with self._file.write(deadline) as connection:
             check_mend(gate, head_of(connection, gate.shard).state)
@@ -120,7 +120,7 @@ class SQLiteMending:
         assert stored is not None
         return Filled(True, stored)
 
-    def _change(self, connection: sqlite3.Connection, shard: int, change: Change, note: MendNote) -> bool:
+    def _change(self, connection: sqlite3.Connection, shard: int, change: BodyChange, note: MendNote) -> bool:
         stored, body = change
         if not self._is_there(connection, shard, stored):
             return False

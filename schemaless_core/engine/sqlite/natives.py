@@ -7,19 +7,19 @@ from decimal import Context, Decimal
 from typing import Any
 from uuid import UUID
 
-from schemaless_core.answers import Scalar
+from schemaless_core.cell.answers import Scalar
+from schemaless_core.definitions.values import DECIMAL_DIGITS_AFTER, DECIMAL_DIGITS_BEFORE, IndexFieldType
 from schemaless_core.engine.index_sql import Dialect, plain_decimal
 from schemaless_core.engine.sqlite.file import from_microseconds, to_microseconds
-from schemaless_core.indexes.values import DECIMAL_DIGITS_AFTER, DECIMAL_DIGITS_BEFORE, FieldType
 
 COLUMN_TYPES = {
-    FieldType.UUID: "BLOB",
-    FieldType.STRING: "BLOB",
-    FieldType.INT: "INTEGER",
-    FieldType.FLOAT: "REAL",
-    FieldType.DECIMAL: "BLOB",
-    FieldType.BOOLEAN: "INTEGER",
-    FieldType.DATETIME: "INTEGER",
+    IndexFieldType.UUID: "BLOB",
+    IndexFieldType.STRING: "BLOB",
+    IndexFieldType.INT: "INTEGER",
+    IndexFieldType.FLOAT: "REAL",
+    IndexFieldType.DECIMAL: "BLOB",
+    IndexFieldType.BOOLEAN: "INTEGER",
+    IndexFieldType.DATETIME: "INTEGER",
 }
 
 _EXACT = Context(prec=DECIMAL_DIGITS_BEFORE + DECIMAL_DIGITS_AFTER)
@@ -38,23 +38,23 @@ def _to_decimal(stored: bytes) -> Decimal:
     return plain_decimal(Decimal(digits).scaleb(-DECIMAL_DIGITS_AFTER, _EXACT))
 
 
-_TO_NATIVE: dict[FieldType, Callable[[Any], Any]] = {
-    FieldType.UUID: lambda value: value.bytes,
-    FieldType.STRING: str.encode,
-    FieldType.INT: int,
-    FieldType.FLOAT: float,
-    FieldType.DECIMAL: _from_decimal,
-    FieldType.BOOLEAN: int,
-    FieldType.DATETIME: to_microseconds,
+_TO_NATIVE: dict[IndexFieldType, Callable[[Any], Any]] = {
+    IndexFieldType.UUID: lambda value: value.bytes,
+    IndexFieldType.STRING: str.encode,
+    IndexFieldType.INT: int,
+    IndexFieldType.FLOAT: float,
+    IndexFieldType.DECIMAL: _from_decimal,
+    IndexFieldType.BOOLEAN: int,
+    IndexFieldType.DATETIME: to_microseconds,
 }
-_FROM_NATIVE: dict[FieldType, Callable[[Any], Scalar]] = {
-    FieldType.UUID: lambda stored: UUID(bytes=stored),
-    FieldType.STRING: bytes.decode,
-    FieldType.INT: int,
-    FieldType.FLOAT: float,
-    FieldType.DECIMAL: _to_decimal,
-    FieldType.BOOLEAN: bool,
-    FieldType.DATETIME: from_microseconds,
+_FROM_NATIVE: dict[IndexFieldType, Callable[[Any], Scalar]] = {
+    IndexFieldType.UUID: lambda stored: UUID(bytes=stored),
+    IndexFieldType.STRING: bytes.decode,
+    IndexFieldType.INT: int,
+    IndexFieldType.FLOAT: float,
+    IndexFieldType.DECIMAL: _to_decimal,
+    IndexFieldType.BOOLEAN: bool,
+    IndexFieldType.DATETIME: from_microseconds,
 }
 
 DIALECT = Dialect(

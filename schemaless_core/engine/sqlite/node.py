@@ -8,10 +8,14 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from schemaless_core import metrics, tableformat
-from schemaless_core.answers import Scalar
+from schemaless_core import metrics
+from schemaless_core.cell.answers import Scalar
+from schemaless_core.cell.page_bytes import bound
+from schemaless_core.cell.standing import Gate, ShardHead, ShardState, ShardStatus
+from schemaless_core.cell.stored import NewCell, StoredCell
 from schemaless_core.config import DatastoreConfig
 from schemaless_core.deadline import Deadline
+from schemaless_core.engine import tableformat
 from schemaless_core.engine.ahead import AHEAD_SECONDS, ahead_facts
 from schemaless_core.engine.base import (
     AuthorityChange,
@@ -31,20 +35,22 @@ from schemaless_core.engine.base import (
     Stored,
     StoredDocument,
     StoredEntry,
+    files_fact,
 )
 from schemaless_core.engine.beyond import beyond_facts
-from schemaless_core.engine.cells import NewCell, StoredCell
+from schemaless_core.engine.buffers import BufferTables
 from schemaless_core.engine.groups import GroupTables
-from schemaless_core.engine.kinds import Kind
+from schemaless_core.engine.kinds import ColumnKind
 from schemaless_core.engine.mending import Mending
 from schemaless_core.engine.sqlite import authority, documents, index_errors, reads, writes
 from schemaless_core.engine.sqlite import entries as index_entries
-from schemaless_core.engine.sqlite.file import SQLiteFile, to_microseconds
+from schemaless_core.engine.sqlite.buffers import SQLiteBuffers
+from schemaless_core.engine.sqlite.columns import altered_columns
+from schemaless_core.engine.sqlite.file import SQLiteFile, script, to_microseconds
 from schemaless_core.engine.sqlite.groups import SQLiteGroups
 from schemaless_core.engine.sqlite.mending import SQLiteMending
 from schemaless_core.errors import SchemalessError, SchemaMissing, StaleEpoch
 from schemaless_core.failpoints import reach
-from schemaless_core.standing import Gate, ShardHead, ShardState, ShardStatus
 from schemaless_core.urls import NodeUrl
 
 PRESENT = "SELECT shard FROM shard_state"
@@ -69,6 +75,7 @@ class SQLiteNode:
         self.name = str(url)
         self._clock = clock
         self._file = SQLiteFile(self.name, Path(url.folder) / f"{config.datastore}.db")
+        self.buffers: BufferTables = SQLiteBuffers(self._file, clock)
         self.groups: GroupTables = SQLiteGroups(self._file, clock)
         self.mending: Mending = SQLiteMending(self._file, clock)
 
@@ -181,7 +188,7 @@ class SQLiteNode:
         self, shard: int, row_key: bytes, column_name: bytes, before: int | None, limit: int, deadline: Deadline
     ) -> Sighting:
         with self._file.read(deadline) as connection:
-            return _sighting(connection, shard, reads.history(connection, shard, row_key, column_name, before, limit))
+            return _portion(connection, shard, reads.history(connection, shard, row_key, column_name, before, limit))
 
     def heads(self, shards: Collection[int] | None, deadline: Deadline) -> dict[int, ShardHead]:
         with self._file.read(deadline) as connection:
@@ -193,9 +200,19 @@ class SQLiteNode:
         with self._file.read(deadline) as connection:
             return reads.heads_since(connection, since)
 
+    def ahead_seconds(self, deadline: Deadline) -> float:
+        now = self._clock()
+        with self._file.read(deadline) as connection:
+            _shards, until = reads.ahead(connection, to_microseconds(now))
+        return 0.0 if until is None else (until - now).total_seconds()
+
     def log(self, starts: Mapping[int, int], limit: int, deadline: Deadline) -> dict[int, LogSlice]:
         with self._file.read(deadline) as connection:
-            return {shard: reads.log_slice(connection, shard, start, limit) for shard, start in starts.items()}
+            slices, left = dict[int, LogSlice](), bound()
+            for shard, start in starts.items():
+                slices[shard] = reads.log_slice(connection, shard, start, limit, left)
+                left -= sum(len(cell.body) for cell in slices[shard].cells)
+        return slices
 
     def first_created_at(self, shard: int, moment: datetime, deadline: Deadline) -> int:
         with self._file.read(deadline) as connection:
@@ -234,14 +251,16 @@ class SQLiteNode:
         self, shard: int, after: bytes | None, limit: int, columns: Sequence[bytes] | None, deadline: Deadline
     ) -> Sighting:
         with self._file.read(deadline) as connection:
-            return _sighting(connection, shard, reads.scan(connection, shard, after, limit, columns))
+            return _portion(connection, shard, reads.scan(connection, shard, after, limit, columns))
 
-    def checksum(self, shard: int, kinds: Sequence[Kind], deadline: Deadline) -> tuple[ShardState, list[BucketSum]]:
+    def checksum(
+        self, shard: int, kinds: Sequence[ColumnKind], deadline: Deadline
+    ) -> tuple[ShardState, list[BucketSum]]:
         with self._file.read(deadline) as connection:
             return reads.head_of(connection, shard).state, reads.checksum(connection, shard, kinds)
 
     def digests(
-        self, shard: int, buckets: Collection[int], kinds: Sequence[Kind], deadline: Deadline
+        self, shard: int, buckets: Collection[int], kinds: Sequence[ColumnKind], deadline: Deadline
     ) -> tuple[ShardState, list[HashedCell]]:
         with self._file.read(deadline) as connection:
             return reads.head_of(connection, shard).state, reads.digests(connection, shard, buckets, kinds)
@@ -249,7 +268,11 @@ class SQLiteNode:
     def create_index(self, table: IndexTable, shards: Sequence[int], deadline: Deadline) -> None:
         self._file.create()
         with self._file.write(deadline) as connection:
-            index_entries.create_index(connection, table)
+            index_entries.create_index(connection, self.name, table)
+
+    def altered_index(self, table: IndexTable, deadline: Deadline) -> list[Fact]:
+        with self._file.read(deadline) as connection:
+            return list(altered_columns(connection, index_entries.create_statement(table)))
 
     def drop_index(self, table_name: str, shards: Sequence[int], deadline: Deadline) -> None:
         with self._file.write(deadline) as connection:
@@ -271,6 +294,22 @@ class SQLiteNode:
         with self._file.read(deadline) as connection, index_entries.of_index(self.name, table.name):
             found = index_entries.find_entries(connection, table, shard, query)
             return reads.head_of(connection, shard).state, found
+
+    def find_first_entries(
+        self, table: IndexTable, values: Mapping[int, Sequence[Scalar]], deadline: Deadline
+    ) -> dict[int, EntrySighting]:
+        with self._file.read(deadline) as connection, index_entries.of_index(self.name, table.name):
+            return {
+                shard: EntrySighting(
+                    reads.head_of(connection, shard).state,
+                    [
+                        entry
+                        for value in wanted
+                        for entry in index_entries.find_entries(connection, table, shard, EntryQuery(value, 1))
+                    ],
+                )
+                for shard, wanted in values.items()
+            }
 
     def find_entries_at(
         self, table: IndexTable, keys: Mapping[int, Sequence[tuple[Scalar, bytes]]], deadline: Deadline
@@ -374,15 +413,21 @@ class SQLiteNode:
         is_fine = sqlite3.sqlite_version_info >= (3, 35)
         found = [Fact("version", f"SQLite {version}", is_fine, True, "Use a Python with SQLite 3.35 or later.")]
         found.append(Fact("synchronous", "FULL", True, True))
+        found.append(files_fact(self._file.path))
         if not is_replica and self.shard_count(Deadline(LOOK_SECONDS)) is not None:
             found += beyond_facts(self.groups.find_beyond(Deadline(LOOK_SECONDS)))
             now = to_microseconds(self._clock())
             with self._file.read(Deadline(LOOK_SECONDS)) as connection:
+                found += altered_columns(connection, script())
                 found += ahead_facts(*reads.ahead(connection, now + AHEAD_SECONDS * 1_000_000))
         return found
 
     def close(self) -> None:
         self._file.close()
+
+
+def _portion(connection: sqlite3.Connection, shard: int, portion: reads.CutCells) -> Sighting:
+    return _sighting(connection, shard, portion.cells)._replace(is_cut=portion.is_cut)
 
 
 def _sighting(connection: sqlite3.Connection, shard: int, cells: list[StoredCell]) -> Sighting:

@@ -6,17 +6,26 @@ import sqlite3
 from collections import Counter
 from collections.abc import Collection, Iterable, Sequence
 from datetime import datetime
-from typing import Any
+from typing import Any, NamedTuple
 
-from schemaless_core.children import FACTS
+from schemaless_core.cell.children import FACTS
+from schemaless_core.cell.page_bytes import bound
+from schemaless_core.cell.standing import ShardHead, ShardState
+from schemaless_core.cell.stored import StoredCell
 from schemaless_core.engine.base import BucketSum, EpochOpening, HashedCell, LogSlice
-from schemaless_core.engine.cells import StoredCell
-from schemaless_core.engine.kinds import Kind, kinds_of
+from schemaless_core.engine.kinds import ColumnKind, kinds_of
 from schemaless_core.engine.mending import PURGED_PER_LOOK
 from schemaless_core.engine.purged import has_gap, with_purged
 from schemaless_core.engine.sqlite.file import from_microseconds
 from schemaless_core.errors import SchemaMissing
-from schemaless_core.standing import ShardHead, ShardState
+
+
+class CutCells(NamedTuple):
+    """Cells of a page, and whether there are more than it has room for."""
+
+    cells: list[StoredCell]
+    is_cut: bool
+
 
 _CELL = "added_id, row_key, column_name, ref_key, body, created_at"
 
@@ -117,17 +126,15 @@ def row(
 
 def history(
     connection: sqlite3.Connection, shard: int, row_key: bytes, column_name: bytes, before: int | None, limit: int
-) -> list[StoredCell]:
-    return _all(connection.execute(HISTORY, (shard, row_key, column_name, before, before, limit)))
+) -> CutCells:
+    return _portion(connection.execute(HISTORY, (shard, row_key, column_name, before, before, limit)))
 
 
-def log(connection: sqlite3.Connection, shard: int, start: int, limit: int) -> list[StoredCell]:
-    return _all(connection.execute(LOG, (shard, start, limit)))
-
-
-def log_slice(connection: sqlite3.Connection, shard: int, start: int, limit: int) -> LogSlice:
-    found = LogSlice(head_of(connection, shard), log(connection, shard, start, limit))
-    if not has_gap(start, found, limit):
+def log_slice(connection: sqlite3.Connection, shard: int, start: int, limit: int, left: int | None = None) -> LogSlice:
+    """`left`: bytes of bodies that it may bring, one cell at least."""
+    portion = _portion(connection.execute(LOG, (shard, start, limit)), left)
+    found = LogSlice(head_of(connection, shard), portion.cells)
+    if not has_gap(start, found, len(portion.cells) if portion.is_cut else limit):
         return found
     try:
         purged = connection.execute(PURGED, (shard, start, found.head.head, PURGED_PER_LOOK)).fetchall()
@@ -162,13 +169,13 @@ def find_tombstone(connection: sqlite3.Connection, shard: int, row_key: bytes, c
 
 def scan(
     connection: sqlite3.Connection, shard: int, after: bytes | None, limit: int, columns: Sequence[bytes] | None
-) -> list[StoredCell]:
+) -> CutCells:
     (kind,) = kinds_of(columns, {})
     statement, chosen = SCAN.replace("COLUMNS", kind.condition("?")), kind.names
-    return _all(connection.execute(statement, (shard, *chosen, shard, after, after, *chosen, limit)))
+    return _portion(connection.execute(statement, (shard, *chosen, shard, after, after, *chosen, limit)))
 
 
-def checksum(connection: sqlite3.Connection, shard: int, kinds: Sequence[Kind]) -> list[BucketSum]:
+def checksum(connection: sqlite3.Connection, shard: int, kinds: Sequence[ColumnKind]) -> list[BucketSum]:
     cells, totals = Counter[int](), Counter[int]()
     for kind in kinds:
         for number, count, total in connection.execute(*_of_kind(_CHECKSUM, kind, shard)):
@@ -178,7 +185,7 @@ def checksum(connection: sqlite3.Connection, shard: int, kinds: Sequence[Kind]) 
 
 
 def digests(
-    connection: sqlite3.Connection, shard: int, buckets: Collection[int], kinds: Sequence[Kind]
+    connection: sqlite3.Connection, shard: int, buckets: Collection[int], kinds: Sequence[ColumnKind]
 ) -> list[HashedCell]:
     statement = _DIGESTS.replace("BUCKETS", ", ".join(map(str, sorted(buckets))) or "NULL")
     return [
@@ -188,7 +195,7 @@ def digests(
     ]
 
 
-def _of_kind(statement: str, kind: Kind, shard: int) -> tuple[str, tuple[Any, ...]]:
+def _of_kind(statement: str, kind: ColumnKind, shard: int) -> tuple[str, tuple[Any, ...]]:
     """A statement over the latest cells of some columns, and its parameters."""
     cells = _FACTS if kind.bits == FACTS else _LATEST.replace("FAMILY", kind.family)
     values = (shard, *kind.names) * cells.count("COLUMNS")
@@ -201,6 +208,17 @@ def _one(rows: Iterable[tuple[Any, ...]]) -> StoredCell | None:
 
 def _all(rows: Iterable[tuple[Any, ...]]) -> list[StoredCell]:
     return [_stored_cell(found) for found in rows]
+
+
+def _portion(rows: Iterable[tuple[Any, ...]], left: int | None = None) -> CutCells:
+    """As many as a page has room for; the file is not read further."""
+    room, cells = bound() if left is None else left, list[StoredCell]()
+    for found in rows:
+        if cells and room <= 0:
+            return CutCells(cells, is_cut=True)
+        cells.append(_stored_cell(found))
+        room -= len(cells[-1].body)
+    return CutCells(cells, is_cut=False)
 
 
 def _stored_cell(found: tuple[Any, ...]) -> StoredCell:

@@ -7,12 +7,12 @@ from collections.abc import Callable, Sequence
 from datetime import datetime
 from typing import Any
 
-from schemaless_core.answers import ANY
+from schemaless_core.cell.answers import ANY
+from schemaless_core.cell.standing import Gate
+from schemaless_core.cell.stored import NewCell
 from schemaless_core.engine.base import RowSeen, Stored
-from schemaless_core.engine.cells import NewCell
 from schemaless_core.engine.sqlite.file import to_microseconds
 from schemaless_core.engine.sqlite.reads import find, find_latest, head_of
-from schemaless_core.standing import Gate
 
 INSERT = """\
 INSERT INTO cell (shard, added_id, row_key, column_name, ref_key, body, created_at)

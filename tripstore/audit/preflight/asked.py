@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from tripstore.audit.places import Lines
-from tripstore.audit.tokens import Type, tokens
+from tripstore.backends.postgres.tokens import Type, tokens
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,11 +13,11 @@ from dataclasses import dataclass
 
 from psycopg2.extensions import connection as Connection  # noqa: N812  # the driver's class has a small letter
 
-from tripstore.audit.preflight.company import Cascade, Firing, Found, Relation, Role, role_of
+from tripstore.audit.preflight.company import Cascade, Catalogued, CompanyRelation, Firing, RelationRole, role_of
 from tripstore.audit.preflight.effects import Verb
 from tripstore.audit.preflight.grammar import Name
 from tripstore.backends.postgres.layout.layout import Layout, MappedColumn, TableName
-from tripstore.backends.postgres.tables import SCHEMA
+from tripstore.backends.postgres.names import SCHEMA
 from tripstore.backends.postgres.wire.connections import rows
 
 _OTHERS = "nspname NOT IN ('pg_catalog', 'information_schema', 'pg_toast') AND nspname NOT LIKE 'pg\\_temp%'"
@@ -83,7 +83,7 @@ class _Function:
     words: frozenset[str]
 
 
-def read_catalogue(connection: Connection, layout: Layout) -> Found:
+def read_catalogue(connection: Connection, layout: Layout) -> Catalogued:
     """Ask the database for everything once; nothing is changed or locked."""
     return _Reader(connection, layout).found()
 
@@ -108,16 +108,16 @@ class _Reader:
         self._mapped = {oid for oid, raw in self._raw.items() if self._table(oid) in layout.tables}
         self._reaching = self._reaching_functions()
 
-    def found(self) -> Found:
+    def found(self) -> Catalogued:
         relations = {raw.name: self._relation(oid, raw) for oid, raw in self._raw.items()}
-        return Found(relations, frozenset(self._functions[oid].name for oid in self._reaching))
+        return Catalogued(relations, frozenset(self._functions[oid].name for oid in self._reaching))
 
-    def _relation(self, oid: int, raw: _Raw) -> Relation:
+    def _relation(self, oid: int, raw: _Raw) -> CompanyRelation:
         role, column, lookups = role_of(self._layout, self._table(oid))
         shows = self._shows(oid) if raw.kind in ("v", "m") else frozenset()
-        return Relation(
+        return CompanyRelation(
             name=str(raw.name),
-            role=Role.VIEW if shows else role,
+            role=RelationRole.VIEW if shows else role,
             column=column,
             lookups=lookups,
             added=tuple(name for name in self._wanted(column) if name not in raw.columns),

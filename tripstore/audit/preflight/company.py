@@ -13,7 +13,7 @@ from tripstore.backends.postgres.layout.layout import Layout, Lookup, MappedColu
 _SYSTEM = ("pg_catalog", "information_schema", "pg_toast")
 
 
-class Role(StrEnum):
+class RelationRole(StrEnum):
     """What a relation is to the migration."""
 
     MAPPED = "mapped"  #: Its rows are cells.
@@ -45,11 +45,11 @@ class Firing:
 
 
 @dataclass(frozen=True)
-class Relation:
+class CompanyRelation:
     """One relation."""
 
     name: str
-    role: Role
+    role: RelationRole
     column: MappedColumn | None = None
     lookups: tuple[Lookup, ...] = ()
     #: What `schema apply` adds to it; None: the database was not asked.
@@ -63,10 +63,10 @@ class Relation:
 
 
 @dataclass(frozen=True)
-class Found:
+class Catalogued:
     """What the catalogue says of the relations and functions that are not the system's."""
 
-    relations: Mapping[TableName, Relation]
+    relations: Mapping[TableName, CompanyRelation]
     #: Functions that name mapped tables, or run SQL that is made at run time.
     functions: frozenset[Name]
 
@@ -76,7 +76,7 @@ class Company:
     """The layout, and what the database says, when it was asked."""
 
     layout: Layout
-    found: Found | None = None
+    found: Catalogued | None = None
     may_truncate: bool = False
     warns: bool = False
     #: Tables that the statements made themselves.
@@ -86,19 +86,19 @@ class Company:
     def is_asked(self) -> bool:
         return self.found is not None
 
-    def relation(self, name: Name) -> Relation:
+    def relation(self, name: Name) -> CompanyRelation:
         """A name without a schema is taken for a mapped table's, whatever the search path would choose."""
         if name.schema in _SYSTEM or (name.schema is None and name.name.startswith("pg_")):
-            return Relation(str(name), Role.OTHER)
+            return CompanyRelation(str(name), RelationRole.OTHER)
         mapped = _named(name, self.layout.tables) or _named(name, {lookup.table for lookup in self.layout.lookups})
         if mapped is not None:
             return self.table(mapped)
         known = _named(name, self.found.relations) if self.found is not None else None
         if known is not None:
             return self.table(known)
-        return Relation(str(name), Role.OTHER if name.name in self.made else Role.UNKNOWN)
+        return CompanyRelation(str(name), RelationRole.OTHER if name.name in self.made else RelationRole.UNKNOWN)
 
-    def table(self, name: TableName) -> Relation:
+    def table(self, name: TableName) -> CompanyRelation:
         """A table that was found, or that the layout knows."""
         found = self.found.relations.get(name) if self.found is not None else None
         return found if found is not None else self._by_layout(name)
@@ -111,15 +111,15 @@ class Company:
             known.name == function.name and function.schema in (None, known.schema) for known in self.found.functions
         )
 
-    def _by_layout(self, name: TableName) -> Relation:
-        return Relation(str(name), *role_of(self.layout, name))
+    def _by_layout(self, name: TableName) -> CompanyRelation:
+        return CompanyRelation(str(name), *role_of(self.layout, name))
 
 
-def role_of(layout: Layout, name: TableName) -> tuple[Role, MappedColumn | None, tuple[Lookup, ...]]:
+def role_of(layout: Layout, name: TableName) -> tuple[RelationRole, MappedColumn | None, tuple[Lookup, ...]]:
     """What the layout says of a table."""
     column = next((each for each in layout.columns.values() if each.table == name), None)
     lookups = tuple(lookup for lookup in layout.lookups if lookup.table == name)
-    role = Role.MAPPED if column is not None else Role.LOOKUP if lookups else Role.OTHER
+    role = RelationRole.MAPPED if column is not None else RelationRole.LOOKUP if lookups else RelationRole.OTHER
     return role, column, lookups
 
 

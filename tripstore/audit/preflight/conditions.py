@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
 
-from tripstore.audit.preflight.grammar import Node
+from tripstore.audit.preflight.grammar import TreeNode
 
 _VALUES = ("A_Const", "ParamRef")
 _EXCLUDED = "excluded"
@@ -19,7 +19,7 @@ class Condition:
     operator: str | None
 
 
-def conjuncts(node: Node | None) -> Iterator[Node]:
+def conjuncts(node: TreeNode | None) -> Iterator[TreeNode]:
     """The parts of a condition that all must hold."""
     if node is None:
         return
@@ -30,13 +30,13 @@ def conjuncts(node: Node | None) -> Iterator[Node]:
         yield node
 
 
-def columns_in(node: Node) -> list[str]:
+def columns_in(node: TreeNode) -> list[str]:
     """The names of all columns in an expression, without those of their tables."""
     found = [each.strings("fields") for each in node.walk() if each.kind == "ColumnRef"]
     return [names[-1] for names in found if names]
 
 
-def condition_of(node: Node) -> Condition | None:
+def condition_of(node: TreeNode) -> Condition | None:
     """What a part says of one column; None when it is of none, of several, or more than a comparison."""
     left, right = node.find("lexpr"), node.find("rexpr")
     if node.kind != "A_Expr" or left is None:
@@ -62,7 +62,7 @@ def condition_of(node: Node) -> Condition | None:
     return Condition(name, {"<>": "!="}.get(operator, operator))
 
 
-def column_of(node: Node) -> str | None:
+def column_of(node: TreeNode) -> str | None:
     """The column that an expression is, and nothing else."""
     if node.kind == "TypeCast":
         inner = node.find("arg")
@@ -73,7 +73,7 @@ def column_of(node: Node) -> str | None:
     return names[-1] if names and len(names) == len(node.every("fields")) else None
 
 
-def pins(condition: Node | None, alias: str, *, is_alone: bool) -> frozenset[str]:
+def pins(condition: TreeNode | None, alias: str, *, is_alone: bool) -> frozenset[str]:
     """The columns of a relation that the condition holds to one value each."""
     found = set()
     for part in conjuncts(condition):
@@ -84,8 +84,8 @@ def pins(condition: Node | None, alias: str, *, is_alone: bool) -> frozenset[str
 
 
 def unchanged(
-    assigned: Iterable[Node],
-    condition: Node | None,
+    assigned: Iterable[TreeNode],
+    condition: TreeNode | None,
     *,
     alias: str | None = None,
     equal_to_excluded: Collection[str] = (),
@@ -105,7 +105,7 @@ def unchanged(
     return frozenset(kept)
 
 
-def _says(sides: tuple[Node, Node], name: str, alias: str | None, value: Node) -> bool:
+def _says(sides: tuple[TreeNode, TreeNode], name: str, alias: str | None, value: TreeNode) -> bool:
     for column, other in (sides, sides[::-1]):
         own = _reference(column)
         if own is None or own[-1] != name or (len(own) > 1 and own[-2] != alias):
@@ -115,17 +115,17 @@ def _says(sides: tuple[Node, Node], name: str, alias: str | None, value: Node) -
     return False
 
 
-def _sides(part: Node) -> tuple[Node, Node] | None:
+def _sides(part: TreeNode) -> tuple[TreeNode, TreeNode] | None:
     left, right = part.find("lexpr"), part.find("rexpr")
     is_equal = part.kind == "A_Expr" and part.text("kind") == "AEXPR_OP" and part.strings("name") == ["="]
     return (left, right) if is_equal and left is not None and right is not None else None
 
 
-def _reference(node: Node) -> list[str] | None:
+def _reference(node: TreeNode) -> list[str] | None:
     return node.strings("fields") if node.kind == "ColumnRef" and column_of(node) is not None else None
 
 
-def _is_of(part: Node, alias: str) -> bool:
+def _is_of(part: TreeNode, alias: str) -> bool:
     """Whether the one column of a part is said to be this relation's."""
     return any(
         names[-2:-1] == [alias]
@@ -134,7 +134,7 @@ def _is_of(part: Node, alias: str) -> bool:
     )
 
 
-def _is_value(node: Node) -> bool:
+def _is_value(node: TreeNode) -> bool:
     """A constant or a parameter, cast perhaps, or a list of them; the current time is one too."""
     if node.kind == "TypeCast":
         inner = node.find("arg")

@@ -1,4 +1,4 @@
-"""What a statement does, whoever's tables they are: writes, reads, locks. Pure: knows the tree and no database."""
+"""What a statement does, whatever its tables: writes, reads, locks. Pure: knows the tree and no database."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 from tripstore.audit.preflight.conditions import pins, unchanged
-from tripstore.audit.preflight.grammar import Name, Node
+from tripstore.audit.preflight.grammar import Name, TreeNode
 
 
 class Verb(StrEnum):
@@ -18,7 +18,7 @@ class Verb(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Write:
+class RelationWrite:
     """A change of one relation's rows."""
 
     verb: Verb
@@ -48,17 +48,17 @@ class Star:
 class Effects:
     """Everything that one statement does."""
 
-    writes: list[Write] = field(default_factory=list)
+    writes: list[RelationWrite] = field(default_factory=list)
     reads: list[Name] = field(default_factory=list)
     stars: list[Star] = field(default_factory=list)
     functions: set[Name] = field(default_factory=set)
     locks_rows: bool = False
     is_natural: bool = False
     #: Of a query and nothing else: its tree.
-    query: Node | None = None
+    query: TreeNode | None = None
 
 
-def effects_of(statement: Node) -> Effects:
+def effects_of(statement: TreeNode) -> Effects:
     """Of SELECT, INSERT, UPDATE, DELETE, MERGE and COPY, and of what has such a statement inside."""
     found = Effects()
     if statement.kind == "SelectStmt" and not statement.has("intoClause"):
@@ -79,7 +79,7 @@ class _Visit:
     #: Below EXISTS nothing comes out.
     is_silent: bool = False
 
-    def visit(self, node: Node) -> None:
+    def visit(self, node: TreeNode) -> None:
         match node.kind:
             case "SelectStmt":
                 self._select(node)
@@ -98,7 +98,7 @@ class _Visit:
 
     # ------------------------------------------------------------------------------------------ statements
 
-    def _select(self, node: Node) -> None:
+    def _select(self, node: TreeNode) -> None:
         inner = self._with(node)
         if node.text("op") not in ("", "SETOP_NONE"):
             arms = [arm for arm in (node.find("larg"), node.find("rarg")) if arm is not None]
@@ -112,11 +112,11 @@ class _Visit:
         inner._columns(node.every("targetList"))
         inner._but(is_counted=False, is_silent=False)._children(node, "withClause", "targetList", "intoClause")
 
-    def _insert(self, node: Node) -> None:
+    def _insert(self, node: TreeNode) -> None:
         inner = self._with(node)
         target = _required(node, "relation")
         columns = tuple(each.text("name") for each in node.every("cols"))
-        self._write(Write(Verb.INSERT, target.relation, columns, has_columns=bool(columns)))
+        self._write(RelationWrite(Verb.INSERT, target.relation, columns, has_columns=bool(columns)))
         query = node.find("selectStmt")
         if query is not None:
             inner._but(is_counted=True).visit(_select_of(query))
@@ -126,7 +126,7 @@ class _Visit:
             inner._conflict(target.relation, conflict)
         inner._columns(node.every("returningList"))
 
-    def _conflict(self, relation: Name, clause: Node) -> None:
+    def _conflict(self, relation: Name, clause: TreeNode) -> None:
         self._children(clause)
         if clause.text("action") != "ONCONFLICT_UPDATE":
             return
@@ -135,9 +135,9 @@ class _Visit:
         assigned = clause.every("targetList")
         kept = unchanged(assigned, clause.find("whereClause"), equal_to_excluded=met)
         names = tuple(each.text("name") for each in assigned)
-        self._write(Write(Verb.UPDATE, relation, names, kept, frozenset(met), is_on_conflict=True))
+        self._write(RelationWrite(Verb.UPDATE, relation, names, kept, frozenset(met), is_on_conflict=True))
 
-    def _change(self, node: Node) -> None:
+    def _change(self, node: TreeNode) -> None:
         """UPDATE and DELETE."""
         inner = self._with(node)
         target = _required(node, "relation")
@@ -146,7 +146,7 @@ class _Visit:
         more = [*node.every("fromClause"), *node.every("usingClause")]
         alias = _alias(target)
         self._write(
-            Write(
+            RelationWrite(
                 Verb.UPDATE if node.kind == "UpdateStmt" else Verb.DELETE,
                 target.relation,
                 tuple(each.text("name") for each in assigned),
@@ -158,7 +158,7 @@ class _Visit:
         inner._columns(node.every("returningList"))
         inner._children(node, "withClause", "relation", "returningList")
 
-    def _merge(self, node: Node) -> None:
+    def _merge(self, node: TreeNode) -> None:
         inner = self._with(node)
         target = _required(node, "relation")
         joined = node.find("joinCondition")
@@ -168,25 +168,25 @@ class _Visit:
             names = tuple(each.text("name") for each in assigned)
             match clause.text("commandType"):
                 case "CMD_INSERT":
-                    self._write(Write(Verb.INSERT, target.relation, names, has_columns=bool(names)))
+                    self._write(RelationWrite(Verb.INSERT, target.relation, names, has_columns=bool(names)))
                 case "CMD_UPDATE":
                     kept = unchanged(assigned, joined, alias=alias)
-                    self._write(Write(Verb.UPDATE, target.relation, names, kept))
+                    self._write(RelationWrite(Verb.UPDATE, target.relation, names, kept))
                 case "CMD_DELETE":
-                    self._write(Write(Verb.DELETE, target.relation))
+                    self._write(RelationWrite(Verb.DELETE, target.relation))
         source = node.find("sourceRelation")
         inner = inner._level([target, *([source] if source is not None else [])])
         inner._columns(node.every("returningList"))
         inner._children(node, "withClause", "relation", "returningList")
 
-    def _copy(self, node: Node) -> None:
+    def _copy(self, node: TreeNode) -> None:
         relation = node.find("relation")
         if relation is None:
             self._children(node)
             return
         columns = tuple(node.strings("attlist"))
         if node.has("is_from"):
-            self._write(Write(Verb.INSERT, relation.relation, columns, is_copy=True, has_columns=bool(columns)))
+            self._write(RelationWrite(Verb.INSERT, relation.relation, columns, is_copy=True, has_columns=bool(columns)))
         else:
             self.found.reads.append(relation.relation)
             if not columns:
@@ -194,7 +194,7 @@ class _Visit:
 
     # --------------------------------------------------------------------------------------------- parts
 
-    def _other(self, node: Node) -> None:
+    def _other(self, node: TreeNode) -> None:
         if node.kind == "FuncCall":
             names = node.strings("funcname")
             self.found.functions.add(Name(names[0] if len(names) > 1 else None, names[-1]))
@@ -210,11 +210,11 @@ class _Visit:
             return
         self._children(node)
 
-    def _columns(self, targets: Iterable[Node]) -> None:
+    def _columns(self, targets: Iterable[TreeNode]) -> None:
         for target in targets:
             self.visit(target)
 
-    def _column(self, node: Node) -> None:
+    def _column(self, node: TreeNode) -> None:
         """A star, or a row as one value; below EXISTS neither matters."""
         if self.is_silent or not self.levels:
             return
@@ -230,12 +230,12 @@ class _Visit:
             return
         self.found.stars += [Star(relation, self.is_counted) for relation in relations]
 
-    def _read(self, node: Node) -> None:
+    def _read(self, node: TreeNode) -> None:
         relation = node.relation
         if relation.schema is not None or relation.name not in self.hidden:
             self.found.reads.append(relation)
 
-    def _with(self, node: Node) -> _Visit:
+    def _with(self, node: TreeNode) -> _Visit:
         """The names of its common table expressions are known in the statement, and in the later ones of them."""
         clause = node.find("withClause")
         if clause is None:
@@ -250,7 +250,7 @@ class _Visit:
             known |= {name}
         return _Visit(self.found, known, self.levels, self.is_counted, self.is_silent)
 
-    def _level(self, sources: Iterable[Node]) -> _Visit:
+    def _level(self, sources: Iterable[TreeNode]) -> _Visit:
         level: dict[str, Name | None] = {}
         for source in sources:
             for name, relation in _named(source):
@@ -267,30 +267,30 @@ class _Visit:
             self.is_silent if is_silent is None else is_silent,
         )
 
-    def _children(self, node: Node, *without: str) -> None:
+    def _children(self, node: TreeNode, *without: str) -> None:
         for child in node.children(*without):
             self.visit(child)
 
-    def _write(self, write: Write) -> None:
+    def _write(self, write: RelationWrite) -> None:
         self.found.writes.append(write)
 
 
-def _required(node: Node, name: str) -> Node:
+def _required(node: TreeNode, name: str) -> TreeNode:
     found = node.find(name)
-    return found if found is not None else Node("RangeVar", {"relname": ""})
+    return found if found is not None else TreeNode("RangeVar", {"relname": ""})
 
 
-def _select_of(node: Node) -> Node:
+def _select_of(node: TreeNode) -> TreeNode:
     """An arm of a UNION is always a query, and has no name for it."""
-    return node if node.kind else Node("SelectStmt", node.fields)
+    return node if node.kind else TreeNode("SelectStmt", node.fields)
 
 
-def _alias(relation: Node) -> str:
+def _alias(relation: TreeNode) -> str:
     alias = relation.find("alias")
     return alias.text("aliasname") if alias is not None else relation.relation.name
 
 
-def _named(source: Node) -> Iterator[tuple[str, Name | None]]:
+def _named(source: TreeNode) -> Iterator[tuple[str, Name | None]]:
     """The relations of a list of tables, by the names that they have there; of a query's result there is none."""
     if source.kind == "RangeVar":
         yield _alias(source), source.relation

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from tripstore.audit.tokens import Type, tokens
+from tripstore.backends.postgres.tokens import Type, tokens
 
 #: Constants of these types are written as a type and a text; pg_stat_statements leaves `interval $1`.
 _TYPED = re.compile(r"(?i)\b(?:interval|date|time|timestamp|timestamptz)\s+$")
@@ -23,22 +23,22 @@ class Name(NamedTuple):
         return self.name if self.schema is None else f"{self.schema}.{self.name}"
 
 
-class Unreadable(Exception):
+class UnreadableStatement(Exception):
     """The text is no statement of Postgres'."""
 
 
 @dataclass(frozen=True, slots=True)
-class Node:
+class TreeNode:
     """A node of a statement's tree; a part that is always of one kind has no name for it."""
 
     kind: str
     fields: Mapping[str, Any]
 
-    def find(self, name: str) -> Node | None:
+    def find(self, name: str) -> TreeNode | None:
         found = self.fields.get(name)
         return _node(found) if isinstance(found, dict) else None
 
-    def every(self, name: str) -> list[Node]:
+    def every(self, name: str) -> list[TreeNode]:
         found = self.fields.get(name)
         return [_node(each) for each in found if isinstance(each, dict)] if isinstance(found, list) else []
 
@@ -57,14 +57,14 @@ class Node:
         """The words of a list of names; what is no word there is left out."""
         return [each.text("sval") for each in self.every(name) if each.kind == "String"]
 
-    def children(self, *without: str) -> Iterator[Node]:
+    def children(self, *without: str) -> Iterator[TreeNode]:
         for name, value in self.fields.items():
             if name not in without:
                 for each in value if isinstance(value, list) else [value]:
                     if isinstance(each, dict):
                         yield _node(each)
 
-    def walk(self) -> Iterator[Node]:
+    def walk(self) -> Iterator[TreeNode]:
         yield self
         for child in self.children():
             yield from child.walk()
@@ -79,8 +79,8 @@ class Node:
         return Name(self.text("schemaname") or None, self.text("relname"))
 
 
-def parsed(text: str) -> list[Node]:
-    """The statements of a text, or raise `Unreadable`. Placeholders of drivers are taken for values."""
+def parsed(text: str) -> list[TreeNode]:
+    """The statements of a text, or raise `UnreadableStatement`. Placeholders of drivers are taken for values."""
     # Imported here: of all commands only this one needs it.
     import pgparse
 
@@ -90,7 +90,7 @@ def parsed(text: str) -> list[Node]:
             return [_node(each["stmt"]) for each in pgparse.parse(candidate) if "stmt" in each]
         except pgparse.PGQueryError as error:
             complaint = complaint or str(error.message)
-    raise Unreadable(complaint)
+    raise UnreadableStatement(complaint)
 
 
 def fingerprint(text: str) -> str:
@@ -125,12 +125,12 @@ def _readings(text: str) -> Iterator[str]:
         yield "".join(pieces) + text[position:]
 
 
-def _node(value: dict[str, Any]) -> Node:
+def _node(value: dict[str, Any]) -> TreeNode:
     if len(value) == 1:
         ((kind, fields),) = value.items()
         if kind[:1].isupper() and isinstance(fields, dict):
-            return Node(kind, fields)
-    return Node("RangeVar" if "relname" in value else "", value)
+            return TreeNode(kind, fields)
+    return TreeNode("RangeVar" if "relname" in value else "", value)
 
 
 def _without_places(value: Any) -> Any:

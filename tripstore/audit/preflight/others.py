@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from tripstore.audit.names import words
-from tripstore.audit.preflight.company import Company, Relation, Role
-from tripstore.audit.preflight.effects import Verb, Write
-from tripstore.audit.preflight.grammar import Name, Node
-from tripstore.audit.preflight.verdicts import ALWAYS, BEFORE, CAPTURED, SWITCHED, Reason, Verdict
+from tripstore.audit.preflight.company import Company, CompanyRelation, RelationRole
+from tripstore.audit.preflight.effects import RelationWrite, Verb
+from tripstore.audit.preflight.grammar import Name, TreeNode
+from tripstore.audit.preflight.verdicts import ALWAYS, BEFORE, CAPTURED, SWITCHED, StatementVerdict, VerdictReason
 from tripstore.audit.preflight.writes import write_reasons
-from tripstore.backends.postgres.tables import SCHEMA
+from tripstore.backends.postgres.names import SCHEMA
 
 #: They touch no row, and nothing that capture stands on.
 _HARMLESS = words(
@@ -40,7 +40,7 @@ _ROW_EXCLUSIVE = 3
 _ADVICE = "Postgres takes it; ask `tripstore schema plan` and `doctor` first"
 
 
-def other_reasons(statement: Node, company: Company) -> Iterator[Reason]:
+def other_reasons(statement: TreeNode, company: Company) -> Iterator[VerdictReason]:
     """Everything that speaks against a statement of another kind; what is not known is unclear."""
     match statement.kind:
         case "TransactionStmt":
@@ -48,13 +48,13 @@ def other_reasons(statement: Node, company: Company) -> Iterator[Reason]:
         case "VariableSetStmt":
             if statement.text("name").startswith(f"{SCHEMA}."):
                 text = f"{statement.text('name')} is tripstore's own: capture takes the session for one of ours"
-                yield Reason(Verdict.UNCLEAR, ALWAYS, text)
+                yield VerdictReason(StatementVerdict.UNCLEAR, ALWAYS, text)
         case "LockStmt":
             yield from _lock(statement, company)
         case "TruncateStmt":
             is_cascading = statement.text("behavior") == "DROP_CASCADE"
             for table in statement.every("relations"):
-                yield from write_reasons(Write(Verb.TRUNCATE, table.relation, cascades=is_cascading), company)
+                yield from write_reasons(RelationWrite(Verb.TRUNCATE, table.relation, cascades=is_cascading), company)
         case "AlterTableStmt":
             yield from _alter(statement, company)
         case "RenameStmt" | "AlterObjectSchemaStmt":
@@ -67,32 +67,36 @@ def other_reasons(statement: Node, company: Company) -> Iterator[Reason]:
             relation = _relation(statement, company)
             if _matters(relation):
                 text = f"it runs with every write of {relation.name}, capture's and the mirror's too: {_ADVICE}"
-                yield Reason(Verdict.UNCLEAR, CAPTURED, text)
+                yield VerdictReason(StatementVerdict.UNCLEAR, CAPTURED, text)
         case "DoStmt" | "CallStmt":
-            yield Reason(Verdict.UNCLEAR, ALWAYS, "what its code does is not looked at: judge the statements in it")
+            yield VerdictReason(
+                StatementVerdict.UNCLEAR, ALWAYS, "what its code does is not looked at: judge the statements in it"
+            )
         case kind if kind not in _HARMLESS:
-            yield Reason(Verdict.UNCLEAR, ALWAYS, f"statements of this kind ({kind}) are not known here")
+            yield VerdictReason(
+                StatementVerdict.UNCLEAR, ALWAYS, f"statements of this kind ({kind}) are not known here"
+            )
 
 
-def _transaction(statement: Node) -> Iterator[Reason]:
+def _transaction(statement: TreeNode) -> Iterator[VerdictReason]:
     if statement.text("kind") == "TRANS_STMT_PREPARE":
         text = "if it wrote mapped tables it is inside the gate until COMMIT PREPARED: no switch gets past it"
-        yield Reason(Verdict.UNCLEAR, BEFORE, text)
+        yield VerdictReason(StatementVerdict.UNCLEAR, BEFORE, text)
 
 
-def _lock(statement: Node, company: Company) -> Iterator[Reason]:
+def _lock(statement: TreeNode, company: Company) -> Iterator[VerdictReason]:
     for table in statement.every("relations"):
         relation = company.relation(table.relation)
-        if relation.role is not Role.MAPPED:
+        if relation.role is not RelationRole.MAPPED:
             continue
         if statement.number("mode") >= _ROW_EXCLUSIVE:
             text = f"the facade's puts to {relation.name} wait for it; what it writes after a switch is refused"
-            yield Reason(Verdict.SLOWED, BEFORE, text)
+            yield VerdictReason(StatementVerdict.SLOWED, BEFORE, text)
         text = f"a lock of {relation.name} in Postgres locks no cell, and the mirror waits for it"
-        yield Reason(Verdict.UNSERVED, SWITCHED, text)
+        yield VerdictReason(StatementVerdict.UNSERVED, SWITCHED, text)
 
 
-def _alter(statement: Node, company: Company) -> Iterator[Reason]:
+def _alter(statement: TreeNode, company: Company) -> Iterator[VerdictReason]:
     relation = _relation(statement, company)
     if not _matters(relation):
         return
@@ -105,64 +109,80 @@ def _alter(statement: Node, company: Company) -> Iterator[Reason]:
                 yield _of_a_column(command, name, relation)
         elif kind == "AT_DropNotNull":
             if name in _needed(relation, company):
-                yield Reason(Verdict.UNCLEAR, CAPTURED, f"{name} of {relation.name} may lead to the row key: {_ADVICE}")
+                yield VerdictReason(
+                    StatementVerdict.UNCLEAR, CAPTURED, f"{name} of {relation.name} may lead to the row key: {_ADVICE}"
+                )
         elif kind in _BREAKING:
-            yield Reason(Verdict.BREAKS, CAPTURED, f"{relation.name}: {_BREAKING[kind]}; {_ADVICE}")
+            yield VerdictReason(StatementVerdict.BREAKS, CAPTURED, f"{relation.name}: {_BREAKING[kind]}; {_ADVICE}")
         elif kind.startswith(("AT_DisableTrig", "AT_EnableTrig")):
-            yield Reason(Verdict.BREAKS, CAPTURED, f"capture's triggers on {relation.name} stay ENABLE ALWAYS")
+            yield VerdictReason(
+                StatementVerdict.BREAKS, CAPTURED, f"capture's triggers on {relation.name} stay ENABLE ALWAYS"
+            )
         else:
-            yield Reason(Verdict.UNCLEAR, CAPTURED, f"{kind[3:]} of {relation.name}: {_ADVICE}")
+            yield VerdictReason(StatementVerdict.UNCLEAR, CAPTURED, f"{kind[3:]} of {relation.name}: {_ADVICE}")
 
 
-def _of_a_column(command: Node, name: str, relation: Relation) -> Reason:
+def _of_a_column(command: TreeNode, name: str, relation: CompanyRelation) -> VerdictReason:
     """Triggers of ours stand on the column, which Postgres knows: it drops them only when told to."""
     if command.text("subtype") == "AT_AlterColumnType":
-        return Reason(Verdict.REFUSED, CAPTURED, f"triggers of capture stand on {name} of {relation.name}", "0A000")
+        return VerdictReason(
+            StatementVerdict.REFUSED, CAPTURED, f"triggers of capture stand on {name} of {relation.name}", "0A000"
+        )
     if command.text("behavior") == "DROP_CASCADE":
         text = f"CASCADE takes the triggers of capture along that stand on {name} of {relation.name}"
-        return Reason(Verdict.BREAKS, CAPTURED, text)
-    return Reason(Verdict.REFUSED, CAPTURED, f"triggers of capture stand on {name} of {relation.name}", "2BP01")
+        return VerdictReason(StatementVerdict.BREAKS, CAPTURED, text)
+    return VerdictReason(
+        StatementVerdict.REFUSED, CAPTURED, f"triggers of capture stand on {name} of {relation.name}", "2BP01"
+    )
 
 
-def _rename(statement: Node, company: Company) -> Iterator[Reason]:
+def _rename(statement: TreeNode, company: Company) -> Iterator[VerdictReason]:
     relation = _relation(statement, company)
     if not _matters(relation):
         return
     if statement.text("renameType") == "OBJECT_COLUMN":
         if statement.text("subname") in _needed(relation, company):
             text = f"{statement.text('subname')} of {relation.name} is known by its name: {_ADVICE}"
-            yield Reason(Verdict.BREAKS, CAPTURED, text)
+            yield VerdictReason(StatementVerdict.BREAKS, CAPTURED, text)
     elif statement.text("renameType") in ("OBJECT_TABLE", ""):
-        yield Reason(Verdict.BREAKS, CAPTURED, f"{relation.name} is known by its name: {_ADVICE}")
+        yield VerdictReason(StatementVerdict.BREAKS, CAPTURED, f"{relation.name} is known by its name: {_ADVICE}")
 
 
-def _drop(statement: Node, company: Company) -> Iterator[Reason]:
+def _drop(statement: TreeNode, company: Company) -> Iterator[VerdictReason]:
     kind = statement.text("removeType")
     if kind == "OBJECT_TABLE":
         for each in statement.every("objects"):
             parts = [part.text("sval") for part in each.every("items")]
             relation = company.relation(Name(parts[-2] if len(parts) > 1 else None, parts[-1]))
             if _matters(relation):
-                yield Reason(Verdict.BREAKS, CAPTURED, f"{relation.name} goes, and its rows without a tombstone")
-            elif relation.role is Role.UNKNOWN and statement.text("behavior") == "DROP_CASCADE":
-                yield Reason(Verdict.UNCLEAR, CAPTURED, "what CASCADE takes along is known by the database alone")
+                yield VerdictReason(
+                    StatementVerdict.BREAKS, CAPTURED, f"{relation.name} goes, and its rows without a tombstone"
+                )
+            elif relation.role is RelationRole.UNKNOWN and statement.text("behavior") == "DROP_CASCADE":
+                yield VerdictReason(
+                    StatementVerdict.UNCLEAR, CAPTURED, "what CASCADE takes along is known by the database alone"
+                )
     elif kind in ("OBJECT_SCHEMA", "OBJECT_INDEX", "OBJECT_TRIGGER", "OBJECT_TYPE", "OBJECT_FUNCTION"):
-        yield Reason(Verdict.UNCLEAR, CAPTURED, f"whether capture or a key stands on it is not known: {_ADVICE}")
+        yield VerdictReason(
+            StatementVerdict.UNCLEAR, CAPTURED, f"whether capture or a key stands on it is not known: {_ADVICE}"
+        )
 
 
-def _create(statement: Node, company: Company) -> Iterator[Reason]:
+def _create(statement: TreeNode, company: Company) -> Iterator[VerdictReason]:
     for above in statement.every("inhRelations"):
         relation = company.relation(above.relation)
         if not _matters(relation):
             continue
         if statement.has("partbound"):
             text = f"the new partition of {relation.name} has a gate once a worker or `schema apply` has looked"
-            yield Reason(Verdict.UNCLEAR, CAPTURED, text)
+            yield VerdictReason(StatementVerdict.UNCLEAR, CAPTURED, text)
         else:
-            yield Reason(Verdict.BREAKS, CAPTURED, f"{relation.name}: {_BREAKING['AT_AddInherit']}; {_ADVICE}")
+            yield VerdictReason(
+                StatementVerdict.BREAKS, CAPTURED, f"{relation.name}: {_BREAKING['AT_AddInherit']}; {_ADVICE}"
+            )
 
 
-def _needed(relation: Relation, company: Company) -> frozenset[str]:
+def _needed(relation: CompanyRelation, company: Company) -> frozenset[str]:
     """The columns of a table that the migration stands on."""
     names = {name for lookup in relation.lookups for name in (lookup.key, lookup.value)}
     column = relation.column
@@ -172,10 +192,10 @@ def _needed(relation: Relation, company: Company) -> frozenset[str]:
     return frozenset(names)
 
 
-def _relation(statement: Node, company: Company) -> Relation:
+def _relation(statement: TreeNode, company: Company) -> CompanyRelation:
     found = statement.find("relation")
-    return company.relation(found.relation) if found is not None else Relation("", Role.OTHER)
+    return company.relation(found.relation) if found is not None else CompanyRelation("", RelationRole.OTHER)
 
 
-def _matters(relation: Relation) -> bool:
-    return relation.role in (Role.MAPPED, Role.LOOKUP)
+def _matters(relation: CompanyRelation) -> bool:
+    return relation.role in (RelationRole.MAPPED, RelationRole.LOOKUP)

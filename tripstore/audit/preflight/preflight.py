@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
-from schemaless_core.indexes.definition import IndexDefinition
+from schemaless_core.definitions.index import IndexDefinition
 from tripstore.audit.preflight.asked import Asked
 from tripstore.audit.preflight.company import Company
 from tripstore.audit.preflight.effects import effects_of
-from tripstore.audit.preflight.grammar import Node, Unreadable, fingerprint, parsed
+from tripstore.audit.preflight.grammar import TreeNode, UnreadableStatement, fingerprint, parsed
 from tripstore.audit.preflight.others import other_reasons
 from tripstore.audit.preflight.reads import read_reasons
-from tripstore.audit.preflight.verdicts import ALWAYS, Judged, Reason, Verdict, judged
+from tripstore.audit.preflight.verdicts import ALWAYS, Judged, StatementVerdict, VerdictReason, judged
 from tripstore.audit.preflight.writes import write_reasons
 
 _ROWS = frozenset({"SelectStmt", "InsertStmt", "UpdateStmt", "DeleteStmt", "MergeStmt", "CopyStmt"})
@@ -21,7 +21,7 @@ _AROUND = {"PrepareStmt": "query", "DeclareCursorStmt": "query", "CreateTableAsS
 
 
 @dataclass(frozen=True, slots=True)
-class Finding:
+class JudgedStatement:
     """A kind of statement, the first place that has it, and what becomes of it."""
 
     asked: Asked
@@ -37,29 +37,29 @@ class Preflight:
     indexes: Sequence[IndexDefinition] = ()
     _prepared: dict[str, Judged] = field(default_factory=dict)
 
-    def findings(self, every: Iterable[Asked]) -> list[Finding]:
+    def findings(self, every: Iterable[Asked]) -> list[JudgedStatement]:
         """One finding per kind of statement and judgement, in the order of their first places."""
-        found: dict[tuple[str, Judged], Finding] = {}
+        found: dict[tuple[str, Judged], JudgedStatement] = {}
         known: dict[str, tuple[str, Judged]] = {}
         for asked in every:
             if asked.text not in known or asked.unreadable is not None:
                 known[asked.text] = (fingerprint(asked.text), self.judge(asked))
             key = known[asked.text]
             before = found.get(key)
-            found[key] = Finding(asked, 1, key[1]) if before is None else _together(before, asked)
+            found[key] = JudgedStatement(asked, 1, key[1]) if before is None else _together(before, asked)
         return list(found.values())
 
     def judge(self, asked: Asked) -> Judged:
         """What becomes of a statement, by its form: what its values do to single rows is not known here."""
         if asked.unreadable is not None:
-            return judged([Reason(Verdict.UNCLEAR, ALWAYS, asked.unreadable)])
+            return judged([VerdictReason(StatementVerdict.UNCLEAR, ALWAYS, asked.unreadable)])
         try:
             trees = parsed(asked.text)
-        except Unreadable as error:
-            return judged([Reason(Verdict.UNCLEAR, ALWAYS, f"it does not parse: {error}")])
+        except UnreadableStatement as error:
+            return judged([VerdictReason(StatementVerdict.UNCLEAR, ALWAYS, f"it does not parse: {error}")])
         return judged(reason for tree in trees for reason in self._reasons(tree))
 
-    def _reasons(self, tree: Node) -> Iterator[Reason]:
+    def _reasons(self, tree: TreeNode) -> Iterator[VerdictReason]:
         made = _made(tree)
         if made is not None:
             self.company = replace(self.company, made=self.company.made | {made})
@@ -78,7 +78,7 @@ class Preflight:
         else:
             yield from other_reasons(tree, self.company)
 
-    def _rows(self, tree: Node) -> Iterator[Reason]:
+    def _rows(self, tree: TreeNode) -> Iterator[VerdictReason]:
         effects = effects_of(tree)
         for write in effects.writes:
             yield from write_reasons(write, self.company)
@@ -86,28 +86,28 @@ class Preflight:
         for function in sorted(effects.functions, key=str):
             if self.company.reaches(function):
                 text = f"function {function} may touch mapped tables: judge the statements in it"
-                yield Reason(Verdict.UNCLEAR, ALWAYS, text)
+                yield VerdictReason(StatementVerdict.UNCLEAR, ALWAYS, text)
 
-    def _inside(self, tree: Node, name: str) -> Iterator[Reason]:
+    def _inside(self, tree: TreeNode, name: str) -> Iterator[VerdictReason]:
         inner = tree.find(name)
         if inner is not None:
             yield from self._reasons(inner)
 
-    def _executed(self, name: str) -> Iterator[Reason]:
+    def _executed(self, name: str) -> Iterator[VerdictReason]:
         if name in self._prepared:
             yield from self._prepared[name].reasons
         else:
-            yield Reason(Verdict.UNCLEAR, ALWAYS, f"{name} was prepared elsewhere")
+            yield VerdictReason(StatementVerdict.UNCLEAR, ALWAYS, f"{name} was prepared elsewhere")
 
 
-def _made(tree: Node) -> str | None:
+def _made(tree: TreeNode) -> str | None:
     """The table that a statement makes: nothing stands on it but what later statements say."""
     into = tree.find("into") or tree.find("intoClause")
     relation = tree.find("relation") if tree.kind == "CreateStmt" else into.find("rel") if into is not None else None
     return None if relation is None else relation.relation.name
 
 
-def _runs(tree: Node) -> bool:
+def _runs(tree: TreeNode) -> bool:
     """Whether EXPLAIN runs the statement."""
     for option in tree.every("options"):
         if option.text("defname") == "analyze":
@@ -116,7 +116,9 @@ def _runs(tree: Node) -> bool:
     return False
 
 
-def _together(finding: Finding, asked: Asked) -> Finding:
+def _together(finding: JudgedStatement, asked: Asked) -> JudgedStatement:
     first = finding.asked
     rows = None if first.rows is None or asked.rows is None else first.rows + asked.rows
-    return Finding(replace(first, calls=first.calls + asked.calls, rows=rows), finding.places + 1, finding.judged)
+    return JudgedStatement(
+        replace(first, calls=first.calls + asked.calls, rows=rows), finding.places + 1, finding.judged
+    )

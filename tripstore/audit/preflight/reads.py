@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from schemaless_core.indexes.definition import IndexDefinition
-from tripstore.audit.preflight.company import Company, Relation, Role
+from schemaless_core.definitions.index import IndexDefinition
+from tripstore.audit.preflight.company import Company, CompanyRelation, RelationRole
 from tripstore.audit.preflight.conditions import column_of, columns_in, condition_of, conjuncts
 from tripstore.audit.preflight.effects import Effects, Star
-from tripstore.audit.preflight.grammar import Name, Node
-from tripstore.audit.preflight.verdicts import ALWAYS, BEFORE, SWITCHED, Reason, Verdict
+from tripstore.audit.preflight.grammar import Name, TreeNode
+from tripstore.audit.preflight.verdicts import ALWAYS, BEFORE, SWITCHED, StatementVerdict, VerdictReason
 from tripstore.backends.postgres.layout.layout import Layout, MappedColumn
 
 _OPERATORS = ("=", "!=", "<", "<=", ">", ">=", "in", "between")
@@ -25,48 +25,50 @@ _PARTS = {
 }
 
 
-def read_reasons(effects: Effects, company: Company, indexes: Sequence[IndexDefinition]) -> Iterator[Reason]:
+def read_reasons(effects: Effects, company: Company, indexes: Sequence[IndexDefinition]) -> Iterator[VerdictReason]:
     """Everything that speaks against the reads of a statement."""
     relations = {name: company.relation(name) for name in dict.fromkeys(effects.reads)}
     yield from _unknown(relations, company)
     yield from _stars(effects, company)
     if effects.is_natural and any(relation.added != () for relation in relations.values() if _is_mapped(relation)):
         text = "NATURAL JOIN joins by equal names, and `schema apply` adds columns: name those that it joins by"
-        yield Reason(Verdict.UNCLEAR, ALWAYS, text)
+        yield VerdictReason(StatementVerdict.UNCLEAR, ALWAYS, text)
     mapped = [relation for relation in relations.values() if _is_mapped(relation)]
     if not mapped:
         return
     reason = _unserved(effects, mapped, company.layout, indexes)
     if reason is not None:
-        yield Reason(Verdict.UNSERVED, SWITCHED, reason)
+        yield VerdictReason(StatementVerdict.UNSERVED, SWITCHED, reason)
 
 
-def _is_mapped(relation: Relation) -> bool:
-    return relation.role in (Role.MAPPED, Role.VIEW)
+def _is_mapped(relation: CompanyRelation) -> bool:
+    return relation.role in (RelationRole.MAPPED, RelationRole.VIEW)
 
 
-def _unknown(relations: dict[Name, Relation], company: Company) -> Iterator[Reason]:
+def _unknown(relations: dict[Name, CompanyRelation], company: Company) -> Iterator[VerdictReason]:
     why = "no such relation is in the database" if company.is_asked else "it is not in the layout"
     for relation in relations.values():
-        if relation.role is Role.UNKNOWN:
-            yield Reason(Verdict.UNCLEAR, ALWAYS, f"{relation.name} may be a view of mapped tables: {why}")
+        if relation.role is RelationRole.UNKNOWN:
+            yield VerdictReason(
+                StatementVerdict.UNCLEAR, ALWAYS, f"{relation.name} may be a view of mapped tables: {why}"
+            )
 
 
-def _stars(effects: Effects, company: Company) -> Iterator[Reason]:
+def _stars(effects: Effects, company: Company) -> Iterator[VerdictReason]:
     for star in dict.fromkeys(effects.stars):
         relation = company.relation(star.relation)
-        if relation.role is Role.MAPPED and relation.added != ():
-            yield Reason(Verdict.UNCLEAR, BEFORE, _wider(star, relation))
+        if relation.role is RelationRole.MAPPED and relation.added != ():
+            yield VerdictReason(StatementVerdict.UNCLEAR, BEFORE, _wider(star, relation))
 
 
-def _wider(star: Star, relation: Relation) -> str:
+def _wider(star: Star, relation: CompanyRelation) -> str:
     names = "what `schema apply` adds" if relation.added is None else ", ".join(relation.added)
     consequence = "the columns are counted here: it may fail" if star.is_counted else "code that counts columns breaks"
     return f"all columns of {relation.name} are then {names} as well; {consequence}"
 
 
 def _unserved(
-    effects: Effects, mapped: list[Relation], layout: Layout, indexes: Sequence[IndexDefinition]
+    effects: Effects, mapped: list[CompanyRelation], layout: Layout, indexes: Sequence[IndexDefinition]
 ) -> str | None:
     """Why no key and no index answers a statement that reads mapped rows; None: one does."""
     names = ", ".join(sorted({relation.name for relation in mapped}))
@@ -79,18 +81,18 @@ def _unserved(
     if reason is not None:
         return f"no index of ours answers it: {reason}"
     column = mapped[0].column
-    if mapped[0].role is not Role.MAPPED or column is None:
+    if mapped[0].role is not RelationRole.MAPPED or column is None:
         return f"no index of ours answers it: {mapped[0].name} is a view"
     return _Question(query, column, layout).unserved(indexes)
 
 
-def _shape(query: Node) -> str | None:
+def _shape(query: TreeNode) -> str | None:
     if query.text("op") not in ("", "SETOP_NONE"):
         return "it puts queries together (UNION, EXCEPT, INTERSECT)"
     return next((why for part, why in _PARTS.items() if query.has(part)), None)
 
 
-def _sources(query: Node) -> str | None:
+def _sources(query: TreeNode) -> str | None:
     sources = query.every("fromClause")
     if len(sources) != 1:
         return "joins, or a query within it" if sources else "a query within it"
@@ -102,7 +104,7 @@ def _sources(query: Node) -> str | None:
 class _Question:
     """A query of one mapped table, without joins."""
 
-    def __init__(self, query: Node, column: MappedColumn, layout: Layout) -> None:
+    def __init__(self, query: TreeNode, column: MappedColumn, layout: Layout) -> None:
         self._query = query
         self._column = column
         self._keys = layout.keys_of(column)

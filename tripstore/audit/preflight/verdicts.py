@@ -1,4 +1,4 @@
-"""`Verdict` and `Reason`: what becomes of a statement in a phase, and why. Values only."""
+"""`StatementVerdict` and `VerdictReason`: what becomes of a statement in a phase, and why. Values only."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ SWITCHED = (*AFTER, Phase.COMPLETE)
 ALWAYS = tuple(Phase)
 
 
-class Verdict(StrEnum):
+class StatementVerdict(StrEnum):
     """In the order of their weight, the least first: of several, the heaviest counts."""
 
     FINE = "fine"
@@ -29,14 +29,14 @@ class Verdict(StrEnum):
 
     @property
     def weight(self) -> int:
-        return list(Verdict).index(self)
+        return list(StatementVerdict).index(self)
 
 
 @dataclass(frozen=True, slots=True)
-class Reason:
+class VerdictReason:
     """Why a statement has a verdict in some phases."""
 
-    verdict: Verdict
+    verdict: StatementVerdict
     phases: tuple[Phase, ...]
     text: str
     sqlstate: str | None = None
@@ -46,13 +46,13 @@ class Reason:
 class Judged:
     """What becomes of one statement."""
 
-    reasons: tuple[Reason, ...]
+    reasons: tuple[VerdictReason, ...]
 
-    def verdict(self, phase: Phase) -> Verdict:
+    def verdict(self, phase: Phase) -> StatementVerdict:
         found = [reason.verdict for reason in self.reasons if phase in reason.phases]
-        return max(found, key=lambda verdict: verdict.weight, default=Verdict.FINE)
+        return max(found, key=lambda verdict: verdict.weight, default=StatementVerdict.FINE)
 
-    def because(self, phases: Iterable[Phase]) -> list[Reason]:
+    def because(self, phases: Iterable[Phase]) -> list[VerdictReason]:
         """The reasons that count: of each phase, those of its verdict."""
         wanted = list(phases)
         return [
@@ -62,5 +62,5 @@ class Judged:
         ]
 
 
-def judged(reasons: Iterable[Reason]) -> Judged:
+def judged(reasons: Iterable[VerdictReason]) -> Judged:
     return Judged(tuple(dict.fromkeys(reasons)))

@@ -4,10 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from tripstore.audit.preflight.company import Cascade, Company, Relation, Role
-from tripstore.audit.preflight.effects import Verb, Write
+from tripstore.audit.preflight.company import Cascade, Company, CompanyRelation, RelationRole
+from tripstore.audit.preflight.effects import RelationWrite, Verb
 from tripstore.audit.preflight.grammar import Name
-from tripstore.audit.preflight.verdicts import AFTER, ALWAYS, BEFORE, CAPTURED, SWITCHED, Reason, Verdict
+from tripstore.audit.preflight.verdicts import (
+    AFTER,
+    ALWAYS,
+    BEFORE,
+    CAPTURED,
+    SWITCHED,
+    StatementVerdict,
+    VerdictReason,
+)
 from tripstore.backends.postgres.layout.layout import DeletePolicy, Layout, MappedColumn, RefKeyKind, TableName
 from tripstore.backends.postgres.sqlstates import (
     DELETE_REFUSED,
@@ -25,22 +33,28 @@ BULK_SHARE = "100 rows in one UPDATE take about 7 times as long"
 _COPY_FORMAT = "22P04"
 
 
-def write_reasons(write: Write, company: Company) -> Iterator[Reason]:
+def write_reasons(write: RelationWrite, company: Company) -> Iterator[VerdictReason]:
     """Everything that speaks against a write, and against what it sets off."""
     yield from _of(write, company.relation(write.relation), company, frozenset())
 
 
-def _of(write: Write, relation: Relation, company: Company, seen: frozenset[str]) -> Iterator[Reason]:
+def _of(
+    write: RelationWrite, relation: CompanyRelation, company: Company, seen: frozenset[str]
+) -> Iterator[VerdictReason]:
     """`seen`: tables that a cascade has come through."""
     match relation.role:
-        case Role.MAPPED if relation.column is not None:
+        case RelationRole.MAPPED if relation.column is not None:
             yield from _mapped(write, relation, relation.column, company)
-        case Role.VIEW:
+        case RelationRole.VIEW:
             shown = ", ".join(sorted(relation.shows))
-            yield Reason(Verdict.UNCLEAR, ALWAYS, f"{relation.name} is a view of {shown}: judge what it writes there")
-        case Role.UNKNOWN:
+            yield VerdictReason(
+                StatementVerdict.UNCLEAR, ALWAYS, f"{relation.name} is a view of {shown}: judge what it writes there"
+            )
+        case RelationRole.UNKNOWN:
             why = "no such relation is in the database" if company.is_asked else "it is not in the layout"
-            yield Reason(Verdict.UNCLEAR, ALWAYS, f"{relation.name} may be a view, or have triggers or cascades: {why}")
+            yield VerdictReason(
+                StatementVerdict.UNCLEAR, ALWAYS, f"{relation.name} may be a view, or have triggers or cascades: {why}"
+            )
     if relation.lookups:
         yield from _pairs(write, relation, company)
     yield from _triggers(write, relation)
@@ -50,7 +64,9 @@ def _of(write: Write, relation: Relation, company: Company, seen: frozenset[str]
 # ------------------------------------------------------------------------------------------------- mapped rows
 
 
-def _mapped(write: Write, relation: Relation, column: MappedColumn, company: Company) -> Iterator[Reason]:
+def _mapped(
+    write: RelationWrite, relation: CompanyRelation, column: MappedColumn, company: Company
+) -> Iterator[VerdictReason]:
     yield from _after_the_switch(relation, company)
     match write.verb:
         case Verb.INSERT:
@@ -63,137 +79,153 @@ def _mapped(write: Write, relation: Relation, column: MappedColumn, company: Com
             yield from _truncate(relation, company)
 
 
-def _after_the_switch(relation: Relation, company: Company) -> Iterator[Reason]:
+def _after_the_switch(relation: CompanyRelation, company: Company) -> Iterator[VerdictReason]:
     """A trigger of statements looks at the gate, so that it does not matter whether there are rows."""
     if company.warns:
         text = f"a write to {relation.name} goes to Postgres alone, with a warning: nothing else sees it"
-        yield Reason(Verdict.UNSERVED, AFTER, text)
-        yield Reason(Verdict.REFUSED, (Phase.COMPLETE,), f"{relation.name} takes no more writes", GATE_SHUT)
+        yield VerdictReason(StatementVerdict.UNSERVED, AFTER, text)
+        yield VerdictReason(
+            StatementVerdict.REFUSED, (Phase.COMPLETE,), f"{relation.name} takes no more writes", GATE_SHUT
+        )
     else:
         text = f"{relation.name} takes no writes by SQL: Schemaless is the authority"
-        yield Reason(Verdict.REFUSED, SWITCHED, text, GATE_SHUT)
+        yield VerdictReason(StatementVerdict.REFUSED, SWITCHED, text, GATE_SHUT)
 
 
-def _insert(write: Write, relation: Relation, column: MappedColumn, company: Company) -> Iterator[Reason]:
+def _insert(
+    write: RelationWrite, relation: CompanyRelation, column: MappedColumn, company: Company
+) -> Iterator[VerdictReason]:
     if write.is_copy and not write.has_columns:
         if relation.added:
             text = f"COPY without a list of columns misses {', '.join(relation.added)}, which `schema apply` adds"
-            yield Reason(Verdict.REFUSED, BEFORE, f"{text} to {relation.name}", _COPY_FORMAT)
+            yield VerdictReason(StatementVerdict.REFUSED, BEFORE, f"{text} to {relation.name}", _COPY_FORMAT)
         elif relation.added is None:
             text = f"COPY without a list of columns fails if `schema apply` adds one to {relation.name}"
-            yield Reason(Verdict.UNCLEAR, BEFORE, text)
+            yield VerdictReason(StatementVerdict.UNCLEAR, BEFORE, text)
     if column.is_child and column.uuid in write.columns:
         text = f"{column.uuid} of {relation.name} must be its parent's: left out, it is filled"
-        yield Reason(Verdict.UNCLEAR, BEFORE, text)
+        yield VerdictReason(StatementVerdict.UNCLEAR, BEFORE, text)
     yield from _version(write, relation, column)
-    yield Reason(Verdict.SLOWED, BEFORE, f"capture logs each row of {relation.name}: {SHARE}")
+    yield VerdictReason(StatementVerdict.SLOWED, BEFORE, f"capture logs each row of {relation.name}: {SHARE}")
 
 
-def _update(write: Write, relation: Relation, column: MappedColumn, layout: Layout) -> Iterator[Reason]:
+def _update(
+    write: RelationWrite, relation: CompanyRelation, column: MappedColumn, layout: Layout
+) -> Iterator[VerdictReason]:
     moved = [name for name in write.columns if name not in write.unchanged]
     keys = [name for name in moved if name in layout.keys_of(column)]
     met = ", when it meets a row" if write.is_on_conflict else ""
     if keys:
         text = f"{', '.join(keys)} of {relation.name} never changes; it is refused where the value is another{met}"
-        yield Reason(Verdict.REFUSED, BEFORE, text, KEY_CHANGED)
+        yield VerdictReason(StatementVerdict.REFUSED, BEFORE, text, KEY_CHANGED)
     captured = [name for name in write.columns if name in column.captured]
     if column.ref_key.kind is RefKeyKind.FACT:
         yield from _fact(write, relation, captured, met)
         return
     yield from _version(write, relation, column)
     if captured:
-        yield Reason(Verdict.SLOWED, BEFORE, _versions(write, relation, column, layout))
+        yield VerdictReason(StatementVerdict.SLOWED, BEFORE, _versions(write, relation, column, layout))
     elif any(each.is_before_row and Verb.UPDATE in each.events for each in relation.triggers):
         text = f"a trigger of {relation.name} may change mapped columns: then the row gets a version ({SHARE})"
-        yield Reason(Verdict.SLOWED, BEFORE, text)
+        yield VerdictReason(StatementVerdict.SLOWED, BEFORE, text)
 
 
-def _fact(write: Write, relation: Relation, captured: list[str], met: str) -> Iterator[Reason]:
+def _fact(write: RelationWrite, relation: CompanyRelation, captured: list[str], met: str) -> Iterator[VerdictReason]:
     changed = [name for name in captured if name not in write.unchanged]
     text = f"rows of {relation.name} are facts: {', '.join(changed or captured)} never changes{met}"
     if changed:
-        yield Reason(Verdict.REFUSED, BEFORE, text, FACT_CHANGED)
+        yield VerdictReason(StatementVerdict.REFUSED, BEFORE, text, FACT_CHANGED)
     elif captured:
         # 1.10 is equal to 1.1, and another value to capture.
-        yield Reason(Verdict.UNCLEAR, BEFORE, f"{text}; equal values may be written otherwise")
+        yield VerdictReason(StatementVerdict.UNCLEAR, BEFORE, f"{text}; equal values may be written otherwise")
     elif any(each.is_before_row and Verb.UPDATE in each.events for each in relation.triggers):
         text = f"rows of {relation.name} are facts, and a trigger of it may change them"
-        yield Reason(Verdict.UNCLEAR, BEFORE, text)
+        yield VerdictReason(StatementVerdict.UNCLEAR, BEFORE, text)
 
 
-def _version(write: Write, relation: Relation, column: MappedColumn) -> Iterator[Reason]:
+def _version(write: RelationWrite, relation: CompanyRelation, column: MappedColumn) -> Iterator[VerdictReason]:
     version = column.ref_key.version
     if version is not None and version in write.columns:
         text = f"capture counts {version} of {relation.name} itself, whatever is written: code that locks by it breaks"
-        yield Reason(Verdict.UNCLEAR, BEFORE, text)
+        yield VerdictReason(StatementVerdict.UNCLEAR, BEFORE, text)
 
 
-def _versions(write: Write, relation: Relation, column: MappedColumn, layout: Layout) -> str:
+def _versions(write: RelationWrite, relation: CompanyRelation, column: MappedColumn, layout: Layout) -> str:
     if write.is_on_conflict or _is_one_row(write, column, layout):
         return f"capture logs the row of {relation.name}: {SHARE}"
     return f"each changed row of {relation.name} is a version, logged and mirrored one by one; {BULK_SHARE}"
 
 
-def _is_one_row(write: Write, column: MappedColumn, layout: Layout) -> bool:
+def _is_one_row(write: RelationWrite, column: MappedColumn, layout: Layout) -> bool:
     """Whether the condition is a key of ours; a child's own key is not known here."""
     if column.parent is None:
         return bool(write.pins & {layout.row_key.id, column.uuid})
     return bool(write.pins & {column.parent, column.uuid}) and column.ref_key.column in write.pins
 
 
-def _delete(write: Write, relation: Relation, column: MappedColumn, company: Company) -> Iterator[Reason]:
+def _delete(
+    write: RelationWrite, relation: CompanyRelation, column: MappedColumn, company: Company
+) -> Iterator[VerdictReason]:
     if column.on_delete is DeletePolicy.FORBID:
         text = f"rows of {relation.name} are not deleted: the layout says on_delete: forbid"
-        yield Reason(Verdict.REFUSED, BEFORE, text, DELETE_REFUSED)
+        yield VerdictReason(StatementVerdict.REFUSED, BEFORE, text, DELETE_REFUSED)
     elif column.ref_key.kind is RefKeyKind.FACT:
         text = f"rows of {relation.name} are facts: they go only with their parent"
-        yield Reason(Verdict.REFUSED, BEFORE, text, DELETE_REFUSED)
+        yield VerdictReason(StatementVerdict.REFUSED, BEFORE, text, DELETE_REFUSED)
     else:
-        yield Reason(Verdict.SLOWED, BEFORE, f"each row of {relation.name} leaves a tombstone, logged and mirrored")
+        yield VerdictReason(
+            StatementVerdict.SLOWED, BEFORE, f"each row of {relation.name} leaves a tombstone, logged and mirrored"
+        )
     if not column.is_child and not company.is_asked and company.layout.children:
         children = ", ".join(sorted(str(each.table) for each in company.layout.children))
-        yield Reason(Verdict.UNCLEAR, BEFORE, f"whether it cascades to {children} is known by the database alone")
+        yield VerdictReason(
+            StatementVerdict.UNCLEAR, BEFORE, f"whether it cascades to {children} is known by the database alone"
+        )
 
 
-def _truncate(relation: Relation, company: Company) -> Iterator[Reason]:
+def _truncate(relation: CompanyRelation, company: Company) -> Iterator[VerdictReason]:
     if company.may_truncate:
         text = f"TRUNCATE of {relation.name} is allowed: capture is broken by it, and a backfill has to begin anew"
-        yield Reason(Verdict.BREAKS, BEFORE, text)
+        yield VerdictReason(StatementVerdict.BREAKS, BEFORE, text)
     else:
         text = f"{relation.name} is not truncated: every row would have to become a tombstone"
-        yield Reason(Verdict.REFUSED, CAPTURED, text, TRUNCATE_REFUSED)
+        yield VerdictReason(StatementVerdict.REFUSED, CAPTURED, text, TRUNCATE_REFUSED)
 
 
 # ------------------------------------------------------------------------------------------------ other rows
 
 
-def _pairs(write: Write, relation: Relation, company: Company) -> Iterator[Reason]:
+def _pairs(write: RelationWrite, relation: CompanyRelation, company: Company) -> Iterator[VerdictReason]:
     """The rows that cells hold UUIDs of. Their rules hold as long as capture stands."""
     names = {name for lookup in relation.lookups for name in (lookup.key, lookup.value)}
     moved = [name for name in write.columns if name in names and name not in write.unchanged]
     if write.verb is Verb.UPDATE and moved:
         text = f"{', '.join(moved)} of {relation.name} is half of a pair that never changes"
-        yield Reason(Verdict.REFUSED, CAPTURED, text, PAIR_CHANGED)
-    if write.verb is Verb.TRUNCATE and relation.role is Role.LOOKUP and not company.may_truncate:
+        yield VerdictReason(StatementVerdict.REFUSED, CAPTURED, text, PAIR_CHANGED)
+    if write.verb is Verb.TRUNCATE and relation.role is RelationRole.LOOKUP and not company.may_truncate:
         text = f"{relation.name} is not truncated: cells point to its rows"
-        yield Reason(Verdict.REFUSED, CAPTURED, text, TRUNCATE_REFUSED)
+        yield VerdictReason(StatementVerdict.REFUSED, CAPTURED, text, TRUNCATE_REFUSED)
 
 
-def _triggers(write: Write, relation: Relation) -> Iterator[Reason]:
+def _triggers(write: RelationWrite, relation: CompanyRelation) -> Iterator[VerdictReason]:
     for trigger in relation.triggers:
         if trigger.may_reach and write.verb in trigger.events:
             text = f"{trigger.name} of {relation.name} may touch mapped tables when it runs: read what it does"
-            yield Reason(Verdict.UNCLEAR, ALWAYS, text)
+            yield VerdictReason(StatementVerdict.UNCLEAR, ALWAYS, text)
 
 
-def _cascades(write: Write, relation: Relation, company: Company, seen: frozenset[str]) -> Iterator[Reason]:
+def _cascades(
+    write: RelationWrite, relation: CompanyRelation, company: Company, seen: frozenset[str]
+) -> Iterator[VerdictReason]:
     if write.verb is Verb.TRUNCATE:
-        if write.cascades and relation.role is not Role.UNKNOWN:
+        if write.cascades and relation.role is not RelationRole.UNKNOWN:
             for table in relation.truncates:
                 target = company.table(table)
-                yield from _of(Write(Verb.TRUNCATE, _name(table)), target, company, seen)
+                yield from _of(RelationWrite(Verb.TRUNCATE, _name(table)), target, company, seen)
         if write.cascades and not company.is_asked:
-            yield Reason(Verdict.UNCLEAR, ALWAYS, "what CASCADE takes along is known by the database alone")
+            yield VerdictReason(
+                StatementVerdict.UNCLEAR, ALWAYS, "what CASCADE takes along is known by the database alone"
+            )
         return
     moved = frozenset(name for name in write.columns if name not in write.unchanged)
     for cascade in relation.cascades:
@@ -203,17 +235,19 @@ def _cascades(write: Write, relation: Relation, company: Company, seen: frozense
             yield from _cascaded(cascade, relation, company, through)
 
 
-def _cascaded(cascade: Cascade, relation: Relation, company: Company, seen: frozenset[str]) -> Iterator[Reason]:
+def _cascaded(
+    cascade: Cascade, relation: CompanyRelation, company: Company, seen: frozenset[str]
+) -> Iterator[VerdictReason]:
     """Postgres changes these rows by statements of its own, which meet the same triggers."""
     target = company.table(cascade.table)
     # Facts go with their parent: that is no deletion of theirs.
     is_parents = relation.column is not None and not relation.column.is_child and cascade.verb is Verb.DELETE
     kind = target.column.ref_key.kind if target.column is not None else None
-    for reason in _of(Write(cascade.verb, _name(cascade.table), cascade.changed), target, company, seen):
+    for reason in _of(RelationWrite(cascade.verb, _name(cascade.table), cascade.changed), target, company, seen):
         is_with_parent = is_parents and kind is RefKeyKind.FACT and reason.sqlstate == DELETE_REFUSED
         if is_with_parent and target.column is not None and target.column.on_delete is not DeletePolicy.FORBID:
             continue
-        yield Reason(
+        yield VerdictReason(
             reason.verdict, reason.phases, f"by a cascade from {relation.name}: {reason.text}", reason.sqlstate
         )
 

@@ -8,7 +8,7 @@ from types import TracebackType
 from typing import Any, Literal, ParamSpec, Self, TypeVar
 from uuid import UUID
 
-from schemaless_core.answers import (
+from schemaless_core.cell.answers import (
     ANY,
     Bucket,
     Condition,
@@ -19,24 +19,27 @@ from schemaless_core.answers import (
     Scalar,
     ShardPage,
 )
-from schemaless_core.canonical import Json
-from schemaless_core.cell import DEFAULT_MAX_BODY_BYTES, Cell, CellKey, ColumnKey, check_row_key
-from schemaless_core.children import NO_CHILDREN, ChildKey, Children
+from schemaless_core.cell.canonical import Json
+from schemaless_core.cell.cell import DEFAULT_MAX_BODY_BYTES, Cell, CellKey, ColumnKey, check_row_key
+from schemaless_core.cell.children import NO_CHILDREN, ChildKey, Children
+from schemaless_core.cell.sharding import shard_of
 from schemaless_core.deadline import Deadline
+from schemaless_core.definitions.index import IndexDefinition
 from schemaless_core.habits import Habits
-from schemaless_core.indexes.definition import IndexDefinition
-from schemaless_core.sharding import shard_of
 from schemaless_core.store import CellStore
-from tripstore.backends.postgres.cells.bodies import Bodies
-from tripstore.backends.postgres.cells.burials import Burials
-from tripstore.backends.postgres.cells.fence import NOBODY, Mirror, Owner, Standing
-from tripstore.backends.postgres.cells.lifts import Lifts
+from tripstore.backends.postgres.cells.datastore_shape import DatastoreShape
+from tripstore.backends.postgres.cells.fence import NO_ROLE, MirrorRole, Owner, Standing
 from tripstore.backends.postgres.cells.log import Log
-from tripstore.backends.postgres.cells.places import ColumnPlaces
-from tripstore.backends.postgres.cells.puts import Puts, Shape
-from tripstore.backends.postgres.cells.reads import Reads
-from tripstore.backends.postgres.cells.scan import Scan
-from tripstore.backends.postgres.cells.sums import TableSums
+from tripstore.backends.postgres.cells.mend.burials import Burials
+from tripstore.backends.postgres.cells.mend.frozen import FrozenRows
+from tripstore.backends.postgres.cells.mend.lifts import Lifts
+from tripstore.backends.postgres.cells.mend.returned import ReturnedRows
+from tripstore.backends.postgres.cells.put.puts import LegacyPuts
+from tripstore.backends.postgres.cells.read.bodies import Bodies
+from tripstore.backends.postgres.cells.read.columns import ColumnPlaces
+from tripstore.backends.postgres.cells.read.reads import LegacyReads
+from tripstore.backends.postgres.cells.read.scan import Scan
+from tripstore.backends.postgres.cells.sums.sums import TableSums
 from tripstore.backends.postgres.codec.codecs import Codecs
 from tripstore.backends.postgres.ids.ids import Ids
 from tripstore.backends.postgres.layout.layout import Layout
@@ -47,6 +50,8 @@ from tripstore.backends.postgres.wire.measured import measured
 
 P = ParamSpec("P")
 T = TypeVar("T")
+#: A look at every row of a mapped table, which no index serves.
+FROZEN_SECONDS = 3600.0
 
 
 class PostgresBackend(CellStore):
@@ -66,7 +71,7 @@ class PostgresBackend(CellStore):
     ) -> None:
         self.layout = layout
         self.database = database
-        self._shape = Shape(layout.datastore, shards, max_body_bytes)
+        self._shape = DatastoreShape(layout.datastore, shards, max_body_bytes)
         self._codecs = Codecs(layout)
         self._places = ColumnPlaces(layout)
         self._queries = Queries(
@@ -74,13 +79,14 @@ class PostgresBackend(CellStore):
             layout,
             self._codecs.lookups,
             {definition.name: definition for definition in indexes},
-            Reads(database, self._places, self._codecs, Habits()).rows,
+            LegacyReads(database, self._places, self._codecs, Habits()).rows,
         )
-        #: For whoever compares whole stores.
+        #: For a diff, which compares whole stores.
         self.sums = TableSums(database, layout, self._places, self._codecs.lookups, shards)
+        self._returned = ReturnedRows(database, self._places)
         #: Of child rows, for appends.
         self.numbers = Numbers(database, layout)
-        self._standing = NOBODY
+        self._standing = NO_ROLE
         self._arrange(Habits())
 
     def as_owner(self, epoch: int) -> Self:
@@ -96,7 +102,7 @@ class PostgresBackend(CellStore):
         `epoch`: since when Schemaless is open; when Postgres' gate says another one, calls raise `StaleEpoch`.
         A row that is not exactly what was put, when all triggers have run, is taken back: `Unrepresentable`.
         """
-        return self._as(Mirror(self.layout.datastore, epoch))
+        return self._as(MirrorRole(self.layout.datastore, epoch))
 
     def put_cell(
         self,
@@ -116,8 +122,8 @@ class PostgresBackend(CellStore):
     def put_jointly(self, cells: Sequence[Cell]) -> set[CellKey]:
         """Store cells that are most likely new by few commits; the keys of those that are stored.
 
-        For whoever writes many rows and is alone with them. Those of a row come in order, and so does what is left of
-        it: it is to be put cell by cell, which says what stands in its way.
+        For the reverse mirror, which writes many rows and is alone with them. Those of a row come in order, and so does
+        what is left of it: it is to be put cell by cell, which says what stands in its way.
         """
         return measured("put_cells", self._puts.put_jointly, cells)
 
@@ -134,7 +140,7 @@ class PostgresBackend(CellStore):
         return measured("get_cells", self._reads.cells, keys)
 
     def get_cells_there(self, keys: Sequence[CellKey]) -> list[Cell | None]:
-        """The same for whoever puts what is not there: None says no more than that; nothing is raised."""
+        """The same for a caller that puts what is not there: None says no more than that; nothing is raised."""
         return measured("get_cells", self._reads.cells_there, keys)
 
     def get_cells_latest(self, columns: Sequence[ColumnKey]) -> list[Cell | None]:
@@ -157,7 +163,7 @@ class PostgresBackend(CellStore):
     ) -> list[int]:
         """Ref keys of the cells of a column that are known here, newest first, readable or not.
 
-        Nothing is raised for those that are not known any more: for whoever asks for each cell by itself.
+        Nothing is raised for those that are not known any more: for a caller that asks for each cell by itself.
         """
         return self._read("get_history", self._reads.ref_keys, row_key, column_name, before, limit)
 
@@ -244,6 +250,26 @@ class PostgresBackend(CellStore):
         """Keep pairs of rows that are gone, as canonical bodies. An owner's."""
         measured("bury", self._burials.keep_pairs, pairs, Deadline(self.database.settings.deadlines.scan_seconds))
 
+    def returned_rows(self) -> list[ChildKey]:
+        """All rows that stand below their tombstones: they came back unseen by capture."""
+        return measured("get_cells_latest", self._returned.all, self.database.settings.deadlines.scan_seconds)
+
+    def returned_among(self, keys: Sequence[ChildKey]) -> set[ChildKey]:
+        """Which of these rows stand below their tombstones."""
+        return measured("get_cells_latest", self._returned.among, keys, self._scan_deadline())
+
+    def frozen_rows(self) -> list[CellKey]:
+        """All rows at the last version there is: nothing can change or delete them."""
+        return measured("get_cells_latest", self._frozen.all, FROZEN_SECONDS)
+
+    def replaced(self, key: CellKey, limit: int) -> list[int]:
+        """Ref keys that captured changes of a column up to this one replaced, the highest first."""
+        return measured("get_cells_latest", self._frozen.replaced, key, limit)
+
+    def lower(self, key: CellKey, to: int, jumped: Sequence[int], *, is_first: bool) -> None:
+        """Give a frozen row a lower ref key, and forget those that it jumped to. An owner's; `StaysFrozen`."""
+        self._frozen.lower(key, to, jumped, is_first=is_first, seconds=self.database.settings.deadlines.scan_seconds)
+
     def lift_many(self, targets: Sequence[CellKey]) -> dict[CellKey, bytes | None]:
         """Those of the rows of one column that were lifted, in one transaction; `LockTimeout`: none was.
 
@@ -271,7 +297,7 @@ class PostgresBackend(CellStore):
         return other
 
     def close(self) -> None:
-        """Close all connections. Stores made by `using` share them."""
+        """Close all connections, and refuse calls from now on. Stores made by `using` share both."""
         self.database.close()
 
     def __enter__(self) -> Self:
@@ -310,11 +336,12 @@ class PostgresBackend(CellStore):
     def _arrange(self, habits: Habits) -> None:
         self._habits = habits
         database, shape, places, codecs = self.database, self._shape, self._places, self._codecs
-        self._reads = Reads(database, places, codecs, habits, self._standing)
-        self._puts = Puts(
+        self._reads = LegacyReads(database, places, codecs, habits, self._standing)
+        self._puts = LegacyPuts(
             database, self.layout, places, codecs, self._reads, shape, habits, self._standing, self.numbers
         )
         self._lifts = Lifts(database, places, self._standing, Bodies(self._codecs))
+        self._frozen = FrozenRows(database, places, self._standing)
         self._burials = Burials(database, self.layout, places, self._standing)
         self._log = Log(database, self._reads, shape, habits)
         self._ids = Ids(self._rows_of, self.layout, is_captured=True)

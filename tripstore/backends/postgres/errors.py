@@ -7,7 +7,7 @@ from tripstore.errors import TripstoreError
 
 
 class LegacyUnavailable(Unavailable, TripstoreError):
-    """Postgres cannot be reached, did not answer in time, or somebody holds the row. Try later."""
+    """Postgres cannot be reached, did not answer in time, or another transaction holds the row. Try later."""
 
 
 class StandbyRefused(LegacyUnavailable):
@@ -24,7 +24,11 @@ class PostgresNotAccepted(LegacyUnavailable):
     """This Postgres may lack a decision: it was promoted or put back, or Schemaless is ahead of what it says."""
 
     def __init__(self, backend: str, epoch: int, timeline: int, now: int) -> None:
-        given = f"of timeline {timeline}, and it is at {now}" if timeline else "found to be older than Schemaless"
+        given = "found to be older than Schemaless"
+        if timeline > 0:
+            given = f"of timeline {timeline}, and it is at {now}"
+        elif timeline < 0:
+            given = f"not of timeline {now} yet, at which it is being accepted"
         super().__init__(
             f"Postgres is not accepted: its authority row ({backend}, epoch {epoch}) is {given}.",
             hint="Every process of tripstore accepts it, unless a hand-over was lost:"
@@ -75,7 +79,7 @@ class UnreadableRow(Conflict, TripstoreError):
 
 
 class HistoryTruncated(Unavailable, TripstoreError):
-    """Older versions were changed before capture began, or their log was dropped: nobody here knows them."""
+    """Older versions were changed before capture began, or their log was dropped: Postgres no longer has them."""
 
 
 class LogPurged(Invalid, TripstoreError):

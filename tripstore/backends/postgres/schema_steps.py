@@ -9,10 +9,10 @@ from psycopg2.extensions import connection as Connection  # noqa: N812
 
 from tripstore.backends.postgres.capture import capture_steps, note_gap, read_state, verify
 from tripstore.backends.postgres.capture.migrate import is_newest
-from tripstore.backends.postgres.capture.partitions import look_at_partitions
+from tripstore.backends.postgres.capture.partitions.look import look_at_partitions
 from tripstore.backends.postgres.capture.state import IN_FORCE, find_number, register
 from tripstore.backends.postgres.capture.unwanted import find_left
-from tripstore.backends.postgres.ddl.steps import Progress, Step
+from tripstore.backends.postgres.ddl.steps import Progress, SchemaStep
 from tripstore.backends.postgres.ids.steps import id_steps
 from tripstore.backends.postgres.layout.complaints import Complaint, error
 from tripstore.backends.postgres.layout.layout import Layout
@@ -27,7 +27,7 @@ def schema_steps(
     may_truncate: bool = False,
     warns: bool = False,
     put_in_force: Callable[[], None] | None = None,
-) -> list[Step]:
+) -> list[SchemaStep]:
     """Row keys first: capture needs one in every row. The layout is in force before a backfill may rely on capture.
 
     `put_in_force`: what does that, on both stores; None: of a database that stands by itself.

@@ -1,4 +1,4 @@
-"""Every SQLSTATE that capture and the gate raise. Class TS is nobody else's."""
+"""Every SQLSTATE that capture and the gate raise. No other software uses class TS."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ DELETE_REFUSED = "TS004"
 TRUNCATE_REFUSED = "TS005"
 #: A number or version is too large, or negative, for a ref key.
 OUT_OF_RANGE = "TS006"
-#: A row was inserted at or below its tombstone: a put starts again, somebody's fact needs a higher number.
+#: A row was inserted at or below its tombstone: a put starts again, a service's fact needs a higher number.
 BELOW_TOMBSTONE = "TS007"
 #: A child row carries a UUID that is not its parent's.
 WRONG_PARENT = "TS008"

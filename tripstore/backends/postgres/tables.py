@@ -1,14 +1,11 @@
-"""Our own tables in the company's database, all in one schema: metadata for alembic, names for SQL."""
+"""Our own tables in the company's database, all in one schema: metadata for alembic."""
 
 from __future__ import annotations
 
 import sqlalchemy as sa
 from sqlalchemy.dialects import postgresql as pg
 
-SCHEMA = "tripstore"
-VERSION_TABLE = "alembic_version"
-#: The session variable by which the facade and the reverse mirror say who they are, for one transaction.
-ORIGIN = "tripstore.origin"
+from tripstore.backends.postgres.names import SCHEMA
 
 metadata = sa.MetaData(schema=SCHEMA)
 
@@ -78,10 +75,8 @@ tomb = sa.Table(
     sa.Column("n", sa.BigInteger, primary_key=True),
     sa.Column("ref_key", sa.BigInteger, nullable=False),
 )
-#: In `kept`: the key stands there to be met by who cannot see what was put beside it; no row starts above it.
-NO_FLOOR = -(1 << 63)
-
-#: Rows whose deletion is ignored, or that were truncated: where a next row of theirs starts. No tombstone stands there.
+#: Rows whose deletion is ignored, that were truncated, or that moved to another partition: where a next row of theirs
+#: starts. No tombstone stands there.
 #: Of facts n = 0 says so for all of them; one whose deletion is ignored stands under n = -1 - its number, too.
 kept = sa.Table(
     "kept",

@@ -5,13 +5,16 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Mapping
 from contextlib import suppress
+from typing import TypeVar
 
 from schemaless_core import Datastore, SchemalessError
+from schemaless_core.cell.standing import ShardStatus
 from schemaless_core.deadline import Deadline
 from schemaless_core.engine.base import Node
 from schemaless_core.engine.groups import Offset, OffsetSeen
 from schemaless_core.errors import SchemaMissing
-from schemaless_core.standing import ShardStatus
+
+T = TypeVar("T")
 
 logger = logging.getLogger(__name__)
 
@@ -37,7 +40,7 @@ class Shards:
     def open(self, cluster: str, epoch: int, said: bytes | None = None) -> bool:
         """Open them to owners of this authority epoch; False: the server did not answer, or cannot do it.
 
-        `said`: what the server is to tell those who find it open at this epoch and can ask nobody else.
+        `said`: what the server is to tell a process that finds it open at this epoch and can reach no other source.
         """
         try:
             self._datastore.authority.open(cluster, epoch, said)
@@ -58,6 +61,10 @@ class Shards:
         """The highest authority epoch at which a shard of a cluster was ever open to owners; 0: at none."""
         return self._ask(cluster, lambda node, deadline: node.opened_at(deadline))
 
+    def reached(self, cluster: str) -> int:
+        """The highest authority epoch at which a shard of a cluster is, open or closed; 0: it holds none."""
+        return self._ask(cluster, _reached)
+
     def open_now(self) -> int:
         """The highest at which one is open now; asked often, and of the servers that answer."""
         found = [0]
@@ -69,11 +76,19 @@ class Shards:
     def unmirrored(self, cluster: str) -> int:
         """Count the cells of a cluster's shards that the reverse mirror has not passed, or has set aside.
 
-        A shard without an offset counts as a whole. A server that does not answer raises: nobody knows then.
+        A shard without an offset counts as a whole. A server that does not answer raises: the count is unknown then.
         """
         return self.behind(cluster) + self._ask(
             cluster, lambda node, deadline: node.groups.count_parked(REVERSE_GROUP, deadline)
         )
+
+    def buffered(self, cluster: str) -> int:
+        """Count the cells that wait in its buffer. A server that does not answer raises: the count is unknown then."""
+        try:
+            size = self._ask_primary(cluster, lambda node, deadline: node.buffers.size(deadline))
+        except SchemaMissing:
+            return 0  # made before there were buffers: no process could have a cell kept there
+        return size.cells
 
     def behind(self, cluster: str) -> int:
         """Count those that it has not passed. Postgres is asked when the offsets say that there are none."""
@@ -83,14 +98,21 @@ class Shards:
         applied = self._applied()
         return self._ask(cluster, lambda node, deadline: _count(node, applied, deadline))
 
-    def _ask(self, cluster: str, count: Callable[[Node, Deadline], int]) -> int:
+    def _ask_primary(self, cluster: str, verb: Callable[[Node, Deadline], T]) -> T:
         deadline = Deadline(COUNT_SECONDS)
+        return self._datastore.clusters[cluster].primary.ask(lambda node: verb(node, deadline))
+
+    def _ask(self, cluster: str, count: Callable[[Node, Deadline], int]) -> int:
         try:
-            return self._datastore.clusters[cluster].primary.ask(lambda node: count(node, deadline))
+            return self._ask_primary(cluster, count)
         except SchemaMissing:
             if self._datastore.authority.holds_shards(cluster):
                 raise
             return 0
+
+
+def _reached(node: Node, deadline: Deadline) -> int:
+    return max((head.state.authority_epoch for head in node.heads(None, deadline).values()), default=0)
 
 
 def _count(node: Node, applied: Mapping[int, tuple[int, int]] | None, deadline: Deadline) -> int:

@@ -9,9 +9,9 @@ from tripstore.demo.legacy.actions import ACTIONS
 from tripstore.demo.legacy.roles import create_roles
 from tripstore.demo.legacy.schema import CompanySchema
 from tripstore.demo.legacy.seeding import Seeds
-from tripstore.demo.legacy.tally import Tally
-from tripstore.demo.legacy.turns import Habits
-from tripstore.demo.legacy.worker import Outcome
+from tripstore.demo.legacy.tally import WorkTally
+from tripstore.demo.legacy.turns import ServiceHabits
+from tripstore.demo.legacy.worker import WorkOutcome
 from tripstore.demo.legacy.workload import Workload
 
 
@@ -61,19 +61,19 @@ def legacy(
         click.echo("The trips have UUIDs.", err=True)
     if run_seconds is None and run_actions is None:
         return 0
-    with Workload(url, seed, only=only, habits=Habits(pause_seconds=pause)) as workload:
+    with Workload(url, seed, only=only, habits=ServiceHabits(pause_seconds=pause)) as workload:
         tally = workload.run(actions=run_actions, seconds=run_seconds, workers=workers, processes=processes)
     _report(tally, as_json)
     return 1 if tally.failed else 0
 
 
-def _report(tally: Tally, as_json: bool) -> None:
+def _report(tally: WorkTally, as_json: bool) -> None:
     if as_json:
         click.echo(msgspec.json.encode(tally.to_document()).decode())
         return
-    click.echo(f"{'':34}" + "".join(f"{outcome:>14}" for outcome in Outcome) + f"{'retries':>14}")
+    click.echo(f"{'':34}" + "".join(f"{outcome:>14}" for outcome in WorkOutcome) + f"{'retries':>14}")
     for name in ACTIONS:
-        counts = [tally.outcomes[name, outcome] for outcome in Outcome]
+        counts = [tally.outcomes[name, outcome] for outcome in WorkOutcome]
         if any(counts):
             click.echo(f"{name:34}" + "".join(f"{count:>14,}" for count in (*counts, tally.retries[name])))
     click.echo(f"{tally.committed:,} units of work committed, {tally.failed:,} failed.")

@@ -1,4 +1,4 @@
-"""`Fiction`: rows that nobody wrote, from a source of chance. The same chance, the same rows."""
+"""`Fiction`: made-up rows, from a source of chance. The same chance, the same rows."""
 
 from __future__ import annotations
 
@@ -97,7 +97,7 @@ class Fiction:
         }
 
     def whole_trip(self) -> Row:
-        """A trip that somebody reports after it is over."""
+        """A trip that is reported after it is over."""
         at = self.moment()
         return self.requested_trip(at) | self.accepted_trip() | self.completed_trip(at)
 

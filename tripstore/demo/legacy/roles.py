@@ -7,7 +7,7 @@ from psycopg2 import sql
 
 from tripstore.demo.legacy.urls import driver_url
 
-#: What each role may do; nobody thought of a schema that would come later.
+#: What each role may do; granted before there was a second schema.
 GRANTS = {
     "svc_billing": (
         "SELECT ON public.trips, public.users, public.cities",

@@ -1,4 +1,4 @@
-"""`Service`: who writes to the database, as whom, and with which settings of the session.
+"""`Service`: a program that writes to the database, in which role, and with which settings of the session.
 
 No two services agree about their settings, and none asked: what is captured must not depend on them.
 """
@@ -14,7 +14,7 @@ class Service:
     """One of the company's services."""
 
     name: str  #: Its application_name.
-    role: str | None = None  #: The role that it acts as; None is whoever the URL names.
+    role: str | None = None  #: The role that it acts as; None: the role that the URL names.
     settings: Mapping[str, str] = field(default_factory=dict, hash=False)
 
     @property

@@ -1,18 +1,18 @@
-"""`Tally`: what a workload did, counted by action and outcome."""
+"""`WorkTally`: what a workload did, counted by action and outcome."""
 
 from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass, field
 
-from tripstore.demo.legacy.worker import Done, Outcome
+from tripstore.demo.legacy.worker import Done, WorkOutcome
 
 
 @dataclass
-class Tally:
+class WorkTally:
     """Counts; tallies of several workers add up."""
 
-    outcomes: Counter[tuple[str, Outcome]] = field(default_factory=Counter)
+    outcomes: Counter[tuple[str, WorkOutcome]] = field(default_factory=Counter)
     retries: Counter[str] = field(default_factory=Counter)
     failures: Counter[tuple[str, str]] = field(default_factory=Counter)  #: By action and SQLSTATE.
     first_failure: str | None = None
@@ -26,18 +26,18 @@ class Tally:
         self.failures[action, code] += 1
         self.first_failure = self.first_failure or f"{action}: {words}"
 
-    def add(self, other: Tally) -> None:
+    def add(self, other: WorkTally) -> None:
         self.outcomes += other.outcomes
         self.retries += other.retries
         self.failures += other.failures
         self.first_failure = self.first_failure or other.first_failure
 
-    def total(self, outcome: Outcome) -> int:
+    def total(self, outcome: WorkOutcome) -> int:
         return sum(count for (_, found), count in self.outcomes.items() if found is outcome)
 
     @property
     def committed(self) -> int:
-        return self.total(Outcome.COMMITTED)
+        return self.total(WorkOutcome.COMMITTED)
 
     @property
     def failed(self) -> int:
@@ -53,12 +53,12 @@ class Tally:
         names = sorted({name for name, _ in self.outcomes} | {name for name, _ in self.failures})
         return {
             "actions": {name: self._row(name) for name in names},
-            "total": {str(outcome): self.total(outcome) for outcome in Outcome}
+            "total": {str(outcome): self.total(outcome) for outcome in WorkOutcome}
             | {"retries": self.retries.total(), "failed": self.failed},
             "first_failure": self.first_failure,
         }
 
     def _row(self, name: str) -> dict[str, int]:
-        counts = {str(outcome): self.outcomes[name, outcome] for outcome in Outcome}
+        counts = {str(outcome): self.outcomes[name, outcome] for outcome in WorkOutcome}
         failed = sum(count for (action, _), count in self.failures.items() if action == name)
         return counts | {"retries": self.retries[name], "failed": failed}

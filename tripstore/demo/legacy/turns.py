@@ -1,4 +1,4 @@
-"""`Turn`: one unit of work of a service, from the first look to the commit or to the change of mind."""
+"""`WorkTurn`: one unit of work of a service, from the first look to the commit or to the change of mind."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class NothingToDo(Exception):
 
 
 @dataclass(frozen=True)
-class Habits:
+class ServiceHabits:
     """How the services behave."""
 
     rollback_ratio: float = 0.05  #: Units of work that end in ROLLBACK after all their statements.
@@ -59,11 +59,11 @@ class Transaction(Protocol):
     def rollback(self) -> None: ...
 
 
-class Turn:
+class WorkTurn:
     """What an action works with: chance, fiction, rows to choose from, and transactions of the services."""
 
     def __init__(
-        self, connections: Connections, random: Random, fiction: Fiction, habits: Habits, *, gives_up: bool
+        self, connections: Connections, random: Random, fiction: Fiction, habits: ServiceHabits, *, gives_up: bool
     ) -> None:
         self.random = random
         self.fiction = fiction
@@ -121,7 +121,7 @@ class Turn:
         return self._either(OPEN_TRIP, self.fiction.moment(), "-infinity")
 
     def an_unbilled_trip(self) -> int:
-        """A trip that nobody tried to bill yet, as far as we know."""
+        """A trip without an attempt to bill it yet, as far as we know."""
         return self._from(UNBILLED_TRIP)
 
     def a_child(self, table: Child) -> tuple[int, int]:

@@ -1,4 +1,6 @@
-"""`Worker`: performs actions one after the other, on connections of its own, and tries again where a service would."""
+"""`CompanyWorker`: performs actions one after the other, on connections of its own, and tries again where a
+service would.
+"""
 
 from __future__ import annotations
 
@@ -14,15 +16,15 @@ from psycopg2 import errorcodes
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.orm.exc import ObjectDeletedError, StaleDataError
 
-from tripstore.demo.legacy.actions.action import Action
+from tripstore.demo.legacy.actions.action import LegacyAction
 from tripstore.demo.legacy.connections import Connections
 from tripstore.demo.legacy.fictions import Fiction
 from tripstore.demo.legacy.people import People, find_people
 from tripstore.demo.legacy.services import READER
-from tripstore.demo.legacy.turns import Habits, NothingToDo, Turn
+from tripstore.demo.legacy.turns import NothingToDo, ServiceHabits, WorkTurn
 from tripstore.errors import TripstoreError
 
-#: Somebody else was faster, or both at once: the same work is done again from its beginning.
+#: Another worker was faster, or both at once: the same work is done again from its beginning.
 CONFLICTS = frozenset(
     {
         errorcodes.SERIALIZATION_FAILURE,
@@ -34,7 +36,7 @@ CONFLICTS = frozenset(
 )
 
 
-class Outcome(StrEnum):
+class WorkOutcome(StrEnum):
     """How a unit of work ended."""
 
     COMMITTED = "committed"
@@ -48,15 +50,15 @@ class Done:
     """What one unit of work did."""
 
     action: str
-    outcome: Outcome
+    outcome: WorkOutcome
     trips: tuple[int, ...] = ()  #: The ids that it was about.
     retries: int = 0
 
 
-class Worker:
+class CompanyWorker:
     """One pair of hands of the company. Not for threads; a context manager."""
 
-    def __init__(self, url: str, habits: Habits) -> None:
+    def __init__(self, url: str, habits: ServiceHabits) -> None:
         self._connections = Connections(url)
         self._habits = habits
 
@@ -68,23 +70,23 @@ class Worker:
     ) -> None:
         self.close()
 
-    def do(self, action: Action, random: Random) -> Done:
+    def do(self, action: LegacyAction, random: Random) -> Done:
         """Perform an action, again after conflicts; other errors of Postgres are the caller's."""
         gives_up = random.random() < self._habits.rollback_ratio
         fiction = Fiction(random, self._people.riders, self._people.drivers, self._people.cities)
         for retries in range(self._habits.retries + 1):
-            turn = Turn(self._connections, random, fiction, self._habits, gives_up=gives_up)
+            turn = WorkTurn(self._connections, random, fiction, self._habits, gives_up=gives_up)
             try:
                 action.work(turn)
             except NothingToDo:
-                return Done(action.name, Outcome.IDLE, tuple(turn.trips), retries)
+                return Done(action.name, WorkOutcome.IDLE, tuple(turn.trips), retries)
             except (psycopg2.Error, DBAPIError, StaleDataError, ObjectDeletedError) as error:
                 if not _is_conflict(error):
                     raise
             else:
-                outcome = Outcome.ROLLED_BACK if gives_up else Outcome.COMMITTED
+                outcome = WorkOutcome.ROLLED_BACK if gives_up else WorkOutcome.COMMITTED
                 return Done(action.name, outcome, tuple(turn.trips), retries)
-        return Done(action.name, Outcome.GAVE_UP, tuple(turn.trips), retries)
+        return Done(action.name, WorkOutcome.GAVE_UP, tuple(turn.trips), retries)
 
     def close(self) -> None:
         self._connections.close()

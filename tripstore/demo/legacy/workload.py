@@ -18,10 +18,10 @@ from typing import Self
 import psycopg2
 from sqlalchemy.exc import SQLAlchemyError
 
-from tripstore.demo.legacy.actions import ACTIONS, Action
-from tripstore.demo.legacy.tally import Tally
-from tripstore.demo.legacy.turns import Habits
-from tripstore.demo.legacy.worker import Done, Worker, sqlstate
+from tripstore.demo.legacy.actions import ACTIONS, LegacyAction
+from tripstore.demo.legacy.tally import WorkTally
+from tripstore.demo.legacy.turns import ServiceHabits
+from tripstore.demo.legacy.worker import CompanyWorker, Done, sqlstate
 from tripstore.errors import TripstoreError
 
 #: After an error that no retry mends: the gate may be closed, or Postgres down.
@@ -36,7 +36,7 @@ class Shift:
     url: str
     seed: str
     names: tuple[str, ...]
-    habits: Habits
+    habits: ServiceHabits
     actions: int | None
     seconds: float | None
 
@@ -44,10 +44,12 @@ class Shift:
 class Workload:
     """Creates and changes trips the way services do. `only` are patterns of action names, such as "orm.*"."""
 
-    def __init__(self, url: str, seed: int = 1, *, only: Sequence[str] = ("*",), habits: Habits | None = None) -> None:
+    def __init__(
+        self, url: str, seed: int = 1, *, only: Sequence[str] = ("*",), habits: ServiceHabits | None = None
+    ) -> None:
         self._url = url
         self._seed = seed
-        self._habits = habits or Habits()
+        self._habits = habits or ServiceHabits()
         self._names = tuple(name for name in ACTIONS if any(fnmatch(name, pattern) for pattern in only))
         if not self._names:
             raise TripstoreError(f"No action is called {', '.join(only)}.", hint=f"There are {', '.join(ACTIONS)}.")
@@ -61,7 +63,7 @@ class Workload:
         self.close()
 
     @property
-    def actions(self) -> list[Action]:
+    def actions(self) -> list[LegacyAction]:
         """The actions that this workload chooses from."""
         return [ACTIONS[name] for name in self._names]
 
@@ -81,12 +83,12 @@ class Workload:
         workers: int = WORKERS,
         processes: bool = False,
         stop: threading.Event | None = None,
-    ) -> Tally:
-        """Work until so many actions are done, so many seconds are over, or somebody says stop (threads only)."""
+    ) -> WorkTally:
+        """Work until so many actions are done, so many seconds are over, or `stop` is set (threads only)."""
         if actions is None and seconds is None and (stop is None or processes):
             raise TripstoreError("A workload needs an end.", hint="Give `actions` or `seconds`.")
         shifts = self._shifts(workers, actions, seconds)
-        tally = Tally()
+        tally = WorkTally()
         with _executor(workers, processes) as executor:
             running = [
                 executor.submit(work, shift) if processes else executor.submit(work, shift, stop) for shift in shifts
@@ -96,9 +98,9 @@ class Workload:
         return tally
 
     @contextmanager
-    def running(self, workers: int = WORKERS) -> Iterator[Tally]:
+    def running(self, workers: int = WORKERS) -> Iterator[WorkTally]:
         """Threads work as long as the block lasts; the tally is filled when it has ended."""
-        stop, tally = threading.Event(), Tally()
+        stop, tally = threading.Event(), WorkTally()
         with ThreadPoolExecutor(1) as executor:
             running = executor.submit(self.run, workers=workers, stop=stop)
             try:
@@ -114,8 +116,8 @@ class Workload:
             del self._worker
 
     @cached_property
-    def _worker(self) -> Worker:
-        return Worker(self._url, self._habits)
+    def _worker(self) -> CompanyWorker:
+        return CompanyWorker(self._url, self._habits)
 
     def _shifts(self, workers: int, actions: int | None, seconds: float | None) -> list[Shift]:
         shares = [None] * workers if actions is None else [len(range(n, actions, workers)) for n in range(workers)]
@@ -125,11 +127,11 @@ class Workload:
         ]
 
 
-def work(shift: Shift, stop: threading.Event | None = None) -> Tally:
+def work(shift: Shift, stop: threading.Event | None = None) -> WorkTally:
     """Do what one worker has to do. An error that no retry mends is counted, and the next action begun."""
-    random, tally, names = Random(shift.seed), Tally(), [ACTIONS[name] for name in shift.names]
+    random, tally, names = Random(shift.seed), WorkTally(), [ACTIONS[name] for name in shift.names]
     ends_at = None if shift.seconds is None else time.monotonic() + shift.seconds
-    with Worker(shift.url, shift.habits) as worker:
+    with CompanyWorker(shift.url, shift.habits) as worker:
         while not _is_over(shift, tally, ends_at, stop):
             action = _chosen(names, random)
             try:
@@ -140,7 +142,7 @@ def work(shift: Shift, stop: threading.Event | None = None) -> Tally:
     return tally
 
 
-def _is_over(shift: Shift, tally: Tally, ends_at: float | None, stop: threading.Event | None) -> bool:
+def _is_over(shift: Shift, tally: WorkTally, ends_at: float | None, stop: threading.Event | None) -> bool:
     if stop is not None and stop.is_set():
         return True
     if ends_at is not None and time.monotonic() >= ends_at:
@@ -148,7 +150,7 @@ def _is_over(shift: Shift, tally: Tally, ends_at: float | None, stop: threading.
     return shift.actions is not None and tally.actions >= shift.actions
 
 
-def _chosen(actions: Sequence[Action], random: Random) -> Action:
+def _chosen(actions: Sequence[LegacyAction], random: Random) -> LegacyAction:
     return random.choices(actions, [action.weight for action in actions])[0]
 
 

@@ -1,4 +1,4 @@
-"""Jobs in parts: who does which, how far each is, what was counted and found, and what workers say of themselves."""
+"""Jobs in parts: which worker holds which, how far each is, its counts and findings, and what workers report."""
 
 from __future__ import annotations
 

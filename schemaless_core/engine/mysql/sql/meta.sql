@@ -69,6 +69,19 @@ CREATE TABLE IF NOT EXISTS {meta}.trigger_parked (
   KEY due (group_name, next_attempt_at)
 ) ENGINE=InnoDB;
 
+-- Where a shard was claimed last, how often since its offset moved, and the cell whose call may have ended its process.
+CREATE TABLE IF NOT EXISTS {meta}.trigger_call (
+  group_name VARBINARY(128) NOT NULL,
+  shard INT UNSIGNED NOT NULL,
+  epoch BIGINT UNSIGNED NOT NULL,
+  added_id BIGINT UNSIGNED NOT NULL,
+  claims INT UNSIGNED NOT NULL,
+  called_epoch BIGINT UNSIGNED NOT NULL,
+  called_id BIGINT UNSIGNED NOT NULL,
+  calls INT UNSIGNED NOT NULL,
+  PRIMARY KEY (group_name, shard)
+) ENGINE=InnoDB;
+
 -- Fields that are missing from index entries although their cells hold something. No reason: it parses by now.
 CREATE TABLE IF NOT EXISTS {meta}.index_error (
   index_name VARBINARY(64) NOT NULL,
@@ -109,6 +122,35 @@ CREATE TABLE IF NOT EXISTS {meta}.purged (
   added_id BIGINT UNSIGNED NOT NULL,
   at DATETIME(6) NOT NULL,
   PRIMARY KEY (shard, added_id)
+) ENGINE=InnoDB;
+
+-- Cells for shards of other servers, which did not take them in time. The numbers are in the order of arrival.
+CREATE TABLE IF NOT EXISTS {meta}.buffered (
+  number BIGINT UNSIGNED NOT NULL AUTO_INCREMENT PRIMARY KEY,
+  shard INT UNSIGNED NOT NULL,
+  row_key BINARY(16) NOT NULL,
+  column_name VARBINARY(64) NOT NULL,
+  ref_key BIGINT NOT NULL,
+  body MEDIUMBLOB NOT NULL,
+  body_bytes INT UNSIGNED NOT NULL,
+  kept_at DATETIME(6) NOT NULL,
+  UNIQUE KEY buffered_key (row_key, column_name, ref_key),
+  KEY of_shard (shard, number),
+  KEY sizes (body_bytes)
+) ENGINE=InnoDB;
+
+-- Those whose shard had another body under their key, and that body.
+CREATE TABLE IF NOT EXISTS {meta}.buffer_conflict (
+  number BIGINT UNSIGNED NOT NULL PRIMARY KEY,
+  shard INT UNSIGNED NOT NULL,
+  row_key BINARY(16) NOT NULL,
+  column_name VARBINARY(64) NOT NULL,
+  ref_key BIGINT NOT NULL,
+  body MEDIUMBLOB NOT NULL,
+  kept_at DATETIME(6) NOT NULL,
+  stored_body MEDIUMBLOB NOT NULL,
+  found_at DATETIME(6) NOT NULL,
+  KEY of_row (row_key)
 ) ENGINE=InnoDB;
 
 -- Copies of documents of the control database (which versions an index has), for those who cannot ask that.

@@ -42,6 +42,18 @@ CREATE TABLE IF NOT EXISTS trigger_offset (
   PRIMARY KEY (group_name, shard)
 );
 
+CREATE TABLE IF NOT EXISTS trigger_call (
+  group_name TEXT NOT NULL,
+  shard INTEGER NOT NULL,
+  epoch INTEGER NOT NULL,
+  added_id INTEGER NOT NULL,
+  claims INTEGER NOT NULL,
+  called_epoch INTEGER NOT NULL,
+  called_id INTEGER NOT NULL,
+  calls INTEGER NOT NULL,
+  PRIMARY KEY (group_name, shard)
+);
+
 CREATE TABLE IF NOT EXISTS trigger_parked (
   group_name TEXT NOT NULL,
   shard INTEGER NOT NULL,
@@ -105,6 +117,31 @@ CREATE TABLE IF NOT EXISTS purged (
   added_id INTEGER NOT NULL,
   at INTEGER NOT NULL,
   PRIMARY KEY (shard, added_id)
+);
+
+CREATE TABLE IF NOT EXISTS buffered (
+  number INTEGER PRIMARY KEY AUTOINCREMENT, -- none is given twice
+  shard INTEGER NOT NULL,
+  row_key BLOB NOT NULL,
+  column_name BLOB NOT NULL,
+  ref_key INTEGER NOT NULL,
+  body BLOB NOT NULL,
+  kept_at INTEGER NOT NULL,
+  UNIQUE (row_key, column_name, ref_key)
+);
+
+CREATE INDEX IF NOT EXISTS buffered_of_shard ON buffered (shard, number);
+
+CREATE TABLE IF NOT EXISTS buffer_conflict (
+  number INTEGER PRIMARY KEY,
+  shard INTEGER NOT NULL,
+  row_key BLOB NOT NULL,
+  column_name BLOB NOT NULL,
+  ref_key INTEGER NOT NULL,
+  body BLOB NOT NULL,
+  kept_at INTEGER NOT NULL,
+  stored_body BLOB NOT NULL,
+  found_at INTEGER NOT NULL
 );
 
 CREATE TABLE IF NOT EXISTS document (

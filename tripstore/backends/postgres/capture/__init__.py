@@ -1,4 +1,4 @@
-"""Capture: Postgres triggers that log every committed change of the mapped tables, whoever made it; and the gate."""
+"""Capture: Postgres triggers that log every committed change of the mapped tables, by any writer; and the gate."""
 
 from tripstore.backends.postgres.capture.install import capture_steps
 from tripstore.backends.postgres.capture.migrate import migrate

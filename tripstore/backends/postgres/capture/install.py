@@ -1,7 +1,7 @@
 """The steps that install capture, in the order that leaves no gap: columns, tables, triggers on all, then `since`.
 
-CREATE TRIGGER waits for those who are writing its table. So a backfill whose snapshot is younger than `since` sees
-what was written without capture, and capture has what comes later.
+CREATE TRIGGER waits for the transactions that are writing its table. So a backfill whose snapshot is younger than
+`since` sees what was written without capture, and capture has what comes later.
 """
 
 from __future__ import annotations
@@ -14,10 +14,10 @@ from psycopg2.extensions import connection as Connection  # noqa: N812
 from schemaless_core.failpoints import reach
 from tripstore.backends.postgres.capture import state
 from tripstore.backends.postgres.capture.columns import added_columns
-from tripstore.backends.postgres.capture.gate import gate_functions, gate_trigger, one_at_a_time
+from tripstore.backends.postgres.capture.functions.gate import gate_functions, gate_trigger, one_at_a_time
 from tripstore.backends.postgres.capture.migrate import is_newest, migrate, unmigrate
-from tripstore.backends.postgres.capture.partition_event import PartitionsLook
-from tripstore.backends.postgres.capture.partitions import look_and_learn, look_at_partitions
+from tripstore.backends.postgres.capture.partitions.event import PartitionsLook
+from tripstore.backends.postgres.capture.partitions.look import look_and_learn, look_at_partitions
 from tripstore.backends.postgres.capture.plan import CELLS, Saboteur, TableCapture, plan_cells, plan_table
 from tripstore.backends.postgres.capture.remove import drop_function, drop_table_capture
 from tripstore.backends.postgres.capture.shape import Shape
@@ -29,9 +29,9 @@ from tripstore.backends.postgres.capture.verify import (
     table_complaints,
 )
 from tripstore.backends.postgres.ddl.ddl import PATIENT, Patience, under_lock
-from tripstore.backends.postgres.ddl.steps import Progress, Step
+from tripstore.backends.postgres.ddl.steps import Progress, SchemaStep
 from tripstore.backends.postgres.layout.layout import Layout, TableName
-from tripstore.backends.postgres.tables import SCHEMA
+from tripstore.backends.postgres.names import SCHEMA
 from tripstore.backends.postgres.wire.connections import rows
 
 
@@ -42,7 +42,7 @@ def capture_steps(
     warns: bool = False,
     patience: Patience = PATIENT,
     saboteur: Saboteur | None = None,
-) -> list[Step]:
+) -> list[SchemaStep]:
     """To be done after the steps of the ids: every table has its UUID column then.
 
     `warns`: after a switch, services' own writes are warned of and not refused.

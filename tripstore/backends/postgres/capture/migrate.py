@@ -11,13 +11,13 @@ from psycopg2.extensions import connection as Connection  # noqa: N812
 from sqlalchemy.pool import StaticPool
 
 from schemaless_core.failpoints import reach
-from tripstore.backends.postgres.tables import SCHEMA, VERSION_TABLE
+from tripstore.backends.postgres.names import SCHEMA, VERSION_TABLE
 from tripstore.backends.postgres.wire.connections import rows
 
 if TYPE_CHECKING:
     from alembic.config import Config  # alembic itself is imported by what migrates: it loads slowly
 
-#: Nobody of the company's holds these locks: only another run of ours does.
+#: No session of the company's holds these locks: only another run of ours does.
 LOCK_TIMEOUT_SECONDS = 60
 _KEY = "pg_catalog.hashtext('tripstore migrations')"
 _PLACE = "tripstore.backends.postgres:migrations"
@@ -65,7 +65,7 @@ def unmigrate(connection: Connection) -> None:
 
 @contextmanager
 def _alone(connection: Connection) -> Iterator[None]:
-    """A lock of the session: whoever is killed gives it back."""
+    """A session lock: Postgres releases it when the holder is killed."""
     rows(connection, f"SET lock_timeout = '{LOCK_TIMEOUT_SECONDS}s'")
     try:
         rows(connection, f"SELECT pg_catalog.pg_advisory_lock({_KEY})")

@@ -4,21 +4,19 @@ from __future__ import annotations
 
 from hashlib import md5
 
+from tripstore.backends.postgres.codec.lookups import pair_name
 from tripstore.backends.postgres.layout.layout import Lookup, quoted
-from tripstore.backends.postgres.tables import SCHEMA
+from tripstore.backends.postgres.names import SCHEMA
 
 #: Set with ORIGIN by the facade and the reverse mirror before a DELETE: `<ref key> <column name>` of the tombstone.
 TOMBSTONE = "tripstore.tombstone"
 #: Set by capture itself while rows are lifted above their tombstones: `<row key> <column> <number> <version>`, `|`, …
 LIFTING = "tripstore.lifting"
 
-#: Set by capture itself when a row left its partition: where its next version starts, `<row key> <ref key>`.
-MOVED = "tripstore.moved"
-
-#: Triggers fire in the order of their names. The gate comes before everybody. What is logged comes before the company's
-#: AFTER triggers, which may change the row again, but after Postgres' own, RI_…: a child row whose parent is going must
-#: wait for that, and not for a tombstone. Versions are decided last, when everybody has changed NEW: ~ sorts after all
-#: other ASCII.
+#: Triggers fire in the order of their names. The gate comes before all others. What is logged comes before the
+#: company's AFTER triggers, which may change the row again, but after Postgres' own, RI_…: a child row whose parent is
+#: going must wait for that, and not for a tombstone. Versions are decided last, when all others have changed NEW: ~
+#: sorts after all other ASCII.
 FIRST = "0_tripstore_"
 LOGGED = "S_tripstore_"
 LAST = "~tripstore_"
@@ -50,11 +48,6 @@ def function_name(part: str, verb: str) -> str:
 
 def in_schema(name: str) -> str:
     return f"{SCHEMA}.{quoted(name)}"
-
-
-def pair_name(lookup: Lookup) -> str:
-    """What `tripstore.pair` calls a lookup."""
-    return f"{lookup.table.schema}.{lookup.table.name}.{lookup.key}.{lookup.value}"
 
 
 def pair_slug(lookup: Lookup) -> str:

@@ -6,21 +6,21 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from hashlib import md5
 
-from tripstore.backends.postgres.capture.changes import Changes
-from tripstore.backends.postgres.capture.facts import Facts
-from tripstore.backends.postgres.capture.former import in_written_order
-from tripstore.backends.postgres.capture.functions import Function
-from tripstore.backends.postgres.capture.gate import gate_trigger
+from tripstore.backends.postgres.capture.functions.changes import Changes
+from tripstore.backends.postgres.capture.functions.facts import FactRows
+from tripstore.backends.postgres.capture.functions.former import in_written_order
+from tripstore.backends.postgres.capture.functions.function import Function
+from tripstore.backends.postgres.capture.functions.gate import gate_trigger
+from tripstore.backends.postgres.capture.functions.pairs import LookupPairs
+from tripstore.backends.postgres.capture.functions.triggers import RowTrigger, enable_always
+from tripstore.backends.postgres.capture.functions.truncation import truncation
+from tripstore.backends.postgres.capture.functions.versions import VersionedRows
 from tripstore.backends.postgres.capture.names import GATE_FUNCTION, GATE_TRIGGER, literal
-from tripstore.backends.postgres.capture.pairs import Pairs
 from tripstore.backends.postgres.capture.shape import Shape
-from tripstore.backends.postgres.capture.triggers import Trigger, enable_always
-from tripstore.backends.postgres.capture.truncation import truncation
-from tripstore.backends.postgres.capture.versions import VersionedRows
 from tripstore.backends.postgres.layout.layout import Layout, RefKeyKind, TableName, quoted
-from tripstore.backends.postgres.tables import SCHEMA
+from tripstore.backends.postgres.names import SCHEMA
 
-Made = tuple[Function, Trigger | None]
+Made = tuple[Function, RowTrigger | None]
 #: Our own cells: free columns, and what the company's tables cannot hold.
 CELLS = TableName(SCHEMA, "cell")
 #: A test breaks what was made, to show that it matters.
@@ -101,7 +101,7 @@ def plan_table(
         (replace(function, former_body=before.body), trigger)
         for (function, trigger), (before, _) in zip(made, former, strict=True)
     ]
-    pairs = [Pairs(lookup) for lookup in layout.lookups if lookup.table == shape.table]
+    pairs = [LookupPairs(lookup) for lookup in layout.lookups if lookup.table == shape.table]
     made += [each for pair in pairs for each in pair.made()]
     if saboteur is not None:
         made = saboteur(made)
@@ -119,7 +119,7 @@ def plan_table(
 
 
 def plan_cells(layout: Layout, shape: Shape) -> TableCapture:
-    """Our own cells: nobody captures them, but they are behind the gate."""
+    """Our own cells: they are not captured, but they are behind the gate."""
     return TableCapture(shape, (), tuple(_gates(layout, shape)))
 
 
@@ -135,11 +135,11 @@ def _made(changes: Sequence[Changes]) -> list[Made]:
     return [each for change in changes for each in _kind(change).made()]
 
 
-def _kind(changes: Changes) -> Facts | VersionedRows:
-    return Facts(changes) if changes.column.ref_key.kind is RefKeyKind.FACT else VersionedRows(changes)
+def _kind(changes: Changes) -> FactRows | VersionedRows:
+    return FactRows(changes) if changes.column.ref_key.kind is RefKeyKind.FACT else VersionedRows(changes)
 
 
-def _wanted(trigger: Trigger, table: TableName, shape: Shape, *former: str) -> WantedTrigger:
+def _wanted(trigger: RowTrigger, table: TableName, shape: Shape, *former: str) -> WantedTrigger:
     of_whole = trigger.create(shape.table)
     return WantedTrigger(trigger.name, table, trigger.create(table), trigger.function, of_whole, former)
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 from psycopg2.extensions import connection as Connection  # noqa: N812
 
 from tripstore.backends.postgres.capture.columns import AddedColumn
-from tripstore.backends.postgres.capture.gate import SEQUENCE, GateState, read_gate
+from tripstore.backends.postgres.capture.functions.gate import SEQUENCE, GateState, read_gate
 from tripstore.backends.postgres.capture.install import OwnTables, capture_steps
 from tripstore.backends.postgres.capture.migrate import HAS_SCHEMA
 from tripstore.backends.postgres.ddl.ddl import PATIENT, Patience
 from tripstore.backends.postgres.errors import LegacyRefused
 from tripstore.backends.postgres.layout.layout import Layout
-from tripstore.backends.postgres.tables import SCHEMA
+from tripstore.backends.postgres.names import SCHEMA
 from tripstore.backends.postgres.wire.connections import rows
 
 
@@ -37,7 +37,7 @@ def remove(
 
 
 def _refuse_shut_gate(connection: Connection) -> None:
-    """Without it anybody could write here again, while the other store is the authority (I9)."""
+    """Without it any session could write here again, while the other store is the authority (I9)."""
     if rows(connection, "SELECT pg_catalog.to_regclass(%s) IS NULL", (SEQUENCE,))[0][0]:
         return
     gate = read_gate(connection)

@@ -10,7 +10,7 @@ from tripstore.backends.postgres.capture.plan import table_comment
 from tripstore.backends.postgres.capture.shape import Shape
 from tripstore.backends.postgres.ddl.ddl import PATIENT, Patience, under_lock
 from tripstore.backends.postgres.layout.layout import TableName, quoted
-from tripstore.backends.postgres.tables import SCHEMA
+from tripstore.backends.postgres.names import SCHEMA
 from tripstore.backends.postgres.wire.connections import rows
 
 #: Clones go with the trigger that they were made from.

@@ -8,10 +8,10 @@ from psycopg2.extensions import connection as Connection  # noqa: N812  # the dr
 
 from tripstore.backends.postgres.capture.shape import Shape
 from tripstore.backends.postgres.layout.complaints import Complaint, error
-from tripstore.backends.postgres.tables import SCHEMA
+from tripstore.backends.postgres.names import SCHEMA
 from tripstore.backends.postgres.wire.connections import rows
 
-#: Owners of capture's functions who meet the policies of a table, but for the role that looks.
+#: Owners of capture's functions that the policies of a table hold for, but for the role that looks.
 _HIDDEN_FROM = f"""
 SELECT r.rolname::text FROM pg_catalog.pg_class c, pg_catalog.pg_roles r
 WHERE c.oid = %s AND c.relrowsecurity AND NOT r.rolsuper AND NOT r.rolbypassrls

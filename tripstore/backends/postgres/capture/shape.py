@@ -37,7 +37,7 @@ WHERE a.attrelid = %s AND a.attnum > 0 AND NOT a.attisdropped
 
 
 @dataclass(frozen=True, slots=True)
-class Node:
+class TableNode:
     """The table, or one of its partitions, at whatever depth."""
 
     oid: int
@@ -52,7 +52,7 @@ class Shape:
     table: TableName
     oid: int
     is_partitioned: bool
-    nodes: tuple[Node, ...]  #: The table first.
+    nodes: tuple[TableNode, ...]  #: The table first.
     types: Mapping[str, str]  #: Base type names: of domains and of the elements of arrays too.
     made_of: Mapping[str, tuple[str, ...]]  #: Generated columns, and the columns they come from.
 
@@ -69,7 +69,7 @@ class Shape:
             table,
             oid,
             kind == "p",
-            tuple(Node(node, TableName(schema, name), leaf) for node, schema, name, leaf in nodes),
+            tuple(TableNode(node, TableName(schema, name), leaf) for node, schema, name, leaf in nodes),
             {name: type_name for name, type_name, _, _ in columns},
             {name: tuple(bases) for name, _, generated, bases in columns if generated},
         )
@@ -82,5 +82,5 @@ class Shape:
         return shape
 
     def written(self, column: str) -> tuple[str, ...]:
-        """The columns that somebody writes when this one changes: generated values are not known before a row is."""
+        """The columns that a statement writes when this one changes: generated values are not known before a row is."""
         return self.made_of.get(column, (column,))

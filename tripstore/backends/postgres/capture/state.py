@@ -9,7 +9,7 @@ from typing import Any
 
 from psycopg2.extensions import connection as Connection  # noqa: N812
 
-from schemaless_core.canonical import canonical_bytes
+from schemaless_core.cell.canonical import canonical_bytes
 from tripstore.backends.postgres.capture.migrate import revision
 from tripstore.backends.postgres.layout.layout import Layout
 from tripstore.backends.postgres.wire.connections import rows
@@ -38,7 +38,7 @@ WHERE since IS NOT NULL OR broken IS NULL OR pg_catalog.strpos(broken, %s) = 0
 
 @dataclass(frozen=True, slots=True)
 class CaptureState:
-    since: datetime | None  #: Nothing that was committed later is missed; None: nobody can say so.
+    since: datetime | None  #: Nothing that was committed later is missed; None: that is not known.
     layout: int | None
     broken: str | None
 
@@ -76,7 +76,7 @@ def document_of(ask: Callable[[str, tuple[str]], Sequence[Sequence[Any]]], diges
 
 
 def register(connection: Connection, layout: Layout) -> int:
-    """Its number, a new one when nobody has installed this layout before."""
+    """Its number, a new one when this layout was never installed before."""
     rows(connection, REGISTER, (layout.digest, canonical_bytes(layout.to_document()).decode()))
     number = find_number(connection, layout)
     assert number is not None

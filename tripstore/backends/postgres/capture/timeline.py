@@ -6,17 +6,23 @@ of the Postgres that gave it, and a sequence follows that: triggers may not ask 
 
 from __future__ import annotations
 
-from tripstore.backends.postgres.tables import SCHEMA
+from tripstore.backends.postgres.names import SCHEMA
 
 #: Of the Postgres that answers. No standby may be asked. Without a SELECT: plpgsql is quick with an expression.
 TIMELINE = """\
 ('x' || pg_catalog.substr(pg_catalog.pg_walfile_name(pg_catalog.pg_current_wal_insert_lsn()), 1, 8)
 )::bit(32)::bigint"""
+#: The same for what only writers ask (functions of triggers, the admission of a put): of a constant Postgres makes
+#: the plan alone, once in a session. It can make none while it recovers, and a session that may write stays on its
+#: timeline.
+_PLANNED = "('x' || pg_catalog.pg_walfile_name('0/1'))::bit(32)::bigint"
 #: Follows the row's timeline; it has no value before a hand-over was ever prepared: then nothing is compared.
 SEQUENCE = f"{SCHEMA}.accepted"
 SAYS = f"pg_catalog.pg_sequence_last_value('{SEQUENCE}'::pg_catalog.regclass)"
 IS_FOREIGN = f"({SAYS} = {TIMELINE}) IS FALSE"
-#: No server ever has it: of a row that was found to be old.
+#: For writers only.
+IS_FOREIGN_TO_WRITERS = f"({SAYS} = {_PLANNED}) IS FALSE"
+#: No server ever has it: of a row that was found to be old. Nor one below: of a row that is being accepted.
 NO_TIMELINE = 0
 
 

@@ -21,7 +21,7 @@ from psycopg2.extensions import connection as Connection  # noqa: N812  # the dr
 from schemaless_core.failpoints import reach
 from tripstore.backends.postgres.capture.migrate import revision
 from tripstore.backends.postgres.capture.names import EVENT_TRIGGER, FIRST, LAST, LOGGED
-from tripstore.backends.postgres.capture.partition_event import drop_event_trigger, has_event_trigger, has_partitions
+from tripstore.backends.postgres.capture.partitions.event import drop_event_trigger, has_event_trigger, has_partitions
 from tripstore.backends.postgres.capture.plan import CELLS, TableCapture, plan_cells, plan_table
 from tripstore.backends.postgres.capture.remove import drop_function
 from tripstore.backends.postgres.capture.shape import Shape
@@ -36,7 +36,7 @@ from tripstore.backends.postgres.ids.steps import key_columns
 from tripstore.backends.postgres.layout.complaints import Complaint, error
 from tripstore.backends.postgres.layout.layout import Layout, TableName, quoted
 from tripstore.backends.postgres.layout.reading import load_layout
-from tripstore.backends.postgres.tables import SCHEMA
+from tripstore.backends.postgres.names import SCHEMA
 from tripstore.backends.postgres.wire.connections import rows
 
 #: Clones go with the trigger that they were made from.
@@ -63,7 +63,7 @@ class LeftTrigger(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Left:
+class LeftOver:
     """What there is and nothing wants."""
 
     triggers: tuple[LeftTrigger, ...] = ()
@@ -127,16 +127,16 @@ class Unwanted:
         """Nothing: what an earlier layout wanted is not known to be wanted again."""
 
 
-def find_left(connection: Connection, layout: Layout) -> Left:
+def find_left(connection: Connection, layout: Layout) -> LeftOver:
     """Compare everything of ours with what this layout wants."""
     if revision(connection) is None:
-        return Left()
+        return LeftOver()
     wanted = list(_wanted(connection, layout))
     oids = {(capture.shape.table, node.table): node.oid for capture in wanted for node in capture.shape.nodes}
     triggers = {(oids[capture.shape.table, each.table], each.name) for capture in wanted for each in capture.triggers}
     functions = {function.name for capture in wanted for function in capture.functions}
     live = rows(connection, _TRIGGERS, (SCHEMA, [FIRST, LOGGED, LAST]))
-    return Left(
+    return LeftOver(
         tuple(
             LeftTrigger(TableName(schema, table), name)
             for oid, schema, table, name in live

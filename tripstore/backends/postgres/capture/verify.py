@@ -7,13 +7,13 @@ from typing import NamedTuple
 
 from psycopg2.extensions import connection as Connection  # noqa: N812
 
-from tripstore.backends.postgres.capture.gate import SEQUENCE, gate_functions
+from tripstore.backends.postgres.capture.functions.gate import SEQUENCE, gate_functions
 from tripstore.backends.postgres.capture.names import LAST
-from tripstore.backends.postgres.capture.partition_event import look_complaints
-from tripstore.backends.postgres.capture.partitions import is_known
+from tripstore.backends.postgres.capture.partitions.event import look_complaints
+from tripstore.backends.postgres.capture.partitions.look import is_known
 from tripstore.backends.postgres.capture.plan import CELLS, TableCapture, WantedTrigger, plan_cells, plan_table
 from tripstore.backends.postgres.capture.row_security import row_security_complaints
-from tripstore.backends.postgres.capture.shape import Node, Shape
+from tripstore.backends.postgres.capture.shape import Shape, TableNode
 from tripstore.backends.postgres.capture.state import find_number
 from tripstore.backends.postgres.capture.verify_functions import APPLY, APPLY_AND_COPY, function_complaints
 from tripstore.backends.postgres.layout.complaints import Complaint, error, note
@@ -41,7 +41,7 @@ WHERE i.indrelid = %s AND i.indisunique AND i.indisvalid AND i.indpred IS NULL A
 """
 
 
-class LiveTrigger(NamedTuple):
+class InstalledTrigger(NamedTuple):
     oid: int
     name: str
     enabled: str
@@ -98,10 +98,14 @@ def cells_complaints(connection: Connection, layout: Layout) -> Iterator[Complai
 def table_complaints(connection: Connection, wanted: TableCapture) -> Iterator[Complaint]:
     """What of one table's functions and triggers is not as it should be."""
     where = str(wanted.shape.table)
-    for function in wanted.functions:
-        yield from function_complaints(connection, where, function, wanted.comment)
+    of_functions = [
+        each
+        for function in wanted.functions
+        for each in function_complaints(connection, where, function, wanted.comment)
+    ]
+    yield from dict.fromkeys(of_functions)  # each function says of a swapped table that it is another one
     oids = [node.oid for node in wanted.shape.nodes]
-    live = [LiveTrigger(*row) for row in rows(connection, TRIGGERS, (oids, oids))]
+    live = [InstalledTrigger(*row) for row in rows(connection, TRIGGERS, (oids, oids))]
     by_place = {(trigger.oid, trigger.name): trigger for trigger in live}
     places = {node.table: node for node in wanted.shape.nodes}
     for trigger in wanted.triggers:
@@ -114,7 +118,7 @@ def table_complaints(connection: Connection, wanted: TableCapture) -> Iterator[C
 
 
 def _trigger_complaints(
-    wanted: WantedTrigger, node: Node, live: LiveTrigger | None, table: TableCapture
+    wanted: WantedTrigger, node: TableNode, live: InstalledTrigger | None, table: TableCapture
 ) -> Iterator[Complaint]:
     where = str(wanted.table)
     if live is None and node.oid != table.shape.oid:
@@ -128,7 +132,7 @@ def _trigger_complaints(
         yield error(where, f"trigger {wanted.name} is not what this layout and version make of it", APPLY_AND_COPY)
 
 
-def _clone_complaints(wanted: TableCapture, live: dict[tuple[int, str], LiveTrigger]) -> Iterator[Complaint]:
+def _clone_complaints(wanted: TableCapture, live: dict[tuple[int, str], InstalledTrigger]) -> Iterator[Complaint]:
     own = {(trigger.table, trigger.name) for trigger in wanted.triggers}
     names = [trigger.name for trigger in wanted.triggers if trigger.table == wanted.shape.table]
     for node in wanted.shape.nodes[1:]:
@@ -141,7 +145,7 @@ def _clone_complaints(wanted: TableCapture, live: dict[tuple[int, str], LiveTrig
                 yield error(str(node.table), f"trigger {name} is {how}", APPLY_AND_COPY)
 
 
-def _order_complaints(wanted: TableCapture, live: list[LiveTrigger]) -> Iterator[Complaint]:
+def _order_complaints(wanted: TableCapture, live: list[InstalledTrigger]) -> Iterator[Complaint]:
     last = min((trigger.name for trigger in wanted.triggers if trigger.name.startswith(LAST)), default=None)
     if last is None:
         return

@@ -1,4 +1,4 @@
-"""Whether a function of ours is what this version makes of it: its text, its settings, and whom it runs as."""
+"""Whether a function of ours is what this version makes of it: its text, its settings, and the role it runs as."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ from collections.abc import Iterator
 
 from psycopg2.extensions import connection as Connection  # noqa: N812  # the driver's class has a small letter
 
-from tripstore.backends.postgres.capture.former import records_alike
-from tripstore.backends.postgres.capture.functions import Function
+from tripstore.backends.postgres.capture.functions.former import records_alike
+from tripstore.backends.postgres.capture.functions.function import Function
 from tripstore.backends.postgres.layout.complaints import Complaint, error, harmless, note
-from tripstore.backends.postgres.tables import SCHEMA
+from tripstore.backends.postgres.names import SCHEMA
 from tripstore.backends.postgres.wire.connections import rows
 
 APPLY = "Run `tripstore schema apply`."

@@ -1,6 +1,6 @@
-"""`Standing`: as whom the store is used, and what that asks of every call.
+"""`Standing`: the role the store is used in, and what that asks of every call.
 
-Nobody in particular: outside of hand-overs. An owner: only while Postgres is the authority at his epoch, and its gate
+No role: outside of hand-overs. An owner: only while Postgres is the authority at the owner's epoch, and its gate
 says so. The reverse mirror: past a shut gate, and nothing that it writes is mirrored again.
 """
 
@@ -12,7 +12,7 @@ from typing import Any, NamedTuple, TypeVar
 
 from schemaless_core.errors import SchemalessError, StaleEpoch, Unavailable
 from schemaless_core.failpoints import reach
-from tripstore.backends.postgres.capture.gate import (
+from tripstore.backends.postgres.capture.functions.gate import (
     READ_GATE,
     STANDBY,
     admission,
@@ -30,7 +30,7 @@ _LOOK = Prepared("", f"SELECT {READ_GATE}")
 _LOOK_OF_MIRROR = Prepared("bigint", mirror_look())
 
 
-class Changes(NamedTuple):
+class ChangeSink(NamedTuple):
     """Where changes are written that capture does not see: table, and what is said of them beside the cell."""
 
     table: str
@@ -39,9 +39,9 @@ class Changes(NamedTuple):
 
 
 #: They are to be mirrored.
-QUEUED = Changes("tripstore.queue", "origin", "'facade'")
+QUEUED = ChangeSink("tripstore.queue", "origin", "'facade'")
 #: They come from the mirror.
-LOGGED = Changes(
+LOGGED = ChangeSink(
     "tripstore.log",
     "origin, id, delivered_at",
     "'reverse', pg_catalog.nextval('tripstore.queue_id_seq'), pg_catalog.clock_timestamp()",
@@ -49,7 +49,7 @@ LOGGED = Changes(
 
 
 class Standing:
-    """Nobody in particular. The gate's triggers keep him out like everybody, and whatever he reads counts."""
+    """A caller in no role. The gate's triggers keep it out like all others, and whatever it reads counts."""
 
     epoch = 0
     origin = "facade"
@@ -82,7 +82,7 @@ class Standing:
 
 
 class Owner(Standing):
-    """Whoever knows that Postgres is the authority at this epoch.
+    """A caller that knows that Postgres is the authority at this epoch.
 
     A put is inside from its first statement on: the gate is not shut before it ends, and what it answers counts.
     """
@@ -108,7 +108,7 @@ class Owner(Standing):
         self._check(connection.execute(_LOOK, "")[0][0])
 
     def fenced(self, look: Callable[[], None], part: Callable[[], T]) -> T:
-        """A refusal is an answer, too; that nobody answered is none."""
+        """A refusal is an answer, too; that Postgres did not answer is none."""
         try:
             answer = part()
         except SchemalessError as error:
@@ -129,7 +129,7 @@ class Owner(Standing):
             raise not_the_authority(f"{SERVER} is not the authority at epoch {self.epoch}")
 
 
-class Mirror(Standing):
+class MirrorRole(Standing):
     """The reverse mirror: forward only, like every put; capture queues none of what it writes.
 
     It writes what Schemaless took at one epoch, and by the layout of that epoch: at another one the gate refuses it.
@@ -153,7 +153,7 @@ class Mirror(Standing):
         )
 
 
-NOBODY = Standing()
+NO_ROLE = Standing()
 
 
 def _with_gate(sql: str) -> str:

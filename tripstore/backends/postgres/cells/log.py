@@ -1,12 +1,12 @@
 """`Log`: the log of a shard, emulated. Dense ids are given to changes when a reader asks.
 
 A change is numbered once its transaction is below every one that is still open, in the order of transactions: one that
-commits late holds the others back, and none is ever skipped. Whoever reads waits for whoever numbers. For phase off and
+commits late holds the others back, and none is ever skipped. A reader waits for the one that numbers. For phase off and
 for tests: other consumers tail Schemaless.
 
-Whoever drops parts of `tripstore.log` calls `leave_gaps` before, and `forget` afterwards. To number what nobody reads
-would cost a row for every change there ever was. Instead one id is left out in each shard that loses changes without an
-id: whoever stands before the gap hears `LogPurged`, whoever has read them all goes on.
+A caller that drops parts of `tripstore.log` calls `leave_gaps` before, and `forget` afterwards. To number what has no
+reader would cost a row for every change there ever was. Instead one id is left out in each shard that loses changes
+without an id: a reader before the gap gets `LogPurged`, a reader that has read them all goes on.
 """
 
 from __future__ import annotations
@@ -17,22 +17,24 @@ from uuid import UUID
 
 from psycopg2.extensions import connection as Connection  # noqa: N812
 
-from schemaless_core.answers import Location, Position, ShardPage
-from schemaless_core.cell import Cell, CellKey
+from schemaless_core.cell.answers import Location, Position, ShardPage
+from schemaless_core.cell.canonical import canonical_bytes
+from schemaless_core.cell.cell import Cell, CellKey
+from schemaless_core.cell.page_bytes import bound
+from schemaless_core.cell.requests import check_limit, check_location, check_shard
 from schemaless_core.deadline import Deadline
 from schemaless_core.errors import PositionUnknown
 from schemaless_core.habits import Habits
-from schemaless_core.requests import check_limit, check_location, check_shard
-from tripstore.backends.postgres.cells.puts import Shape
-from tripstore.backends.postgres.cells.reads import KEYS_PER_CALL, Reads
-from tripstore.backends.postgres.cells.scan import shard_sql
+from tripstore.backends.postgres.cells.datastore_shape import DatastoreShape
+from tripstore.backends.postgres.cells.read.reads import CELLS_PER_PORTION, KEYS_PER_CALL, LegacyReads
+from tripstore.backends.postgres.cells.read.scan import shard_sql
 from tripstore.backends.postgres.errors import HistoryTruncated, LogPurged
 from tripstore.backends.postgres.wire.connections import rows
 from tripstore.backends.postgres.wire.database import LegacyDatabase
 from tripstore.backends.postgres.wire.wire import LegacyConnection
 
 _WALK = "Walk the rows with scan_rows, then go on from the head."
-#: The advisory lock of whoever gives ids.
+#: The advisory lock of the session that gives ids.
 _NUMBERING = 0x7472697073746F72
 
 _NUMBER = """\
@@ -90,7 +92,7 @@ AND NOT EXISTS (SELECT FROM tripstore.log AS q WHERE q.row_key = n.row_key
 
 
 def leave_gaps(connection: Connection, source: str, shards: int) -> None:
-    """Before these changes go (`source` is a table or a query in brackets): who has not read them will be told."""
+    """Before these changes go (`source` is a table or a query in brackets): readers without them get `LogPurged`."""
     rows(connection, _GAPS.format(lock=_NUMBERING, shard=shard_sql("q.row_key", shards), source=source))
 
 
@@ -102,7 +104,7 @@ def forget(connection: Connection, until: datetime) -> None:
 class Log:
     """The log half of the legacy store."""
 
-    def __init__(self, database: LegacyDatabase, reads: Reads, shape: Shape, habits: Habits) -> None:
+    def __init__(self, database: LegacyDatabase, reads: LegacyReads, shape: DatastoreShape, habits: Habits) -> None:
         self._database = database
         self._reads = reads
         self._shape = shape
@@ -118,12 +120,12 @@ class Log:
         def look(connection: LegacyConnection) -> dict[int, ShardPage]:
             self._number(connection, list(locations))
             heads: dict[int, int] = dict(connection.rows(_HEADS, (list(locations),)))
-            return {
-                shard: self._page(
-                    connection, shard, self._start(connection, shard, location, heads[shard]), limit, heads[shard]
-                )
-                for shard, location in locations.items()
-            }
+            pages, room = dict[int, ShardPage](), bound()
+            for shard, location in locations.items():
+                start = self._start(connection, shard, location, heads[shard])
+                pages[shard] = self._page(connection, shard, start, limit, heads[shard], room)
+                room -= sum(len(canonical_bytes(cell.body)) for cell in pages[shard].cells)
+            return pages
 
         return self._database.run(look, self._deadline()) if locations else {}
 
@@ -148,19 +150,28 @@ class Log:
             return int(connection.rows(_BEFORE, (shard, location))[0][0])
         return location
 
-    def _page(self, connection: LegacyConnection, shard: int, start: int, limit: int, head: int) -> ShardPage:
+    def _page(
+        self, connection: LegacyConnection, shard: int, start: int, limit: int, head: int, room: int
+    ) -> ShardPage:
         numbered = connection.rows(_PAGE, (shard, start, limit)) if start < head else []
         for expected, (added_id, *_rest) in enumerate(numbered, start + 1):
             if added_id != expected:
                 raise self._purged(shard, expected)
         keys = [CellKey(UUID(row_key), name, ref_key) for _id, row_key, name, ref_key, _at in numbered]
-        found = self._found(connection, keys)
-        cells = []
-        for (added_id, *_key, created_at), key in zip(numbered, keys, strict=True):
-            cell = found.get(key)
-            if cell is None:
-                raise self._purged(shard, added_id)
-            cells.append(Cell(cell.row_key, cell.column_name, cell.ref_key, cell.body, added_id, created_at))
+        cells: list[Cell] = []
+        for first in range(0, len(keys), CELLS_PER_PORTION):
+            if cells and room <= 0:
+                break
+            last = first + CELLS_PER_PORTION
+            found = self._found(connection, keys[first:last])
+            for (added_id, *_key, created_at), key in zip(numbered[first:last], keys[first:last], strict=True):
+                if cells and room <= 0:
+                    break
+                cell = found.get(key)
+                if cell is None:
+                    raise self._purged(shard, added_id)
+                cells.append(Cell(cell.row_key, cell.column_name, cell.ref_key, cell.body, added_id, created_at))
+                room -= len(canonical_bytes(cell.body))
         end = start + len(cells)
         return ShardPage(cells, end, Position(self._shape.store, self._shape.epoch, end), max(head, 0))
 

@@ -12,11 +12,8 @@ from functools import cached_property
 from typing import NamedTuple
 from uuid import UUID
 
-from tripstore.backends.postgres.layout.layout import LEGACY_ID, Layout, MappedColumn, RefKeyKind, quoted
+from tripstore.backends.postgres.layout.layout import CURRENT, LEGACY_ID, Layout, MappedColumn, RefKeyKind, quoted
 from tripstore.backends.postgres.layout.layout import VERSION_BITS as BITS
-
-#: The layout number of a row as it stands in its table now.
-CURRENT = 0
 
 FIELDS = "ref_key, layout, row, body, at"
 _CELL = "c.ref_key, NULL::int, NULL::pg_catalog.text, c.body, c.created_at"

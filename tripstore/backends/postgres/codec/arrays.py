@@ -8,13 +8,11 @@ from __future__ import annotations
 
 import re
 from contextlib import suppress
-from typing import TYPE_CHECKING, cast
+from typing import cast
 
 from schemaless_core import Json
 from tripstore.backends.postgres.codec.refused import Refused, other_type, step
-
-if TYPE_CHECKING:
-    from tripstore.backends.postgres.codec.values import Value
+from tripstore.backends.postgres.codec.value import Value
 
 #: Of Postgres.
 MAX_DIMENSIONS = 6

@@ -2,21 +2,20 @@
 
 A row is the text that `MappedColumn.row_sql` renders: a JSON object of the captured columns, each as Postgres writes
 its value under `connections.RENDERING`, or null. What a body becomes is the same: texts by physical column, which SQL
-casts to the columns' types. Only Postgres knows precisions, lengths and labels, and a cast may round or cut: whoever
-writes compares the row that came of it, and takes it back when it is another.
+casts to the columns' types. Only Postgres knows precisions, lengths and labels, and a cast may round or cut: a put
+compares the row that came of it, and takes it back when it is another.
 """
 
 from __future__ import annotations
 
 import copy
 from collections.abc import Iterable, Mapping
-from typing import Protocol
 
 import msgspec
 
 from schemaless_core import InvalidCell, Json, canonical_bytes
-from tripstore.backends.postgres.codec.lookups import LookupCache, RowsOf, Wanted
-from tripstore.backends.postgres.codec.nested import Document
+from tripstore.backends.postgres.codec.lookups import LookupCache, RowsOf, WantedPairs
+from tripstore.backends.postgres.codec.nested import NestedDocument
 from tripstore.backends.postgres.codec.refused import Refused, joined, other_type
 from tripstore.backends.postgres.codec.values import value_of
 from tripstore.backends.postgres.errors import UnreadableRow, Unrepresentable
@@ -27,34 +26,8 @@ TOMBSTONE = canonical_bytes(None)
 
 _NO_FIELD = "it is missing; by the layout NULL is null"
 _NO_NULL = "it is null; by the layout NULL is a missing field"
-_EXTRA = Document()
+_EXTRA = NestedDocument()
 _texts_of = msgspec.json.Decoder(dict[str, str | None]).decode
-
-
-class Change(Protocol):
-    """A row of `queue` or `log`, as far as its body goes."""
-
-    @property
-    def column_name(self) -> str: ...
-
-    @property
-    def layout(self) -> int | None:
-        """The number of the layout that it was captured by; None: `row` is the canonical body itself."""
-        ...
-
-    @property
-    def row(self) -> str | None:
-        """None: a tombstone."""
-        ...
-
-
-def canonical_of_change(layouts: Mapping[int, Mapping[str, ColumnCodec]], change: Change) -> bytes:
-    """The canonical body of a change; `layouts` has the codecs of every layout that capture ever used, by number."""
-    if change.row is None:
-        return TOMBSTONE
-    if change.layout is None:
-        return change.row.encode()
-    return layouts[change.layout][change.column_name].canonical(change.row)
 
 
 class ColumnCodec:
@@ -141,27 +114,27 @@ class ColumnCodec:
             raise Unrepresentable(joined(min(rest)), "the layout has no such field, and no extra", hint=hint)
         return texts
 
-    def missing(self, rows: Iterable[str]) -> Wanted:
+    def missing(self, rows: Iterable[str]) -> WantedPairs:
         """The looked-up pairs that these rows need and the cache does not have: `LookupCache.fill` asks for them."""
-        wanted = Wanted()
+        wanted = WantedPairs()
         for row in rows if self._looked_up else ():
             texts = self._texts(row)
             for mapped in self._looked_up:
                 mapped.want_key(texts[mapped.column], wanted)
         return wanted
 
-    def missing_of_bodies(self, bodies: Iterable[Json]) -> Wanted:
+    def missing_of_bodies(self, bodies: Iterable[Json]) -> WantedPairs:
         """The same for bodies that are to become rows."""
-        wanted = Wanted()
+        wanted = WantedPairs()
         for body in bodies if self._looked_up else ():
             if isinstance(body, dict):
                 for mapped in self._looked_up:
                     mapped.want_value(body, wanted)
         return wanted
 
-    def values(self, body: Json) -> Wanted:
+    def values(self, body: Json) -> WantedPairs:
         """All that a body points to."""
-        wanted = Wanted()
+        wanted = WantedPairs()
         if isinstance(body, dict):
             for mapped in self._looked_up:
                 mapped.want_value(body, wanted, known_too=True)
@@ -218,11 +191,11 @@ class _Mapped:
         if field.kind is FieldType.JSON and field.keeps_null:
             self.read = self._read_no_null
 
-    def want_key(self, key: str | None, wanted: Wanted) -> None:
+    def want_key(self, key: str | None, wanted: WantedPairs) -> None:
         if self.lookup is not None and self._pairs is not None and key is not None and not self._pairs.knows_key(key):
             wanted.want_key(self.lookup, key)
 
-    def want_value(self, body: Mapping[str, Json], wanted: Wanted, *, known_too: bool = False) -> None:
+    def want_value(self, body: Mapping[str, Json], wanted: WantedPairs, *, known_too: bool = False) -> None:
         try:
             text = self._value.write(body[self.name])
         except (KeyError, Refused):

@@ -6,12 +6,11 @@ import json
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 
-from schemaless_core.canonical import Json
-from tripstore.backends.postgres.cells.rows import CURRENT
+from schemaless_core.cell.canonical import Json
 from tripstore.backends.postgres.codec.codec import ColumnCodec
-from tripstore.backends.postgres.codec.lookups import LookupCache, Wanted
+from tripstore.backends.postgres.codec.lookups import LookupCache, WantedPairs
 from tripstore.backends.postgres.errors import InvalidLayout, UnreadableRow, Unrepresentable
-from tripstore.backends.postgres.layout.layout import Layout
+from tripstore.backends.postgres.layout.layout import CURRENT, Layout
 from tripstore.backends.postgres.layout.reading import load_layout
 from tripstore.backends.postgres.wire.wire import LegacyConnection
 
@@ -62,7 +61,7 @@ class Codecs:
             found = connection.rows(_LAYOUT, (layout,))
             if not found:
                 raise InvalidLayout(
-                    f"Nobody knows layout {layout} any more.", hint="Rows of tripstore.layout are for ever."
+                    f"Layout {layout} is not known any more.", hint="Rows of tripstore.layout are for ever."
                 )
             written_by = load_layout(json.loads(found[0][0]), self._layout.datastore)
             self._by_layout[layout] = _of_layout(written_by, LookupCache(written_by))
@@ -101,7 +100,7 @@ class AskingCodec:
         except Unrepresentable:
             return self._asking(self._codec.missing_of_bodies((body,))).row(body)
 
-    def _asking(self, wanted: Wanted) -> ColumnCodec:
+    def _asking(self, wanted: WantedPairs) -> ColumnCodec:
         self._column.learn(self._connection, wanted)
         return self._codec.asking(self._connection.rows)
 
@@ -111,7 +110,7 @@ class _Column:
         self.codec = codec
         self.lookups = lookups
 
-    def learn(self, connection: LegacyConnection, wanted: Wanted) -> None:
+    def learn(self, connection: LegacyConnection, wanted: WantedPairs) -> None:
         """Keep pairs, unless a transaction is open: a trigger of the company may have inserted rows that go with it."""
         if wanted and connection.is_idle:
             self.lookups.fill(wanted, connection.rows)

@@ -12,11 +12,11 @@ from typing import Any, cast
 import msgspec
 
 from schemaless_core import Json
-from schemaless_core.canonical import MAX_DEPTH
+from schemaless_core.cell.canonical import MAX_DEPTH
 from tripstore.backends.postgres.codec.codec import ColumnCodec
 from tripstore.backends.postgres.codec.copy_text import NULL, unescaped
-from tripstore.backends.postgres.codec.lookups import LookupCache, RowsOf, Wanted
-from tripstore.backends.postgres.codec.nested import Document, plain_values
+from tripstore.backends.postgres.codec.lookups import LookupCache, RowsOf, WantedPairs
+from tripstore.backends.postgres.codec.nested import NestedDocument, plain_values
 from tripstore.backends.postgres.codec.refused import Refused
 from tripstore.backends.postgres.codec.values import value_of
 from tripstore.backends.postgres.errors import UnreadableRow
@@ -77,9 +77,9 @@ class ColumnarCodec:
         asking = self._codec.asking(rows_of)
         return [self._canonical(asking, row) for row in zip(*texts, strict=True)]
 
-    def wanted(self, texts: Sequence[Texts]) -> Wanted:
+    def wanted(self, texts: Sequence[Texts]) -> WantedPairs:
         """What these rows point to."""
-        wanted = Wanted()
+        wanted = WantedPairs()
         for field in self.column.fields:
             if field.lookup is not None:
                 keys = wanted.keys.setdefault(field.lookup, set())
@@ -170,7 +170,7 @@ class _Documents:
 
     def __init__(self, null: Any, *, has_null: bool) -> None:
         self._null = null
-        self._document = _shallow(Document().read if has_null else _without_null(Document().read))
+        self._document = _shallow(NestedDocument().read if has_null else _without_null(NestedDocument().read))
         self._has_null = has_null
 
     def read(self, texts: Texts) -> list[Any]:

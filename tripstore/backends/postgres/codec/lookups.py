@@ -1,8 +1,8 @@
 """`LookupCache`: pairs of key and UUID of other tables. No pair ever changes: what was read once is true for ever.
 
 A pair that was deleted is asked for in `tripstore.pair`, and only when the company's table does not have it: pairs that
-are there cost what they did. The transaction that takes the row away leaves the pair, which stays: whoever does not
-find the one finds the other, in two statements as in one.
+are there cost what they did. The transaction that takes the row away leaves the pair, which stays: a reader that does
+not find the one finds the other, in two statements as in one.
 """
 
 from __future__ import annotations
@@ -14,7 +14,6 @@ from enum import Enum
 from itertools import islice
 from typing import Any
 
-from tripstore.backends.postgres.capture.names import pair_name
 from tripstore.backends.postgres.layout.layout import Layout, Lookup, quoted
 
 #: Runs a statement with its parameters and returns its rows.
@@ -26,6 +25,11 @@ PAIRS_MAX = 250_000
 PAIRS_PER_STATEMENT = 1000
 
 
+def pair_name(lookup: Lookup) -> str:
+    """What `tripstore.pair` calls a lookup."""
+    return f"{lookup.table.schema}.{lookup.table.name}.{lookup.key}.{lookup.value}"
+
+
 class By(Enum):
     """What is asked for; the value is its place in a pair, and its name in `tripstore.pair`."""
 
@@ -34,7 +38,7 @@ class By(Enum):
 
 
 @dataclass(slots=True)
-class Wanted:
+class WantedPairs:
     """What rows and bodies point to: keys that came from rows, values (UUIDs) that came from bodies."""
 
     keys: dict[Lookup, set[str]] = field(default_factory=dict)
@@ -150,12 +154,12 @@ class LookupCache:
         """The key of a UUID as text; None: there never was such a row."""
         return self._pairs[lookup].key_of(uuid)
 
-    def forget_keys(self, wanted: Wanted) -> bool:
+    def forget_keys(self, wanted: WantedPairs) -> bool:
         """Forget the keys of UUIDs; whether any was known."""
         found = [self._pairs[lookup].forget(uuid) for lookup, uuids in wanted.values.items() for uuid in uuids]
         return any(found)
 
-    def fill(self, wanted: Wanted, rows_of: RowsOf | None = None) -> None:
+    def fill(self, wanted: WantedPairs, rows_of: RowsOf | None = None) -> None:
         """Ask for what is wanted and not known, in batches; `rows_of` runs the statements instead of the cache's own.
 
         Must see committed pairs only: they are kept. Before a batch of rows or bodies: what is still missing is asked
@@ -169,7 +173,7 @@ class LookupCache:
 
 
 class _Recent:
-    """A bounded dict: at half its size what is in it becomes old, and what nobody asks for again goes with the old."""
+    """A bounded dict: at half its size what is in it becomes old, and what is not asked for again goes with the old."""
 
     def __init__(self, size_max: int) -> None:
         self._half = max(1, size_max // 2)

@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 
 from schemaless_core import InvalidCell, Json, canonical_bytes
-from schemaless_core.canonical import INT_MAX, INT_MIN, MAX_DEPTH
+from schemaless_core.cell.canonical import INT_MAX, INT_MIN, MAX_DEPTH
 from tripstore.backends.postgres.codec.refused import Refused, step
 
 _decode = msgspec.json.Decoder().decode
@@ -23,7 +23,7 @@ _STRANGE = (msgspec.MsgspecError, ValueError, OverflowError, RecursionError)
 _ZEROS = bytes.maketrans(b"123456789", b"0" * 9)
 
 
-class Document:
+class NestedDocument:
     """Exactly what the text says, or refused: a key that stands twice, a number beyond 64 bits or with more digits.
 
     JSON's null is a value of the column; where it has none, SQL's NULL, the field is missing.

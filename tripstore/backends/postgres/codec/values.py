@@ -11,13 +11,13 @@ import binascii
 import re
 from base64 import b64decode
 from collections.abc import Callable, Mapping
-from typing import Protocol
 
 from schemaless_core import Json
 from tripstore.backends.postgres.codec.arrays import Array
 from tripstore.backends.postgres.codec.moments import Date, Datetime
-from tripstore.backends.postgres.codec.nested import Document
+from tripstore.backends.postgres.codec.nested import NestedDocument
 from tripstore.backends.postgres.codec.refused import Refused, other_type
+from tripstore.backends.postgres.codec.value import Value
 from tripstore.backends.postgres.layout.layout import Field, FieldType
 
 INT_MIN = -(2**63)
@@ -28,18 +28,6 @@ NOT_FINITE = ("NaN", "Infinity", "-Infinity")
 _UUID = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}").fullmatch
 _MINUS_ZERO = re.compile(r"-0(?:\.0+)?").fullmatch
 _DECIMAL = re.compile(r"(?!-0(?:\.0+)?\Z)-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?").fullmatch
-
-
-class Value(Protocol):
-    """Knows one field type. Both directions raise `Refused`."""
-
-    def read(self, text: str) -> Json:
-        """The value of a body for a text of Postgres."""
-        ...
-
-    def write(self, value: Json) -> str:
-        """The text for a value of a body; for every text read, `write(read(text))` is equal to it in Postgres."""
-        ...
 
 
 class Uuid:
@@ -187,7 +175,7 @@ _VALUES: Mapping[FieldType, Callable[[], Value]] = {
     FieldType.DATETIME: Datetime,
     FieldType.DATE: Date,
     FieldType.BYTES: Bytes,
-    FieldType.JSON: Document,
+    FieldType.JSON: NestedDocument,
 }
 
 

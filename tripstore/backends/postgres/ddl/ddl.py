@@ -1,7 +1,7 @@
-"""DDL on busy tables: a lock is waited for shortly, again and again, and whoever holds it is named.
+"""DDL on busy tables: a lock is waited for shortly, again and again, and its holder is named.
 
-Whoever comes after a waiting lock waits behind it. So the wait ends at `lock_timeout`, everybody passes, and the next
-try comes after a pause. No try is made while somebody is in the way who has been for a while.
+Postgres queues every later session behind a waiting lock. So the wait ends at `lock_timeout`, all others pass, and the
+next try comes after a pause. No try is made while a session is in the way that has been for a while.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class Patience:
 
     lock_timeout_seconds: float = 0.3  #: Below Postgres' deadlock_timeout: no circle of waiting outlives it.
     pause_seconds: float = 1.0  #: Between two tries.
-    old_seconds: float = 2.0  #: Whoever is in the way for so long already will not be gone within a try.
+    old_seconds: float = 2.0  #: A session that is in the way for so long already will not be gone within a try.
     give_up_seconds: float = 300.0  #: Of tries in vain.
     build_give_up_seconds: float = 3600.0  #: Of an index that waits for one and the same transaction.
     clock: Callable[[], float] = time.monotonic
@@ -59,12 +59,12 @@ def under_lock(
 
 
 def without_limit(connection: Connection, table: TableName, statement: str, patience: Patience = PATIENT) -> None:
-    """Run a statement that takes long under a lock that keeps nobody from reading or writing rows."""
+    """Run a statement that takes long under a lock that keeps no session from reading or writing rows."""
     limits = [
         f"SET LOCAL lock_timeout = '{patience.lock_timeout_seconds * 1000:.0f}ms'",
         "SET LOCAL statement_timeout = 0",
     ]
-    waiting = Waiting(table, "SHARE UPDATE EXCLUSIVE", patience)
+    waiting = LockWaiting(table, "SHARE UPDATE EXCLUSIVE", patience)
     packet = "; ".join([*limits, statement])
     while not (waiting.is_clear(connection) and _succeeds(lambda: run_watched(connection, packet, lambda: None))):
         waiting.pause(connection)
@@ -74,7 +74,7 @@ def patiently(
     connection: Connection, table: TableName, mode: str, statements: Sequence[str], patience: Patience = PATIENT
 ) -> None:
     """Run statements under their limits in one transaction, again and again until they have their lock."""
-    waiting = Waiting(table, mode, patience)
+    waiting = LockWaiting(table, mode, patience)
     packet = limited(statements, patience)
     while not (waiting.is_clear(connection) and _succeeds(lambda: rows(connection, packet))):
         waiting.pause(connection)
@@ -99,8 +99,8 @@ def _succeeds(attempt: Callable[[], object]) -> bool:
     return True
 
 
-class Waiting:
-    """Tries in vain, up to their end: remembers since when, and says who is in the way."""
+class LockWaiting:
+    """Tries in vain, up to their end: remembers since when, and names the sessions in the way."""
 
     def __init__(self, table: TableName, mode: str, patience: Patience) -> None:
         self._table = table
@@ -114,7 +114,7 @@ class Waiting:
         return not found or found[0].seconds < self._patience.old_seconds
 
     def pause(self, connection: Connection) -> None:
-        """Say who is in the way and wait a little, or raise when it was enough. An autovacuum is sent away."""
+        """Name the sessions in the way and wait a little, or raise when it was enough. An autovacuum is sent away."""
         found = holders(connection, self._table, self._mode)
         seconds = self._patience.clock() - self._since
         if seconds >= self._patience.give_up_seconds:

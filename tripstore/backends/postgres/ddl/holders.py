@@ -1,4 +1,4 @@
-"""Who holds a lock that is in the way of a step: a process, or a prepared transaction."""
+"""The holders of a lock that is in the way of a step: a process, or a prepared transaction."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ CONFLICTING = {
     "SHARE": (*_ALL[2:4], *_ALL[5:]),
     "SHARE ROW EXCLUSIVE": _ALL[2:],
     "ACCESS EXCLUSIVE": _ALL,
-    "a row": _ALL[1:],  # whoever has locked rows holds one of these to the end of his transaction
+    "a row": _ALL[1:],  # a transaction that has locked rows holds one of these to its end
 }
 
 # A prepared transaction has no process; the lock on its own id tells which one it is.
@@ -91,20 +91,20 @@ class Holder(NamedTuple):
 
 
 def holders(connection: Connection, table: TableName, mode: str) -> list[Holder]:
-    """Who holds a lock on the table or a partition of it that keeps others from `mode`; the oldest first."""
+    """The holders of a lock on the table or a partition of it that conflicts with `mode`; the oldest first."""
     oids = [relation.oid for relation in tree(connection, table)]
     found = [Holder(*row) for row in rows(connection, _HOLDERS, (oids, list(CONFLICTING[mode])))]
     return sorted(found, key=lambda holder: -holder.seconds)
 
 
 def sessions(connection: Connection, pids: Collection[int]) -> list[Holder]:
-    """Who is behind these pids; 0 stands for a prepared transaction, nobody says which."""
+    """The sessions behind these pids; 0 stands for a prepared transaction, Postgres does not say which."""
     found = rows(connection, _SESSIONS, (sorted(pids),)) + (rows(connection, _PREPARED) if 0 in pids else [])
     return [Holder(*row) for row in found]
 
 
 def send_away(connection: Connection, holder: Holder) -> None:
-    """What Postgres does by itself, but only for those who wait for longer than deadlock_timeout. It comes back."""
+    """What Postgres does by itself, but only for sessions that wait for longer than deadlock_timeout. It comes back."""
     with suppress(postgres.InsufficientPrivilege):
         rows(connection, _CANCEL, (holder.pid,))
 

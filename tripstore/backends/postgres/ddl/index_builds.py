@@ -1,4 +1,4 @@
-"""Indexes built or dropped CONCURRENTLY: nobody is blocked, so it may wait; whom it waits for is watched beside it."""
+"""Indexes built or dropped CONCURRENTLY: no session is blocked, so it may wait; a second session watches for what."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ logger = getLogger(__name__)
 
 _STATE = "SELECT blocks_done, blocks_total, phase FROM pg_stat_progress_create_index WHERE pid = %s"
 _BLOCKING = "SELECT unnest(pg_blocking_pids(%s))"
-# Whoever was killed while it built an index: its server process goes on to the end.
+# When a process is killed while it builds an index, its server process goes on to the end.
 _BUILDERS = (
     "SELECT pid FROM pg_stat_progress_create_index WHERE datname = current_database() AND index_relid = %s::int8::oid"
 )
@@ -86,7 +86,7 @@ def _drop(connection: Connection, table: TableName, name: str, patience: Patienc
 def _concurrently(
     connection: Connection, table: TableName, statement: str, progress: Progress, patience: Patience
 ) -> None:
-    """Run a statement without a limit, and look from beside at how far it is and whom it waits for."""
+    """Run a statement without a limit, and look from beside at how far it is and which session it waits for."""
     rows(connection, "SET lock_timeout = 0; SET statement_timeout = 0")
     try:
         with _beside(connection) as watcher:

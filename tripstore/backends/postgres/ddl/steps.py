@@ -1,4 +1,4 @@
-"""`Step`: one thing that `schema apply` does to the company's database, in order, safe on a busy table."""
+"""`SchemaStep`: one thing that `schema apply` does to the company's database, in order, safe on a busy table."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from schemaless_core.failpoints import reach
 Progress = Callable[[int, int | None], None]
 
 
-class Step(Protocol):
+class SchemaStep(Protocol):
     """Looks at the database to know whether it is done, so that an interrupted run goes on where it stopped."""
 
     @property
@@ -36,18 +36,20 @@ class Step(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Applied:
+class AppliedStep:
     """What became of one step."""
 
-    step: Step
+    step: SchemaStep
     was_done: bool
 
 
-def apply_all(steps: Sequence[Step], connection: Connection, progress: Callable[[Step], Progress]) -> Iterator[Applied]:
+def apply_all(
+    steps: Sequence[SchemaStep], connection: Connection, progress: Callable[[SchemaStep], Progress]
+) -> Iterator[AppliedStep]:
     """Do what is not done yet, in order."""
     for step in steps:
         was_done = step.is_done(connection)
         if not was_done:
             step.apply(connection, progress(step))
             reach("legacy.step_applied")
-        yield Applied(step, was_done)
+        yield AppliedStep(step, was_done)

@@ -1,4 +1,4 @@
-"""Statements that take long: run on a thread, so that here somebody can look at them, and Ctrl-C ends them."""
+"""Statements that take long: run on a thread, so that this one can watch them, and Ctrl-C ends them."""
 
 from __future__ import annotations
 

@@ -12,7 +12,7 @@ from typing import Any
 
 from schemaless_core.errors import InvalidServer
 from tripstore.backends.postgres.capture import timeline
-from tripstore.backends.postgres.capture.gate import BARRIER, SAYS, SEQUENCE, Gate, GateState, lock_class
+from tripstore.backends.postgres.capture.functions.gate import BARRIER, SAYS, SEQUENCE, Gate, GateState, lock_class
 from tripstore.backends.postgres.capture.timeline import NO_TIMELINE, TIMELINE, is_accepted
 from tripstore.backends.postgres.errors import PostgresNotAccepted
 from tripstore.backends.postgres.wire.wire import LegacyConnection, Row
@@ -41,7 +41,11 @@ _DURABLY = "SELECT pg_catalog.set_config('synchronous_commit', '{level}', true)"
 _DECIDE = _SET_ROW.format(
     also="", is_of_now=f"{is_accepted()} AND pg_catalog.current_setting('synchronous_commit') = %s"
 )
-_ACCEPT = _SET_ROW.format(also=f", timeline = {TIMELINE}", is_of_now=f"NOT {is_accepted()} AND {TIMELINE} = %s")
+_IS_STANDING = f"NOT {is_accepted()} AND timeline = %s AND {TIMELINE} = %s"
+_ACCEPT = _SET_ROW.format(also=f", timeline = {TIMELINE}", is_of_now=_IS_STANDING)
+# One that is not compared with any server: it speaks for this one from now on.
+_RENEW = _SET_ROW.format(also=f", timeline = {TIMELINE}", is_of_now="timeline IS NULL AND target IS NULL")
+_RESERVE = f"UPDATE tripstore.authority SET timeline = %s WHERE {_IS_FOUND} AND {_IS_STANDING} RETURNING 1"
 _WAS = f"SELECT 1 FROM tripstore.authority_history WHERE {_IS_FOUND}"
 _SET_GATE = (
     f"SELECT pg_catalog.setval('{SEQUENCE}'::pg_catalog.regclass, %s) FROM tripstore.authority"
@@ -50,22 +54,23 @@ _SET_GATE = (
 _GUARD = f"UPDATE tripstore.authority SET timeline = {TIMELINE} WHERE timeline IS NULL"
 _DISTRUST = f"UPDATE tripstore.authority SET timeline = {NO_TIMELINE} WHERE {_IS_FOUND} AND {is_accepted()} RETURNING 1"
 # The sequence follows the row, whichever server it is of: it says no more than the row does.
+_GIVEN = f"GREATEST(timeline, {NO_TIMELINE})"
 _FOLLOW = f"""\
-SELECT pg_catalog.setval('{timeline.SEQUENCE}'::pg_catalog.regclass, a.timeline)
-FROM tripstore.authority AS a WHERE a.timeline IS NOT NULL AND {timeline.SAYS} IS DISTINCT FROM a.timeline"""
+SELECT pg_catalog.setval('{timeline.SEQUENCE}'::pg_catalog.regclass, {_GIVEN})
+FROM tripstore.authority WHERE timeline IS NOT NULL AND {timeline.SAYS} IS DISTINCT FROM {_GIVEN}"""
 _WRITTEN = "SELECT pg_catalog.pg_current_wal_insert_lsn()::text"
 # Of a role that may not see what the standbys do all of them are late: their state is hidden.
 _LATE = """\
 SELECT COALESCE(NULLIF(application_name, ''), 'no name') FROM pg_catalog.pg_stat_replication
 WHERE (flush_lsn >= %s::pg_lsn) IS NOT TRUE AND (state IS NULL OR state IN ('streaming', 'catchup'))"""
-_FOLLOWS = f"(timeline IS NULL OR {timeline.SAYS} IS NOT DISTINCT FROM timeline)"
+_FOLLOWS = f"(timeline IS NULL OR {timeline.SAYS} IS NOT DISTINCT FROM {_GIVEN})"
 # Before capture has begun no process has written by any layout, and none is to be refused.
 _BEGIN_LAYOUT = """\
 UPDATE tripstore.authority SET layout = %s WHERE layout IS NULL AND target IS NULL
 AND NOT EXISTS (SELECT FROM tripstore.capture WHERE since IS NOT NULL OR broken IS NOT NULL) RETURNING 1"""
 #: What the gate is to be.
 _SAID = "4 * epoch + CASE backend WHEN 'postgres' THEN 1 ELSE 0 END"
-#: Who has the barrier, as it is now: a pid that was noted may be another session's by now.
+#: The sessions that have the barrier now: a pid that was noted may be another session's by now.
 _HOLDERS = f"""\
 SELECT l.pid FROM pg_catalog.pg_locks AS l
 WHERE l.locktype = 'advisory' AND l.mode = 'ExclusiveLock' AND l.granted AND l.objsubid = 2 AND l.objid = {BARRIER}
@@ -104,10 +109,20 @@ class AuthorityRow:
         """The row and the server, whether it is accepted or not."""
         return _standing(connection.rows(_ROW)[0])
 
-    def accept(self, connection: LegacyConnection, found: Authority, accepted: Authority, now: int) -> bool:
+    def reserve(self, connection: LegacyConnection, found: Standing, reserving: Standing) -> bool:
+        """Say for which generation of epochs this server is accepted. That is no timeline: it stays shut."""
+        is_changed = bool(connection.rows(f"{_LOCK}; {_RESERVE}", (reserving.given, *_standing_identity(found))))
+        connection.rows(f"{_LOCK}; {_FOLLOW}")
+        return is_changed
+
+    def accept(self, connection: LegacyConnection, found: Standing, accepted: Authority) -> bool:
         """The compare-and-set by which a row of another server is one of this."""
-        values = (*_identity(accepted), accepted.who, *_identity(found), now)
+        values = (*_identity(accepted), accepted.who, *_standing_identity(found))
         return bool(connection.rows(f"{_LOCK}; {_ACCEPT}", values))
+
+    def renew(self, connection: LegacyConnection, found: Authority, renewed: Authority) -> bool:
+        """The compare-and-set by which a row that no timeline guards begins a generation, guarded."""
+        return bool(connection.rows(f"{_LOCK}; {_RENEW}", (*_identity(renewed), renewed.who, *_identity(found))))
 
     def guard(self, connection: LegacyConnection) -> None:
         """From now on a promoted server is not believed. Two packets: the sequence never says more than the row."""
@@ -133,7 +148,7 @@ class AuthorityRow:
         return [_authority(row) for row in connection.rows(_HISTORY, (limit,))]
 
     def close(self, connection: LegacyConnection, found: Authority, closing: Authority) -> bool:
-        """The gate moves at once, before the row is committed: who comes in between is waited for by the barrier."""
+        """The gate moves at once, before the row is committed: the barrier waits for a writer that comes in between."""
         if found.backend is not Backend.LEGACY:
             return self.change(connection, found, closing)
         packet, values = _change(found, closing)
@@ -155,9 +170,9 @@ class AuthorityRow:
         return bool(connection.rows(packet, values))
 
     def decide(self, connection: LegacyConnection, closing: Authority, decided: Authority) -> bool:
-        """The same in the open transaction of whoever holds the barrier, and its commit.
+        """The same in the open transaction that holds the barrier, and its commit.
 
-        Nobody else can decide for this hand-over: that it was decided says that this transaction did.
+        No other transaction can decide for this hand-over: that it was decided says that this transaction did.
         """
         packet, values = self._decision(closing, decided)
         return bool(connection.rows(f"{packet}; COMMIT; {_WAS}", (*values, *_identity(decided))))
@@ -173,7 +188,7 @@ class AuthorityRow:
     def was(self, connection: LegacyConnection, row: Authority) -> bool:
         """Whether it is or was this one: what an answer that was lost would have said.
 
-        Who sent that packet may be gone while the server is still at it: it has the row's lock until it has committed.
+        The sender of that packet may be gone while the server still runs it: it has the row's lock until its commit.
         """
         return bool(connection.rows(f"{_LOCK}; {_WAS}", _identity(row)))
 
@@ -205,6 +220,11 @@ def _change(found: Authority, wanted: Authority) -> tuple[str, tuple[Any, ...]]:
 def _identity(row: Authority) -> tuple[Any, ...]:
     """What makes it this row and no other."""
     return row.epoch, row.backend.value, None if row.target is None else row.target.value, row.switch_id, row.layout
+
+
+def _standing_identity(found: Standing) -> tuple[Any, ...]:
+    """The row, what stands beside it, and the server."""
+    return *_identity(found.row), found.given, found.timeline
 
 
 def _standing(row: Row | list[Any]) -> Standing:

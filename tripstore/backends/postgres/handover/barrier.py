@@ -1,7 +1,7 @@
-"""`Barrier`: waits until no writer is inside and lets nobody in. Held by a connection of its own, in a transaction.
+"""`Barrier`: waits until no writer is inside and lets none in. Held by a connection of its own, in a transaction.
 
-First the door, so that nobody new comes in while it waits, then the barrier. It does not wait for long: behind it the
-company's writers wait, and who holds a row that one of them wants would wait for ever.
+First the door, so that no new writer comes in while it waits, then the barrier. It does not wait for long: behind it
+the company's writers wait, and a session that holds a row one of them wants would wait for ever.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from contextlib import suppress
 from schemaless_core.deadline import Deadline
 from schemaless_core.errors import SchemalessError
 from schemaless_core.failpoints import reach
-from tripstore.backends.postgres.capture.gate import BARRIER, DOOR, lock_class
+from tripstore.backends.postgres.capture.functions.gate import BARRIER, DOOR, lock_class
 from tripstore.backends.postgres.handover.authority import AuthorityRow
 from tripstore.backends.postgres.wire.database import LegacyDatabase
 from tripstore.backends.postgres.wire.translation import Again, ConnectionLost, LockTimeout
@@ -21,7 +21,7 @@ from tripstore.handover.authority import Authority
 
 #: Below Postgres' deadlock_timeout: no circle of waiting outlives it.
 LOCK_SECONDS = 0.3
-#: Whoever has been writing for so long will not be through within that.
+#: A writer that has been inside for so long will not be through within that.
 OLD_SECONDS = 1.0
 
 _INSIDE = f"""\
@@ -34,10 +34,10 @@ GROUP BY 1, 2, 3, a.xact_start ORDER BY a.xact_start"""
 
 
 class Barrier:
-    """Each thread has one of its own. Whoever forks leaves his to the parent."""
+    """Each thread has one of its own. A forked child leaves it to the parent."""
 
     def __init__(self, database: LegacyDatabase, datastore: str) -> None:
-        #: How long a hand-over may take. The server ends a holder who stopped, not long after.
+        #: How long a hand-over may take. The server ends a holder that stopped, not long after.
         self.max_pause_seconds = 2.0
         self._database = database
         self._row = AuthorityRow(datastore, database.settings.synchronous_commit)
@@ -52,16 +52,16 @@ class Barrier:
 
     @property
     def in_the_way(self) -> str:
-        """Why this thread did not get it, with the pids of those who stay inside."""
+        """Why this thread did not get it, with the pids of the sessions that stay inside."""
         return getattr(self._mine, "in_the_way", "")
 
     @property
     def is_held(self) -> bool:
-        """As far as this thread knows: somebody may have ended it."""
+        """As far as this thread knows: another process may have ended it."""
         return self._connection is not None and not self._connection.is_idle
 
     def prepare(self) -> LegacyConnection:
-        """Connect, while nobody waits yet: a server that is full is to cost no pause."""
+        """Connect, while no caller waits yet: a server that is full is to cost no pause."""
         self.release()
         settings = self._database.settings
         hold_seconds = self.max_pause_seconds + settings.idle_transaction_seconds
@@ -71,7 +71,7 @@ class Barrier:
         return connection
 
     def take(self) -> bool:
-        """Wait for it, but not behind a writer who has been inside for long already."""
+        """Wait for it, but not behind a writer that has been inside for long already."""
         self._mine.in_the_way = ""
         connection = self._connection
         if connection is None or not connection.is_idle:
@@ -104,7 +104,7 @@ class Barrier:
             self.release()
 
     def give_up(self) -> None:
-        """Nobody will take it: close a connection that holds nothing."""
+        """It will not be taken: close a connection that holds nothing."""
         if not self.is_held:
             self.release()
 
@@ -119,7 +119,7 @@ class Barrier:
         return getattr(self._mine, "connection", None)
 
     def _is_taken(self, connection: LegacyConnection) -> bool:
-        # Without the right to see others' activity nobody's age is known: then the lock's limit is all there is.
+        # Without the right to see others' activity no writer's age is known: then the lock's limit is all there is.
         inside = connection.rows(self._inside)
         old = [row for row in inside if row[0] is None or (row[3] is not None and row[3] > OLD_SECONDS)]
         if old:
@@ -151,7 +151,7 @@ def _name(pid: int | None, application: str, state: str, seconds: float | None) 
 
 
 def barrier_of(database: LegacyDatabase, datastore: str) -> Barrier:
-    """The one of this process: who takes it and who decides are two ports on one database."""
+    """The one of this process: the port that takes it and the port that decides are two on one database."""
     with _LOCK:
         found = database.companions.setdefault(f"barrier of {datastore}", Barrier(database, datastore))
     assert isinstance(found, Barrier)

@@ -1,6 +1,6 @@
 """The end of a migration in Postgres: the mapped tables are closed for good, then capture and gate come off.
 
-In this order: between the two somebody could write here again while the other store is the authority (I9). Rows,
+In this order: between the two a session could write here again while the other store is the authority (I9). Rows,
 columns, and our own tables stay. May be killed anywhere and repeated.
 """
 
@@ -10,20 +10,20 @@ from psycopg2.extensions import connection as Connection  # noqa: N812  # the dr
 
 from schemaless_core.failpoints import reach
 from tripstore.backends.postgres.capture.columns import AddedColumn
-from tripstore.backends.postgres.capture.functions import SEARCH_PATH, Function, refuse
+from tripstore.backends.postgres.capture.functions.function import SEARCH_PATH, Function, refuse
+from tripstore.backends.postgres.capture.functions.triggers import RowTrigger, enable_always
 from tripstore.backends.postgres.capture.install import OwnTables, capture_steps
 from tripstore.backends.postgres.capture.names import FIRST, LAST, LOGGED
 from tripstore.backends.postgres.capture.shape import Shape
-from tripstore.backends.postgres.capture.triggers import Trigger, enable_always
 from tripstore.backends.postgres.ddl.ddl import PATIENT, Patience, under_lock
 from tripstore.backends.postgres.errors import LegacyRefused
 from tripstore.backends.postgres.layout.layout import Layout, TableName
+from tripstore.backends.postgres.names import SCHEMA
 from tripstore.backends.postgres.sqlstates import GATE_SHUT
-from tripstore.backends.postgres.tables import SCHEMA
 from tripstore.backends.postgres.wire.connections import rows
 
 FUNCTION = "closed"
-#: Before everybody's, and no name of capture's: it stays when that goes.
+#: Before all other triggers, and no name of capture's: it stays when that goes.
 ROWS, STATEMENTS = "0_closed_rows", "0_closed_statements"
 assert not any(name.startswith((FIRST, LOGGED, LAST)) for name in (ROWS, STATEMENTS))
 
@@ -36,14 +36,14 @@ WHERE t.tgrelid = %s AND t.tgname = %s AND t.tgenabled = 'A' AND s.nspname = %s 
 
 
 def closing_function() -> Function:
-    """Refuses whatever is written, whoever writes it; runs as the writer, for it touches nothing."""
+    """Refuses every write of every session; runs as the writer, for it touches nothing."""
     message = "% takes no more writes: the migration is complete."
     refused = refuse(GATE_SHUT, message, "Write through tripstore.", "TG_TABLE_NAME")
     return Function(FUNCTION, f"\nBEGIN\n  {refused}\nEND\n", SEARCH_PATH, as_owner=False)
 
 
 def close_tables(connection: Connection, layout: Layout, patience: Patience = PATIENT) -> None:
-    """Refuse every write of the mapped tables from now on, whoever begins after this."""
+    """Refuse every write of the mapped tables of transactions that begin after this."""
     for statement in closing_function().statements:
         rows(connection, statement)
     for table in sorted(layout.tables):
@@ -62,7 +62,7 @@ def are_closed(connection: Connection, layout: Layout) -> bool:
 def remove_capture(connection: Connection, layout: Layout, patience: Patience = PATIENT) -> None:
     """Take triggers, gate and functions off tables that are closed."""
     if not are_closed(connection, layout):
-        raise LegacyRefused("The mapped tables are not all closed.", hint="Without the gate anybody could write them.")
+        raise LegacyRefused("The mapped tables are not all closed.", hint="Without the gate they could be written.")
     for step in reversed(capture_steps(layout, patience=patience)):
         if not isinstance(step, OwnTables | AddedColumn):
             step.revert(connection)
@@ -77,11 +77,13 @@ def _is_closed(connection: Connection, shape: Shape) -> bool:
 
 def _statements(shape: Shape) -> list[str]:
     """A row trigger for logical apply and for partitions to come, one of statements to refuse those without rows."""
-    found = _on(shape.table, Trigger(ROWS, "BEFORE", _EVENTS, FUNCTION))
+    found = _on(shape.table, RowTrigger(ROWS, "BEFORE", _EVENTS, FUNCTION))
     for node in shape.nodes:
-        found += _on(node.table, Trigger(STATEMENTS, "BEFORE", f"{_EVENTS} OR TRUNCATE", FUNCTION, level="STATEMENT"))
+        found += _on(
+            node.table, RowTrigger(STATEMENTS, "BEFORE", f"{_EVENTS} OR TRUNCATE", FUNCTION, level="STATEMENT")
+        )
     return found
 
 
-def _on(table: TableName, trigger: Trigger) -> list[str]:
+def _on(table: TableName, trigger: RowTrigger) -> list[str]:
     return [trigger.create(table), enable_always(trigger.name, table)]

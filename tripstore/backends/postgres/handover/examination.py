@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from psycopg2.extensions import connection as Connection  # noqa: N812  # the driver's class has a small letter
 
-from tripstore.backends.postgres.capture.gate import Gate, GateState
+from tripstore.backends.postgres.capture.functions.gate import Gate, GateState
 from tripstore.backends.postgres.capture.names import ENTER_FUNCTION
 from tripstore.backends.postgres.capture.timeline import TIMELINE
 from tripstore.backends.postgres.errors import PostgresNotAccepted
@@ -58,7 +58,7 @@ def examine_handover(connection: Connection, datastore: str) -> Iterator[Complai
         hint = "It loads the layout in force with its next call; restart it if it does not."
         yield note("layout", f"{stale}, which is not in force", hint)
     for login, owner in rows(connection, _OWNER, (ENTER_FUNCTION,)):
-        said = f"{login} is no member of {owner}, who owns our functions: a shut gate will refuse the reverse mirror"
+        said = f"{login} is no member of {owner}, which owns our functions: a shut gate will refuse the reverse mirror"
         yield error("role", said, f"GRANT {owner} TO {login}, or let legacy.postgres log in as {owner}.")
     for (login,) in rows(connection, _POWERLESS):
         said = f"{login} may not end sessions of others: a hand-over whose process stopped lets writers wait for longer"

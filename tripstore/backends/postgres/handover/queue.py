@@ -1,8 +1,8 @@
 """`Queue`: changes that the other store does not have yet. They are claimed, rendered, marked as delivered, or parked.
 
-A claim is a lease in the row itself, so that a relay that is killed blocks nobody for long. Who delivers a change
+A claim is a lease in the row itself, so that a relay that is killed blocks no other for long. To deliver a change
 twice does no harm, and the order does not matter. A parked change stays where it is: history reads it there, claims
-pass it by, and whoever counts the queue counts it.
+pass it by, and a count of the queue includes it.
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ from datetime import datetime
 from typing import Any, Literal, NamedTuple
 from uuid import UUID
 
-from schemaless_core.cell import Cell, CellKey
+from schemaless_core.cell.cell import Cell, CellKey
 from tripstore.backends.postgres.capture.timeline import TIMELINE, is_accepted
-from tripstore.backends.postgres.cells.bodies import Bodies, Stored
+from tripstore.backends.postgres.cells.read.bodies import Bodies, StoredRow
 from tripstore.backends.postgres.cells.rows import Found, text
 from tripstore.backends.postgres.codec.codecs import Codecs
 from tripstore.backends.postgres.errors import InvalidLayout, PostgresNotAccepted, UnreadableRow
-from tripstore.backends.postgres.handover.walk import Walk
+from tripstore.backends.postgres.handover.walk import QueueWalk
 from tripstore.backends.postgres.ids.ids import LEGACY_ID_REF_KEY, Ids, legacy_id_body
 from tripstore.backends.postgres.layout.layout import LEGACY_ID, Layout
 from tripstore.backends.postgres.wire.wire import LegacyConnection, Prepared, Row
@@ -74,8 +74,9 @@ _CLAIM_TYPES, _CLAIM_ARGUMENTS = "bigint, bigint, boolean, text, float8, text", 
 _IS_FREE = "(q.claimed_until IS NULL OR q.claimed_until < now())"
 
 _IS_FIRST = "(q.previous IS NULL AND q.layout IS NOT NULL AND q.column_name = {parent})"
-# By place, which is one order for everybody: two who mark the same never wait for each other. Each key is looked up by
-# itself. Not durable: what a crash takes back is delivered once more.
+# By place, which is one order for all: two relays that mark the same never wait for each other. Each key is looked up
+# by itself. Not durable: what a crash takes back is delivered once more. A Postgres that was promoted may give the key
+# of a change that it has lost to another: a claim of before its acceptance marks nothing of what came after it.
 _MARK_BEGINS = f"{_NO_SCAN}SET LOCAL synchronous_commit = off; "
 _MARK = f"""\
 WITH gone AS (
@@ -85,7 +86,7 @@ WITH gone AS (
         CROSS JOIN LATERAL (
             SELECT q.ctid AS place FROM tripstore.queue AS q
             WHERE (q.row_key, q.column_name, q.ref_key) = (g.row_key, g.column_name, g.ref_key)
-            AND (g.is_whole OR NOT {{is_first}})
+            AND (g.is_whole OR NOT {{is_first}}) AND (q.epoch < $5) IS NOT FALSE
             LIMIT 1
         ) AS found
     )) RETURNING q.*
@@ -93,8 +94,8 @@ WITH gone AS (
     INSERT INTO tripstore.log ({COLUMNS}, delivered_at) SELECT {COLUMNS}, pg_catalog.clock_timestamp() FROM gone
 )
 SELECT count(*) FROM gone"""
-_MARK_TYPES = "uuid[], text[], bigint[], boolean[]"
-_MARK_ARGUMENTS = "%s::uuid[], %s::text[], %s::bigint[], %s::boolean[]"
+_MARK_TYPES = "uuid[], text[], bigint[], boolean[], bigint"
+_MARK_ARGUMENTS = "%s::uuid[], %s::text[], %s::bigint[], %s::boolean[], %s"
 _COUNT = "SELECT count(*) FROM tripstore.queue"
 _LOOK = """\
 SELECT count(*), count(q.parked), COALESCE(pg_catalog.date_part(
@@ -142,7 +143,7 @@ class ParkedChange(NamedTuple):
 
 
 class Claimant(NamedTuple):
-    """Who claims, and for how long: a relay that is killed keeps its changes from the others for this time."""
+    """Which relay claims, and for how long: one that is killed keeps its changes from the others for this time."""
 
     name: str
     lease_seconds: float
@@ -154,7 +155,7 @@ class Claim(NamedTuple):
     cells: tuple[Cell, ...]
     #: Of the authority row, no younger than the cells.
     epoch: int
-    #: Rows whose first change is here, and which have no legacy id that anybody knows.
+    #: Rows whose first change is here, and whose legacy id is not known.
     without_id: frozenset[UUID]
 
 
@@ -165,7 +166,7 @@ class Queue:
         self._layout = layout
         self._digest = layout.digest
         self._bodies = Bodies(Codecs(layout))
-        self._walk = Walk()
+        self._walk = QueueWalk()
         is_first = _IS_FIRST.format(parent=text(layout.parent.name))
         self._claim_free, self._claim_any = (
             Prepared(_CLAIM_TYPES, _CLAIM.format(is_free=is_free)) for is_free in (_IS_FREE, "true")
@@ -210,18 +211,25 @@ class Queue:
         return Claim(tuple(whole), epoch, frozenset(first))
 
     def mark_delivered(
-        self, connection: LegacyConnection, cells: Collection[Cell], without_id: Collection[UUID] = ()
+        self,
+        connection: LegacyConnection,
+        cells: Collection[Cell],
+        without_id: Collection[UUID] = (),
+        below: int | None = None,
     ) -> int:
-        """Move changes to the log; return how many were moved. The first of a row goes with its `_LEGACY_ID` only."""
+        """Move changes to the log; return how many were moved. The first of a row goes with its `_LEGACY_ID` only.
+
+        `below`: those that were captured at a lower epoch alone; None: all.
+        """
         whole = {cell.row_key for cell in cells if cell.column_name == LEGACY_ID}.union(without_id)
         keys = [cell.key for cell in cells if cell.column_name != LEGACY_ID]
         if not keys:
             return 0
         mark = _MARK_BEGINS + connection.call(self._mark, _MARK_ARGUMENTS)
-        return int(connection.rows(mark, (*_arrays(keys), [key.row_key in whole for key in keys]))[0][0])
+        return int(connection.rows(mark, (*_arrays(keys), [key.row_key in whole for key in keys], below))[0][0])
 
     def count(self, connection: LegacyConnection) -> int:
-        """All of it, whoever has claimed or locked a change."""
+        """All of it, also changes that a relay has claimed or locked."""
         return int(connection.rows(_COUNT)[0][0])
 
     def oldest_seconds(self, connection: LegacyConnection) -> float:
@@ -270,13 +278,13 @@ class Queue:
                 first.add(each.row_key)
         return cells, first
 
-    def _prefetch(self, connection: LegacyConnection, stored: list[Stored]) -> None:
+    def _prefetch(self, connection: LegacyConnection, stored: list[StoredRow]) -> None:
         with suppress(*_UNREADABLE):  # each is asked for by itself then, and one of them is parked
             self._bodies.prefetch(connection, stored)
 
 
-def _stored(row_key: str, column: str, ref_key: int, layout: int | None, row: str | None, at: datetime) -> Stored:
-    return Stored(UUID(row_key), column, Found(ref_key, layout, row, None, at))
+def _stored(row_key: str, column: str, ref_key: int, layout: int | None, row: str | None, at: datetime) -> StoredRow:
+    return StoredRow(UUID(row_key), column, Found(ref_key, layout, row, None, at))
 
 
 def _legacy_id(cell: Cell, number: int) -> Cell:

@@ -1,6 +1,6 @@
 """`Undelivered`: questions to the queue about what the mirror has not got yet. Looks only; parked changes count.
 
-What is asked for a caller's sake may fail: then nobody knows, and nothing is said to have arrived.
+What is asked for a caller's sake may fail: then it is unknown, and nothing is said to have arrived.
 """
 
 from __future__ import annotations

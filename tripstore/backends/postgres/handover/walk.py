@@ -1,4 +1,4 @@
-"""`Walk`: where in the queue a claim begins to look.
+"""`QueueWalk`: where in the queue a claim begins to look.
 
 What was delivered stays in table and index until a vacuum, which every old snapshot of the company's holds up: a claim
 that begins at the oldest change walks over all of it. So most begin where the last one found something. Ids are given
@@ -17,7 +17,7 @@ NEAR_IDS = 5_000
 SHARE = 0.05
 
 
-class Walk:
+class QueueWalk:
     """Threads share it: what one of them has found, the others need not look for."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:

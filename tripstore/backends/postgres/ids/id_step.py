@@ -15,13 +15,13 @@ from psycopg2.extensions import connection as Connection  # noqa: N812
 from psycopg2.extensions import make_dsn
 
 from schemaless_core.errors import InvalidRequest
-from tripstore.backends.postgres.ddl.steps import Step, apply_all
+from tripstore.backends.postgres.ddl.steps import SchemaStep, apply_all
 from tripstore.backends.postgres.errors import LegacyRefused
 from tripstore.backends.postgres.ids.key_columns import KeyColumn
 from tripstore.backends.postgres.ids.key_triggers import FILL_TRIGGER
 from tripstore.backends.postgres.ids.steps import steps_of
 from tripstore.backends.postgres.layout.layout import RowKeySource, TableName
-from tripstore.backends.postgres.tables import SCHEMA
+from tripstore.backends.postgres.names import SCHEMA
 from tripstore.backends.postgres.wire.connections import connected, rows
 
 _CAPTURED = """\
@@ -43,13 +43,13 @@ class IdStep:
     parent_uuid: str
 
     @property
-    def step(self) -> Step:
+    def step(self) -> SchemaStep:
         source = RowKeySource(TableName(*self.parent), self.parent_id, self.parent_uuid)
         column = KeyColumn(TableName(*self.table), self.uuid, self.id, source, self.number)
         return next(step for step in steps_of(column) if type(step).__name__ == self.kind)
 
     def apply(self, bind: sa.Connection) -> None:
-        """Do what is not done yet. May be killed anywhere and repeated; nobody waits for long."""
+        """Do what is not done yet. May be killed anywhere and repeated; no session waits for long."""
         with _beside(bind) as connection:
             list(apply_all([self.step], connection, lambda _step: lambda _done, _total: None))
 

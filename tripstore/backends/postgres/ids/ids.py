@@ -44,7 +44,7 @@ def uuid_of_id_sql(source: RowKeySource, number: str) -> str:
     """The same in SQL; `number` is an expression. NULL for NULL."""
     prefix = (NAMESPACE.bytes + _name_before_id(source).encode()).hex()
     digest = (
-        # No backslash: whether it escapes is up to the session of whoever inserts.
+        # No backslash: whether it escapes is up to the inserting session.
         f"pg_catalog.md5(pg_catalog.decode('{prefix}', 'hex')"
         f" || pg_catalog.convert_to((({number})::pg_catalog.int8)::pg_catalog.text, 'UTF8'))"
     )

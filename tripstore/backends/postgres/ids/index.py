@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from schemaless_core.indexes.definition import Field, IndexDefinition, SourceColumn
-from schemaless_core.indexes.values import FieldType
+from schemaless_core.definitions.index import IndexDefinition, IndexField, SourceColumn
+from schemaless_core.definitions.values import IndexFieldType
 from tripstore.backends.postgres.layout.layout import LEGACY_ID
 
 LEGACY_ID_INDEX = "legacy_ids"
@@ -11,4 +11,6 @@ ID_FIELD = "id"
 
 
 def legacy_id_index(datastore: str) -> IndexDefinition:
-    return IndexDefinition(LEGACY_ID_INDEX, datastore, (SourceColumn(LEGACY_ID, (Field(ID_FIELD, FieldType.INT),)),))
+    return IndexDefinition(
+        LEGACY_ID_INDEX, datastore, (SourceColumn(LEGACY_ID, (IndexField(ID_FIELD, IndexFieldType.INT),)),)
+    )

@@ -1,7 +1,8 @@
 """Row keys of the rows that were there before: filled in short transactions along the primary key, leaf by leaf.
 
-Rows that somebody holds are passed over and visited again at the end, so a batch never waits and never stands in a
-circle of waiting. It looks only for rows without a key; begun again, it passes quickly over those that have one.
+Rows that another transaction holds are passed over and visited again at the end, so a batch never waits and never
+stands in a circle of waiting. It looks only for rows without a key; begun again, it passes quickly over those that have
+one.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from psycopg2 import errors as postgres
 from psycopg2.extensions import connection as Connection  # noqa: N812
 
 from schemaless_core.failpoints import reach
-from tripstore.backends.postgres.ddl.ddl import PATIENT, Patience, Waiting, limited, literal
+from tripstore.backends.postgres.ddl.ddl import PATIENT, LockWaiting, Patience, limited, literal
 from tripstore.backends.postgres.ddl.relations import Key, Relation, key_of, leaves
 from tripstore.backends.postgres.ddl.steps import Progress
 from tripstore.backends.postgres.errors import InvalidLayout
@@ -47,7 +48,7 @@ SELECT count(*), (array_agg({id}::text ORDER BY {id}))[1:5] FROM {table} AS t
 
 
 @dataclass(frozen=True, slots=True)
-class Pace:
+class FillPace:
     """How much of the server a back-fill takes."""
 
     batch_seconds: float = 0.1  #: A row of a batch may be waited for so long.
@@ -58,7 +59,7 @@ class Pace:
     sleep: Callable[[float], None] = time.sleep
 
 
-STEADY = Pace()
+STEADY = FillPace()
 
 
 class Range(NamedTuple):
@@ -73,7 +74,7 @@ class FillOldRows:
     """Fill what is empty, in batches of a tenth of a second."""
 
     column: KeyColumn
-    pace: Pace = STEADY
+    pace: FillPace = STEADY
     patience: Patience = PATIENT
 
     @property
@@ -131,7 +132,7 @@ class _Walk:
         column: KeyColumn,
         leaf: Relation,
         is_parent_ours: bool,
-        pace: Pace,
+        pace: FillPace,
         patience: Patience,
     ) -> None:
         self._connection = connection
@@ -193,8 +194,8 @@ class _Walk:
         return bool(is_whole)
 
     def _visit_again(self) -> None:
-        """Until nobody holds a row of those passed over; rows that no key can be found for stay as they are."""
-        waiting = Waiting(self._leaf.name, "a row", self._patience)
+        """Until no transaction holds a row of those passed over; rows that no key can be found for stay as they are."""
+        waiting = LockWaiting(self._leaf.name, "a row", self._patience)
         left = self._passed_over
         while left := [keys for keys in left if not self._fill(keys) and self._has_empty(keys)]:
             waiting.pause(self._connection)
@@ -241,7 +242,7 @@ def _quietly(connection: Connection) -> Iterator[None]:
             rows(connection, "RESET session_replication_role")
 
 
-def _next_size(size: int, took: float, pace: Pace) -> int:
+def _next_size(size: int, took: float, pace: FillPace) -> int:
     """At most twice as many, at least a quarter, towards the target."""
     factor = min(2.0, max(0.25, pace.batch_seconds / max(took, 0.001)))
     return max(1, min(pace.most_rows, int(size * factor)))

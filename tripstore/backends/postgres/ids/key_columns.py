@@ -15,7 +15,8 @@ from tripstore.backends.postgres.errors import InvalidLayout
 from tripstore.backends.postgres.ids.ids import uuid_of_id_sql
 from tripstore.backends.postgres.layout.layout import RowKeySource, TableName, quoted
 
-#: The comment of a column that we added. Whoever removes it takes the column over: it is never dropped again.
+#: The comment of a column that we added. A company that removes the comment takes the column over: it is never dropped
+#: again.
 OURS = "Added by tripstore: the row key."
 
 
@@ -62,7 +63,7 @@ class KeyColumn:
         """The key that a row without one gets; `row` is its alias, or NEW.
 
         A parent that this snapshot does not see, or that is still without a UUID, will have the one of its id; unless
-        the company gives UUIDs itself: then nobody knows, and it is NULL.
+        the company gives UUIDs itself: then it is unknown, and NULL.
         """
         number = f"{row}.{quoted(self.id)}"
         if not self.is_child:
@@ -75,13 +76,14 @@ class KeyColumn:
 
     @property
     def match_sql(self) -> str:
-        """Counts all rows, and those without a key; in a child also those with another one than their parent."""
+        """Counts all rows; those without a key, or with another one than their parent; those without a parent."""
         uuid, number = quoted(self.uuid), quoted(self.id)
         if not self.is_child:
-            return f"SELECT count(*), count(*) FILTER (WHERE {uuid} IS NULL) FROM {self.table.sql}"
+            return f"SELECT count(*), count(*) FILTER (WHERE {uuid} IS NULL), 0 FROM {self.table.sql}"
         key, parent = quoted(self.source.id), quoted(self.source.uuid)
         return (
-            f"SELECT count(*), count(*) FILTER (WHERE t.{uuid} IS NULL OR t.{uuid} <> parent.{parent})"
+            f"SELECT count(*), count(*) FILTER (WHERE t.{uuid} IS NULL OR t.{uuid} <> parent.{parent}),"
+            f" count(*) FILTER (WHERE t.{number} IS NOT NULL AND parent.{key} IS NULL)"
             f" FROM {self.table.sql} AS t LEFT JOIN {self.source.table.sql} AS parent ON parent.{key} = t.{number}"
         )
 

@@ -1,4 +1,4 @@
-"""The unique index that reads per row key use: (row key[, number]), built while everybody works.
+"""The unique index that reads per row key use: (row key[, number]), built while reads and writes go on.
 
 Of a partitioned table it is declared on the table only, built leaf by leaf, and attached. Postgres wants the columns
 that a table is partitioned by in each of its unique indexes; they come last.
@@ -125,7 +125,7 @@ class UniqueIndex:
         above = next(each.name for each in relations if each.oid == relation.parent_oid)
         index = f"{quoted(above.schema)}.{quoted(self._name(above))}"
         partition = f"{quoted(relation.name.schema)}.{quoted(self._name(relation.name))}"
-        # It locks the index of the partition, which whoever reads the partition has locked too.
+        # It locks the index of the partition, which every reader of the partition has locked too.
         attach = f"ALTER INDEX {index} ATTACH PARTITION {partition}"
         patiently(connection, relation.name, "ACCESS EXCLUSIVE", [attach], self.patience)
         reach("ids.leaf_attached")

@@ -20,7 +20,7 @@ from tripstore.backends.postgres.wire.connections import rows
 
 #: Rows of a child that a look compares with their parents, at most.
 SAMPLE_ROWS = 5_000
-#: As dense as rows of two numbers are: where nobody has counted, the sample is too small rather than from one end.
+#: As dense as rows of two numbers are: where no count exists, the sample is too small rather than from one end.
 ROWS_PER_PAGE_MAX = 226
 
 # Whole pages at random; which of their rows come first says nothing of their keys.
@@ -42,6 +42,7 @@ class KeyMatch:
     different: int
     parent_id: int | None = None  #: Of one that does.
     is_all: bool = False  #: Whether no row was left out.
+    orphans: int = 0  #: Rows without a parent, where none was left out.
 
 
 #: What a table says that has no such column yet.
@@ -85,8 +86,8 @@ def match_keys(connection: Connection, column: KeyColumn) -> KeyMatch:
     """Compare all rows. A row without a key is different."""
     if column.find(connection) is None or column.find_in_parent(connection) is None:
         return NOTHING
-    [(compared, different)] = rows(connection, column.match_sql)
-    return KeyMatch(compared, different, is_all=True)
+    [(compared, different, orphans)] = rows(connection, column.match_sql)
+    return KeyMatch(compared, different, is_all=True, orphans=orphans)
 
 
 def free_name(child: LiveTable, *wanted: str) -> str:

@@ -1,6 +1,6 @@
-"""NOT NULL for a column of row keys, without a look at the rows while anybody is locked out.
+"""NOT NULL for a column of row keys, without a look at the rows while writers are locked out.
 
-A check that is not valid yet is added, validated while everybody works, and then stands in for the look that
+A check that is not valid yet is added, validated while reads and writes go on, and then stands in for the look that
 SET NOT NULL would take.
 """
 
@@ -99,7 +99,7 @@ class SetNotNull:
         progress(len(relations), len(relations))
 
     def _validate_one(self, connection: Connection, relation: Relation) -> None:
-        """It reads all rows, under a lock that keeps nobody from reading or writing them: it may take its time."""
+        """It reads all rows, under a lock that keeps no session from reading or writing them: it may take its time."""
         if self._check(connection, relation):
             return
         try:

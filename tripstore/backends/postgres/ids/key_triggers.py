@@ -1,4 +1,4 @@
-"""The trigger that gives new rows their key at once, whoever inserts them."""
+"""The trigger that gives new rows of any writer their key at once."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tripstore.backends.postgres.ddl.relations import tree
 from tripstore.backends.postgres.ddl.steps import Progress
 from tripstore.backends.postgres.ids.key_columns import KeyColumn
 from tripstore.backends.postgres.layout.layout import quoted
-from tripstore.backends.postgres.tables import SCHEMA
+from tripstore.backends.postgres.names import SCHEMA
 from tripstore.backends.postgres.wire.connections import rows
 
 # BEFORE triggers run in the order of their names: after the company's, which may set the id, and before those of
@@ -39,7 +39,7 @@ SELECT p.oid::int8, p.prosrc, p.prosecdef, p.proconfig::text
 _SEARCH_PATH = '{"search_path=pg_catalog, pg_temp"}'
 
 
-class Names(NamedTuple):
+class KeyTriggerNames(NamedTuple):
     """What the triggers and their function are called."""
 
     fill: str
@@ -53,7 +53,7 @@ class Names(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class FillNewRows:
-    """A trigger that gives each new row its key, whoever inserts it; installed before old rows are filled.
+    """A trigger that gives each new row of any writer its key; installed before old rows are filled.
 
     The layout before may have had its keys in another column of the table. Both are filled, by triggers with names of
     their own, until nothing goes by that layout any more.
@@ -87,7 +87,7 @@ class FillNewRows:
         reach("ids.function_installed")
         missing = self._missing(connection, names)
         if missing:
-            # It waits for all who write, so every row that comes later meets the trigger.
+            # It waits for all writers, so every row that comes later meets the trigger.
             statements = self._trigger_statements(names, set(missing.values()))
             statements += [
                 f"ALTER TABLE {relation.name.sql} ENABLE ALWAYS TRIGGER {_plain(trigger)}"
@@ -108,21 +108,21 @@ class FillNewRows:
         return any(self._standing(connection, self._names(connection)).values())
 
     @property
-    def _usual(self) -> Names:
-        return Names(FILL_TRIGGER, MOVE_TRIGGER, self.column.function)
+    def _usual(self) -> KeyTriggerNames:
+        return KeyTriggerNames(FILL_TRIGGER, MOVE_TRIGGER, self.column.function)
 
     @property
-    def _own(self) -> Names:
+    def _own(self) -> KeyTriggerNames:
         """Where the usual ones are another column's."""
         uuid = self.column.uuid
         fill, move = (our_name(name, "of", uuid) for name in (FILL_TRIGGER, MOVE_TRIGGER))
-        return Names(fill, move, our_name(self.column.function, "of", uuid))
+        return KeyTriggerNames(fill, move, our_name(self.column.function, "of", uuid))
 
-    def _names(self, connection: Connection) -> Names:
+    def _names(self, connection: Connection) -> KeyTriggerNames:
         usual, own = (self._standing(connection, names) for names in (self._usual, self._own))
         return self._own if own or not all(usual.values()) else self._usual
 
-    def _standing(self, connection: Connection, names: Names) -> dict[str, bool]:
+    def _standing(self, connection: Connection, names: KeyTriggerNames) -> dict[str, bool]:
         """The triggers that there are, by whether they are about this column."""
         oid = tree(connection, self.column.table)[0].oid
         return dict(rows(connection, _STANDING, (self.column.uuid, oid, list(names.triggers))))
@@ -131,18 +131,18 @@ class FillNewRows:
         value = self.column.value_sql("NEW", is_parent_ours=is_parent_ours)
         return f"\nBEGIN\n  NEW.{quoted(self.column.uuid)} := {value};\n  RETURN NEW;\nEND "
 
-    def _function_sql(self, names: Names, *, is_parent_ours: bool) -> str:
+    def _function_sql(self, names: KeyTriggerNames, *, is_parent_ours: bool) -> str:
         body = self._body(is_parent_ours=is_parent_ours)
         return (
             f"CREATE OR REPLACE FUNCTION {_function(names)}() RETURNS trigger LANGUAGE plpgsql SECURITY DEFINER "
             f"SET search_path = pg_catalog, pg_temp AS $tripstore${body}$tripstore$"
         )
 
-    def _trigger_statements(self, names: Names, wanted: Collection[str]) -> list[str]:
+    def _trigger_statements(self, names: KeyTriggerNames, wanted: Collection[str]) -> list[str]:
         """Create them, or switch them on; dropping one first would need a stronger lock."""
         return [statement for name in sorted(wanted) for statement in self._create(name, names)]
 
-    def _create(self, name: str, names: Names) -> Iterator[str]:
+    def _create(self, name: str, names: KeyTriggerNames) -> Iterator[str]:
         uuid, number = quoted(self.column.uuid), quoted(self.column.id)
         if name == names.fill:
             when, condition = "INSERT", f"NEW.{uuid} IS NULL"
@@ -158,13 +158,13 @@ class FillNewRows:
         )
         yield f"ALTER TABLE {table} ENABLE ALWAYS TRIGGER {trigger}"
 
-    def _has_function(self, connection: Connection, names: Names) -> bool:
+    def _has_function(self, connection: Connection, names: KeyTriggerNames) -> bool:
         is_ours = self.column.is_parent_ours(connection)
         found = rows(connection, _FUNCTION, (SCHEMA, names.function))
         expected = (self._body(is_parent_ours=is_ours), True, _SEARCH_PATH)
         return bool(found) and tuple(found[0][1:]) == expected
 
-    def _missing(self, connection: Connection, names: Names) -> dict[tuple[int, str], str]:
+    def _missing(self, connection: Connection, names: KeyTriggerNames) -> dict[tuple[int, str], str]:
         """Triggers that are not there or not always on, by relation and name."""
         function = rows(connection, _FUNCTION, (SCHEMA, names.function))
         oids = [relation.oid for relation in tree(connection, self.column.table)]
@@ -177,7 +177,7 @@ class FillNewRows:
         return {(oid, name): name for oid in oids for name in names.triggers if (oid, name) not in found}
 
 
-def _function(names: Names) -> str:
+def _function(names: KeyTriggerNames) -> str:
     return f"{SCHEMA}.{quoted(names.function)}"
 
 

@@ -13,7 +13,7 @@ from hashlib import md5
 from textwrap import wrap
 
 from tripstore.backends.postgres.ddl.ddl import PATIENT
-from tripstore.backends.postgres.ddl.steps import Step
+from tripstore.backends.postgres.ddl.steps import SchemaStep
 from tripstore.backends.postgres.ids.key_backfill import FillOldRows
 from tripstore.backends.postgres.ids.key_columns import KeyColumn
 from tripstore.backends.postgres.ids.key_indexes import UniqueIndex
@@ -57,9 +57,9 @@ def downgrade() -> None:
 
 _UNDER_LOCK = f"""\
 No lock is waited for longer than {PATIENT.lock_timeout_seconds} s; then everybody passes, and it is tried again.
-Whoever is in the way after all is named."""
-_IN_BATCHES = "In transactions of a tenth of a second along the primary key; rows that somebody holds come last."
-_CONCURRENTLY = "Nobody is blocked. Of a table with partitions one after the other, then they are attached."
+The sessions that are still in the way are named."""
+_IN_BATCHES = "In transactions of a tenth of a second along the primary key; rows that a session has locked come last."
+_CONCURRENTLY = "No statement is blocked. Of a table with partitions one after the other, then they are attached."
 
 _WIDTH = 110
 
@@ -84,7 +84,7 @@ def id_revisions(layout: Layout, after: str) -> list[Revision]:
     return made
 
 
-def _revision(column: KeyColumn, step: Step, after: str) -> Revision:
+def _revision(column: KeyColumn, step: SchemaStep, after: str) -> Revision:
     number = _next(after, step.title)
     text = _TEXT.format(
         title=_in_docstring(step.title),
@@ -103,7 +103,7 @@ def _next(after: str, title: str) -> str:
     return md5(f"{after}/{title}".encode(), usedforsecurity=False).hexdigest()[:12]
 
 
-def _arguments(column: KeyColumn, step: Step) -> Iterator[tuple[str, str]]:
+def _arguments(column: KeyColumn, step: SchemaStep) -> Iterator[tuple[str, str]]:
     """What makes an `IdStep`, as Python."""
     source = column.source
     yield "kind", json.dumps(type(step).__name__)
@@ -136,7 +136,7 @@ def _in_docstring(text: str) -> str:
     return text.replace("\\", "\\\\").replace('"""', '\\"\\"\\"')
 
 
-def _manner(step: Step) -> str:
+def _manner(step: SchemaStep) -> str:
     match step:
         case FillOldRows():
             return _IN_BATCHES

@@ -6,8 +6,8 @@ After each of them the company's code goes on as it was: it inserts and reads by
 from __future__ import annotations
 
 from tripstore.backends.postgres.ddl.ddl import PATIENT, Patience
-from tripstore.backends.postgres.ddl.steps import Step
-from tripstore.backends.postgres.ids.key_backfill import STEADY, FillOldRows, Pace
+from tripstore.backends.postgres.ddl.steps import SchemaStep
+from tripstore.backends.postgres.ids.key_backfill import STEADY, FillOldRows, FillPace
 from tripstore.backends.postgres.ids.key_columns import AddColumn, KeyColumn
 from tripstore.backends.postgres.ids.key_indexes import UniqueIndex
 from tripstore.backends.postgres.ids.key_not_null import SetNotNull
@@ -23,12 +23,12 @@ def key_columns(layout: Layout) -> list[KeyColumn]:
     return list(dict.fromkeys([parent, *children]))
 
 
-def id_steps(layout: Layout, *, pace: Pace = STEADY, patience: Patience = PATIENT) -> list[Step]:
+def id_steps(layout: Layout, *, pace: FillPace = STEADY, patience: Patience = PATIENT) -> list[SchemaStep]:
     """All steps, in their order; to take them back, revert them in the opposite one."""
     return [step for column in key_columns(layout) for step in steps_of(column, pace=pace, patience=patience)]
 
 
-def steps_of(column: KeyColumn, *, pace: Pace = STEADY, patience: Patience = PATIENT) -> list[Step]:
+def steps_of(column: KeyColumn, *, pace: FillPace = STEADY, patience: Patience = PATIENT) -> list[SchemaStep]:
     """The trigger comes before the old rows are filled, so that none can slip in between."""
     return [
         AddColumn(column, patience),

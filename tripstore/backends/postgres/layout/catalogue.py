@@ -12,7 +12,7 @@ from psycopg2.extensions import connection as Connection  # noqa: N812
 from tripstore.backends.postgres.layout.filled import assigned
 from tripstore.backends.postgres.layout.layout import Layout, TableName
 from tripstore.backends.postgres.layout.live import (
-    Action,
+    KeyAction,
     LiveColumn,
     LiveForeignKey,
     LiveIndex,
@@ -22,7 +22,7 @@ from tripstore.backends.postgres.layout.live import (
     TableKind,
     TypeKind,
 )
-from tripstore.backends.postgres.tables import SCHEMA
+from tripstore.backends.postgres.names import SCHEMA
 from tripstore.backends.postgres.wire.connections import rows
 
 SETTINGS = """
@@ -86,7 +86,7 @@ LEFT JOIN pg_catalog.pg_stat_user_tables s ON s.relid = below.oid
 ORDER BY n.nspname, c.relname
 """
 
-#: Since Postgres 18 a column may be marked NOT NULL while nobody has looked at its rows yet.
+#: Since Postgres 18 a column may be marked NOT NULL before its rows were looked at.
 COLUMNS = f"""
 WITH given AS ({_GIVEN})
 SELECT given.oid, a.attname, a.atttypid, pg_catalog.format_type(a.atttypid, a.atttypmod),
@@ -304,8 +304,8 @@ class _Reader:
                 tuple(own),
                 TableName(schema, target),
                 tuple(theirs),
-                Action(on_delete),
-                Action(on_update),
+                KeyAction(on_delete),
+                KeyAction(on_update),
                 deferred,
                 tuple(cleared or own),
             )

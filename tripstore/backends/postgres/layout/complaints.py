@@ -1,4 +1,4 @@
-"""`Complaint`: what is wrong between a layout and the live database, and a way out. Whoever asked decides."""
+"""`Complaint`: what is wrong between a layout and the live database, and a way out. The caller decides."""
 
 from __future__ import annotations
 

@@ -28,7 +28,7 @@ HELD_BY: Mapping[FieldType, frozenset[str]] = {
 #: Types that have a field type of their own: as a string their text would be another one.
 _NOT_STRINGS = frozenset().union(*HELD_BY.values()) - TEXTS - {"uuid"}
 
-#: Types whose text depends on who asks, or says nothing outside this database.
+#: Types whose text depends on the session, or says nothing outside this database.
 _UNSTEADY: Mapping[str, str] = {
     "money": "its text depends on lc_monetary: make it numeric",
     "oid": "it points into this very database: copy what it points to into bytea",

@@ -11,9 +11,11 @@ from hashlib import sha256
 from typing import NamedTuple, Self
 
 from schemaless_core import InvalidRequest, Json
-from schemaless_core.canonical import canonical_bytes
-from schemaless_core.children import FACTS, Children
+from schemaless_core.cell.canonical import canonical_bytes
+from schemaless_core.cell.children import FACTS, Children
 
+#: The layout number of a row as it stands in its table now.
+CURRENT = 0
 #: A ref key of `{column: n, version: v}` is n·2^20 + v.
 VERSION_BITS = 20
 VERSION_MAX = (1 << VERSION_BITS) - 1
@@ -208,7 +210,7 @@ class MappedColumn:
         return VERSION_BITS
 
     def is_first(self, ref_key: int) -> bool:
-        """Whether it is that of a row that nobody has changed yet."""
+        """Whether it is that of a row that was never changed."""
         _number, version = self.split(ref_key)
         return self.ref_key.kind is RefKeyKind.FACT or version == (0 if self.ref_key.kind is RefKeyKind.CHILD else 1)
 

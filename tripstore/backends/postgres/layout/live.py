@@ -31,7 +31,7 @@ class TableKind(StrEnum):
     FOREIGN_TABLE = "f"
 
 
-class Action(StrEnum):
+class KeyAction(StrEnum):
     """`pg_constraint.confdeltype` and `confupdtype`, spelt out."""
 
     NO_ACTION = "a"
@@ -78,7 +78,7 @@ class LiveType:
 
     @property
     def is_char_without_length(self) -> bool:
-        """Whether it is `bpchar` that no length pads: blanks at its end are somebody's own, and its text has none."""
+        """Whether it is `bpchar` that no length pads: blanks at its end are the writer's own, and its text has none."""
         return self.is_built_in and self.name == "bpchar" and self.modifier == -1
 
 
@@ -130,8 +130,8 @@ class LiveForeignKey:
     columns: tuple[str, ...]
     target: TableName
     target_columns: tuple[str, ...]
-    on_delete: Action
-    on_update: Action
+    on_delete: KeyAction
+    on_update: KeyAction
     is_initially_deferred: bool
     cleared: tuple[str, ...]  #: What ON DELETE SET NULL or SET DEFAULT changes: all of them, or those that it names.
 
@@ -168,13 +168,13 @@ class LiveTable:
     unlogged_leaves: tuple[TableName, ...]
     heirs: tuple[TableName, ...]  #: Children by plain inheritance.
     has_row_security: bool
-    hides_rows: bool  #: From whoever looks: its policies hold for this role.
+    hides_rows: bool  #: From this session: its policies hold for this role.
     subscribed: tuple[str, ...]  #: It, and its partitions, that a subscription fills.
     columns: dict[str, LiveColumn]
     unique_indexes: tuple[LiveIndex, ...]
     foreign_keys: tuple[LiveForeignKey, ...]
     triggers: tuple[LiveTrigger, ...]
-    rows: int | None  #: An estimate; None: nobody has counted yet.
+    rows: int | None  #: An estimate; None: not counted yet.
     inserted: int
     updated: int
     deleted: int

@@ -10,8 +10,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from schemaless_core.definitions.documents import DocumentPlace
 from schemaless_core.errors import InvalidConfig
-from schemaless_core.indexes.documents import Place
 from schemaless_core.urls import shown_setting
 from tripstore.backends.postgres.errors import InvalidLayout
 from tripstore.backends.postgres.layout.layout import (
@@ -56,14 +56,14 @@ def load_layout(source: str | os.PathLike[str] | Mapping[str, Any], datastore: s
     """
     try:
         if isinstance(source, Mapping):
-            return _layout(dict(source), Place(_SETTING), datastore)
+            return _layout(dict(source), DocumentPlace(_SETTING), datastore)
         path = Path(source)
-        return _layout(read_yaml(path, Place(_SETTING)), Place(str(path)), datastore)
+        return _layout(read_yaml(path, DocumentPlace(_SETTING)), DocumentPlace(str(path)), datastore)
     except InvalidConfig as refused:
         raise InvalidLayout(f"Layout {refused.key}: {refused.reason}.", hint=refused.hint) from None
 
 
-def _layout(document: object, place: Place, datastore: str | None) -> Layout:
+def _layout(document: object, place: DocumentPlace, datastore: str | None) -> Layout:
     entry = place.mapping(document, _KEYS, ("row_key", "columns") if datastore else _KEYS)
     row_key = _row_key(entry["row_key"], place.under("row_key"))
     at = place.under("columns")
@@ -77,7 +77,7 @@ def _layout(document: object, place: Place, datastore: str | None) -> Layout:
     return Layout(_datastore(entry.get("datastore", datastore), datastore, place.under("datastore")), row_key, columns)
 
 
-def _row_key(value: object, place: Place) -> RowKeySource:
+def _row_key(value: object, place: DocumentPlace) -> RowKeySource:
     entry = place.mapping(value, _ROW_KEY, _ROW_KEY)
     identity, uuid = physical_name(entry["id"], place.under("id")), physical_name(entry["uuid"], place.under("uuid"))
     if identity == uuid:
@@ -86,7 +86,7 @@ def _row_key(value: object, place: Place) -> RowKeySource:
     return RowKeySource(table_name(entry["table"], place.under("table")), identity, uuid)
 
 
-def _column(name: str, value: object, place: Place, row_key: RowKeySource) -> MappedColumn:
+def _column(name: str, value: object, place: DocumentPlace, row_key: RowKeySource) -> MappedColumn:
     entry = place.mapping(value, _COLUMN, ("table", "ref_key"))
     parent, uuid = _parent(entry.get("parent"), place.under("parent"), row_key)
     column = MappedColumn(
@@ -104,7 +104,7 @@ def _column(name: str, value: object, place: Place, row_key: RowKeySource) -> Ma
     return column
 
 
-def _parent(value: object, place: Place, row_key: RowKeySource) -> tuple[str | None, str]:
+def _parent(value: object, place: DocumentPlace, row_key: RowKeySource) -> tuple[str | None, str]:
     """The column that points to the parent's id, and that with the row key."""
     if value is None:
         return None, row_key.uuid
@@ -113,7 +113,7 @@ def _parent(value: object, place: Place, row_key: RowKeySource) -> tuple[str | N
     return physical_name(entry["column"], place.under("column")), uuid
 
 
-def _ref_key(value: object, place: Place, *, is_child: bool) -> RefKeySource:
+def _ref_key(value: object, place: DocumentPlace, *, is_child: bool) -> RefKeySource:
     entry = place.mapping(value, ("column", "version"), ())
     if not entry:
         raise place.complaint("is empty", _REF_KEYS)
@@ -129,7 +129,7 @@ def _ref_key(value: object, place: Place, *, is_child: bool) -> RefKeySource:
     return source
 
 
-def _fields(value: object, place: Place, *, has_extra: bool) -> tuple[Field, ...]:
+def _fields(value: object, place: DocumentPlace, *, has_extra: bool) -> tuple[Field, ...]:
     if value is None or value == {}:
         if has_extra:
             return ()
@@ -140,7 +140,7 @@ def _fields(value: object, place: Place, *, has_extra: bool) -> tuple[Field, ...
     )
 
 
-def _field(name: str, value: object, place: Place) -> Field:
+def _field(name: str, value: object, place: DocumentPlace) -> Field:
     if isinstance(value, dict) and None in value:
         # `null: keep` without quotes: to YAML the key is no text.
         value = {"null" if key is None else key: given for key, given in value.items()}
@@ -155,7 +155,7 @@ def _field(name: str, value: object, place: Place) -> Field:
     return Field(name, column, kind, lookup, _items(entry.get("items"), place.under("items"), kind), null == "keep")
 
 
-def _lookup(value: object, place: Place, kind: FieldType) -> Lookup | None:
+def _lookup(value: object, place: DocumentPlace, kind: FieldType) -> Lookup | None:
     if value is None:
         return None
     entry = place.mapping(value, _LOOKUP, _LOOKUP)
@@ -167,7 +167,7 @@ def _lookup(value: object, place: Place, kind: FieldType) -> Lookup | None:
     return Lookup(table_name(entry["table"], place.under("table")), key, found)
 
 
-def _items(value: object, place: Place, kind: FieldType) -> FieldType | None:
+def _items(value: object, place: DocumentPlace, kind: FieldType) -> FieldType | None:
     if kind is not FieldType.ARRAY:
         if value is not None:
             raise place.complaint(f"is for arrays, the field is of type {kind.value}", "Leave it out.")
@@ -179,13 +179,13 @@ def _items(value: object, place: Place, kind: FieldType) -> FieldType | None:
     return items
 
 
-def _on_tombstone(value: object, place: Place, *, is_child: bool) -> TombstonePolicy:
+def _on_tombstone(value: object, place: DocumentPlace, *, is_child: bool) -> TombstonePolicy:
     if is_child and value is not None:
         raise place.complaint("is for the column of the row itself, not for child rows", "Leave it out here.")
     return choice(TombstonePolicy, value, place, TombstonePolicy.REFUSE)
 
 
-def _refuse_wrong_parents(columns: Iterable[MappedColumn], row_key: RowKeySource, place: Place) -> None:
+def _refuse_wrong_parents(columns: Iterable[MappedColumn], row_key: RowKeySource, place: DocumentPlace) -> None:
     """Exactly one column is the row itself."""
     found = {column.name for column in columns if not column.is_child}
     for column in columns:
@@ -201,7 +201,7 @@ def _refuse_wrong_parents(columns: Iterable[MappedColumn], row_key: RowKeySource
         raise place.complaint(f"no column is of {row_key.table}, whose rows are the rows of the datastore", hint)
 
 
-def _refuse_shared_tables(columns: Iterable[MappedColumn], place: Place) -> None:
+def _refuse_shared_tables(columns: Iterable[MappedColumn], place: DocumentPlace) -> None:
     seen: dict[TableName, str] = {}
     for column in columns:
         if column.table in seen:
@@ -210,12 +210,12 @@ def _refuse_shared_tables(columns: Iterable[MappedColumn], place: Place) -> None
         seen[column.table] = column.name
 
 
-def _refuse_shared_columns(column: MappedColumn, place: Place, row_key: RowKeySource) -> None:
+def _refuse_shared_columns(column: MappedColumn, place: DocumentPlace, row_key: RowKeySource) -> None:
     """Each physical column has one meaning, but for the number of child rows, which bodies may hold too."""
     taken: dict[str, str] = {}
     for name, meaning, key in _meanings(column, row_key):
         if name in taken:
-            at = Place(place.source, f"{place.path}.{key}" if key else place.path)
+            at = DocumentPlace(place.source, f"{place.path}.{key}" if key else place.path)
             raise at.complaint(f"{name!r} is {taken[name]} too", "Name another column: each has one meaning.")
         taken[name] = meaning
     number = column.ref_key.column
@@ -242,7 +242,7 @@ def _meanings(column: MappedColumn, row_key: RowKeySource) -> Iterator[tuple[str
         yield column.extra, "the column of extra", "extra"
 
 
-def _datastore(value: object, expected: str | None, place: Place) -> str:
+def _datastore(value: object, expected: str | None, place: DocumentPlace) -> str:
     if not isinstance(value, str) or not value:
         raise place.complaint(f"{shown_setting(value)} is no datastore name", "Name the configuration's, like trips.")
     if expected is not None and value != expected:

@@ -5,12 +5,12 @@ from __future__ import annotations
 from enum import StrEnum
 from typing import TypeVar
 
-from schemaless_core.cell import check_column_name
+from schemaless_core.cell.cell import check_column_name
+from schemaless_core.definitions.documents import DocumentPlace, meant
 from schemaless_core.errors import InvalidCell
-from schemaless_core.indexes.documents import Place, meant
 from schemaless_core.urls import shown_setting
 from tripstore.backends.postgres.layout.layout import LEGACY_ID, TableName
-from tripstore.backends.postgres.tables import SCHEMA
+from tripstore.backends.postgres.names import SCHEMA
 
 #: Bytes of an identifier in Postgres.
 NAME_BYTES_MAX = 63
@@ -20,14 +20,14 @@ _QUOTES = "Write it in quotes: without them YAML takes it for something else."
 Choice = TypeVar("Choice", bound=StrEnum)
 
 
-def named(value: object, place: Place, example: str) -> list[tuple[object, object]]:
+def named(value: object, place: DocumentPlace, example: str) -> list[tuple[object, object]]:
     if not isinstance(value, dict) or not value:
         reason = "is empty" if isinstance(value, dict) else f"{shown_setting(value)} is no mapping"
         raise place.complaint(reason, f"Write {example}.")
     return list(value.items())
 
 
-def column_name(name: object, place: Place) -> str:
+def column_name(name: object, place: DocumentPlace) -> str:
     try:
         check_column_name(name)  # type: ignore[arg-type]  # it is asked whether it is a string
     except InvalidCell as refused:
@@ -37,7 +37,7 @@ def column_name(name: object, place: Place) -> str:
     return str(name)
 
 
-def field_name(name: object, place: Place) -> str:
+def field_name(name: object, place: DocumentPlace) -> str:
     if not isinstance(name, str):
         raise place.complaint(f"{shown_setting(name)} is no name for a field", _QUOTES)
     if not name or not name.isprintable():
@@ -45,7 +45,7 @@ def field_name(name: object, place: Place) -> str:
     return name
 
 
-def choice(choices: type[Choice], value: object, place: Place, default: Choice | None = None) -> Choice:
+def choice(choices: type[Choice], value: object, place: DocumentPlace, default: Choice | None = None) -> Choice:
     if value is None and default is not None:
         return default
     known = {member.value: member for member in choices}
@@ -55,7 +55,7 @@ def choice(choices: type[Choice], value: object, place: Place, default: Choice |
     return chosen
 
 
-def table_name(value: object, place: Place) -> TableName:
+def table_name(value: object, place: DocumentPlace) -> TableName:
     if not isinstance(value, str):
         raise place.complaint(f"{shown_setting(value)} is no table", "Write its name, or schema.name.")
     found = TableName.find(value)
@@ -71,11 +71,11 @@ def table_name(value: object, place: Place) -> TableName:
     return TableName(schema, name)
 
 
-def optional_name(value: object, place: Place) -> str | None:
+def optional_name(value: object, place: DocumentPlace) -> str | None:
     return None if value is None else physical_name(value, place)
 
 
-def physical_name(value: object, place: Place) -> str:
+def physical_name(value: object, place: DocumentPlace) -> str:
     """A name as Postgres has it; it stands in SQL quoted, so case matters."""
     if not isinstance(value, str):
         raise place.complaint(f"{shown_setting(value)} is no name", _QUOTES)

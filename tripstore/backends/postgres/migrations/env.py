@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from alembic import context
 
-from tripstore.backends.postgres.tables import SCHEMA, VERSION_TABLE, metadata
+from tripstore.backends.postgres.names import SCHEMA, VERSION_TABLE
+from tripstore.backends.postgres.tables import metadata
 
 context.configure(
     connection=context.config.attributes["connection"],

@@ -1,6 +1,6 @@
 """`Numbers`: draws numbers from the company's sequences, and moves these ahead of numbers that did not come from them.
 
-A sequence takes no part in transactions, so nothing here waits for anybody's, and a number that was drawn and not used
+A sequence takes no part in transactions, so nothing here waits for one, and a number that was drawn and not used
 is a gap, as after any rollback. It never goes back: nothing here calls `setval` where another session may draw.
 """
 
@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
-from schemaless_core.cell import Cell
+from schemaless_core.cell.cell import Cell
 from schemaless_core.deadline import Deadline
 from schemaless_core.errors import InvalidServer
 from tripstore.backends.postgres.errors import LegacyRefused, LegacyUnavailable
@@ -65,7 +65,7 @@ _FURTHEST = "SELECT {furthest}(r.{column}) FROM {table} AS r"
 
 
 class Numbers:
-    """Of one database and layout. Threads share it, forks inherit it: nothing in it is given to anybody."""
+    """Of one database and layout. Threads share it, forks inherit it: it holds no number back."""
 
     def __init__(self, database: LegacyDatabase, layout: Layout, clock: Callable[[], float] = time.monotonic) -> None:
         self._database = database
@@ -140,9 +140,9 @@ class Numbers:
             try:
                 self.pass_number(sequence, number, deadline)
             except (InvalidServer, LockTimeout) as behind:
+                # Not noted as if it were moved: the next number between here and there would not be tried.
                 extra = {"event": "legacy.sequence_behind", "sequence": sequence.name, "number": number}
                 logger.warning("a sequence could not be moved ahead: %s", behind.message, extra=extra)
-                self._see(sequence, number)
 
     def pass_number(self, sequence: NumberSequence, number: int, deadline: Deadline) -> bool:
         """Move a sequence so far that it never gives this number; whether it could have.

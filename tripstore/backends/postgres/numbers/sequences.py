@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Self
 
-from schemaless_core.canonical import Json
+from schemaless_core.cell.canonical import Json
 from tripstore.backends.postgres.layout.layout import Layout, quoted
 
 #: The sequences of some columns, which are three arrays: schemas, tables, names. A partitioned table has its own.
@@ -99,7 +99,7 @@ class NumberSequence:
 
 
 def read_sequences(rows_of: RowsOf, layout: Layout) -> dict[str, NumberSequence]:
-    """The sequences of a layout's children by the name of their column; who counts per parent has none."""
+    """The sequences of a layout's children by the name of their column; a child that counts per parent has none."""
     columns = {(*column.table, str(column.ref_key.column)): column for column in layout.children}
     schemas, tables, names = (list(each) for each in zip(*columns, strict=True)) if columns else ([], [], [])
     number_of = {(schema, table): name for schema, table, name in columns}

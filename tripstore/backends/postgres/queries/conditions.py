@@ -1,6 +1,6 @@
 """Conditions on the fields of an index, and orders by them, in SQL over the physical columns that hold the fields.
 
-A condition in SQL may hold for more rows than it should, never for fewer: whoever asks looks at the values again. An
+A condition in SQL may hold for more rows than it should, never for fewer: the caller looks at the values again. An
 order must be exact. So a field is translated only where the physical column, the layout's type and the index's type
 agree in values and order; for all others the answer is None, and the work is done in Python.
 """
@@ -9,22 +9,23 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from schemaless_core.answers import Scalar
-from schemaless_core.engine.index_sql import Clause
-from schemaless_core.indexes.definition import Field as IndexField
-from schemaless_core.indexes.query import CheckedCondition
-from schemaless_core.indexes.values import (
+from schemaless_core.cell.answers import Scalar
+from schemaless_core.definitions.index import IndexField as IndexField
+from schemaless_core.definitions.query import CheckedCondition
+from schemaless_core.definitions.values import (
     DECIMAL_DIGITS_AFTER,
     DECIMAL_DIGITS_BEFORE,
     TEXT_BYTES_MAX,
     YEAR_MIN,
     json_form,
 )
-from schemaless_core.indexes.values import FieldType as IndexType
-from tripstore.backends.postgres.capture.names import literal, pair_name
+from schemaless_core.definitions.values import IndexFieldType as IndexType
+from schemaless_core.engine.index_sql import Clause
+from tripstore.backends.postgres.capture.names import literal
+from tripstore.backends.postgres.codec.lookups import pair_name
 from tripstore.backends.postgres.layout.layout import FieldType, Lookup, MappedColumn, TableName, quoted
+from tripstore.backends.postgres.names import SCHEMA
 from tripstore.backends.postgres.queries.physical import Physical, PhysicalTypes
-from tripstore.backends.postgres.tables import SCHEMA
 
 _OPERATORS = {"!=": "<>", "<": "<", "<=": "<=", ">": ">", ">=": ">="}
 _NEVER = Clause("false", ())

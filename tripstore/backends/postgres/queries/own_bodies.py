@@ -9,15 +9,15 @@ from __future__ import annotations
 
 from uuid import UUID
 
-from schemaless_core.canonical import canonical_bytes
+from schemaless_core.cell.canonical import canonical_bytes
+from schemaless_core.definitions.query import CheckedCondition
+from schemaless_core.definitions.values import IndexFieldType, json_form
 from schemaless_core.engine.index_sql import Clause
-from schemaless_core.indexes.query import CheckedCondition
-from schemaless_core.indexes.values import FieldType, json_form
 
 #: Bodies write a UUID with or without hyphens, in capitals or not. Whatever is not ASCII is escaped by `encode`.
 _UUIDS_ALIKE = """pg_catalog.replace(pg_catalog.lower(pg_catalog.encode({body}, 'escape') COLLATE "C"), '-', '')"""
 #: Types whose values are written in one way.
-_WRITTEN_ALIKE = (FieldType.STRING, FieldType.INT, FieldType.BOOLEAN)
+_WRITTEN_ALIKE = (IndexFieldType.STRING, IndexFieldType.INT, IndexFieldType.BOOLEAN)
 #: What follows a value within its object.
 _ENDS = (b",", b"}")
 
@@ -25,7 +25,7 @@ _ENDS = (b",", b"}")
 def held(body: str, condition: CheckedCondition) -> Clause:
     """What is true of every body that meets the condition; `body` is its column."""
     name, kind = f'"{condition.field.name}":', condition.field.kind
-    if condition.operator == "=" and kind is FieldType.UUID:
+    if condition.operator == "=" and kind is IndexFieldType.UUID:
         (value,) = condition.values
         assert isinstance(value, UUID)  # checked
         return Clause(f"pg_catalog.strpos({_UUIDS_ALIKE.format(body=body)}, %s) > 0", (f'{name}"{value.hex}"',))

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 from psycopg2.extensions import connection as Connection  # noqa: N812  # the driver's class has a small letter
 
 from schemaless_core.deadline import Deadline
-from schemaless_core.indexes.definition import IndexDefinition
+from schemaless_core.definitions.index import IndexDefinition
 from tripstore.backends.postgres.layout.layout import LEGACY_ID, Layout, TableName, quoted
 from tripstore.backends.postgres.queries.physical import PhysicalTypes
 from tripstore.backends.postgres.queries.sources import source_of
@@ -93,7 +93,7 @@ class IndexProposal:
 
     @property
     def statements(self) -> tuple[str, ...]:
-        """They lock nobody out. Of a partitioned table Postgres builds no index CONCURRENTLY, but takes what is there
+        """They block no session. Of a partitioned table Postgres builds no index CONCURRENTLY, but takes what is there
         on its partitions."""
         table, column = self.searched
         last = f"CREATE INDEX{'' if self.partitions else ' CONCURRENTLY'} ON {table.sql} ({quoted(column)})"
@@ -136,7 +136,7 @@ def proposed_indexes(layout: Layout, definitions: Iterable[IndexDefinition], liv
 
 
 def unkeyed_tables(layout: Layout, live: LiveIndexes) -> list[Searched]:
-    """Row keys of child tables that no index leads with: `schema apply` makes one, and somebody may drop it."""
+    """Row keys of child tables that no index leads with: `schema apply` makes one, and the company may drop it."""
     keys = [Searched(column.table, column.uuid) for column in layout.children]
     return [key for key in dict.fromkeys(keys) if key not in live.leading]
 

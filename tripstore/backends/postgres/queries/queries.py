@@ -17,20 +17,23 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any, Literal, NamedTuple
 from uuid import UUID
 
-from schemaless_core.answers import Condition, IndexEntry, IndexPage, Scalar
-from schemaless_core.canonical import from_canonical
-from schemaless_core.cell import Cell
+from schemaless_core.cell import page_bytes
+from schemaless_core.cell.answers import Condition, IndexEntry, IndexPage, Scalar
+from schemaless_core.cell.canonical import canonical_bytes, from_canonical
+from schemaless_core.cell.cell import Cell
 from schemaless_core.deadline import Deadline
-from schemaless_core.indexes.definition import IndexDefinition
-from schemaless_core.indexes.query import Query, build_query, check_cells_asked, check_consistency, unknown_index
+from schemaless_core.definitions.index import IndexDefinition
+from schemaless_core.definitions.query import Query, build_query, check_cells_asked, check_consistency, unknown_index
 from tripstore.backends.postgres.codec.codec import ColumnCodec
 from tripstore.backends.postgres.codec.lookups import LookupCache
 from tripstore.backends.postgres.layout.layout import Layout
 from tripstore.backends.postgres.queries.physical import PhysicalTypes, Run
-from tripstore.backends.postgres.queries.rows import FoundCell, FoundRow, IndexRows, Place
+from tripstore.backends.postgres.queries.rows import FoundCell, FoundRow, IndexRows, OrderPlace
 
 #: Rows of a statement after the first, which fetches no more than the page needs.
 ROWS_PER_PORTION = 1_000
+#: Rows whose cells one statement brings.
+CELLS_PER_STATEMENT = 100
 
 Columns = Sequence[str] | Literal["*"] | None
 #: The latest cells of rows, of all columns or of these.
@@ -99,14 +102,33 @@ class Queries:
     def _page(self, query: Query, found: Sequence[_Entry], columns: Columns, deadline: Deadline) -> IndexPage:
         page = found[: query.limit]
         keys = [entry.row_key for entry in page]
-        cells = None if columns is None else self._cells_of(keys, None if columns == "*" else columns, deadline)
+        cells = self._cells(keys, columns, deadline)
+        has_more = len(found) > query.limit
+        if cells is not None and len(cells) < len(page):
+            page, has_more = page[: len(cells)], True
         entries = [
             IndexEntry(entry.row_key, query.selected(entry.values), None if cells is None else cells[entry.row_key])
             for entry in page
         ]
-        if len(found) <= query.limit:
-            return IndexPage(entries, None)
-        return IndexPage(entries, query.cursor_after(page[-1].values, page[-1].row_key))
+        return IndexPage(entries, query.cursor_after(page[-1].values, page[-1].row_key) if has_more else None)
+
+    def _cells(
+        self, row_keys: Sequence[UUID], columns: Columns, deadline: Deadline
+    ) -> dict[UUID, Mapping[str, Cell]] | None:
+        """Of as many rows as a page has room for, one at least."""
+        if columns is None:
+            return None
+        names = None if columns == "*" else columns
+        found: dict[UUID, Mapping[str, Cell]] = {}
+        size = 0
+        for first in range(0, len(row_keys), CELLS_PER_STATEMENT):
+            rows = self._cells_of(row_keys[first : first + CELLS_PER_STATEMENT], names, deadline)
+            for row_key in row_keys[first : first + CELLS_PER_STATEMENT]:
+                size += sum(len(canonical_bytes(cell.body)) for cell in rows[row_key].values())
+                if found and size >= page_bytes.bound():
+                    return found
+                found[row_key] = rows[row_key]
+        return found
 
     def _rows_of(self, definition: IndexDefinition, deadline: Deadline) -> IndexRows:
         """Made once per index. Two threads may do it at the same time, and make the same."""
@@ -191,7 +213,7 @@ class _Look:
         found.sort(key=lambda entry: entry.sort_key, reverse=self._query.descending)
         return found[: self._query.limit + 1]
 
-    def _entries(self, start: Place | None, portion: int) -> Iterable[_Entry]:
+    def _entries(self, start: OrderPlace | None, portion: int) -> Iterable[_Entry]:
         """All rows behind a place that belong to the answer, portion by portion."""
         place = start
         while True:

@@ -12,16 +12,16 @@ from functools import cached_property
 from typing import Any, NamedTuple
 from uuid import UUID
 
+from schemaless_core.definitions.index import IndexDefinition
+from schemaless_core.definitions.query import CheckedCondition, Query
 from schemaless_core.engine.index_sql import Clause
-from schemaless_core.indexes.definition import IndexDefinition
-from schemaless_core.indexes.query import CheckedCondition, Query
 from tripstore.backends.postgres.layout.layout import Layout
 from tripstore.backends.postgres.queries.conditions import bindable
 from tripstore.backends.postgres.queries.physical import PhysicalTypes
-from tripstore.backends.postgres.queries.sources import Source, all_of, joined_by, source_of
+from tripstore.backends.postgres.queries.sources import IndexSource, all_of, joined_by, source_of
 
 
-class Place(NamedTuple):
+class OrderPlace(NamedTuple):
     """Where a portion ends: the text of the order's value, None where it is missing, and the row key."""
 
     value: str | None
@@ -39,7 +39,7 @@ class FoundCell(NamedTuple):
 class FoundRow(NamedTuple):
     """A row that may belong to the answer, with one cell per source column."""
 
-    place: Place
+    place: OrderPlace
     cells: tuple[FoundCell, ...]
 
     @property
@@ -52,7 +52,7 @@ class IndexRows:
     """How the rows of one index are found in the tables."""
 
     definition: IndexDefinition
-    sources: tuple[Source, ...]
+    sources: tuple[IndexSource, ...]
 
     @classmethod
     def of(cls, definition: IndexDefinition, layout: Layout, types: PhysicalTypes) -> IndexRows:
@@ -74,17 +74,17 @@ class IndexRows:
         stored = self.sources[0].fields.get(self.definition.shard_field.name)
         return stored is not None and stored.is_searchable and self.is_ordered(query)
 
-    def start(self, query: Query) -> Place | None:
+    def start(self, query: Query) -> OrderPlace | None:
         """Where the first portion starts, None at the beginning."""
         if query.after is None or not self.is_ordered(query):
             return None
         after = query.after
         if query.order_by is None or after.value is None:
-            return Place(None, str(after.row_key))
+            return OrderPlace(None, str(after.row_key))
         value = bindable(query.order_by.kind, after.value)
-        return None if value is None else Place(value, str(after.row_key))
+        return None if value is None else OrderPlace(value, str(after.row_key))
 
-    def statement(self, query: Query, after: Place | None, portion: int) -> Clause:
+    def statement(self, query: Query, after: OrderPlace | None, portion: int) -> Clause:
         """The next rows behind a place."""
         conditions = self._conditions(query)
         order, descending = self.order_of(query), query.descending and self.is_ordered(query)
@@ -119,7 +119,7 @@ class IndexRows:
         row_key, value, *cells = row
         portions = [cells[start : start + 3] for start in range(0, len(cells), 3)]
         return FoundRow(
-            Place(value, row_key),
+            OrderPlace(value, row_key),
             tuple(FoundCell(ref, text, None if body is None else bytes(body)) for ref, text, body in portions),
         )
 
@@ -137,7 +137,7 @@ class IndexRows:
             found[self._owners[condition.field.name]].append(condition)
         return found
 
-    def _behind(self, query: Query, order: str | None, row_key: str, after: Place) -> Clause:
+    def _behind(self, query: Query, order: str | None, row_key: str, after: OrderPlace) -> Clause:
         """What stands behind a place, where missing values come first, or last in the reverse."""
         descending = query.descending and self.is_ordered(query)
         beyond = "<" if descending else ">"

@@ -12,14 +12,14 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import NamedTuple, Protocol
 
+from schemaless_core.definitions.index import SourceColumn
+from schemaless_core.definitions.query import CheckedCondition
 from schemaless_core.engine.index_sql import Clause
-from schemaless_core.indexes.definition import SourceColumn
-from schemaless_core.indexes.query import CheckedCondition
 from tripstore.backends.postgres.layout.layout import LEGACY_ID, Field, FieldType, Layout, MappedColumn, RefKeySource
+from tripstore.backends.postgres.names import SCHEMA
 from tripstore.backends.postgres.queries.conditions import StoredField, named, named_table, stored_field
 from tripstore.backends.postgres.queries.own_bodies import held
 from tripstore.backends.postgres.queries.physical import PhysicalTypes
-from tripstore.backends.postgres.tables import SCHEMA
 
 
 class First(NamedTuple):
@@ -30,7 +30,7 @@ class First(NamedTuple):
     demands: Clause  #: What WHERE must add.
 
 
-class Source(Protocol):
+class IndexSource(Protocol):
     """One source column of an index."""
 
     @property
@@ -202,7 +202,7 @@ class LegacyIdSource(ChildSource):
         return [Clause(live, met.values), *_LateralSource._places(self, row_key, conditions)]
 
 
-def source_of(column: SourceColumn, layout: Layout, types: PhysicalTypes) -> Source:
+def source_of(column: SourceColumn, layout: Layout, types: PhysicalTypes) -> IndexSource:
     """Where the cells of a source column stand, with no more of its fields than the index needs."""
     if column.name == LEGACY_ID:
         mapped = _legacy_id(layout)

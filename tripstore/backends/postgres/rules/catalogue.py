@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from schemaless_core.canonical import Json
+from schemaless_core.cell.canonical import Json
 from tripstore.backends.postgres.layout.layout import TableName
 
 RowsOf = Callable[[str, Any], list[Any]]

@@ -34,7 +34,7 @@ Texts = Mapping[str, str | None]
 Term = Callable[[Texts], Value]
 
 
-class Kind(Enum):
+class Comparable(Enum):
     """What values can be compared with each other."""
 
     INTEGER = "whole numbers"
@@ -49,7 +49,7 @@ class Typed(NamedTuple):
     """A term, what its values are, and its constant text if it is one."""
 
     term: Term
-    kind: Kind
+    kind: Comparable
     constant: str | None = None
 
 
@@ -69,28 +69,28 @@ class NotUnderstood(Exception):
 
 
 _KINDS = {
-    "int2": Kind.INTEGER,
-    "int4": Kind.INTEGER,
-    "int8": Kind.INTEGER,
-    "numeric": Kind.NUMERIC,
-    "float8": Kind.FLOAT,
-    "text": Kind.TEXT,
-    "varchar": Kind.TEXT,
-    "bool": Kind.BOOLEAN,
-    "date": Kind.DATE,
+    "int2": Comparable.INTEGER,
+    "int4": Comparable.INTEGER,
+    "int8": Comparable.INTEGER,
+    "numeric": Comparable.NUMERIC,
+    "float8": Comparable.FLOAT,
+    "text": Comparable.TEXT,
+    "varchar": Comparable.TEXT,
+    "bool": Comparable.BOOLEAN,
+    "date": Comparable.DATE,
 }
-_NUMBERS = {Kind.INTEGER, Kind.NUMERIC}
+_NUMBERS = {Comparable.INTEGER, Comparable.NUMERIC}
 #: Casts, as Postgres writes them, that change no value.
 _CASTS = {
-    "smallint": Kind.INTEGER,
-    "integer": Kind.INTEGER,
-    "bigint": Kind.INTEGER,
-    "numeric": Kind.NUMERIC,
-    "double precision": Kind.FLOAT,
-    "text": Kind.TEXT,
-    "character varying": Kind.TEXT,
-    "boolean": Kind.BOOLEAN,
-    "date": Kind.DATE,
+    "smallint": Comparable.INTEGER,
+    "integer": Comparable.INTEGER,
+    "bigint": Comparable.INTEGER,
+    "numeric": Comparable.NUMERIC,
+    "double precision": Comparable.FLOAT,
+    "text": Comparable.TEXT,
+    "character varying": Comparable.TEXT,
+    "boolean": Comparable.BOOLEAN,
+    "date": Comparable.DATE,
 }
 _LENGTHS: Mapping[str, Callable[[str], int]] = {
     "length": len,
@@ -106,13 +106,13 @@ _DAY = re.compile(r"\d{4}-\d\d-\d\d").fullmatch
 _INTEGER = re.compile(r"-?\d+").fullmatch
 
 
-def kind_of(type_name: str | None, *, is_exact: bool) -> Kind | None:
+def kind_of(type_name: str | None, *, is_exact: bool) -> Comparable | None:
     """Of a column of this built-in type; None: nothing is compared."""
     kind = _KINDS.get(type_name or "")
-    return None if kind is Kind.TEXT and not is_exact else kind
+    return None if kind is Comparable.TEXT and not is_exact else kind
 
 
-def check_of(expression: str, columns: Mapping[str, Kind]) -> Check:
+def check_of(expression: str, columns: Mapping[str, Comparable]) -> Check:
     """A constraint over these columns; others are of any value, and so are those that it compares in other ways."""
     try:
         reader = _Reader(expression, columns)
@@ -131,7 +131,7 @@ Condition = Callable[[Texts], Truth]
 class _Reader:
     """Reads one expression. A comparison that is not understood is passed, up to its closing parenthesis."""
 
-    def __init__(self, expression: str, columns: Mapping[str, Kind]) -> None:
+    def __init__(self, expression: str, columns: Mapping[str, Comparable]) -> None:
         self._columns = columns
         self._tokens = _tokens(expression)
         self._place = 0
@@ -207,7 +207,7 @@ class _Reader:
             if self._peek() in ("ANY", "ALL"):
                 return self._among(left, operator)
             return _comparing(left, operator, self._term())
-        if left.kind is Kind.BOOLEAN and operator in ("", ")", "AND", "OR"):
+        if left.kind is Comparable.BOOLEAN and operator in ("", ")", "AND", "OR"):
             return lambda texts: _truth(left.term(texts))
         raise NotUnderstood
 
@@ -237,7 +237,7 @@ class _Reader:
 
     def _skip_array_cast(self) -> None:
         while self._skip("::"):
-            if self._type_name() is not Kind.TEXT:
+            if self._type_name() is not Comparable.TEXT:
                 raise NotUnderstood
             self._want("[")
             self._want("]")
@@ -260,9 +260,9 @@ class _Reader:
             return _number(token)
         if token[0] == "'":
             text = token[1:-1].replace("''", "'")
-            return Typed(lambda texts: text, Kind.TEXT, text)
+            return Typed(lambda texts: text, Comparable.TEXT, text)
         if token in ("true", "false"):
-            return Typed(lambda texts: token == "true", Kind.BOOLEAN)
+            return Typed(lambda texts: token == "true", Comparable.BOOLEAN)
         if token in _LENGTHS and self._skip("("):
             argument = self._term()
             self._want(")")
@@ -276,7 +276,7 @@ class _Reader:
             raise NotUnderstood
         return Typed(lambda texts: _value(texts.get(name, UNSURE), kind), kind)
 
-    def _type_name(self) -> Kind:
+    def _type_name(self) -> Comparable:
         words = [self._next()]
         while self._peek() in ("varying", "precision"):
             words.append(self._next())
@@ -321,42 +321,42 @@ def _number(token: str) -> Typed:
         number = int(token) if _INTEGER(token) else Decimal(token)
     except ArithmeticError:
         raise NotUnderstood from None
-    return Typed(lambda texts: number, Kind.INTEGER if isinstance(number, int) else Kind.NUMERIC, token)
+    return Typed(lambda texts: number, Comparable.INTEGER if isinstance(number, int) else Comparable.NUMERIC, token)
 
 
-def _cast(found: Typed, kind: Kind) -> Typed:
+def _cast(found: Typed, kind: Comparable) -> Typed:
     """A constant is read as the type; a column's value is what it was where the type is of its kind, or a wider one."""
     if found.constant is not None:
         value = _value(found.constant, kind)
         if value is UNSURE:
             raise NotUnderstood
         return Typed(lambda texts: value, kind, found.constant)
-    if found.kind is not kind and (found.kind, kind) != (Kind.INTEGER, Kind.NUMERIC):
+    if found.kind is not kind and (found.kind, kind) != (Comparable.INTEGER, Comparable.NUMERIC):
         raise NotUnderstood
     return found._replace(kind=kind)
 
 
-def _value(text: str | None | Unsure, kind: Kind) -> Value:
+def _value(text: str | None | Unsure, kind: Comparable) -> Value:
     if not isinstance(text, str):
         return text
-    if kind is Kind.TEXT:
+    if kind is Comparable.TEXT:
         return text
-    if kind is Kind.BOOLEAN:
+    if kind is Comparable.BOOLEAN:
         return {"true": True, "false": False}.get(text, UNSURE)
-    if kind is Kind.DATE:
+    if kind is Comparable.DATE:
         return text if _DAY(text) else UNSURE
     if text in NOT_FINITE:
         return UNSURE
     try:
-        if kind is Kind.INTEGER:
+        if kind is Comparable.INTEGER:
             return int(text)
-        return Decimal(text) if kind is Kind.NUMERIC else float(text)
+        return Decimal(text) if kind is Comparable.NUMERIC else float(text)
     except (ArithmeticError, ValueError):
         return UNSURE
 
 
 def _length(function: str, argument: Typed) -> Typed:
-    if argument.kind is not Kind.TEXT:
+    if argument.kind is not Comparable.TEXT:
         raise NotUnderstood
     measure = _LENGTHS[function]
 
@@ -364,13 +364,13 @@ def _length(function: str, argument: Typed) -> Typed:
         value = argument.term(texts)
         return measure(value) if isinstance(value, str) else value
 
-    return Typed(term, Kind.INTEGER)
+    return Typed(term, Comparable.INTEGER)
 
 
 def _comparing(left: Typed, operator: str, right: Typed) -> Condition:
     if not ({left.kind, right.kind} <= _NUMBERS or left.kind is right.kind):
         raise NotUnderstood
-    if left.kind in (Kind.TEXT, Kind.BOOLEAN) and operator not in ("=", "<>"):
+    if left.kind in (Comparable.TEXT, Comparable.BOOLEAN) and operator not in ("=", "<>"):
         raise NotUnderstood  # how texts are sorted depends on their collation
 
     def condition(texts: Texts) -> Truth:
@@ -395,7 +395,7 @@ def _holds(one: Value, operator: str, other: Value) -> bool:
 
 
 def _matching(left: Typed, operator: str, right: Typed) -> Condition:
-    if left.kind is not Kind.TEXT or right.kind is not Kind.TEXT or right.constant is None:
+    if left.kind is not Comparable.TEXT or right.kind is not Comparable.TEXT or right.constant is None:
         raise NotUnderstood
     matches = compiled(right.constant) if operator in ("~", "!~") else compiled_like(right.constant)
     if matches is None:

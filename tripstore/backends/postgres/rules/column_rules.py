@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from tripstore.backends.postgres.layout.layout import Field, Layout, Lookup, MappedColumn, RefKeyKind
-from tripstore.backends.postgres.rules.checks import Check, Kind, check_of, kind_of
+from tripstore.backends.postgres.rules.checks import Check, Comparable, check_of, kind_of
 from tripstore.backends.postgres.rules.values import INTEGERS, Refusal, type_rule
 
 Texts = Mapping[str, str | None]
@@ -120,7 +120,7 @@ class ColumnRules:
                 return Violation(field, reason)
         return None
 
-    def _kind(self, name: str) -> Kind | None:
+    def _kind(self, name: str) -> Comparable | None:
         facts = self._table["columns"][name]
         return None if name in self._looked_up else kind_of(facts["type"], is_exact=facts["is_exact"])
 
@@ -144,7 +144,7 @@ class ColumnRules:
                 self._leave("check", name, [name], f"of its domain: {expression}")
             yield _Condition(_of_value(check, name), self._fields.get(name, ""), "its domain refuses it")
 
-    def _condition(self, constraint: Mapping[str, Any], kinds: Mapping[str, Kind]) -> _Condition:
+    def _condition(self, constraint: Mapping[str, Any], kinds: Mapping[str, Comparable]) -> _Condition:
         check = check_of(constraint["expression"], kinds)
         if not check.is_whole:
             self._leave("check", constraint["name"], constraint["columns"], constraint["expression"])

@@ -17,7 +17,7 @@ from tripstore.backends.postgres.rules.column_rules import OnlyPostgres
 from tripstore.backends.postgres.rules.table_rules import TableRules, read_document
 from tripstore.backends.postgres.wire.connections import rows
 
-#: A log is read as a whole, by an operator who only wants to see a plan.
+#: A log is read as a whole, for an operator that only wants to see a plan.
 COUNT_SECONDS = 10
 _HAS_LOG = "SELECT pg_catalog.to_regclass('tripstore.log') IS NOT NULL"
 _CHANGES = """

@@ -27,7 +27,7 @@ _CLASSES = {
 _COUNT = re.compile(r"\{\d{1,3}(?:,(?:\d{1,3})?)?\}")
 
 
-class NotUnderstood(Exception):
+class RegexNotUnderstood(Exception):
     """Left to Postgres."""
 
 
@@ -35,7 +35,7 @@ def compiled(pattern: str) -> Matches | None:
     """What says whether a text holds a match; None: not for sure. So is the answer for texts that are not ASCII."""
     try:
         return _asking(re.compile(_Translation(pattern).whole(), re.DOTALL))
-    except (NotUnderstood, re.error, OverflowError, RecursionError):  # counts that are none; too deep a nesting
+    except (RegexNotUnderstood, re.error, OverflowError, RecursionError):  # counts that are none; too deep a nesting
         return None
 
 
@@ -69,14 +69,14 @@ class _Translation:
 
     def __init__(self, pattern: str) -> None:
         if not pattern.isascii() or pattern.startswith("***"):
-            raise NotUnderstood
+            raise RegexNotUnderstood
         self._pattern = pattern
         self._place = 0
 
     def whole(self) -> str:
         found, _has_counts = self._branches()
         if self._place < len(self._pattern):
-            raise NotUnderstood
+            raise RegexNotUnderstood
         return found
 
     def _branches(self) -> tuple[str, bool]:
@@ -95,11 +95,11 @@ class _Translation:
             atom, may_count, counts = self._atom()
             count = self._count()
             if count and not may_count:
-                raise NotUnderstood
+                raise RegexNotUnderstood
             parts.append(atom + count)
             has_counts |= counts or bool(count)
         if not parts:
-            raise NotUnderstood
+            raise RegexNotUnderstood
         return "".join(parts), has_counts
 
     def _atom(self) -> tuple[str, bool, bool]:
@@ -118,14 +118,14 @@ class _Translation:
             return ".", True, False
         if character.isalnum() or character in _PLAIN:
             return re.escape(character), True, False
-        raise NotUnderstood
+        raise RegexNotUnderstood
 
     def _group(self) -> tuple[str, bool]:
         if self._pattern.startswith("?:", self._place):
             self._place += 2
         inner = self._branches()
         if self._next() != ")":
-            raise NotUnderstood
+            raise RegexNotUnderstood
         return inner
 
     def _escaped(self) -> str:
@@ -133,7 +133,7 @@ class _Translation:
         if character in _SETS:
             return f"[{_SETS[character]}]"
         if character.isalnum():
-            raise NotUnderstood
+            raise RegexNotUnderstood
         return re.escape(character)
 
     def _count(self) -> str:
@@ -147,7 +147,7 @@ class _Translation:
         else:
             return ""
         if self._peek() in ("*", "+", "?", "{"):  # of the second, each means something else
-            raise NotUnderstood
+            raise RegexNotUnderstood
         return count
 
     def _set(self) -> str:
@@ -158,7 +158,7 @@ class _Translation:
             items.append(self._item())
         self._place += 1
         if not items:
-            raise NotUnderstood
+            raise RegexNotUnderstood
         return f"[{'^' if is_negated else ''}{''.join(items)}]"
 
     def _item(self) -> str:
@@ -167,7 +167,7 @@ class _Translation:
             end = self._pattern.find(":]", self._place)
             name = self._pattern[self._place + 1 : end]
             if end < 0 or self._peek() != ":" or name not in _CLASSES:
-                raise NotUnderstood
+                raise RegexNotUnderstood
             self._place = end + 2
             return _CLASSES[name]
         if character == "\\":
@@ -175,13 +175,13 @@ class _Translation:
             if escaped in _SETS:
                 return _SETS[escaped]
             if escaped.isalnum():
-                raise NotUnderstood
+                raise RegexNotUnderstood
             return re.escape(escaped)
         if self._peek() == "-" and self._pattern[self._place + 1 : self._place + 2] not in ("]", ""):
             self._place += 1
             last = self._next()
             if not (character.isalnum() and last.isalnum() and character <= last):
-                raise NotUnderstood
+                raise RegexNotUnderstood
             return f"{character}-{last}"
         return re.escape(character)
 
@@ -191,6 +191,6 @@ class _Translation:
     def _next(self) -> str:
         character = self._peek()
         if not character:
-            raise NotUnderstood
+            raise RegexNotUnderstood
         self._place += 1
         return character

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from schemaless_core.canonical import Json
+from schemaless_core.cell.canonical import Json
 from tripstore.backends.postgres.layout.layout import Layout
 from tripstore.backends.postgres.numbers.sequences import NumberSequence, RowsOf, read_sequences
 from tripstore.backends.postgres.rules.catalogue import read_tables
@@ -27,7 +27,7 @@ class TableRules:
     """Of all mapped columns; a column whose table is not there has none."""
 
     def __init__(self, layout: Layout, document: Mapping[str, Any]) -> None:
-        #: By column; who counts per parent has none.
+        #: By column; one that counts per parent has none.
         self.sequences = {name: NumberSequence.from_document(each) for name, each in document["sequences"].items()}
         tables = document["tables"]
         self.columns = {

@@ -1,7 +1,7 @@
 """Which texts a column's type takes and gives back as they are. Each rule is exact, or is not there.
 
 A rule is handed the text that the codec made of a body's value, and says why Postgres refuses it; None: it takes it, or
-nobody here can say. `is_whole`: there is nothing more that the type could refuse.
+that is not known here. `is_whole`: there is nothing more that the type could refuse.
 """
 
 from __future__ import annotations

@@ -13,10 +13,10 @@ from psycopg2.extensions import connection as Connection  # noqa: N812  # the dr
 from schemaless_core.deadline import Deadline
 from tripstore.backends.postgres.errors import LegacyUnavailable
 from tripstore.backends.postgres.wire.pooler import narrowed
-from tripstore.backends.postgres.wire.session import Session, Wanted, prepare_session
+from tripstore.backends.postgres.wire.session import Session, WantedSettings, prepare_session
 from tripstore.backends.postgres.wire.translation import certificate_refused, settings_refused
 
-#: What makes the text of values independent of whoever asks. Capture's functions carry the same.
+#: What makes the text of values independent of the session. Capture's functions carry the same.
 RENDERING = {
     "search_path": "pg_catalog, pg_temp",
     "extra_float_digits": "1",
@@ -45,10 +45,10 @@ KEEPALIVES: dict[str, Any] = {
 }
 
 
-def wanted(**more: str) -> Wanted:
+def wanted(**more: str) -> WantedSettings:
     """The settings of a session of ours. Its search path is pinned when the role's was read."""
     at_start = RENDERING | MEANING | DURABILITY | SIGHT | more
-    return Wanted(at_start, {"search_path": at_start.pop("search_path")})
+    return WantedSettings(at_start, {"search_path": at_start.pop("search_path")})
 
 
 @contextmanager
@@ -68,13 +68,13 @@ def connected(url: str, what: str, **settings: str) -> Iterator[Connection]:
         connection.close()
 
 
-def prepare(connection: Connection, needed: Wanted, url: str) -> Session:
+def prepare(connection: Connection, needed: WantedSettings, url: str) -> Session:
     """`prepare_session` on a connection of the driver's synchronous kind."""
     told, limit = connection.info.backend_pid, Deadline(CONNECT_SECONDS)
     return prepare_session(partial(rows, connection), told, needed, narrowed(url, connection.info), limit)
 
 
-def _opened(url: str, what: str, needed: Wanted) -> Connection:
+def _opened(url: str, what: str, needed: WantedSettings) -> Connection:
     with _reached():
         connection: Connection = psycopg2.connect(
             url,

@@ -18,12 +18,12 @@ import psycopg2
 
 from schemaless_core import metrics
 from schemaless_core.deadline import Deadline
-from schemaless_core.engine.mysql.permits import NoPermit, Permits
-from schemaless_core.errors import SchemalessError
+from schemaless_core.engine.mysql.wire.permits import NoPermit, Permits
+from schemaless_core.errors import SchemalessError, StoreClosed
 from tripstore.backends.postgres.errors import LegacyRefused, LegacyUnavailable
 from tripstore.backends.postgres.wire.connections import MEANING, wanted
 from tripstore.backends.postgres.wire.pooler import narrowed
-from tripstore.backends.postgres.wire.session import Wanted, prepare_session
+from tripstore.backends.postgres.wire.session import WantedSettings, prepare_session
 from tripstore.backends.postgres.wire.settings import LegacySettings
 from tripstore.backends.postgres.wire.translation import (
     SERVER,
@@ -38,7 +38,7 @@ T = TypeVar("T")
 
 #: The longest pause before a transaction that lost against another is repeated.
 AGAIN_PAUSE_SECONDS = 0.01
-#: How long a look at who is in the way may take, beside the call that waits.
+#: How long a look at the session in the way may take, beside the call that waits.
 LOOK_SECONDS = 0.25
 #: Postgres itself notices a client that has gone since this version.
 _CHECKS_CLIENTS = 140000
@@ -59,6 +59,7 @@ class LegacyDatabase:
         self.companions: dict[str, object] = {}
         #: How many connections were made for the pool: after the next one it may be another server.
         self.connected_count = 0
+        self._is_closed = False
         self._start()
         _ALL.add(self)
 
@@ -95,7 +96,8 @@ class LegacyDatabase:
                 time.sleep(lost.pause_seconds + random.uniform(0, AGAIN_PAUSE_SECONDS))
 
     def connect_apart(self, application: str, **settings: str) -> LegacyConnection:
-        """A connection beside the pool, for whoever holds a lock for longer than a call. He gives it to `part_with`."""
+        """A connection beside the pool, for a lock held longer than a call. The caller gives it to `part_with`."""
+        self._refuse_if_closed()
         connection = self._opened(Deadline(self.settings.deadlines.connect_seconds), application, **settings)
         connection.deadline = Deadline(self.settings.deadlines.put_seconds)
         self._open.add(connection)
@@ -106,7 +108,7 @@ class LegacyDatabase:
         self._drop(connection)
 
     def close(self) -> None:
-        """Close what is not lent, and the rest when it comes back."""
+        """Close what is not lent, and the rest when it comes back; refuse calls from now on."""
         self._is_closed = True
         self._forget_idle()
 
@@ -115,7 +117,6 @@ class LegacyDatabase:
         #: All that are open, lent ones too: a forked child must let go of every socket.
         self._open: set[LegacyConnection] = set()
         self._permits = Permits(self.settings.pool.size + self.settings.pool.overflow)
-        self._is_closed = False
 
     def _once(self, verb: Callable[[LegacyConnection], T], deadline: Deadline) -> T:
         connection = self._lent(deadline)
@@ -132,11 +133,12 @@ class LegacyDatabase:
             is_fit = _rolled_back(connection)
             raise
         finally:
-            # After anything else nobody knows what the next bytes mean: such a connection is not fit.
+            # After anything else it is unknown what the next bytes mean: such a connection is not fit.
             connection.when_slow = connection.in_the_way = None
             self._take_back(connection, is_fit)
 
     def _lent(self, deadline: Deadline) -> LegacyConnection:
+        self._refuse_if_closed()
         permits = self._permits
         try:
             waited_seconds = permits.take(self.settings.deadlines.pool_seconds)
@@ -153,6 +155,12 @@ class LegacyDatabase:
         except BaseException:
             permits.give()
             raise
+
+    def _refuse_if_closed(self) -> None:
+        if self._is_closed:
+            raise StoreClosed(
+                "legacy store", "Open another one; all stores that using() made of this one closed with it."
+            )
 
     def _take_back(self, connection: LegacyConnection, is_fit: bool) -> None:
         if connection not in self._open:  # lent before a fork
@@ -201,7 +209,7 @@ class LegacyDatabase:
             raise translate_connect(error) from error
         try:
             checks = _CHECK_CLIENTS if connection.server_version >= _CHECKS_CLIENTS else {}
-            needed = Wanted(needed.at_start, {**needed.then, **checks})
+            needed = WantedSettings(needed.at_start, {**needed.then, **checks})
             url = narrowed(self._url, connection.info)
             session = prepare_session(connection.rows, connection.pid, needed, url, limit)
             connection.pid, connection.search_path = session
@@ -210,7 +218,7 @@ class LegacyDatabase:
             raise
         return connection
 
-    def _wanted(self, **more: str) -> Wanted:
+    def _wanted(self, **more: str) -> WantedSettings:
         settings = self.settings
         own = {
             "lock_timeout": _milliseconds(settings.lock_seconds),
@@ -224,7 +232,7 @@ class LegacyDatabase:
         return wanted(**own | more)
 
     def _look(self, waiting: LegacyConnection) -> None:
-        """Ask, on a connection of its own, who holds what a call waits for."""
+        """Ask, on a connection of its own, which session holds what a call waits for."""
         try:
             other = self._opened(Deadline(min(LOOK_SECONDS, waiting.deadline.remaining_seconds())))
         except SchemalessError:

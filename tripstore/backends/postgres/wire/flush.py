@@ -11,7 +11,7 @@ from psycopg2.extensions import cursor as Cursor  # noqa: N812  # the driver's c
 
 from tripstore.backends.postgres.errors import LegacyUnavailable
 
-#: One packet, outside of a transaction. The session's settings may be anybody's.
+#: One packet, outside of a transaction. The session's settings may be any.
 FLUSH = (
     "BEGIN READ WRITE; SET LOCAL synchronous_commit TO on; "
     "SELECT pg_catalog.pg_logical_emit_message(true, 'tripstore', ''); COMMIT"
@@ -19,7 +19,7 @@ FLUSH = (
 
 
 def flush(cursor: Cursor) -> None:
-    """Do it, or raise: a wait for a standby that somebody cancels ends with a commit and a warning."""
+    """Do it, or raise: a wait for a standby that is cancelled ends with a commit and a warning."""
     notices = cursor.connection.notices
     del notices[:]
     cursor.execute(FLUSH)

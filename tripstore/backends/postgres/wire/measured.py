@@ -7,7 +7,8 @@ from collections.abc import Callable
 from typing import ParamSpec, TypeVar
 
 from schemaless_core import metrics
-from schemaless_core.errors import BatchFailed, Conflict, Invalid, SchemalessError, StaleEpoch, Unavailable
+from schemaless_core.cell.put_errors import BatchFailed
+from schemaless_core.errors import Conflict, Invalid, SchemalessError, StaleEpoch, Unavailable
 
 P = ParamSpec("P")
 T = TypeVar("T")

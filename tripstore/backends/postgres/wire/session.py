@@ -24,7 +24,7 @@ _TIME = re.compile(r"(\d+(?:\.\d+)?) *(us|ms|s|min|h|d)?")
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class WantedSettings:
     """The settings of a session. Those at the start cost no statement; a pooler may drop them without a word."""
 
     at_start: Mapping[str, str]
@@ -46,7 +46,7 @@ class Session(NamedTuple):
     search_path: str
 
 
-def prepare_session(rows_of: RowsOf, told_pid: int, wanted: Wanted, url: str, deadline: Deadline) -> Session:
+def prepare_session(rows_of: RowsOf, told_pid: int, wanted: WantedSettings, url: str, deadline: Deadline) -> Session:
     """Ask, set what is still to be set, and raise `StandbyRefused` or `SessionRefused` unless all is as it must be.
 
     A pooler makes up the process that it tells of when a client connects: so `told_pid` gives it away.

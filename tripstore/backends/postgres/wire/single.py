@@ -1,4 +1,4 @@
-"""`rows_of_one`: a statement with somebody's text in it, run as one statement, whatever that text is.
+"""`rows_of_one`: a statement with an operator's text in it, run as one statement, whatever that text is.
 
 The driver sends texts as they are, and a server runs as many statements as it finds in one. So the statement goes as
 a value, and the server opens a cursor for it: it has one for a single statement that answers rows, and for no other.

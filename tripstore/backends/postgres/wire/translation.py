@@ -79,12 +79,12 @@ class Again(Exception):
         self.reason = reason
         #: At least so long others are to be left in peace.
         self.pause_seconds = pause_seconds
-        #: The unique constraint that somebody else's row met.
+        #: The unique constraint that another row met.
         self.constraint = constraint
 
 
 class LockTimeout(LegacyUnavailable):
-    """Somebody else held a lock for too long."""
+    """Another transaction held a lock for too long."""
 
 
 class ConnectionLost(LegacyUnavailable):
@@ -92,7 +92,7 @@ class ConnectionLost(LegacyUnavailable):
 
 
 class ValueRefused(Unrepresentable):
-    """A column or constraint of the company's refuses a value; who knows the layout finds the field."""
+    """A column or constraint of the company's refuses a value; a caller that knows the layout finds the field."""
 
     def __init__(
         self, reason: str, table: str | None, column: str | None, constraint: str | None, *, is_dangling: bool = False
@@ -106,7 +106,7 @@ class ValueRefused(Unrepresentable):
 
 
 def translate(error: psycopg2.Error, in_the_way: str | None) -> SchemalessError | Again:
-    """Our error for a driver's; `in_the_way` names who was waited for, where that is known."""
+    """Our error for a driver's; `in_the_way` names the session that was waited for, where that is known."""
     code, text = error.pgcode, _first_line(error)
     if code in _AGAIN or code == BELOW_TOMBSTONE:
         return Again(text)

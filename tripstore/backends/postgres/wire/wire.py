@@ -23,7 +23,7 @@ from tripstore.backends.postgres.wire.translation import SERVER, Again, translat
 
 Row = tuple[Any, ...]
 
-#: Waits of a busy call until it is asked who is in its way.
+#: Waits of a busy call until it is asked which session is in its way.
 SLOW_SECONDS = 0.3
 #: A plan is for tables as large as they were when it was made: one made for a few rows reads them all. ANALYZE ends
 #: such a plan, but may come late or never.
@@ -48,7 +48,7 @@ class Prepared:
     """A statement that each connection plans once: a plan costs more than most reads by key.
 
     The types are those of its first parameters; of others Postgres finds them itself. Equal statements have one name,
-    whoever makes them: a connection has each once.
+    wherever they are made: a connection has each once.
     """
 
     def __init__(self, types: str, text: str) -> None:
@@ -62,11 +62,11 @@ class LegacyConnection:
 
     def __init__(self, deadline: Deadline, **arguments: Any) -> None:
         self.deadline = deadline
-        #: Asked once per call that waits long; None: nobody.
+        #: Called once per call that waits long; None: not at all.
         self.when_slow: Callable[[], None] | None = None
         #: What the role's sessions have before ours is pinned.
         self.search_path = ""
-        #: Who was found to hold what this call waits for.
+        #: The session that was found to hold what this call waits for.
         self.in_the_way: str | None = None
         self._prepared: set[str] = set()
         #: Whether the server has statements that are not in `_prepared`: all go together.

@@ -16,14 +16,14 @@ from tripstore.demo.legacy.actions import (
     support,
     upserts,
 )
-from tripstore.demo.legacy.actions.action import Action, found_actions
+from tripstore.demo.legacy.actions.action import LegacyAction, found_actions
 
 #: Every action by name.
-ACTIONS: dict[str, Action] = found_actions()
+ACTIONS: dict[str, LegacyAction] = found_actions()
 
 __all__ = [
     "ACTIONS",
-    "Action",
+    "LegacyAction",
     "billing",
     "bulk",
     "copies",

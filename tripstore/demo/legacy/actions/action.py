@@ -1,17 +1,17 @@
-"""`Action`: a unit of work that a service does, with what it may do to the tables."""
+"""`LegacyAction`: a unit of work that a service does, with what it may do to the tables."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from tripstore.demo.legacy.turns import Turn
+from tripstore.demo.legacy.turns import WorkTurn
 
-Work = Callable[[Turn], None]
+Work = Callable[[WorkTurn], None]
 
 
 @dataclass(frozen=True)
-class Action:
+class LegacyAction:
     """One kind of work. Its name is `style.verb`."""
 
     name: str
@@ -20,7 +20,7 @@ class Action:
     work: Work
 
 
-_found: dict[str, Action] = {}
+_found: dict[str, LegacyAction] = {}
 
 
 def action(*effects: str, weight: int = 2) -> Callable[[Work], Work]:
@@ -28,12 +28,12 @@ def action(*effects: str, weight: int = 2) -> Callable[[Work], Work]:
 
     def found(work: Work) -> Work:
         name = f"{work.__module__.rpartition('.')[2]}.{work.__name__}"
-        _found[name] = Action(name, frozenset(effects), weight, work)
+        _found[name] = LegacyAction(name, frozenset(effects), weight, work)
         return work
 
     return found
 
 
-def found_actions() -> dict[str, Action]:
+def found_actions() -> dict[str, LegacyAction]:
     """The actions of the modules that were imported, by name."""
     return dict(sorted(_found.items()))

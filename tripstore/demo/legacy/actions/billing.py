@@ -7,7 +7,7 @@ from typing import cast
 from tripstore.demo.legacy.actions.action import action
 from tripstore.demo.legacy.services import BILLING
 from tripstore.demo.legacy.statements import fetch_value, insert_row
-from tripstore.demo.legacy.turns import Turn, present
+from tripstore.demo.legacy.turns import WorkTurn, present
 
 LOCK = "SELECT id FROM public.trips WHERE id = %s FOR NO KEY UPDATE"
 LAST = "SELECT coalesce(max(attempt_no), 0) FROM public.billing_attempts WHERE trip_id = %s"
@@ -15,7 +15,7 @@ TIP = "UPDATE public.trips SET tip_amount = %s WHERE id = %s"
 
 
 @action("insert billing_attempts", weight=8)
-def bill_trip(turn: Turn) -> None:
+def bill_trip(turn: WorkTurn) -> None:
     """The next attempt, numbered under the trip's lock."""
     trip_id = turn.a_trip()
     with turn.cursor(BILLING) as cursor:
@@ -25,7 +25,7 @@ def bill_trip(turn: Turn) -> None:
 
 
 @action("insert billing_attempts", weight=3)
-def bill_trip_at_once(turn: Turn) -> None:
+def bill_trip_at_once(turn: WorkTurn) -> None:
     """The next attempt, numbered without a lock: two at once collide, and one of them tries again."""
     trip_id = turn.a_trip()
     with turn.cursor(BILLING) as cursor:
@@ -34,7 +34,7 @@ def bill_trip_at_once(turn: Turn) -> None:
 
 
 @action("update trips", weight=3)
-def take_tip(turn: Turn) -> None:
+def take_tip(turn: WorkTurn) -> None:
     """The one column of trips that this role may change and that says something of the trip."""
     trip_id = turn.a_trip()
     with turn.cursor(BILLING) as cursor:

@@ -10,13 +10,13 @@ from sqlalchemy.orm import Session
 from tripstore.demo.legacy.actions.action import action
 from tripstore.demo.legacy.models import FareAdjustment, Trip, TripNote
 from tripstore.demo.legacy.services import CITY_OPS
-from tripstore.demo.legacy.turns import NothingToDo, Turn, present
+from tripstore.demo.legacy.turns import NothingToDo, WorkTurn, present
 
 TRIPS_AT_ONCE = 10
 
 
 @action("update trips", weight=3)
-def add_surcharge(turn: Turn) -> None:
+def add_surcharge(turn: WorkTurn) -> None:
     first = turn.a_trip()
     with turn.session(CITY_OPS) as session:
         chosen = sa.and_(Trip.id.between(first, first + TRIPS_AT_ONCE - 1), Trip.fare_amount.is_not(None))
@@ -25,7 +25,7 @@ def add_surcharge(turn: Turn) -> None:
 
 
 @action("update trips", weight=1)
-def cancel_stale_trips(turn: Turn) -> None:
+def cancel_stale_trips(turn: WorkTurn) -> None:
     oldest = turn.an_open_trip()
     with turn.session(CITY_OPS) as session:
         at = present(session.scalar(sa.select(Trip.request_at).where(Trip.id == oldest)))
@@ -36,7 +36,7 @@ def cancel_stale_trips(turn: Turn) -> None:
 
 
 @action("update fare_adjustments")
-def toggle_adjustments(turn: Turn) -> None:
+def toggle_adjustments(turn: WorkTurn) -> None:
     first, _ = turn.a_child("fare_adjustments")
     with turn.session(CITY_OPS) as session:
         chosen = FareAdjustment.trip_id.between(first, first + TRIPS_AT_ONCE - 1)
@@ -45,7 +45,7 @@ def toggle_adjustments(turn: Turn) -> None:
 
 
 @action("delete trip_notes", weight=1)
-def delete_notes(turn: Turn) -> None:
+def delete_notes(turn: WorkTurn) -> None:
     trip_id, number = turn.a_child("trip_notes")
     with turn.session(CITY_OPS) as session:
         chosen = sa.and_(TripNote.trip_id.between(trip_id, trip_id + 2), TripNote.n >= number)

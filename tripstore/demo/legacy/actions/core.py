@@ -7,7 +7,7 @@ from sqlalchemy.dialects.postgresql import insert
 
 from tripstore.demo.legacy.actions.action import action
 from tripstore.demo.legacy.models import Base
-from tripstore.demo.legacy.turns import NothingToDo, Turn
+from tripstore.demo.legacy.turns import NothingToDo, WorkTurn
 
 TRIPS = Base.metadata.tables["trips"]
 CITIES = Base.metadata.tables["cities"]
@@ -18,14 +18,14 @@ TRIPS_AT_ONCE = 10
 
 
 @action("insert trips", weight=5)
-def insert_trip(turn: Turn) -> None:
+def insert_trip(turn: WorkTurn) -> None:
     with turn.core() as connection:
         row = turn.fiction.whole_trip()
         turn.touch(connection.execute(TRIPS.insert().values(row).returning(TRIPS.c.id)).scalar_one())
 
 
 @action("insert trips", weight=1)
-def insert_many_trips(turn: Turn) -> None:
+def insert_many_trips(turn: WorkTurn) -> None:
     """One INSERT with many rows."""
     with turn.core() as connection:
         rows = [turn.fiction.requested_trip() for _ in range(TRIPS_AT_ONCE)]
@@ -34,7 +34,7 @@ def insert_many_trips(turn: Turn) -> None:
 
 
 @action("insert billing_attempts", weight=3)
-def insert_attempts(turn: Turn) -> None:
+def insert_attempts(turn: WorkTurn) -> None:
     """Several rows by executemany, with numbers found under the trip's lock."""
     trip_id = turn.a_trip()
     with turn.core() as connection:
@@ -47,14 +47,14 @@ def insert_attempts(turn: Turn) -> None:
 
 
 @action("insert trip_events", weight=2)
-def insert_event(turn: Turn) -> None:
+def insert_event(turn: WorkTurn) -> None:
     """Into a table that no layout maps."""
     with turn.core() as connection:
         connection.execute(EVENTS.insert().values({"trip_id": turn.a_trip()} | turn.fiction.event()))
 
 
 @action("insert trip_notes", "update trip_notes", weight=3)
-def upsert_note(turn: Turn) -> None:
+def upsert_note(turn: WorkTurn) -> None:
     trip_id, number = turn.a_child("trip_notes")
     number += turn.random.randint(0, 1)
     with turn.core() as connection:
@@ -69,7 +69,7 @@ def upsert_note(turn: Turn) -> None:
 
 
 @action("update trips")
-def date_trips(turn: Turn) -> None:
+def date_trips(turn: WorkTurn) -> None:
     """UPDATE … FROM: the row's new value comes from another table."""
     first = turn.a_trip()
     local = sa.cast(sa.func.timezone(CITIES.c.timezone, TRIPS.c.request_at), sa.Date)

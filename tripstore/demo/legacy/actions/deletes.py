@@ -7,7 +7,7 @@ from tripstore.demo.legacy.connections import Cursor
 from tripstore.demo.legacy.fictions import Row
 from tripstore.demo.legacy.services import CITY_OPS, IMPORTER
 from tripstore.demo.legacy.statements import TRIP_COLUMNS, fetch_value, insert_row, named_row
-from tripstore.demo.legacy.turns import NothingToDo, Turn, present
+from tripstore.demo.legacy.turns import NothingToDo, WorkTurn, present
 
 DELETE = "DELETE FROM trips WHERE id = %s"
 DELETE_DEAR = """
@@ -20,7 +20,7 @@ TAKE_OUT = f"DELETE FROM trips WHERE id = %s RETURNING {TRIP_COLUMNS}"
 
 
 @action("delete trips", "delete trip_notes", "delete fare_adjustments", "delete billing_attempts")
-def delete_trip(turn: Turn) -> None:
+def delete_trip(turn: WorkTurn) -> None:
     """One statement; Postgres deletes the children."""
     trip_id = turn.a_trip()
     with turn.cursor() as cursor:
@@ -28,24 +28,24 @@ def delete_trip(turn: Turn) -> None:
 
 
 @action("delete trips", "delete trip_notes", "delete fare_adjustments", "delete billing_attempts", weight=1)
-def delete_several_trips(turn: Turn) -> None:
+def delete_several_trips(turn: WorkTurn) -> None:
     first = turn.a_trip()
     with turn.cursor(CITY_OPS) as cursor:
         cursor.execute(DELETE_DEAR, (first, first + 3))
 
 
 @action("delete fare_adjustments")
-def delete_adjustment(turn: Turn) -> None:
+def delete_adjustment(turn: WorkTurn) -> None:
     key = turn.a_child("fare_adjustments")
     with turn.cursor() as cursor:
         cursor.execute(DELETE_ADJUSTMENT, key)
 
 
 @action("update trips", "delete trip_notes", "delete fare_adjustments")
-def restore_trip(turn: Turn) -> None:
+def restore_trip(turn: WorkTurn) -> None:
     """A trip is taken out and put back in one transaction. Its notes and adjustments are lost on the way.
 
-    Only trips that nobody tried to bill: attempts are numbered for ever, and would begin at one again.
+    Only trips without an attempt to bill them: attempts are numbered for ever, and would begin at one again.
     """
     trip_id = turn.an_unbilled_trip()
     with turn.cursor(IMPORTER) as cursor:
@@ -54,7 +54,7 @@ def restore_trip(turn: Turn) -> None:
 
 
 @action("update trips", "delete trip_notes", "delete fare_adjustments")
-def reimport_trip(turn: Turn) -> None:
+def reimport_trip(turn: WorkTurn) -> None:
     """The same in two transactions: in between, the trip is not there."""
     trip_id = turn.an_unbilled_trip()
     with turn.cursor(IMPORTER) as cursor:

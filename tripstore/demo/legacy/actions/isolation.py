@@ -10,7 +10,7 @@ from tripstore.demo.legacy.actions.action import action
 from tripstore.demo.legacy.models import Trip, TripNote
 from tripstore.demo.legacy.services import CITY_OPS, TRIPS_API
 from tripstore.demo.legacy.statements import insert_row
-from tripstore.demo.legacy.turns import Turn, present
+from tripstore.demo.legacy.turns import WorkTurn, present
 
 TIPS = "SELECT coalesce(sum(tip_amount), 0) %% 100 FROM trips WHERE id BETWEEN %s AND %s"
 SET_TIP = "UPDATE trips SET tip_amount = %s WHERE id = %s"
@@ -18,7 +18,7 @@ DELETE = "DELETE FROM trips WHERE id = %s"
 
 
 @action("update trips", weight=4)
-def raise_fare(turn: Turn) -> None:
+def raise_fare(turn: WorkTurn) -> None:
     """Read, compute, write, in one snapshot."""
     trip_id = turn.a_trip()
     with turn.session(TRIPS_API, "REPEATABLE READ") as session:
@@ -27,7 +27,7 @@ def raise_fare(turn: Turn) -> None:
 
 
 @action("update trips", weight=3)
-def level_tips(turn: Turn) -> None:
+def level_tips(turn: WorkTurn) -> None:
     """A sum over some trips decides about one: write skew, unless SERIALIZABLE prevents it."""
     first = turn.a_trip()
     with turn.cursor(CITY_OPS, "SERIALIZABLE") as cursor:
@@ -37,7 +37,7 @@ def level_tips(turn: Turn) -> None:
 
 
 @action("insert trips", "insert trip_notes", weight=2)
-def report_trip(turn: Turn) -> None:
+def report_trip(turn: WorkTurn) -> None:
     with turn.session(TRIPS_API, "SERIALIZABLE") as session:
         busy = session.scalar(sa.select(sa.func.count()).where(Trip.driver_id == turn.fiction.driver()))
         trip = Trip(**turn.fiction.whole_trip() | {"product": f"after {busy}"})
@@ -50,7 +50,7 @@ def report_trip(turn: Turn) -> None:
 @action(
     "insert trips", "delete trips", "delete trip_notes", "delete fare_adjustments", "delete billing_attempts", weight=1
 )
-def replace_trip(turn: Turn) -> None:
+def replace_trip(turn: WorkTurn) -> None:
     """A trip is deleted and another one written in its place, in one snapshot."""
     trip_id = turn.a_trip()
     with turn.cursor(TRIPS_API, "REPEATABLE READ") as cursor:

@@ -6,7 +6,7 @@ from tripstore.demo.legacy.actions.action import action
 from tripstore.demo.legacy.connections import Cursor
 from tripstore.demo.legacy.services import CITY_OPS
 from tripstore.demo.legacy.statements import fetch_value, insert_row
-from tripstore.demo.legacy.turns import NothingToDo, Turn
+from tripstore.demo.legacy.turns import NothingToDo, WorkTurn
 
 TRIPS_AT_ONCE = 6
 
@@ -22,7 +22,7 @@ DROP_OFF = "UPDATE trips SET status = 'completed', dropoff_at = %s, distance_km 
 
 
 @action("update trips", "insert trip_notes", weight=2)
-def close_books(turn: Turn) -> None:
+def close_books(turn: WorkTurn) -> None:
     """The same trips change several times within one transaction; only the last state of each counts, or none."""
     first = turn.a_trip()
     with turn.cursor(CITY_OPS) as cursor:
@@ -40,7 +40,7 @@ def close_books(turn: Turn) -> None:
 
 
 @action("update trips", weight=1)
-def correct_staged(turn: Turn) -> None:
+def correct_staged(turn: WorkTurn) -> None:
     """New values are prepared in a temporary table, then written all at once."""
     first = turn.a_trip()
     with turn.cursor(CITY_OPS) as cursor:
@@ -49,6 +49,6 @@ def correct_staged(turn: Turn) -> None:
         cursor.execute(UPDATE_STAGED)
 
 
-def _pause(turn: Turn, cursor: Cursor) -> None:
+def _pause(turn: WorkTurn, cursor: Cursor) -> None:
     if turn.habits.pause_seconds:
         cursor.execute("SELECT pg_sleep(%s)", (turn.habits.pause_seconds,))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tripstore.demo.legacy.actions.action import action
 from tripstore.demo.legacy.services import IMPORTER
-from tripstore.demo.legacy.turns import Turn
+from tripstore.demo.legacy.turns import WorkTurn
 
 MERGE_NOTES = """
 MERGE INTO trip_notes AS note
@@ -28,14 +28,14 @@ WHEN MATCHED THEN DO NOTHING
 
 
 @action("insert trip_notes", "update trip_notes", "delete trip_notes", weight=3)
-def merge_notes(turn: Turn) -> None:
+def merge_notes(turn: WorkTurn) -> None:
     values = {"text": turn.fiction.text(), "trip": turn.a_child("trip_notes")[0], "at": turn.fiction.moment()}
     with turn.cursor(IMPORTER) as cursor:
         cursor.execute(MERGE_NOTES, values)
 
 
 @action("update trips", weight=2)
-def merge_trips(turn: Turn) -> None:
+def merge_trips(turn: WorkTurn) -> None:
     surge = turn.fiction.money() % 10
     values = {"first": turn.a_trip(), "product": f"product {turn.random.randint(1, 99)}", "surge": surge}
     with turn.cursor(IMPORTER) as cursor:

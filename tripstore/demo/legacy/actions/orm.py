@@ -10,13 +10,13 @@ from sqlalchemy.orm import Session
 from tripstore.demo.legacy.actions.action import action
 from tripstore.demo.legacy.fictions import Row
 from tripstore.demo.legacy.models import BillingAttempt, FareAdjustment, Trip, TripNote, User
-from tripstore.demo.legacy.turns import NothingToDo, Turn, present
+from tripstore.demo.legacy.turns import NothingToDo, WorkTurn, present
 
 TRIPS_AT_ONCE = 5
 
 
 @action("insert trips", weight=12)
-def request_trip(turn: Turn) -> None:
+def request_trip(turn: WorkTurn) -> None:
     with turn.session() as session:
         trip = Trip(**turn.fiction.requested_trip())
         session.add(trip)
@@ -25,7 +25,7 @@ def request_trip(turn: Turn) -> None:
 
 
 @action("insert trips", "insert trip_notes", "insert billing_attempts", "insert fare_adjustments", weight=6)
-def report_trip(turn: Turn) -> None:
+def report_trip(turn: WorkTurn) -> None:
     """A finished trip with its children, in one flush."""
     fiction = turn.fiction
     with turn.session() as session:
@@ -39,11 +39,11 @@ def report_trip(turn: Turn) -> None:
 
 
 @action("insert users", "insert trips", weight=1)
-def sign_up_and_request(turn: Turn) -> None:
-    """Somebody new asks for a trip: the pair of id and UUID is as young as the trip that points to it."""
+def sign_up_and_request(turn: WorkTurn) -> None:
+    """A new rider asks for a trip: the pair of id and UUID is as young as the trip that points to it."""
     number = turn.random.getrandbits(60)
     with turn.session() as session:
-        user = User(role="rider", name="Somebody new", email=f"new-{number}@example.com", user_uuid=_uuid(turn))
+        user = User(role="rider", name="A new rider", email=f"new-{number}@example.com", user_uuid=_uuid(turn))
         user.signed_up_at = turn.fiction.moment()
         trip = Trip(**turn.fiction.requested_trip())
         trip.rider = user
@@ -53,27 +53,27 @@ def sign_up_and_request(turn: Turn) -> None:
 
 
 @action("update trips", weight=12)
-def accept_trip(turn: Turn) -> None:
+def accept_trip(turn: WorkTurn) -> None:
     with turn.session() as session:
         _fill(_trip(turn, session, turn.an_open_trip()), turn.fiction.accepted_trip())
 
 
 @action("update trips", weight=12)
-def complete_trip(turn: Turn) -> None:
+def complete_trip(turn: WorkTurn) -> None:
     with turn.session() as session:
         trip = _trip(turn, session, turn.a_trip())
         _fill(trip, turn.fiction.completed_trip(trip.request_at))
 
 
 @action("insert trip_notes", weight=6)
-def append_note(turn: Turn) -> None:
+def append_note(turn: WorkTurn) -> None:
     with turn.session() as session:
         trip = _trip(turn, session, turn.a_trip())
         trip.notes.append(TripNote(**turn.fiction.note(max((note.n for note in trip.notes), default=0) + 1)))
 
 
 @action("update trip_notes", weight=4)
-def edit_note(turn: Turn) -> None:
+def edit_note(turn: WorkTurn) -> None:
     trip_id, number = turn.a_child("trip_notes")
     with turn.session() as session:
         note = present(session.scalars(sa.select(TripNote).filter_by(trip_id=trip_id, n=number)).one_or_none())
@@ -81,7 +81,7 @@ def edit_note(turn: Turn) -> None:
 
 
 @action("delete trip_notes")
-def remove_note(turn: Turn) -> None:
+def remove_note(turn: WorkTurn) -> None:
     """Taken from its trip's list, a note is an orphan, and the session deletes it."""
     with turn.session() as session:
         trip = _trip(turn, session, turn.a_child("trip_notes")[0])
@@ -91,7 +91,7 @@ def remove_note(turn: Turn) -> None:
 
 
 @action("insert fare_adjustments", "update trips", weight=4)
-def propose_adjustment(turn: Turn) -> None:
+def propose_adjustment(turn: WorkTurn) -> None:
     """A child and its parent in one flush."""
     with turn.session() as session:
         trip = _trip(turn, session, turn.a_trip())
@@ -102,7 +102,7 @@ def propose_adjustment(turn: Turn) -> None:
 
 
 @action("update fare_adjustments", weight=4)
-def approve_adjustment(turn: Turn) -> None:
+def approve_adjustment(turn: WorkTurn) -> None:
     key = turn.a_child("fare_adjustments")
     with turn.session() as session:
         adjustment = present(session.get(FareAdjustment, key))
@@ -111,14 +111,14 @@ def approve_adjustment(turn: Turn) -> None:
 
 
 @action("delete trips", "delete trip_notes", "delete fare_adjustments", "delete billing_attempts")
-def delete_trip(turn: Turn) -> None:
+def delete_trip(turn: WorkTurn) -> None:
     """Notes are deleted by the session, one by one; the other children by Postgres."""
     with turn.session() as session:
         session.delete(_trip(turn, session, turn.a_trip()))
 
 
 @action("update trips")
-def merge_trip(turn: Turn) -> None:
+def merge_trip(turn: WorkTurn) -> None:
     """An object that a queue delivered is merged into the row, as far as it is filled in."""
     trip_id = turn.a_trip()
     with turn.session() as session:
@@ -127,7 +127,7 @@ def merge_trip(turn: Turn) -> None:
 
 
 @action("insert trips", "update trips", weight=1)
-def write_mappings(turn: Turn) -> None:
+def write_mappings(turn: WorkTurn) -> None:
     """The bulk methods of old: no object is made, no event is heard."""
     changed = turn.a_trip()
     with turn.session() as session:
@@ -137,7 +137,7 @@ def write_mappings(turn: Turn) -> None:
         session.bulk_update_mappings(sa.inspect(Trip), [{"id": changed, "tip_amount": turn.fiction.money()}])
 
 
-def _trip(turn: Turn, session: Session, trip_id: int) -> Trip:
+def _trip(turn: WorkTurn, session: Session, trip_id: int) -> Trip:
     return present(session.get(Trip, trip_id))
 
 
@@ -146,5 +146,5 @@ def _fill(thing: object, row: Row) -> None:
         setattr(thing, name, value)
 
 
-def _uuid(turn: Turn) -> UUID:
+def _uuid(turn: WorkTurn) -> UUID:
     return UUID(int=turn.random.getrandbits(128), version=4)

@@ -7,7 +7,7 @@ import sqlalchemy as sa
 from tripstore.demo.legacy.actions.action import action
 from tripstore.demo.legacy.models import Trip
 from tripstore.demo.legacy.services import BILLING
-from tripstore.demo.legacy.turns import Turn, present
+from tripstore.demo.legacy.turns import WorkTurn, present
 
 SAME = "UPDATE trips SET status = status, fare_amount = fare_amount, tags = tags, route = route WHERE id = %s"
 SCORE = "UPDATE public.trips SET fraud_score = %s WHERE id = %s"
@@ -16,7 +16,7 @@ COUNT_READ = "UPDATE trip_notes SET reads = reads + 1 WHERE trip_id = %s"
 
 
 @action(weight=3)
-def write_the_same(turn: Turn) -> None:
+def write_the_same(turn: WorkTurn) -> None:
     """Every row is written, no value changes but `updated_at`."""
     trip_id = turn.a_trip()
     with turn.cursor() as cursor:
@@ -24,7 +24,7 @@ def write_the_same(turn: Turn) -> None:
 
 
 @action()
-def assign_the_same(turn: Turn) -> None:
+def assign_the_same(turn: WorkTurn) -> None:
     """The ORM finds no change, and writes nothing."""
     with turn.session() as session:
         trip = present(session.get(Trip, turn.a_trip()))
@@ -32,7 +32,7 @@ def assign_the_same(turn: Turn) -> None:
 
 
 @action("update trips", weight=3)
-def score_fraud(turn: Turn) -> None:
+def score_fraud(turn: WorkTurn) -> None:
     """A column that is not mapped, by a role without grants on anything new."""
     trip_id = turn.a_trip()
     with turn.cursor(BILLING) as cursor:
@@ -40,7 +40,7 @@ def score_fraud(turn: Turn) -> None:
 
 
 @action("update billing_attempts", weight=3)
-def export_attempts(turn: Turn) -> None:
+def export_attempts(turn: WorkTurn) -> None:
     """Facts change after all, in a column that says nothing of them."""
     trip_id, _ = turn.a_child("billing_attempts")
     with turn.cursor(BILLING) as cursor:
@@ -48,14 +48,14 @@ def export_attempts(turn: Turn) -> None:
 
 
 @action("update trip_notes", weight=2)
-def count_read(turn: Turn) -> None:
+def count_read(turn: WorkTurn) -> None:
     trip_id, _ = turn.a_child("trip_notes")
     with turn.cursor() as cursor:
         cursor.execute(COUNT_READ, (trip_id,))
 
 
 @action("update trips", weight=1)
-def forget_address(turn: Turn) -> None:
+def forget_address(turn: WorkTurn) -> None:
     """A bulk update of a column that is not mapped."""
     first = turn.a_trip()
     address = f"10.0.{turn.random.randint(0, 255)}.{turn.random.randint(0, 255)}"

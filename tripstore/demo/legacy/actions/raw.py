@@ -8,7 +8,7 @@ from psycopg2.extras import execute_values
 
 from tripstore.demo.legacy.actions.action import action
 from tripstore.demo.legacy.statements import adapted, fetch_value, insert_row
-from tripstore.demo.legacy.turns import NothingToDo, Turn
+from tripstore.demo.legacy.turns import NothingToDo, WorkTurn
 
 START = "UPDATE trips SET status = 'in_progress', begin_at = %s, driver_id = %s WHERE id = %s"
 SWAP = "UPDATE trips SET driver_id = %s WHERE id = %s"
@@ -43,7 +43,7 @@ END $$
 
 
 @action("insert trips", weight=5)
-def insert_trip(turn: Turn) -> None:
+def insert_trip(turn: WorkTurn) -> None:
     with turn.cursor() as cursor:
         insert_row(cursor, "trips", turn.fiction.requested_trip(), "RETURNING id")
         for (trip_id,) in cursor.fetchall():
@@ -51,14 +51,14 @@ def insert_trip(turn: Turn) -> None:
 
 
 @action("update trips", weight=12)
-def start_trip(turn: Turn) -> None:
+def start_trip(turn: WorkTurn) -> None:
     trip_id = turn.a_trip()
     with turn.cursor() as cursor:
         cursor.execute(START, (turn.fiction.moment(), turn.fiction.driver(), trip_id))
 
 
 @action("update trips", weight=4)
-def swap_drivers(turn: Turn) -> None:
+def swap_drivers(turn: WorkTurn) -> None:
     """Two trips, in whatever order they come: those who meet the other way round deadlock."""
     one, other = turn.a_trip(), turn.a_trip()
     with turn.cursor() as cursor:
@@ -67,7 +67,7 @@ def swap_drivers(turn: Turn) -> None:
 
 
 @action("update trips", "insert trip_events", weight=3)
-def complete_and_tell(turn: Turn) -> None:
+def complete_and_tell(turn: WorkTurn) -> None:
     """A writable CTE: two tables in one statement."""
     trip_id = turn.a_trip()
     with turn.cursor() as cursor:
@@ -76,7 +76,7 @@ def complete_and_tell(turn: Turn) -> None:
 
 
 @action("update trips", weight=3)
-def tip_by_prepared_statement(turn: Turn) -> None:
+def tip_by_prepared_statement(turn: WorkTurn) -> None:
     trip_id = turn.a_trip()
     with turn.cursor() as cursor:
         cursor.execute(PREPARE)
@@ -85,7 +85,7 @@ def tip_by_prepared_statement(turn: Turn) -> None:
 
 
 @action("update trips", weight=3)
-def change_parts(turn: Turn) -> None:
+def change_parts(turn: WorkTurn) -> None:
     """Parts of a document and of arrays, computed by Postgres."""
     trip_id = turn.a_trip()
     with turn.cursor() as cursor:
@@ -94,7 +94,7 @@ def change_parts(turn: Turn) -> None:
 
 
 @action("update trips", weight=1)
-def change_in_a_loop(turn: Turn) -> None:
+def change_in_a_loop(turn: WorkTurn) -> None:
     """A block of PL/pgSQL whose inner blocks are subtransactions, half of them rolled back."""
     first = turn.a_trip()
     with turn.cursor() as cursor:
@@ -102,7 +102,7 @@ def change_in_a_loop(turn: Turn) -> None:
 
 
 @action("insert fare_adjustments", weight=2)
-def insert_many_adjustments(turn: Turn) -> None:
+def insert_many_adjustments(turn: WorkTurn) -> None:
     """One INSERT with many rows, into several partitions."""
     first = turn.a_trip()
     with turn.cursor() as cursor:

@@ -8,7 +8,7 @@ from sqlalchemy.exc import IntegrityError
 from tripstore.demo.legacy.actions.action import action
 from tripstore.demo.legacy.models import Trip, TripNote
 from tripstore.demo.legacy.statements import insert_row
-from tripstore.demo.legacy.turns import Turn, present
+from tripstore.demo.legacy.turns import WorkTurn, present
 
 SET_SURGE = "UPDATE trips SET surge = %s WHERE id = %s"
 SET_PRODUCT = "UPDATE trips SET product = %s WHERE id = %s"
@@ -16,7 +16,7 @@ DELETE = "DELETE FROM trips WHERE id = %s"
 
 
 @action("update trips", weight=3)
-def take_back_a_part(turn: Turn) -> None:
+def take_back_a_part(turn: WorkTurn) -> None:
     """Update, savepoint, update and insert, back to the savepoint, update."""
     trip_id = turn.a_trip()
     with turn.cursor() as cursor:
@@ -29,7 +29,7 @@ def take_back_a_part(turn: Turn) -> None:
 
 
 @action("update trips")
-def take_back_a_delete(turn: Turn) -> None:
+def take_back_a_delete(turn: WorkTurn) -> None:
     """The trip goes with its children, comes back with the savepoint, and changes."""
     trip_id = turn.a_trip()
     with turn.cursor() as cursor:
@@ -42,7 +42,7 @@ def take_back_a_delete(turn: Turn) -> None:
 
 
 @action("insert trip_notes", "update trips", weight=2)
-def find_a_free_number(turn: Turn) -> None:
+def find_a_free_number(turn: WorkTurn) -> None:
     """The ORM's nested transactions: a number is tried, refused by the unique key, and the next one tried."""
     trip_id, number = turn.a_child("trip_notes")
     with turn.session() as session:

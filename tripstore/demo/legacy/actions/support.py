@@ -5,7 +5,7 @@ from __future__ import annotations
 from tripstore.demo.legacy.actions.action import action
 from tripstore.demo.legacy.services import SUPPORT
 from tripstore.demo.legacy.statements import insert_row
-from tripstore.demo.legacy.turns import Turn
+from tripstore.demo.legacy.turns import WorkTurn
 
 ADD = """
 INSERT INTO trip_notes (trip_id, n, kind, text, context, written_at)
@@ -18,7 +18,7 @@ DELETE = "DELETE FROM trip_notes WHERE trip_id = %s AND n = %s"
 
 
 @action("insert trip_notes", weight=4)
-def add_note(turn: Turn) -> None:
+def add_note(turn: WorkTurn) -> None:
     """INSERT … SELECT: the row comes out of other tables."""
     trip_id = turn.a_trip()
     with turn.cursor(SUPPORT) as cursor:
@@ -26,14 +26,14 @@ def add_note(turn: Turn) -> None:
 
 
 @action("update trip_notes", weight=3)
-def add_to_note(turn: Turn) -> None:
+def add_to_note(turn: WorkTurn) -> None:
     trip_id, number = turn.a_child("trip_notes")
     with turn.cursor(SUPPORT) as cursor:
         cursor.execute(EDIT, ("!", turn.random.randint(1, 5), trip_id, number))
 
 
 @action("delete trip_notes", "insert trip_notes")
-def rewrite_note(turn: Turn) -> None:
+def rewrite_note(turn: WorkTurn) -> None:
     """The note goes and comes again under its number, in one transaction."""
     trip_id, number = turn.a_child("trip_notes")
     with turn.cursor(SUPPORT) as cursor:

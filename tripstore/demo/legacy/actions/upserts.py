@@ -7,7 +7,7 @@ from typing import cast
 from tripstore.demo.legacy.actions.action import action
 from tripstore.demo.legacy.services import IMPORTER
 from tripstore.demo.legacy.statements import fetch_value, insert_row
-from tripstore.demo.legacy.turns import Turn, present
+from tripstore.demo.legacy.turns import WorkTurn, present
 
 LOCK = "SELECT id FROM trips WHERE id = %s FOR UPDATE"
 NEXT_ID = "SELECT nextval(pg_get_serial_sequence('trips', 'id'))"
@@ -22,7 +22,7 @@ ON CONFLICT (trip_id, n) DO UPDATE SET amount = EXCLUDED.amount, explanation = E
 
 
 @action("insert trips", "update trips", weight=4)
-def upsert_trip(turn: Turn) -> None:
+def upsert_trip(turn: WorkTurn) -> None:
     """An import writes its trips again and again; those that it knows are locked first."""
     known = turn.a_trip() if turn.random.random() < 0.6 else None
     with turn.cursor(IMPORTER) as cursor:
@@ -34,7 +34,7 @@ def upsert_trip(turn: Turn) -> None:
 
 
 @action("insert fare_adjustments", "update fare_adjustments", weight=3)
-def upsert_adjustment(turn: Turn) -> None:
+def upsert_adjustment(turn: WorkTurn) -> None:
     trip_id, number = turn.a_child("fare_adjustments")
     number += turn.random.randint(0, 1)
     with turn.cursor(IMPORTER) as cursor:
@@ -43,7 +43,7 @@ def upsert_adjustment(turn: Turn) -> None:
 
 
 @action("insert billing_attempts", weight=3)
-def insert_attempt_unless_there(turn: Turn) -> None:
+def insert_attempt_unless_there(turn: WorkTurn) -> None:
     """What a service does that may have been here before it crashed."""
     trip_id, number = turn.a_child("billing_attempts")
     number += turn.random.randint(0, 1)

@@ -37,5 +37,5 @@ class Base(DeclarativeBase):
     """Base of the models."""
 
     metadata: ClassVar[sa.MetaData] = sa.MetaData(naming_convention=CONVENTION)
-    # Two services may delete a row at once; who comes second has what he wanted.
+    # Two services may delete a row at once; the second finds it gone, as it wanted.
     __mapper_args__: ClassVar[dict[str, bool]] = {"confirm_deleted_rows": False}  # type: ignore[misc]  # SQLAlchemy declares it for instances, and reads it of the class

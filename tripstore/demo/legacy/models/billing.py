@@ -14,7 +14,7 @@ from tripstore.demo.legacy.models.trips import Trip
 
 
 class BillingAttempt(Base):
-    """One attempt to bill a trip. Only `exported_at` is set later, by whoever copies attempts to the ledger."""
+    """One attempt to bill a trip. Only `exported_at` is set later, by what copies attempts to the ledger."""
 
     __tablename__ = "billing_attempts"
     __table_args__ = (

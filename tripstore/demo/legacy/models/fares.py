@@ -14,7 +14,7 @@ from tripstore.demo.legacy.models.trips import Trip
 
 
 class FareAdjustment(Base):
-    """The nth adjustment of a trip; proposed by anybody, approved later."""
+    """The nth adjustment of a trip; proposed by any service, approved later."""
 
     __tablename__ = "fare_adjustments"
     __table_args__ = ({"postgresql_partition_by": "HASH (trip_id)"},)

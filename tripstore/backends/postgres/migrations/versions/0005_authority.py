@@ -4,24 +4,12 @@ from __future__ import annotations
 
 from alembic import op
 
+from tripstore.backends.postgres.migrations.locking import lock_without_a_queue
+
 revision = "0005"
 down_revision = "0004"
 
-#: The company's writers insert into the queue: they wait behind a try for so long at most.
-_LOCK = """
-DO $$ BEGIN
-  FOR tries IN 1..100 LOOP
-    BEGIN
-      PERFORM pg_catalog.set_config('lock_timeout', '200ms', true);
-      LOCK TABLE tripstore.queue, tripstore.log IN ACCESS EXCLUSIVE MODE;
-      RETURN;
-    EXCEPTION WHEN lock_not_available THEN
-      PERFORM pg_catalog.pg_sleep(0.3);
-    END;
-  END LOOP;
-  LOCK TABLE tripstore.queue, tripstore.log IN ACCESS EXCLUSIVE MODE;
-END $$
-"""
+_LOCK = lock_without_a_queue("tripstore.queue", "tripstore.log")
 
 _ROW = """
     epoch bigint NOT NULL{key},

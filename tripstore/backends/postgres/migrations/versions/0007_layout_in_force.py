@@ -1,6 +1,6 @@
-"""The authority row names the layout in force, so that whoever reads an epoch reads the layout of that epoch.
+"""The authority row names the layout in force, so that a reader of an epoch reads the layout of that epoch.
 
-The row of an installation that has capture begins with capture's layout; without capture nobody goes by one yet.
+The row of an installation that has capture begins with capture's layout; without capture no process goes by one yet.
 """
 
 from __future__ import annotations

@@ -28,7 +28,7 @@ def upgrade() -> None:
 
 def downgrade() -> None:
     # The functions of this version look at the sequence until another version has made its own. Without a value it
-    # refuses nobody.
+    # refuses no session.
     op.execute(
         "ALTER SEQUENCE tripstore.accepted RESTART; ALTER TABLE tripstore.authority DROP COLUMN timeline;"
         " ALTER TABLE tripstore.authority_history DROP COLUMN timeline"

@@ -7,7 +7,7 @@
       pg_catalog.convert_to(((t."id")::pg_catalog.int8)::pg_catalog.text, 'UTF8'))) AS digest(h)) WHERE
       t."trip_uuid" IS NULL  -- in batches along the primary key;
 
-In transactions of a tenth of a second along the primary key; rows that somebody holds come last.
+In transactions of a tenth of a second along the primary key; rows that a session has locked come last.
 Written by `tripstore ids revisions`. What is done is passed over: killed anywhere, it is run again.
 """
 

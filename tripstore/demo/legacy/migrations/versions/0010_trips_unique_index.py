@@ -2,7 +2,7 @@
 
     CREATE UNIQUE INDEX CONCURRENTLY "tripstore_trips_trip_uuid" ON "public"."trips" ("trip_uuid");
 
-Nobody is blocked. Of a table with partitions one after the other, then they are attached.
+No statement is blocked. Of a table with partitions one after the other, then they are attached.
 Written by `tripstore ids revisions`. What is done is passed over: killed anywhere, it is run again.
 """
 

@@ -4,7 +4,7 @@
     COMMENT ON COLUMN "public"."billing_attempts"."trip_uuid" IS 'Added by tripstore: the row key.';
 
 No lock is waited for longer than 0.3 s; then everybody passes, and it is tried again.
-Whoever is in the way after all is named.
+The sessions that are still in the way are named.
 Written by `tripstore ids revisions`. What is done is passed over: killed anywhere, it is run again.
 """
 

@@ -3,7 +3,7 @@
     CREATE UNIQUE INDEX CONCURRENTLY "tripstore_billing_attempts_trip_uuid_attempt_no" ON
       "public"."billing_attempts" ("trip_uuid", "attempt_no");
 
-Nobody is blocked. Of a table with partitions one after the other, then they are attached.
+No statement is blocked. Of a table with partitions one after the other, then they are attached.
 Written by `tripstore ids revisions`. What is done is passed over: killed anywhere, it is run again.
 """
 

@@ -7,7 +7,7 @@
     ALTER TABLE "public"."trip_notes" DROP CONSTRAINT IF EXISTS tripstore_uuid_not_null;
 
 No lock is waited for longer than 0.3 s; then everybody passes, and it is tried again.
-Whoever is in the way after all is named.
+The sessions that are still in the way are named.
 Written by `tripstore ids revisions`. What is done is passed over: killed anywhere, it is run again.
 """
 

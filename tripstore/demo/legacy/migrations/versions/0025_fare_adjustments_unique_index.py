@@ -3,7 +3,7 @@
     CREATE UNIQUE INDEX CONCURRENTLY "tripstore_fare_adjustments_trip_uuid_n" ON "public"."fare_adjustments"
       ("trip_uuid", "n");
 
-Nobody is blocked. Of a table with partitions one after the other, then they are attached.
+No statement is blocked. Of a table with partitions one after the other, then they are attached.
 Written by `tripstore ids revisions`. What is done is passed over: killed anywhere, it is run again.
 """
 

@@ -1,0 +1,1 @@
+"""Cells that another cluster keeps until their own takes them."""

@@ -1,0 +1,198 @@
+"""`Replayer`: carries cells that wait in buffers to their shards, for as long as a worker runs.
+
+Any number of them may run at once: two that carry the same cell waste work, and the second finds it there.
+"""
+
+from __future__ import annotations
+
+import logging
+import random
+import threading
+import time
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
+from typing import NamedTuple
+
+from schemaless_core import metrics
+from schemaless_core.buffers import steps
+from schemaless_core.buffers.ports import Buffering, Differs, Fate, PresentPort, Waiting
+from schemaless_core.cell.sharding import shard_of_bytes
+from schemaless_core.cell.standing import Kind, Standing
+from schemaless_core.cell.stored import NewCell
+from schemaless_core.config import BufferConfig
+from schemaless_core.deadline import Deadline
+from schemaless_core.engine.base import Stored
+from schemaless_core.engine.buffers import BufferConflict, BufferSize
+from schemaless_core.errors import SchemalessError
+from schemaless_core.servers.routing import Router
+from schemaless_core.steps import run
+
+logger = logging.getLogger(__name__)
+
+#: Shards of which cells are carried at once, by one transaction of their server, and how many cells of each.
+SHARDS_PER_TAKE = 16
+CELLS_PER_TAKE = 500
+#: Between two looks at buffers that hold nothing, or nothing whose cluster is back; it doubles up to the longest.
+PAUSE_SECONDS = 0.2
+PAUSE_SECONDS_MAX = 2.0
+#: Between two counts for the metrics: of a million cells one takes a tenth of a second.
+COUNT_SECONDS = 5.0
+CALL_SECONDS = 4.0
+
+
+class AnyEpoch:
+    """Of a datastore without a layer above it: its shards' own epoch."""
+
+    def epoch(self) -> None:
+        return None
+
+
+class Replayed(NamedTuple):
+    """What one round took out of buffers."""
+
+    cells: int
+    #: Clusters whose buffers held any when it began.
+    left: tuple[str, ...]
+
+
+class Replayer:
+    """The replayer of all buffers of a datastore."""
+
+    def __init__(self, router: Router, config: BufferConfig, shards: int, present: PresentPort) -> None:
+        self._router = router
+        self._config = config
+        self._shards = shards
+        self._present = present
+        self._ended = threading.Event()
+        self._thread: threading.Thread | None = None
+
+    def round(self) -> Replayed:
+        """Carry once what waits, a portion of each buffer."""
+        deadline = Deadline(CALL_SECONDS)
+        waiting = self._router.ask_all(lambda node: node.buffers.shards(deadline), deadline)
+        carried, left = 0, list[str]()
+        for cluster, shards in waiting.items():
+            if not isinstance(shards, SchemalessError) and shards:
+                carried += self._replay(cluster, shards)
+                left.append(cluster)
+        return Replayed(carried, tuple(left))
+
+    def sizes(self) -> Mapping[str, BufferSize | SchemalessError]:
+        """How much each buffer holds; the metrics are told."""
+        deadline = Deadline(CALL_SECONDS)
+        sizes = self._router.ask_all(lambda node: node.buffers.size(deadline), deadline)
+        now = datetime.now(UTC)
+        for cluster, size in sizes.items():
+            if isinstance(size, BufferSize):
+                age = 0.0 if size.oldest_at is None else max(0.0, (now - size.oldest_at).total_seconds())
+                metrics.buffer_seen(cluster, size.cells, size.bytes, age, size.conflicts)
+        return sizes
+
+    def columns(self) -> set[str]:
+        """The columns of which cells wait; raises where a server does not answer."""
+        deadline = Deadline(CALL_SECONDS)
+        found = self._router.ask_all(lambda node: node.buffers.columns(deadline), deadline)
+        names: set[str] = set()
+        for answer in found.values():
+            if isinstance(answer, SchemalessError):
+                raise answer
+            names |= answer
+        return names
+
+    def conflicts(self, limit: int) -> dict[str, list[BufferConflict] | SchemalessError]:
+        """The ledgers of all buffers."""
+        deadline = Deadline(CALL_SECONDS)
+        return self._router.ask_all(lambda node: node.buffers.conflicts(limit, deadline), deadline)
+
+    def close_conflicts(self, cluster: str, numbers: Sequence[int]) -> None:
+        """Take these out of a ledger: a person has decided."""
+        deadline = Deadline(CALL_SECONDS)
+        self._router.ask_cluster(cluster, lambda node: node.buffers.close_conflicts(numbers, deadline))
+
+    def __enter__(self) -> Replayer:
+        self._thread = threading.Thread(target=self._run, name="replayer", daemon=True)
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_error: object) -> None:
+        self._ended.set()
+        if self._thread is not None:
+            self._thread.join()
+
+    def _run(self) -> None:
+        pause, counted_at = PAUSE_SECONDS, -COUNT_SECONDS
+        while not self._ended.is_set():
+            carried = 0
+            try:
+                carried = self.round().cells
+                if time.monotonic() - counted_at >= COUNT_SECONDS:
+                    self.sizes()
+                    counted_at = time.monotonic()
+            except SchemalessError as error:
+                logger.warning("buffers wait", extra={"event": "replay.waits", "reason": error.message})
+            pause = PAUSE_SECONDS if carried else min(2 * pause, PAUSE_SECONDS_MAX)
+            self._ended.wait(carried / self._config.cells_per_second if carried else pause)
+
+    def _replay(self, cluster: str, shards: Sequence[int]) -> int:
+        """Carry a portion of one buffer: of those of its shards whose cluster may be asked."""
+        hands = _Hands(self._router, self._shards, shards)
+        try:
+            return run(steps.replay(Buffering(self._present, hands, hands), cluster, CELLS_PER_TAKE))
+        except SchemalessError as error:
+            extra = {"event": "replay.not_carried", "cluster": cluster, "reason": error.message}
+            logger.warning("a buffer could not be carried", extra=extra)
+            return 0
+
+
+class _Hands:
+    """The buffer of one cluster, and the shards that its cells are of."""
+
+    def __init__(self, router: Router, shards: int, waiting: Sequence[int]) -> None:
+        self._router = router
+        self._shards = shards
+        self._waiting = waiting
+
+    def waiting(self, server: str, limit: int) -> tuple[Waiting, ...]:
+        """Of some shards whose cluster may be asked now: one that is down keeps no cell of another one waiting."""
+        deadline = Deadline(CALL_SECONDS)
+        present = [shard for shard in self._waiting if self._router.may_write(shard, deadline)]
+        if not present:
+            return ()
+        some = random.sample(present, min(SHARDS_PER_TAKE, len(present)))
+        each = max(1, limit // len(some))
+        found = self._router.ask_cluster(server, lambda node: node.buffers.waiting(some, each, deadline))
+        return tuple(Waiting(one.number, one.cell) for one in found)
+
+    def copy(self, cells: tuple[Waiting, ...], epoch: int | None) -> tuple[Fate | Differs, ...]:
+        """Versions of one row go in the order of their arrival: they are of one shard, whose batch keeps it."""
+        parts: dict[int, list[int]] = {}
+        for n, (_number, cell) in enumerate(cells):
+            parts.setdefault(shard_of_bytes(cell.row_key, self._shards), []).append(n)
+        wanted = {shard: [cells[n].cell for n in positions] for shard, positions in parts.items()}
+        standing, deadline = Standing(Kind.COPIER, epoch), Deadline(CALL_SECONDS)
+        fates: list[Fate | Differs] = [Fate.NOT_YET] * len(cells)
+        for shard, answer in self._router.write_many(wanted, standing, deadline).items():
+            if isinstance(answer, SchemalessError):
+                continue
+            stored, _epoch = answer
+            for nth, n in enumerate(parts[shard]):
+                fates[n] = Fate.THERE if isinstance(stored, range) else _fate(stored[nth], cells[n].cell)
+        return tuple(fates)
+
+    def settle(self, server: str, there: Sequence[Waiting], conflicts: Sequence[tuple[Waiting, bytes]]) -> None:
+        deadline = Deadline(CALL_SECONDS)
+        gone = [each.number for each in there]
+        others = {each.number: stored for each, stored in conflicts}
+        self._router.ask_cluster(server, lambda node: node.buffers.settle(gone, others, deadline))
+        metrics.cells_replayed(len(gone), len(others))
+        if others:
+            extra = {"event": "replay.conflict", "cluster": server, "cells": len(others)}
+            logger.warning("cells that waited conflict with what is stored: see the ledger", extra=extra)
+
+
+def _fate(stored: Stored, cell: NewCell) -> Fate | Differs:
+    if stored.is_created:
+        return Fate.THERE
+    if stored.found is None:
+        return Fate.NOT_YET
+    return Fate.THERE if stored.found.body == cell.body else Differs(stored.found.body)

@@ -1,0 +1,111 @@
+"""`Standing`: whether a store is used as owner or as copier. And what a shard says of itself.
+
+Every write says its kind and its epochs. `epoch` is which cluster owns the shard; `authority_epoch` is which
+backend is the authority. The rules here are the whole fence; each engine states the same rules in its SQL.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+from typing import NamedTuple
+
+from schemaless_core.errors import StaleEpoch
+
+
+class ShardStatus(Enum):
+    """Which kind of writer a shard takes."""
+
+    RW = "RW"  #: Owners and copiers.
+    COPY = "COPY"  #: Copiers only: Schemaless is a mirror.
+    RO = "RO"  #: No writer: the shard is being handed over.
+    MOVED = "MOVED"  #: No writer: another cluster owns the shard now.
+
+
+class Kind(Enum):
+    """In which role a caller writes."""
+
+    OWNER = "owner"  #: A caller's own write.
+    COPIER = "copier"  #: Mirror, relay, backfill, repair, replayer: carries what is true elsewhere.
+
+
+class ShardState(NamedTuple):
+    """The row of a shard: read beside every answer, checked by every write."""
+
+    epoch: int
+    authority_epoch: int
+    status: str
+
+
+class ShardHead(NamedTuple):
+    """A shard's state and the last added id given in it."""
+
+    state: ShardState
+    head: int
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """The role a store is used in. `authority_epoch` None: whatever the store says (no facade above)."""
+
+    kind: Kind = Kind.OWNER
+    authority_epoch: int | None = None
+
+    @property
+    def is_fenced(self) -> bool:
+        """Whether reads, too, count only from the open authority."""
+        return self.kind is Kind.OWNER and self.authority_epoch is not None
+
+
+class Gate(NamedTuple):
+    """What one write or read presents to one shard."""
+
+    shard: int
+    epoch: int
+    kind: Kind
+    authority_epoch: int
+    is_fenced_read: bool = False
+
+    @property
+    def identity(self) -> tuple[int, int, int]:
+        """What a store compares with its own row."""
+        return self.shard, self.epoch, self.authority_epoch
+
+    def check_write(self, state: ShardState) -> None:
+        """Raise `StaleEpoch` unless the shard takes this write."""
+        self._check_epoch(state)
+        if self.kind is Kind.OWNER:
+            if state.status != ShardStatus.RW.value:
+                is_mirror = state.status == ShardStatus.COPY.value
+                reason = f"it is {state.status} and takes no owner's writes"
+                raise self._refusal(state, reason, is_of_authority=is_mirror)
+            if state.authority_epoch != self.authority_epoch:
+                reason = f"authority epoch {self.authority_epoch} is not its {state.authority_epoch}"
+                raise self._refusal(state, reason, is_of_authority=True)
+        else:
+            if state.status not in (ShardStatus.RW.value, ShardStatus.COPY.value):
+                raise self._refusal(state, f"it is {state.status} and takes no writes")
+            if state.authority_epoch > self.authority_epoch:
+                reason = f"authority epoch {self.authority_epoch} is older than its {state.authority_epoch}"
+                raise self._refusal(state, reason, is_of_authority=True)
+
+    def check_read(self, state: ShardState) -> None:
+        """Raise `StaleEpoch` unless the answer counts for this reader."""
+        self._check_epoch(state)
+        if state.status == ShardStatus.MOVED.value:
+            raise self._refusal(state, "it has moved to another cluster")
+        if self.is_fenced_read:
+            self.check_write(state)
+
+    def _check_epoch(self, state: ShardState) -> None:
+        if state.epoch != self.epoch:
+            raise self._refusal(state, f"epoch {self.epoch} is not its {state.epoch}")
+
+    def _refusal(self, state: ShardState, reason: str, *, is_of_authority: bool = False) -> StaleEpoch:
+        return StaleEpoch(
+            self.shard,
+            state.status,
+            reason,
+            hint="Ask again; `tripstore status` shows which cluster owns the shard and which backend is the authority.",
+            is_of_authority=is_of_authority,
+        )

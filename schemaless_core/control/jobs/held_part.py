@@ -1,0 +1,137 @@
+"""`HeldPart`: a part of a job in the hands of one worker, and its lease, which a thread renews while work goes on.
+
+What is done between two saves may take longer than a lease: without the thread two workers would take such a part from
+each other for ever, and neither would save anything.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Protocol
+
+from schemaless_core.cell.canonical import Json
+from schemaless_core.control.jobs.records import Finding, JobState, Part
+from schemaless_core.errors import SchemalessError, Unavailable
+
+logger = logging.getLogger(__name__)
+
+#: However short a lease is.
+RENEW_SECONDS_MIN = 0.01
+
+
+class PartStore(Protocol):
+    """What this asks of `Jobs`."""
+
+    def save(
+        self,
+        part: Part,
+        worker: str,
+        *,
+        checkpoint: Json,
+        counts: Mapping[str, int],
+        findings: Sequence[Finding] = (),
+        solved: Collection[int] = (),
+        is_done: bool,
+        lease_seconds: float,
+    ) -> Part: ...
+
+    def release(self, part: Part, worker: str) -> None: ...
+
+
+class HeldPart:
+    """A part and the thread that claimed it. A thread that lost its part gets `PartLost` when it saves."""
+
+    def __init__(self, jobs: PartStore, part: Part, worker: str, lease_seconds: float) -> None:
+        #: As it was saved last.
+        self.part = part
+        self.is_done = False
+        self._jobs = jobs
+        self._worker = worker
+        self.lease_seconds = lease_seconds
+        #: Whether the last renewal had no answer: the fence is unknown until it is repeated.
+        self._is_unsure = False
+
+    @property
+    def may_go_on(self) -> bool:
+        """Whether the part is not done yet and the job is running."""
+        return not self.is_done and self.part.state is JobState.RUNNING
+
+    @contextmanager
+    def kept_alive(self) -> Iterator[None]:
+        """Renew the lease from a thread until the block ends. Nothing else may be asked of this within the block.
+
+        An unexpected error of that thread is raised when the block is over.
+        """
+        ended, failures = threading.Event(), list[Exception]()
+        thread = threading.Thread(target=self._keep, args=(ended, failures), name="lease", daemon=True)
+        thread.start()
+        try:
+            yield
+        finally:
+            ended.set()
+            thread.join()
+        if failures:
+            raise failures[0]
+
+    def save(
+        self,
+        checkpoint: Json,
+        counts: Mapping[str, int],
+        findings: Sequence[Finding] = (),
+        solved: Collection[int] = (),
+        *,
+        is_done: bool,
+    ) -> None:
+        """Move it forward. After an `Unavailable` it is repeated as it was, and counts once."""
+        if self._is_unsure:
+            self.renew()
+        self.part = self._jobs.save(
+            self.part,
+            self._worker,
+            checkpoint=checkpoint,
+            counts=counts,
+            findings=findings,
+            solved=solved,
+            is_done=is_done,
+            lease_seconds=self.lease_seconds,
+        )
+        self.is_done = is_done
+
+    def renew(self) -> None:
+        """Keep it for another lease. After an `Unavailable` it is to be repeated; `save` and `release` do."""
+        part, self._is_unsure = self.part, True
+        self.part = self._jobs.save(
+            part, self._worker, checkpoint=part.checkpoint, counts={}, is_done=False, lease_seconds=self.lease_seconds
+        )
+        self._is_unsure = False
+
+    def release(self) -> None:
+        """Give it back, unless it is done. One that cannot be given back comes free when its lease is over."""
+        if self.is_done:
+            return
+        if self._is_unsure:
+            self.renew()
+        self._jobs.release(self.part, self._worker)
+
+    def give_back(self) -> None:
+        """Release it if the control database answers. For a worker that ends, most likely by a worse error."""
+        try:
+            self.release()
+        except SchemalessError as error:  # its lease ends by itself
+            extra = {"event": "jobs.release_failed", "job": self.part.job, "reason": error.message}
+            logger.warning("a part of a job could not be given back", extra=extra)
+
+    def _keep(self, ended: threading.Event, failures: list[Exception]) -> None:
+        while not ended.wait(max(self.lease_seconds / 3, RENEW_SECONDS_MIN)):
+            try:
+                self.renew()
+            except Unavailable:
+                continue  # the next one repeats it
+            except SchemalessError:
+                return  # it is lost
+            except Exception as error:  # noqa: BLE001  # it is raised where it is heard
+                failures.append(error)
+                return

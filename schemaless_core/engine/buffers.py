@@ -1,0 +1,92 @@
+"""`BufferTables`: what a server does with cells that it keeps for shards of others, whatever its engine."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from datetime import datetime
+from typing import NamedTuple, Protocol
+
+from schemaless_core.cell.standing import Gate
+from schemaless_core.cell.stored import NewCell
+from schemaless_core.deadline import Deadline
+
+
+class Offered(NamedTuple):
+    """A cell for a shard of another server."""
+
+    shard: int
+    cell: NewCell
+
+
+class BufferedCell(NamedTuple):
+    """A cell that waits. No other cell of its buffer ever has its number; a higher one arrived later."""
+
+    number: int
+    shard: int
+    cell: NewCell
+    kept_at: datetime
+
+
+class BufferConflict(NamedTuple):
+    """A cell that waited, and the body that its shard had under its key."""
+
+    waiting: BufferedCell
+    stored: bytes
+    found_at: datetime
+
+
+class BufferSize(NamedTuple):
+    """What a buffer holds."""
+
+    cells: int
+    bytes: int
+    #: None: nothing waits.
+    oldest_at: datetime | None
+    conflicts: int
+
+
+class BufferTables(Protocol):
+    """The buffer of one server, and its ledger of conflicts."""
+
+    def keep(self, gate: Gate, cells: Sequence[Offered], deadline: Deadline) -> list[bytes | None]:
+        """Keep cells, all with different keys, by one transaction; of each the other body under its key, or None.
+
+        The gate is that of a shard of this server, whichever: `StaleEpoch` unless that takes the caller's writes. An
+        equal cell that waits already is kept.
+        """
+        ...
+
+    def waiting(self, shards: Collection[int] | None, limit: int, deadline: Deadline) -> list[BufferedCell]:
+        """Return the first cells to arrive, so many of each of these shards; None: so many of all."""
+        ...
+
+    def of_rows(self, row_keys: Sequence[bytes], deadline: Deadline) -> list[BufferedCell]:
+        """Return what waits of these rows."""
+        ...
+
+    def settle(self, there: Sequence[int], conflicts: Mapping[int, bytes], deadline: Deadline) -> None:
+        """Remove cells by number, and move others, each with the body that is stored, to the ledger: all or nothing.
+
+        Those that are gone already are no error.
+        """
+        ...
+
+    def shards(self, deadline: Deadline) -> list[int]:
+        """Return the shards of which it has cells."""
+        ...
+
+    def columns(self, deadline: Deadline) -> set[str]:
+        """Return the names of the columns of which it has cells."""
+        ...
+
+    def size(self, deadline: Deadline) -> BufferSize:
+        """Return how much it holds."""
+        ...
+
+    def conflicts(self, limit: int, deadline: Deadline) -> list[BufferConflict]:
+        """Return the first of the ledger."""
+        ...
+
+    def close_conflicts(self, numbers: Sequence[int], deadline: Deadline) -> None:
+        """Take these out of the ledger."""
+        ...

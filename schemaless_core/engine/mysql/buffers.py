@@ -1,0 +1,190 @@
+"""The buffer of one MySQL or MariaDB server: cells for shards of others.
+
+A packet that keeps cells takes the counter row of one of this server's own shards first, and inserts only if that
+admits the writer. A hand-over changes all counter rows of a server by one statement, so it comes before or after.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any
+
+from pymysql import err
+
+from schemaless_core import metrics
+from schemaless_core.cell.standing import Gate, ShardState
+from schemaless_core.cell.stored import NewCell
+from schemaless_core.deadline import Deadline
+from schemaless_core.engine.buffers import BufferConflict, BufferedCell, BufferSize, Offered
+from schemaless_core.engine.mysql.names import Names
+from schemaless_core.engine.mysql.rows import binary, utc, values_of
+from schemaless_core.engine.mysql.wire.connection import DeadlineConnection
+from schemaless_core.engine.mysql.wire.sessions import Sessions
+from schemaless_core.engine.mysql.wire.transactions import TRIES, bound, send, transact
+from schemaless_core.engine.mysql.wire.translation import is_deadlock
+from schemaless_core.engine.mysql.writes import condition_of
+from schemaless_core.errors import missing_shard
+from schemaless_core.failpoints import reach
+
+TAKE_COUNTER = "SELECT epoch, authority_epoch, state FROM {state} WHERE shard = %s FOR UPDATE"
+KEEP = """\
+INSERT INTO {buffered} (shard, row_key, column_name, ref_key, body, body_bytes, kept_at)
+WITH w (n, shard, row_key, column_name, ref_key, body) AS (VALUES ROWS)
+SELECT w.shard, w.row_key, w.column_name, w.ref_key, w.body, LENGTH(w.body), UTC_TIMESTAMP(6)
+ FROM w WHERE EXISTS (SELECT 1 FROM {state} WHERE GATE) ORDER BY w.n
+ON DUPLICATE KEY UPDATE ref_key = {buffered}.ref_key"""
+# What stands under the keys, by digests: the bodies themselves would travel twice.
+LOOK = """\
+SELECT row_key, column_name, ref_key, SHA2(body, 256) FROM {buffered} WHERE (row_key, column_name, ref_key) IN (KEYS)"""
+
+_CELL = "number, shard, row_key, column_name, ref_key, body, kept_at"
+FIRST = f"SELECT {_CELL} FROM {{buffered}} ORDER BY number LIMIT %s"
+FIRST_OF = f"(SELECT {_CELL} FROM {{buffered}} WHERE shard = %s ORDER BY number LIMIT %s)"
+OF_ROWS = f"SELECT {_CELL} FROM {{buffered}} WHERE row_key IN %s ORDER BY number"
+NOTE = f"""\
+INSERT INTO {{conflict}} ({_CELL}, stored_body, found_at)
+WITH w (number, stored_body) AS (VALUES ROWS)
+SELECT b.number, b.shard, b.row_key, b.column_name, b.ref_key, b.body, b.kept_at, w.stored_body, UTC_TIMESTAMP(6)
+ FROM w JOIN {{buffered}} b ON b.number = w.number
+ON DUPLICATE KEY UPDATE shard = {{conflict}}.shard"""
+REMOVE = "DELETE FROM {buffered} WHERE number IN %s"
+SHARDS = "SELECT DISTINCT shard FROM {buffered} ORDER BY shard"
+COLUMNS = "SELECT DISTINCT column_name FROM {buffered} ORDER BY column_name"
+SIZE = """\
+SELECT COUNT(*), COALESCE(SUM(body_bytes), 0), (SELECT kept_at FROM {buffered} ORDER BY number LIMIT 1),
+ (SELECT COUNT(*) FROM {conflict}) FROM {buffered}"""
+CONFLICTS = f"SELECT {_CELL}, stored_body, found_at FROM {{conflict}} ORDER BY number LIMIT %s"
+CLOSE = "DELETE FROM {conflict} WHERE number IN %s"
+
+
+class MySQLBuffers:
+    """The `BufferTables` of one server."""
+
+    def __init__(self, sessions: Sessions, names: Names) -> None:
+        self._sessions = sessions
+        self._names = names
+
+    def keep(self, gate: Gate, cells: Sequence[Offered], deadline: Deadline) -> list[bytes | None]:
+        wanted = {cell[:3]: hashlib.sha256(cell.body).hexdigest() for _shard, cell in cells}
+        while True:
+            digests = self._sessions.write(lambda connection: self._keep(connection, gate, cells, deadline), deadline)
+            others = {key for key, digest in wanted.items() if digests.get(key) != digest}
+            rows = sorted({key[0] for key in others})
+            found = {each.cell[:3]: each.cell.body for each in self.of_rows(rows, deadline)}
+            if others <= found.keys():
+                bodies = [found[cell[:3]] if cell[:3] in others else cell.body for _shard, cell in cells]
+                return [None if body == cell.body else body for body, (_shard, cell) in zip(bodies, cells, strict=True)]
+            # What stood under a key was carried to its shard meanwhile. The cell of this call is not there yet.
+
+    def _keep(
+        self, connection: DeadlineConnection, gate: Gate, cells: Sequence[Offered], deadline: Deadline
+    ) -> dict[tuple[bytes, bytes, int], str]:
+        """Return the digest of what stands under each key once the packet is through."""
+        packet = self._packet(connection, gate, cells)
+        reach("buffer.before_send")
+        for attempt in range(1, TRIES + 1):
+            try:
+                state, rows = _replies(connection, packet)
+                break
+            except err.Error as error:
+                if not is_deadlock(error) or attempt == TRIES or deadline.is_over:
+                    raise
+            metrics.call_repeated("deadlock")
+        reach("buffer.answered")
+        if state is None:
+            raise missing_shard(gate.shard)
+        gate.check_write(state)
+        return {(row_key, column_name, ref_key): digest for row_key, column_name, ref_key, digest in rows}
+
+    def _packet(self, connection: DeadlineConnection, gate: Gate, cells: Sequence[Offered]) -> bytes:
+        rows = [
+            b"%d, %d, %s, %s, %d, %s"
+            % (n, shard, binary(cell.row_key), binary(cell.column_name), cell.ref_key, binary(cell.body))
+            for n, (shard, cell) in enumerate(cells)
+        ]
+        keys = [
+            b"(%s, %s, %d)" % (binary(cell.row_key), binary(cell.column_name), cell.ref_key) for _shard, cell in cells
+        ]
+        keep = self._names.meta_sql(KEEP).replace("GATE", condition_of(gate))
+        statements = [
+            b"BEGIN",
+            bound(connection, self._names.meta_sql(TAKE_COUNTER), (gate.shard,)),
+            bound(connection, keep, gate.identity).replace(b"VALUES ROWS", values_of(connection, rows)),
+            self._names.meta_sql(LOOK).encode().replace(b"KEYS", b", ".join(keys)),
+            b"COMMIT",
+        ]
+        return b"; ".join(statements)
+
+    def waiting(self, shards: Collection[int] | None, limit: int, deadline: Deadline) -> list[BufferedCell]:
+        if shards is None:
+            return [_cell(row) for row in self._rows(FIRST, (limit,), deadline)]
+        if not shards:
+            return []
+        values = [value for shard in sorted(shards) for value in (shard, limit)]
+        return [_cell(row) for row in self._rows(" UNION ALL ".join([FIRST_OF] * len(shards)), tuple(values), deadline)]
+
+    def of_rows(self, row_keys: Sequence[bytes], deadline: Deadline) -> list[BufferedCell]:
+        return [_cell(row) for row in self._rows(OF_ROWS, (list(row_keys),), deadline)] if row_keys else []
+
+    def settle(self, there: Sequence[int], conflicts: Mapping[int, bytes], deadline: Deadline) -> None:
+        def settle(connection: DeadlineConnection) -> None:
+            statements = []
+            if conflicts:
+                rows = [b"%d, %s" % (number, binary(stored)) for number, stored in conflicts.items()]
+                note = self._names.meta_sql(NOTE).encode()
+                statements.append(note.replace(b"VALUES ROWS", values_of(connection, rows)))
+            gone = sorted({*there, *conflicts})
+            statements.append(bound(connection, self._names.meta_sql(REMOVE), (gone,)))
+            transact(connection, statements, deadline)
+
+        if there or conflicts:
+            self._sessions.write(settle, deadline)
+
+    def shards(self, deadline: Deadline) -> list[int]:
+        return [shard for (shard,) in self._rows(SHARDS, (), deadline)]
+
+    def columns(self, deadline: Deadline) -> set[str]:
+        return {name.decode() for (name,) in self._rows(COLUMNS, (), deadline)}
+
+    def size(self, deadline: Deadline) -> BufferSize:
+        ((cells, size, oldest_at, conflicts),) = self._rows(SIZE, (), deadline)
+        return BufferSize(cells, int(size), None if oldest_at is None else utc(oldest_at), conflicts)
+
+    def conflicts(self, limit: int, deadline: Deadline) -> list[BufferConflict]:
+        return [
+            BufferConflict(_cell(row), stored, utc(found_at))
+            for *row, stored, found_at in self._rows(CONFLICTS, (limit,), deadline)
+        ]
+
+    def close_conflicts(self, numbers: Sequence[int], deadline: Deadline) -> None:
+        if numbers:
+            self._sessions.write(lambda connection: self._close(connection, numbers, deadline), deadline)
+
+    def _close(self, connection: DeadlineConnection, numbers: Sequence[int], deadline: Deadline) -> None:
+        transact(connection, [bound(connection, self._names.meta_sql(CLOSE), (list(numbers),))], deadline)
+
+    def _rows(self, statement: str, values: tuple[Any, ...], deadline: Deadline) -> Sequence[tuple[Any, ...]]:
+        def read(connection: DeadlineConnection) -> Sequence[tuple[Any, ...]]:
+            with connection.cursor() as cursor:
+                cursor.execute(self._names.meta_sql(statement), values)
+                return cursor.fetchall()
+
+        return self._sessions.run(read, deadline)
+
+
+def _replies(connection: DeadlineConnection, packet: bytes) -> tuple[ShardState | None, Sequence[tuple[Any, ...]]]:
+    """Read the replies to their end: the state of the gate's shard, under its lock, and what stands under the keys."""
+    with send(connection, packet) as cursor:
+        cursor.nextset()
+        states = cursor.fetchall()
+        cursor.nextset()
+        cursor.nextset()
+        rows = cursor.fetchall()
+        cursor.nextset()
+    return (ShardState(*states[0]) if states else None), rows
+
+
+def _cell(row: Sequence[Any]) -> BufferedCell:
+    number, shard, row_key, column_name, ref_key, body, kept_at = row
+    return BufferedCell(number, shard, NewCell(row_key, column_name, ref_key, body), utc(kept_at))

@@ -1,0 +1,102 @@
+"""The buffer of one file: the same as on MySQL, inside one write transaction of the file."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from datetime import datetime
+from typing import Any
+
+from schemaless_core.cell.standing import Gate
+from schemaless_core.cell.stored import NewCell
+from schemaless_core.deadline import Deadline
+from schemaless_core.engine.buffers import BufferConflict, BufferedCell, BufferSize, Offered
+from schemaless_core.engine.sqlite.file import SQLiteFile, from_microseconds, to_microseconds
+from schemaless_core.engine.sqlite.reads import head_of
+from schemaless_core.failpoints import reach
+
+KEEP = """\
+INSERT INTO buffered (shard, row_key, column_name, ref_key, body, kept_at) VALUES (?, ?, ?, ?, ?, ?)
+ ON CONFLICT (row_key, column_name, ref_key) DO NOTHING"""
+BODY = "SELECT body FROM buffered WHERE row_key = ? AND column_name = ? AND ref_key = ?"
+_CELL = "number, shard, row_key, column_name, ref_key, body, kept_at"
+FIRST = f"SELECT {_CELL} FROM buffered ORDER BY number LIMIT ?"
+FIRST_OF = f"SELECT {_CELL} FROM buffered WHERE shard = ? ORDER BY number LIMIT ?"
+OF_ROWS = f"SELECT {_CELL} FROM buffered WHERE row_key IN (MARKS) ORDER BY number"
+NOTE = f"""\
+INSERT INTO buffer_conflict ({_CELL}, stored_body, found_at) SELECT {_CELL}, ?, ? FROM buffered WHERE number = ?
+ ON CONFLICT DO NOTHING"""
+REMOVE = "DELETE FROM buffered WHERE number = ?"
+SHARDS = "SELECT DISTINCT shard FROM buffered ORDER BY shard"
+COLUMNS = "SELECT DISTINCT column_name FROM buffered ORDER BY column_name"
+SIZE = """\
+SELECT COUNT(*), COALESCE(SUM(LENGTH(body)), 0), MIN(kept_at), (SELECT COUNT(*) FROM buffer_conflict) FROM buffered"""
+CONFLICTS = f"SELECT {_CELL}, stored_body, found_at FROM buffer_conflict ORDER BY number LIMIT ?"
+CLOSE = "DELETE FROM buffer_conflict WHERE number = ?"
+
+
+class SQLiteBuffers:
+    """The `BufferTables` of one file."""
+
+    def __init__(self, file: SQLiteFile, clock: Callable[[], datetime]) -> None:
+        self._file = file
+        self._clock = clock
+
+    def keep(self, gate: Gate, cells: Sequence[Offered], deadline: Deadline) -> list[bytes | None]:
+        reach("buffer.before_send")
+        now = to_microseconds(self._clock())
+        others: list[bytes | None] = []
+        with self._file.write(deadline) as connection:
+            gate.check_write(head_of(connection, gate.shard).state)
+            for shard, cell in cells:
+                connection.execute(KEEP, (shard, *cell, now))
+                (body,) = connection.execute(BODY, cell[:3]).fetchone()
+                others.append(None if body == cell.body else body)
+        reach("buffer.answered")
+        return others
+
+    def waiting(self, shards: Collection[int] | None, limit: int, deadline: Deadline) -> list[BufferedCell]:
+        if shards is None:
+            return [_cell(row) for row in self._rows(FIRST, (limit,), deadline)]
+        return [_cell(row) for shard in sorted(shards) for row in self._rows(FIRST_OF, (shard, limit), deadline)]
+
+    def of_rows(self, row_keys: Sequence[bytes], deadline: Deadline) -> list[BufferedCell]:
+        return [_cell(row) for row in self._rows(_marked(OF_ROWS, len(row_keys)), tuple(row_keys), deadline)]
+
+    def settle(self, there: Sequence[int], conflicts: Mapping[int, bytes], deadline: Deadline) -> None:
+        now = to_microseconds(self._clock())
+        with self._file.write(deadline) as connection:
+            connection.executemany(NOTE, [(stored, now, number) for number, stored in conflicts.items()])
+            connection.executemany(REMOVE, [(number,) for number in (*there, *conflicts)])
+
+    def shards(self, deadline: Deadline) -> list[int]:
+        return [shard for (shard,) in self._rows(SHARDS, (), deadline)]
+
+    def columns(self, deadline: Deadline) -> set[str]:
+        return {name.decode() for (name,) in self._rows(COLUMNS, (), deadline)}
+
+    def size(self, deadline: Deadline) -> BufferSize:
+        ((cells, size, oldest_at, conflicts),) = self._rows(SIZE, (), deadline)
+        return BufferSize(cells, size, None if oldest_at is None else from_microseconds(oldest_at), conflicts)
+
+    def conflicts(self, limit: int, deadline: Deadline) -> list[BufferConflict]:
+        return [
+            BufferConflict(_cell(row), stored, from_microseconds(found_at))
+            for *row, stored, found_at in self._rows(CONFLICTS, (limit,), deadline)
+        ]
+
+    def close_conflicts(self, numbers: Sequence[int], deadline: Deadline) -> None:
+        with self._file.write(deadline) as connection:
+            connection.executemany(CLOSE, [(number,) for number in numbers])
+
+    def _rows(self, statement: str, values: tuple[Any, ...], deadline: Deadline) -> list[tuple[Any, ...]]:
+        with self._file.read(deadline) as connection:
+            return connection.execute(statement, values).fetchall()
+
+
+def _marked(statement: str, count: int) -> str:
+    return statement.replace("MARKS", ", ".join("?" * count))
+
+
+def _cell(row: Sequence[Any]) -> BufferedCell:
+    number, shard, row_key, column_name, ref_key, body, kept_at = row
+    return BufferedCell(number, shard, NewCell(row_key, column_name, ref_key, body), from_microseconds(kept_at))

@@ -1,0 +1,47 @@
+"""The versions of the topology in the control database: the newest is read, the next is written by compare-and-set."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+
+import sqlalchemy as sa
+
+from schemaless_core.control.audit import AuditLog, who_am_i
+from schemaless_core.control.database import ControlDatabase
+from schemaless_core.control.tables import topology as table
+from schemaless_core.errors import TopologyConflict
+from schemaless_core.servers.topology import Topology, from_document, to_document
+
+
+class Topologies:
+    """All versions of one datastore's topology."""
+
+    def __init__(self, control: ControlDatabase) -> None:
+        self._control = control
+        self._audit = AuditLog(control)
+
+    def find_newest(self) -> Topology | None:
+        """Return the topology that holds now, None before the first."""
+        newest = sa.select(table.c.version, table.c.document).order_by(table.c.version.desc()).limit(1)
+        with self._control.begin() as connection:
+            found = connection.execute(newest).first()
+        return from_document(found.version, found.document) if found else None
+
+    def put_next(self, topology: Topology, *, why: str, action: str) -> None:
+        """Store a version and its line of the audit log; `TopologyConflict` when that version is there already."""
+        row = {
+            "version": topology.version,
+            "document": to_document(topology),
+            "at": datetime.now(UTC).isoformat(timespec="microseconds")[:32],
+            "who": who_am_i(),
+            "why": why,
+        }
+        try:
+            with self._control.begin() as connection:
+                connection.execute(sa.insert(table).values(row))
+                detail = {"version": topology.version, "shards": topology.shards, "clusters": topology.clusters}
+                self._audit.add_within(connection, action, detail)
+        except sa.exc.IntegrityError as error:
+            raise TopologyConflict(
+                f"Version {topology.version} of the topology exists.", hint="Look at it, then decide again."
+            ) from error

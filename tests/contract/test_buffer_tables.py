@@ -1,0 +1,161 @@
+"""What puts and the replayer may rely on, whichever engine keeps what waits: each condition of each change (I5, I9)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+from uuid import uuid4
+
+import pytest
+
+from schemaless_core import Datastore, StaleEpoch
+from schemaless_core.cell.standing import Gate, Kind
+from schemaless_core.cell.stored import NewCell
+from schemaless_core.deadline import Deadline
+from schemaless_core.engine.base import Node
+from schemaless_core.engine.buffers import BufferedCell, BufferTables, Offered
+from tests.stores import Stores
+
+FOREIGN = 7
+
+
+def soon() -> Deadline:
+    return Deadline(20.0)
+
+
+def new_cell(ref_key: int = 1, body: bytes = b"1", row_key: bytes | None = None) -> NewCell:
+    return NewCell(row_key or uuid4().bytes, b"BASE", ref_key, body)
+
+
+class Kept(NamedTuple):
+    """The buffer of one server, and the gate of a shard of that server."""
+
+    store: Datastore
+    node: Node
+    gate: Gate
+
+    @property
+    def tables(self) -> BufferTables:
+        return self.node.buffers
+
+    def keep(self, *cells: NewCell, gate: Gate | None = None, shard: int = FOREIGN) -> list[bytes | None]:
+        return self.tables.keep(gate or self.gate, [Offered(shard, cell) for cell in cells], soon())
+
+    def cells(self) -> list[NewCell]:
+        return [each.cell for each in self.tables.waiting(None, 100, soon())]
+
+    def numbers(self) -> list[int]:
+        return [each.number for each in self.tables.waiting(None, 100, soon())]
+
+
+@pytest.fixture
+def kept(datastore_engine: str, stores: Stores) -> Kept:
+    store = stores.fresh(datastore_engine)
+    node = store.clusters["a"].primary.node
+    shard = min(node.heads(None, soon()))
+    return Kept(store, node, Gate(shard, 1, Kind.OWNER, 0))
+
+
+def test_cells_wait_in_the_order_of_arrival(kept: Kept) -> None:
+    cells = [new_cell(), new_cell(body=b"\\'\x00\xff"), new_cell(ref_key=-5)]
+    assert kept.keep(*cells[:2]) == [None, None]
+    assert kept.keep(cells[2], shard=FOREIGN - 1) == [None]
+
+    assert kept.cells() == cells
+    assert kept.numbers() == sorted(set(kept.numbers()))
+    assert [each.cell for each in kept.tables.waiting([FOREIGN - 1], 100, soon())] == cells[2:]
+    assert [each.cell for each in kept.tables.waiting([FOREIGN], 1, soon())] == cells[:1]
+    assert kept.tables.waiting([], 100, soon()) == []
+    of_both = [each.cell for each in kept.tables.waiting([FOREIGN, FOREIGN - 1], 1, soon())]
+    assert sorted(of_both) == sorted([cells[0], cells[2]])
+    assert [each.cell for each in kept.tables.waiting([FOREIGN], 100, soon())] == cells[:2]
+    assert [each.cell for each in kept.tables.of_rows([cells[1].row_key], soon())] == cells[1:2]
+    assert kept.tables.of_rows([], soon()) == []
+    assert kept.tables.shards(soon()) == [FOREIGN - 1, FOREIGN]
+    assert kept.tables.columns(soon()) == {"BASE"}
+
+
+def test_an_equal_cell_is_kept_once_and_another_body_is_shown(kept: Kept) -> None:
+    cell, fresh = new_cell(body=b'"first"'), new_cell()
+    kept.keep(cell)
+
+    assert kept.keep(cell._replace(body=b'"second"'), fresh, cell._replace(ref_key=2)) == [b'"first"', None, None]
+    assert kept.keep(cell) == [None]
+    assert kept.cells() == [cell, fresh, cell._replace(ref_key=2)]
+
+
+def test_i1_what_is_kept_is_there_though_the_cell_in_its_way_is_carried_off_meanwhile(
+    kept: Kept, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Between the packet and the look at the other body; on SQLite both are one transaction."""
+    first = new_cell(body=b'"first"')
+    second = first._replace(body=b'"second"')
+    kept.keep(first)
+    of_rows, numbers = kept.tables.of_rows, kept.numbers()
+
+    def carried_off(row_keys: Sequence[bytes], deadline: Deadline) -> list[BufferedCell]:
+        if row_keys:
+            kept.tables.settle(numbers, {}, soon())
+        return of_rows(row_keys, deadline)
+
+    monkeypatch.setattr(kept.tables, "of_rows", carried_off)
+
+    (other,) = kept.keep(second)
+
+    assert (other, kept.cells()) in [(None, [second]), (first.body, [first])]
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [{"epoch": 2}, {"authority_epoch": 1}, {"authority_epoch": 3}],
+    ids=str,
+)
+def test_i9_a_buffer_takes_only_what_the_shards_beside_it_would_take(kept: Kept, wrong: dict[str, int]) -> None:
+    if "authority_epoch" in wrong:
+        kept.node.open_to_owners(2, soon())
+
+    with pytest.raises(StaleEpoch):
+        kept.keep(new_cell(), gate=Gate(**{**kept.gate._asdict(), **wrong}))
+
+    assert kept.cells() == []
+
+
+def test_i9_a_buffer_is_shut_and_opened_with_the_shards_beside_it(kept: Kept) -> None:
+    kept.node.close_to_owners(2, soon())
+    with pytest.raises(StaleEpoch) as refused:
+        kept.keep(new_cell(), gate=kept.gate._replace(authority_epoch=2))
+    assert refused.value.is_of_authority
+    kept.node.open_to_owners(3, soon())
+
+    assert kept.keep(new_cell(), gate=kept.gate._replace(authority_epoch=3)) == [None]
+
+
+def test_i5_what_is_settled_goes_and_what_conflicts_is_in_the_ledger_with_both_bodies(kept: Kept) -> None:
+    cells = [new_cell(), new_cell(body=b"2"), new_cell()]
+    kept.keep(*cells)
+    there, conflict, left = kept.numbers()
+
+    kept.tables.settle([there], {conflict: b"'3"}, soon())
+    kept.tables.settle([there], {conflict: b"4"}, soon())  # by a second replayer: nothing of it is here any more
+
+    assert kept.numbers() == [left]
+    (found,) = kept.tables.conflicts(100, soon())
+    assert (found.waiting.number, found.waiting.cell, found.stored) == (conflict, cells[1], b"'3")
+    size = kept.tables.size(soon())
+    assert (size.cells, size.bytes, size.conflicts) == (1, 1, 1)
+    assert size.oldest_at is not None
+    kept.tables.close_conflicts([conflict], soon())
+    assert kept.tables.conflicts(100, soon()) == []
+    assert kept.numbers() == [left]
+
+
+def test_no_number_is_given_twice(kept: Kept) -> None:
+    kept.keep(new_cell())
+    (first,) = kept.numbers()
+    kept.tables.settle([first], {}, soon())
+
+    kept.keep(new_cell())
+
+    assert kept.numbers() > [first]
+    kept.tables.settle([first], {}, soon())  # of a replayer that was stopped
+    assert len(kept.numbers()) == 1

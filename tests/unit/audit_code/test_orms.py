@@ -1,0 +1,188 @@
+"""Models whose ORM names their tables: each rule, and beside it the class that breaks it and must not count."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.unit.audit_code.services import write
+from tripstore.audit import CodeAudit, LegacyTables, audit_code
+
+FLASK = "from flask_sqlalchemy import SQLAlchemy\n\ndb = SQLAlchemy()\n\n\n"
+DJANGO = "from django.db import models\n\n\n"
+PEEWEE = "import peewee\n\n\n"
+
+
+def audited(folder: Path, table: str, files: dict[str, str]) -> CodeAudit:
+    return audit_code(write(folder, files), LegacyTables.parse([table]))
+
+
+def kinds(result: CodeAudit) -> list[str]:
+    assert not result.unread
+    return [use.kind.value for use in result.uses]
+
+
+#: The models, the table that the last class named Trip or BikeTrip is kept in, and one that it is not kept in.
+NAMED = [
+    (FLASK + "class BikeTrip(db.Model):\n    id = db.Column(primary_key=True)\n", "bike_trip", "biketrip"),
+    (FLASK + "class BikeTrip(db.Model):\n    __bind_key__ = 'old'\n", "bike_trip", "bike_trips"),
+    (FLASK + "class Base(db.Model):\n    __abstract__ = True\nclass BikeTrip(Base):\n    pass\n", "bike_trip", "base"),
+    (FLASK + "class Mixin:\n    pass\nclass BikeTrip(Mixin, db.Model):\n    pass\n", "bike_trip", "mixin"),
+    (FLASK + "class Ride(db.Model):\n    id = db.Column(primary_key=True)\nclass BikeTrip(Ride):\n    pass\n",
+     "ride", "bike_trip"),
+    (FLASK + "class Ride(db.Model):\n    pass\nclass BikeTrip(Ride):\n    id = db.Column(primary_key=True)\n",
+     "bike_trip", "rides"),
+    ("from sqlmodel import SQLModel\nclass BikeTrip(SQLModel, table=True):\n    id: int\n", "biketrip", "bike_trip"),
+    ("from sqlmodel import SQLModel\nclass BikeTrip(SQLModel, table=True):\n    __tablename__ = 'x'\n", "x",
+     "biketrip"),
+    (DJANGO + "class BikeTrip(models.Model):\n    pass\n", "app_biketrip", "biketrip"),
+    (DJANGO + "class BikeTrip(models.Model):\n    class Meta:\n        db_table = 'x'\n", "x", "app_biketrip"),
+    (DJANGO + "class BikeTrip(models.Model):\n    class Meta:\n        app_label = 'old'\n", "old_biketrip",
+     "app_biketrip"),
+    (DJANGO + "class Ride(models.Model):\n    class Meta:\n        abstract = True\nclass BikeTrip(Ride):\n    pass\n",
+     "app_biketrip", "app_ride"),
+    (DJANGO + "class Ride(models.Model):\n    pass\nclass BikeTrip(Ride):\n    class Meta:\n        proxy = True\n",
+     "app_ride", "app_biketrip"),
+    (DJANGO + "class Ride(models.Model):\n    pass\nclass BikeTrip(Ride):\n    pass\n", "app_ride", "app_rides"),
+    (PEEWEE + "class BikeTrip(peewee.Model):\n    pass\n", "biketrip", "app_biketrip"),
+    (PEEWEE + "class BikeTrip(peewee.Model):\n    class Meta:\n        table_name = 'x'\n", "x", "biketrip"),
+    (PEEWEE + "class Ride(peewee.Model):\n    class Meta:\n        legacy_table_names = False\n"
+     "class BikeTrip(Ride):\n    pass\n", "bike_trip", "biketrip"),
+    (PEEWEE + "class Ride(peewee.Model):\n    pass\nclass BikeTrip(Ride):\n    pass\n", "biketrip", "ride"),
+    ("from sqlalchemy.orm import DeclarativeBase\nclass Base(DeclarativeBase):\n    @declared_attr\n"
+     "    def __tablename__(cls):\n        return cls.__name__.lower() + 's'\nclass BikeTrip(Base):\n    pass\n",
+     "biketrips", "biketrip"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("models", "table", "other"), NAMED)
+def test_a_model_is_kept_in_the_table_that_its_orm_names(tmp_path: Path, models: str, table: str, other: str) -> None:
+    files = {"app/models.py": models, "app/use.py": "from app.models import BikeTrip\n\nBikeTrip()\n"}
+
+    assert kinds(audited(tmp_path, table, files)) == ["orm.new"]
+    assert kinds(audited(tmp_path, other, files)) == []  # The control: another rule than the ORM's would find it.
+
+
+RIDES = {
+    "trips/models.py": DJANGO
+    + "class Driver(models.Model):\n    pass\n\n\nclass Trip(models.Model):\n    open = models.Manager()\n"
+    "    driver = models.ForeignKey(Driver)\n\n\nclass Note(models.Model):\n    trip = models.ForeignKey('Trip')\n",
+}
+DJANGO_USES = [
+    ("Trip.objects.filter(id=1)", ["orm.query"]),
+    ("Trip.open.all()", ["orm.query"]),
+    ("Trip.objects.get(id=1)", ["orm.get"]),
+    ("Trip.objects.create(id=1)", ["orm.new"]),
+    ("Trip.objects.filter(id=1).update(fare=1)", ["update"]),
+    ("Trip.objects.bulk_create(rows)", ["orm.bulk"]),
+    ("rows = Trip.objects.all()\n    rows.delete()", ["orm.query", "delete"]),
+    ("for trip in Trip.objects.all():\n        trip.save()", ["orm.query", "orm.instance"]),
+    ("Trip.objects.raw('SELECT id FROM trips_trip')", ["orm.query", "sql.select"]),
+    ("anything.trip_set.all()", ["orm.relationship"]),
+    ("Note.objects.filter(trip__fare=1)", ["orm.relationship"]),
+    ("Note.objects.select_related('trip')", ["orm.relationship"]),
+    ("rows.filter(Q(trip__fare=1))", ["orm.relationship"]),
+    ("apps.get_model('trips', 'Trip').objects.all()", ["orm.query"]),
+    ("cursor.execute(f'DELETE FROM {Trip._meta.db_table}')", ["sql.delete"]),
+    ("Driver.objects.filter(name=1)", []),
+    ("Note.objects.filter(trip_id=1)", []),
+    ("apps.get_model('trips', 'Driver').objects.all()", []),
+]
+
+
+@pytest.mark.parametrize(("code", "expected"), DJANGO_USES)
+def test_django_reaches_a_table_by_managers_relations_and_lookups(
+    tmp_path: Path, code: str, expected: list[str]
+) -> None:
+    use = f"from trips.models import Driver, Note, Trip\n\n\ndef use(rows, anything, apps, cursor):\n    {code}\n"
+    result = audited(tmp_path, "trips_trip", {**RIDES, "trips/use.py": use})
+
+    assert [each.kind.value for each in result.uses if each.file == "trips/use.py"] == expected
+
+
+def test_the_table_between_two_models_is_found(tmp_path: Path) -> None:
+    models = DJANGO + "class Tag(models.Model):\n    pass\n\n\nclass Trip(models.Model):\n"
+    models += "    tags = models.ManyToManyField(Tag)\n"
+    use = "from trips.models import Trip\n\ntrip = Trip.objects.get(id=1)\ntrip.tags.add(1)\n"
+
+    result = audited(tmp_path, "trips_trip_tags", {"trips/models.py": models, "trips/use.py": use})
+
+    assert "orm.relationship" in kinds(result)
+
+
+def test_the_model_of_users_is_found_by_what_the_settings_say(tmp_path: Path) -> None:
+    use = "from django.contrib.auth import get_user_model\n\nget_user_model().objects.get(id=1)\n"
+    own = {
+        "settings.py": "AUTH_USER_MODEL = 'people.User'\n",
+        "people/models.py": DJANGO + "class User(models.Model):\n    pass\n",
+    }
+
+    assert len(kinds(audited(tmp_path / "a", "auth_user", {"use.py": use}))) == 1
+    assert len(kinds(audited(tmp_path / "b", "people_user", {**own, "use.py": use}))) == 1
+    assert kinds(audited(tmp_path / "b", "auth_user", {**own, "use.py": use})) == []
+
+
+PEEWEE_USES = [
+    ("Trip.select().where(Trip.id == 1)", ["orm.query"]),
+    ("Trip.create(id=1)", ["orm.new"]),
+    ("Trip.get_by_id(1)", ["orm.get"]),
+    ("Trip.update(fare=1).where(Trip.id == 1).execute()", ["update"]),
+    ("trip = Trip.get(id=1)\n    trip.save()", ["orm.get", "orm.instance"]),
+    ("anything.trip_set.count()", ["orm.relationship"]),
+    ("Driver.select()", []),
+]
+
+
+@pytest.mark.parametrize(("code", "expected"), PEEWEE_USES)
+def test_peewee_asks_models_themselves(tmp_path: Path, code: str, expected: list[str]) -> None:
+    models = PEEWEE + "class Driver(peewee.Model):\n    pass\n\n\nclass Trip(peewee.Model):\n"
+    models += "    driver = peewee.ForeignKeyField(Driver)\n"
+    use = f"from models import Driver, Trip\n\n\ndef use(anything):\n    {code}\n"
+
+    found = kinds(audited(tmp_path, "trip", {"models.py": models, "use.py": use}))
+
+    assert found[: len(expected)] == expected
+    assert set(found) - set(expected) <= {"select"}  # The columns that its conditions name.
+
+
+UNTOLD = [
+    "class Trip(db.Model):\n    id = db.Column()\n",
+    "from sqlalchemy.orm import DeclarativeBase\nclass Base(DeclarativeBase):\n    @declared_attr\n"
+    "    def __tablename__(cls):\n        return name_of(cls)\nclass Row(Base):\n    pass\n",
+    "from company import Base\nclass Row(Base):\n    id = mapped_column()\n",
+    "from tortoise.models import Model\nclass Row(Model):\n    pass\n",
+    "from sqlalchemy import MetaData\nmetadata = MetaData()\nmetadata.reflect(engine)\n",
+    "Base = automap_base()\nBase.prepare(autoload_with=engine)\n",
+]
+
+
+@pytest.mark.parametrize("code", UNTOLD)
+def test_no_use_is_no_news_while_the_table_of_a_model_cannot_be_told(tmp_path: Path, code: str) -> None:
+    """I12: what was not looked at is not called clean."""
+    result = audited(tmp_path / "a", "fares", {"a.py": code})
+
+    assert result.untold
+    assert not result.is_complete
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        "from django import forms\nclass TripForm(forms.Form):\n    name = forms.CharField()\n",
+        "import django_tables2 as tables\n\n\nclass Rows(tables.Table):\n    name = tables.Column()\n",
+        "class Trip(Unknown):\n    name = 'x'\n",
+        "from company import Base\nclass Row(Base):  # tripstore: allow kept in memory\n    id = mapped_column()\n",
+    ],
+)
+def test_control_what_is_no_model_leaves_nothing_untold(tmp_path: Path, code: str) -> None:
+    assert audited(tmp_path, "fares", {"a.py": code}).is_complete
+
+
+def test_a_table_that_resembles_its_class_is_taken_for_its_own_and_said(tmp_path: Path) -> None:
+    result = audited(
+        tmp_path, "trips", {"a.py": "from company import Base\nclass Trip(Base):\n    id = Column()\nTrip()\n"}
+    )
+
+    assert kinds(result) == ["orm.new"]
+    assert "resembles" in result.untold[0].reason

@@ -1,0 +1,106 @@
+"""Lookups of Django's that reach another model by names: `filter(trip__city=…)`, `F("trip__fare")`.
+
+Where the model that a query begins with is known, names are followed from there. Elsewhere a name that leads to a
+legacy table from any model is believed if the lookup spans it.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Callable, Iterator, Mapping
+from typing import NamedTuple
+
+from tripstore.audit.bindings import last_name
+from tripstore.audit.models import Models
+from tripstore.audit.names import LegacyTable, words
+from tripstore.audit.orm import Orm
+from tripstore.audit.values import Entity, ModelRows, Value
+
+_METHODS = words(
+    "filter exclude get aget order_by select_related prefetch_related values values_list only defer annotate aggregate "
+    "alias distinct earliest latest dates datetimes update get_or_create update_or_create exists"
+)
+_EXPRESSIONS = words("F Q OuterRef Prefetch Count Sum Avg Min Max StdDev Variance Subquery ArrayAgg StringAgg JSONBAgg")
+#: Each name in these is fetched, the last one too.
+_FETCHES = words("select_related prefetch_related Prefetch Count Sum Avg Min Max ArrayAgg StringAgg")
+#: What follows a foreign key without leaving the table that has it.
+_OWN_COLUMN = words("id pk in isnull exact gt gte lt lte range")
+
+
+class Spanned(NamedTuple):
+    """A lookup and a table that it reaches."""
+
+    node: ast.expr
+    name: str
+    table: LegacyTable
+
+
+class SpanningLookups:
+    """Finds the lookups of a call."""
+
+    def __init__(
+        self, models: Models, parents: Mapping[ast.AST, ast.AST], denoted: Callable[[ast.expr], Value | None]
+    ) -> None:
+        self._models = models
+        self._parents = parents
+        self._denoted = denoted
+
+    def of(self, call: ast.Call) -> Iterator[Spanned]:
+        method = last_name(call.func)
+        if method not in _METHODS and method not in _EXPRESSIONS:
+            return
+        begins = self._begins(call)
+        for node, text in _texts(call):
+            parts = text.lstrip("-").split("__")
+            fetches = method in _FETCHES
+            if begins:
+                yield from self._followed(node, parts, begins, fetches=fetches)
+            elif len(parts) > 1 or fetches:
+                yield from self._believed(node, parts, fetches=fetches)
+
+    def _begins(self, call: ast.Call) -> list[Entity]:
+        """The models of the query that a call belongs to: of F and Q, of the call around."""
+        node: ast.AST = call
+        while isinstance(node, ast.expr | ast.keyword):
+            if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
+                found = self._denoted(node.func.value)
+                entities = [found] if isinstance(found, Entity) else []
+                if isinstance(found, ModelRows):
+                    entities = list(found.entities)
+                known = [entity for entity in entities if entity.orm is Orm.DJANGO]
+                if known:
+                    return known
+            node = self._parents[node]
+        return []
+
+    def _followed(self, node: ast.expr, parts: list[str], begins: list[Entity], *, fetches: bool) -> Iterator[Spanned]:
+        for begin in begins:
+            entity: Entity | None = begin
+            for number, part in enumerate(parts):
+                target = self._models.joined(entity, part) if entity is not None else None
+                if target is None:
+                    break
+                if fetches or _spans(parts, number) or self._is_reverse(entity, part):
+                    yield from (Spanned(node, part, table) for table in target.tables)
+                entity = target
+
+    def _is_reverse(self, entity: Entity | None, part: str) -> bool:
+        return entity is not None and (entity.facts, part) not in self._models.foreign.forward
+
+    def _believed(self, node: ast.expr, parts: list[str], *, fetches: bool) -> Iterator[Spanned]:
+        for number, part in enumerate(parts):
+            if part in self._models.joined_names and (fetches or _spans(parts, number)):
+                yield from (Spanned(node, part, table) for table in self._models.joined_tables(part))
+
+
+def _spans(parts: list[str], number: int) -> bool:
+    return number + 1 < len(parts) and parts[number + 1] not in _OWN_COLUMN
+
+
+def _texts(call: ast.Call) -> Iterator[tuple[ast.expr, str]]:
+    for argument in call.args:
+        if isinstance(argument, ast.Constant) and isinstance(argument.value, str):
+            yield argument, argument.value
+    for word in call.keywords:
+        if word.arg is not None:
+            yield word.value, word.arg

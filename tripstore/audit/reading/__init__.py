@@ -1,0 +1,1 @@
+"""How the files of a code base are found and read, and Python of any version as trees."""

@@ -1,0 +1,1 @@
+"""What capture's functions and triggers say, as SQL: the gate, versions, facts, pairs, and their former texts."""

@@ -1,0 +1,1 @@
+"""Reading: a cell by its key, the latest, rows, history, walks in row-key order."""

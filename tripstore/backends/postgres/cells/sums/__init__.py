@@ -1,0 +1,1 @@
+"""The legacy store as sums and hashes, for a diff: each table is read once."""

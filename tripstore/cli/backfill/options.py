@@ -1,0 +1,79 @@
+"""Options of the verbs of `tripstore backfill` that copy."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import click
+import msgspec
+
+from tripstore.cli.options import Decorated, gathered
+
+PROCESSES_MAX = 256
+
+
+class PaceOptions(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What a command says of the pace; None: as the job, or the configuration, has it."""
+
+    rate: int | None = None
+    postgres_load_max: float | None = None
+    verify: float | None = None
+    chunk_rows: int | None = None
+
+
+class ShareOption(click.ParamType[float]):
+    """A number from 0 to 1, or `all`."""
+
+    name = "share"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        try:
+            share = 1.0 if value == "all" else float(value)
+        except ValueError:
+            share = -1.0
+        if not 0 <= share <= 1:
+            self.fail(f"{value!r} is no share: write 0.05, or all.", param, ctx)
+        return share
+
+
+class ColumnNames(click.ParamType["tuple[str, ...]"]):
+    """Column names with commas between them."""
+
+    name = "columns"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> tuple[str, ...]:
+        names = value if isinstance(value, tuple) else tuple(part.strip() for part in value.split(","))
+        if not all(names):
+            self.fail(f"{value!r} is no list of columns: write BASE,STATUS.", param, ctx)
+        return names
+
+
+processes_option = click.option(
+    "--processes", type=click.IntRange(1, PROCESSES_MAX), metavar="N", help="Else backfill.processes."
+)
+detach_option = click.option("--detach", is_flag=True, help="Leave it to `tripstore worker run`, here or elsewhere.")
+
+
+def limit_options(function: Decorated) -> Decorated:
+    """Add the options of `PaceOptions` to a command, which takes them as `limits`."""
+    options: list[Callable[[Any], Any]] = [
+        click.option(
+            "--rate",
+            type=click.IntRange(0),
+            metavar="ROWS",
+            help="Row keys per second, of all its processes; one is a parent's row with its children. 0: no limit.",
+        ),
+        click.option(
+            "--max-postgres-load",
+            "postgres_load_max",
+            type=click.FloatRange(0),
+            metavar="SESSIONS",
+            help="So many at work in Postgres, ours among them; 0: no limit.",
+        ),
+        click.option(
+            "--verify", type=ShareOption(), metavar="SHARE|all", help="Of the rows, read once more after writing."
+        ),
+        click.option("--chunk-rows", type=click.IntRange(1, 1_000_000), metavar="N", help="Always so many."),
+    ]
+    return gathered(function, options, "limits", PaceOptions)

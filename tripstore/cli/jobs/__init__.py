@@ -1,0 +1,1 @@
+"""What backfills, diffs and repairs share on the command line, since all three are jobs."""

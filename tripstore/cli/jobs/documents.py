@@ -1,0 +1,178 @@
+"""Jobs as JSON documents: what is the same of every kind of job."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Any
+from uuid import UUID
+
+import msgspec
+
+from schemaless_core.control.jobs.commands import job_command
+from schemaless_core.control.jobs.jobs import Job, JobProgress, JobState, StoredFinding
+
+#: Who said nothing for so long does not work any more.
+SILENT_SECONDS = 10.0
+
+
+class WorkerDocument(msgspec.Struct, frozen=True):
+    """What a worker said of itself last, so many seconds ago. `throttle` is why it waits; null: it does not."""
+
+    worker: str
+    seconds: float
+    rate: float
+    throttle: str | None
+
+
+class JobDocument(msgspec.Struct, frozen=True):
+    """A job, whatever it does."""
+
+    job: str
+    state: str
+    is_detached: bool
+    is_partial: bool
+    begun_at: datetime
+    ended_at: datetime | None
+    who: str
+    host: str
+    why: str
+    #: What is to be done.
+    spec: dict[str, Any]
+
+
+class ProgressDocument(msgspec.Struct, frozen=True):
+    """How far a job is. The estimate and what follows from it are estimates; null: not known."""
+
+    job: JobDocument
+    parts: int
+    parts_done: int
+    parts_claimed: int
+    rows: int
+    rows_estimate: int | None
+    #: Rows per second of all workers together, as they said last.
+    rate: float
+    eta_seconds: float | None
+    #: Why workers wait.
+    throttles: list[str]
+    counts: dict[str, int]
+    #: Findings that an operator has to look at.
+    open: int
+    saved_at: datetime | None
+    workers: list[WorkerDocument]
+    advice: list[str]
+
+    @property
+    def is_done(self) -> bool:
+        return self.job.state == JobState.DONE
+
+    @property
+    def is_fine(self) -> bool:
+        return not self.open and not self.advice
+
+
+class FindingDocument(msgspec.Struct, frozen=True):
+    """A row that an operator has to look at."""
+
+    id: int
+    kind: str
+    row_key: UUID | None
+    column_name: str | None
+    ref_key: int | None
+    reason: str
+    field: str | None
+    at: datetime
+    is_open: bool
+    more: dict[str, Any]
+
+
+class FindingList(msgspec.Struct, frozen=True):
+    """The JSON document of `show`."""
+
+    job: str
+    findings: list[FindingDocument]
+    is_complete: bool
+
+
+class JobList(msgspec.Struct, frozen=True):
+    """The JSON document of `list`."""
+
+    jobs: list[JobDocument]
+
+
+def job_document(job: Job) -> JobDocument:
+    return JobDocument(
+        job.id,
+        job.state.value,
+        job.is_detached,
+        bool(job.spec.get("is_partial")),
+        job.begun_at,
+        job.ended_at,
+        job.who,
+        job.host,
+        job.why,
+        job.spec,
+    )
+
+
+def progress_document(seen: JobProgress) -> ProgressDocument:
+    """How far it is, by what is saved and what its workers say."""
+    workers = [_worker(each.worker, each.seconds, each.body) for each in seen.workers if each.seconds < SILENT_SECONDS]
+    rows, estimate = seen.counts.get("rows", 0), _estimate(seen.job)
+    rate = sum(each.rate for each in workers)
+    left = None if estimate is None else max(0, estimate - rows)
+    is_running = seen.job.state is JobState.RUNNING
+    return ProgressDocument(
+        job=job_document(seen.job),
+        parts=seen.parts,
+        parts_done=seen.parts_done,
+        parts_claimed=seen.parts_claimed,
+        rows=rows,
+        rows_estimate=estimate,
+        rate=round(rate, 1),
+        eta_seconds=round(left / rate, 1) if is_running and left is not None and rate > 0 else None,
+        throttles=sorted({each.throttle for each in workers if each.throttle}),
+        counts=dict(seen.counts),
+        # Whose findings are a sample counts what is open by itself.
+        open=seen.counts.get("open", seen.findings_open),
+        saved_at=seen.saved_at,
+        workers=workers,
+        advice=_advice(seen, workers),
+    )
+
+
+def finding_document(found: StoredFinding) -> FindingDocument:
+    body = dict(found.body)
+    reason, field = str(body.pop("reason", "")), body.pop("field", None)
+    return FindingDocument(
+        found.id,
+        found.kind,
+        found.row_key,
+        found.column_name,
+        found.ref_key,
+        reason,
+        None if field is None else str(field),
+        found.at,
+        found.is_open,
+        body,
+    )
+
+
+def _worker(name: str, seconds: float, body: dict[str, Any]) -> WorkerDocument:
+    throttle = body.get("throttle")
+    return WorkerDocument(
+        name, round(seconds, 1), float(body.get("rate") or 0.0), None if throttle is None else str(throttle)
+    )
+
+
+def _estimate(job: Job) -> int | None:
+    found = job.spec.get("estimate")
+    return found if isinstance(found, int) else None
+
+
+def _advice(seen: JobProgress, workers: list[WorkerDocument]) -> list[str]:
+    job = seen.job
+    if job.state is JobState.RUNNING and not workers and not seen.parts_claimed:
+        resume, cancel = (job_command(job.kind, verb, job.id) for verb in ("resume", "cancel"))
+        way = "`tripstore worker run` does, or " if job.is_detached else ""
+        return [f"no process works at {job.id}: {way}`{resume}` goes on, `{cancel}` gives it up"]
+    return []

@@ -1,0 +1,1 @@
+"""The legacy store in `tripstore schema` and `tripstore doctor`."""

@@ -1,0 +1,1 @@
+"""The engines, `backfill/` and `validation/` of the repository, under names that no application has."""

@@ -1,0 +1,1 @@
+"""What only a migration needs: carrying, copying, comparing, mending, reporting, and moving the authority."""

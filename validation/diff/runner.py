@@ -1,0 +1,213 @@
+"""`DiffRunner`: claims parts of a diff and saves each step's counts, findings and checkpoint together (I11).
+
+Any number of them serve a job, in as many processes. A step that was not saved is done again by the part's next
+worker; it wrote nothing but lines of a key list that its part's checkpoint does not know of.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import NamedTuple, Protocol
+
+from schemaless_core.cell.canonical import Json
+from schemaless_core.control.jobs.held_part import HeldPart
+from schemaless_core.control.jobs.jobs import Finding, Jobs, JobState, Part, PartLost
+from schemaless_core.errors import SchemalessError, StaleEpoch, Unavailable
+from schemaless_core.failpoints import reach
+from tripstore.engines.validation import metrics
+from tripstore.engines.validation.diff.keylist import NoKeyList, PartLines, Written
+from tripstore.engines.validation.diff.portions import Portion, Walk
+
+logger = logging.getLogger(__name__)
+
+KIND = "diff"
+#: How findings are counted that are not kept, since there are so many.
+LEFT_OUT = "findings_left_out"
+LEASE_SECONDS = 30.0
+#: Times that a step is tried whose store did not answer, and the pause before the second.
+TRIES = 6
+PAUSE_SECONDS = 0.2
+#: How often a runner without a part looks for one that another has left.
+LOOK_SECONDS = 0.2
+
+
+class KeyLists(Protocol):
+    """Keeps every difference."""
+
+    def lines(self, part: int, fence: int, written: Written) -> PartLines: ...
+
+
+@dataclass(frozen=True, slots=True)
+class RunnerSettings:
+    """How a worker serves a job."""
+
+    worker: str
+    #: Findings of each kind that a part keeps; all are counted.
+    sample: int = 1000
+    lease_seconds: float = LEASE_SECONDS
+
+
+class _Progress(NamedTuple):
+    """A part's checkpoint: where its walk is, what of its lines is saved, and how many findings of a kind it keeps."""
+
+    at: Json = None
+    written: Written = Written()
+    kept: Mapping[str, int] = {}  # never changed
+
+
+class DiffRunner:
+    """One worker of one job."""
+
+    def __init__(
+        self,
+        jobs: Jobs,
+        job: str,
+        walks: Mapping[str, Walk],
+        settings: RunnerSettings,
+        key_lists: KeyLists | None = None,
+        sleep: Callable[[float], object] = time.sleep,
+    ) -> None:
+        self._jobs = jobs
+        self._job = job
+        self._walks = walks
+        self._settings = settings
+        self._key_lists = key_lists or NoKeyList()
+        self._sleep = sleep
+        self._is_stopped = threading.Event()
+
+    def run(self) -> JobState:
+        """Serve the job until it is done, does not run any more, or until `stop`; say what its state is."""
+        try:
+            while not self._is_stopped.is_set():
+                if self.serve_part():
+                    continue
+                state = self._jobs.state(self._job)
+                if state is not JobState.RUNNING:
+                    return state
+                self._is_stopped.wait(LOOK_SECONDS)
+            return self._jobs.state(self._job)
+        finally:
+            with suppress(SchemalessError):
+                self._jobs.leave(self._job, self._settings.worker)
+
+    def stop(self) -> None:
+        """End after the step at hand. For other threads, and signals."""
+        self._is_stopped.set()
+
+    def serve_part(self) -> bool:
+        """Claim a part and do it to its end; False: there is none to be had."""
+        part = self._jobs.claim(self._job, self._settings.worker, self._settings.lease_seconds)
+        if part is None:
+            return False
+        try:
+            self._serve(part)
+        except PartLost as lost:
+            extra = {"event": "diff.part_lost", "job": self._job, "part": lost.part.number}
+            logger.warning("another worker has the part by now", extra=extra)
+        return True
+
+    def _serve(self, part: Part) -> None:
+        held = HeldPart(self._jobs, part, self._settings.worker, self._settings.lease_seconds)
+        try:
+            progress = _read(part.checkpoint)
+            lines = self._key_lists.lines(part.number, part.fence, progress.written)
+            while True:
+                begun = time.monotonic()
+                with held.kept_alive():
+                    portion = self._step(part, progress.at)
+                progress, is_running = self._save(held, lines, progress, portion)
+                self._tell(portion.counts["rows"] / max(time.monotonic() - begun, 1e-6))
+                if portion.is_end:
+                    return
+                if self._is_stopped.is_set() or not is_running:
+                    break
+        except PartLost:
+            raise
+        except BaseException:
+            held.give_back()
+            raise
+        held.give_back()
+
+    def _tell(self, rate: float) -> None:
+        """Note the rate for the commands that show progress; that the control database is down is no matter."""
+        with suppress(SchemalessError):
+            self._jobs.tell(self._job, self._settings.worker, {"rate": round(rate, 1), "throttle": None})
+
+    def _step(self, part: Part, at: Json) -> Portion:
+        assert isinstance(part.bounds, dict)
+        ((kind, bounds),) = part.bounds.items()
+        for n in range(TRIES):
+            begun = time.perf_counter()
+            try:
+                reach("diff.step")
+                portion = self._walks[kind].step(bounds, at)
+            except (Unavailable, StaleEpoch) as error:
+                if n + 1 == TRIES:
+                    raise
+                extra = {"event": "diff.step_repeated", "job": self._job, "part": part.number, "reason": str(error)}
+                logger.warning("a step of a diff is tried again", extra=extra)
+                self._sleep(PAUSE_SECONDS * 2**n)
+                continue
+            metrics.diff_stepped(kind, time.perf_counter() - begun, portion.counts)
+            return portion
+        raise AssertionError("unreachable")
+
+    def _save(self, held: HeldPart, lines: PartLines, progress: _Progress, portion: Portion) -> tuple[_Progress, bool]:
+        written = lines.append(portion.found)
+        reach("diff.before_save")
+        kept, findings = Counter(progress.kept), list[Finding]()
+        for each in [*(difference.finding() for difference in portion.found), *portion.others]:
+            if kept[each.kind] < self._settings.sample:
+                kept[each.kind] += 1
+                findings.append(each)
+            else:
+                portion.counts[LEFT_OUT] += 1
+        after = _Progress(portion.checkpoint, written, dict(kept))
+        _saved(held, _written(after), portion.counts, findings, is_done=portion.is_end)
+        reach("diff.saved")
+        extra = {"event": "diff.step_saved", "job": self._job, "part": held.part.number, **portion.counts}
+        logger.info("a step of a diff is saved", extra=extra)
+        return after, held.part.state is JobState.RUNNING
+
+
+def _saved(
+    held: HeldPart, checkpoint: Json, counts: Mapping[str, int], findings: Sequence[Finding], *, is_done: bool
+) -> None:
+    """Move the part forward. A save whose outcome is unknown is repeated as it was, and counts once."""
+    for n in range(TRIES):
+        try:
+            held.save(checkpoint, counts, findings, is_done=is_done)
+        except Unavailable:
+            if n + 1 == TRIES:
+                raise
+            time.sleep(PAUSE_SECONDS * 2**n)
+        else:
+            return
+
+
+def written_of(checkpoint: Json) -> Written:
+    """What of a part's lines is saved."""
+    return _read(checkpoint).written
+
+
+def _written(progress: _Progress) -> Json:
+    file, size = progress.written
+    return {"at": progress.at, "file": file, "bytes": size, "kept": dict(progress.kept)}
+
+
+def _read(checkpoint: Json) -> _Progress:
+    if checkpoint is None:
+        return _Progress()
+    assert isinstance(checkpoint, dict)
+    size, kept = checkpoint["bytes"], checkpoint["kept"]
+    assert isinstance(size, int)
+    assert isinstance(kept, dict)
+    return _Progress(
+        checkpoint["at"], Written(str(checkpoint["file"]), size), {k: int(str(v)) for k, v in kept.items()}
+    )

@@ -1,0 +1,1 @@
+"""Shadow reads: which are compared, on whose threads, and what all processes counted of them."""
