@@ -99,8 +99,7 @@ class Datastore(JointStore):
         self._fanout = FanOut(2 * len(self.clusters))
         self._lanes = FanOut(LANES - 1)
         self._router = Router(self.clusters, self._places, self._fanout)
-        its = config.buffer
-        self._buffers = None if its is None else Buffers(self._router, its, config.shards)
+        self._buffers = Buffers(self._router, config.buffer or BufferConfig(), config.shards)
         self.authority = ShardAuthority(self.clusters, self._router, self._fanout)
         self._index_parts = IndexParts(config, self.clusters, self._router, self.control)
         self._unclosed = Unclosed(repr(self))
@@ -144,8 +143,7 @@ class Datastore(JointStore):
 
         Also where no buffer is configured (any more): what waits is not forgotten.
         """
-        its = self.config.buffer or BufferConfig()
-        return Replayer(self._router, its, self.config.shards, present or AnyEpoch())
+        return Replayer(self._router, self.config.buffer, self.config.shards, present or AnyEpoch())
 
     @property
     def mends(self) -> Mends:
@@ -340,7 +338,7 @@ class Datastore(JointStore):
         parts = self._index_parts
         keeper = keeper_of(self._buffers, self.config, habits, standing)
         self._reads: Lookups | BufferedLookups = self._lookups
-        if habits.include_buffered and self._buffers is not None:
+        if habits.include_buffered:  # also without the section: something may wait since it was there
             seconds = self.config.deadlines.read_seconds if habits.deadline is None else habits.deadline
             self._reads = BufferedLookups(self._lookups, self._buffers, seconds)
         self._puts = Puts(self._router, self.config, habits, standing, at_primary, parts.after_commit, keeper)

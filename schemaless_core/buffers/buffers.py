@@ -3,29 +3,38 @@
 from __future__ import annotations
 
 import logging
-import time
 from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Iterator, Sequence
+from functools import partial
 from typing import NamedTuple
 
 from schemaless_core import metrics
 from schemaless_core.buffers import steps
 from schemaless_core.buffers.choice import others_by_weight
+from schemaless_core.buffers.fullness import Fullness
 from schemaless_core.buffers.ports import UNANSWERED, Kept, Silence, Unanswered
+from schemaless_core.cell.page_bytes import fitting, halves
 from schemaless_core.cell.sharding import shard_of_bytes
 from schemaless_core.cell.standing import Standing
 from schemaless_core.cell.stored import NewCell
 from schemaless_core.config import BufferConfig
 from schemaless_core.deadline import Deadline
+from schemaless_core.engine.base import BYTES_PER_BATCH
 from schemaless_core.engine.buffers import BufferedCell, BufferSize, Offered
-from schemaless_core.errors import BufferFull, InvalidServer, SchemalessError, SchemaMissing, StaleEpoch, Unavailable
+from schemaless_core.errors import (
+    BufferFull,
+    InvalidServer,
+    PacketTooLarge,
+    SchemalessError,
+    SchemaMissing,
+    StaleEpoch,
+    Unavailable,
+)
 from schemaless_core.servers.routing import Router
 from schemaless_core.steps import run
 
 logger = logging.getLogger(__name__)
 
-#: How long a buffer's size is believed: counting it reads an index.
-SIZE_SECONDS = 2.0
 #: Of the time that is left: so much for the next buffer, the rest for those after it.
 SHARE = 0.7
 
@@ -43,14 +52,10 @@ Outcome = SchemalessError | BufferRefused | None
 class Buffers:
     """The buffers of all clusters, as one caller uses them."""
 
-    def __init__(
-        self, router: Router, config: BufferConfig, shards: int, clock: Callable[[], float] = time.monotonic
-    ) -> None:
+    def __init__(self, router: Router, config: BufferConfig, shards: int) -> None:
         self._router = router
-        self._config = config
         self._shards = shards
-        self._clock = clock
-        self._sizes: dict[str, tuple[float, BufferSize]] = {}
+        self._is_full = {name: Fullness(partial(self._size, name), config) for name in router.cluster_names}
 
     def keep(
         self, cells: Sequence[NewCell], failures: Sequence[Unavailable], standing: Standing, deadline: Deadline
@@ -62,19 +67,38 @@ class Buffers:
             own = self._router.cluster_of(shard_of_bytes(cell.row_key, self._shards), deadline)
             places[others_by_weight(cell.row_key, own, self._router.cluster_names)].append(n)
         for servers, positions in places.items():
-            part = tuple(cells[n] for n in positions)
-            offer = _Offer(self, standing, deadline)
-            kept = run(steps.keep(offer, servers, part, standing.authority_epoch))
-            for n, outcome in zip(positions, offer.outcomes(kept, [failures[n] for n in positions]), strict=True):
-                outcomes[n] = outcome
+            for portion in _portions(cells, positions):
+                part, why = [cells[n] for n in portion], [failures[n] for n in portion]
+                for n, outcome in zip(portion, self._keep(servers, part, why, standing, deadline), strict=True):
+                    outcomes[n] = outcome
         metrics.cells_buffered(sum(outcome is None for outcome in outcomes))
         return outcomes
+
+    def _keep(
+        self,
+        servers: tuple[str, ...],
+        cells: Sequence[NewCell],
+        failures: Sequence[Unavailable],
+        standing: Standing,
+        deadline: Deadline,
+    ) -> list[Outcome]:
+        """Keep cells on one server: by halves, where they are too large for it together."""
+        offer = _Offer(self, standing, deadline)
+        try:
+            kept = run(steps.keep(offer, servers, tuple(cells), standing.authority_epoch))
+        except PacketTooLarge:
+            return [
+                outcome
+                for some, why in zip(halves(cells), halves(failures), strict=True)
+                for outcome in self._keep(servers, some, why, standing, deadline)
+            ]
+        return offer.outcomes(kept, failures)
 
     def of_rows(self, row_keys: Sequence[bytes], deadline: Deadline) -> list[BufferedCell]:
         """Return what waits of these rows, as far as buffers answer. Ask before the shards: see decision 57."""
         wanted = list(dict.fromkeys(row_keys))
         found: list[BufferedCell] = []
-        answers = self._router.ask_all(lambda node: node.buffers.of_rows(wanted, deadline), deadline)
+        answers = self._router.ask_all(lambda node: node.buffers.of_rows(wanted, deadline))
         for cluster, answer in answers.items():
             if isinstance(answer, SchemalessError):
                 extra = {"event": "buffer.silent", "cluster": cluster, "reason": answer.message}
@@ -84,13 +108,11 @@ class Buffers:
         return found
 
     def is_full(self, cluster: str, deadline: Deadline) -> bool:
-        """Whether a buffer holds as much as it may, by a count that is not older than two seconds."""
-        known = self._sizes.get(cluster)
-        if known is None or self._clock() - known[0] > SIZE_SECONDS:
-            size = self._router.ask_cluster(cluster, lambda node: node.buffers.size(deadline))
-            known = self._sizes[cluster] = (self._clock(), size)
-        size = known[1]
-        return size.cells >= self._config.max_cells or size.bytes >= self._config.max_bytes
+        """Whether a buffer holds as much as it may."""
+        return self._is_full[cluster](deadline)
+
+    def _size(self, cluster: str, deadline: Deadline) -> BufferSize:
+        return self._router.ask_cluster(cluster, lambda node: node.buffers.size(deadline))
 
     def offer(
         self, cluster: str, cells: tuple[NewCell, ...], standing: Standing, deadline: Deadline
@@ -130,6 +152,8 @@ class _Offer:
             self._refusal = refusal
             return (Kept.REFUSED,) * len(cells)
         except (Unavailable, SchemaMissing, InvalidServer) as silence:
+            if isinstance(silence, PacketTooLarge) and len(cells) > 1:
+                raise
             extra = {"event": "buffer.not_kept", "cluster": server, "reason": silence.message}
             logger.warning("a buffer does not take cells", extra=extra)
             return UNANSWERED
@@ -143,3 +167,11 @@ class _Offer:
         if Kept.FULL in kept:
             return [BufferFull(self._full, failure.message) for failure in failures]
         return [None if other is None else BufferRefused(other) for other in self._kept]
+
+
+def _portions(cells: Sequence[NewCell], positions: Sequence[int]) -> Iterator[Sequence[int]]:
+    """Cut positions of cells into what one packet takes."""
+    while positions:
+        count = fitting((len(cells[n].body) for n in positions), BYTES_PER_BATCH)
+        yield positions[:count]
+        positions = positions[count:]

@@ -114,8 +114,8 @@ class BufferKeeper:
         return Deadline(seconds if self._habits.deadline is None else min(seconds, self._habits.deadline / 2))
 
 
-def keeper_of(buffers: Buffers | None, config: DatastoreConfig, habits: Habits, standing: Standing) -> Keeper:
+def keeper_of(buffers: Buffers, config: DatastoreConfig, habits: Habits, standing: Standing) -> Keeper:
     """What a store of these habits does with cells that their own cluster did not take."""
-    if buffers is None or config.buffer is None or standing.kind is Kind.COPIER:
+    if config.buffer is None or standing.kind is Kind.COPIER:
         return NoKeeper()
     return BufferKeeper(buffers, config, config.buffer, habits, standing)

@@ -71,7 +71,7 @@ class BufferPort(Protocol):
         ...
 
     def settle(self, server: str, there: Sequence[Waiting], conflicts: Sequence[tuple[Waiting, bytes]]) -> None:
-        """Remove cells, and move others to the ledger, each with the body that is stored, by one transaction.
+        """Remove cells, and move others to the ledger, each with the body that is stored: each by one transaction.
 
         Those that are gone already are no error.
         """

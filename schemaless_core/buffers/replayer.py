@@ -9,25 +9,32 @@ import logging
 import random
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
-from typing import NamedTuple
+from functools import partial
+from typing import NamedTuple, TypeVar
 
 from schemaless_core import metrics
 from schemaless_core.buffers import steps
+from schemaless_core.buffers.facts import facts_of
 from schemaless_core.buffers.ports import Buffering, Differs, Fate, PresentPort, Waiting
+from schemaless_core.cell.page_bytes import fitting, halves
 from schemaless_core.cell.sharding import shard_of_bytes
 from schemaless_core.cell.standing import Kind, Standing
 from schemaless_core.cell.stored import NewCell
 from schemaless_core.config import BufferConfig
 from schemaless_core.deadline import Deadline
-from schemaless_core.engine.base import Stored
+from schemaless_core.engine.base import BYTES_PER_BATCH, Fact, Stored
 from schemaless_core.engine.buffers import BufferConflict, BufferSize
-from schemaless_core.errors import SchemalessError
+from schemaless_core.errors import PacketTooLarge, SchemalessError, SchemaMissing
 from schemaless_core.servers.routing import Router
 from schemaless_core.steps import run
 
 logger = logging.getLogger(__name__)
+
+T = TypeVar("T")
+
+NOTHING = BufferSize(0, 0, None, 0)
 
 #: Shards of which cells are carried at once, by one transaction of their server, and how many cells of each.
 SHARDS_PER_TAKE = 16
@@ -58,9 +65,11 @@ class Replayed(NamedTuple):
 class Replayer:
     """The replayer of all buffers of a datastore."""
 
-    def __init__(self, router: Router, config: BufferConfig, shards: int, present: PresentPort) -> None:
+    def __init__(self, router: Router, config: BufferConfig | None, shards: int, present: PresentPort) -> None:
+        """`config`: None: the section is not there (any more). What waits is carried all the same."""
         self._router = router
-        self._config = config
+        self._is_configured = config is not None
+        self._config = config or BufferConfig()
         self._shards = shards
         self._present = present
         self._ended = threading.Event()
@@ -69,7 +78,7 @@ class Replayer:
     def round(self) -> Replayed:
         """Carry once what waits, a portion of each buffer."""
         deadline = Deadline(CALL_SECONDS)
-        waiting = self._router.ask_all(lambda node: node.buffers.shards(deadline), deadline)
+        waiting = self._router.ask_all(lambda node: node.buffers.shards(deadline))
         carried, left = 0, list[str]()
         for cluster, shards in waiting.items():
             if not isinstance(shards, SchemalessError) and shards:
@@ -78,9 +87,9 @@ class Replayer:
         return Replayed(carried, tuple(left))
 
     def sizes(self) -> Mapping[str, BufferSize | SchemalessError]:
-        """How much each buffer holds; the metrics are told."""
+        """How much each buffer holds; the metrics are told. A cluster without the tables, a new one, holds nothing."""
         deadline = Deadline(CALL_SECONDS)
-        sizes = self._router.ask_all(lambda node: node.buffers.size(deadline), deadline)
+        sizes = self._router.ask_all(lambda node: _or(node.buffers.size, NOTHING, deadline))
         now = datetime.now(UTC)
         for cluster, size in sizes.items():
             if isinstance(size, BufferSize):
@@ -88,10 +97,16 @@ class Replayer:
                 metrics.buffer_seen(cluster, size.cells, size.bytes, age, size.conflicts)
         return sizes
 
+    def facts(self, cluster: str) -> list[Fact]:
+        """What the doctor says of a buffer."""
+        deadline = Deadline(CALL_SECONDS)
+        size = self._router.ask_cluster(cluster, lambda node: _or(node.buffers.size, NOTHING, deadline))
+        return facts_of(size, is_configured=self._is_configured)
+
     def columns(self) -> set[str]:
         """The columns of which cells wait; raises where a server does not answer."""
         deadline = Deadline(CALL_SECONDS)
-        found = self._router.ask_all(lambda node: node.buffers.columns(deadline), deadline)
+        found = self._router.ask_all(lambda node: _or(node.buffers.columns, set[str](), deadline))
         names: set[str] = set()
         for answer in found.values():
             if isinstance(answer, SchemalessError):
@@ -102,7 +117,7 @@ class Replayer:
     def conflicts(self, limit: int) -> dict[str, list[BufferConflict] | SchemalessError]:
         """The ledgers of all buffers."""
         deadline = Deadline(CALL_SECONDS)
-        return self._router.ask_all(lambda node: node.buffers.conflicts(limit, deadline), deadline)
+        return self._router.ask_all(lambda node: _or(partial(node.buffers.conflicts, limit), [], deadline))
 
     def close_conflicts(self, cluster: str, numbers: Sequence[int]) -> None:
         """Take these out of a ledger: a person has decided."""
@@ -130,6 +145,8 @@ class Replayer:
                     counted_at = time.monotonic()
             except SchemalessError as error:
                 logger.warning("buffers wait", extra={"event": "replay.waits", "reason": error.message})
+            except Exception:  # whatever it is: without this thread what waits would wait for ever, and unseen
+                logger.exception("buffers wait", extra={"event": "replay.failed"})
             pause = PAUSE_SECONDS if carried else min(2 * pause, PAUSE_SECONDS_MAX)
             self._ended.wait(carried / self._config.cells_per_second if carried else pause)
 
@@ -160,7 +177,9 @@ class _Hands:
             return ()
         some = random.sample(present, min(SHARDS_PER_TAKE, len(present)))
         each = max(1, limit // len(some))
-        found = self._router.ask_cluster(server, lambda node: node.buffers.waiting(some, each, deadline))
+        found = self._router.ask_cluster(
+            server, lambda node: node.buffers.waiting(some, each, BYTES_PER_BATCH, deadline)
+        )
         return tuple(Waiting(one.number, one.cell) for one in found)
 
     def copy(self, cells: tuple[Waiting, ...], epoch: int | None) -> tuple[Fate | Differs, ...]:
@@ -168,26 +187,75 @@ class _Hands:
         parts: dict[int, list[int]] = {}
         for n, (_number, cell) in enumerate(cells):
             parts.setdefault(shard_of_bytes(cell.row_key, self._shards), []).append(n)
-        wanted = {shard: [cells[n].cell for n in positions] for shard, positions in parts.items()}
-        standing, deadline = Standing(Kind.COPIER, epoch), Deadline(CALL_SECONDS)
         fates: list[Fate | Differs] = [Fate.NOT_YET] * len(cells)
-        for shard, answer in self._router.write_many(wanted, standing, deadline).items():
-            if isinstance(answer, SchemalessError):
-                continue
-            stored, _epoch = answer
-            for nth, n in enumerate(parts[shard]):
-                fates[n] = Fate.THERE if isinstance(stored, range) else _fate(stored[nth], cells[n].cell)
+        self._copy(cells, parts, Standing(Kind.COPIER, epoch), Deadline(CALL_SECONDS), fates)
         return tuple(fates)
 
+    def _copy(
+        self,
+        cells: Sequence[Waiting],
+        parts: Mapping[int, Sequence[int]],
+        standing: Standing,
+        deadline: Deadline,
+        fates: list[Fate | Differs],
+    ) -> None:
+        """Put these positions of cells, by shard: by halves, where they are too large for a server together."""
+        wanted = {shard: [cells[n].cell for n in positions] for shard, positions in parts.items()}
+        for shard, answer in self._router.write_many(wanted, standing, deadline).items():
+            positions = parts[shard]
+            if isinstance(answer, PacketTooLarge):
+                if len(positions) > 1:
+                    for half in halves(positions):
+                        self._copy(cells, {shard: half}, standing, deadline, fates)
+                else:
+                    _tell_too_large(cells[positions[0]], answer)
+            elif not isinstance(answer, SchemalessError):
+                stored, _epoch = answer
+                for nth, n in enumerate(positions):
+                    fates[n] = Fate.THERE if isinstance(stored, range) else _fate(stored[nth], cells[n].cell)
+
     def settle(self, server: str, there: Sequence[Waiting], conflicts: Sequence[tuple[Waiting, bytes]]) -> None:
+        """What one packet does not take is settled by several: each cell is settled whole."""
+        if there:
+            self._settle(server, [each.number for each in there], {})
+        left = list(conflicts)
+        while left:
+            count = fitting((len(stored) for _each, stored in left), BYTES_PER_BATCH)
+            self._note(server, left[:count])
+            left = left[count:]
+
+    def _note(self, server: str, conflicts: Sequence[tuple[Waiting, bytes]]) -> None:
+        """Move cells to the ledger: by halves, where the stored bodies are too large for the server together."""
+        try:
+            self._settle(server, [], {each.number: stored for each, stored in conflicts})
+        except PacketTooLarge as error:
+            if len(conflicts) == 1:
+                _tell_too_large(conflicts[0][0], error)
+                return
+            for half in halves(conflicts):
+                self._note(server, half)
+            return
+        extra = {"event": "replay.conflict", "cluster": server, "cells": len(conflicts)}
+        logger.warning("cells that waited conflict with what is stored: see the ledger", extra=extra)
+
+    def _settle(self, server: str, gone: Sequence[int], others: Mapping[int, bytes]) -> None:
         deadline = Deadline(CALL_SECONDS)
-        gone = [each.number for each in there]
-        others = {each.number: stored for each, stored in conflicts}
         self._router.ask_cluster(server, lambda node: node.buffers.settle(gone, others, deadline))
         metrics.cells_replayed(len(gone), len(others))
-        if others:
-            extra = {"event": "replay.conflict", "cluster": server, "cells": len(others)}
-            logger.warning("cells that waited conflict with what is stored: see the ledger", extra=extra)
+
+
+def _tell_too_large(waiting: Waiting, error: PacketTooLarge) -> None:
+    """It goes on waiting, and others pass it."""
+    extra = {"event": "replay.too_large", "number": waiting.number, "reason": error.message, "hint": error.hint}
+    logger.warning("a cell that waits is too large for a server", extra=extra)
+
+
+def _or(ask: Callable[[Deadline], T], otherwise: T, deadline: Deadline) -> T:
+    """What the tables of a buffer say, or this where there are none: nothing was ever kept there."""
+    try:
+        return ask(deadline)
+    except SchemaMissing:
+        return otherwise
 
 
 def _fate(stored: Stored, cell: NewCell) -> Fate | Differs:

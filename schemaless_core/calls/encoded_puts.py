@@ -11,9 +11,10 @@ from functools import partial
 
 from schemaless_core import metrics
 from schemaless_core.calls.lookups import conflict
-from schemaless_core.calls.packets import Packet, halves, lanes_of, packets
+from schemaless_core.calls.packets import Packet, lanes_of, packets
 from schemaless_core.cell.cell import REF_KEY_MAX, REF_KEY_MIN, check_column_name
 from schemaless_core.cell.encoded import EncodedCell, EncodedOutcome, Problem, decode_cell
+from schemaless_core.cell.page_bytes import halves
 from schemaless_core.cell.put_errors import CellConflict
 from schemaless_core.cell.standing import Standing
 from schemaless_core.config import DatastoreConfig

@@ -55,12 +55,6 @@ def packets(cells: Sequence[EncodedCell], waiting: dict[int, list[int]]) -> Iter
         yield packet
 
 
-def halves(positions: list[int]) -> tuple[list[int], list[int]]:
-    """Two parts of what was too large for the server, in order."""
-    middle = len(positions) // 2
-    return positions[:middle], positions[middle:]
-
-
 def _by_shard(cells: Sequence[EncodedCell], positions: Sequence[int], shards: int) -> dict[int, list[int]]:
     found: defaultdict[int, list[int]] = defaultdict(list)
     last, add = b"", [].append  # type: ignore[var-annotated]  # never used: no row key is empty

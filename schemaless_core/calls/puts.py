@@ -13,10 +13,10 @@ from uuid import UUID
 from schemaless_core import metrics
 from schemaless_core.buffers.keeper import Keeper
 from schemaless_core.calls.lookups import Lookups, conflict
-from schemaless_core.calls.packets import halves
 from schemaless_core.cell.answers import ANY, Position, PutResult, PutStatus
 from schemaless_core.cell.canonical import Json
 from schemaless_core.cell.cell import REF_KEY_MAX, Cell, check_ref_key, checked_bytes, encoded_name, no_free_ref_key
+from schemaless_core.cell.page_bytes import halves
 from schemaless_core.cell.put_errors import BatchFailed, CellConflict
 from schemaless_core.cell.requests import check_location, listed_cells
 from schemaless_core.cell.sharding import shard_of_bytes

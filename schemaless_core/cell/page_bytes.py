@@ -6,9 +6,12 @@ A page that is shorter than asked is not the last one: a history and a log go on
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from typing import TypeVar
 
 from schemaless_core.cell.canonical import canonical_bytes
 from schemaless_core.cell.cell import Cell
+
+T = TypeVar("T")
 
 #: Bodies of one page, all its shards together.
 PAGE_BYTES = 32 * 1024 * 1024
@@ -37,3 +40,9 @@ def fitting(sizes: Iterable[int], left: int | None = None) -> int:
         if room <= 0:
             break
     return count
+
+
+def halves(what: Sequence[T]) -> tuple[list[T], list[T]]:
+    """Two parts of what was too large for a server, in order."""
+    middle = len(what) // 2
+    return [*what[:middle]], [*what[middle:]]

@@ -56,8 +56,13 @@ class BufferTables(Protocol):
         """
         ...
 
-    def waiting(self, shards: Collection[int] | None, limit: int, deadline: Deadline) -> list[BufferedCell]:
-        """Return the first cells to arrive, so many of each of these shards; None: so many of all."""
+    def waiting(
+        self, shards: Collection[int] | None, limit: int, body_bytes: int, deadline: Deadline
+    ) -> list[BufferedCell]:
+        """Return the first cells to arrive, at most so many of each of these shards; None: so many of all.
+
+        It ends with the cell that brings their bodies to the bytes.
+        """
         ...
 
     def of_rows(self, row_keys: Sequence[bytes], deadline: Deadline) -> list[BufferedCell]:

@@ -78,13 +78,13 @@ class Doctor:
         config: DatastoreConfig,
         clusters: Mapping[str, Cluster],
         control: ControlDatabase,
-        of_indexes: Callable[[str], list[Fact]] = lambda cluster: [],
+        of_tables: Callable[[str], list[Fact]] = lambda cluster: [],
     ) -> None:
-        """`of_indexes`: what is to be said of the tables of indexes on a cluster's primary."""
+        """`of_tables`: what is to be said of the tables of indexes and of buffers on a cluster's primary."""
         self._config = config
         self._clusters = clusters
         self._control = control
-        self._of_indexes = of_indexes
+        self._of_tables = of_tables
 
     def findings(self) -> list[ServerFinding]:
         """Look at everything, at all servers at the same time; the control database first."""
@@ -142,7 +142,7 @@ class Doctor:
             shards = self._shards_fact(node, expected.shards_of(server.cluster), is_replica)
             ahead = _copies_ahead(node, expected.documents)
             facts = node.facts(is_replica=is_replica, shards=-(-self._config.shards // len(self._clusters)))
-            facts += [] if is_replica else self._of_indexes(server.cluster)
+            facts += [] if is_replica else self._of_tables(server.cluster)
         except UnknownFormat as error:
             return [Fact("format", error.reason, False, True, error.hint or "")]
         except InvalidServer as error:

@@ -184,8 +184,8 @@ class Router:
         """Ask a cluster's primary, whichever shards it holds."""
         return self._clusters[cluster].primary.ask(verb)
 
-    def ask_all(self, verb: Callable[[Node], T], deadline: Deadline) -> dict[str, T | SchemalessError]:
-        """Ask the primaries of all clusters that hold shards, at once; each answer or why there is none."""
+    def ask_all(self, verb: Callable[[Node], T]) -> dict[str, T | SchemalessError]:
+        """Ask the primaries of all clusters, at once, whichever hold shards; each answer or why there is none."""
 
         def ask(cluster: Cluster) -> T | SchemalessError:
             try:
@@ -193,7 +193,7 @@ class Router:
             except SchemalessError as error:
                 return error
 
-        return self._fanout.run({each.name: partial(ask, each) for each in self.holders(deadline)})
+        return self._fanout.run({name: partial(ask, cluster) for name, cluster in self._clusters.items()})
 
     def write_each(
         self,

@@ -17,6 +17,8 @@ from schemaless_core.engine.buffers import BufferedCell, BufferTables, Offered
 from tests.stores import Stores
 
 FOREIGN = 7
+#: More bytes than any of these cells have.
+MUCH = 1_000_000
 
 
 def soon() -> Deadline:
@@ -42,10 +44,10 @@ class Kept(NamedTuple):
         return self.tables.keep(gate or self.gate, [Offered(shard, cell) for cell in cells], soon())
 
     def cells(self) -> list[NewCell]:
-        return [each.cell for each in self.tables.waiting(None, 100, soon())]
+        return [each.cell for each in self.tables.waiting(None, 100, MUCH, soon())]
 
     def numbers(self) -> list[int]:
-        return [each.number for each in self.tables.waiting(None, 100, soon())]
+        return [each.number for each in self.tables.waiting(None, 100, MUCH, soon())]
 
 
 @pytest.fixture
@@ -63,16 +65,31 @@ def test_cells_wait_in_the_order_of_arrival(kept: Kept) -> None:
 
     assert kept.cells() == cells
     assert kept.numbers() == sorted(set(kept.numbers()))
-    assert [each.cell for each in kept.tables.waiting([FOREIGN - 1], 100, soon())] == cells[2:]
-    assert [each.cell for each in kept.tables.waiting([FOREIGN], 1, soon())] == cells[:1]
-    assert kept.tables.waiting([], 100, soon()) == []
-    of_both = [each.cell for each in kept.tables.waiting([FOREIGN, FOREIGN - 1], 1, soon())]
+    assert [each.cell for each in kept.tables.waiting([FOREIGN - 1], 100, MUCH, soon())] == cells[2:]
+    assert [each.cell for each in kept.tables.waiting([FOREIGN], 1, MUCH, soon())] == cells[:1]
+    assert kept.tables.waiting([], 100, MUCH, soon()) == []
+    of_both = [each.cell for each in kept.tables.waiting([FOREIGN, FOREIGN - 1], 1, MUCH, soon())]
     assert sorted(of_both) == sorted([cells[0], cells[2]])
-    assert [each.cell for each in kept.tables.waiting([FOREIGN], 100, soon())] == cells[:2]
+    assert [each.cell for each in kept.tables.waiting([FOREIGN], 100, MUCH, soon())] == cells[:2]
     assert [each.cell for each in kept.tables.of_rows([cells[1].row_key], soon())] == cells[1:2]
     assert kept.tables.of_rows([], soon()) == []
     assert kept.tables.shards(soon()) == [FOREIGN - 1, FOREIGN]
     assert kept.tables.columns(soon()) == {"BASE"}
+
+
+def test_what_waits_is_read_up_to_the_cell_that_brings_the_bytes(kept: Kept) -> None:
+    kept.keep(*(new_cell(body=b"123456") for _ in range(4)), new_cell(body=b"1" * 100))
+    kept.keep(new_cell(), shard=FOREIGN - 1)
+    numbers = kept.numbers()
+
+    def read(shards: list[int] | None, limit: int, body_bytes: int) -> list[int]:
+        return [each.number for each in kept.tables.waiting(shards, limit, body_bytes, soon())]
+
+    assert read(None, 100, 12) == read([FOREIGN - 1, FOREIGN], 100, 12) == numbers[:2]
+    assert read(None, 100, 13) == numbers[:3]
+    assert read([FOREIGN], 100, 1) == numbers[:1]
+    assert read(None, 2, MUCH) == numbers[:2]
+    assert read(None, 100, MUCH) == numbers
 
 
 def test_an_equal_cell_is_kept_once_and_another_body_is_shown(kept: Kept) -> None:

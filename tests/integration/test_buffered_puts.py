@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import sqlite3
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 from uuid import UUID
@@ -15,13 +16,19 @@ import pytest
 from schemaless_core import BatchFailed, Cell, CellConflict, CellKey, Datastore, NodeUnavailable, PutStatus
 from schemaless_core.buffers import steps
 from schemaless_core.buffers.ports import Held
-from schemaless_core.errors import BufferFull, StaleEpoch
+from schemaless_core.buffers.replayer import NOTHING, Replayed
+from schemaless_core.deadline import Deadline
+from schemaless_core.engine.mysql.names import Names
+from schemaless_core.errors import BufferFull, SchemaMissing, StaleEpoch, Unavailable
 from schemaless_core.failpoints import FailpointReached, use_folder
+from schemaless_core.servers.routing import Router
+from tests.chaos.actors import wait_until
 from tests.chaos.test_unresponsive_server import rows_on
 from tests.stores import ServerEngine, Stores
 from tripstore.local.proxy import Proxy
 
 CREATED, EXISTS, BUFFERED = PutStatus.CREATED, PutStatus.EXISTS, PutStatus.BUFFERED
+MEBIBYTE = 1024 * 1024
 #: Servers that do not answer cost a deadline, and the pair of cores is busy.
 DEADLINES = {"put_seconds": 0.3, "read_seconds": 5.0, "connect_seconds": 5.0, "pool_seconds": 5.0}
 
@@ -134,7 +141,7 @@ def test_i2_two_bodies_under_one_key_conflict_in_the_buffer_and_at_the_shard(hal
         store.put_cell(stored, "BASE", 1, "waits")
     assert conflict.value.stored == Cell(kept, "BASE", 1, "first")
     assert [type(result).__name__ for result in failed.value.results] == ["CellConflict", "PutResult"]
-    _put_when_back(store, stored, "there first")
+    _put_when_back(store, Cell(stored, "BASE", 1, "there first"))
 
     half.drain()
 
@@ -144,12 +151,12 @@ def test_i2_two_bodies_under_one_key_conflict_in_the_buffer_and_at_the_shard(hal
     assert (entry.waiting.cell.body, entry.stored) == (b'"waits"', b'"there first"')
 
 
-def _put_when_back(store: Datastore, row: UUID, body: str) -> None:
+def _put_when_back(store: Datastore, cell: Cell) -> None:
     """By a store without buffers, once the breaker lets it through."""
-    plain, give_up_at = store.as_copier(), time.monotonic() + 15
+    plain, give_up_at = store.as_copier().using(deadline=5.0), time.monotonic() + 15
     while True:
         try:
-            plain.put_cell(row, "BASE", 1, body)
+            plain.put_cell(cell.row_key, cell.column_name, cell.ref_key, cell.body)
             return
         except NodeUnavailable:
             assert time.monotonic() < give_up_at
@@ -175,6 +182,144 @@ def test_what_asks_the_primary_and_what_copiers_write_is_not_kept_and_says_so(ha
             store.as_copier().put_cell(row, "BASE", 1, "x")
 
     assert half.waiting() == 0
+
+
+@contextmanager
+def small_packets(stores: Stores, engine: ServerEngine, primaries: Sequence[int]) -> Iterator[None]:
+    """Some servers take no packet above one mebibyte."""
+    servers = [stores.clusters(engine)[n].primary for n in primaries]
+    before = [server.query("SELECT @@GLOBAL.max_allowed_packet AS v")[0]["v"] for server in servers]
+    try:
+        for server in servers:
+            server.query(f"SET GLOBAL max_allowed_packet = {MEBIBYTE}")
+        yield
+    finally:
+        for server, value in zip(servers, before, strict=True):
+            server.query(f"SET GLOBAL max_allowed_packet = {value}")
+
+
+def large_cells(row: UUID, body: str) -> list[Cell]:
+    """Five of one row: no two of them fit into a packet of a mebibyte."""
+    return [Cell(row, "BASE", ref_key, body * 600_000) for ref_key in range(1, 6)]
+
+
+def test_i5_a_batch_that_is_larger_than_a_packet_of_the_buffer_is_kept_by_parts(
+    server_engine: ServerEngine, stores: Stores
+) -> None:
+    with (
+        lame(server_engine, stores) as made,
+        small_packets(stores, server_engine, [1]),
+        Datastore(made.store.config) as later,
+    ):
+        (row,) = rows_on(made.store, "a", 1)
+        later.get_cell(row, "BASE", 1)
+        with made.down():
+            results = later.put_cells([*large_cells(row, "x"), Cell(row, "BASE", 9, "y")])
+        assert {result.status for result in results} == {BUFFERED}
+        assert made.drain() == 6
+
+
+def test_i5_what_waits_and_is_larger_than_a_packet_of_its_server_is_carried_and_what_differs_is_in_the_ledger(
+    server_engine: ServerEngine, stores: Stores
+) -> None:
+    with lame(server_engine, stores) as made:
+        carried, differs = rows_on(made.store, "a", 2)
+        with made.down():
+            made.store.put_cells([*large_cells(carried, "x"), *large_cells(differs, "x")])
+        for cell in large_cells(differs, "y"):
+            _put_when_back(made.store, cell)
+        with small_packets(stores, server_engine, [0, 1]), Datastore(made.store.config) as later:
+            for _ in range(20):  # a take each, until nothing moves
+                later.replayer().round()
+
+        assert made.waiting() == 0
+        assert made.store.get_history(carried, "BASE") == large_cells(carried, "x")[::-1]
+        (ledger,) = [each for each in made.store.replayer().conflicts(10).values() if each]
+        assert isinstance(ledger, list)
+        assert [each.waiting.cell.ref_key for each in ledger] == [1, 2, 3, 4, 5]
+
+
+def test_i5_a_cell_that_is_too_large_for_its_server_keeps_no_other_waiting(
+    server_engine: ServerEngine, stores: Stores, caplog: pytest.LogCaptureFixture
+) -> None:
+    with lame(server_engine, stores) as made:
+        (row,) = rows_on(made.store, "a", 1)
+        with made.down():
+            made.store.put_cells([Cell(row, "BASE", 1, "x" * 1_500_000), Cell(row, "BASE", 2, "y")])
+        with small_packets(stores, server_engine, [0]), Datastore(made.store.config) as later:
+            assert sum(later.replayer().round().cells for _ in range(5)) == 1
+        told = [record for record in caplog.records if getattr(record, "event", "") == "replay.too_large"]
+        assert "max_allowed_packet" in told[0].hint  # type: ignore[attr-defined]  # given as extra
+        assert made.store.get_history(row, "BASE") == [Cell(row, "BASE", 2, "y")]
+        assert made.drain() == 1
+
+
+@pytest.mark.parametrize("holds", [["a", "b"], ["a"]], ids=["holds shards", "holds none any more"])
+def test_i5_what_a_cluster_kept_is_found_and_carried_whichever_shards_it_holds(
+    half: Lame, monkeypatch: pytest.MonkeyPatch, holds: list[str]
+) -> None:
+    store = half.store
+    (row,) = rows_on(store, "a", 1)
+    with half.down():
+        store.put_cell(row, "BASE", 1, "x")
+        monkeypatch.setattr(Router, "holders", lambda self, deadline: [store.clusters[name] for name in holds])
+        assert store.using(include_buffered=True).get_cell(row, "BASE", 1) == Cell(row, "BASE", 1, "x")
+
+    assert half.waiting() == 1
+    assert half.drain() == 1
+
+
+def test_i5_what_waits_is_read_and_carried_when_the_section_is_gone(half: Lame) -> None:
+    (row,) = rows_on(half.store, "a", 1)
+    with half.down():
+        half.store.put_cell(row, "BASE", 1, "x")
+    with Datastore(replace(half.store.config, buffer=None)) as later:
+        assert later.using(include_buffered=True).get_cell(row, "BASE", 1) == Cell(row, "BASE", 1, "x")
+        assert [fact.value.split(",")[0] for fact in later.replayer().facts("b")] == ["1 cells wait"]
+        assert later.replayer().facts("a") == []
+
+        with later.replayer():  # as a worker has it
+            wait_until("it is carried", lambda: later.get_cell(row, "BASE", 1) is not None)
+
+
+def test_a_cluster_without_the_tables_holds_nothing_and_another_one_that_is_silent_is_an_error(
+    server_engine: ServerEngine, stores: Stores, half: Lame
+) -> None:
+    """It is new, or made before there were buffers: a layout may be changed, and a gate evaluated, all the same."""
+    store, replayer = half.store, half.store.replayer()
+    tables = store.clusters["b"].primary.node.buffers
+    for table in ("buffered", "buffer_conflict"):
+        stores.clusters(server_engine)[1].primary.query(f"DROP TABLE {Names(store.config.datastore).meta}.{table}")
+    with pytest.raises(SchemaMissing):
+        tables.size(Deadline(5.0))
+
+    assert replayer.columns() == set()
+    assert replayer.sizes()["b"] == NOTHING
+    assert replayer.conflicts(10)["b"] == []
+    with half.down(), pytest.raises(Unavailable):
+        replayer.columns()
+
+
+def test_a_replayer_survives_an_error_that_nobody_foresaw(
+    half: Lame, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    (row,) = rows_on(half.store, "a", 1)
+    with half.down():
+        half.store.put_cell(row, "BASE", 1, "x")
+    replayer = half.store.replayer()
+    failures = iter([True, True])
+    true_round = replayer.round
+
+    def round_() -> Replayed:
+        if next(failures, False):
+            raise ZeroDivisionError
+        return true_round()
+
+    monkeypatch.setattr(replayer, "round", round_)
+    with replayer:
+        wait_until("it is carried", lambda: half.store.get_cell(row, "BASE", 1) is not None)
+
+    assert [record.exc_info is not None for record in caplog.records if record.levelname == "ERROR"] == [True, True]
 
 
 def test_without_the_section_puts_fail_as_before(server_engine: ServerEngine, stores: Stores) -> None:
@@ -256,7 +401,7 @@ def test_i5_a_replayer_that_dies_before_a_step_loses_and_doubles_nothing(half: L
     rows = rows_on(store, "a", 3)
     with half.down():
         store.put_cells([Cell(row, "BASE", 1, "x") for row in rows])
-    _put_when_back(store, rows[0], "x")
+    _put_when_back(store, Cell(rows[0], "BASE", 1, "x"))
     use_folder(tmp_path)
     try:
         (tmp_path / step).write_text("raise")

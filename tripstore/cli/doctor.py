@@ -52,10 +52,10 @@ def doctor(settings: Settings, quick: bool, as_json: bool) -> Exit:
     """Examine every server, the control database and the legacy store; change nothing but a note of what is broken.
 
     Looks at reachability, login, version, durability, sql_mode, caches, packet size, replication, clocks, jobs that
-    have not ended, and whether all shards are there. What is marked REFUSED keeps `schema apply` from creating shards.
-    Of a legacy store: whether the layout fits the live tables, whether every child row carries its parent's row key,
-    and whether capture misses nothing; a gap is written down there, so that no backfill relies on it. Indexes that
-    queries lack there are notes. Exit code 1 when anything is not fine; notes are only to be known.
+    have not ended, what waits in buffers, and whether all shards are there. What is marked REFUSED keeps `schema apply`
+    from creating shards. Of a legacy store: whether the layout fits the live tables, whether every child row carries
+    its parent's row key, and whether capture misses nothing; a gap is written down there, so that no backfill relies on
+    it. Indexes that queries lack there are notes. Exit code 1 when anything is not fine; notes are only to be known.
 
     \b
     Example:
@@ -65,8 +65,14 @@ def doctor(settings: Settings, quick: bool, as_json: bool) -> Exit:
     """
     config = settings.load()
     with Datastore(config.core) as datastore:
-        of_indexes = datastore.indexes.tables.facts
-        findings = Doctor(datastore.config, datastore.clusters, datastore.control, of_indexes).findings()
+        of_indexes, of_buffer = datastore.indexes.tables.facts, datastore.replayer().facts
+        doctor = Doctor(
+            datastore.config,
+            datastore.clusters,
+            datastore.control,
+            lambda cluster: [*of_indexes(cluster), *of_buffer(cluster)],
+        )
+        findings = doctor.findings()
         findings = [*job_findings(datastore), *findings]
         legacy = None
         if config.legacy is not None:

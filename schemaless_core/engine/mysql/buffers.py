@@ -13,6 +13,7 @@ from typing import Any
 from pymysql import err
 
 from schemaless_core import metrics
+from schemaless_core.cell.page_bytes import fitting
 from schemaless_core.cell.standing import Gate, ShardState
 from schemaless_core.cell.stored import NewCell
 from schemaless_core.deadline import Deadline
@@ -39,8 +40,9 @@ LOOK = """\
 SELECT row_key, column_name, ref_key, SHA2(body, 256) FROM {buffered} WHERE (row_key, column_name, ref_key) IN (KEYS)"""
 
 _CELL = "number, shard, row_key, column_name, ref_key, body, kept_at"
-FIRST = f"SELECT {_CELL} FROM {{buffered}} ORDER BY number LIMIT %s"
-FIRST_OF = f"(SELECT {_CELL} FROM {{buffered}} WHERE shard = %s ORDER BY number LIMIT %s)"
+FIRST = "SELECT number, body_bytes FROM {buffered} ORDER BY number LIMIT %s"
+FIRST_OF = "(SELECT number, body_bytes FROM {buffered} WHERE shard = %s ORDER BY number LIMIT %s)"
+THESE = f"SELECT {_CELL} FROM {{buffered}} WHERE number IN %s ORDER BY number"
 OF_ROWS = f"SELECT {_CELL} FROM {{buffered}} WHERE row_key IN %s ORDER BY number"
 NOTE = f"""\
 INSERT INTO {{conflict}} ({_CELL}, stored_body, found_at)
@@ -116,13 +118,17 @@ class MySQLBuffers:
         ]
         return b"; ".join(statements)
 
-    def waiting(self, shards: Collection[int] | None, limit: int, deadline: Deadline) -> list[BufferedCell]:
+    def waiting(
+        self, shards: Collection[int] | None, limit: int, body_bytes: int, deadline: Deadline
+    ) -> list[BufferedCell]:
         if shards is None:
-            return [_cell(row) for row in self._rows(FIRST, (limit,), deadline)]
-        if not shards:
-            return []
-        values = [value for shard in sorted(shards) for value in (shard, limit)]
-        return [_cell(row) for row in self._rows(" UNION ALL ".join([FIRST_OF] * len(shards)), tuple(values), deadline)]
+            first = self._rows(FIRST, (limit,), deadline)
+        else:
+            values = [value for shard in shards for value in (shard, limit)]
+            statement = " UNION ALL ".join([FIRST_OF] * len(shards))
+            first = sorted(self._rows(statement, tuple(values), deadline)) if shards else ()
+        numbers = [number for number, _size in first[: fitting((size for _number, size in first), body_bytes)]]
+        return [_cell(row) for row in self._rows(THESE, (numbers,), deadline)] if numbers else []
 
     def of_rows(self, row_keys: Sequence[bytes], deadline: Deadline) -> list[BufferedCell]:
         return [_cell(row) for row in self._rows(OF_ROWS, (list(row_keys),), deadline)] if row_keys else []

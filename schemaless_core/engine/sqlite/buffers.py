@@ -6,6 +6,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
+from schemaless_core.cell.page_bytes import fitting
 from schemaless_core.cell.standing import Gate
 from schemaless_core.cell.stored import NewCell
 from schemaless_core.deadline import Deadline
@@ -19,8 +20,9 @@ INSERT INTO buffered (shard, row_key, column_name, ref_key, body, kept_at) VALUE
  ON CONFLICT (row_key, column_name, ref_key) DO NOTHING"""
 BODY = "SELECT body FROM buffered WHERE row_key = ? AND column_name = ? AND ref_key = ?"
 _CELL = "number, shard, row_key, column_name, ref_key, body, kept_at"
-FIRST = f"SELECT {_CELL} FROM buffered ORDER BY number LIMIT ?"
-FIRST_OF = f"SELECT {_CELL} FROM buffered WHERE shard = ? ORDER BY number LIMIT ?"
+FIRST = "SELECT number, LENGTH(body) FROM buffered ORDER BY number LIMIT ?"
+FIRST_OF = "SELECT number, LENGTH(body) FROM buffered WHERE shard = ? ORDER BY number LIMIT ?"
+THIS = f"SELECT {_CELL} FROM buffered WHERE number = ?"
 OF_ROWS = f"SELECT {_CELL} FROM buffered WHERE row_key IN (MARKS) ORDER BY number"
 NOTE = f"""\
 INSERT INTO buffer_conflict ({_CELL}, stored_body, found_at) SELECT {_CELL}, ?, ? FROM buffered WHERE number = ?
@@ -54,10 +56,14 @@ class SQLiteBuffers:
         reach("buffer.answered")
         return others
 
-    def waiting(self, shards: Collection[int] | None, limit: int, deadline: Deadline) -> list[BufferedCell]:
-        if shards is None:
-            return [_cell(row) for row in self._rows(FIRST, (limit,), deadline)]
-        return [_cell(row) for shard in sorted(shards) for row in self._rows(FIRST_OF, (shard, limit), deadline)]
+    def waiting(
+        self, shards: Collection[int] | None, limit: int, body_bytes: int, deadline: Deadline
+    ) -> list[BufferedCell]:
+        with self._file.read(deadline) as connection:
+            asked = [(FIRST, (limit,))] if shards is None else [(FIRST_OF, (shard, limit)) for shard in shards]
+            first = sorted(each for statement, values in asked for each in connection.execute(statement, values))
+            fit = first[: fitting((size for _number, size in first), body_bytes)]
+            return [_cell(connection.execute(THIS, (number,)).fetchone()) for number, _size in fit]
 
     def of_rows(self, row_keys: Sequence[bytes], deadline: Deadline) -> list[BufferedCell]:
         return [_cell(row) for row in self._rows(_marked(OF_ROWS, len(row_keys)), tuple(row_keys), deadline)]

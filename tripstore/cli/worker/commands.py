@@ -66,9 +66,9 @@ def run(
 ) -> Exit:
     """Do all built-in work, in as many processes on as many hosts as you like, until Ctrl-C.
 
-    `index` keeps the indexes. `buffer` carries what waits in buffers, where the configuration has any. `mirror`, with a
-    legacy store, carries captured changes to Schemaless and writes what Schemaless has back into the legacy tables, as
-    the phase wants it, and keeps the days of the log. `jobs` serves what was started with --detach.
+    `index` keeps the indexes. `buffer` carries what waits in buffers. `mirror`, with a legacy store, carries captured
+    changes to Schemaless and writes what Schemaless has back into the legacy tables, as the phase wants it, and keeps
+    the days of the log. `jobs` serves what was started with --detach.
 
     A process that dies is started again. Without anything to do it waits and says so.
 

@@ -180,10 +180,8 @@ class ServedBuiltIns:
     @contextmanager
     def __call__(self, opened: Opened, name: str, threads: int) -> Iterator[Worker]:
         def tell(names: Sequence[str]) -> None:
-            has_buffers = opened.datastore.config.buffer is not None
-            kinds = [kind for kind in self.kinds if kind != "buffer" or has_buffers]
-            waits = f"has nothing to serve yet and waits: no {', no '.join(kinds)}"
-            work = [what for kind, what in _BESIDE_GROUPS.items() if kind in kinds] + list(names)
+            waits = f"has nothing to serve yet and waits: no {', no '.join(self.kinds)}"
+            work = [what for kind, what in _BESIDE_GROUPS.items() if kind in self.kinds] + list(names)
             what = f"serves {', '.join(work)}" if work else waits
             click.echo(f"{name} {what}", err=True)
 
@@ -197,7 +195,7 @@ class ServedBuiltIns:
     def _sources(self, opened: Opened, running: ExitStack, name: str) -> dict[str, Source]:
         """Who lists the groups of each kind. A relay, and what serves jobs, begin here: they belong to no group."""
         known = sources(opened.datastore)
-        if "buffer" in self.kinds and opened.datastore.config.buffer is not None:
+        if "buffer" in self.kinds:  # also without the section: something may wait since it was there
             running.enter_context(replayer_of(opened))
         if "jobs" in self.kinds and opened.facade is not None:
             jobs = Jobs(opened.datastore.control)

@@ -18,7 +18,7 @@ from schemaless_core.control.ledgers.timings import TimingLedger
 from schemaless_core.datastore import Datastore
 from schemaless_core.deadline import Deadline
 from schemaless_core.engine.buffers import BufferSize
-from schemaless_core.errors import SchemalessError, SchemaMissing
+from schemaless_core.errors import SchemalessError, first_error
 from schemaless_core.indexes.versions import IndexStatus
 from schemaless_core.triggers.leases.coordinator import GroupState
 from schemaless_core.triggers.leases.pulse import living_workers
@@ -298,9 +298,8 @@ class Looker:
     def _buffered(self) -> int:
         """Cells that wait, and those that wait for a person to say which of two bodies is right."""
         found = self._store.replayer().sizes()
-        for size in found.values():
-            if isinstance(size, SchemalessError) and not isinstance(size, SchemaMissing):
-                raise size
+        if (error := first_error(found.values())) is not None:
+            raise error
         return sum(size.cells + size.conflicts for size in found.values() if isinstance(size, BufferSize))
 
     def _servers(self) -> tuple[ServerFacts, ...]:
