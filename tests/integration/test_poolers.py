@@ -358,10 +358,15 @@ def untouched(between: PgBouncer, service: Legacy) -> bool:
     query = """SELECT pg_backend_pid(), current_setting('search_path'), current_setting('extra_float_digits'),
         current_setting('synchronous_commit'), (SELECT count(*) FROM pg_prepared_statements),
         (SELECT count(*) FROM trips)"""
-    open_now = {server["remote_pid"] for server in between.query("SHOW SERVERS") if server["database"] == service.name}
     clients, seen = [], set[Any]()
+
+    def unseen() -> set[Any]:
+        """Without those that have no process yet, and those that were closed meanwhile: no client is given them."""
+        servers = [server for server in between.query("SHOW SERVERS") if server["database"] == service.name]
+        return {server["remote_pid"] for server in servers} - {0} - seen
+
     try:
-        while not open_now <= seen:
+        while unseen():
             clients.append(service.connect())
             ((pid, *found),) = rows(clients[-1], query)  # and its transaction stays open, so that the next is another
             assert found == [HOSTILE["search_path"], "-3", "off", 0, 1]
