@@ -17,7 +17,7 @@ import pytest
 from prometheus_client import REGISTRY
 
 from schemaless_core import CellKey, CellStore, ColumnKey, Json
-from schemaless_core.breaker import BreakerConfig
+from schemaless_core.breaker import Breaker, BreakerConfig
 from tests.facades import Migration, in_mirror
 from tests.indexing import catch_up, only_maintained
 from tests.mirrors import relaying, reversing
@@ -332,8 +332,12 @@ def test_another_id_is_found(quiet: Migration, trip: Trip, body: bytes, path: st
 
 
 @pytest.mark.parametrize("engine", ENGINES)
-def test_i10_a_million_ids_have_one_deadline(servers: LocalServers, stores: Stores, engine: str) -> None:
+def test_i10_a_million_ids_have_one_deadline(
+    servers: LocalServers, stores: Stores, monkeypatch: pytest.MonkeyPatch, engine: str
+) -> None:
     """Wherever it ends, between two of them or in the midst of one."""
+    # On a busy machine the pings behind calls that ran out of time may be late, too: breakers are not what is tried.
+    monkeypatch.setattr(Breaker, "admits", lambda _breaker: True)
     with comparing(servers, stores, engine) as moving:
         asked = moving.facade.store.using(deadline=0.4)
         assert isinstance(asked, SchemalessBackend)
