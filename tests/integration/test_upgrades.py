@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.integration.capture_versions.rows import note
 from tests.legacy import (
     FLAVOURS,
     MOVING_TABLE,
@@ -22,11 +23,13 @@ from tests.legacy import (
     legacy_server,
     moving_layout,
     notes,
+    refused,
 )
 from tests.scale import SCALE
+from tripstore.backends.postgres import sqlstates
 from tripstore.backends.postgres.capture import capture_steps, read_state, verify
 from tripstore.backends.postgres.capture.functions.gate import GATE, WRITERS_GATE
-from tripstore.backends.postgres.capture.names import EVENT_TRIGGER
+from tripstore.backends.postgres.capture.names import EVENT_TRIGGER, LAST, LOGGED
 from tripstore.backends.postgres.layout.complaints import Complaint
 from tripstore.backends.postgres.layout.layout import DeletePolicy
 from tripstore.backends.postgres.schema_steps import examine_capture
@@ -41,7 +44,11 @@ FORGET = f"""
 DROP EVENT TRIGGER {EVENT_TRIGGER};
 DROP FUNCTION tripstore.partitions_changed();
 DROP FUNCTION tripstore.look_at_partitions();
-DELETE FROM tripstore.partition
+DELETE FROM tripstore.partition;
+DROP TRIGGER "{LAST}notes_move" ON notes;
+DROP TRIGGER "{LOGGED}notes_moved" ON notes;
+DROP TRIGGER "{LOGGED}notes_moved_lift" ON notes;
+DROP FUNCTION tripstore.notes_move();
 """
 #: It records no row, whatever it does.
 GATE_RETURNS = (
@@ -57,6 +64,14 @@ def former(request: pytest.FixtureRequest, servers: LocalServers) -> Legacy:
     legacy.install(layout())
     legacy.sql(f"{FORMER.read_text()}; {FORGET}")
     return legacy
+
+
+@pytest.fixture
+def legacy(servers: LocalServers) -> Legacy:
+    """Capture as this version makes it."""
+    made = Legacy(legacy_server(servers, FLAVOURS[0]))
+    made.install(layout())
+    return made
 
 
 def since(legacy: Legacy) -> datetime | None:
@@ -84,6 +99,8 @@ def test_i8_an_upgrade_is_no_gap(former: Legacy, *, looks: bool) -> None:
         notes = {each.reason for each in found if not each.is_error}
         for name in ("base_updated", "base_update", "notes_insert", "notes_deleted", "status_delete", "base_truncate"):
             assert f"function {name} is of an earlier version, and records the same" in notes
+        for what in (f"trigger {LAST}notes_move", f"trigger {LOGGED}notes_moved", "function notes_move"):
+            assert f"{what} is not there yet: what it captures is refused" in notes
         errors = [each for each in found if each.is_error]
         assert {each.where for each in errors} == {"partitions"}
         assert all(each.misses_nothing and each.hint == "Run `tripstore schema apply`." for each in errors)
@@ -105,6 +122,31 @@ def test_i8_what_an_earlier_version_made_records_every_change(former: Legacy) ->
 
     assert len(earlier) == 3
     assert [change.ref_key for change in former.changes(key, "BASE")] == [1, 2, 3]
+
+
+def test_i8_another_number_of_a_child_is_refused_until_this_version_captures_it(former: Legacy) -> None:
+    id_, key = former.trip()
+    former.sql("INSERT INTO notes (trip_id, n, text) VALUES (%s, 1, 'a')", id_)
+    with refused(sqlstates.KEY_CHANGED):
+        former.sql("UPDATE notes SET n = 2")
+    applied(former)
+    former.sql("UPDATE notes SET n = 2")
+
+    assert [change.ref_key for change in former.changes(key, "NOTES")] == [note(1, 0), note(1, 1), note(2, 0)]
+
+
+@pytest.mark.parametrize("looks", [False, True], ids=["apply", "doctor first"])
+def test_control_a_trigger_that_is_missing_while_the_one_before_it_is_there_is_a_gap(
+    legacy: Legacy, *, looks: bool
+) -> None:
+    before = since(legacy)
+    legacy.sql(f'DROP TRIGGER "{LOGGED}notes_moved" ON notes')
+    if looks:
+        assert f"trigger {LOGGED}notes_moved is missing" in {each.reason for each in examined(legacy) if each.is_error}
+
+    applied(legacy)
+
+    assert since(legacy) not in (before, None)
 
 
 @pytest.mark.parametrize("looks", [False, True], ids=["apply", "doctor first"])

@@ -70,6 +70,11 @@ DIRECT = {
     " ON CONFLICT (trip_id, n) DO UPDATE SET text = excluded.text",
     "note edited": "UPDATE notes SET text = text || %(status)s WHERE trip_uuid = %(row)s",
     "note deleted": "DELETE FROM notes WHERE trip_uuid = %(row)s AND n = %(n)s",
+    "note renumbered": "UPDATE notes SET n = %(n)s WHERE trip_uuid = %(row)s AND n = (SELECT max(n) FROM notes"
+    " WHERE trip_uuid = %(row)s) AND NOT EXISTS (SELECT FROM notes WHERE trip_uuid = %(row)s AND n = %(n)s)",
+    "notes to another": "UPDATE notes SET trip_id = t.id, text = text || %(status)s FROM trips t"
+    " WHERE notes.trip_uuid = %(row)s AND t.trip_uuid = %(other)s"
+    " AND NOT EXISTS (SELECT FROM notes o WHERE o.trip_uuid = t.trip_uuid AND o.n = notes.n)",
     "attempt": "INSERT INTO attempts (trip_id, attempt_no, result) SELECT id, %(n)s, %(status)s FROM trips"
     " WHERE trip_uuid = %(row)s ON CONFLICT DO NOTHING",
     "attempt's memo": "UPDATE attempts SET memo = %(status)s WHERE trip_uuid = %(row)s",
@@ -244,7 +249,8 @@ class LegacyMachine(RuleBasedStateMachine):
             cursor.copy_expert(COPY, io.StringIO(lines))
             return
         chosen = "update" if name == "savepoint taken back" else name
-        cursor.execute(DIRECT[chosen], given | {"row": key, "n": n, "rows": [str(each) for each in self.keys]})
+        keys = [str(each) for each in self.keys]
+        cursor.execute(DIRECT[chosen], given | {"row": key, "other": keys[row - 1], "n": n, "rows": keys})
 
     @rule(row=rows, given=values, step=st.integers(-2, 3))
     def put_base(self, row: int, given: dict[str, Any], step: int) -> None:

@@ -24,6 +24,7 @@ from tripstore.backends.postgres.sqlstates import (
     KEY_CHANGED,
     PAIR_CHANGED,
     TRUNCATE_REFUSED,
+    WRONG_PARENT,
 )
 from tripstore.phase import Phase
 
@@ -115,7 +116,9 @@ def _update(
     moved = [name for name in write.columns if name not in write.unchanged]
     keys = [name for name in moved if name in layout.keys_of(column)]
     met = ", when it meets a row" if write.is_on_conflict else ""
-    if keys:
+    if keys and _may_move(column):
+        yield from _moved(keys, relation, column, met)
+    elif keys:
         text = f"{', '.join(keys)} of {relation.name} never changes; it is refused where the value is another{met}"
         yield VerdictReason(StatementVerdict.REFUSED, BEFORE, text, KEY_CHANGED)
     captured = [name for name in write.columns if name in column.captured]
@@ -128,6 +131,25 @@ def _update(
     elif any(each.is_before_row and Verb.UPDATE in each.events for each in relation.triggers):
         text = f"a trigger of {relation.name} may change mapped columns: then the row gets a version ({SHARE})"
         yield VerdictReason(StatementVerdict.SLOWED, BEFORE, text)
+
+
+def _may_move(column: MappedColumn) -> bool:
+    return (
+        column.is_child and column.ref_key.kind is not RefKeyKind.FACT and column.on_delete is not DeletePolicy.FORBID
+    )
+
+
+def _moved(keys: list[str], relation: CompanyRelation, column: MappedColumn, met: str) -> Iterator[VerdictReason]:
+    """A child row that gets another number or parent."""
+    if column.uuid not in keys:
+        text = f"a row of {relation.name} with another {', '.join(keys)} leaves a tombstone and begins anew{met}"
+        yield VerdictReason(StatementVerdict.SLOWED, BEFORE, f"{text}: two changes are logged and mirrored")
+    elif column.parent in keys:
+        text = f"{column.uuid} of {relation.name} must be its parent's: left out, it is filled{met}"
+        yield VerdictReason(StatementVerdict.UNCLEAR, BEFORE, text)
+    else:
+        text = f"{column.uuid} of {relation.name} is its parent's; another one is refused{met}"
+        yield VerdictReason(StatementVerdict.REFUSED, BEFORE, text, WRONG_PARENT)
 
 
 def _fact(write: RelationWrite, relation: CompanyRelation, captured: list[str], met: str) -> Iterator[VerdictReason]:

@@ -12,6 +12,8 @@ from tripstore.backends.postgres.names import SCHEMA
 TOMBSTONE = "tripstore.tombstone"
 #: Set by capture itself while rows are lifted above their tombstones: `<row key> <column> <number> <version>`, `|`, …
 LIFTING = "tripstore.lifting"
+#: Which row has another key, and a tombstone where it was.
+MOVING = "tripstore.moving"
 
 #: Triggers fire in the order of their names. The gate comes before all others. What is logged comes before the
 #: company's AFTER triggers, which may change the row again, but after Postgres' own, RI_…: a child row whose parent is

@@ -39,6 +39,8 @@ class WantedTrigger:
     of_whole: str
     #: Texts that say the same.
     former: tuple[str, ...] = ()
+    #: The trigger without which nothing reaches it.
+    needs: str | None = None
 
     @property
     def comment(self) -> str:
@@ -109,7 +111,7 @@ def plan_table(
     triggers = [
         _wanted(trigger, shape.table, shape, *texts.get(trigger.name, ())) for _, trigger in made if trigger is not None
     ]
-    functions = [function for function, _ in made]
+    functions = list({function.name: function for function, _ in made}.values())
     truncate, statement = truncation(shape.table, changes, pairs, is_allowed=may_truncate)
     functions.append(truncate)
     triggers += [_wanted(statement, node.table, shape) for node in shape.nodes]
@@ -141,7 +143,7 @@ def _kind(changes: Changes) -> FactRows | VersionedRows:
 
 def _wanted(trigger: RowTrigger, table: TableName, shape: Shape, *former: str) -> WantedTrigger:
     of_whole = trigger.create(shape.table)
-    return WantedTrigger(trigger.name, table, trigger.create(table), trigger.function, of_whole, former)
+    return WantedTrigger(trigger.name, table, trigger.create(table), trigger.function, of_whole, former, trigger.needs)
 
 
 def _gates(layout: Layout, shape: Shape) -> Sequence[WantedTrigger]:

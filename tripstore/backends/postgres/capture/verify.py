@@ -110,7 +110,10 @@ def table_complaints(connection: Connection, wanted: TableCapture) -> Iterator[C
     places = {node.table: node for node in wanted.shape.nodes}
     for trigger in wanted.triggers:
         node = places[trigger.table]
-        yield from _trigger_complaints(trigger, node, by_place.get((node.oid, trigger.name)), wanted)
+        if trigger.needs is not None and (node.oid, trigger.needs) not in by_place:
+            yield note(where, f"trigger {trigger.name} is not there yet: what it captures is refused", APPLY)
+        else:
+            yield from _trigger_complaints(trigger, node, by_place.get((node.oid, trigger.name)), wanted)
     yield from _clone_complaints(wanted, by_place)
     if wanted.shape.is_partitioned and wanted.is_mapped and not is_known(connection, wanted.shape):
         yield note(where, "its partitions are not compared yet", APPLY)
@@ -134,7 +137,12 @@ def _trigger_complaints(
 
 def _clone_complaints(wanted: TableCapture, live: dict[tuple[int, str], InstalledTrigger]) -> Iterator[Complaint]:
     own = {(trigger.table, trigger.name) for trigger in wanted.triggers}
-    names = [trigger.name for trigger in wanted.triggers if trigger.table == wanted.shape.table]
+    root = wanted.shape.oid
+    names = [
+        trigger.name
+        for trigger in wanted.triggers
+        if trigger.table == wanted.shape.table and (trigger.needs is None or (root, trigger.needs) in live)
+    ]
     for node in wanted.shape.nodes[1:]:
         for name in names:
             if (node.table, name) in own:

@@ -27,6 +27,9 @@ def function_complaints(
 ) -> Iterator[Complaint]:
     """`comment`: what it says of the table that it was made for; None: it is of none, and records no row."""
     found = rows(connection, FUNCTION, (SCHEMA, function.name, function.arguments))
+    if not found and function.is_later:
+        yield note(where, f"function {function.name} is not there yet: what it captures is refused", APPLY)
+        return
     if not found:
         yield _wrong(where, f"function {function.name} is missing", comment)
         return

@@ -14,6 +14,7 @@ from functools import cached_property
 from tripstore.backends.postgres.capture.functions.changes import FORMER_SAID, JUMP, KEEP_FACTS, KEEP_MOVED
 from tripstore.backends.postgres.capture.functions.function import Function
 from tripstore.backends.postgres.capture.functions.gate import GATE, SAYS, WRITERS_GATE
+from tripstore.backends.postgres.capture.functions.moving import MOVED
 from tripstore.backends.postgres.layout.layout import Layout, MappedColumn
 from tripstore.backends.postgres.sqlstates import COLUMN_GONE
 from tripstore.backends.postgres.wire.connections import SIGHT
@@ -32,6 +33,8 @@ _KEPT_FACTS = re.compile(
 )
 #: It refuses, and records nothing.
 _JUMP = re.compile(rf"  {re.escape(JUMP)}\n(?:[^\n]*\n){{5}}")
+#: Other keys of a child were refused.
+_MOVED = re.compile(rf" +{re.escape(MOVED)}\n(?:[^\n]*\n){{3}}")
 #: Where a row begins that moves to another partition: said by a setting, which any session can set, or in `kept`.
 _KEEP_MOVED = re.compile(rf"    {re.escape(KEEP_MOVED)}\n(?:[^\n]*\n){{3}}")
 _SAY_MOVED = re.compile(r"    PERFORM set_config\('tripstore\.moved', [^\n]*\n")
@@ -74,4 +77,5 @@ def _essence(body: str) -> str:
     for gate in (GATE, WRITERS_GATE):
         body = body.replace(gate, SAYS)
     body = _MOVED_FLOOR.sub(r"\1\2tomb\3, \2kept\3", _KEEP_MOVED.sub("", _SAY_MOVED.sub("", body)))
+    body = _MOVED.sub("", body)
     return _JUMP.sub("", _KEPT_FACTS.sub("", _LOST_COLUMNS.sub(r"\1", _HINT.sub("", body))))

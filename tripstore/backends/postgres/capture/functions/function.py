@@ -56,6 +56,8 @@ class Function:
     arguments: str = ""
     #: What an earlier version wrote that recorded the same, beside what `former` knows.
     former_body: str | None = None
+    #: An earlier version had none, and refused what it captures.
+    is_later: bool = False
 
     @property
     def sql(self) -> str:

@@ -8,15 +8,19 @@ from tripstore.backends.postgres.capture.functions.triggers import RowTrigger
 from tripstore.backends.postgres.sqlstates import DELETE_REFUSED, KEY_CHANGED
 
 
-def refuse_new_keys(changes: Changes) -> str:
-    """Row keys are for ever, and so are the ids, parents and numbers that lead to them: no other table would follow."""
+def refuse_new_keys(changes: Changes, unless: str = "") -> str:
+    """Row keys are for ever, and so are the ids that lead to them: no other table would follow. `unless`: before it."""
+    return f"  IF {changes.keys_moved} THEN\n{unless}    {refused_new_keys(changes)}\n  END IF;\n"
+
+
+def refused_new_keys(changes: Changes) -> str:
+    """The statement that refuses."""
     names = ", ".join(changes.keys)
-    refused = refuse(
+    return refuse(
         KEY_CHANGED,
         f"A row of {plain(str(changes.column.table))} may not change {plain(names)}: row keys are for ever.",
         "Delete the row and insert another.",
     )
-    return f"  IF {changes.keys_moved} THEN\n    {refused}\n  END IF;\n"
 
 
 def forbidden(changes: Changes, moved: str = "") -> tuple[Function, RowTrigger]:

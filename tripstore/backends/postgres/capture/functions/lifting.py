@@ -33,12 +33,12 @@ class Lifting:
         """
         version = f"({floor} & {VERSION_MAX})" if self._n else floor
         rest = f"nullif(current_setting('{LIFTING}', true), '')"
-        said = f"concat_ws('|', {self._of('NEW')} || ' ' || {version} + 1, {rest})"
+        said = f"concat_ws('|', {self.of('NEW')} || ' ' || {version} + 1, {rest})"
         return f"PERFORM set_config('{LIFTING}', {said}, true);"
 
     def is_lifted(self, row: str) -> str:
         """Whether this very version of this row is what was said."""
-        of = f"{self._of(row)} OPERATOR(pg_catalog.||) ' ' OPERATOR(pg_catalog.||) {row}.{self._version}"
+        of = f"{self.of(row)} OPERATOR(pg_catalog.||) ' ' OPERATOR(pg_catalog.||) {row}.{self._version}"
         return f"{_FIRST} OPERATOR(pg_catalog.=) ({of})"
 
     def lift(self) -> tuple[Function, RowTrigger]:
@@ -52,7 +52,7 @@ DECLARE
   reached pg_catalog.int8;
   rest pg_catalog.int4;
 BEGIN
-  IF lifting IS NULL OR NOT pg_catalog.starts_with(lifting, {self._of("NEW")} OPERATOR(pg_catalog.||) ' ') THEN
+  IF lifting IS NULL OR NOT pg_catalog.starts_with(lifting, {self.of("NEW")} OPERATOR(pg_catalog.||) ' ') THEN
     RETURN NULL;
   END IF;
   target := pg_catalog.split_part({_FIRST}, ' ', 4)::pg_catalog.int8;
@@ -105,6 +105,7 @@ END
     def _lifted(self) -> str:
         return function_name(self._changes.part, "lifted")
 
-    def _of(self, row: str) -> str:
+    def of(self, row: str) -> str:
+        """Which row it is, in one text."""
         number = f"{row}.{self._n}" if self._n else "0"
         return f"pg_catalog.concat_ws(' ', {row}.{self._changes.uuid}, '{self._changes.part}', {number})"

@@ -18,6 +18,8 @@ class RowTrigger:
     function: str
     when: str | None = None
     level: str = "ROW"
+    #: The trigger without which nothing reaches it. An earlier version had neither, and refused what they capture.
+    needs: str | None = None
 
     def create(self, table: TableName) -> str:
         when = f" WHEN ({self.when})" if self.when else ""

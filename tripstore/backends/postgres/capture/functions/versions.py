@@ -7,19 +7,17 @@ INSERT waited, and the row is lifted.
 
 from __future__ import annotations
 
+from tripstore.backends.postgres.capture.functions.bounds import Bounds
 from tripstore.backends.postgres.capture.functions.changes import DECLARE_SAID, JUMP, OURS, SAID_BY_WRITER, Changes
 from tripstore.backends.postgres.capture.functions.function import PINNED, SEARCH_PATH, SEEING, Function, plain, refuse
-from tripstore.backends.postgres.capture.functions.keys import forbidden, refuse_new_keys
+from tripstore.backends.postgres.capture.functions.keys import forbidden
 from tripstore.backends.postgres.capture.functions.lifting import Lifting
+from tripstore.backends.postgres.capture.functions.moving import Moving
 from tripstore.backends.postgres.capture.functions.parents import DECLARE_PARENT, fill_uuid
 from tripstore.backends.postgres.capture.functions.triggers import RowTrigger
 from tripstore.backends.postgres.capture.names import TOMBSTONE
-from tripstore.backends.postgres.layout.layout import NUMBER_MAX, VERSION_BITS, VERSION_MAX, DeletePolicy, quoted
-from tripstore.backends.postgres.sqlstates import (
-    BELOW_TOMBSTONE,
-    OUT_OF_RANGE,
-    VERSION_STANDS,
-)
+from tripstore.backends.postgres.layout.layout import VERSION_BITS, VERSION_MAX, DeletePolicy, quoted
+from tripstore.backends.postgres.sqlstates import BELOW_TOMBSTONE, VERSION_STANDS
 
 Made = tuple[Function, RowTrigger | None]
 
@@ -34,14 +32,16 @@ class VersionedRows:
         self._column = column
         self._table = plain(str(column.table))
         self._version = quoted(column.ref_key.version)
-        self._n = quoted(column.ref_key.column) if column.ref_key.column else None
-        self._first = 0 if self._n else 1
-        self._last = VERSION_MAX if self._n else (1 << 63) - 1
+        self._bounds = Bounds(changes)
+        self._n = self._bounds.n
         self._lifting = Lifting(changes)
+        self._moving = Moving(changes, self._bounds, self._lifting)
 
     def made(self) -> list[Made]:
-        lifting = [self._lifting.lift(), (self._lifting.lifted(), None)]
-        return [self.insert(), self.update(), self.inserted(), *lifting, self.updated(), self.deleted()]
+        inserted, lift = self.inserted(), self._lifting.lift()
+        lifting = [lift, (self._lifting.lifted(), None)]
+        made = [self.insert(), self.update(), inserted, *lifting, self.updated(), self.deleted()]
+        return [*made, *self._moving.made(inserted[0], lift[0])]
 
     def insert(self) -> Made:
         """Versions begin at the first; the facade and the reverse mirror say theirs."""
@@ -51,17 +51,17 @@ DECLARE
   {DECLARE_SAID}
   {DECLARE_PARENT}
 BEGIN
-{changes.refuse_lost_columns(also=fill_uuid(changes))}{self._check_number()}\
+{changes.refuse_lost_columns(also=fill_uuid(changes))}{self._bounds.check_number()}\
   IF said IS NULL OR NOT ({OURS}) OR {version} IS NULL THEN
-    {version} := {self._first};
+    {version} := {self._bounds.first};
   ELSE
-{self._check_version() or "    NULL;"}
+{self._bounds.check_version(version) or "    NULL;"}
   END IF;
   RETURN NEW;
 END
 """
         # The parent's rows need no trigger when they come with the default. Children need their parent's UUID.
-        when = None if self._column.is_child else f"{version} IS DISTINCT FROM {self._first}"
+        when = None if self._column.is_child else f"{version} IS DISTINCT FROM {self._bounds.first}"
         return changes.function("insert", body), changes.before("insert", "INSERT", when)
 
     def update(self) -> Made:
@@ -80,7 +80,7 @@ END
 DECLARE
   said pg_catalog.text;
 BEGIN
-{changes.refuse_lost_columns()}{refuse_new_keys(changes)}\
+{changes.refuse_lost_columns()}{self._moving.refuse_unless_moved()}\
   IF {new} OPERATOR(pg_catalog.=) {old} THEN
     NULL;
   ELSE
@@ -90,7 +90,7 @@ BEGIN
       IF {new} OPERATOR(pg_catalog.<) {old} THEN
         {too_low}
       END IF;
-{self._check_version()}\
+{self._bounds.check_version(new)}\
       RETURN NEW;
     END IF;
     {new} := {old};
@@ -98,8 +98,8 @@ BEGIN
       RETURN NEW;
     END IF;
   END IF;
-  IF {old} OPERATOR(pg_catalog.>=) {self._last} THEN
-    {self._out_of_versions(old)}
+  IF {old} OPERATOR(pg_catalog.>=) {self._bounds.last} THEN
+    {self._bounds.out_of_versions(old)}
   END IF;
   {new} := {old} OPERATOR(pg_catalog.+) 1;
   RETURN NEW;
@@ -130,8 +130,8 @@ BEGIN
     IF {OURS} THEN
       {below}
     END IF;
-    IF {first} >= {self._last} THEN
-      {self._out_of_versions(first)}
+    IF {first} >= {self._bounds.last} THEN
+      {self._bounds.out_of_versions(first)}
     END IF;
     {self._lifting.said("floor")}
   ELSE
@@ -170,7 +170,7 @@ END
 DECLARE
   {DECLARE_SAID}
 BEGIN
-{changes.gate}\
+{changes.gate}{self._moving.leave_to_moved()}\
   IF {new} <= {old} THEN
     {stands}
   END IF;
@@ -202,8 +202,8 @@ END
             queue = ""
         else:
             last = f"""\
-  IF {old} >= {self._last} THEN
-    {self._out_of_versions(old)}
+  IF {old} >= {self._bounds.last} THEN
+    {self._bounds.out_of_versions(old)}
   END IF;
   tombstone_key := {changes.ref_key("OLD")} + 1;
 {self._said_tombstone()}"""
@@ -255,37 +255,3 @@ END
     END IF;
   END IF;
 """
-
-    def _check_number(self) -> str:
-        if not self._n:
-            return ""
-        n = f"NEW.{self._n}"
-        refused = refuse(
-            OUT_OF_RANGE,
-            f"A row of {self._table} has number %, which no ref key can hold.",
-            f"Numbers go from 0 to {NUMBER_MAX}.",
-            n,
-        )
-        return f"""\
-  IF {n} NOT BETWEEN 0 AND {NUMBER_MAX} THEN
-    {refused}
-  END IF;
-"""
-
-    def _check_version(self) -> str:
-        if not self._n:
-            return ""
-        new = f"NEW.{self._version}"
-        return f"""\
-      IF {new} OPERATOR(pg_catalog.<) 0 OR {new} OPERATOR(pg_catalog.>) {VERSION_MAX} THEN
-        {self._out_of_versions(new)}
-      END IF;
-"""
-
-    def _out_of_versions(self, version: str) -> str:
-        return refuse(
-            OUT_OF_RANGE,
-            f"A row of {self._table} is at version %, and there is none after {self._last}.",
-            "If it jumped there, `tripstore repair --frozen` gives it the version next to the one before.",
-            version,
-        )
