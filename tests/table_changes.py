@@ -73,9 +73,14 @@ DEEDS: Mapping[str, Mapping[str, Deed]] = {
         "fact": Deed("`UPDATE` of a fact", "UPDATE attempts SET result = 'unpaid'"),
         "fact gone": Deed("`DELETE` of a fact alone", "DELETE FROM attempts"),
         "key": Deed(
-            "`UPDATE` of an id, a UUID, a parent",
+            "`UPDATE` of an id, a UUID, a fact's number or parent",
             "UPDATE trips SET id = id + 1000",
-            ("UPDATE trips SET trip_uuid = gen_random_uuid()", "UPDATE notes SET trip_id = trip_id + 100"),
+            ("UPDATE trips SET trip_uuid = gen_random_uuid()", "UPDATE attempts SET attempt_no = attempt_no + 100"),
+        ),
+        "child's key": Deed(
+            "`UPDATE` of a child's number or parent",
+            "UPDATE notes SET n = n + 100",
+            ("UPDATE notes SET n = n + 100, text = 'moved'",),
         ),
         "version": Deed("`UPDATE` of the version", "UPDATE trips SET base_version = 9000, status = 'v'"),
         "truncate": Deed("`TRUNCATE`", "TRUNCATE attempts", ("TRUNCATE notes", "TRUNCATE trips CASCADE")),

@@ -157,6 +157,20 @@ def test_i8_whatever_statement_changes_it(legacy: Legacy, statement: str) -> Non
     assert legacy.versions(key, "NOTES") == [(note(1, 0), "a"), (note(1, 1), None), (note(2, 0), "a")]
 
 
+def test_a_number_that_a_companys_trigger_sets_alone_is_refused(legacy: Legacy) -> None:
+    """No statement names it, and the condition of capture's trigger would cost each statement."""
+    _, key = with_notes(legacy, "a")
+    legacy.sql(
+        "CREATE FUNCTION renumber() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN NEW.n := NEW.n + 1; RETURN NEW; END';"
+        "CREATE TRIGGER renumber BEFORE UPDATE ON notes FOR EACH ROW EXECUTE FUNCTION renumber()"
+    )
+    with refused(sqlstates.KEY_CHANGED):
+        legacy.sql("UPDATE notes SET text = 'b'")
+    legacy.sql("UPDATE notes SET n = n")
+
+    assert legacy.versions(key, "NOTES") == [(note(1, 0), "a"), (note(1, 1), None), (note(2, 0), "a")]
+
+
 @pytest.mark.parametrize("level", ["READ COMMITTED", "REPEATABLE READ", "SERIALIZABLE"])
 def test_i2_a_number_that_another_transaction_left_meanwhile_begins_above_its_tombstone(
     legacy: Legacy, level: str

@@ -75,13 +75,20 @@ BEGIN
   RETURN NEW;
 END
 """
-        trigger = changes.before(MOVE, "UPDATE", changes.keys_moved)
+        trigger = changes.before(MOVE, self._event, changes.keys_moved)
         return replace(changes.function(MOVE, body), is_later=True), replace(trigger, needs=trigger.name)
 
     def _after(self, verb: str, function: Function) -> RowTrigger:
         changes = self._changes
-        trigger = changes.after(verb, "UPDATE", changes.keys_moved)
+        trigger = changes.after(verb, self._event, changes.keys_moved)
         return replace(trigger, function=function.name, needs=self._move)
+
+    @property
+    def _event(self) -> str:
+        """A condition costs each statement, and most of them name no key. One that a company's trigger sets alone is
+        refused.
+        """
+        return f"UPDATE OF {', '.join(self._changes.key_columns())}"
 
     @property
     def _move(self) -> str:
