@@ -160,9 +160,10 @@ def test_the_plan_names_what_changes_an_id_and_not_what_changes_a_childs_number_
     plan = office.plan()
 
     named = {each["statement"].split(" = ")[0]: each for each in plan["statements"]["refused"]}
-    assert {kind: {reason["sqlstate"] for reason in each["reasons"]} for kind, each in named.items()} == {
-        statement.split(" = ")[0]: {state} for statement, state in zip(sent, states, strict=True) if state
-    }
+    refused = {each.split(" = ")[0]: state for each, state in zip(sent, states, strict=True) if state}
+    assert named.keys() == refused.keys()
+    for kind, state in refused.items():
+        assert state in [reason["sqlstate"] for reason in named[kind]["reasons"]]
     assert office.shell.call("schema", "apply").code == 0
     assert [sqlstate(office, each) for each in sent] == states
 

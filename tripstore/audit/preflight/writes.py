@@ -116,7 +116,7 @@ def _update(
     moved = [name for name in write.columns if name not in write.unchanged]
     keys = [name for name in moved if name in layout.keys_of(column)]
     met = ", when it meets a row" if write.is_on_conflict else ""
-    if keys and _may_move(column):
+    if keys and column.takes_new_keys:
         yield from _moved(keys, relation, column, met)
     elif keys:
         text = f"{', '.join(keys)} of {relation.name} never changes; it is refused where the value is another{met}"
@@ -131,12 +131,6 @@ def _update(
     elif any(each.is_before_row and Verb.UPDATE in each.events for each in relation.triggers):
         text = f"a trigger of {relation.name} may change mapped columns: then the row gets a version ({SHARE})"
         yield VerdictReason(StatementVerdict.SLOWED, BEFORE, text)
-
-
-def _may_move(column: MappedColumn) -> bool:
-    return (
-        column.is_child and column.ref_key.kind is not RefKeyKind.FACT and column.on_delete is not DeletePolicy.FORBID
-    )
 
 
 def _moved(keys: list[str], relation: CompanyRelation, column: MappedColumn, met: str) -> Iterator[VerdictReason]:

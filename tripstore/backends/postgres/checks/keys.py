@@ -163,6 +163,8 @@ def _check_other(layout: Layout, column: MappedColumn, key: LiveForeignKey, wher
     if key.on_update in _MOVES and keys & set(key.columns):
         shown = ", ".join(name for name in key.columns if name in keys)
         hint = f"{shown} of a row never changes once captured: such an UPDATE of {key.target} is refused."
+        if column.takes_new_keys and column.uuid not in key.columns:
+            hint = f"Each row that such an UPDATE of {key.target} changes leaves a tombstone, and begins anew."
         yield note(where, f"is ON UPDATE {key.on_update.sql}, which would change {shown} of rows", hint)
 
 

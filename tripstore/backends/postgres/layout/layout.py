@@ -163,6 +163,12 @@ class MappedColumn:
     def is_child(self) -> bool:
         return self.parent is not None
 
+    @property
+    def takes_new_keys(self) -> bool:
+        """Whether a row may get another number or parent: a child that has versions, and may be deleted."""
+        changes = self.ref_key.kind is not RefKeyKind.FACT and self.on_delete is not DeletePolicy.FORBID
+        return self.is_child and changes
+
     @cached_property
     def captured(self) -> tuple[str, ...]:
         """The physical columns whose values a cell is made of, each once.
@@ -281,7 +287,7 @@ class Layout:
         return sha256(canonical_bytes(self.to_document())).hexdigest()[:16]
 
     def keys_of(self, column: MappedColumn) -> frozenset[str]:
-        """The physical columns of a row that never change: id or parent, row key, and number."""
+        """The physical columns by which a row is found: id or parent, row key, and number."""
         first = self.row_key.id if column.parent is None else column.parent
         number = {column.ref_key.column} if column.ref_key.column is not None else set()
         return frozenset({first, column.uuid} | number)

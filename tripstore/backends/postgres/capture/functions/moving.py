@@ -16,7 +16,7 @@ from tripstore.backends.postgres.capture.functions.lifting import Lifting
 from tripstore.backends.postgres.capture.functions.parents import DECLARE_PARENT, fill_uuid
 from tripstore.backends.postgres.capture.functions.triggers import RowTrigger
 from tripstore.backends.postgres.capture.names import LAST, MOVING
-from tripstore.backends.postgres.layout.layout import DeletePolicy, quoted
+from tripstore.backends.postgres.layout.layout import quoted
 
 #: Before what an earlier version had not, which refused every other key.
 MOVED = "-- it has another key, and the trigger before this one has seen to it"
@@ -35,7 +35,7 @@ class Moving:
         self._lifting = lifting
         self._parent = quoted(column.parent or "")
         self._version = quoted(column.ref_key.version)
-        self._may = column.is_child and column.on_delete is not DeletePolicy.FORBID
+        self._may = column.takes_new_keys
 
     def made(self, inserted: Function, lift: Function) -> list[tuple[Function, RowTrigger | None]]:
         """With what an INSERT has behind it, in the same order."""
