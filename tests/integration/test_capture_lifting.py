@@ -231,3 +231,34 @@ def test_a_row_that_stands_above_its_floor_is_not_lifted(make: Callable[..., Leg
                 rows(connection, "SELECT tripstore.base_lifted()")
 
     assert legacy.versions(key) == [(1, "a"), (2, "b")]
+
+
+def test_a_child_that_came_back_is_lifted_for_its_writer_and_its_sibling_is_let_be(make: Callable[..., Legacy]) -> None:
+    """The writer may not update: our own function does it, and finds the row by its number too."""
+    legacy = make()
+    legacy.install(layout())
+    id_, key = legacy.trip()
+    with writer(legacy, "GRANT SELECT, INSERT, DELETE ON notes TO {role}") as (_role, connection):
+        for text in "ab":
+            rows(connection, "INSERT INTO public.notes (trip_id, n, text) VALUES (%s, 1, %s)", (id_, text))
+            rows(connection, "INSERT INTO public.notes (trip_id, n) VALUES (%s, 2) ON CONFLICT DO NOTHING", (id_,))
+            if text == "a":
+                rows(connection, "DELETE FROM public.notes WHERE n = 1")
+
+    assert legacy.sql("SELECT n, note_version FROM notes ORDER BY n") == [(1, 2), (2, 0)]
+    assert [ref_key & 0xFFFFF for ref_key, _ in legacy.versions(key, "NOTES")] == [0, 1, 2, 0]
+
+
+def test_what_is_said_of_a_row_of_another_column_is_not_for_this_one(make: Callable[..., Legacy]) -> None:
+    legacy = make()
+    legacy.install(layout())
+    id_, key = legacy.trip()
+    legacy.sql("INSERT INTO notes (trip_id, n, text) VALUES (%s, 0, 'a')", id_)
+    with writer(legacy, "SELECT '{role}'") as (_role, connection):
+        rows(connection, "SELECT set_config('tripstore.lifting', %s, false)", (f"{key} base 0 5",))
+        rows(connection, "SELECT tripstore.notes_lifted()")  # the control says notes, and is refused
+        rows(connection, "SELECT set_config('tripstore.lifting', %s, false)", (f"{key} notes 0 5",))
+        with refused(sqlstates.BELOW_TOMBSTONE):
+            rows(connection, "SELECT tripstore.notes_lifted()")
+
+    assert legacy.sql("SELECT note_version FROM notes") == [(0,)]

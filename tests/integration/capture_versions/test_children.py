@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 
 from tests.integration.capture_versions.rows import facts, note, put_as
 from tests.legacy import (
+    TABLES,
     Legacy,
+    apply,
+    layout,
     refused,
 )
 from tripstore.backends.postgres import sqlstates
+from tripstore.backends.postgres.capture import capture_steps
 from tripstore.backends.postgres.layout.layout import NUMBER_MAX, VERSION_MAX
 
 
@@ -108,6 +114,30 @@ def test_facts_get_one_tombstone_above_their_highest_when_the_parent_goes(legacy
     assert legacy.changes(key, "STATUS")[-1].previous == 7
     assert legacy.sql("SELECT ref_key FROM tripstore.tomb WHERE column_name = 'STATUS'") == [(8,)]
     assert legacy.versions(other_key, "STATUS") == [(1, "ok")]
+
+
+def test_facts_get_their_tombstone_though_their_parent_has_a_higher_one(legacy: Legacy) -> None:
+    id_, key = legacy.trip()
+    legacy.sql("UPDATE trips SET status = 'b'")
+    legacy.sql("DELETE FROM trips WHERE id = %s", id_)
+    id_, _ = legacy.trip("again", key)
+    legacy.sql("INSERT INTO attempts (trip_id, attempt_no, result) VALUES (%s, 1, 'ok')", id_)
+    legacy.sql("DELETE FROM trips WHERE id = %s", id_)
+
+    assert legacy.versions(key, "STATUS") == [(1, "ok"), (2, None)]
+
+
+def test_a_fact_that_leaves_no_room_for_its_tombstone_is_refused(make: Callable[..., Legacy]) -> None:
+    legacy = make(tables=TABLES.replace("attempt_no int", "attempt_no bigint"))
+    with legacy.ours() as connection:
+        apply(capture_steps(layout()), connection)
+    id_, key = legacy.trip()
+    insert = "INSERT INTO attempts (trip_id, attempt_no, result) VALUES (%s, %s, 'ok')"
+    with refused(sqlstates.OUT_OF_RANGE):
+        legacy.sql(insert, id_, (1 << 63) - 1)
+    legacy.sql(insert, id_, (1 << 63) - 2)
+
+    assert legacy.versions(key, "STATUS") == [((1 << 63) - 2, "ok")]
 
 
 def test_a_savepoint_takes_the_tombstone_of_facts_back(legacy: Legacy) -> None:
