@@ -138,6 +138,20 @@ def test_who_has_written_goes_on_while_the_gate_is_closing_and_the_barrier_waits
     assert legacy.sql("SELECT status FROM trips") == [("b",)]
 
 
+def test_a_put_of_a_transaction_that_has_written_passes_the_door_while_the_gate_is_closing(legacy: Legacy) -> None:
+    """The switcher holds the door and waits for the barrier, which this writer has: neither would go on."""
+    with session(legacy) as writer, switcher(legacy) as switch:
+        rows(writer, "UPDATE trips SET status = 'a'")
+        set_to(legacy, GateState.CLOSING)
+        barrier = Blocked(legacy, switch, f"SELECT pg_advisory_xact_lock({K}, {BARRIER})")
+        barrier.wait_until_it_waits()
+
+        assert rows(writer, "SELECT tripstore.enter(0)") == [(True,)]
+
+        writer.commit()
+        barrier.result()
+
+
 @pytest.mark.parametrize("isolation", ISOLATIONS)
 def test_who_comes_while_the_gate_is_closing_goes_in_and_the_barrier_waits_for_him(
     legacy: Legacy, isolation: str
