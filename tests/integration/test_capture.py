@@ -8,7 +8,7 @@ from uuid import UUID, uuid4
 
 import pytest
 
-from tests.legacy import FLAVOURS, Legacy, base, captured, layout, legacy_server, refused
+from tests.legacy import FLAVOURS, TABLES, Legacy, base, captured, layout, legacy_server, refused
 from tripstore.backends.postgres import sqlstates
 from tripstore.backends.postgres.layout.layout import (
     DeletePolicy,
@@ -242,3 +242,14 @@ def test_names_that_need_quotes_are_captured(make: Callable[..., Legacy]) -> Non
     connection.close()
 
     assert legacy.versions(key, "Base 'é%", "a b%") == [(1, "x"), (2, "y"), (3, None)]
+
+
+def test_a_value_may_be_given_to_a_row_that_had_none_and_is_for_ever_then(make: Callable[..., Legacy]) -> None:
+    legacy = make(tables=TABLES.replace("user_uuid uuid NOT NULL UNIQUE", "user_uuid uuid UNIQUE"))
+    legacy.install(layout())
+    legacy.sql("INSERT INTO users (id, name) VALUES (77, 'x')")
+    legacy.sql("UPDATE users SET user_uuid = gen_random_uuid() WHERE id = 77")
+    with refused(sqlstates.PAIR_CHANGED):
+        legacy.sql("UPDATE users SET user_uuid = gen_random_uuid() WHERE id = 77")
+
+    assert legacy.sql("SELECT count(*) FROM users WHERE id = 77 AND user_uuid IS NOT NULL") == [(1,)]

@@ -25,6 +25,7 @@ from tripstore.backends.postgres.capture.functions.gate import (
     DOOR,
     Gate,
     GateState,
+    admission,
     lock_class,
     read_gate,
     set_gate,
@@ -235,6 +236,19 @@ def test_no_writer_passes_the_barrier(legacy: Legacy) -> None:
             waiting.result()
 
     assert legacy.sql("SELECT status FROM trips") == [("before",)]
+
+
+def test_i8_a_put_waits_for_the_barrier_while_the_gate_says_closing_still(legacy: Legacy) -> None:
+    """Whoever holds the barrier may be shutting the gate."""
+    with session(legacy) as writer, session(legacy) as switch:
+        rows(switch, f"SELECT pg_advisory_lock({K}, {BARRIER})")
+        set_to(legacy, GateState.CLOSING)
+        waiting = Blocked(legacy, writer, admission("trips").replace("$1", "0"))
+        waiting.wait_until_it_waits()
+        set_to(legacy, GateState.CLOSED)
+        switch.close()
+        with refused(sqlstates.GATE_SHUT):
+            waiting.result()
 
 
 @pytest.mark.parametrize("origin", ["", "reverse"], ids=["a service", "the reverse mirror"])
