@@ -219,6 +219,27 @@ def test_where_deletions_are_ignored_the_old_cell_stays_and_no_number_begins_ane
     assert legacy.versions(key, "NOTES") == expected
 
 
+@pytest.mark.parametrize(
+    "statement",
+    ["UPDATE notes SET n = 2 WHERE n = 1", "INSERT INTO notes (trip_id, n, text) SELECT id, 2, 'c' FROM trips"],
+    ids=["another number", "insert"],
+)
+def test_i2_where_deletions_are_ignored_one_that_a_snapshot_does_not_see_is_a_conflict(
+    make: Callable[..., Legacy], statement: str
+) -> None:
+    legacy, _ = with_policy(make, DeletePolicy.IGNORE)
+    _, key = with_notes(legacy, "a", "b")
+    legacy.deliver()
+    with closing(legacy.connect()) as moving:
+        rows(moving, "SET TRANSACTION ISOLATION LEVEL REPEATABLE READ")
+        rows(moving, "SELECT 1 FROM trips")
+        legacy.sql("DELETE FROM notes WHERE n = 2")
+        with pytest.raises(psycopg2.errors.SerializationFailure):
+            rows(moving, statement)
+
+    assert legacy.versions(key, "NOTES") == [(note(1, 0), "a"), (note(2, 0), "b")]
+
+
 def test_where_deletions_are_forbidden_it_keeps_its_key(make: Callable[..., Legacy]) -> None:
     legacy, _ = with_policy(make, DeletePolicy.FORBID)
     with_notes(legacy, "a")
