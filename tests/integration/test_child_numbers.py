@@ -55,6 +55,16 @@ def talk(request: pytest.FixtureRequest, servers: LocalServers, stores: Stores) 
         yield made
 
 
+@pytest.fixture(autouse=True)
+def _no_number_waits_for_the_next_test(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Some tests leave a row ahead of its sequence, which is what they are about."""
+    yield
+    if "talk" in request.fixturenames:
+        made: Migration = request.getfixturevalue("talk")
+        highest = "greatest(last_value, (SELECT max(id) FROM comments))"
+        made.legacy.sql(f"SELECT setval('comments_id_seq', {highest}) FROM comments_id_seq")
+
+
 @contextmanager
 def behind_proxy(made: Migration) -> Iterator[tuple[TripStore, Proxy]]:
     """Another process's facade, whose way to Postgres can be cut."""

@@ -51,6 +51,8 @@ def packages(*arguments: str) -> set[str]:
     code = _WHAT_IS_IMPORTED.format(arguments=list(arguments), modules="sys.modules")
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60)
     found = {name.partition(".")[0] for name in done.stderr.split()}
+    bare = [sys.executable, "-c", "import sys; print(*sys.modules)"]  # Debian's own Python imports a `sitecustomize`
+    found -= set(subprocess.run(bare, capture_output=True, text=True, check=True, timeout=60).stdout.split())
     return found - sys.stdlib_module_names - {"__main__", "tripstore", "schemaless_core", "_distutils_hack"}
 
 
