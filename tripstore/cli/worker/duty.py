@@ -180,8 +180,10 @@ class ServedBuiltIns:
     @contextmanager
     def __call__(self, opened: Opened, name: str, threads: int) -> Iterator[Worker]:
         def tell(names: Sequence[str]) -> None:
-            waits = f"has nothing to serve yet and waits: no {', no '.join(self.kinds)}"
-            work = [what for kind, what in _BESIDE_GROUPS.items() if kind in self.kinds] + list(names)
+            has_buffers = opened.datastore.config.buffer is not None
+            kinds = [kind for kind in self.kinds if kind != "buffer" or has_buffers]
+            waits = f"has nothing to serve yet and waits: no {', no '.join(kinds)}"
+            work = [what for kind, what in _BESIDE_GROUPS.items() if kind in kinds] + list(names)
             what = f"serves {', '.join(work)}" if work else waits
             click.echo(f"{name} {what}", err=True)
 
