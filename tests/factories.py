@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from typing import Protocol
 from uuid import UUID, uuid4
 
 from schemaless_core import Cell, Json
@@ -9,6 +11,15 @@ from schemaless_core import Cell, Json
 
 def make_cell(row_key: UUID | None = None, column_name: str = "BASE", ref_key: int = 1, body: Json = "a body") -> Cell:
     return Cell(row_key or uuid4(), column_name, ref_key, body)
+
+
+class _Sharded(Protocol):
+    def shard_of(self, row_key: UUID, /) -> int: ...
+
+
+def keys_in(store: _Sharded, shard: int) -> Iterator[UUID]:
+    """New row keys of one shard, without an end."""
+    return (row_key for row_key in iter(uuid4, None) if store.shard_of(row_key) == shard)
 
 
 def make_trip(number: int) -> Json:

@@ -13,6 +13,7 @@ import time
 import traceback
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
+from functools import partial
 from multiprocessing.connection import Connection
 from multiprocessing.process import BaseProcess
 from pathlib import Path
@@ -121,14 +122,25 @@ class Service:
             self._pipe.recv()
         self._pipe.send((operation, arguments, options))
 
+    def look(self) -> None:
+        """It knows the flags of now: its next read is not of a cohort that was."""
+        self.call("look")
+
     def stop_at(self, point: str) -> None:
         """What it does next stops it there."""
-        for other in self._failpoints.iterdir():
-            other.unlink()
+        self.pass_all()
         (self._failpoints / point).write_text("stop")
 
+    def pass_all(self) -> None:
+        """Nothing stops it, whatever a test before armed."""
+        for other in self._failpoints.iterdir():
+            other.unlink()
+
+    def has_met(self, point: str) -> bool:
+        return (self._failpoints / f"{point}.hit").exists()
+
     def wait_until_stopped(self, point: str) -> None:
-        wait_until(f"it stopped at {point}", (self._failpoints / f"{point}.hit").exists, 20)
+        wait_until(f"it stopped at {point}", lambda: self.has_met(point), 20)
         wait_until("it is stopped", lambda: is_stopped(self._process.pid), 20)
 
     def go_on(self) -> None:
@@ -172,9 +184,15 @@ def _serve(pipe: Connection, document: Mapping[str, Any], failpoints: str, sabot
 
 def _answer(store: TripStore, operation: str, arguments: Any, options: Any) -> tuple[str, Any]:
     try:
-        return "answered", getattr(store, operation)(*arguments, **options)
+        work = partial(_look, store) if operation == "look" else getattr(store, operation)
+        return "answered", work(*arguments, **options)
     except Exception as error:  # noqa: BLE001  # the test's own process hears of it
         return "raised", (type(error).__name__, "".join(traceback.format_exception(error)))
+
+
+def _look(store: TripStore) -> None:
+    assert store.facade.duo is not None
+    store.facade.duo.watch.look()
 
 
 class Wrong(Exception):

@@ -10,7 +10,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from uuid import UUID, uuid4
+from uuid import UUID
 
 import pytest
 
@@ -27,6 +27,7 @@ from schemaless_core import (
 )
 from schemaless_core.servers.guarded import GuardedNode
 from tests.chaos.test_unresponsive_server import rows_on
+from tests.factories import keys_in
 from tests.scale import SCALE
 from tests.stores import ServerEngine, Stores
 from tripstore.local.server import Server
@@ -143,7 +144,7 @@ def _traffic(store: Datastore, rows: list[UUID]) -> tuple[Counter[str], Counter[
 def _new(store: Datastore, rows: list[UUID]) -> UUID:
     """A new row of the same shard as the others."""
     shard = store.shard_of(rows[0])
-    return next(row for row in iter(uuid4, None) if store.shard_of(row) == shard)
+    return next(keys_in(store, shard))
 
 
 def _share(counted: Counter[str]) -> float:

@@ -5,12 +5,13 @@ from __future__ import annotations
 import time
 from pathlib import Path
 from typing import Any
-from uuid import UUID, uuid4
+from uuid import UUID
 
 import pymysql
 
 from schemaless_core import Datastore, NodeUnavailable
 from tests.chaos.actors import running, wait_until, with_failpoints
+from tests.factories import keys_in
 from tests.forking import FORK_SERVER
 from tests.stores import ServerEngine, Stores
 
@@ -53,7 +54,7 @@ def test_a_process_stopped_while_closing_shards_holds_no_writer_up(
 
 
 def is_stored(store: Datastore, shard: int) -> bool:
-    row_key: UUID = next(row for row in iter(uuid4, None) if store.shard_of(row) == shard)
+    row_key: UUID = next(keys_in(store, shard))
     try:
         return store.put_cell(row_key, "BASE", 1, "held up for a while").status == "CREATED"
     except NodeUnavailable:

@@ -102,7 +102,9 @@ def _service(moving: Migration, failpoints: Path, sabotage: str = "") -> Service
 def stop_at(stopped: Stopped, case: Case, row_key: UUID) -> None:
     """The service knows who is the authority, begins, and is stopped."""
     moving, service = stopped
+    service.pass_all()
     moving.phase(Phase.DUALWRITE if case.backend is Backend.LEGACY else Phase.LIVE)
+    service.look()
     service.call("get_row", uuid4())
     service.call("put_cell", row_key, "BASE", 1, OLD)
     moving.carry()
@@ -176,14 +178,17 @@ def test_i9_a_cohorts_read_of_a_stopped_process_is_answered_by_the_authority_of_
 def stop_in_cohort_at(stopped: Stopped, backend: Backend, point: str, row_key: UUID) -> None:
     """The mirror has what the service wrote, and the service has seen so: it reads from there."""
     moving, service = stopped
+    service.pass_all()
     moving.phase(Phase.SHADOW if backend is Backend.LEGACY else Phase.LIVE, 100.0)
+    service.look()
     service.call("put_cell", row_key, "BASE", 1, OLD)
     moving.carry()
     service.stop_at(point)
 
     def is_stopped() -> bool:
         service.begin("get_cell_latest", row_key, "BASE")
-        return not service.has_answered(0.5)
+        wait_until("it stopped or answered", lambda: service.has_met(point) or service.has_answered(0.0), 20)
+        return service.has_met(point)
 
     wait_until("it reads from the mirror", is_stopped, 20)
     service.wait_until_stopped(point)

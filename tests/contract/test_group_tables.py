@@ -26,6 +26,7 @@ from schemaless_core.engine.groups import (
     Step,
 )
 from tests.damage import execute
+from tests.factories import keys_in
 from tests.stores import Stores
 
 GROUP, OTHER = "billing", "auditing"
@@ -74,7 +75,7 @@ class Kept(NamedTuple):
 
     def put(self, count: int) -> None:
         """Cells of other rows into the shard's log: what parked cells and offsets point to."""
-        row = next(row for row in iter(uuid4, None) if self.store.shard_of(row) == self.shard)
+        row = next(keys_in(self.store, self.shard))
         for ref_key in range(count):
             self.store.put_cell(row, "BASE", ref_key, ref_key)
 

@@ -16,6 +16,7 @@ from schemaless_core.engine.mysql.names import Names
 from schemaless_core.engine.mysql.node import MySQLNode
 from schemaless_core.engine.mysql.wire.connection import DeadlineConnection
 from tests.chaos.actors import Tailer, check_log
+from tests.factories import keys_in
 from tests.stores import ServerEngine, Stores
 from tripstore.local.server import Server
 
@@ -49,7 +50,7 @@ def test_i1_i2_what_a_refused_transaction_had_begun_is_not_committed_by_the_next
     first, second = store.schema.plan().topology.shards_of("a")
     refuse = "FOR EACH ROW SIGNAL SQLSTATE '45000' SET MESSAGE_TEXT = 'no room'"
     server.query(f"CREATE TRIGGER {name}_{second:04d}.refuse BEFORE INSERT ON {name}_{second:04d}.cell {refuse}")
-    rows = {shard: next(row for row in iter(uuid4, None) if store.shard_of(row) == shard) for shard in (first, second)}
+    rows = {shard: next(keys_in(store, shard)) for shard in (first, second)}
 
     with pytest.raises(BatchFailed) as raised:
         store.put_cells([Cell(rows[shard], "BASE", n, n) for shard in (first, second) for n in range(3)])

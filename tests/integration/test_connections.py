@@ -12,7 +12,6 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, contextmanager, suppress
 from pathlib import Path
-from uuid import UUID, uuid4
 
 import pytest
 from cryptography import x509
@@ -32,6 +31,7 @@ from schemaless_core.engine.mysql.wire.connection import DeadlineConnection, Log
 from schemaless_core.engine.mysql.wire.sessions import Sessions
 from schemaless_core.urls import NodeUrl, parse_node_url
 from tests.chaos.actors import wait_until
+from tests.factories import keys_in
 from tests.stores import ServerEngine, Stores
 
 SHARDS = 2
@@ -123,12 +123,6 @@ def locked(store: Datastore, server_engine: ServerEngine, stores: Stores, shard:
         holder.rollback()
 
 
-def rows_of(store: Datastore, shard: int) -> Iterator[UUID]:
-    while True:
-        if store.shard_of(row_key := uuid4()) == shard:
-            yield row_key
-
-
 def one_cluster(stores: Stores, server_engine: ServerEngine, **options: object) -> Datastore:
     config = stores.config(server_engine, shards=SHARDS, **options)
     del config["clusters"]["b"]
@@ -141,7 +135,7 @@ def test_a_deadline_a_little_longer_than_the_last_ones_is_no_broken_connection(
     server_engine: ServerEngine, stores: Stores
 ) -> None:
     with one_cluster(stores, server_engine) as store:
-        free, waiting = rows_of(store, 0), rows_of(store, 1)
+        free, waiting = keys_in(store, 0), keys_in(store, 1)
         store.put_cell(next(free), "BASE", 1, "warm")
         repeated = repeated_calls()
         with locked(store, server_engine, stores, 1):
@@ -159,7 +153,7 @@ def test_who_waited_for_the_pool_still_has_its_deadline_for_connecting(
     """The call before missed its deadline, so its connection is gone and the next one must open its own."""
     pool = {"size": 1, "overflow": 0}
     with one_cluster(stores, server_engine, pool=pool) as store, ThreadPoolExecutor(1) as thread:
-        free, waiting = rows_of(store, 0), rows_of(store, 1)
+        free, waiting = keys_in(store, 0), keys_in(store, 1)
         store.put_cell(next(free), "BASE", 1, "warm")
         with locked(store, server_engine, stores, 1):
             blocked = thread.submit(store.using(deadline=0.5).put_cell, next(waiting), "BASE", 1, "waits")
@@ -296,7 +290,7 @@ def test_columns_are_what_the_driver_itself_takes_them_for(server_engine: Server
 
 def test_a_connection_that_comes_back_to_a_closed_store_is_closed(server_engine: ServerEngine, stores: Stores) -> None:
     with one_cluster(stores, server_engine) as store, ThreadPoolExecutor(1) as thread:
-        next_row = rows_of(store, 1)
+        next_row = keys_in(store, 1)
         store.put_cell(next(next_row), "BASE", 1, "warm")
         with locked(store, server_engine, stores, 1):
             blocked = thread.submit(store.using(deadline=20.0).put_cell, next(next_row), "BASE", 1, "in flight")

@@ -21,6 +21,7 @@ from schemaless_core.engine.mysql import writes
 from schemaless_core.engine.mysql.batches import CELLS_FOR_INSERT_ALL
 from schemaless_core.engine.mysql.names import Names
 from tests.chaos.actors import Tailer, check_log
+from tests.factories import keys_in
 from tests.stores import ServerEngine, Stores
 
 BATCH = CELLS_FOR_INSERT_ALL + 10
@@ -220,7 +221,7 @@ def test_a_batch_waits_on_a_locked_shard_without_keeping_the_others_long(
         cursor.execute("BEGIN")
         cursor.execute(f"SELECT * FROM {name}_meta.shard_state WHERE shard = {second} FOR UPDATE")
         waiting = threads.submit(_try_batch, batch, cells)
-        of_first = next(row for row in iter(uuid4, None) if store.shard_of(row) == first)
+        of_first = next(keys_in(store, first))
         started = time.monotonic()
         while not _is_put(store, Cell(of_first, "BASE", 1, "free")):
             assert time.monotonic() - started < 10

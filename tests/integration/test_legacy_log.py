@@ -6,11 +6,13 @@ import threading
 from collections.abc import Iterator
 from contextlib import closing
 from datetime import UTC, date, datetime, timedelta
+from itertools import islice
 from uuid import UUID, uuid4
 
 import pytest
 
 from schemaless_core import Cell, Position
+from tests.factories import keys_in
 from tests.legacy_backends import SHARDS, Company, company, status
 from tests.legacy_databases import postgres_server
 from tests.scale import scaled
@@ -33,21 +35,12 @@ def trips(server: PostgresServer) -> Iterator[Company]:
         yield made
 
 
-def keys_of_shard(trips: Company, shard: int, count: int) -> list[UUID]:
-    keys: list[UUID] = []
-    while len(keys) < count:
-        key = uuid4()
-        if trips.store.shard_of(key) == shard:
-            keys.append(key)
-    return keys
-
-
 def logged(trips: Company, shard: int, location: int | Position = 0) -> list[Cell]:
     return trips.store.get_cells_for_shard(shard, location, 100_000).cells
 
 
 def test_changes_of_services_and_cells_of_the_facade_are_one_log(trips: Company) -> None:
-    (row_key,) = keys_of_shard(trips, 3, 1)
+    (row_key,) = islice(keys_in(trips.store, 3), 1)
     trips.store.put_cell(row_key, "BASE", 1, status("put"))
     trips.legacy.sql("UPDATE trips SET status = 'changed' WHERE trip_uuid = %s", str(row_key))
     trips.store.put_cell(row_key, "FREE", 1, {"any": "thing"})
@@ -63,7 +56,7 @@ def test_changes_of_services_and_cells_of_the_facade_are_one_log(trips: Company)
 
 
 def test_a_transaction_that_is_still_open_holds_later_ones_back_and_is_not_skipped(trips: Company) -> None:
-    first, second, third = keys_of_shard(trips, 1, 3)
+    first, second, third = islice(keys_in(trips.store, 1), 3)
     with closing(trips.legacy.connect()) as slow:
         slow.cursor().execute("INSERT INTO trips (trip_uuid, status) VALUES (%s, 'slow')", (str(first),))
         trips.base(1, row_key=second)
@@ -80,7 +73,7 @@ def test_a_transaction_that_is_still_open_holds_later_ones_back_and_is_not_skipp
 
 def test_the_order_of_an_id_once_given_never_changes(trips: Company, monkeypatch: pytest.MonkeyPatch) -> None:
     """The control: without the bound, what commits late comes after what a reader has seen, out of its place."""
-    first, second = keys_of_shard(trips, 1, 2)
+    first, second = islice(keys_in(trips.store, 1), 2)
     bound = "q.xid < pg_catalog.pg_snapshot_xmin(pg_catalog.pg_current_snapshot())"
     assert bound in log._NUMBER
     monkeypatch.setattr(log, "_NUMBER", log._NUMBER.replace(bound, "true"))
@@ -163,7 +156,7 @@ def test_writers_and_readers_at_once_lose_and_repeat_nothing(trips: Company) -> 
 
 
 def test_delivery_moves_changes_without_a_trace_in_the_log(trips: Company) -> None:
-    (row_key,) = keys_of_shard(trips, 2, 1)
+    (row_key,) = islice(keys_in(trips.store, 2), 1)
     trips.store.put_cell(row_key, "BASE", 1, status(1))
     before = logged(trips, 2)
     trips.legacy.deliver()
@@ -178,7 +171,7 @@ def test_delivery_moves_changes_without_a_trace_in_the_log(trips: Company) -> No
 
 
 def test_what_was_purged_is_said_to_be(trips: Company) -> None:
-    (row_key,) = keys_of_shard(trips, 5, 1)
+    (row_key,) = islice(keys_in(trips.store, 5), 1)
     for number in range(1, 6):
         trips.store.put_cell(row_key, "BASE", number, status(number))
     trips.store.get_cells_for_shard(5, 0, 10)
@@ -219,7 +212,7 @@ def put(trips: Company, row_key: UUID, *refs: int) -> None:
 
 @pytest.mark.parametrize("has_day", [True, False], ids=["a-day", "the-rest"])
 def test_a_reader_who_has_read_all_of_what_was_dropped_goes_on(trips: Company, has_day: bool) -> None:
-    (row_key,) = keys_of_shard(trips, 5, 1)
+    (row_key,) = islice(keys_in(trips.store, 5), 1)
     if has_day:
         keep(trips, OLD.date())
     put(trips, row_key, 1, 2)
@@ -238,7 +231,7 @@ def test_a_reader_who_has_read_all_of_what_was_dropped_goes_on(trips: Company, h
 @pytest.mark.parametrize("has_day", [True, False], ids=["a-day", "the-rest"])
 def test_a_reader_who_has_missed_what_was_dropped_is_told(trips: Company, has_day: bool) -> None:
     """I3: nothing that a reader has not seen is skipped without a word, and no other shard's readers hear of it."""
-    (row_key,), (other,) = keys_of_shard(trips, 5, 1), keys_of_shard(trips, 6, 1)
+    (row_key,), (other,) = islice(keys_in(trips.store, 5), 1), islice(keys_in(trips.store, 6), 1)
     if has_day:
         keep(trips, OLD.date())
     put(trips, row_key, 1)
@@ -262,7 +255,7 @@ def test_a_reader_who_has_missed_what_was_dropped_is_told(trips: Company, has_da
 def test_without_the_gap_he_would_skip_it_in_silence(trips: Company, monkeypatch: pytest.MonkeyPatch) -> None:
     """The control of the one above."""
     monkeypatch.setattr(log_days, "leave_gaps", lambda *_arguments: None)
-    (row_key,) = keys_of_shard(trips, 5, 1)
+    (row_key,) = islice(keys_in(trips.store, 5), 1)
     put(trips, row_key, 1)
     seen = trips.store.get_cells_for_shard(5, 0, 10).position
     put(trips, row_key, 2, 3)
@@ -276,7 +269,7 @@ def test_without_the_gap_he_would_skip_it_in_silence(trips: Company, monkeypatch
 @pytest.mark.parametrize("is_read", [False, True], ids=["unread", "read"])
 def test_ids_are_kept_for_what_is_kept(trips: Company, is_read: bool) -> None:
     """However many changes there were: one row for each shard, those of the last days, and no more."""
-    keys = [key for shard in (5, 6) for key in keys_of_shard(trips, shard, 1)]
+    keys = [key for shard in (5, 6) for key in islice(keys_in(trips.store, shard), 1)]
     for number in range(1, 4):
         keep(trips, OLD.date() + number * DAY)
         for key in keys:
@@ -297,7 +290,7 @@ def test_ids_are_kept_for_what_is_kept(trips: Company, is_read: bool) -> None:
 
 def test_a_change_that_is_still_there_keeps_its_id(trips: Company) -> None:
     """I3: else it would come a second time, under a new one."""
-    (row_key,) = keys_of_shard(trips, 5, 1)
+    (row_key,) = islice(keys_in(trips.store, 5), 1)
     put(trips, row_key, 1)
     deliver_as_of(trips, OLD)
     put(trips, row_key, 2)
@@ -323,7 +316,7 @@ def test_the_log_begins_with_capture(trips: Company) -> None:
 
 
 def test_children_that_moved_to_their_table_keep_their_id(trips: Company) -> None:
-    (row_key,) = keys_of_shard(trips, 6, 1)
+    (row_key,) = islice(keys_in(trips.store, 6), 1)
     trips.store.put_cell(row_key, "STATUS", 1, {"result": "early"})
     before = logged(trips, 6)
     trips.legacy.deliver()

@@ -5,8 +5,9 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from itertools import islice
 from typing import Any
-from uuid import UUID, uuid4
+from uuid import uuid4
 
 import pymysql
 import pytest
@@ -18,6 +19,7 @@ from schemaless_core.cell.encoded import EncodedCell
 from schemaless_core.engine.mysql.wire import sessions
 from schemaless_core.engine.mysql.wire.connection import DeadlineConnection
 from schemaless_core.servers.doctor import Doctor
+from tests.factories import keys_in
 from tests.stores import ServerEngine, Stores
 
 MEBIBYTE = 1024 * 1024
@@ -116,20 +118,11 @@ def test_the_largest_packet_is_one_byte_below_the_setting(server_engine: ServerE
             send(MEBIBYTE)
 
 
-def of_one_shard(store: Datastore, count: int) -> list[UUID]:
-    rows: list[UUID] = []
-    while len(rows) < count:
-        row = uuid4()
-        if store.shard_of(row) == 1:
-            rows.append(row)
-    return rows
-
-
 @pytest.mark.parametrize("is_one_shard", [True, False])
 def test_a_batch_is_cut_into_packets_that_fit(
     server_engine: ServerEngine, stores: Stores, store: Datastore, is_one_shard: bool
 ) -> None:
-    rows = of_one_shard(store, 9) if is_one_shard else [uuid4() for _ in range(9)]
+    rows = list(islice(keys_in(store, 1), 9)) if is_one_shard else [uuid4() for _ in range(9)]
     cells = [Cell(row, "BASE", 1, [MEDIUM, n]) for n, row in enumerate(rows)]
     with setting(stores, server_engine, "max_allowed_packet", MEBIBYTE):
         assert {result.status for result in store.put_cells(cells)} == {"CREATED"}
@@ -139,7 +132,7 @@ def test_a_batch_is_cut_into_packets_that_fit(
 def test_of_a_batch_only_what_does_not_fit_is_refused(
     server_engine: ServerEngine, stores: Stores, store: Datastore
 ) -> None:
-    cells = [Cell(row, "BASE", 1, "small") for row in of_one_shard(store, 8)]
+    cells = [Cell(row, "BASE", 1, "small") for row in islice(keys_in(store, 1), 8)]
     cells[5] = Cell(cells[5].row_key, "BASE", 1, LARGE)
     with setting(stores, server_engine, "max_allowed_packet", MEBIBYTE):
         with pytest.raises(BatchFailed) as failed:

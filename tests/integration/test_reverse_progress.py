@@ -12,6 +12,7 @@ from schemaless_core import Cell
 from schemaless_core.engine.groups import Offset, Step
 from tests.chaos.actors import running, wait_until
 from tests.facades import Migration, migration
+from tests.factories import keys_in
 from tests.mirrors import (
     QUICK,
     different,
@@ -132,7 +133,7 @@ def parked(moving: Migration) -> list[Parked]:
 
 def too_long(moving: Migration, shard: int) -> Cell:
     """A cell of this shard that Schemaless has and Postgres refuses."""
-    key = next(key for key in iter(uuid4, None) if moving.facade.store.shard_of(key) == shard)
+    key = next(keys_in(moving.facade.store, shard))
     epoch = moving.duo.ports.control.authority().epoch
     cell = Cell(key, "BASE", 1, {"status": "much too long"})
     moving.facade.store.as_owner(epoch).put_cell(*cell.key, cell.body)
@@ -168,7 +169,7 @@ def test_i1_a_cell_that_is_lost_from_behind_a_parked_one_is_written_again(
     with reversing(live):
         first = too_long(live, 3)
         wait_until("it is parked", lambda: len(parked(live)) == 1)
-        second = free(live, next(key for key in iter(uuid4, None) if live.facade.store.shard_of(key) == 3))
+        second = free(live, next(keys_in(live.facade.store, 3)))
         wait_until("the other is applied", lambda: live.duo.legacy.get_cell(*second.key) is not None)
         wait_until("and passed", lambda: offset(live, 3)[1] == live_head(live, 3))
     place = position(live, 3)
@@ -178,7 +179,7 @@ def test_i1_a_cell_that_is_lost_from_behind_a_parked_one_is_written_again(
     with reversing(live):
         wait_until("all shards are served", lambda: unserved(live) == 0)
         wait_until_mirrored_back(live)
-        third = free(live, next(key for key in iter(uuid4, None) if live.facade.store.shard_of(key) == 3))
+        third = free(live, next(keys_in(live.facade.store, 3)))
         wait_until("what follows is applied", lambda: live.duo.legacy.get_cell(*third.key) is not None)
         wait_until_mirrored_back(live)
 

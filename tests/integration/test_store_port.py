@@ -28,6 +28,7 @@ from schemaless_core import (
 )
 from schemaless_core.engine.groups import ParkedCell, Step
 from tests.chaos.actors import wait_until
+from tests.factories import keys_in
 from tests.indexing import catch_up
 from tests.stores import Stores
 from tripstore.backends.schemaless.shards import REVERSE_GROUP, Shards
@@ -62,12 +63,8 @@ def port(store: Datastore, refused: list[tuple[Cell, SchemalessError]]) -> Store
     return SchemalessPort(store, lambda cell, why: refused.append((cell, why)))
 
 
-def row_in(store: Datastore, shard: int) -> UUID:
-    return next(row for row in iter(uuid4, None) if store.shard_of(row) == shard)
-
-
 def trip(store: Datastore, shard: int, ref_key: int = 1, body: str = CITY) -> Cell:
-    return Cell(row_in(store, shard), "BASE", ref_key, {"city": body})
+    return Cell(next(keys_in(store, shard)), "BASE", ref_key, {"city": body})
 
 
 def one_of_each(store: Datastore) -> list[Cell]:

@@ -13,6 +13,7 @@ from schemaless_core.calls.puts import CELLS_TOGETHER
 from schemaless_core.cell.answers import Position
 from schemaless_core.errors import StaleEpoch
 from tests.chaos.actors import Tailer, check_log
+from tests.factories import keys_in
 from tests.stores import ServerEngine, Stores
 
 COLUMNS = ("BASE", "NOTES", "STATUS")
@@ -77,7 +78,7 @@ def test_none_is_stored_when_one_of_their_keys_is_taken(datastore: Datastore, co
 def test_what_other_rows_get_meanwhile_is_their_own_affair(datastore: Datastore) -> None:
     row_key = uuid4()
     position = seen(datastore, row_key)
-    other = next(key for key in iter(uuid4, None) if datastore.shard_of(key) == datastore.shard_of(row_key))
+    other = next(keys_in(datastore, datastore.shard_of(row_key)))
     datastore.put_cell(other, "BASE", 1, "another row's")
 
     assert datastore.put_together(cells_of(row_key), position) is not None

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from datetime import UTC, datetime
+from itertools import islice
 from typing import Any
 from uuid import UUID, uuid4
 
@@ -17,6 +18,7 @@ from schemaless_core.triggers.leases.coordinator import GroupState
 from schemaless_core.triggers.registry import trigger
 from tests.chaos.actors import wait_until
 from tests.crew import Notebook, noting, quick, wait_until_caught_up, working
+from tests.factories import keys_in
 from tests.stores import ServerEngine, Stores
 
 Opener = Callable[..., Datastore]
@@ -34,14 +36,6 @@ def opened(datastore_engine: str, stores: Stores) -> Opener:
 
 def new_cells(count: int, column: str = "BASE") -> list[Cell]:
     return [Cell(uuid4(), column, 1, n) for n in range(count)]
-
-
-def rows_of(store: Datastore, shard: int, count: int) -> list[UUID]:
-    rows: list[UUID] = []
-    while len(rows) < count:
-        if store.shard_of(row_key := uuid4()) == shard:
-            rows.append(row_key)
-    return rows
 
 
 def heads_of(store: Datastore) -> dict[int, int]:
@@ -202,8 +196,8 @@ def test_a_poison_cell_is_parked_and_the_others_of_its_shard_go_on(opened: Opene
 
 def test_a_failing_cell_holds_up_its_own_shard_only(opened: Opener) -> None:
     store, notebook = opened(shards=2, first_pause_seconds=0.5, attempts=2), Notebook()
-    poison, *others = rows_of(store, 0, 3)
-    elsewhere = rows_of(store, 1, 3)
+    poison, *others = islice(keys_in(store, 0), 3)
+    elsewhere = list(islice(keys_in(store, 1), 3))
     notebook.failing = lambda cell: cell.row_key == poison
     store.triggers.register(noting(notebook))
 
@@ -368,7 +362,7 @@ def test_a_removed_group_is_forgotten_and_may_begin_anew(opened: Opener) -> None
 
 def test_status_says_exactly_how_far_a_group_is(opened: Opener) -> None:
     store, notebook = opened(shards=2), Notebook()
-    in_0, in_1 = rows_of(store, 0, 5), rows_of(store, 1, 1)
+    in_0, in_1 = list(islice(keys_in(store, 0), 5)), list(islice(keys_in(store, 1), 1))
     for row_key in in_0 + in_1:
         store.put_cell(row_key, "BASE", 1, "x")
     store.triggers.register(noting(notebook))
@@ -469,7 +463,7 @@ def test_cells_keep_flowing_without_the_coordinator(opened: Opener, monkeypatch:
     def silent(*_arguments: object, **_named: object) -> None:
         raise ControlUnavailable("The control database cannot be reached.", hint="wait")
 
-    first = [Cell(row_key, "BASE", 1, "first") for shard in range(4) for row_key in rows_of(store, shard, 1)]
+    first = [Cell(row_key, "BASE", 1, "first") for shard in range(4) for row_key in islice(keys_in(store, shard), 1)]
     store.put_cells(first)
     with working(store, [noting(notebook)]):
         wait_until("it serves", lambda: len(notebook.keys) == 4)
