@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tests.legacy_backends import Company
-from tripstore.backends.postgres.capture.functions.gate import Gate, GateState
+from tripstore.backends.postgres.capture.functions.gate import GateReading, GateState
 
 #: Rows of the company's stay: no test asks for those of another one.
 _FRESH = """
@@ -18,11 +18,11 @@ INSERT INTO tripstore.authority_history SELECT * FROM tripstore.authority
 def refreshed(company: Company) -> Company:
     """Postgres is the authority, at epoch 0; nothing was ever changed."""
     company.legacy.sql(_FRESH)
-    assert gate(company) == Gate(0, GateState.OPEN)
+    assert gate(company) == GateReading(0, GateState.OPEN)
     return company
 
 
-def gate(company: Company) -> Gate:
+def gate(company: Company) -> GateReading:
     """What the gate says."""
     value = company.legacy.sql("SELECT pg_sequence_last_value('tripstore.gate'::regclass)")[0][0]
-    return Gate(value // 4, GateState(value % 4))
+    return GateReading(value // 4, GateState(value % 4))

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from typing import TypeVar
 
 from schemaless_core import Cell, Datastore, IndexMissing, Position, SchemalessError
-from schemaless_core.engine.groups import OffsetSeen, Step
-from schemaless_core.triggers.group import Group, Outcome
+from schemaless_core.engine.groups import GroupStep, OffsetSeen
+from schemaless_core.triggers.group import Group, RunOutcome
 from schemaless_core.triggers.offsets import Progress
 
 T = TypeVar("T")
@@ -53,12 +53,12 @@ def _serve_pages(
         assert offset is not None
         passed = _passed(runs[shard], outcome, page.next_location)
         if passed is not None:
-            steps[shard] = Step(offset.fence, page.position.epoch, passed, page.position.epoch)
+            steps[shard] = GroupStep(offset.fence, page.position.epoch, passed, page.position.epoch)
     assert set(told(progress.advance(group.name, steps))) == set(steps)
     return sum(len(cells) for cells in runs.values())
 
 
-def _passed(cells: list[Cell], outcome: Outcome, next_location: int) -> int | None:
+def _passed(cells: list[Cell], outcome: RunOutcome, next_location: int) -> int | None:
     """How far a group is that had time for so many cells of a page; None: no further."""
     if outcome.done == len(cells):
         return next_location

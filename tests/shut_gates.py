@@ -9,11 +9,11 @@ from uuid import UUID, uuid4
 from schemaless_core import Cell
 from tests.legacy import Legacy
 from tests.legacy_backends import Company, status
-from tripstore.backends.postgres.capture.functions.gate import Gate, GateState, set_gate
+from tripstore.backends.postgres.capture.functions.gate import GateReading, GateState, set_gate
 
 EARLY, GOING = UUID(int=7), UUID(int=8)
 CHILD = 1 << 20
-SHUT = Gate(6, GateState.CLOSED)
+SHUT = GateReading(6, GateState.CLOSED)
 
 #: By what a cell of the row `key` does in the legacy tables; the row has BASE 2 (history: 1), NOTES and STATUS 1.
 CELLS: dict[str, Callable[[UUID], list[Cell]]] = {
@@ -49,7 +49,7 @@ MEDDLERS = {
 
 def mirrored_row(company: Company) -> UUID:
     """A row with BASE 1 and 2, NOTES and STATUS 1; then the gate is shut."""
-    set_to(company.legacy, Gate(4, GateState.OPEN))
+    set_to(company.legacy, GateReading(4, GateState.OPEN))
     key = company.base(1, 2)
     company.store.put_cell(key, "STATUS", 1, {"result": "1"})
     company.store.put_cell(key, "NOTES", CHILD, {"text": "1"})
@@ -57,7 +57,7 @@ def mirrored_row(company: Company) -> UUID:
     return key
 
 
-def set_to(legacy: Legacy, wanted: Gate) -> None:
+def set_to(legacy: Legacy, wanted: GateReading) -> None:
     with legacy.ours() as connection:
         set_gate(connection, wanted)
 

@@ -46,7 +46,7 @@ class BufferRefused(NamedTuple):
 
 
 #: What became of a cell: None: it is kept.
-Outcome = SchemalessError | BufferRefused | None
+BufferedOutcome = SchemalessError | BufferRefused | None
 
 
 class Buffers:
@@ -59,9 +59,9 @@ class Buffers:
 
     def keep(
         self, cells: Sequence[NewCell], failures: Sequence[Unavailable], standing: Standing, deadline: Deadline
-    ) -> list[Outcome]:
+    ) -> list[BufferedOutcome]:
         """Keep cells, all with different keys, whose own clusters failed so; say of each what became of it."""
-        outcomes: list[Outcome] = list(failures)
+        outcomes: list[BufferedOutcome] = list(failures)
         places: defaultdict[tuple[str, ...], list[int]] = defaultdict(list)
         for n, cell in enumerate(cells):
             own = self._router.cluster_of(shard_of_bytes(cell.row_key, self._shards), deadline)
@@ -81,7 +81,7 @@ class Buffers:
         failures: Sequence[Unavailable],
         standing: Standing,
         deadline: Deadline,
-    ) -> list[Outcome]:
+    ) -> list[BufferedOutcome]:
         """Keep cells on one server: by halves, where they are too large for it together."""
         offer = _Offer(self, standing, deadline)
         try:
@@ -159,7 +159,7 @@ class _Offer:
             return UNANSWERED
         return tuple(Kept.KEPT if other is None else Kept.CONFLICT for other in self._kept)
 
-    def outcomes(self, kept: tuple[Kept, ...] | Silence, failures: Sequence[Unavailable]) -> list[Outcome]:
+    def outcomes(self, kept: tuple[Kept, ...] | Silence, failures: Sequence[Unavailable]) -> list[BufferedOutcome]:
         if isinstance(kept, Silence):
             return list(failures)
         if self._refusal is not None and Kept.REFUSED in kept:

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Protocol
 
 from schemaless_core import metrics
-from schemaless_core.buffers.buffers import BufferRefused, Buffers, Outcome
+from schemaless_core.buffers.buffers import BufferedOutcome, BufferRefused, Buffers
 from schemaless_core.cell.answers import PutResult, PutStatus
 from schemaless_core.cell.canonical import from_canonical
 from schemaless_core.cell.cell import Cell
@@ -101,7 +101,7 @@ class BufferKeeper:
     def explain(self, failure: NodeUnavailable) -> None:
         failure.hint = NOT_KEPT
 
-    def _result(self, cell: Cell, outcome: Outcome) -> PutResult | SchemalessError:
+    def _result(self, cell: Cell, outcome: BufferedOutcome) -> PutResult | SchemalessError:
         if outcome is None:
             shard, epoch = shard_of(cell.row_key, self._shards), 0  # of a log that it is not in yet
             return PutResult(PutStatus.BUFFERED, False, shard, cell.ref_key, epoch, None)

@@ -86,7 +86,7 @@ class OwnPort(Protocol):
         ...
 
 
-class Held(Enum):
+class OnHold(Enum):
     """Schemaless is not the authority: nothing is replayed."""
 
     HELD = "held"
@@ -95,7 +95,7 @@ class Held(Enum):
 class PresentPort(Protocol):
     """Which authority epoch it is."""
 
-    def epoch(self) -> int | None | Held:
+    def epoch(self) -> int | None | OnHold:
         """Return the present one, as the authority row says, closing or not; None: there is no row to ask."""
         ...
 

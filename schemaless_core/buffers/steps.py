@@ -6,7 +6,7 @@ buffers, or is in a buffer and in its shard as well, is stored once: the second 
 
 from __future__ import annotations
 
-from schemaless_core.buffers.ports import UNANSWERED, Buffering, Differs, Fate, Held, KeepPort, Kept, Silence
+from schemaless_core.buffers.ports import UNANSWERED, Buffering, Differs, Fate, KeepPort, Kept, OnHold, Silence
 from schemaless_core.cell.stored import NewCell
 from schemaless_core.steps import Step, Steps
 
@@ -48,7 +48,7 @@ def replay(ports: Buffering, server: str, limit: int) -> Steps[int]:
     """
     yield LOOK
     epoch = ports.present.epoch()
-    if isinstance(epoch, Held):
+    if isinstance(epoch, OnHold):
         return 0
     yield TAKE
     waiting = ports.buffers.waiting(server, limit)

@@ -69,7 +69,7 @@ class ParkedKey(NamedTuple):
     row_key: bytes
 
 
-class Step(NamedTuple):
+class GroupStep(NamedTuple):
     """Where a group goes in one shard, and the cells it parks on the way: all or nothing.
 
     `shard_epoch` is the shard's own as the holder knows it: a server that was promoted since must not be told of
@@ -143,7 +143,7 @@ class GroupTables(Protocol):
         """Return the offsets of all groups that stand above the heads of their shards here."""
         ...
 
-    def advance(self, group: str, steps: Mapping[int, Step], deadline: Deadline) -> dict[int, OffsetSeen]:
+    def advance(self, group: str, steps: Mapping[int, GroupStep], deadline: Deadline) -> dict[int, OffsetSeen]:
         """Move offsets forward and park cells with them; return the offsets as they are then."""
         ...
 
@@ -159,7 +159,7 @@ class GroupTables(Protocol):
         ...
 
     def put_and_advance(
-        self, gate: Gate, group: str, cells: Sequence[NewCell], step: Step, deadline: Deadline
+        self, gate: Gate, group: str, cells: Sequence[NewCell], step: GroupStep, deadline: Deadline
     ) -> tuple[OffsetSeen, list[StoredCell]]:
         """Put cells of the gate's shard and move the offset, both or neither; what is stored under their keys then.
 

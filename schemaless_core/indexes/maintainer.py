@@ -22,7 +22,7 @@ from schemaless_core.indexes.rows import AS_COPIER, heads_of
 from schemaless_core.indexes.writer import CELLS_PER_WRITE, EntryPlan, EntryWriter
 from schemaless_core.servers.routing import Router
 from schemaless_core.store import CellStore
-from schemaless_core.triggers.group import Outcome, Parking, Tombstones, never
+from schemaless_core.triggers.group import Parking, RunOutcome, Tombstones, never
 from schemaless_core.triggers.offsets import Offsets, Progress
 from schemaless_core.triggers.parking import Parking as ParkedCells
 
@@ -66,7 +66,7 @@ class IndexGroup:
         runs: Mapping[int, Sequence[Cell]],
         store: CellStore | None = None,
         is_over: Callable[[], bool] = never,
-    ) -> dict[int, Outcome]:
+    ) -> dict[int, RunOutcome]:
         """Write the entries of all these cells; a shard is done as far as all its cells' entries are written."""
         numbered = [(shard, cell) for shard, cells in runs.items() for cell in cells]
         answers: defaultdict[int, list[SchemalessError | None]] = defaultdict(list)
@@ -85,7 +85,7 @@ class IndexGroup:
         reach("index.delivered")
         return {shard: _outcome(answers[shard]) for shard in runs}
 
-    def retry(self, shard: int, cell: Cell, store: CellStore | None = None) -> Outcome:
+    def retry(self, shard: int, cell: Cell, store: CellStore | None = None) -> RunOutcome:
         return self.deliver({shard: [cell]}, store)[shard]
 
     def progress(self, offsets: Offsets, parked: ParkedCells) -> Progress:
@@ -167,9 +167,9 @@ def _is_late(answer: SchemalessError | None) -> bool:
     return isinstance(answer, NodeUnavailable) and answer.is_timeout
 
 
-def _outcome(answers: Sequence[SchemalessError | None]) -> Outcome:
+def _outcome(answers: Sequence[SchemalessError | None]) -> RunOutcome:
     """The cells up to the first that is not done, and what hindered it."""
     for done, error in enumerate(answers):
         if error is not None:
-            return Outcome(done, error)
-    return Outcome(len(answers), None)
+            return RunOutcome(done, error)
+    return RunOutcome(len(answers), None)

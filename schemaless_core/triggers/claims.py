@@ -15,7 +15,7 @@ from schemaless_core.calls.shardlog import ShardLog
 from schemaless_core.cell.answers import Position, ShardPage
 from schemaless_core.cell.standing import ShardHead, ShardStatus
 from schemaless_core.config import DatastoreConfig
-from schemaless_core.engine.groups import Step
+from schemaless_core.engine.groups import GroupStep
 from schemaless_core.errors import PositionUnknown, SchemalessError
 from schemaless_core.failpoints import reach
 from schemaless_core.triggers.deaths import Deaths
@@ -148,7 +148,7 @@ class Claims:
         if hurries or now - self._saved_at >= self._config.checkpoint_seconds:
             self.save()
 
-    def advance(self, steps: Mapping[int, Step]) -> None:
+    def advance(self, steps: Mapping[int, GroupStep]) -> None:
         """Move these offsets, with what is parked beside them."""
         reach("triggers.before_advance")
         answers = self._progress.advance(self._group.name, steps)
@@ -254,7 +254,7 @@ class Claims:
             said = "waits until this store is the authority" if closed else "goes on: this store is the authority"
             logger.info("a transactional trigger %s", said, extra=extra)
 
-    def _saved(self, held: Held, step: Step) -> None:
+    def _saved(self, held: Held, step: GroupStep) -> None:
         held.saved = step.epoch, step.added_id
         held.has_settled = False
         parked = {cell.added_id for cell in step.parked}

@@ -19,7 +19,7 @@ from schemaless_core.cell.put_errors import BatchFailed
 from schemaless_core.cell.sharding import shard_of_bytes
 from schemaless_core.cell.standing import ShardHead
 from schemaless_core.config import DatastoreConfig
-from schemaless_core.engine.groups import ParkedCell, Step
+from schemaless_core.engine.groups import GroupStep, ParkedCell
 from schemaless_core.errors import (
     LogHole,
     NodeUnavailable,
@@ -33,7 +33,7 @@ from schemaless_core.triggers.calls import Call
 from schemaless_core.triggers.claims import REST_SECONDS, Claims
 from schemaless_core.triggers.deaths import Deaths, ProcessDied
 from schemaless_core.triggers.delivery import Delivery
-from schemaless_core.triggers.group import Group, Outcome
+from schemaless_core.triggers.group import Group, RunOutcome
 from schemaless_core.triggers.held import Held, Run, added_id_of, parked_cell
 from schemaless_core.triggers.joined import FencedOut
 from schemaless_core.triggers.offsets import Progress
@@ -141,12 +141,12 @@ class Consumer:
             self._progress.advance(self.group.name, {shard: self._step_behind(held, run, call.cells, error)})
             metrics.cell_parked(self.group.name)
 
-    def _step_behind(self, held: Held, run: Run, cells: Sequence[Cell], error: Exception) -> Step:
+    def _step_behind(self, held: Held, run: Run, cells: Sequence[Cell], error: Exception) -> GroupStep:
         """The step over these cells: those before them were delivered, these are parked with what waits."""
         reached, pause = added_id_of(cells[-1]), self._config.retry_seconds
         waiting = [each for each in [*held.parking, *run.waiting] if each.added_id <= reached]
         hung = [parked_cell(cell, held.attempts + 1, told(error), pause, is_waiting=False) for cell in cells]
-        return Step(held.lease.fence, held.epoch, reached, held.shard_epoch, (*waiting, *hung))
+        return GroupStep(held.lease.fence, held.epoch, reached, held.shard_epoch, (*waiting, *hung))
 
     # Delivery.
 
@@ -230,7 +230,7 @@ class Consumer:
     def _deliver(self, runs: Sequence[tuple[Held, Run]]) -> None:
         for _held, run in runs:
             if not run.cells:
-                self._delivered(run, Outcome(0, None))
+                self._delivered(run, RunOutcome(0, None))
         full = [(held, run) for held, run in runs if run.cells]
         if self._delivery.is_apart:
             for held, run in full:
@@ -246,7 +246,7 @@ class Consumer:
                 if not done.cancelled():
                     done.result()()
 
-    def _delivered(self, run: Run, outcome: Outcome) -> None:
+    def _delivered(self, run: Run, outcome: RunOutcome) -> None:
         held = self.claims.held.get(run.shard)
         if held is None:
             return  # it went elsewhere meanwhile: its new owner delivers again what we did not save

@@ -12,11 +12,11 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
 from schemaless_core.cell.cell import Cell
-from schemaless_core.engine.groups import Step
+from schemaless_core.engine.groups import GroupStep
 from schemaless_core.errors import SchemalessError
 from schemaless_core.failpoints import reach
 from schemaless_core.triggers.deaths import Deaths, ProcessDied
-from schemaless_core.triggers.group import Group, Outcome, never
+from schemaless_core.triggers.group import Group, RunOutcome, never
 from schemaless_core.triggers.held import Held, Run, added_id_of
 from schemaless_core.triggers.joined import Joined
 
@@ -68,7 +68,7 @@ class Delivery:
             held.in_flight = self._threads.submit(work)
             held.in_flight.add_done_callback(lambda _done: ended())
 
-    def deliver(self, runs: Sequence[tuple[Held, Run]]) -> Iterator[tuple[Run, Outcome]]:
+    def deliver(self, runs: Sequence[tuple[Held, Run]]) -> Iterator[tuple[Run, RunOutcome]]:
         """Deliver runs one after the other until the while is over; those that are not answered were not begun."""
         if self._group.is_bundled:
             outcomes = self._group.deliver({run.shard: run.cells for _held, run in runs}) if runs else {}
@@ -80,11 +80,11 @@ class Delivery:
             if self._clock() >= until or self._stopping.is_set():
                 return
 
-    def deliver_apart(self, held: Held, run: Run, then: Callable[[Run, Outcome], None]) -> None:
+    def deliver_apart(self, held: Held, run: Run, then: Callable[[Run, RunOutcome], None]) -> None:
         """Deliver one run in a thread."""
 
         def work() -> Callable[[], None]:
-            outcome = Outcome(0, None)
+            outcome = RunOutcome(0, None)
             if not self._stopping.is_set():
                 outcome = self._deliver(held, run, self._clock() + self._budget_seconds)
             return lambda: then(run, outcome)
@@ -95,7 +95,7 @@ class Delivery:
     def is_apart(self) -> bool:
         return self._threads is not None and not self._group.is_bundled
 
-    def _deliver(self, held: Held, run: Run, until: float) -> Outcome:
+    def _deliver(self, held: Held, run: Run, until: float) -> RunOutcome:
         def is_over() -> bool:
             return self._clock() >= until or self._stopping.is_set() or held.is_leaving
 
@@ -107,40 +107,40 @@ class Delivery:
         finally:
             held.run = None
 
-    def _deliver_noted(self, held: Held, run: Run) -> Outcome:
+    def _deliver_noted(self, held: Held, run: Run) -> RunOutcome:
         """One cell that may end this process: what is noted before says so to the next one."""
         try:
             self._deaths.begin(self._group.name, held, added_id_of(run.cells[0]))
         except (SchemalessError, ProcessDied) as error:
-            return Outcome(0, error)
+            return RunOutcome(0, error)
         outcome = self._deliver_run(held, run, never)
         if outcome.error is not None:
             self._deaths.end(self._group.name, held)
         return outcome
 
-    def _deliver_run(self, held: Held, run: Run, is_over: Callable[[], bool]) -> Outcome:
+    def _deliver_run(self, held: Held, run: Run, is_over: Callable[[], bool]) -> RunOutcome:
         if self._group.is_transactional:
             return self._deliver_joined(held, run, is_over)
         return self._group.deliver({run.shard: run.cells}, is_over=is_over)[run.shard]
 
-    def _deliver_joined(self, held: Held, run: Run, is_over: Callable[[], bool]) -> Outcome:
+    def _deliver_joined(self, held: Held, run: Run, is_over: Callable[[], bool]) -> RunOutcome:
         """Cell by cell: what the function puts under the cell's row commits with the offset, or not at all."""
         for done, cell in enumerate(run.cells):
             if done and is_over():
-                return Outcome(done, None)
+                return RunOutcome(done, None)
             staging = self._joined.staging(cell.row_key)
             error = self._group.deliver({run.shard: [cell]}, staging)[run.shard].error
             if error is None and staging.staged:
                 error = self._commit(held, run, cell, staging.staged)
             if error is not None:
-                return Outcome(done, error)
-        return Outcome(len(run.cells), None)
+                return RunOutcome(done, error)
+        return RunOutcome(len(run.cells), None)
 
     def _commit(self, held: Held, run: Run, cell: Cell, staged: Sequence[Cell]) -> Exception | None:
         added_id = added_id_of(cell)
         waiting = tuple(each for each in [*held.parking, *run.waiting] if each.added_id <= added_id)
         try:
-            step = Step(held.lease.fence, held.epoch, added_id, held.shard_epoch, waiting)
+            step = GroupStep(held.lease.fence, held.epoch, added_id, held.shard_epoch, waiting)
             self._joined.advance(self._group.name, run.shard, staged, step)
         except SchemalessError as error:
             return error

@@ -24,7 +24,7 @@ Parking = Literal["cell", "row", "never"]
 Tombstones = Callable[[Sequence[CellKey]], Set[CellKey]]
 
 
-class Outcome(NamedTuple):
+class RunOutcome(NamedTuple):
     """How many cells of a run were delivered, and what the next one raised (None: nothing)."""
 
     done: int
@@ -65,7 +65,7 @@ class Group(Protocol):
         runs: Mapping[int, Sequence[Cell]],
         store: CellStore | None = None,
         is_over: Callable[[], bool] = never,
-    ) -> Mapping[int, Outcome]:
+    ) -> Mapping[int, RunOutcome]:
         """Deliver each shard's cells in order; one outcome per shard. Only bugs of the group itself raise.
 
         `store` is handed to functions in place of the group's own, for puts that join the offset's commit. Between two
@@ -73,7 +73,7 @@ class Group(Protocol):
         """
         ...
 
-    def retry(self, shard: int, cell: Cell, store: CellStore | None = None) -> Outcome:
+    def retry(self, shard: int, cell: Cell, store: CellStore | None = None) -> RunOutcome:
         """Deliver a cell that was parked."""
         ...
 
@@ -110,11 +110,11 @@ class TriggerGroup:
         runs: Mapping[int, Sequence[Cell]],
         store: CellStore | None = None,
         is_over: Callable[[], bool] = never,
-    ) -> dict[int, Outcome]:
+    ) -> dict[int, RunOutcome]:
         deliver = self._one_by_one if self._trigger.batch == 1 else self._in_batches
         return {shard: deliver(cells, store or self._store, is_over) for shard, cells in runs.items()}
 
-    def retry(self, shard: int, cell: Cell, store: CellStore | None = None) -> Outcome:
+    def retry(self, shard: int, cell: Cell, store: CellStore | None = None) -> RunOutcome:
         return self.deliver({shard: [cell]}, store)[shard]
 
     def progress(self, offsets: Offsets, parked: ParkedCells) -> Progress:
@@ -123,7 +123,7 @@ class TriggerGroup:
     def overtaking(self, failed: CellKey, behind: Sequence[CellKey], tombstones: Tombstones) -> Sequence[CellKey]:
         return ()
 
-    def _in_batches(self, cells: Sequence[Cell], store: CellStore, is_over: Callable[[], bool]) -> Outcome:
+    def _in_batches(self, cells: Sequence[Cell], store: CellStore, is_over: Callable[[], bool]) -> RunOutcome:
         done = 0
         while done < len(cells) and not (done and is_over()):
             part = cells[done : done + self._trigger.batch]
@@ -133,18 +133,18 @@ class TriggerGroup:
                 logger.warning("the cells of a batch are delivered one by one", extra=extra)
                 outcome = self._one_by_one(part, store, never)
                 if outcome.error is not None:
-                    return Outcome(done + outcome.done, outcome.error)
+                    return RunOutcome(done + outcome.done, outcome.error)
             done += len(part)
-        return Outcome(done, None)
+        return RunOutcome(done, None)
 
-    def _one_by_one(self, cells: Sequence[Cell], store: CellStore, is_over: Callable[[], bool]) -> Outcome:
+    def _one_by_one(self, cells: Sequence[Cell], store: CellStore, is_over: Callable[[], bool]) -> RunOutcome:
         for done, cell in enumerate(cells):
             if done and is_over():
-                return Outcome(done, None)
+                return RunOutcome(done, None)
             error = self._call(store, cell, [cell])
             if error is not None:
-                return Outcome(done, error)
-        return Outcome(len(cells), None)
+                return RunOutcome(done, error)
+        return RunOutcome(len(cells), None)
 
     def _call(self, store: CellStore, cell: Cell | None, cells: Sequence[Cell]) -> Exception | None:
         """Call the function; what it raises is its own affair and becomes an outcome."""

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from schemaless_core.cell.cell import Cell
 from schemaless_core.cell.standing import ShardStatus
-from schemaless_core.engine.groups import NO_CALL, CallNote, ParkedCell, Step
+from schemaless_core.engine.groups import NO_CALL, CallNote, GroupStep, ParkedCell
 from schemaless_core.triggers.leases.coordinator import Lease
 
 
@@ -50,9 +50,9 @@ class Held:
     #: The call that was noted last.
     call: CallNote = NO_CALL
 
-    def step(self) -> Step:
+    def step(self) -> GroupStep:
         """What is to be saved of it now."""
-        return Step(self.lease.fence, self.epoch, self.reached, self.shard_epoch, tuple(self.parking))
+        return GroupStep(self.lease.fence, self.epoch, self.reached, self.shard_epoch, tuple(self.parking))
 
     @property
     def is_open(self) -> bool:

@@ -12,7 +12,7 @@ from schemaless_core.cell.standing import Gate, Kind, Standing
 from schemaless_core.cell.stored import NewCell, StoredCell
 from schemaless_core.deadline import Deadline
 from schemaless_core.engine.base import Node
-from schemaless_core.engine.groups import OffsetSeen, Settling, Step
+from schemaless_core.engine.groups import GroupStep, OffsetSeen, Settling
 from schemaless_core.errors import Conflict, SchemalessError, StaleEpoch
 from schemaless_core.servers.routing import Router
 from schemaless_core.store import CellStore
@@ -54,7 +54,7 @@ class Joined:
         """A store for one call of a function: puts of this row wait, all others go through."""
         return StagedStore(self._store, row_key, self._max_body_bytes, rules=self._rules)
 
-    def advance(self, group: str, shard: int, cells: Sequence[Cell], step: Step) -> None:
+    def advance(self, group: str, shard: int, cells: Sequence[Cell], step: GroupStep) -> None:
         """Put cells of one shard and move its offset. Nothing happens when the offset is there already.
 
         `CellConflict` when another body is stored, `FencedOut` when the fence is not the newest.
@@ -114,5 +114,5 @@ def _refusal(
     return StaleEpoch(shard, "RW", "it did not take the cells", hint="Ask again.")
 
 
-def _is_there(seen: OffsetSeen, step: Step) -> bool:
+def _is_there(seen: OffsetSeen, step: GroupStep) -> bool:
     return seen.offset is not None and seen.offset[:2] >= (step.epoch, step.added_id)

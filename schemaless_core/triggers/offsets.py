@@ -12,7 +12,7 @@ from schemaless_core.cell.standing import Kind, Standing
 from schemaless_core.config import DatastoreConfig
 from schemaless_core.deadline import Deadline
 from schemaless_core.engine.base import Node
-from schemaless_core.engine.groups import GroupStart, OffsetSeen, Step
+from schemaless_core.engine.groups import GroupStart, GroupStep, OffsetSeen
 from schemaless_core.errors import SchemalessError
 from schemaless_core.servers.routing import Router
 from schemaless_core.triggers.registry import Start
@@ -34,7 +34,7 @@ class Progress(Protocol):
         """Show new fences; a shard whose offset must go back first is not the caller's any more."""
         ...
 
-    def advance(self, group: str, steps: Mapping[int, Step]) -> dict[int, OffsetSeen | SchemalessError]:
+    def advance(self, group: str, steps: Mapping[int, GroupStep]) -> dict[int, OffsetSeen | SchemalessError]:
         """Move forward. A shard that is left out of the answers did not move, and has to be claimed anew."""
         ...
 
@@ -61,7 +61,7 @@ class Offsets:
         """Show new fences to the shards' servers; from then on older ones move nothing."""
         return self._each(fences, lambda node, part, deadline: node.groups.claim(group, part, deadline))
 
-    def advance(self, group: str, steps: Mapping[int, Step]) -> dict[int, OffsetSeen | SchemalessError]:
+    def advance(self, group: str, steps: Mapping[int, GroupStep]) -> dict[int, OffsetSeen | SchemalessError]:
         """Move offsets forward and park cells with them, each under its fence; return them as they are then."""
         return self._each(steps, lambda node, part, deadline: node.groups.advance(group, part, deadline))
 

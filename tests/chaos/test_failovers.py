@@ -31,14 +31,14 @@ from tripstore.handover import accept
 from tripstore.handover.authority import Backend
 from tripstore.handover.ports import Ports
 from tripstore.handover.steps import Step, Steps, run
-from tripstore.handover.switch import BACK, FORWARD, Outcome, reverse, switch
+from tripstore.handover.switch import BACK, FORWARD, HandoverOutcome, reverse, switch
 from tripstore.local.servers import LocalServers
 from tripstore.migration.cutover.plan import DECIDES
 from tripstore.migration.losses.losses import LookStart, Losses
 from tripstore.phase import Phase
 from tripstore.ports.control import RealControlPort
 
-Procedure = Callable[[Ports, str], Steps[Outcome]]
+Procedure = Callable[[Ports, str], Steps[HandoverOutcome]]
 #: No cut comes later than this after the switch began, no loss later than this after the cut.
 CUT_SECONDS, LOSS_SECONDS = 0.3, 0.3
 #: What was acknowledged so shortly before the cut may not have been streamed yet.

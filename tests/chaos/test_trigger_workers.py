@@ -17,7 +17,7 @@ from uuid import UUID, uuid4
 import pytest
 
 from schemaless_core import Cell, Datastore
-from schemaless_core.engine.groups import Step
+from schemaless_core.engine.groups import GroupStep
 from schemaless_core.engine.mysql.groups import offsets as mysql_offsets
 from tests.chaos.actors import Diary, end, put_until_acknowledged, running, wait_until
 from tests.chaos.trigger_actors import GROUP, bill, deliveries, first_deliveries, server
@@ -204,7 +204,7 @@ def test_a_worker_stopped_past_its_lease_cannot_move_an_offset(
                 else:
                     unfenced = mysql_offsets.MINE.replace(" AND fence = {fence}", "")
                     monkeypatch.setattr(mysql_offsets, "MINE", unfenced)
-                    store.triggers.offsets.advance(GROUP, {0: Step(1, 1, 10, 1)})
+                    store.triggers.offsets.advance(GROUP, {0: GroupStep(1, 1, 10, 1)})
                     assert _offset(store) == 10  # and cells 3 to 10 are lost to the worker that takes over next
                     monkeypatch.undo()
 

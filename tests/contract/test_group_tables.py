@@ -18,12 +18,12 @@ from schemaless_core.deadline import Deadline
 from schemaless_core.engine.base import Node
 from schemaless_core.engine.groups import (
     CallNote,
+    GroupStep,
     GroupTables,
     Offset,
     ParkedCell,
     ParkedRow,
     Settling,
-    Step,
 )
 from tests.damage import execute
 from tests.factories import keys_in
@@ -70,7 +70,7 @@ class Kept(NamedTuple):
 
     def park(self, shard: int, *cells: ParkedCell, group: str = GROUP) -> None:
         """With the offset, which goes to the last of them."""
-        step = Step(FENCE, EPOCH, max(cell.added_id for cell in cells), EPOCH, cells)
+        step = GroupStep(FENCE, EPOCH, max(cell.added_id for cell in cells), EPOCH, cells)
         self.tables.advance(group, {shard: step}, soon())
 
     def put(self, count: int) -> None:
@@ -126,17 +126,17 @@ def test_i7_a_step_moves_one_groups_offset_in_one_shard(kept: Kept) -> None:
 @pytest.mark.parametrize(
     "step",
     [
-        Step(FENCE - 1, EPOCH, 6, EPOCH),
-        Step(FENCE + 1, EPOCH, 6, EPOCH),
-        Step(FENCE, EPOCH, 4, EPOCH),
-        Step(FENCE, EPOCH - 1, 6, EPOCH),
-        Step(FENCE, EPOCH, 6, EPOCH + 1),
-        Step(FENCE, EPOCH, 6, EPOCH - 1),
+        GroupStep(FENCE - 1, EPOCH, 6, EPOCH),
+        GroupStep(FENCE + 1, EPOCH, 6, EPOCH),
+        GroupStep(FENCE, EPOCH, 4, EPOCH),
+        GroupStep(FENCE, EPOCH - 1, 6, EPOCH),
+        GroupStep(FENCE, EPOCH, 6, EPOCH + 1),
+        GroupStep(FENCE, EPOCH, 6, EPOCH - 1),
     ],
     ids=["an old fence", "a later fence", "backwards", "an older epoch", "a later shard's", "an older shard's"],
 )
-def test_i7_a_step_that_is_none_moves_nothing_and_parks_nothing(kept: Kept, step: Step, parks: bool) -> None:
-    kept.tables.advance(GROUP, {kept.shard: Step(FENCE, EPOCH, 5, EPOCH)}, soon())
+def test_i7_a_step_that_is_none_moves_nothing_and_parks_nothing(kept: Kept, step: GroupStep, parks: bool) -> None:
+    kept.tables.advance(GROUP, {kept.shard: GroupStep(FENCE, EPOCH, 5, EPOCH)}, soon())
 
     if parks:
         step = step._replace(parked=(waiting(step.added_id),))
@@ -148,16 +148,16 @@ def test_i7_a_step_that_is_none_moves_nothing_and_parks_nothing(kept: Kept, step
 
 @pytest.mark.parametrize("to", [(EPOCH, 5), (EPOCH, 9), (EPOCH + 1, 2)], ids=["the same", "later", "another epoch"])
 def test_i7_control_a_step_that_is_one_is_made(kept: Kept, to: tuple[int, int]) -> None:
-    kept.tables.advance(GROUP, {kept.shard: Step(FENCE, EPOCH, 5, EPOCH)}, soon())
+    kept.tables.advance(GROUP, {kept.shard: GroupStep(FENCE, EPOCH, 5, EPOCH)}, soon())
 
-    kept.tables.advance(GROUP, {kept.shard: Step(FENCE, *to, EPOCH, (waiting(to[1]),))}, soon())
+    kept.tables.advance(GROUP, {kept.shard: GroupStep(FENCE, *to, EPOCH, (waiting(to[1]),))}, soon())
 
     assert kept.offset(kept.shard) == Offset(*to, FENCE)
     assert kept.places() == {(kept.shard, to[1])}
 
 
 def test_i7_a_reset_is_of_one_shard_and_its_holder_has_to_claim_anew(kept: Kept) -> None:
-    kept.tables.advance(GROUP, {kept.shard: Step(FENCE, EPOCH, 5, EPOCH)}, soon())
+    kept.tables.advance(GROUP, {kept.shard: GroupStep(FENCE, EPOCH, 5, EPOCH)}, soon())
 
     kept.tables.reset(GROUP, {kept.shard: (EPOCH, 2)}, soon())
 
@@ -334,7 +334,7 @@ def test_i9_what_the_shard_refuses_to_take_moves_nothing(kept: Kept, gate: dict[
         )
         assert is_parked
     else:
-        step = Step(FENCE, EPOCH, 4, EPOCH)
+        step = GroupStep(FENCE, EPOCH, 4, EPOCH)
         _seen, stored = kept.tables.put_and_advance(refusing, GROUP, [kept.cell()], step, soon())
 
     assert stored == []
@@ -346,15 +346,15 @@ def test_i9_what_the_shard_refuses_to_take_moves_nothing(kept: Kept, gate: dict[
 @pytest.mark.parametrize(
     "step",
     [
-        Step(FENCE - 1, EPOCH, 4, EPOCH),
-        Step(FENCE, EPOCH, 3, EPOCH),
-        Step(FENCE, EPOCH - 1, 9, EPOCH),
-        Step(FENCE, EPOCH, 4, EPOCH + 1),
+        GroupStep(FENCE - 1, EPOCH, 4, EPOCH),
+        GroupStep(FENCE, EPOCH, 3, EPOCH),
+        GroupStep(FENCE, EPOCH - 1, 9, EPOCH),
+        GroupStep(FENCE, EPOCH, 4, EPOCH + 1),
     ],
     ids=["an old fence", "no way on", "an older epoch", "another epoch of the shard"],
 )
-def test_i7_cells_that_join_a_step_that_is_none_are_not_put(kept: Kept, step: Step) -> None:
-    kept.tables.advance(GROUP, {kept.shard: Step(FENCE, EPOCH, 3, EPOCH)}, soon())
+def test_i7_cells_that_join_a_step_that_is_none_are_not_put(kept: Kept, step: GroupStep) -> None:
+    kept.tables.advance(GROUP, {kept.shard: GroupStep(FENCE, EPOCH, 3, EPOCH)}, soon())
 
     parking = step._replace(parked=(waiting(step.added_id),))
     _seen, stored = kept.tables.put_and_advance(kept.gate(), GROUP, [kept.cell()], parking, soon())
@@ -365,7 +365,7 @@ def test_i7_cells_that_join_a_step_that_is_none_are_not_put(kept: Kept, step: St
 
 
 def test_i7_control_cells_that_join_a_step_are_put_with_it_in_their_shard_and_group_alone(kept: Kept) -> None:
-    step = Step(FENCE, EPOCH, 4, EPOCH, (waiting(4),))
+    step = GroupStep(FENCE, EPOCH, 4, EPOCH, (waiting(4),))
 
     seen, stored = kept.tables.put_and_advance(kept.gate(), GROUP, [kept.cell()], step, soon())
 
@@ -378,7 +378,7 @@ def test_i7_control_cells_that_join_a_step_are_put_with_it_in_their_shard_and_gr
 @pytest.mark.parametrize("settle", [True, False], ids=["settle", "advance"])
 def test_i2_where_another_body_stands_under_a_key_nothing_is_put_and_nothing_moves(kept: Kept, settle: bool) -> None:
     kept.park(kept.shard, waiting(3))
-    step = Step(FENCE, EPOCH, 4, EPOCH)
+    step = GroupStep(FENCE, EPOCH, 4, EPOCH)
     kept.tables.put_and_advance(kept.gate(), GROUP, [kept.cell()], step, soon())
     cells = [kept.cell(ref_key=2), kept.cell(b"2")]
 
@@ -452,7 +452,7 @@ def test_claims_and_calls_are_noted_by_shard_and_group(kept: Kept) -> None:
     kept.tables.note_call(GROUP, kept.shard, FENCE, CallNote(EPOCH, 3, 1), soon())
     kept.tables.note_call(GROUP, kept.neighbour, FENCE - 1, CallNote(EPOCH, 3, 1), soon())
     kept.tables.note_claims(GROUP, [kept.shard], soon())
-    kept.tables.advance(GROUP, {kept.neighbour: Step(FENCE, EPOCH + 1, 0, EPOCH)}, soon())
+    kept.tables.advance(GROUP, {kept.neighbour: GroupStep(FENCE, EPOCH + 1, 0, EPOCH)}, soon())
 
     found = kept.tables.note_claims(GROUP, both, soon())
     assert found[kept.shard] == (3, CallNote(EPOCH, 3, 1))

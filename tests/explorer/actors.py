@@ -13,7 +13,7 @@ from schemaless_core.errors import StaleEpoch
 from tests.explorer.programs import Code, Tools
 from tests.explorer.rules import Actor
 from tests.explorer.world import Get, Put, World, cell, chunk_of
-from tripstore.backends.postgres.capture.functions.gate import Gate, GateState
+from tripstore.backends.postgres.capture.functions.gate import GateReading, GateState
 from tripstore.errors import StaleLayout
 from tripstore.handover import backfill, relay, reverse, settle, switch
 from tripstore.handover.authority import Authority, Backend
@@ -161,6 +161,6 @@ def is_troubled(w: World) -> bool:
     if not w.row.is_open or w.barrier is not None or not w.accepted == w.given == w.timeline:
         return True
     state = GateState.OPEN if w.row.backend is Backend.LEGACY else GateState.CLOSED
-    if w.gate != Gate(w.row.epoch, state):
+    if w.gate != GateReading(w.row.epoch, state):
         return True
     return w.row.backend is Backend.STORE and any(shard.up and shard.epoch < w.row.epoch for shard in w.shards)

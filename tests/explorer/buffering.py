@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from schemaless_core.buffers import steps
-from schemaless_core.buffers.ports import Fate, Held
+from schemaless_core.buffers.ports import Fate, OnHold
 from schemaless_core.buffers.ports import Kept as Answer
 from tests.explorer.actors import AT_SCHEMALESS
 from tests.explorer.buffers import new_cell
@@ -94,7 +94,7 @@ def replay_that_removes_first(tools: Tools, server: str) -> Steps[None]:
     yield steps.LOOK
     epoch = tools.buffering.present.epoch()
     yield steps.COPY
-    tools.buffering.own.copy(waiting, None if isinstance(epoch, Held) else epoch)
+    tools.buffering.own.copy(waiting, None if isinstance(epoch, OnHold) else epoch)
 
 
 def replay_at_the_old_epoch(tools: Tools, server: str) -> Steps[None]:
@@ -114,7 +114,7 @@ def replay_that_drops_conflicts(tools: Tools, server: str) -> Steps[None]:
     yield steps.TAKE
     waiting = tools.buffering.buffers.waiting(server, 1)
     yield steps.COPY
-    fates = tools.buffering.own.copy(waiting, None if isinstance(epoch, Held) else epoch)
+    fates = tools.buffering.own.copy(waiting, None if isinstance(epoch, OnHold) else epoch)
     if fates != (Fate.NOT_YET,):
         yield steps.SETTLE
         tools.buffering.buffers.settle(server, waiting, ())

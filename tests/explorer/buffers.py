@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from schemaless_core.buffers.ports import UNANSWERED, Differs, Fate, Held, Waiting
+from schemaless_core.buffers.ports import UNANSWERED, Differs, Fate, OnHold, Waiting
 from schemaless_core.buffers.ports import Kept as Answer
 from schemaless_core.cell.cell import Cell
 from schemaless_core.cell.stored import NewCell
@@ -240,7 +240,7 @@ def _merged(w: World, me: int, key: int, asked: Asked, version: int, *, is_last:
 
 def present(w: World, me: int, phase: Any, arguments: tuple[Any, ...], rules: Rules, scene: Scenario) -> Outcomes:
     is_held = w.row.backend is Backend.LEGACY
-    yield f"reads the row, epoch {w.row.epoch}", w, Done(Held.HELD if is_held else w.row.epoch)
+    yield f"reads the row, epoch {w.row.epoch}", w, Done(OnHold.HELD if is_held else w.row.epoch)
 
 
 def waiting(w: World, me: int, phase: Any, arguments: tuple[Any, ...], rules: Rules, scene: Scenario) -> Outcomes:

@@ -23,7 +23,7 @@ from tests.explorer.world import (
     key_of,
     row_of,
 )
-from tripstore.backends.postgres.capture.functions.gate import Gate
+from tripstore.backends.postgres.capture.functions.gate import GateReading
 from tripstore.errors import StaleLayout
 from tripstore.handover.authority import Authority, Backend
 from tripstore.handover.ports import Copies, Past
@@ -128,7 +128,7 @@ def close(w: World, me: int, phase: Any, arguments: tuple[Any, ...], rules: Rule
     elif w.row != found or is_foreign(w, scene):
         yield "finds the row changed", w, Done(False)
     elif found.backend is Backend.LEGACY:
-        begun = w._replace(gate=Gate(closing.epoch, CLOSING), row_lock=me)
+        begun = w._replace(gate=GateReading(closing.epoch, CLOSING), row_lock=me)
         yield "sets the gate to closing", begun, At("gate is closing")
     else:
         yield "sets the row to closing", set_row(w, closing, rules), Done(True)
@@ -139,7 +139,7 @@ def shut_gate(w: World, me: int, phase: Any, arguments: tuple[Any, ...], rules: 
     if w.row_lock is not None:
         return
     if w.row == closing and not is_foreign(w, scene):
-        shut = flush(w)._replace(gate=Gate(closing.epoch, CLOSED)) if rules.shuts_gate else w
+        shut = flush(w)._replace(gate=GateReading(closing.epoch, CLOSED)) if rules.shuts_gate else w
         yield "shuts the gate", shut, Done(True)
     else:
         yield "finds the row changed", w, Done(False)
@@ -219,8 +219,8 @@ def obey(w: World, me: int, phase: Any, arguments: tuple[Any, ...], rules: Rules
         yield "sets the gate to what the row says", obeyed, Done(w.row)
 
 
-def _gate(row: Authority) -> Gate:
-    return Gate(row.epoch, OPEN if row.is_open_for(Backend.LEGACY) else CLOSED)
+def _gate(row: Authority) -> GateReading:
+    return GateReading(row.epoch, OPEN if row.is_open_for(Backend.LEGACY) else CLOSED)
 
 
 def is_overdue(w: World, me: int, phase: Any, arguments: tuple[Any, ...], rules: Rules, scene: Scenario) -> Outcomes:

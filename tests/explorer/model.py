@@ -11,7 +11,7 @@ from tests.explorer.postgres import Handler, crash, is_of_now, roll_back
 from tests.explorer.programs import Node, Program
 from tests.explorer.rules import Rules, Scenario
 from tests.explorer.world import KEYS, TOMBSTONE, At, Done, Place, Violation, World, first_world, is_accepted, replaced
-from tripstore.backends.postgres.capture.functions.gate import Gate, GateState
+from tripstore.backends.postgres.capture.functions.gate import GateReading, GateState
 from tripstore.handover.authority import Backend
 from tripstore.handover.steps import Step
 
@@ -203,7 +203,7 @@ class Model:
 
     def is_good(self, w: World) -> bool:
         """One store is open, as the row says, and nothing is on its way."""
-        legacy = w.row.is_open_for(Backend.LEGACY) and w.gate == Gate(w.row.epoch, GateState.OPEN)
+        legacy = w.row.is_open_for(Backend.LEGACY) and w.gate == GateReading(w.row.epoch, GateState.OPEN)
         store = w.row.is_open_for(Backend.STORE) and all(shard[:3] == (w.row.epoch, "RW", True) for shard in w.shards)
         is_free = w.barrier is None and w.row_lock is None
         is_free = is_free and is_accepted(w, self.scene)

@@ -33,7 +33,7 @@ from tests.explorer.world import (
     replaced,
     told,
 )
-from tripstore.backends.postgres.capture.functions.gate import Gate, GateState
+from tripstore.backends.postgres.capture.functions.gate import GateReading, GateState
 from tripstore.handover.authority import Backend
 from tripstore.handover.ports import REFUSED
 
@@ -164,7 +164,7 @@ def _get(w: World, me: int, phase: Any, key: int, epoch: int, rules: Rules, scen
         return
     version, floor = phase
     is_open = w.gate.state is OPEN and (w.gate.epoch == epoch or not rules.gate_has_epoch)
-    is_open = is_open or w.gate == Gate(epoch + 1, CLOSING)  # it is shut before anybody decides
+    is_open = is_open or w.gate == GateReading(epoch + 1, CLOSING)  # it is shut before anybody decides
     if (is_open and is_of_now(w, scene)) or not rules.fences_reads:
         check_layout(w, me, scene)
         yield f"is told version {version}", told(w, me, key, version, floor), Done(version)
@@ -219,7 +219,7 @@ def write_back(w: World, me: int, phase: Any, arguments: tuple[Any, ...], rules:
     keys = {key_of(each) for each in cells}
     if w.barrier is not None or any(is_locked(w, key, me) for key in keys):
         return
-    if rules.mirror_has_epoch and w.gate != Gate(epoch, CLOSED):
+    if rules.mirror_has_epoch and w.gate != GateReading(epoch, CLOSED):
         yield "is refused as the mirror", w, Done(REFUSES)
         return
     check_layout(w, me, scene)

@@ -10,7 +10,7 @@ from tests.explorer.programs import SERVERS, Page, Told
 from tests.explorer.rules import Rules, Scenario
 from tests.explorer.world import KEYS, Done, Outcomes, World, cell, is_accepted, latest, replaced
 from tripstore.backends.postgres.capture.timeline import NO_TIMELINE
-from tripstore.handover.ports import Standing
+from tripstore.handover.ports import StatedAuthority
 
 
 def cut_off(w: World) -> World:
@@ -96,8 +96,10 @@ def unmirrored(w: World, me: int, phase: Any, arguments: tuple[Any, ...], rules:
 # ---- which Postgres it is --------------------------------------------------------------------------------------------
 
 
-def standing(w: World, me: int, phase: Any, arguments: tuple[Any, ...], rules: Rules, scene: Scenario) -> Outcomes:
-    found = Standing(w.row, w.timeline, w.given)
+def stated_authority(
+    w: World, me: int, phase: Any, arguments: tuple[Any, ...], rules: Rules, scene: Scenario
+) -> Outcomes:
+    found = StatedAuthority(w.row, w.timeline, w.given)
     yield f"reads the row, epoch {w.row.epoch}, on timeline {w.timeline}", w, Done(found)
 
 
@@ -123,7 +125,7 @@ def accept(w: World, me: int, phase: Any, arguments: tuple[Any, ...], rules: Rul
         yield "finds the row changed", w, Done(False)
 
 
-def _is_found(w: World, found: Standing, scene: Scenario) -> bool:
+def _is_found(w: World, found: StatedAuthority, scene: Scenario) -> bool:
     assert scene.mends is not None
     is_same = w.given == found.given or not scene.mends.reservation_compares
     return w.row == found.row and w.timeline == found.timeline and is_same and w.given != w.timeline
@@ -135,7 +137,7 @@ HANDLERS: dict[str, Handler] = {
     "positions.move": move,
     "positions.all": all_,
     "positions.unmirrored": unmirrored,
-    "control.standing": standing,
+    "control.stated_authority": stated_authority,
     "control.reserve": reserve,
     "control.accept": accept,
 }

@@ -206,7 +206,7 @@ ENDS = {
 
 @pytest.mark.parametrize("name", ENDS)
 def test_a_hand_over_ends_in_every_way_there_is(name: str) -> None:
-    outcomes = {value for value in walk(name).values if isinstance(value, switch.Outcome)}
+    outcomes = {value for value in walk(name).values if isinstance(value, switch.HandoverOutcome)}
 
     assert {outcome.reason for outcome in outcomes} == ENDS[name]
     assert {outcome.is_decided for outcome in outcomes} == {True, False}

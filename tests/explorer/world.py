@@ -11,7 +11,7 @@ from uuid import UUID
 from schemaless_core.cell.cell import DEFAULT_MAX_BODY_BYTES, Cell
 from schemaless_core.cell.encoded import EncodedCell, decode_cell, encode_cell
 from tests.explorer.rules import Scenario
-from tripstore.backends.postgres.capture.functions.gate import Gate, GateState
+from tripstore.backends.postgres.capture.functions.gate import GateReading, GateState
 from tripstore.handover.authority import Authority, Backend
 from tripstore.handover.ports import Chunk
 
@@ -131,7 +131,7 @@ class Late(NamedTuple):
 class World(NamedTuple):
     row: Authority
     row_lock: int | None
-    gate: Gate
+    gate: GateReading
     barrier: int | Sent | None
     inside: frozenset[int]
     writes: tuple[Write, ...]
@@ -266,7 +266,7 @@ def first_world(scene: Scenario) -> World:
     return World(
         row=Authority(1, scene.start, layout=scene.layout),
         row_lock=None,
-        gate=Gate(1, GateState.OPEN if is_legacy else GateState.CLOSED),
+        gate=GateReading(1, GateState.OPEN if is_legacy else GateState.CLOSED),
         barrier=None,
         inside=frozenset(),
         writes=(),

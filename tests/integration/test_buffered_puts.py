@@ -15,7 +15,7 @@ import pytest
 
 from schemaless_core import BatchFailed, Cell, CellConflict, CellKey, Datastore, NodeUnavailable, PutStatus
 from schemaless_core.buffers import steps
-from schemaless_core.buffers.ports import Held
+from schemaless_core.buffers.ports import OnHold
 from schemaless_core.buffers.replayer import NOTHING, Replayed
 from schemaless_core.deadline import Deadline
 from schemaless_core.engine.mysql.names import Names
@@ -362,9 +362,9 @@ def test_i9_a_stale_owner_is_refused_by_the_buffer(half: Lame) -> None:
 class At(NamedTuple):
     """An authority row of a test's own."""
 
-    value: int | Held
+    value: int | OnHold
 
-    def epoch(self) -> int | Held:
+    def epoch(self) -> int | OnHold:
         return self.value
 
 
@@ -378,7 +378,7 @@ def test_i5_what_waits_is_carried_by_the_epoch_of_now_while_a_hand_over_closes_a
     for cluster in ("a", "b"):
         _close_when_back(store, cluster)
 
-    assert store.replayer(At(Held.HELD)).round().cells == 0
+    assert store.replayer(At(OnHold.HELD)).round().cells == 0
     assert store.replayer(At(0)).round().cells == 0  # its shard is younger
     assert store.replayer(At(1)).round().cells == 1
     assert store.get_cell(row, "BASE", 1) is not None

@@ -17,7 +17,7 @@ from tripstore.audit.database import ForeignWriter, audit_database
 from tripstore.backends.postgres import sqlstates
 from tripstore.backends.postgres.capture import capture_steps
 from tripstore.backends.postgres.capture.functions.changes import JUMP, MAY_SAY
-from tripstore.backends.postgres.capture.functions.gate import IS_OURS, Gate, GateState, gate_function, set_gate
+from tripstore.backends.postgres.capture.functions.gate import IS_OURS, GateReading, GateState, gate_function, set_gate
 from tripstore.backends.postgres.capture.plan import Made, Saboteur
 from tripstore.backends.postgres.wire.connections import rows
 from tripstore.local.servers import LocalServers
@@ -212,7 +212,7 @@ def shut_behind(legacy: Legacy, *, has_statement_gates: bool) -> UUID:
     if not has_statement_gates:
         legacy.sql('ALTER TABLE trips DISABLE TRIGGER "0_tripstore_gate"')
     with legacy.ours() as connection:
-        set_gate(connection, Gate(1, GateState.CLOSED))
+        set_gate(connection, GateReading(1, GateState.CLOSED))
     return key
 
 

@@ -23,7 +23,7 @@ from tripstore.backends.postgres.capture import verify
 from tripstore.backends.postgres.capture.functions.gate import (
     BARRIER,
     DOOR,
-    Gate,
+    GateReading,
     GateState,
     admission,
     lock_class,
@@ -94,13 +94,13 @@ def switcher(legacy: Legacy) -> Iterator[Connection]:
 
 def set_to(legacy: Legacy, state: GateState, epoch: int = 1) -> None:
     with legacy.ours() as connection:
-        set_gate(connection, Gate(epoch, state))
-        assert read_gate(connection) == Gate(epoch, state)
+        set_gate(connection, GateReading(epoch, state))
+        assert read_gate(connection) == GateReading(epoch, state)
 
 
 def test_a_new_gate_is_open(legacy: Legacy) -> None:
     with legacy.ours() as connection:
-        assert read_gate(connection) == Gate(0, GateState.OPEN)
+        assert read_gate(connection) == GateReading(0, GateState.OPEN)
 
 
 @pytest.mark.parametrize("write", WRITES)
@@ -502,7 +502,7 @@ def migrated(request: pytest.FixtureRequest, servers: LocalServers, stores: Stor
         yield made
 
 
-def switched(migrated: Migration, writers: Writers) -> tuple[switch.Outcome, float]:
+def switched(migrated: Migration, writers: Writers) -> tuple[switch.HandoverOutcome, float]:
     """A switch whose tries are far enough apart for many to come in between; and when it came to shut the gate."""
     shut_at = [math.inf]
 

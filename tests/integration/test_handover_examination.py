@@ -8,7 +8,7 @@ from uuid import uuid4
 import pytest
 
 from tests.legacy import Legacy, captured, legacy_server
-from tripstore.backends.postgres.capture.functions.gate import Gate, GateState, set_gate
+from tripstore.backends.postgres.capture.functions.gate import GateReading, GateState, set_gate
 from tripstore.backends.postgres.handover.examination import examine_handover
 from tripstore.backends.postgres.wire.connections import connected, rows
 from tripstore.local.servers import LocalServers
@@ -30,7 +30,7 @@ def test_after_apply_nothing_is_wrong(company: Legacy) -> None:
 
 def test_a_gate_that_is_not_what_the_row_says_is_told(company: Legacy) -> None:
     with company.ours() as connection:
-        set_gate(connection, Gate(0, GateState.CLOSED))
+        set_gate(connection, GateReading(0, GateState.CLOSED))
     (found,) = said(company)
     assert found == "gate: is closed at epoch 0, the authority row says postgres at 0"
 

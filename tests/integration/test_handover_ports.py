@@ -27,7 +27,7 @@ from tests.legacy_databases import PATIENT
 from tests.serving import serve
 from tests.stores import Stores
 from tripstore.backends.postgres.backend import PostgresBackend
-from tripstore.backends.postgres.capture.functions.gate import Gate, GateState
+from tripstore.backends.postgres.capture.functions.gate import GateReading, GateState
 from tripstore.backends.postgres.errors import ChangesParked, UnreadableRow
 from tripstore.backends.postgres.handover import queue as queue_sql
 from tripstore.backends.postgres.handover.authority import gate_of
@@ -144,7 +144,7 @@ def test_there_and_back_again(duo: Duo) -> None:
 
     outcome = run(switch.switch(duo.ports, "there"), told.append)
 
-    assert outcome == switch.Outcome(True, Authority(2, Backend.STORE, None, "there"))
+    assert outcome == switch.HandoverOutcome(True, Authority(2, Backend.STORE, None, "there"))
     assert set(told) == set(switch.FORWARD)
     assert duo.missing() == []
     assert check_settled(duo) == outcome.authority
@@ -155,7 +155,7 @@ def test_there_and_back_again(duo: Duo) -> None:
     drain_reverse(duo)
     outcome = run(switch.reverse(duo.ports, "back"))
 
-    assert outcome == switch.Outcome(True, Authority(4, Backend.LEGACY, None, "back"))
+    assert outcome == switch.HandoverOutcome(True, Authority(4, Backend.LEGACY, None, "back"))
     assert check_settled(duo) == outcome.authority
     assert duo.trips.versions(row_key) == [9, 4, 3, 2, 1]
     assert duo.trips.legacy.sql("SELECT status FROM trips WHERE trip_uuid = %s", str(row_key)) == [("back",)]
@@ -234,7 +234,7 @@ def test_who_loses_the_barrier_before_the_decision_lets_everybody_in_again(duo: 
 
     outcome = run(switch.switch(duo.ports, "lost"), lose)
 
-    assert outcome == switch.Outcome(False, Authority(2, Backend.LEGACY, None, "lost"), "the barrier was lost")
+    assert outcome == switch.HandoverOutcome(False, Authority(2, Backend.LEGACY, None, "lost"), "the barrier was lost")
     assert check_settled(duo) == outcome.authority
 
 
@@ -396,7 +396,7 @@ def test_after_a_crash_gate_and_row_agree_again_and_no_writer_got_in_before(
     with closing(trips.legacy.connect()) as blocker, ThreadPoolExecutor(1) as pool:
         rows(blocker, "LOCK TABLE tripstore.authority_history IN ACCESS EXCLUSIVE MODE")
         closed = pool.submit(control.close, first, closing_)
-        wait_until("the gate moves", lambda: gate(trips) == Gate(1, GateState.CLOSING))
+        wait_until("the gate moves", lambda: gate(trips) == GateReading(1, GateState.CLOSING))
         crash(server)
         try:
             assert closed.result()  # it was sent again
@@ -404,7 +404,7 @@ def test_after_a_crash_gate_and_row_agree_again_and_no_writer_got_in_before(
             control.close(first, closing_)
     run(settle.mend(Ports(legacy, None, control)))  # type: ignore[arg-type]  # Schemaless is not asked
     first = control.authority()
-    assert gate(trips) == gate_of(first) == Gate(2, GateState.OPEN)
+    assert gate(trips) == gate_of(first) == GateReading(2, GateState.OPEN)
 
     closing_ = first.closing("b")
     stop_wal_writer(server)

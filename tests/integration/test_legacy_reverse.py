@@ -30,7 +30,7 @@ from tests.shut_gates import (
 from tripstore.backends.postgres import sqlstates
 from tripstore.backends.postgres.backend import PostgresBackend
 from tripstore.backends.postgres.capture.functions import changes, gate
-from tripstore.backends.postgres.capture.functions.gate import BARRIER, DOOR, Gate, GateState, lock_class
+from tripstore.backends.postgres.capture.functions.gate import BARRIER, DOOR, GateReading, GateState, lock_class
 from tripstore.backends.postgres.cells.fence import MirrorRole
 from tripstore.backends.postgres.errors import LegacyRefused, LegacyUnavailable, Unrepresentable
 from tripstore.backends.postgres.layout.layout import DeletePolicy, Field, FieldType, Layout
@@ -295,7 +295,7 @@ def test_row_capture_refuses_him_by_itself(server: PostgresServer, what: str) ->
 
 def test_what_he_writes_while_the_gate_is_open_is_mirrored(trips: Company, row: UUID) -> None:
     """I8."""
-    set_to(trips.legacy, Gate(8, GateState.OPEN))
+    set_to(trips.legacy, GateReading(8, GateState.OPEN))
     as_service(trips.legacy, WRITES["update"], row)
     as_service(trips.legacy, WRITES["delete"], row)
 

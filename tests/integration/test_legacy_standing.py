@@ -24,7 +24,7 @@ from tripstore.backends.postgres.backend import PostgresBackend
 from tripstore.backends.postgres.capture.functions.gate import (
     BARRIER,
     DOOR,
-    Gate,
+    GateReading,
     GateState,
     lock_class,
     set_gate,
@@ -53,12 +53,12 @@ INDEXES = load_definitions(
 OPEN, CLOSING, CLOSED = GateState.OPEN, GateState.CLOSING, GateState.CLOSED
 #: Where a gate may stand that an owner at EPOCH must not pass.
 ELSEWHERE = {
-    "shut for the switch": Gate(EPOCH + 1, CLOSED),
-    "shut since long": Gate(EPOCH + 2, CLOSED),
-    "closed, then open later": Gate(EPOCH + 2, OPEN),
-    "closing a later time": Gate(EPOCH + 3, CLOSING),
-    "of an earlier time": Gate(EPOCH - 2, OPEN),
-    "not open yet": Gate(EPOCH - 1, CLOSED),
+    "shut for the switch": GateReading(EPOCH + 1, CLOSED),
+    "shut since long": GateReading(EPOCH + 2, CLOSED),
+    "closed, then open later": GateReading(EPOCH + 2, OPEN),
+    "closing a later time": GateReading(EPOCH + 3, CLOSING),
+    "of an earlier time": GateReading(EPOCH - 2, OPEN),
+    "not open yet": GateReading(EPOCH - 1, CLOSED),
 }
 
 Call = Callable[[PostgresBackend, UUID], object]
@@ -147,13 +147,13 @@ def trips(server: PostgresServer) -> Iterator[Company]:
 @pytest.fixture(autouse=True)
 def open_gate(trips: Company) -> Iterator[None]:
     """Whatever a test leaves behind, the next finds the gate open at EPOCH."""
-    set_to(trips, Gate(EPOCH, OPEN))
+    set_to(trips, GateReading(EPOCH, OPEN))
     yield
-    set_to(trips, Gate(EPOCH, OPEN))
+    set_to(trips, GateReading(EPOCH, OPEN))
     use_folder(None)
 
 
-def set_to(trips: Company, gate: Gate) -> None:
+def set_to(trips: Company, gate: GateReading) -> None:
     with trips.legacy.ours() as connection:
         set_gate(connection, gate)
 
@@ -198,8 +198,8 @@ def wait_for_locks(trips: Company, kind: str, count: int = 1) -> None:
 # ----------------------------------------------------------------------------------------------------------- owners
 
 
-@pytest.mark.parametrize("gate", [Gate(EPOCH, OPEN), Gate(EPOCH + 1, CLOSING)], ids=["open", "closing"])
-def test_an_owner_of_the_open_epoch_reads_what_is_there(trips: Company, gate: Gate) -> None:
+@pytest.mark.parametrize("gate", [GateReading(EPOCH, OPEN), GateReading(EPOCH + 1, CLOSING)], ids=["open", "closing"])
+def test_an_owner_of_the_open_epoch_reads_what_is_there(trips: Company, gate: GateReading) -> None:
     """While the gate is closing the hand-over is not decided."""
     key = trip(trips)
     owner = trips.store.as_owner(EPOCH)
@@ -209,8 +209,8 @@ def test_an_owner_of_the_open_epoch_reads_what_is_there(trips: Company, gate: Ga
     assert {name: read(owner, key) for name, read in READS.items()} == expected
 
 
-@pytest.mark.parametrize("gate", [Gate(EPOCH, OPEN), Gate(EPOCH + 1, CLOSING)], ids=["open", "closing"])
-def test_an_owner_of_the_open_epoch_puts(trips: Company, gate: Gate) -> None:
+@pytest.mark.parametrize("gate", [GateReading(EPOCH, OPEN), GateReading(EPOCH + 1, CLOSING)], ids=["open", "closing"])
+def test_an_owner_of_the_open_epoch_puts(trips: Company, gate: GateReading) -> None:
     """I9: no switcher waits for the barrier yet, so the next one will wait for these puts."""
     keys = {name: trip(trips) for name in PUTS}
     set_to(trips, gate)
@@ -268,7 +268,7 @@ def test_a_batch_says_of_each_cell_whether_it_came_before_the_switch(trips: Comp
     use_folder(tmp_path)
     with meanwhile(lambda: owner.put_cells(cells)) as batch:
         wait_until("the first is committed", (tmp_path / "put.committed.hit").exists)
-        set_to(trips, Gate(EPOCH + 1, CLOSED))
+        set_to(trips, GateReading(EPOCH + 1, CLOSED))
         (tmp_path / "put.committed.go").touch()
         with pytest.raises(BatchFailed) as caught:
             batch.result(30)
@@ -287,7 +287,7 @@ def test_the_barrier_waits_for_a_put_that_has_entered(trips: Company, name: str,
         rows(reader, "LOCK TABLE tripstore.queue IN SHARE MODE")  # so the put stops with its lock taken
         with meanwhile(lambda: PUTS[name](owner, key)) as put:
             wait_for_locks(trips, "relation")
-            set_to(trips, Gate(EPOCH + 1, CLOSING))
+            set_to(trips, GateReading(EPOCH + 1, CLOSING))
             barrier = Blocked(trips.legacy, switch, f"SELECT pg_advisory_lock({K}, {BARRIER})")
             barrier.wait_until_it_waits()
             reader.rollback()
@@ -295,9 +295,11 @@ def test_the_barrier_waits_for_a_put_that_has_entered(trips: Company, name: str,
             barrier.result()
 
 
-@pytest.mark.parametrize("gate", [Gate(EPOCH, OPEN), Gate(EPOCH + 1, CLOSING)], ids=["open", "closing"])
+@pytest.mark.parametrize("gate", [GateReading(EPOCH, OPEN), GateReading(EPOCH + 1, CLOSING)], ids=["open", "closing"])
 @pytest.mark.parametrize("name", ["a version", "the row again", "free", "append", "a batch"])
-def test_a_put_waits_at_the_door_and_goes_on_if_the_switch_is_undecided(trips: Company, name: str, gate: Gate) -> None:
+def test_a_put_waits_at_the_door_and_goes_on_if_the_switch_is_undecided(
+    trips: Company, name: str, gate: GateReading
+) -> None:
     key, owner = trip(trips), trips.store.as_owner(EPOCH)
     with holding(trips, DOOR, BARRIER) as switch, meanwhile(lambda: PUTS[name](owner, key)) as put:
         wait_for_locks(trips, "advisory")
@@ -321,7 +323,7 @@ def stopped_at_the_door(trips: Company) -> object:
     key, owner = trip(trips), trips.store.as_owner(EPOCH)
     with holding(trips, DOOR, BARRIER) as switch, meanwhile(lambda: PUTS["a version"](owner, key)) as put:
         wait_for_locks(trips, "advisory")
-        set_to(trips, Gate(EPOCH + 2, OPEN))
+        set_to(trips, GateReading(EPOCH + 2, OPEN))
         switch.close()
         return put.exception(30)
 
@@ -347,7 +349,7 @@ def test_who_waits_at_the_door_for_too_long_is_refused(trips: Company) -> None:
     key = trip(trips)
     hasty = LegacyDatabase(trips.legacy.url, replace(PATIENT, lock_seconds=0.02))
     with PostgresBackend(hasty, layout(), shards=8) as store, holding(trips, DOOR, BARRIER):
-        set_to(trips, Gate(EPOCH + 1, CLOSING))
+        set_to(trips, GateReading(EPOCH + 1, CLOSING))
         for name in ("a version", "free"):
             with pytest.raises(StaleEpoch):
                 PUTS[name](store.as_owner(EPOCH), key)
@@ -357,7 +359,7 @@ def test_who_comes_too_late_does_not_wait(trips: Company) -> None:
     """A stopped switcher may have left the door shut: an old epoch will not come again."""
     key = trip(trips)
     with holding(trips, DOOR, BARRIER):
-        set_to(trips, Gate(EPOCH + 2, CLOSED))
+        set_to(trips, GateReading(EPOCH + 2, CLOSED))
         with pytest.raises(StaleEpoch):
             trips.store.as_owner(EPOCH).put_cell(key, "BASE", 3, status(3))
 
@@ -370,7 +372,7 @@ def test_a_read_is_dropped_when_the_gate_is_shut_before_it_returns(trips: Compan
     use_folder(tmp_path)
     with meanwhile(lambda: READS[name](owner, key)) as read:
         wait_until("it has read", (tmp_path / "read.before_gate.hit").exists)
-        set_to(trips, Gate(EPOCH + 1, CLOSED))
+        set_to(trips, GateReading(EPOCH + 1, CLOSED))
         (tmp_path / "read.before_gate.go").touch()
         with pytest.raises(StaleEpoch):
             read.result(30)
@@ -385,7 +387,7 @@ def read_across_a_switch(trips: Company, read: Call) -> object:
         with meanwhile(lambda: read(owner, key)) as answer:
             wait_for_locks(trips, "relation")
             rows(writer, "UPDATE trips SET status = 'later' WHERE trip_uuid = %s", (str(key),))
-            set_to(trips, Gate(EPOCH + 1, CLOSED))
+            set_to(trips, GateReading(EPOCH + 1, CLOSED))
             writer.commit()
             return answer.exception(30) or answer.result()
 
@@ -415,7 +417,7 @@ def test_control_a_gate_that_is_read_before_the_snapshot_lets_an_old_answer_pass
 
 def test_a_store_without_standing_reads_and_puts_as_ever(trips: Company) -> None:
     key = trip(trips)
-    set_to(trips, Gate(EPOCH + 2, OPEN))
+    set_to(trips, GateReading(EPOCH + 2, OPEN))
 
     result = trips.store.put_cell(key, "BASE", 3, status(3))
     assert (result.status, result.epoch) == ("CREATED", 0)
@@ -425,7 +427,7 @@ def test_a_store_without_standing_reads_and_puts_as_ever(trips: Company) -> None
 def test_free_columns_are_behind_the_gate(trips: Company) -> None:
     """I9: for a facade that puts them, and for SQL that writes our table directly."""
     key = trip(trips)
-    set_to(trips, Gate(EPOCH + 1, CLOSED))
+    set_to(trips, GateReading(EPOCH + 1, CLOSED))
 
     with pytest.raises(StaleEpoch):
         trips.store.put_cell(key, "FREE", 2, {"x": 2})

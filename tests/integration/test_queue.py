@@ -16,7 +16,7 @@ from schemaless_core.cell.cell import Cell, CellKey
 from tests.handovers import refreshed
 from tests.legacy import FLAVOURS, legacy_server
 from tests.legacy_backends import SHARDS, Company, company, status
-from tripstore.backends.postgres.capture.functions.gate import Gate, GateState, set_gate
+from tripstore.backends.postgres.capture.functions.gate import GateReading, GateState, set_gate
 from tripstore.backends.postgres.cells.log_days import keep_log_days
 from tripstore.backends.postgres.errors import ChangesParked
 from tripstore.backends.postgres.handover.walk import NEAR_IDS, SHARE, WHOLE_SECONDS, QueueWalk
@@ -366,10 +366,10 @@ def test_relays_that_claim_and_fail_at_random_lose_no_change(trips: Company) -> 
 def test_a_change_carries_the_epoch_of_the_authority_that_made_it(trips: Company) -> None:
     with trips.legacy.ours() as ours, session(trips) as writer:
         rows(writer, "INSERT INTO trips (status) VALUES ('at 0')")
-        set_gate(ours, Gate(1, GateState.CLOSING))
+        set_gate(ours, GateReading(1, GateState.CLOSING))
         rows(writer, "INSERT INTO trips (status) VALUES ('still at 0')")
         writer.commit()
-        set_gate(ours, Gate(2, GateState.OPEN))
+        set_gate(ours, GateReading(2, GateState.OPEN))
         trips.legacy.trip("at 2")
 
     assert trips.legacy.sql("SELECT epoch FROM tripstore.queue ORDER BY id") == [(0,), (0,), (2,)]
@@ -378,7 +378,7 @@ def test_a_change_carries_the_epoch_of_the_authority_that_made_it(trips: Company
 def test_a_change_that_goes_to_the_log_at_once_carries_it_in_every_partition(trips: Company) -> None:
     today = trips.legacy.sql("SELECT (now() AT TIME ZONE 'UTC')::date")[0][0]
     with trips.legacy.ours() as ours:
-        set_gate(ours, Gate(3, GateState.OPEN))
+        set_gate(ours, GateReading(3, GateState.OPEN))
         for _ in range(2):
             rows(
                 ours,

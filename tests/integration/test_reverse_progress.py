@@ -9,7 +9,7 @@ from uuid import UUID, uuid4
 import pytest
 
 from schemaless_core import Cell
-from schemaless_core.engine.groups import Offset, Step
+from schemaless_core.engine.groups import GroupStep, Offset
 from tests.chaos.actors import running, wait_until
 from tests.facades import Migration, migration
 from tests.factories import keys_in
@@ -204,10 +204,10 @@ def progress_of(moving: Migration) -> ReverseProgress:
     return made
 
 
-def step_of(moving: Migration, shard: int, fence: int) -> dict[int, Step]:
+def step_of(moving: Migration, shard: int, fence: int) -> dict[int, GroupStep]:
     """To the head."""
     epoch = offset(moving, shard).epoch
-    return {shard: Step(fence, epoch, live_head(moving, shard), epoch)}
+    return {shard: GroupStep(fence, epoch, live_head(moving, shard), epoch)}
 
 
 def claimed(moving: Migration, shard: int) -> tuple[ReverseProgress, int]:

@@ -163,10 +163,10 @@ def test_i9_i12_a_second_standby_of_the_same_timeline_is_given_no_epoch_of_the_f
     assert settle_lost(hands.duo.ports, AuditLog(hands.facade.store.control), "both are lost").is_accepted
     hands.duo.watch.look()
 
-    standing = hands.duo.ports.control.standing()
-    assert standing.is_accepted
-    assert standing.timeline == 2
-    assert standing.row.epoch == 3 * EPOCHS_PER_TIMELINE + 2
+    stated = hands.duo.ports.control.stated_authority()
+    assert stated.is_accepted
+    assert stated.timeline == 2
+    assert stated.row.epoch == 3 * EPOCHS_PER_TIMELINE + 2
     # What the first one had decided, and what its relay had claimed, comes late.
     store = hands.duo.ports.store
     assert all(store.open(server, closing.decided().epoch, None) for server in store.servers)

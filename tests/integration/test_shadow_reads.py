@@ -339,15 +339,16 @@ def test_i10_a_million_ids_have_one_deadline(
     # On a busy machine the pings behind calls that ran out of time may be late, too: breakers are not what is tried.
     monkeypatch.setattr(Breaker, "admits", lambda _breaker: True)
     with comparing(servers, stores, engine) as moving:
-        asked = moving.facade.store.using(deadline=0.4)
+        seconds = 2.0  # one question that takes half of it is the server's own fault: none does
+        asked = moving.facade.store.using(deadline=seconds)
         assert isinstance(asked, SchemalessBackend)
-        for _ in range(scaled(20, least=4)):
+        for _ in range(scaled(20, least=3)):
             begun = time.monotonic()
 
             with pytest.raises(TooManyIds, match="within the deadline"):
                 asked.resolve_ids(range(1, 1_000_000))
 
-            assert time.monotonic() - begun < 10 * 0.4  # a deadline and a busy machine, not a thousand deadlines
+            assert time.monotonic() - begun < 10 * seconds  # a deadline and a busy machine, not a thousand deadlines
 
 
 def test_i12_more_ids_than_are_resolved_in_time_say_nothing_against_the_mirror(

@@ -20,7 +20,7 @@ from tripstore.backends.postgres.handover import authority
 from tripstore.config import load_config
 from tripstore.handover.authority import Backend
 from tripstore.handover.steps import run
-from tripstore.handover.switch import Outcome, switch
+from tripstore.handover.switch import HandoverOutcome, switch
 from tripstore.local.servers import LocalServers
 from tripstore.migration.cutover.perform import HandoverOrder, perform
 from tripstore.migration.cutover.plan import Direction, plan
@@ -103,7 +103,7 @@ def test_i9_a_decision_waits_until_the_standby_has_applied_it(failing_over: Fail
     hands.reverse()
     failing_over.pair.standby.catch_up()
     failing_over.pair.standby.query("SELECT pg_wal_replay_pause()")
-    outcomes: list[Outcome] = []
+    outcomes: list[HandoverOutcome] = []
     with committing(hands, "remote_apply") as other:
         thread = threading.Thread(target=lambda: outcomes.append(run(switch(other.duo.ports, "applied"))))
         thread.start()

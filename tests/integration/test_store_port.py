@@ -26,7 +26,7 @@ from schemaless_core import (
     ShardStatus,
     StaleEpoch,
 )
-from schemaless_core.engine.groups import ParkedCell, Step
+from schemaless_core.engine.groups import GroupStep, ParkedCell
 from tests.chaos.actors import wait_until
 from tests.factories import keys_in
 from tests.indexing import catch_up
@@ -318,7 +318,7 @@ def test_the_reverse_mirror_has_yet_to_pass_what_follows_its_offsets(store: Data
     assert sum(map(port.unmirrored, port.servers)) == SHARDS
 
     store.triggers.offsets.claim(REVERSE_GROUP, {0: 7})
-    store.triggers.offsets.advance(REVERSE_GROUP, {0: Step(7, 1, 6, 1)})
+    store.triggers.offsets.advance(REVERSE_GROUP, {0: GroupStep(7, 1, 6, 1)})
     assert sum(map(port.unmirrored, port.servers)) == SHARDS - 1
 
 
@@ -330,6 +330,6 @@ def test_a_parked_cell_is_not_mirrored(store: Datastore, port: StorePort) -> Non
     store.triggers.offsets.claim(REVERSE_GROUP, {0: 7})
     parked = ParkedCell(1, cell.row_key.bytes, b"BASE", 1, 5, False, "Postgres refuses it", 60.0)
 
-    store.triggers.offsets.advance(REVERSE_GROUP, {0: Step(7, 1, 1, 1, (parked,))})
+    store.triggers.offsets.advance(REVERSE_GROUP, {0: GroupStep(7, 1, 1, 1, (parked,))})
 
     assert [port.unmirrored(server) for server in port.servers] == [1, 0]

@@ -11,7 +11,7 @@ import pytest
 
 from schemaless_core import Cell, CellStore, Datastore
 from schemaless_core.cell.put_errors import BatchFailed
-from schemaless_core.engine.groups import GroupTables, Step
+from schemaless_core.engine.groups import GroupStep, GroupTables
 from schemaless_core.errors import ControlUnavailable, NodeUnavailable, SchemalessError
 from schemaless_core.triggers.leases.leases import Leases
 from schemaless_core.triggers.parking import Parking
@@ -130,7 +130,7 @@ def test_a_server_that_was_promoted_takes_no_progress_that_was_made_with_the_for
     offsets.claim("noted", {0: 3})
     stores.clusters(server_engine)[0].primary.query(f"UPDATE {store.config.datastore}_meta.shard_state SET epoch = 2")
 
-    offsets.advance("noted", {0: Step(3, 1, 5, 1)})
+    offsets.advance("noted", {0: GroupStep(3, 1, 5, 1)})
 
     (seen,) = offsets.find("noted").values()
     assert not isinstance(seen, SchemalessError)
@@ -147,7 +147,7 @@ def test_offsets_are_saved_while_a_put_holds_the_shards_counter(server_engine: S
     with stores.clusters(server_engine)[0].primary.connect() as holder, holder.cursor() as cursor:
         cursor.execute("BEGIN")
         cursor.execute(f"SELECT * FROM {store.config.datastore}_meta.shard_state WHERE shard = 0 FOR UPDATE")
-        (seen,) = offsets.advance("noted", {0: Step(3, 1, 5, 1)}).values()
+        (seen,) = offsets.advance("noted", {0: GroupStep(3, 1, 5, 1)}).values()
         holder.rollback()
 
     assert not isinstance(seen, SchemalessError)

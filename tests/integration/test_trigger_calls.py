@@ -8,7 +8,7 @@ import pytest
 
 from schemaless_core import Cell, Datastore, SchemaMissing
 from schemaless_core.deadline import Deadline
-from schemaless_core.engine.groups import CallNote, GroupTables, Step
+from schemaless_core.engine.groups import CallNote, GroupStep, GroupTables
 from tests.crew import Notebook, noting, quick, wait_until_caught_up, working
 from tests.damage import execute
 from tests.stores import Stores
@@ -35,7 +35,7 @@ def claims(store: Datastore, fence: int) -> tuple[int, CallNote]:
 
 def test_claims_are_counted_until_the_offset_moves(store: Datastore) -> None:
     assert [claims(store, fence)[0] for fence in (10, 11, 12)] == [1, 2, 3]
-    store.triggers.offsets.advance(GROUP, {0: Step(12, 1, 5, 1)})
+    store.triggers.offsets.advance(GROUP, {0: GroupStep(12, 1, 5, 1)})
     assert [claims(store, fence)[0] for fence in (13, 14)] == [1, 2]
 
 

@@ -10,7 +10,7 @@ import pytest
 
 from schemaless_core import Cell, CellKey, Datastore
 from schemaless_core.calls.lookups import BODIES_PER_CALL, Lookups
-from schemaless_core.engine.groups import ParkedCell, Settling, Step
+from schemaless_core.engine.groups import GroupStep, ParkedCell, Settling
 from schemaless_core.errors import Unavailable
 from schemaless_core.triggers.group import Tombstones, TriggerGroup
 from schemaless_core.triggers.held import parked_cell
@@ -56,7 +56,7 @@ class Shard:
             parked.append(parked_cell(cell, 0, "it failed", 0.0, is_waiting=cell.row_key in heads))
             heads.add(cell.row_key)
         self.store.triggers.offsets.claim("noted", {0: FENCE})
-        self.store.triggers.offsets.advance("noted", {0: Step(FENCE, 1, len(cells), 1, tuple(parked))})
+        self.store.triggers.offsets.advance("noted", {0: GroupStep(FENCE, 1, len(cells), 1, tuple(parked))})
 
     def retry(self, kind: type[TriggerGroup] = TriggerGroup) -> set[bytes]:
         """Every parked cell is tried at once; the rows that have some left."""

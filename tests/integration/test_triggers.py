@@ -12,7 +12,7 @@ from uuid import UUID, uuid4
 import pytest
 
 from schemaless_core import Cell, CellConflict, CellStore, ControlUnavailable, Datastore, InvalidRequest
-from schemaless_core.engine.groups import Step
+from schemaless_core.engine.groups import GroupStep
 from schemaless_core.servers.doctor import Doctor
 from schemaless_core.triggers.leases.coordinator import GroupState
 from schemaless_core.triggers.registry import trigger
@@ -301,11 +301,11 @@ def test_an_owner_with_an_old_fence_moves_no_offset(opened: Opener) -> None:
     offsets.claim("noted", {0: 4})
     offsets.claim("noted", {0: 5})
 
-    offsets.advance("noted", {0: Step(4, 1, 7, 1)})
+    offsets.advance("noted", {0: GroupStep(4, 1, 7, 1)})
     assert [seen.offset.added_id for seen in _found(store)] == [0]
-    offsets.advance("noted", {0: Step(5, 1, 6, 1)})
+    offsets.advance("noted", {0: GroupStep(5, 1, 6, 1)})
     assert [seen.offset.added_id for seen in _found(store)] == [6]
-    offsets.advance("noted", {0: Step(5, 1, 5, 1)})  # a packet that a slow server runs late
+    offsets.advance("noted", {0: GroupStep(5, 1, 5, 1)})  # a packet that a slow server runs late
 
     assert [(seen.offset.added_id, seen.offset.fence) for seen in _found(store)] == [(6, 5)]
 
@@ -409,17 +409,17 @@ def test_cells_that_join_an_offset_are_put_under_the_newest_fence_only(opened: O
     cell = Cell(row_key, "STATUS", 1, "joined")
 
     with pytest.raises(Exception, match="another worker"):
-        store.triggers.joined.advance("noted", 0, [cell], Step(3, 1, 1, 1))
+        store.triggers.joined.advance("noted", 0, [cell], GroupStep(3, 1, 1, 1))
     assert store.get_cell(*cell.key) is None
 
-    store.triggers.joined.advance("noted", 0, [cell], Step(4, 1, 1, 1))
-    store.triggers.joined.advance("noted", 0, [cell], Step(4, 1, 1, 1))  # repeated, as after a lost answer
+    store.triggers.joined.advance("noted", 0, [cell], GroupStep(4, 1, 1, 1))
+    store.triggers.joined.advance("noted", 0, [cell], GroupStep(4, 1, 1, 1))  # repeated, as after a lost answer
     assert store.get_cell(*cell.key) == cell
     assert heads_of(store) == {0: 1}
 
     other = Cell(row_key, "STATUS", 1, "another body")
     with pytest.raises(CellConflict):
-        store.triggers.joined.advance("noted", 0, [Cell(row_key, "STATUS", 2, "new"), other], Step(4, 1, 2, 1))
+        store.triggers.joined.advance("noted", 0, [Cell(row_key, "STATUS", 2, "new"), other], GroupStep(4, 1, 2, 1))
     assert store.get_cell(row_key, "STATUS", 2) is None
     assert [seen.offset.added_id for seen in _found(store)] == [1]
 

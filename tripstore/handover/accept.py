@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from tripstore.handover import settle
 from tripstore.handover.authority import Authority, Backend
-from tripstore.handover.ports import Ports, Standing
+from tripstore.handover.ports import Ports, StatedAuthority
 from tripstore.handover.steps import Step, Steps
 
 #: An epoch above all that a Postgres has given, and may have given before it was lost, whatever of that is known.
@@ -49,7 +49,7 @@ def accept(ports: Ports, *, settles: bool = False, without: tuple[str, ...] = ()
     `without`: of these servers an operator says that they are down and open nothing that the lost Postgres decided.
     """
     yield LOOK
-    found = ports.control.standing()
+    found = ports.control.stated_authority()
     if found.is_accepted:
         return Acceptance(True, found.row)
     servers = tuple(server for server in ports.store.servers if server not in without)
@@ -93,25 +93,25 @@ def accept(ports: Ports, *, settles: bool = False, without: tuple[str, ...] = ()
     return Acceptance(True, row, "", has_lost)
 
 
-def is_reserved(found: Standing, reached: int) -> bool:
+def is_reserved(found: StatedAuthority, reached: int) -> bool:
     """Whether an acceptance of this very Postgres was begun, and no shard has passed it by since."""
     reserved = found.reserved
     return reserved is not None and reserved.timeline == found.timeline and reached <= fence_of(found)
 
 
-def is_passed_by(found: Standing, reached: int) -> bool:
+def is_passed_by(found: StatedAuthority, reached: int) -> bool:
     """Whether another Postgres was accepted, of which this one knows nothing: which is the right one?"""
     is_mine = found.is_accepted or is_reserved(found, reached)
     return not is_mine and generation_of(reached) > generation_of(found.row.epoch)
 
 
-def generation_above(found: Standing, reached: int) -> int:
+def generation_above(found: StatedAuthority, reached: int) -> int:
     """One whose epochs no Postgres has given, and none that was copied on the way to its own acceptance."""
     known = generation_of(max(found.row.epoch, reached))
     return max(found.timeline, known + 1, 0 if found.reserved is None else found.reserved.generation + 1)
 
 
-def fence_of(found: Standing) -> int:
+def fence_of(found: StatedAuthority) -> int:
     """The same for all processes that find this reserved: an odd epoch, as while a hand-over goes on."""
     assert found.reserved is not None
     return found.reserved.generation * EPOCHS_PER_TIMELINE + 1

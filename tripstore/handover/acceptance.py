@@ -10,7 +10,7 @@ from schemaless_core.control.audit import AuditLog
 from schemaless_core.errors import SchemalessError
 from tripstore import metrics
 from tripstore.handover.accept import Acceptance, accept, is_passed_by, lost_acceptance, lost_decision
-from tripstore.handover.ports import Ports, Standing
+from tripstore.handover.ports import Ports, StatedAuthority
 from tripstore.handover.steps import run
 
 logger = logging.getLogger(__name__)
@@ -21,7 +21,7 @@ ACTION = "cutover.accept"
 class SeenPrimary(NamedTuple):
     """What an acceptance would go by."""
 
-    found: Standing
+    found: StatedAuthority
     #: The highest epoch at which shards were open, and at which they are.
     opened: int
     reached: int
@@ -43,7 +43,7 @@ def look(ports: Ports, without: Collection[str] = ()) -> SeenPrimary:
     servers = [server for server in ports.store.servers if server not in without]
     opened = max((ports.store.opened(server) for server in servers), default=0)
     reached = max((ports.store.reached(server) for server in servers), default=0)
-    return SeenPrimary(ports.control.standing(), opened, reached)
+    return SeenPrimary(ports.control.stated_authority(), opened, reached)
 
 
 def settle_lost(ports: Ports, audit: AuditLog, why: str, without: Collection[str] = ()) -> Acceptance:

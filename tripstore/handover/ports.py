@@ -206,7 +206,7 @@ class Reserved(NamedTuple):
     timeline: int
 
 
-class Standing(NamedTuple):
+class StatedAuthority(NamedTuple):
     """The authority row, and which Postgres says so."""
 
     row: Authority
@@ -227,7 +227,7 @@ class Standing(NamedTuple):
             return None
         return Reserved(*divmod(-self.given, TIMELINES))
 
-    def reserving(self, generation: int) -> Standing:
+    def reserving(self, generation: int) -> StatedAuthority:
         """The same, with an acceptance that was begun for this generation, here."""
         return self._replace(given=-(generation * TIMELINES + self.timeline))
 
@@ -243,18 +243,18 @@ class ControlPort(Protocol):
         """Return the row as it is committed. Raises when a Postgres says so that is not accepted."""
         ...
 
-    def standing(self) -> Standing:
+    def stated_authority(self) -> StatedAuthority:
         """Return it all the same, and which Postgres it is."""
         ...
 
-    def reserve(self, found: Standing, reserving: Standing) -> bool:
+    def reserve(self, found: StatedAuthority, reserving: StatedAuthority) -> bool:
         """Write beside a row that another Postgres gave for which generation this one is accepted, if all is as found.
 
         A process that accepts it for another generation changes the row no more.
         """
         ...
 
-    def accept(self, found: Standing, accepted: Authority) -> bool:
+    def accept(self, found: StatedAuthority, accepted: Authority) -> bool:
         """Change a row that another Postgres gave, if it, what is reserved, and the Postgres are still as found."""
         ...
 

@@ -13,7 +13,7 @@ from tripstore.handover import settle
 from tripstore.handover.authority import Backend
 from tripstore.handover.ports import Ports
 from tripstore.handover.steps import Step, Steps
-from tripstore.handover.switch import BARRIER_TRIES, Outcome, lost, undone
+from tripstore.handover.switch import BARRIER_TRIES, HandoverOutcome, lost, undone
 
 LOOK = Step("relayout.look", "read the authority row")
 CLOSE = Step("relayout.close", "set the row to closing, and the gate of Postgres if that is open")
@@ -32,15 +32,15 @@ Objection = Callable[[], str]
 
 def relayout(
     ports: Ports, change_id: str, layout: str, objection: Objection, tries: int = BARRIER_TRIES
-) -> Steps[Outcome]:
+) -> Steps[HandoverOutcome]:
     """Put a layout in force, whichever side is the authority; that stays as it is."""
     yield LOOK
     found = ports.control.authority()
     if not found.is_open:
-        return Outcome(False, found, "a hand-over is under way")
+        return HandoverOutcome(False, found, "a hand-over is under way")
     if found.layout == layout:
         row = yield from settle.settle(ports)
-        return Outcome(True, row)
+        return HandoverOutcome(True, row)
     closing = found.closing(change_id)
     decided = closing.relaid(layout)
     yield CLOSE
@@ -71,4 +71,4 @@ def relayout(
     if not ports.control.decide(closing, decided):
         return (yield from lost(ports, closing, decided))
     row = yield from settle.settle(ports)
-    return Outcome(True, row)
+    return HandoverOutcome(True, row)

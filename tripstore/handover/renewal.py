@@ -34,7 +34,7 @@ def renew(ports: Ports, renews: Callable[[Authority, Authority], bool]) -> Steps
     A relay or a backfill of before that sends late is refused by the shards, once those have acknowledged.
     """
     yield LOOK
-    found, servers = ports.control.standing(), ports.store.servers
+    found, servers = ports.control.stated_authority(), ports.store.servers
     if found.given is None:
         reached = 0
         for server in servers:

@@ -46,7 +46,7 @@ BACK = (BACK_LOOK, BACK_CLOSE, BACK_SHUT, BACK_REPLAY, BACK_COUNT, BACK_DECIDE, 
 BARRIER_TRIES = 3
 
 
-class Outcome(NamedTuple):
+class HandoverOutcome(NamedTuple):
     """What became of a hand-over."""
 
     is_decided: bool
@@ -58,13 +58,13 @@ class Outcome(NamedTuple):
 
 def switch(
     ports: Ports, switch_id: str, tries: int = BARRIER_TRIES, limit: int = relay.CHANGES_PER_CLAIM
-) -> Steps[Outcome]:
+) -> Steps[HandoverOutcome]:
     """Postgres → Schemaless."""
     yield LOOK
     found = ports.control.authority()
     found.check_layout(ports.layout)
     if not found.is_open_for(Backend.LEGACY):
-        return Outcome(False, found, "Postgres is not the open authority")
+        return HandoverOutcome(False, found, "Postgres is not the open authority")
     closing = found.closing(switch_id)
     yield CLOSE
     if not ports.control.close(found, closing):
@@ -85,16 +85,16 @@ def switch(
     if not ports.control.decide(closing, closing.decided()):
         return (yield from lost(ports, closing, closing.decided()))
     row = yield from settle.settle(ports)
-    return Outcome(True, row)
+    return HandoverOutcome(True, row)
 
 
-def reverse(ports: Ports, switch_id: str) -> Steps[Outcome]:
+def reverse(ports: Ports, switch_id: str) -> Steps[HandoverOutcome]:
     """Schemaless → Postgres."""
     yield BACK_LOOK
     found = ports.control.authority()
     found.check_layout(ports.layout)
     if not found.is_open_for(Backend.STORE):
-        return Outcome(False, found, "Schemaless is not the open authority")
+        return HandoverOutcome(False, found, "Schemaless is not the open authority")
     closing = found.closing(switch_id)
     yield BACK_CLOSE
     if not ports.control.close(found, closing):
@@ -118,10 +118,10 @@ def reverse(ports: Ports, switch_id: str) -> Steps[Outcome]:
     if not ports.control.decide(closing, closing.decided()):
         return (yield from lost(ports, closing, closing.decided()))
     row = yield from settle.settle(ports)
-    return Outcome(True, row)
+    return HandoverOutcome(True, row)
 
 
-def lost(ports: Ports, closing: Authority, decided: Authority) -> Steps[Outcome]:
+def lost(ports: Ports, closing: Authority, decided: Authority) -> Steps[HandoverOutcome]:
     """Nothing was changed: another process has changed the row, or the barrier is gone. Undo at once, if it is ours.
 
     A decision that was sent over a connection that broke may be run by now. Later it finds another row.
@@ -130,10 +130,10 @@ def lost(ports: Ports, closing: Authority, decided: Authority) -> Steps[Outcome]
     is_undone = ports.control.undo(closing, closing.undone())
     row = yield from settle.settle(ports)
     if row == decided:
-        return Outcome(True, row)
-    return Outcome(False, row, "the barrier was lost" if is_undone else "another process changed the row first")
+        return HandoverOutcome(True, row)
+    return HandoverOutcome(False, row, "the barrier was lost" if is_undone else "another process changed the row first")
 
 
-def undone(ports: Ports, closing: Authority, reason: str) -> Steps[Outcome]:
+def undone(ports: Ports, closing: Authority, reason: str) -> Steps[HandoverOutcome]:
     row = yield from settle.undo(ports, closing)
-    return Outcome(False, row, reason)
+    return HandoverOutcome(False, row, reason)

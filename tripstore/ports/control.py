@@ -16,7 +16,7 @@ from tripstore.backends.postgres.handover.barrier import barrier_of
 from tripstore.backends.postgres.wire.database import LegacyDatabase
 from tripstore.backends.postgres.wire.wire import LegacyConnection
 from tripstore.handover.authority import Authority, Backend
-from tripstore.handover.ports import Standing
+from tripstore.handover.ports import StatedAuthority
 
 T = TypeVar("T")
 
@@ -55,14 +55,14 @@ class RealControlPort:
             self.pause_of(row)
         return row
 
-    def standing(self) -> Standing:
-        return self._run(self._row.standing)
+    def stated_authority(self) -> StatedAuthority:
+        return self._run(self._row.stated_authority)
 
-    def reserve(self, found: Standing, reserving: Standing) -> bool:
+    def reserve(self, found: StatedAuthority, reserving: StatedAuthority) -> bool:
         """An answer that is lost says False as well: the next look finds what was reserved."""
         return self._run(lambda connection: self._row.reserve(connection, found, reserving))
 
-    def accept(self, found: Standing, accepted: Authority) -> bool:
+    def accept(self, found: StatedAuthority, accepted: Authority) -> bool:
         def packet(connection: LegacyConnection, _row: Authority, wanted: Authority) -> bool:
             return self._row.accept(connection, found, wanted)
 

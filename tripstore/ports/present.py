@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from schemaless_core.buffers.ports import Held
+from schemaless_core.buffers.ports import OnHold
 from tripstore.handover.authority import Backend
 from tripstore.handover.ports import ControlPort
 
@@ -13,7 +13,7 @@ class EpochOfRow:
     def __init__(self, control: ControlPort) -> None:
         self._control = control
 
-    def epoch(self) -> int | Held:
+    def epoch(self) -> int | OnHold:
         """The row's own, closing or not; held while Postgres is the authority. Raises where the row cannot be read."""
         row = self._control.authority()
-        return row.epoch if row.backend is Backend.STORE else Held.HELD
+        return row.epoch if row.backend is Backend.STORE else OnHold.HELD

@@ -17,13 +17,13 @@ from schemaless_core.engine.groups import (
     CallNote,
     ClaimSeen,
     GroupStart,
+    GroupStep,
     Offset,
     OffsetSeen,
     ParkedCell,
     ParkedKey,
     ParkedRow,
     Settling,
-    Step,
 )
 from schemaless_core.engine.sqlite.file import SQLiteFile, from_microseconds, to_microseconds
 from schemaless_core.engine.sqlite.reads import find, heads
@@ -120,7 +120,7 @@ class SQLiteGroups:
         with self._file.read(deadline) as connection:
             return [Beyond(*found) for found in connection.execute(FIND_BEYOND)]
 
-    def advance(self, group: str, steps: Mapping[int, Step], deadline: Deadline) -> dict[int, OffsetSeen]:
+    def advance(self, group: str, steps: Mapping[int, GroupStep], deadline: Deadline) -> dict[int, OffsetSeen]:
         reach("offsets.before_send")
         with self._file.write(deadline) as connection:
             for shard, step in steps.items():
@@ -143,7 +143,7 @@ class SQLiteGroups:
             connection.execute(CALLED, (*call, group, shard, group, shard, fence))
 
     def put_and_advance(
-        self, gate: Gate, group: str, cells: Sequence[NewCell], step: Step, deadline: Deadline
+        self, gate: Gate, group: str, cells: Sequence[NewCell], step: GroupStep, deadline: Deadline
     ) -> tuple[OffsetSeen, list[StoredCell]]:
         reach("joined.before_send")
         with self._file.write(deadline) as connection:
@@ -233,7 +233,7 @@ class SQLiteGroups:
         with self._file.write(deadline) as connection:
             return connection.execute(RETRY, (self._now(), group, shard, shard, added_id, added_id)).rowcount
 
-    def _moved(self, connection: sqlite3.Connection, group: str, shard: int, step: Step) -> bool:
+    def _moved(self, connection: sqlite3.Connection, group: str, shard: int, step: GroupStep) -> bool:
         """Move an offset and park cells with it, if the fence is the newest."""
         if heads(connection)[shard].state.epoch != step.shard_epoch:
             return False

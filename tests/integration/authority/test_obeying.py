@@ -16,7 +16,7 @@ from tests.integration.authority.trips import FIRST, WEAK, held, in_child, is_wr
 from tests.legacy import Blocked
 from tests.legacy_backends import Company
 from tests.legacy_databases import PATIENT
-from tripstore.backends.postgres.capture.functions.gate import Gate, GateState
+from tripstore.backends.postgres.capture.functions.gate import GateReading, GateState
 from tripstore.backends.postgres.handover import barrier as barriers
 from tripstore.backends.postgres.wire.connections import rows
 from tripstore.backends.postgres.wire.database import LegacyDatabase
@@ -120,7 +120,7 @@ def test_a_process_that_sets_the_gate_waits_for_one_that_changes_the_row(
             other.commit()
 
             assert obeyed.result() == FIRST.closing("other")
-    assert gate(trips) == Gate(1, GateState.CLOSING)
+    assert gate(trips) == GateReading(1, GateState.CLOSING)
 
 
 def test_writers_who_wait_at_the_door_go_on_when_it_is_undone(

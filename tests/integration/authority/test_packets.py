@@ -14,7 +14,7 @@ from tests.handovers import gate
 from tests.integration.authority.trips import FIRST, in_child, is_writable, killed, session
 from tests.legacy_backends import Company
 from tests.legacy_databases import PATIENT
-from tripstore.backends.postgres.capture.functions.gate import Gate, GateState
+from tripstore.backends.postgres.capture.functions.gate import GateReading, GateState
 from tripstore.backends.postgres.handover.authority import gate_of
 from tripstore.backends.postgres.wire.connections import rows
 from tripstore.backends.postgres.wire.database import LegacyDatabase
@@ -29,7 +29,7 @@ def test_a_packet_that_the_server_breaks_off_leaves_nothing_that_obeying_does_no
     with session(trips) as blocker, ThreadPoolExecutor(1) as pool:
         rows(blocker, "LOCK TABLE tripstore.authority_history IN ACCESS EXCLUSIVE MODE")
         closed = pool.submit(control.close, FIRST, closing_)
-        wait_until("the gate moves", lambda: gate(trips) == Gate(1, GateState.CLOSING))
+        wait_until("the gate moves", lambda: gate(trips) == GateReading(1, GateState.CLOSING))
         assert control.authority() == FIRST
         waiting = "SELECT pid FROM pg_locks WHERE relation = 'tripstore.authority_history'::regclass AND NOT granted"
         ((pid,),) = trips.legacy.sql(waiting)
@@ -38,7 +38,7 @@ def test_a_packet_that_the_server_breaks_off_leaves_nothing_that_obeying_does_no
             closed.result()
         blocker.rollback()
 
-    assert gate(trips) == Gate(1, GateState.CLOSING)
+    assert gate(trips) == GateReading(1, GateState.CLOSING)
     assert control.obey() == FIRST
     assert gate(trips) == gate_of(FIRST)
     assert is_writable(trips)
@@ -54,7 +54,7 @@ def test_a_packet_goes_on_without_its_client_or_was_never_there(
     with session(trips) as blocker:
         rows(blocker, "LOCK TABLE tripstore.authority_history IN ACCESS EXCLUSIVE MODE")
         pid = in_child(lambda: RealControlPort(LegacyDatabase(url, PATIENT), "trips").close(FIRST, closing_))
-        wait_until("the gate moves", lambda: gate(trips) == Gate(1, GateState.CLOSING))
+        wait_until("the gate moves", lambda: gate(trips) == GateReading(1, GateState.CLOSING))
         os.kill(pid, how)
         blocker.rollback()
     try:
@@ -69,6 +69,6 @@ def test_a_packet_goes_on_without_its_client_or_was_never_there(
         assert control.authority() == closing_
         assert control.undo(closing_, closing_.undone())
         assert control.obey() == closing_.undone()
-        assert gate(trips) == Gate(2, GateState.OPEN)
+        assert gate(trips) == GateReading(2, GateState.OPEN)
     finally:
         killed(pid)

@@ -16,7 +16,7 @@ from tests.integration.authority.trips import FIRST, held, is_writable
 from tests.legacy import FLAVOURS, captured, legacy_server
 from tests.legacy_backends import Company
 from tests.legacy_databases import PATIENT
-from tripstore.backends.postgres.capture.functions.gate import Gate, GateState
+from tripstore.backends.postgres.capture.functions.gate import GateReading, GateState
 from tripstore.backends.postgres.capture.migrate import _handed_in, migrate
 from tripstore.backends.postgres.handover import authority as authority_sql
 from tripstore.backends.postgres.handover import barrier as barriers
@@ -39,7 +39,7 @@ def test_in_the_beginning_postgres_is_the_authority_at_the_epoch_of_the_gate(
 ) -> None:
     assert control.authority() == FIRST
     assert control.obey() == FIRST
-    assert gate(trips) == gate_of(FIRST) == Gate(0, GateState.OPEN)
+    assert gate(trips) == gate_of(FIRST) == GateReading(0, GateState.OPEN)
 
 
 @pytest.mark.parametrize("flavour", FLAVOURS)
@@ -77,22 +77,22 @@ def test_a_hand_over_and_the_way_back_are_written_down_change_by_change(
 ) -> None:
     forward = FIRST.closing("forward", "me")
     assert control.close(FIRST, forward)
-    assert gate(trips) == Gate(1, GateState.CLOSING)
+    assert gate(trips) == GateReading(1, GateState.CLOSING)
     assert barrier.take()
     assert control.shut_gate(forward)
-    assert gate(trips) == Gate(1, GateState.CLOSED)
+    assert gate(trips) == GateReading(1, GateState.CLOSED)
     assert control.decide(forward, forward.decided())
     assert held(trips) == 0
     store = control.obey()
-    assert (store, gate(trips)) == (forward.decided(), Gate(2, GateState.CLOSED))
+    assert (store, gate(trips)) == (forward.decided(), GateReading(2, GateState.CLOSED))
     assert not is_writable(trips)
 
     back = store.closing("back")
     assert control.close(store, back)
-    assert (control.obey(), gate(trips)) == (back, Gate(2, GateState.CLOSED))
+    assert (control.obey(), gate(trips)) == (back, GateReading(2, GateState.CLOSED))
     assert control.decide(back, back.decided())
     assert control.obey() == back.decided()
-    assert gate(trips) == Gate(4, GateState.OPEN)
+    assert gate(trips) == GateReading(4, GateState.OPEN)
     assert is_writable(trips)
     assert history(trips) == [
         (0, "postgres", None, ""),
@@ -126,7 +126,7 @@ def test_of_all_who_change_the_row_at_once_one_wins_each_epoch(trips: Company) -
             assert undone.count(True) == 1
             list(pool.map(RealControlPort.obey, ports))
 
-            assert gate(trips) == gate_of(ports[0].authority()) == Gate(found.epoch + 2, GateState.OPEN)
+            assert gate(trips) == gate_of(ports[0].authority()) == GateReading(found.epoch + 2, GateState.OPEN)
 
     assert [epoch for epoch, *_ in history(trips)] == list(range(21))
 

@@ -28,7 +28,7 @@ from schemaless_core.definitions.index import IndexDefinition
 from schemaless_core.habits import Habits
 from schemaless_core.store import CellStore
 from tripstore.backends.postgres.cells.datastore_shape import DatastoreShape
-from tripstore.backends.postgres.cells.fence import NO_ROLE, MirrorRole, Owner, Standing
+from tripstore.backends.postgres.cells.fence import NO_ROLE, LegacyStanding, MirrorRole, Owner
 from tripstore.backends.postgres.cells.log import Log
 from tripstore.backends.postgres.cells.mend.burials import Burials
 from tripstore.backends.postgres.cells.mend.frozen import FrozenRows
@@ -308,7 +308,7 @@ class PostgresBackend(CellStore):
     ) -> None:
         self.close()
 
-    def _as(self, standing: Standing) -> Self:
+    def _as(self, standing: LegacyStanding) -> Self:
         other = copy.copy(self)
         other._standing = standing
         other._arrange(self._habits)

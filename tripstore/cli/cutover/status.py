@@ -11,7 +11,7 @@ from rich.console import RenderableType
 from rich.text import Text
 
 from schemaless_core.control.audit import AuditEntry, AuditLog
-from tripstore.backends.postgres.capture.functions.gate import Gate, read_gate
+from tripstore.backends.postgres.capture.functions.gate import GateReading, read_gate
 from tripstore.backends.postgres.errors import LegacyRefused, PostgresNotAccepted
 from tripstore.backends.postgres.handover.authority import gate_of
 from tripstore.backends.postgres.wire.connections import connected
@@ -22,7 +22,7 @@ from tripstore.cli.options import Command, Settings, json_option, pass_settings
 from tripstore.cli.tables import show, table
 from tripstore.handover.accept import lost_decision
 from tripstore.handover.authority import Authority, Backend
-from tripstore.handover.ports import Standing
+from tripstore.handover.ports import StatedAuthority
 from tripstore.phase import Phase
 from tripstore.ports.control import RealControlPort
 
@@ -87,14 +87,14 @@ def status(settings: Settings, as_json: bool) -> Exit:
 def _look(stores: Both) -> CutoverStatusDocument:
     control, store = stores.duo.ports.control, stores.facade.store
     assert isinstance(control, RealControlPort)
-    standing = control.standing()
-    row = standing.row
+    stated = control.stated_authority()
+    row = stated.row
     gate = _gate(stores)
     phase = stores.facade.flags.find().phase(row)
     seen = store.authority.find()
     silent = [] if seen is None else list(seen.silent)
     epoch, opened, known = (None, 0, 0) if seen is None else (seen.epoch, seen.shards_open, seen.shards_seen)
-    advice = [*_unaccepted(standing), *_lost(row, epoch, opened)]
+    advice = [*_unaccepted(stated), *_lost(row, epoch, opened)]
     advice += list(_advice(row, gate, phase, epoch, opened, known, silent))
     entries = [entry for entry in AuditLog(store.control).newest(AUDIT_ENTRIES) if entry.action.startswith(_OURS)]
     return CutoverStatusDocument(
@@ -106,8 +106,8 @@ def _look(stores: Both) -> CutoverStatusDocument:
         opened,
         known,
         silent,
-        standing.timeline,
-        None if standing.given is None else max(standing.given, 0),
+        stated.timeline,
+        None if stated.given is None else max(stated.given, 0),
         not advice,
         advice,
         [_row(each) for each in control.history(HISTORY)],
@@ -115,10 +115,10 @@ def _look(stores: Both) -> CutoverStatusDocument:
     )
 
 
-def _unaccepted(standing: Standing) -> Iterator[str]:
-    if not standing.is_accepted:
-        row = standing.row
-        unknown = PostgresNotAccepted(row.backend.value, row.epoch, standing.given or 0, standing.timeline)
+def _unaccepted(stated: StatedAuthority) -> Iterator[str]:
+    if not stated.is_accepted:
+        row = stated.row
+        unknown = PostgresNotAccepted(row.backend.value, row.epoch, stated.given or 0, stated.timeline)
         yield f"{unknown.message} {unknown.hint}"
 
 
@@ -127,7 +127,7 @@ def _lost(row: Authority, epoch: int | None, opened: int) -> Iterator[str]:
         yield f"{lost_decision(epoch, row)}; `tripstore cutover settle`"
 
 
-def _gate(stores: Both) -> Gate:
+def _gate(stores: Both) -> GateReading:
     try:
         with connected(stores.legacy.postgres.text, "cutover") as connection:
             return read_gate(connection)
@@ -137,7 +137,7 @@ def _gate(stores: Both) -> Gate:
 
 
 def _advice(
-    row: Authority, gate: Gate, phase: Phase, epoch: int | None, opened: int, known: int, silent: list[str]
+    row: Authority, gate: GateReading, phase: Phase, epoch: int | None, opened: int, known: int, silent: list[str]
 ) -> Iterator[str]:
     if not row.is_open:
         yield (

@@ -21,7 +21,7 @@ from tripstore.migration.cutover.mirror_gates import (
     reverse_lag,
     reverse_parked,
 )
-from tripstore.migration.cutover.verdicts import STATUS, Gate, GateVerdict, moment, unknown, verdict_of
+from tripstore.migration.cutover.verdicts import STATUS, GateCheck, GateVerdict, moment, unknown, verdict_of
 from tripstore.phase import Phase, phases_of
 from tripstore.thresholds import CutoverSettings
 
@@ -41,7 +41,7 @@ def complete_verdicts(facts: Facts, settings: CutoverSettings) -> list[GateVerdi
     return [verdict for gate in COMPLETE for verdict in gate(facts, settings)]
 
 
-def _authority_of(backend: Backend) -> Gate:
+def _authority_of(backend: Backend) -> GateCheck:
     def gate(facts: Facts, settings: CutoverSettings) -> Iterator[GateVerdict]:
         wanted = f"{backend.value} is the open authority"
         row = facts.authority
@@ -61,7 +61,7 @@ def _authority_of(backend: Backend) -> Gate:
     return gate
 
 
-def _phase_in(*phases: Phase) -> Gate:
+def _phase_in(*phases: Phase) -> GateCheck:
     def gate(facts: Facts, settings: CutoverSettings) -> Iterator[GateVerdict]:
         wanted = " or ".join(phases)
         if isinstance(facts.phase, Unknown):
@@ -167,7 +167,7 @@ def writers(facts: Facts, settings: CutoverSettings) -> Iterator[GateVerdict]:
     yield verdict_of("writers", not old, names or "none", wanted, hint)
 
 
-FORWARD: tuple[Gate, ...] = (
+FORWARD: tuple[GateCheck, ...] = (
     _authority_of(Backend.LEGACY),
     _phase_in(Phase.SHADOW),
     servers,
@@ -186,7 +186,7 @@ FORWARD: tuple[Gate, ...] = (
     comparisons,
     writers,
 )
-BACK: tuple[Gate, ...] = (
+BACK: tuple[GateCheck, ...] = (
     _authority_of(Backend.STORE),
     _phase_in(Phase.LIVE, Phase.RAMPDOWN),
     servers,
@@ -198,7 +198,7 @@ BACK: tuple[Gate, ...] = (
     direct_changes,
     buffered,
 )
-COMPLETE: tuple[Gate, ...] = (
+COMPLETE: tuple[GateCheck, ...] = (
     _authority_of(Backend.STORE),
     _phase_in(Phase.RAMPDOWN, Phase.LIVE, Phase.COMPLETE),
     servers,

@@ -22,7 +22,7 @@ from tripstore.handover import settle, switch
 from tripstore.handover.authority import Authority
 from tripstore.handover.ports import Ports
 from tripstore.handover.steps import Step, run
-from tripstore.handover.switch import Outcome
+from tripstore.handover.switch import HandoverOutcome
 from tripstore.migration.cutover.errors import CutoverBreached, CutoverCompleted, CutoverUnsettled
 from tripstore.migration.cutover.plan import CLOSES, DECIDES, Direction
 from tripstore.phase import Phase
@@ -145,7 +145,7 @@ def perform(
     )
 
 
-def _note(outcome: Outcome, switch_id: str) -> str:
+def _note(outcome: HandoverOutcome, switch_id: str) -> str:
     """What became of it, for a caller that gets a fault alone. Only a row that it has left open says that."""
     row = outcome.authority
     if not row.is_open or row.switch_id != switch_id:
@@ -198,7 +198,7 @@ def _but_for_breaches(missed: Callable[[], str], hear: Hear) -> Hear:
 
 def _handed_over(
     ports: Ports, direction: Direction, switch_id: str, hear: Hear, sleep: Callable[[float], None]
-) -> tuple[Outcome, BaseException | None]:
+) -> tuple[HandoverOutcome, BaseException | None]:
     """What became of it; and what has to be raised when that is written down."""
     procedure = switch.switch if direction is Direction.FORWARD else switch.reverse
     try:
@@ -212,7 +212,7 @@ def _handed_over(
 
 def _settled(
     ports: Ports, direction: Direction, switch_id: str, reason: str, sleep: Callable[[float], None]
-) -> Outcome:
+) -> HandoverOutcome:
     """Undo it unless it was decided, which the row says; then nothing is left but to finish it."""
     for _attempt in range(SETTLE_TRIES - 1):
         try:
@@ -226,14 +226,14 @@ def _settled(
         raise CutoverUnsettled(f"The hand-over could not be settled ({reason} {error}).", hint=hint) from error
 
 
-def _settled_once(ports: Ports, direction: Direction, switch_id: str, reason: str) -> Outcome:
+def _settled_once(ports: Ports, direction: Direction, switch_id: str, reason: str) -> HandoverOutcome:
     row = ports.control.authority()
     if not row.is_open and row.switch_id == switch_id:
         row = run(settle.undo(ports, row))
     elif row.is_open:
         row = run(settle.settle(ports))
     is_decided = row.switch_id == switch_id and row.is_open_for(direction.target)
-    return Outcome(is_decided, row, "" if is_decided else reason)
+    return HandoverOutcome(is_decided, row, "" if is_decided else reason)
 
 
 def _ended(audit: AuditLog, order: HandoverOrder, ear: _Ear, detail: dict[str, object], outcome: str) -> None:

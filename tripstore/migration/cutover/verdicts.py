@@ -37,7 +37,7 @@ class Trouble(NamedTuple):
         return verdict_of(name, not self.said, self.said or found, wanted, self.hint)
 
 
-Gate = Callable[[Facts, CutoverSettings], Iterator[GateVerdict]]
+GateCheck = Callable[[Facts, CutoverSettings], Iterator[GateVerdict]]
 
 
 def refusals(verdicts: list[GateVerdict]) -> list[GateVerdict]:

@@ -21,7 +21,7 @@ from tripstore.errors import TripstoreError
 from tripstore.handover import relayout, settle
 from tripstore.handover.ports import Ports
 from tripstore.handover.steps import Step, run
-from tripstore.handover.switch import Outcome
+from tripstore.handover.switch import HandoverOutcome
 from tripstore.migration.layouts.existing import Existing, LogMark
 from tripstore.migration.layouts.meaning import MeaningChange
 from tripstore.ports.control import RealControlPort
@@ -72,10 +72,10 @@ class LayoutChange:
         *,
         in_the_way: Callable[[], str] = str,
         sleep: Callable[[float], None] = time.sleep,
-    ) -> Outcome:
+    ) -> HandoverOutcome:
         """Do it. Raises `LegacyRefused` with the reason when the layout before stays in force."""
         if control.begin_layout(self.layout.digest):
-            return Outcome(True, control.authority())
+            return HandoverOutcome(True, control.authority())
         mark = self.existing.mark() if self.changes else None
         if refused := self.complaints():
             raise LegacyRefused(f"{refused[0].where} {refused[0].reason}.", hint=refused[0].hint)
@@ -94,7 +94,7 @@ class LayoutChange:
         hint = "The layout before stays in force. Mend that, then run the same command again: what is done stays done."
         raise LegacyRefused(f"The layout was not put in force: {reason}.", hint=hint)
 
-    def _tried(self, ports: Ports, mark: LogMark | None, max_pause_seconds: float) -> Outcome:
+    def _tried(self, ports: Ports, mark: LogMark | None, max_pause_seconds: float) -> HandoverOutcome:
         change_id, pause = f"layout-{uuid4().hex}", _Pause(max_pause_seconds)
         try:
             return run(
@@ -102,7 +102,7 @@ class LayoutChange:
             )
         except (SchemalessError, TripstoreError) as failed:
             row = run(settle.mend(ports))
-            return Outcome(row.layout == self.layout.digest, row, str(failed).rstrip("."))
+            return HandoverOutcome(row.layout == self.layout.digest, row, str(failed).rstrip("."))
         except BaseException:  # callers are not to wait for that; if this fails as well, every other process undoes it
             run(settle.mend(ports))
             raise

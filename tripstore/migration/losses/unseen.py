@@ -67,7 +67,7 @@ class KnownPostgres:
         known, now = self._documents.find(DOCUMENT), self._now()
         if known is None or _server(known.body) == now:
             return False  # where none is known it cannot be told
-        found = self._control.standing()
+        found = self._control.stated_authority()
         if found.given is not None and found.row.switch_id != UNSEEN:
             self._keep(known.version, now, why)  # it was accepted: that has said all
             return False

@@ -14,7 +14,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import TypeVar
 
 from schemaless_core.deadline import Deadline
-from schemaless_core.engine.groups import OffsetSeen, Step
+from schemaless_core.engine.groups import GroupStep, OffsetSeen
 from schemaless_core.errors import SchemalessError
 from schemaless_core.failpoints import reach
 from schemaless_core.triggers.offsets import Offsets, is_mine
@@ -97,7 +97,7 @@ class ReverseProgress:
             logger.warning("the reverse mirror does not know where Postgres is, and asks again", extra=extra)
             return seen | dict.fromkeys(copies, error)
 
-    def advance(self, group: str, steps: Mapping[int, Step]) -> dict[int, OffsetSeen | SchemalessError]:
+    def advance(self, group: str, steps: Mapping[int, GroupStep]) -> dict[int, OffsetSeen | SchemalessError]:
         """Postgres first: an offset that is ahead of its position would say more than Postgres has."""
         try:
             moves = self._moves(group, steps)
@@ -160,7 +160,7 @@ class ReverseProgress:
         self._offsets.reset(group, places)
         return self._offsets.find(group, list(places))
 
-    def _moves(self, group: str, steps: Mapping[int, Step]) -> dict[int, Move]:
+    def _moves(self, group: str, steps: Mapping[int, GroupStep]) -> dict[int, Move]:
         self._parking.update(shard for shard, step in steps.items() if step.parked)
         asked = [shard for shard in steps if shard in self._parking]
         first = self._parked.first_of(group, asked) if asked else {}

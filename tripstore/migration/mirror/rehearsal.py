@@ -12,7 +12,7 @@ from collections.abc import Sequence
 
 from schemaless_core.cell.cell import Cell
 from schemaless_core.errors import Conflict
-from schemaless_core.triggers.group import Outcome
+from schemaless_core.triggers.group import RunOutcome
 from tripstore import metrics
 from tripstore.backends.postgres.errors import HistoryTruncated
 from tripstore.errors import TripstoreError
@@ -57,7 +57,7 @@ class Rehearsal:
                 self._budget.charge(len(runs[shard]))
         return chosen
 
-    def compare(self, runs: Runs, row: Authority) -> dict[int, Outcome]:
+    def compare(self, runs: Runs, row: Authority) -> dict[int, RunOutcome]:
         """Compare. What does not fit is told only if it is still the same authority that it does not fit."""
         if not runs:
             return {}
@@ -66,7 +66,7 @@ class Rehearsal:
         self._suspects -= outcomes.keys()
         self._suspects |= {shard for shard, outcome in outcomes.items() if outcome.error}
         if any(outcome.error for outcome in outcomes.values()) and self._control.authority() != row:
-            return dict.fromkeys(runs, Outcome(0, LookFailed("The authority moved meanwhile.")))
+            return dict.fromkeys(runs, RunOutcome(0, LookFailed("The authority moved meanwhile.")))
         counted = sum((_counted(held[shard], outcome) for shard, outcome in outcomes.items()), Counter[str]())
         for name, count in counted.items():
             metrics.cells_reversed("rehearsal", name, count)
@@ -74,15 +74,15 @@ class Rehearsal:
         return outcomes
 
 
-def _compared(cells: Sequence[Cell], held: Sequence[HeldCell]) -> Outcome:
+def _compared(cells: Sequence[Cell], held: Sequence[HeldCell]) -> RunOutcome:
     """Compare up to the first that differs. What Postgres has forgotten is passed, and not counted as equal."""
     for done, (cell, there) in enumerate(zip(cells, held, strict=True)):
         if there.cell != cell and not isinstance(there.problem, HistoryTruncated):
-            return Outcome(done, RehearsalFailed(cell, there))
-    return Outcome(len(cells), None)
+            return RunOutcome(done, RehearsalFailed(cell, there))
+    return RunOutcome(len(cells), None)
 
 
-def _counted(held: Sequence[HeldCell], outcome: Outcome) -> Counter[str]:
+def _counted(held: Sequence[HeldCell], outcome: RunOutcome) -> Counter[str]:
     """What came of each comparison."""
     counted = Counter(EQUAL if there.problem is None else NOT_COMPARED for there in held[: outcome.done])
     if isinstance(outcome.error, RehearsalFailed):

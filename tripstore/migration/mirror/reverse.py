@@ -16,7 +16,7 @@ from schemaless_core.cell.cell import Cell, CellKey
 from schemaless_core.datastore import Datastore
 from schemaless_core.errors import SchemalessError, Unavailable
 from schemaless_core.store import CellStore
-from schemaless_core.triggers.group import Outcome, Parking, Tombstones, never
+from schemaless_core.triggers.group import Parking, RunOutcome, Tombstones, never
 from schemaless_core.triggers.leases.coordinator import GroupRecord
 from schemaless_core.triggers.offsets import Offsets, Progress
 from schemaless_core.triggers.parking import Parking as ParkedCells
@@ -40,7 +40,7 @@ GROUP = REVERSE_GROUP
 #: Between two pages while Postgres is the authority: no caller waits for what has come from there.
 REST_SECONDS = 0.25
 
-Outcomes = Mapping[int, Outcome]
+Outcomes = Mapping[int, RunOutcome]
 
 
 class EveryColumn:
@@ -99,7 +99,7 @@ class ReverseMirror:
     def deliver(self, runs: Runs, store: CellStore | None = None, is_over: Callable[[], bool] = never) -> Outcomes:
         return self._guarded(runs, self._passed)
 
-    def retry(self, shard: int, cell: Cell, store: CellStore | None = None) -> Outcome:
+    def retry(self, shard: int, cell: Cell, store: CellStore | None = None) -> RunOutcome:
         """What was parked is looked at, whatever the phase and the budget."""
         return self._guarded({shard: [cell]}, self._rehearsal.compare)[shard]
 
@@ -113,9 +113,9 @@ class ReverseMirror:
         try:
             return run(deliver(self._control, Hands(self._written, self._noting(passed)), runs, self._digest))
         except Unavailable as error:
-            return dict.fromkeys(runs, Outcome(0, error))
+            return dict.fromkeys(runs, RunOutcome(0, error))
         except SchemalessError as error:
-            return dict.fromkeys(runs, Outcome(0, LookFailed(error.message, hint=error.hint)))
+            return dict.fromkeys(runs, RunOutcome(0, LookFailed(error.message, hint=error.hint)))
         finally:
             seconds = _age_seconds(runs)
             metrics.mirror_late("reverse", seconds)
@@ -136,7 +136,7 @@ class ReverseMirror:
     def _passed(self, runs: Runs, row: Authority) -> Outcomes:
         """Pass them; some are compared before."""
         self.rest_seconds = REST_SECONDS
-        passed = {shard: Outcome(len(cells), None) for shard, cells in runs.items()}
+        passed = {shard: RunOutcome(len(cells), None) for shard, cells in runs.items()}
         if not self._is_rehearsing():
             return passed
         return passed | self._rehearsal.compare(self._rehearsal.chosen(runs), row)

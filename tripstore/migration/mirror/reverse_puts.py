@@ -15,7 +15,7 @@ from schemaless_core.cell.cell import Cell, CellKey
 from schemaless_core.errors import Conflict, SchemalessError, StaleEpoch, Unavailable
 from schemaless_core.failpoints import reach
 from schemaless_core.store import CellStore
-from schemaless_core.triggers.group import Outcome
+from schemaless_core.triggers.group import RunOutcome
 from tripstore import metrics
 from tripstore.backends.postgres.backend import PostgresBackend
 from tripstore.backends.postgres.cells.put.joint_puts import CELLS_MAX
@@ -29,7 +29,7 @@ BUDGET_SECONDS = 1.0
 #: Of all shards together, between two looks at the clock.
 SLICE_CELLS = THREADS * CELLS_MAX
 
-Outcomes = dict[int, Outcome]
+Outcomes = dict[int, RunOutcome]
 
 
 class ReversePuts:
@@ -49,12 +49,12 @@ class ReversePuts:
         """
         legacy = self._legacy.as_mirror(epoch)
         until = time.monotonic() + BUDGET_SECONDS
-        outcomes = {shard: Outcome(0, None) for shard in runs}
+        outcomes = {shard: RunOutcome(0, None) for shard in runs}
         while (slices := _next_slices(runs, outcomes)) and time.monotonic() < until:
             held = self._look.of(slices, is_past_told=False)
             for put in self._threads.map(lambda part, h=held: _put(legacy, part, h), _by_commit(slices)):
                 for shard, outcome in put.items():
-                    outcomes[shard] = Outcome(outcomes[shard].done + outcome.done, outcome.error)
+                    outcomes[shard] = RunOutcome(outcomes[shard].done + outcome.done, outcome.error)
         reach("reverse.applied")
         return self._with_legacy_ids(runs, outcomes)
 
@@ -102,22 +102,22 @@ def _put(legacy: PostgresBackend, runs: Runs, held: Mapping[int, Sequence[HeldCe
     try:
         stored = legacy.put_jointly(lacking)
     except Unavailable as error:
-        return dict.fromkeys(runs, Outcome(0, error))
+        return dict.fromkeys(runs, RunOutcome(0, error))
     except StaleEpoch as error:
-        return dict.fromkeys(runs, Outcome(0, _late(error)))
+        return dict.fromkeys(runs, RunOutcome(0, _late(error)))
     metrics.cells_reversed("mirror", "stored", len(stored))
     left = {CellKey(*cell.key) for cell in lacking} - stored
     metrics.cells_put_jointly(len(stored), len(left))
     outcomes: Outcomes = {}
     for shard, cells in runs.items():
         if any(isinstance(outcome.error, Unavailable) for outcome in outcomes.values()):
-            outcomes[shard] = Outcome(0, None)  # each would wait as long for the same
+            outcomes[shard] = RunOutcome(0, None)  # each would wait as long for the same
         else:
             outcomes[shard] = _put_singly(legacy, cells, left)
     return outcomes
 
 
-def _put_singly(legacy: CellStore, cells: Sequence[Cell], left: Collection[CellKey]) -> Outcome:
+def _put_singly(legacy: CellStore, cells: Sequence[Cell], left: Collection[CellKey]) -> RunOutcome:
     """Put what is left of a shard, in order, up to the first that fails."""
     stored = 0
     try:
@@ -127,12 +127,12 @@ def _put_singly(legacy: CellStore, cells: Sequence[Cell], left: Collection[CellK
             try:
                 legacy.put_cell(cell.row_key, cell.column_name, cell.ref_key, cell.body)
             except StaleEpoch as error:
-                return Outcome(done, _late(error))
+                return RunOutcome(done, _late(error))
             except SchemalessError as error:
                 _count_refusal(error)
-                return Outcome(done, error)
+                return RunOutcome(done, error)
             stored += 1
-        return Outcome(len(cells), None)
+        return RunOutcome(len(cells), None)
     finally:
         metrics.cells_reversed("mirror", "stored", stored)
 
@@ -148,9 +148,9 @@ def _count_refusal(error: SchemalessError) -> None:
         metrics.change_undeliverable("reverse", "conflict" if isinstance(error, Conflict) else "refused")
 
 
-def _until(cells: Sequence[Cell], outcome: Outcome, failures: Mapping[UUID, SchemalessError]) -> Outcome:
+def _until(cells: Sequence[Cell], outcome: RunOutcome, failures: Mapping[UUID, SchemalessError]) -> RunOutcome:
     """The same, but no further than the first cell of a row that failed afterwards."""
     for done, cell in enumerate(cells[: outcome.done] if failures else ()):
         if cell.row_key in failures:
-            return Outcome(done, failures[cell.row_key])
+            return RunOutcome(done, failures[cell.row_key])
     return outcome

@@ -13,13 +13,13 @@ from schemaless_core.engine.groups import (
     CallNote,
     ClaimSeen,
     GroupStart,
+    GroupStep,
     Offset,
     OffsetSeen,
     ParkedCell,
     ParkedKey,
     ParkedRow,
     Settling,
-    Step,
 )
 from schemaless_core.engine.mysql.groups import called, offsets, parking
 from schemaless_core.engine.mysql.groups.joined import put_and_advance, put_and_settle
@@ -52,7 +52,7 @@ class MySQLGroups:
     def find_beyond(self, deadline: Deadline) -> list[Beyond]:
         return self._sessions.run(lambda connection: offsets.find_beyond(connection, self._names), deadline)
 
-    def advance(self, group: str, steps: Mapping[int, Step], deadline: Deadline) -> dict[int, OffsetSeen]:
+    def advance(self, group: str, steps: Mapping[int, GroupStep], deadline: Deadline) -> dict[int, OffsetSeen]:
         return self._sessions.write(lambda connection: offsets.advance(connection, self._names, group, steps), deadline)
 
     def note_claims(self, group: str, shards: Collection[int], deadline: Deadline) -> dict[int, ClaimSeen]:
@@ -68,7 +68,7 @@ class MySQLGroups:
         )
 
     def put_and_advance(
-        self, gate: Gate, group: str, cells: Sequence[NewCell], step: Step, deadline: Deadline
+        self, gate: Gate, group: str, cells: Sequence[NewCell], step: GroupStep, deadline: Deadline
     ) -> tuple[OffsetSeen, list[StoredCell]]:
         return self._sessions.write(
             lambda connection: put_and_advance(connection, self._names, gate, group, cells, step), deadline

@@ -14,7 +14,7 @@ from collections.abc import Sequence
 
 from schemaless_core.cell.standing import Gate
 from schemaless_core.cell.stored import NewCell, StoredCell
-from schemaless_core.engine.groups import OffsetSeen, Settling, Step
+from schemaless_core.engine.groups import GroupStep, OffsetSeen, Settling
 from schemaless_core.engine.mysql.groups.offsets import find, parks
 from schemaless_core.engine.mysql.groups.parking import IF_SAME_EPOCH, NEXT_OF_ROW, is_parked, next_of_row
 from schemaless_core.engine.mysql.names import Names
@@ -43,7 +43,7 @@ TOKEN_BITS = 63
 
 
 def put_and_advance(
-    connection: DeadlineConnection, names: Names, gate: Gate, group: str, cells: Sequence[NewCell], step: Step
+    connection: DeadlineConnection, names: Names, gate: Gate, group: str, cells: Sequence[NewCell], step: GroupStep
 ) -> tuple[OffsetSeen, list[StoredCell]]:
     """Put cells and move the offset, or do nothing; return the offset and what is stored under the keys then."""
     token, to = secrets.randbits(TOKEN_BITS), (step.epoch, step.added_id)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from schemaless_core.cell.standing import ShardHead, ShardState
-from schemaless_core.engine.groups import Beyond, GroupStart, Offset, OffsetSeen, ParkedCell, Step
+from schemaless_core.engine.groups import Beyond, GroupStart, GroupStep, Offset, OffsetSeen, ParkedCell
 from schemaless_core.engine.mysql.names import Names
 from schemaless_core.engine.mysql.reads import heads_from, heads_statement
 from schemaless_core.engine.mysql.wire.connection import DeadlineConnection
@@ -90,7 +90,7 @@ def find_beyond(connection: DeadlineConnection, names: Names) -> list[Beyond]:
 
 
 def advance(
-    connection: DeadlineConnection, names: Names, group: str, steps: Mapping[int, Step]
+    connection: DeadlineConnection, names: Names, group: str, steps: Mapping[int, GroupStep]
 ) -> dict[int, OffsetSeen]:
     """Move offsets and park cells with them, each shard only under its fence; return the offsets as they are then."""
     parts = [park for shard, step in steps.items() for park in parks(connection, names, group, shard, step)]
@@ -127,7 +127,7 @@ def remove(connection: DeadlineConnection, names: Names, group: str) -> None:
         cursor.execute(names.meta_sql(REMOVE_PARKED), (group,))
 
 
-def parks(connection: DeadlineConnection, names: Names, group: str, shard: int, step: Step) -> list[bytes]:
+def parks(connection: DeadlineConnection, names: Names, group: str, shard: int, step: GroupStep) -> list[bytes]:
     """The statements that park a step's cells, if the step may be made."""
     statement = names.meta_sql(PARK).replace("MINE", _mine(names, shard, step))
     with connection.cursor() as cursor:
@@ -143,7 +143,7 @@ def _values(parked: ParkedCell) -> tuple[object, ...]:
     return (*cell, parked.attempts, int(parked.is_waiting), parked.error, microseconds)
 
 
-def _mine(names: Names, shard: int, step: Step) -> str:
+def _mine(names: Names, shard: int, step: GroupStep) -> str:
     """The condition under which a step may be made."""
     return MINE.format(
         state=names.shard_state,

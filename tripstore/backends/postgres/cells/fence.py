@@ -1,4 +1,4 @@
-"""`Standing`: the role the store is used in, and what that asks of every call.
+"""`LegacyStanding`: the role the store is used in, and what that asks of every call.
 
 No role: outside of hand-overs. An owner: only while Postgres is the authority at the owner's epoch, and its gate
 says so. The reverse mirror: past a shut gate, and nothing that it writes is mirrored again.
@@ -48,7 +48,7 @@ LOGGED = ChangeSink(
 )
 
 
-class Standing:
+class LegacyStanding:
     """A caller in no role. The gate's triggers keep it out like all others, and whatever it reads counts."""
 
     epoch = 0
@@ -81,7 +81,7 @@ class Standing:
         return part()
 
 
-class Owner(Standing):
+class Owner(LegacyStanding):
     """A caller that knows that Postgres is the authority at this epoch.
 
     A put is inside from its first statement on: the gate is not shut before it ends, and what it answers counts.
@@ -129,7 +129,7 @@ class Owner(Standing):
             raise not_the_authority(f"{SERVER} is not the authority at epoch {self.epoch}")
 
 
-class MirrorRole(Standing):
+class MirrorRole(LegacyStanding):
     """The reverse mirror: forward only, like every put; capture queues none of what it writes.
 
     It writes what Schemaless took at one epoch, and by the layout of that epoch: at another one the gate refuses it.
@@ -153,7 +153,7 @@ class MirrorRole(Standing):
         )
 
 
-NO_ROLE = Standing()
+NO_ROLE = LegacyStanding()
 
 
 def _with_gate(sql: str) -> str:

@@ -12,12 +12,19 @@ from typing import Any
 
 from schemaless_core.errors import InvalidServer
 from tripstore.backends.postgres.capture import timeline
-from tripstore.backends.postgres.capture.functions.gate import BARRIER, SAYS, SEQUENCE, Gate, GateState, lock_class
+from tripstore.backends.postgres.capture.functions.gate import (
+    BARRIER,
+    SAYS,
+    SEQUENCE,
+    GateReading,
+    GateState,
+    lock_class,
+)
 from tripstore.backends.postgres.capture.timeline import NO_TIMELINE, TIMELINE, is_accepted
 from tripstore.backends.postgres.errors import PostgresNotAccepted
 from tripstore.backends.postgres.wire.wire import LegacyConnection, Row
 from tripstore.handover.authority import Authority, Backend
-from tripstore.handover.ports import Standing
+from tripstore.handover.ports import StatedAuthority
 
 _FIELDS = "epoch, backend, target, switch_id, since, who, layout"
 _LOCK = "SELECT 1 FROM tripstore.authority FOR UPDATE"
@@ -105,19 +112,19 @@ class AuthorityRow:
         """`PostgresNotAccepted`: it is of another server than the one that answers."""
         return _accepted(connection.rows(_ROW)[0])
 
-    def standing(self, connection: LegacyConnection) -> Standing:
+    def stated_authority(self, connection: LegacyConnection) -> StatedAuthority:
         """The row and the server, whether it is accepted or not."""
-        return _standing(connection.rows(_ROW)[0])
+        return _stated(connection.rows(_ROW)[0])
 
-    def reserve(self, connection: LegacyConnection, found: Standing, reserving: Standing) -> bool:
+    def reserve(self, connection: LegacyConnection, found: StatedAuthority, reserving: StatedAuthority) -> bool:
         """Say for which generation of epochs this server is accepted. That is no timeline: it stays shut."""
-        is_changed = bool(connection.rows(f"{_LOCK}; {_RESERVE}", (reserving.given, *_standing_identity(found))))
+        is_changed = bool(connection.rows(f"{_LOCK}; {_RESERVE}", (reserving.given, *_stated_identity(found))))
         connection.rows(f"{_LOCK}; {_FOLLOW}")
         return is_changed
 
-    def accept(self, connection: LegacyConnection, found: Standing, accepted: Authority) -> bool:
+    def accept(self, connection: LegacyConnection, found: StatedAuthority, accepted: Authority) -> bool:
         """The compare-and-set by which a row of another server is one of this."""
-        values = (*_identity(accepted), accepted.who, *_standing_identity(found))
+        values = (*_identity(accepted), accepted.who, *_stated_identity(found))
         return bool(connection.rows(f"{_LOCK}; {_ACCEPT}", values))
 
     def renew(self, connection: LegacyConnection, found: Authority, renewed: Authority) -> bool:
@@ -208,9 +215,9 @@ class AuthorityRow:
         return _accepted(now_is)
 
 
-def gate_of(row: Authority) -> Gate:
+def gate_of(row: Authority) -> GateReading:
     """What the gate is to be while the row is open."""
-    return Gate(row.epoch, GateState.OPEN if row.is_open_for(Backend.LEGACY) else GateState.CLOSED)
+    return GateReading(row.epoch, GateState.OPEN if row.is_open_for(Backend.LEGACY) else GateState.CLOSED)
 
 
 def _change(found: Authority, wanted: Authority) -> tuple[str, tuple[Any, ...]]:
@@ -222,18 +229,18 @@ def _identity(row: Authority) -> tuple[Any, ...]:
     return row.epoch, row.backend.value, None if row.target is None else row.target.value, row.switch_id, row.layout
 
 
-def _standing_identity(found: Standing) -> tuple[Any, ...]:
+def _stated_identity(found: StatedAuthority) -> tuple[Any, ...]:
     """The row, what stands beside it, and the server."""
     return *_identity(found.row), found.given, found.timeline
 
 
-def _standing(row: Row | list[Any]) -> Standing:
+def _stated(row: Row | list[Any]) -> StatedAuthority:
     *fields, given, now = row
-    return Standing(_authority(fields), now, given)
+    return StatedAuthority(_authority(fields), now, given)
 
 
 def _accepted(row: Row | list[Any]) -> Authority:
-    found = _standing(row)
+    found = _stated(row)
     if not found.is_accepted:
         raise PostgresNotAccepted(found.row.backend.value, found.row.epoch, found.given or 0, found.timeline)
     return found.row

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from psycopg2.extensions import connection as Connection  # noqa: N812  # the driver's class has a small letter
 
-from tripstore.backends.postgres.capture.functions.gate import Gate, GateState
+from tripstore.backends.postgres.capture.functions.gate import GateReading, GateState
 from tripstore.backends.postgres.capture.names import ENTER_FUNCTION
 from tripstore.backends.postgres.capture.timeline import TIMELINE
 from tripstore.backends.postgres.errors import PostgresNotAccepted
@@ -38,8 +38,8 @@ _BLIND = "SELECT session_user WHERE NOT pg_catalog.pg_has_role(session_user, 'pg
 def examine_handover(connection: Connection, datastore: str) -> Iterator[Complaint]:
     """To be asked where capture is installed."""
     value, epoch, backend, target, given, now = rows(connection, _GATE_AND_ROW)[0]
-    gate = Gate(value // 4, GateState(value % 4))
-    wanted = Gate(epoch, GateState.OPEN if backend == "postgres" else GateState.CLOSED)
+    gate = GateReading(value // 4, GateState(value % 4))
+    wanted = GateReading(epoch, GateState.OPEN if backend == "postgres" else GateState.CLOSED)
     if given not in (None, now):
         unknown = PostgresNotAccepted(backend, epoch, given, now)
         yield error("authority", unknown.message, unknown.hint or "")

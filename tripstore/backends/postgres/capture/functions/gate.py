@@ -63,7 +63,7 @@ class GateState(IntEnum):
     CLOSING = 2  #: As open, until a hand-over has the barrier and shuts it.
 
 
-class Gate(NamedTuple):
+class GateReading(NamedTuple):
     """What the sequence says."""
 
     epoch: int
@@ -81,12 +81,12 @@ def one_at_a_time(datastore: str) -> str:
     return f"SELECT pg_catalog.pg_advisory_xact_lock({lock_class(datastore)}, {DDL})"
 
 
-def read_gate(connection: Connection) -> Gate:
+def read_gate(connection: Connection) -> GateReading:
     epoch, state = divmod(rows(connection, f"SELECT {SAYS}")[0][0], 4)
-    return Gate(epoch, GateState(state))
+    return GateReading(epoch, GateState(state))
 
 
-def set_gate(connection: Connection, gate: Gate) -> None:
+def set_gate(connection: Connection, gate: GateReading) -> None:
     """Knows no compare-and-set: to be called only under the lock of the authority row, with what that row says."""
     value = 4 * gate.epoch + gate.state
     rows(connection, "SELECT pg_catalog.setval(%s::pg_catalog.regclass, %s)", (SEQUENCE, value))

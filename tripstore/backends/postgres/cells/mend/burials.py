@@ -12,7 +12,7 @@ from uuid import UUID
 from schemaless_core.cell.cell import CellKey
 from schemaless_core.deadline import Deadline
 from schemaless_core.failpoints import reach
-from tripstore.backends.postgres.cells.fence import Standing
+from tripstore.backends.postgres.cells.fence import LegacyStanding
 from tripstore.backends.postgres.cells.put.locked import GIVE_WAY_MILLISECONDS, begin_sql
 from tripstore.backends.postgres.cells.put.unmapped import LOCKS_PER_BATCH, locks_within
 from tripstore.backends.postgres.cells.read.columns import ColumnPlaces
@@ -49,7 +49,9 @@ ON CONFLICT DO NOTHING"""
 class Burials:
     """Of one legacy store, for an owner."""
 
-    def __init__(self, database: LegacyDatabase, layout: Layout, places: ColumnPlaces, standing: Standing) -> None:
+    def __init__(
+        self, database: LegacyDatabase, layout: Layout, places: ColumnPlaces, standing: LegacyStanding
+    ) -> None:
         self._database = database
         self._layout = layout
         self._places = places

@@ -14,7 +14,7 @@ from schemaless_core.cell.cell import REF_KEY_MAX, CellKey
 from schemaless_core.deadline import Deadline
 from schemaless_core.failpoints import reach
 from tripstore.backends.postgres.capture.names import LAST, LOGGED, slug
-from tripstore.backends.postgres.cells.fence import Standing
+from tripstore.backends.postgres.cells.fence import LegacyStanding
 from tripstore.backends.postgres.cells.put.locked import begin_sql
 from tripstore.backends.postgres.cells.read.columns import ColumnPlaces
 from tripstore.backends.postgres.cells.rows import CHANGES, ColumnRows, quoted_int, quoted_uuid
@@ -43,7 +43,7 @@ class FrozenRows:
         self,
         database: LegacyDatabase,
         places: ColumnPlaces,
-        standing: Standing,
+        standing: LegacyStanding,
         sleep: Callable[[float], object] = time.sleep,
     ) -> None:
         self._database = database

@@ -8,7 +8,7 @@ from uuid import UUID
 from schemaless_core.cell.cell import CellKey
 from schemaless_core.deadline import Deadline
 from schemaless_core.failpoints import reach
-from tripstore.backends.postgres.cells.fence import Standing
+from tripstore.backends.postgres.cells.fence import LegacyStanding
 from tripstore.backends.postgres.cells.put.locked import begin_sql
 from tripstore.backends.postgres.cells.read.bodies import Bodies, StoredRow
 from tripstore.backends.postgres.cells.read.columns import ColumnPlaces
@@ -24,7 +24,9 @@ LOCK_MILLISECONDS = 100
 class Lifts:
     """The rows of one legacy store, for an owner: it may set the version only while Postgres is the authority."""
 
-    def __init__(self, database: LegacyDatabase, places: ColumnPlaces, standing: Standing, bodies: Bodies) -> None:
+    def __init__(
+        self, database: LegacyDatabase, places: ColumnPlaces, standing: LegacyStanding, bodies: Bodies
+    ) -> None:
         self._database = database
         self._places = places
         self._standing = standing

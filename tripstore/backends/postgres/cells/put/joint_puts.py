@@ -14,11 +14,11 @@ from uuid import UUID
 
 from schemaless_core.errors import Conflict, Invalid
 from schemaless_core.failpoints import reach
-from tripstore.backends.postgres.cells.fence import Standing
+from tripstore.backends.postgres.cells.fence import LegacyStanding
 from tripstore.backends.postgres.cells.put import unmapped as free
 from tripstore.backends.postgres.cells.put.locked import GIVE_WAY, begin_sql
 from tripstore.backends.postgres.cells.put.row_puts import RowPuts
-from tripstore.backends.postgres.cells.put.unmapped import BYTES_PER_BATCH, LOCKS_PER_BATCH, NewCell
+from tripstore.backends.postgres.cells.put.unmapped import BYTES_PER_BATCH, LOCKS_PER_BATCH, UnmappedCell
 from tripstore.backends.postgres.codec.codec import TOMBSTONE
 from tripstore.backends.postgres.layout.layout import LEGACY_ID
 from tripstore.backends.postgres.wire.translation import Again, LockTimeout
@@ -31,7 +31,7 @@ CELLS_MAX = LOCKS_PER_BATCH
 class Write(NamedTuple):
     """A cell of a mapped column, and the statement that writes its row."""
 
-    new: NewCell
+    new: UnmappedCell
     puts: RowPuts
     sql: str
 
@@ -50,16 +50,16 @@ STORED, FAILED = Attempt(True), Attempt(False)
 class JointPuts:
     """Puts of all columns. Those of one row are given in order, and each key once."""
 
-    def __init__(self, mapped: Mapping[str, RowPuts], standing: Standing) -> None:
+    def __init__(self, mapped: Mapping[str, RowPuts], standing: LegacyStanding) -> None:
         self._mapped = mapped
         self._standing = standing
 
-    def may_take(self, new: NewCell) -> bool:
+    def may_take(self, new: UnmappedCell) -> bool:
         """Deletions take more than a statement, and legacy ids are not put at all."""
         name = new.cell.column_name
         return name != LEGACY_ID and not (name in self._mapped and new.data == TOMBSTONE)
 
-    def put(self, connection: LegacyConnection, cells: Sequence[NewCell]) -> Attempt:
+    def put(self, connection: LegacyConnection, cells: Sequence[UnmappedCell]) -> Attempt:
         """One attempt."""
         if len(cells) > CELLS_MAX or sum(len(new.data) for new in cells) > BYTES_PER_BATCH:
             return FAILED
@@ -78,7 +78,7 @@ class JointPuts:
             connection.rows("ROLLBACK")
         return attempt
 
-    def _put(self, connection: LegacyConnection, writes: Sequence[Write], others: Sequence[NewCell]) -> Attempt:
+    def _put(self, connection: LegacyConnection, writes: Sequence[Write], others: Sequence[UnmappedCell]) -> Attempt:
         for part in _parts(writes):
             # A transaction that holds many rows and waits for another must be the one that gives way.
             connection.rows("; ".join([GIVE_WAY, *(write.sql for write in part)]))
@@ -93,7 +93,7 @@ class JointPuts:
         reach("put.committed")
         return STORED
 
-    def _write(self, connection: LegacyConnection, new: NewCell) -> Write:
+    def _write(self, connection: LegacyConnection, new: UnmappedCell) -> Write:
         puts = self._mapped[new.cell.column_name]
         return Write(new, puts, puts.simple_sql(connection, new))
 
@@ -115,7 +115,7 @@ def _parts(writes: Sequence[Write]) -> Iterator[list[Write]]:
 
 def _not_as_put(connection: LegacyConnection, part: Sequence[Write]) -> set[UUID]:
     """The rows that are not, by one look for each column."""
-    written: defaultdict[RowPuts, list[NewCell]] = defaultdict(list)
+    written: defaultdict[RowPuts, list[UnmappedCell]] = defaultdict(list)
     for write in part:
         written[write.puts].append(write.new)
     return {row_key for puts, cells in written.items() for row_key in puts.writes.not_as_put(connection, cells)}

@@ -9,7 +9,7 @@ from uuid import UUID
 
 from schemaless_core.cell.answers import ANY
 from schemaless_core.cell.cell import Cell
-from tripstore.backends.postgres.cells.fence import NO_ROLE, Standing
+from tripstore.backends.postgres.cells.fence import NO_ROLE, LegacyStanding
 from tripstore.backends.postgres.cells.put.unmapped import lock_sql
 from tripstore.backends.postgres.cells.rows import ColumnRows, Found, quoted_int, quoted_uuid
 from tripstore.backends.postgres.layout.layout import VERSION_MAX, Layout, RefKeyKind, quoted
@@ -46,7 +46,7 @@ class LockedSight(NamedTuple):
         return max((key for key in (last, self.cell) if key is not None), default=None)
 
 
-def begin_sql(connection: LegacyConnection, standing: Standing = NO_ROLE) -> str:
+def begin_sql(connection: LegacyConnection, standing: LegacyStanding = NO_ROLE) -> str:
     """Begin a put. Triggers of the company's find their tables as in its own sessions."""
     said = _SAY.format(origin=standing.origin, path=connection.search_path or "''")
     return "; ".join(["BEGIN", *standing.enter(connection), said])
@@ -55,7 +55,7 @@ def begin_sql(connection: LegacyConnection, standing: Standing = NO_ROLE) -> str
 class Lookout:
     """Looks at the keys of one mapped column."""
 
-    def __init__(self, layout: Layout, rows: ColumnRows, standing: Standing) -> None:
+    def __init__(self, layout: Layout, rows: ColumnRows, standing: LegacyStanding) -> None:
         self._layout = layout
         self._standing = standing
         self._rows = rows

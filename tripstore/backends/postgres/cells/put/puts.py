@@ -32,11 +32,11 @@ from schemaless_core.errors import Invalid, SchemalessError, StoreClosed, Unavai
 from schemaless_core.failpoints import reach
 from schemaless_core.habits import Habits
 from tripstore.backends.postgres.cells.datastore_shape import DatastoreShape
-from tripstore.backends.postgres.cells.fence import Standing
+from tripstore.backends.postgres.cells.fence import LegacyStanding
 from tripstore.backends.postgres.cells.put import unmapped as free
 from tripstore.backends.postgres.cells.put.joint_puts import JointPuts
 from tripstore.backends.postgres.cells.put.row_puts import RowPuts
-from tripstore.backends.postgres.cells.put.unmapped import NewCell
+from tripstore.backends.postgres.cells.put.unmapped import UnmappedCell
 from tripstore.backends.postgres.cells.read.bodies import Bodies, StoredRow
 from tripstore.backends.postgres.cells.read.columns import ColumnPlaces
 from tripstore.backends.postgres.cells.read.reads import LegacyReads
@@ -67,7 +67,7 @@ class LegacyPuts:
         reads: LegacyReads,
         shape: DatastoreShape,
         habits: Habits,
-        standing: Standing,
+        standing: LegacyStanding,
         numbers: Numbers,
     ) -> None:
         self._standing = standing
@@ -87,7 +87,7 @@ class LegacyPuts:
         self._joint = JointPuts(self._mapped, standing)
 
     def put(self, cell: Cell, expect_latest: Any) -> PutResult:
-        new = NewCell(cell, checked_bytes(cell, self._shape.max_body_bytes))
+        new = UnmappedCell(cell, checked_bytes(cell, self._shape.max_body_bytes))
         if expect_latest is not ANY and expect_latest is not None:
             check_ref_key(expect_latest)
         return self._put(new, expect_latest, self._deadline(0))
@@ -105,7 +105,7 @@ class LegacyPuts:
         while True:
             cell = Cell(row_key, column_name, self._next(column_name, latest), body)
             try:
-                return self._put(NewCell(cell, data), None if latest is None else latest.ref_key, deadline)
+                return self._put(UnmappedCell(cell, data), None if latest is None else latest.ref_key, deadline)
             except CellConflict as lost:
                 if deadline.is_over:
                     raise Unavailable(
@@ -131,14 +131,14 @@ class LegacyPuts:
             (number,) = self._numbers.draw(sequence, 1, deadline, is_durable=False)
             cell = Cell(row_key, column_name, column.compose(number, 0), body)
             try:
-                return self._put(NewCell(cell, data), ANY, deadline)
+                return self._put(UnmappedCell(cell, data), ANY, deadline)
             except CellConflict:
                 if deadline.is_over:
                     raise
 
     def put_many(self, cells: Sequence[Cell]) -> list[PutResult]:
         cells = listed_cells(cells)
-        new = [NewCell(cell, checked_bytes(cell, self._shape.max_body_bytes)) for cell in cells]
+        new = [UnmappedCell(cell, checked_bytes(cell, self._shape.max_body_bytes)) for cell in cells]
         deadline = self._deadline(len(cells))
         outcomes: list[PutResult | SchemalessError] = []
         for part in _parts(new, self._mapped):
@@ -147,10 +147,10 @@ class LegacyPuts:
 
     def put_jointly(self, cells: Sequence[Cell]) -> set[CellKey]:
         """Store what is simple by few commits; the keys of what was stored. The rest is to be put singly, in order."""
-        new, left = list[NewCell](), set[UUID]()
+        new, left = list[UnmappedCell](), set[UUID]()
         for cell in cells:
             try:
-                new.append(NewCell(cell, checked_bytes(cell, self._shape.max_body_bytes)))
+                new.append(UnmappedCell(cell, checked_bytes(cell, self._shape.max_body_bytes)))
             except Invalid:
                 left.add(cell.row_key)
         stored = set[CellKey]()
@@ -165,12 +165,12 @@ class LegacyPuts:
         metrics.cells_written("created", len(stored))
         return stored
 
-    def _put_jointly(self, cells: Sequence[NewCell], stored: set[CellKey], left: set[UUID]) -> None:
+    def _put_jointly(self, cells: Sequence[UnmappedCell], stored: set[CellKey], left: set[UUID]) -> None:
         """By one commit; else without what stood in the way, or, when that is not known, each half by itself.
 
         Of a row that is `left` nothing comes before what was left of it.
         """
-        simple = list[NewCell]()
+        simple = list[UnmappedCell]()
         for new in cells:
             if new.cell.row_key in left or not self._joint.may_take(new):
                 left.add(new.cell.row_key)
@@ -189,7 +189,7 @@ class LegacyPuts:
         for part in (simple[:middle], simple[middle:]):
             self._put_jointly(part, stored, left)
 
-    def _put(self, new: NewCell, expect_latest: Any, deadline: Deadline) -> PutResult:
+    def _put(self, new: UnmappedCell, expect_latest: Any, deadline: Deadline) -> PutResult:
         """Store a checked cell."""
         try:
             is_created = self._stored(new, expect_latest, deadline)
@@ -201,7 +201,7 @@ class LegacyPuts:
         metrics.cells_written(result.status.lower())
         return result
 
-    def _stored(self, new: NewCell, expect_latest: Any, deadline: Deadline) -> bool:
+    def _stored(self, new: UnmappedCell, expect_latest: Any, deadline: Deadline) -> bool:
         name = new.cell.column_name
         if name == LEGACY_ID:
             return self._legacy_id(new)
@@ -219,7 +219,7 @@ class LegacyPuts:
 
         return self._database.run(put, deadline)
 
-    def _put_part(self, part: Sequence[NewCell], deadline: Deadline) -> list[PutResult | SchemalessError]:
+    def _put_part(self, part: Sequence[UnmappedCell], deadline: Deadline) -> list[PutResult | SchemalessError]:
         """Cells of free columns as one transaction, or one of another column."""
         try:
             if len(part) == 1:
@@ -230,7 +230,9 @@ class LegacyPuts:
         except SchemalessError as error:
             return [error] * len(part)
 
-    def _put_free(self, connection: LegacyConnection, part: Sequence[NewCell]) -> list[PutResult | SchemalessError]:
+    def _put_free(
+        self, connection: LegacyConnection, part: Sequence[UnmappedCell]
+    ) -> list[PutResult | SchemalessError]:
         outcomes: list[PutResult | SchemalessError] = []
         for new, put in zip(part, free.put_many(connection, part, self._standing), strict=True):
             outcome = self._free_outcome(connection, new, put, ANY)
@@ -238,7 +240,7 @@ class LegacyPuts:
         return outcomes
 
     def _free_outcome(
-        self, connection: LegacyConnection, new: NewCell, put: free.Put, expect_latest: Any
+        self, connection: LegacyConnection, new: UnmappedCell, put: free.Put, expect_latest: Any
     ) -> bool | SchemalessError:
         """Whether the cell was created; False when an equal one was there."""
         if put.is_created:
@@ -253,7 +255,7 @@ class LegacyPuts:
             return False
         return CellConflict(cell, self._bodies.cell(connection, stored))
 
-    def _legacy_id(self, new: NewCell) -> bool:
+    def _legacy_id(self, new: UnmappedCell) -> bool:
         """Postgres gives legacy ids itself; what it gave may be put as often as wanted."""
         if self._reads.cell(*CellKey(*new.cell.key)) == new.cell:
             return False
@@ -283,9 +285,9 @@ class LegacyPuts:
         return Deadline(deadlines.put_seconds + cells * deadlines.batch_cell_seconds)
 
 
-def _parts(cells: Sequence[NewCell], mapped: dict[str, RowPuts]) -> Iterator[list[NewCell]]:
+def _parts(cells: Sequence[UnmappedCell], mapped: dict[str, RowPuts]) -> Iterator[list[UnmappedCell]]:
     """Cut a batch, in order: free columns by count, bytes and locks, each key once in a part; others singly."""
-    part: list[NewCell] = []
+    part: list[UnmappedCell] = []
     keys, columns, size = set[CellKey](), set[tuple[UUID, str]](), 0
     for new in cells:
         cell = new.cell

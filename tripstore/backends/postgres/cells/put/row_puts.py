@@ -17,7 +17,7 @@ from schemaless_core.cell.cell import Cell
 from schemaless_core.cell.put_errors import CellConflict
 from schemaless_core.errors import Conflict, Invalid
 from schemaless_core.failpoints import reach
-from tripstore.backends.postgres.cells.fence import QUEUED, Standing
+from tripstore.backends.postgres.cells.fence import QUEUED, LegacyStanding
 from tripstore.backends.postgres.cells.put.locked import (
     GIVE_WAY,
     GIVE_WAY_PAUSE_SECONDS,
@@ -28,7 +28,7 @@ from tripstore.backends.postgres.cells.put.locked import (
 from tripstore.backends.postgres.cells.put.refused_fields import FieldNames
 from tripstore.backends.postgres.cells.put.row_writes import CameBefore, RowWrites, find_came_before
 from tripstore.backends.postgres.cells.put.tombstones import Tombstones
-from tripstore.backends.postgres.cells.put.unmapped import NewCell, lock_sql, store
+from tripstore.backends.postgres.cells.put.unmapped import UnmappedCell, lock_sql, store
 from tripstore.backends.postgres.cells.read.bodies import Bodies, StoredRow
 from tripstore.backends.postgres.cells.rows import ColumnRows, Found, quoted_int, quoted_uuid
 from tripstore.backends.postgres.codec.codec import TOMBSTONE
@@ -63,7 +63,12 @@ class RowPuts:
     """Puts of one mapped column."""
 
     def __init__(
-        self, layout: Layout, rows: ColumnRows, children: Mapping[str, RowPuts], codecs: Codecs, standing: Standing
+        self,
+        layout: Layout,
+        rows: ColumnRows,
+        children: Mapping[str, RowPuts],
+        codecs: Codecs,
+        standing: LegacyStanding,
     ) -> None:
         self.rows = rows
         self._standing = standing
@@ -79,7 +84,7 @@ class RowPuts:
         self.writes = RowWrites(layout, rows, self._bodies, is_exact=standing.is_exact)
         self._tombstones = Tombstones(rows, [child.rows for child in children.values()], standing)
 
-    def put(self, connection: LegacyConnection, new: NewCell, expect_latest: Any) -> RowPutOutcome:
+    def put(self, connection: LegacyConnection, new: UnmappedCell, expect_latest: Any) -> RowPutOutcome:
         """One attempt; `Again` when another writer was faster."""
         self._check(new.cell)
         try:
@@ -107,7 +112,7 @@ class RowPuts:
                 return outcome
             raise self._fields.named(connection, refused, texts or {}) from refused
 
-    def simple_sql(self, connection: LegacyConnection, new: NewCell) -> str:
+    def simple_sql(self, connection: LegacyConnection, new: UnmappedCell) -> str:
         """A statement that inserts the row, or moves it, if that is all there is to do. Not for a tombstone."""
         self._check(new.cell)
         texts = self._texts(connection, new) or {}
@@ -129,9 +134,9 @@ class RowPuts:
         for came in newest.values():
             if came.data != TOMBSTONE:
                 cell = Cell(parent.row_key, came.column_name, came.ref_key, from_canonical(came.data))
-                self._children[came.column_name]._adopt(connection, NewCell(cell, came.data))
+                self._children[came.column_name]._adopt(connection, UnmappedCell(cell, came.data))
 
-    def _adopt(self, connection: LegacyConnection, new: NewCell) -> None:
+    def _adopt(self, connection: LegacyConnection, new: UnmappedCell) -> None:
         connection.rows("SAVEPOINT adopted")
         key = (str(new.cell.row_key), new.cell.column_name, new.cell.ref_key)
         try:
@@ -142,14 +147,14 @@ class RowPuts:
         except (Invalid, Conflict, Again):
             connection.rows("ROLLBACK TO adopted")
 
-    def _texts(self, connection: LegacyConnection, new: NewCell) -> dict[str, str | None] | None:
+    def _texts(self, connection: LegacyConnection, new: UnmappedCell) -> dict[str, str | None] | None:
         """What the captured columns would hold; None: a tombstone."""
         if new.data == TOMBSTONE:
             return None
         return self._codecs.of(connection, CURRENT, self._column.name).row(new.cell.body)
 
     def _advanced(
-        self, connection: LegacyConnection, new: NewCell, texts: dict[str, str | None], expect_latest: Any
+        self, connection: LegacyConnection, new: UnmappedCell, texts: dict[str, str | None], expect_latest: Any
     ) -> bool:
         """Insert the row, or move it, in the packet that begins the transaction; False: it cannot be that simple."""
         is_conditional = expect_latest is not ANY
@@ -166,7 +171,7 @@ class RowPuts:
         return self.writes.update(connection, new, texts, expected, f"{begin_sql(connection, self._standing)}; ")
 
     def _settled(
-        self, connection: LegacyConnection, new: NewCell, texts: dict[str, str | None] | None, expect_latest: Any
+        self, connection: LegacyConnection, new: UnmappedCell, texts: dict[str, str | None] | None, expect_latest: Any
     ) -> RowPutOutcome:
         """Lock, look, and do what the rules of versions say."""
         cell = new.cell
@@ -192,7 +197,7 @@ class RowPuts:
                 self._adopt_children(connection, cell, find_came_before(connection, cell, self._child_columns))
         return self._committed(connection)
 
-    def _beside_table(self, connection: LegacyConnection, new: NewCell) -> RowPutOutcome | None:
+    def _beside_table(self, connection: LegacyConnection, new: UnmappedCell) -> RowPutOutcome | None:
         """What became of a cell that no row can hold, on a connection that is in no transaction; None: it is refused.
 
         It may have been put when the tables could hold it, or beside them.
@@ -205,7 +210,7 @@ class RowPuts:
             return self._committed(connection)
         return None
 
-    def _stored_as_replaced(self, connection: LegacyConnection, new: NewCell) -> bool:
+    def _stored_as_replaced(self, connection: LegacyConnection, new: UnmappedCell) -> bool:
         """Keep what no row can hold beside the table, if it is history; whether it is."""
         seen = self._lookout.look(connection, new.cell, ANY)
         if seen.at is not None or seen.top is None or new.cell.ref_key >= seen.top:
@@ -213,7 +218,7 @@ class RowPuts:
         store(connection, new, self._standing)
         return True
 
-    def _store_before_parent(self, connection: LegacyConnection, new: NewCell, seen: LockedSight) -> None:
+    def _store_before_parent(self, connection: LegacyConnection, new: UnmappedCell, seen: LockedSight) -> None:
         """Keep a child's cell beside its table, where capture looks before it numbers a row of a service's.
 
         A service may have inserted parent and child and not committed yet: then the key that its change stands under
@@ -241,7 +246,7 @@ class RowPuts:
         connection.rows("ROLLBACK")
         return self._lookout.has_parent(connection, cell.row_key)
 
-    def _equal(self, connection: LegacyConnection, new: NewCell, held: Found) -> RowPutOutcome:
+    def _equal(self, connection: LegacyConnection, new: UnmappedCell, held: Found) -> RowPutOutcome:
         """The key is taken: by an equal cell, or in conflict."""
         stored = StoredRow(new.cell.row_key, new.cell.column_name, held)
         self._bodies.prefetch(connection, (stored,))

@@ -10,7 +10,7 @@ from schemaless_core.cell.canonical import from_canonical
 from schemaless_core.cell.cell import Cell
 from schemaless_core.failpoints import reach
 from tripstore.backends.postgres.cells.put.row_statements import CellPlace, RowStatements, literal
-from tripstore.backends.postgres.cells.put.unmapped import NewCell
+from tripstore.backends.postgres.cells.put.unmapped import UnmappedCell
 from tripstore.backends.postgres.cells.read.bodies import Bodies, StoredRow
 from tripstore.backends.postgres.cells.rows import ColumnRows, Found, quoted_int, quoted_uuid, text
 from tripstore.backends.postgres.errors import LegacyRefused, UnreadableRow, Unrepresentable
@@ -60,7 +60,7 @@ class RowWrites:
         self._bodies = bodies
 
     def update(
-        self, connection: LegacyConnection, new: NewCell, texts: Texts, expected: int | None, begin: str = ""
+        self, connection: LegacyConnection, new: UnmappedCell, texts: Texts, expected: int | None, begin: str = ""
     ) -> bool:
         """Move a row to a higher version, which is the expected one if that is given; False: there is none such."""
         types = self.types_sql(connection)
@@ -73,7 +73,7 @@ class RowWrites:
             self._look_again(connection, new.cell)
         return True
 
-    def insert(self, connection: LegacyConnection, new: NewCell, texts: Texts) -> None:
+    def insert(self, connection: LegacyConnection, new: UnmappedCell, texts: Texts) -> None:
         """Insert the row, and read it once more: a tombstone that came meanwhile lifts it above its ref key."""
         statements, place = self._statements, self._place(new.cell)
         earlier = statements.legacy_id(place.key)
@@ -82,7 +82,12 @@ class RowWrites:
         self._inserted(connection, new, connection.rows(f"{insert}; {statements.row(place)}"))
 
     def insert_first(
-        self, connection: LegacyConnection, new: NewCell, texts: Texts, begin: str, children: Collection[MappedColumn]
+        self,
+        connection: LegacyConnection,
+        new: UnmappedCell,
+        texts: Texts,
+        begin: str,
+        children: Collection[MappedColumn],
     ) -> list[CameBefore] | None:
         """Insert the row if nothing was ever there, in the packet that begins the transaction; None: something was.
 
@@ -116,7 +121,7 @@ class RowWrites:
         """Insert the row if nothing was ever there."""
         return connection.call(self._statements.insert_first, self._arguments(cell, texts, None))
 
-    def not_as_put(self, connection: LegacyConnection, cells: Sequence[NewCell]) -> set[UUID]:
+    def not_as_put(self, connection: LegacyConnection, cells: Sequence[UnmappedCell]) -> set[UUID]:
         """The rows of these that this transaction has not written, or that are not exactly what was put by now.
 
         A new row that children waited for is among them: they are to be brought in.
@@ -131,13 +136,13 @@ class RowWrites:
             if n not in seen or not self._is_as_put(connection, new, *seen[n])
         }
 
-    def _is_as_put(self, connection: LegacyConnection, new: NewCell, row: Found, has_children: bool) -> bool:
+    def _is_as_put(self, connection: LegacyConnection, new: UnmappedCell, row: Found, has_children: bool) -> bool:
         cell = new.cell
         if row.ref_key != cell.ref_key or (has_children and self._column.is_first(cell.ref_key)):
             return False
         return self._bodies.data(connection, StoredRow(cell.row_key, cell.column_name, row)) == new.data
 
-    def _inserted(self, connection: LegacyConnection, new: NewCell, found: Sequence[Sequence[Any]]) -> None:
+    def _inserted(self, connection: LegacyConnection, new: UnmappedCell, found: Sequence[Sequence[Any]]) -> None:
         reach("put.inserted")
         if not found:
             raise self._kept_out(connection, new.cell)
@@ -189,7 +194,7 @@ class RowWrites:
     def _values(self, texts: Texts) -> list[str]:
         return [literal(texts[name]) for name in self._statements.written]
 
-    def _compare(self, connection: LegacyConnection, new: NewCell, row: Found) -> None:
+    def _compare(self, connection: LegacyConnection, new: UnmappedCell, row: Found) -> None:
         """Refuse when the row that came of a put holds another body, or none: the caller rolls back."""
         stored = StoredRow(new.cell.row_key, new.cell.column_name, row)
         hint = "Write it as Postgres gives it back, or map it to another type."

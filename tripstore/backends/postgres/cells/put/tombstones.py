@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from schemaless_core.failpoints import reach
-from tripstore.backends.postgres.cells.fence import Standing
+from tripstore.backends.postgres.cells.fence import LegacyStanding
 from tripstore.backends.postgres.cells.put.locked import GIVE_WAY, LockedSight
-from tripstore.backends.postgres.cells.put.unmapped import NewCell, store
+from tripstore.backends.postgres.cells.put.unmapped import UnmappedCell, store
 from tripstore.backends.postgres.cells.rows import ColumnRows, Found, quoted_uuid
 from tripstore.backends.postgres.codec.codec import TOMBSTONE
 from tripstore.backends.postgres.errors import LegacyRefused, Unrepresentable
@@ -32,7 +32,7 @@ VALUES (%s::pg_catalog.uuid, %s, %s, NULL, %s, {changes.values})"""
 class Tombstones:
     """Tombstones of one mapped column, within the caller's transaction."""
 
-    def __init__(self, rows: ColumnRows, children: Sequence[ColumnRows], standing: Standing) -> None:
+    def __init__(self, rows: ColumnRows, children: Sequence[ColumnRows], standing: LegacyStanding) -> None:
         self._rows = rows
         self._standing = standing
         self._column = rows.column
@@ -40,7 +40,7 @@ class Tombstones:
         self._children = children
         self._change = _TOMBSTONE_CHANGE.format(changes=standing.changes)
 
-    def put(self, connection: LegacyConnection, new: NewCell, seen: LockedSight) -> None:
+    def put(self, connection: LegacyConnection, new: UnmappedCell, seen: LockedSight) -> None:
         """A tombstone above everything: the row goes, and its tomb has this ref key."""
         cell = new.cell
         number, _version = self._column.split(cell.ref_key)
@@ -63,7 +63,7 @@ class Tombstones:
         connection.rows(_STORE_TOMBSTONE, (row_key, name, ref_key, TOMBSTONE))
         connection.rows(self._change, (row_key, name, ref_key, seen.tomb))
 
-    def _wait_for_writers(self, connection: LegacyConnection, new: NewCell) -> None:
+    def _wait_for_writers(self, connection: LegacyConnection, new: UnmappedCell) -> None:
         """Where no row is, no lock of a row keeps others out: an INSERT under way has not seen this tomb, and its row
         would stand below it, deleted for every mirror. The table is locked for the few statements until the commit.
         """
@@ -75,7 +75,7 @@ class Tombstones:
         if found:
             raise Again("the row was inserted meanwhile")
 
-    def _delete(self, connection: LegacyConnection, new: NewCell, row: Found, number: int) -> None:
+    def _delete(self, connection: LegacyConnection, new: UnmappedCell, row: Found, number: int) -> None:
         cell, rows, key = new.cell, self._rows, quoted_uuid(new.cell.row_key)
         if self._children:  # no session inserts a child from here on
             connection.rows(f"{GIVE_WAY}; SELECT 1 FROM {rows.table} AS r WHERE r.{rows.uuid} = {key} FOR UPDATE")

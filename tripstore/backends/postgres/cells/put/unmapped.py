@@ -15,7 +15,7 @@ from uuid import UUID
 from schemaless_core.cell.answers import ANY
 from schemaless_core.cell.cell import Cell
 from schemaless_core.failpoints import reach
-from tripstore.backends.postgres.cells.fence import NO_ROLE, Standing
+from tripstore.backends.postgres.cells.fence import NO_ROLE, LegacyStanding
 from tripstore.backends.postgres.cells.rows import Found
 from tripstore.backends.postgres.wire.wire import LegacyConnection
 
@@ -59,7 +59,7 @@ INSERT INTO {changes.table} (row_key, column_name, ref_key, row, {changes.column
 VALUES (%s::pg_catalog.uuid, %s, %s, %s, {changes.values})"""
 
 
-class NewCell(NamedTuple):
+class UnmappedCell(NamedTuple):
     """A checked cell with its canonical bytes."""
 
     cell: Cell
@@ -73,7 +73,7 @@ class Put(NamedTuple):
     found: Found | None
 
 
-def put(connection: LegacyConnection, new: NewCell, standing: Standing, expect_latest: Any) -> Put:
+def put(connection: LegacyConnection, new: UnmappedCell, standing: LegacyStanding, expect_latest: Any) -> Put:
     """Store a cell unless its key is taken or the column's latest cell is not the expected one."""
     condition, which = "", _SAME_KEY
     if expect_latest is not ANY:
@@ -82,12 +82,12 @@ def put(connection: LegacyConnection, new: NewCell, standing: Standing, expect_l
     return _put(connection, [new], standing, condition, which)[0]
 
 
-def put_many(connection: LegacyConnection, cells: Sequence[NewCell], standing: Standing) -> list[Put]:
+def put_many(connection: LegacyConnection, cells: Sequence[UnmappedCell], standing: LegacyStanding) -> list[Put]:
     """Store cells of different keys as one transaction, in order."""
     return _put(connection, cells, standing, "", _SAME_KEY)
 
 
-def store(connection: LegacyConnection, new: NewCell, standing: Standing = NO_ROLE) -> None:
+def store(connection: LegacyConnection, new: UnmappedCell, standing: LegacyStanding = NO_ROLE) -> None:
     """Store a cell of a mapped column beside its table, in the transaction of a caller that knows its key is free."""
     cell, data = new
     key = (str(cell.row_key), cell.column_name, cell.ref_key)
@@ -115,7 +115,7 @@ def locks_within(row_keys: Iterable[UUID], *more: str, milliseconds: int) -> str
 
 
 def _put(
-    connection: LegacyConnection, cells: Sequence[NewCell], standing: Standing, condition: str, which: str
+    connection: LegacyConnection, cells: Sequence[UnmappedCell], standing: LegacyStanding, condition: str, which: str
 ) -> list[Put]:
     # In one order for all callers: two batches never wait for each other.
     keys = sorted({_lock_key(new.cell.row_key, new.cell.column_name) for new in cells})

@@ -19,7 +19,7 @@ from schemaless_core.cell.page_bytes import bound
 from schemaless_core.cell.requests import check_limit, listed_columns, listed_keys, listed_names
 from schemaless_core.deadline import Deadline
 from schemaless_core.habits import Habits
-from tripstore.backends.postgres.cells.fence import NO_ROLE, Standing
+from tripstore.backends.postgres.cells.fence import NO_ROLE, LegacyStanding
 from tripstore.backends.postgres.cells.read.bodies import Bodies, StoredRow
 from tripstore.backends.postgres.cells.read.columns import ColumnPlaces
 from tripstore.backends.postgres.cells.rows import FIELDS, Found, OwnCells, text
@@ -52,7 +52,7 @@ class LegacyReads:
         places: ColumnPlaces,
         codecs: Codecs,
         habits: Habits,
-        standing: Standing = NO_ROLE,
+        standing: LegacyStanding = NO_ROLE,
     ) -> None:
         self._database = database
         self._standing = standing
