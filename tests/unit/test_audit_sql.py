@@ -6,7 +6,7 @@ import pytest
 
 from schemaless_core import InvalidRequest
 from tripstore.audit.names import LegacyTable, LegacyTables
-from tripstore.audit.sql import sql_uses
+from tripstore.audit.sql.reader import sql_uses
 from tripstore.backends.postgres.tokens import HOLE, Type, tokens
 
 TABLES = LegacyTables.parse(["trips", "public.trip_notes"])

@@ -12,15 +12,15 @@ from dataclasses import astuple, dataclass, field
 from pathlib import Path
 
 from tripstore.audit.allowing import allowances
-from tripstore.audit.bindings import Bindings, bindings, last_name
 from tripstore.audit.findings import CodeAudit, Remark, Use
-from tripstore.audit.models import Models
-from tripstore.audit.modules import Modules
+from tripstore.audit.meaning.bindings import Bindings, bindings, last_name
+from tripstore.audit.meaning.modules import Modules
 from tripstore.audit.names import LegacyTables
+from tripstore.audit.orms.models import Models
 from tripstore.audit.reading.files import SourceFile, SourceTree, read
 from tripstore.audit.reading.parsing import parse
-from tripstore.audit.statements import file_findings
-from tripstore.audit.uses import Uses
+from tripstore.audit.sql.statements import file_findings
+from tripstore.audit.uses.uses import Uses
 
 #: Files with these may define models whose tables or classes they do not name.
 _FIRST_WORDS = frozenset({"__tablename__", "map_imperatively"})

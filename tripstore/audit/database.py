@@ -14,7 +14,7 @@ from psycopg2.extensions import connection as Connection  # noqa: N812  # the dr
 
 from tripstore.audit.findings import Access
 from tripstore.audit.names import LegacyTable, LegacyTables
-from tripstore.audit.sql import sql_uses
+from tripstore.audit.sql.reader import sql_uses
 from tripstore.backends.postgres.capture.functions.changes import FORGED
 from tripstore.backends.postgres.layout.layout import Layout
 from tripstore.backends.postgres.wire.connections import rows

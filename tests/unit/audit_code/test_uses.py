@@ -9,8 +9,9 @@ import pytest
 
 from tests.unit.audit_code.services import GET, INSTANCE, MODELS, NEW, QUERY, Expected, audit, found
 from tripstore.audit import Access
-from tripstore.audit.modules import Modules
-from tripstore.audit.uses import Uses
+from tripstore.audit.meaning.modules import Modules
+from tripstore.audit.uses.related import RelatedUses
+from tripstore.audit.uses.uses import Uses
 
 #: What stands before the code of each case.
 HEAD = """
@@ -214,23 +215,23 @@ def test_a_service_in_all_its_uses_is_told_apart_by_access(tmp_path: Path) -> No
 
 #: The parts of the audit, each with a use that nothing else would find.
 PARTS = [
-    ("_mention", "session.query(Trip)"),
-    ("_text", "cursor.execute('SELECT id FROM trips')"),
-    ("_instances", "trip = session.get(Trip, 1)\nsession.delete(trip)"),
-    ("_assigned", "trip = session.get(Trip, 1)\ntrip.fare = 2"),
-    ("_related", "driver = session.get(Driver, 1)\nprint(driver.trips)"),
-    ("_call", "cursor.copy_from(file, 'trips')"),
-    ("_annotation", "def inner(trip: Trip): pass"),
-    ("_names", "use('trips', 0, 0, 0, 0, 0, 0, 0, 0, 0, 0)"),
+    (Uses, "_mention", "session.query(Trip)"),
+    (Uses, "_text", "cursor.execute('SELECT id FROM trips')"),
+    (Uses, "_instances", "trip = session.get(Trip, 1)\nsession.delete(trip)"),
+    (Uses, "_assigned", "trip = session.get(Trip, 1)\ntrip.fare = 2"),
+    (RelatedUses, "look", "driver = session.get(Driver, 1)\nprint(driver.trips)"),
+    (Uses, "_call", "cursor.copy_from(file, 'trips')"),
+    (Uses, "_annotation", "def inner(trip: Trip): pass"),
+    (Uses, "_names", "use('trips', 0, 0, 0, 0, 0, 0, 0, 0, 0, 0)"),
 ]
 
 
-@pytest.mark.parametrize(("part", "code"), PARTS)
+@pytest.mark.parametrize(("of", "part", "code"), PARTS)
 def test_control_without_any_part_of_the_audit_a_use_is_missed(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, part: str, code: str
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, of: type[Uses | RelatedUses], part: str, code: str
 ) -> None:
     whole = of_code(tmp_path, code)
-    monkeypatch.setattr(Uses, part, lambda *_arguments: False)
+    monkeypatch.setattr(of, part, lambda *_arguments: False)
 
     assert len(of_code(tmp_path, code)) < len(whole)
 

@@ -10,16 +10,16 @@ import ast
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from tripstore.audit.bindings import ClassFacts
+from tripstore.audit.meaning.bindings import ClassFacts
+from tripstore.audit.meaning.orm import Orm
+from tripstore.audit.meaning.values import Entity, Scope, Text
 from tripstore.audit.names import LegacyTable
-from tripstore.audit.orm import Orm
 from tripstore.audit.orms.computed import computed_name, constants
 from tripstore.audit.orms.django import DjangoApps
 from tripstore.audit.orms.known import KnownModels
 from tripstore.audit.orms.lineage import Lineage, Lineages
 from tripstore.audit.orms.metas import Metas
 from tripstore.audit.orms.naming import django_name, flask_names, peewee_names, peewee_snake, resembles
-from tripstore.audit.values import Entity, Scope, Text
 
 _COMPUTED = "its name is computed, and what computes it cannot be followed"
 

@@ -6,12 +6,12 @@ from collections.abc import Iterator
 from functools import cached_property
 from pathlib import PurePosixPath
 
-from tripstore.audit.bindings import Assigned, ClassFacts
+from tripstore.audit.meaning.bindings import Assigned, ClassFacts
+from tripstore.audit.meaning.orm import Orm
+from tripstore.audit.meaning.values import Entity, Text
 from tripstore.audit.names import LegacyTable
-from tripstore.audit.orm import Orm
 from tripstore.audit.orms.known import KnownModels
 from tripstore.audit.orms.naming import django_name
-from tripstore.audit.values import Entity, Text
 
 #: Tables of Django's own models that are not named by app and class.
 _OWN = {

@@ -7,14 +7,14 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 
-from tripstore.audit.bindings import ClassFacts, keyword, last_name
+from tripstore.audit.meaning.bindings import ClassFacts, keyword, last_name
+from tripstore.audit.meaning.orm import Orm
+from tripstore.audit.meaning.values import Entity, OrmRoot, Scope, Text
 from tripstore.audit.names import LegacyTable
-from tripstore.audit.orm import Orm
 from tripstore.audit.orms.django import DjangoApps
 from tripstore.audit.orms.known import KnownModels
 from tripstore.audit.orms.lineage import Lineages
 from tripstore.audit.orms.naming import django_name, django_through_name
-from tripstore.audit.values import Entity, OrmRoot, Scope, Text
 
 _FOREIGN = re.compile(r"(?:ForeignKey|ForeignKeyField|OneToOneField|ManyToManyField|ParentalKey|GenericRelation)$")
 

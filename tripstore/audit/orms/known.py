@@ -5,10 +5,10 @@ from __future__ import annotations
 import ast
 from typing import Protocol
 
-from tripstore.audit.bindings import ClassFacts
-from tripstore.audit.modules import Modules
+from tripstore.audit.meaning.bindings import ClassFacts
+from tripstore.audit.meaning.modules import Modules
+from tripstore.audit.meaning.values import Entity, Scope, Value
 from tripstore.audit.names import LegacyTables
-from tripstore.audit.values import Entity, Scope, Value
 
 
 class DenotesModels(Protocol):

@@ -7,10 +7,10 @@ import builtins
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from tripstore.audit.bindings import ClassFacts, last_name
-from tripstore.audit.orm import Orm, orm_of_base
+from tripstore.audit.meaning.bindings import ClassFacts, last_name
+from tripstore.audit.meaning.orm import Orm, orm_of_base
+from tripstore.audit.meaning.values import Entity, Module, OrmRoot, Scope
 from tripstore.audit.orms.known import KnownModels
-from tripstore.audit.values import Entity, Module, OrmRoot, Scope
 
 _BUILTINS = frozenset(dir(builtins))
 #: Bases that are never models, though nothing of them is known.

@@ -5,10 +5,10 @@ from __future__ import annotations
 import ast
 from typing import NamedTuple
 
-from tripstore.audit.bindings import ClassFacts, ClassMeta
+from tripstore.audit.meaning.bindings import ClassFacts, ClassMeta
+from tripstore.audit.meaning.values import Entity, Scope, Text
 from tripstore.audit.orms.known import KnownModels
 from tripstore.audit.orms.lineage import Lineages
-from tripstore.audit.values import Entity, Scope, Text
 
 _DEPTH_MAX = 20
 

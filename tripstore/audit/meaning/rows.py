@@ -10,10 +10,10 @@ import ast
 from collections.abc import Iterable
 from typing import Protocol
 
-from tripstore.audit.bindings import Assigned, Bindings, bind_target
-from tripstore.audit.heads import ACTIVE_RESULTS, ACTIVE_VERBS, EXECUTES, GETS, HOLDERS, RESULTS, STATEMENTS
-from tripstore.audit.orm import Orm
-from tripstore.audit.values import AuditedFunction, Entity, ModelRows, Scope, Value
+from tripstore.audit.meaning.bindings import Assigned, Bindings, bind_target
+from tripstore.audit.meaning.heads import ACTIVE_RESULTS, ACTIVE_VERBS, EXECUTES, GETS, HOLDERS, RESULTS, STATEMENTS
+from tripstore.audit.meaning.orm import Orm
+from tripstore.audit.meaning.values import AuditedFunction, Entity, ModelRows, Scope, Value
 
 
 class Denotes(Protocol):

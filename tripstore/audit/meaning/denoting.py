@@ -5,12 +5,12 @@ from __future__ import annotations
 import ast
 from typing import Protocol
 
-from tripstore.audit.bindings import Assigned, Binding, ClassFacts, Imported, Returning, last_name
-from tripstore.audit.modules import Modules
+from tripstore.audit.meaning.bindings import Assigned, Binding, ClassFacts, Imported, Returning, last_name
+from tripstore.audit.meaning.modules import Modules
+from tripstore.audit.meaning.orm import Orm
+from tripstore.audit.meaning.rows import Relations, RowsOf
+from tripstore.audit.meaning.values import AuditedFunction, Entity, ModelRows, Module, OrmRoot, Scope, Text, Value
 from tripstore.audit.names import LegacyTables
-from tripstore.audit.orm import Orm
-from tripstore.audit.rows import Relations, RowsOf
-from tripstore.audit.values import AuditedFunction, Entity, ModelRows, Module, OrmRoot, Scope, Text, Value
 
 #: Attributes that say the name of a table.
 _NAMES = frozenset({"__tablename__", "name", "fullname"})

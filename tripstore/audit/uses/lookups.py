@@ -10,11 +10,11 @@ import ast
 from collections.abc import Callable, Iterator, Mapping
 from typing import NamedTuple
 
-from tripstore.audit.bindings import last_name
-from tripstore.audit.models import Models
+from tripstore.audit.meaning.bindings import last_name
+from tripstore.audit.meaning.orm import Orm
+from tripstore.audit.meaning.values import Entity, ModelRows, Value
 from tripstore.audit.names import LegacyTable, words
-from tripstore.audit.orm import Orm
-from tripstore.audit.values import Entity, ModelRows, Value
+from tripstore.audit.orms.models import Models
 
 _METHODS = words(
     "filter exclude get aget order_by select_related prefetch_related values values_list only defer annotate aggregate "

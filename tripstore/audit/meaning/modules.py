@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 
-from tripstore.audit.bindings import Bindings
+from tripstore.audit.meaning.bindings import Bindings
 
 
 @dataclass

@@ -6,8 +6,8 @@ import ast
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
-from tripstore.audit.bindings import keyword, last_name
 from tripstore.audit.findings import Access, UseKind
+from tripstore.audit.meaning.bindings import keyword, last_name
 from tripstore.audit.names import LegacyTable, LegacyTables, words
 
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 import ast
 import re
 
-from tripstore.audit.bindings import last_name
-from tripstore.audit.calls import EXECUTE
+from tripstore.audit.meaning.bindings import last_name
+from tripstore.audit.meaning.texts import Pieces
 from tripstore.audit.places import Lines
-from tripstore.audit.texts import Pieces
+from tripstore.audit.uses.calls import EXECUTE
 
 
 def is_executed(node: ast.expr, parent: ast.AST) -> bool:

@@ -8,18 +8,18 @@ from collections.abc import Iterator
 from dataclasses import replace
 from functools import cached_property
 
-from tripstore.audit.bindings import ClassFacts, Imported, Relationship, keyword
-from tripstore.audit.denoting import Denoting
 from tripstore.audit.findings import Definition, Remark
-from tripstore.audit.heads import MANAGERS
-from tripstore.audit.modules import Modules
+from tripstore.audit.meaning.bindings import ClassFacts, Imported, Relationship, keyword
+from tripstore.audit.meaning.denoting import Denoting
+from tripstore.audit.meaning.heads import MANAGERS
+from tripstore.audit.meaning.modules import Modules
+from tripstore.audit.meaning.orm import Orm
+from tripstore.audit.meaning.values import AuditedFunction, Entity, ModelRows, OrmRoot, Scope, Text, Value
 from tripstore.audit.names import LegacyTable, LegacyTables
-from tripstore.audit.orm import Orm
 from tripstore.audit.orms.derived import Derived, DerivedTables
 from tripstore.audit.orms.django import DjangoApps
 from tripstore.audit.orms.foreign import ForeignFields, ForeignReader
 from tripstore.audit.orms.lineage import Lineages
-from tripstore.audit.values import AuditedFunction, Entity, ModelRows, OrmRoot, Scope, Text, Value
 
 _MANAGER = re.compile(r"Manager\b|QuerySet\b|as_manager$|from_queryset")
 

@@ -7,9 +7,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from tripstore.audit.findings import Access, UseKind
-from tripstore.audit.heads import ACTIVE_VERBS, ACTIVE_WRITES, BULKS, GETS, STATEMENTS, WRITES, receivers
-from tripstore.audit.orm import Orm
-from tripstore.audit.values import Entity
+from tripstore.audit.meaning.heads import ACTIVE_VERBS, ACTIVE_WRITES, BULKS, GETS, STATEMENTS, WRITES, receivers
+from tripstore.audit.meaning.orm import Orm
+from tripstore.audit.meaning.values import Entity
 
 _READS = frozenset({"select", "join", "outerjoin", "exists"})
 #: What still means the table itself: Trip.__table__.insert()

@@ -10,7 +10,8 @@ from tripstore.audit.allowing import reason
 from tripstore.audit.findings import Remark, Use
 from tripstore.audit.names import LegacyTables
 from tripstore.audit.places import Lines
-from tripstore.audit.sql import SqlUse, SqlUses, sql_uses
+from tripstore.audit.sql.found import SqlUse, SqlUses
+from tripstore.audit.sql.reader import sql_uses
 from tripstore.backends.postgres.tokens import HOLE
 
 _OPEN_NAME = re.compile(rf"\b(?:from|join|into|update|copy|truncate)\s+[\"`]?{HOLE}", re.IGNORECASE)

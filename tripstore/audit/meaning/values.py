@@ -6,9 +6,9 @@ import ast
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from tripstore.audit.bindings import Bindings, ClassFacts
+from tripstore.audit.meaning.bindings import Bindings, ClassFacts
+from tripstore.audit.meaning.orm import Orm
 from tripstore.audit.names import LegacyTable
-from tripstore.audit.orm import Orm
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,15 +6,16 @@ A text may be many statements, one, or a piece of one. Names of common table exp
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import NamedTuple
 
 from tripstore.audit.findings import Access, UseKind
-from tripstore.audit.keywords import (
+from tripstore.audit.names import LegacyTables
+from tripstore.audit.sql.cursor import END, Cursor
+from tripstore.audit.sql.found import SqlUse, SqlUses
+from tripstore.audit.sql.keywords import (
     AFTER_FROM,
     DIRECTIVES,
     FROM_OF_FUNCTIONS,
     LISTS,
-    NO_ALIAS,
     NO_STATEMENT_BEFORE_UPDATE,
     PIECES,
     PREFIXES,
@@ -23,32 +24,7 @@ from tripstore.audit.keywords import (
     SCHEMA_VERBS,
     VERBS,
 )
-from tripstore.audit.names import LegacyTable, LegacyTables
-from tripstore.backends.postgres.tokens import HOLE, Token, Type, tokens
-
-_END = Token(Type.OTHER, "", "", 1 << 60)
-
-
-class SqlUse(NamedTuple):
-    """A table in a text: where its name begins, how it is used, and how its keyword was written."""
-
-    offset: int
-    table: LegacyTable
-    kind: UseKind
-    access: Access
-    keyword: str
-    statement: int
-    part: int = 0  #: the statement within the body of a function
-
-
-@dataclass
-class SqlUses:
-    """What a text uses; `unclear` are places where a name of a table is known at run time only."""
-
-    uses: list[SqlUse] = field(default_factory=list)
-    unclear: list[int] = field(default_factory=list)
-    statements: list[tuple[int, int]] = field(default_factory=list)  #: where each begins and ends
-    comments: list[Token] = field(default_factory=list)
+from tripstore.backends.postgres.tokens import Token, Type, tokens
 
 
 def sql_uses(text: str, tables: LegacyTables, *, is_certain: bool, is_prose: bool = False) -> SqlUses:
@@ -58,7 +34,7 @@ def sql_uses(text: str, tables: LegacyTables, *, is_certain: bool, is_prose: boo
     found = _Reader([token for token in everything if token.type is not Type.COMMENT], tables).read()
     found.comments = comments
     if not is_certain:
-        first = next((token for token in everything if token.type is Type.WORD), _END)
+        first = next((token for token in everything if token.type is Type.WORD), END)
         if not _looks_like_sql(first, is_prose=is_prose):
             # A piece of a statement, or a sentence: only keywords in capitals are believed.
             found.uses = [use for use in found.uses if use.keyword.isupper() and not is_prose]
@@ -96,25 +72,23 @@ class _Frame:
     target: _Source | None = None
 
 
-class _Reader:
+class _Reader(Cursor):
     """One pass over the tokens of a text."""
 
     def __init__(self, found: list[Token], tables: LegacyTables) -> None:
-        self._tokens = found
+        super().__init__(found)
         self._tables = tables
-        self._at = 0
         self._frames = [_Frame()]
         self._answer = SqlUses()
         self._expects = False
-        self._closings = _closings(found)
         self._hidden: list[tuple[str, int, int]] = []  # names of common table expressions, from, to
 
     def read(self) -> SqlUses:
         begin = 0
-        while self._at < len(self._tokens):
-            if self._tokens[self._at].value == ";" and len(self._frames) == 1:
-                self._answer.statements.append((begin, self._tokens[self._at].offset))
-                begin = self._tokens[self._at].offset + 1
+        while self.at < len(self.tokens):
+            if self.tokens[self.at].value == ";" and len(self._frames) == 1:
+                self._answer.statements.append((begin, self.tokens[self.at].offset))
+                begin = self.tokens[self.at].offset + 1
             self._step()
         while self._frames:
             self._close(self._frames.pop())
@@ -124,28 +98,20 @@ class _Reader:
 
     # -------------------------------------------------------------------------------------------- tokens
 
-    def _peek(self, ahead: int = 0) -> Token:
-        index = self._at + ahead
-        return self._tokens[index] if 0 <= index < len(self._tokens) else _END
-
-    def _word(self, ahead: int = 0) -> str:
-        token = self._peek(ahead)
-        return token.value if token.type in (Type.WORD, Type.OTHER) else ""
-
     def _step(self) -> None:
-        token, frame = self._peek(), self._frames[-1]
+        token, frame = self.peek(), self._frames[-1]
         if token.value == "(" and token.type is Type.OTHER:
             self._open(frame)
         elif token.value == ")" and token.type is Type.OTHER:
             self._expects = False
             if len(self._frames) > 1:
                 self._close(self._frames.pop())
-            self._at += 1
+            self.at += 1
         elif token.value == ";" and token.type is Type.OTHER:
             while self._frames:
                 self._close(self._frames.pop())
             self._frames, self._expects, self._hidden = [_Frame()], False, []
-            self._at += 1
+            self.at += 1
         elif self._expects:
             self._table_of_list(frame)
         elif token.type is Type.WORD:
@@ -156,26 +122,26 @@ class _Reader:
             self._punctuation(frame, token)
 
     def _open(self, frame: _Frame) -> None:
-        inner = _Frame(self._word(-1), self._at, is_existence=self._word(-1) == "exists")
+        inner = _Frame(self.word(-1), self.at, is_existence=self.word(-1) == "exists")
         # FROM (trips JOIN notes …): a list of tables in brackets.
         if self._expects:
-            inner.lists_tables = self._word(1) not in VERBS
+            inner.lists_tables = self.word(1) not in VERBS
             self._expects = inner.lists_tables
         self._frames.append(inner)
-        self._at += 1
+        self.at += 1
 
     def _punctuation(self, frame: _Frame, token: Token) -> None:
         if token.value == "," and frame.lists_tables:
             self._expects = True
         elif token.value == "*" and frame.in_columns:
             self._star(frame)
-        self._at += 1
+        self.at += 1
 
     def _star(self, frame: _Frame) -> None:
         """A star that means all columns, neither a product nor count(*)."""
-        before, after = self._peek(-1), self._peek(1)
+        before, after = self.peek(-1), self.peek(1)
         if before.value == ".":
-            frame.stars.add(self._peek(-2).value)
+            frame.stars.add(self.peek(-2).value)
         elif before.value in ("select", "all", "distinct", ",", "returning"):
             frame.stars.add("")
         elif before.value == ")" and after.value in ("from", ",", "into", ""):
@@ -184,8 +150,8 @@ class _Reader:
     # ------------------------------------------------------------------------------------------ keywords
 
     def _keyword(self, frame: _Frame, word: str) -> None:
-        before, after = self._word(-1), self._word(1)
-        self._at += 1
+        before, after = self.word(-1), self.word(1)
+        self.at += 1
         if word in ("union", "except", "intersect"):
             self._close(frame)
         elif word == "select" and frame.verb not in RIGHTS:
@@ -203,7 +169,7 @@ class _Reader:
             self._begin(frame, word)
         elif word == "delete" and after == "from":
             self._begin(frame, word)
-            self._at += 1
+            self.at += 1
             self._target(frame, UseKind.SQL_DELETE)
         elif word == "update" and before not in NO_STATEMENT_BEFORE_UPDATE:
             self._update(frame)
@@ -234,7 +200,7 @@ class _Reader:
     def _from(self, frame: _Frame, before: str) -> None:
         if frame.opener in FROM_OF_FUNCTIONS and frame.verb != "select":
             return
-        if before == "distinct" and self._word(-3) in ("is", "not"):
+        if before == "distinct" and self.word(-3) in ("is", "not"):
             return
         if frame.verb in SCHEMA_VERBS and frame.verb != "create":
             return
@@ -243,14 +209,14 @@ class _Reader:
 
     def _common_tables(self) -> None:
         """Remember names that common table expressions take, from where they are known to where they end."""
-        is_recursive = self._word() == "recursive"
-        at = self._at + is_recursive
-        end = self._closings.get(self._frames[-1].opening, len(self._tokens))
-        while (found := _common_table(self._tokens, at, self._closings)) is not None:
+        is_recursive = self.word() == "recursive"
+        at = self.at + is_recursive
+        end = self.closings.get(self._frames[-1].opening, len(self.tokens))
+        while (found := self.common_table(at)) is not None:
             name, opening, closing = found
             self._hidden.append((name, opening if is_recursive else closing, end))
             at = closing + 2
-            if closing + 1 >= len(self._tokens) or self._tokens[closing + 1].value != ",":
+            if closing + 1 >= len(self.tokens) or self.tokens[closing + 1].value != ",":
                 break
 
     def _into(self, frame: _Frame) -> None:
@@ -265,73 +231,73 @@ class _Reader:
             frame.target = None
 
     def _insert_columns(self, target: _Source) -> None:
-        if self._word() == "as":
-            self._at += 2
-        word, after = self._word(), self._word(1)
+        if self.word() == "as":
+            self.at += 2
+        word, after = self.word(), self.word(1)
         is_query = word == "(" and after in ("select", "with", "values", "table", "(")
         if word in ("values", "select", "with", "table", "overriding") or is_query:
             self._change(target.use, UseKind.SQL_INSERT_WITHOUT_COLUMNS)
 
     def _update(self, frame: _Frame) -> None:
         """Of a sentence, "update trips tonight", this is none."""
-        mark = self._at
-        offset, keyword = self._peek(-1), self._peek(-1).raw
-        self._skip({"only"})
-        name = self._name()
+        mark = self.at
+        offset, keyword = self.peek(-1), self.peek(-1).raw
+        self.skip({"only"})
+        name = self.name()
         if name is None:
             return
         schema, table, token = name
-        if self._word() == "*":
-            self._at += 1
-        self._skip({"as"})
-        alias = self._alias()
-        if self._word() == "set" or self._peek().type is Type.HOLE or (self._peek() is _END and keyword.isupper()):
+        if self.word() == "*":
+            self.at += 1
+        self.skip({"as"})
+        alias = self.alias()
+        if self.word() == "set" or self.peek().type is Type.HOLE or (self.peek() is END and keyword.isupper()):
             self._begin(frame, "update")
             frame.target = self._use(schema, table, token, alias, UseKind.SQL_UPDATE, Access.WRITE, offset.raw)
         else:
-            self._at = mark
+            self.at = mark
 
     def _copy(self, frame: _Frame) -> None:
-        if self._word() == "(":
+        if self.word() == "(":
             return  # COPY (SELECT …): the query says it
-        keyword = self._peek(-1).raw
-        name = self._name()
+        keyword = self.peek(-1).raw
+        name = self.name()
         if name is None:
             return
-        has_columns = self._word() == "("
+        has_columns = self.word() == "("
         if has_columns:
-            self._at = self._closings.get(self._at, self._at) + 1
-        access = {"from": Access.WRITE, "to": Access.READ}.get(self._word())
-        if access is None and not (has_columns or self._peek().type is Type.HOLE or self._peek() is _END):
+            self.at = self.closings.get(self.at, self.at) + 1
+        access = {"from": Access.WRITE, "to": Access.READ}.get(self.word())
+        if access is None and not (has_columns or self.peek().type is Type.HOLE or self.peek() is END):
             return
         kind = UseKind.SQL_COPY if has_columns else UseKind.SQL_COPY_WITHOUT_COLUMNS
         self._use(*name, "", kind, access or Access.UNKNOWN, keyword)
         self._begin(frame, "copy")
-        self._at += 1
+        self.at += 1
 
     def _list(self, kind: UseKind) -> None:
         """Tables after a verb: TRUNCATE a, b."""
-        raw = self._peek(-1).raw
-        if self._word() == "(":
-            self._at = self._closings.get(self._at, self._at) + 1
-        self._skip(PREFIXES)
-        if self._word() in ("index", "view", "trigger", "function", "policy", "sequence", "materialized", "rule"):
+        raw = self.peek(-1).raw
+        if self.word() == "(":
+            self.at = self.closings.get(self.at, self.at) + 1
+        self.skip(PREFIXES)
+        if self.word() in ("index", "view", "trigger", "function", "policy", "sequence", "materialized", "rule"):
             return
-        while (name := self._name()) is not None:
+        while (name := self.name()) is not None:
             self._use(*name, "", kind, Access.WRITE, raw)
-            if self._word() != ",":
+            if self.word() != ",":
                 break
-            self._at += 1
-            self._skip({"only"})
+            self.at += 1
+            self.skip({"only"})
 
     def _schema_target(self, word: str) -> None:
-        raw = self._peek(-1).raw
-        self._skip(PREFIXES)
-        if word == "inherits" and self._word() == "(":
-            self._at += 1
-        if word == "on" and self._word() in ("delete", "update"):
+        raw = self.peek(-1).raw
+        self.skip(PREFIXES)
+        if word == "inherits" and self.word() == "(":
+            self.at += 1
+        if word == "on" and self.word() in ("delete", "update"):
             return
-        name = self._name()
+        name = self.name()
         if name is None:
             return
         schema, table, token = name
@@ -345,71 +311,47 @@ class _Reader:
     def _table_of_list(self, frame: _Frame) -> None:
         self._expects = False
         keyword = self._keyword_before()
-        self._skip({"only", "lateral"})
-        if self._word() == "(" or self._word() in VERBS:
-            self._expects = self._word() == "("
+        self.skip({"only", "lateral"})
+        if self.word() == "(" or self.word() in VERBS:
+            self._expects = self.word() == "("
             return
-        mark = self._at
-        name = self._name()
+        mark = self.at
+        name = self.name()
         if name is None:
-            self._at = mark
-            if self._peek().type is not Type.WORD:
-                self._at += 1
+            self.at = mark
+            if self.peek().type is not Type.WORD:
+                self.at += 1
             return
         schema, table, token = name
-        if self._word() == "(":
+        if self.word() == "(":
             return  # a function
-        if self._word() == "*":
-            self._at += 1
-        self._skip({"as"})
-        source = self._use(schema, table, token, self._alias(), UseKind.SQL_SELECT, Access.READ, keyword)
+        if self.word() == "*":
+            self.at += 1
+        self.skip({"as"})
+        source = self._use(schema, table, token, self.alias(), UseKind.SQL_SELECT, Access.READ, keyword)
         if source is not None:
             frame.sources.append(source)
 
     def _keyword_before(self) -> str:
         """The word that made us expect a table; in a list it is before the first."""
-        for index in range(self._at - 1, -1, -1):
-            if self._tokens[index].value in ("from", "join", "using"):
-                return self._tokens[index].raw
+        for index in range(self.at - 1, -1, -1):
+            if self.tokens[index].value in ("from", "join", "using"):
+                return self.tokens[index].raw
         return ""
 
     def _target(self, frame: _Frame, kind: UseKind, access: Access = Access.WRITE) -> None:
-        keyword = self._peek(-1).raw
-        self._skip({"only", "table"})
-        name = self._name()
+        keyword = self.peek(-1).raw
+        self.skip({"only", "table"})
+        name = self.name()
         frame.target = None
-        if name is None or self._word() == "." or (kind is UseKind.SQL_SELECT_STAR and not keyword.isupper()):
+        if name is None or self.word() == "." or (kind is UseKind.SQL_SELECT_STAR and not keyword.isupper()):
             return
-        mark = self._at
-        self._skip({"as"})
-        alias = self._alias()
+        mark = self.at
+        self.skip({"as"})
+        alias = self.alias()
         if kind is UseKind.SQL_INSERT:
-            self._at = mark
+            self.at = mark
         frame.target = self._use(*name, alias, kind, access, keyword)
-
-    def _name(self) -> tuple[str | None, str, Token] | None:
-        """Read a name with its schema, and stop behind it."""
-        parts: list[Token] = []
-        while self._peek().type in (Type.WORD, Type.QUOTED, Type.HOLE):
-            parts.append(self._peek())
-            self._at += 1
-            if self._word() != ".":
-                break
-            self._at += 1
-        if not parts:
-            return None
-        return _schema(parts), parts[-1].value, parts[-1]
-
-    def _alias(self) -> str:
-        token = self._peek()
-        if token.type is Type.QUOTED or (token.type is Type.WORD and token.value not in NO_ALIAS):
-            self._at += 1
-            return token.value
-        return ""
-
-    def _skip(self, words: set[str] | frozenset[str]) -> None:
-        while self._peek().type is Type.WORD and self._word() in words:
-            self._at += 1
 
     def _use(
         self, schema: str | None, name: str, token: Token, alias: str, kind: UseKind, access: Access, keyword: str
@@ -425,7 +367,7 @@ class _Reader:
         return _Source(len(self._answer.uses) - 1, frozenset({alias or name}))
 
     def _is_hidden(self, name: str) -> bool:
-        return any(name == hidden and begin < self._at <= end for hidden, begin, end in self._hidden)
+        return any(name == hidden and begin < self.at <= end for hidden, begin, end in self._hidden)
 
     def _change(self, use: int, kind: UseKind) -> None:
         self._answer.uses[use] = self._answer.uses[use]._replace(kind=kind)
@@ -451,13 +393,7 @@ class _Reader:
             use._replace(offset=use.offset + token.inner, statement=number, part=use.statement + 1)
             for use in inner.uses
         ]
-        self._at += 1
-
-
-def _schema(parts: list[Token]) -> str | None:
-    if len(parts) < 2:
-        return None
-    return HOLE if parts[-2].type is Type.HOLE else parts[-2].value
+        self.at += 1
 
 
 def _distinct(uses: list[SqlUse]) -> list[SqlUse]:
@@ -466,33 +402,3 @@ def _distinct(uses: list[SqlUse]) -> list[SqlUse]:
     for use in sorted(uses, key=lambda use: use.offset):
         first.setdefault((use.statement, use.part, use.table, use.kind, use.access), use)
     return list(first.values())
-
-
-def _closings(found: list[Token]) -> dict[int, int]:
-    """Where each bracket is closed."""
-    opened: list[int] = []
-    closings: dict[int, int] = {}
-    for index, token in enumerate(found):
-        if token.type is Type.OTHER and token.value == "(":
-            opened.append(index)
-        elif token.type is Type.OTHER and token.value == ")" and opened:
-            closings[opened.pop()] = index
-    return closings
-
-
-def _common_table(found: list[Token], at: int, closings: dict[int, int]) -> tuple[str, int, int] | None:
-    """`name [(columns)] AS [[NOT] MATERIALIZED] (…)`: the name, and where its brackets open and close."""
-
-    def value(index: int) -> str:
-        return found[index].value if index < len(found) else ""
-
-    name = value(at)
-    at += 1
-    if value(at) == "(":
-        at = closings.get(at, at) + 1
-    if value(at) != "as":
-        return None
-    at += 1
-    while value(at) in ("not", "materialized"):
-        at += 1
-    return (name, at, closings[at]) if value(at) == "(" and at in closings else None

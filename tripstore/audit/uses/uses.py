@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 
 from tripstore.audit.allowing import Allowances
-from tripstore.audit.bindings import (
+from tripstore.audit.findings import Access, Remark, Use, UseKind
+from tripstore.audit.meaning.bindings import (
     RELATIONSHIPS,
     Bindings,
     Relationship,
@@ -17,21 +18,21 @@ from tripstore.audit.bindings import (
     last_name,
     parameters,
 )
-from tripstore.audit.calls import table_calls
-from tripstore.audit.findings import Access, Remark, Use, UseKind
-from tripstore.audit.heads import COLLECTION_WRITES, SAVES
-from tripstore.audit.literals import is_executed, place_of
-from tripstore.audit.lookups import SpanningLookups
-from tripstore.audit.mentions import MentionJudge
-from tripstore.audit.models import Models
+from tripstore.audit.meaning.heads import SAVES
+from tripstore.audit.meaning.rows import comprehension_scope
+from tripstore.audit.meaning.texts import Pieces, pieces
+from tripstore.audit.meaning.values import AuditedFunction, Entity, ModelRows, Scope, Text
 from tripstore.audit.names import LegacyTable
 from tripstore.audit.orms.foreign import is_foreign
+from tripstore.audit.orms.models import Models
 from tripstore.audit.places import Lines
-from tripstore.audit.rows import comprehension_scope
-from tripstore.audit.statements import NO_REASON, UNCLEAR, TextUses, text_uses
-from tripstore.audit.texts import Pieces, pieces
-from tripstore.audit.values import AuditedFunction, Entity, ModelRows, Scope, Text
-from tripstore.audit.written import written
+from tripstore.audit.sql.statements import NO_REASON, UNCLEAR, TextUses, text_uses
+from tripstore.audit.uses.calls import table_calls
+from tripstore.audit.uses.found import FoundUses
+from tripstore.audit.uses.literals import is_executed, place_of
+from tripstore.audit.uses.lookups import SpanningLookups
+from tripstore.audit.uses.mentions import MentionJudge
+from tripstore.audit.uses.related import RelatedUses
 
 _FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
 _COMPREHENSIONS = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
@@ -50,36 +51,16 @@ class Uses:
         self._models = models
         self._tables = models.tables
         self._denoting = models.denoting
-        self._allowed = allowed
         self._lines = Lines(source)
         self._has_walrus = ":=" in source
-        self._unfollowed: dict[str, list[int]] = {}
         self._parents: dict[ast.AST, ast.AST] = {}
         self._docstrings: set[ast.AST] = set()
         self._survey(tree)
         self._read_literals: set[ast.Constant] = set()
-        self._found: dict[object, tuple[ast.AST, Use]] = {}
-        self._statement: ast.stmt = tree.body[0] if tree.body else ast.Pass()
-        self._span = (0, 0)
+        self._found = FoundUses(file, self._lines, allowed, self._parents, tree.body[0] if tree.body else ast.Pass())
+        self._related = RelatedUses(file, models, self._parents, self._found)
         self._walk(tree.body, models.scope(file))
-        self.remarks += self._attributes()
-
-    def findings(self) -> list[Use]:
-        """All of them. That a model is named says nothing where the same statement is known to use it."""
-        used = {
-            (statement, found.table) for statement, found in self._found.values() if found.kind is not UseKind.REFERENCE
-        }
-        return [
-            found
-            for statement, found in self._found.values()
-            if found.kind is not UseKind.REFERENCE or (statement, found.table) not in used
-        ]
-
-    def _attributes(self) -> Iterator[Remark]:
-        """Attributes of objects that are not followed, and have the name of a relationship to a legacy table."""
-        for name, lines in sorted(self._unfollowed.items()):
-            places = f"in {len(lines)} places of this file " if len(lines) > 1 else ""
-            yield Remark(self.file, lines[0], f".{name} {places}may be the relationship to a legacy table")
+        self.remarks += self._related.remarks()
 
     def _survey(self, tree: ast.Module) -> None:
         """Note what every node stands in, and which texts are docstrings."""
@@ -94,11 +75,14 @@ class Uses:
                 if isinstance(first, ast.Expr) and isinstance(first.value, ast.Constant):
                     self._docstrings.add(first.value)
 
+    def findings(self) -> list[Use]:
+        return self._found.findings()
+
     # ---------------------------------------------------------------------------------------- statements
 
     def _walk(self, body: Iterable[ast.stmt], scope: Scope) -> None:
         for statement in body:
-            self._statement, self._span = statement, _span(statement)
+            self._found.walk_into(statement)
             if isinstance(statement, _FUNCTIONS):
                 self._function(statement, scope)
             elif isinstance(statement, ast.ClassDef):
@@ -187,7 +171,7 @@ class Uses:
         if isinstance(node, ast.Name | ast.Attribute | ast.Subscript) and self._mention(node, scope):
             return
         if isinstance(node, ast.Attribute):
-            self._related(node, scope)
+            self._related.look(node, scope)
         if isinstance(node, ast.Call) and self._call(node, scope):
             return
         for child in ast.iter_child_nodes(node):
@@ -210,43 +194,14 @@ class Uses:
             lambda attribute: self._models.is_manager(entity, attribute),
             lambda each: isinstance(rows := self._denoting.value(each, scope), ModelRows) and rows.is_statement,
         )
-        found = judge.judge(node, entity, self._statement)
+        found = judge.judge(node, entity, self._found.statement)
         for table in entity.tables:
-            self._add(node, found.unit, found.kind, table, found.access)
+            self._found.add(node, found.unit, found.kind, table, found.access)
 
     def _annotation(self, node: ast.expr | None, scope: Scope) -> None:
         rows = self._denoting.annotated(node, scope) if node is not None else None
         if node is not None and rows is not None:
-            self._of_rows(node, self._statement, rows, UseKind.REFERENCE, Access.UNKNOWN)
-
-    def _related(self, node: ast.Attribute, scope: Scope) -> None:
-        """`User.trips` and `user.trips`, where trips is a relationship."""
-        if node.attr not in self._models.relation_names:
-            return
-        base = self._denoting.value(node.value, scope)
-        entities = base.entities if isinstance(base, ModelRows) and not base.is_statement else ()
-        if base is None and node.attr.endswith("_set"):  # no other attribute is called so
-            self._reverse(node)
-        elif base is None:
-            self._unfollowed.setdefault(node.attr, []).append(node.lineno)
-        for entity in [base] if isinstance(base, Entity) else entities:
-            target = self._models.relation(entity, node.attr)
-            for table in target.tables if target is not None else ():
-                access = Access.WRITE if self._changes(node) else Access.READ
-                self._add(node, (self._statement, node.attr), UseKind.RELATIONSHIP, table, access)
-
-    def _reverse(self, node: ast.Attribute) -> None:
-        """`driver.trip_set`, whatever driver is."""
-        access = Access.WRITE if self._changes(node) else Access.READ
-        for table in self._models.reverse_tables(node.attr):
-            self._add(node, (self._statement, node.attr), UseKind.RELATIONSHIP, table, access)
-
-    def _changes(self, node: ast.Attribute) -> bool:
-        """Whether a collection is assigned to, or something is put into it."""
-        parent = self._parents[node]
-        is_called = isinstance(parent, ast.Attribute) and isinstance(self._parents[parent], ast.Call)
-        is_change = isinstance(parent, ast.Attribute) and is_called and parent.attr in COLLECTION_WRITES
-        return is_change or not isinstance(node.ctx, ast.Load)
+            self._found.add_rows(node, self._found.statement, rows, UseKind.REFERENCE, Access.UNKNOWN)
 
     def _call(self, node: ast.Call, scope: Scope) -> bool:
         """Whatever a call says by itself; True if there is no more to look for inside."""
@@ -258,7 +213,7 @@ class Uses:
                 return True
         self._model_by_name(node, scope)
         for found in table_calls(node, self._tables, lambda each: self._known(each, scope)):
-            self._add(found.node, found.node, found.kind, found.table, found.access)
+            self._found.add(found.node, found.node, found.kind, found.table, found.access)
         self._names(node, scope)
         if last_name(node.func) in RELATIONSHIPS:
             self._relationship(node, scope)
@@ -268,7 +223,9 @@ class Uses:
             self.remarks.append(Remark(self.file, node.lineno, _REFLECTED, hides_uses=True))
         lookups = SpanningLookups(self._models, self._parents, lambda each: self._denoting.value(each, scope))
         for each in lookups.of(node):
-            self._add(each.node, (self._statement, each.name), UseKind.RELATIONSHIP, each.table, Access.READ)
+            self._found.add(
+                each.node, (self._found.statement, each.name), UseKind.RELATIONSHIP, each.table, Access.READ
+            )
         self._instances(node, scope)
         return False
 
@@ -290,7 +247,7 @@ class Uses:
         if isinstance(owner, ModelRows) or isinstance(target, AuditedFunction | Entity):
             for key, table in named.items():
                 if table is not None:
-                    self._add(texts[key], texts[key], UseKind.NAME, table, Access.UNKNOWN)
+                    self._found.add(texts[key], texts[key], UseKind.NAME, table, Access.UNKNOWN)
 
     def _named_table(self, node: ast.expr, scope: Scope) -> LegacyTable | None:
         text = self._known(node, scope) if isinstance(node, ast.Constant | ast.Name | ast.Attribute) else None
@@ -299,17 +256,17 @@ class Uses:
 
     def _relationship(self, node: ast.Call, scope: Scope) -> None:
         argument = node.args[0] if node.args else keyword(node, "argument")
-        statement = self._statement
+        statement = self._found.statement
         annotation = statement.annotation if isinstance(statement, ast.AnnAssign) else None
         target = self._models.target(Relationship(argument, annotation, None), scope)
         for table in target.tables if target is not None else ():
-            self._add(node, node, UseKind.RELATIONSHIP, table, Access.READ)
+            self._found.add(node, node, UseKind.RELATIONSHIP, table, Access.READ)
 
     def _foreign(self, node: ast.Call, scope: Scope) -> None:
         """`ForeignKey("trips.Trip", …)` of Django and Peewee, in a model or in a migration."""
         target = self._models.foreign_target(node, scope)
         for table in target.tables if target is not None else ():
-            self._add(node, node, UseKind.FOREIGN_KEY, table, Access.READ)
+            self._found.add(node, node, UseKind.FOREIGN_KEY, table, Access.READ)
 
     def _instances(self, node: ast.Call, scope: Scope) -> None:
         """`session.delete(trip)`, `setattr(trip, …)`, `query.update(…)`"""
@@ -318,15 +275,17 @@ class Uses:
             rows = self._denoting.value(node.args[0], scope)
             if isinstance(rows, ModelRows) and not rows.is_statement:
                 kind = UseKind.BULK if name == "bulk_save_objects" else UseKind.INSTANCE
-                self._of_rows(node, node, rows, kind, Access.WRITE)
+                self._found.add_rows(node, node, rows, kind, Access.WRITE)
         if name in SAVES and isinstance(node.func, ast.Attribute):
             rows = self._denoting.value(node.func.value, scope)
             if isinstance(rows, ModelRows) and not rows.is_statement and _saves_itself(rows):
-                self._of_rows(node, node, rows, UseKind.INSTANCE, Access.WRITE)
+                self._found.add_rows(node, node, rows, UseKind.INSTANCE, Access.WRITE)
         if name in ("update", "delete") and isinstance(node.func, ast.Attribute):
             rows = self._denoting.value(node.func.value, scope)
             if isinstance(rows, ModelRows) and rows.is_statement and self._begins_with_rows(node.func.value, scope):
-                self._of_rows(node, node, rows, UseKind.UPDATE if name == "update" else UseKind.DELETE, Access.WRITE)
+                self._found.add_rows(
+                    node, node, rows, UseKind.UPDATE if name == "update" else UseKind.DELETE, Access.WRITE
+                )
 
     def _begins_with_rows(self, node: ast.expr, scope: Scope) -> bool:
         """Whether a chain begins with a variable that is a query; one that begins with a model is judged there."""
@@ -342,11 +301,7 @@ class Uses:
                 if isinstance(part, ast.Attribute):
                     rows = self._denoting.value(part.value, scope)
                     if isinstance(rows, ModelRows) and not rows.is_statement:
-                        self._of_rows(part, statement, rows, UseKind.INSTANCE, Access.WRITE)
-
-    def _of_rows(self, node: ast.expr, unit: ast.AST, rows: ModelRows, kind: UseKind, access: Access) -> None:
-        for table in sorted({table for entity in rows.entities for table in entity.tables}, key=str):
-            self._add(node, unit, kind, table, access)
+                        self._found.add_rows(part, statement, rows, UseKind.INSTANCE, Access.WRITE)
 
     def _known(self, node: ast.expr, scope: Scope) -> str | None:
         found = self._denoting.value(node, scope)
@@ -376,34 +331,11 @@ class Uses:
             place = place_of(use.offset, node, parts, self._lines, self._tables.word)
             if place is not None:
                 unit = (node, use.statement, use.part)
-                self._add(node, unit, use.kind, use.table, use.access, place, allowed, statement)
+                self._found.add(node, unit, use.kind, use.table, use.access, place, allowed, statement)
         for _offset in found.unclear[:1]:
             self.remarks.append(Remark(self.file, self._lines.of(node)[0], UNCLEAR))
         for _offset in found.without_reason:
             self.remarks.append(Remark(self.file, self._lines.of(node)[0], NO_REASON))
-
-    # ------------------------------------------------------------------------------------------ findings
-
-    def _add(
-        self,
-        node: ast.expr,
-        unit: object,
-        kind: UseKind,
-        table: LegacyTable,
-        access: Access,
-        place: tuple[int, int] | None = None,
-        allowed: str | None = None,
-        statement: str | None = None,
-    ) -> None:
-        """Note a use; of one unit and table it is one, and a write if any of it is. Kinds of SQL stand each alone."""
-        line, column = place or self._lines.of(node)
-        allowed = allowed or self._allowed.within(*self._span)
-        statement = statement or written(kind, node, unit, table, self._parents)
-        found = Use(self.file, line, column, kind, table, access, self._lines.excerpt(line), allowed, statement)
-        key = (unit, table, kind if place is not None else None)
-        before = self._found.get(key)
-        if before is None or (found.access is Access.WRITE and before[1].access is not Access.WRITE):
-            self._found[key] = (self._statement, found)
 
 
 def _reflects(call: ast.Call) -> bool:
@@ -418,13 +350,3 @@ def _reflects(call: ast.Call) -> bool:
 
 def _saves_itself(rows: ModelRows) -> bool:
     return any(entity.orm is not None and entity.orm.is_active for entity in rows.entities)
-
-
-def _span(statement: ast.stmt) -> tuple[int, int]:
-    """The lines of a statement; of one that has others inside those of its head."""
-    first = min([statement.lineno, *(each.lineno for each in getattr(statement, "decorator_list", ()))])
-    body = getattr(statement, "body", None) or getattr(statement, "cases", None)
-    if not body:
-        return first, statement.end_lineno or statement.lineno
-    inner = body[0].pattern.lineno if isinstance(body[0], ast.match_case) else body[0].lineno
-    return first, max(first, inner - 1)

@@ -8,9 +8,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from string import Formatter
 
-from tripstore.audit.bindings import last_name
-from tripstore.audit.denoting import Denoting
-from tripstore.audit.values import Entity, Scope, Text
+from tripstore.audit.meaning.bindings import last_name
+from tripstore.audit.meaning.denoting import Denoting
+from tripstore.audit.meaning.values import Entity, Scope, Text
 from tripstore.backends.postgres.tokens import HOLE
 
 #: Calls that leave a text as it is, or nearly so.

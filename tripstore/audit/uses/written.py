@@ -8,8 +8,8 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator, Mapping
 
-from tripstore.audit.bindings import last_name
 from tripstore.audit.findings import UseKind
+from tripstore.audit.meaning.bindings import last_name
 from tripstore.audit.names import LegacyTable
 from tripstore.backends.postgres.layout.layout import quoted
 

@@ -1,0 +1,1 @@
+"""SQL: which tables a text uses, and how."""

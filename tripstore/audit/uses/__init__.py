@@ -1,0 +1,1 @@
+"""Uses of legacy tables in one Python file."""
