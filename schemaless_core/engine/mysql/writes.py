@@ -94,14 +94,16 @@ def _in_the_way(
     connection: DeadlineConnection, names: Names, gate: Gate, cell: NewCell, expect_latest: Any
 ) -> Stored | None:
     """After an insert of no row: the shard refuses, an equal key is stored, or the latest is another."""
+    latest = None
+    if expect_latest is not ANY:
+        latest = find_latest(connection, names, gate.shard, cell.row_key, cell.column_name).cells
+        reach("put.latest_seen")
+    # The key after the latest: one that is not there now was not there then, so the latest alone stood in the way.
     sighting = find(connection, names, gate.shard, *cell[:3])
     gate.check_write(sighting.state)
     if sighting.cells:
         return Stored(False, None, sighting.cells[0])
-    if expect_latest is ANY:
-        return None
-    latest = find_latest(connection, names, gate.shard, cell.row_key, cell.column_name).cells
-    if (latest[0].ref_key if latest else None) == expect_latest:
+    if latest is None or (latest[0].ref_key if latest else None) == expect_latest:
         return None  # it became the expected one between the two statements: once more
     return Stored(False, None, latest[0] if latest else None)
 

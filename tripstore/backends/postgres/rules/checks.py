@@ -9,48 +9,31 @@ from __future__ import annotations
 
 import logging
 import re
-from collections.abc import Callable, Iterable, Mapping
-from decimal import Decimal
-from enum import Enum
+from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
-from tripstore.backends.postgres.codec.values import NOT_FINITE
-from tripstore.backends.postgres.rules.regex import compiled, compiled_like
+from tripstore.backends.postgres.rules.terms import (
+    LENGTHS,
+    UNSURE,
+    Comparable,
+    Condition,
+    NotUnderstood,
+    Texts,
+    Typed,
+    all_of,
+    any_of,
+    cast,
+    comparing,
+    is_null,
+    length,
+    matching,
+    negated,
+    number,
+    truth,
+    value_of,
+)
 
 logger = logging.getLogger(__name__)
-
-
-class Unsure(Enum):
-    """Neither true, nor false, nor NULL, as far as can be said here."""
-
-    UNSURE = "unsure"
-
-
-UNSURE = Unsure.UNSURE
-Value = int | Decimal | float | str | bool | None | Unsure
-Truth = bool | None | Unsure
-#: Of columns by name; NULL is None.
-Texts = Mapping[str, str | None]
-Term = Callable[[Texts], Value]
-
-
-class Comparable(Enum):
-    """What values can be compared with each other."""
-
-    INTEGER = "whole numbers"
-    NUMERIC = "numerics"
-    FLOAT = "64-bit floats"
-    TEXT = "text of a deterministic collation"
-    BOOLEAN = "booleans"
-    DATE = "dates"
-
-
-class Typed(NamedTuple):
-    """A term, what its values are, and its constant text if it is one."""
-
-    term: Term
-    kind: Comparable
-    constant: str | None = None
 
 
 class Check(NamedTuple):
@@ -64,10 +47,6 @@ class Check(NamedTuple):
 _LEFT = Check(lambda texts: False, False)
 
 
-class NotUnderstood(Exception):
-    """A part of an expression that is left to Postgres."""
-
-
 _KINDS = {
     "int2": Comparable.INTEGER,
     "int4": Comparable.INTEGER,
@@ -79,7 +58,6 @@ _KINDS = {
     "bool": Comparable.BOOLEAN,
     "date": Comparable.DATE,
 }
-_NUMBERS = {Comparable.INTEGER, Comparable.NUMERIC}
 #: Casts, as Postgres writes them, that change no value.
 _CASTS = {
     "smallint": Comparable.INTEGER,
@@ -92,18 +70,10 @@ _CASTS = {
     "boolean": Comparable.BOOLEAN,
     "date": Comparable.DATE,
 }
-_LENGTHS: Mapping[str, Callable[[str], int]] = {
-    "length": len,
-    "char_length": len,
-    "character_length": len,
-    "octet_length": lambda text: len(text.encode()),
-}
 _TOKEN = re.compile(
     r"\s*(?:(?P<number>\d+(?:\.\d+)?)|(?P<text>'(?:[^']|'')*')|(?P<quoted>\"(?:[^\"]|\"\")+\")"
     r"|(?P<word>[A-Za-z_][A-Za-z0-9_]*)|(?P<sign>::|<>|<=|>=|!~~|~~|!~|[=<>~()\[\],-]))"
 )
-_DAY = re.compile(r"\d{4}-\d\d-\d\d").fullmatch
-_INTEGER = re.compile(r"-?\d+").fullmatch
 
 
 def kind_of(type_name: str | None, *, is_exact: bool) -> Comparable | None:
@@ -123,9 +93,6 @@ def check_of(expression: str, columns: Mapping[str, Comparable]) -> Check:
         logger.exception("a constraint could not be read", extra={"event": "rules.not_understood"})
         return _LEFT
     return Check(lambda texts: condition(texts) is False, reader.is_whole)
-
-
-Condition = Callable[[Texts], Truth]
 
 
 class _Reader:
@@ -148,18 +115,18 @@ class _Reader:
         parts = [self._conjunction()]
         while self._skip("OR"):
             parts.append(self._conjunction())
-        return parts[0] if len(parts) == 1 else lambda texts: _any(part(texts) for part in parts)
+        return parts[0] if len(parts) == 1 else lambda texts: any_of(part(texts) for part in parts)
 
     def _conjunction(self) -> Condition:
         parts = [self._negation()]
         while self._skip("AND"):
             parts.append(self._negation())
-        return parts[0] if len(parts) == 1 else lambda texts: _all(part(texts) for part in parts)
+        return parts[0] if len(parts) == 1 else lambda texts: all_of(part(texts) for part in parts)
 
     def _negation(self) -> Condition:
         if self._skip("NOT"):
             inner = self._negation()
-            return lambda texts: _not(inner(texts))
+            return lambda texts: negated(inner(texts))
         start = self._place
         try:
             return self._test()
@@ -197,18 +164,18 @@ class _Reader:
         if self._skip("IS"):
             is_not = self._skip("NOT")
             self._want("NULL")
-            return lambda texts: _is_null(left.term(texts), is_not=is_not)
+            return lambda texts: is_null(left.term(texts), is_not=is_not)
         operator = self._peek()
         if operator in ("~", "!~", "~~", "!~~"):
             self._place += 1
-            return _matching(left, operator, self._term())
+            return matching(left, operator, self._term())
         if operator in ("=", "<>", "<", "<=", ">", ">="):
             self._place += 1
             if self._peek() in ("ANY", "ALL"):
                 return self._among(left, operator)
-            return _comparing(left, operator, self._term())
+            return comparing(left, operator, self._term())
         if left.kind is Comparable.BOOLEAN and operator in ("", ")", "AND", "OR"):
-            return lambda texts: _truth(left.term(texts))
+            return lambda texts: truth(left.term(texts))
         raise NotUnderstood
 
     def _among(self, left: Typed, operator: str) -> Condition:
@@ -231,8 +198,8 @@ class _Reader:
             self._want(")")
         self._skip_array_cast()
         self._want(")")
-        tests = [_comparing(left, operator, item) for item in items]
-        join = _any if quantifier == "ANY" else _all
+        tests = [comparing(left, operator, item) for item in items]
+        join = any_of if quantifier == "ANY" else all_of
         return lambda texts: join(test(texts) for test in tests)
 
     def _skip_array_cast(self) -> None:
@@ -245,7 +212,7 @@ class _Reader:
     def _term(self) -> Typed:
         found = self._plain_term()
         while self._skip("::"):
-            found = _cast(found, self._type_name())
+            found = cast(found, self._type_name())
         return found
 
     def _plain_term(self) -> Typed:
@@ -255,18 +222,18 @@ class _Reader:
             self._want(")")
             return found
         if token == "-":
-            return _number(f"-{self._next()}")
+            return number(f"-{self._next()}")
         if token[0].isdigit():
-            return _number(token)
+            return number(token)
         if token[0] == "'":
             text = token[1:-1].replace("''", "'")
             return Typed(lambda texts: text, Comparable.TEXT, text)
         if token in ("true", "false"):
             return Typed(lambda texts: token == "true", Comparable.BOOLEAN)
-        if token in _LENGTHS and self._skip("("):
+        if token in LENGTHS and self._skip("("):
             argument = self._term()
             self._want(")")
-            return _length(token, argument)
+            return length(token, argument)
         return self._column(token)
 
     def _column(self, token: str) -> Typed:
@@ -274,7 +241,7 @@ class _Reader:
         kind = self._columns.get(name)
         if kind is None or self._peek() == "(":
             raise NotUnderstood
-        return Typed(lambda texts: _value(texts.get(name, UNSURE), kind), kind)
+        return Typed(lambda texts: value_of(texts.get(name, UNSURE), kind), kind)
 
     def _type_name(self) -> Comparable:
         words = [self._next()]
@@ -314,127 +281,3 @@ def _tokens(expression: str) -> list[str]:
         found.append(token[0].strip() if token["text"] is None else token["text"])
         place = token.end()
     return found
-
-
-def _number(token: str) -> Typed:
-    try:
-        number = int(token) if _INTEGER(token) else Decimal(token)
-    except ArithmeticError:
-        raise NotUnderstood from None
-    return Typed(lambda texts: number, Comparable.INTEGER if isinstance(number, int) else Comparable.NUMERIC, token)
-
-
-def _cast(found: Typed, kind: Comparable) -> Typed:
-    """A constant is read as the type; a column's value is what it was where the type is of its kind, or a wider one."""
-    if found.constant is not None:
-        value = _value(found.constant, kind)
-        if value is UNSURE:
-            raise NotUnderstood
-        return Typed(lambda texts: value, kind, found.constant)
-    if found.kind is not kind and (found.kind, kind) != (Comparable.INTEGER, Comparable.NUMERIC):
-        raise NotUnderstood
-    return found._replace(kind=kind)
-
-
-def _value(text: str | None | Unsure, kind: Comparable) -> Value:
-    if not isinstance(text, str):
-        return text
-    if kind is Comparable.TEXT:
-        return text
-    if kind is Comparable.BOOLEAN:
-        return {"true": True, "false": False}.get(text, UNSURE)
-    if kind is Comparable.DATE:
-        return text if _DAY(text) else UNSURE
-    if text in NOT_FINITE:
-        return UNSURE
-    try:
-        if kind is Comparable.INTEGER:
-            return int(text)
-        return Decimal(text) if kind is Comparable.NUMERIC else float(text)
-    except (ArithmeticError, ValueError):
-        return UNSURE
-
-
-def _length(function: str, argument: Typed) -> Typed:
-    if argument.kind is not Comparable.TEXT:
-        raise NotUnderstood
-    measure = _LENGTHS[function]
-
-    def term(texts: Texts) -> Value:
-        value = argument.term(texts)
-        return measure(value) if isinstance(value, str) else value
-
-    return Typed(term, Comparable.INTEGER)
-
-
-def _comparing(left: Typed, operator: str, right: Typed) -> Condition:
-    if not ({left.kind, right.kind} <= _NUMBERS or left.kind is right.kind):
-        raise NotUnderstood
-    if left.kind in (Comparable.TEXT, Comparable.BOOLEAN) and operator not in ("=", "<>"):
-        raise NotUnderstood  # how texts are sorted depends on their collation
-
-    def condition(texts: Texts) -> Truth:
-        one, other = left.term(texts), right.term(texts)
-        if one is None or other is None:
-            return None
-        if one is UNSURE or other is UNSURE:
-            return UNSURE
-        return _holds(one, operator, other)
-
-    return condition
-
-
-def _holds(one: Value, operator: str, other: Value) -> bool:
-    """Of two values of one kind."""
-    if operator in ("=", "<>"):
-        return (one == other) is (operator == "=")
-    assert isinstance(one, int | float | Decimal | str)
-    assert isinstance(other, int | float | Decimal | str)
-    is_less, is_equal = one < other, one == other  # type: ignore[operator]  # both are of one kind
-    return {"<": is_less, "<=": is_less or is_equal, ">": not (is_less or is_equal), ">=": not is_less}[operator]
-
-
-def _matching(left: Typed, operator: str, right: Typed) -> Condition:
-    if left.kind is not Comparable.TEXT or right.kind is not Comparable.TEXT or right.constant is None:
-        raise NotUnderstood
-    matches = compiled(right.constant) if operator in ("~", "!~") else compiled_like(right.constant)
-    if matches is None:
-        raise NotUnderstood
-    asked = matches
-    is_wanted = not operator.startswith("!")
-
-    def condition(texts: Texts) -> Truth:
-        value = left.term(texts)
-        if not isinstance(value, str):
-            return UNSURE if value is UNSURE else None
-        found = asked(value)
-        return UNSURE if found is None else found is is_wanted
-
-    return condition
-
-
-def _is_null(value: Value, *, is_not: bool) -> Truth:
-    return UNSURE if value is UNSURE else (value is None) is not is_not
-
-
-def _truth(value: Value) -> Truth:
-    return value if value is None or isinstance(value, bool | Unsure) else UNSURE
-
-
-def _not(value: Truth) -> Truth:
-    return not value if isinstance(value, bool) else value
-
-
-def _all(values: Iterable[Truth]) -> Truth:
-    """SQL's AND: false if one is, whatever the others may be."""
-    found = list(values)
-    if False in found:
-        return False
-    return UNSURE if UNSURE in found else None if None in found else True
-
-
-def _any(values: Iterable[Truth]) -> Truth:
-    found = list(values)
-    if True in found:
-        return True
-    return UNSURE if UNSURE in found else None if None in found else False

@@ -6,7 +6,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from tripstore.backends.postgres.layout.layout import Field, Layout, Lookup, MappedColumn, RefKeyKind
-from tripstore.backends.postgres.rules.checks import Check, Comparable, check_of, kind_of
+from tripstore.backends.postgres.rules.checks import Check, check_of, kind_of
+from tripstore.backends.postgres.rules.terms import Comparable
 from tripstore.backends.postgres.rules.values import INTEGERS, Refusal, type_rule
 
 Texts = Mapping[str, str | None]
