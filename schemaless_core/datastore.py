@@ -221,6 +221,10 @@ class Datastore(JointStore):
     ) -> list[Cell]:
         return _measured("get_history", self._reads.history, row_key, column_name, before, limit)
 
+    def get_newest(self, columns: Sequence[ColumnKey], limit: int) -> list[list[Cell]]:
+        """Return the newest cells of each column, at most so many of each, newest first."""
+        return _measured("get_history", self._lookups.newest, columns, limit)
+
     def get_ref_keys(
         self, row_key: UUID, column_name: str, *, before: int | None = None, limit: int = 100
     ) -> list[int]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import TypeVar
 from uuid import UUID
 
@@ -138,6 +138,30 @@ class Lookups:
 
     def history(self, row_key: UUID, column_name: str, before: int | None, limit: int) -> list[Cell]:
         return [to_cell(stored) for stored in self._history(row_key, column_name, before, limit).cells]
+
+    def newest(self, columns: Sequence[ColumnKey], limit: int) -> list[list[Cell]]:
+        """The newest cells of each column, at most so many of each."""
+        columns, deadline = listed_columns(columns), self._deadline()
+        check_limit(limit)
+        found: defaultdict[ColumnKey, list[Cell]] = defaultdict(list)
+        at_once = max(1, KEYS_PER_CALL // limit)
+        for first in range(0, len(columns), at_once):
+            for cell in self._newest(columns[first : first + at_once], limit, deadline):
+                found[ColumnKey(cell.row_key, cell.column_name)].append(cell)
+        return [found.get(ColumnKey(*key), []) for key in columns]
+
+    def _newest(self, columns: Sequence[ColumnKey], limit: int, deadline: Deadline) -> Iterator[Cell]:
+        wanted: defaultdict[int, list[tuple[bytes, bytes]]] = defaultdict(list)
+        for row_key, column_name in dict.fromkeys(columns):
+            wanted[shard_of(row_key, self._config.shards)].append((row_key.bytes, column_name.encode()))
+        answers = self._router.read_many(
+            wanted,
+            lambda node, part: node.find_newest_many(part, limit, deadline),
+            self._standing,
+            self._habits.read,
+            deadline,
+        )
+        return (to_cell(stored) for sighting in answers.values() for stored in sighting.cells)
 
     def ref_keys(self, row_key: UUID, column_name: str, before: int | None, limit: int) -> list[int]:
         """Ref keys of a column, newest first; what their cells hold is not looked at."""

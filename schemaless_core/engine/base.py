@@ -271,6 +271,12 @@ class Node(Protocol):
         """Return the highest tombstone of each of these columns that has one, per shard."""
         ...
 
+    def find_newest_many(
+        self, columns: Mapping[int, Sequence[tuple[bytes, bytes]]], limit: int, deadline: Deadline
+    ) -> dict[int, Sighting]:
+        """Return the newest cells of each of these columns, at most so many of each, newest first, per shard."""
+        ...
+
     def row(self, shard: int, row_key: bytes, columns: Sequence[bytes] | None, deadline: Deadline) -> Sighting:
         """Return the latest cell of each column of a row."""
         ...

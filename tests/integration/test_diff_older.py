@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 from uuid import UUID
 
 import pytest
@@ -15,7 +16,9 @@ from tests.legacy import attempts, base, layout, notes
 from tests.stores import Stores
 from tripstore.backends.postgres.errors import HistoryTruncated
 from tripstore.backends.postgres.layout.layout import DeletePolicy
+from tripstore.backends.postgres.wire.database import LegacyDatabase
 from tripstore.engines.validation.diff.differences import CellClass, Difference, NotCompared, from_finding
+from tripstore.engines.validation.diff.portions import bounds_of
 from tripstore.local.servers import LocalServers
 from tripstore.migration.diff.diff import Diffing
 from tripstore.migration.diff.order import Order
@@ -112,6 +115,42 @@ def test_a_gap_in_the_middle_hides_nothing_beyond_it(company: Migration) -> None
 
     spoil_version(company, row_key, 2, b'{"status":"2"}')
     assert compared(company) == ({"older_equal": 3 + 2, "older_forgotten": 2}, set())
+
+
+def test_many_rows_are_compared_by_few_questions_to_postgres(
+    company: Migration, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rows = 300
+    company.legacy.sql("INSERT INTO trips (status) SELECT '1' FROM generate_series(1, %s)", rows)
+    company.legacy.sql("UPDATE trips SET status = '2'")
+    company.legacy.sql("UPDATE trips SET status = '3'")
+    company.carry()
+    company.legacy.sql("DELETE FROM tripstore.log WHERE ref_key = 1 AND column_name = 'BASE'")
+    walk = Diffing(company.facade).walks(ALL)["older_versions"]
+    questions = list[None]()
+    run = LegacyDatabase.run
+
+    def counted(*arguments: Any, **more: Any) -> object:
+        questions.append(None)
+        return run(*arguments, **more)
+
+    monkeypatch.setattr(LegacyDatabase, "run", counted)
+    portion = walk.step(bounds_of(range(4)), None)
+
+    assert portion.is_end
+    assert (portion.counts["older_equal"], portion.counts["older_forgotten"]) == (rows, rows)
+    assert len(questions) < rows / 5
+
+
+def test_a_long_history_is_compared_to_its_end(company: Migration) -> None:
+    row_key, _whole = trip(company, 25), trip(company, 13)
+    spoil_version(company, row_key, 2, b'{"status":"wrong"}')
+    control = compared(company)
+    forget(company, row_key, 20, 3)
+
+    wrong = {(CellClass.DIFFERS, row_key, "BASE", 2, 2, "status")}
+    assert control == ({"older_equal": 23 + 12, "open": 1}, wrong)
+    assert compared(company) == ({"older_equal": 21 + 12, "older_forgotten": 2, "open": 1}, wrong)
 
 
 def test_a_version_that_cannot_be_read_is_not_compared_and_those_beside_it_are(company: Migration) -> None:

@@ -117,10 +117,10 @@ def difference(key: ChildKey, wanted: Cell | None, held: Cell | None, *, is_olde
         return of(CellClass.MISSING if held is None else CellClass.EXTRA)
     if ours != theirs:
         return of(CellClass.DIFFERS, REF_KEY)
+    if canonical_bytes(wanted.body) == canonical_bytes(held.body):
+        return None
     path = first_difference(wanted.body, held.body)
-    if path is None and canonical_bytes(wanted.body) != canonical_bytes(held.body):
-        path = WHOLE
-    return None if path is None else of(CellClass.DIFFERS, path)
+    return of(CellClass.DIFFERS, WHOLE if path is None else path)
 
 
 def of_bytes(key: ChildKey, ref_key: int | None) -> Difference:

@@ -13,22 +13,28 @@ from typing import NamedTuple, Protocol
 import msgspec
 
 from schemaless_core.cell.cell import Cell, CellKey, ColumnKey
-from schemaless_core.cell.page_bytes import is_last
+from schemaless_core.cell.page_bytes import halves, is_last
 from schemaless_core.store import CellStore
 from tripstore.engines.validation.diff.suspects import CELLS_PER_LOOK, READ_SECONDS
 
 VERSIONS_PER_PAGE = 100
+#: Versions of a column that are read together with those of others. Most have no more.
+VERSIONS_TOGETHER = 10
 
 
 class Versions(Protocol):
-    """Knows what a store has of a column that cannot be read as a whole."""
+    """Knows what a store has of many columns."""
+
+    def newest(self, store: CellStore, keys: Sequence[ColumnKey], limit: int) -> Sequence[Sequence[Cell]]:
+        """The newest versions of each, at most so many, newest first, whatever the store has forgotten of them."""
+        ...
 
     def ref_keys(self, store: CellStore, key: ColumnKey) -> Sequence[int]:
         """Of every version that it has, readable or not. Raises nothing for what it has forgotten: that is left out."""
         ...
 
-    def is_forgotten(self, store: CellStore, key: CellKey) -> bool:
-        """Whether a version of which the store says that it never was may have been all the same."""
+    def find(self, store: CellStore, keys: Sequence[CellKey]) -> Sequence[Cell | Forgotten | None]:
+        """Each version; None: it never was."""
         ...
 
 
@@ -59,52 +65,57 @@ class Histories:
         unreadable: tuple[type[BaseException], ...] = (),
     ) -> None:
         self._versions = versions
-        self._forgotten = forgotten
-        self._unreadable = unreadable
-        self._apart: tuple[type[BaseException], ...] = (msgspec.MsgspecError, *forgotten, *unreadable)
+        self._broken: tuple[type[BaseException], ...] = (msgspec.MsgspecError, *unreadable)
+        self._apart = (*self._broken, *forgotten)
 
-    def read(self, store: CellStore, key: ColumnKey) -> Mapping[int, Seen]:
-        """All that a store has of a column, by ref key. Raises what a store raises that does not answer."""
+    def read(self, store: CellStore, keys: Sequence[ColumnKey]) -> list[Mapping[int, Seen]]:
+        """All that a store has of each column, by ref key. Raises what a store raises that does not answer."""
+        return self._read(store.using(deadline=READ_SECONDS), keys) if keys else []
+
+    def find(self, store: CellStore, keys: Sequence[CellKey]) -> list[Seen | Forgotten | None]:
+        """Each version; None: it never was."""
         store = store.using(deadline=READ_SECONDS)
+        portions = [keys[first : first + CELLS_PER_LOOK] for first in range(0, len(keys), CELLS_PER_LOOK)]
+        return [seen for portion in portions for seen in self._find(store, portion)]
+
+    def _read(self, store: CellStore, keys: Sequence[ColumnKey]) -> list[Mapping[int, Seen]]:
         try:
-            return _together(store, key)
+            pages = self._versions.newest(store, keys, VERSIONS_TOGETHER)
+        except self._apart:
+            if len(keys) == 1:
+                return [self._each(store, keys[0])]
+            return [versions for half in halves(keys) for versions in self._read(store, half)]
+        return [self._whole(store, key, page) for key, page in zip(keys, pages, strict=True)]
+
+    def _whole(self, store: CellStore, key: ColumnKey, newest: Sequence[Cell]) -> Mapping[int, Seen]:
+        found = {cell.ref_key: cell for cell in newest}
+        if len(newest) < VERSIONS_TOGETHER:
+            return found
+        try:
+            return found | _below(store, key, newest[-1].ref_key)
         except self._apart:
             return self._each(store, key)
 
-    def find(self, store: CellStore, key: CellKey) -> Seen | Forgotten | None:
-        """One version; None: it never was."""
-        store = store.using(deadline=READ_SECONDS)
+    def _find(self, store: CellStore, keys: Sequence[CellKey]) -> Sequence[Seen | Forgotten | None]:
         try:
-            found = store.get_cell(*key)
-        except self._forgotten:
-            return FORGOTTEN
-        except msgspec.MsgspecError as error:
-            return Unread(str(error), is_torn=True)
-        except self._unreadable as error:
-            return Unread(str(error))
-        return FORGOTTEN if found is None and self._versions.is_forgotten(store, key) else found
+            return self._versions.find(store, keys)
+        except self._broken as error:
+            if len(keys) == 1:
+                return [Unread(str(error), is_torn=isinstance(error, msgspec.MsgspecError))]
+        return [seen for half in halves(keys) for seen in self._find(store, half)]
 
     def _each(self, store: CellStore, key: ColumnKey) -> dict[int, Seen]:
         keys = [CellKey(*key, ref_key) for ref_key in self._versions.ref_keys(store, key)]
-        found: dict[int, Seen] = {}
-        for first in range(0, len(keys), CELLS_PER_LOOK):
-            portion = keys[first : first + CELLS_PER_LOOK]
-            for each, seen in zip(portion, self._seen(store, portion), strict=True):
-                # What it lists and has no more, it has forgotten meanwhile: the caller asks for what it misses.
-                if seen is not None and seen is not FORGOTTEN:
-                    found[each.ref_key] = seen
-        return found
-
-    def _seen(self, store: CellStore, keys: Sequence[CellKey]) -> Sequence[Seen | Forgotten | None]:
-        try:
-            return store.get_cells(keys)
-        except self._apart:
-            return [self.find(store, key) for key in keys]
+        # What it lists and has no more, it has forgotten meanwhile: the caller asks for what it misses.
+        return {
+            each.ref_key: seen
+            for each, seen in zip(keys, self.find(store, keys), strict=True)
+            if seen is not None and not isinstance(seen, Forgotten)
+        }
 
 
-def _together(store: CellStore, key: ColumnKey) -> dict[int, Seen]:
-    found: dict[int, Seen] = {}
-    before: int | None = None
+def _below(store: CellStore, key: ColumnKey, before: int) -> dict[int, Cell]:
+    found: dict[int, Cell] = {}
     while True:
         page = store.get_history(*key, before=before, limit=VERSIONS_PER_PAGE)
         found.update((cell.ref_key, cell) for cell in page)

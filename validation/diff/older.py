@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import NamedTuple
 from uuid import UUID
 
@@ -17,6 +17,7 @@ from schemaless_core.cell.canonical import Json
 from schemaless_core.cell.cell import Cell, CellKey, ColumnKey
 from schemaless_core.cell.children import NO_CHILDREN, ChildKey, Children, latest_of
 from schemaless_core.cell.sharding import BUCKETS_PER_SHARD, shard_of
+from schemaless_core.store import CellStore
 from tripstore.engines.validation.compare import BYTES
 from tripstore.engines.validation.diff.buckets import BucketPlace, Digests
 from tripstore.engines.validation.diff.differences import CellClass, Difference, NotCompared, difference
@@ -26,7 +27,9 @@ from tripstore.engines.validation.diff.suspects import InFlight, Roles
 from tripstore.engines.validation.recheck import FIRST_PAUSE_SECONDS, TRIES
 
 #: A step ends with the bucket in which it has looked at so many.
-COLUMNS_PER_STEP = 500
+COLUMNS_PER_STEP = 2_000
+#: Columns that are looked at together.
+COLUMNS_PER_LOOK = 500
 #: Counts of older versions are not those of the latest.
 PREFIX = "older_"
 #: Of which a share is chosen, by a hash of the row key that has nothing to do with its shard.
@@ -44,6 +47,20 @@ class _Pair(NamedTuple):
     key: CellKey
     ours: Seen | Forgotten | None
     theirs: Seen | Forgotten | None
+
+
+class _Looked(NamedTuple):
+    """What two stores once had of a column."""
+
+    key: ColumnKey
+    is_flying: bool
+    counts: Counter[str]
+    found: list[Difference]
+
+    @property
+    def is_moving(self) -> bool:
+        """Whether what was found may be otherwise in a moment."""
+        return self.is_flying and any(map(_may_come, self.found))
 
 
 class OlderDiff:
@@ -75,58 +92,82 @@ class OlderDiff:
     def step(self, bounds: Json, checkpoint: Json) -> Portion:
         shards = shards_of(bounds)
         place = BucketPlace(shards.start, 0) if checkpoint is None else _read(checkpoint)
-        counts, found = Counter[str](), list[Difference]()
-        while place.shard < shards.stop and counts[f"{PREFIX}columns"] < COLUMNS_PER_STEP:
+        keys = list[ColumnKey]()
+        while place.shard < shards.stop and len(keys) < COLUMNS_PER_STEP:
             places = [place]
-            found += self._of_buckets(places, counts)
-            if place.number == 0 and counts[f"{PREFIX}columns"] < COLUMNS_PER_STEP:
+            keys += self._chosen(places)
+            if place.number == 0 and len(keys) < COLUMNS_PER_STEP:
                 # Buckets are alike: of a small shard the others are asked for at once.
                 places = [BucketPlace(place.shard, number) for number in range(BUCKETS_PER_SHARD)]
-                found += self._of_buckets(places[1:], counts)
+                keys += self._chosen(places[1:])
             place = BucketPlace(*divmod(place.shard * BUCKETS_PER_SHARD + places[-1].number + 1, BUCKETS_PER_SHARD))
+        counts, found = Counter[str](), list[Difference]()
+        for first in range(0, len(keys), COLUMNS_PER_LOOK):
+            found += self._of_columns(keys[first : first + COLUMNS_PER_LOOK], counts)
         counted(found, counts, PREFIX)
         return Portion(list(place), place.shard >= shards.stop, counts, found)
 
-    def _of_buckets(self, places: Sequence[BucketPlace], counts: Counter[str]) -> list[Difference]:
-        found = []
-        for row_key, name, *_ in sorted(self._digests.digests(places, self._columns)):
-            key = ColumnKey(UUID(bytes=row_key), name)
-            if shard_of(key.row_key, _CHOICES) < self._share * _CHOICES:
-                counts[f"{PREFIX}columns"] += 1
-                found += self._of_column(key, counts)
-        return found
+    def _chosen(self, places: Sequence[BucketPlace]) -> list[ColumnKey]:
+        """The columns of these buckets that are in the share."""
+        digests = sorted(self._digests.digests(places, self._columns))
+        keys = (ColumnKey(UUID(bytes=row_key), name) for row_key, name, *_ in digests)
+        return [key for key in keys if shard_of(key.row_key, _CHOICES) < self._share * _CHOICES]
 
-    def _of_column(self, key: ColumnKey, counts: Counter[str]) -> list[Difference]:
-        """What differs or cannot be compared below the latest version that there is."""
+    def _of_columns(self, keys: Sequence[ColumnKey], counts: Counter[str]) -> list[Difference]:
+        """What differs or cannot be compared below the latest versions that there are."""
+        counts[f"{PREFIX}columns"] += len(keys)
+        found, waiting, moving = list[Difference](), keys, list[_Looked]()
         for n in range(TRIES):
             if n:
                 self._pause(FIRST_PAUSE_SECONDS * 2**n)
-            roles = self._roles()
-            before = self._histories.read(roles.authority, key)
-            is_flying = bool(self._in_flight.rows([key.row_key]))
-            held = self._histories.read(roles.mirror, key)
-            some, found = Counter[str](), list[Difference]()
-            for pair in self._pairs(key, roles, before, held):
-                _compare(pair, roles, some, found)
-            if not (is_flying and any(map(_may_come, found))):
+            looked = self._look(waiting)
+            moving = [each for each in looked if each.is_moving]
+            for each in looked:
+                if not each.is_moving:
+                    counts.update(each.counts)
+                    found += each.found
+            if not moving:
                 break
-        else:
-            found = [each._replace(kind=NotCompared.BUSY) if _may_come(each) else each for each in found]
-        counts.update(some)
+            waiting = [each.key for each in moving]
+        for each in moving:
+            counts.update(each.counts)
+            found += [one._replace(kind=NotCompared.BUSY) if _may_come(one) else one for one in each.found]
         return found
 
-    def _pairs(self, key: ColumnKey, roles: Roles, before: _Versions, held: _Versions) -> Iterator[_Pair]:
+    def _look(self, keys: Sequence[ColumnKey]) -> list[_Looked]:
+        """Both stores once, with what is on its way between them."""
+        roles = self._roles()
+        before = self._histories.read(roles.authority, keys)
+        flying = set(self._in_flight.rows({key.row_key for key in keys}))
+        held = self._histories.read(roles.mirror, keys)
+        cells = [self._below_latest(*each) for each in zip(keys, before, held, strict=True)]
+        ours, theirs = self._known(roles.authority, cells, before), self._known(roles.mirror, cells, held)
+        looked = []
+        for key, below in zip(keys, cells, strict=True):
+            looked.append(_Looked(key, key.row_key in flying, Counter(), []))
+            for cell in below:
+                _compare(_Pair(cell, ours[cell], theirs[cell]), roles, looked[-1].counts, looked[-1].found)
+        return looked
+
+    def _below_latest(self, key: ColumnKey, before: _Versions, held: _Versions) -> list[CellKey]:
         """All versions but the latest of each child, which are another comparison's."""
         known = before.keys() | held.keys()
         tombstones = [
             ref_key for versions in (before, held) for ref_key in versions if _is_tombstone(versions[ref_key])
         ]
-        for ref_key in sorted(known - latest_of(known, tombstones, self._children.get(key.column_name))):
-            cell = CellKey(*key, ref_key)
-            # The store that lacks it is asked for it: it may have come to both meanwhile, or be forgotten.
-            ours = before.get(ref_key) or self._histories.find(roles.authority, cell)
-            theirs = held.get(ref_key) or self._histories.find(roles.mirror, cell)
-            yield _Pair(cell, ours, theirs)
+        latest = latest_of(known, tombstones, self._children.get(key.column_name))
+        return [CellKey(*key, ref_key) for ref_key in sorted(known - latest)]
+
+    def _known(
+        self, store: CellStore, cells: Sequence[Sequence[CellKey]], versions: Sequence[_Versions]
+    ) -> Mapping[CellKey, Seen | Forgotten | None]:
+        """What a store has of these. Asked again for what it lacks: it may have come meanwhile, or be forgotten."""
+        found: dict[CellKey, Seen | Forgotten | None] = {
+            key: known.get(key.ref_key) for below, known in zip(cells, versions, strict=True) for key in below
+        }
+        lacking = [key for key, seen in found.items() if seen is None]
+        found.update(zip(lacking, self._histories.find(store, lacking), strict=True))
+        return found
 
 
 def _is_tombstone(seen: Seen) -> bool:

@@ -126,6 +126,13 @@ class MySQLNode:
             lambda connection: reads.find_tombstones_many(connection, self._names, columns), deadline
         )
 
+    def find_newest_many(
+        self, columns: Mapping[int, Sequence[tuple[bytes, bytes]]], limit: int, deadline: Deadline
+    ) -> dict[int, Sighting]:
+        return self._sessions.run(
+            lambda connection: reads.find_newest_many(connection, self._names, columns, limit), deadline
+        )
+
     def rows(self, row_keys: Mapping[int, Sequence[bytes]], deadline: Deadline) -> dict[int, Sighting]:
         return self._sessions.run(lambda connection: reads.rows(connection, self._names, row_keys), deadline)
 

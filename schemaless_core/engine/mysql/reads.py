@@ -71,6 +71,15 @@ SELECT STRAIGHT_JOIN c.added_id, c.row_key, c.column_name, c.ref_key, c.body, c.
   AND c.ref_key = (SELECT MAX(m.ref_key) FROM {cell} m
    WHERE m.row_key = w.row_key AND m.column_name = w.column_name AND m.body = _binary'null')"""
 
+FIND_NEWEST_MANY = """\
+WITH w (row_key, column_name) AS (VALUES ROWS)
+SELECT STRAIGHT_JOIN c.added_id, c.row_key, c.column_name, c.ref_key, c.body, c.created_at
+ FROM w JOIN {cell} c ON c.row_key = w.row_key AND c.column_name = w.column_name
+  AND c.ref_key >= COALESCE((SELECT m.ref_key FROM {cell} m
+   WHERE m.row_key = w.row_key AND m.column_name = w.column_name
+   ORDER BY m.ref_key DESC LIMIT 1 OFFSET LAST), -9223372036854775808)
+ ORDER BY c.row_key, c.column_name, c.ref_key DESC"""
+
 ROW = """\
 SELECT c.added_id, c.row_key, c.column_name, c.ref_key, c.body, c.created_at
  FROM (SELECT row_key, column_name, MAX(ref_key) AS ref_key FROM {cell}
@@ -162,6 +171,16 @@ def find_tombstones_many(
     for shard, wanted in columns.items():
         listed = (b"%s, %s" % (binary(key), binary(name)) for key, name in wanted)
         statements[shard] = _listed(connection, names, FIND_TOMBSTONES_MANY, shard, listed)
+    return _sightings(connection, names, statements)
+
+
+def find_newest_many(
+    connection: DeadlineConnection, names: Names, columns: Mapping[int, Sequence[tuple[bytes, bytes]]], limit: int
+) -> dict[int, Sighting]:
+    template, statements = FIND_NEWEST_MANY.replace("LAST", str(limit - 1)), {}
+    for shard, wanted in columns.items():
+        listed = (b"%s, %s" % (binary(key), binary(name)) for key, name in wanted)
+        statements[shard] = _listed(connection, names, template, shard, listed)
     return _sightings(connection, names, statements)
 
 

@@ -171,6 +171,19 @@ class SQLiteNode:
                 for shard, wanted in columns.items()
             }
 
+    def find_newest_many(
+        self, columns: Mapping[int, Sequence[tuple[bytes, bytes]]], limit: int, deadline: Deadline
+    ) -> dict[int, Sighting]:
+        with self._file.read(deadline) as connection:
+            return {
+                shard: _sighting(
+                    connection,
+                    shard,
+                    [cell for key in wanted for cell in reads.find_newest(connection, shard, *key, limit)],
+                )
+                for shard, wanted in columns.items()
+            }
+
     def rows(self, row_keys: Mapping[int, Sequence[bytes]], deadline: Deadline) -> dict[int, Sighting]:
         with self._file.read(deadline) as connection:
             return {

@@ -167,6 +167,12 @@ def find_tombstone(connection: sqlite3.Connection, shard: int, row_key: bytes, c
     return _one(connection.execute(TOMBSTONE, (shard, row_key, column_name)))
 
 
+def find_newest(
+    connection: sqlite3.Connection, shard: int, row_key: bytes, column_name: bytes, limit: int
+) -> list[StoredCell]:
+    return _all(connection.execute(HISTORY, (shard, row_key, column_name, None, None, limit)))
+
+
 def scan(
     connection: sqlite3.Connection, shard: int, after: bytes | None, limit: int, columns: Sequence[bytes] | None
 ) -> CutCells:

@@ -41,6 +41,7 @@ from tripstore.backends.postgres.cells.read.reads import LegacyReads
 from tripstore.backends.postgres.cells.read.scan import Scan
 from tripstore.backends.postgres.cells.sums.sums import TableSums
 from tripstore.backends.postgres.codec.codecs import Codecs
+from tripstore.backends.postgres.errors import HistoryTruncated
 from tripstore.backends.postgres.ids.ids import Ids
 from tripstore.backends.postgres.layout.layout import Layout
 from tripstore.backends.postgres.numbers.numbers import Numbers
@@ -139,6 +140,10 @@ class PostgresBackend(CellStore):
     def get_cells(self, keys: Sequence[CellKey]) -> list[Cell | None]:
         return measured("get_cells", self._reads.cells, keys)
 
+    def get_cells_known(self, keys: Sequence[CellKey]) -> list[Cell | HistoryTruncated | None]:
+        """The same, with what `get_cells` would raise in the place of each version that is not known any more."""
+        return measured("get_cells", self._reads.cells_known, keys)
+
     def get_cells_there(self, keys: Sequence[CellKey]) -> list[Cell | None]:
         """The same for a caller that puts what is not there: None says no more than that; nothing is raised."""
         return measured("get_cells", self._reads.cells_there, keys)
@@ -157,6 +162,13 @@ class PostgresBackend(CellStore):
         self, row_key: UUID, column_name: str, *, before: int | None = None, limit: int = 100
     ) -> list[Cell]:
         return self._read("get_history", self._reads.history, row_key, column_name, before, limit)
+
+    def get_newest(self, columns: Sequence[ColumnKey], limit: int) -> list[list[Cell]]:
+        """The newest cells of each column that are known here, at most so many of each, newest first.
+
+        Nothing is raised for those between them that are not known any more.
+        """
+        return measured("get_history", self._reads.newest, columns, limit)
 
     def get_ref_keys(
         self, row_key: UUID, column_name: str, *, before: int | None = None, limit: int = 100

@@ -41,11 +41,11 @@ class IgnoredDeletions:
         kept = self._kept({each.row_key for each in suspects}) if suspects else {}
         return {each for each in suspects if self._is_explained(each, kept)}
 
-    def last_of(self, key: CellKey) -> int | None:
-        """The ref key that a row had when it was deleted so; None: it never was."""
-        if key.column_name not in self._columns:
-            return None
-        return self._kept({key.row_key}).get(self._row(key))
+    def lasts_of(self, keys: Sequence[CellKey]) -> dict[CellKey, int]:
+        """The ref keys that rows had when they were deleted so; one that never was is left out."""
+        keys = [key for key in keys if key.column_name in self._columns]
+        kept = self._kept({key.row_key for key in keys}) if keys else {}
+        return {key: last for key in keys if (last := kept.get(self._row(key))) is not None}
 
     def _may_be(self, each: Difference) -> bool:
         """Whether Schemaless has a cell of such a column, and Postgres none or a lower one."""

@@ -128,7 +128,7 @@ class Rechecking:
             done.not_compared += 1
             return None
         roles, key = self._roles(), CellKey(*known.key.column, known.ref_key)
-        ours, theirs = (self._histories.find(store, key) for store in roles[:2])
+        (ours,), (theirs,) = (self._histories.find(store, [key]) for store in roles[:2])
         found = held_together(key, *((ours, theirs) if roles.is_from else (theirs, ours)))
         raw = self._stored.find(key) if found is None else None
         if raw is not None and not raw.is_canonical:

@@ -64,6 +64,10 @@ class OwnCells:
             "ORDER BY c.ref_key DESC LIMIT 1)"
         )
 
+    def newest(self, key: str, limit: int) -> str:
+        """The newest cells, at most so many."""
+        return self.below(key, "NULL::bigint", str(limit))
+
     def below(self, key: str, before: str, limit: str) -> str:
         return (
             f"(SELECT {_CELL} FROM tripstore.cell AS c WHERE c.row_key = {key} AND c.column_name = {self.name} "
@@ -146,6 +150,14 @@ class ColumnRows:
         parts = " UNION ALL ".join([row, tomb, own])
         return f"SELECT {FIELDS} FROM ({parts}) AS cells ({FIELDS}) ORDER BY ref_key DESC LIMIT 1"
 
+    def newest(self, key: str, limit: int) -> str:
+        """The newest versions that are known, at most so many: each once, whatever is missing between them."""
+        parts = " UNION ALL ".join(self.below(key, "NULL::bigint", str(limit)))
+        return (
+            f"SELECT DISTINCT ON (ref_key) {FIELDS} FROM ({parts}) AS cells ({FIELDS}, in_chain, is_change, previous) "
+            f"ORDER BY ref_key DESC, is_change DESC, in_chain DESC LIMIT {limit}"
+        )
+
     def below(self, key: str, before: str, limit: str) -> list[str]:
         """The newest below a ref key from each place; three more fields say what they are in the chain of versions:
         whether they are part of it, whether they say what was before them, and what."""
@@ -217,6 +229,10 @@ class LegacyIds:
         parts = [OwnCells(self.name).latest(key), self.row(key)]
         ranked = " UNION ALL ".join(f"SELECT {rank}, part.* FROM ({part}) AS part" for rank, part in enumerate(parts))
         return f"SELECT {FIELDS} FROM ({ranked}) AS cells (rank, {FIELDS}) ORDER BY rank LIMIT 1"
+
+    def newest(self, key: str, _limit: int) -> str:
+        """There is one version only."""
+        return self.latest(key)
 
     def row(self, key: str) -> str:
         return f"SELECT {self.current} FROM {self.table} AS r WHERE r.{self.uuid} = {key}"

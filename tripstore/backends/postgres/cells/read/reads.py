@@ -22,13 +22,15 @@ from schemaless_core.habits import Habits
 from tripstore.backends.postgres.cells.fence import NO_ROLE, LegacyStanding
 from tripstore.backends.postgres.cells.read.bodies import Bodies, StoredRow
 from tripstore.backends.postgres.cells.read.columns import ColumnPlaces
-from tripstore.backends.postgres.cells.rows import FIELDS, Found, OwnCells, text
+from tripstore.backends.postgres.cells.rows import FIELDS, ColumnRows, Found, LegacyIds, OwnCells, text
 from tripstore.backends.postgres.codec.codecs import Codecs
+from tripstore.backends.postgres.errors import HistoryTruncated
 from tripstore.backends.postgres.layout.layout import LEGACY_ID
 from tripstore.backends.postgres.wire.database import LegacyDatabase
 from tripstore.backends.postgres.wire.wire import LegacyConnection, Prepared
 
 T = TypeVar("T")
+A = TypeVar("A")
 
 #: Keys in one statement.
 KEYS_PER_CALL = 1000
@@ -88,8 +90,12 @@ class LegacyReads:
         return self._cell(connection, row_key, column_name, Found(*rows[0])) if rows else None
 
     def cells(self, keys: Sequence[CellKey]) -> list[Cell | None]:
+        return [_or_raise(each) for each in self.cells_known(keys)]
+
+    def cells_known(self, keys: Sequence[CellKey]) -> list[Cell | HistoryTruncated | None]:
+        """The same, with the error of each version that is not known any more in its place."""
         keys = listed_keys(keys)
-        found = self._run_portions(keys, self.find_many)
+        found = self._run_portions(keys, self._find_known)
         return [found.get(n) for n in range(len(keys))]
 
     def cells_there(self, keys: Sequence[CellKey]) -> list[Cell | None]:
@@ -171,6 +177,20 @@ class LegacyReads:
                 return cells
             before = cells[-1].ref_key
 
+    def newest(self, columns: Sequence[ColumnKey], limit: int) -> list[list[Cell]]:
+        """The newest cells of each column that are known here, at most so many of each, newest first."""
+        check_limit(limit)
+        columns = listed_columns(columns)
+
+        def look(connection: LegacyConnection, wanted: dict[int, ColumnKey]) -> dict[int, list[Cell]]:
+            found: defaultdict[int, list[Cell]] = defaultdict(list)
+            for n, cell in self._of_columns(connection, wanted, lambda cells: cells.newest("k.row_key", limit)):
+                found[n].append(cell)
+            return found
+
+        found = self._run_portions(columns, look, max(1, KEYS_PER_CALL // limit))
+        return [sorted(found.get(n, ()), key=lambda cell: -cell.ref_key) for n in range(len(columns))]
+
     def ref_keys(self, row_key: UUID, column_name: str, before: int | None, limit: int) -> list[int]:
         """Ref keys of the cells that are known here, newest first; what they hold is not looked at."""
         check_key(row_key, column_name, 0 if before is None else before)
@@ -233,17 +253,29 @@ class LegacyReads:
         return [Found(*row) for row in rows]
 
     def _run_portions(
-        self, keys: Sequence[T], look: Callable[[LegacyConnection, dict[int, T]], dict[int, Cell]]
-    ) -> dict[int, Cell]:
+        self,
+        keys: Sequence[T],
+        look: Callable[[LegacyConnection, dict[int, T]], dict[int, A]],
+        at_once: int = KEYS_PER_CALL,
+    ) -> dict[int, A]:
         """Ask for keys in bounded portions; return what was found by position."""
-        found: dict[int, Cell] = {}
+        found: dict[int, A] = {}
         deadline = self.deadline()
-        for first in range(0, len(keys), KEYS_PER_CALL):
-            portion = dict(enumerate(keys[first : first + KEYS_PER_CALL], first))
+        for first in range(0, len(keys), at_once):
+            portion = dict(enumerate(keys[first : first + at_once], first))
             found |= self._database.run(lambda connection, portion=portion: look(connection, portion), deadline)  # type: ignore[misc]  # mypy knows no default of a lambda
         return found
 
     def _find_latest_many(self, connection: LegacyConnection, wanted: dict[int, ColumnKey]) -> dict[int, Cell]:
+        return dict(self._of_columns(connection, wanted, lambda cells: cells.latest("k.row_key")))
+
+    def _of_columns(
+        self,
+        connection: LegacyConnection,
+        wanted: dict[int, ColumnKey],
+        select: Callable[[ColumnRows | LegacyIds | OwnCells], str],
+    ) -> Iterable[tuple[int, Cell]]:
+        """Cells of columns, each with the number of its column."""
         by_column: defaultdict[str, dict[int, ColumnKey]] = defaultdict(dict)
         for n, key in wanted.items():
             by_column[key[1] if key[1] in self._places.mapped else ""][n] = key
@@ -251,13 +283,12 @@ class LegacyReads:
         for name, keys in by_column.items():
             numbers, row_keys = list(keys), [str(key[0]) for key in keys.values()]
             if name:
-                parts.add("n, row_key", "%s::int[], %s::uuid[]", self._places.mapped[name].latest("k.row_key"))
+                parts.add("n, row_key", "%s::int[], %s::uuid[]", select(self._places.mapped[name]))
                 parameters += [numbers, row_keys]
             else:
-                latest = OwnCells("k.name").latest("k.row_key")
-                parts.add("n, row_key, name", "%s::int[], %s::uuid[], %s::text[]", latest)
+                parts.add("n, row_key, name", "%s::int[], %s::uuid[], %s::text[]", select(OwnCells("k.name")))
                 parameters += [numbers, row_keys, [key[1] for key in keys.values()]]
-        return self._cells_of(
+        return self._numbered(
             connection, wanted, self._standing.rows(connection, parts.sql, parameters) if wanted else []
         )
 
@@ -285,11 +316,18 @@ class LegacyReads:
         return found | (self._find_latest_many(connection, plain) if plain else {})
 
     def find_many(self, connection: LegacyConnection, wanted: dict[int, CellKey]) -> dict[int, Cell]:
-        found = self._find_there(connection, wanted)
+        """The cells under keys; `HistoryTruncated` when one may have been there and that is not known any more."""
+        known = self._find_known(connection, wanted)
+        return {n: cell for n, each in known.items() if (cell := _or_raise(each)) is not None}
+
+    def _find_known(
+        self, connection: LegacyConnection, wanted: dict[int, CellKey]
+    ) -> dict[int, Cell | HistoryTruncated]:
+        found: dict[int, Cell | HistoryTruncated] = {**self._find_there(connection, wanted)}
         missing = {n: key for n, key in wanted.items() if n not in found and key[1] in self._places.histories}
-        return (
-            found | self._looked_after(connection, lambda: self._sought_many(connection, missing)) if missing else found
-        )
+        if missing:
+            found |= self._looked_after(connection, lambda: self._sought_many(connection, missing))
+        return found
 
     def _find_there(self, connection: LegacyConnection, wanted: dict[int, CellKey]) -> dict[int, Cell]:
         by_column: defaultdict[str, dict[int, CellKey]] = defaultdict(dict)
@@ -315,7 +353,9 @@ class LegacyReads:
             connection, wanted, self._standing.rows(connection, parts.sql, parameters) if wanted else []
         )
 
-    def _sought_many(self, connection: LegacyConnection, missing: dict[int, CellKey]) -> dict[int, Cell]:
+    def _sought_many(
+        self, connection: LegacyConnection, missing: dict[int, CellKey]
+    ) -> dict[int, Cell | HistoryTruncated]:
         """The same of many: what never was is known by one question for each column."""
         of_column = defaultdict[str, set[tuple[UUID, int]]](set)
         for row_key, name, ref_key in missing.values():
@@ -325,23 +365,32 @@ class LegacyReads:
             for name, keys in of_column.items()
             for row_key, ref_key in self._places.histories[name].known_missing(connection, keys)
         }
-        found = {}
-        for n, key in missing.items():
-            if key not in never and (sought := self._sought(connection, *key)) is not None:
-                found[n] = self._cell(connection, *key[:2], sought)
-        return found
+        doubtful = {n: key for n, key in missing.items() if key not in never}
+        truncated = {
+            n: self._places.histories[name].truncated(row_key, ref_key)
+            for n, (row_key, name, ref_key) in doubtful.items()
+        }
+        return truncated | self._find_there(connection, doubtful)
 
     def _cells_of(
         self,
         connection: LegacyConnection,
-        wanted: Mapping[int, CellKey] | Mapping[int, ColumnKey] | Mapping[int, ChildKey],
+        wanted: Mapping[int, CellKey] | Mapping[int, ChildKey],
         rows: Iterable[Sequence[Any]],
     ) -> dict[int, Cell]:
+        return dict(self._numbered(connection, wanted, rows))
+
+    def _numbered(
+        self,
+        connection: LegacyConnection,
+        wanted: Mapping[int, CellKey] | Mapping[int, ColumnKey] | Mapping[int, ChildKey],
+        rows: Iterable[Sequence[Any]],
+    ) -> Iterable[tuple[int, Cell]]:
         numbers, stored = [], []
         for n, *found in rows:
             numbers.append(n)
             stored.append(StoredRow(wanted[n][0], wanted[n][1], Found(*found)))
-        return dict(zip(numbers, self._bodies.cells(connection, stored), strict=True))
+        return zip(numbers, self._bodies.cells(connection, stored), strict=True)
 
     def _rows_of(
         self, connection: LegacyConnection, row_keys: Sequence[UUID], columns: Collection[str] | None
@@ -354,6 +403,12 @@ class LegacyReads:
         found = connection.rows(sql, ([str(row_key) for row_key in row_keys],))
         stored = [StoredRow(UUID(key), name, Found(*of_column)) for key, name, *of_column in found]
         return self._bodies.cells(connection, stored)
+
+
+def _or_raise(found: Cell | HistoryTruncated | None) -> Cell | None:
+    if isinstance(found, HistoryTruncated):
+        raise found
+    return found
 
 
 class _Parts:
