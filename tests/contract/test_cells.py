@@ -419,6 +419,14 @@ def test_history_pages_from_the_newest_down(store: CellStore) -> None:
     assert [cell.ref_key for cell in first + second] == [9, 8, 7, 6, 5, 4, 3, 2]
 
 
+def test_nothing_is_below_the_lowest_ref_key_there_is(store: CellStore) -> None:
+    cell = make_cell(ref_key=-(2**63))
+    store.put_cell(*cell.key, cell.body)
+
+    assert store.get_history(cell.row_key, cell.column_name) == [cell]
+    assert store.get_history(cell.row_key, cell.column_name, before=cell.ref_key) == []
+
+
 def test_a_body_that_was_handed_out_is_the_callers_own(store: CellStore) -> None:
     cell = make_cell(body={"tags": ["a"]})
     store.put_cell(*cell.key, cell.body)

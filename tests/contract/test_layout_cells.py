@@ -105,6 +105,14 @@ def test_what_was_never_put_is_not_there(store: CellStore, column: str) -> None:
 
 
 @pytest.mark.parametrize("column", COLUMNS)
+def test_nothing_is_below_the_lowest_ref_key_there_is(trips: Company, column: str) -> None:
+    row_key = new_row(trips, column)
+    trips.store.put_cell(row_key, column, ref(column, 1), body(column))
+
+    assert trips.store.get_history(row_key, column, before=-(2**63)) == []
+
+
+@pytest.mark.parametrize("column", COLUMNS)
 def test_an_equal_cell_exists_and_another_conflicts(trips: Company, column: str) -> None:
     store, row_key = trips.store, new_row(trips, column)
     cell = Cell(row_key, column, ref(column, 1), body(column))

@@ -7,6 +7,7 @@ text: they come from a checked layout.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import datetime
 from functools import cached_property
 from typing import NamedTuple
@@ -121,8 +122,8 @@ class ColumnRows:
         return [tomb, self.own.at(key, ref_key), *changes]
 
     def at(self, key: str, ref_key: str) -> str:
-        parts = " UNION ALL ".join([self.row(key, ref_key), *self.elsewhere(key, ref_key)])
-        return f"SELECT {FIELDS} FROM ({parts}) AS cells ({FIELDS}) LIMIT 1"
+        """A row comes before what is kept of it, and that before its changes."""
+        return _first_of([self.row(key, ref_key), *self.elsewhere(key, ref_key)])
 
     def latest(self, key: str) -> str:
         parts = " UNION ALL ".join([self.latest_row(key), self.latest_tomb(key), self.own.latest(key)])
@@ -226,9 +227,7 @@ class LegacyIds:
 
     def latest(self, key: str) -> str:
         """Of a row that was deleted the pair is a cell of our own, which stays when it comes back with another id."""
-        parts = [OwnCells(self.name).latest(key), self.row(key)]
-        ranked = " UNION ALL ".join(f"SELECT {rank}, part.* FROM ({part}) AS part" for rank, part in enumerate(parts))
-        return f"SELECT {FIELDS} FROM ({ranked}) AS cells (rank, {FIELDS}) ORDER BY rank LIMIT 1"
+        return _first_of([OwnCells(self.name).latest(key), self.row(key)])
 
     def newest(self, key: str, _limit: int) -> str:
         """There is one version only."""
@@ -242,6 +241,12 @@ class LegacyIds:
         """What to select of `r`, a row of the table."""
         body = f"""'{{"id":' || r.{self.id} || '}}'"""
         return f"0::bigint, NULL::int, {body}, {_NOT_OURS}"
+
+
+def _first_of(parts: Sequence[str]) -> str:
+    """What the first of these SELECTs finds, else the next."""
+    ranked = " UNION ALL ".join(f"SELECT {rank}, part.* FROM ({part}) AS part" for rank, part in enumerate(parts))
+    return f"SELECT {FIELDS} FROM ({ranked}) AS cells (rank, {FIELDS}) ORDER BY rank LIMIT 1"
 
 
 def quoted_uuid(value: UUID) -> str:

@@ -13,13 +13,12 @@ from itertools import zip_longest
 from typing import NamedTuple
 from uuid import UUID
 
+from schemaless_core.cell.cell import REF_KEY_MAX, REF_KEY_MIN
 from schemaless_core.cell.requests import LIMIT_MAX
 from tripstore.backends.postgres.cells.rows import FIELDS, ColumnRows, Found
 from tripstore.backends.postgres.errors import HistoryTruncated
 from tripstore.backends.postgres.layout.layout import VERSION_BITS, VERSION_MAX, RefKeyKind
 from tripstore.backends.postgres.wire.wire import LegacyConnection, Prepared
-
-_REF_KEY_MAX = 2**63 - 1
 
 
 class _Link(NamedTuple):
@@ -126,6 +125,8 @@ class History:
         self, connection: LegacyConnection, row_key: UUID, known: Sequence[_Known], before: int | None, limit: int
     ) -> int | None:
         """The highest ref key that may be missing on the page."""
+        if before == REF_KEY_MIN:
+            return None
         chain = [each.link for each in known if each.link is not None]
         late = {each.found.ref_key for each in known if each.link is None}
         if before is not None and (above := self._next_link(connection, row_key, before - 1)) is not None:
@@ -175,7 +176,7 @@ class History:
 
     def _upper(self, ref_key: int) -> int:
         """The highest ref key of the same chain."""
-        return ref_key | VERSION_MAX if self._kind is RefKeyKind.CHILD else _REF_KEY_MAX
+        return ref_key | VERSION_MAX if self._kind is RefKeyKind.CHILD else REF_KEY_MAX
 
     def _missing_fact(
         self, connection: LegacyConnection, row_key: UUID, page: Sequence[Found], before: int | None, limit: int
