@@ -5,7 +5,8 @@ from __future__ import annotations
 import random
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Any
 from uuid import UUID, uuid4
 
@@ -22,27 +23,37 @@ CALLS_PER_CLIENT = 5
 #: Full figure: 20,000 calls per engine.
 HISTORIES = scaled(20_000 // (CLIENTS * CALLS_PER_CLIENT))
 
-Operation = Callable[[CellStore], object]
+
+@dataclass(frozen=True)
+class Call:
+    """A method of a store with its arguments."""
+
+    method: str
+    arguments: tuple[Any, ...]
+    options: Mapping[str, Any] = field(default_factory=dict)
+
+    def __call__(self, store: CellStore) -> object:
+        method = getattr(store, self.method)
+        return without_ids(answer_of(lambda: method(*self.arguments, **self.options)))
 
 
-def random_operation(choose: random.Random, row_key: UUID, client: int, number: int) -> Operation:
-    """Calls on one row; bodies of appends are unique per event, as the contract asks."""
+def random_call(choose: random.Random, row_key: UUID, client: int, number: int) -> Call:
+    """On one row; bodies of appends are unique per event, as the contract asks."""
     column = choose.choice(["BASE", "NOTES"])
     ref = choose.randrange(1, 4)
     body = choose.choice(["same", f"by {client}"])
-    event = f"event {client}.{number}"
     expected = choose.choice([None, 1, 2])
-    calls: list[Callable[[CellStore], Any]] = [
-        lambda store: store.put_cell(row_key, column, ref, body),
-        lambda store: store.put_cell(row_key, column, ref, body, expect_latest=expected),
-        lambda store: store.put_cells([Cell(row_key, column, ref, body)]),
-        lambda store: store.append_cell(row_key, column, event),
-        lambda store: store.get_cell_latest(row_key, column),
-        lambda store: store.get_row(row_key),
-        lambda store: store.get_cells_latest([ColumnKey(row_key, "BASE"), ColumnKey(row_key, "NOTES")]),
-    ]
-    call = choose.choice(calls)
-    return lambda store: without_ids(answer_of(lambda: call(store)))
+    return choose.choice(
+        [
+            Call("put_cell", (row_key, column, ref, body)),
+            Call("put_cell", (row_key, column, ref, body), {"expect_latest": expected}),
+            Call("put_cells", ([Cell(row_key, column, ref, body)],)),
+            Call("append_cell", (row_key, column, f"event {client}.{number}")),
+            Call("get_cell_latest", (row_key, column)),
+            Call("get_row", (row_key,)),
+            Call("get_cells_latest", ([ColumnKey(row_key, "BASE"), ColumnKey(row_key, "NOTES")],)),
+        ]
+    )
 
 
 def without_ids(answer: object) -> object:
@@ -64,7 +75,7 @@ def record_history(store: CellStore, choose: random.Random) -> list[Event]:
     """Let the clients loose on one new row."""
     row_key = uuid4()
     plans = [
-        [random_operation(choose, row_key, client, number) for number in range(CALLS_PER_CLIENT)]
+        [random_call(choose, row_key, client, number) for number in range(CALLS_PER_CLIENT)]
         for client in range(CLIENTS)
     ]
     start = threading.Barrier(CLIENTS)
@@ -86,6 +97,14 @@ def record_history(store: CellStore, choose: random.Random) -> list[Event]:
     return events
 
 
+def told(events: list[Event]) -> str:
+    """A history, a call a line."""
+    return "\n".join(
+        f"client {event.client}, {event.called_at:.4f} to {event.answered_at:.4f}: {event.operation} -> {event.answer}"
+        for event in sorted(events, key=lambda event: event.called_at)
+    )
+
+
 @pytest.mark.parametrize("engine", DATASTORE_ENGINES)
 def test_what_three_concurrent_clients_see_has_an_order(engine: str, stores: Stores) -> None:
     datastore: Datastore = stores.fresh(engine, shards=1)
@@ -94,7 +113,7 @@ def test_what_three_concurrent_clients_see_has_an_order(engine: str, stores: Sto
 
     for number in range(HISTORIES):
         events = record_history(datastore, choose)
-        assert is_linearisable(events, lambda: MemoryStore(shards=1)), (seed, number, events)
+        assert is_linearisable(events, lambda: MemoryStore(shards=1)), f"seed {seed}, history {number}:\n{told(events)}"
 
     print(f"{engine}: {HISTORIES * CLIENTS * CALLS_PER_CLIENT:,} calls of {CLIENTS} clients linearised (seed {seed})")
 
@@ -103,11 +122,10 @@ def test_a_stale_read_has_no_order() -> None:
     """The control: a client that reads an old version after another's put was answered is caught."""
     row_key = uuid4()
 
-    def put(ref: int) -> Operation:
-        return lambda store: without_ids(answer_of(lambda: store.put_cell(row_key, "BASE", ref, ref)))
+    latest = Call("get_cell_latest", (row_key, "BASE"))
 
-    def latest(store: CellStore) -> object:
-        return without_ids(answer_of(lambda: store.get_cell_latest(row_key, "BASE")))
+    def put(ref: int) -> Call:
+        return Call("put_cell", (row_key, "BASE", ref, ref))
 
     events = [
         Event(0, put(1), ("CREATED", 1), 0.0, 1.0),
