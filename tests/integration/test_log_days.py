@@ -171,6 +171,33 @@ def test_what_a_killed_run_left_refuses_no_change(url: str, monkeypatch: pytest.
     assert places(url)[key] == "tripstore.log_rest"
 
 
+def test_a_run_that_was_killed_before_it_attached_a_day_is_ended_by_the_next(
+    url: str, monkeypatch: pytest.MonkeyPatch, failpoints: Path
+) -> None:
+    log(url, at(TODAY))
+    (failpoints / "log.day_excluded").write_text("kill")
+    process = FORK_SERVER.Process(target=with_failpoints, args=(str(failpoints), keep_beside_a_large_rest, url))
+    process.start()
+    process.join(60)
+    assert process.exitcode == -signal.SIGKILL
+    wait_until("its session is over", lambda: run(url, AT_IT) == [(0,)])
+    with pytest.raises(postgres.CheckViolation):  # the control: it left its CHECK
+        log(url, at(TODAY + 3 * DAY))
+
+    monkeypatch.setattr(log_days, "SMALL_BLOCKS", 0)
+    assert keep(url).created == (TODAY + 3 * DAY,)
+
+    assert run(url, EXCLUDED) == [(0,)]
+    key = log(url, at(TODAY + 3 * DAY))
+    assert places(url)[key] == table(TODAY + 3 * DAY)
+
+
+def keep_beside_a_large_rest(url: str) -> None:
+    """In a process of its own."""
+    log_days.SMALL_BLOCKS = 0
+    keep(url)
+
+
 def test_a_clock_that_is_ahead_of_the_database_drops_nothing(url: str) -> None:
     ((today,),) = run(url, "SELECT (now() AT TIME ZONE 'UTC')::date")
     assert isinstance(today, date)
