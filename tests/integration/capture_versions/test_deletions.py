@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import closing
 
 import pytest
 
@@ -17,6 +18,7 @@ from tests.legacy import (
 )
 from tripstore.backends.postgres import sqlstates
 from tripstore.backends.postgres.layout.layout import DeletePolicy
+from tripstore.backends.postgres.wire.connections import rows
 
 
 def test_ignored_deletions_make_no_tombstone_and_the_next_row_starts_above(make: Callable[..., Legacy]) -> None:
@@ -122,3 +124,18 @@ def test_a_deleted_pair_is_remembered_and_its_key_is_not_given_to_another(legacy
     assert legacy.sql("SELECT lookup, key, value FROM tripstore.pair") == [
         ("public.users.id.user_uuid", "1", "11111111-1111-1111-1111-111111111111")
     ]
+
+
+@pytest.mark.parametrize("isolation", ["REPEATABLE READ", "SERIALIZABLE"])
+def test_no_table_is_truncated_by_a_snapshot_that_may_lack_its_rows(legacy: Legacy, isolation: str) -> None:
+    legacy.install(layout(), may_truncate=True)
+    _id, row_key = legacy.trip("1")
+    with closing(legacy.connect(isolation=isolation)) as old:
+        rows(old, "SELECT count(*) FROM users")
+        legacy.sql("UPDATE trips SET status = '2'")
+        with refused(sqlstates.TRUNCATE_REFUSED):
+            rows(old, "TRUNCATE trips CASCADE")
+
+    legacy.sql("TRUNCATE trips CASCADE")
+    legacy.sql("INSERT INTO trips (trip_uuid, status) VALUES (%s, '3')", str(row_key))
+    assert legacy.versions(row_key) == [(1, "1"), (2, "2"), (3, "3")]

@@ -25,7 +25,7 @@ def truncation(
     if is_allowed:
         kept = [*map(_remember, changes), *(each.remember_all() for each in pairs)]
         broken = _broken(table) if changes else ""
-        body = f"\nBEGIN\n{''.join(kept)}{broken}  RETURN NULL;\nEND\n"
+        body = f"\nBEGIN\n{_check_snapshot(table)}{''.join(kept)}{broken}  RETURN NULL;\nEND\n"
     else:
         why = "every row would have to become a tombstone" if changes else "cells point to its rows"
         price = ": then the mirror needs a new backfill" if changes else ""
@@ -37,6 +37,20 @@ def truncation(
         body = f"\nBEGIN\n  {refused}\nEND\n"
     trigger = RowTrigger(f"{FIRST}{part}_truncate", "BEFORE", "TRUNCATE", function, level="STATEMENT")
     return Function(function, body, SEEING), trigger
+
+
+def _check_snapshot(table: str) -> str:
+    """Rows that the transaction's snapshot does not show would go and not be remembered."""
+    refused = refuse(
+        TRUNCATE_REFUSED,
+        f"{table} is not truncated: the snapshot of this transaction may not show all of its rows.",
+        "TRUNCATE under READ COMMITTED.",
+    )
+    return f"""\
+  IF pg_catalog.current_setting('transaction_isolation') IN ('repeatable read', 'serializable') THEN
+    {refused}
+  END IF;
+"""
 
 
 def _remember(changes: Changes) -> str:
