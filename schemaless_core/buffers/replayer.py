@@ -38,7 +38,7 @@ NOTHING = BufferSize(0, 0, None, 0)
 
 #: Shards of which cells are carried at once, by one transaction of their server, and how many cells of each.
 SHARDS_PER_TAKE = 16
-CELLS_PER_TAKE = 500
+CELLS_PER_TAKE = 2_000
 #: Between two looks at buffers that hold nothing, or nothing whose cluster is back; it doubles up to the longest.
 PAUSE_SECONDS = 0.2
 PAUSE_SECONDS_MAX = 2.0
@@ -137,7 +137,7 @@ class Replayer:
     def _run(self) -> None:
         pause, counted_at = PAUSE_SECONDS, -COUNT_SECONDS
         while not self._ended.is_set():
-            carried = 0
+            carried, begun_at = 0, time.monotonic()
             try:
                 carried = self.round().cells
                 if time.monotonic() - counted_at >= COUNT_SECONDS:
@@ -148,7 +148,8 @@ class Replayer:
             except Exception:  # whatever it is: without this thread what waits would wait for ever, and unseen
                 logger.exception("buffers wait", extra={"event": "replay.failed"})
             pause = PAUSE_SECONDS if carried else min(2 * pause, PAUSE_SECONDS_MAX)
-            self._ended.wait(carried / self._config.cells_per_second if carried else pause)
+            rest = rest_seconds(carried, self._config.cells_per_second, time.monotonic() - begun_at)
+            self._ended.wait(rest if carried else pause)
 
     def _replay(self, cluster: str, shards: Sequence[int]) -> int:
         """Carry a portion of one buffer: of those of its shards whose cluster may be asked."""
@@ -159,6 +160,11 @@ class Replayer:
             extra = {"event": "replay.not_carried", "cluster": cluster, "reason": error.message}
             logger.warning("a buffer could not be carried", extra=extra)
             return 0
+
+
+def rest_seconds(carried: int, per_second: int, took_seconds: float) -> float:
+    """How long a worker waits after a round, so that it carries no more cells a second than it may, and no fewer."""
+    return max(0.0, carried / per_second - took_seconds)
 
 
 class _Hands:
