@@ -186,3 +186,59 @@ def test_a_table_that_resembles_its_class_is_taken_for_its_own_and_said(tmp_path
 
     assert kinds(result) == ["orm.new"]
     assert "resembles" in result.untold[0].reason
+
+
+#: A class that is a manager whatever it is called, and the model that has it.
+MANAGER = "class Open(models.Manager):\n    pass\n\n\n"
+MANAGED = [
+    MANAGER + "class Trip(models.Model):\n    live = Open()\n",
+    MANAGER
+    + "class Base(models.Model):\n    live = Open()\n\n    class Meta:\n        abstract = True\n\n\n"
+    + "class Trip(Base):\n    pass\n",
+]
+
+
+@pytest.mark.parametrize("models", MANAGED, ids=["of its own", "of its base"])
+def test_a_manager_is_known_by_what_it_derives_from(tmp_path: Path, models: str) -> None:
+    use = "from trips.models import Trip\n\nTrip.live.filter(id=1).delete()\n"
+    files = {"trips/models.py": DJANGO + models, "trips/use.py": use}
+    others = {**files, "trips/models.py": files["trips/models.py"].replace("models.Manager", "object")}
+
+    assert kinds(audited(tmp_path / "a", "trips_trip", files)) == ["delete"]
+    assert kinds(audited(tmp_path / "b", "trips_trip", others)) == ["reference"]  # the control
+    assert kinds(audited(tmp_path / "c", "trips_open", files)) == []  # a manager has no table
+
+
+MIGRATIONS = [
+    ("CreateModel(name='Trip', fields=[])", "trips_trip"),
+    ("CreateModel('Trip', [], options={'db_table': 'rides'})", "rides"),
+    ("AddField(model_name='trip', name='fare', field=models.TextField())", "trips_trip"),
+    ("RemoveField('trip', 'fare')", "trips_trip"),
+    ("AlterModelTable(name='trip', table='rides')", "rides"),
+    ("AddIndex('trip', models.Index(fields=['fare'], name='fares'))", "trips_trip"),
+    ("DeleteModel('trip')", "trips_trip"),
+]
+
+
+@pytest.mark.parametrize(("operation", "table"), MIGRATIONS)
+def test_a_migration_of_django_changes_the_table_of_its_model(tmp_path: Path, operation: str, table: str) -> None:
+    code = "from django.db import migrations, models\n\n\nclass Migration(migrations.Migration):\n"
+    code += f"    operations = [migrations.{operation}]\n"
+    model = {"trips/models.py": DJANGO + "class Trip(models.Model):\n    pass\n"}
+
+    assert kinds(audited(tmp_path / "a", table, {**model, "trips/migrations/0001.py": code})) == ["schema"]
+    assert kinds(audited(tmp_path / "b", table, {**model, "drivers/migrations/0001.py": code})) == (
+        ["schema"] if table == "rides" else []  # the control: a model of another app
+    )
+    assert kinds(audited(tmp_path / "c", table, {**model, "trips/operations.py": code})) == []  # no migration
+
+
+def test_a_table_of_the_metadata_is_known_by_a_name(tmp_path: Path) -> None:
+    code = (
+        "NAME = 'trips'\n\n\ndef use(metadata, session, other):\n    session.execute(select(metadata.tables[{key}]))\n"
+    )
+
+    assert kinds(audited(tmp_path / "a", "trips", {"use.py": code.format(key="NAME")})) == ["select"]
+    unknown = audited(tmp_path / "b", "trips", {"use.py": code.format(key="other")})
+    assert kinds(unknown) == []
+    assert [remark.line for remark in unknown.unclear] == [5]

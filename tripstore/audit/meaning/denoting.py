@@ -72,8 +72,9 @@ class Denoting:
                 return Text(text)
             case ast.Attribute():
                 return self._attribute(node, scope)
-            case ast.Subscript(value=ast.Attribute(attr="tables"), slice=ast.Constant(value=str(text))):
-                return self._table(text, node, scope)  # metadata.tables["trips"]
+            case ast.Subscript(value=ast.Attribute(attr="tables"), slice=key):
+                named = self.value(key, scope)  # metadata.tables["trips"], metadata.tables[NAME]
+                return self._table(named.text, node, scope) if isinstance(named, Text) else None
             case ast.Call():
                 return self._call(node, scope)
             case ast.BinOp(left=left, op=ast.Add(), right=right):

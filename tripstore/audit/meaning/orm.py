@@ -34,8 +34,15 @@ _PACKAGES = {
 }
 
 
+def is_manager(dotted: str) -> bool:
+    """Whether this is what managers of Django derive from, and no model."""
+    return dotted.endswith(("Manager", "QuerySet"))
+
+
 def orm_of_base(dotted: str) -> Orm | None:
     """The ORM of a base outside of the code base, by its full name."""
+    if is_manager(dotted):
+        return None
     package, _, last = dotted.partition(".")[0], "", dotted.rpartition(".")[2]
     if last in _SQLALCHEMY_BASES:
         return Orm.SQLALCHEMY

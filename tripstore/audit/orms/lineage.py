@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from tripstore.audit.meaning.bindings import ClassFacts, last_name
-from tripstore.audit.meaning.orm import Orm, orm_of_base
+from tripstore.audit.meaning.orm import Orm, is_manager, orm_of_base
 from tripstore.audit.meaning.values import Entity, Module, OrmRoot, Scope
 from tripstore.audit.orms.known import KnownModels
 
@@ -92,6 +92,7 @@ class Lineages:
 
     def _by_fields(self, facts: ClassFacts, scope: Scope, outside: list[str]) -> Orm | None:
         """Of a class whose bases are elsewhere, what its fields say: `models.CharField` is Django's."""
+        outside = [dotted for dotted in outside if not is_manager(dotted)]
         if not outside:
             return None
         packages = {self._package(facts.calls[name].func, scope) for name in facts.columns}

@@ -13,7 +13,7 @@ from tripstore.audit.meaning.bindings import ClassFacts, Imported, Relationship,
 from tripstore.audit.meaning.denoting import Denoting
 from tripstore.audit.meaning.heads import MANAGERS
 from tripstore.audit.meaning.modules import Modules
-from tripstore.audit.meaning.orm import Orm
+from tripstore.audit.meaning.orm import Orm, is_manager
 from tripstore.audit.meaning.values import AuditedFunction, Entity, ModelRows, OrmRoot, Scope, Text, Value
 from tripstore.audit.names import LegacyTable, LegacyTables
 from tripstore.audit.orms.derived import Derived, DerivedTables
@@ -149,8 +149,15 @@ class Models:
             return False
         call = entity.facts.calls.get(attribute)
         if call is not None:
-            return _MANAGER.search(ast.unparse(call.func)) is not None
+            return _MANAGER.search(ast.unparse(call.func)) is not None or self._makes_manager(call, entity)
         return any(self.is_manager(parent, attribute) for parent in self._parents(entity))
+
+    def _makes_manager(self, call: ast.Call, entity: Entity) -> bool:
+        """Whether a class of whatever name, which is called in a model, derives from a manager."""
+        made = self.denoting.value(call.func, self.scope(entity.file)) if entity.line else None
+        if not isinstance(made, Entity) or made.facts is None:
+            return False
+        return any(map(is_manager, self.lineages.of(made.facts, self.scope(made.file)).outside))
 
     def is_queried(self, entity: Entity, attribute: str) -> bool:
         """Whether a relation of Django's leads to many, by a manager."""

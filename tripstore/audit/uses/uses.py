@@ -32,6 +32,7 @@ from tripstore.audit.uses.found import FoundUses
 from tripstore.audit.uses.literals import is_executed, place_of
 from tripstore.audit.uses.lookups import SpanningLookups
 from tripstore.audit.uses.mentions import MentionJudge
+from tripstore.audit.uses.migrations import migrated_tables
 from tripstore.audit.uses.related import RelatedUses
 
 _FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
@@ -39,6 +40,7 @@ _COMPREHENSIONS = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
 #: Of a statement that has others inside, what is not its head.
 _INNER = frozenset({"body", "orelse", "finalbody", "handlers", "cases"})
 
+_NAMED_LATER = "a table of the metadata is named at run time"
 _REFLECTED = "all tables of a database are reflected here, and what uses them by other names is not found"
 
 
@@ -172,6 +174,8 @@ class Uses:
             return
         if isinstance(node, ast.Attribute):
             self._related.look(node, scope)
+        if isinstance(node, ast.Subscript) and _is_of_metadata(node) and self._known(node.slice, scope) is None:
+            self.remarks.append(Remark(self.file, node.lineno, _NAMED_LATER))
         if isinstance(node, ast.Call) and self._call(node, scope):
             return
         for child in ast.iter_child_nodes(node):
@@ -214,6 +218,8 @@ class Uses:
         self._model_by_name(node, scope)
         for found in table_calls(node, self._tables, lambda each: self._known(each, scope)):
             self._found.add(found.node, found.node, found.kind, found.table, found.access)
+        for argument, table in migrated_tables(node, self.file, self._models, lambda each: self._known(each, scope)):
+            self._found.add(argument, argument, UseKind.SCHEMA, table, Access.WRITE)
         self._names(node, scope)
         if last_name(node.func) in RELATIONSHIPS:
             self._relationship(node, scope)
@@ -336,6 +342,12 @@ class Uses:
             self.remarks.append(Remark(self.file, self._lines.of(node)[0], UNCLEAR))
         for _offset in found.without_reason:
             self.remarks.append(Remark(self.file, self._lines.of(node)[0], NO_REASON))
+
+
+def _is_of_metadata(node: ast.Subscript) -> bool:
+    """`metadata.tables[…]`; tables of other things, such as of documents, are numbered."""
+    owner = node.value.value if isinstance(node.value, ast.Attribute) and node.value.attr == "tables" else None
+    return owner is not None and "meta" in (last_name(owner) or "").lower()
 
 
 def _reflects(call: ast.Call) -> bool:
