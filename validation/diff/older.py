@@ -28,8 +28,8 @@ from tripstore.engines.validation.recheck import FIRST_PAUSE_SECONDS, TRIES
 
 #: A step ends with the bucket in which it has looked at so many.
 COLUMNS_PER_STEP = 2_000
-#: Columns that are looked at together.
-COLUMNS_PER_LOOK = 500
+#: Columns that are looked at together: both stores' newest versions of all of them are in memory at once.
+COLUMNS_PER_LOOK = 100
 #: Counts of older versions are not those of the latest.
 PREFIX = "older_"
 #: Of which a share is chosen, by a hash of the row key that has nothing to do with its shard.
