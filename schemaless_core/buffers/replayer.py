@@ -36,7 +36,8 @@ T = TypeVar("T")
 
 NOTHING = BufferSize(0, 0, None, 0)
 
-#: Shards of which cells are carried at once, by one transaction of their server, and how many cells of each.
+#: Shards of which cells are carried at once, by one transaction of their server, and at most how many cells of all of
+#: them together. The bytes of a packet bound them, too.
 SHARDS_PER_TAKE = 16
 CELLS_PER_TAKE = 2_000
 #: Between two looks at buffers that hold nothing, or nothing whose cluster is back; it doubles up to the longest.
@@ -163,7 +164,7 @@ class Replayer:
 
 
 def rest_seconds(carried: int, per_second: int, took_seconds: float) -> float:
-    """How long a worker waits after a round, so that it carries no more cells a second than it may, and no fewer."""
+    """How long a worker waits after a round, so that it carries no more cells a second than it may."""
     return max(0.0, carried / per_second - took_seconds)
 
 

@@ -26,7 +26,7 @@ from tripstore.engines.validation.diff.portions import Portion, counted, shards_
 from tripstore.engines.validation.diff.suspects import InFlight, Roles
 from tripstore.engines.validation.recheck import FIRST_PAUSE_SECONDS, TRIES
 
-#: A step ends with the bucket in which it has looked at so many.
+#: A step ends with the bucket, or the shard, in which it has looked at so many.
 COLUMNS_PER_STEP = 2_000
 #: Columns that are looked at together: both stores' newest versions of all of them are in memory at once.
 COLUMNS_PER_LOOK = 100

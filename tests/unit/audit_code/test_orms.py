@@ -192,13 +192,15 @@ def test_a_table_that_resembles_its_class_is_taken_for_its_own_and_said(tmp_path
 MANAGER = "class Open(models.Manager):\n    pass\n\n\n"
 MANAGED = [
     MANAGER + "class Trip(models.Model):\n    live = Open()\n",
+    MANAGER.replace("models.Manager", "models.Manager.from_queryset(Rows)")
+    + "class Trip(models.Model):\n    live = Open()\n",
     MANAGER
     + "class Base(models.Model):\n    live = Open()\n\n    class Meta:\n        abstract = True\n\n\n"
     + "class Trip(Base):\n    pass\n",
 ]
 
 
-@pytest.mark.parametrize("models", MANAGED, ids=["of its own", "of its base"])
+@pytest.mark.parametrize("models", MANAGED, ids=["of its own", "of a queryset", "of its base"])
 def test_a_manager_is_known_by_what_it_derives_from(tmp_path: Path, models: str) -> None:
     use = "from trips.models import Trip\n\nTrip.live.filter(id=1).delete()\n"
     files = {"trips/models.py": DJANGO + models, "trips/use.py": use}
@@ -209,6 +211,16 @@ def test_a_manager_is_known_by_what_it_derives_from(tmp_path: Path, models: str)
     assert kinds(audited(tmp_path / "c", "trips_open", files)) == []  # a manager has no table
 
 
+def test_a_model_that_is_called_manager_is_no_manager(tmp_path: Path) -> None:
+    models = "from hr.models import Manager\nfrom django.db import models\n\n\nclass Trip(Manager):\n"
+    models += "    city = models.CharField(max_length=9)\n"
+    use = "from trips.models import Trip\n\nTrip.objects.get(id=1)\n"
+
+    found = audited(tmp_path, "trips_trip", {"trips/models.py": models, "trips/use.py": use})
+
+    assert kinds(found) == ["orm.get"]
+
+
 MIGRATIONS = [
     ("CreateModel(name='Trip', fields=[])", "trips_trip"),
     ("CreateModel('Trip', [], options={'db_table': 'rides'})", "rides"),
@@ -217,6 +229,8 @@ MIGRATIONS = [
     ("AlterModelTable(name='trip', table='rides')", "rides"),
     ("AddIndex('trip', models.Index(fields=['fare'], name='fares'))", "trips_trip"),
     ("DeleteModel('trip')", "trips_trip"),
+    ("RenameModel(old_name='Ride', new_name='Trip')", "trips_trip"),
+    ("RenameModel('Trip', 'Ride')", "trips_trip"),
 ]
 
 

@@ -22,6 +22,8 @@ class Orm(Enum):
 
 
 _OTHERS = frozenset({"tortoise", "ormar", "piccolo", "pony", "gino", "edgy", "saffier", "orator", "masoniteorm"})
+#: Modules of libraries that hold managers.
+_OF_MANAGERS = frozenset({"managers", "manager", "query", "querysets"})
 _SQLALCHEMY_BASES = frozenset({"DeclarativeBase", "DeclarativeBaseNoMeta"})
 #: The package of a base that this code base does not define, and its ORM.
 _PACKAGES = {
@@ -35,8 +37,9 @@ _PACKAGES = {
 
 
 def is_manager(dotted: str) -> bool:
-    """Whether this is what managers of Django derive from, and no model."""
-    return dotted.endswith(("Manager", "QuerySet"))
+    """Whether this is what managers of Django derive from: `hr.models.Manager` may be a model."""
+    package, *inside = dotted.split(".")[:-1] or [""]
+    return dotted.endswith(("Manager", "QuerySet")) and (package == "django" or bool(_OF_MANAGERS & {*inside}))
 
 
 def orm_of_base(dotted: str) -> Orm | None:

@@ -121,5 +121,7 @@ class Lineages:
 
 
 def _plain(base: ast.expr) -> ast.expr:
-    """`Repository` of `Repository[Trip]`."""
+    """`Repository` of `Repository[Trip]`; the manager of `models.Manager.from_queryset(Rows)`."""
+    if isinstance(base, ast.Call) and isinstance(base.func, ast.Attribute) and base.func.attr == "from_queryset":
+        return base.func.value
     return base.value if isinstance(base, ast.Subscript) else base

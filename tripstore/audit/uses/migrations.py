@@ -29,11 +29,17 @@ def migrated_tables(
     if table is not None and found is not None:
         yield table, found
         return
-    named = keyword(call, "model_name") or keyword(call, "name") or (call.args[0] if call.args else None)
-    name = known(named) if named is not None else None
-    if named is not None and name:
-        for each in dict.fromkeys(_tables_of(name, file, models)):
+    for named in _named_models(call):
+        for each in dict.fromkeys(_tables_of(known(named) or "", file, models)):
             yield named, each
+
+
+def _named_models(call: ast.Call) -> list[ast.expr]:
+    """One; of RenameModel, of which only one is in the code still, both."""
+    if last_name(call.func) == "RenameModel":
+        return [*call.args[:2], *filter(None, (keyword(call, "old_name"), keyword(call, "new_name")))]
+    named = keyword(call, "model_name") or keyword(call, "name") or (call.args[0] if call.args else None)
+    return [named] if named is not None else []
 
 
 def _tables_of(name: str, file: str, models: Models) -> Iterator[LegacyTable]:

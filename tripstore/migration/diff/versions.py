@@ -1,4 +1,4 @@
-"""`StoredVersions`: which versions of a column either store has, where they cannot be read together."""
+"""`StoredVersions`: which versions of columns either store has, and has forgotten."""
 
 from __future__ import annotations
 
