@@ -71,13 +71,15 @@ SELECT STRAIGHT_JOIN c.added_id, c.row_key, c.column_name, c.ref_key, c.body, c.
   AND c.ref_key = (SELECT MAX(m.ref_key) FROM {cell} m
    WHERE m.row_key = w.row_key AND m.column_name = w.column_name AND m.body = _binary'null')"""
 
+# The lowest of the newest is looked for once a column: asked beside each cell, a long column is read once per version.
 FIND_NEWEST_MANY = """\
-WITH w (row_key, column_name) AS (VALUES ROWS)
-SELECT STRAIGHT_JOIN c.added_id, c.row_key, c.column_name, c.ref_key, c.body, c.created_at
- FROM w JOIN {cell} c ON c.row_key = w.row_key AND c.column_name = w.column_name
-  AND c.ref_key >= COALESCE((SELECT m.ref_key FROM {cell} m
+WITH w (row_key, column_name) AS (VALUES ROWS), newest AS (
+ SELECT w.row_key, w.column_name, COALESCE((SELECT m.ref_key FROM {cell} m
    WHERE m.row_key = w.row_key AND m.column_name = w.column_name
-   ORDER BY m.ref_key DESC LIMIT 1 OFFSET LAST), -9223372036854775808)
+   ORDER BY m.ref_key DESC LIMIT 1 OFFSET LAST), -9223372036854775808) AS lowest FROM w)
+SELECT STRAIGHT_JOIN c.added_id, c.row_key, c.column_name, c.ref_key, c.body, c.created_at
+ FROM newest JOIN {cell} c ON c.row_key = newest.row_key AND c.column_name = newest.column_name
+  AND c.ref_key >= newest.lowest
  ORDER BY c.row_key, c.column_name, c.ref_key DESC"""
 
 ROW = """\

@@ -1,0 +1,53 @@
+"""The newest cells of many columns at once: those of each column's history, and no column is read once per version."""
+
+from __future__ import annotations
+
+from uuid import UUID, uuid4
+
+import pytest
+
+from schemaless_core import Cell, ColumnKey, Datastore
+from tests.stores import ServerEngine, Stores
+
+LENGTHS = (400, 1, 2, 9, 10, 11)
+
+
+def versions(row_key: UUID, column: str, count: int) -> list[Cell]:
+    return [Cell(row_key, column, ref_key, f"version {ref_key}") for ref_key in range(1, count + 1)]
+
+
+@pytest.fixture
+def columns() -> list[ColumnKey]:
+    """As long as these, and one without cells."""
+    return [ColumnKey(uuid4(), "BASE") for _length in (*LENGTHS, 0)]
+
+
+def fill(store: Datastore, columns: list[ColumnKey]) -> None:
+    for key, length in zip(columns, (*LENGTHS, 0), strict=True):
+        store.put_cells(versions(*key, length))
+
+
+def test_the_newest_of_many_are_those_of_each_history(
+    datastore_engine: str, stores: Stores, columns: list[ColumnKey]
+) -> None:
+    store = stores.fresh(datastore_engine, shards=4)
+    fill(store, columns)
+
+    for limit in (1, 10, 100):
+        assert store.get_newest(columns, limit) == [store.get_history(*key, limit=limit) for key in columns]
+    assert store.get_newest([], 10) == []
+
+
+def test_a_long_column_is_read_once(server_engine: ServerEngine, stores: Stores, columns: list[ColumnKey]) -> None:
+    store = stores.fresh(server_engine, shards=1)
+    fill(store, columns)
+    server = stores.clusters(server_engine)[0].primary
+
+    def read() -> int:
+        found = server.query("SHOW GLOBAL STATUS WHERE Variable_name IN ('Handler_read_next', 'Handler_read_key')")
+        return sum(int(str(row["Value"])) for row in found)
+
+    before = read()
+    store.get_newest(columns, 10)
+
+    assert read() - before < 4 * sum(LENGTHS)
