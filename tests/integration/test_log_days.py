@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import signal
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, contextmanager
 from datetime import UTC, date, datetime, timedelta
@@ -175,12 +175,7 @@ def test_a_run_that_was_killed_before_it_attached_a_day_is_ended_by_the_next(
     url: str, monkeypatch: pytest.MonkeyPatch, failpoints: Path
 ) -> None:
     log(url, at(TODAY))
-    (failpoints / "log.day_excluded").write_text("kill")
-    process = FORK_SERVER.Process(target=with_failpoints, args=(str(failpoints), keep_beside_a_large_rest, url))
-    process.start()
-    process.join(60)
-    assert process.exitcode == -signal.SIGKILL
-    wait_until("its session is over", lambda: run(url, AT_IT) == [(0,)])
+    kill_at(failpoints, "log.day_excluded", keep_beside_a_large_rest, url)
     with pytest.raises(postgres.CheckViolation):  # the control: it left its CHECK
         log(url, at(TODAY + 3 * DAY))
 
@@ -417,14 +412,18 @@ def test_a_run_that_ended_anywhere_is_ended_by_the_next(url: str, failpoints: Pa
 
 def test_a_run_that_was_killed_keeps_no_other_out(url: str, failpoints: Path) -> None:
     stays = much_to_do(url)
-    (failpoints / "log.gaps_left").write_text("kill")
-    process = FORK_SERVER.Process(target=with_failpoints, args=(str(failpoints), keep, url))
+    kill_at(failpoints, "log.gaps_left", keep, url)
+    assert_done_by_the_next(url, stays)
+
+
+def kill_at(failpoints: Path, point: str, work: Callable[[str], object], url: str) -> None:
+    """Let a process die at a failpoint of its work."""
+    (failpoints / point).write_text("kill")
+    process = FORK_SERVER.Process(target=with_failpoints, args=(str(failpoints), work, url))
     process.start()
     process.join(60)
-
     assert process.exitcode == -signal.SIGKILL
     wait_until("its session is over", lambda: run(url, AT_IT) == [(0,)])
-    assert_done_by_the_next(url, stays)
 
 
 def much_to_do(url: str) -> str:

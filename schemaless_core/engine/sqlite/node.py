@@ -6,7 +6,7 @@ import sqlite3
 from collections.abc import Callable, Collection, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from schemaless_core import metrics
 from schemaless_core.cell.answers import Scalar
@@ -65,6 +65,8 @@ INSERT INTO shard_state (shard, epoch, authority_epoch, state, next_added_id, la
 
 LOOK_SECONDS = 10.0
 
+K = TypeVar("K")
+
 
 class SQLiteNode:
     """A `Node` on one file."""
@@ -115,83 +117,54 @@ class SQLiteNode:
     def find_many(
         self, keys: Mapping[int, Sequence[tuple[bytes, bytes, int]]], deadline: Deadline
     ) -> dict[int, Sighting]:
-        with self._file.read(deadline) as connection:
-            return {
-                shard: _sighting(
-                    connection, shard, [cell for key in wanted if (cell := reads.find(connection, shard, *key))]
-                )
-                for shard, wanted in keys.items()
-            }
+        return self._found_many(keys, lambda file, shard, key: _listed(reads.find(file, shard, *key)), deadline)
 
     def find_latest_many(
         self, columns: Mapping[int, Sequence[tuple[bytes, bytes]]], deadline: Deadline
     ) -> dict[int, Sighting]:
-        with self._file.read(deadline) as connection:
-            return {
-                shard: _sighting(
-                    connection, shard, [cell for key in wanted if (cell := reads.find_latest(connection, shard, *key))]
-                )
-                for shard, wanted in columns.items()
-            }
+        return self._found_many(
+            columns, lambda file, shard, key: _listed(reads.find_latest(file, shard, *key)), deadline
+        )
 
     def find_before_many(
         self, keys: Mapping[int, Sequence[tuple[bytes, bytes, int]]], deadline: Deadline
     ) -> dict[int, Sighting]:
-        with self._file.read(deadline) as connection:
-            return {
-                shard: _sighting(
-                    connection, shard, [cell for key in wanted if (cell := reads.find_before(connection, shard, *key))]
-                )
-                for shard, wanted in keys.items()
-            }
+        return self._found_many(keys, lambda file, shard, key: _listed(reads.find_before(file, shard, *key)), deadline)
 
     def find_highest_many(
         self, spans: Mapping[int, Sequence[tuple[bytes, bytes, int, int]]], deadline: Deadline
     ) -> dict[int, Sighting]:
-        with self._file.read(deadline) as connection:
-            return {
-                shard: _sighting(
-                    connection,
-                    shard,
-                    [cell for span in wanted if (cell := reads.find_highest(connection, shard, *span))],
-                )
-                for shard, wanted in spans.items()
-            }
+        return self._found_many(
+            spans, lambda file, shard, key: _listed(reads.find_highest(file, shard, *key)), deadline
+        )
 
     def find_tombstones_many(
         self, columns: Mapping[int, Sequence[tuple[bytes, bytes]]], deadline: Deadline
     ) -> dict[int, Sighting]:
-        with self._file.read(deadline) as connection:
-            return {
-                shard: _sighting(
-                    connection,
-                    shard,
-                    [cell for key in wanted if (cell := reads.find_tombstone(connection, shard, *key))],
-                )
-                for shard, wanted in columns.items()
-            }
+        return self._found_many(
+            columns, lambda file, shard, key: _listed(reads.find_tombstone(file, shard, *key)), deadline
+        )
 
     def find_newest_many(
         self, columns: Mapping[int, Sequence[tuple[bytes, bytes]]], limit: int, deadline: Deadline
     ) -> dict[int, Sighting]:
+        return self._found_many(columns, lambda file, shard, key: reads.find_newest(file, shard, *key, limit), deadline)
+
+    def _found_many(
+        self,
+        keys: Mapping[int, Sequence[K]],
+        find: Callable[[sqlite3.Connection, int, K], Sequence[StoredCell]],
+        deadline: Deadline,
+    ) -> dict[int, Sighting]:
+        """What is found for each key, of all shards by one transaction."""
         with self._file.read(deadline) as connection:
             return {
-                shard: _sighting(
-                    connection,
-                    shard,
-                    [cell for key in wanted for cell in reads.find_newest(connection, shard, *key, limit)],
-                )
-                for shard, wanted in columns.items()
+                shard: _sighting(connection, shard, [cell for key in wanted for cell in find(connection, shard, key)])
+                for shard, wanted in keys.items()
             }
 
     def rows(self, row_keys: Mapping[int, Sequence[bytes]], deadline: Deadline) -> dict[int, Sighting]:
-        with self._file.read(deadline) as connection:
-            return {
-                shard: _sighting(
-                    connection, shard, [cell for key in wanted for cell in reads.row(connection, shard, key, None)]
-                )
-                for shard, wanted in row_keys.items()
-            }
+        return self._found_many(row_keys, lambda file, shard, key: reads.row(file, shard, key, None), deadline)
 
     def row(self, shard: int, row_key: bytes, columns: Sequence[bytes] | None, deadline: Deadline) -> Sighting:
         with self._file.read(deadline) as connection:
@@ -441,6 +414,10 @@ class SQLiteNode:
 
 def _portion(connection: sqlite3.Connection, shard: int, portion: reads.CutCells) -> Sighting:
     return _sighting(connection, shard, portion.cells)._replace(is_cut=portion.is_cut)
+
+
+def _listed(found: StoredCell | None) -> list[StoredCell]:
+    return [] if found is None else [found]
 
 
 def _sighting(connection: sqlite3.Connection, shard: int, cells: list[StoredCell]) -> Sighting:
