@@ -256,3 +256,20 @@ def test_a_table_of_the_metadata_is_known_by_a_name(tmp_path: Path) -> None:
     unknown = audited(tmp_path / "b", "trips", {"use.py": code.format(key="other")})
     assert kinds(unknown) == []
     assert [remark.line for remark in unknown.unclear] == [5]
+
+
+def test_a_relationship_that_is_called_tables_is_followed(tmp_path: Path) -> None:
+    models = (
+        "from sqlalchemy.orm import DeclarativeBase, relationship\n\n\nclass Base(DeclarativeBase):\n    pass\n\n\n"
+    )
+    models += "class Seat(Base):\n    __tablename__ = 'seats'\n\n\n"
+    models += "class Room(Base):\n    __tablename__ = 'rooms'\n    tables = relationship('Seat')\n"
+    use = "from app.models import Room\n\n\ndef use(session):\n    room = session.get(Room, 1)\n"
+    use += "    room.tables[0].city = 'SF'\n"
+
+    result = audited(tmp_path, "seats", {"app/models.py": models, "app/use.py": use})
+
+    assert [each.kind.value for each in result.uses if each.file == "app/use.py"] == [
+        "orm.instance",
+        "orm.relationship",
+    ]

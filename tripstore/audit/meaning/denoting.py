@@ -72,9 +72,10 @@ class Denoting:
                 return Text(text)
             case ast.Attribute():
                 return self._attribute(node, scope)
-            case ast.Subscript(value=ast.Attribute(attr="tables"), slice=key):
-                named = self.value(key, scope)  # metadata.tables["trips"], metadata.tables[NAME]
-                return self._table(named.text, node, scope) if isinstance(named, Text) else None
+            case ast.Subscript(value=ast.Attribute(attr="tables"), slice=key) if isinstance(
+                named := self.value(key, scope), Text
+            ):
+                return self._table(named.text, node, scope)  # metadata.tables["trips"], metadata.tables[NAME]
             case ast.Call():
                 return self._call(node, scope)
             case ast.BinOp(left=left, op=ast.Add(), right=right):
