@@ -241,7 +241,7 @@ def test_no_writer_passes_the_barrier(legacy: Legacy) -> None:
 
 
 def test_i8_a_put_waits_for_the_barrier_while_the_gate_says_closing_still(legacy: Legacy) -> None:
-    """Whoever holds the barrier may be shutting the gate."""
+    """The process that holds the barrier may be shutting the gate."""
     with session(legacy) as writer, session(legacy) as switch:
         rows(switch, f"SELECT pg_advisory_lock({K}, {BARRIER})")
         set_to(legacy, GateState.CLOSING)
