@@ -107,7 +107,7 @@ def planning(trips: Company, condition: str) -> float:
     explain = f"EXPLAIN (SUMMARY) SELECT * FROM trips WHERE {condition}"
     return min(
         float(line.removeprefix("Planning Time: ").removesuffix(" ms"))
-        for _ in range(5)
+        for _ in range(20)
         for (line,) in trips.legacy.sql(explain)
         if line.startswith("Planning Time")
     )
