@@ -18,15 +18,16 @@ from schemaless_core import metrics
 from schemaless_core.buffers import steps
 from schemaless_core.buffers.facts import facts_of
 from schemaless_core.buffers.ports import Buffering, Differs, Fate, PresentPort, Waiting
+from schemaless_core.buffers.silent_clusters import PROBE_SECONDS, SilentClusters
 from schemaless_core.cell.page_bytes import fitting, halves
 from schemaless_core.cell.sharding import shard_of_bytes
 from schemaless_core.cell.standing import Kind, Standing
 from schemaless_core.cell.stored import NewCell
 from schemaless_core.config import BufferConfig
 from schemaless_core.deadline import Deadline
-from schemaless_core.engine.base import BYTES_PER_BATCH, Fact, Stored
-from schemaless_core.engine.buffers import BufferConflict, BufferSize
-from schemaless_core.errors import PacketTooLarge, SchemalessError, SchemaMissing
+from schemaless_core.engine.base import BYTES_PER_BATCH, Fact, Node, Stored
+from schemaless_core.engine.buffers import BufferConflict, BufferedCell, BufferSize
+from schemaless_core.errors import NodeUnavailable, PacketTooLarge, SchemalessError, SchemaMissing
 from schemaless_core.servers.routing import Router
 from schemaless_core.steps import run
 
@@ -73,6 +74,7 @@ class Replayer:
         self._config = config or BufferConfig()
         self._shards = shards
         self._present = present
+        self._silent = SilentClusters()
         self._ended = threading.Event()
         self._thread: threading.Thread | None = None
 
@@ -154,7 +156,7 @@ class Replayer:
 
     def _replay(self, cluster: str, shards: Sequence[int]) -> int:
         """Carry a portion of one buffer: of those of its shards whose cluster may be asked."""
-        hands = _Hands(self._router, self._shards, shards)
+        hands = _Hands(self._router, self._shards, shards, self._silent)
         try:
             return run(steps.replay(Buffering(self._present, hands, hands), cluster, CELLS_PER_TAKE))
         except SchemalessError as error:
@@ -171,23 +173,30 @@ def rest_seconds(carried: int, per_second: int, took_seconds: float) -> float:
 class _Hands:
     """The buffer of one cluster, and the shards that its cells are of."""
 
-    def __init__(self, router: Router, shards: int, waiting: Sequence[int]) -> None:
+    def __init__(self, router: Router, shards: int, waiting: Sequence[int], silent: SilentClusters) -> None:
         self._router = router
         self._shards = shards
         self._waiting = waiting
+        self._silent = silent
+        #: Shards whose clusters have little time, and get one cell each.
+        self._probes: frozenset[int] = frozenset()
 
     def waiting(self, server: str, limit: int) -> tuple[Waiting, ...]:
         """Of some shards whose cluster may be asked now: one that is down keeps no cell of another one waiting."""
         deadline = Deadline(CALL_SECONDS)
-        present = [shard for shard in self._waiting if self._router.may_write(shard, deadline)]
-        if not present:
-            return ()
-        some = random.sample(present, min(SHARDS_PER_TAKE, len(present)))
-        each = max(1, limit // len(some))
-        found = self._router.ask_cluster(
-            server, lambda node: node.buffers.waiting(some, each, BYTES_PER_BATCH, deadline)
+        may_be_asked = [shard for shard in self._waiting if self._router.may_write(shard, deadline)]
+        random.shuffle(may_be_asked)
+        clusters = ((shard, self._router.cluster_of(shard, deadline)) for shard in may_be_asked)
+        present = self._silent.sort(clusters)
+        some = present.answering[:SHARDS_PER_TAKE]
+        self._probes = frozenset(present.probes)
+        takes = [(some, max(1, limit // max(1, len(some)))), (present.probes, 1)]
+        found = (
+            self._router.ask_cluster(server, partial(_take, shards=shards, each=each, deadline=deadline))
+            for shards, each in takes
+            if shards
         )
-        return tuple(Waiting(one.number, one.cell) for one in found)
+        return tuple(Waiting(one.number, one.cell) for cells in found for one in cells)
 
     def copy(self, cells: tuple[Waiting, ...], epoch: int | None) -> tuple[Fate | Differs, ...]:
         """Versions of one row go in the order of their arrival: they are of one shard, whose batch keeps it."""
@@ -195,7 +204,11 @@ class _Hands:
         for n, (_number, cell) in enumerate(cells):
             parts.setdefault(shard_of_bytes(cell.row_key, self._shards), []).append(n)
         fates: list[Fate | Differs] = [Fate.NOT_YET] * len(cells)
-        self._copy(cells, parts, Standing(Kind.COPIER, epoch), Deadline(CALL_SECONDS), fates)
+        answering = {shard: part for shard, part in parts.items() if shard not in self._probes}
+        probes = {shard: part for shard, part in parts.items() if shard in self._probes}
+        for some, seconds in ((answering, CALL_SECONDS), (probes, PROBE_SECONDS)):
+            if some:
+                self._copy(cells, some, Standing(Kind.COPIER, epoch), Deadline(seconds), fates)
         return tuple(fates)
 
     def _copy(
@@ -208,7 +221,9 @@ class _Hands:
     ) -> None:
         """Put these positions of cells, by shard: by halves, where they are too large for a server together."""
         wanted = {shard: [cells[n].cell for n in positions] for shard, positions in parts.items()}
-        for shard, answer in self._router.write_many(wanted, standing, deadline).items():
+        answers = self._router.write_many(wanted, standing, deadline)
+        self._hear(answers, deadline)
+        for shard, answer in answers.items():
             positions = parts[shard]
             if isinstance(answer, PacketTooLarge):
                 if len(positions) > 1:
@@ -220,6 +235,15 @@ class _Hands:
                 stored, _epoch = answer
                 for nth, n in enumerate(positions):
                     fates[n] = Fate.THERE if isinstance(stored, range) else _fate(stored[nth], cells[n].cell)
+
+    def _hear(self, answers: Mapping[int, object], deadline: Deadline) -> None:
+        """A cluster of which one shard answered is there: the others may be locked."""
+        answered: dict[str, bool] = {}
+        for shard, answer in answers.items():
+            cluster = self._router.cluster_of(shard, deadline)
+            answered[cluster] = answered.get(cluster, False) or not isinstance(answer, NodeUnavailable)
+        for cluster, has_answered in answered.items():
+            self._silent.heard(cluster, is_silent=not has_answered)
 
     def settle(self, server: str, there: Sequence[Waiting], conflicts: Sequence[tuple[Waiting, bytes]]) -> None:
         """What one packet does not take is settled by several: each cell is settled whole."""
@@ -255,6 +279,10 @@ def _tell_too_large(waiting: Waiting, error: PacketTooLarge) -> None:
     """It goes on waiting, and others pass it."""
     extra = {"event": "replay.too_large", "number": waiting.number, "reason": error.message, "hint": error.hint}
     logger.warning("a cell that waits is too large for a server", extra=extra)
+
+
+def _take(node: Node, shards: Sequence[int], each: int, deadline: Deadline) -> Sequence[BufferedCell]:
+    return node.buffers.waiting(shards, each, BYTES_PER_BATCH, deadline)
 
 
 def _or(ask: Callable[[Deadline], T], otherwise: T, deadline: Deadline) -> T:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 import operator
 import threading
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from functools import partial
 from typing import NamedTuple
 
@@ -94,14 +94,20 @@ class Places:
         self._has_begun |= self._is_learned
         return have_all_answered
 
-    def learn(self, shards: Iterable[int], deadline: Deadline) -> set[int]:
-        """Look again after refusals; return the shards whose place or epochs changed."""
-        before = {shard: self._places.get(shard) for shard in shards}
+    def learn(self, went_by: Mapping[int, Place], deadline: Deadline) -> set[int]:
+        """Look again after refusals; return the shards that are not (any more) where the refused call went.
+
+        Another thread may have learned it between the call and this moment: then there is nothing to look for.
+        """
 
         def changed() -> set[int]:
-            return {shard for shard, place in before.items() if self._places.get(shard) != place}
+            return {shard for shard, place in went_by.items() if self._places.get(shard) != place}
 
-        self._look(deadline, lambda: len(changed()) == len(before))
+        def is_enough() -> bool:
+            return len(changed()) == len(went_by)
+
+        if not is_enough():
+            self._look(deadline, is_enough)
         return changed()
 
     def close(self) -> None:

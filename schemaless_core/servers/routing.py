@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import time
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
-from typing import Protocol, TypeVar
+from typing import NamedTuple, Protocol, TypeVar
 
 from schemaless_core import metrics
 from schemaless_core.cell.standing import Gate, ShardState, ShardStatus, Standing
@@ -21,7 +21,7 @@ from schemaless_core.errors import SchemalessError, SchemaMissing, StaleEpoch, U
 from schemaless_core.habits import ReadFrom
 from schemaless_core.servers.clusters import Cluster
 from schemaless_core.servers.fanout import FanOut
-from schemaless_core.servers.places import Places
+from schemaless_core.servers.places import Place, Places
 
 T = TypeVar("T")
 W = TypeVar("W")
@@ -37,6 +37,15 @@ class _Answer(Protocol):
 
 
 A = TypeVar("A", bound=_Answer)
+
+
+class _Way(NamedTuple):
+    """Where a call goes, and what it presents there."""
+
+    place: Place
+    gate: Gate
+    cluster: Cluster
+
 
 PAUSE_SECONDS = 0.005
 BRIEF_SECONDS = 0.05
@@ -64,23 +73,23 @@ class Router:
     ) -> tuple[T, int]:
         """Run a write on the shard's primary; return its answer and the epoch it was made under."""
         while True:
-            gate, cluster = self._gate(shard, standing, deadline)
+            way = self._way(shard, standing, deadline)
             try:
-                return cluster.write(verb, gate), gate.epoch
+                return way.cluster.write(verb, way.gate), way.gate.epoch
             except (StaleEpoch, SchemaMissing) as refusal:
                 if _is_final(refusal, standing):
                     raise
-                self._learn_or_raise(shard, refusal, deadline)
+                self._learn_or_raise(shard, refusal, way.place, deadline)
 
     def read(
         self, shard: int, verb: Callable[[Node], A], standing: Standing, read_from: ReadFrom, deadline: Deadline
     ) -> A:
         """Run a read and return its answer once the shard admits the reader."""
         while True:
-            gate, cluster = self._gate(shard, standing, deadline, is_read=True)
+            way = self._way(shard, standing, deadline, is_read=True)
             try:
-                answer = cluster.read(verb, read_from, deadline, is_fenced=gate.is_fenced_read)
-                gate.check_read(answer.state)
+                answer = way.cluster.read(verb, read_from, deadline, is_fenced=way.gate.is_fenced_read)
+                way.gate.check_read(answer.state)
                 return answer
             except (StaleEpoch, SchemaMissing) as refusal:
                 if _is_final(refusal, standing):
@@ -88,7 +97,7 @@ class Router:
                 if read_from == "replica":
                     read_from = "primary"  # the replica may only be behind
                 else:
-                    self._learn_or_raise(shard, refusal, deadline)
+                    self._learn_or_raise(shard, refusal, way.place, deadline)
 
     def read_many(
         self,
@@ -132,7 +141,9 @@ class Router:
         pending = dict(wanted)
         while pending:
             refused: dict[int, Refusal] = {}
-            for part, outcome in self._read_parts(pending, verb, standing, read_from, deadline, is_write):
+            ways, unknown = self._ways(pending, standing, deadline, is_read=True)
+            answers.update(unknown)
+            for part, outcome in self._read_parts(ways, pending, verb, standing, read_from, deadline, is_write):
                 if isinstance(outcome, StaleEpoch | SchemaMissing):
                     refused.update(dict.fromkeys(part, outcome))
                     continue
@@ -141,7 +152,7 @@ class Router:
                     continue
                 for shard in part:
                     try:
-                        self._gate(shard, standing, deadline, is_read=True)[0].check_read(outcome[shard].state)
+                        ways[shard].gate.check_read(outcome[shard].state)
                         answers[shard] = outcome[shard]
                     except StaleEpoch as refusal:
                         refused[shard] = refusal
@@ -149,7 +160,7 @@ class Router:
             if read_from == "replica":
                 read_from = "primary"  # the replica may only be behind
             elif refused:
-                answers.update(self._learn(refused, deadline))
+                answers.update(self._learn(refused, ways, deadline))
             pending = {shard: wanted[shard] for shard in refused if shard not in answers}
         return answers
 
@@ -221,7 +232,9 @@ class Router:
         pending = dict(cells)
         while pending:
             refused: dict[int, Refusal] = {}
-            for gate, outcome in self._write_parts(pending, standing, deadline, may_exist):
+            ways, unknown = self._ways(pending, standing, deadline)
+            answers.update(unknown)
+            for gate, outcome in self._write_parts(ways, pending, deadline, may_exist):
                 if isinstance(outcome, StaleEpoch | SchemaMissing):
                     refused[gate.shard] = outcome
                 elif isinstance(outcome, SchemalessError):
@@ -229,13 +242,14 @@ class Router:
                 else:
                     answers[gate.shard] = outcome, gate.epoch
             answers.update(_taken_final(refused, standing))
-            final = self._learn(refused, deadline) if refused else {}
+            final = self._learn(refused, ways, deadline) if refused else {}
             answers.update(final)
             pending = {shard: cells[shard] for shard in refused if shard not in final}
         return answers
 
     def _read_parts(
         self,
+        ways: Mapping[int, _Way],
         wanted: Mapping[int, W],
         verb: Callable[[Node, Mapping[int, W]], dict[int, A]],
         standing: Standing,
@@ -254,16 +268,13 @@ class Router:
                 return error
 
         parts: defaultdict[str, dict[int, W]] = defaultdict(dict)
-        for shard, value in wanted.items():
-            try:
-                parts[self._places.get(shard, deadline).cluster][shard] = value
-            except Unavailable as error:
-                yield {shard: value}, error
+        for shard, way in ways.items():
+            parts[way.cluster.name][shard] = wanted[shard]
         outcomes = self._fanout.run({name: _bind(ask, name, part) for name, part in parts.items()})
         yield from ((parts[name], outcome) for name, outcome in outcomes.items())
 
     def _write_parts(
-        self, cells: Mapping[int, list[NewCell]], standing: Standing, deadline: Deadline, may_exist: bool
+        self, ways: Mapping[int, _Way], cells: Mapping[int, list[NewCell]], deadline: Deadline, may_exist: bool
     ) -> Iterator[tuple[Gate, BatchAnswer | SchemalessError]]:
         def send(name: str, batches: list[Batch]) -> list[BatchAnswer | SchemalessError]:
             try:
@@ -272,21 +283,26 @@ class Router:
                 return [error] * len(batches)
 
         parts: defaultdict[str, list[Batch]] = defaultdict(list)
-        unknown: list[tuple[Gate, Unavailable]] = []
-        for shard, new in cells.items():
-            try:
-                gate, cluster = self._gate(shard, standing, deadline)
-                parts[cluster.name].append(Batch(gate, new, may_exist))
-            except Unavailable as error:
-                unknown.append((Gate(shard, 0, standing.kind, 0), error))
+        for shard, way in ways.items():
+            parts[way.cluster.name].append(Batch(way.gate, cells[shard], may_exist))
         outcomes = self._fanout.run({name: _bind(send, name, part) for name, part in parts.items()})
-        yield from unknown
         for name, answers in outcomes.items():
             yield from zip((batch.gate for batch in parts[name]), answers, strict=True)
 
-    def _gate(
-        self, shard: int, standing: Standing, deadline: Deadline, *, is_read: bool = False
-    ) -> tuple[Gate, Cluster]:
+    def _ways(
+        self, shards: Iterable[int], standing: Standing, deadline: Deadline, *, is_read: bool = False
+    ) -> tuple[dict[int, _Way], dict[int, Unavailable]]:
+        """The way to each of these shards; and of those whose place is not known, why."""
+        ways: dict[int, _Way] = {}
+        unknown: dict[int, Unavailable] = {}
+        for shard in shards:
+            try:
+                ways[shard] = self._way(shard, standing, deadline, is_read=is_read)
+            except Unavailable as error:
+                unknown[shard] = error
+        return ways, unknown
+
+    def _way(self, shard: int, standing: Standing, deadline: Deadline, *, is_read: bool = False) -> _Way:
         place = self._places.get(shard, deadline)
         authority_epoch = standing.authority_epoch
         gate = Gate(
@@ -296,20 +312,27 @@ class Router:
             place.authority_epoch if authority_epoch is None else authority_epoch,
             is_read and standing.is_fenced,
         )
-        return gate, self._clusters[place.cluster]
+        return _Way(place, gate, self._clusters[place.cluster])
 
-    def _learn_or_raise(self, shard: int, refusal: Refusal, deadline: Deadline) -> None:
+    def _learn_or_raise(self, shard: int, refusal: Refusal, went_by: Place, deadline: Deadline) -> None:
         """Learn where the shard is now; raise the refusal when asking again cannot help, or time is up."""
-        if self._learn({shard: refusal}, deadline):
+        if self._relearn({shard: refusal}, {shard: went_by}, deadline):
             raise refusal
 
-    def _learn(self, refusals: Mapping[int, Refusal], deadline: Deadline) -> dict[int, Refusal]:
+    def _learn(
+        self, refusals: Mapping[int, Refusal], ways: Mapping[int, _Way], deadline: Deadline
+    ) -> dict[int, Refusal]:
+        return self._relearn(refusals, {shard: ways[shard].place for shard in refusals}, deadline)
+
+    def _relearn(
+        self, refusals: Mapping[int, Refusal], went_by: Mapping[int, Place], deadline: Deadline
+    ) -> dict[int, Refusal]:
         """Learn the places anew after refusals; return those that asking again cannot help."""
         metrics.call_repeated("stale_epoch")
         # A shard that is being handed over opens in a moment: the call need not wait for a silent source meanwhile.
         is_brief = all(_is_handed_over(refusal) for refusal in refusals.values())
         patience = Deadline(min(BRIEF_SECONDS, deadline.remaining_seconds())) if is_brief else deadline
-        changed = self._places.learn(refusals.keys(), patience)
+        changed = self._places.learn(went_by, patience)
         final = {
             shard: refusal
             for shard, refusal in refusals.items()

@@ -25,6 +25,7 @@ from schemaless_core import Datastore, Json
 from schemaless_core.config import BufferConfig, ClusterConfig, DatastoreConfig
 from tests.acceptance.conftest import Shell
 from tests.chaos.actors import wait_until
+from tests.markdown import anchors
 from tripstore.cli.reference import commands
 from tripstore.cli.root import root
 from tripstore.config import BackfillConfig, LegacyLimits, MirrorConfig, ShadowConfig
@@ -377,13 +378,7 @@ def test_links_lead_somewhere(page: Path) -> None:
         file, _, anchor = link.partition("#")
         target = (page.parent / file).resolve() if file else page
         assert target.is_file(), f"{name(page)} links to {link}"
-        assert not anchor or anchor in anchors(target), f"{name(page)} links to {link}"
-
-
-def anchors(page: Path) -> set[str]:
-    """The anchors of a page's headings, as they are made by those who render Markdown."""
-    headings = re.findall(r"^#+ (.+)$", prose(page), re.MULTILINE)
-    return {re.sub(r"[^\w\- ]", "", heading.lower()).strip().replace(" ", "-") for heading in headings}
+        assert not anchor or anchor in anchors(prose(target)), f"{name(page)} links to {link}"
 
 
 @every_page

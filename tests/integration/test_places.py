@@ -5,13 +5,16 @@ from __future__ import annotations
 import re
 import threading
 from pathlib import Path
+from typing import Any
 from uuid import UUID
 
 import pytest
 
 from schemaless_core import Datastore, InvalidRequest, SchemaMissing, Unavailable
 from schemaless_core.deadline import Deadline
+from schemaless_core.servers.clusters import Cluster
 from schemaless_core.servers.places import Places
+from tests.factories import make_cell
 from tests.stores import Stores
 
 #: Sources are asked and not waited for: over before any of them can answer.
@@ -83,6 +86,31 @@ def test_a_server_that_is_down_is_named_with_its_reason(tmp_path: Path) -> None:
 def test_a_mapping_is_opened_and_not_constructed_from() -> None:
     with pytest.raises(InvalidRequest, match=r"DatastoreConfig, and was given a dict\. Datastore\.open\(\) takes"):
         Datastore({"datastore": "trips"})  # type: ignore[arg-type]  # the wrong type is the point
+
+
+@pytest.mark.parametrize("is_batch", [False, True])
+def test_i3_a_call_that_is_refused_while_another_thread_learns_is_made_again(
+    datastore_engine: str, stores: Stores, monkeypatch: pytest.MonkeyPatch, *, is_batch: bool
+) -> None:
+    """It compares with the place that it went by. What is known by then is right already, and was no reason to end."""
+    store, cell = stores.fresh(datastore_engine), make_cell()
+    store.get_cell(*cell.key)
+    asked, write = list[str](), Cluster.write
+
+    def raised_meanwhile(cluster: Cluster, *call: Any) -> Any:
+        asked.append(cluster.name)
+        if len(asked) == 1:
+            before = {shard: store._places.get(shard, Deadline(TIME)) for shard in range(store.config.shards)}
+            for each in store.clusters.values():
+                each.primary.node.open_to_owners(1, Deadline(TIME))
+            assert store._places.learn(before, Deadline(TIME)) == before.keys()
+        return write(cluster, *call)
+
+    monkeypatch.setattr(Cluster, "write", raised_meanwhile)
+    put = store.put_cells([cell])[0] if is_batch else store.put_cell(*cell.key, cell.body)
+
+    assert put.status == "CREATED"
+    assert len(asked) == 2, "it was refused once"
 
 
 @pytest.mark.parametrize("first_look_seconds", [TIME, NO_TIME])
