@@ -93,6 +93,14 @@ class BufferConfig:
 
 
 @dataclass(frozen=True, slots=True)
+class ReplicationConfig:
+    """As whom replicas log in at their primary: a promotion makes servers replicas of another one."""
+
+    user: str | None = None
+    password: str | None = field(default=None, repr=False)
+
+
+@dataclass(frozen=True, slots=True)
 class TlsConfig:
     """TLS options, passed to the driver. Off when all are empty."""
 
@@ -119,9 +127,16 @@ class DatastoreConfig:
     tls: TlsConfig = field(default_factory=TlsConfig)
     #: None: there are none.
     buffer: BufferConfig | None = None
+    replication: ReplicationConfig = field(default_factory=ReplicationConfig)
 
 
-_SECTIONS = {"deadlines": DeadlineConfig, "pool": PoolConfig, "breaker": BreakerConfig, "triggers": TriggerConfig}
+_SECTIONS = {
+    "deadlines": DeadlineConfig,
+    "pool": PoolConfig,
+    "breaker": BreakerConfig,
+    "triggers": TriggerConfig,
+    "replication": ReplicationConfig,
+}
 KEYS = tuple(entry.name for entry in fields(DatastoreConfig))
 
 

@@ -58,6 +58,7 @@ from schemaless_core.habits import Habits, ReadFrom
 from schemaless_core.indexes.indexes import Indexes, IndexParts
 from schemaless_core.indexes.lookup import IndexQueries
 from schemaless_core.mends import Mends
+from schemaless_core.promotion.promotions import Promotions
 from schemaless_core.servers.authority import ShardAuthority
 from schemaless_core.servers.clusters import Cluster
 from schemaless_core.servers.fanout import FanOut
@@ -144,6 +145,11 @@ class Datastore(JointStore):
         Also where no buffer is configured (any more): what waits is not forgotten.
         """
         return Replayer(self._router, self.config.buffer, self.config.shards, present or AnyEpoch())
+
+    @property
+    def promotions(self) -> Promotions:
+        """Other servers as primaries, and what the old ones alone had."""
+        return Promotions(self.config, self.clusters, self._router, self.control, self._index_parts.catalogue)
 
     @property
     def mends(self) -> Mends:

@@ -48,6 +48,7 @@ class NodeUnavailable(Unavailable):
         trips_breaker: bool = True,
         is_of_writes: bool = False,
         is_timeout: bool = False,
+        is_read_only: bool = False,
     ) -> None:
         super().__init__(f"{node} is unavailable: {reason}.", hint=hint)
         self.node = node
@@ -58,6 +59,8 @@ class NodeUnavailable(Unavailable):
         self.is_of_writes = is_of_writes
         #: Whether the deadline passed without an answer.
         self.is_timeout = is_timeout
+        #: Whether the server is set to take no writes: by an operator, or by a promotion.
+        self.is_read_only = is_read_only
 
 
 class BufferFull(Unavailable):
@@ -149,6 +152,20 @@ class InvalidConfig(Invalid):
         self.reason = reason
 
 
+class PromotionRefused(Conflict):
+    """Another server cannot become the primary now. What a promotion has done stays, and it may be gone on with."""
+
+
+class ServerInHand(PromotionRefused):
+    """Another promotion works at a server."""
+
+    def __init__(self, node: str) -> None:
+        super().__init__(
+            f"Another promotion has {node} in hand.",
+            hint="Wait for it, or end its process: 20 seconds later the server is free. Then run this again.",
+        )
+
+
 class InvalidServer(Invalid):
     """A server that can be reached but may not hold cells: wrong kind, version, login or durability."""
 
@@ -218,6 +235,11 @@ class StaleEpoch(SchemalessError):
         self.reason = reason
         #: Whether it is where the caller looked, and another authority's: to look for it elsewhere cannot help.
         self.is_of_authority = is_of_authority
+
+    @property
+    def is_passing(self) -> bool:
+        """Whether the shard is fenced: another server is about to own it."""
+        return self.status == "RO"
 
 
 class LogHole(SchemalessError):

@@ -40,6 +40,11 @@ SESSIONS_ABANDONED = Gauge(
     ["node"],
 )
 REPLICA_READS = Counter("schemaless_replica_reads_total", "Reads answered by a replica, by cause.", ["cause"])
+PROMOTION = Gauge(
+    "schemaless_cluster_promotion",
+    "Number of the newest promotion of a cluster that this process knows of.",
+    ["cluster"],
+)
 SHARDS_CREATED = Counter("schemaless_shards_created_total", "Shards created by this process.")
 TRIGGER_CELLS = Counter(
     "schemaless_trigger_cells_total", "Deliveries of cells, by group and outcome.", ["group", "outcome"]
@@ -122,6 +127,10 @@ def created_ahead(cluster: str, seconds: float) -> None:
 
 def replica_read(cause: str) -> None:
     REPLICA_READS.labels(cause).inc()
+
+
+def cluster_led(cluster: str, promotion: int) -> None:
+    PROMOTION.labels(cluster).set(promotion)
 
 
 def shards_created(count: int) -> None:

@@ -45,6 +45,9 @@ class BufferRefused(NamedTuple):
     body: bytes
 
 
+#: Why its own cluster did not take a cell: it did not answer in time, or another server is about to lead it.
+Failure = Unavailable | StaleEpoch
+
 #: What became of a cell: None: it is kept.
 BufferedOutcome = SchemalessError | BufferRefused | None
 
@@ -58,7 +61,7 @@ class Buffers:
         self._is_full = {name: Fullness(partial(self._size, name), config) for name in router.cluster_names}
 
     def keep(
-        self, cells: Sequence[NewCell], failures: Sequence[Unavailable], standing: Standing, deadline: Deadline
+        self, cells: Sequence[NewCell], failures: Sequence[Failure], standing: Standing, deadline: Deadline
     ) -> list[BufferedOutcome]:
         """Keep cells, all with different keys, whose own clusters failed so; say of each what became of it."""
         outcomes: list[BufferedOutcome] = list(failures)
@@ -78,7 +81,7 @@ class Buffers:
         self,
         servers: tuple[str, ...],
         cells: Sequence[NewCell],
-        failures: Sequence[Unavailable],
+        failures: Sequence[Failure],
         standing: Standing,
         deadline: Deadline,
     ) -> list[BufferedOutcome]:
@@ -159,7 +162,7 @@ class _Offer:
             return UNANSWERED
         return tuple(Kept.KEPT if other is None else Kept.CONFLICT for other in self._kept)
 
-    def outcomes(self, kept: tuple[Kept, ...] | Silence, failures: Sequence[Unavailable]) -> list[BufferedOutcome]:
+    def outcomes(self, kept: tuple[Kept, ...] | Silence, failures: Sequence[Failure]) -> list[BufferedOutcome]:
         if isinstance(kept, Silence):
             return list(failures)
         if self._refusal is not None and Kept.REFUSED in kept:

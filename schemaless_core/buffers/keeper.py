@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Protocol
 
 from schemaless_core import metrics
-from schemaless_core.buffers.buffers import BufferedOutcome, BufferRefused, Buffers
+from schemaless_core.buffers.buffers import BufferedOutcome, BufferRefused, Buffers, Failure
 from schemaless_core.cell.answers import PutResult, PutStatus
 from schemaless_core.cell.canonical import from_canonical
 from schemaless_core.cell.cell import Cell
@@ -16,7 +16,7 @@ from schemaless_core.cell.standing import Kind, Standing
 from schemaless_core.cell.stored import NewCell
 from schemaless_core.config import BufferConfig, DatastoreConfig
 from schemaless_core.deadline import Deadline
-from schemaless_core.errors import NodeUnavailable, SchemalessError
+from schemaless_core.errors import SchemalessError
 from schemaless_core.failpoints import reach
 from schemaless_core.habits import Habits
 
@@ -30,17 +30,17 @@ class Keeper(Protocol):
         """Return how much of a caller's deadline the own cluster may take."""
         ...
 
-    def keep_one(self, cell: Cell, new: NewCell, failure: NodeUnavailable) -> PutResult:
+    def keep_one(self, cell: Cell, new: NewCell, failure: Failure) -> PutResult:
         """Have a cell kept, or raise why it is not."""
         ...
 
     def keep_many(
-        self, cells: Sequence[Cell], new: Sequence[NewCell], failures: Mapping[int, NodeUnavailable]
+        self, cells: Sequence[Cell], new: Sequence[NewCell], failures: Mapping[int, Failure]
     ) -> dict[int, PutResult | SchemalessError]:
         """Have those of the cells kept that failed, by position; say what became of them."""
         ...
 
-    def explain(self, failure: NodeUnavailable) -> None:
+    def explain(self, failure: Failure) -> None:
         """Say of a write that is never kept why it is not."""
         ...
 
@@ -51,15 +51,15 @@ class NoKeeper:
     def own_share(self, seconds: float) -> float:
         return seconds
 
-    def keep_one(self, cell: Cell, new: NewCell, failure: NodeUnavailable) -> PutResult:
+    def keep_one(self, cell: Cell, new: NewCell, failure: Failure) -> PutResult:
         raise failure
 
     def keep_many(
-        self, cells: Sequence[Cell], new: Sequence[NewCell], failures: Mapping[int, NodeUnavailable]
+        self, cells: Sequence[Cell], new: Sequence[NewCell], failures: Mapping[int, Failure]
     ) -> dict[int, PutResult | SchemalessError]:
         return {}
 
-    def explain(self, failure: NodeUnavailable) -> None:
+    def explain(self, failure: Failure) -> None:
         pass
 
 
@@ -79,7 +79,7 @@ class BufferKeeper:
     def own_share(self, seconds: float) -> float:
         return seconds - min(seconds / 2, self._seconds)
 
-    def keep_one(self, cell: Cell, new: NewCell, failure: NodeUnavailable) -> PutResult:
+    def keep_one(self, cell: Cell, new: NewCell, failure: Failure) -> PutResult:
         (outcome,) = self._buffers.keep([new], [failure], self._standing, self._deadline(0))
         result = self._result(cell, outcome)
         if isinstance(result, SchemalessError):
@@ -90,7 +90,7 @@ class BufferKeeper:
         return result
 
     def keep_many(
-        self, cells: Sequence[Cell], new: Sequence[NewCell], failures: Mapping[int, NodeUnavailable]
+        self, cells: Sequence[Cell], new: Sequence[NewCell], failures: Mapping[int, Failure]
     ) -> dict[int, PutResult | SchemalessError]:
         if not failures:
             return {}
@@ -98,7 +98,7 @@ class BufferKeeper:
         kept = self._buffers.keep(wanted, list(failures.values()), self._standing, self._deadline(len(wanted)))
         return {n: self._result(cells[n], outcome) for n, outcome in zip(failures, kept, strict=True)}
 
-    def explain(self, failure: NodeUnavailable) -> None:
+    def explain(self, failure: Failure) -> None:
         failure.hint = NOT_KEPT
 
     def _result(self, cell: Cell, outcome: BufferedOutcome) -> PutResult | SchemalessError:

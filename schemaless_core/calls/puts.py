@@ -11,6 +11,7 @@ from typing import Any, Protocol
 from uuid import UUID
 
 from schemaless_core import metrics
+from schemaless_core.buffers.buffers import Failure
 from schemaless_core.buffers.keeper import Keeper
 from schemaless_core.calls.lookups import Lookups, conflict
 from schemaless_core.cell.answers import ANY, Position, PutResult, PutStatus
@@ -31,6 +32,7 @@ from schemaless_core.errors import (
     NodeUnavailable,
     PacketTooLarge,
     SchemalessError,
+    StaleEpoch,
     Unavailable,
 )
 from schemaless_core.failpoints import reach
@@ -98,7 +100,9 @@ class Puts:
             stored, epoch = self._router.write(
                 shard, lambda node, gate: node.put(gate, new, expect_latest, deadline), self._standing, deadline
             )
-        except NodeUnavailable as error:
+        except (NodeUnavailable, StaleEpoch) as error:
+            if not _may_be_kept(error):
+                raise
             if expect_latest is not ANY:
                 self._keeper.explain(error)
                 raise
@@ -214,7 +218,7 @@ class Puts:
         wanted = {shard: [new[n] for n in positions] for shard, positions in part.items()}
         count = sum(len(positions) for positions in part.values())
         answers = self._router.write_many(wanted, self._standing, self._deadline(count))
-        failures: dict[int, NodeUnavailable] = {}
+        failures: dict[int, Failure] = {}
         for shard, answer in answers.items():
             if isinstance(answer, PacketTooLarge) and len(part[shard]) > 1:
                 for half in halves(part[shard]):
@@ -222,7 +226,7 @@ class Puts:
                 continue
             if isinstance(answer, SchemalessError):
                 outcomes.update(dict.fromkeys(part[shard], answer))
-                if isinstance(answer, NodeUnavailable):
+                if isinstance(answer, NodeUnavailable | StaleEpoch) and _may_be_kept(answer):
                     failures.update(dict.fromkeys(part[shard], answer))
                 continue
             stored, epoch = answer
@@ -255,6 +259,11 @@ class Puts:
             return Deadline(self._keeper.own_share(self._habits.deadline))
         deadlines = self._config.deadlines
         return Deadline(deadlines.put_seconds + cells * deadlines.batch_cell_seconds)
+
+
+def _may_be_kept(failure: NodeUnavailable | StaleEpoch) -> bool:
+    """Whether a buffer may keep what a cluster did not take. A shard that is fenced is open again in a moment."""
+    return isinstance(failure, NodeUnavailable) or failure.is_passing
 
 
 def new_cell(cell: Cell, body: bytes) -> NewCell:

@@ -73,6 +73,8 @@ class Gate(NamedTuple):
 
     def check_write(self, state: ShardState) -> None:
         """Raise `StaleEpoch` unless the shard takes this write."""
+        if state.status == ShardStatus.RO.value:
+            raise self._refusal(state, "it is RO and takes no writes: another server is about to lead it")
         self._check_epoch(state)
         if self.kind is Kind.OWNER:
             if state.status != ShardStatus.RW.value:
@@ -91,11 +93,19 @@ class Gate(NamedTuple):
 
     def check_read(self, state: ShardState) -> None:
         """Raise `StaleEpoch` unless the answer counts for this reader."""
-        self._check_epoch(state)
+        # One that is fenced has all that was acknowledged at its epoch. The next epoch is decided before it is opened.
+        if state.status != ShardStatus.RO.value or state.epoch > self.epoch:
+            self._check_epoch(state)
         if state.status == ShardStatus.MOVED.value:
             raise self._refusal(state, "it has moved to another cluster")
         if self.is_fenced_read:
             self.check_write(state)
+
+    def check_beside(self, state: ShardState) -> None:
+        """Raise `StaleEpoch` if what was written beside the cells may be lost: another server is about to take over."""
+        self._check_epoch(state)
+        if state.status == ShardStatus.RO.value:
+            raise self._refusal(state, "it is RO and takes no writes: another server is about to lead it")
 
     def _check_epoch(self, state: ShardState) -> None:
         if state.epoch != self.epoch:

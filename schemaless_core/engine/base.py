@@ -22,6 +22,7 @@ from schemaless_core.engine.buffers import BufferTables
 from schemaless_core.engine.groups import GroupTables
 from schemaless_core.engine.kinds import ColumnKind
 from schemaless_core.engine.mending import Mending
+from schemaless_core.engine.primacy import Candidate, Leadership
 from schemaless_core.errors import SchemalessError
 from schemaless_core.process.private import others_rights
 
@@ -327,6 +328,14 @@ class Node(Protocol):
 
     def close_to_owners(self, authority_epoch: int, deadline: Deadline) -> bool:
         """The same, and make RW COPY. Whether all shards that have not moved are at exactly this epoch, and none RW."""
+        ...
+
+    def leadership(self, deadline: Deadline) -> Leadership:
+        """Return which server leads this one's cluster, as far as it knows."""
+        ...
+
+    def candidate(self) -> Candidate:
+        """Take the server for a promotion; it connects when it is first asked something."""
         ...
 
     def opened_at(self, deadline: Deadline, *, ever: bool = True) -> int:

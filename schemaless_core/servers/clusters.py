@@ -1,20 +1,36 @@
-"""The clusters of a datastore: which of its servers a call may ask."""
+"""The clusters of a datastore: which of its servers a call may ask, and which of them leads.
+
+The configuration names the primary that was the first. Promotions make others the primary: each server says which one
+it knows of, the highest number counts, and a process follows without another configuration.
+"""
 
 from __future__ import annotations
 
+import logging
+import threading
+import time
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import TypeVar, TypeVarTuple
 
 from schemaless_core import metrics
 from schemaless_core.config import ClusterConfig, DatastoreConfig
 from schemaless_core.deadline import Deadline
 from schemaless_core.engine.base import Node
+from schemaless_core.engine.primacy import FIRST, Leader
 from schemaless_core.errors import NodeUnavailable, SchemalessError, SchemaMissing
 from schemaless_core.habits import ReadFrom
 from schemaless_core.servers.guarded import GuardedNode, guarded
+from schemaless_core.servers.looks import SharedLook
 
 T = TypeVar("T")
 Ts = TypeVarTuple("Ts")
+
+logger = logging.getLogger(__name__)
+
+#: How long a server has to say who leads; and between two times that all are asked while the primary fails.
+HEAR_SECONDS = 1.0
+PAUSE_SECONDS = 0.25
 
 
 class Cluster:
@@ -22,52 +38,155 @@ class Cluster:
 
     def __init__(self, config: ClusterConfig, datastore: DatastoreConfig) -> None:
         self.name = config.name
-        self.primary = guarded(config.primary, datastore)
-        self.replicas = [guarded(url, datastore) for url in config.replicas]
+        self._first = guarded(config.primary, datastore)
+        self.nodes: list[GuardedNode] = [self._first, *(guarded(url, datastore) for url in config.replicas)]
+        self._leader = FIRST
+        #: Which server of the cluster each node goes to, as it said.
+        self._identities: dict[GuardedNode, int] = {}
+        #: None: none of the nodes is known to be the one that leads.
+        self._primary: GuardedNode | None = self._first
+        self._is_heard = not config.replicas
+        self._asked_at = -PAUSE_SECONDS
+        self._new_looks()
 
     @property
-    def nodes(self) -> list[GuardedNode]:
-        return [self.primary, *self.replicas]
+    def primary(self) -> GuardedNode:
+        """The server that leads. Its replicas are asked once, if no look at the servers has told."""
+        if not self._is_heard:
+            self.find_primary(HEAR_SECONDS)
+        if self._primary is None:
+            self._look_around()
+            reason = f"promotion {self._leader.number} made a server its primary that does not answer, or is not named"
+            hint = f"Name it under clusters.{self.name}.replicas, or start it: `tripstore shards status`."
+            raise NodeUnavailable(f"Cluster {self.name}", reason, hint=hint)
+        return self._primary
+
+    @property
+    def replicas(self) -> list[GuardedNode]:
+        return [node for node in self.nodes if node is not self._primary]
+
+    @property
+    def is_alone(self) -> bool:
+        """Whether it has no replica: no promotion is possible."""
+        return len(self.nodes) == 1
+
+    @property
+    def leader(self) -> Leader:
+        """The newest promotion that this process has heard of."""
+        return self._leader
+
+    def leads(self, node: GuardedNode) -> bool:
+        """Whether this is the primary, as far as this process knows now."""
+        return node is self._primary
+
+    def hear(self, leader: Leader) -> None:
+        """Learn of a promotion."""
+        with self._changed:
+            if leader.number > self._leader.number:
+                extra = {"event": "cluster.led", "cluster": self.name, "promotion": leader.number}
+                logger.info("another server is the primary", extra=extra)
+                self._leader = leader
+                metrics.cluster_led(self.name, leader.number)
+            if self._leader.number:
+                self._primary = next(
+                    (node for node in self.nodes if self._identities.get(node) == self._leader.server), None
+                )
+
+    def hear_from(self, node: GuardedNode, deadline: Deadline) -> None:
+        """Ask a server which one leads."""
+        if self.is_alone:
+            return
+        leader, me = node.ask(lambda its: its.leadership(deadline))
+        self._identities[node] = me
+        self.hear(leader)
+
+    def find_primary(self, seconds: float) -> None:
+        """Ask all servers who leads, and wait for them so long."""
+        self._is_heard = True
+        deadline = Deadline(seconds)
+        with self._changed:
+            requests = [(look, look.request()) for look in self._looks]
+            while not all(look.is_answered(request) for look, request in requests) and not deadline.is_over:
+                self._changed.wait(max(deadline.remaining_seconds(), 0.001))
+
+    def _look_around(self) -> None:
+        """Ask all servers who leads, without waiting: the primary fails."""
+        now = time.monotonic()
+        if not self.is_alone and now - self._asked_at >= PAUSE_SECONDS:
+            self._asked_at = now
+            for look in self._looks:
+                look.request_alone()
+
+    def _new_looks(self) -> None:
+        self._changed = threading.Condition()
+        self._looks = [
+            SharedLook(f"{node.node.name}-leader", partial(self._hear_at_leisure, node), self._changed)
+            for node in self.nodes
+        ]
+
+    def _hear_at_leisure(self, node: GuardedNode) -> None:
+        self.hear_from(node, Deadline(HEAR_SECONDS))
 
     def write(self, verb: Callable[[Node, *Ts], T], *arguments: *Ts) -> T:
         """Writes go to the primary and nowhere else."""
-        return self.primary.ask(verb, *arguments, is_write=True)
+        return self._ask_primary(verb, *arguments, is_write=True)
+
+    def _ask_primary(self, verb: Callable[[Node, *Ts], T], *arguments: *Ts, is_write: bool = False) -> T:
+        try:
+            return self.primary.ask(verb, *arguments, is_write=is_write)
+        except NodeUnavailable as error:
+            if error.trips_breaker:
+                self._look_around()
+            raise
 
     def read(self, verb: Callable[[Node], T], read_from: ReadFrom, deadline: Deadline, *, is_fenced: bool) -> T:
         """Ask the preferred server first; another when it is down. A fenced read counts only from the primary."""
         if is_fenced or read_from == "primary_only":
-            return self.primary.ask(verb)
+            return self._ask_primary(verb)
         failure: SchemalessError | None = None
-        for cause, node in self._by_preference(read_from):
+        primary = self._primary_or_none()
+        for cause, node in self._by_preference(primary, read_from):
             try:
                 answer = node.ask(verb)
             except NodeUnavailable as error:
                 failure = failure or error
+                if node is primary and error.trips_breaker:
+                    self._look_around()
                 if deadline.is_over or not error.trips_breaker:
                     break  # our own pool or one lock: no reason to answer with what may be old
                 continue
             except SchemaMissing as error:
-                if node is self.primary:
+                if node is primary:
                     raise
                 failure = failure or error  # a replica that is behind
                 continue
-            if node is not self.primary:
+            if node is not primary:
                 metrics.replica_read(cause)
             return answer
-        assert failure is not None  # there is always a primary to ask
+        assert failure is not None  # there is always a server to ask
         raise failure
 
-    def _by_preference(self, read_from: ReadFrom) -> Iterator[tuple[str, GuardedNode]]:
+    def _primary_or_none(self) -> GuardedNode | None:
+        try:
+            return self.primary
+        except NodeUnavailable:
+            return None
+
+    def _by_preference(self, primary: GuardedNode | None, read_from: ReadFrom) -> Iterator[tuple[str, GuardedNode]]:
+        replicas = [node for node in self.nodes if node is not primary]
         if read_from == "replica":
-            yield from (("asked", replica) for replica in self.replicas)
-            yield "fallback", self.primary
+            yield from (("asked", replica) for replica in replicas)
+            if primary is not None:
+                yield "fallback", primary
         else:
-            yield "asked", self.primary
-            yield from (("primary_unavailable", replica) for replica in self.replicas)
+            if primary is not None:
+                yield "asked", primary
+            yield from (("primary_unavailable", replica) for replica in replicas)
 
     def after_fork(self) -> None:
         for node in self.nodes:
             node.after_fork()
+        self._new_looks()
 
     def close(self) -> None:
         for node in self.nodes:

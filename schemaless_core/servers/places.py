@@ -27,6 +27,7 @@ from schemaless_core.errors import (
 )
 from schemaless_core.servers.clusters import Cluster
 from schemaless_core.servers.guarded import GuardedNode
+from schemaless_core.servers.leaders import Leaders
 from schemaless_core.servers.looks import SharedLook
 from schemaless_core.servers.topologies import Topologies
 from schemaless_core.servers.topology import Topology
@@ -57,6 +58,7 @@ class Places:
         self.shards = shards
         self._clusters = clusters
         self._topologies = Topologies(control)
+        self._leaders = Leaders(control)
         self._first_look_seconds = first_look_seconds
         self._places: dict[int, Place] = {}
         self._is_learned = False
@@ -159,6 +161,9 @@ class Places:
             return
         if topology is not None:
             check_topology(topology, self.shards, self._clusters)
+            for name, leader in self._leaders.find_all().items():
+                if name in self._clusters:
+                    self._clusters[name].hear(leader)  # before the epochs that it goes with
             self._accept({shard: Place(at.cluster, at.epoch, 0) for shard, at in topology}, is_newer=operator.gt)
 
     def _look_at(self, cluster: Cluster, guarded: GuardedNode) -> None:
@@ -180,7 +185,8 @@ class Places:
             for shard, head in heads.items()
             if head.state.status != ShardStatus.MOVED.value
         }
-        self._accept(held, is_newer=operator.ge if guarded is cluster.primary else operator.gt)
+        cluster.hear_from(guarded, deadline)  # who leads at these epochs, or at later ones
+        self._accept(held, is_newer=operator.ge if cluster.leads(guarded) else operator.gt)
 
     def _accept(self, said: Mapping[int, Place], is_newer: Callable[[int, int], bool]) -> None:
         """The highest epoch of a shard is its owner; a server knows its own authority epoch better than control."""

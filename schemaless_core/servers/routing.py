@@ -17,7 +17,14 @@ from schemaless_core.cell.standing import Gate, ShardState, ShardStatus, Standin
 from schemaless_core.cell.stored import NewCell
 from schemaless_core.deadline import Deadline
 from schemaless_core.engine.base import Batch, BatchAnswer, Node
-from schemaless_core.errors import SchemalessError, SchemaMissing, StaleEpoch, Unavailable, first_error
+from schemaless_core.errors import (
+    NodeUnavailable,
+    SchemalessError,
+    SchemaMissing,
+    StaleEpoch,
+    Unavailable,
+    first_error,
+)
 from schemaless_core.habits import ReadFrom
 from schemaless_core.servers.clusters import Cluster
 from schemaless_core.servers.fanout import FanOut
@@ -76,9 +83,10 @@ class Router:
             way = self._way(shard, standing, deadline)
             try:
                 return way.cluster.write(verb, way.gate), way.gate.epoch
-            except (StaleEpoch, SchemaMissing) as refusal:
-                if _is_final(refusal, standing):
-                    raise
+            except (StaleEpoch, SchemaMissing, NodeUnavailable) as error:
+                refusal = _explained(error, way, way.gate.check_write, deadline)
+                if isinstance(refusal, NodeUnavailable) or _is_final(refusal, standing):
+                    raise refusal from error
                 self._learn_or_raise(shard, refusal, way.place, deadline)
 
     def read(
@@ -144,6 +152,9 @@ class Router:
             ways, unknown = self._ways(pending, standing, deadline, is_read=True)
             answers.update(unknown)
             for part, outcome in self._read_parts(ways, pending, verb, standing, read_from, deadline, is_write):
+                if isinstance(outcome, NodeUnavailable) and is_write:
+                    way = ways[next(iter(part))]
+                    outcome = _explained(outcome, way, way.gate.check_beside, deadline)
                 if isinstance(outcome, StaleEpoch | SchemaMissing):
                     refused.update(dict.fromkeys(part, outcome))
                     continue
@@ -153,6 +164,8 @@ class Router:
                 for shard in part:
                     try:
                         ways[shard].gate.check_read(outcome[shard].state)
+                        if is_write:
+                            ways[shard].gate.check_beside(outcome[shard].state)
                         answers[shard] = outcome[shard]
                     except StaleEpoch as refusal:
                         refused[shard] = refusal
@@ -235,6 +248,8 @@ class Router:
             ways, unknown = self._ways(pending, standing, deadline)
             answers.update(unknown)
             for gate, outcome in self._write_parts(ways, pending, deadline, may_exist):
+                if isinstance(outcome, NodeUnavailable):
+                    outcome = _explained(outcome, ways[gate.shard], gate.check_write, deadline)
                 if isinstance(outcome, StaleEpoch | SchemaMissing):
                     refused[gate.shard] = outcome
                 elif isinstance(outcome, SchemalessError):
@@ -341,6 +356,23 @@ class Router:
         if len(final) < len(refusals):
             self._sleep(PAUSE_SECONDS)
         return final
+
+
+def _explained(
+    error: Refusal | NodeUnavailable, way: _Way, check: Callable[[ShardState], None], deadline: Deadline
+) -> Refusal | NodeUnavailable:
+    """Why a server is read-only: its shards are fenced, or it follows another one by now. Else an operator knows."""
+    if not isinstance(error, NodeUnavailable) or not error.is_read_only or way.cluster.is_alone:
+        return error
+    shard, primary = way.gate.shard, way.cluster.primary
+    try:
+        check(primary.ask(lambda node: node.heads([shard], deadline))[shard].state)
+    except StaleEpoch as refusal:
+        primary.writes.succeeded()  # it is there, and no call waits for it
+        return refusal
+    except (SchemalessError, KeyError):
+        return error
+    return error
 
 
 def _is_final(refusal: Refusal, standing: Standing) -> bool:

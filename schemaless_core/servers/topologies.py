@@ -29,6 +29,18 @@ class Topologies:
 
     def put_next(self, topology: Topology, *, why: str, action: str) -> None:
         """Store a version and its line of the audit log; `TopologyConflict` when that version is there already."""
+        try:
+            with self._control.begin() as connection:
+                self.put_within(connection, topology, why=why)
+                detail = {"version": topology.version, "shards": topology.shards, "clusters": topology.clusters}
+                self._audit.add_within(connection, action, detail)
+        except sa.exc.IntegrityError as error:
+            raise TopologyConflict(
+                f"Version {topology.version} of the topology exists.", hint="Look at it, then decide again."
+            ) from error
+
+    def put_within(self, connection: sa.Connection, topology: Topology, *, why: str) -> None:
+        """Store a version with other changes of one transaction."""
         row = {
             "version": topology.version,
             "document": to_document(topology),
@@ -36,12 +48,4 @@ class Topologies:
             "who": who_am_i(),
             "why": why,
         }
-        try:
-            with self._control.begin() as connection:
-                connection.execute(sa.insert(table).values(row))
-                detail = {"version": topology.version, "shards": topology.shards, "clusters": topology.clusters}
-                self._audit.add_within(connection, action, detail)
-        except sa.exc.IntegrityError as error:
-            raise TopologyConflict(
-                f"Version {topology.version} of the topology exists.", hint="Look at it, then decide again."
-            ) from error
+        connection.execute(sa.insert(table).values(row))

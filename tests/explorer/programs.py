@@ -13,6 +13,7 @@ from typing import Any, NamedTuple, Protocol, cast
 
 from schemaless_core.buffers.ports import Buffering, BufferPort, KeepPort, OwnPort, PresentPort
 from schemaless_core.cell.cell import Cell
+from schemaless_core.promotion import ports as promotion
 from tripstore.handover.authority import Authority
 from tripstore.handover.ports import ControlPort, LegacyPort, Ports, Refusal, StorePort
 from tripstore.handover.reverse import Hands
@@ -110,7 +111,7 @@ class _Port:
     def __init__(self, name: str, record: _Record, servers: tuple[str, ...]) -> None:
         self._name = name
         self._record = record
-        self.servers = servers
+        self.servers = self.names = servers
 
     def __getattr__(self, verb: str) -> Callable[..., Any]:
         return lambda *arguments, **options: self._record.answer(
@@ -181,8 +182,18 @@ class Tools(NamedTuple):
 class Program:
     """An actor's code, explored as far as it was needed."""
 
-    def __init__(self, code: Code, layout: str | None = None, *, merges: bool = True, servers: int = 2) -> None:
+    def __init__(
+        self,
+        code: Callable[[Any], Steps[Any]],
+        layout: str | None = None,
+        *,
+        merges: bool = True,
+        servers: int = 2,
+        tools_of: Callable[[Callable[[str], Any]], Any] | None = None,
+    ) -> None:
+        """`tools_of`: makes what the code may use, of ports by their names; None: that of the hand-over."""
         self._code = code
+        self._tools_of = tools_of
         self._servers = SERVERS[:servers]
         self._layout = layout
         self._merges = merges
@@ -195,6 +206,9 @@ class Program:
     def node(self, answers: tuple[Any, ...]) -> Node:
         """The point to which these answers lead; one that is known, when the code could not tell the difference."""
         record = _Record(answers)
+        if self._tools_of is not None:
+            own = self._tools_of(lambda name: _Port(name, record, self._servers))
+            return self._entered(self._code(own), record, own)
         ports = [_Port(name, record, self._servers) for name in _PORTS]
         tools = Tools(
             Ports(cast(LegacyPort, ports[0]), cast(StorePort, ports[1]), cast(ControlPort, ports[2]), self._layout),
@@ -207,12 +221,14 @@ class Program:
             cast(ClientPort, ports[9]),
             cast(KeepPort, ports[10]),
         )
-        steps = self._code(tools)
-        step, call, value, place = _advance(steps, record)
-        key = (step, place) if self._merges else answers
+        return self._entered(self._code(tools), record, tools)
+
+    def _entered(self, steps: Steps[Any], record: _Record, tools: object) -> Node:
+        step, call, value, place = _advance(steps, record, tools)
+        key = (step, place) if self._merges else record.answers
         node = self._known.get(key)
         if node is None:
-            node = self._known[key] = self._add(answers)
+            node = self._known[key] = self._add(record.answers)
             node.step, node.call, node.value = step, call, value
         assert (node.step, node.call) == (step, call), "two ways to one point, and it goes on in two ways"
         return node
@@ -229,7 +245,7 @@ class Program:
         return self.nodes[-1]
 
 
-def _advance(steps: Steps[Any], record: _Record) -> tuple[Step | None, Call | None, Any, Hashable]:
+def _advance(steps: Steps[Any], record: _Record, tools: object) -> tuple[Step | None, Call | None, Any, Hashable]:
     """Run to the first call that the record has no answer to."""
     step: Step | None = None
     place: Hashable = None
@@ -243,10 +259,10 @@ def _advance(steps: Steps[Any], record: _Record) -> tuple[Step | None, Call | No
             return step, reached.call, None, place
         record.since_yield = 0
         if record.given == len(record.answers):
-            place = _place(steps)
+            place = _place(steps, tools)
 
 
-def _place(steps: object) -> Hashable:
+def _place(steps: object, tools: object) -> Hashable:
     """Where the code stands: every frame, innermost last, with its local variables but the ports."""
     frames: list[Hashable] = []
     while isinstance(steps, GeneratorType):
@@ -255,7 +271,7 @@ def _place(steps: object) -> Hashable:
         variables = tuple(
             (name, value)
             for name, value in frame.f_locals.items()
-            if not isinstance(value, _Port | Ports | Tools | Buffering)
+            if value is not tools and not isinstance(value, _Port | Ports | Buffering | promotion.Ports)
         )
         frames.append((frame.f_code, frame.f_lasti, variables))
         steps = steps.gi_yieldfrom

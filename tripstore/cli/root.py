@@ -42,6 +42,9 @@ PLACES = {
     "report": CommandPlace("Say whether we may switch, and on what evidence.", "tripstore.cli.report"),
     "schema": CommandPlace("Create the shards, and what capture needs in Postgres.", "tripstore.cli.schema.commands"),
     "shadow": CommandPlace("Show what shadow reads compared, and how they differ.", "tripstore.cli.shadow"),
+    "shards": CommandPlace(
+        "Make another server of a cluster its primary, and salvage.", "tripstore.cli.shards.commands"
+    ),
     "status": CommandPlace("Show servers, shards, lags and the last changes.", "tripstore.cli.status.commands"),
     "triggers": CommandPlace("Run functions for the cells of a column.", "tripstore.cli.triggers.commands"),
     "worker": CommandPlace("Keep indexes, carry changes to the mirror, serve jobs.", "tripstore.cli.worker.commands"),

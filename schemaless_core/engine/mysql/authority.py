@@ -19,13 +19,19 @@ from schemaless_core.engine.mysql.names import Names
 from schemaless_core.engine.mysql.rows import utc
 from schemaless_core.engine.mysql.wire.connection import DeadlineConnection
 from schemaless_core.engine.mysql.wire.transactions import bound, send, transact
-from schemaless_core.engine.mysql.wire.translation import is_lock_wait, translate
+from schemaless_core.engine.mysql.wire.translation import is_lock_wait, is_missing, translate
 from schemaless_core.errors import ConnectionBroken
 from schemaless_core.failpoints import reach
 
 BEHIND = "SELECT COUNT(*) FROM {state} WHERE authority_epoch < %s"
 OPEN_AT = "SELECT COUNT(*) FROM {state} WHERE authority_epoch = %s AND state = 'RW'"
-NOT_CLOSED = "SELECT COUNT(*) FROM {state} WHERE state <> 'MOVED' AND (authority_epoch <> %s OR state = 'RW')"
+# A shard that is fenced is not closed: who fenced it may open it.
+NOT_CLOSED = """\
+SELECT COUNT(*) FROM {state} WHERE state <> 'MOVED' AND (authority_epoch <> %s OR state IN ('RW', 'RO'))"""
+# By one statement: a server that does not lead, and lets this session write, has the rows of the one that does.
+LED_ELSEWHERE = (
+    "EXISTS (SELECT 1 FROM {primacy} HAVING MAX(number) > 0 AND MAX(number * (server = @@server_id)) < MAX(number))"
+)
 OPEN = """\
 UPDATE {state} SET authority_epoch = %s, state = IF(state = 'COPY', 'RW', state) WHERE authority_epoch < %s"""
 CLOSE = """\
@@ -54,14 +60,19 @@ def open_to_owners(connection: DeadlineConnection, names: Names, authority_epoch
 
 def close_to_owners(connection: DeadlineConnection, names: Names, authority_epoch: int, deadline: Deadline) -> bool:
     _raise(connection, names, CLOSE, authority_epoch, deadline)
-    return _count(connection, names, NOT_CLOSED, authority_epoch) == 0
+    try:
+        return _count(connection, names, f"SELECT ({NOT_CLOSED}) + {LED_ELSEWHERE}", authority_epoch) == 0
+    except err.ProgrammingError as error:
+        if not is_missing(error):
+            raise
+        return _count(connection, names, NOT_CLOSED, authority_epoch) == 0  # of a version without promotions
 
 
 def make_copies(connection: DeadlineConnection, names: Names, deadline: Deadline) -> int:
     note = bound(connection, names.meta_sql(NOTE), (0,))
     with _hurried(connection, deadline):
         before = _count(connection, names, OPEN_AT, 0)
-        _transact(connection, [names.meta_sql(MAKE_COPIES).encode(), note], deadline)
+        transact_patiently(connection, [names.meta_sql(MAKE_COPIES).encode(), note], deadline)
     return before
 
 
@@ -95,11 +106,11 @@ def _raise(
     note = bound(connection, names.meta_sql(NOTE), (authority_epoch,))
     reach("authority.before_send")
     with _hurried(connection, deadline):
-        _transact(connection, [change, note], deadline)
+        transact_patiently(connection, [change, note], deadline)
     reach("authority.answered")
 
 
-def _transact(connection: DeadlineConnection, statements: list[bytes], deadline: Deadline) -> None:
+def transact_patiently(connection: DeadlineConnection, statements: list[bytes], deadline: Deadline) -> None:
     """Commit them together. A stopped writer keeps a counter row for up to two seconds, twice a lock's patience."""
     while True:
         try:

@@ -67,6 +67,8 @@ class Names:
         return template.format(
             state=self.shard_state,
             authority=self.shard_authority,
+            history=self.shard_epoch,
+            primacy=f"{self.meta}.primacy",
             offset=self.trigger_offset,
             purged=self.purged,
             buffered=f"{self.meta}.buffered",

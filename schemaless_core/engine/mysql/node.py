@@ -44,6 +44,7 @@ from schemaless_core.engine.mysql import (
     documents,
     facts,
     log,
+    primacy,
     reads,
     scan,
     schema,
@@ -59,6 +60,7 @@ from schemaless_core.engine.mysql.mending import MySQLMending
 from schemaless_core.engine.mysql.names import Names
 from schemaless_core.engine.mysql.wire.connection import Login
 from schemaless_core.engine.mysql.wire.sessions import Sessions
+from schemaless_core.engine.primacy import Candidate, Leadership
 from schemaless_core.errors import SchemalessError, missing_shard
 from schemaless_core.urls import NodeUrl
 
@@ -74,8 +76,8 @@ class MySQLNode:
         self.name = str(url)
         self._config = config
         self._names = Names(config.datastore)
-        login = Login(url, config.tls, config.deadlines, f"tripstore {config.datastore}")
-        self._sessions = Sessions(self.name, login, config.pool, facts.packet_bytes(config))
+        self._login = Login(url, config.tls, config.deadlines, f"tripstore {config.datastore}")
+        self._sessions = Sessions(self.name, self._login, config.pool, facts.packet_bytes(config))
         self.buffers: BufferTables = MySQLBuffers(self._sessions, self._names)
         self.groups: GroupTables = MySQLGroups(self._sessions, self._names)
         self.mending: Mending = MySQLMending(self._sessions, self._names)
@@ -208,6 +210,12 @@ class MySQLNode:
         return self._sessions.write(
             lambda connection: authority.close_to_owners(connection, self._names, authority_epoch, deadline), deadline
         )
+
+    def leadership(self, deadline: Deadline) -> Leadership:
+        return self._sessions.run(lambda connection: primacy.leadership(connection, self._names), deadline)
+
+    def candidate(self) -> Candidate:
+        return primacy.MySQLCandidate(self._login, self._names)
 
     def opened_at(self, deadline: Deadline, *, ever: bool = True) -> int:
         return self._sessions.run(lambda connection: authority.opened_at(connection, self._names, ever=ever), deadline)

@@ -42,6 +42,7 @@ from schemaless_core.engine.buffers import BufferTables
 from schemaless_core.engine.groups import GroupTables
 from schemaless_core.engine.kinds import ColumnKind
 from schemaless_core.engine.mending import Mending
+from schemaless_core.engine.primacy import FIRST, Candidate, Leadership
 from schemaless_core.engine.sqlite import authority, documents, index_errors, reads, writes
 from schemaless_core.engine.sqlite import entries as index_entries
 from schemaless_core.engine.sqlite.buffers import SQLiteBuffers
@@ -49,7 +50,7 @@ from schemaless_core.engine.sqlite.columns import altered_columns
 from schemaless_core.engine.sqlite.file import SQLiteFile, script, to_microseconds
 from schemaless_core.engine.sqlite.groups import SQLiteGroups
 from schemaless_core.engine.sqlite.mending import SQLiteMending
-from schemaless_core.errors import SchemalessError, SchemaMissing, StaleEpoch
+from schemaless_core.errors import InvalidServer, SchemalessError, SchemaMissing, StaleEpoch
 from schemaless_core.failpoints import reach
 from schemaless_core.urls import NodeUrl
 
@@ -220,6 +221,12 @@ class SQLiteNode:
             is_closed = authority.close_to_owners(connection, authority_epoch, to_microseconds(self._clock()))
         reach("authority.answered")
         return is_closed
+
+    def leadership(self, deadline: Deadline) -> Leadership:
+        return Leadership(FIRST, FIRST.server)
+
+    def candidate(self) -> Candidate:
+        raise InvalidServer(self.name, "a file has no replicas", hint="Only clusters of MySQL or MariaDB are promoted.")
 
     def opened_at(self, deadline: Deadline, *, ever: bool = True) -> int:
         with self._file.read(deadline) as connection:

@@ -38,6 +38,13 @@ CREATE TABLE IF NOT EXISTS {meta}.shard_authority (
   PRIMARY KEY (shard, authority_epoch, state)
 ) ENGINE=InnoDB;
 
+-- Which server leads this cluster: a promotion adds a row as it opens one.
+CREATE TABLE IF NOT EXISTS {meta}.primacy (
+  number BIGINT UNSIGNED NOT NULL PRIMARY KEY,
+  server BIGINT UNSIGNED NOT NULL,
+  at DATETIME(6) NOT NULL
+) ENGINE=InnoDB;
+
 -- How far each group (a trigger, an index) has come in each shard; moved only under the newest fence.
 CREATE TABLE IF NOT EXISTS {meta}.trigger_offset (
   group_name VARBINARY(128) NOT NULL,

@@ -43,6 +43,7 @@ _ADDRESS = "Check its address, and that a MySQL or MariaDB runs there."
 _REPEAT = "Repeat the call; when it stays so, look at the server's load and log."
 #: The server answers, and takes no writes: reads go on.
 _NO_WRITES = frozenset({1021, 1026, 1030, 1114, 1290, 1836, 3100})
+_READ_ONLY = frozenset({1290, 1836})
 #: These say something of one lock or statement, not of the server.
 _ONE_LOCK = frozenset({1205, 1213, 1317, 3024})
 _REFUSED = {
@@ -77,7 +78,10 @@ def translate(error: Exception, node: str, deadline: Deadline | None) -> Schemal
         hint = _WAYS_OUT.get(code, _REPEAT)
         trips, is_of_writes = code not in _ONE_LOCK, code in _NO_WRITES
         reason = f"{_BUSY[code]} ({text})"
-        return NodeUnavailable(node, reason, hint=hint, trips_breaker=trips, is_of_writes=is_of_writes)
+        is_read_only = code in _READ_ONLY
+        return NodeUnavailable(
+            node, reason, hint=hint, trips_breaker=trips, is_of_writes=is_of_writes, is_read_only=is_read_only
+        )
     if code in _REFUSED:
         return InvalidServer(
             node,

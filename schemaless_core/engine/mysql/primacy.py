@@ -1,0 +1,235 @@
+"""What a promotion does to one server, on a session of its own, and what each server says of who leads.
+
+The session holds a lock of that server from the fence on: no two promotions have it at once. It is never opened anew,
+so a server that died meanwhile is not opened by what was known before.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import TypeVar
+
+from pymysql import err
+
+from schemaless_core.deadline import Deadline
+from schemaless_core.engine.mysql import replication
+from schemaless_core.engine.mysql.authority import NOTE, transact_patiently
+from schemaless_core.engine.mysql.names import Names
+from schemaless_core.engine.mysql.wire.connection import DeadlineConnection, Login, connect
+from schemaless_core.engine.mysql.wire.transactions import bound, transact
+from schemaless_core.engine.mysql.wire.translation import is_missing, translate, translate_connect
+from schemaless_core.engine.primacy import (
+    FIRST,
+    EpochRun,
+    Leader,
+    Leadership,
+    NotNow,
+    Opening,
+    Reached,
+    ReplicationLogin,
+)
+from schemaless_core.errors import NodeUnavailable, PromotionRefused, ServerInHand
+
+T = TypeVar("T")
+
+ME = "SELECT @@server_id"
+LEADER = "SELECT number, server FROM {primacy} ORDER BY number DESC LIMIT 1"
+LEADS = "INSERT INTO {primacy} (number, server, at) VALUES (%s, @@server_id, UTC_TIMESTAMP(6))"
+TAKE = "SELECT GET_LOCK(%s, %s)"
+WRITABLE = "SELECT COUNT(*) FROM {state} WHERE state IN ('RW', 'COPY')"
+FENCE = "UPDATE {state} SET state = 'RO' WHERE state IN ('RW', 'COPY')"
+AUTHORITY_EPOCH = "SELECT COALESCE(MAX(authority_epoch), 0) FROM {state} WHERE state <> 'MOVED'"
+# As the shards were opened last, whatever fenced them since.
+STATES_BEFORE = """\
+SELECT DISTINCT h.state FROM {state} s JOIN {authority} h
+ ON h.shard = s.shard AND h.authority_epoch = s.authority_epoch WHERE s.state <> 'MOVED'"""
+OPEN = """\
+UPDATE {state} SET epoch = GREATEST(epoch + 1, %s), authority_epoch = GREATEST(authority_epoch, %s), state = %s
+ WHERE shard BETWEEN %s AND %s AND state <> 'MOVED'"""
+NOTE_EPOCHS = """\
+INSERT INTO {history} (shard, epoch, first_added_id, opened_at, why)
+ SELECT shard, epoch, next_added_id, UTC_TIMESTAMP(6), %s FROM {state} WHERE state <> 'MOVED'
+ ON DUPLICATE KEY UPDATE epoch = {history}.epoch"""
+
+#: A promotion that is stopped loses its servers so soon; one that works is never silent so long.
+IDLE_SECONDS = 20
+TAKE_SECONDS = IDLE_SECONDS + 10
+
+
+def leadership(connection: DeadlineConnection, names: Names) -> Leadership:
+    with connection.cursor() as cursor:
+        cursor.execute(ME)
+        (me,) = cursor.fetchone() or (0,)
+        return Leadership(_leader(connection, names), int(me))
+
+
+def _leader(connection: DeadlineConnection, names: Names) -> Leader:
+    with connection.cursor() as cursor:
+        try:
+            cursor.execute(names.meta_sql(LEADER))
+        except err.ProgrammingError as error:
+            if not is_missing(error):
+                raise
+            return FIRST
+        found = cursor.fetchone()
+        return FIRST if found is None else Leader(*found)
+
+
+class MySQLCandidate:
+    """A `Candidate` on MySQL or MariaDB."""
+
+    def __init__(self, login: Login, names: Names) -> None:
+        self._login = login
+        self._names = names
+        self._connection: DeadlineConnection | None = None
+        self._is_over = False
+
+    def fence(self, number: int, deadline: Deadline) -> Leader:
+        return self._do(lambda connection: self._fence(connection, number, deadline), deadline)
+
+    def _fence(self, connection: DeadlineConnection, number: int, deadline: Deadline) -> Leader:
+        self._take(connection)
+        leader = _leader(connection, self._names)
+        if leader.number >= number or replication.following(connection) is not None:
+            return leader
+        if self._count(connection, WRITABLE):
+            replication.let_superusers_write(connection)
+            transact_patiently(connection, [self._names.meta_sql(FENCE).encode()], deadline)
+        replication.refuse_writes(connection, are_refused=True)
+        return leader
+
+    def _take(self, connection: DeadlineConnection) -> None:
+        with connection.cursor() as cursor:
+            cursor.execute(f"SET SESSION wait_timeout = {IDLE_SECONDS}, lock_wait_timeout = 5")
+            cursor.execute(TAKE, (f"tripstore {self._names.datastore} primacy", TAKE_SECONDS))
+            (is_mine,) = cursor.fetchone() or (0,)
+        if not is_mine:
+            raise ServerInHand(connection.node)
+
+    def reached(self, deadline: Deadline) -> Reached:
+        return Reached(self._do(replication.position, deadline))
+
+    def has(self, reached: Reached, deadline: Deadline) -> bool:
+        return self._do(lambda connection: replication.has(connection, reached.position), deadline)
+
+    def cut_off(self, deadline: Deadline) -> bool:
+        def cut(connection: DeadlineConnection) -> bool:
+            its = replication.following(connection)
+            if its is None:
+                return True
+            if its.fetches:
+                with connection.cursor() as cursor:
+                    cursor.execute(replication.CUT_OFF)
+                return False  # what was on its way is looked at next time
+            return replication.has_applied(connection, its)
+
+        return self._do(cut, deadline)
+
+    def open(
+        self, number: int, opening: Opening | None, epochs: Sequence[EpochRun], deadline: Deadline
+    ) -> Leader | NotNow:
+        return self._do(lambda connection: self._open(connection, number, opening, epochs, deadline), deadline)
+
+    def _open(
+        self,
+        connection: DeadlineConnection,
+        number: int,
+        opening: Opening | None,
+        epochs: Sequence[EpochRun],
+        deadline: Deadline,
+    ) -> Leader | NotNow:
+        names = self._names
+        leader = _leader(connection, names)
+        if leader.number >= number:
+            if leader == Leader(number, self._me(connection)):
+                replication.refuse_writes(connection, are_refused=False)  # who opened it may have died before
+            return leader
+        replication.follow_none(connection)
+        # From here on nothing changes it but this session.
+        authority_epoch = self._count(connection, AUTHORITY_EPOCH)
+        if opening is not None and authority_epoch > opening.authority_epoch:
+            return NotNow(authority_epoch)
+        how = opening or Opening(authority_epoch, self._status_before(connection))
+        replication.refuse_writes(connection, are_refused=False)
+        statements = [
+            bound(connection, names.meta_sql(LEADS), (number,)),
+            *(
+                bound(
+                    connection, names.meta_sql(OPEN), (run.epoch, how.authority_epoch, how.status, run.first, run.last)
+                )
+                for run in epochs
+            ),
+            bound(connection, names.meta_sql(NOTE_EPOCHS), (f"promotion {number}",)),
+            bound(connection, names.meta_sql(NOTE), (how.authority_epoch,)),
+        ]
+        transact(connection, statements, deadline)
+        return _leader(connection, names)
+
+    def _status_before(self, connection: DeadlineConnection) -> str:
+        """How its shards were open, where no layer above says how they are to be."""
+        with connection.cursor() as cursor:
+            cursor.execute(self._names.meta_sql(STATES_BEFORE))
+            states = {state for (state,) in cursor.fetchall()} - {"RO"}
+        if len(states) != 1:
+            raise PromotionRefused(
+                f"The shards of {connection.node} do not say how they were open before they were fenced.",
+                hint="Promote by `tripstore shards promote`, which asks the authority row.",
+            )
+        return str(states.pop())
+
+    def follow(self, host: str, port: int, login: ReplicationLogin, deadline: Deadline) -> None:
+        def follow(connection: DeadlineConnection) -> None:
+            replication.follow(connection, host, port, login)
+            replication.refuse_writes(connection, are_refused=True)
+
+        self._do(follow, deadline)
+
+    def identity(self, deadline: Deadline) -> int:
+        return self._do(self._me, deadline)
+
+    def seconds_behind(self, deadline: Deadline) -> int | None:
+        its = self._do(replication.following, deadline)
+        return None if its is None else its.seconds_behind
+
+    def stay(self, deadline: Deadline) -> None:
+        self._do(self._me, deadline)
+
+    def close(self) -> None:
+        self._is_over = True
+        if self._connection is not None:
+            self._connection.forget()
+
+    def _me(self, connection: DeadlineConnection) -> int:
+        return self._count(connection, ME)
+
+    def _count(self, connection: DeadlineConnection, statement: str) -> int:
+        with connection.cursor() as cursor:
+            cursor.execute(self._names.meta_sql(statement))
+            (found,) = cursor.fetchone() or (0,)
+            return int(found)
+
+    def _do(self, verb: Callable[[DeadlineConnection], T], deadline: Deadline) -> T:
+        """On the one session that there ever is."""
+        with self._translated(deadline):
+            if self._connection is None:
+                self._connection = self._connected(deadline)
+            self._connection.deadline = deadline
+            return verb(self._connection)
+
+    def _connected(self, deadline: Deadline) -> DeadlineConnection:
+        if self._is_over:
+            raise NodeUnavailable(str(self._login.url), "the session of this promotion has ended", trips_breaker=False)
+        try:
+            return connect(self._login, deadline)
+        except (err.Error, OSError) as error:
+            raise translate_connect(error, str(self._login.url), deadline) from error
+
+    @contextmanager
+    def _translated(self, deadline: Deadline) -> Iterator[None]:
+        try:
+            yield
+        except (err.Error, OSError) as error:
+            self.close()
+            self._connection = None
+            raise translate(error, str(self._login.url), deadline) from error

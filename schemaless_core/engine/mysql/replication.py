@@ -1,0 +1,155 @@
+"""Replication by GTID in the words of each vendor: what a server follows, how far it is, and following another."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+from pymysql.cursors import DictCursor
+
+from schemaless_core.engine.mysql.wire.connection import DeadlineConnection
+from schemaless_core.engine.primacy import ReplicationLogin
+from schemaless_core.errors import InvalidServer, NodeUnavailable
+
+STATUS = "SHOW REPLICA STATUS"
+CUT_OFF = "STOP REPLICA IO_THREAD"
+STOP = "STOP REPLICA"
+START = "START REPLICA"
+FORGET = "RESET REPLICA ALL"
+#: What the thread that applies says when nothing is left of what was fetched.
+ALL_APPLIED = "has read all relay log"
+
+
+class Following(NamedTuple):
+    """What a replica says of itself, one vocabulary for both vendors."""
+
+    host: str
+    port: int
+    fetches: bool
+    applies: bool
+    state: str
+    error: str
+    #: The changes that it has fetched, as GTIDs.
+    fetched: str
+    seconds_behind: int | None
+
+    @property
+    def has_applied_all_that_it_read(self) -> bool:
+        return ALL_APPLIED in self.state
+
+
+def following(connection: DeadlineConnection) -> Following | None:
+    """What a server follows; None: no other."""
+    with connection.cursor(DictCursor) as cursor:
+        cursor.execute(STATUS)
+        raw: dict[str, Any] | None = cursor.fetchone()
+    if raw is None:
+        return None
+
+    def said(*names: str) -> Any:
+        return next((raw[name] for name in names if raw.get(name) not in (None, "")), None)
+
+    behind = said("Seconds_Behind_Source", "Seconds_Behind_Master")
+    return Following(
+        host=str(said("Source_Host", "Master_Host") or ""),
+        port=int(said("Source_Port", "Master_Port") or 0),
+        fetches=said("Replica_IO_Running", "Slave_IO_Running") == "Yes",
+        applies=said("Replica_SQL_Running", "Slave_SQL_Running") == "Yes",
+        state=str(said("Replica_SQL_Running_State", "Slave_SQL_Running_State") or ""),
+        error=str(said("Last_SQL_Error", "Last_Error", "Last_IO_Error") or ""),
+        fetched=str(said("Retrieved_Gtid_Set", "Gtid_IO_Pos") or ""),
+        seconds_behind=None if behind is None else int(behind),
+    )
+
+
+def position(connection: DeadlineConnection) -> str:
+    """How far a server's changes go. Without GTIDs there is nothing that could be compared."""
+    variable = "gtid_current_pos" if connection.is_mariadb else "gtid_executed"
+    found = _one(connection, f"SELECT @@GLOBAL.{variable}").replace("\n", "")
+    if not found:
+        hint = "Turn on the binary log, and on MySQL gtid_mode = ON and enforce_gtid_consistency = ON."
+        raise InvalidServer(connection.node, "it says nothing of how far its changes go (GTIDs)", hint=hint)
+    return found
+
+
+def has(connection: DeadlineConnection, wanted: str) -> bool:
+    """Whether a server has all changes up to a position."""
+    if connection.is_mariadb:
+        return _is_within(wanted, position(connection))
+    return _one(connection, "SELECT GTID_SUBSET(%s, @@GLOBAL.gtid_executed)", wanted) == "1"
+
+
+def has_applied(connection: DeadlineConnection, its: Following) -> bool:
+    """Whether all is applied that was fetched."""
+    if not its.applies:
+        reason = f"it does not apply what it has fetched ({its.error or 'its SQL thread is stopped'})"
+        raise NodeUnavailable(connection.node, reason, hint="Mend its replication, or give it up: --dead.")
+    if its.fetched and has(connection, its.fetched):
+        return True
+    # MariaDB names a change as soon as its first part is there; one whose end never came is applied by no server.
+    return connection.is_mariadb and its.has_applied_all_that_it_read
+
+
+def follow(connection: DeadlineConnection, host: str, port: int, login: ReplicationLogin) -> None:
+    its = following(connection)
+    if its is not None and (its.host, its.port) == (host, port) and its.fetches and its.applies:
+        return
+    with connection.cursor() as cursor:
+        cursor.execute(STOP)
+        if connection.is_mariadb:
+            cursor.execute("SET GLOBAL gtid_slave_pos = @@GLOBAL.gtid_current_pos")
+            cursor.execute(
+                "CHANGE MASTER TO MASTER_HOST = %s, MASTER_PORT = %s, MASTER_USER = %s, MASTER_PASSWORD = %s,"
+                " MASTER_USE_GTID = slave_pos, MASTER_CONNECT_RETRY = 1",
+                (host, port, *login),
+            )
+        else:
+            cursor.execute(
+                "CHANGE REPLICATION SOURCE TO SOURCE_HOST = %s, SOURCE_PORT = %s, SOURCE_USER = %s,"
+                " SOURCE_PASSWORD = %s, SOURCE_AUTO_POSITION = 1, GET_SOURCE_PUBLIC_KEY = 1, SOURCE_CONNECT_RETRY = 1",
+                (host, port, *login),
+            )
+        cursor.execute(START)
+
+
+def follow_none(connection: DeadlineConnection) -> None:
+    """What was fetched and not applied is forgotten."""
+    if following(connection) is None:
+        return
+    with connection.cursor() as cursor:
+        cursor.execute(STOP)
+        cursor.execute(FORGET)
+
+
+def refuse_writes(connection: DeadlineConnection, *, are_refused: bool) -> None:
+    """Also those of superusers, where a server can."""
+    variable = "read_only" if connection.is_mariadb or not are_refused else "super_read_only"
+    with connection.cursor() as cursor:
+        cursor.execute(f"SET GLOBAL {variable} = {int(are_refused)}")
+
+
+def let_superusers_write(connection: DeadlineConnection) -> None:
+    """On a server that may be read-only: MySQL would refuse its promotion, too."""
+    if not connection.is_mariadb:
+        with connection.cursor() as cursor:
+            cursor.execute("SET GLOBAL super_read_only = 0")
+
+
+def _is_within(wanted: str, there: str) -> bool:
+    """MariaDB's positions: for each domain the number of its last change."""
+    has = _domains(there)
+    return all(number <= has.get(domain, 0) for domain, number in _domains(wanted).items())
+
+
+def _domains(text: str) -> dict[str, int]:
+    found: dict[str, int] = {}
+    for gtid in filter(None, text.replace(" ", "").split(",")):
+        domain, _server, number = gtid.split("-")
+        found[domain] = max(int(number), found.get(domain, 0))
+    return found
+
+
+def _one(connection: DeadlineConnection, statement: str, *values: object) -> str:
+    with connection.cursor() as cursor:
+        cursor.execute(statement, values or None)
+        (found,) = cursor.fetchone() or ("",)
+        return str("" if found is None else found)

@@ -1,0 +1,115 @@
+"""What a promotion asks of the servers of a cluster, of its record, and of the layer that knows the authority."""
+
+from __future__ import annotations
+
+from enum import Enum
+from typing import Literal, NamedTuple, Protocol
+
+from schemaless_core.engine.primacy import Leader, NotNow, Opening, Reached
+
+
+class Silence(Enum):
+    """A server did not answer: it may have done it, may do it later, or never heard of it."""
+
+    SILENT = "silent"
+
+
+SILENT = Silence.SILENT
+Silent = Literal[Silence.SILENT]
+
+
+class Record(NamedTuple):
+    """A cluster's newest promotion, as the control database has it."""
+
+    #: 0: there never was one.
+    number: int = 0
+    #: The server that led before; empty: the configured primary.
+    before: str = ""
+    #: Servers that the operator has given up: they are stopped, and come back shut.
+    given_up: tuple[str, ...] = ()
+    #: The server that is to lead; empty: it is not decided.
+    target: str = ""
+    is_done: bool = True
+
+    @property
+    def leads(self) -> str:
+        """The server that leads, or is to; empty: the configured primary."""
+        return self.target or self.before
+
+
+class Order(NamedTuple):
+    """What an operator asks for."""
+
+    #: Empty: the replica that has most.
+    to: str = ""
+    given_up: tuple[str, ...] = ()
+
+
+class RecordPort(Protocol):
+    """The record of one cluster; each change is one transaction, made only if the record is as it was read."""
+
+    def find(self) -> Record:
+        """Return it as it is now."""
+        ...
+
+    def change(self, before: Record, after: Record) -> bool:
+        """Change it. With a target, the shards of the cluster get their next epochs in the topology, too."""
+        ...
+
+
+class ServersPort(Protocol):
+    """The servers of one cluster, each on one session for the whole of a promotion."""
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """All of them, the configured primary first."""
+        ...
+
+    def fence(self, server: str, number: int) -> Leader | Silent:
+        """Take the server, and all writes from it; return who leads as it knows."""
+        ...
+
+    def reached(self, server: str) -> Reached | Silent:
+        """Return how far its changes go."""
+        ...
+
+    def has(self, server: str, reached: Reached) -> bool | Silent:
+        """Return whether it has all of these changes."""
+        ...
+
+    def cut_off(self, server: str) -> bool | Silent:
+        """Have it fetch nothing more; return whether all that it had fetched is applied."""
+        ...
+
+    def open(self, server: str, number: int, opening: Opening | None) -> Leader | NotNow | Silent:
+        """Make it the primary, on the session by which it was fenced; return who leads then."""
+        ...
+
+    def follow(self, server: str, other: str) -> None | Silent:
+        """Make it a replica of the other one."""
+        ...
+
+
+class OnHold(Enum):
+    """A hand-over goes on: which backend is the authority is not decided."""
+
+    HELD = "held"
+
+
+HELD = OnHold.HELD
+
+
+class AuthorityPort(Protocol):
+    """Who knows which backend is the authority."""
+
+    def opening(self) -> Opening | Literal[OnHold.HELD] | None:
+        """Return how shards are to be opened; None: no layer above has a say, as they were."""
+        ...
+
+
+class Ports(NamedTuple):
+    """All that the steps may touch."""
+
+    record: RecordPort
+    servers: ServersPort
+    authority: AuthorityPort

@@ -1,0 +1,249 @@
+"""`Promoter`: makes another server of a cluster its primary, from the first look to the last replica."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable
+from typing import NamedTuple
+
+from schemaless_core.config import ClusterConfig, DatastoreConfig
+from schemaless_core.control.database import ControlDatabase
+from schemaless_core.deadline import Deadline
+from schemaless_core.errors import PromotionRefused, SchemalessError
+from schemaless_core.promotion import steps
+from schemaless_core.promotion.cluster import CALL_SECONDS, ClusterServers
+from schemaless_core.promotion.ports import AuthorityPort, Order, Ports, Record
+from schemaless_core.promotion.record import ControlRecord
+from schemaless_core.promotion.steps import Promoted, Stop, Stopped
+from schemaless_core.servers.clusters import Cluster
+from schemaless_core.steps import Step, run
+from schemaless_core.urls import NodeUrl
+
+logger = logging.getLogger(__name__)
+
+#: A planned promotion waits for a replica with the shards closed: one that is further behind is not begun with.
+BEHIND_SECONDS_MAX = 5
+#: How long it waits for a replica, or for a hand-over, before it stops; it may be gone on with.
+PATIENCE_SECONDS = 60.0
+#: How long the process that promoted asks the servers who leads, so that its next call goes there.
+FIND_SECONDS = 1.0
+
+
+class AsTheyWere:
+    """An `AuthorityPort` where no layer above has a say."""
+
+    def opening(self) -> None:
+        return None
+
+
+class ServerSeen(NamedTuple):
+    """One server of a cluster, as it is before a promotion."""
+
+    name: str
+    is_leader: bool
+    is_given_up: bool
+    #: None: it does not say.
+    seconds_behind: int | None
+    position: str
+    #: Empty: it answers.
+    error: str
+
+
+class PromotionPlan(NamedTuple):
+    """What a promotion would do."""
+
+    record: Record
+    servers: tuple[ServerSeen, ...]
+    #: What keeps it from being begun.
+    refusals: tuple[str, ...]
+
+
+class Promoter:
+    """Of one cluster."""
+
+    def __init__(
+        self, cluster: Cluster, config: DatastoreConfig, control: ControlDatabase, authority: AuthorityPort
+    ) -> None:
+        self._cluster = cluster
+        self._config = config
+        self._its = next(each for each in config.clusters if each.name == cluster.name)
+        self._control = control
+        self._authority = authority
+
+    def name_of(self, text: str) -> str:
+        """The name of a server by its URL, its host and port, or its name."""
+        for url in _urls(self._its):
+            if text in (str(url), f"{url.host}:{url.port}") or text.rpartition("@")[2] == f"{url.host}:{url.port}":
+                return str(url)
+        names = ", ".join(f"{url.host}:{url.port}" for url in _urls(self._its))
+        raise PromotionRefused(f"Cluster {self._its.name} has no server {text}.", hint=f"It has: {names}.")
+
+    def old(self) -> str:
+        """The server that a promotion takes the place of: of one that is under way, or of the next one."""
+        record = ControlRecord(self._control, self._its.name, _no_identity).find()
+        return (record.leads if record.is_done else record.before) or str(self._its.primary)
+
+    def plan(self, order: Order) -> PromotionPlan:
+        """Look at the servers. Nothing is changed."""
+        if unfit := self._unfit():
+            return PromotionPlan(Record(), (), unfit)
+        record = ControlRecord(self._control, self._its.name, _no_identity).find()
+        leads = record.leads or str(self._its.primary)
+        given_up = {*order.given_up, *(() if record.is_done else record.given_up)}
+        seen = tuple(self._seen(node.node.name, leads, given_up) for node in self._cluster.nodes)
+        return PromotionPlan(record, seen, tuple(_refusals(order, record, seen, leads)))
+
+    def promote(self, order: Order, hear: Callable[[Step], None] | None = None) -> Promoted:
+        """Do it, or go on with one that is under way; `PromotionRefused` says why it stopped."""
+        plan = self.plan(order)
+        if plan.refusals and plan.record.is_done:
+            raise PromotionRefused(plan.refusals[0], hint="`tripstore shards promote --dry-run` shows all of it.")
+        begun_at = time.monotonic()
+        with self._servers() as (servers, record):
+            result = run(steps.promote(Ports(record, servers, self._authority), order), _Patience(hear).before)
+            if isinstance(result, Stopped):
+                raise _refused(result, self._its.name, servers)
+        self._cluster.find_primary(FIND_SECONDS)
+        extra = {
+            "event": "promotion.done",
+            "cluster": self._its.name,
+            "promotion": result.record.number,
+            "server": result.record.target,
+            "seconds": round(time.monotonic() - begun_at, 3),
+        }
+        logger.info("another server is the primary", extra=extra)
+        return result
+
+    def _servers(self) -> _Hands:
+        return _Hands(self._cluster, self._config, self._its, self._control)
+
+    def _seen(self, name: str, leads: str, given_up: set[str]) -> ServerSeen:
+        deadline = Deadline(CALL_SECONDS)
+        node = next(each.node for each in self._cluster.nodes if each.node.name == name)
+        candidate = node.candidate()
+        try:
+            position = candidate.reached(deadline).position
+            behind = candidate.seconds_behind(deadline)
+        except SchemalessError as error:
+            return ServerSeen(name, name == leads, name in given_up, None, "", error.message)
+        finally:
+            candidate.close()
+        return ServerSeen(name, name == leads, name in given_up, behind, position, "")
+
+    def _unfit(self) -> tuple[str, ...]:
+        """What of the configuration keeps each promotion of this cluster from being begun."""
+        found: list[str] = []
+        control = self._config.control
+        if any((url.host, url.port) == (control.host, control.port) for url in _urls(self._its)):
+            found.append(
+                f"The control database is on {control.host}:{control.port}, a server of this cluster: what a promotion"
+                " notes there would part that server from the others. Give it a server of its own: control: mysql://…"
+            )
+        if self._config.replication.user is None:
+            found.append("replication.user is missing: as whom replicas log in at a primary.")
+        if not self._its.replicas:
+            found.append(f"Cluster {self._its.name} has no replica.")
+        return tuple(found)
+
+
+def _refusals(order: Order, record: Record, seen: tuple[ServerSeen, ...], leads: str) -> list[str]:
+    """What the servers have against it."""
+    found: list[str] = []
+    by_name = {each.name: each for each in seen}
+    silent = [each.name for each in seen if each.error and not each.is_given_up]
+    if record.is_done:
+        found += [
+            f"{name} answers, so it is not dead. Stop its process first; then nothing that it does later counts."
+            for name in order.given_up
+            if name in by_name and not by_name[name].error
+        ]
+    found += [f"{by_name[name].error} Give it up with {_option(name, leads)} only if it is stopped." for name in silent]
+    if leads not in {*order.given_up, *silent} and leads in by_name and record.is_done:
+        wanted = [each for each in seen if each.name == order.to or (not order.to and not each.is_leader)]
+        fit = [each for each in wanted if not each.error and (each.is_leader or _is_near(each))]
+        if wanted and not fit:
+            found.append(
+                f"No replica is within {BEHIND_SECONDS_MAX} s of the primary: its shards would be closed so long."
+            )
+    return found
+
+
+def _is_near(seen: ServerSeen) -> bool:
+    return seen.seconds_behind is not None and seen.seconds_behind <= BEHIND_SECONDS_MAX
+
+
+def _option(name: str, leads: str) -> str:
+    return "--old-is-dead" if name == leads else f"--dead {name.rpartition('@')[2]}"
+
+
+class _Hands:
+    """The servers and the record of one promotion, whose sessions end with it."""
+
+    def __init__(self, cluster: Cluster, config: DatastoreConfig, its: ClusterConfig, control: ControlDatabase) -> None:
+        self._record = ControlRecord(control, its.name, self._identity)
+        self._servers = ClusterServers(cluster, _urls(its), config.replication, self._record.epochs)
+
+    def _identity(self, server: str) -> int:
+        return self._servers.identity(server)
+
+    def __enter__(self) -> tuple[ClusterServers, ControlRecord]:
+        return self._servers, self._record
+
+    def __exit__(self, *_error: object) -> None:
+        self._servers.__exit__()
+
+
+class _Patience:
+    """Ends a run that waits for too long."""
+
+    def __init__(self, hear: Callable[[Step], None] | None) -> None:
+        self._hear = hear
+        self._since: dict[Step, float] = {}
+
+    def before(self, step: Step) -> None:
+        if step.pause_seconds:
+            since = self._since.setdefault(step, time.monotonic())
+            if time.monotonic() - since > PATIENCE_SECONDS:
+                raise PromotionRefused(
+                    f"It waited for {PATIENCE_SECONDS:.0f} s: {step.sentence}.",
+                    hint="What is done stays done. Look what it waits for, then run it again.",
+                )
+        if self._hear is not None:
+            self._hear(step)
+
+
+def _urls(cluster: ClusterConfig) -> tuple[NodeUrl, ...]:
+    return (cluster.primary, *cluster.replicas)
+
+
+def _no_identity(_server: str) -> int:
+    raise AssertionError("who only looks decides on no server")
+
+
+def _refused(stopped: Stopped, cluster: str, servers: ClusterServers) -> PromotionRefused:
+    again = f"Run `tripstore shards promote {cluster}` again: what is done stays done."
+    match stopped.why:
+        case Stop.SILENT:
+            error = servers.silences[stopped.server]
+            return PromotionRefused(
+                f"{error.message} The promotion stopped there.",
+                hint=f"{error.hint or ''} Then run it again, or give the server up if it is stopped.".strip(),
+            )
+        case Stop.OVERTAKEN:
+            return PromotionRefused("Another promotion of this cluster has gone on meanwhile.", hint=again)
+        case Stop.DECIDED:
+            return PromotionRefused(
+                f"A promotion that is under way has decided on {stopped.server}.",
+                hint=f"Go on with it without --to, or with --to {stopped.server.rpartition('@')[2]}.",
+            )
+        case Stop.ASTRAY:
+            return PromotionRefused(
+                "No server has the changes of all others: some were written to on their own.",
+                hint="Give up the one whose own changes do not count (--dead), and make it anew.",
+            )
+        case Stop.NO_TARGET:
+            return PromotionRefused(
+                f"Cluster {cluster} has no server that could lead instead: none is left that is not given up.",
+                hint=f"Name its replicas under clusters.{cluster}.replicas.",
+            )

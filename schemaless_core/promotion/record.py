@@ -1,0 +1,131 @@
+"""`ControlRecord`: a cluster's newest promotion in the control database, changed by compare-and-set.
+
+With the decision for a server the shards of the cluster get their next epochs in the topology: by one transaction, so
+that a process which hears of the epochs hears who leads as well.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import sqlalchemy as sa
+
+from schemaless_core.cell.canonical import Json, canonical_bytes
+from schemaless_core.control.audit import AuditLog
+from schemaless_core.control.changes import make_change
+from schemaless_core.control.database import ControlDatabase
+from schemaless_core.control.documents import Documents
+from schemaless_core.control.tables import document as table
+from schemaless_core.engine.primacy import EpochRun, Leader
+from schemaless_core.errors import PromotionRefused
+from schemaless_core.promotion.ports import Record
+from schemaless_core.servers.leaders import PREFIX, leader_of
+from schemaless_core.servers.topologies import Topologies
+from schemaless_core.servers.topology import Topology
+
+
+class _Seen(NamedTuple):
+    version: int
+    record: Record
+    leads: Leader | None
+
+
+class ControlRecord:
+    """The record of one cluster."""
+
+    def __init__(self, control: ControlDatabase, cluster: str, identity_of: Callable[[str], int]) -> None:
+        self._control = control
+        self._cluster = cluster
+        self._name = PREFIX + cluster
+        self._identity_of = identity_of
+        self._documents = Documents(control)
+        self._topologies = Topologies(control)
+        self._audit = AuditLog(control)
+
+    def find(self) -> Record:
+        return self._seen().record
+
+    def epochs(self) -> list[EpochRun]:
+        """Those that the shards of the cluster have by the topology."""
+        topology = self._topology()
+        return [EpochRun(at.first, at.last, at.epoch) for at in topology.placements if at.cluster == self._cluster]
+
+    def change(self, before: Record, after: Record) -> bool:
+        seen = self._seen()
+        if seen.record != before:
+            return False
+        is_decision = bool(after.target) and after.target != before.target
+        leads = Leader(after.number, self._identity_of(after.target)) if is_decision else seen.leads
+        row = {"name": self._name, "version": seen.version + 1, "body": canonical_bytes(_body(after, leads)).decode()}
+        topology = self._topology() if is_decision else None
+
+        def work(connection: sa.Connection) -> bool:
+            if seen.version:
+                is_it = (table.c.name == self._name) & (table.c.version == seen.version)
+                if not connection.execute(sa.update(table).where(is_it).values(row)).rowcount:
+                    return False
+            else:
+                connection.execute(sa.insert(table).values(row))
+            if topology is not None:
+                why = f"promotion {after.number} of {self._cluster}"
+                self._topologies.put_within(connection, _next(topology, self._cluster), why=why)
+            self._audit.add_within(connection, "shards.promote", {"cluster": self._cluster, **_said(after)})
+            return True
+
+        try:
+            return make_change(self._control, work)
+        except sa.exc.IntegrityError:
+            return False
+
+    def _seen(self) -> _Seen:
+        found = self._documents.find(self._name)
+        return (
+            _Seen(0, Record(), None)
+            if found is None
+            else _Seen(found.version, _record(found.body), leader_of(found.body))
+        )
+
+    def _topology(self) -> Topology:
+        topology = self._topologies.find_newest()
+        if topology is None:
+            hint = "Run `tripstore schema apply`."
+            raise PromotionRefused("The control database does not know where shards are.", hint=hint)
+        return topology
+
+
+def _next(topology: Topology, cluster: str) -> Topology:
+    """The same places, at the next epochs of the shards of this cluster."""
+    placements = tuple(at._replace(epoch=at.epoch + 1) if at.cluster == cluster else at for at in topology.placements)
+    return Topology(topology.version + 1, topology.shards, placements)
+
+
+def _body(record: Record, leads: Leader | None) -> dict[str, Json]:
+    return {
+        "number": record.number,
+        "before": record.before,
+        "given_up": list(record.given_up),
+        "target": record.target,
+        "is_done": record.is_done,
+        "leads": None if leads is None else list(leads),
+    }
+
+
+def _record(body: dict[str, Json]) -> Record:
+    match body:
+        case {
+            "number": int(number),
+            "before": str(before),
+            "given_up": list(lost),
+            "target": str(target),
+            "is_done": bool(done),
+        }:
+            return Record(number, before, tuple(str(server) for server in lost), target, done)
+    raise PromotionRefused(
+        "The record of this cluster's promotions cannot be read.", hint="Restore the control database."
+    )
+
+
+def _said(record: Record) -> dict[str, object]:
+    state = "done" if record.is_done else "decided" if record.target else "begun"
+    return {"number": record.number, "state": state, "to": record.target, "given_up": list(record.given_up)}

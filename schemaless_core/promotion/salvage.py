@@ -1,0 +1,214 @@
+"""`Salvage`: what a primary had acknowledged and no replica got goes to its shards, from its disk.
+
+Its log from the fork on, what waited in its buffer, and entries of indexes that are newer there. All of it is put as
+what is true elsewhere, by keys that never change their bodies: it may be repeated, and run beside callers. Where
+another body stands under a key by now, the cell is kept in the buffer beside its shard, and so comes to the ledger of
+conflicts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from typing import NamedTuple
+
+from schemaless_core.cell.answers import Scalar
+from schemaless_core.cell.sharding import shard_of_bytes
+from schemaless_core.cell.standing import Kind, ShardState, Standing
+from schemaless_core.cell.stored import NewCell
+from schemaless_core.deadline import Deadline
+from schemaless_core.engine.base import EntryWrite, EpochOpening, IndexTable, Node
+from schemaless_core.engine.buffers import Offered
+from schemaless_core.errors import PromotionRefused, SchemalessError, SchemaMissing
+from schemaless_core.promotion.ports import HELD, AuthorityPort
+from schemaless_core.servers.routing import Router
+
+#: Told how many cells were looked at.
+Advance = Callable[[int, int | None], None]
+
+CALL_SECONDS = 10.0
+CELLS_PER_PAGE = 500
+ENTRIES_PER_PAGE = 1_000
+#: Of one shard's cells in a buffer: it may hold no more.
+BUFFERED_MAX = 10_000_000
+BYTES_MAX = 2**50
+
+
+class Salvaged(NamedTuple):
+    """What came of it, or would."""
+
+    #: Shards whose log goes on there behind its fork, and the cells that it has there.
+    shards: int
+    cells: int
+    there: int
+    salvaged: int
+    conflicts: int
+    #: Cells that waited in its buffer.
+    buffered: int
+    index_entries: int
+
+
+class _Entries(NamedTuple):
+    """What a shard said after entries were written; in the shape the router wants."""
+
+    state: ShardState
+
+
+class Salvage:
+    """Of one old primary."""
+
+    def __init__(
+        self,
+        router: Router,
+        old: Node,
+        shards: int,
+        placed: Sequence[int],
+        tables: Sequence[IndexTable],
+        authority: AuthorityPort,
+    ) -> None:
+        """`placed`: the shards of its cluster."""
+        self._router = router
+        self._old = old
+        self._shards = shards
+        self._placed = placed
+        self._tables = tables
+        self._authority = authority
+
+    def run(self, advance: Advance, *, is_dry: bool = False) -> Salvaged:
+        standing = self._standing()
+        forks = self._forks()
+        seen = fresh = conflicts = looked = 0
+        shards = set[int]()
+        for shard, cells in self._lost(forks):
+            shards.add(shard)
+            seen += len(cells)
+            there, new = self._put(shard, cells, standing, is_dry=is_dry)
+            fresh, conflicts = fresh + new, conflicts + len(cells) - there - new
+            looked += len(cells)
+            advance(looked, None)
+        there_of_log = seen - fresh - conflicts
+        buffered = 0
+        for shard, cells in self._waiting():
+            buffered += len(cells)
+            there, new = self._put(shard, cells, standing, is_dry=is_dry)
+            conflicts += len(cells) - there - new
+            advance(looked + buffered, None)
+        entries = 0 if is_dry else self._merge_entries(forks, standing)
+        return Salvaged(len(shards), seen, there_of_log, fresh, conflicts, buffered, entries)
+
+    def _standing(self) -> Standing:
+        opening = self._authority.opening()
+        if opening is HELD:
+            raise PromotionRefused("A hand-over goes on.", hint="Wait until it is decided, then run this again.")
+        return Standing(Kind.COPIER, None if opening is None else opening.authority_epoch)
+
+    def _forks(self) -> dict[int, int]:
+        """Of each shard the first added id that a later primary gave."""
+        deadline = Deadline(CALL_SECONDS)
+        if self._old.shard_count(deadline) != self._shards:
+            raise PromotionRefused(f"{self._old.name} holds another datastore.", hint="Name the cluster's old primary.")
+        heads = self._old.heads(None, deadline)
+        forks: dict[int, int] = {}
+        for shard in self._placed:
+            if shard not in heads:
+                continue
+            epoch = heads[shard].state.epoch
+            cluster = self._router.cluster_of(shard, deadline)
+            openings = self._router.ask_cluster(cluster, partial(_epochs_of, shard))
+            firsts = [opening.first_added_id for opening in openings if opening.epoch > epoch]
+            if firsts:
+                forks[shard] = min(firsts)
+        if not forks:
+            raise PromotionRefused(
+                f"{self._old.name} is at the epochs of now: nothing forked off it.",
+                hint="Name the server that led before the promotion; `tripstore shards status` shows which one leads.",
+            )
+        return forks
+
+    def _lost(self, forks: dict[int, int]) -> Iterator[tuple[int, list[NewCell]]]:
+        for shard, fork in forks.items():
+            start = fork - 1
+            while True:
+                found = self._old.log({shard: start}, CELLS_PER_PAGE, Deadline(CALL_SECONDS))[shard].cells
+                if not found:
+                    break
+                yield shard, [NewCell(each.row_key, each.column_name, each.ref_key, each.body) for each in found]
+                start = found[-1].added_id
+
+    def _waiting(self) -> Iterator[tuple[int, list[NewCell]]]:
+        """By the row's own shard: a buffer has cells of others."""
+        try:
+            shards = self._old.buffers.shards(Deadline(CALL_SECONDS))
+        except SchemaMissing:
+            return
+        for shard in shards:
+            found = self._old.buffers.waiting([shard], BUFFERED_MAX, BYTES_MAX, Deadline(CALL_SECONDS))
+            for first in range(0, len(found), CELLS_PER_PAGE):
+                cells = [each.cell for each in found[first : first + CELLS_PER_PAGE]]
+                yield shard_of_bytes(cells[0].row_key, self._shards), cells
+
+    def _put(self, shard: int, cells: list[NewCell], standing: Standing, *, is_dry: bool) -> tuple[int, int]:
+        """How many of the cells are stored by now, and how many were put."""
+        if is_dry:
+            return self._looked(shard, cells)
+        deadline = Deadline(CALL_SECONDS)
+        answer = self._router.write_many({shard: cells}, standing, deadline, may_exist=True)[shard]
+        if isinstance(answer, SchemalessError):
+            raise answer
+        stored, _epoch = answer
+        if isinstance(stored, range):
+            return 0, len(cells)
+        new = sum(each.is_created for each in stored)
+        others = [
+            cell
+            for cell, each in zip(cells, stored, strict=True)
+            if not each.is_created and (each.found is None or each.found.body != cell.body)
+        ]
+        if others:
+            offered = [Offered(shard, cell) for cell in others]
+            self._router.write(shard, lambda node, gate: node.buffers.keep(gate, offered, deadline), standing, deadline)
+        return len(cells) - new - len(others), new
+
+    def _looked(self, shard: int, cells: list[NewCell]) -> tuple[int, int]:
+        deadline = Deadline(CALL_SECONDS)
+        keys = [(cell.row_key, cell.column_name, cell.ref_key) for cell in cells]
+        cluster = self._router.cluster_of(shard, deadline)
+        found = self._router.ask_cluster(cluster, lambda node: node.find_many({shard: keys}, deadline))[shard].cells
+        bodies = {(each.row_key, each.column_name, each.ref_key): each.body for each in found}
+        there = sum(bodies.get((cell.row_key, cell.column_name, cell.ref_key)) == cell.body for cell in cells)
+        return there, sum(key not in bodies for key in keys)
+
+    def _merge_entries(self, forks: dict[int, int], standing: Standing) -> int:
+        """Entries say of which ref keys they are: an older one changes nothing."""
+        count = 0
+        for table in self._tables:
+            for shard in forks:
+                after: tuple[Scalar, bytes] | None = None
+                while writes := self._entries_after(table, shard, after):
+                    self._write_entries(table, shard, writes, standing)
+                    count += len(writes)
+                    after = writes[-1].shard_value, writes[-1].row_key
+        return count
+
+    def _entries_after(self, table: IndexTable, shard: int, after: tuple[Scalar, bytes] | None) -> list[EntryWrite]:
+        deadline = Deadline(CALL_SECONDS)
+        _state, found = self._old.scan_entries(table, shard, after, ENTRIES_PER_PAGE, deadline)
+        writes: list[EntryWrite] = []
+        for each in found:
+            assert each.values[0] is not None, "an entry stands under its shard value"
+            writes.append(EntryWrite(each.values[0], each.row_key, each.values, each.refs, each.is_dead))
+        return writes
+
+    def _write_entries(self, table: IndexTable, shard: int, writes: list[EntryWrite], standing: Standing) -> None:
+        deadline = Deadline(CALL_SECONDS)
+
+        def put(node: Node, part: object) -> dict[int, _Entries]:
+            return {n: _Entries(state) for n, state in node.put_entries(table, {shard: writes}, deadline).items()}
+
+        answer = self._router.write_each({shard: writes}, put, standing, deadline)[shard]
+        if isinstance(answer, SchemalessError):
+            raise answer
+
+
+def _epochs_of(shard: int, node: Node) -> list[EpochOpening]:
+    return node.epochs(shard, Deadline(CALL_SECONDS))

@@ -1,0 +1,473 @@
+"""The servers of one cluster with one shard, and what one call does to them: promotions, puts, hand-overs.
+
+A server is the list of its changes. A replica fetches the next one of the server that it follows, if it has all those
+before it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import cache
+from typing import Any, NamedTuple
+
+from schemaless_core.engine.primacy import FIRST, Leader, NotNow, Opening, Reached
+from schemaless_core.promotion.ports import HELD, SILENT, Record
+from tests.explorer.programs import SERVERS
+from tests.explorer.world import At, Done, Place, Violation, replaced
+
+#: Follows no server: its changes are its own. And: is a replica still, and fetches nothing.
+ALONE, CUT_OFF = -1, -2
+NO_ACTOR = -1
+RW, COPY, RO = "RW", "COPY", "RO"
+
+
+class Cells(NamedTuple):
+    """A cell was stored. Tuples of two kinds are equal if their fields are, so each kind of change has its name."""
+
+    number: int
+    kind: str = "cell"
+
+
+class Fence(NamedTuple):
+    """All writes were taken from the shard."""
+
+    by: int
+    kind: str = "fence"
+
+
+class Open(NamedTuple):
+    """A promotion opened the server."""
+
+    number: int
+    server: int
+    epoch: int
+    authority_epoch: int
+    status: str
+
+
+class Authority(NamedTuple):
+    """A hand-over opened the shard to owners, or closed it."""
+
+    epoch: int
+    status: str
+    kind: str = "authority"
+
+
+Change = Cells | Fence | Open | Authority
+Log = tuple[Change, ...]
+
+
+class Shard(NamedTuple):
+    """What a server's changes come to."""
+
+    leader: Leader
+    epoch: int
+    authority_epoch: int
+    status: str
+
+
+@cache
+def shard_of(log: Log) -> Shard:
+    shard = Shard(FIRST, 1, 1, RW)
+    for change in log:
+        if isinstance(change, Open):
+            leader = Leader(change.number, change.server)
+            shard = Shard(leader, change.epoch, change.authority_epoch, change.status)
+        elif isinstance(change, Fence):
+            shard = shard._replace(status=RO)
+        elif isinstance(change, Authority):
+            status = RO if shard.status == RO else change.status
+            shard = shard._replace(authority_epoch=change.epoch, status=status)
+    return shard
+
+
+def cells_of(log: Log) -> set[int]:
+    return {change.number for change in log if isinstance(change, Cells)}
+
+
+class Server(NamedTuple):
+    """One server."""
+
+    log: Log = ()
+    follows: int = ALONE
+    up: bool = True
+    #: In whose hands it is.
+    holder: int = NO_ACTOR
+    #: It came back as an operator promised: it takes nothing from owners, and answers no promotion.
+    is_shut: bool = False
+
+
+class Late(NamedTuple):
+    """A put that is on its way to a server."""
+
+    server: int
+    cell: int
+    epoch: int
+
+
+class Budget(NamedTuple):
+    """How many accidents are left."""
+
+    crashes: int = 0
+    kills: int = 0
+    breaks: int = 0
+    lates: int = 0
+
+
+NO_ACCIDENTS = Budget()
+
+
+class Row(NamedTuple):
+    """The authority row: which backend it is, and whether a hand-over goes on."""
+
+    epoch: int = 1
+    status: str = RW
+    is_held: bool = False
+
+
+class World(NamedTuple):
+    """Everything that two worlds may differ in."""
+
+    servers: tuple[Server, ...]
+    places: tuple[Place, ...]
+    budget: Budget
+    record: Record = Record()
+    row: Row = Row()
+    late: frozenset[Late] = frozenset()
+    acknowledged: frozenset[int] = frozenset()
+    #: Servers that an operator has given up.
+    given_up: frozenset[int] = frozenset()
+
+
+@dataclass(frozen=True)
+class PrimaryRules:
+    """What servers and ports do; each flag taken away is a control."""
+
+    #: A fence takes all writes from a primary.
+    fences: bool = True
+    #: One promotion has a server at a time.
+    has_one_holder: bool = True
+    #: A server is opened by the session that took it.
+    keeps_session: bool = True
+    #: A record is changed only if it is as it was read.
+    compares_record: bool = True
+    #: A server that was given up comes back shut.
+    returns_shut: bool = True
+    #: A server is opened at the next epoch.
+    raises_epoch: bool = True
+    #: A server that knows a later authority epoch is not opened at an earlier one.
+    compares_authority: bool = True
+    #: A shard that is fenced does not count as closed.
+    fenced_is_not_closed: bool = True
+    #: A server that another one leads does not count as closed.
+    only_leader_closes: bool = True
+    #: The authority is asked again while a hand-over goes on.
+    waits_for_hand_over: bool = True
+    #: The next primary waits until it has all there is.
+    waits_for_changes: bool = True
+
+
+@dataclass(frozen=True)
+class PrimaryScene:
+    """Who takes part, and which accidents may happen."""
+
+    name: str
+    cast: tuple[Any, ...]
+    servers: int = 2
+    budget: Budget = NO_ACCIDENTS
+    #: Servers whose process may die, and come back.
+    fails: tuple[int, ...] = ()
+    has_authority: bool = False
+    #: Whether Schemaless is the authority when it begins (RW), or the mirror.
+    begins: str = RW
+    rules: PrimaryRules = PrimaryRules()
+
+
+Outcomes = Iterator[tuple[str, World, Done | At]]
+Handler = Callable[[World, int, Any, tuple[Any, ...], PrimaryScene], Outcomes]
+
+
+def with_server(w: World, n: int, **changes: Any) -> World:
+    return w._replace(servers=replaced(w.servers, n, w.servers[n]._replace(**changes)))
+
+
+def with_change(w: World, n: int, change: Change) -> World:
+    return with_server(w, n, log=(*w.servers[n].log, change))
+
+
+def newest(w: World) -> Leader:
+    """The latest promotion that opened a server."""
+    return max(shard_of(server.log).leader for server in w.servers)
+
+
+# ---- a promotion -------------------------------------------------------------------------------------------------
+
+
+def fence(w: World, me: int, phase: Any, arguments: tuple[Any, ...], scene: PrimaryScene) -> Outcomes:
+    name, number = arguments
+    n = SERVERS.index(name)
+    server, rules = w.servers[n], scene.rules
+    if not server.up or server.is_shut:
+        yield f"cannot take {name}", w, Done(SILENT)
+        return
+    if rules.has_one_holder and server.holder not in (NO_ACTOR, me):
+        return  # it waits
+    taken = with_server(w, n, holder=me)
+    shard = shard_of(server.log)
+    if shard.leader.number >= number or server.follows != ALONE or shard.status == RO or not rules.fences:
+        yield f"takes {name}", taken, Done(shard.leader)
+    else:
+        yield f"fences {name}", with_change(taken, n, Fence(number)), Done(shard.leader)
+    if w.budget.lates:
+        after = with_change(w, n, Fence(number)) if server.follows == ALONE and shard.status != RO else w
+        budget = w.budget._replace(lates=w.budget.lates - 1)
+        if shard.leader.number < number and rules.fences:
+            yield f"fences {name} and does not hear of it", after._replace(budget=budget), Done(SILENT)
+
+
+def has_in_hand(w: World, me: int, name: str, rules: PrimaryRules) -> bool:
+    server = w.servers[SERVERS.index(name)]
+    return server.up and (server.holder == me or not rules.keeps_session or not rules.has_one_holder)
+
+
+def reached(w: World, me: int, phase: Any, arguments: tuple[Any, ...], scene: PrimaryScene) -> Outcomes:
+    (name,) = arguments
+    if has_in_hand(w, me, name, scene.rules):
+        log = w.servers[SERVERS.index(name)].log
+        yield f"measures {name}", w, Done(Reached(log))  # type: ignore[arg-type]  # what a position is, only servers know
+    else:
+        yield f"has lost {name}", w, Done(SILENT)
+
+
+def has(w: World, me: int, phase: Any, arguments: tuple[Any, ...], scene: PrimaryScene) -> Outcomes:
+    name, (position,) = arguments
+    if not has_in_hand(w, me, name, scene.rules):
+        yield f"has lost {name}", w, Done(SILENT)
+        return
+    log = w.servers[SERVERS.index(name)].log
+    yield f"compares {name}", w, Done(set(position) <= set(log) or not scene.rules.waits_for_changes)
+
+
+def cut_off(w: World, me: int, phase: Any, arguments: tuple[Any, ...], scene: PrimaryScene) -> Outcomes:
+    (name,) = arguments
+    n = SERVERS.index(name)
+    if not has_in_hand(w, me, name, scene.rules):
+        yield f"has lost {name}", w, Done(SILENT)
+        return
+    follows = ALONE if w.servers[n].follows == ALONE else CUT_OFF
+    yield f"cuts off {name}", with_server(w, n, follows=follows), Done(True)
+
+
+def open_(w: World, me: int, phase: Any, arguments: tuple[Any, ...], scene: PrimaryScene) -> Outcomes:
+    """First it follows no other any more; then it is looked at, and opened by one transaction."""
+    name, number, opening = arguments
+    n = SERVERS.index(name)
+    if not has_in_hand(w, me, name, scene.rules):
+        yield f"has lost {name}", w, Done(SILENT)
+        return
+    server, shard = w.servers[n], shard_of(w.servers[n].log)
+    if phase is None:
+        if shard.leader.number >= number:
+            yield f"finds {name} open", w, Done(shard.leader)
+        else:
+            yield f"has {name} follow no other", with_server(w, n, follows=ALONE), At("alone")
+        return
+    if opening is not None and shard.authority_epoch > opening.authority_epoch and scene.rules.compares_authority:
+        yield f"finds a later authority epoch at {name}", w, Done(NotNow(shard.authority_epoch))
+        return
+    if newest(w).number > number:
+        raise Violation(f"I9: {name} is opened by promotion {number}, and a later one has opened another")
+    authority_epoch, status = opening or (shard.authority_epoch, status_before(server.log))
+    epoch = shard.epoch + scene.rules.raises_epoch
+    opened = with_server(w, n, is_shut=False)
+    opened = with_change(opened, n, Open(number, n, epoch, max(authority_epoch, shard.authority_epoch), status))
+    yield f"opens {name} by promotion {number}, {status}", opened, Done(Leader(number, n))
+    if w.budget.lates:
+        budget = w.budget._replace(lates=w.budget.lates - 1)
+        yield f"opens {name} and does not hear of it", opened._replace(budget=budget), Done(SILENT)
+
+
+def status_before(log: Log) -> str:
+    """How the shard was open before it was fenced."""
+    return next((shard_of(log[:n]).status for n in range(len(log), -1, -1) if shard_of(log[:n]).status != RO), RW)
+
+
+def follow(w: World, me: int, phase: Any, arguments: tuple[Any, ...], scene: PrimaryScene) -> Outcomes:
+    name, other = arguments
+    n = SERVERS.index(name)
+    if has_in_hand(w, me, name, scene.rules):
+        leader = newest(w)
+        if leader.number and leader.server == n and shard_of(w.servers[n].log).status != RO:
+            raise Violation(f"I9: {name} leads, and is made a replica of {other}")
+        after = with_server(w, n, follows=SERVERS.index(other))
+        yield f"has {name} follow {other}", after, Done(None)
+    else:
+        yield f"has lost {name}", w, Done(SILENT)
+
+
+def let_go(w: World, me: int, phase: Any, arguments: tuple[Any, ...], scene: PrimaryScene) -> Outcomes:
+    yield "lets go", released(w, me), Done(None)
+
+
+def released(w: World, me: int) -> World:
+    """The sessions of an actor have ended."""
+    return w._replace(
+        servers=tuple(each._replace(holder=NO_ACTOR) if each.holder == me else each for each in w.servers)
+    )
+
+
+def find_record(w: World, me: int, phase: Any, arguments: tuple[Any, ...], scene: PrimaryScene) -> Outcomes:
+    yield f"reads {tuple(w.record)}", w, Done(w.record)
+
+
+def change_record(w: World, me: int, phase: Any, arguments: tuple[Any, ...], scene: PrimaryScene) -> Outcomes:
+    before, after = arguments
+    if w.record == before or not scene.rules.compares_record:
+        yield f"writes {tuple(after)}", w._replace(record=after), Done(True)
+    else:
+        yield "finds another record", w, Done(False)
+
+
+def ask_authority(w: World, me: int, phase: Any, arguments: tuple[Any, ...], scene: PrimaryScene) -> Outcomes:
+    if not scene.has_authority:
+        yield "asks nobody", w, Done(None)
+    elif w.row.is_held and scene.rules.waits_for_hand_over:
+        yield "hears that a hand-over goes on", w, Done(HELD)
+    else:
+        yield f"reads authority epoch {w.row.epoch}", w, Done(Opening(w.row.epoch, w.row.status))
+
+
+def vouch(w: World, me: int, phase: Any, arguments: tuple[Any, ...], scene: PrimaryScene) -> Outcomes:
+    """The operator has seen that a server's process is gone, and that it comes back shut."""
+    (name,) = arguments
+    n = SERVERS.index(name)
+    if not w.servers[n].up or n in w.given_up:
+        yield f"gives up {name}", w._replace(given_up=w.given_up | {n}), Done(None)
+
+
+# ---- callers -----------------------------------------------------------------------------------------------------
+
+
+def put(w: World, me: int, phase: Any, arguments: tuple[Any, ...], scene: PrimaryScene) -> Outcomes:
+    n, cell, epoch = arguments
+    yield f"hears nothing of server {n}", w, Done(False)
+    if w.budget.lates:
+        budget = w.budget._replace(lates=w.budget.lates - 1)
+        yield (
+            f"sends {cell} to server {n}",
+            w._replace(late=w.late | {Late(n, cell, epoch)}, budget=budget),
+            Done(False),
+        )
+    if w.servers[n].up:
+        after = put_into(w, Late(n, cell, epoch), scene)
+        if after is None:
+            yield f"is refused by server {n}", w, Done(False)
+        else:
+            yield f"puts {cell} into server {n}", after._replace(acknowledged=after.acknowledged | {cell}), Done(True)
+
+
+def put_into(w: World, late: Late, scene: PrimaryScene) -> World | None:
+    """A server takes a put by its shard's row, and nothing else: a superuser's write passes `read_only`."""
+    server = w.servers[late.server]
+    shard = shard_of(server.log)
+    if server.is_shut or shard.status != RW or shard.epoch != late.epoch:
+        return None
+    if newest(w).number > shard.leader.number:
+        raise Violation(f"I9: server {late.server} took a put, and another one was opened since")
+    if scene.has_authority and w.row.status == COPY and not w.row.is_held:
+        raise Violation(f"I9: server {late.server} took a put, and Postgres is the authority")
+    if late.cell in cells_of(server.log):
+        return w
+    return with_change(w, late.server, Cells(late.cell))
+
+
+def hear(w: World, me: int, phase: Any, arguments: tuple[Any, ...], scene: PrimaryScene) -> Outcomes:
+    """Whichever server answers first."""
+    for n, server in enumerate(w.servers):
+        if server.up:
+            shard = shard_of(server.log)
+            yield f"hears from server {n}", w, Done((shard.leader, shard.epoch))
+
+
+# ---- a hand-over to Postgres -------------------------------------------------------------------------------------
+
+
+def hold(w: World, me: int, phase: Any, arguments: tuple[Any, ...], scene: PrimaryScene) -> Outcomes:
+    if w.row == Row():
+        yield "begins a hand-over", w._replace(row=w.row._replace(is_held=True)), Done(True)
+    else:
+        yield "finds one that began", w, Done(False)
+
+
+def shut(w: World, me: int, phase: Any, arguments: tuple[Any, ...], scene: PrimaryScene) -> Outcomes:
+    """Close the shard to owners, at the server that this process takes for the primary."""
+    (n,) = arguments
+    server = w.servers[n]
+    if not server.up or server.is_shut:
+        yield f"cannot close server {n}", w, Done(False)
+        return
+    shard = shard_of(server.log)
+    if scene.rules.only_leader_closes and shard.leader not in (FIRST, Leader(shard.leader.number, n)):
+        yield f"is refused by server {n}, which does not lead", w, Done(False)
+        return
+    epoch = w.row.epoch + 1
+    after = with_change(w, n, Authority(epoch, COPY)) if shard.authority_epoch < epoch else w
+    is_closed = shard_of(after.servers[n].log).status != RO or not scene.rules.fenced_is_not_closed
+    yield f"closes server {n}: {is_closed}", after, Done(is_closed)
+
+
+def decide(w: World, me: int, phase: Any, arguments: tuple[Any, ...], scene: PrimaryScene) -> Outcomes:
+    (is_closed,) = arguments
+    epoch, status = (w.row.epoch + 1, COPY) if is_closed else (w.row.epoch + 2, RW)
+    if not w.row.is_held:
+        yield "finds it decided", w, Done(None)
+        return
+    if is_closed and any(_takes_puts(w, n) for n in range(len(w.servers))):
+        raise Violation("I9: Postgres is the authority, and a server takes puts")
+    yield f"decides on {status}", w._replace(row=Row(epoch, status)), Done(None)
+
+
+def _takes_puts(w: World, n: int) -> bool:
+    server = w.servers[n]
+    shard = shard_of(server.log)
+    is_leader = shard.leader == newest(w) and shard.leader.server in (n, 0) and server.follows == ALONE
+    return is_leader and shard.status == RW and server.up
+
+
+def switch(w: World, me: int, phase: Any, arguments: tuple[Any, ...], scene: PrimaryScene) -> Outcomes:
+    """Schemaless becomes the authority: shards are opened after the decision, whatever state they are in."""
+    if w.row == Row(status=COPY):
+        yield "switches", w._replace(row=Row(w.row.epoch + 2, RW)), Done(None)
+
+
+def obey(w: World, me: int, phase: Any, arguments: tuple[Any, ...], scene: PrimaryScene) -> Outcomes:
+    """A worker makes the server that leads what the row says."""
+    n = newest(w).server
+    server = w.servers[n]
+    shard = shard_of(server.log)
+    if server.up and not server.is_shut and not w.row.is_held and shard.authority_epoch < w.row.epoch:
+        change = Authority(w.row.epoch, w.row.status)
+        yield f"makes server {n} what the row says", with_change(w, n, change), Done(None)
+
+
+HANDLERS: dict[str, Handler] = {
+    "record.find": find_record,
+    "record.change": change_record,
+    "servers.fence": fence,
+    "servers.reached": reached,
+    "servers.has": has,
+    "servers.cut_off": cut_off,
+    "servers.open": open_,
+    "servers.follow": follow,
+    "authority.opening": ask_authority,
+    "client.let_go": let_go,
+    "client.vouch": vouch,
+    "client.put": put,
+    "client.hear": hear,
+    "client.hold": hold,
+    "client.shut": shut,
+    "client.decide": decide,
+    "client.switch": switch,
+    "client.obey": obey,
+}
