@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 from uuid import UUID
 
 from schemaless_core import Cell, Datastore
-from schemaless_core.promotion.ports import Order
+from schemaless_core.promotion.ports import PromotionOrder
 from schemaless_core.promotion.steps import Promoted
 from tests.chaos.actors import wait_until
 from tests.chaos.test_unresponsive_server import rows_on
@@ -38,11 +38,11 @@ class Promotable(NamedTuple):
     def replica(self, n: int = 0) -> BinlogServer:
         return self.cluster.replicas[n]
 
-    def order(self, to: BinlogServer | None = None, dead: tuple[BinlogServer, ...] = ()) -> Order:
-        return Order("" if to is None else self.name(to), tuple(sorted(self.name(each) for each in dead)))
+    def order(self, to: BinlogServer | None = None, dead: tuple[BinlogServer, ...] = ()) -> PromotionOrder:
+        return PromotionOrder("" if to is None else self.name(to), tuple(sorted(self.name(each) for each in dead)))
 
-    def promote(self, order: Order | None = None) -> Promoted:
-        return self.store.promotions.promoter("a").promote(order or Order())
+    def promote(self, order: PromotionOrder | None = None) -> Promoted:
+        return self.store.promotions.promoter("a").promote(order or PromotionOrder())
 
     def put(self, count: int, body: Any = "x") -> list[Cell]:
         """Cells of cluster a."""

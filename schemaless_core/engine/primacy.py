@@ -8,7 +8,7 @@ from typing import NamedTuple, Protocol
 from schemaless_core.deadline import Deadline
 
 
-class Leader(NamedTuple):
+class Lead(NamedTuple):
     """The server that a promotion opened. A higher number is a later promotion."""
 
     number: int
@@ -17,13 +17,13 @@ class Leader(NamedTuple):
 
 
 #: No promotion ever was: the configured primary leads.
-FIRST = Leader(0, 0)
+FIRST = Lead(0, 0)
 
 
 class Leadership(NamedTuple):
     """What one server says."""
 
-    leader: Leader
+    leader: Lead
     me: int
 
 
@@ -69,7 +69,7 @@ class Candidate(Protocol):
     the server: what the session had learned may be old.
     """
 
-    def fence(self, number: int, deadline: Deadline) -> Leader:
+    def fence(self, number: int, deadline: Deadline) -> Lead:
         """Take all writes from it, unless it was opened by this promotion or a later one: then say which."""
         ...
 
@@ -87,7 +87,7 @@ class Candidate(Protocol):
 
     def open(
         self, number: int, opening: Opening | None, epochs: Sequence[EpochRun], deadline: Deadline
-    ) -> Leader | NotNow:
+    ) -> Lead | NotNow:
         """Make it the primary, unless it knows a later promotion; return who leads then.
 
         Its shards get these epochs, and are open as told, or as they were before they were fenced: in one
@@ -105,6 +105,10 @@ class Candidate(Protocol):
 
     def seconds_behind(self, deadline: Deadline) -> int | None:
         """Return how far a replica is behind, as it says itself; None: it does not know, or follows no other."""
+        ...
+
+    def other_datastores(self, deadline: Deadline) -> list[str]:
+        """Return the names of others whose shards are on the server: it would lead them, too, and they would not know."""
         ...
 
     def stay(self, deadline: Deadline) -> None:

@@ -10,7 +10,7 @@ from typing import TypeVar
 
 from schemaless_core.config import ReplicationConfig
 from schemaless_core.deadline import Deadline
-from schemaless_core.engine.primacy import Candidate, EpochRun, Leader, NotNow, Opening, Reached, ReplicationLogin
+from schemaless_core.engine.primacy import Candidate, EpochRun, Lead, NotNow, Opening, Reached, ReplicationLogin
 from schemaless_core.errors import InvalidConfig, NodeUnavailable, SchemalessError
 from schemaless_core.promotion.ports import SILENT, Silent
 from schemaless_core.servers.clusters import Cluster
@@ -45,7 +45,7 @@ class ClusterServers:
     def names(self) -> tuple[str, ...]:
         return tuple(self._candidates)
 
-    def fence(self, server: str, number: int) -> Leader | Silent:
+    def fence(self, server: str, number: int) -> Lead | Silent:
         return self._ask(server, lambda its: its.fence(number, Deadline(FENCE_SECONDS)))
 
     def reached(self, server: str) -> Reached | Silent:
@@ -57,7 +57,7 @@ class ClusterServers:
     def cut_off(self, server: str) -> bool | Silent:
         return self._ask(server, lambda its: its.cut_off(Deadline(CALL_SECONDS)))
 
-    def open(self, server: str, number: int, opening: Opening | None) -> Leader | NotNow | Silent:
+    def open(self, server: str, number: int, opening: Opening | None) -> Lead | NotNow | Silent:
         epochs = self._epochs()
         return self._ask(server, lambda its: its.open(number, opening, epochs, Deadline(FENCE_SECONDS)))
 

@@ -5,17 +5,17 @@ from __future__ import annotations
 from enum import Enum
 from typing import Literal, NamedTuple, Protocol
 
-from schemaless_core.engine.primacy import Leader, NotNow, Opening, Reached
+from schemaless_core.engine.primacy import Lead, NotNow, Opening, Reached
 
 
-class Silence(Enum):
+class Unheard(Enum):
     """A server did not answer: it may have done it, may do it later, or never heard of it."""
 
     SILENT = "silent"
 
 
-SILENT = Silence.SILENT
-Silent = Literal[Silence.SILENT]
+SILENT = Unheard.SILENT
+Silent = Literal[Unheard.SILENT]
 
 
 class Record(NamedTuple):
@@ -37,7 +37,7 @@ class Record(NamedTuple):
         return self.target or self.before
 
 
-class Order(NamedTuple):
+class PromotionOrder(NamedTuple):
     """What an operator asks for."""
 
     #: Empty: the replica that has most.
@@ -65,7 +65,7 @@ class ServersPort(Protocol):
         """All of them, the configured primary first."""
         ...
 
-    def fence(self, server: str, number: int) -> Leader | Silent:
+    def fence(self, server: str, number: int) -> Lead | Silent:
         """Take the server, and all writes from it; return who leads as it knows."""
         ...
 
@@ -81,7 +81,7 @@ class ServersPort(Protocol):
         """Have it fetch nothing more; return whether all that it had fetched is applied."""
         ...
 
-    def open(self, server: str, number: int, opening: Opening | None) -> Leader | NotNow | Silent:
+    def open(self, server: str, number: int, opening: Opening | None) -> Lead | NotNow | Silent:
         """Make it the primary, on the session by which it was fenced; return who leads then."""
         ...
 
@@ -90,24 +90,24 @@ class ServersPort(Protocol):
         ...
 
 
-class OnHold(Enum):
+class HandingOver(Enum):
     """A hand-over goes on: which backend is the authority is not decided."""
 
-    HELD = "held"
+    HANDING_OVER = "held"
 
 
-HELD = OnHold.HELD
+HANDING_OVER = HandingOver.HANDING_OVER
 
 
 class AuthorityPort(Protocol):
     """Who knows which backend is the authority."""
 
-    def opening(self) -> Opening | Literal[OnHold.HELD] | None:
+    def opening(self) -> Opening | Literal[HandingOver.HANDING_OVER] | None:
         """Return how shards are to be opened; None: no layer above has a say, as they were."""
         ...
 
 
-class Ports(NamedTuple):
+class PromotionPorts(NamedTuple):
     """All that the steps may touch."""
 
     record: RecordPort

@@ -13,7 +13,7 @@ from schemaless_core.deadline import Deadline
 from schemaless_core.errors import PromotionRefused, SchemalessError
 from schemaless_core.promotion import steps
 from schemaless_core.promotion.cluster import CALL_SECONDS, ClusterServers
-from schemaless_core.promotion.ports import AuthorityPort, Order, Ports, Record
+from schemaless_core.promotion.ports import AuthorityPort, PromotionOrder, PromotionPorts, Record
 from schemaless_core.promotion.record import ControlRecord
 from schemaless_core.promotion.steps import Promoted, Stop, Stopped
 from schemaless_core.servers.clusters import Cluster
@@ -48,6 +48,8 @@ class ServerSeen(NamedTuple):
     position: str
     #: Empty: it answers.
     error: str
+    #: Others whose shards it holds as well.
+    other_datastores: tuple[str, ...] = ()
 
 
 class PromotionPlan(NamedTuple):
@@ -84,7 +86,7 @@ class Promoter:
         record = ControlRecord(self._control, self._its.name, _no_identity).find()
         return (record.leads if record.is_done else record.before) or str(self._its.primary)
 
-    def plan(self, order: Order) -> PromotionPlan:
+    def plan(self, order: PromotionOrder) -> PromotionPlan:
         """Look at the servers. Nothing is changed."""
         if unfit := self._unfit():
             return PromotionPlan(Record(), (), unfit)
@@ -94,14 +96,14 @@ class Promoter:
         seen = tuple(self._seen(node.node.name, leads, given_up) for node in self._cluster.nodes)
         return PromotionPlan(record, seen, tuple(_refusals(order, record, seen, leads)))
 
-    def promote(self, order: Order, hear: Callable[[Step], None] | None = None) -> Promoted:
+    def promote(self, order: PromotionOrder, hear: Callable[[Step], None] | None = None) -> Promoted:
         """Do it, or go on with one that is under way; `PromotionRefused` says why it stopped."""
         plan = self.plan(order)
         if plan.refusals and plan.record.is_done:
             raise PromotionRefused(plan.refusals[0], hint="`tripstore shards promote --dry-run` shows all of it.")
         begun_at = time.monotonic()
         with self._servers() as (servers, record):
-            result = run(steps.promote(Ports(record, servers, self._authority), order), _Patience(hear).before)
+            result = run(steps.promote(PromotionPorts(record, servers, self._authority), order), _Patience(hear).before)
             if isinstance(result, Stopped):
                 raise _refused(result, self._its.name, servers)
         self._cluster.find_primary(FIND_SECONDS)
@@ -125,11 +127,12 @@ class Promoter:
         try:
             position = candidate.reached(deadline).position
             behind = candidate.seconds_behind(deadline)
+            others = tuple(candidate.other_datastores(deadline))
         except SchemalessError as error:
             return ServerSeen(name, name == leads, name in given_up, None, "", error.message)
         finally:
             candidate.close()
-        return ServerSeen(name, name == leads, name in given_up, behind, position, "")
+        return ServerSeen(name, name == leads, name in given_up, behind, position, "", others)
 
     def _unfit(self) -> tuple[str, ...]:
         """What of the configuration keeps each promotion of this cluster from being begun."""
@@ -147,10 +150,16 @@ class Promoter:
         return tuple(found)
 
 
-def _refusals(order: Order, record: Record, seen: tuple[ServerSeen, ...], leads: str) -> list[str]:
+def _refusals(order: PromotionOrder, record: Record, seen: tuple[ServerSeen, ...], leads: str) -> list[str]:
     """What the servers have against it."""
     found: list[str] = []
     by_name = {each.name: each for each in seen}
+    shared = next((each for each in seen if each.other_datastores), None)
+    if shared is not None:
+        found.append(
+            f"{shared.name} holds shards of {', '.join(shared.other_datastores)}, too, which would stay at the old"
+            " primary. Give each datastore a server of its own."
+        )
     silent = [each.name for each in seen if each.error and not each.is_given_up]
     if record.is_done:
         found += [

@@ -17,7 +17,7 @@ from schemaless_core.control.changes import make_change
 from schemaless_core.control.database import ControlDatabase
 from schemaless_core.control.documents import Documents
 from schemaless_core.control.tables import document as table
-from schemaless_core.engine.primacy import EpochRun, Leader
+from schemaless_core.engine.primacy import EpochRun, Lead
 from schemaless_core.errors import PromotionRefused
 from schemaless_core.promotion.ports import Record
 from schemaless_core.servers.leaders import PREFIX, leader_of
@@ -28,7 +28,7 @@ from schemaless_core.servers.topology import Topology
 class _Seen(NamedTuple):
     version: int
     record: Record
-    leads: Leader | None
+    leads: Lead | None
 
 
 class ControlRecord:
@@ -56,7 +56,7 @@ class ControlRecord:
         if seen.record != before:
             return False
         is_decision = bool(after.target) and after.target != before.target
-        leads = Leader(after.number, self._identity_of(after.target)) if is_decision else seen.leads
+        leads = Lead(after.number, self._identity_of(after.target)) if is_decision else seen.leads
         row = {"name": self._name, "version": seen.version + 1, "body": canonical_bytes(_body(after, leads)).decode()}
         topology = self._topology() if is_decision else None
 
@@ -100,7 +100,7 @@ def _next(topology: Topology, cluster: str) -> Topology:
     return Topology(topology.version + 1, topology.shards, placements)
 
 
-def _body(record: Record, leads: Leader | None) -> dict[str, Json]:
+def _body(record: Record, leads: Lead | None) -> dict[str, Json]:
     return {
         "number": record.number,
         "before": record.before,

@@ -20,7 +20,7 @@ from schemaless_core.deadline import Deadline
 from schemaless_core.engine.base import EntryWrite, EpochOpening, IndexTable, Node
 from schemaless_core.engine.buffers import Offered
 from schemaless_core.errors import PromotionRefused, SchemalessError, SchemaMissing
-from schemaless_core.promotion.ports import HELD, AuthorityPort
+from schemaless_core.promotion.ports import HANDING_OVER, AuthorityPort
 from schemaless_core.servers.routing import Router
 
 #: Told how many cells were looked at.
@@ -98,7 +98,7 @@ class Salvage:
 
     def _standing(self) -> Standing:
         opening = self._authority.opening()
-        if opening is HELD:
+        if opening is HANDING_OVER:
             raise PromotionRefused("A hand-over goes on.", hint="Wait until it is decided, then run this again.")
         return Standing(Kind.COPIER, None if opening is None else opening.authority_epoch)
 

@@ -9,7 +9,7 @@ from enum import Enum
 from typing import NamedTuple
 
 from schemaless_core.engine.primacy import NotNow, Reached
-from schemaless_core.promotion.ports import HELD, Order, Ports, Record, Silence
+from schemaless_core.promotion.ports import HANDING_OVER, PromotionOrder, PromotionPorts, Record, Unheard
 from schemaless_core.steps import Step, Steps
 
 LOOK = Step("promotion.look", "read how far a promotion of this cluster is")
@@ -68,7 +68,7 @@ class _Most(NamedTuple):
     reached: Reached
 
 
-def promote(ports: Ports, order: Order) -> Steps[Promoted | Stopped]:
+def promote(ports: PromotionPorts, order: PromotionOrder) -> Steps[Promoted | Stopped]:
     """Make another server of a cluster its primary, or go on with the promotion that is under way."""
     yield LOOK
     record = ports.record.find()
@@ -111,7 +111,7 @@ def promote(ports: Ports, order: Order) -> Steps[Promoted | Stopped]:
     return (yield from _follow(ports, record, answering))
 
 
-def _is_fulfilled(record: Record, order: Order) -> bool:
+def _is_fulfilled(record: Record, order: PromotionOrder) -> bool:
     """Whether an order that is repeated was done: else it would be taken for the next one, and the server that leads
     for the one that is to go."""
     if not record.is_done or not record.target or record.target in order.given_up:
@@ -119,11 +119,11 @@ def _is_fulfilled(record: Record, order: Order) -> bool:
     return record.target == order.to or (not order.to and bool(order.given_up))
 
 
-def _old(ports: Ports, record: Record) -> str:
+def _old(ports: PromotionPorts, record: Record) -> str:
     return record.before or ports.servers.names[0]
 
 
-def _candidates(ports: Ports, record: Record, order: Order) -> tuple[str, ...]:
+def _candidates(ports: PromotionPorts, record: Record, order: PromotionOrder) -> tuple[str, ...]:
     """Servers that may lead from now on; the old primary only if it is asked for."""
     wanted = (order.to,) if order.to else ports.servers.names
     old = _old(ports, record)
@@ -134,7 +134,7 @@ def _candidates(ports: Ports, record: Record, order: Order) -> tuple[str, ...]:
     )
 
 
-def _begun(record: Record, order: Order) -> Record:
+def _begun(record: Record, order: PromotionOrder) -> Record:
     """The record as this order wants it: of the promotion that is under way, or of the next one."""
     given_up = tuple(sorted({*record.given_up, *order.given_up}))
     if record.is_done or record.target in order.given_up:
@@ -142,14 +142,14 @@ def _begun(record: Record, order: Order) -> Record:
     return record._replace(given_up=given_up)
 
 
-def _fence(ports: Ports, record: Record) -> Steps[_Taken | Stopped]:
+def _fence(ports: PromotionPorts, record: Record) -> Steps[_Taken | Stopped]:
     """Take all servers but those that were given up; and those, too, if they answer."""
     taken = _Taken((), False)
     # The old primary last: as long as another server is silent, callers notice nothing.
     for server in sorted(ports.servers.names, key=_old(ports, record).__eq__):
         yield FENCE
         leader = ports.servers.fence(server, record.number)
-        if isinstance(leader, Silence):
+        if isinstance(leader, Unheard):
             if server not in record.given_up:
                 return Stopped(Stop.SILENT, server)
             continue
@@ -161,7 +161,9 @@ def _fence(ports: Ports, record: Record) -> Steps[_Taken | Stopped]:
     return taken
 
 
-def _choose(ports: Ports, record: Record, answering: tuple[str, ...], order: Order) -> Steps[str | Stopped]:
+def _choose(
+    ports: PromotionPorts, record: Record, answering: tuple[str, ...], order: PromotionOrder
+) -> Steps[str | Stopped]:
     """The server that leads from now on. It has all changes of every server that is not given up."""
     candidates = _candidates(ports, record, order)
     if _old(ports, record) not in answering:  # nothing more comes from there
@@ -180,17 +182,17 @@ def _choose(ports: Ports, record: Record, answering: tuple[str, ...], order: Ord
     return target
 
 
-def _cut_off(ports: Ports, server: str) -> Steps[Stopped | None]:
+def _cut_off(ports: PromotionPorts, server: str) -> Steps[Stopped | None]:
     while True:
         yield CUT_OFF
         is_applied = ports.servers.cut_off(server)
-        if isinstance(is_applied, Silence):
+        if isinstance(is_applied, Unheard):
             return Stopped(Stop.SILENT, server)
         if is_applied:
             return None
 
 
-def _most_advanced(ports: Ports, answering: tuple[str, ...]) -> Steps[_Most | Stopped]:
+def _most_advanced(ports: PromotionPorts, answering: tuple[str, ...]) -> Steps[_Most | Stopped]:
     """The server that has the changes of all. How far these go is asked last: replicas fetch meanwhile."""
     for server in answering:
         has_all = True
@@ -198,56 +200,56 @@ def _most_advanced(ports: Ports, answering: tuple[str, ...]) -> Steps[_Most | St
             if other != server and has_all:
                 yield MEASURE
                 others = ports.servers.reached(other)
-                if isinstance(others, Silence):
+                if isinstance(others, Unheard):
                     return Stopped(Stop.SILENT, other)
                 yield MEASURE
                 has = ports.servers.has(server, others)
-                if isinstance(has, Silence):
+                if isinstance(has, Unheard):
                     return Stopped(Stop.SILENT, server)
                 has_all = has
         if has_all:
             yield MEASURE
             reached = ports.servers.reached(server)
-            return Stopped(Stop.SILENT, server) if isinstance(reached, Silence) else _Most(server, reached)
+            return Stopped(Stop.SILENT, server) if isinstance(reached, Unheard) else _Most(server, reached)
     return Stopped(Stop.ASTRAY)
 
 
-def _catch_up(ports: Ports, target: str, most: _Most) -> Steps[Stopped | None]:
+def _catch_up(ports: PromotionPorts, target: str, most: _Most) -> Steps[Stopped | None]:
     """It fetches what it lacks, as a replica of the server that has it."""
     yield FETCH
-    if isinstance(ports.servers.follow(target, most.server), Silence):
+    if isinstance(ports.servers.follow(target, most.server), Unheard):
         return Stopped(Stop.SILENT, target)
     while True:
         yield CATCH_UP
         has = ports.servers.has(target, most.reached)
-        if isinstance(has, Silence):
+        if isinstance(has, Unheard):
             return Stopped(Stop.SILENT, target)
         if has:
             return None
 
 
-def _open(ports: Ports, record: Record) -> Steps[Stopped | None]:
+def _open(ports: PromotionPorts, record: Record) -> Steps[Stopped | None]:
     """At the authority epoch of now: no hand-over is decided without the word of a server that is fenced."""
     while True:
         yield ASK
         opening = ports.authority.opening()
-        if opening is HELD:
+        if opening is HANDING_OVER:
             continue
         yield OPEN
         answer = ports.servers.open(record.target, record.number, opening)
-        if isinstance(answer, Silence):
+        if isinstance(answer, Unheard):
             return Stopped(Stop.SILENT, record.target)
         if isinstance(answer, NotNow):
             continue  # there was a hand-over since the authority was asked
         return None if answer.number == record.number else Stopped(Stop.OVERTAKEN, record.target)
 
 
-def _follow(ports: Ports, record: Record, answering: tuple[str, ...]) -> Steps[Promoted | Stopped]:
+def _follow(ports: PromotionPorts, record: Record, answering: tuple[str, ...]) -> Steps[Promoted | Stopped]:
     left = record.given_up
     for server in answering:
         if server != record.target:
             yield FOLLOW
-            if isinstance(ports.servers.follow(server, record.target), Silence):
+            if isinstance(ports.servers.follow(server, record.target), Unheard):
                 left = (*left, server)
     if record.is_done:
         return Promoted(record, left)

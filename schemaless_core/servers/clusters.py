@@ -17,7 +17,7 @@ from schemaless_core import metrics
 from schemaless_core.config import ClusterConfig, DatastoreConfig
 from schemaless_core.deadline import Deadline
 from schemaless_core.engine.base import Node
-from schemaless_core.engine.primacy import FIRST, Leader
+from schemaless_core.engine.primacy import FIRST, Lead
 from schemaless_core.errors import NodeUnavailable, SchemalessError, SchemaMissing
 from schemaless_core.habits import ReadFrom
 from schemaless_core.servers.guarded import GuardedNode, guarded
@@ -71,7 +71,7 @@ class Cluster:
         return len(self.nodes) == 1
 
     @property
-    def leader(self) -> Leader:
+    def leader(self) -> Lead:
         """The newest promotion that this process has heard of."""
         return self._leader
 
@@ -79,7 +79,7 @@ class Cluster:
         """Whether this is the primary, as far as this process knows now."""
         return node is self._primary
 
-    def hear(self, leader: Leader) -> None:
+    def hear(self, leader: Lead) -> None:
         """Learn of a promotion."""
         with self._changed:
             if leader.number > self._leader.number:

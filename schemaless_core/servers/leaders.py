@@ -5,7 +5,7 @@ from __future__ import annotations
 from schemaless_core.cell.canonical import Json
 from schemaless_core.control.database import ControlDatabase
 from schemaless_core.control.documents import Documents
-from schemaless_core.engine.primacy import Leader
+from schemaless_core.engine.primacy import Lead
 
 #: The documents of promotions, one for each cluster.
 PREFIX = "promotion/"
@@ -17,7 +17,7 @@ class Leaders:
     def __init__(self, control: ControlDatabase) -> None:
         self._documents = Documents(control)
 
-    def find_all(self) -> dict[str, Leader]:
+    def find_all(self) -> dict[str, Lead]:
         return {
             document.name.removeprefix(PREFIX): leader
             for document in self._documents.all(PREFIX)
@@ -25,10 +25,10 @@ class Leaders:
         }
 
 
-def leader_of(body: dict[str, Json]) -> Leader | None:
+def leader_of(body: dict[str, Json]) -> Lead | None:
     """Whom a promotion's document has leading, by this promotion or the one before; None: none has decided."""
     leads = body.get("leads")
     match leads:
         case [int(number), int(server)]:
-            return Leader(number, server)
+            return Lead(number, server)
     return None

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any, NamedTuple
 
-from schemaless_core.engine.primacy import FIRST, Leader, NotNow, Opening, Reached
-from schemaless_core.promotion.ports import HELD, SILENT, Record
+from schemaless_core.engine.primacy import FIRST, Lead, NotNow, Opening, Reached
+from schemaless_core.promotion.ports import HANDING_OVER, SILENT, Record
 from tests.explorer.programs import SERVERS
 from tests.explorer.world import At, Done, Place, Violation, replaced
 
@@ -61,7 +61,7 @@ Log = tuple[Change, ...]
 class Shard(NamedTuple):
     """What a server's changes come to."""
 
-    leader: Leader
+    leader: Lead
     epoch: int
     authority_epoch: int
     status: str
@@ -72,7 +72,7 @@ def shard_of(log: Log) -> Shard:
     shard = Shard(FIRST, 1, 1, RW)
     for change in log:
         if isinstance(change, Open):
-            leader = Leader(change.number, change.server)
+            leader = Lead(change.number, change.server)
             shard = Shard(leader, change.epoch, change.authority_epoch, change.status)
         elif isinstance(change, Fence):
             shard = shard._replace(status=RO)
@@ -196,7 +196,7 @@ def with_change(w: World, n: int, change: Change) -> World:
     return with_server(w, n, log=(*w.servers[n].log, change))
 
 
-def newest(w: World) -> Leader:
+def newest(w: World) -> Lead:
     """The latest promotion that opened a server."""
     return max(shard_of(server.log).leader for server in w.servers)
 
@@ -282,7 +282,7 @@ def open_(w: World, me: int, phase: Any, arguments: tuple[Any, ...], scene: Prim
     epoch = shard.epoch + scene.rules.raises_epoch
     opened = with_server(w, n, is_shut=False)
     opened = with_change(opened, n, Open(number, n, epoch, max(authority_epoch, shard.authority_epoch), status))
-    yield f"opens {name} by promotion {number}, {status}", opened, Done(Leader(number, n))
+    yield f"opens {name} by promotion {number}, {status}", opened, Done(Lead(number, n))
     if w.budget.lates:
         budget = w.budget._replace(lates=w.budget.lates - 1)
         yield f"opens {name} and does not hear of it", opened._replace(budget=budget), Done(SILENT)
@@ -333,7 +333,7 @@ def ask_authority(w: World, me: int, phase: Any, arguments: tuple[Any, ...], sce
     if not scene.has_authority:
         yield "asks nobody", w, Done(None)
     elif w.row.is_held and scene.rules.waits_for_hand_over:
-        yield "hears that a hand-over goes on", w, Done(HELD)
+        yield "hears that a hand-over goes on", w, Done(HANDING_OVER)
     else:
         yield f"reads authority epoch {w.row.epoch}", w, Done(Opening(w.row.epoch, w.row.status))
 
@@ -408,7 +408,7 @@ def shut(w: World, me: int, phase: Any, arguments: tuple[Any, ...], scene: Prima
         yield f"cannot close server {n}", w, Done(False)
         return
     shard = shard_of(server.log)
-    if scene.rules.only_leader_closes and shard.leader not in (FIRST, Leader(shard.leader.number, n)):
+    if scene.rules.only_leader_closes and shard.leader not in (FIRST, Lead(shard.leader.number, n)):
         yield f"is refused by server {n}, which does not lead", w, Done(False)
         return
     epoch = w.row.epoch + 1

@@ -6,9 +6,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
 
-from schemaless_core.engine.primacy import FIRST, Leader
+from schemaless_core.engine.primacy import FIRST, Lead
 from schemaless_core.promotion import steps
-from schemaless_core.promotion.ports import Order, Ports
+from schemaless_core.promotion.ports import PromotionOrder, PromotionPorts
 from schemaless_core.steps import Step, Steps
 from tests.explorer.programs import SERVERS
 
@@ -29,7 +29,7 @@ class ClientPort(Protocol):
     def let_go(self) -> None: ...
     def vouch(self, server: str) -> None: ...
     def put(self, server: int, cell: int, epoch: int) -> bool: ...
-    def hear(self) -> tuple[Leader, int]: ...
+    def hear(self) -> tuple[Lead, int]: ...
     def hold(self) -> bool: ...
     def shut(self, server: int) -> bool: ...
     def decide(self, is_closed: bool) -> None: ...
@@ -40,12 +40,12 @@ class ClientPort(Protocol):
 class PrimaryTools(NamedTuple):
     """What the code of an actor may use."""
 
-    ports: Ports
+    ports: PromotionPorts
     client: ClientPort
 
 
 def tools_of(port: Callable[[str], Any]) -> PrimaryTools:
-    return PrimaryTools(Ports(port("record"), port("servers"), port("authority")), port("client"))
+    return PrimaryTools(PromotionPorts(port("record"), port("servers"), port("authority")), port("client"))
 
 
 @dataclass(frozen=True)
@@ -59,11 +59,11 @@ class PrimaryActor:
     repeats: bool = False
 
 
-ANY_OTHER = Order()
+ANY_OTHER = PromotionOrder()
 
 
 def operator(
-    name: str, order: Order = ANY_OTHER, *, may_stop: bool = False, promote: Any = steps.promote
+    name: str, order: PromotionOrder = ANY_OTHER, *, may_stop: bool = False, promote: Any = steps.promote
 ) -> PrimaryActor:
     """Asks for a promotion until it is done; of a server that is to be given up it sees first that it is gone."""
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from schemaless_core.promotion.ports import Order
+from schemaless_core.promotion.ports import PromotionOrder
 from schemaless_core.steps import Step
 from tests.explorer.explorer import Found, explore
 from tests.explorer.primaries import COPY, Budget, PrimaryRules, PrimaryScene
@@ -27,14 +27,14 @@ ENOUGH = 400_000
 #: Planned; after a death; to a server that is named; and back to the old one.
 P, P2 = operator("P"), operator("P2")
 #: One may be stopped for ever where another one goes on.
-TO_1 = Order(to=name_of(1))
+TO_1 = PromotionOrder(to=name_of(1))
 Q, Q2 = operator("Q", TO_1, may_stop=True), operator("Q2", TO_1)
-DEAD = Order(given_up=(name_of(0),))
+DEAD = PromotionOrder(given_up=(name_of(0),))
 D, D2 = operator("D", DEAD), operator("D2", DEAD)
 TO1 = operator("T", TO_1)
-TO2 = operator("U", Order(to=name_of(2)))
-STAY = operator("S", Order(to=name_of(0)))
-DEAD_BOTH = operator("E", Order(given_up=(name_of(0), name_of(1))))
+TO2 = operator("U", PromotionOrder(to=name_of(2)))
+STAY = operator("S", PromotionOrder(to=name_of(0)))
+DEAD_BOTH = operator("E", PromotionOrder(given_up=(name_of(0), name_of(1))))
 W, X = writer("W", 1), writer("X", 2)
 ONCE = writer("W", 1, repeats=False)
 H, SWITCH, OBEYING = hand_over("H"), switch("S"), worker("O")

@@ -17,7 +17,7 @@ from schemaless_core.engine.base import Node
 from schemaless_core.errors import InvalidRequest, NodeUnavailable, PromotionRefused, StaleEpoch
 from schemaless_core.failpoints import FailpointReached, use_folder
 from schemaless_core.promotion import steps
-from schemaless_core.promotion.ports import Order
+from schemaless_core.promotion.ports import PromotionOrder
 from schemaless_core.steps import Step
 from schemaless_core.urls import parse_node_url
 from tests.chaos.actors import wait_until
@@ -216,7 +216,7 @@ def test_i5_puts_in_between_wait_in_a_buffer_single_and_in_batches(kept: Promota
             with pytest.raises((StaleEpoch, NodeUnavailable), match="what it expects, only the cell's own primary"):
                 kept.store.put_cell(cells[0].row_key, "BASE", 2, "y", expect_latest=1)
 
-    kept.store.promotions.promoter("a").promote(Order(), put_while_fenced)
+    kept.store.promotions.promoter("a").promote(PromotionOrder(), put_while_fenced)
     carried = kept.store.replayer().round().cells
 
     assert carried == len(cells)
@@ -233,7 +233,7 @@ def test_without_buffers_a_put_waits_for_its_deadline_and_says_what_it_waits_for
                 made.store.put_cell(row, "BASE", 1, "x")
             refusals.append(refused.value)
 
-    made.store.promotions.promoter("a").promote(Order(), put_while_fenced)
+    made.store.promotions.promoter("a").promote(PromotionOrder(), put_while_fenced)
 
     assert [refusal.is_passing for refusal in refusals] == [True]
     assert made.store.put_cell(row, "BASE", 1, "x").status is PutStatus.CREATED
@@ -299,12 +299,12 @@ def puts(store: Datastore, row: UUID) -> bool:
 
 
 def test_what_keeps_a_promotion_from_being_begun_is_said_and_changes_nothing(made: Promotable, tmp_path: Path) -> None:
-    def refused(order: Order | None = None, cluster: str = "a", **changes: Any) -> str:
+    def refused(order: PromotionOrder | None = None, cluster: str = "a", **changes: Any) -> str:
         with (
             Datastore.open(made.document | changes) as store,
             pytest.raises((PromotionRefused, InvalidRequest)) as error,
         ):
-            store.promotions.promoter(cluster).promote(order or Order())
+            store.promotions.promoter(cluster).promote(order or PromotionOrder())
         return str(error.value)
 
     assert "There is no cluster c" in refused(cluster="c")

@@ -6,7 +6,7 @@ from typing import Literal
 
 from schemaless_core.cell.standing import ShardStatus
 from schemaless_core.engine.primacy import Opening
-from schemaless_core.promotion.ports import HELD, OnHold
+from schemaless_core.promotion.ports import HANDING_OVER, HandingOver
 from tripstore.handover.authority import Backend
 from tripstore.handover.ports import ControlPort
 
@@ -17,10 +17,10 @@ class OpenedAsRow:
     def __init__(self, control: ControlPort) -> None:
         self._control = control
 
-    def opening(self) -> Opening | Literal[OnHold.HELD]:
+    def opening(self) -> Opening | Literal[HandingOver.HANDING_OVER]:
         """Held while a hand-over goes on. Raises where the row cannot be read."""
         row = self._control.authority()
         if not row.is_open:
-            return HELD
+            return HANDING_OVER
         status = ShardStatus.RW if row.backend is Backend.STORE else ShardStatus.COPY
         return Opening(row.epoch, status.value)

@@ -22,7 +22,7 @@ from schemaless_core.engine.mysql.wire.translation import is_missing, translate,
 from schemaless_core.engine.primacy import (
     FIRST,
     EpochRun,
-    Leader,
+    Lead,
     Leadership,
     NotNow,
     Opening,
@@ -36,6 +36,9 @@ T = TypeVar("T")
 ME = "SELECT @@server_id"
 LEADER = "SELECT number, server FROM {primacy} ORDER BY number DESC LIMIT 1"
 LEADS = "INSERT INTO {primacy} (number, server, at) VALUES (%s, @@server_id, UTC_TIMESTAMP(6))"
+OTHERS = """\
+SELECT table_schema FROM information_schema.tables WHERE table_name = 'shard_state' AND table_schema <> %s
+ AND table_schema LIKE '%%\\_meta' ORDER BY 1"""
 TAKE = "SELECT GET_LOCK(%s, %s)"
 WRITABLE = "SELECT COUNT(*) FROM {state} WHERE state IN ('RW', 'COPY')"
 FENCE = "UPDATE {state} SET state = 'RO' WHERE state IN ('RW', 'COPY')"
@@ -64,7 +67,7 @@ def leadership(connection: DeadlineConnection, names: Names) -> Leadership:
         return Leadership(_leader(connection, names), int(me))
 
 
-def _leader(connection: DeadlineConnection, names: Names) -> Leader:
+def _leader(connection: DeadlineConnection, names: Names) -> Lead:
     with connection.cursor() as cursor:
         try:
             cursor.execute(names.meta_sql(LEADER))
@@ -73,7 +76,7 @@ def _leader(connection: DeadlineConnection, names: Names) -> Leader:
                 raise
             return FIRST
         found = cursor.fetchone()
-        return FIRST if found is None else Leader(*found)
+        return FIRST if found is None else Lead(*found)
 
 
 class MySQLCandidate:
@@ -85,10 +88,10 @@ class MySQLCandidate:
         self._connection: DeadlineConnection | None = None
         self._is_over = False
 
-    def fence(self, number: int, deadline: Deadline) -> Leader:
+    def fence(self, number: int, deadline: Deadline) -> Lead:
         return self._do(lambda connection: self._fence(connection, number, deadline), deadline)
 
-    def _fence(self, connection: DeadlineConnection, number: int, deadline: Deadline) -> Leader:
+    def _fence(self, connection: DeadlineConnection, number: int, deadline: Deadline) -> Lead:
         self._take(connection)
         leader = _leader(connection, self._names)
         if leader.number >= number or replication.following(connection) is not None:
@@ -128,7 +131,7 @@ class MySQLCandidate:
 
     def open(
         self, number: int, opening: Opening | None, epochs: Sequence[EpochRun], deadline: Deadline
-    ) -> Leader | NotNow:
+    ) -> Lead | NotNow:
         return self._do(lambda connection: self._open(connection, number, opening, epochs, deadline), deadline)
 
     def _open(
@@ -138,11 +141,11 @@ class MySQLCandidate:
         opening: Opening | None,
         epochs: Sequence[EpochRun],
         deadline: Deadline,
-    ) -> Leader | NotNow:
+    ) -> Lead | NotNow:
         names = self._names
         leader = _leader(connection, names)
         if leader.number >= number:
-            if leader == Leader(number, self._me(connection)):
+            if leader == Lead(number, self._me(connection)):
                 replication.refuse_writes(connection, are_refused=False)  # who opened it may have died before
             return leader
         replication.follow_none(connection)
@@ -191,6 +194,14 @@ class MySQLCandidate:
     def seconds_behind(self, deadline: Deadline) -> int | None:
         its = self._do(replication.following, deadline)
         return None if its is None else its.seconds_behind
+
+    def other_datastores(self, deadline: Deadline) -> list[str]:
+        def look(connection: DeadlineConnection) -> list[str]:
+            with connection.cursor() as cursor:
+                cursor.execute(OTHERS, (f"{self._names.datastore}_meta",))
+                return [str(schema).removesuffix("_meta") for (schema,) in cursor.fetchall()]
+
+        return self._do(look, deadline)
 
     def stay(self, deadline: Deadline) -> None:
         self._do(self._me, deadline)

@@ -9,7 +9,7 @@ import click
 from rich.text import Text
 
 from schemaless_core.promotion import steps
-from schemaless_core.promotion.ports import AuthorityPort, Order
+from schemaless_core.promotion.ports import AuthorityPort, PromotionOrder
 from schemaless_core.promotion.promoter import Promoter, PromotionPlan
 from schemaless_core.steps import Step
 from schemaless_core.urls import parse_node_url
@@ -62,7 +62,7 @@ def status(settings: Settings, as_json: bool) -> Exit:
     """
     with settings.open() as datastore:
         plans = {
-            name: datastore.promotions.promoter(name).plan(Order())
+            name: datastore.promotions.promoter(name).plan(PromotionOrder())
             for name, cluster in datastore.clusters.items()
             if len(cluster.nodes) > 1
         }
@@ -113,7 +113,7 @@ def promote(
     """
     with _promoter(settings, cluster, is_asked=not authority_from_shards) as promoter:
         given_up = {*(promoter.name_of(each) for each in dead), *([promoter.old()] if old_is_dead else [])}
-        order = Order(promoter.name_of(target) if target else "", tuple(sorted(given_up)))
+        order = PromotionOrder(promoter.name_of(target) if target else "", tuple(sorted(given_up)))
         if dry_run:
             return _show_plan(cluster, promoter.plan(order), as_json=as_json)
         gone = " and ".join(name.rpartition("@")[2] for name in order.given_up)
