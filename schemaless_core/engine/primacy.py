@@ -108,7 +108,7 @@ class Candidate(Protocol):
         ...
 
     def other_datastores(self, deadline: Deadline) -> list[str]:
-        """Return the names of others whose shards are on the server: it would lead them, too, and they would not know."""
+        """Return the names of others whose shards are on the server: these would not hear of another primary."""
         ...
 
     def stay(self, deadline: Deadline) -> None:

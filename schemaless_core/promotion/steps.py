@@ -73,7 +73,7 @@ def promote(ports: PromotionPorts, order: PromotionOrder) -> Steps[Promoted | St
     yield LOOK
     record = ports.record.find()
     if _is_fulfilled(record, order):
-        return Promoted(record)
+        return (yield from _attach(ports, record))
     begun = _begun(record, order)
     if not begun.target and not _candidates(ports, begun, order):
         return Stopped(Stop.NO_TARGET, order.to)
@@ -244,8 +244,24 @@ def _open(ports: PromotionPorts, record: Record) -> Steps[Stopped | None]:
         return None if answer.number == record.number else Stopped(Stop.OVERTAKEN, record.target)
 
 
+def _attach(ports: PromotionPorts, record: Record) -> Steps[Promoted | Stopped]:
+    """Of a promotion that is done: have those servers follow that did not answer when it was."""
+    answering: tuple[str, ...] = ()
+    for server in ports.servers.names:
+        if server == record.target or server in record.given_up:
+            continue
+        yield FENCE
+        leader = ports.servers.fence(server, record.number)
+        if isinstance(leader, Unheard):
+            continue
+        if leader.number > record.number:
+            return Stopped(Stop.OVERTAKEN, server)
+        answering = (*answering, server)
+    return (yield from _follow(ports, record, answering))
+
+
 def _follow(ports: PromotionPorts, record: Record, answering: tuple[str, ...]) -> Steps[Promoted | Stopped]:
-    left = record.given_up
+    left = tuple(server for server in ports.servers.names if server not in (*answering, record.target))
     for server in answering:
         if server != record.target:
             yield FOLLOW

@@ -80,7 +80,9 @@ class Cluster:
         return node is self._primary
 
     def hear(self, leader: Lead) -> None:
-        """Learn of a promotion."""
+        """Learn of a promotion. The one server of a cluster is its primary, whatever it was before."""
+        if self.is_alone:
+            return
         with self._changed:
             if leader.number > self._leader.number:
                 extra = {"event": "cluster.led", "cluster": self.name, "promotion": leader.number}
@@ -98,6 +100,7 @@ class Cluster:
             return
         leader, me = node.ask(lambda its: its.leadership(deadline))
         self._identities[node] = me
+        self._is_heard = True
         self.hear(leader)
 
     def find_primary(self, seconds: float) -> None:

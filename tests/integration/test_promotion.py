@@ -180,6 +180,38 @@ def test_i1_i9_a_promotion_that_is_killed_at_any_step_is_gone_on_with(made: Prom
     assert made.log() == sorted(((*cell.key, cell.body) for cell in cells), key=repr)
 
 
+def test_i9_a_server_that_was_away_follows_when_the_command_is_repeated(made: Promotable) -> None:
+    """It is not in the way of the promotion when it is given up; the same command makes it a replica later."""
+    away = made.replica(1)
+    to = made.replica(0)
+
+    def kill_it(step: Step) -> None:
+        if step is steps.FOLLOW and away.is_running:
+            away.kill()
+
+    first = made.store.promotions.promoter("a").promote(made.order(to=to), kill_it)
+    away.start()
+    again = made.promote(made.order(to=to))
+
+    assert made.name(away) in first.left
+    assert (again.left, again.record) == ((), first.record)
+    made.put(3)
+    made.wait_until_equal(away, made.old)
+
+
+def test_a_cluster_of_one_server_is_led_by_it_whatever_the_record_says(made: Promotable) -> None:
+    """Its operator has written the promoted server into the configuration, and named no other."""
+    cells = made.put(1)
+    made.promote()
+    alone = next(each for each in made.cluster.servers if made.name(each) == made.leads())
+    document = made.document | {"clusters": made.document["clusters"] | {"a": {"primary": alone.url}}}
+    with Datastore.open(document) as store:
+        (row,) = rows_on(store, "a", 1)
+
+        assert store.put_cell(row, "BASE", 1, "x").status is PutStatus.CREATED
+        assert store.get_cell(*cells[0].key) == cells[0]
+
+
 def test_i9_two_promotions_at_once_make_one_primary(made: Promotable) -> None:
     first, second = made.cluster.replicas
     results: list[object] = []
