@@ -101,6 +101,13 @@ class Promoter:
         plan = self.plan(order)
         if plan.refusals and plan.record.is_done:
             raise PromotionRefused(plan.refusals[0], hint="`tripstore shards promote --dry-run` shows all of it.")
+        its = {str(url) for url in _urls(self._its)}
+        unknown = {plan.record.before, plan.record.target, *plan.record.given_up} - its - {""}
+        if unknown and not plan.record.is_done:
+            raise PromotionRefused(
+                f"The promotion that is under way names {', '.join(sorted(unknown))}, which this configuration does not.",
+                hint="Go on with it from a configuration that names its servers in the same way.",
+            )
         begun_at = time.monotonic()
         with self._servers() as (servers, record):
             result = run(steps.promote(PromotionPorts(record, servers, self._authority), order), _Patience(hear).before)

@@ -74,7 +74,7 @@ def promote(ports: PromotionPorts, order: PromotionOrder) -> Steps[Promoted | St
     record = ports.record.find()
     if _is_fulfilled(record, order):
         return (yield from _attach(ports, record))
-    begun = _begun(record, order)
+    begun = _begun(ports, record, order)
     if not begun.target and not _candidates(ports, begun, order):
         return Stopped(Stop.NO_TARGET, order.to)
     if begun != record:
@@ -134,12 +134,13 @@ def _candidates(ports: PromotionPorts, record: Record, order: PromotionOrder) ->
     )
 
 
-def _begun(record: Record, order: PromotionOrder) -> Record:
+def _begun(ports: PromotionPorts, record: Record, order: PromotionOrder) -> Record:
     """The record as this order wants it: of the promotion that is under way, or of the next one."""
-    given_up = tuple(sorted({*record.given_up, *order.given_up}))
     if record.is_done or record.target in order.given_up:
-        return Record(record.number + 1, record.leads, tuple(sorted(set(order.given_up))), "", False)
-    return record._replace(given_up=given_up)
+        # Who leads by another name since then is the configured primary.
+        before = record.leads if record.leads in ports.servers.names else ""
+        return Record(record.number + 1, before, tuple(sorted(set(order.given_up))), "", False)
+    return record._replace(given_up=tuple(sorted({*record.given_up, *order.given_up})))
 
 
 def _fence(ports: PromotionPorts, record: Record) -> Steps[_Taken | Stopped]:
