@@ -105,7 +105,7 @@ class Promoter:
         unknown = {plan.record.before, plan.record.target, *plan.record.given_up} - its - {""}
         if unknown and not plan.record.is_done:
             raise PromotionRefused(
-                f"The promotion that is under way names {', '.join(sorted(unknown))}, which this configuration does not.",
+                f"The promotion that is under way names {', '.join(sorted(unknown))}; this configuration does not.",
                 hint="Go on with it from a configuration that names its servers in the same way.",
             )
         begun_at = time.monotonic()

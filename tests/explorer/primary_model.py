@@ -7,7 +7,6 @@ from collections.abc import Iterator
 from schemaless_core.steps import Step
 from tests.explorer.primaries import (
     ALONE,
-    HANDLERS,
     NO_ACTOR,
     RO,
     Authority,
@@ -17,12 +16,11 @@ from tests.explorer.primaries import (
     World,
     cells_of,
     newest,
-    put_into,
-    released,
     shard_of,
     with_server,
 )
 from tests.explorer.primary_actors import tools_of
+from tests.explorer.primary_calls import HANDLERS, put_into, released
 from tests.explorer.programs import SERVERS, Node, Program
 from tests.explorer.world import At, Place, Violation, replaced
 
