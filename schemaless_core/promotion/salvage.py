@@ -9,6 +9,7 @@ conflicts.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing
 from functools import partial
 from typing import NamedTuple
 
@@ -75,6 +76,11 @@ class Salvage:
         self._authority = authority
 
     def run(self, advance: Advance, *, is_dry: bool = False) -> Salvaged:
+        """Do it, once; `is_dry`: look, and change nothing."""
+        with closing(self._old):
+            return self._run(advance, is_dry=is_dry)
+
+    def _run(self, advance: Advance, *, is_dry: bool) -> Salvaged:
         standing = self._standing()
         forks = self._forks()
         seen = fresh = conflicts = looked = 0

@@ -1,0 +1,74 @@
+"""What else was on the disk of a dead primary alone: cells of others in its buffer, and entries of indexes (I5, I6)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from uuid import UUID
+
+import pytest
+
+from schemaless_core import Datastore, PutStatus
+from schemaless_core.urls import parse_node_url
+from tests.chaos.test_unresponsive_server import rows_on
+from tests.indexing import catch_up, only_maintained
+from tests.promoted import Promotable, promotable
+from tests.stores import ServerEngine
+
+INDEX = {"table": "of_city", "column_defs": [{"column_key": "BASE", "fields": [{"field": "city", "type": "string"}]}]}
+
+
+@pytest.fixture
+def made(server_engine: ServerEngine, tmp_path: Path) -> Iterator[Promotable]:
+    """Of which the replica has all there is up to now, and nothing of what comes."""
+    options = {"buffer": {"put_seconds": 5.0}, "indexes": [INDEX], "shards": 8}
+    with promotable(server_engine, tmp_path / "control", replicas=1, **options) as it:
+        only_maintained(it.store)
+        catch_up(it.store)
+        it.cluster.wait_for_replicas()
+        it.replica().query("STOP REPLICA IO_THREAD")
+        yield it
+
+
+def die_and_come_back(made: Promotable) -> None:
+    made.old.kill()
+    made.promote(made.order(dead=(made.old,)))
+    made.old.start()
+
+
+def test_i5_cells_that_waited_in_the_buffer_of_a_dead_primary_come_to_their_shards(made: Promotable) -> None:
+    """The control: before it they are nowhere."""
+    rows = rows_on(made.store, "b", 3)
+    clusters = made.document["clusters"] | {"b": {"primary": "mysql://root:x@127.0.0.1:1"}}  # nothing listens there
+    with Datastore.open(made.document | {"clusters": clusters}) as cut_off:
+        results = [cut_off.put_cell(row, "BASE", 1, {"city": "SF"}) for row in rows]
+    assert {result.status for result in results} == {PutStatus.BUFFERED}
+    die_and_come_back(made)
+    made.store.replayer().round()
+    assert [made.store.get_cell(row, "BASE", 1) for row in rows] == [None] * 3
+
+    found = made.store.promotions.salvage("a", parse_node_url("old", made.old.url)).run(lambda done, total: None)
+
+    assert (found.buffered, found.conflicts) == (3, 0)
+    assert all(made.store.get_cell(row, "BASE", 1) is not None for row in rows)
+
+
+def test_i6_entries_that_only_a_dead_primary_had_are_written_again(made: Promotable) -> None:
+    """The offset of their cells is elsewhere, and has passed them. The control: before it a query lacks them."""
+    rows = rows_on(made.store, "b", 20)
+    for row in rows:
+        made.store.put_cell(row, "BASE", 1, {"city": f"city {row}"})
+    catch_up(made.store)
+    assert all(is_found(made.store, row) for row in rows)
+    die_and_come_back(made)
+    catch_up(made.store)
+    lost = [row for row in rows if not is_found(made.store, row)]
+    assert 0 < len(lost) < len(rows), "those whose city is of a shard of the dead primary"
+
+    made.store.promotions.salvage("a", parse_node_url("old", made.old.url)).run(lambda done, total: None)
+
+    assert all(is_found(made.store, row) for row in rows)
+
+
+def is_found(store: Datastore, row: UUID) -> bool:
+    return [entry.row_key for entry in store.query_index("of_city", f"city {row}").entries] == [row]
