@@ -69,8 +69,11 @@ class Candidate(Protocol):
     the server: what the session had learned may be old.
     """
 
-    def fence(self, number: int, deadline: Deadline) -> Lead:
-        """Take all writes from it, unless it was opened by this promotion or a later one: then say which."""
+    def fence(self, number: int, deadline: Deadline, *, led: bool) -> Lead:
+        """Take all writes from it, unless it was opened by this promotion or a later one; return who leads.
+
+        `led`: it was the primary when this promotion began. A replica is left as it is; what it follows is fenced.
+        """
         ...
 
     def reached(self, deadline: Deadline) -> Reached:

@@ -45,8 +45,8 @@ class ClusterServers:
     def names(self) -> tuple[str, ...]:
         return tuple(self._candidates)
 
-    def fence(self, server: str, number: int) -> Lead | Silent:
-        return self._ask(server, lambda its: its.fence(number, Deadline(FENCE_SECONDS)))
+    def fence(self, server: str, number: int, led: bool) -> Lead | Silent:
+        return self._ask(server, lambda its: its.fence(number, Deadline(FENCE_SECONDS), led=led))
 
     def reached(self, server: str) -> Reached | Silent:
         return self._ask(server, lambda its: its.reached(Deadline(CALL_SECONDS)))

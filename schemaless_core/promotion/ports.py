@@ -65,8 +65,8 @@ class ServersPort(Protocol):
         """All of them, the configured primary first."""
         ...
 
-    def fence(self, server: str, number: int) -> Lead | Silent:
-        """Take the server, and all writes from it; return who leads as it knows."""
+    def fence(self, server: str, number: int, led: bool) -> Lead | Silent:
+        """Take the server, and all writes from it; return who leads as it knows. `led`: it was the primary so far."""
         ...
 
     def reached(self, server: str) -> Reached | Silent:

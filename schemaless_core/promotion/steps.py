@@ -145,11 +145,11 @@ def _begun(ports: PromotionPorts, record: Record, order: PromotionOrder) -> Reco
 
 def _fence(ports: PromotionPorts, record: Record) -> Steps[_Taken | Stopped]:
     """Take all servers but those that were given up; and those, too, if they answer."""
-    taken = _Taken((), False)
+    taken, old = _Taken((), False), _old(ports, record)
     # The old primary last: as long as another server is silent, callers notice nothing.
-    for server in sorted(ports.servers.names, key=_old(ports, record).__eq__):
+    for server in sorted(ports.servers.names, key=old.__eq__):
         yield FENCE
-        leader = ports.servers.fence(server, record.number)
+        leader = ports.servers.fence(server, record.number, server == old)
         if isinstance(leader, Unheard):
             if server not in record.given_up:
                 return Stopped(Stop.SILENT, server)
@@ -252,7 +252,7 @@ def _attach(ports: PromotionPorts, record: Record) -> Steps[Promoted | Stopped]:
         if server == record.target or server in record.given_up:
             continue
         yield FENCE
-        leader = ports.servers.fence(server, record.number)
+        leader = ports.servers.fence(server, record.number, False)
         if isinstance(leader, Unheard):
             continue
         if leader.number > record.number:

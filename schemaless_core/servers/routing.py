@@ -364,8 +364,9 @@ def _explained(
     """Why a server is read-only: its shards are fenced, or it follows another one by now. Else an operator knows."""
     if not isinstance(error, NodeUnavailable) or not error.is_read_only or way.cluster.is_alone:
         return error
-    shard, primary = way.gate.shard, way.cluster.primary
+    shard = way.gate.shard
     try:
+        primary = way.cluster.primary
         check(primary.ask(lambda node: node.heads([shard], deadline))[shard].state)
     except StaleEpoch as refusal:
         primary.writes.succeeded()  # it is there, and no call waits for it

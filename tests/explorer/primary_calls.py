@@ -38,7 +38,7 @@ from tests.explorer.world import At, Done, Violation
 
 
 def fence(w: World, me: int, phase: Any, arguments: tuple[Any, ...], scene: PrimaryScene) -> Outcomes:
-    name, number = arguments
+    name, number, led = arguments
     n = SERVERS.index(name)
     server, rules = w.servers[n], scene.rules
     if not server.up or server.is_shut:
@@ -48,12 +48,14 @@ def fence(w: World, me: int, phase: Any, arguments: tuple[Any, ...], scene: Prim
         return  # it waits
     taken = with_server(w, n, holder=me)
     shard = shard_of(server.log)
-    if shard.leader.number >= number or server.follows != ALONE or shard.status == RO or not rules.fences:
+    leads = shard.leader.server == n if shard.leader.number else led
+    is_replica = not leads and server.follows != ALONE
+    if shard.leader.number >= number or is_replica or shard.status == RO or not rules.fences:
         yield f"takes {name}", taken, Done(shard.leader)
     else:
         yield f"fences {name}", with_change(taken, n, Fence(number)), Done(shard.leader)
     if w.budget.lates:
-        after = with_change(w, n, Fence(number)) if server.follows == ALONE and shard.status != RO else w
+        after = w if is_replica or shard.status == RO else with_change(w, n, Fence(number))
         budget = w.budget._replace(lates=w.budget.lates - 1)
         if shard.leader.number < number and rules.fences:
             yield f"fences {name} and does not hear of it", after._replace(budget=budget), Done(SILENT)
@@ -159,7 +161,7 @@ def change_record(w: World, me: int, phase: Any, arguments: tuple[Any, ...], sce
 
 def ask_authority(w: World, me: int, phase: Any, arguments: tuple[Any, ...], scene: PrimaryScene) -> Outcomes:
     if not scene.has_authority:
-        yield "asks nobody", w, Done(None)
+        yield "has no authority to ask", w, Done(None)
     elif w.row.is_held and scene.rules.waits_for_hand_over:
         yield "hears that a hand-over goes on", w, Done(HANDING_OVER)
     else:

@@ -180,6 +180,24 @@ def test_i1_i9_a_promotion_that_is_killed_at_any_step_is_gone_on_with(made: Prom
     assert made.log() == sorted(((*cell.key, cell.body) for cell in cells), key=repr)
 
 
+def test_i9_a_primary_that_follows_its_own_replica_is_fenced(made: Promotable) -> None:
+    """In a ring, or by what is left of an earlier time: it takes writes all the same."""
+    made.old.follow(made.replica(0))
+    found: list[set[object]] = []
+
+    def look(step: Step) -> None:
+        if step is steps.OPEN:
+            rows = made.old.query("SELECT state FROM trips_meta.shard_state WHERE shard < 2")
+            found.append({row["state"] for row in rows})
+
+    made.store.promotions.promoter("a").promote(made.order(to=made.replica(0)), look)
+
+    assert found == [{"RO"}]
+    cells = made.put(3)
+    made.wait_until_equal(made.old, made.replica(1))
+    assert made.log() == sorted(((*cell.key, cell.body) for cell in cells), key=repr)
+
+
 def test_i9_a_server_that_was_away_follows_when_the_command_is_repeated(made: Promotable) -> None:
     """It is not in the way of the promotion when it is given up; the same command makes it a replica later."""
     away = made.replica(1)
@@ -272,7 +290,7 @@ def test_without_buffers_a_put_waits_for_its_deadline_and_says_what_it_waits_for
 
 
 def test_i9_a_process_that_has_not_heard_of_it_writes_nothing_into_the_old_primary(made: Promotable) -> None:
-    """Whoever logs in as a superuser passes `read_only` on MariaDB: the shards' epochs refuse."""
+    """A superuser passes `read_only` on MariaDB: the shards' epochs refuse."""
     with Datastore.open(made.document) as idle:
         (row,) = rows_on(made.store, "a", 1)
         idle.put_cell(row, "BASE", 1, "x")

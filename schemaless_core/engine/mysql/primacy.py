@@ -88,13 +88,17 @@ class MySQLCandidate:
         self._connection: DeadlineConnection | None = None
         self._is_over = False
 
-    def fence(self, number: int, deadline: Deadline) -> Lead:
-        return self._do(lambda connection: self._fence(connection, number, deadline), deadline)
+    def fence(self, number: int, deadline: Deadline, *, led: bool) -> Lead:
+        return self._do(lambda connection: self._fence(connection, number, deadline, led=led), deadline)
 
-    def _fence(self, connection: DeadlineConnection, number: int, deadline: Deadline) -> Lead:
+    def _fence(self, connection: DeadlineConnection, number: int, deadline: Deadline, *, led: bool) -> Lead:
         self._take(connection)
         leader = _leader(connection, self._names)
-        if leader.number >= number or replication.following(connection) is not None:
+        if leader.number >= number:
+            return leader
+        # A primary may follow a server, too: in a ring, or by what is left of an earlier time.
+        leads = leader.server == self._me(connection) if leader.number else led
+        if not leads and replication.following(connection) is not None:
             return leader
         if self._count(connection, WRITABLE):
             replication.let_superusers_write(connection)
