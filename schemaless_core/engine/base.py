@@ -327,7 +327,10 @@ class Node(Protocol):
         ...
 
     def close_to_owners(self, authority_epoch: int, deadline: Deadline) -> bool:
-        """The same, and make RW COPY. Whether all shards that have not moved are at exactly this epoch, and none RW."""
+        """The same, and make RW COPY. Whether all shards that have not moved are COPY, at exactly this epoch.
+
+        Not those of a server that another one leads, nor one that is fenced: a promotion may open it.
+        """
         ...
 
     def leadership(self, deadline: Deadline) -> Leadership:

@@ -129,7 +129,10 @@ def test_a_shard_of_a_later_epoch_is_not_taken_for_closed(store: Datastore, rows
     assert rows.states()[1] == (3, "COPY")
 
 
-def test_shards_that_are_handed_over_or_have_moved_stay_so(store: Datastore, rows: Rows) -> None:
+def test_i9_shards_that_are_fenced_or_have_moved_stay_so_and_one_that_is_fenced_is_not_closed(
+    store: Datastore, rows: Rows
+) -> None:
+    """The promotion that has fenced it may open it. The control: one that is no more counts as any other."""
     rows.run("UPDATE STATE SET state = 'MOVED' WHERE shard = 0")
     rows.run("UPDATE STATE SET state = 'RO' WHERE shard = 1")
 
@@ -137,8 +140,11 @@ def test_shards_that_are_handed_over_or_have_moved_stay_so(store: Datastore, row
     assert [rows.states()[shard][1] for shard in (0, 1, 2)] == ["MOVED", "RO", "RW"]
 
     rows.run("UPDATE STATE SET authority_epoch = 1 WHERE shard = 0")
-    assert close_all(store, 3) == [True, True]
+    assert close_all(store, 3) == [False, True]
     assert [rows.states()[shard][1] for shard in (0, 1, 2)] == ["MOVED", "RO", "COPY"]
+
+    rows.run("UPDATE STATE SET state = 'COPY' WHERE shard = 1")
+    assert close_all(store, 3) == [True, True]
 
 
 class Written(NamedTuple):
