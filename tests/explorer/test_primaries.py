@@ -54,7 +54,6 @@ def led(made: PrimaryScene) -> PrimaryScene:
 SMALL = [
     scene("planned", P, W, X, kills=1, lates=1),
     scene("planned, sessions end", P, W, kills=1, breaks=1),
-    scene("planned, two at once", Q, Q2, W),
     scene("planned, put late", P, W, X, lates=2),
     scene("planned, a server dies", P, W, fails=(0,), crashes=1),
     scene("dead", D, W, X, fails=(0,), crashes=1, kills=1),
@@ -62,13 +61,14 @@ SMALL = [
     scene("dead, two at once", D, D2, W, fails=(0,), crashes=1),
     scene("planned, then dead", P, D, W, fails=(0,), crashes=1),
     scene("three, the next one dies", D, DEAD_BOTH, servers=3, fails=(0, 1), crashes=2),
-    scene("three, dead, two at once", TO_2, TO_2_TOO, ONCE, servers=3, fails=(0,), crashes=1),
     led(scene("handed over", P, W, H, OBEYING)),
     replace(led(scene("switched", P, SWITCH, OBEYING)), begins=COPY),
     led(scene("handed over, dead", D, W, H, OBEYING, fails=(0,), crashes=1)),
 ]
 #: Walked as far as the scale allows.
 LARGE = [
+    scene("large: three, dead, two at once", TO_2, TO_2_TOO, ONCE, servers=3, fails=(0,), crashes=1),
+    scene("large: planned, two at once", Q, Q2, W),
     scene("large: planned, and stay", P, STAY, W),
     scene("large: three, two at once", TO1, TO2, servers=3),
     scene("large: three, planned", TO1, W, X, servers=3, kills=1),
@@ -125,7 +125,7 @@ class _Wrapped:
 #: What is taken away, where it is missed, and what breaks.
 RULES = {
     "fences": ("planned", "I"),
-    "has_one_holder": ("three, dead, two at once", "I9: "),
+    "has_one_holder": ("large: three, dead, two at once", "I9: "),
     "keeps_session": ("three, the next one dies", "I9: "),
     "compares_record": ("large: three, two at once", "I9: "),
     "returns_shut": ("dead", "I9: "),
