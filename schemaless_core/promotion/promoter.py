@@ -50,6 +50,8 @@ class ServerSeen(NamedTuple):
     error: str
     #: Others whose shards it holds as well.
     other_datastores: tuple[str, ...] = ()
+    #: Of a version before promotions: it could be fenced, and not opened.
+    tables_missing: tuple[str, ...] = ()
 
 
 class PromotionPlan(NamedTuple):
@@ -99,7 +101,7 @@ class Promoter:
     def promote(self, order: PromotionOrder, hear: Callable[[Step], None] | None = None) -> Promoted:
         """Do it, or go on with one that is under way; `PromotionRefused` says why it stopped."""
         plan = self.plan(order)
-        if plan.refusals and plan.record.is_done:
+        if plan.refusals and plan.record.is_done and not steps.is_fulfilled(plan.record, order):
             raise PromotionRefused(plan.refusals[0], hint="`tripstore shards promote --dry-run` shows all of it.")
         its = {str(url) for url in _urls(self._its)}
         unknown = {plan.record.before, plan.record.target, *plan.record.given_up} - its - {""}
@@ -109,7 +111,8 @@ class Promoter:
                 hint="Go on with it from a configuration that names its servers in the same way.",
             )
         begun_at = time.monotonic()
-        with self._servers() as (servers, record):
+        record = ControlRecord(self._control, self._its.name, lambda server: servers.identity(server))
+        with ClusterServers(self._cluster, _urls(self._its), self._config.replication, record.epochs) as servers:
             result = run(steps.promote(PromotionPorts(record, servers, self._authority), order), _Patience(hear).before)
             if isinstance(result, Stopped):
                 raise _refused(result, self._its.name, servers)
@@ -124,9 +127,6 @@ class Promoter:
         logger.info("another server is the primary", extra=extra)
         return result
 
-    def _servers(self) -> _Hands:
-        return _Hands(self._cluster, self._config, self._its, self._control)
-
     def _seen(self, name: str, leads: str, given_up: set[str]) -> ServerSeen:
         deadline = Deadline(CALL_SECONDS)
         node = next(each.node for each in self._cluster.nodes if each.node.name == name)
@@ -135,11 +135,12 @@ class Promoter:
             position = candidate.reached(deadline).position
             behind = candidate.seconds_behind(deadline)
             others = tuple(candidate.other_datastores(deadline))
+            missing = tuple(node.tables_missing())
         except SchemalessError as error:
             return ServerSeen(name, name == leads, name in given_up, None, "", error.message)
         finally:
             candidate.close()
-        return ServerSeen(name, name == leads, name in given_up, behind, position, "", others)
+        return ServerSeen(name, name == leads, name in given_up, behind, position, "", others, missing)
 
     def _unfit(self) -> tuple[str, ...]:
         """What of the configuration keeps each promotion of this cluster from being begun."""
@@ -167,6 +168,8 @@ def _refusals(order: PromotionOrder, record: Record, seen: tuple[ServerSeen, ...
             f"{shared.name} holds shards of {', '.join(shared.other_datastores)}, too, which would stay at the old"
             " primary. Give each datastore a server of its own."
         )
+    if any(each.tables_missing for each in seen):
+        found.append("Servers lack tables of this version, by which they say who leads: run `tripstore schema apply`.")
     silent = [each.name for each in seen if each.error and not each.is_given_up]
     if record.is_done:
         found += [
@@ -191,23 +194,6 @@ def _is_near(seen: ServerSeen) -> bool:
 
 def _option(name: str, leads: str) -> str:
     return "--old-is-dead" if name == leads else f"--dead {name.rpartition('@')[2]}"
-
-
-class _Hands:
-    """The servers and the record of one promotion, whose sessions end with it."""
-
-    def __init__(self, cluster: Cluster, config: DatastoreConfig, its: ClusterConfig, control: ControlDatabase) -> None:
-        self._record = ControlRecord(control, its.name, self._identity)
-        self._servers = ClusterServers(cluster, _urls(its), config.replication, self._record.epochs)
-
-    def _identity(self, server: str) -> int:
-        return self._servers.identity(server)
-
-    def __enter__(self) -> tuple[ClusterServers, ControlRecord]:
-        return self._servers, self._record
-
-    def __exit__(self, *_error: object) -> None:
-        self._servers.__exit__()
 
 
 class _Patience:

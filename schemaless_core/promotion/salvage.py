@@ -14,13 +14,14 @@ from functools import partial
 from typing import NamedTuple
 
 from schemaless_core.cell.answers import Scalar
+from schemaless_core.cell.page_bytes import fitting
 from schemaless_core.cell.sharding import shard_of_bytes
 from schemaless_core.cell.standing import Kind, ShardState, Standing
 from schemaless_core.cell.stored import NewCell
 from schemaless_core.deadline import Deadline
-from schemaless_core.engine.base import EntryWrite, EpochOpening, IndexTable, Node
+from schemaless_core.engine.base import BYTES_PER_BATCH, EntryWrite, EpochOpening, IndexTable, Node
 from schemaless_core.engine.buffers import Offered
-from schemaless_core.errors import PromotionRefused, SchemalessError, SchemaMissing
+from schemaless_core.errors import IndexMissing, PromotionRefused, SchemalessError, SchemaMissing
 from schemaless_core.promotion.ports import HANDING_OVER, AuthorityPort
 from schemaless_core.servers.routing import Router
 
@@ -138,7 +139,8 @@ class Salvage:
                 found = self._old.log({shard: start}, CELLS_PER_PAGE, Deadline(CALL_SECONDS))[shard].cells
                 if not found:
                     break
-                yield shard, [NewCell(each.row_key, each.column_name, each.ref_key, each.body) for each in found]
+                cells = [NewCell(each.row_key, each.column_name, each.ref_key, each.body) for each in found]
+                yield from ((shard, portion) for portion in _portions(cells))
                 start = found[-1].added_id
 
     def _waiting(self) -> Iterator[tuple[int, list[NewCell]]]:
@@ -149,9 +151,8 @@ class Salvage:
             return
         for shard in shards:
             found = self._old.buffers.waiting([shard], BUFFERED_MAX, BYTES_MAX, Deadline(CALL_SECONDS))
-            for first in range(0, len(found), CELLS_PER_PAGE):
-                cells = [each.cell for each in found[first : first + CELLS_PER_PAGE]]
-                yield shard_of_bytes(cells[0].row_key, self._shards), cells
+            for portion in _portions([each.cell for each in found]):
+                yield shard_of_bytes(portion[0].row_key, self._shards), portion
 
     def _put(self, shard: int, cells: list[NewCell], standing: Standing, *, is_dry: bool) -> tuple[int, int]:
         """How many of the cells are stored by now, and how many were put."""
@@ -198,7 +199,10 @@ class Salvage:
 
     def _entries_after(self, table: IndexTable, shard: int, after: tuple[Scalar, bytes] | None) -> list[EntryWrite]:
         deadline = Deadline(CALL_SECONDS)
-        _state, found = self._old.scan_entries(table, shard, after, ENTRIES_PER_PAGE, deadline)
+        try:
+            _state, found = self._old.scan_entries(table, shard, after, ENTRIES_PER_PAGE, deadline)
+        except IndexMissing:
+            return []  # the version is younger than its death
         writes: list[EntryWrite] = []
         for each in found:
             assert each.values[0] is not None, "an entry stands under its shard value"
@@ -214,6 +218,14 @@ class Salvage:
         answer = self._router.write_each({shard: writes}, put, standing, deadline)[shard]
         if isinstance(answer, SchemalessError):
             raise answer
+
+
+def _portions(cells: list[NewCell]) -> Iterator[list[NewCell]]:
+    """Cut cells into what one packet takes."""
+    while cells:
+        count = min(CELLS_PER_PAGE, fitting((len(cell.body) for cell in cells), BYTES_PER_BATCH))
+        yield cells[:count]
+        cells = cells[count:]
 
 
 def _epochs_of(shard: int, node: Node) -> list[EpochOpening]:

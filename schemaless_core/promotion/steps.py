@@ -72,7 +72,7 @@ def promote(ports: PromotionPorts, order: PromotionOrder) -> Steps[Promoted | St
     """Make another server of a cluster its primary, or go on with the promotion that is under way."""
     yield LOOK
     record = ports.record.find()
-    if _is_fulfilled(record, order):
+    if is_fulfilled(record, order):
         return (yield from _attach(ports, record))
     begun = _begun(ports, record, order)
     if not begun.target and not _candidates(ports, begun, order):
@@ -111,7 +111,7 @@ def promote(ports: PromotionPorts, order: PromotionOrder) -> Steps[Promoted | St
     return (yield from _follow(ports, record, answering))
 
 
-def _is_fulfilled(record: Record, order: PromotionOrder) -> bool:
+def is_fulfilled(record: Record, order: PromotionOrder) -> bool:
     """Whether an order that is repeated was done: else it would be taken for the next one, and the server that leads
     for the one that is to go."""
     if not record.is_done or not record.target or record.target in order.given_up:

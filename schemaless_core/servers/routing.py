@@ -86,6 +86,8 @@ class Router:
             except (StaleEpoch, SchemaMissing, NodeUnavailable) as error:
                 refusal = _explained(error, way, way.gate.check_write, deadline)
                 if isinstance(refusal, NodeUnavailable) or _is_final(refusal, standing):
+                    if refusal is error:
+                        raise
                     raise refusal from error
                 self._learn_or_raise(shard, refusal, way.place, deadline)
 

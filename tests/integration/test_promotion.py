@@ -14,7 +14,7 @@ import pytest
 from schemaless_core import Cell, Datastore, PutStatus
 from schemaless_core.deadline import Deadline
 from schemaless_core.engine.base import Node
-from schemaless_core.errors import InvalidRequest, NodeUnavailable, PromotionRefused, StaleEpoch
+from schemaless_core.errors import InvalidRequest, NodeUnavailable, PromotionRefused, SchemalessError, StaleEpoch
 from schemaless_core.failpoints import FailpointReached, use_folder
 from schemaless_core.promotion import steps
 from schemaless_core.promotion.ports import PromotionOrder
@@ -114,7 +114,9 @@ def test_i1_what_a_dead_primary_alone_had_is_salvaged_or_in_the_ledger(made: Pro
     assert sorted(made.log()) == sorted(
         (*cell.key, cell.body) for cell in [*safe, *new, *lost[1:], Cell(row, "BASE", 1, "other")]
     )
-    (conflict,) = store.replayer().conflicts(10)["a"]  # type: ignore[misc]  # no error
+    ledger = store.replayer().conflicts(10)["a"]
+    assert not isinstance(ledger, SchemalessError)
+    (conflict,) = ledger
     assert (conflict.waiting.cell.body, conflict.stored) == (b'"lost"', b'"other"')
     again = salvage(made)
     assert (again.there, again.salvaged, again.conflicts) == (4, 0, 1)
@@ -367,8 +369,14 @@ def test_what_keeps_a_promotion_from_being_begun_is_said_and_changes_nothing(mad
     assert f"--dead 127.0.0.1:{stopped.port} only if it is stopped" in refused()
     stopped.start()
     assert "The control database is on 127.0.0.1" in refused(control=made.old.url)
+    made.old.query("DROP TABLE trips_meta.primacy")
+    made.cluster.wait_for_replicas()
+    assert "run `tripstore schema apply`" in refused()
     assert made.leads() == made.name(made.old)
     assert made.put(1)
+    made.store.create_schema()
+    made.cluster.wait_for_replicas()
+    assert made.promote().record.number == 1
 
 
 def refused_name(made: Promotable) -> str:

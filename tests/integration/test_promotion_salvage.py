@@ -70,5 +70,26 @@ def test_i6_entries_that_only_a_dead_primary_had_are_written_again(made: Promota
     assert all(is_found(made.store, row) for row in rows)
 
 
+def test_i1_cells_that_are_larger_together_than_a_packet_are_salvaged(made: Promotable) -> None:
+    """Nine of a megabyte each, which a page of the log brings at once; an index made since is none of the old disk."""
+    body = "x" * 1_000_000
+    (row,) = rows_on(made.store, "a", 1)
+    for version in range(1, 10):
+        made.store.using(deadline=10.0).put_cell(row, "NOTES", version, body)
+    made.replica().query("SET GLOBAL max_allowed_packet = 8650752")  # as the doctor asks, and no more
+    die_and_come_back(made)
+    later = {
+        "table": "of_kind",
+        "column_defs": [{"column_key": "BASE", "fields": [{"field": "kind", "type": "string"}]}],
+    }
+    with Datastore.open(made.document | {"indexes": [INDEX, later]}) as store:
+        store.create_schema()
+
+        found = store.promotions.salvage("a", parse_node_url("old", made.old.url)).run(lambda done, total: None)
+
+        assert (found.cells, found.salvaged, found.conflicts) == (9, 9, 0)
+        assert store.get_cell(row, "NOTES", 9) is not None
+
+
 def is_found(store: Datastore, row: UUID) -> bool:
     return [entry.row_key for entry in store.query_index("of_city", f"city {row}").entries] == [row]
