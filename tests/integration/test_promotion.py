@@ -308,7 +308,7 @@ def test_i9_a_process_that_has_not_heard_of_it_writes_nothing_into_the_old_prima
 
 def test_i9_a_server_that_does_not_lead_closes_nothing(made: Promotable, server_engine: ServerEngine) -> None:
     """A hand-over that asks the old primary must not hear that the shards are closed. Control: who leads does."""
-    made.promote()
+    made.promote(made.order(to=made.replica(0)))
     made.wait_until_equal(made.old)
     with closing(node_of(made, made.old)) as old, closing(node_of(made, made.replica(0))) as leads:
         if server_engine == "mariadb":
