@@ -17,7 +17,7 @@ from schemaless_core.control.changes import make_change
 from schemaless_core.control.jobs.jobs import Job, Jobs
 from schemaless_core.control.jobs.parts import add_counts
 from schemaless_core.control.jobs.records import Part
-from schemaless_core.failpoints import use_folder
+from schemaless_core.failpoints import reach, use_folder
 from schemaless_core.process.seat import heard_signals
 from tests.forking import FORK_SERVER
 from tripstore.migration.backfill.backfill import Backfill
@@ -108,11 +108,17 @@ def _effective(events: Sequence[Line]) -> Iterator[Line]:
             yield line
 
 
+#: Where a worker that counts first may be killed.
+COUNTED = "sabotage.counted"
+
+
 class CountingFirst(JournalledJobs):
     """Counts in a transaction of its own, before the checkpoint moves."""
 
     def _saved(self, part: Part, worker: str, counts: Mapping[str, int], **options: Any) -> Part:
         make_change(self._control, lambda connection: add_counts(connection, part.job, counts))
+        if counts:  # a lease that is renewed counts nothing
+            reach(COUNTED)
         return super()._saved(part, worker, {}, **options)
 
 

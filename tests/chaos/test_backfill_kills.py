@@ -22,7 +22,7 @@ from schemaless_core import Cell, ColumnKey, Json
 from schemaless_core.control.jobs.jobs import Job
 from schemaless_core.control.tables import job_part
 from tests.chaos.actors import running, wait_until
-from tests.chaos.backfill_actors import backfill_process, check_saves, journal, run_here
+from tests.chaos.backfill_actors import COUNTED, backfill_process, check_saves, journal, run_here
 from tests.chaos.capture_actors import SAME_IDS, WITNESS
 from tests.chaos.switch_actors import facade_writer, relay, sql_writer
 from tests.damage import spoil
@@ -311,7 +311,7 @@ def test_after_any_accident_both_stores_become_equal_and_counters_exact(
 
 @pytest.mark.parametrize(
     ("sabotage", "point", "check"),
-    [("counts first", "jobs.saving", check_counts), ("writes behind", "backfill.saved", check_equal)],
+    [("counts first", COUNTED, check_counts), ("writes behind", "backfill.saved", check_equal)],
 )
 def test_what_is_unsound_is_found_out(
     servers: LocalServers,
