@@ -13,15 +13,28 @@ from typing import cast
 
 import click
 
-from benchmarks import audit, backfill, cells, diff, facade, families, indexes, legacy, repair, throttle, triggers
+from benchmarks import (
+    audit,
+    availability,
+    backfill,
+    cells,
+    diff,
+    facade,
+    families,
+    indexes,
+    legacy,
+    repair,
+    throttle,
+    triggers,
+)
 from benchmarks.timing import Comparison, middle_of
 from schemaless_core import Datastore
 from tripstore.local.postgres import PostgresServer
 from tripstore.local.replication import LocalCluster
 from tripstore.local.servers import Engine, LocalServers
 
-#: The last ones are a migration from one to the other.
-ENGINES = ("mariadb", "mysql", "postgres", "facade", "backfill", "throttle", "diff", "repair")
+#: Those after postgres are a migration from one to the other; the last one is about a cluster that is dead.
+ENGINES = ("mariadb", "mysql", "postgres", "facade", "backfill", "throttle", "diff", "repair", "availability")
 #: A server that holds data has memory for them, and a log that it does not have to clear all the time; those of tests
 #: are small.
 ROOM = {
@@ -63,6 +76,8 @@ def main(engines: tuple[str, ...], quick: bool, shards: int) -> None:
             lines = _diff(quick)
         elif engine == "repair":
             lines = _repair(quick)
+        elif engine == "availability":
+            lines = _availability(quick)
         else:
             lines = _legacy(quick) if engine == "postgres" else _measure(cast(Engine, engine), quick, shards)
         for line in lines:
@@ -151,6 +166,15 @@ def _repair(quick: bool) -> Iterator[Comparison]:
         postgres = _company(servers)
         click.echo(f"  {postgres.version}, {mirror.version}; the disk of Postgres: {_disks()}")
         yield from repair.measure(postgres, mirror, scale=scale)
+
+
+def _availability(quick: bool) -> Iterator[Comparison]:
+    """Three clusters of each engine."""
+    for engine in facade.MIRRORS:
+        with LocalServers() as servers:
+            clusters = servers.clusters(engine, ["a", "b", "c"], replicas=0, settings=ROOM[engine])
+            click.echo(f"  {clusters[0].primary.version}")
+            yield from availability.measure(clusters, quick=quick)
 
 
 def _measure(engine: Engine, quick: bool, shards: int) -> Iterator[Comparison]:
