@@ -54,6 +54,7 @@ from schemaless_core.errors import (
     StaleEpoch,
     Unavailable,
 )
+from schemaless_core.fsck.fsck import Fsck, FsckParts
 from schemaless_core.habits import Habits, ReadFrom
 from schemaless_core.indexes.indexes import Indexes, IndexParts
 from schemaless_core.indexes.lookup import IndexQueries
@@ -155,6 +156,21 @@ class Datastore(JointStore):
     def mends(self) -> Mends:
         """Cells as their bytes stand, and what repair may change. As a copier's store: only where this is a mirror."""
         return Mends(self._router, self.config.shards, self._standing, self._index_parts)
+
+    @property
+    def fsck(self) -> Fsck:
+        """Looks whether what stands on the servers is as the invariants want it."""
+        its = FsckParts(
+            self.config,
+            self.clusters,
+            self._router,
+            self.control,
+            self._index_parts,
+            self.triggers,
+            self.indexes,
+            self.promotions,
+        )
+        return Fsck(its)
 
     def create_schema(
         self, *, status: ShardStatus = ShardStatus.RW, progress: Progress = lambda done, total: None

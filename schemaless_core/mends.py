@@ -88,12 +88,17 @@ class RawCell(NamedTuple):
         return self.stored.body
 
     @property
+    def canonical(self) -> bytes | None:
+        """The bytes that a put of its body stores; None: its bytes are no JSON, or none that a cell may have."""
+        try:
+            return canonical_bytes(from_canonical(self.body))
+        except (msgspec.MsgspecError, InvalidCell, RecursionError):
+            return None
+
+    @property
     def is_canonical(self) -> bool:
         """Whether its bytes are those that a put of its body stores."""
-        try:
-            return canonical_bytes(from_canonical(self.body)) == self.body
-        except (msgspec.MsgspecError, InvalidCell):
-            return False
+        return self.canonical == self.body
 
 
 class Mends:

@@ -74,6 +74,8 @@ CREATED_AHEAD = Gauge(
     ["cluster"],
 )
 CELLS_MENDED = Counter("schemaless_cells_mended_total", "Changes that repair made to shards, by action.", ["action"])
+FSCK_ROWS = Counter("schemaless_fsck_rows_total", "Cells that fsck looked at in this process.")
+FSCK_FOUND = Counter("schemaless_fsck_found_total", "What it found, by fault; not_compared: could not look.", ["fault"])
 INDEX_DROPPED = Counter("schemaless_index_dropped_total", "Cells whose entries were left to the maintainer.", ["cause"])
 
 # labels() looks its child up under a lock; the hot path keeps the children.
@@ -181,6 +183,12 @@ def owner_fenced(group: str) -> None:
 
 def cells_mended(action: str, count: int) -> None:
     CELLS_MENDED.labels(action).inc(count)
+
+
+def fsck_looked(rows: int, faults: Mapping[str, int]) -> None:
+    FSCK_ROWS.inc(rows)
+    for fault, count in faults.items():
+        FSCK_FOUND.labels(fault).inc(count)
 
 
 def index_cell_written(index: str, seconds: float) -> None:

@@ -13,6 +13,7 @@ from schemaless_core.promotion.ports import PromotionOrder
 from schemaless_core.promotion.steps import Promoted
 from tests.chaos.actors import wait_until
 from tests.chaos.test_unresponsive_server import rows_on
+from tests.fscks import DEEP, kinds_in
 from tests.stores import ServerEngine
 from tripstore.local.binlog import REPLICATION_USER, BinlogServer
 from tripstore.local.replication import LocalCluster
@@ -56,6 +57,11 @@ class Promotable(NamedTuple):
         its = store or self.store
         pages = [its.get_cells_for_shard(shard, 0, 10_000) for shard in range(its.config.shards)]
         return sorted(((*cell.key, cell.body) for page in pages for cell in page.cells), key=repr)
+
+    def faults(self) -> list[str]:
+        """What fsck finds, once all servers have what the primary has."""
+        self.wait_until_equal(*(each for each in self.cluster.servers if self.name(each) != self.leads()))
+        return kinds_in(self.store, DEEP)
 
     def leads(self) -> str:
         """The server that leads, as this process finds out."""

@@ -108,6 +108,14 @@ class Mending(Protocol):
         """Let readers of the log pass a hole; False: it is none any more. `StaleEpoch` when fenced."""
         ...
 
+    def raise_counter(self, gate: Gate, head: int, deadline: Deadline) -> None:
+        """Raise the counter and the shard's latest time above the cells above a head; `StaleEpoch` when fenced."""
+        ...
+
+    def raise_time(self, gate: Gate, cell: StoredCell, moment: datetime, deadline: Deadline) -> None:
+        """Let a cell, if it is there like this, be of a moment; `StaleEpoch` when fenced."""
+        ...
+
     def of_row(self, shard: int, row_key: bytes, deadline: Deadline) -> list[MendLine]:
         """Return the lines of a row's cells, oldest first."""
         ...

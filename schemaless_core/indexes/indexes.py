@@ -11,6 +11,7 @@ from schemaless_core.engine.base import FieldError
 from schemaless_core.errors import SchemaMissing
 from schemaless_core.indexes.aftercommit import AfterCommit
 from schemaless_core.indexes.catalogue import Catalogue
+from schemaless_core.indexes.entries import IndexVersion
 from schemaless_core.indexes.maintainer import IndexGroup
 from schemaless_core.indexes.tables import IndexTables
 from schemaless_core.indexes.verify import CATCH_UP_SECONDS, Verification, VerificationReport
@@ -96,11 +97,19 @@ class Indexes:
     ) -> VerificationReport:
         """Compare a version (the newest) with the cells, both ways; keep the verdict for its promotion."""
         version = self._versions.find(name, number)
-        waiting = self._versions.wait_for_group
-        verification = Verification(version, self._router, self._config.shards, self.writer, waiting)
-        report = verification.run(repair=repair, patience_seconds=patience_seconds)
+        report = self._compared(version, repair=repair, patience_seconds=patience_seconds)
         self._versions.record_verified(version, report.verified)
         return report
+
+    def compare(self, name: str, number: int) -> VerificationReport:
+        """The same, and no word of it is kept."""
+        version = self._versions.find(name, number)
+        return self._compared(version, repair=False, patience_seconds=CATCH_UP_SECONDS)
+
+    def _compared(self, version: IndexVersion, *, repair: bool, patience_seconds: float) -> VerificationReport:
+        waiting = self._versions.wait_for_group
+        verification = Verification(version, self._router, self._config.shards, self.writer, waiting)
+        return verification.run(repair=repair, patience_seconds=patience_seconds)
 
     def errors(self, name: str, number: int | None = None, limit: int = 100) -> list[FieldError]:
         """Fields that are missing from entries because their values do not parse; never the values themselves."""

@@ -11,7 +11,7 @@ from schemaless_core.errors import InvalidRequest, PromotionRefused
 from schemaless_core.indexes.catalogue import Catalogue
 from schemaless_core.promotion.ports import AuthorityPort
 from schemaless_core.promotion.promoter import AsTheyWere, Promoter
-from schemaless_core.promotion.salvage import Salvage
+from schemaless_core.promotion.salvage import LostTail, Salvage
 from schemaless_core.servers.clusters import Cluster
 from schemaless_core.servers.routing import Router
 from schemaless_core.servers.topologies import Topologies
@@ -55,6 +55,14 @@ class Promotions:
         old = open_node(url, self._config)
         placed = topology.shards_of(name)
         return Salvage(self._router, old, self._config.shards, placed, tables, authority or AsTheyWere())
+
+    def lost_tails(self, cluster: str, server: str) -> list[LostTail]:
+        """What a server that does not lead has, and no primary. It is one of those that the configuration names."""
+        return self.salvage(cluster, self._url(cluster, server)).lost_tails()
+
+    def _url(self, cluster: str, server: str) -> NodeUrl:
+        its = next(each for each in self._config.clusters if each.name == cluster)
+        return next(url for url in (its.primary, *its.replicas) if str(url) == server)
 
     def _cluster(self, name: str) -> Cluster:
         if name not in self._clusters:

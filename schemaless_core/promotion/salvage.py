@@ -8,7 +8,8 @@ conflicts.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections import Counter
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import closing
 from functools import partial
 from typing import NamedTuple
@@ -34,6 +35,8 @@ ENTRIES_PER_PAGE = 1_000
 #: Of one shard's cells in a buffer: it may hold no more.
 BUFFERED_MAX = 10_000_000
 BYTES_MAX = 2**50
+#: Of a ledger: a person has to look at each, so there are few.
+CONFLICTS_MAX = 1_000_000
 
 
 class Salvaged(NamedTuple):
@@ -48,6 +51,15 @@ class Salvaged(NamedTuple):
     #: Cells that waited in its buffer.
     buffered: int
     index_entries: int
+
+
+class LostTail(NamedTuple):
+    """Cells of a shard that are on one server's disk alone, among those that it added behind a fork."""
+
+    shard: int
+    first: int
+    last: int
+    cells: int
 
 
 class _Entries(NamedTuple):
@@ -81,9 +93,26 @@ class Salvage:
         with closing(self._old):
             return self._run(advance, is_dry=is_dry)
 
+    def lost_tails(self) -> list[LostTail]:
+        """What is nowhere else: neither in its shard, nor on its way there, nor in a ledger of conflicts."""
+        with closing(self._old):
+            forks = self._forks()
+            heads = self._old.heads(forks, Deadline(CALL_SECONDS)) if forks else {}
+            lost, ledgers = Counter[int](), None
+            for shard, cells in self._lost(forks):
+                if left := self._unstored(shard, cells):
+                    ledgers = self._ledgers() if ledgers is None else ledgers
+                    lost[shard] += len(set(left) - ledgers - self._kept({cell.row_key for cell in left}))
+            return [LostTail(shard, forks[shard], heads[shard].head, count) for shard, count in lost.items() if count]
+
     def _run(self, advance: Advance, *, is_dry: bool) -> Salvaged:
         standing = self._standing()
         forks = self._forks()
+        if not forks:
+            raise PromotionRefused(
+                f"{self._old.name} is at the epochs of now: nothing forked off it.",
+                hint="Name the server that led before the promotion; `tripstore shards status` shows which one leads.",
+            )
         seen = fresh = conflicts = looked = 0
         shards = set[int]()
         for shard, cells in self._lost(forks):
@@ -125,11 +154,6 @@ class Salvage:
             firsts = [opening.first_added_id for opening in openings if opening.epoch > epoch]
             if firsts:
                 forks[shard] = min(firsts)
-        if not forks:
-            raise PromotionRefused(
-                f"{self._old.name} is at the epochs of now: nothing forked off it.",
-                hint="Name the server that led before the promotion; `tripstore shards status` shows which one leads.",
-            )
         return forks
 
     def _lost(self, forks: dict[int, int]) -> Iterator[tuple[int, list[NewCell]]]:
@@ -184,6 +208,37 @@ class Salvage:
         bodies = {(each.row_key, each.column_name, each.ref_key): each.body for each in found}
         there = sum(bodies.get((cell.row_key, cell.column_name, cell.ref_key)) == cell.body for cell in cells)
         return there, sum(key not in bodies for key in keys)
+
+    def _unstored(self, shard: int, cells: list[NewCell]) -> list[NewCell]:
+        """Those of a shard's cells that it does not have like this."""
+        deadline = Deadline(CALL_SECONDS)
+        keys = [cell[:3] for cell in cells]
+        cluster = self._router.cluster_of(shard, deadline)
+        found = self._router.ask_cluster(cluster, lambda node: node.find_many({shard: keys}, deadline))[shard].cells
+        there = {NewCell(*each[1:5]) for each in found}
+        return [cell for cell in cells if cell not in there]
+
+    def _kept(self, rows: Collection[bytes]) -> set[NewCell]:
+        """What waits of these rows in buffers."""
+        deadline = Deadline(CALL_SECONDS)
+        return self._of_buffers(lambda node: [each.cell for each in node.buffers.of_rows(list(rows), deadline)])
+
+    def _ledgers(self) -> set[NewCell]:
+        """What stands in the ledgers of conflicts."""
+        deadline = Deadline(CALL_SECONDS)
+        return self._of_buffers(
+            lambda node: [each.waiting.cell for each in node.buffers.conflicts(CONFLICTS_MAX, deadline)]
+        )
+
+    def _of_buffers(self, ask: Callable[[Node], list[NewCell]]) -> set[NewCell]:
+        found = set[NewCell]()
+        for answer in self._router.ask_all(ask).values():
+            if isinstance(answer, SchemaMissing):
+                continue  # a server that never had a buffer
+            if isinstance(answer, SchemalessError):
+                raise answer
+            found.update(answer)
+        return found
 
     def _merge_entries(self, forks: dict[int, int], standing: Standing) -> int:
         """Entries say of which ref keys they are: an older one changes nothing."""

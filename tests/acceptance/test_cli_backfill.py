@@ -409,7 +409,7 @@ def test_wrong_input_is_named(company: Shell) -> None:
         assert complaint in ran.complaint
 
 
-@pytest.mark.parametrize("command", [("backfill", "start"), ("worker", "run", "--only", "jobs")])
+@pytest.mark.parametrize("command", [("backfill", "start"), ("worker", "run", "--only", "mirror")])
 def test_without_a_legacy_store_there_is_nothing_to_copy(store: Shell, command: tuple[str, ...]) -> None:
     ran = store.call(*command)
 

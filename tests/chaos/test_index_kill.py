@@ -21,6 +21,7 @@ from schemaless_core.failpoints import use_folder
 from tests.chaos.actors import running, wait_until
 from tests.chaos.test_unresponsive_server import rows_on, stopped
 from tests.forking import FORK_SERVER
+from tests.fscks import found_in
 from tests.indexing import catch_up, nothing_after_commit
 from tests.scale import scaled
 from tests.stores import ServerEngine, Stores
@@ -136,6 +137,7 @@ def test_entries_of_writers_that_were_killed_are_neither_missing_nor_stale(
         assert wrong_after_the_maintainer(store) == []
         report = store.indexes.verify("trips_of_driver")
         assert report.is_clean
+        assert found_in(store) == []
 
     figures = f"{wrong_before} left entries missing or stale, {report.entries} entries right after the maintainer"
     print(f"{datastore_engine}: {KILLS} writers killed, {figures}")
@@ -176,6 +178,7 @@ def test_many_writers_and_workers_at_once_leave_the_right_entries(datastore_engi
         assert wrong_drivers(one) == []
         assert report.is_clean
         assert report.late == 0
+        assert found_in(one) == []
 
     print(
         f"{datastore_engine}: {4 * each} puts of {ROWS} rows by 4 threads, {report.entries} entries, all of them right"

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from schemaless_core import Datastore
 from tests.chaos.actors import Diary, Tailer, check_log, end, running, wait_until, writer
+from tests.fscks import DEEP, found_in
 from tests.scale import scaled
 from tests.stores import ServerEngine, Stores
 
@@ -46,8 +47,11 @@ def test_every_acknowledged_cell_survives_kills(server_engine: ServerEngine, sto
     cells = check_log(stored.delivered)
     by_key = {cell.key: cell for found in stored.delivered.values() for cell in found}
     acknowledged = [cell for diary in diaries for cell in diary.acknowledged()]
+    stores.wait_for_replicas(server_engine)
+    faults = found_in(store, DEEP)
     store.close()
 
+    assert faults == []
     assert [cell for cell in acknowledged if by_key.get(cell.key) != cell] == []
     assert [cell for diary in diaries for cell in diary.conflicts()] == []
     assert len(by_key) == cells

@@ -20,6 +20,7 @@ from tests.chaos.switch_figures import Figures
 from tests.chaos.switch_hand_overs import UNDONE_SECONDS_MAX, HandOvers
 from tests.chaos.switch_rules import broken, check, gather
 from tests.facades import Migration, migration
+from tests.fscks import found_in
 from tests.scale import SCALE, scaled
 from tests.stores import SERVER_ENGINES, ServerEngine, Stores
 from tripstore.handover.authority import Backend
@@ -63,6 +64,7 @@ def test_i1_i9_authority_goes_to_and_fro_under_load(
         everybody.end_workers()
         evidence = gather(moving, tmp_path)
         check(moving, evidence)
+        assert found_in(moving.facade.store) == []
 
     figures = Figures(evidence, hands, seconds, errors_in(tmp_path))
     print(figures.line(engine))

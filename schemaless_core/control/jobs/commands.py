@@ -1,6 +1,6 @@
 """The commands for jobs of each kind, as advice and hints name them.
 
-Most kinds are nouns with verbs. A repair is one command, whose options are its verbs.
+Most kinds are nouns with verbs. A repair and an fsck are one command each, whose options are its verbs.
 """
 
 from __future__ import annotations
@@ -11,7 +11,8 @@ from typing import Literal
 Verb = Literal["start", "status", "show", "resume", "cancel"]
 
 _OPTIONS: dict[str, dict[Verb, str]] = {
-    "repair": {"start": "", "status": "--show", "show": "--show", "resume": "--resume", "cancel": "--cancel"}
+    "fsck": {"start": "", "status": "--show", "show": "--show", "resume": "--resume", "cancel": "--cancel"},
+    "repair": {"start": "", "status": "--show", "show": "--show", "resume": "--resume", "cancel": "--cancel"},
 }
 
 

@@ -10,10 +10,12 @@ from __future__ import annotations
 import hashlib
 import secrets
 from collections.abc import Iterable, Sequence
+from datetime import datetime
 from itertools import chain, islice
 from typing import Any
 
 from schemaless_core.cell.standing import Gate, Kind, ShardState
+from schemaless_core.cell.stored import StoredCell
 from schemaless_core.deadline import Deadline
 from schemaless_core.engine.mending import (
     IDS_PER_LOOK,
@@ -92,6 +94,16 @@ UPDATE {{state}} s
 CLOSED = f"""\
 {LINE}SELECT %s, s.shard, %s, 'close', NULL, NULL, NULL, NULL, NULL, %s, %s, %s, UTC_TIMESTAMP(6)
  FROM {{state}} s WHERE GATE AND {IS_HOLE.replace("HOLE", "%s")}"""
+
+RAISE_COUNTER = """\
+UPDATE {state}
+ JOIN (SELECT MAX(added_id) AS last, MAX(created_at) AS at FROM {cell} WHERE added_id > %s) c ON c.last >= next_added_id
+ SET next_added_id = c.last + 1, last_created_at = GREATEST(last_created_at, c.at) WHERE GATE"""
+RAISE_TIME = """\
+UPDATE {cell} c JOIN {state} ON GATE
+ SET c.created_at = %s, last_created_at = GREATEST(last_created_at, %s)
+ WHERE c.added_id = %s AND c.row_key = %s AND c.created_at = %s"""
+STATE = "SELECT epoch, authority_epoch, state FROM {state} WHERE shard = %s"
 
 LOOK = """\
 SELECT s.epoch, s.authority_epoch, s.state, m.token FROM {state} s LEFT JOIN {mended} m ON m.token IN (TOKENS)
@@ -172,6 +184,24 @@ class MySQLMending:
             return bool(self._commit(connection, gate, [token], statements, deadline))
 
         return self._sessions.write(close, deadline)
+
+    def raise_counter(self, gate: Gate, head: int, deadline: Deadline) -> None:
+        self._raise(gate, RAISE_COUNTER, (head, *gate.identity), deadline)
+
+    def raise_time(self, gate: Gate, cell: StoredCell, moment: datetime, deadline: Deadline) -> None:
+        before, after = (each.replace(tzinfo=None) for each in (cell.created_at, moment))
+        values = (*gate.identity, after, after, cell.added_id, cell.row_key, before)
+        self._raise(gate, RAISE_TIME, values, deadline)
+
+    def _raise(self, gate: Gate, template: str, values: Sequence[Any], deadline: Deadline) -> None:
+        def change(connection: DeadlineConnection) -> None:
+            lock, look = (self._bound(connection, gate, each, (gate.shard,)) for each in (TAKE_COUNTER, STATE))
+            rows = transact(connection, [lock, self._bound(connection, gate, template, values)], deadline, look).rows
+            if not rows:
+                raise missing_shard(gate.shard)
+            check_mend(gate, ShardState(*rows[0]))
+
+        self._sessions.write(change, deadline)
 
     def of_row(self, shard: int, row_key: bytes, deadline: Deadline) -> list[MendLine]:
         return self._lines(OF_ROW, (row_key, shard), deadline)

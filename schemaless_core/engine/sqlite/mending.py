@@ -36,6 +36,13 @@ INSERT INTO cell (shard, added_id, row_key, column_name, ref_key, body, created_
 ADVANCE = """\
 UPDATE shard_state SET next_added_id = ?, last_created_at = MAX(?, last_created_at) WHERE shard = ?"""
 
+RAISE_COUNTER = """\
+UPDATE shard_state SET next_added_id = MAX(next_added_id, c.last + 1), last_created_at = MAX(last_created_at, c.at)
+ FROM (SELECT MAX(added_id) AS last, MAX(created_at) AS at FROM cell WHERE shard = ? AND added_id > ?) c
+ WHERE shard = ? AND c.last IS NOT NULL"""
+RAISE_TIME = "UPDATE cell SET created_at = ? WHERE shard = ? AND added_id = ?"
+RAISE_LAST = "UPDATE shard_state SET last_created_at = MAX(last_created_at, ?) WHERE shard = ?"
+
 IS_TAKEN = """\
 SELECT EXISTS (SELECT 1 FROM cell WHERE shard = ? AND added_id = ?)
  OR EXISTS (SELECT 1 FROM purged WHERE shard = ? AND added_id = ?)"""
@@ -89,6 +96,20 @@ class SQLiteMending:
             self._close(connection, gate.shard, hole, note)
         reach("mending.answered")
         return True
+
+    def raise_counter(self, gate: Gate, head: int, deadline: Deadline) -> None:
+        with self._file.write(deadline) as connection:
+            check_mend(gate, head_of(connection, gate.shard).state)
+            connection.execute(RAISE_COUNTER, (gate.shard, head, gate.shard))
+
+    def raise_time(self, gate: Gate, cell: StoredCell, moment: datetime, deadline: Deadline) -> None:
+        microseconds = to_microseconds(moment)
+        with self._file.write(deadline) as connection:
+            check_mend(gate, head_of(connection, gate.shard).state)
+            found = find(connection, gate.shard, *cell[1:4])
+            if found == cell:
+                connection.execute(RAISE_TIME, (microseconds, gate.shard, cell.added_id))
+                connection.execute(RAISE_LAST, (microseconds, gate.shard))
 
     def of_row(self, shard: int, row_key: bytes, deadline: Deadline) -> list[MendLine]:
         with self._file.read(deadline) as connection:

@@ -1,4 +1,4 @@
-"""Options of the verbs of `tripstore backfill` that copy."""
+"""Options of commands that do their work as a job: copy, compare, look."""
 
 from __future__ import annotations
 
@@ -47,6 +47,22 @@ class ColumnNames(click.ParamType["tuple[str, ...]"]):
         if not all(names):
             self.fail(f"{value!r} is no list of columns: write BASE,STATUS.", param, ctx)
         return names
+
+
+class ShardRange(click.ParamType["tuple[int, int]"]):
+    """A shard, or the first and the last of several: 0-15."""
+
+    name = "shards"
+
+    def convert(
+        self, value: str | tuple[int, int], param: click.Parameter | None, ctx: click.Context | None
+    ) -> tuple[int, int]:
+        if isinstance(value, tuple):
+            return value
+        first, _, last = value.partition("-")
+        if not (first.isdecimal() and (last or first).isdecimal()):
+            self.fail(f"{value!r} are no shards: write 7, or 0-15.", param, ctx)
+        return int(first), int(last or first) + 1
 
 
 processes_option = click.option(

@@ -9,7 +9,7 @@ from click.core import ParameterSource
 
 from schemaless_core.control.jobs.jobs import Job
 from tripstore.cli.awaited import Awaited, awaited_mirror
-from tripstore.cli.backfill.options import ColumnNames, ShareOption, detach_option
+from tripstore.cli.backfill.options import ColumnNames, ShardRange, ShareOption, detach_option
 from tripstore.cli.both import Both, both, why_option
 from tripstore.cli.diff.documents import (
     DiffDocument,
@@ -39,22 +39,6 @@ from tripstore.migration.diff.order import DECODED, SAMPLE, Order
 PROCESSES_MAX = 256
 DEFAULT_LIMIT = 100
 _STORES = click.Choice([backend.value for backend in Backend])
-
-
-class ShardRange(click.ParamType["tuple[int, int]"]):
-    """A shard, or the first and the last of several: 0-15."""
-
-    name = "shards"
-
-    def convert(
-        self, value: str | tuple[int, int], param: click.Parameter | None, ctx: click.Context | None
-    ) -> tuple[int, int]:
-        if isinstance(value, tuple):
-            return value
-        first, _, last = value.partition("-")
-        if not (first.isdecimal() and (last or first).isdecimal()):
-            self.fail(f"{value!r} are no shards: write 7, or 0-15.", param, ctx)
-        return int(first), int(last or first) + 1
 
 
 @click.group(cls=CommandGroup)

@@ -106,7 +106,12 @@ def left_over(seen: ProgressDocument) -> str:
 
 def _rows(seen: ProgressDocument) -> str:
     of = "" if seen.rows_estimate is None else f" of about {seen.rows_estimate:,} (est.)"
-    return f"{seen.rows:,}{of} rows"
+    return f"{seen.rows:,}{of} {_unit(seen)}"
+
+
+def _unit(seen: ProgressDocument) -> str:
+    """What a job counts."""
+    return str(seen.job.spec.get("unit", "rows"))
 
 
 def _key(found: FindingDocument) -> str:
@@ -119,7 +124,7 @@ def _pace(seen: ProgressDocument) -> str:
         return ""
     eta = "" if seen.eta_seconds is None else f", about {_duration(seen.eta_seconds)} left"
     waits = f"; waits: {', '.join(seen.throttles)}" if seen.throttles else ""
-    return f", {seen.rate:,.0f} rows/s{eta}{waits}"
+    return f", {seen.rate:,.0f} {_unit(seen)}/s{eta}{waits}"
 
 
 def _duration(seconds: float) -> str:

@@ -13,10 +13,10 @@ KINDS = {
     "index": "keep the indexes",
     "mirror": "carry changes between the legacy store and Schemaless, in the direction of the phase",
     "buffer": "carry cells that wait in buffers to their shards",
-    "jobs": "serve backfills and diffs that were started with --detach",
+    "jobs": "serve backfills, diffs and fscks that were started with --detach",
 }
-#: Kinds that are about two stores.
-_OF_TWO = ("mirror", "jobs")
+#: The kind that is about two stores.
+_OF_TWO = "mirror"
 
 
 class Kinds(click.ParamType["tuple[str, ...]"]):
@@ -85,9 +85,9 @@ def serve_built_ins(
 ) -> Exit:
     """Serve these kinds of built-in work, by default all that the configuration has a use for."""
     has_legacy = settings.load().legacy is not None
-    kinds = only or tuple(kind for kind in KINDS if kind not in _OF_TWO or has_legacy)
-    if not has_legacy and not set(kinds).isdisjoint(_OF_TWO):
-        raise click.UsageError("There is nothing to mirror or to copy: the configuration has no `legacy:`.")
+    kinds = only or tuple(kind for kind in KINDS if kind != _OF_TWO or has_legacy)
+    if not has_legacy and _OF_TWO in kinds:
+        raise click.UsageError("There is nothing to mirror: the configuration has no `legacy:`.")
     with settings.open() as datastore:
         datastore.triggers.coordinator.groups()  # without its tables every process would die, again and again
     return run_fleet(Duty(settings, size, ServedBuiltIns(kinds, read)), as_json=as_json)

@@ -182,6 +182,8 @@ class ServedBuiltIns:
         def tell(names: Sequence[str]) -> None:
             has_buffers = opened.datastore.config.buffer is not None
             kinds = [kind for kind in self.kinds if kind != "buffer" or has_buffers]
+            if opened.facade is None and len(kinds) > 1:
+                kinds = [kind for kind in kinds if kind != "jobs"]  # an fsck may come: served, and not told of
             waits = f"has nothing to serve yet and waits: no {', no '.join(kinds)}"
             work = [what for kind, what in _BESIDE_GROUPS.items() if kind in kinds] + list(names)
             what = f"serves {', '.join(work)}" if work else waits
@@ -199,9 +201,9 @@ class ServedBuiltIns:
         known = sources(opened.datastore)
         if "buffer" in self.kinds:  # also without the section: something may wait since it was there
             running.enter_context(replayer_of(opened))
-        if "jobs" in self.kinds and opened.facade is not None:
+        if "jobs" in self.kinds:
             jobs = Jobs(opened.datastore.control)
-            running.enter_context(DetachedJobs(jobs, _runners(opened.facade, name)))
+            running.enter_context(DetachedJobs(jobs, _runners(opened, name)))
         if "mirror" in self.kinds and opened.facade is not None:
             mirror = Mirror(opened.facade, name)
             running.enter_context(mirror.log_keeper())
@@ -217,12 +219,13 @@ def replayer_of(opened: Opened) -> Replayer:
     return opened.datastore.replayer(None if duo is None else EpochOfRow(duo.ports.control))
 
 
-def _runners(facade: Facade, name: str) -> dict[str, Callable[[Job], JobRunner]]:
+def _runners(opened: Opened, name: str) -> dict[str, Callable[[Job], JobRunner]]:
     """What serves the detached jobs of each kind, as a worker of this name."""
-    return {
-        "backfill": lambda job: Backfill(facade).runner(job, name, is_patient=True),
-        "diff": lambda job: Diffing(facade).runner(job, name),
-    }
+    runners: dict[str, Callable[[Job], JobRunner]] = {"fsck": lambda job: opened.datastore.fsck.runner(job, name)}
+    if (facade := opened.facade) is not None:
+        runners["backfill"] = lambda job: Backfill(facade).runner(job, name, is_patient=True)
+        runners["diff"] = lambda job: Diffing(facade).runner(job, name)
+    return runners
 
 
 def run_fleet(duty: Duty, *, as_json: bool) -> Exit:

@@ -1,0 +1,1 @@
+"""`tripstore fsck`: what stands on the servers, held against the invariants."""
