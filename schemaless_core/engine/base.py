@@ -470,7 +470,7 @@ class Node(Protocol):
         """Return the tables that a server of an earlier version lacks; none when nothing was ever created here."""
         ...
 
-    def facts(self, *, is_replica: bool, shards: int) -> list[Fact]:
+    def facts(self, *, is_replica: bool, shards: int, has_replicas: bool = False) -> list[Fact]:
         """Return what the doctor wants to know of this server."""
         ...
 

@@ -74,7 +74,6 @@ class FsckMending:
         self._clusters = clusters
         self._shards = shards
         self._mends_as = mends_as
-        self._is_beside_postgres = is_beside_postgres
         self._may_give_up = may_give_up
         self._ways = {
             Fault.ABOVE_HEAD: self._raise_counter,
@@ -116,10 +115,7 @@ class FsckMending:
         if cell is None or not _is_of(cell, finding) or cell.created_at >= moment:
             return _GONE
         if moment > datetime.now(UTC):
-            return (
-                MendOutcome.LEFT,
-                f"a cell before it is of {moment.isoformat()}: see docs/howto/fsck.md",
-            )
+            return MendOutcome.LEFT, f"a cell before it is of {moment.isoformat()}: see docs/howto/fsck.md"
         self._write(shard, lambda node, gate, end: node.mending.raise_time(gate, cell, moment, end))
         return _DONE
 
@@ -148,7 +144,7 @@ class FsckMending:
         return _DONE if is_done else _GONE
 
     def _rewrite(self, shard: int, finding: StoredFinding) -> Became:
-        """The same value by its canonical bytes; if there is no value, the bytes that a replica has."""
+        """The bytes that replicas have; if none has any, the same value by its canonical bytes."""
         assert finding.row_key is not None
         assert finding.column_name is not None
         assert finding.ref_key is not None
@@ -213,7 +209,10 @@ class FsckMending:
     def _of_replicas(self, shard: int, added_id: int) -> Iterator[StoredCell]:
         for node in self._replicas(shard):
             cells = node.log({shard: added_id - 1}, 1, Deadline(CALL_SECONDS))[shard].cells
-            yield from (cell for cell in cells if cell.added_id == added_id and RawCell(cell).is_canonical)
+            yield from (cell for cell in cells if cell.added_id == added_id and self._is_sound(shard, cell))
+
+    def _is_sound(self, shard: int, cell: StoredCell) -> bool:
+        return RawCell(cell).is_canonical and shard_of_bytes(cell.row_key, self._shards) == shard
 
     def _replicas(self, shard: int) -> Iterator[Node]:
         cluster = self._clusters[self._router.cluster_of(shard, Deadline(CALL_SECONDS))]

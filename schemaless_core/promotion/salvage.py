@@ -9,7 +9,7 @@ conflicts.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
 from functools import partial
 from typing import NamedTuple
@@ -87,6 +87,7 @@ class Salvage:
         self._placed = placed
         self._tables = tables
         self._authority = authority
+        self._ledgers: set[NewCell] | None = None
 
     def run(self, advance: Advance, *, is_dry: bool = False) -> Salvaged:
         """Do it, once; `is_dry`: look, and change nothing."""
@@ -98,11 +99,9 @@ class Salvage:
         with closing(self._old):
             forks = self._forks()
             heads = self._old.heads(forks, Deadline(CALL_SECONDS)) if forks else {}
-            lost, ledgers = Counter[int](), None
+            lost = Counter[int]()
             for shard, cells in self._lost(forks):
-                if left := self._unstored(shard, cells):
-                    ledgers = self._ledgers() if ledgers is None else ledgers
-                    lost[shard] += len(set(left) - ledgers - self._kept({cell.row_key for cell in left}))
+                lost[shard] += len(self._unnamed(self._unstored(shard, cells)))
             return [LostTail(shard, forks[shard], heads[shard].head, count) for shard, count in lost.items() if count]
 
     def _run(self, advance: Advance, *, is_dry: bool) -> Salvaged:
@@ -195,40 +194,39 @@ class Salvage:
             for cell, each in zip(cells, stored, strict=True)
             if not each.is_created and (each.found is None or each.found.body != cell.body)
         ]
-        if others:
-            offered = [Offered(shard, cell) for cell in others]
+        if unnamed := self._unnamed(others):
+            offered = [Offered(shard, cell) for cell in unnamed]
             self._router.write(shard, lambda node, gate: node.buffers.keep(gate, offered, deadline), standing, deadline)
         return len(cells) - new - len(others), new
 
     def _looked(self, shard: int, cells: list[NewCell]) -> tuple[int, int]:
-        deadline = Deadline(CALL_SECONDS)
-        keys = [(cell.row_key, cell.column_name, cell.ref_key) for cell in cells]
-        cluster = self._router.cluster_of(shard, deadline)
-        found = self._router.ask_cluster(cluster, lambda node: node.find_many({shard: keys}, deadline))[shard].cells
-        bodies = {(each.row_key, each.column_name, each.ref_key): each.body for each in found}
-        there = sum(bodies.get((cell.row_key, cell.column_name, cell.ref_key)) == cell.body for cell in cells)
-        return there, sum(key not in bodies for key in keys)
+        bodies = self._bodies(shard, cells)
+        return sum(bodies.get(cell[:3]) == cell.body for cell in cells), sum(cell[:3] not in bodies for cell in cells)
 
     def _unstored(self, shard: int, cells: list[NewCell]) -> list[NewCell]:
         """Those of a shard's cells that it does not have like this."""
+        bodies = self._bodies(shard, cells)
+        return [cell for cell in cells if bodies.get(cell[:3]) != cell.body]
+
+    def _bodies(self, shard: int, cells: list[NewCell]) -> dict[tuple[bytes, bytes, int], bytes]:
+        """What a shard has under the keys of these cells."""
         deadline = Deadline(CALL_SECONDS)
         keys = [cell[:3] for cell in cells]
         cluster = self._router.cluster_of(shard, deadline)
         found = self._router.ask_cluster(cluster, lambda node: node.find_many({shard: keys}, deadline))[shard].cells
-        there = {NewCell(*each[1:5]) for each in found}
-        return [cell for cell in cells if cell not in there]
+        return {each[1:4]: each.body for each in found}
 
-    def _kept(self, rows: Collection[bytes]) -> set[NewCell]:
-        """What waits of these rows in buffers."""
-        deadline = Deadline(CALL_SECONDS)
-        return self._of_buffers(lambda node: [each.cell for each in node.buffers.of_rows(list(rows), deadline)])
-
-    def _ledgers(self) -> set[NewCell]:
-        """What stands in the ledgers of conflicts."""
-        deadline = Deadline(CALL_SECONDS)
-        return self._of_buffers(
-            lambda node: [each.waiting.cell for each in node.buffers.conflicts(CONFLICTS_MAX, deadline)]
-        )
+    def _unnamed(self, cells: list[NewCell]) -> list[NewCell]:
+        """Those that neither wait in a buffer nor stood in a ledger of conflicts when this began."""
+        if not cells:
+            return []
+        deadline, rows = Deadline(CALL_SECONDS), list({cell.row_key for cell in cells})
+        if self._ledgers is None:
+            self._ledgers = self._of_buffers(
+                lambda node: [each.waiting.cell for each in node.buffers.conflicts(CONFLICTS_MAX, deadline)]
+            )
+        waiting = self._of_buffers(lambda node: [each.cell for each in node.buffers.of_rows(rows, deadline)])
+        return [cell for cell in cells if cell not in self._ledgers and cell not in waiting]
 
     def _of_buffers(self, ask: Callable[[Node], list[NewCell]]) -> set[NewCell]:
         found = set[NewCell]()

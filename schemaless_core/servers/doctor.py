@@ -141,7 +141,9 @@ class Doctor:
         try:
             shards = self._shards_fact(node, expected.shards_of(server.cluster), is_replica)
             ahead = _copies_ahead(node, expected.documents)
-            facts = node.facts(is_replica=is_replica, shards=-(-self._config.shards // len(self._clusters)))
+            shards_each = -(-self._config.shards // len(self._clusters))
+            has_replicas = bool(self._clusters[server.cluster].replicas)
+            facts = node.facts(is_replica=is_replica, shards=shards_each, has_replicas=has_replicas)
             facts += [] if is_replica else self._of_tables(server.cluster)
         except UnknownFormat as error:
             return [Fact("format", error.reason, False, True, error.hint or "")]

@@ -13,7 +13,10 @@ from prometheus_client import REGISTRY
 from schemaless_core import Datastore
 from schemaless_core.engine.base import Fact
 from schemaless_core.engine.sqlite.file import to_microseconds
+from schemaless_core.servers.doctor import Doctor
 from schemaless_core.triggers.watch import HeadsWatch
+from tests.chaos.actors import wait_until
+from tests.promoted import promotable
 from tests.stores import SERVER_ENGINES, ServerEngine, Stores
 
 
@@ -29,6 +32,44 @@ def test_a_table_cache_that_is_divided_too_finely_is_named(engine: str, stores: 
         assert found(8) == []  # it divides its cache only under contention
     else:
         assert [fact.is_fine for fact in found(8) + found(10_000_000)] == [True, False]
+
+
+SEMI_SYNC = {
+    "mariadb": ("rpl_semi_sync_master", "rpl_semi_sync_slave"),
+    "mysql": ("rpl_semi_sync_source", "rpl_semi_sync_replica"),
+}
+
+
+def test_i1_what_a_primary_that_waits_for_no_replica_risks_is_said(server_engine: ServerEngine, tmp_path: Path) -> None:
+    """Of servers without replicas nothing is; what is on, and does not do it, is not fine."""
+    source, replica = SEMI_SYNC[server_engine]
+    with promotable(server_engine, tmp_path, replicas=1) as made:
+
+        def found() -> tuple[str, bool]:
+            doctor = Doctor(made.store.config, made.store.clusters, made.store.control)
+            facts = [each for each in doctor.findings() if each.fact.name == "semi-sync"]
+            assert [each.cluster for each in facts] == ["a"], "b has no replica"
+            return facts[0].fact.value, facts[0].fact.is_fine
+
+        assert found() == ("off: acknowledged cells that no replica has yet are on this disk alone", True)
+        if server_engine == "mysql":
+            made.old.query("INSTALL PLUGIN rpl_semi_sync_source SONAME 'semisync_source.so'")
+            made.replica().query("SET GLOBAL super_read_only = 0")
+            made.replica().query("INSTALL PLUGIN rpl_semi_sync_replica SONAME 'semisync_replica.so'")
+        made.old.query(f"SET GLOBAL {source}_wait_point = 'AFTER_COMMIT'")
+        made.old.query(f"SET GLOBAL {source}_timeout = 1")
+        made.old.query(f"SET GLOBAL {source}_enabled = 1")
+        assert found() == ("on, AFTER_COMMIT", False)
+        made.old.query(f"SET GLOBAL {source}_wait_point = 'AFTER_SYNC'")
+        made.put(1)
+        assert found() == ("on, and has fallen back; replicas that take part: 0", False)
+
+        made.old.query(f"SET GLOBAL {source}_timeout = 5000")
+        made.replica().query(f"SET GLOBAL {replica}_enabled = 1")
+        for verb in ("STOP", "START"):
+            made.replica().query(f"{verb} REPLICA IO_THREAD")
+        wait_until("it is on again", lambda: made.put(1) and found()[1])
+        assert found() == ("on, AFTER_SYNC; replicas that take part: 1; it falls back after 5000 ms", True)
 
 
 def test_a_clock_that_jumped_forwards_is_said_with_its_end(datastore_engine: str, stores: Stores) -> None:

@@ -120,6 +120,8 @@ def test_i1_what_a_dead_primary_alone_had_is_salvaged_or_in_the_ledger(made: Pro
     assert (conflict.waiting.cell.body, conflict.stored) == (b'"lost"', b'"other"')
     again = salvage(made)
     assert (again.there, again.salvaged, again.conflicts) == (4, 0, 1)
+    store.replayer().round()
+    assert store.replayer().conflicts(10)["a"] == ledger, "it is there once, however often it is salvaged"
     assert made.leads() != made.name(made.old), "that is back and says nothing of promotions"
 
 

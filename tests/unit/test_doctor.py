@@ -29,7 +29,7 @@ class FakeNode:
     def shards_present(self) -> set[int]:
         return {0, 1}
 
-    def facts(self, *, is_replica: bool, shards: int) -> list[Fact]:
+    def facts(self, *, is_replica: bool, shards: int, has_replicas: bool = False) -> list[Fact]:
         return self._facts
 
     def close(self) -> None:

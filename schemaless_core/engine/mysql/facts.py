@@ -20,7 +20,12 @@ VARIABLES = """\
 SHOW GLOBAL VARIABLES WHERE Variable_name IN ('version', 'innodb_flush_log_at_trx_commit', 'sync_binlog', 'log_bin',
  'binlog_format', 'table_open_cache', 'table_open_cache_instances', 'table_definition_cache', 'open_files_limit',
  'max_allowed_packet', 'sql_mode', 'read_only', 'replica_preserve_commit_order', 'slave_parallel_mode',
- 'innodb_doublewrite')"""
+ 'innodb_doublewrite', 'rpl_semi_sync_source_enabled', 'rpl_semi_sync_source_wait_point',
+ 'rpl_semi_sync_source_timeout', 'rpl_semi_sync_master_enabled', 'rpl_semi_sync_master_wait_point',
+ 'rpl_semi_sync_master_timeout')"""
+SEMI_SYNC_STATUS = """\
+SHOW GLOBAL STATUS WHERE Variable_name IN ('Rpl_semi_sync_source_status', 'Rpl_semi_sync_source_clients',
+ 'Rpl_semi_sync_master_status', 'Rpl_semi_sync_master_clients')"""
 NOW = "SELECT UTC_TIMESTAMP(6)"
 MD5 = "SELECT MD5('')"
 REPLICA_STATUS = "SHOW REPLICA STATUS"
@@ -33,7 +38,9 @@ MARIADB_VERSION_MIN = (10, 11, 0)
 CLOCK_SECONDS_MAX = 1.0
 
 
-def facts(connection: DeadlineConnection, config: DatastoreConfig, *, is_replica: bool, shards: int) -> list[Fact]:
+def facts(
+    connection: DeadlineConnection, config: DatastoreConfig, *, is_replica: bool, shards: int, has_replicas: bool
+) -> list[Fact]:
     with connection.cursor() as cursor:
         cursor.execute(VARIABLES)
         variables: dict[str, str] = {str(name): str(value) for name, value in cursor.fetchall()}
@@ -69,6 +76,8 @@ def facts(connection: DeadlineConnection, config: DatastoreConfig, *, is_replica
                 advice="A primary must take writes: SET GLOBAL read_only = 0.",
             )
         )
+        if has_replicas:
+            found.append(_semi_sync(connection, variables))
     return found
 
 
@@ -120,6 +129,30 @@ def _whole_pages(variables: Mapping[str, str]) -> Fact:
         True,
         "A power cut may tear pages (I1): start the server with innodb_doublewrite = ON.",
     )
+
+
+def _semi_sync(connection: DeadlineConnection, variables: Mapping[str, str]) -> Fact:
+    """Whether a commit waits for a replica, so that the loss of this server loses nothing that was acknowledged."""
+    is_newer = "rpl_semi_sync_source_enabled" in variables
+    prefix = "rpl_semi_sync_source" if is_newer else "rpl_semi_sync_master"
+    if variables.get(f"{prefix}_enabled", "OFF") not in ("ON", "1"):
+        risk = "off: acknowledged cells that no replica has yet are on this disk alone"
+        return Fact("semi-sync", risk, True)
+    if (point := variables[f"{prefix}_wait_point"]) != "AFTER_SYNC":
+        advice = f"Readers see cells that are lost with this server: SET GLOBAL {prefix}_wait_point = 'AFTER_SYNC'."
+        return Fact("semi-sync", f"on, {point}", False, advice=advice)
+    with connection.cursor() as cursor:
+        cursor.execute(SEMI_SYNC_STATUS)
+        status = {str(name).lower(): str(value) for name, value in cursor.fetchall()}
+    clients = status[f"{prefix}_clients"]
+    if status[f"{prefix}_status"] != "ON":
+        advice = (
+            "Commits wait for no replica, as without it: look why replicas do not acknowledge, or raise the timeout."
+        )
+        return Fact("semi-sync", f"on, and has fallen back; replicas that take part: {clients}", False, advice=advice)
+    timeout = variables[f"{prefix}_timeout"]
+    said = f"on, AFTER_SYNC; replicas that take part: {clients}; it falls back after {timeout} ms"
+    return Fact("semi-sync", said, True)
 
 
 def _packet(variables: Mapping[str, str], config: DatastoreConfig) -> Fact:

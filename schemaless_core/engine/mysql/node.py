@@ -370,9 +370,11 @@ class MySQLNode:
             lambda connection: schema.tables_missing(connection, self._names), Deadline(LOOK_SECONDS)
         )
 
-    def facts(self, *, is_replica: bool, shards: int) -> list[Fact]:
+    def facts(self, *, is_replica: bool, shards: int, has_replicas: bool = False) -> list[Fact]:
         found = self._sessions.run(
-            lambda connection: facts.facts(connection, self._config, is_replica=is_replica, shards=shards),
+            lambda connection: facts.facts(
+                connection, self._config, is_replica=is_replica, shards=shards, has_replicas=has_replicas
+            ),
             Deadline(LOOK_SECONDS),
         )
         if not is_replica and self.shard_count(Deadline(LOOK_SECONDS)) is not None:

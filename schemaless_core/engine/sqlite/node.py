@@ -401,7 +401,7 @@ class SQLiteNode:
     def tables_missing(self) -> list[str]:
         return self._file.tables_missing(Deadline(LOOK_SECONDS)) if self._file.exists else []
 
-    def facts(self, *, is_replica: bool, shards: int) -> list[Fact]:
+    def facts(self, *, is_replica: bool, shards: int, has_replicas: bool = False) -> list[Fact]:
         version = sqlite3.sqlite_version
         is_fine = sqlite3.sqlite_version_info >= (3, 35)
         found = [Fact("version", f"SQLite {version}", is_fine, True, "Use a Python with SQLite 3.35 or later.")]
