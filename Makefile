@@ -18,7 +18,7 @@ quick: check
 	$(BIN)/pytest --quick --numprocesses $(TESTERS) --dist worksteal --quiet tests/unit tests/contract
 
 test: $(VENV)/test servers
-	TRIPSTORE_SCALE=$(SCALE) $(BIN)/pytest --numprocesses $(TESTERS) --dist worksteal
+	TRIPSTORE_SCALE=$(SCALE) $(BIN)/pytest --numprocesses $(TESTERS) --dist worksteal --durations 40
 
 check: $(VENV)/test
 	$(BIN)/ruff format --check .

@@ -16,13 +16,14 @@ from schemaless_core.engine.base import Node
 from schemaless_core.engine.buffers import BufferSize
 from schemaless_core.engine.groups import Beyond
 from schemaless_core.errors import SchemalessError, SchemaMissing
-from schemaless_core.fsck.faults import Fault, found, not_compared
+from schemaless_core.fsck.faults import NOT_COMPARED, Fault, found, not_compared
 from schemaless_core.fsck.walk import PAGE_SECONDS
 from schemaless_core.servers.clusters import Cluster
 from schemaless_core.servers.routing import Router
 from schemaless_core.triggers.triggers import GroupStatus
 
-#: Between two looks at an offset that is above a head.
+#: Looks for what did not answer; between two, and between two at an offset that is above a head.
+LOOKS = 4
 PAUSE_SECONDS = 0.5
 #: How long the servers of a cluster have to say which one leads: a process may have heard of no promotion.
 FIND_SECONDS = 1.0
@@ -44,6 +45,16 @@ class BesideLook:
         self._sleep = sleep
 
     def __call__(self, bounds: Json) -> list[Finding]:
+        """What is wrong; what could not be looked at is asked for several times."""
+        findings = self._look()
+        for _again in range(1, LOOKS):
+            if not any(each.kind == NOT_COMPARED for each in findings):
+                break
+            self._sleep(PAUSE_SECONDS)
+            findings = self._look()
+        return findings
+
+    def _look(self) -> list[Finding]:
         findings = [*self._offsets(), *self._buffers(), *_parked(self._groups())]
         for cluster in self._clusters.values():
             cluster.find_primary(FIND_SECONDS)

@@ -47,12 +47,14 @@ class OwnersLook:
         """What is wrong at every one of several looks."""
         wrong, silent = self._look()
         for _again in range(1, LOOKS):
-            if not wrong:
+            if not (wrong or silent):
                 break
             self._sleep(PAUSE_SECONDS)
-            now, silent = self._look()
+            now, silent_now = self._look()
             places = {(each.fault, each.shard) for each in now}
-            wrong = [each for each in wrong if (each.fault, each.shard) in places]
+            # What did not answer before is looked at for the first time.
+            wrong = now if silent else [each for each in wrong if (each.fault, each.shard) in places]
+            silent = silent_now
         findings = [found(each.fault, each.reason, shard=each.shard, cluster=each.cluster) for each in wrong]
         return [*findings, *(not_compared(reason) for reason in silent)]
 

@@ -18,6 +18,7 @@ from schemaless_core.deadline import Deadline
 from schemaless_core.engine.base import Node
 from schemaless_core.engine.buffers import Offered
 from schemaless_core.engine.groups import GroupStep
+from schemaless_core.errors import NodeUnavailable
 from schemaless_core.fsck.faults import NOT_COMPARED, Fault, commands_of
 from schemaless_core.fsck.fsck import FsckOrder
 from schemaless_core.fsck.mending import MendOutcome
@@ -94,6 +95,27 @@ def test_i12_what_is_over_at_the_next_look_is_no_finding(store: Datastore) -> No
     set_state(store, "state = 'RO'")
 
     assert owners(store, lambda seconds: set_state(store, "state = 'RW'")) == []
+
+
+def test_i12_a_cluster_that_answers_at_the_second_look_is_looked_at(store: Datastore) -> None:
+    """It has a shard too few. The control: of one that never answers nothing is said but that."""
+    execute(store, 7, "UPDATE {state} SET state = 'MOVED' WHERE shard = 7")
+    ask_all = store._router.ask_all
+    calls = list[int]()
+
+    def silent_for(looks: int) -> Any:
+        def ask(verb: Any) -> Any:
+            calls.append(1)
+            answers = ask_all(verb)
+            return answers | {"b": NodeUnavailable("b", "a test")} if len(calls) <= looks else answers
+
+        return ask
+
+    with patch.object(store._router, "ask_all", silent_for(1)):
+        assert [(each.kind, each.body["shard"]) for each in owners(store)] == [(Fault.NO_OWNER, 7)]
+    calls.clear()
+    with patch.object(store._router, "ask_all", silent_for(9)):
+        assert [each.kind for each in owners(store)] == [NOT_COMPARED]
 
 
 # Beside the cells.
