@@ -19,7 +19,7 @@ from schemaless_core import Cell, Datastore, PutStatus
 from tripstore.local.replication import LocalCluster
 
 TRIPSTORE = Path(sys.executable).with_name("tripstore")
-SCRIPT = Path(__file__).with_name("fsck_script.py")
+SCRIPT = Path(__file__).with_name("by_hand") / "fsck_script.py"
 #: Cells that wait, and cells that fsck looks at.
 WAITING = 20_000
 LOOKED_AT = 200_000

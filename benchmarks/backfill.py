@@ -20,8 +20,8 @@ from multiprocessing.connection import Connection
 from typing import Any, NamedTuple
 
 from benchmarks.bulk import company
+from benchmarks.by_hand.copy_script import CopyScript
 from benchmarks.cells import PATIENT, SPAWN, Config
-from benchmarks.copy_script import CopyScript
 from benchmarks.loader import load_with_dlt
 from benchmarks.timing import Comparison, paired
 from schemaless_core import Datastore, Json, ShardStatus

@@ -47,7 +47,7 @@ CELLS_PER_SECOND = 5_000
 CHECKED = 2_000
 
 TRIPSTORE = Path(sys.executable).with_name("tripstore")
-SCRIPT = Path(__file__).with_name("repair_script.py")
+SCRIPT = Path(__file__).with_name("by_hand") / "repair_script.py"
 
 Damage = Callable[[TripStore, BinlogServer, list[UUID]], list[UUID]]
 

@@ -7,17 +7,16 @@ is looked at: a server that is down is a reason to run this, not to end it.
 from __future__ import annotations
 
 import logging
-import threading
 import time
 from collections import Counter
 from collections.abc import Mapping
-from contextlib import suppress
 
 from schemaless_core import metrics
 from schemaless_core.cell.canonical import Json
 from schemaless_core.control.jobs.held_part import HeldPart
 from schemaless_core.control.jobs.jobs import Jobs
-from schemaless_core.control.jobs.records import Finding, JobState, Part, PartLost
+from schemaless_core.control.jobs.part_worker import PartWorker
+from schemaless_core.control.jobs.records import Finding, Part
 from schemaless_core.errors import SchemalessError, StaleEpoch, Unavailable
 from schemaless_core.failpoints import reach
 from schemaless_core.fsck.walk import PartWalk, WalkStep
@@ -33,77 +32,38 @@ LEASE_SECONDS = 30.0
 #: Times that a step is tried whose server does not answer, and the pause before the second.
 TRIES = 4
 PAUSE_SECONDS = 0.2
-#: How often a runner without a part looks for one that another has left.
-LOOK_SECONDS = 0.2
 #: Between two words about its progress.
 TELL_SECONDS = 1.0
 
 
-class FsckRunner:
+class FsckRunner(PartWorker):
     """One worker of one job."""
 
     def __init__(
         self, jobs: Jobs, job: str, walks: Mapping[str, PartWalk], worker: str, cells_per_second: float | None = None
     ) -> None:
-        self._jobs = jobs
-        self._job = job
+        super().__init__(jobs, job, worker, LEASE_SECONDS)
         self._walks = walks
-        self._worker = worker
         self._cells_per_second = cells_per_second
-        self._is_stopped = threading.Event()
         self._told_at = -TELL_SECONDS
 
-    def run(self) -> JobState:
-        """Serve the job until it is done, does not run any more, or until `stop`; say what its state is."""
-        try:
-            while not self._is_stopped.is_set():
-                if self.serve_part():
-                    continue
-                state = self._jobs.state(self._job)
-                if state is not JobState.RUNNING:
-                    return state
-                self._is_stopped.wait(LOOK_SECONDS)
-            return self._jobs.state(self._job)
-        finally:
-            with suppress(SchemalessError):
-                self._jobs.leave(self._job, self._worker)
-
-    def stop(self) -> None:
-        """End after the step at hand. For other threads, and signals."""
-        self._is_stopped.set()
-
-    def serve_part(self) -> bool:
-        """Claim a part and look at it to its end; False: there is none to be had."""
-        part = self._jobs.claim(self._job, self._worker, LEASE_SECONDS)
-        if part is None:
-            return False
-        try:
-            self._serve(part)
-        except PartLost as lost:
-            extra = {"event": "fsck.part_lost", "job": self._job, "part": lost.part.number}
-            logger.warning("another worker has the part by now", extra=extra)
-        return True
-
-    def _serve(self, part: Part) -> None:
-        held = HeldPart(self._jobs, part, self._worker, LEASE_SECONDS)
+    def _serve(self, held: HeldPart) -> None:
+        part = held.part
         at, kept = _read(part.checkpoint)
-        try:
-            while held.may_go_on and not self._is_stopped.is_set():
-                begun = time.monotonic()
-                with held.kept_alive():
-                    looked = self._step(part, at)
-                    if looked is None:
-                        break
-                    self._rest(looked.rows, time.monotonic() - begun)
-                at = looked.checkpoint
-                self._save(held, looked, kept)
-                self._tell(looked.rows / max(time.monotonic() - begun, 1e-6))
-        except PartLost:
-            raise
-        except BaseException:
-            held.give_back()
-            raise
-        held.give_back()
+        while held.may_go_on and not self._is_stopped.is_set():
+            begun = time.monotonic()
+            with held.kept_alive():
+                looked = self._step(part, at)
+                if looked is None:
+                    return
+                self._rest(looked.rows, time.monotonic() - begun)
+            at = looked.checkpoint
+            self._save(held, looked, kept)
+            self._tell(looked.rows / max(time.monotonic() - begun, 1e-6))
+
+    def _lost(self, part: Part) -> None:
+        extra = {"event": "fsck.part_lost", "job": self._job, "part": part.number}
+        logger.warning("another worker has the part by now", extra=extra)
 
     def _step(self, part: Part, at: Json) -> WalkStep | None:
         """None: it was to end while a server did not answer, and the portion is another worker's to look at."""
@@ -157,13 +117,10 @@ class FsckRunner:
             self._is_stopped.wait(max(rows / self._cells_per_second - seconds, 0.0))
 
     def _tell(self, rate: float) -> None:
-        """For the commands that show progress; that the control database is down is no matter."""
         now = time.monotonic()
-        if now - self._told_at < TELL_SECONDS:
-            return
-        self._told_at = now
-        with suppress(SchemalessError):
-            self._jobs.tell(self._job, self._worker, {"rate": round(rate, 1), "throttle": None})
+        if now - self._told_at >= TELL_SECONDS:
+            self._told_at = now
+            super()._tell(rate)
 
 
 def _read(checkpoint: Json) -> tuple[Json, Counter[str]]:

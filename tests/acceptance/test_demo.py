@@ -122,15 +122,19 @@ def test_a_page_is_left_where_it_was_asked_for_and_only_its_owner_reads_it(tmp_p
 
 
 @pytest.mark.long
-def test_a_demo_that_is_killed_leaves_no_process_behind(shell: Shell) -> None:
+def test_a_demo_that_is_killed_leaves_no_process_and_no_folder_behind(shell: Shell) -> None:
     process = shell.start("demo", "--engine", "sqlite")
     try:
         wait_until("services and a worker work", lambda: is_at_work(process.pid), DEMO_SECONDS)
         begun = descendants(process.pid)
+        said = [_command_line(pid).rstrip(b"\0").split(b"\0") for pid in begun]
+        folders = [Path(os.fsdecode(words[-1])) for words in said if b"tripstore.local.janitor" in words]
+        assert [folder.is_dir() for folder in folders] == [True, True], "its own, and that of its Postgres"
         process.kill()
         with suppress(AssertionError):  # the line below says who did not end
             wait_until("all of them have ended", lambda: not still_there(begun), 60)
         assert not still_there(begun)
+        assert not any(folder.exists() for folder in folders)
     finally:
         process.kill()
         process.communicate()

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import os
 import shutil
+from contextlib import closing
 from functools import partial
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import cast
 
 import click
@@ -14,6 +14,7 @@ import msgspec
 
 from tripstore.demo.playground import POSTGRES_FOLDER, Engine, WantedPlay, engine_here, new_folder
 from tripstore.demo.report import DemoReport, Say
+from tripstore.local.owner import FolderOwner
 
 KEPT_FOLDER = Path("tripstore-playground")
 #: The page that the demo leaves without --keep; of an earlier run it is replaced.
@@ -65,9 +66,11 @@ def demo(engine: str, urls: tuple[str, ...], keep: bool, folder: Path, page: Pat
 
     wanted = WantedPlay(_engine(engine, urls, is_kept=keep), urls, keep)
     say = partial(click.echo, err=as_json)
-    with TemporaryDirectory(prefix="tripstore-demo-") as scratch:
-        place = new_folder(folder) if keep else Path(scratch)
-        report = run_demo(wanted, place, Path(scratch), say)
+    with closing(FolderOwner()) as owner:  # which is cleared also when this process is killed
+        scratch = owner.folder / "demo"
+        scratch.mkdir(mode=0o700)
+        place = new_folder(folder) if keep else scratch
+        report = run_demo(wanted, place, scratch, say)
         page = place / REPORT if keep else _left(place / REPORT, page)
     _conclude(report, page, say)
     if as_json:

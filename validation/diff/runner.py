@@ -7,18 +7,17 @@ worker; it wrote nothing but lines of a key list that its part's checkpoint does
 from __future__ import annotations
 
 import logging
-import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
 from schemaless_core.cell.canonical import Json
 from schemaless_core.control.jobs.held_part import HeldPart
-from schemaless_core.control.jobs.jobs import Finding, Jobs, JobState, Part, PartLost
-from schemaless_core.errors import SchemalessError, StaleEpoch, Unavailable
+from schemaless_core.control.jobs.jobs import Finding, Jobs, JobState, Part
+from schemaless_core.control.jobs.part_worker import PartWorker
+from schemaless_core.errors import StaleEpoch, Unavailable
 from schemaless_core.failpoints import reach
 from tripstore.engines.validation import metrics
 from tripstore.engines.validation.diff.keylist import NoKeyList, PartLines, Written
@@ -33,8 +32,6 @@ LEASE_SECONDS = 30.0
 #: Times that a step is tried whose store did not answer, and the pause before the second.
 TRIES = 6
 PAUSE_SECONDS = 0.2
-#: How often a runner without a part looks for one that another has left.
-LOOK_SECONDS = 0.2
 
 
 class KeyLists(Protocol):
@@ -61,7 +58,7 @@ class _Progress(NamedTuple):
     kept: Mapping[str, int] = {}  # never changed
 
 
-class DiffRunner:
+class DiffRunner(PartWorker):
     """One worker of one job."""
 
     def __init__(
@@ -73,71 +70,28 @@ class DiffRunner:
         key_lists: KeyLists | None = None,
         sleep: Callable[[float], object] = time.sleep,
     ) -> None:
-        self._jobs = jobs
-        self._job = job
+        super().__init__(jobs, job, settings.worker, settings.lease_seconds)
         self._walks = walks
         self._settings = settings
         self._key_lists = key_lists or NoKeyList()
         self._sleep = sleep
-        self._is_stopped = threading.Event()
 
-    def run(self) -> JobState:
-        """Serve the job until it is done, does not run any more, or until `stop`; say what its state is."""
-        try:
-            while not self._is_stopped.is_set():
-                if self.serve_part():
-                    continue
-                state = self._jobs.state(self._job)
-                if state is not JobState.RUNNING:
-                    return state
-                self._is_stopped.wait(LOOK_SECONDS)
-            return self._jobs.state(self._job)
-        finally:
-            with suppress(SchemalessError):
-                self._jobs.leave(self._job, self._settings.worker)
+    def _serve(self, held: HeldPart) -> None:
+        part = held.part
+        progress = _read(part.checkpoint)
+        lines = self._key_lists.lines(part.number, part.fence, progress.written)
+        is_running = True
+        while is_running and not held.is_done:
+            begun = time.monotonic()
+            with held.kept_alive():
+                portion = self._step(part, progress.at)
+            progress, is_running = self._save(held, lines, progress, portion)
+            self._tell(portion.counts["rows"] / max(time.monotonic() - begun, 1e-6))
+            is_running = is_running and not self._is_stopped.is_set()
 
-    def stop(self) -> None:
-        """End after the step at hand. For other threads, and signals."""
-        self._is_stopped.set()
-
-    def serve_part(self) -> bool:
-        """Claim a part and do it to its end; False: there is none to be had."""
-        part = self._jobs.claim(self._job, self._settings.worker, self._settings.lease_seconds)
-        if part is None:
-            return False
-        try:
-            self._serve(part)
-        except PartLost as lost:
-            extra = {"event": "diff.part_lost", "job": self._job, "part": lost.part.number}
-            logger.warning("another worker has the part by now", extra=extra)
-        return True
-
-    def _serve(self, part: Part) -> None:
-        held = HeldPart(self._jobs, part, self._settings.worker, self._settings.lease_seconds)
-        try:
-            progress = _read(part.checkpoint)
-            lines = self._key_lists.lines(part.number, part.fence, progress.written)
-            while True:
-                begun = time.monotonic()
-                with held.kept_alive():
-                    portion = self._step(part, progress.at)
-                progress, is_running = self._save(held, lines, progress, portion)
-                self._tell(portion.counts["rows"] / max(time.monotonic() - begun, 1e-6))
-                if portion.is_end:
-                    return
-                if self._is_stopped.is_set() or not is_running:
-                    break
-        except PartLost:
-            raise
-        except BaseException:
-            held.give_back()
-            raise
-        held.give_back()
-
-    def _tell(self, rate: float) -> None:
-        """Note the rate for the commands that show progress; that the control database is down is no matter."""
-        with suppress(SchemalessError):
-            self._jobs.tell(self._job, self._settings.worker, {"rate": round(rate, 1), "throttle": None})
+    def _lost(self, part: Part) -> None:
+        extra = {"event": "diff.part_lost", "job": self._job, "part": part.number}
+        logger.warning("another worker has the part by now", extra=extra)
 
     def _step(self, part: Part, at: Json) -> Portion:
         assert isinstance(part.bounds, dict)
