@@ -69,6 +69,8 @@ _ABOVE_ENGINES = tuple(
         "closed",
         "control_restored",
         "entry_queries",
+        "first_rows",
+        "fsck",
         "index_versions",
         "jobs",
         "leases",
@@ -76,6 +78,7 @@ _ABOVE_ENGINES = tuple(
         "live_rules",
         "mends",
         "places",
+        "shadow_reads",
         "shard_authority",
         "store_port",
         "together",
@@ -89,6 +92,10 @@ _ABOVE_ENGINES = tuple(
     )
     for place in (f"test_{name}.py::", f"{name}/")
 )
+#: Below these a test has variants that show one thing at several places. The contract's are many things, and quick.
+_SAMPLED = tuple(f"tests/{folder}/" for folder in ("acceptance", "chaos", "integration", "property"))
+#: Of so many variants a third is enough to see that there is nothing wrong with all of them.
+MANY_VARIANTS = 9
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -120,7 +127,7 @@ def pytest_collection(session: pytest.Session) -> Iterator[None]:
 
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """CI runs on one of two that are alike what runs on both: half of the tests on each. `make soak` runs all."""
+    """CI runs on one of two that are alike what runs on both, and some of a test's variants. `make soak` runs all."""
     if config.getoption("--quick"):
         _leave(config, items, {item.nodeid for item in items if is_quick(item)})
     if SCALE < 1:
@@ -130,7 +137,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         above = {name for name in names if name.startswith(_ABOVE_ENGINES)}
         for server in SERVER_ENGINES:
             _leave_half(names, above, server, "sqlite")
-        _leave(config, items, names)
+        _leave(config, items, sampled(names))
     _begin_with_long(items)  # of those that are left: else what is to begin a half ends up in the midst of one
 
 
@@ -164,6 +171,21 @@ def _leave_half(names: set[str], some: set[str], one: str, other: str) -> None:
         sibling = re.sub(rf"(?<![A-Za-z0-9]){one}(?![A-Za-z0-9])", other, name)
         if sibling != name and {name, sibling} <= names:
             names.discard(name if crc32(sibling.encode()) & 1 else sibling)
+
+
+def sampled(names: set[str]) -> set[str]:
+    """Of each test's variants a half or a third, by chance, and always the same; of controls all."""
+    variants: dict[str, list[str]] = {}
+    for name in names:
+        test = name.partition("[")[0]
+        is_whole = not name.startswith(_SAMPLED) or "_control_" in test
+        variants.setdefault(name if is_whole else test, []).append(name)
+    return {name for of_one in variants.values() for name in _some(of_one)}
+
+
+def _some(variants: list[str]) -> list[str]:
+    every = 3 if len(variants) >= MANY_VARIANTS else 2
+    return sorted(variants, key=lambda name: (crc32(name.encode()), name))[: -(-len(variants) // every)]
 
 
 def pytest_report_header() -> str:

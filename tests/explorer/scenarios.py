@@ -118,7 +118,6 @@ SMALL = [
     # No other actor is there to help the switcher.
     forward("forward, broken off", PRESENT_S, UPDATE_0, breaks=1),
     forward("forward, broken off, begun again", PRESENT_S, PRESENT_S2, UPDATE_0, breaks=1),
-    forward("forward, broken off, helped", S, H, UPDATE_0, writer("F", 1), kills=1, breaks=1),
     forward("forward, rehearsed", PRESENT_S, M0, writer("F", 0)),
     forward("two switchers", S, switcher("S2"), H, UPDATE_0),
     forward("two relays", S, H, UPDATE_0, L, relay_("L2")),
@@ -134,7 +133,6 @@ SMALL = [
     replace(forward("backfill, killed", copier("B", 0), copier("C", 1), DELETE_0, L, kills=1), is_copied=False),
     back("back", R, H, M0, L, late_writer("F", 0), UPDATE_0),
     back("back, killed", R, H, M0, L, late_writer("F", 0), kills=1),
-    back("back, both rows", R, H, M0, M1, late_writer("F", 0), late_writer("G", 1)),
     back("back, reading", PRESENT_R, M0, late_writer("F", 0), late_reader("G", 0)),
     back("back, old reader", PRESENT_R, M0, late_writer("F", 0), service("G", get(0), knows=OUTDATED)),
     back("back, outage", R, H, M1, late_writer("F", 1), kills=1, outages=1),
@@ -147,6 +145,8 @@ SMALL = [
 
 #: Walked as far as the scale allows.
 LARGE = [
+    back("large: back, both rows", R, H, M0, M1, late_writer("F", 0), late_writer("G", 1)),
+    forward("large: helped", S, H, UPDATE_0, writer("F", 1), kills=1, breaks=1),
     forward("large: forward", S, H, L, UPDATE_0, writer("F", 0), kills=1),
     forward("large: two statements", S, H, UPDATE_BOTH, writer("F", 0), kills=1),
     forward("large: forward, reading", S, H, L, writer("F", 0), service("G", get(0), get(0)), kills=1),

@@ -79,8 +79,6 @@ SMALL = [
     replace(losing(back("live, no timelines", K, FM0, TWO_PUTS)), mends=Mends(positions_have_timeline=False)),
     replace(losing(back("live, not guarded", FM0, TWO_PUTS)), mends=Mends(is_guarded=False)),
     mended(forward("switched", SP, K)),
-    mended(forward("switched, killed", SP, K, kills=1)),
-    mended(forward("switched, mirror", SP, K, FM0)),
     mended(back("live, two keepers", K, K2)),
     mended(relaid(forward("layout", PRESENT_Y, K))),
     mended(relaid(forward("layout, killed", Y, K, kills=1))),
@@ -105,6 +103,8 @@ TWICE = [
 ]
 #: Walked as far as the scale allows.
 LARGE = [
+    mended(forward("switched, mirror", SP, K, FM0)),
+    mended(forward("switched, killed", SP, K, kills=1)),
     mended(back("back", FR, K, FM0, late_writer("F", 0))),
     mended(back("back, killed", FR, K, FM0, late_writer("F", 0), kills=1)),
     mended(back("back, reading", FR, K, FM0, late_writer("F", 0), late_reader("G", 0))),

@@ -59,7 +59,6 @@ SMALL = [
     scene("dead", D, W, X, fails=(0,), crashes=1, kills=1),
     scene("dead, late", D, W, fails=(0,), crashes=1, lates=1),
     scene("dead, two at once", D, D2, W, fails=(0,), crashes=1),
-    scene("planned, then dead", P, D, W, fails=(0,), crashes=1),
     scene("three, the next one dies", D, DEAD_BOTH, servers=3, fails=(0, 1), crashes=2),
     led(scene("handed over", P, W, H, OBEYING)),
     replace(led(scene("switched", P, SWITCH, OBEYING)), begins=COPY),
@@ -67,6 +66,7 @@ SMALL = [
 ]
 #: Walked as far as the scale allows.
 LARGE = [
+    scene("large: planned, then dead", P, D, W, fails=(0,), crashes=1),
     scene("large: three, dead, two at once", TO_2, TO_2_TOO, ONCE, servers=3, fails=(0,), crashes=1),
     scene("large: planned, two at once", Q, Q2, W),
     scene("large: planned, and stay", P, STAY, W),
