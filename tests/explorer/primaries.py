@@ -226,7 +226,6 @@ class PrimaryRules:
     waits_for_hand_over: bool = True
     #: The next primary waits until it has all there is.
     waits_for_changes: bool = True
-    leases: LeaseRules = LeaseRules()
 
 
 @dataclass(frozen=True)
@@ -244,6 +243,7 @@ class PrimaryScene:
     begins: str = RW
     has_leases: bool = False
     rules: PrimaryRules = PrimaryRules()
+    lease_rules: LeaseRules = LeaseRules()
 
 
 Outcomes = Iterator[tuple[str, World, Done | At]]

@@ -160,7 +160,7 @@ def change_record(w: World, me: int, phase: Any, arguments: tuple[Any, ...], sce
     before, after = arguments
     if w.record == before or not scene.rules.compares_record:
         given_up = w.given_up | {SERVERS.index(server) for server in after.given_up}
-        after = after._replace(outlasts=after.outlasts and scene.rules.leases.keeps_outlasts)
+        after = after._replace(outlasts=after.outlasts and scene.lease_rules.keeps_outlasts)
         yield f"writes {tuple(after)}", w._replace(record=after, given_up=given_up), Done(True)
     else:
         yield "finds another record", w, Done(False)
@@ -247,7 +247,7 @@ def shut(w: World, me: int, phase: Any, arguments: tuple[Any, ...], scene: Prima
     if not server.up or server.is_shut:
         yield f"cannot close server {n}", w, Done(False)
         return
-    if scene.rules.leases.only_leased_closes and not is_leased(w, n):
+    if scene.lease_rules.only_leased_closes and not is_leased(w, n):
         yield f"is refused by server {n}, whose lease has ended", w, Done(False)
         return
     shard = shard_of(server.log)

@@ -59,14 +59,14 @@ def _noted(w: World, voter: int, scene: PrimaryScene) -> list[int]:
     if voter != HEIR:
         return [leases.notes[voter]]
     found = [leases.heir.noted] if leases.heir.noted is not None else []
-    if leases.heir.is_first_leased or not scene.rules.leases.voter_is_leased:
+    if leases.heir.is_first_leased or not scene.lease_rules.voter_is_leased:
         found.append(leases.notes[HEIR])
     return found
 
 
 def _named(name: str, scene: PrimaryScene, *, blocks: bool) -> int:
     voter = SERVERS.index(name)
-    is_other_way = blocks and not scene.rules.leases.control_first
+    is_other_way = blocks and not scene.lease_rules.control_first
     return {CONTROL: HEIR, HEIR: CONTROL}.get(voter, voter) if is_other_way else voter
 
 
@@ -74,7 +74,7 @@ def allows(w: World, me: int, phase: Any, arguments: tuple[Any, ...], scene: Pri
     name, number = arguments
     yield f"hears nothing of voter {name}", w, Done(SILENT)
     for noted in _noted(w, _named(name, scene, blocks=False), scene):
-        is_allowed = number >= noted or not scene.rules.leases.asks_voter
+        is_allowed = number >= noted or not scene.lease_rules.asks_voter
         yield f"hears of voter {name}, which noted {noted}: {is_allowed}", w, Done(is_allowed)
 
 
@@ -83,7 +83,7 @@ def block(w: World, me: int, phase: Any, arguments: tuple[Any, ...], scene: Prim
     voter = _named(name, scene, blocks=True)
     leases = _leases(w)
     yield f"hears nothing of voter {name}", w, Done(SILENT)
-    if voter != CONTROL and not scene.rules.leases.blocks_all:
+    if voter != CONTROL and not scene.lease_rules.blocks_all:
         yield f"leaves voter {name} out", w, Done(None)
     elif voter == HEIR and leases.heir.noted is not None:
         heir = leases.heir._replace(noted=max(leases.heir.noted, number))
@@ -95,7 +95,7 @@ def block(w: World, me: int, phase: Any, arguments: tuple[Any, ...], scene: Prim
 
 def outlast(w: World, me: int, phase: Any, arguments: tuple[Any, ...], scene: PrimaryScene) -> Outcomes:
     leases = _leases(w)
-    if not scene.rules.leases.outlasts:
+    if not scene.lease_rules.outlasts:
         yield "does not wait", w, Done(None)
     elif phase is None:
         if is_followed(w):
@@ -105,7 +105,7 @@ def outlast(w: World, me: int, phase: Any, arguments: tuple[Any, ...], scene: Pr
 
 
 def inherited(w: World, n: int, scene: PrimaryScene) -> World:
-    if w.leases is None or scene.rules.leases.lease_is_of_one_server:
+    if w.leases is None or scene.lease_rules.lease_is_of_one_server:
         return w
     return _with(w, since=replaced(w.leases.since, n, NEVER_ENDS))
 
@@ -119,7 +119,7 @@ def heir(w: World, me: int, phase: Any, arguments: tuple[Any, ...], scene: Prima
     if its.is_first_leased:
         yield "outlasts the lease of the second voter", _with(w, heir=its._replace(is_first_leased=False)), At("ended")
     elif its.read is None:
-        read = _leases(w).notes[CONTROL] if scene.rules.leases.carries_notes else 0
+        read = _leases(w).notes[CONTROL] if scene.lease_rules.carries_notes else 0
         yield f"reads that control noted {read}", _with(w, heir=its._replace(read=read)), At("read")
     else:
         yield "opens another server of the second voter", _with(w, heir=Heir(False, its.read, its.read)), Done(None)
@@ -143,7 +143,7 @@ def extend(w: World, me: int, phase: Any, arguments: tuple[Any, ...], scene: Pri
     yield f"hears nothing of server {n}", w, Done(SILENT)
     if w.servers[n].up:
         leases = _leases(w)
-        since = its.now if scene.rules.leases.reads_clock_first else leases.begun
+        since = its.now if scene.lease_rules.reads_clock_first else leases.begun
         extended = _with(w, since=replaced(leases.since, n, max(leases.since[n], int(since))))
         yield f"extends the lease of server {n}", extended, Done(None)
 
@@ -151,7 +151,7 @@ def extend(w: World, me: int, phase: Any, arguments: tuple[Any, ...], scene: Pri
 def put(w: World, me: int, phase: Any, arguments: tuple[Any, ...], scene: PrimaryScene) -> Outcomes:
     """The server looks at the lease when it begins, and may be stopped before it ends."""
     n, cell, epoch = arguments
-    server, rules = w.servers[n], scene.rules.leases
+    server, rules = w.servers[n], scene.lease_rules
     shard = shard_of(server.log)
     takes = server.up and not server.is_shut and shard.status == RW and shard.epoch == epoch
     if phase is None:
@@ -176,7 +176,7 @@ def put(w: World, me: int, phase: Any, arguments: tuple[Any, ...], scene: Primar
 def read(w: World, me: int, phase: Any, arguments: tuple[Any, ...], scene: PrimaryScene) -> Outcomes:
     """A read that counts only from the open authority: what others were told before it began is in its answer."""
     n, epoch = arguments
-    server, rules = w.servers[n], scene.rules.leases
+    server, rules = w.servers[n], scene.lease_rules
     shard = shard_of(server.log)
     if phase is None:
         yield f"hears nothing of server {n}", w, Done(False)

@@ -15,7 +15,7 @@ from schemaless_core.promotion import lease, steps
 from schemaless_core.promotion.ports import PromotionOrder
 from schemaless_core.steps import Step
 from tests.explorer.explorer import Found, explore
-from tests.explorer.primaries import Budget, LeaseRules, PrimaryRules, PrimaryScene
+from tests.explorer.primaries import Budget, LeaseRules, PrimaryScene
 from tests.explorer.primary_actors import hand_over, heir, name_of, operator, reader, renewer, worker, writer
 from tests.explorer.primary_model import PrimaryModel
 from tests.explorer.test_explorer import story
@@ -113,7 +113,7 @@ RULES = {
 def test_control_a_rule_of_leases_that_is_taken_away_is_missed(rule: str) -> None:
     name, invariant = RULES[rule]
 
-    found = walked(replace(SCENES[name], rules=PrimaryRules(leases=_without(rule))))
+    found = walked(replace(SCENES[name], lease_rules=_without(rule)))
 
     assert found.violation.startswith(invariant), story(found)
 

@@ -148,4 +148,4 @@ def test_control_a_rule_of_promotions_that_is_taken_away_is_missed(rule: str) ->
 
 
 def test_every_rule_of_promotions_has_its_control() -> None:
-    assert set(RULES) == set(PrimaryRules.__dataclass_fields__) - {"leases"}
+    assert set(RULES) == set(PrimaryRules.__dataclass_fields__)
