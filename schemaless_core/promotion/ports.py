@@ -30,6 +30,8 @@ class Record(NamedTuple):
     #: The server that is to lead; empty: it is not decided.
     target: str = ""
     is_done: bool = True
+    #: Whether one of those that are given up may be alive: no operator says that it is stopped.
+    outlasts: bool = False
 
     @property
     def leads(self) -> str:
@@ -43,6 +45,8 @@ class PromotionOrder(NamedTuple):
     #: Empty: the replica that has most.
     to: str = ""
     given_up: tuple[str, ...] = ()
+    #: Servers are given up because they do not answer: they may be alive, until their lease has ended.
+    outlasts: bool = False
 
 
 class RecordPort(Protocol):
@@ -107,9 +111,64 @@ class AuthorityPort(Protocol):
         ...
 
 
+class VotersPort(Protocol):
+    """The control database, and the primaries of all other clusters: each is asked by itself.
+
+    A primary answers only while its own lease lasts: what an old one says would count for nothing.
+    """
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """All of them, the control database first."""
+        ...
+
+    def block(self, voter: str, number: int) -> None | Silent:
+        """Have it allow no more lease to a server that an earlier promotion than this one opened."""
+        ...
+
+    def allows(self, voter: str, number: int) -> bool | Silent:
+        """Return whether the server that this promotion opened may go on leading."""
+        ...
+
+    def outlast(self) -> None:
+        """Wait for as long as a lease that was allowed before now may last, and the answers that it allowed."""
+        ...
+
+
+class Clock(NamedTuple):
+    """What a primary says before its lease is extended."""
+
+    server: str
+    #: The promotion that opened it.
+    number: int
+    #: By its own clock.
+    now: float
+
+
+class LeasesPort(Protocol):
+    """The primary of one cluster, as the process that extends its lease sees it."""
+
+    def clock(self) -> Clock | Silent:
+        """Return what its clock says."""
+        ...
+
+    def extend(self, clock: Clock) -> None | Silent:
+        """Have it take writes for a lease's length from that moment on, by its own clock."""
+        ...
+
+
 class PromotionPorts(NamedTuple):
     """All that the steps may touch."""
 
     record: RecordPort
     servers: ServersPort
     authority: AuthorityPort
+    #: None: the servers have no leases.
+    voters: VotersPort | None = None
+
+
+class LeasePorts(NamedTuple):
+    """All that extending a lease may touch."""
+
+    leases: LeasesPort
+    voters: VotersPort

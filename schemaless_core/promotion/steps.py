@@ -14,6 +14,8 @@ from schemaless_core.steps import Step, Steps
 
 LOOK = Step("promotion.look", "read how far a promotion of this cluster is")
 BEGIN = Step("promotion.begin", "write down that one begins, and which servers are given up")
+BLOCK = Step("promotion.block", "have a voter allow no more lease to the old primary")
+OUTLAST = Step("promotion.outlast", "wait until the last lease of the old primary has ended")
 FENCE = Step("promotion.fence", "take all writes from a server")
 CUT_OFF = Step("promotion.cut_off", "have a replica apply what it has fetched", 0.1)
 MEASURE = Step("promotion.measure", "ask a server how far its changes go")
@@ -26,7 +28,7 @@ FOLLOW = Step("promotion.follow", "make another server its replica")
 END = Step("promotion.end", "write down that it is done")
 
 #: In order.
-PROMOTE = (LOOK, BEGIN, FENCE, CUT_OFF, MEASURE, FETCH, CATCH_UP, DECIDE, ASK, OPEN, FOLLOW, END)
+PROMOTE = (LOOK, BEGIN, BLOCK, OUTLAST, FENCE, CUT_OFF, MEASURE, FETCH, CATCH_UP, DECIDE, ASK, OPEN, FOLLOW, END)
 
 
 class Stop(Enum):
@@ -84,6 +86,10 @@ def promote(ports: PromotionPorts, order: PromotionOrder) -> Steps[Promoted | St
         record = begun
     if record.target and order.to not in ("", record.target):
         return Stopped(Stop.DECIDED, record.target)
+    if _may_be_alive(record, order):
+        stopped = yield from _outlast(ports, record)
+        if stopped is not None:
+            return stopped
     fenced = yield from _fence(ports, record)
     if isinstance(fenced, Stopped):
         return fenced
@@ -139,8 +145,30 @@ def _begun(ports: PromotionPorts, record: Record, order: PromotionOrder) -> Reco
     if record.is_done or record.target in order.given_up:
         # Who leads by another name since then is the configured primary.
         before = record.leads if record.leads in ports.servers.names else ""
-        return Record(record.number + 1, before, tuple(sorted(set(order.given_up))), "", False)
-    return record._replace(given_up=tuple(sorted({*record.given_up, *order.given_up})))
+        return Record(record.number + 1, before, tuple(sorted(set(order.given_up))), "", False, order.outlasts)
+    given_up = tuple(sorted({*record.given_up, *order.given_up}))
+    return record._replace(given_up=given_up, outlasts=record.outlasts or order.outlasts)
+
+
+def _may_be_alive(record: Record, order: PromotionOrder) -> bool:
+    """Whether a server that is given up may take writes, for all that this order says."""
+    is_vouched = not order.outlasts and set(record.given_up) <= set(order.given_up)
+    return record.outlasts and not is_vouched
+
+
+def _outlast(ports: PromotionPorts, record: Record) -> Steps[Stopped | None]:
+    """Until what is given up takes no writes, wherever it is. Each promotion waits the whole time by itself.
+
+    The control database is the first voter: another primary that becomes a voter meanwhile learns of it there.
+    """
+    assert ports.voters is not None, "only servers with leases are given up while they may be alive"
+    for voter in ports.voters.names:
+        yield BLOCK
+        if isinstance(ports.voters.block(voter, record.number), Unheard):
+            return Stopped(Stop.SILENT, voter)
+    yield OUTLAST
+    ports.voters.outlast()
+    return None
 
 
 def _fence(ports: PromotionPorts, record: Record) -> Steps[_Taken | Stopped]:

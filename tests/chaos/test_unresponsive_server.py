@@ -75,7 +75,7 @@ def impatient(server_engine: ServerEngine, stores: Stores) -> Iterator[Datastore
 def test_calls_to_a_stopped_servers_shards_fail_within_the_deadline_and_others_keep_their_speed(
     server_engine: ServerEngine, stores: Stores, impatient: Datastore
 ) -> None:
-    on_a, on_b = rows_on(impatient, "a", 12), rows_on(impatient, "b", 3 * CALLS)
+    on_a, on_b = rows_on(impatient, "a", 12), rows_on(impatient, "b", 4 * CALLS)
     patient_b = impatient.using(deadline=10.0)
     put_p50(patient_b, on_b[:CALLS])
     before = put_p50(patient_b, on_b[CALLS : 2 * CALLS])
@@ -83,13 +83,14 @@ def test_calls_to_a_stopped_servers_shards_fail_within_the_deadline_and_others_k
     with stopped(stores.clusters(server_engine)[0]):
         puts = [seconds_of(lambda: refuse(lambda: impatient.put_cell(row, "BASE", 1, "x"))) for row in on_a[:6]]  # noqa: B023
         gets = [seconds_of(lambda: refuse(lambda: impatient.get_cell_latest(row, "BASE"))) for row in on_a[6:]]  # noqa: B023
-        during = put_p50(patient_b, on_b[2 * CALLS :])
+        during = put_p50(patient_b, on_b[2 * CALLS : 3 * CALLS])
 
-    speed = f"p50 elsewhere {before * 1e6:.0f} → {during * 1e6:.0f} µs"
+    after = put_p50(patient_b, on_b[3 * CALLS :])
+    speed = f"p50 elsewhere {before * 1e6:.0f} → {during * 1e6:.0f} → {after * 1e6:.0f} µs"
     print(f"{server_engine}: slowest refused put {max(puts):.3f} s, get {max(gets):.3f} s, {speed}")
     assert max(gets) < READ_SECONDS + SLACK_SECONDS
     assert max(puts) < PUT_SECONDS + SLACK_SECONDS
-    assert during < before * 2 + 0.0005
+    assert during < max(before, after) * 2 + 0.0005  # other work on the machine comes and goes
     come_back(impatient, on_a[0])
 
 

@@ -117,6 +117,33 @@ class Budget(NamedTuple):
 NO_ACCIDENTS = Budget()
 
 
+class Heir(NamedTuple):
+    """A voter that is a primary itself, and may get another server: its second one."""
+
+    #: Whether the first server's own lease lasts.
+    is_first_leased: bool = True
+    #: What the promotion of the second server read at the control database; None: it has not.
+    read: int | None = None
+    #: What the second server has noted; None: it is not open.
+    noted: int | None = None
+
+
+class Leases(NamedTuple):
+    """The leases of the servers, and what voters have noted.
+
+    Time is a number of waits: what began before a wait has ended when the wait has.
+    """
+
+    #: Of each server: in which wait the clock was read from which its lease goes on.
+    since: tuple[int, ...]
+    #: Of each voter: earlier promotions than this one are allowed no lease.
+    notes: tuple[int, ...]
+    heir: Heir = Heir()
+    #: How many waits have begun, and which of them have ended.
+    begun: int = 0
+    ended: int = 0
+
+
 class Row(NamedTuple):
     """The authority row: which backend it is, and whether a hand-over goes on."""
 
@@ -137,6 +164,40 @@ class World(NamedTuple):
     acknowledged: frozenset[int] = frozenset()
     #: Servers that an operator has given up.
     given_up: frozenset[int] = frozenset()
+    #: None: the servers have none.
+    leases: Leases | None = None
+
+
+@dataclass(frozen=True)
+class LeaseRules:
+    """The same of leases."""
+
+    #: A primary takes writes only while its lease lasts.
+    wants_lease: bool = True
+    #: So does what it answers to a read count, that has to have all there is.
+    reads_want_lease: bool = True
+    #: A lease is extended only if a voter allows it.
+    asks_voter: bool = True
+    #: It goes on from a moment before the voter was asked.
+    reads_clock_first: bool = True
+    #: A promotion has every voter note it.
+    blocks_all: bool = True
+    #: It waits until the last lease has ended.
+    outlasts: bool = True
+    #: An answer that comes later than a lease could have lasted counts for nothing.
+    bounds_answers: bool = True
+    #: A primary is a voter only while its own lease lasts.
+    voter_is_leased: bool = True
+    #: A primary that is opened has the notes that the control database has.
+    carries_notes: bool = True
+    #: The control database is the first to note a promotion.
+    control_first: bool = True
+    #: A primary does not count as closed when its lease has ended.
+    only_leased_closes: bool = True
+    #: A replica that is opened has a lease of its own to get.
+    lease_is_of_one_server: bool = True
+    #: The record says of servers that are given up that they may be alive.
+    keeps_outlasts: bool = True
 
 
 @dataclass(frozen=True)
@@ -180,7 +241,9 @@ class PrimaryScene:
     has_authority: bool = False
     #: Whether Schemaless is the authority when it begins (RW), or the mirror.
     begins: str = RW
+    has_leases: bool = False
     rules: PrimaryRules = PrimaryRules()
+    lease_rules: LeaseRules = LeaseRules()
 
 
 Outcomes = Iterator[tuple[str, World, Done | At]]
@@ -193,6 +256,10 @@ def with_server(w: World, n: int, **changes: Any) -> World:
 
 def with_change(w: World, n: int, change: Change) -> World:
     return with_server(w, n, log=(*w.servers[n].log, change))
+
+
+def is_leased(w: World, n: int) -> bool:
+    return w.leases is None or w.leases.since[n] >= w.leases.ended
 
 
 def newest(w: World) -> Lead:

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
 
 from schemaless_core.engine.primacy import FIRST, Lead
-from schemaless_core.promotion import steps
-from schemaless_core.promotion.ports import PromotionOrder, PromotionPorts
+from schemaless_core.promotion import lease, steps
+from schemaless_core.promotion.ports import LeasePorts, PromotionOrder, PromotionPorts
 from schemaless_core.steps import Step, Steps
 from tests.explorer.programs import SERVERS
 
@@ -21,6 +21,8 @@ SHUT = Step("actor.shut", "close the primary")
 DECIDE = Step("actor.decide", "decide the hand-over")
 SWITCH = Step("actor.switch", "make Schemaless the authority")
 OBEY = Step("actor.obey", "make the primary what the row says")
+READ = Step("actor.read", "read, of the primary alone")
+FAIL_OVER = Step("actor.fail_over", "give another cluster, which is a voter, another primary")
 
 
 class ClientPort(Protocol):
@@ -35,6 +37,8 @@ class ClientPort(Protocol):
     def decide(self, is_closed: bool) -> None: ...
     def switch(self) -> None: ...
     def obey(self) -> None: ...
+    def heir(self) -> None: ...
+    def read(self, server: int, epoch: int) -> bool: ...
 
 
 class PrimaryTools(NamedTuple):
@@ -42,10 +46,12 @@ class PrimaryTools(NamedTuple):
 
     ports: PromotionPorts
     client: ClientPort
+    leases: LeasePorts
 
 
 def tools_of(port: Callable[[str], Any]) -> PrimaryTools:
-    return PrimaryTools(PromotionPorts(port("record"), port("servers"), port("authority")), port("client"))
+    promotes = PromotionPorts(port("record"), port("servers"), port("authority"), port("voters"))
+    return PrimaryTools(promotes, port("client"), LeasePorts(port("leases"), port("voters")))
 
 
 @dataclass(frozen=True)
@@ -68,7 +74,7 @@ def operator(
     """Asks for a promotion until it is done; of a server that is to be given up it sees first that it is gone."""
 
     def code(tools: PrimaryTools) -> Steps[None]:
-        for server in order.given_up:
+        for server in order.given_up if not order.outlasts else ():
             yield VOUCH
             tools.client.vouch(server)
         wanted = order
@@ -134,6 +140,31 @@ def worker(name: str) -> PrimaryActor:
         tools.client.obey()
 
     return PrimaryActor(name, code, repeats=True, is_mortal=False)
+
+
+def renewer(name: str) -> PrimaryActor:
+    def code(tools: PrimaryTools) -> Steps[None]:
+        yield from lease.extend(tools.leases)
+
+    return PrimaryActor(name, code, repeats=True)
+
+
+def reader(name: str) -> PrimaryActor:
+    """Reads where the first primary was."""
+
+    def code(tools: PrimaryTools) -> Steps[None]:
+        yield READ
+        tools.client.read(FIRST.server, 1)
+
+    return PrimaryActor(name, code, repeats=True, is_mortal=False)
+
+
+def heir(name: str) -> PrimaryActor:
+    def code(tools: PrimaryTools) -> Steps[None]:
+        yield FAIL_OVER
+        tools.client.heir()
+
+    return PrimaryActor(name, code, is_mortal=False)
 
 
 def name_of(n: int) -> str:

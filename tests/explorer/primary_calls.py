@@ -6,6 +6,7 @@ from typing import Any
 
 from schemaless_core.engine.primacy import FIRST, Lead, NotNow, Opening, Reached
 from schemaless_core.promotion.ports import HANDING_OVER, SILENT
+from tests.explorer import primary_leases
 from tests.explorer.primaries import (
     ALONE,
     COPY,
@@ -25,6 +26,7 @@ from tests.explorer.primaries import (
     Row,
     World,
     cells_of,
+    is_leased,
     newest,
     shard_of,
     status_before,
@@ -44,6 +46,8 @@ def fence(w: World, me: int, phase: Any, arguments: tuple[Any, ...], scene: Prim
     if not server.up or server.is_shut:
         yield f"cannot take {name}", w, Done(SILENT)
         return
+    if n in w.given_up and w.leases is not None:
+        yield f"cannot reach {name}", w, Done(SILENT)  # and others can
     if rules.has_one_holder and server.holder not in (NO_ACTOR, me):
         return  # it waits
     taken = with_server(w, n, holder=me)
@@ -111,11 +115,12 @@ def open_(w: World, me: int, phase: Any, arguments: tuple[Any, ...], scene: Prim
     if opening is not None and shard.authority_epoch > opening.authority_epoch and scene.rules.compares_authority:
         yield f"finds a later authority epoch at {name}", w, Done(NotNow(shard.authority_epoch))
         return
-    if newest(w).number > number:
+    if newest(w).number > number and w.leases is None:  # else it gets no lease
         raise Violation(f"I9: {name} is opened by promotion {number}, and a later one has opened another")
     authority_epoch, status = opening or (shard.authority_epoch, status_before(server.log))
     epoch = shard.epoch + scene.rules.raises_epoch
     opened = with_server(w, n, is_shut=False)
+    opened = primary_leases.inherited(opened, n, scene)
     opened = with_change(opened, n, Open(number, n, epoch, max(authority_epoch, shard.authority_epoch), status))
     yield f"opens {name} by promotion {number}, {status}", opened, Done(Lead(number, n))
     if w.budget.lates:
@@ -154,7 +159,9 @@ def find_record(w: World, me: int, phase: Any, arguments: tuple[Any, ...], scene
 def change_record(w: World, me: int, phase: Any, arguments: tuple[Any, ...], scene: PrimaryScene) -> Outcomes:
     before, after = arguments
     if w.record == before or not scene.rules.compares_record:
-        yield f"writes {tuple(after)}", w._replace(record=after), Done(True)
+        given_up = w.given_up | {SERVERS.index(server) for server in after.given_up}
+        after = after._replace(outlasts=after.outlasts and scene.lease_rules.keeps_outlasts)
+        yield f"writes {tuple(after)}", w._replace(record=after, given_up=given_up), Done(True)
     else:
         yield "finds another record", w, Done(False)
 
@@ -180,6 +187,9 @@ def vouch(w: World, me: int, phase: Any, arguments: tuple[Any, ...], scene: Prim
 
 
 def put(w: World, me: int, phase: Any, arguments: tuple[Any, ...], scene: PrimaryScene) -> Outcomes:
+    if w.leases is not None:
+        yield from primary_leases.put(w, me, phase, arguments, scene)
+        return
     n, cell, epoch = arguments
     yield f"hears nothing of server {n}", w, Done(False)
     if w.budget.lates:
@@ -236,6 +246,9 @@ def shut(w: World, me: int, phase: Any, arguments: tuple[Any, ...], scene: Prima
     server = w.servers[n]
     if not server.up or server.is_shut:
         yield f"cannot close server {n}", w, Done(False)
+        return
+    if scene.lease_rules.only_leased_closes and not is_leased(w, n):
+        yield f"is refused by server {n}, whose lease has ended", w, Done(False)
         return
     shard = shard_of(server.log)
     if scene.rules.only_leader_closes and shard.leader not in (FIRST, Lead(shard.leader.number, n)):
@@ -300,4 +313,5 @@ HANDLERS: dict[str, Handler] = {
     "client.decide": decide,
     "client.switch": switch,
     "client.obey": obey,
+    **primary_leases.HANDLERS,
 }

@@ -15,12 +15,14 @@ from tests.explorer.primaries import (
     Server,
     World,
     cells_of,
+    is_leased,
     newest,
     shard_of,
     with_server,
 )
 from tests.explorer.primary_actors import tools_of
 from tests.explorer.primary_calls import HANDLERS, put_into, released
+from tests.explorer.primary_leases import first_leases, is_followed
 from tests.explorer.programs import SERVERS, Node, Program
 from tests.explorer.world import At, Place, Violation, replaced
 
@@ -48,7 +50,8 @@ class PrimaryModel:
         log = (Authority(1, self.scene.begins),)
         servers = tuple(Server(log, 0 if n else ALONE) for n in range(self.scene.servers))
         places = (Place(0),) * len(self.scene.cast)
-        return World(servers, places, self.scene.budget, row=Row(status=self.scene.begins))
+        row, leases = Row(status=self.scene.begins), first_leases(self.scene)
+        return World(servers, places, self.scene.budget, row=row, leases=leases)
 
     def moves(self, w: World) -> Iterator[Move]:
         for me, actor in enumerate(self.scene.cast):
@@ -127,6 +130,8 @@ class PrimaryModel:
 
     def is_good(self, w: World) -> bool:
         """One server is open, and is what record and row say; puts that began have ended."""
+        if not is_followed(w):
+            return True
         leader = newest(w)
         n = leader.server if leader.number else 0
         server = w.servers[n]
@@ -134,9 +139,11 @@ class PrimaryModel:
         is_row = not self.scene.has_authority or (
             not w.row.is_held and (shard.authority_epoch, shard.status) == (w.row.epoch, w.row.status)
         )
-        is_open = server.up and not server.is_shut and shard.status != RO and server.follows == ALONE
+        is_open = (
+            is_leased(w, n) and server.up and not server.is_shut and shard.status != RO and server.follows == ALONE
+        )
         return is_open and is_row and (not w.record.target or w.record.number == leader.number)
 
     def describe(self, w: World) -> str:
         shards = [(tuple(shard_of(server.log)), server.follows, server.up, server.holder) for server in w.servers]
-        return f"record {tuple(w.record)}, row {tuple(w.row)}, servers {shards}"
+        return f"record {tuple(w.record)}, row {tuple(w.row)}, servers {shards}, leases {w.leases}"

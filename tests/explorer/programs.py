@@ -271,7 +271,8 @@ def _place(steps: object, tools: object) -> Hashable:
         variables = tuple(
             (name, value)
             for name, value in frame.f_locals.items()
-            if value is not tools and not isinstance(value, _Port | Ports | Buffering | promotion.PromotionPorts)
+            if value is not tools
+            and not isinstance(value, _Port | Ports | Buffering | promotion.PromotionPorts | promotion.LeasePorts)
         )
         frames.append((frame.f_code, frame.f_lasti, variables))
         steps = steps.gi_yieldfrom

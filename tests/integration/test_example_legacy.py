@@ -15,6 +15,7 @@ import yaml
 from psycopg2 import errors
 from sqlalchemy.exc import OperationalError
 
+from tests.chaos.actors import wait_until
 from tests.companies import Companies, Company, effects
 from tests.integration.id_company import FLAVOURS, ONE_FLAVOUR, companies_on, postgres
 from tests.scale import scaled
@@ -425,8 +426,9 @@ def test_a_workload_in_the_background_ends_with_its_block(company: Company) -> N
 
     assert tally.committed > 0
     assert tally.first_failure is None
-    at_work = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid()"
-    assert company.query(at_work) == [{"count": 0}]
+    at_work = """SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid()
+      AND backend_type = 'client backend'"""
+    wait_until("Postgres has ended its sessions", lambda: company.query(at_work) == [{"count": 0}])
 
 
 def test_the_command_creates_fills_and_works(companies: Companies) -> None:
