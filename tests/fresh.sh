@@ -139,6 +139,7 @@ nothing_stays_behind() {
         sleep 1 # the janitor is a process of its own that reports to none
     done
     printf 'Left behind after a run:\n%s\n' "$left" >&2
+    (cd "$FRESH_ROOT" && find tmp dev/shm var/tmp -mindepth 2 -maxdepth 5 2>/dev/null | head -40 >&2) # which tells whose it is
     return 1
 }
 

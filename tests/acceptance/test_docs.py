@@ -309,7 +309,9 @@ def test_the_examples_of_testing_your_code_pass(tmp_path: Path) -> None:
         elif language == "py":
             compile(text, "testing-your-code.md", "exec")  # needs servers; tests/integration starts the same ones
 
-    options = ["-q", "-p", "no:cacheprovider", "-p", "no:hypothesispytest", "--rootdir", str(tmp_path)]
+    # The folders of its tests are below this test's own: a reader's pytest keeps those of the last three runs.
+    folders = ["--rootdir", str(tmp_path), "--basetemp", str(tmp_path / "temporary")]
+    options = ["-q", "-p", "no:cacheprovider", "-p", "no:hypothesispytest", *folders]
     done = subprocess.run(
         [sys.executable, "-m", "pytest", *options, str(tmp_path)],
         cwd=tmp_path,
