@@ -8,7 +8,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from multiprocessing.process import BaseProcess
@@ -143,11 +143,18 @@ def clusters_of(engine: ServerEngine, servers: LocalServers, stores: Stores) -> 
 
 @contextmanager
 def crowd(
-    engine: ServerEngine, clusters: Sequence[LocalCluster], servers: LocalServers, stores: Stores, folder: Path
+    engine: ServerEngine,
+    clusters: Sequence[LocalCluster],
+    servers: LocalServers,
+    stores: Stores,
+    folder: Path,
+    config: Mapping[str, Any] | None = None,
 ) -> Iterator[Crowd]:
-    """A company in the phase shadow, and everybody at work."""
+    """A company in the phase shadow, and everybody at work. `config`: the clusters as the test has them, and more."""
     options: dict[str, Any] = {"triggers": {"lease_seconds": LEASE_SECONDS}, "deadlines": DEADLINES}
-    if SCALE < 1:
+    if config is not None:
+        options |= config
+    elif SCALE < 1:
         options["engine"] = engine
     else:
         options["clusters"] = {
