@@ -59,6 +59,7 @@ PARTS: dict[str, list[str]] = {
     ],
     "promotions in switches (MariaDB)": [*TESTS, "tests/chaos/test_promotions_in_switches.py", "-k", "mariadb"],
     "promotions in switches (MySQL)": [*TESTS, "tests/chaos/test_promotions_in_switches.py", "-k", "mysql"],
+    "always writable": [*TESTS, "tests/chaos/test_always_writable.py"],
     "lost tails": [*TESTS, "tests/chaos/test_lost_tails.py"],
     "facade machine": [*TESTS, "tests/property/test_facade_machine.py"],
     "shadow reads": [*TESTS, "tests/integration/test_shadow_reads.py"],

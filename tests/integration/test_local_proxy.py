@@ -154,6 +154,30 @@ def test_a_swallowing_proxy_accepts_and_says_nothing_until_healed(proxy: Proxy) 
         assert ask(client) == b"hello"
 
 
+def test_what_is_sent_arrives_where_answers_alone_are_swallowed() -> None:
+    heard: list[bytes] = []
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        proxy = Proxy(listener.getsockname()[1], str)
+        try:
+            with connect(proxy) as client:
+                upstream, _address = listener.accept()
+                with upstream:
+                    proxy.swallow_answers()
+                    client.settimeout(0.2)
+                    client.sendall(b"hello")
+                    heard.append(upstream.recv(65_536))
+                    upstream.sendall(b"welcome")
+                    with pytest.raises(TimeoutError):
+                        client.recv(65_536)
+                    proxy.heal()
+                    with pytest.raises(ConnectionResetError):
+                        client.recv(65_536)
+        finally:
+            proxy.close()
+
+    assert heard == [b"hello"]
+
+
 def test_no_server_behind_the_proxy_is_a_reset(echo: Echo) -> None:
     gone = socket.create_server(("127.0.0.1", 0))
     port = gone.getsockname()[1]

@@ -26,6 +26,7 @@ class Mode(Enum):
     FORWARD = "bytes pass, after the delay"
     REFUSE = "no server listens"
     SWALLOW = "connections are accepted and bytes vanish"
+    SWALLOW_ANSWERS = "what clients send arrives, and what the server answers vanishes"
 
 
 class Proxy:
@@ -62,6 +63,10 @@ class Proxy:
     def swallow(self) -> None:
         """Accept connections and let every byte vanish, in both directions, also on existing connections."""
         self._set(Mode.SWALLOW)
+
+    def swallow_answers(self) -> None:
+        """Let the server hear its clients, and every byte of its answers vanish."""
+        self._set(Mode.SWALLOW_ANSWERS)
 
     def cut(self) -> None:
         """Reset the existing connections; new ones are welcome."""
@@ -143,10 +148,15 @@ class Proxy:
         with contextlib.suppress(BlockingIOError, ConnectionAbortedError):
             client, _ = self._listener.accept()
             link = _Link(client, self._target_port)
-            link.lossy = self._mode is Mode.SWALLOW
             self._links.add(link)
             for pipe in link.pipes:
+                pipe.lossy = self._loses(pipe)
                 self._selector.register(pipe.source, selectors.EVENT_READ)
+
+    def _loses(self, pipe: "_Pipe") -> bool:
+        """Whether bytes of this direction vanish; once one has, no later one may arrive."""
+        is_answer = pipe is pipe.link.pipes[1]
+        return pipe.lossy or self._mode is Mode.SWALLOW or (self._mode is Mode.SWALLOW_ANSWERS and is_answer)
 
     def _receive(self, pipe: "_Pipe") -> None:
         try:
@@ -156,8 +166,8 @@ class Proxy:
         except OSError:
             self._drop(pipe.link)
             return
-        if self._mode is Mode.SWALLOW or pipe.link.lossy:
-            pipe.link.lossy = True
+        if self._loses(pipe):
+            pipe.lossy = True
             if not chunk:
                 self._selector.unregister(pipe.source)
                 pipe.ended = True
@@ -171,9 +181,9 @@ class Proxy:
         for link in list(self._links):
             try:
                 for pipe in link.pipes:
-                    if self._mode is Mode.SWALLOW and pipe.waiting:
+                    if pipe.waiting and self._loses(pipe):
                         pipe.waiting.clear()
-                        link.lossy = True
+                        pipe.lossy = True
                     was_full = pipe.full
                     pipe.deliver(now)
                     if was_full and not pipe.full and not pipe.ended:
@@ -217,7 +227,11 @@ class _Link:
             end.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         upstream.connect_ex(("127.0.0.1", target_port))  # a refusal shows at the first recv
         self.pipes = (_Pipe(self, client, upstream), _Pipe(self, upstream, client))
-        self.lossy = False
+
+    @property
+    def lossy(self) -> bool:
+        """Return whether bytes of a direction have vanished."""
+        return any(pipe.lossy for pipe in self.pipes)
 
     @property
     def finished(self) -> bool:
@@ -232,6 +246,7 @@ class _Pipe:
         self.link, self.source, self.target = link, source, target
         self.waiting: deque[tuple[float, bytes]] = deque()
         self.ended = False
+        self.lossy = False
 
     @property
     def full(self) -> bool:
