@@ -8,8 +8,8 @@ from uuid import UUID, uuid4
 
 import pytest
 
-from schemaless_core import Cell, canonical_bytes
-from schemaless_core.control.jobs.jobs import JobState
+from schemaless_core import Cell, Json, canonical_bytes
+from schemaless_core.control.jobs.jobs import Job, JobState
 from tests.damage import spoil
 from tests.facades import Migration, migration
 from tests.stores import Stores
@@ -17,10 +17,13 @@ from tripstore.engines.validation.compare import BYTES
 from tripstore.engines.validation.diff.differences import CellClass, Difference
 from tripstore.engines.validation.diff.keylist import read_key_list, write_key_list
 from tripstore.local.servers import LocalServers
+from tripstore.migration.cutover.facts import JobFacts
+from tripstore.migration.cutover.look import find_job_facts
 from tripstore.migration.diff.again import seen_by_samples
-from tripstore.migration.diff.diff import DECODER, Diffing
+from tripstore.migration.diff.diff import DECODER, Diffing, DiffPlan
 from tripstore.migration.diff.order import Order
 from tripstore.migration.diff.rechecking import Rechecked
+from tripstore.migration.report.jobs import counting_jobs
 from tripstore.phase import Phase
 
 CELLS_ONLY = Order(indexes=False, decoded=0)
@@ -152,6 +155,58 @@ def test_i12_a_sample_that_looks_elsewhere_does_not_say_that_what_an_earlier_one
     assert {DECODER: {}} in part
     spoil(store, cell, canonical_bytes(cell.body))
     assert decoded_wrong(company, ran(company, Order(indexes=False, decoded=1))) == []
+
+
+@pytest.mark.parametrize("first_begins", ["before the second is planned", "after it is planned"])
+def test_i12_a_diff_answers_for_no_sample_of_one_that_ended_after_it_was_planned(
+    company: Migration, first_begins: str
+) -> None:
+    """It began after that one had ended, but knows nothing of its sample, and takes its own elsewhere."""
+    diffing, cell = Diffing(company.facade), spoiled(company)
+    first, second = only_decoded(diffing, sample=1_000), only_decoded(diffing, sample=0)
+    if first_begins == "before the second is planned":
+        begun = diffing.begin(first)
+        second = only_decoded(diffing, sample=0)
+        found = run_to_its_end(diffing, begun)
+    else:
+        found = run_to_its_end(diffing, diffing.begin(first))
+    last = run_to_its_end(diffing, diffing.begin(second))
+
+    assert (decoded_wrong(company, found), decoded_wrong(company, last)) == ([cell.row_key], [])
+    facts = find_job_facts(company.facade.store.control, "diff")
+    assert isinstance(facts, JobFacts)
+    assert (facts.job, facts.open, [each.job for each in facts.left]) == (last, 1, [found])
+    assert found in {job.id for job in counting_jobs(diffing.jobs, facts)}
+
+
+def test_i12_control_a_diff_that_was_planned_later_looks_again_and_answers_for_it(company: Migration) -> None:
+    diffing, cell = Diffing(company.facade), spoiled(company)
+    found = run_to_its_end(diffing, diffing.begin(only_decoded(diffing, sample=1_000)))
+    last = run_to_its_end(diffing, diffing.begin(only_decoded(diffing, sample=0)))
+
+    assert decoded_wrong(company, last) == [cell.row_key]
+    facts = find_job_facts(company.facade.store.control, "diff")
+    assert isinstance(facts, JobFacts)
+    assert (facts.job, facts.open, [each.job for each in facts.left]) == (last, 1, [last])
+    assert found not in {job.id for job in counting_jobs(diffing.jobs, facts)}
+
+
+def spoiled(company: Migration) -> Cell:
+    cell = a_cell(company, "Requested")
+    spoil(company.facade.store.as_copier(), cell, canonical_bytes({"status": "REQUESTED"}))
+    return cell
+
+
+def run_to_its_end(diffing: Diffing, job: Job) -> str:
+    assert diffing.runner(job, "test").run() is JobState.DONE
+    return job.id
+
+
+def only_decoded(diffing: Diffing, sample: int) -> DiffPlan:
+    """Of a diff that looks as closely as any, and takes so few rows by chance: sums would find them all."""
+    plan = diffing.plan(Order(indexes=False, decoded=1_000))
+    parts: list[Json] = [part for part in plan.parts if isinstance(part, dict) and DECODER in part]
+    return DiffPlan({**plan.spec, "decoded": sample}, parts, plan.estimate)
 
 
 def decoded_wrong(company: Migration, job: str) -> list[UUID | None]:

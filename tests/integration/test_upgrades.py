@@ -15,6 +15,7 @@ from tests.integration.capture_versions.rows import note
 from tests.legacy import (
     FLAVOURS,
     MOVING_TABLE,
+    USERS,
     Legacy,
     apply,
     attempts,
@@ -29,7 +30,7 @@ from tests.scale import SCALE
 from tripstore.backends.postgres import sqlstates
 from tripstore.backends.postgres.capture import capture_steps, read_state, verify
 from tripstore.backends.postgres.capture.functions.gate import GATE, WRITERS_GATE
-from tripstore.backends.postgres.capture.names import EVENT_TRIGGER, LAST, LOGGED
+from tripstore.backends.postgres.capture.names import EVENT_TRIGGER, LAST, LOGGED, pair_slug
 from tripstore.backends.postgres.layout.complaints import Complaint
 from tripstore.backends.postgres.layout.layout import DeletePolicy
 from tripstore.backends.postgres.schema_steps import examine_capture
@@ -39,6 +40,8 @@ from tripstore.local.servers import LocalServers
 FORMER = Path(__file__).parents[1] / "former_capture.sql"
 #: The same of rows that move to another partition.
 FORMER_MOVES = FORMER.with_name("former_moves.sql")
+#: Refuses that an UPDATE gives a deleted user's key to another.
+PAIR_UPDATED = f"{LOGGED}{pair_slug(USERS)}_updated"
 #: What no earlier version had.
 FORGET = f"""
 DROP EVENT TRIGGER {EVENT_TRIGGER};
@@ -49,6 +52,14 @@ DROP TRIGGER "{LAST}notes_move" ON notes;
 DROP TRIGGER "{LOGGED}notes_moved" ON notes;
 DROP TRIGGER "{LOGGED}notes_moved_lift" ON notes;
 DROP FUNCTION tripstore.notes_move();
+DROP TRIGGER "{PAIR_UPDATED}" ON users;
+"""
+PARTED_USERS = """
+ALTER TABLE trips DROP CONSTRAINT trips_driver_id_fkey;
+DROP TABLE users;
+CREATE TABLE users (id int PRIMARY KEY, user_uuid uuid NOT NULL, name text) PARTITION BY HASH (id);
+CREATE TABLE users_0 PARTITION OF users FOR VALUES WITH (MODULUS 2, REMAINDER 0);
+CREATE TABLE users_1 PARTITION OF users FOR VALUES WITH (MODULUS 2, REMAINDER 1);
 """
 #: It records no row, whatever it does.
 GATE_RETURNS = (
@@ -102,7 +113,7 @@ def test_i8_an_upgrade_is_no_gap(former: Legacy, *, looks: bool) -> None:
         for what in (f"trigger {LAST}notes_move", f"trigger {LOGGED}notes_moved", "function notes_move"):
             assert f"{what} is not there yet: what it captures is refused" in notes
         errors = [each for each in found if each.is_error]
-        assert {each.where for each in errors} == {"partitions"}
+        assert {each.where for each in errors} == {"partitions", "users"}
         assert all(each.misses_nothing and each.hint == "Run `tripstore schema apply`." for each in errors)
 
     applied(former)
@@ -143,6 +154,53 @@ def test_control_a_trigger_that_is_missing_while_the_one_before_it_is_there_is_a
     legacy.sql(f'DROP TRIGGER "{LOGGED}notes_moved" ON notes')
     if looks:
         assert f"trigger {LOGGED}notes_moved is missing" in {each.reason for each in examined(legacy) if each.is_error}
+
+    applied(legacy)
+
+    assert since(legacy) not in (before, None)
+
+
+@pytest.mark.parametrize("looks", [False, True], ids=["apply", "doctor first"])
+@pytest.mark.parametrize("parts", ["", PARTED_USERS], ids=["table", "partitions"])
+def test_i8_that_no_trigger_asked_an_update_for_its_key_is_no_gap(
+    servers: LocalServers, parts: str, *, looks: bool
+) -> None:
+    """Every change was recorded by an installation that lacks this trigger alone. It is named, and made."""
+    legacy = Legacy(legacy_server(servers, FLAVOURS[0]))
+    if parts:
+        legacy.sql(parts)
+    legacy.install(layout())
+    before = since(legacy)
+    legacy.sql(f'DROP TRIGGER "{PAIR_UPDATED}" ON users')
+    if looks:
+        reason = f"trigger {PAIR_UPDATED} is not there yet: what it refuses is let through"
+        assert [(each.reason, each.misses_nothing) for each in examined(legacy)] == [(reason, True)]
+    with legacy.ours() as connection:
+        assert [each.title for each in capture_steps(layout()) if not each.is_done(connection)] == ["triggers of users"]
+
+    applied(legacy)
+
+    assert since(legacy) == before is not None
+    with legacy.ours() as connection:
+        assert verify(connection, layout()) == []
+
+
+@pytest.mark.parametrize("looks", [False, True], ids=["apply", "doctor first"])
+@pytest.mark.parametrize(
+    "statement",
+    [
+        f'DROP TRIGGER "{LOGGED}{pair_slug(USERS)}_deleted" ON users; DROP TRIGGER "{PAIR_UPDATED}" ON users',
+        f'ALTER TABLE users DISABLE TRIGGER "{PAIR_UPDATED}"',
+    ],
+    ids=["deleted, too", "disabled"],
+)
+def test_control_a_trigger_of_pairs_that_every_version_made_or_none_disabled_is_a_gap(
+    legacy: Legacy, statement: str, *, looks: bool
+) -> None:
+    before = since(legacy)
+    legacy.sql(statement)
+    if looks:
+        assert [each.misses_nothing for each in examined(legacy) if each.is_error].count(False) == 1
 
     applied(legacy)
 

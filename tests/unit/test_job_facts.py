@@ -124,3 +124,19 @@ def test_nor_what_a_weaker_look_cannot_have_seen(closer: dict[str, Json]) -> Non
     assert found is not None
     assert redone is not None
     assert (found.open, redone.open) == (1, 0)
+
+
+@pytest.mark.parametrize(
+    ("at_hour", "running", "is_left"),
+    [(0.6, [], False), (0.5, [], True), (0.4, [], True), (0.6, ["backfill-0"], True), (0.6, ["backfill-9"], False)],
+)
+def test_i12_what_one_found_counts_until_another_that_knew_of_it_looked_again(
+    at_hour: float, running: list[Json], *, is_left: bool
+) -> None:
+    """The first ended half an hour after noon. Samples look elsewhere: to have begun later is not enough."""
+    looked_back: Json = {"at": at(at_hour).isoformat(), "running": running}
+
+    found = job_facts([note(0, open=1), note(1, looked_back=looked_back)])
+
+    assert found is not None
+    assert [each.job for each in found.left] == (["backfill-0"] if is_left else [])

@@ -10,6 +10,7 @@ import json
 import socket
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
+from datetime import datetime
 from typing import Any
 from uuid import uuid4
 
@@ -225,6 +226,11 @@ class Jobs:
                 None if saved_ms is None else moment(saved_ms),
                 moment(now),
             )
+
+    def now(self) -> datetime:
+        """The control database's clock, by which jobs begin and end."""
+        with self._control.begin() as connection:
+            return moment(now_ms(connection))
 
     def state(self, job_id: str) -> JobState:
         """Whether it runs."""

@@ -62,6 +62,18 @@ class DiffScope(NamedTuple):
         return all(ours >= theirs for ours, theirs in zip(self, other, strict=True))
 
 
+class LookedBack(NamedTuple):
+    """Which diffs another one knew of as it was planned: what their samples found it looks at again."""
+
+    at: datetime
+    #: Those that had not ended.
+    running: tuple[str, ...]
+
+    def knows(self, job: str, ended_at: datetime) -> bool:
+        """Whether it knew all that a diff found which ended then."""
+        return ended_at < self.at and job not in self.running
+
+
 class LeftJob(NamedTuple):
     """A job that left something which no later one has seen to."""
 
@@ -112,6 +124,8 @@ class JobFacts:
     #: Rows of the company's tables, as Postgres counted them, and those that were compared. None: not counted.
     table_rows: int | None = None
     table_rows_compared: int | None = None
+    #: Of a diff. None: it did not note it.
+    looked_back: LookedBack | None = None
 
 
 @dataclass(frozen=True, slots=True)

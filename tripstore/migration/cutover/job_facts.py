@@ -8,7 +8,7 @@ from datetime import datetime
 from typing import NamedTuple
 
 from schemaless_core.cell.canonical import Json
-from tripstore.migration.cutover.facts import DiffScope, JobFacts, LeftJob
+from tripstore.migration.cutover.facts import DiffScope, JobFacts, LeftJob, LookedBack
 from tripstore.migration.diff.unit import compares_rows
 
 
@@ -30,6 +30,7 @@ class JobNote(NamedTuple):
     compares_rows: bool = False
     table_rows: int | None = None
     table_rows_compared: int | None = None
+    looked_back: LookedBack | None = None
 
 
 def job_facts(bodies: Sequence[Mapping[str, Json]]) -> JobFacts | None:
@@ -56,9 +57,12 @@ def job_facts(bodies: Sequence[Mapping[str, Json]]) -> JobFacts | None:
         compares_rows=found.compares_rows,
         table_rows=found.table_rows,
         table_rows_compared=found.table_rows_compared,
+        looked_back=found.looked_back,
     )
     left = [
-        _left(note, note in (whole or [found])) for note in notes if not is_redone(note.ended_at, note.scope, facts)
+        _left(note, note in (whole or [found]))
+        for note in notes
+        if not is_redone(note.job, note.ended_at, note.scope, facts)
     ]
     return replace(
         facts,
@@ -83,10 +87,15 @@ def _left(note: JobNote, counts_uncompared: bool) -> LeftJob:
     return LeftJob(note.job, note.open, not_compared, note.scope, note.ended_at is not None)
 
 
-def is_redone(ended_at: datetime | None, scope: DiffScope, by: JobFacts) -> bool:
-    """Whether a whole job that began after another had ended has seen to all that it left: it looked as closely."""
-    is_later = ended_at is not None and ended_at <= by.begun_at
-    return by.is_complete and not by.is_partial and is_later and by.scope.covers(scope)
+def is_redone(job: str, ended_at: datetime | None, scope: DiffScope, by: JobFacts) -> bool:
+    """Whether a whole job that began after another had ended has seen to all that it left: it looked as closely.
+
+    Of a sample, that takes a diff that was planned after the other had ended.
+    """
+    if ended_at is None or ended_at > by.begun_at:
+        return False
+    is_known = by.looked_back is None or by.looked_back.knows(job, ended_at)
+    return by.is_complete and not by.is_partial and is_known and by.scope.covers(scope)
 
 
 def scope_of(note: Json | Mapping[str, Json]) -> DiffScope:
@@ -114,7 +123,16 @@ def _note(body: Mapping[str, Json]) -> JobNote:
         compares_rows(body),
         _number(body.get("table_rows")),
         _number(body.get("table_rows_compared")),
+        _looked_back(body.get("looked_back")),
     )
+
+
+def _looked_back(found: Json) -> LookedBack | None:
+    if not isinstance(found, Mapping):
+        return None
+    running = found["running"]
+    assert isinstance(running, list)
+    return LookedBack(datetime.fromisoformat(str(found["at"])), tuple(map(str, running)))
 
 
 def _number(value: Json) -> int | None:

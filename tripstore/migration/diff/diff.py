@@ -104,6 +104,7 @@ class Diffing:
             "scope": order.scope,
             "breach": self._breach(),
             "unit": UNIT,
+            **again.note,
         }
         spec["unit"], spec["layout"] = UNIT, self._layout.digest
         spec["tables"] = {name: str(column.table) for name, column in self._layout.columns.items()}

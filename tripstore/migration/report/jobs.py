@@ -75,7 +75,8 @@ def _told(all_jobs: Sequence[Job]) -> list[Job]:
 
 def _counts(diff: Job, judged: JobFacts) -> bool:
     """Whether the gate that goes by one diff hears of another, or that very one."""
-    return diff.begun_at == judged.begun_at or not is_redone(diff.ended_at, scope_of(diff.spec.get("note")), judged)
+    scope = scope_of(diff.spec.get("note"))
+    return diff.begun_at == judged.begun_at or not is_redone(diff.id, diff.ended_at, scope, judged)
 
 
 def _number(value: Json) -> float | None:

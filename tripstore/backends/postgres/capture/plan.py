@@ -41,6 +41,8 @@ class WantedTrigger:
     former: tuple[str, ...] = ()
     #: The trigger without which nothing reaches it.
     needs: str | None = None
+    #: It captures nothing.
+    refuses: bool = False
 
     @property
     def comment(self) -> str:
@@ -143,7 +145,16 @@ def _kind(changes: Changes) -> FactRows | VersionedRows:
 
 def _wanted(trigger: RowTrigger, table: TableName, shape: Shape, *former: str) -> WantedTrigger:
     of_whole = trigger.create(shape.table)
-    return WantedTrigger(trigger.name, table, trigger.create(table), trigger.function, of_whole, former, trigger.needs)
+    return WantedTrigger(
+        trigger.name,
+        table,
+        trigger.create(table),
+        trigger.function,
+        of_whole,
+        former,
+        trigger.needs,
+        trigger.refuses,
+    )
 
 
 def _gates(layout: Layout, shape: Shape) -> Sequence[WantedTrigger]:

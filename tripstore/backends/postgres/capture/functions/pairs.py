@@ -1,10 +1,13 @@
 """Looked-up pairs never change: rows that were captured long ago are still rendered by them.
 
 A pair may be deleted when no row points to it any more. Changes that did are perhaps not delivered yet, so it is
-remembered in `tripstore.pair`, for ever; and its key is never given to another value.
+remembered in `tripstore.pair`, for ever; and its key is never given to another value, neither by an INSERT nor by an
+UPDATE that makes a pair of a row that was none.
 """
 
 from __future__ import annotations
+
+from dataclasses import replace
 
 from tripstore.backends.postgres.capture.functions.function import PINNED, Function, plain, refuse
 from tripstore.backends.postgres.capture.functions.triggers import RowTrigger
@@ -27,7 +30,7 @@ class LookupPairs:
         self._what = f"{plain(lookup.key)} and {plain(lookup.value)} of {plain(str(lookup.table))}"
 
     def made(self) -> list[Made]:
-        return [self.update(), self.inserted(), self.deleted()]
+        return [self.update(), self.inserted(), self.updated(), self.deleted()]
 
     def update(self) -> Made:
         """A value may be given to a row that had none: then there was no pair yet."""
@@ -65,6 +68,13 @@ BEGIN
 END
 """
         return self._made("inserted", body, "AFTER", "INSERT", self._is_pair("NEW"))
+
+    def updated(self) -> Made:
+        """No list of columns: a trigger of the company's may give the value where the UPDATE does not name it."""
+        function, inserted = self.inserted()
+        name = f"{LOGGED}{self.part}_updated"
+        when = f"NOT ({self._is_pair('OLD')}) AND {self._is_pair('NEW')}"
+        return function, replace(inserted, name=name, event="UPDATE", when=when, needs=name, refuses=True)
 
     def deleted(self) -> Made:
         body = f"\nBEGIN\n  {self._remember('OLD')}\n  RETURN NULL;\nEND\n"

@@ -20,6 +20,8 @@ class RowTrigger:
     level: str = "ROW"
     #: The trigger without which nothing reaches it. An earlier version had neither, and refused what they capture.
     needs: str | None = None
+    #: It captures nothing. What it refuses, an earlier version let through.
+    refuses: bool = False
 
     def create(self, table: TableName) -> str:
         when = f" WHEN ({self.when})" if self.when else ""
