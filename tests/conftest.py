@@ -178,7 +178,7 @@ def sampled(names: set[str]) -> set[str]:
     variants: dict[str, list[str]] = {}
     for name in names:
         test = name.partition("[")[0]
-        is_whole = not name.startswith(_SAMPLED) or "_control_" in test
+        is_whole = not name.startswith(_SAMPLED) or "control" in name.partition("::")[2]
         variants.setdefault(name if is_whole else test, []).append(name)
     return {name for of_one in variants.values() for name in _some(of_one)}
 

@@ -283,7 +283,9 @@ CONTROLS = [
 ]
 
 
-@pytest.mark.parametrize(("sabotage", "case"), CONTROLS, ids=[f"{sabotage}-{case}" for sabotage, case in CONTROLS])
+@pytest.mark.parametrize(
+    ("sabotage", "case"), CONTROLS, ids=[f"control: {sabotage}-{case}" for sabotage, case in CONTROLS]
+)
 def test_without_its_fence_a_stopped_read_is_answered_by_the_old_authority(
     unfenced: Migration, failpoints: Path, sabotage: str, case: Case
 ) -> None:

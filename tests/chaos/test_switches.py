@@ -105,7 +105,7 @@ def controlled(request: pytest.FixtureRequest, servers: LocalServers, stores: St
 
 
 @pytest.mark.parametrize("controlled", ["sqlite"], indirect=True)
-@pytest.mark.parametrize("sabotage", ["", "marks before it sends"])
+@pytest.mark.parametrize("sabotage", ["", "marks before it sends"], ids=["as it is", "control: it marks first"])
 def test_i8_a_relay_that_is_killed_before_it_sends_has_marked_nothing(
     controlled: Migration, failpoints: Path, tmp_path: Path, sabotage: str
 ) -> None:
@@ -132,7 +132,11 @@ SABOTAGES = {"neither": ("", ""), "switcher": ("opens without a look", ""), "ser
 FOUND = {"a write of Schemaless outside its epoch", "the stores differ", "the latest differ"}
 
 
-@pytest.mark.parametrize(("of_switcher", "of_service"), SABOTAGES.values(), ids=SABOTAGES.keys())
+@pytest.mark.parametrize(
+    ("of_switcher", "of_service"),
+    SABOTAGES.values(),
+    ids=[who if who == "neither" else f"control: {who}" for who in SABOTAGES],
+)
 def test_i9_who_comes_late_opens_nothing_and_writes_nothing(
     controlled: Migration, tmp_path: Path, of_switcher: str, of_service: str
 ) -> None:

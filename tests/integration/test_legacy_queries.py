@@ -254,7 +254,7 @@ MISTAKES: Mapping[str, Callable[[pytest.MonkeyPatch], None]] = {
 SEEDS = (3, 0, 16, 8, 10, 75, *range(100))
 
 
-@pytest.mark.parametrize("mistake", MISTAKES)
+@pytest.mark.parametrize("mistake", MISTAKES, ids=lambda mistake: f"control: {mistake}")
 def test_each_mistake_in_sql_would_be_seen(firm: Company, mistake: str, monkeypatch: pytest.MonkeyPatch) -> None:
     MISTAKES[mistake](monkeypatch)
     firm.forget()

@@ -9,6 +9,9 @@ from uuid import UUID
 import pytest
 
 from schemaless_core import Datastore, PutStatus
+from schemaless_core.deadline import Deadline
+from schemaless_core.engine.base import EpochOpening
+from schemaless_core.engine.mysql.node import MySQLNode
 from schemaless_core.urls import parse_node_url
 from tests.chaos.test_unresponsive_server import rows_on
 from tests.indexing import catch_up, only_maintained
@@ -68,6 +71,32 @@ def test_i6_entries_that_only_a_dead_primary_had_are_written_again(made: Promota
     made.store.promotions.salvage("a", parse_node_url("old", made.old.url)).run(lambda done, total: None)
 
     assert all(is_found(made.store, row) for row in rows)
+
+
+@pytest.mark.parametrize("has_fork", [True, False], ids=["at the fork", "control: where it was"])
+def test_i7_a_reader_of_the_lost_tail_skips_nothing_that_has_its_added_ids_since(
+    made: Promotable, monkeypatch: pytest.MonkeyPatch, has_fork: bool
+) -> None:
+    """Five cells are read and lost; the new primary gives their added ids once more."""
+    (row,) = rows_on(made.store, "a", 1)
+    shard = made.store.shard_of(row)
+    for ref_key in range(5):
+        made.store.put_cell(row, "BASE", ref_key, "lost")
+    position = made.store.get_cells_for_shard(shard, 0, 100).position
+    die_and_come_back(made)
+    for ref_key in range(5):
+        made.store.put_cell(row, "BASE", ref_key, "new")
+    if not has_fork:
+        epochs = MySQLNode.epochs
+
+        def without_fork(node: MySQLNode, of: int, deadline: Deadline) -> list[EpochOpening]:
+            return [opening._replace(first_added_id=10**9) for opening in epochs(node, of, deadline)]
+
+        monkeypatch.setattr(MySQLNode, "epochs", without_fork)
+
+    rest = made.store.get_cells_for_shard(shard, position, 100).cells
+
+    assert ([cell.body for cell in rest] == ["new"] * 5) is has_fork, rest
 
 
 def test_i1_cells_that_are_larger_together_than_a_packet_are_salvaged(made: Promotable) -> None:
