@@ -1,0 +1,12 @@
+"""Public code bases of several kinds, and how much of them `audit code` finds."""
+
+from __future__ import annotations
+
+from tests.public.audited.healthchecks import HEALTHCHECKS
+from tests.public.audited.microblog import MICROBLOG
+from tests.public.audited.scout import SCOUT
+from tests.public.audited.sydent import SYDENT
+from tests.public.audited.template import TEMPLATE
+from tests.public.audited.warehouse import WAREHOUSE
+
+CODE = (MICROBLOG, TEMPLATE, HEALTHCHECKS, SCOUT, SYDENT, WAREHOUSE)
