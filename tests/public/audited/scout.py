@@ -12,7 +12,7 @@ SCOUT = AuditedCode(
     table="main_document",
     uses={
         "migrate_fts5.py": "12-13 14 15-17 18-19 27-29",
-        "scout/models.py": "41-42 134-138 139 143 145 158-162 183 230 265 270-272 289-292 297",
+        "scout/models.py": "43-44 134-138 139 143 145 158-162 183 230 265 270-272 289-292 297",
         "scout/search.py": "25 27 105-107 111-115 129",
         "scout/server.py": "82-89 93-94 107-109 110 112-114 116-118 129-132",
         "scout/tests.py": (
@@ -28,10 +28,10 @@ SCOUT = AuditedCode(
         "scout/views.py": "382 394 444",
     },
     either={
-        "scout/models.py": "46 255 276 284",
+        "scout/models.py": "47-50 65-67 70 75-78 109-111 255 276 284",
         "scout/search.py": "31 33-35 37 42 122 150",
         "scout/serializers.py": "48-53",
         "scout/tests.py": "216-220 285 286 291 292",
-        "scout/views.py": "222-227 356 399 401 409-412 435-438 443 465 494-501",
+        "scout/views.py": "222-227 356 399 401 409-412 425-427 435-438 439-442 443 465 494-501",
     },
 )

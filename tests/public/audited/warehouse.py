@@ -38,6 +38,7 @@ WAREHOUSE = AuditedCode(
     },
     rows={
         "tests/unit/cache/origin/test_init.py": "69",
+        "tests/unit/sitemap/test_views.py": "94",
     },
     either={
         "warehouse/legacy/api/json.py": "44-60",

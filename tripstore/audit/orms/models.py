@@ -93,9 +93,9 @@ class Models:
         found = self.foreign.forward.get((facts, attribute)) or self.foreign.reverse.get((facts, attribute))
         if found is not None:
             return found
-        return next(filter(None, (self.relation(parent, attribute) for parent in self._parents(entity))), None)
+        return next(filter(None, (self.relation(parent, attribute) for parent in self.parents(entity))), None)
 
-    def _parents(self, entity: Entity) -> list[Entity]:
+    def parents(self, entity: Entity) -> list[Entity]:
         """The bases of a class that the code base defines; none that lead back to it."""
         if entity.facts is None or not entity.line:
             return []
@@ -150,7 +150,7 @@ class Models:
         call = entity.facts.calls.get(attribute)
         if call is not None:
             return _MANAGER.search(ast.unparse(call.func)) is not None or self._makes_manager(call, entity)
-        return any(self.is_manager(parent, attribute) for parent in self._parents(entity))
+        return any(self.is_manager(parent, attribute) for parent in self.parents(entity))
 
     def _makes_manager(self, call: ast.Call, entity: Entity) -> bool:
         """Whether a class of whatever name, which is called in a model, derives from a manager."""
@@ -158,6 +158,21 @@ class Models:
         if not isinstance(made, Entity) or made.facts is None:
             return False
         return any(map(is_manager, self.lineages.of(made.facts, self.scope(made.file)).outside))
+
+    def produced(self, entity: Entity) -> Entity | None:
+        """The model of `class Meta: model = Trip` in a factory of factory_boy, or in a base of it."""
+        facts = entity.facts
+        if facts is None or not entity.line or not self._is_factory(entity, facts):
+            return None
+        said = facts.meta.options.get("model") if facts.meta is not None else None
+        found = self.denoting.value(said, self.scope(entity.file)) if said is not None else None
+        if isinstance(found, Entity):
+            return found
+        return next(filter(None, map(self.produced, self.parents(entity))), None)
+
+    def _is_factory(self, entity: Entity, facts: ClassFacts) -> bool:
+        outside = self.lineages.of(facts, self.scope(entity.file)).outside
+        return any(dotted.partition(".")[0] == "factory" for dotted in outside)
 
     def is_queried(self, entity: Entity, attribute: str) -> bool:
         """Whether a relation of Django's leads to many, by a manager."""
@@ -202,6 +217,19 @@ class Models:
         found = {table for (_facts, each), target in relations if each == name for table in target.tables}
         return sorted(found, key=str)
 
+    def joined_from(self, name: str) -> list[Entity]:
+        """All models that have a relation of this name, or are reached back by it."""
+        return self._joined_from.get(name, [])
+
+    @cached_property
+    def _joined_from(self) -> dict[str, list[Entity]]:
+        of = {facts: self.entity(facts, self.scope(file)) for every in self._classes.values() for file, facts in every}
+        found: dict[str, dict[ClassFacts, Entity]] = {}
+        for facts, name in (*self.foreign.forward, *self.foreign.joined):
+            if facts in of:
+                found.setdefault(name, {})[facts] = of[facts]
+        return {name: list(every.values()) for name, every in found.items()}
+
     def joined(self, entity: Entity, name: str) -> Entity | None:
         """Where a part of a lookup leads, from a class or one of its bases."""
         facts = entity.facts
@@ -210,7 +238,7 @@ class Models:
         found = self.foreign.forward.get((facts, name)) or self.foreign.joined.get((facts, name))
         if found is not None:
             return found
-        return next(filter(None, (self.joined(parent, name) for parent in self._parents(entity))), None)
+        return next(filter(None, (self.joined(parent, name) for parent in self.parents(entity))), None)
 
     def target(self, relation: Relationship, scope: Scope) -> Entity | None:
         """The class that a relationship names, itself, by a text, by a lambda or by `Mapped[…]`."""
