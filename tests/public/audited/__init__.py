@@ -2,11 +2,21 @@
 
 from __future__ import annotations
 
-from tests.public.audited.healthchecks import HEALTHCHECKS
-from tests.public.audited.microblog import MICROBLOG
+from tests.public.audited.healthchecks import HEALTHCHECKS, HEALTHCHECKS_VIEWS
+from tests.public.audited.microblog import MICROBLOG, MICROBLOG_POST
 from tests.public.audited.scout import SCOUT
 from tests.public.audited.sydent import SYDENT
 from tests.public.audited.template import TEMPLATE
-from tests.public.audited.warehouse import WAREHOUSE
+from tests.public.audited.warehouse import WAREHOUSE, WAREHOUSE_SECOND
 
-CODE = (MICROBLOG, TEMPLATE, HEALTHCHECKS, SCOUT, SYDENT, WAREHOUSE)
+CODE = (
+    MICROBLOG,
+    TEMPLATE,
+    HEALTHCHECKS,
+    SCOUT,
+    SYDENT,
+    WAREHOUSE,
+    MICROBLOG_POST,
+    HEALTHCHECKS_VIEWS,
+    WAREHOUSE_SECOND,
+)

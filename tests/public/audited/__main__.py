@@ -20,14 +20,17 @@ def main(arguments: Sequence[str]) -> int:
     folders = [each for each in arguments if not each.startswith("--")]
     if len(folders) != 1:
         print("Say where the checkouts are: python -m tests.public.audited FOLDER [--places]")
-        print("\n".join(f"  {each.name}: https://github.com/{each.repository} at {each.commit}" for each in CODE))
+        print(
+            *dict.fromkeys(f"  {each.name}: https://github.com/{each.repository} at {each.commit}" for each in CODE),
+            sep="\n",
+        )
         return 2
     there = [each for each in CODE if (Path(folders[0]) / each.name).is_dir()]
     measured = [measure(Path(folders[0]) / each.name, each) for each in there]
     print("\n".join(table(measured)))
     if "--places" in arguments:
         print("\n".join(line for each in measured for line in places(each)))
-    missing = [each.name for each in CODE if each not in there]
+    missing = list(dict.fromkeys(each.name for each in CODE if each not in there))
     print(*(f"{name}: no checkout" for name in missing), sep="\n", end="\n" if missing else "")
     return 3 if missing else 0
 
@@ -41,7 +44,8 @@ def table(measured: Sequence[Measured]) -> list[str]:
 def _row(each: Measured) -> tuple[str, ...]:
     code = each.code
     found = (str(each.uses), str(each.rows), each.precision, str(each.said))
-    return (f"{code.repository} {code.commit[:8]}", code.kind, f"`{code.table}`", *found)
+    part = f", {code.part}" if code.part else ""
+    return (f"{code.repository} {code.commit[:8]}{part}", code.kind, f"`{code.table}`", *found)
 
 
 def places(each: Measured) -> list[str]:

@@ -32,6 +32,7 @@ class AuditedCode:
     either: Statements
     files: tuple[str, ...] = ()
     chosen: str = "all files"  #: how the files were chosen
+    part: str = ""  #: of two lists of one code base, which this is
 
     def is_read(self, file: str) -> bool:
         return not self.files or file in self.files

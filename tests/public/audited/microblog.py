@@ -49,3 +49,31 @@ MICROBLOG = AuditedCode(
         "tests.py": "76-77 78-79 80-81 82-83",
     },
 )
+
+MICROBLOG_POST = AuditedCode(
+    name="microblog",
+    repository="miguelgrinberg/microblog",
+    commit="a975ef64864354867c88e0ed3a17ba7d17dca752",
+    kind="Flask-SQLAlchemy",
+    table="post",
+    uses={
+        "app/main/routes.py": "35-36 58 76 171-172",
+        "app/models.py": "113-114 169-179 227-228",
+        "app/tasks.py": "34-35 36-37",
+        "microblog.py": "11-12",
+        "migrations/versions/2b017edaa91f_add_language_to_posts.py": "21 29",
+        "migrations/versions/780739b227a7_posts_table.py": "21-28 29 38 42",
+        "tests.py": "76-77 78-79 80-81 82-83",
+    },
+    rows={
+        "app/main/routes.py": "37",
+        "tests.py": "84",
+    },
+    either={
+        "app/models.py": "22 27 30 55",
+        "migrations/versions/2b017edaa91f_add_language_to_posts.py": "22 30",
+        "migrations/versions/780739b227a7_posts_table.py": "30 31 39 40",
+    },
+    chosen="all files",
+    part="read after the mends",
+)

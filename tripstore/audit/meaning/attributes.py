@@ -13,6 +13,11 @@ from tripstore.audit.meaning.values import AuditedFunction, Entity, ModelRows, S
 class Denotes(Protocol):
     """What expressions stand for."""
 
+    @property
+    def is_settled(self) -> bool:
+        """Whether no name is being looked up: what is found out half-way round a circle may be wrong."""
+        ...
+
     def value(self, node: ast.expr, scope: Scope) -> Value | None: ...
 
     def annotated(self, annotation: ast.expr, scope: Scope) -> ModelRows | None: ...
@@ -36,6 +41,10 @@ class Attributes:
         self._owners = owners
         self._assigned: dict[ClassFacts, dict[str, list[tuple[ast.expr, Scope]]]] = {}
         self._asked: set[tuple[ClassFacts, str]] = set()
+        self._lineages: dict[ClassFacts, list[Entity]] = {}
+
+    def forget(self) -> None:
+        self._lineages.clear()
 
     def of(self, rows: ModelRows, attribute: str) -> Value | None:
         """What the attribute of any of these objects holds, or the method that it is."""
@@ -44,23 +53,31 @@ class Attributes:
 
     def method(self, entity: Entity, name: str, first: Value) -> Value | None:
         """A method of a class or of the nearest of its bases; of a property, what it answers."""
-        facts = entity.facts
-        if facts is None or (facts, name) in self._asked:
-            return None
-        scope = Scope(entity.file, Bindings(), self._owners.scope(entity.file), is_class=True)
-        for each in facts.methods:
-            if each.name == name:
-                arguments = [*each.args.posonlyargs, *each.args.args]
-                is_static = any(last_name(part) == "staticmethod" for part in each.decorator_list)
+        for owner in self._lineage(entity):
+            facts = owner.facts
+            method = next((each for each in facts.methods if each.name == name), None) if facts is not None else None
+            if facts is not None and method is not None:
+                arguments = [*method.args.posonlyargs, *method.args.args]
+                is_static = any(last_name(part) == "staticmethod" for part in method.decorator_list)
                 bound = (arguments[0].arg, first) if arguments and not is_static else None
-                function = AuditedFunction(each, scope, bound)
+                scope = Scope(owner.file, Bindings(), self._owners.scope(owner.file), is_class=True)
+                function = AuditedFunction(method, scope, bound)
                 return self._denoting.answered(function) if facts.is_read(name) else function
-        self._asked.add((facts, name))
-        try:
-            above = (self.method(parent, name, first) for parent in self._owners.parents(entity))
-            return next((value for value in above if value is not None), None)
-        finally:
-            self._asked.discard((facts, name))
+        return None
+
+    def _lineage(self, entity: Entity) -> list[Entity]:
+        """A class and all of its bases that the code base defines, the nearest first."""
+        if entity.facts is not None and entity.facts in self._lineages:
+            return self._lineages[entity.facts]
+        found, waiting = list[Entity](), [entity]
+        while waiting:
+            each = waiting.pop(0)
+            if each.facts not in [known.facts for known in found]:
+                found.append(each)
+                waiting += self._owners.parents(each)
+        if entity.facts is not None and self._denoting.is_settled:
+            self._lineages[entity.facts] = found
+        return found
 
     def _held(self, entity: Entity, attribute: str) -> ModelRows | None:
         facts = entity.facts
@@ -72,7 +89,7 @@ class Attributes:
             if known:
                 every = frozenset().union(*(value.entities for value in known))
                 return ModelRows(every, any(value.is_statement for value in known))
-            above = (self._held(parent, attribute) for parent in self._owners.parents(entity))
+            above = (self._held(each, attribute) for each in self._lineage(entity)[1:])
             return next((value for value in above if value is not None), None)
         finally:
             self._asked.discard((facts, attribute))

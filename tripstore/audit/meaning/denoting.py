@@ -59,6 +59,11 @@ class Denoting:
     def forget(self) -> None:
         self._known.clear()
         self._rows.forget()
+        self._attributes.forget()
+
+    @property
+    def is_settled(self) -> bool:
+        return not self._asked
 
     def value(self, node: ast.expr, scope: Scope) -> Value | None:
         if self._depth > _DEPTH_MAX:

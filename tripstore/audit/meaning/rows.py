@@ -31,6 +31,11 @@ _PRODUCES = words("create build create_batch build_batch")
 class Denotes(Protocol):
     """What expressions stand for: models and rows are found out together with it."""
 
+    @property
+    def is_settled(self) -> bool:
+        """Whether no name is being looked up: what is found out half-way round a circle may be wrong."""
+        ...
+
     def value(self, node: ast.expr, scope: Scope) -> Value | None: ...
 
     def callee(self, call: ast.Call, scope: Scope) -> str: ...
@@ -162,9 +167,12 @@ class RowsOf:
             try:
                 answers = function.answers
                 inner = function.inner() if answers else function.scope
-                self._answers[function] = _together(self._rows(each, inner) for each in answers)
+                found = _together(self._rows(each, inner) for each in answers)
             finally:
                 self._asked.discard(function.function)
+            if self._asked or not self._denoting.is_settled:
+                return found
+            self._answers[function] = found
         return self._answers[function]
 
     def _named(self, arguments: Iterable[ast.expr], scope: Scope) -> frozenset[Entity]:
