@@ -203,3 +203,27 @@ def test_a_model_is_named_in_an_except_although_the_try_queries_it(tmp_path: Pat
     found = audit(tmp_path, {"models.py": MODELS, "use.py": code}).uses
 
     assert [(use.line, use.kind.value) for use in found if use.file == "use.py"] == [(4, "orm.get"), (5, "reference")]
+
+
+LOADERS = [("@login.user_loader", 1), ("", 0)]
+
+
+@pytest.mark.parametrize(("decorator", "number"), LOADERS)
+def test_the_user_of_flask_login_is_what_its_loader_returns(tmp_path: Path, decorator: str, number: int) -> None:
+    loader = f"from models import Trip\n\n\n{decorator}\ndef load(id):\n    return session.get(Trip, int(id))\n"
+    use = "from flask_login import current_user\n\n\ndef use():\n    current_user.status = 'x'\n"
+
+    found = audit(tmp_path, {"models.py": MODELS, "load.py": loader, "use.py": use}).uses
+
+    assert [use.kind.value for use in found if use.file == "use.py"] == [INSTANCE] * number
+
+
+@pytest.mark.parametrize(
+    ("annotation", "number"), [("Literal['notes', 'trips']", 1), ("Literal['notes']", 0), ("str", 0)]
+)
+def test_a_parameter_that_may_be_the_name_of_the_table_is_taken_for_it(
+    tmp_path: Path, annotation: str, number: int
+) -> None:
+    code = f"def count(cursor, table: {annotation}):\n    cursor.execute('SELECT count(*) FROM %s' % table)\n"
+
+    assert [use.kind.value for use in audit(tmp_path, {"use.py": code}).uses] == ["sql.select"] * number

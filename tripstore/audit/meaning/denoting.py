@@ -36,7 +36,7 @@ class Classes(Relations, Protocol):
 
     def made(self, call: ast.Call, callee: str, scope: Scope) -> Entity | OrmRoot | None: ...
 
-    def imported(self, dotted: str) -> Entity | None: ...
+    def imported(self, dotted: str) -> Entity | ModelRows | None: ...
 
     def is_manager(self, entity: Entity, attribute: str) -> bool: ...
 
@@ -163,13 +163,22 @@ class Denoting:
             case Returning(function=function):
                 return AuditedFunction(function, scope)
             case Assigned(value=node, is_annotation=True):
-                return self._rows.annotated(node, scope)
+                rows = self._rows.annotated(node, scope)
+                return rows if rows is not None else self._literal(node)
             case Assigned(value=node, is_element=True):
                 return self._rows.elements(node, scope)
             case Assigned(value=node):
                 return self.value(node, scope)
             case _:
                 return None
+
+    def _literal(self, annotation: ast.expr) -> Text | None:
+        """`table: Literal["trips", "notes"]` may be each of these texts: the one that is looked for is what counts."""
+        if not (isinstance(annotation, ast.Subscript) and last_name(annotation.value) == "Literal"):
+            return None
+        parts = annotation.slice.elts if isinstance(annotation.slice, ast.Tuple) else [annotation.slice]
+        texts = [part.value for part in parts if isinstance(part, ast.Constant) and isinstance(part.value, str)]
+        return next((Text(text) for text in texts if self._models.tables.find(None, text) is not None), None)
 
     def _imported(self, imported: Imported, scope: Scope) -> Value | None:
         modules, dotted = self._models.modules, imported.module

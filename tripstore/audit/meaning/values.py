@@ -85,7 +85,7 @@ class ModelRows:
     is_statement: bool
 
 
-_PLAIN = frozenset({"classmethod", "staticmethod", "property", "cached_property"})
+_PLAIN = frozenset({"classmethod", "staticmethod", "property", "cached_property", "user_loader"})
 
 
 def _own(function: Method) -> Iterator[ast.AST]:

@@ -9,7 +9,7 @@ from dataclasses import replace
 from functools import cached_property
 
 from tripstore.audit.findings import Definition, Remark
-from tripstore.audit.meaning.bindings import ClassFacts, Imported, Relationship, keyword
+from tripstore.audit.meaning.bindings import ClassFacts, Imported, Relationship, Returning, keyword, last_name
 from tripstore.audit.meaning.denoting import Denoting
 from tripstore.audit.meaning.heads import MANAGERS
 from tripstore.audit.meaning.modules import Modules
@@ -137,9 +137,23 @@ class Models:
             label, name = texts[0], texts[1] or ""
         return self.apps.model(label, name) if label and name else None
 
-    def imported(self, dotted: str) -> Entity | None:
-        """A model of a library whose table is looked for."""
+    def imported(self, dotted: str) -> Entity | ModelRows | None:
+        """A model of a library whose table is looked for; `current_user` of Flask-Login, an object of ours."""
+        if dotted == "flask_login.current_user":
+            found = (self.denoting.answered(loader) for loader in self._user_loaders)
+            return next((rows for rows in found if rows is not None), None)
         return self.apps.imported(dotted)
+
+    @cached_property
+    def _user_loaders(self) -> list[AuditedFunction]:
+        """The functions that Flask-Login asks for the user: `@login.user_loader`."""
+        return [
+            AuditedFunction(binding.function, self.scope(file))
+            for file, bound in self.modules.loaded()
+            for every in bound.names.values()
+            for binding in every
+            if isinstance(binding, Returning) and "user_loader" in map(last_name, binding.function.decorator_list)
+        ]
 
     def is_manager(self, entity: Entity, attribute: str) -> bool:
         """Whether an attribute of a model, or of a base of it, is a manager."""
