@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from tests.public.audited.ctfd import CTFD
 from tests.public.audited.healthchecks import HEALTHCHECKS, HEALTHCHECKS_VIEWS
+from tests.public.audited.locallibrary import LOCALLIBRARY
 from tests.public.audited.microblog import MICROBLOG, MICROBLOG_POST
 from tests.public.audited.scout import SCOUT
 from tests.public.audited.sydent import SYDENT
@@ -19,4 +21,6 @@ CODE = (
     MICROBLOG_POST,
     HEALTHCHECKS_VIEWS,
     WAREHOUSE_SECOND,
+    LOCALLIBRARY,
+    CTFD,
 )
