@@ -1,4 +1,4 @@
-"""A contest platform: inherited tables, subqueries, another library in a migration. Read by hand; paths and lines only."""
+"""A contest platform with inherited tables, and a migration by another library. Read by hand; paths and lines only."""
 
 from __future__ import annotations
 

@@ -10,7 +10,7 @@ from tripstore.audit.meaning.bindings import Bindings, ClassFacts, Method, bindi
 from tripstore.audit.meaning.values import AuditedFunction, Entity, ModelRows, Scope, Value
 
 
-class Denotes(Protocol):
+class DenotesRows(Protocol):
     """What expressions stand for."""
 
     @property
@@ -36,7 +36,7 @@ class Owners(Protocol):
 class Attributes:
     """Found when one is asked for. Whether a method ran before is not known: it is believed."""
 
-    def __init__(self, denoting: Denotes, owners: Owners) -> None:
+    def __init__(self, denoting: DenotesRows, owners: Owners) -> None:
         self._denoting = denoting
         self._owners = owners
         self._assigned: dict[ClassFacts, dict[str, list[tuple[ast.expr, Scope]]]] = {}
