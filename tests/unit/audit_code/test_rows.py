@@ -227,3 +227,19 @@ def test_a_parameter_that_may_be_the_name_of_the_table_is_taken_for_it(
     code = f"def count(cursor, table: {annotation}):\n    cursor.execute('SELECT count(*) FROM %s' % table)\n"
 
     assert [use.kind.value for use in audit(tmp_path, {"use.py": code}).uses] == ["sql.select"] * number
+
+
+def test_a_file_that_names_no_model_is_looked_at_where_a_base_or_a_function_brings_its_objects(tmp_path: Path) -> None:
+    base = "from models import Trip\n\n\nclass Case:\n    def setup(self):\n        self.trip = Trip()\n\n\n"
+    base += "def load():\n    return Trip()\n\n\nclass Plain:\n    def setup(self):\n        self.trip = object()\n"
+    files = {
+        "models.py": MODELS,
+        "base.py": base,
+        "heir.py": "from base import Case\n\n\nclass Heir(Case):\n    def test(self):\n        self.trip.status = 1\n",
+        "load.py": "from base import load\n\nload().status = 1\n",
+        "plain.py": "from base import Plain\n\n\nclass Own(Plain):\n    def a(self):\n        self.trip.status = 1\n",
+    }
+
+    found = audit(tmp_path, files).uses
+
+    assert [use.file for use in found if use.kind.value == INSTANCE] == ["heir.py", "load.py"]

@@ -51,6 +51,17 @@ class Attributes:
         found = [self._held(entity, attribute) or self.method(entity, attribute, rows) for entity in rows.entities]
         return next((value for value in found if value is not None), None)
 
+    def every(self, entity: Entity) -> Iterator[ModelRows]:
+        """Whatever its objects hold, in attributes of its own or of its bases."""
+        for owner in self._lineage(entity):
+            if owner.facts is not None:
+                if owner.facts not in self._assigned:
+                    self._assigned[owner.facts] = self._assignments(owner, owner.facts)
+                for attribute in (*self._assigned[owner.facts], *owner.facts.annotations):
+                    held = self._held(owner, attribute)
+                    if held is not None:
+                        yield held
+
     def method(self, entity: Entity, name: str, first: Value) -> Value | None:
         """A method of a class or of the nearest of its bases; of a property, what it answers."""
         for owner in self._lineage(entity):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+from collections.abc import Iterator
 from typing import Protocol
 
 from tripstore.audit.meaning.attributes import Attributes
@@ -100,6 +101,10 @@ class Denoting:
     def answered(self, function: AuditedFunction) -> ModelRows | None:
         """The objects that a function returns, whatever it is given."""
         return self._rows.answer(function)
+
+    def kept(self, entity: Entity) -> Iterator[ModelRows]:
+        """The objects that those of a class keep in their attributes."""
+        return self._attributes.every(entity)
 
     def callee(self, call: ast.Call, scope: Scope) -> str:
         """The last part of the name of what is called, under which it was defined: `pg_insert` may be `insert`."""

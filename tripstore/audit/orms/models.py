@@ -280,6 +280,7 @@ class Models:
         leading = {source for _name, source, target in self._relations if target.tables}
         leading |= {facts for (facts, _attribute), target in self._backrefs.items() if target.tables}
         leading |= {facts for (facts, _attribute), target in self.foreign.names() if target.tables}
+        leading |= {facts for every in self._classes.values() for file, facts in every if self._keeps(facts, file)}
         found = set(self.tables.names) | {name for name in self.relation_names if name.endswith("_set")}
         found |= self.joined_names
         if self.apps.user_model is not None and self.apps.user_model.tables:
@@ -339,9 +340,14 @@ class Models:
         if isinstance(found, Text):
             return found.text.rpartition(".")[2].strip('"') in self.tables.names
         if isinstance(found, AuditedFunction):
-            rows = self.denoting.annotated(found.returns, found.scope) if found.returns is not None else None
+            rows = self.denoting.answered(found)
             return rows is not None and any(self._leads(entity, leading) for entity in rows.entities)
         return isinstance(found, ModelRows) and any(self._leads(entity, leading) for entity in found.entities)
+
+    def _keeps(self, facts: ClassFacts, file: str) -> bool:
+        """Whether objects of a class, or of a base of it, keep rows of a legacy table: `self.trip = Trip()`."""
+        kept = self.denoting.kept(self.entity(facts, self.scope(file)))
+        return any(entity.tables for rows in kept for entity in rows.entities)
 
     @cached_property
     def _classes(self) -> dict[str, list[tuple[str, ClassFacts]]]:
