@@ -8,7 +8,7 @@ TESTERS ?= 2
 # Of `make bench-versions`: pairs of blocks.
 ROUNDS ?= 40
 
-.PHONY: demo quick test check bench bench-versions soak fresh format docs servers clean
+.PHONY: demo quick test check bench bench-versions audit-measure soak fresh format docs servers clean
 
 demo: $(VENV)/demo
 	$(BIN)/tripstore demo
@@ -33,6 +33,10 @@ bench: $(VENV)/peers servers
 bench-versions: $(VENV)/test servers
 	@test -n '$(BEFORE)' || { echo 'Say what to compare with: make bench-versions BEFORE=REVISION'; exit 2; }
 	$(BIN)/python -m benchmarks.versions '$(BEFORE)' . --rounds $(ROUNDS)
+
+# Recall and precision of `audit code` in checkouts of public code bases: `make audit-measure CHECKOUTS=folder`; without it, which ones.
+audit-measure: $(VENV)/test
+	$(BIN)/python -m tests.public.audited $(CHECKOUTS) $(PLACES)
 
 soak: $(VENV)/peers servers
 	$(BIN)/python -m tests.soak

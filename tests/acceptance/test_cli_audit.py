@@ -171,6 +171,12 @@ def test_no_use_is_not_called_clean_while_the_table_of_a_model_cannot_be_told(se
     assert (
         service.call("audit", "code", "code", "--table", "fares", "--json").document["untold"][0]["file"] == "rows.py"
     )
+    # A text that happens to be the name of the table is a use, and no sign that the model was understood.
+    rows.write_text(f"{model.format('')}\n\ndef search(word):\n    pass\n\n\nsearch('fares')\n")
+    named = service.call("audit", "code", "code", "--table", "fares", "--fail-over", "1")
+    assert named.code == 3
+    assert "1 use in" in named.stdout
+    assert "Give each a table name that can be read" in named.stdout
     rows.write_text(model.format("  # tripstore: allow kept in memory"))
     assert service.call("audit", "code", "code", "--table", "fares").code == 0
 

@@ -87,8 +87,9 @@ class _Audit:
         return models
 
     def _with_words(self, words: frozenset[str]) -> list[str]:
-        """The files that were not yet relevant, and have one of these words. SQL folds case."""
-        pattern = re.compile(rf"\b(?:{'|'.join(map(re.escape, sorted(words)))})\b", re.IGNORECASE)
+        """The files that were not yet relevant, and have one of these words, `trip__city` too. SQL folds case."""
+        any_of = "|".join(map(re.escape, sorted(words)))
+        pattern = re.compile(rf"(?:\b|(?<=__))(?:{any_of})(?:\b|(?=__))", re.IGNORECASE)
         folded = [word.lower() for word in words]
         found = []
         for name in sorted(self._sources.keys() - self._relevant):

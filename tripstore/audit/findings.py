@@ -116,8 +116,12 @@ class CodeAudit:
 
     @property
     def is_complete(self) -> bool:
-        """Whether there was code, and all of it was looked at. No use is no news while a model cannot be told."""
-        return self.files > 0 and not self.unread and not (self.untold and not self.uses)
+        """Whether there was code, and all of it was looked at. No use is no news while a model cannot be told.
+
+        A text that happens to be the name of a table is no sign that the models were found.
+        """
+        is_used = any(use.kind is not UseKind.NAME for use in self.uses)
+        return self.files > 0 and not self.unread and not (self.untold and not is_used)
 
 
 @dataclass(frozen=True, slots=True)

@@ -104,3 +104,14 @@ def test_nothing_of_the_audited_code_runs(tmp_path: Path) -> None:
     audit(tmp_path, {"a.py": f"open({str(tmp_path / 'ran')!r}, 'w'); run('DELETE FROM trips')"})
 
     assert not (tmp_path / "ran").exists()
+
+
+def test_a_file_without_suffix_that_cannot_be_read_may_be_code(tmp_path: Path) -> None:
+    write(tmp_path, {"run": "#!/usr/bin/env python3\nrun('DELETE FROM trips')\n", "notes": "trips\n"})
+    (tmp_path / "gone").symlink_to(tmp_path / "nowhere")
+
+    result = audit_code(tmp_path, LegacyTables.parse(TABLES))
+
+    assert [(remark.file, remark.reason) for remark in result.unread] == [("gone", "No such file or directory")]
+    assert not result.is_complete
+    assert [f.file for f in result.uses] == ["run"]

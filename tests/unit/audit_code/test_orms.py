@@ -273,3 +273,128 @@ def test_a_relationship_that_is_called_tables_is_followed(tmp_path: Path) -> Non
         "orm.instance",
         "orm.relationship",
     ]
+
+
+STARRED = [
+    ("from peewee import *\n\n\nclass Trip(Model):\n    city = TextField()\n", "trip"),
+    ("from peewee import *\nfrom playhouse.sqlite_ext import *\n\n\nclass Trip(FTSModel):\n    class Meta:\n"
+     "        table_name = 'trip'\n", "trip"),
+    ("from sqlmodel import *\n\n\nclass Trip(SQLModel, table=True):\n    id: int\n", "trip"),
+    ("from django.db.models import *\n\n\nclass Trip(Model):\n    pass\n", "app_trip"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("models", "table"), STARRED)
+def test_a_star_brings_the_names_of_an_orm(tmp_path: Path, models: str, table: str) -> None:
+    files = {"app/models.py": models, "app/use.py": "from app.models import Trip\n\nTrip()\n"}
+    again = {
+        "app/base.py": models.partition("\n\n\n")[0],
+        "app/models.py": "from app.base import *\n\n\n" + models.partition("\n\n\n")[2],
+        "app/use.py": files["app/use.py"],
+    }
+
+    assert kinds(audited(tmp_path / "a", table, files)) == ["orm.new"]
+    assert kinds(audited(tmp_path / "b", table, again)) == ["orm.new"]  # through a module that has all of its names
+
+
+def test_control_a_star_of_another_library_brings_no_model(tmp_path: Path) -> None:
+    models = "from shapes import *\n\n\nclass Trip(Model):\n    city = TextField()\n"
+
+    assert kinds(audited(tmp_path, "trip", {"models.py": models, "use.py": "from models import Trip\nTrip()\n"})) == []
+
+
+def test_a_star_hides_no_module(tmp_path: Path) -> None:
+    files = {
+        "app/__init__.py": "from peewee import *\n",
+        "app/models.py": PEEWEE + "class Trip(peewee.Model):\n    pass\n",
+        "use.py": "from app import models\n\nmodels.Trip.select()\n",
+    }
+
+    assert kinds(audited(tmp_path, "trip", files)) == ["orm.query"]
+
+
+@pytest.mark.parametrize("settings", ["MIGRATION_MODULES = {'trips': 'db.moved.trips'}\n", ""])
+def test_migrations_are_where_the_settings_say(tmp_path: Path, settings: str) -> None:
+    code = "from django.db import migrations\n\n\nclass Migration(migrations.Migration):\n"
+    code += "    operations = [migrations.DeleteModel('trip')]\n"
+    files = {
+        "settings.py": settings,
+        "trips/models.py": DJANGO + "class Trip(models.Model):\n    pass\n",
+        "db/moved/trips/0001_initial.py": code,
+        "db/moved/drivers/0001_initial.py": code,
+    }
+
+    found = audited(tmp_path, "trips_trip", files).uses
+
+    assert [use.file for use in found] == (["db/moved/trips/0001_initial.py"] if settings else [])
+
+
+LOOKED_UP = [
+    ("class Notes(ModelAdmin[Note]):\n    list_select_related = ('trip',)\n", 1),
+    ("@admin.register(Note)\nclass Notes(admin.ModelAdmin):\n    search_fields = ['=trip__city', 'text']\n", 1),
+    ("class Notes(ListView):\n    model = Note\n    ordering = '-trip__city'\n", 1),
+    ("class Notes(admin.ModelAdmin):\n    search_fields = ('trip__city',)\n", 1),
+    ("class Notes(ModelAdmin[Note]):\n    search_fields = ('text', 'trip_id')\n", 0),
+    ("class Drivers(ModelAdmin[Driver]):\n    list_select_related = ('car',)\n    list_filter = 'name'\n", 0),
+]
+
+
+@pytest.mark.parametrize(("code", "number"), LOOKED_UP)
+def test_options_of_an_admin_name_relations_by_texts(tmp_path: Path, code: str, number: int) -> None:
+    admin = f"from trips.models import Driver, Note\n\n\n{code}"
+    result = audited(tmp_path, "trips_trip", {**RIDES, "trips/admin.py": admin})
+
+    assert [each.kind.value for each in result.uses if each.file == "trips/admin.py"] == ["orm.relationship"] * number
+
+
+def test_a_lookup_is_followed_from_the_models_that_have_its_first_name(tmp_path: Path) -> None:
+    models = RIDES["trips/models.py"] + "\n\nclass Car(models.Model):\n    trip = models.ForeignKey('Trip')\n"
+    models += "\n\nclass Garage(models.Model):\n    trip = models.ForeignKey('Driver')\n\n\n"
+    models += "class Rent(models.Model):\n    garage = models.ForeignKey('Garage')\n"
+    files = {
+        "trips/models.py": models,
+        "trips/use.py": "rows.filter(garage__trip__name=1)\nrows.filter(trip__fare=1)\n",
+    }
+
+    found = [use.line for use in audited(tmp_path, "trips_trip", files).uses if use.file == "trips/use.py"]
+
+    assert found == [2]  # the trip of a garage is a driver
+
+
+def test_an_object_of_django_is_asked_for_again(tmp_path: Path) -> None:
+    use = "from trips.models import Driver, Trip\n\ntrip = Trip.objects.get(id=1)\ntrip.refresh_from_db()\n"
+    use += "driver = Driver.objects.get(id=1)\ndriver.refresh_from_db()\n"
+
+    found = audited(tmp_path, "trips_trip", {**RIDES, "trips/use.py": use}).uses
+
+    assert [(each.line, each.access.value) for each in found if each.kind.value == "orm.instance"] == [(4, "read")]
+
+
+def test_an_object_of_sqlmodel_is_made_by_validation_and_updated_at_once(tmp_path: Path) -> None:
+    models = "from sqlmodel import SQLModel\n\n\nclass Trip(SQLModel, table=True):\n    id: int\n"
+    use = "from models import Trip\n\ntrip = Trip.model_validate(data)\ntrip.sqlmodel_update(data)\n"
+
+    found = audited(tmp_path, "trip", {"models.py": models, "use.py": use}).uses
+
+    assert [(each.line, each.kind.value) for each in found] == [(3, "reference"), (4, "orm.instance")]
+
+
+def test_a_property_of_a_model_is_no_column(tmp_path: Path) -> None:
+    models = PEEWEE + "class Trip(peewee.Model):\n    def note(self):\n        return 1\n\n    extra = property(note)\n"
+    use = "from models import Trip\n\ntrip = Trip.get(id=1)\ntrip.extra = 1\ntrip.city = 1\n"
+
+    found = audited(tmp_path, "trip", {"models.py": models, "use.py": use}).uses
+
+    assert [each.line for each in found if each.kind.value == "orm.instance"] == [5]
+
+
+def test_a_mere_name_is_no_sign_that_models_were_found(tmp_path: Path) -> None:
+    """I12: a text that happens to be the name of the table does not hide that a model cannot be told."""
+    code = "from company import Base\n\n\nclass Row(Base):\n    id = mapped_column()\n\n\ndef search(word):\n    pass\n"
+    named = code + "\n\nsearch('fares')\n"
+    used = named + "run('SELECT id FROM fares')\n"
+
+    mere = audited(tmp_path / "a", "fares", {"a.py": named})
+    assert kinds(mere) == ["name"]
+    assert not mere.is_complete
+    assert audited(tmp_path / "b", "fares", {"a.py": used}).is_complete  # the control

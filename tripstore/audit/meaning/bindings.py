@@ -7,6 +7,8 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
+Method = ast.FunctionDef | ast.AsyncFunctionDef
+
 
 @dataclass(frozen=True, slots=True)
 class Imported:
@@ -28,9 +30,9 @@ class Assigned:
 
 @dataclass(frozen=True, slots=True)
 class Returning:
-    """A function, and the annotation of what it returns."""
+    """A function."""
 
-    returns: ast.expr | None
+    function: Method
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,6 +75,8 @@ class ClassFacts:
     meta: ClassMeta | None = None
     is_abstract: bool = False  #: `__abstract__ = True`
     is_root: bool = False  #: `@as_declarative()`
+    methods: tuple[Method, ...] = ()
+    annotations: dict[str, ast.expr] = field(default_factory=dict)  #: of attributes without a value: `trip: Trip`
 
     @property
     def columns(self) -> list[str]:
@@ -83,6 +87,18 @@ class ClassFacts:
     def has_primary_key(self) -> bool:
         named = (keyword(call, "primary_key") for call in self.calls.values())
         return any(value is not None and _is_true(value) for value in named)
+
+    def is_read(self, name: str) -> bool:
+        """Whether a method is asked as an attribute: `@property`."""
+        named = [part for each in self.methods if each.name == name for part in each.decorator_list]
+        return any(last_name(part).endswith("property") for part in named)
+
+    def is_property(self, name: str) -> bool:
+        """Whether the class makes the attribute itself: `@property`, `metadata = property(…)`."""
+        call = self.calls.get(name)
+        if call is not None:
+            return last_name(call.func) == "property"
+        return any(each.name == name and each.decorator_list for each in self.methods)
 
 
 _COLUMN = re.compile(r"^(?:Column|mapped_column)$|Field$|ForeignKey$")
@@ -155,8 +171,8 @@ def _bind(statement: ast.AST, into: Bindings) -> None:
                     into.add(alias.asname or alias.name, Imported(module or "", level, alias.name))
         case ast.ClassDef(name=name):
             into.add(name, class_facts(statement))
-        case ast.FunctionDef(name=name, returns=returns) | ast.AsyncFunctionDef(name=name, returns=returns):
-            into.add(name, Returning(returns))
+        case ast.FunctionDef(name=name) | ast.AsyncFunctionDef(name=name):
+            into.add(name, Returning(statement))
         case ast.Assign(targets=targets, value=value):
             for target in targets:
                 bind_target(target, Assigned(value), into)
@@ -200,10 +216,13 @@ def class_facts(node: ast.ClassDef) -> ClassFacts:
     relations: dict[str, Relationship] = {}
     constants: dict[str, ast.expr] = {}
     calls: dict[str, ast.Call] = {}
+    annotations: dict[str, ast.expr] = {}
     for statement in _statements(node.body):
         name, value, annotation = _assignment(statement)
         if name is not None and isinstance(value, ast.Call):
             calls[name] = value
+        if name is not None and value is None and annotation is not None:
+            annotations[name] = annotation
         if name == "__tablename__":
             table_name = value
         elif name == "__table__":
@@ -233,6 +252,8 @@ def class_facts(node: ast.ClassDef) -> ClassFacts:
         relations=relations,
         constants=constants,
         calls=calls,
+        methods=tuple(each for each in node.body if isinstance(each, Method)),
+        annotations=annotations,
         meta=meta,
         is_abstract=is_abstract,
         is_root=any("as_declarative" in ast.unparse(each) for each in node.decorator_list),

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import ast
+from collections.abc import Iterator
 from typing import Protocol
 
+from tripstore.audit.meaning.attributes import Attributes
 from tripstore.audit.meaning.bindings import Assigned, Binding, ClassFacts, Imported, Returning, last_name
 from tripstore.audit.meaning.modules import Modules
-from tripstore.audit.meaning.orm import Orm
+from tripstore.audit.meaning.orm import Orm, starred
 from tripstore.audit.meaning.rows import Relations, RowsOf
 from tripstore.audit.meaning.values import AuditedFunction, Entity, ModelRows, Module, OrmRoot, Scope, Text, Value
 from tripstore.audit.names import LegacyTables
@@ -35,9 +37,11 @@ class Classes(Relations, Protocol):
 
     def made(self, call: ast.Call, callee: str, scope: Scope) -> Entity | OrmRoot | None: ...
 
-    def imported(self, dotted: str) -> Entity | None: ...
+    def imported(self, dotted: str) -> Entity | ModelRows | None: ...
 
     def is_manager(self, entity: Entity, attribute: str) -> bool: ...
+
+    def parents(self, entity: Entity) -> list[Entity]: ...
 
 
 class Denoting:
@@ -46,6 +50,7 @@ class Denoting:
     def __init__(self, models: Classes) -> None:
         self._models = models
         self._rows = RowsOf(self, models)
+        self._attributes = Attributes(self, models)
         self._known: dict[tuple[Scope, str], Value | None] = {}
         self._asked: set[tuple[Scope, str]] = set()
         self._circles = 0
@@ -54,6 +59,12 @@ class Denoting:
 
     def forget(self) -> None:
         self._known.clear()
+        self._rows.forget()
+        self._attributes.forget()
+
+    @property
+    def is_settled(self) -> bool:
+        return not self._asked
 
     def value(self, node: ast.expr, scope: Scope) -> Value | None:
         if self._depth > _DEPTH_MAX:
@@ -87,6 +98,14 @@ class Denoting:
         """The objects that an annotation such as `list[Trip]` speaks of."""
         return self._rows.annotated(annotation, scope)
 
+    def answered(self, function: AuditedFunction) -> ModelRows | None:
+        """The objects that a function returns, whatever it is given."""
+        return self._rows.answer(function)
+
+    def kept(self, entity: Entity) -> Iterator[ModelRows]:
+        """The objects that those of a class keep in their attributes."""
+        return self._attributes.every(entity)
+
     def callee(self, call: ast.Call, scope: Scope) -> str:
         """The last part of the name of what is called, under which it was defined: `pg_insert` may be `insert`."""
         if isinstance(call.func, ast.Name):
@@ -104,7 +123,8 @@ class Denoting:
             if name in around.bindings.names:
                 return self._bound(name, around)
             if around.parent is None:
-                return self._starred(name, around)
+                found = self._starred(name, around)
+                return found if found is not None else self._starred_outside(name, around)
         return None
 
     def _bound(self, name: str, scope: Scope) -> Value | None:
@@ -145,16 +165,25 @@ class Denoting:
                 return self._imported(binding, scope)
             case ClassFacts():
                 return self._models.entity(binding, scope)
-            case Returning(returns=returns):
-                return AuditedFunction(returns, scope)
+            case Returning(function=function):
+                return AuditedFunction(function, scope)
             case Assigned(value=node, is_annotation=True):
-                return self._rows.annotated(node, scope)
+                rows = self._rows.annotated(node, scope)
+                return rows if rows is not None else self._literal(node)
             case Assigned(value=node, is_element=True):
                 return self._rows.elements(node, scope)
             case Assigned(value=node):
                 return self.value(node, scope)
             case _:
                 return None
+
+    def _literal(self, annotation: ast.expr) -> Text | None:
+        """`table: Literal["trips", "notes"]` may be each of these texts: the one that is looked for is what counts."""
+        if not (isinstance(annotation, ast.Subscript) and last_name(annotation.value) == "Literal"):
+            return None
+        parts = annotation.slice.elts if isinstance(annotation.slice, ast.Tuple) else [annotation.slice]
+        texts = [part.value for part in parts if isinstance(part, ast.Constant) and isinstance(part.value, str)]
+        return next((Text(text) for text in texts if self._models.tables.find(None, text) is not None), None)
 
     def _imported(self, imported: Imported, scope: Scope) -> Value | None:
         modules, dotted = self._models.modules, imported.module
@@ -170,7 +199,12 @@ class Denoting:
         found = self._member(file, imported.name)
         if found is None and (submodule is not None or file is None):
             return self._elsewhere(inner, scope.file, submodule)
+        if found is None and file is not None and not self._has(file, imported.name):
+            return self._starred_outside(imported.name, self._models.scope(file))
         return found
+
+    def _has(self, file: str, name: str) -> bool:
+        return name in self._models.scope(file).bindings.names
 
     def _elsewhere(self, dotted: str, importer: str, file: str | None) -> Value:
         """A module, or what a library has under the name."""
@@ -191,15 +225,28 @@ class Denoting:
         self._asked.add(key)
         try:
             for star in scope.bindings.stars:
-                if star.level:
-                    file = self._models.modules.find_relative(star.module, star.level, scope.file)
-                else:
-                    file = self._models.modules.find(star.module, scope.file)
-                if (found := self._member(file, name)) is not None:
+                if (found := self._member(self._star_file(star, scope), name)) is not None:
                     return found
         finally:
             self._asked.discard(key)
         return None
+
+    def _starred_outside(self, name: str, scope: Scope, seen: frozenset[str] = frozenset()) -> Value | None:
+        """A name that a star of an ORM, which the code base does not define, may have brought, here or further in."""
+        for star in scope.bindings.stars:
+            file = self._star_file(star, scope)
+            dotted = starred(star.module, name) if file is None and not star.level else None
+            found = self._elsewhere(dotted, scope.file, None) if dotted is not None else None
+            if file is not None and file not in seen:
+                found = self._starred_outside(name, self._models.scope(file), seen | {scope.file})
+            if found is not None:
+                return found
+        return None
+
+    def _star_file(self, star: Imported, scope: Scope) -> str | None:
+        if star.level:
+            return self._models.modules.find_relative(star.module, star.level, scope.file)
+        return self._models.modules.find(star.module, scope.file)
 
     def _attribute(self, node: ast.Attribute, scope: Scope) -> Value | None:
         if isinstance(node.value, ast.Attribute) and node.value.attr == "classes":
@@ -215,7 +262,8 @@ class Denoting:
             case OrmRoot() if node.attr == "Model":
                 return base
             case ModelRows(is_statement=False):
-                return self._rows.related(base, node.attr)
+                related = self._rows.related(base, node.attr)
+                return related if related is not None else self._attributes.of(base, node.attr)
             case Text() if node.attr == "value":
                 return base  # a member of an enum
             case _:
@@ -230,7 +278,7 @@ class Denoting:
             return self.value(entity.facts.constants[attribute], scope)
         if entity.orm is Orm.DJANGO and self._models.is_manager(entity, attribute):
             return ModelRows(frozenset({entity}), is_statement=True)
-        return None
+        return self._attributes.method(entity, attribute, entity)
 
     def _meta_name(self, meta: ast.Attribute, scope: Scope) -> Text | None:
         """`Trip._meta.db_table`"""

@@ -60,6 +60,7 @@ ACTIVE_RESULTS = words(
 )
 #: Methods by which an object of Django or Peewee writes itself.
 SAVES = words("save asave save_base delete adelete delete_instance")
+REFRESHES = words("refresh_from_db arefresh_from_db")
 MANAGERS = frozenset({"objects", "_default_manager", "_base_manager"})
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import builtins
 from enum import Enum
 
 
@@ -34,6 +35,16 @@ _PACKAGES = {
     "playhouse": Orm.PEEWEE,
     **dict.fromkeys(_OTHERS, Orm.OTHER),
 }
+
+
+#: Libraries whose names a star may bring: `from peewee import *`.
+_STARRED = frozenset({"peewee", "playhouse", "sqlmodel", "flask_sqlalchemy", "sqlalchemy", "django", *_OTHERS})
+_BUILTINS = frozenset(dir(builtins))
+
+
+def starred(module: str, name: str) -> str | None:
+    """The full name that a star of an ORM may have brought; it is not known which names the library has."""
+    return f"{module}.{name}" if module.partition(".")[0] in _STARRED and name not in _BUILTINS else None
 
 
 def is_manager(dotted: str) -> bool:

@@ -10,14 +10,31 @@ import ast
 from collections.abc import Iterable
 from typing import Protocol
 
-from tripstore.audit.meaning.bindings import Assigned, Bindings, bind_target
+from tripstore.audit.meaning.bindings import Assigned, Bindings, bind_target, last_name
 from tripstore.audit.meaning.heads import ACTIVE_RESULTS, ACTIVE_VERBS, EXECUTES, GETS, HOLDERS, RESULTS, STATEMENTS
 from tripstore.audit.meaning.orm import Orm
 from tripstore.audit.meaning.values import AuditedFunction, Entity, ModelRows, Scope, Value
+from tripstore.audit.names import words
+
+#: What types are made of.
+_TYPES = words("Annotated Optional Union list List Sequence Iterable Mapped QuerySet")
+
+#: Calls that lead from one to the next are followed so far.
+_CALLS_MAX = 5
+#: Methods of SQLModel's classes that make an object: `Trip.model_validate(…)`.
+_VALIDATES = words("model_validate from_orm parse_obj model_construct")
+
+#: Methods of factory_boy's factories.
+_PRODUCES = words("create build create_batch build_batch")
 
 
 class Denotes(Protocol):
     """What expressions stand for: models and rows are found out together with it."""
+
+    @property
+    def is_settled(self) -> bool:
+        """Whether no name is being looked up: what is found out half-way round a circle may be wrong."""
+        ...
 
     def value(self, node: ast.expr, scope: Scope) -> Value | None: ...
 
@@ -28,6 +45,10 @@ class Relations(Protocol):
     """Where the relationships of a model lead."""
 
     def relation(self, entity: Entity, attribute: str) -> Entity | None: ...
+
+    def produced(self, entity: Entity) -> Entity | None:
+        """The model whose objects a factory makes."""
+        ...
 
     def is_queried(self, entity: Entity, attribute: str) -> bool:
         """Whether a relation is a manager, as Django has it, and no object or list."""
@@ -40,6 +61,11 @@ class RowsOf:
     def __init__(self, denoting: Denotes, models: Relations) -> None:
         self._denoting = denoting
         self._models = models
+        self._asked: set[ast.AST] = set()
+        self._answers: dict[AuditedFunction, ModelRows | None] = {}
+
+    def forget(self) -> None:
+        self._answers.clear()
 
     def of(self, node: ast.expr, scope: Scope) -> ModelRows | None:
         match node:
@@ -53,6 +79,8 @@ class RowsOf:
                 return _together(self._rows(value, scope) for value in values)
             case ast.Tuple(elts=parts) | ast.List(elts=parts) | ast.Set(elts=parts):
                 return _together(self._rows(part, scope) for part in parts[:8])
+            case ast.Subscript(value=value) if last_name(value) in _TYPES:
+                return self.annotated(node, scope)  # CurrentTrip = Annotated[Trip, …]
             case ast.Subscript(value=value):
                 return _brought(self._rows(value, scope))
             case ast.ListComp() | ast.GeneratorExp() | ast.SetComp():
@@ -77,6 +105,8 @@ class RowsOf:
                 found |= rows.entities if rows is not None else set()
             if isinstance(value, Entity) and value.facts is not None:
                 found.add(value)
+            elif isinstance(value, ModelRows) and not value.is_statement:
+                found |= value.entities  # a type that has a name
         return ModelRows(frozenset(found), is_statement=False) if found else None
 
     def related(self, rows: ModelRows, attribute: str) -> ModelRows | None:
@@ -92,11 +122,20 @@ class RowsOf:
 
     def _called(self, node: ast.Call, scope: Scope) -> ModelRows | None:
         target = self._denoting.value(node.func, scope)
+        if isinstance(target, Entity) and (made := self._models.produced(target)) is not None:
+            return ModelRows(frozenset({made}), is_statement=False)
         if isinstance(target, Entity):
             return ModelRows(frozenset({target}), is_statement=False) if target.facts is not None else None
         if isinstance(target, AuditedFunction):
             return self._answered(target, node, scope)
         callee = self._denoting.callee(node, scope)
+        if (callee in _VALIDATES or callee in _PRODUCES) and isinstance(node.func, ast.Attribute):
+            model = self._denoting.value(node.func.value, scope)
+            made = self._models.produced(model) if isinstance(model, Entity) and callee in _PRODUCES else None
+            if isinstance(model, Entity) and model.tables and callee in _VALIDATES:
+                made = model
+            if made is not None:
+                return ModelRows(frozenset({made}), is_statement=False)
         if (asked := self._asked_model(node, scope)) is not None:
             return asked
         if callee in STATEMENTS or callee in GETS:
@@ -108,13 +147,33 @@ class RowsOf:
             return _brought(_together(self._rows(argument, scope) for argument in node.args))
         return chained
 
+    def answer(self, function: AuditedFunction) -> ModelRows | None:
+        """What a function returns: as its annotation says, else as its `return` does."""
+        returns = function.returns
+        return self.annotated(returns, function.scope) if returns is not None else self._followed(function)
+
     def _answered(self, function: AuditedFunction, call: ast.Call, scope: Scope) -> ModelRows | None:
-        """What a function says that it returns; one of a type variable returns what it is given."""
-        if function.returns is None:
-            return None
+        """One whose annotation is a type variable returns what it is given."""
         if isinstance(function.returns, ast.Name) and function.scope.bindings.is_type_variable(function.returns.id):
             return _together(self._rows(argument, scope) for argument in call.args)
-        return self.annotated(function.returns, function.scope)
+        return self.answer(function)
+
+    def _followed(self, function: AuditedFunction) -> ModelRows | None:
+        """What the `return` of a function without annotation brings; one that calls itself brings nothing more."""
+        if function.function in self._asked or len(self._asked) > _CALLS_MAX:
+            return None
+        if function not in self._answers:
+            self._asked.add(function.function)
+            try:
+                answers = function.answers
+                inner = function.inner() if answers else function.scope
+                found = _together(self._rows(each, inner) for each in answers)
+            finally:
+                self._asked.discard(function.function)
+            if self._asked or not self._denoting.is_settled:
+                return found
+            self._answers[function] = found
+        return self._answers[function]
 
     def _named(self, arguments: Iterable[ast.expr], scope: Scope) -> frozenset[Entity]:
         found = (self._denoting.value(argument, scope) for argument in arguments)

@@ -6,7 +6,7 @@ import ast
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from tripstore.audit.meaning.bindings import Bindings, ClassFacts
+from tripstore.audit.meaning.bindings import Bindings, ClassFacts, Method, bindings, last_name, parameters
 from tripstore.audit.meaning.orm import Orm
 from tripstore.audit.names import LegacyTable
 
@@ -53,10 +53,28 @@ class Text:
 
 @dataclass(frozen=True, slots=True)
 class AuditedFunction:
-    """A function of the audited code."""
+    """A function of the audited code, and where it stands; of a method, what its first parameter is."""
 
-    returns: ast.expr | None
+    function: Method
     scope: Scope
+    first: tuple[str, Value] | None = None
+
+    @property
+    def returns(self) -> ast.expr | None:
+        return self.function.returns
+
+    @property
+    def answers(self) -> list[ast.expr]:
+        """What it returns, if it is no generator and nothing is wrapped around it."""
+        if any(last_name(each) not in _PLAIN for each in self.function.decorator_list):
+            return []
+        return [each.value for each in _own(self.function) if isinstance(each, ast.Return) and each.value is not None]
+
+    def inner(self) -> Scope:
+        """What its body sees."""
+        bound = bindings(self.function.body)
+        parameters(self.function.args, bound)
+        return Scope(self.scope.file, bound, self.scope, first=self.first)
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +83,19 @@ class ModelRows:
 
     entities: frozenset[Entity]
     is_statement: bool
+
+
+_PLAIN = frozenset({"classmethod", "staticmethod", "property", "cached_property", "user_loader"})
+
+
+def _own(function: Method) -> Iterator[ast.AST]:
+    """The nodes of a function, without those of functions inside."""
+    waiting: list[ast.AST] = list(function.body)
+    while waiting:
+        node = waiting.pop()
+        yield node
+        if not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda | ast.ClassDef):
+            waiting.extend(ast.iter_child_nodes(node))
 
 
 Value = Entity | OrmRoot | Module | Text | AuditedFunction | ModelRows

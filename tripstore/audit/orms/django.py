@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import ast
 from collections.abc import Iterator
 from functools import cached_property
 from pathlib import PurePosixPath
 
 from tripstore.audit.meaning.bindings import Assigned, ClassFacts
 from tripstore.audit.meaning.orm import Orm
-from tripstore.audit.meaning.values import Entity, Text
+from tripstore.audit.meaning.values import Entity, Scope, Text
 from tripstore.audit.names import LegacyTable
 from tripstore.audit.orms.known import KnownModels
 from tripstore.audit.orms.naming import django_name
@@ -34,6 +35,36 @@ class DjangoApps:
 
     def forget(self) -> None:
         self.__dict__.pop("user_model", None)
+        self.__dict__.pop("_moved", None)
+        self._labels.clear()
+
+    def is_migration(self, file: str) -> bool:
+        """Whether a file is a migration: by its folder, or by the settings' MIGRATION_MODULES."""
+        return "migrations" in file.split("/") or self._moved_label(file) is not None
+
+    def _moved_label(self, file: str) -> str | None:
+        folder = PurePosixPath(file).parent.parts
+        return next((label for parts, label in self._moved if folder[-len(parts) :] == parts), None)
+
+    @cached_property
+    def _moved(self) -> list[tuple[tuple[str, ...], str]]:
+        """The folders that MIGRATION_MODULES names, each with the label of its app."""
+        found: list[tuple[tuple[str, ...], str]] = []
+        for file, bound in self._models.modules.loaded():
+            for binding in bound.names.get("MIGRATION_MODULES", ()):
+                pairs = binding.value if isinstance(binding, Assigned) else None
+                if isinstance(pairs, ast.Dict):
+                    scope = self._models.scope(file)
+                    said = [
+                        [self._known(each, scope) for each in pair]
+                        for pair in zip(pairs.keys, pairs.values, strict=True)
+                    ]
+                    found += [(tuple(dotted.split(".")), label) for label, dotted in said if label and dotted]
+        return found
+
+    def _known(self, node: ast.expr | None, scope: Scope) -> str | None:
+        found = self._models.denoting.value(node, scope) if node is not None else None
+        return found.text if isinstance(found, Text) else None
 
     def labels(self, file: str) -> tuple[str, ...]:
         """What the app of a file may be called: by its apps.py, else by the folder that has its models."""
@@ -44,6 +75,9 @@ class DjangoApps:
 
     def _labels_of(self, file: str) -> list[str]:
         path = PurePosixPath(file)
+        moved = self._moved_label(file)
+        if moved is not None:
+            return [moved]
         for folder in path.parents:
             said = list(self._configured(str(folder / "apps.py").removeprefix("./")))
             if said:
@@ -68,9 +102,7 @@ class DjangoApps:
                         yield label
 
     def _text(self, facts: ClassFacts, key: str, file: str) -> str | None:
-        node = facts.constants.get(key)
-        found = self._models.denoting.value(node, self._models.scope(file)) if node is not None else None
-        return found.text if isinstance(found, Text) else None
+        return self._known(facts.constants.get(key), self._models.scope(file))
 
     def model(self, label: str | None, name: str, importer: str = "") -> Entity | None:
         """The model that `"app.Model"` means; without a label that of the same app, else any of the name."""

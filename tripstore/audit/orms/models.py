@@ -9,7 +9,7 @@ from dataclasses import replace
 from functools import cached_property
 
 from tripstore.audit.findings import Definition, Remark
-from tripstore.audit.meaning.bindings import ClassFacts, Imported, Relationship, keyword
+from tripstore.audit.meaning.bindings import ClassFacts, Imported, Relationship, Returning, keyword, last_name
 from tripstore.audit.meaning.denoting import Denoting
 from tripstore.audit.meaning.heads import MANAGERS
 from tripstore.audit.meaning.modules import Modules
@@ -93,9 +93,9 @@ class Models:
         found = self.foreign.forward.get((facts, attribute)) or self.foreign.reverse.get((facts, attribute))
         if found is not None:
             return found
-        return next(filter(None, (self.relation(parent, attribute) for parent in self._parents(entity))), None)
+        return next(filter(None, (self.relation(parent, attribute) for parent in self.parents(entity))), None)
 
-    def _parents(self, entity: Entity) -> list[Entity]:
+    def parents(self, entity: Entity) -> list[Entity]:
         """The bases of a class that the code base defines; none that lead back to it."""
         if entity.facts is None or not entity.line:
             return []
@@ -137,9 +137,23 @@ class Models:
             label, name = texts[0], texts[1] or ""
         return self.apps.model(label, name) if label and name else None
 
-    def imported(self, dotted: str) -> Entity | None:
-        """A model of a library whose table is looked for."""
+    def imported(self, dotted: str) -> Entity | ModelRows | None:
+        """A model of a library whose table is looked for; `current_user` of Flask-Login, an object of ours."""
+        if dotted == "flask_login.current_user":
+            found = (self.denoting.answered(loader) for loader in self._user_loaders)
+            return next((rows for rows in found if rows is not None), None)
         return self.apps.imported(dotted)
+
+    @cached_property
+    def _user_loaders(self) -> list[AuditedFunction]:
+        """The functions that Flask-Login asks for the user: `@login.user_loader`."""
+        return [
+            AuditedFunction(binding.function, self.scope(file))
+            for file, bound in self.modules.loaded()
+            for every in bound.names.values()
+            for binding in every
+            if isinstance(binding, Returning) and "user_loader" in map(last_name, binding.function.decorator_list)
+        ]
 
     def is_manager(self, entity: Entity, attribute: str) -> bool:
         """Whether an attribute of a model, or of a base of it, is a manager."""
@@ -150,7 +164,7 @@ class Models:
         call = entity.facts.calls.get(attribute)
         if call is not None:
             return _MANAGER.search(ast.unparse(call.func)) is not None or self._makes_manager(call, entity)
-        return any(self.is_manager(parent, attribute) for parent in self._parents(entity))
+        return any(self.is_manager(parent, attribute) for parent in self.parents(entity))
 
     def _makes_manager(self, call: ast.Call, entity: Entity) -> bool:
         """Whether a class of whatever name, which is called in a model, derives from a manager."""
@@ -158,6 +172,21 @@ class Models:
         if not isinstance(made, Entity) or made.facts is None:
             return False
         return any(map(is_manager, self.lineages.of(made.facts, self.scope(made.file)).outside))
+
+    def produced(self, entity: Entity) -> Entity | None:
+        """The model of `class Meta: model = Trip` in a factory of factory_boy, or in a base of it."""
+        facts = entity.facts
+        if facts is None or not entity.line or not self._is_factory(entity, facts):
+            return None
+        said = facts.meta.options.get("model") if facts.meta is not None else None
+        found = self.denoting.value(said, self.scope(entity.file)) if said is not None else None
+        if isinstance(found, Entity):
+            return found
+        return next(filter(None, map(self.produced, self.parents(entity))), None)
+
+    def _is_factory(self, entity: Entity, facts: ClassFacts) -> bool:
+        outside = self.lineages.of(facts, self.scope(entity.file)).outside
+        return any(dotted.partition(".")[0] == "factory" for dotted in outside)
 
     def is_queried(self, entity: Entity, attribute: str) -> bool:
         """Whether a relation of Django's leads to many, by a manager."""
@@ -202,6 +231,19 @@ class Models:
         found = {table for (_facts, each), target in relations if each == name for table in target.tables}
         return sorted(found, key=str)
 
+    def joined_from(self, name: str) -> list[Entity]:
+        """All models that have a relation of this name, or are reached back by it."""
+        return self._joined_from.get(name, [])
+
+    @cached_property
+    def _joined_from(self) -> dict[str, list[Entity]]:
+        of = {facts: self.entity(facts, self.scope(file)) for every in self._classes.values() for file, facts in every}
+        found: dict[str, dict[ClassFacts, Entity]] = {}
+        for facts, name in (*self.foreign.forward, *self.foreign.joined):
+            if facts in of:
+                found.setdefault(name, {})[facts] = of[facts]
+        return {name: list(every.values()) for name, every in found.items()}
+
     def joined(self, entity: Entity, name: str) -> Entity | None:
         """Where a part of a lookup leads, from a class or one of its bases."""
         facts = entity.facts
@@ -210,7 +252,7 @@ class Models:
         found = self.foreign.forward.get((facts, name)) or self.foreign.joined.get((facts, name))
         if found is not None:
             return found
-        return next(filter(None, (self.joined(parent, name) for parent in self._parents(entity))), None)
+        return next(filter(None, (self.joined(parent, name) for parent in self.parents(entity))), None)
 
     def target(self, relation: Relationship, scope: Scope) -> Entity | None:
         """The class that a relationship names, itself, by a text, by a lambda or by `Mapped[…]`."""
@@ -238,6 +280,7 @@ class Models:
         leading = {source for _name, source, target in self._relations if target.tables}
         leading |= {facts for (facts, _attribute), target in self._backrefs.items() if target.tables}
         leading |= {facts for (facts, _attribute), target in self.foreign.names() if target.tables}
+        leading |= {facts for every in self._classes.values() for file, facts in every if self._keeps(facts, file)}
         found = set(self.tables.names) | {name for name in self.relation_names if name.endswith("_set")}
         found |= self.joined_names
         if self.apps.user_model is not None and self.apps.user_model.tables:
@@ -297,9 +340,14 @@ class Models:
         if isinstance(found, Text):
             return found.text.rpartition(".")[2].strip('"') in self.tables.names
         if isinstance(found, AuditedFunction):
-            rows = self.denoting.annotated(found.returns, found.scope) if found.returns is not None else None
+            rows = self.denoting.answered(found)
             return rows is not None and any(self._leads(entity, leading) for entity in rows.entities)
         return isinstance(found, ModelRows) and any(self._leads(entity, leading) for entity in found.entities)
+
+    def _keeps(self, facts: ClassFacts, file: str) -> bool:
+        """Whether objects of a class, or of a base of it, keep rows of a legacy table: `self.trip = Trip()`."""
+        kept = self.denoting.kept(self.entity(facts, self.scope(file)))
+        return any(entity.tables for rows in kept for entity in rows.entities)
 
     @cached_property
     def _classes(self) -> dict[str, list[tuple[str, ClassFacts]]]:

@@ -83,11 +83,11 @@ class SourceTree:
             if is_folder:
                 if entry.name not in SKIPPED and self._enters(entry):
                     yield from self._below(Path(entry.path), f"{name}/")
-            elif self._is_code(entry) and self._is_read(entry, name):
+            elif self._is_code(entry, name) and self._is_read(entry, name):
                 yield SourceFile(name, Path(entry.path))
 
-    def _is_code(self, entry: os.DirEntry[str]) -> bool:
-        """By its suffix; a file without one by its first line."""
+    def _is_code(self, entry: os.DirEntry[str], name: str) -> bool:
+        """By its suffix; a file without one by its first line. One that cannot be read may be code: it is named."""
         suffix = Path(entry.name).suffix.lower()
         if suffix:
             return suffix in (*PYTHON, NOTEBOOK, *SQL)
@@ -96,8 +96,9 @@ class SourceTree:
                 return False
             with open(entry.path, "rb") as file:
                 return _SHEBANG.match(file.readline(200)) is not None
-        except OSError:
-            return False  # nothing says that it is code
+        except OSError as error:
+            self.unread.append(Remark(name, 0, error.strerror or str(error)))
+            return False
 
     def _enters(self, entry: os.DirEntry[str]) -> bool:
         """A link is followed to a place that was not walked yet: not up, not into what is walked anyway."""

@@ -18,6 +18,8 @@ AFTER_FROM = words("where group order having limit offset fetch for window set r
 NO_ALIAS = AFTER_FROM | CLAUSES | VERBS | words("lateral only as tablesample default overriding then")
 FROM_OF_FUNCTIONS = words("extract substring trim overlay position")
 NO_STATEMENT_BEFORE_UPDATE = words("for key do on before after or of grant revoke") | {","}
+#: Before INTO: with those of MySQL and SQLite, INSERT IGNORE INTO and REPLACE INTO.
+PUTS = words("insert merge replace ignore")
 SCHEMA_VERBS = words("alter create drop comment grant revoke reindex cluster vacuum analyze analyse lock")
 RIGHTS = frozenset({"grant", "revoke"})
 SCHEMA_TARGETS = words("table on references of inherits like")

@@ -5,12 +5,11 @@ A text may be many statements, one, or a piece of one. Names of common table exp
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-
 from tripstore.audit.findings import Access, UseKind
 from tripstore.audit.names import LegacyTables
 from tripstore.audit.sql.cursor import END, Cursor
 from tripstore.audit.sql.found import SqlUse, SqlUses
+from tripstore.audit.sql.frames import Frame, Source
 from tripstore.audit.sql.keywords import (
     AFTER_FROM,
     DIRECTIVES,
@@ -19,6 +18,7 @@ from tripstore.audit.sql.keywords import (
     NO_STATEMENT_BEFORE_UPDATE,
     PIECES,
     PREFIXES,
+    PUTS,
     RIGHTS,
     SCHEMA_TARGETS,
     SCHEMA_VERBS,
@@ -48,37 +48,13 @@ def _looks_like_sql(first: Token, *, is_prose: bool) -> bool:
     return first.value in VERBS | DIRECTIVES or (first.value in PIECES and not first.raw.istitle())
 
 
-@dataclass
-class _Source:
-    """A table in a list of tables, and the name that it has there."""
-
-    use: int
-    names: frozenset[str]
-
-
-@dataclass
-class _Frame:
-    """What stands between two brackets, or between two semicolons."""
-
-    opener: str = ""  #: the word before the bracket
-    opening: int = -1  #: where the bracket is
-    verb: str = ""
-    lists_tables: bool = False
-    in_columns: bool = False
-    is_existence: bool = False
-    returns: bool = False
-    stars: set[str] = field(default_factory=set)
-    sources: list[_Source] = field(default_factory=list)
-    target: _Source | None = None
-
-
 class _Reader(Cursor):
     """One pass over the tokens of a text."""
 
     def __init__(self, found: list[Token], tables: LegacyTables) -> None:
         super().__init__(found)
         self._tables = tables
-        self._frames = [_Frame()]
+        self._frames = [Frame()]
         self._answer = SqlUses()
         self._expects = False
         self._hidden: list[tuple[str, int, int]] = []  # names of common table expressions, from, to
@@ -110,7 +86,7 @@ class _Reader(Cursor):
         elif token.value == ";" and token.type is Type.OTHER:
             while self._frames:
                 self._close(self._frames.pop())
-            self._frames, self._expects, self._hidden = [_Frame()], False, []
+            self._frames, self._expects, self._hidden = [Frame()], False, []
             self.at += 1
         elif self._expects:
             self._table_of_list(frame)
@@ -121,8 +97,8 @@ class _Reader(Cursor):
         else:
             self._punctuation(frame, token)
 
-    def _open(self, frame: _Frame) -> None:
-        inner = _Frame(self.word(-1), self.at, is_existence=self.word(-1) == "exists")
+    def _open(self, frame: Frame) -> None:
+        inner = Frame(self.word(-1), self.at, is_existence=self.word(-1) == "exists")
         # FROM (trips JOIN notes …): a list of tables in brackets.
         if self._expects:
             inner.lists_tables = self.word(1) not in VERBS
@@ -130,14 +106,14 @@ class _Reader(Cursor):
         self._frames.append(inner)
         self.at += 1
 
-    def _punctuation(self, frame: _Frame, token: Token) -> None:
+    def _punctuation(self, frame: Frame, token: Token) -> None:
         if token.value == "," and frame.lists_tables:
             self._expects = True
         elif token.value == "*" and frame.in_columns:
             self._star(frame)
         self.at += 1
 
-    def _star(self, frame: _Frame) -> None:
+    def _star(self, frame: Frame) -> None:
         """A star that means all columns, neither a product nor count(*)."""
         before, after = self.peek(-1), self.peek(1)
         if before.value == ".":
@@ -149,7 +125,7 @@ class _Reader(Cursor):
 
     # ------------------------------------------------------------------------------------------ keywords
 
-    def _keyword(self, frame: _Frame, word: str) -> None:
+    def _keyword(self, frame: Frame, word: str) -> None:
         before, after = self.word(-1), self.word(1)
         self.at += 1
         if word in ("union", "except", "intersect"):
@@ -165,8 +141,8 @@ class _Reader(Cursor):
             frame.lists_tables = self._expects = True
         elif word == "into" and frame.verb in ("insert", "merge", "select"):
             self._into(frame)
-        elif word in ("insert", "merge") and after == "into":
-            self._begin(frame, word)
+        elif word in PUTS and after == "into":
+            self._begin(frame, "merge" if word == "merge" else "insert")
         elif word == "delete" and after == "from":
             self._begin(frame, word)
             self.at += 1
@@ -189,15 +165,15 @@ class _Reader(Cursor):
                 self._list(UseKind.SQL_SCHEMA)
         elif word == "do" and not frame.verb:
             self._begin(frame, word)
-        elif word in SCHEMA_TARGETS and self._frames[0].verb in SCHEMA_VERBS and not frame.in_columns:
+        elif self._frames[0].verb in SCHEMA_VERBS and not frame.in_columns and _names_target(word, before):
             self._schema_target(word)
         elif word in AFTER_FROM:
             frame.lists_tables = False
 
-    def _begin(self, frame: _Frame, verb: str) -> None:
+    def _begin(self, frame: Frame, verb: str) -> None:
         frame.verb, frame.lists_tables, frame.in_columns = verb, False, False
 
-    def _from(self, frame: _Frame, before: str) -> None:
+    def _from(self, frame: Frame, before: str) -> None:
         if frame.opener in FROM_OF_FUNCTIONS and frame.verb != "select":
             return
         if before == "distinct" and self.word(-3) in ("is", "not"):
@@ -219,7 +195,7 @@ class _Reader(Cursor):
             if closing + 1 >= len(self.tokens) or self.tokens[closing + 1].value != ",":
                 break
 
-    def _into(self, frame: _Frame) -> None:
+    def _into(self, frame: Frame) -> None:
         if frame.verb == "merge":
             self._target(frame, UseKind.SQL_MERGE)
         elif frame.verb == "insert":
@@ -230,7 +206,7 @@ class _Reader(Cursor):
             self._target(frame, UseKind.SQL_INSERT)
             frame.target = None
 
-    def _insert_columns(self, target: _Source) -> None:
+    def _insert_columns(self, target: Source) -> None:
         if self.word() == "as":
             self.at += 2
         word, after = self.word(), self.word(1)
@@ -238,7 +214,7 @@ class _Reader(Cursor):
         if word in ("values", "select", "with", "table", "overriding") or is_query:
             self._change(target.use, UseKind.SQL_INSERT_WITHOUT_COLUMNS)
 
-    def _update(self, frame: _Frame) -> None:
+    def _update(self, frame: Frame) -> None:
         """Of a sentence, "update trips tonight", this is none."""
         mark = self.at
         offset, keyword = self.peek(-1), self.peek(-1).raw
@@ -257,7 +233,7 @@ class _Reader(Cursor):
         else:
             self.at = mark
 
-    def _copy(self, frame: _Frame) -> None:
+    def _copy(self, frame: Frame) -> None:
         if self.word() == "(":
             return  # COPY (SELECT …): the query says it
         keyword = self.peek(-1).raw
@@ -301,14 +277,15 @@ class _Reader(Cursor):
         if name is None:
             return
         schema, table, token = name
-        if schema is not None and word == "on" and self._tables.find(None, schema) is not None:
-            self._use(None, schema, token, "", UseKind.SQL_SCHEMA, Access.WRITE, raw)  # COMMENT ON COLUMN trips.fare
+        if schema is not None and word in ("on", "by") and self._tables.find(None, schema) is not None:
+            # COMMENT ON COLUMN trips.fare; CREATE SEQUENCE … OWNED BY trips.id
+            self._use(None, schema, token, "", UseKind.SQL_SCHEMA, Access.WRITE, raw)
         else:
             self._use(schema, table, token, "", UseKind.SQL_SCHEMA, Access.WRITE, raw)
 
     # -------------------------------------------------------------------------------------------- tables
 
-    def _table_of_list(self, frame: _Frame) -> None:
+    def _table_of_list(self, frame: Frame) -> None:
         self._expects = False
         keyword = self._keyword_before()
         self.skip({"only", "lateral"})
@@ -339,7 +316,7 @@ class _Reader(Cursor):
                 return self.tokens[index].raw
         return ""
 
-    def _target(self, frame: _Frame, kind: UseKind, access: Access = Access.WRITE) -> None:
+    def _target(self, frame: Frame, kind: UseKind, access: Access = Access.WRITE) -> None:
         keyword = self.peek(-1).raw
         self.skip({"only", "table"})
         name = self.name()
@@ -355,7 +332,7 @@ class _Reader(Cursor):
 
     def _use(
         self, schema: str | None, name: str, token: Token, alias: str, kind: UseKind, access: Access, keyword: str
-    ) -> _Source | None:
+    ) -> Source | None:
         if token.type is Type.HOLE:
             self._answer.unclear.append(token.offset)
             return None
@@ -364,7 +341,7 @@ class _Reader(Cursor):
             return None
         number = len(self._answer.statements)
         self._answer.uses.append(SqlUse(token.offset, table, kind, access, keyword, number))
-        return _Source(len(self._answer.uses) - 1, frozenset({alias or name}))
+        return Source(len(self._answer.uses) - 1, frozenset({alias or name}))
 
     def _is_hidden(self, name: str) -> bool:
         return any(name == hidden and begin < self.at <= end for hidden, begin, end in self._hidden)
@@ -372,7 +349,7 @@ class _Reader(Cursor):
     def _change(self, use: int, kind: UseKind) -> None:
         self._answer.uses[use] = self._answer.uses[use]._replace(kind=kind)
 
-    def _close(self, frame: _Frame, *, keeps_sources: bool = False) -> None:
+    def _close(self, frame: Frame, *, keeps_sources: bool = False) -> None:
         """At the end of a query its stars are known, and so are the tables that they stand for."""
         if not frame.is_existence:
             for source in frame.sources:
@@ -394,6 +371,10 @@ class _Reader(Cursor):
             for use in inner.uses
         ]
         self.at += 1
+
+
+def _names_target(word: str, before: str) -> bool:
+    return word in SCHEMA_TARGETS or (word == "by" and before == "owned")
 
 
 def _distinct(uses: list[SqlUse]) -> list[SqlUse]:

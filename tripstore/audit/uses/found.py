@@ -24,10 +24,10 @@ class FoundUses:
         self._allowed = allowed
         self._parents = parents
         self._found: dict[object, tuple[ast.AST, Use]] = {}
-        self.statement = first
+        self.statement: ast.stmt | ast.ExceptHandler = first
         self._span = (0, 0)
 
-    def walk_into(self, statement: ast.stmt) -> None:
+    def walk_into(self, statement: ast.stmt | ast.ExceptHandler) -> None:
         self.statement, self._span = statement, _span(statement)
 
     def findings(self) -> list[Use]:
@@ -67,7 +67,7 @@ class FoundUses:
             self._found[key] = (self.statement, found)
 
 
-def _span(statement: ast.stmt) -> tuple[int, int]:
+def _span(statement: ast.stmt | ast.ExceptHandler) -> tuple[int, int]:
     """The lines of a statement; of one that has others inside those of its head."""
     first = min([statement.lineno, *(each.lineno for each in getattr(statement, "decorator_list", ()))])
     body = getattr(statement, "body", None) or getattr(statement, "cases", None)

@@ -23,6 +23,12 @@ _METHODS = words(
 _EXPRESSIONS = words("F Q OuterRef Prefetch Count Sum Avg Min Max StdDev Variance Subquery ArrayAgg StringAgg JSONBAgg")
 #: Each name in these is fetched, the last one too.
 _FETCHES = words("select_related prefetch_related Prefetch Count Sum Avg Min Max ArrayAgg StringAgg")
+#: Options of the classes of Django's admin and views, and of those beside it: they name relations by texts.
+_OPTIONS = words(
+    "search_fields list_select_related list_filter ordering list_display date_hierarchy filterset_fields "
+    "ordering_fields select_related prefetch_related"
+)
+_FETCHING_OPTIONS = words("list_select_related select_related prefetch_related")
 #: What follows a foreign key without leaving the table that has it.
 _OWN_COLUMN = words("id pk in isnull exact gt gte lt lte range")
 
@@ -58,6 +64,31 @@ class SpanningLookups:
             elif len(parts) > 1 or fetches:
                 yield from self._believed(node, parts, fetches=fetches)
 
+    def of_class(self, node: ast.ClassDef) -> Iterator[Spanned]:
+        """`list_select_related = ("trip",)` in the admin of another model."""
+        options = [
+            each for each in node.body if isinstance(each, ast.Assign) and last_name(each.targets[0]) in _OPTIONS
+        ]
+        begins = self._administered(node) if options else []
+        for option in options:
+            fetches = last_name(option.targets[0]) in _FETCHING_OPTIONS
+            for text in _constants(option.value):
+                parts = str(text.value).lstrip("-^=@").split("__")
+                if begins:
+                    yield from self._followed(text, parts, begins, fetches=fetches)
+                elif len(parts) > 1:
+                    yield from self._believed(text, parts, fetches=False)
+
+    def _administered(self, node: ast.ClassDef) -> list[Entity]:
+        """The models that a class is about: `@admin.register(Note)`, `ModelAdmin[Note]`, `model = Note`."""
+        registered = [each for call in node.decorator_list if isinstance(call, ast.Call) for each in call.args]
+        typed = [base.slice for base in node.bases if isinstance(base, ast.Subscript)]
+        said = [
+            each.value for each in node.body if isinstance(each, ast.Assign) and last_name(each.targets[0]) == "model"
+        ]
+        found = (self._denoted(each) for each in (*registered, *typed, *said))
+        return [entity for entity in found if isinstance(entity, Entity) and entity.orm is Orm.DJANGO]
+
     def _begins(self, call: ast.Call) -> list[Entity]:
         """The models of the query that a call belongs to: of F and Q, of the call around."""
         node: ast.AST = call
@@ -88,6 +119,12 @@ class SpanningLookups:
         return entity is not None and (entity.facts, part) not in self._models.foreign.forward
 
     def _believed(self, node: ast.expr, parts: list[str], *, fetches: bool) -> Iterator[Spanned]:
+        """From every model that has the first name; if none has it, each later name is believed by itself."""
+        begins = self._models.joined_from(parts[0])
+        if begins:
+            found = self._followed(node, parts, begins, fetches=fetches)
+            yield from {(each.name, each.table): each for each in found}.values()
+            return
         for number, part in enumerate(parts):
             if part in self._models.joined_names and (fetches or _spans(parts, number)):
                 yield from (Spanned(node, part, table) for table in self._models.joined_tables(part))
@@ -95,6 +132,11 @@ class SpanningLookups:
 
 def _spans(parts: list[str], number: int) -> bool:
     return number + 1 < len(parts) and parts[number + 1] not in _OWN_COLUMN
+
+
+def _constants(node: ast.expr) -> Iterator[ast.Constant]:
+    parts = node.elts if isinstance(node, ast.List | ast.Tuple) else [node]
+    yield from (each for each in parts if isinstance(each, ast.Constant) and isinstance(each.value, str))
 
 
 def _texts(call: ast.Call) -> Iterator[tuple[ast.expr, str]]:

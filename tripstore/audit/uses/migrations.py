@@ -22,7 +22,7 @@ def migrated_tables(
     call: ast.Call, file: str, models: Models, known: Callable[[ast.expr], str | None]
 ) -> Iterator[tuple[ast.expr, LegacyTable]]:
     """Yield the legacy tables that an operation changes, each with the argument that says so."""
-    if last_name(call.func) not in _OF_MODEL or "migrations" not in file.split("/"):
+    if last_name(call.func) not in _OF_MODEL or not models.apps.is_migration(file):
         return
     table = _table_option(call)
     found = models.tables.find(None, known(table) or "") if table is not None else None

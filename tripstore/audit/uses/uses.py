@@ -18,7 +18,6 @@ from tripstore.audit.meaning.bindings import (
     last_name,
     parameters,
 )
-from tripstore.audit.meaning.heads import SAVES
 from tripstore.audit.meaning.rows import comprehension_scope
 from tripstore.audit.meaning.texts import Pieces, pieces
 from tripstore.audit.meaning.values import AuditedFunction, Entity, ModelRows, Scope, Text
@@ -30,10 +29,11 @@ from tripstore.audit.sql.statements import NO_REASON, UNCLEAR, TextUses, text_us
 from tripstore.audit.uses.calls import table_calls
 from tripstore.audit.uses.found import FoundUses
 from tripstore.audit.uses.literals import is_executed, place_of
-from tripstore.audit.uses.lookups import SpanningLookups
+from tripstore.audit.uses.lookups import Spanned, SpanningLookups
 from tripstore.audit.uses.mentions import MentionJudge
 from tripstore.audit.uses.migrations import migrated_tables
 from tripstore.audit.uses.related import RelatedUses
+from tripstore.audit.uses.rows import is_column, row_uses
 
 _FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
 _COMPREHENSIONS = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
@@ -104,8 +104,11 @@ class Uses:
                         self._expression(part, scope)
         for name in ("body", "orelse", "finalbody"):
             self._walk(getattr(statement, name, ()), scope)
-        for inner in (*getattr(statement, "handlers", ()), *getattr(statement, "cases", ())):
-            self._plain(inner, scope)
+        for handler in getattr(statement, "handlers", ()):
+            self._found.walk_into(handler)
+            self._plain(handler, scope)
+        for case in getattr(statement, "cases", ()):
+            self._plain(case, scope)
 
     def _function(self, node: ast.FunctionDef | ast.AsyncFunctionDef, scope: Scope) -> None:
         for decorator in node.decorator_list:
@@ -150,6 +153,7 @@ class Uses:
             self._models.entity(class_facts(node), scope) if scope.parent else self._denoting.named(node.name, scope)
         )
         is_model = isinstance(known, Entity) and bool(known.tables)
+        self._spanned(self._lookups(scope).of_class(node))
         inner = Scope(scope.file, bindings(node.body), scope, is_class=True)
         for statement in node.body:
             # What defines a model is no use of its table; its methods may be.
@@ -227,13 +231,17 @@ class Uses:
             self._foreign(node, scope)
         if _reflects(node):
             self.remarks.append(Remark(self.file, node.lineno, _REFLECTED, hides_uses=True))
-        lookups = SpanningLookups(self._models, self._parents, lambda each: self._denoting.value(each, scope))
-        for each in lookups.of(node):
-            self._found.add(
-                each.node, (self._found.statement, each.name), UseKind.RELATIONSHIP, each.table, Access.READ
-            )
+        self._spanned(self._lookups(scope).of(node))
         self._instances(node, scope)
         return False
+
+    def _lookups(self, scope: Scope) -> SpanningLookups:
+        return SpanningLookups(self._models, self._parents, lambda each: self._denoting.value(each, scope))
+
+    def _spanned(self, found: Iterable[Spanned]) -> None:
+        for each in found:
+            unit = (self._found.statement, each.name)
+            self._found.add(each.node, unit, UseKind.RELATIONSHIP, each.table, Access.READ)
 
     def _model_by_name(self, node: ast.Call, scope: Scope) -> None:
         """`apps.get_model("trips", "Trip")`, `get_user_model()`; one that is kept under a name is used by that."""
@@ -275,29 +283,8 @@ class Uses:
             self._found.add(node, node, UseKind.FOREIGN_KEY, table, Access.READ)
 
     def _instances(self, node: ast.Call, scope: Scope) -> None:
-        """`session.delete(trip)`, `setattr(trip, …)`, `query.update(…)`"""
-        name = last_name(node.func)
-        if name in ("delete", "merge", "setattr", "bulk_save_objects") and node.args:
-            rows = self._denoting.value(node.args[0], scope)
-            if isinstance(rows, ModelRows) and not rows.is_statement:
-                kind = UseKind.BULK if name == "bulk_save_objects" else UseKind.INSTANCE
-                self._found.add_rows(node, node, rows, kind, Access.WRITE)
-        if name in SAVES and isinstance(node.func, ast.Attribute):
-            rows = self._denoting.value(node.func.value, scope)
-            if isinstance(rows, ModelRows) and not rows.is_statement and _saves_itself(rows):
-                self._found.add_rows(node, node, rows, UseKind.INSTANCE, Access.WRITE)
-        if name in ("update", "delete") and isinstance(node.func, ast.Attribute):
-            rows = self._denoting.value(node.func.value, scope)
-            if isinstance(rows, ModelRows) and rows.is_statement and self._begins_with_rows(node.func.value, scope):
-                self._found.add_rows(
-                    node, node, rows, UseKind.UPDATE if name == "update" else UseKind.DELETE, Access.WRITE
-                )
-
-    def _begins_with_rows(self, node: ast.expr, scope: Scope) -> bool:
-        """Whether a chain begins with a variable that is a query; one that begins with a model is judged there."""
-        while isinstance(node, ast.Call | ast.Attribute):
-            node = node.func if isinstance(node, ast.Call) else node.value
-        return isinstance(self._denoting.value(node, scope), ModelRows)
+        for each in row_uses(node, lambda part: self._denoting.value(part, scope)):
+            self._found.add_rows(node, node, each.rows, each.kind, each.access)
 
     def _assigned(self, statement: ast.AST, scope: Scope) -> None:
         """`trip.status = …`, `del trip.note`"""
@@ -306,7 +293,7 @@ class Uses:
             for part in target.elts if isinstance(target, ast.Tuple | ast.List) else [target]:
                 if isinstance(part, ast.Attribute):
                     rows = self._denoting.value(part.value, scope)
-                    if isinstance(rows, ModelRows) and not rows.is_statement:
+                    if isinstance(rows, ModelRows) and not rows.is_statement and is_column(rows, part.attr):
                         self._found.add_rows(part, statement, rows, UseKind.INSTANCE, Access.WRITE)
 
     def _known(self, node: ast.expr, scope: Scope) -> str | None:
@@ -358,7 +345,3 @@ def _reflects(call: ast.Call) -> bool:
     if call.func.attr == "reflect":
         return "only" not in words
     return call.func.attr == "prepare" and bool(words & {"autoload_with", "reflect"})
-
-
-def _saves_itself(rows: ModelRows) -> bool:
-    return any(entity.orm is not None and entity.orm.is_active for entity in rows.entities)

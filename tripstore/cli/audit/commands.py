@@ -272,7 +272,7 @@ def _sums(document: CodeAuditDocument) -> str:
         said += (
             f" Of {_number(len(document.untold), 'model')} the table cannot be told: any number of uses may be theirs."
         )
-    if document.untold and not document.uses:
+    if document.untold and not document.is_complete:
         said += " Give each a table name that can be read, or say why it is none: `# tripstore: allow <reason>`."
     return said
 
