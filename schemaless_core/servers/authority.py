@@ -118,7 +118,7 @@ class ShardAuthority:
     def _said(self, name: str) -> StoredDocument | None:
         deadline = Deadline(LOOK_SECONDS)
         try:
-            found = self._clusters[name].primary.ask(lambda node: node.find_documents(SAID, deadline))
+            found = self._clusters[name].ask(lambda node: node.find_documents(SAID, deadline))
         except SchemalessError:
             return None
         return next((document for document in found if document.name == SAID), None)
@@ -126,7 +126,7 @@ class ShardAuthority:
     def _heads(self, name: str) -> Mapping[int, ShardHead] | None:
         deadline = Deadline(LOOK_SECONDS)
         try:
-            return self._clusters[name].primary.ask(lambda node: node.heads(None, deadline))
+            return self._clusters[name].ask(lambda node: node.heads(None, deadline))
         except SchemaMissing:
             return {}
         except SchemalessError as error:

@@ -132,9 +132,10 @@ class Cluster:
 
     def write(self, verb: Callable[[Node, *Ts], T], *arguments: *Ts) -> T:
         """Writes go to the primary and nowhere else."""
-        return self._ask_primary(verb, *arguments, is_write=True)
+        return self.ask(verb, *arguments, is_write=True)
 
-    def _ask_primary(self, verb: Callable[[Node, *Ts], T], *arguments: *Ts, is_write: bool = False) -> T:
+    def ask(self, verb: Callable[[Node, *Ts], T], *arguments: *Ts, is_write: bool = False) -> T:
+        """Ask the primary. Where it fails, all servers are asked who leads: the next call goes to that one."""
         try:
             return self.primary.ask(verb, *arguments, is_write=is_write)
         except NodeUnavailable as error:
@@ -145,7 +146,7 @@ class Cluster:
     def read(self, verb: Callable[[Node], T], read_from: ReadFrom, deadline: Deadline, *, is_fenced: bool) -> T:
         """Ask the preferred server first; another when it is down. A fenced read counts only from the primary."""
         if is_fenced or read_from == "primary_only":
-            return self._ask_primary(verb)
+            return self.ask(verb)
         failure: SchemalessError | None = None
         primary = self._primary_or_none()
         for cause, node in self._by_preference(primary, read_from):

@@ -208,14 +208,14 @@ class Router:
 
     def ask_cluster(self, cluster: str, verb: Callable[[Node], T]) -> T:
         """Ask a cluster's primary, whichever shards it holds."""
-        return self._clusters[cluster].primary.ask(verb)
+        return self._clusters[cluster].ask(verb)
 
     def ask_all(self, verb: Callable[[Node], T]) -> dict[str, T | SchemalessError]:
         """Ask the primaries of all clusters, at once, whichever hold shards; each answer or why there is none."""
 
         def ask(cluster: Cluster) -> T | SchemalessError:
             try:
-                return cluster.primary.ask(verb)
+                return cluster.ask(verb)
             except SchemalessError as error:
                 return error
 

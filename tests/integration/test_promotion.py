@@ -14,6 +14,7 @@ import pytest
 from schemaless_core import Cell, Datastore, PutStatus
 from schemaless_core.deadline import Deadline
 from schemaless_core.engine.base import Node
+from schemaless_core.engine.buffers import BufferSize
 from schemaless_core.errors import InvalidRequest, NodeUnavailable, PromotionRefused, SchemalessError, StaleEpoch
 from schemaless_core.failpoints import FailpointReached, use_folder
 from schemaless_core.promotion import steps
@@ -83,6 +84,20 @@ def test_i1_i3_a_planned_promotion_loses_and_doubles_nothing_while_callers_put(m
         assert rest.position.epoch == position.epoch + 1
         assert len(rest.cells) == len(other.get_cells_for_shard(shard, 0, 10_000).cells) - position.added_id
     assert made.faults() == []
+
+
+def test_a_process_that_puts_nothing_follows_a_promotion_after_a_death(kept: Promotable) -> None:
+    """One that only counts what waits, as a watcher does. The control: it goes to the old primary before."""
+    with Datastore.open(kept.document) as watcher:
+        counts = watcher.replayer().sizes
+        assert all(isinstance(size, BufferSize) for size in counts().values())
+        kept.old.kill()
+        assert isinstance(counts()["a"], NodeUnavailable)
+
+        kept.promote(kept.order(dead=(kept.old,)))
+
+        wait_until("it asks the new primary", lambda: isinstance(counts()["a"], BufferSize))
+        assert watcher.clusters["a"].primary.node.name == kept.name(kept.replica())
 
 
 def test_i1_what_a_dead_primary_alone_had_is_salvaged_or_in_the_ledger(made: Promotable) -> None:

@@ -100,7 +100,7 @@ class Shards:
 
     def _ask_primary(self, cluster: str, verb: Callable[[Node, Deadline], T]) -> T:
         deadline = Deadline(COUNT_SECONDS)
-        return self._datastore.clusters[cluster].primary.ask(lambda node: verb(node, deadline))
+        return self._datastore.clusters[cluster].ask(lambda node: verb(node, deadline))
 
     def _ask(self, cluster: str, count: Callable[[Node, Deadline], int]) -> int:
         try:
