@@ -52,8 +52,7 @@ class Cluster:
     @property
     def primary(self) -> GuardedNode:
         """The server that leads. Its replicas are asked once, if no look at the servers has told."""
-        if not self._is_heard:
-            self.find_primary(HEAR_SECONDS)
+        self._hear_once()
         if self._primary is None:
             self._look_around()
             reason = f"promotion {self._leader.number} made a server its primary that does not answer, or is not named"
@@ -63,6 +62,8 @@ class Cluster:
 
     @property
     def replicas(self) -> list[GuardedNode]:
+        """The others. Which these are is asked once, too: a process may have begun after a promotion."""
+        self._hear_once()
         return [node for node in self.nodes if node is not self._primary]
 
     @property
@@ -102,6 +103,10 @@ class Cluster:
         self._identities[node] = me
         self._is_heard = True
         self.hear(leader)
+
+    def _hear_once(self) -> None:
+        if not self._is_heard:
+            self.find_primary(HEAR_SECONDS)
 
     def find_primary(self, seconds: float) -> None:
         """Ask all servers who leads, and wait for them so long."""

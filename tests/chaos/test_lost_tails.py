@@ -67,7 +67,7 @@ def test_i1_i7_what_dead_primaries_alone_had_is_found_again_or_named(
         conflicting: set[CellKey] = set()
         with running([worker, *processes]):
             for number in range(ROUNDS):
-                counts = [len(diary.acknowledged()) for diary in diaries]
+                counts = [count_of(diary) for diary in diaries]
                 wait_until("writers get on", lambda: _have_got_on(diaries, counts), 60)  # noqa: B023  # called at once
                 lost = die_and_come_back(made, number, processes)
                 own += lost
@@ -196,4 +196,9 @@ def conflicts(store: Datastore) -> set[CellKey]:
 
 
 def _have_got_on(diaries: list[Diary], counts: list[int]) -> bool:
-    return all(len(diary.acknowledged()) >= count + 20 for diary, count in zip(diaries, counts, strict=True))
+    return all(count_of(diary) >= count + 20 for diary, count in zip(diaries, counts, strict=True))
+
+
+def count_of(diary: Diary) -> int:
+    """What was acknowledged, without a look at each cell: there are more with each round."""
+    return diary.path.read_bytes().count(b'["acknowledged"') if diary.path.exists() else 0

@@ -100,6 +100,14 @@ def test_a_process_that_puts_nothing_follows_a_promotion_after_a_death(kept: Pro
         assert watcher.clusters["a"].primary.node.name == kept.name(kept.replica())
 
 
+def test_a_process_that_begins_after_a_promotion_looks_at_the_replicas_of_now(made: Promotable) -> None:
+    """A deep fsck named the new primary as a replica, could not look at it, and passed over the old one."""
+    made.promote(made.order(to=made.replica(0)))
+    with Datastore.open(made.document) as fresh:
+        servers = {replica.node.name for replica in fresh.clusters["a"].replicas}
+    assert servers == {made.name(made.old), made.name(made.replica(1))}
+
+
 def test_i1_what_a_dead_primary_alone_had_is_salvaged_or_in_the_ledger(made: Promotable) -> None:
     """Five cells reach no replica. One of them is put again with another body before the old disk is back."""
     store = made.store
