@@ -27,8 +27,8 @@ OPEN = Step("promotion.open", "open the server with the next epoch")
 FOLLOW = Step("promotion.follow", "make another server its replica")
 END = Step("promotion.end", "write down that it is done")
 
-#: In order.
-PROMOTE = (LOOK, BEGIN, BLOCK, OUTLAST, FENCE, CUT_OFF, MEASURE, FETCH, CATCH_UP, DECIDE, ASK, OPEN, FOLLOW, END)
+#: In order. Where servers have leases, and one may be alive, BLOCK and OUTLAST come before FENCE.
+PROMOTE = (LOOK, BEGIN, FENCE, CUT_OFF, MEASURE, FETCH, CATCH_UP, DECIDE, ASK, OPEN, FOLLOW, END)
 
 
 class Stop(Enum):
