@@ -42,10 +42,16 @@ class BufferedLookups:
         return _later(self._lookups.latest(row_key, column_name), waiting.get(ColumnKey(row_key, column_name)))
 
     def cells(self, keys: Sequence[CellKey]) -> list[Cell | None]:
-        keys = listed_keys(keys)
-        waiting = self._waiting([key[0] for key in keys])
-        found = self._lookups.cells(keys)
-        return [cell or waiting.get(CellKey(*key)) for key, cell in zip(keys, found, strict=True)]
+        keys = [CellKey(*key) for key in listed_keys(keys)]
+        waiting = self._waiting([key.row_key for key in keys])
+        try:
+            stored = dict(zip(keys, self._lookups.cells(keys), strict=True))
+        except Unavailable:
+            others = [key for key in keys if key not in waiting]
+            if len(others) == len(keys):
+                raise
+            stored = dict(zip(others, self._lookups.cells(others), strict=True)) if others else {}
+        return [stored.get(key) or waiting.get(key) for key in keys]
 
     def latest_cells(self, columns: Sequence[ColumnKey]) -> list[Cell | None]:
         columns = listed_columns(columns)

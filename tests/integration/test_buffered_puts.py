@@ -99,7 +99,15 @@ def test_i5_a_put_is_kept_found_again_and_stored_once(half: Lame, how: str) -> N
         assert {(result.status, result.readable, result.added_id) for result in results} == {(BUFFERED, False, None)}
         assert store.put_cell(on_b[0], "BASE", 1, "b").status is CREATED
         assert store.put_cell(on_a[0], "BASE", 1, 0).status is BUFFERED  # again
-        assert store.using(include_buffered=True).get_cell(on_a[1], "BASE", 1) == Cell(on_a[1], "BASE", 1, 1)
+        everywhere = store.using(include_buffered=True)
+        assert everywhere.get_cell(on_a[1], "BASE", 1) == Cell(on_a[1], "BASE", 1, 1)
+        those = [CellKey(row, "BASE", 1) for row in (on_b[0], *on_a)]
+        assert everywhere.get_cells(those) == [
+            Cell(*those[0], "b"),
+            *(Cell(*key, n) for n, key in enumerate(those[1:])),
+        ]
+        with pytest.raises(NodeUnavailable):  # whether there is another one the silent primary alone knows
+            everywhere.get_cells([*those, CellKey(on_a[0], "BASE", 2)])
     assert half.waiting() == len(on_a)
 
     assert half.drain() == len(on_a)
