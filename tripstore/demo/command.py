@@ -51,7 +51,8 @@ def demo(engine: str, urls: tuple[str, ...], keep: bool, folder: Path, page: Pat
     """Show the whole migration on this machine, with real processes and measured numbers, in less than two minutes.
 
     A company's Postgres, in use, gets UUIDs; its trips are mirrored, copied, compared, damaged, found and repaired;
-    the gates pass; authority moves to Schemaless while services write, back, and once more; a trigger bills riders;
+    the gates pass; authority moves to Schemaless while services write, back, and once more; a primary dies, its puts
+    are buffered, and its replica takes its place (not on SQLite, not on servers of yours); a trigger bills riders;
     a report is written, and left behind. Things are killed with -9 in between. Exit code 1 if anything is wrong.
 
     \b

@@ -9,6 +9,7 @@ from uuid import UUID
 from schemaless_core.cell.cell import ColumnKey
 from schemaless_core.control.jobs.jobs import Jobs
 from schemaless_core.control.ledgers.ledgers import Ledgers
+from schemaless_core.engine.buffers import BufferSize
 from tripstore.demo.commands import Commands
 from tripstore.demo.company import row_keys
 from tripstore.demo.playground import Playground
@@ -110,7 +111,13 @@ def is_carried(store: TripStore, behind: int = 0) -> bool:
         return False
     if seen.direction == "forward" and (seen.forward.changes > behind or seen.forward.parked):
         return False
-    return seen.reverse.cells <= behind and not seen.reverse.parked
+    return seen.reverse.cells <= behind and not seen.reverse.parked and nothing_waits(store)
+
+
+def nothing_waits(store: TripStore) -> bool:
+    """Whether no cluster keeps a cell for another one."""
+    sizes = store.facade.store.replayer().sizes().values()
+    return all(isinstance(size, BufferSize) and not size.cells for size in sizes)
 
 
 def wait_until(what: str, is_true: Callable[[], bool]) -> None:

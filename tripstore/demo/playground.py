@@ -6,6 +6,7 @@ that `tripstore dev down` ends.
 
 from __future__ import annotations
 
+import json
 import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
@@ -22,10 +23,11 @@ from tripstore.demo.corruption import connect_to
 from tripstore.demo.legacy import INDEXES, LAYOUT
 from tripstore.errors import TripstoreError
 from tripstore.example import ExampleCluster, ExampleLegacy, render, write_private
+from tripstore.local.binlog import REPLICATION_USER
 from tripstore.local.dev import COMPANY, DevFolder, DevOptions
 from tripstore.local.mariadb import find_mariadb
 from tripstore.local.processes import TOKEN_VARIABLE
-from tripstore.local.replication import LocalCluster
+from tripstore.local.replication import SEMI_SYNC, LocalCluster
 from tripstore.local.servers import LocalServers
 
 Engine = Literal["sqlite", "mariadb", "mysql", "yours"]
@@ -56,6 +58,12 @@ cutover:
   comparisons_min: 300
 """
 
+#: Of servers that the demo may kill.
+SERVER_SETTINGS = """
+# A cluster that does not answer has its puts kept by another one; a promotion makes servers replicas by this login.
+buffer: {}
+"""
+
 
 class WantedPlay(msgspec.Struct, frozen=True):
     """What the demo is to play with; `urls` are the user's own servers, a cluster each."""
@@ -67,7 +75,8 @@ class WantedPlay(msgspec.Struct, frozen=True):
 
 @dataclass(frozen=True, slots=True)
 class Playground:
-    """`servers` are the clusters that the demo may kill: those that it started itself."""
+    """`servers` are the clusters that the demo started itself: it may kill the last one's. The first has the control
+    database, which a promotion asks."""
 
     engine: Engine
     config: Path
@@ -105,7 +114,7 @@ def playground(wanted: WantedPlay, folder: Path) -> Iterator[Playground]:
         postgres = _kept_postgres(opened, folder) if wanted.is_kept else _own_postgres(local)
         if wanted.engine in ("mariadb", "mysql"):
             engine: Literal["mariadb", "mysql"] = "mariadb" if wanted.engine == "mariadb" else "mysql"
-            servers = local.clusters(engine, list(NAMES), replicas=1, shards=SHARDS)
+            servers = local.clusters(engine, list(NAMES), replicas=1, shards=SHARDS, settings=SEMI_SYNC[engine])
         datastore = f"demo_{uuid4().hex[:8]}" if wanted.urls else "trips"
         made = Playground(wanted.engine, config, postgres, tuple(servers))
         _write(made, datastore, _clusters(wanted, servers))
@@ -157,11 +166,20 @@ def _write(made: Playground, datastore: str, clusters: Mapping[str, ExampleClust
     """The configuration, and beside it the layout and the indexes that it names."""
     folder = made.config.parent
     legacy = ExampleLegacy(made.company, "layout.yaml")
-    write_private(made.config, render(datastore, SHARDS, clusters, legacy) + SETTINGS, replace=False)
+    settings = SETTINGS + _server_settings(made.servers)
+    write_private(made.config, render(datastore, SHARDS, clusters, legacy) + settings, replace=False)
     (folder / "layout.yaml").write_text(_named(LAYOUT.read_text(), datastore))
     (folder / "indexes").mkdir()
     for file in sorted(INDEXES.glob("*.yaml")):
         (folder / "indexes" / file.name).write_text(_named(file.read_text(), datastore))
+
+
+def _server_settings(servers: Sequence[LocalCluster]) -> str:
+    """Servers that are made together have one password."""
+    if not servers:
+        return ""
+    login = json.dumps({"user": REPLICATION_USER, "password": servers[0].primary.password})
+    return f"{SERVER_SETTINGS}replication: {login}\n"
 
 
 def _named(text: str, datastore: str) -> str:

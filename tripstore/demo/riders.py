@@ -13,6 +13,7 @@ from schemaless_core.datastore import Datastore
 from tripstore.demo.billing import bill_rider, journal_of
 from tripstore.demo.company import row_keys
 from tripstore.demo.journal import Acknowledged, acknowledged, read_journal
+from tripstore.demo.migration import nothing_waits
 from tripstore.demo.report import StoryStep
 from tripstore.demo.workers import Workers
 from tripstore.store import TripStore
@@ -38,6 +39,7 @@ def bill_riders(step: StoryStep, workers: Workers, store: TripStore, company: st
     wanted = {cell.row_key for cell in completed}
     workers.wait_until("every rider is billed", lambda: wanted <= {bill.row_key for bill in _bills(books, pids)})
     billed_at = time.monotonic()
+    workers.wait_until("no cell waits in a buffer", lambda: nothing_waits(store))
     workers.wait_until("every offset is at its head", lambda: _lag(datastore) == 0)
     workers.finish()
     datastore.triggers.remove(bill_rider.name)

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 
-from schemaless_core.cell.answers import Position
+from schemaless_core.cell.answers import Position, PutStatus
 from schemaless_core.cell.cell import Cell, CellKey
 from schemaless_core.datastore import Datastore
 from tripstore.demo import accidents, migration, repairs, riders, switching
@@ -16,9 +16,11 @@ from tripstore.demo.commands import Commands
 from tripstore.demo.company import found_the_company, prepare
 from tripstore.demo.crew import Crew
 from tripstore.demo.journal import Acknowledged, digest
+from tripstore.demo.outage import Outage
 from tripstore.demo.playground import SHARDS, Playground, WantedPlay, playground
 from tripstore.demo.report import DemoReport, Narrator, Say, StorySums
 from tripstore.demo.workers import Workers
+from tripstore.local.replication import LocalCluster
 from tripstore.store import TripStore
 from tripstore.wiring import connect
 
@@ -92,17 +94,29 @@ class Story:
             switching.switch_again(step, place, commands, store)
 
     def _accident(self, store: TripStore) -> None:
-        datastore = store.facade.store
         if self._place.servers:
-            cluster = self._place.servers[0]
-            title = f"Kill the primary of cluster {cluster.name} while {accidents.WRITERS} services put cells"
-            with self._narrator.step(title, f"kill -9 {cluster.primary.pid}") as step, self._crew("storm") as crew:
-                known = self._rides()
-                self._promises += known + accidents.kill_a_primary(step, crew, datastore, cluster, known)
+            self._lose_a_primary(store, self._place.servers[-1])
             return
         title = f"Kill one of {accidents.WRITERS} services while they put cells"
         with self._narrator.step(title, "kill -9 <pid of the service>") as step, self._crew("storm") as crew:
-            self._promises += accidents.kill_a_writer(step, crew, datastore)
+            self._promises += accidents.kill_a_writer(step, crew, store.facade.store)
+
+    def _lose_a_primary(self, store: TripStore, cluster: LocalCluster) -> None:
+        name = cluster.name
+        with self._crew("storm") as crew:
+            outage = Outage(cluster, store, self._commands, crew)
+            title = f"Kill the primary of cluster {name} while {accidents.WRITERS} services put cells"
+            with self._narrator.step(title, f"kill -9 {cluster.primary.pid} && tripstore buffer status") as step:
+                known = self._rides()
+                outage.begin(step, known)
+            title = "Make its replica the primary, while the services go on"
+            with self._narrator.step(title, f"tripstore shards promote {name} --old-is-dead") as step:
+                outage.promote(step)
+            title = "Salvage the old disk, make its server a replica, and look whether all is right"
+            command = f"tripstore shards salvage {name} --from mysql://… && tripstore fsck --deep"
+            with self._narrator.step(title, command) as step:
+                outage.bring_back(step)
+            self._promises += known + crew.all_entries()
 
     def _rides(self) -> list[Acknowledged]:
         """Cells that a service put."""
@@ -157,7 +171,7 @@ class Story:
                 acknowledged=len(promised),
                 stored=len(delivered),
                 missing=sum(key not in delivered for key in promised),
-                different=sum(not _is_kept(entry, delivered) for entry in self._promises if entry.key in delivered),
+                different=sum(not is_kept(entry, delivered) for entry in self._promises if entry.key in delivered),
             )
             step.say(f"{sums.acknowledged:,} cells were acknowledged through kills and hand-overs")
             step.check("nothing acknowledged is missing", sums.missing == 0, f"{sums.missing} missing")
@@ -201,7 +215,8 @@ def _never_falls(log: Sequence[Cell]) -> bool:
     return len(times) == len(log) and times == sorted(times)
 
 
-def _is_kept(entry: Acknowledged, delivered: Mapping[CellKey, Cell]) -> bool:
-    """Whether a cell is what was promised, at the place that was promised."""
+def is_kept(entry: Acknowledged, delivered: Mapping[CellKey, Cell]) -> bool:
+    """Whether a cell is what was promised, at the place that was promised; a put that was buffered had none yet."""
     cell = delivered[entry.key]
-    return digest(cell) == entry.digest and cell.added_id == entry.added_id
+    is_there = entry.status is PutStatus.BUFFERED or entry.added_id == cell.added_id
+    return digest(cell) == entry.digest and is_there

@@ -25,6 +25,8 @@ from tripstore.wiring import connect
 TRIPS_PER_BATCH = 10
 CELLS_PER_REPEAT = 200
 PAUSE_SECONDS = 0.05
+#: Between two batches: so much rest leaves a machine time for the demo's other processes.
+REST_SECONDS = 0.05
 GIVE_UP_SECONDS = 30.0
 
 
@@ -53,6 +55,7 @@ class Writer:
             self._put_many([cell for trip in batch for cell in trip.requested])
             for trip in batch:
                 self._put_one(trip.completed)
+            time.sleep(REST_SECONDS)
         self._repeat_until_done()
 
     def _put_one(self, cell: Cell) -> None:

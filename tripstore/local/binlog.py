@@ -1,9 +1,10 @@
 """What MariaDB and MySQL share: the protocol, the settings, and a binary log that replicas follow."""
 
+import shutil
 import zlib
 from abc import abstractmethod
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import ClassVar
 
@@ -26,6 +27,11 @@ CREATE USER replicator@'127.0.0.1' IDENTIFIED BY '{password}';
 GRANT REPLICATION SLAVE ON *.* TO replicator@'127.0.0.1';
 """
 
+#: The two vendors' names of one thing.
+SEMI_SYNC_STATUS = """
+    SHOW GLOBAL STATUS WHERE Variable_name IN ('Rpl_semi_sync_master_status', 'Rpl_semi_sync_source_status')
+"""
+
 Row = dict[str, object]
 
 
@@ -45,6 +51,8 @@ class BinlogServer(Server):
 
     def __init__(self, place: ServerPlace, shape: ServerShape) -> None:
         self.shape = shape
+        #: How often it was made anew: MySQL's replicas pass over changes of a server that has their own id.
+        self._lives = 0
         super().__init__(place)
 
     def url_at(self, port: int) -> str:
@@ -76,6 +84,25 @@ class BinlogServer(Server):
     def version(self) -> str:
         """Return what the running server calls itself."""
         return str(self.query("SELECT VERSION() AS version")[0]["version"])
+
+    @property
+    def waits_for_a_replica(self) -> bool:
+        """Return whether a commit waits until a replica has it, so that no death of this server loses it."""
+        return any(row["Value"] == "ON" for row in self.query(SEMI_SYNC_STATUS))
+
+    def demote(self) -> None:
+        """Write into its settings that it is a replica: from its next start on it takes no writes."""
+        self.shape = replace(self.shape, is_replica=True)
+        self._write_settings()
+
+    def make_anew(self) -> None:
+        """Kill it and empty its disk. Started again, it is a replica that may follow a primary from its beginning."""
+        self.kill()
+        shutil.rmtree(self.place.data)
+        shutil.rmtree(self._logs)
+        self.shape = replace(self.shape, is_replica=True)
+        self._lives += 1
+        self.password = self._prepare()
 
     @abstractmethod
     def follow(self, primary: "BinlogServer") -> None:
@@ -113,7 +140,7 @@ class BinlogServer(Server):
             "port": str(self.port),
             "bind-address": "127.0.0.1",
             "skip-name-resolve": "1",
-            "server-id": str(_server_id(self.place)),
+            "server-id": str(_server_id(self.place, self._lives)),
             "log-bin": str(self._logs / "binlog"),
             "binlog-format": "ROW",
             "sync-binlog": "1",
@@ -132,8 +159,13 @@ class BinlogServer(Server):
             "ERROR_FOR_DIVISION_BY_ZERO,NO_ENGINE_SUBSTITUTION",
         }
 
-    def _write_settings(self, settings: Mapping[str, str]) -> None:
-        self._logs.mkdir()
+    @abstractmethod
+    def _own_settings(self) -> dict[str, str]:
+        """Return what only this engine understands."""
+
+    def _write_settings(self) -> None:
+        self._logs.mkdir(exist_ok=True)
+        settings = {**self._settings(), **self._own_settings(), **self.shape.settings}
         lines = ["[mysqld]", *(f"{key} = {value}" for key, value in settings.items())]
         with open(self.folder / "my.cnf", "w", encoding="utf-8", opener=private) as file:
             file.write("\n".join(lines) + "\n")
@@ -146,6 +178,6 @@ class BinlogServer(Server):
         return True
 
 
-def _server_id(place: ServerPlace) -> int:
+def _server_id(place: ServerPlace, lives: int) -> int:
     """Two servers never share folder and port, so they hardly ever share this."""
-    return zlib.crc32(f"{place.folder}:{place.port}".encode()) or 1
+    return zlib.crc32(f"{place.folder}:{place.port}:{lives}".encode()) or 1

@@ -61,7 +61,7 @@ class MariaDBServer(BinlogServer):
     def _prepare(self) -> str:
         folder = template(f"mariadb-{_version()}", _build, self.folder.parent)
         copy_folder(folder / DATA, self.place.data)
-        self._write_settings({**self._settings(), **self._own_settings(), **self.shape.settings})
+        self._write_settings()
         return (folder / PASSWORD).read_text(encoding="utf-8")
 
     def _own_settings(self) -> dict[str, str]:

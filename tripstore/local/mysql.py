@@ -71,7 +71,7 @@ class MySQLServer(BinlogServer):
         self._distribution = get_mysql()
         folder = template(f"mysql-{self._distribution.version}", _build, self.folder.parent)
         copy_folder(folder / DATA, self.place.data)
-        self._write_settings({**self._settings(), **self._own_settings(), **self.shape.settings})
+        self._write_settings()
         return (folder / PASSWORD).read_text(encoding="utf-8")
 
     def _send_replicas_away(self) -> None:

@@ -1,7 +1,7 @@
 """A primary and the replicas that follow it."""
 
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from tripstore.local.binlog import BinlogServer
@@ -10,10 +10,28 @@ from tripstore.local.errors import LocalServerError
 REPLICATION_SECONDS = 30.0
 POLL_SECONDS = 0.02
 
+#: Settings of all servers of a cluster, by engine, with which a commit waits until a replica has it: whatever was
+#: acknowledged outlives the primary. Where no replica is connected a commit does not wait.
+SEMI_SYNC: Mapping[str, Mapping[str, str]] = {
+    "mariadb": {
+        "rpl-semi-sync-master-enabled": "1",
+        "rpl-semi-sync-master-wait-point": "AFTER_SYNC",
+        "rpl-semi-sync-master-wait-no-slave": "0",
+        "rpl-semi-sync-slave-enabled": "1",
+    },
+    "mysql": {
+        "plugin-load": "semisync_source.so;semisync_replica.so",
+        "rpl-semi-sync-source-enabled": "1",
+        "rpl-semi-sync-source-wait-point": "AFTER_SYNC",
+        "rpl-semi-sync-source-wait-no-replica": "0",
+        "rpl-semi-sync-replica-enabled": "1",
+    },
+}
+
 
 @dataclass(frozen=True)
 class LocalCluster:
-    """A primary and its replicas, replicating asynchronously by GTID, in order."""
+    """A primary and its replicas, replicating by GTID, in order; asynchronously, unless they are set up otherwise."""
 
     name: str
     primary: BinlogServer

@@ -1,0 +1,67 @@
+"""What the demo takes for a promise that was kept, and what it does not (I1)."""
+
+from __future__ import annotations
+
+from msgspec.structs import replace
+
+from schemaless_core.cell.answers import PutStatus
+from schemaless_core.cell.cell import Cell
+from schemaless_core.memory import MemoryStore
+from tests.factories import make_cell
+from tripstore.demo.journal import Acknowledged, acknowledged, digest
+from tripstore.demo.outage import check_found
+from tripstore.demo.report import StoryStep
+from tripstore.demo.story import is_kept
+
+
+def stored(cell: Cell) -> Cell:
+    """As a reader of the log gets it."""
+    return replace(cell, added_id=7)
+
+
+def promise(cell: Cell, *, added_id: int | None = 7, status: PutStatus = PutStatus.CREATED) -> Acknowledged:
+    return Acknowledged(*cell.key, digest(cell), status, 0, added_id, at=0.0, seconds=None)
+
+
+def test_what_was_put_is_found() -> None:
+    store, cell, step = MemoryStore(), make_cell(), StoryStep(1, "", "")
+
+    check_found(step, "it is read", store, [acknowledged(cell, store.put_cell(*cell.key, cell.body), 0.0, None)])
+
+    assert [(check.is_fine, check.detail) for check in step.checks] == [(True, "1 of 1")]
+
+
+def test_control_a_cell_that_is_lost_or_has_another_body_is_missed() -> None:
+    store, lost, other = MemoryStore(), make_cell(), make_cell(ref_key=2, body="promised")
+    store.put_cell(*other.key, "stored")
+    step = StoryStep(1, "", "")
+
+    check_found(step, "lost", store, [promise(lost)])
+    check_found(step, "other", store, [promise(other)])
+    check_found(step, "no promise, so that nothing was looked at", store, [])
+
+    assert [(check.is_fine, check.detail) for check in step.checks] == [
+        (False, "0 of 1"),
+        (False, "0 of 1"),
+        (False, "0 of 0"),
+    ]
+
+
+def test_a_promise_is_kept_at_its_place_and_a_buffered_one_wherever_it_came_to() -> None:
+    cell = stored(make_cell())
+    buffered = promise(cell, added_id=None, status=PutStatus.BUFFERED)
+
+    assert is_kept(promise(cell), {cell.key: cell})
+    assert is_kept(buffered, {cell.key: cell})
+
+
+def test_control_another_place_or_another_body_is_no_promise_that_was_kept() -> None:
+    cell = stored(make_cell())
+    changed = replace(cell, body="another")
+    buffered = promise(cell, added_id=None, status=PutStatus.BUFFERED)
+
+    assert changed.key == cell.key
+    assert not is_kept(promise(cell, added_id=8), {cell.key: cell})
+    assert not is_kept(promise(cell, added_id=None), {cell.key: cell})
+    assert not is_kept(promise(cell), {cell.key: changed})
+    assert not is_kept(buffered, {cell.key: changed})
