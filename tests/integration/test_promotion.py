@@ -15,6 +15,7 @@ from schemaless_core import Cell, Datastore, PutStatus
 from schemaless_core.deadline import Deadline
 from schemaless_core.engine.base import Node
 from schemaless_core.engine.buffers import BufferSize
+from schemaless_core.engine.primacy import ReplicationLogin
 from schemaless_core.errors import InvalidRequest, NodeUnavailable, PromotionRefused, SchemalessError, StaleEpoch
 from schemaless_core.failpoints import FailpointReached, use_folder
 from schemaless_core.promotion import steps
@@ -25,7 +26,7 @@ from tests.chaos.actors import wait_until
 from tests.chaos.test_unresponsive_server import rows_on
 from tests.promoted import Promotable, promotable
 from tests.stores import ServerEngine
-from tripstore.local.binlog import BinlogServer
+from tripstore.local.binlog import REPLICATION_USER, BinlogServer
 
 #: Where the old primary is there a replica has all of it, most often, when it is looked at.
 OF_A_DEATH = (steps.CUT_OFF, steps.FETCH, steps.CATCH_UP)
@@ -179,6 +180,19 @@ def test_i1_a_replica_that_is_asked_for_fetches_first_what_another_one_has(made:
     assert made.leads() == made.name(behind)
     assert made.log() == sorted(((*cell.key, cell.body) for cell in cells), key=repr)
     made.wait_until_equal(ahead)
+
+
+def test_i1_a_replica_that_has_fetched_nothing_of_its_new_source_has_applied_it(made: Promotable) -> None:
+    """A promotion that was killed as it made it follow another one, and was repeated at once, never ended (MySQL)."""
+    one, other = made.cluster.replicas
+    made.put(3)
+    made.cluster.wait_for_replicas()
+    node = next(each.node for each in made.store.clusters["a"].nodes if each.node.name == made.name(one))
+    with closing(node.candidate()) as candidate:
+        login = ReplicationLogin(REPLICATION_USER, other.password)
+        candidate.follow("127.0.0.1", other.port, login, Deadline(10.0))
+
+        wait_until("it is cut off, and has applied all", lambda: candidate.cut_off(Deadline(10.0)), 10)
 
 
 def test_i1_i9_a_promotion_that_is_killed_at_any_step_is_gone_on_with(made: Promotable, tmp_path: Path) -> None:

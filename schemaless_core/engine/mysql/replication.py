@@ -83,7 +83,9 @@ def has_applied(connection: DeadlineConnection, its: Following) -> bool:
     if not its.applies:
         reason = f"it does not apply what it has fetched ({its.error or 'its SQL thread is stopped'})"
         raise NodeUnavailable(connection.node, reason, hint="Mend its replication, or give it up: --dead.")
-    if its.fetched and has(connection, its.fetched):
+    if not its.fetched:
+        return its.has_applied_all_that_it_read  # of a server that it has followed since a moment, perhaps nothing
+    if has(connection, its.fetched):
         return True
     # MariaDB names a change as soon as its first part is there; one whose end never came is applied by no server.
     return connection.is_mariadb and its.has_applied_all_that_it_read
