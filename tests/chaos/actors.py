@@ -20,6 +20,7 @@ import pymysql
 
 from schemaless_core import BatchFailed, Cell, CellConflict, Datastore, Position, PutResult, Unavailable
 from schemaless_core import failpoints as failpoints_of_process
+from schemaless_core.errors import SchemalessError
 from tests.forking import FORK_SERVER
 from tripstore.local.binlog import BinlogServer
 
@@ -154,6 +155,27 @@ def check_log(delivered: Mapping[int, list[Cell]]) -> int:
         assert times == sorted(times)
         assert len(times) == len(cells)
     return sum(len(cells) for cells in delivered.values())
+
+
+def every_cell(store: Datastore) -> list[Cell]:
+    """All that is in the logs, each once (I3)."""
+    tailer = Tailer(store)
+    tailer.catch_up()
+    count = check_log(tailer.delivered)
+    cells = [cell for found in tailer.delivered.values() for cell in found]
+    assert len({cell.key for cell in cells}) == count, "I3: a cell is in the log twice"
+    return cells
+
+
+def drain(store: Datastore, seconds: float = 60) -> None:
+    """Carry what waits in buffers until no cell does."""
+
+    def is_empty() -> bool:
+        store.replayer().round()
+        sizes = store.replayer().sizes().values()
+        return all(not isinstance(size, SchemalessError) and size.cells == 0 for size in sizes)
+
+    wait_until("no cell waits in a buffer", is_empty, seconds)
 
 
 @contextmanager

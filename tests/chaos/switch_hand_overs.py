@@ -5,13 +5,16 @@ from __future__ import annotations
 import random
 import time
 from collections import Counter
+from pathlib import Path
 from threading import Timer
 
 from tests.chaos.switch_actors import Attempt, Switcher, is_stopped
 from tests.chaos.switch_crowd import Crowd, wait_for
 from tests.chaos.switch_faults import Fault
 from tests.chaos.switch_journal import last_begun
+from tests.chaos.switch_rules import Evidence, check, gather
 from tests.crew import wait_until_caught_up
+from tests.fscks import found_in
 from tests.scale import SCALE
 from tripstore.handover.authority import Backend
 from tripstore.local.binlog import BinlogServer
@@ -91,6 +94,16 @@ class HandOvers:
         wait_until_caught_up(store, GROUP, 60)
         if ports.control.authority().backend is Backend.STORE:
             wait_for("the queue is empty", lambda: ports.legacy.queued() == 0, 60)
+
+    def end(self, folder: Path) -> Evidence:
+        """Have everybody finish, and hold what they noted against both stores."""
+        self._crowd.end_writers()
+        self.wait_until_carried()
+        self._crowd.end_workers()
+        evidence = gather(self._moving, folder)
+        check(self._moving, evidence)
+        assert found_in(self._moving.facade.store) == []
+        return evidence
 
     def _attempted(self, direction: Direction) -> Attempt:
         attempt = Switcher(self._moving.document, self._crowd.points["switcher"], direction).outcome()

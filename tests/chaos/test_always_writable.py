@@ -18,9 +18,9 @@ from typing import Any, NamedTuple
 import pytest
 
 from schemaless_core import Datastore, PutStatus
-from schemaless_core.errors import PromotionRefused, SchemalessError
+from schemaless_core.errors import PromotionRefused
 from schemaless_core.promotion.ports import PromotionOrder
-from tests.chaos.actors import Tailer, check_log, running, wait_until
+from tests.chaos.actors import drain, every_cell, running, wait_until
 from tests.chaos.always_actors import body_of, count_of, noted, service
 from tests.fscks import DEEP, found_in
 from tests.scale import SCALE, scaled
@@ -57,17 +57,22 @@ class Stage(NamedTuple):
 Accident = Callable[[Stage, int], None]
 
 
+def last() -> None:
+    """The length of an accident is part of it: services meet it at any moment, so there is nothing to wait for."""
+    time.sleep(SECONDS)  # see above
+
+
 def is_killed(stage: Stage, n: int) -> None:
     server = stage.leader(n)
     server.kill()
-    time.sleep(SECONDS)  # it is away for so long
+    last()
     server.start()
 
 
 def is_stopped(stage: Stage, n: int) -> None:
     server = stage.leader(n)
     server.pause()
-    time.sleep(SECONDS)
+    last()
     server.resume()
 
 
@@ -88,7 +93,7 @@ def _behind_proxy(stage: Stage, n: int, fault: Callable[[Proxy], None]) -> None:
     proxies = stage.proxies[2 * n : 2 * n + 2]
     for proxy in proxies:
         fault(proxy)
-    time.sleep(SECONDS)
+    last()
     for proxy in proxies:
         proxy.heal()
 
@@ -96,7 +101,7 @@ def _behind_proxy(stage: Stage, n: int, fault: Callable[[Proxy], None]) -> None:
 def has_a_full_disk(stage: Stage, n: int) -> None:
     server = stage.leader(n)
     server.fill_disk()
-    time.sleep(SECONDS)
+    last()
     server.free_disk()
     server.start()  # MariaDB may have given up
 
@@ -111,13 +116,13 @@ def is_promoted_away(stage: Stage, n: int) -> None:
 
 def control_is_killed(stage: Stage, _n: int) -> None:
     stage.control.kill()
-    time.sleep(SECONDS)
+    last()
     stage.control.start()
 
 
 def control_is_stopped(stage: Stage, _n: int) -> None:
     stage.control.pause()
-    time.sleep(SECONDS)
+    last()
     stage.control.resume()
 
 
@@ -182,7 +187,7 @@ def test_i1_i3_i5_puts_are_answered_whatever_befalls_one_server(server_engine: S
                 each.join(60)
             assert [each.exitcode for each in services] == [0] * SERVICES
         settle(stage)
-        found = {(cell.row_key, cell.column_name): cell.body for cell in logs(stage.store)}
+        found = {(cell.row_key, cell.column_name): cell.body for cell in every_cell(stage.store)}
         told = [each for path in paths for each in noted(path)]
         acknowledged = [each for each in told if each.is_acknowledged]
         missing = [each for each in acknowledged if found.get((each.row_key, "BASE")) != body_of(each.row_key)]
@@ -203,23 +208,9 @@ def test_i1_i3_i5_puts_are_answered_whatever_befalls_one_server(server_engine: S
 def settle(stage: Stage) -> None:
     """Until no cell waits, and replicas have what their primaries have."""
 
-    def is_empty() -> bool:
-        stage.store.replayer().round()
-        sizes = stage.store.replayer().sizes().values()
-        return all(not isinstance(size, SchemalessError) and size.cells == 0 for size in sizes)
-
-    wait_until("no cell waits in a buffer", is_empty, 120)
+    drain(stage.store, 120)
     for n, cluster in enumerate(stage.clusters):
         leader = stage.leader(n)
         position = leader.position()
         (replica,) = [each for each in cluster.servers if each is not leader]
         assert replica.wait_for_position(position, 120), replica.replica_failure()
-
-
-def logs(store: Datastore) -> Iterator[Any]:
-    """Every cell of every log, once."""
-    tailer = Tailer(store)
-    tailer.catch_up()
-    check_log(tailer.delivered)
-    for cells in tailer.delivered.values():
-        yield from cells

@@ -26,7 +26,7 @@ from schemaless_core.errors import SchemalessError
 from schemaless_core.fsck.faults import Fault
 from schemaless_core.triggers.registry import trigger
 from schemaless_core.urls import parse_node_url
-from tests.chaos.actors import Diary, Tailer, check_log, running, wait_until, writer
+from tests.chaos.actors import Diary, drain, every_cell, running, wait_until, writer
 from tests.forking import FORK_SERVER
 from tests.fscks import DEEP, found_in, kinds_in
 from tests.promoted import Promotable, promotable
@@ -68,15 +68,15 @@ def test_i1_i7_what_dead_primaries_alone_had_is_found_again_or_named(
         with running([worker, *processes]):
             for number in range(ROUNDS):
                 counts = [count_of(diary) for diary in diaries]
-                wait_until("writers get on", lambda: _have_got_on(diaries, counts), 60)  # noqa: B023  # called at once
+                wait_until("writers get on", lambda: _have_got_on(diaries, counts), 60)  # noqa: B023  # called before the variable changes
                 lost = die_and_come_back(made, number, processes)
                 own += lost
                 conflicting.add(lost[0].key)
             for process in processes:
                 process.kill()
                 process.join()
-            settle(made.store)
-            cells = of_logs(made.store)
+            drain(made.store)
+            cells = {cell.key: cell.body for cell in every_cell(made.store)}
             bases = {(row_key, ref_key) for row_key, column_name, ref_key in cells if column_name == "BASE"}
             wait_until("all that survived is delivered", lambda: bases <= delivered(notes), 600)
         ledger = conflicts(made.store)
@@ -108,7 +108,7 @@ def die_and_come_back(made: Promotable, number: int, writers: Sequence[BaseProce
     assert {tail["shard"] for tail in tails} >= {made.store.shard_of(cell.row_key) for cell in lost}, "fsck names them"
     made.store.promotions.salvage("a", parse_node_url("old", old.url)).run(lambda done, total: None)
     with paused(writers):
-        settle(made.store)
+        drain(made.store)
         assert made.store.promotions.lost_tails("a", made.name(old)) == []
         old.kill()
         (old.folder / "my.cnf").write_text(settings)
@@ -163,27 +163,6 @@ def make_anew(made: Promotable, server: BinlogServer, like: BinlogServer) -> Non
     candidate.follow("127.0.0.1", leader.port, ReplicationLogin(REPLICATION_USER, leader.password), Deadline(10.0))
     candidate.close()
     made.wait_until_equal(server, like)
-
-
-def settle(store: Datastore) -> None:
-    """Until no cell waits in a buffer."""
-
-    def is_empty() -> bool:
-        store.replayer().round()
-        sizes = store.replayer().sizes().values()
-        return all(not isinstance(size, SchemalessError) and size.cells == 0 for size in sizes)
-
-    wait_until("no cell waits in a buffer", is_empty, 60)
-
-
-def of_logs(store: Datastore) -> dict[CellKey, Any]:
-    """Every cell of every log, once."""
-    tailer = Tailer(store)
-    tailer.catch_up()
-    count = check_log(tailer.delivered)
-    found = {cell.key: cell.body for cells in tailer.delivered.values() for cell in cells}
-    assert len(found) == count, "I3: a cell is in the log twice"
-    return found
 
 
 def conflicts(store: Datastore) -> set[CellKey]:

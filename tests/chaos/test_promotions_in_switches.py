@@ -8,7 +8,8 @@ from __future__ import annotations
 import random
 import time
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from threading import Thread
 from typing import Any
@@ -21,8 +22,6 @@ from tests.chaos.capture_actors import errors_in
 from tests.chaos.switch_crowd import Crowd, crowd
 from tests.chaos.switch_figures import Figures
 from tests.chaos.switch_hand_overs import HandOvers
-from tests.chaos.switch_rules import check, gather
-from tests.fscks import found_in
 from tests.scale import SCALE, scaled
 from tests.stores import SERVER_ENGINES, ServerEngine, Stores
 from tripstore.local.binlog import REPLICATION_USER
@@ -44,6 +43,16 @@ class Promoting:
         self._authority = OpenedAsRow(hands.control)
         self.done = Counter[str]()
         self.refused: list[str] = []
+
+    @contextmanager
+    def beside(self, promotes: bool) -> Iterator[None]:
+        """Promote a server while something else is done."""
+        threads = [Thread(target=self.promote, args=(random.choice("ab"),))] if promotes else []
+        for thread in threads:
+            thread.start()
+        yield
+        for thread in threads:
+            thread.join()
 
     def promote(self, cluster: str) -> None:
         """Refused, it is not begun, or stops where the next one goes on."""
@@ -83,22 +92,13 @@ def test_i1_i9_authority_and_primaries_change_at_random_under_load(
             while acts or time.monotonic() - begun < SECONDS:
                 act = acts.pop() if acts else random.choice(ACTS)
                 acted[act] += 1
-                thread = Thread(target=promoting.promote, args=(random.choice("ab"),))
-                if act != "hand over":
-                    thread.start()
-                if act != "promote":
-                    hands.hand_over(None)
-                if act != "hand over":
-                    thread.join()
+                with promoting.beside(act != "hand over"):
+                    if act != "promote":
+                        hands.hand_over(None)
                 hands.wait_for_answers()
                 time.sleep(REST_SECONDS)  # services work between two acts
             seconds = time.monotonic() - begun
-            everybody.end_writers()
-            hands.wait_until_carried()
-            everybody.end_workers()
-            evidence = gather(moving, tmp_path)
-            check(moving, evidence)
-            assert found_in(moving.facade.store) == []
+            evidence = hands.end(tmp_path)
 
     figures = Figures(evidence, hands, seconds, errors_in(tmp_path))
     print(f"{figures.line(engine)}; {dict(acted)}, promoted {dict(promoting.done)}, refused {promoting.refused}")

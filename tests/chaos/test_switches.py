@@ -18,9 +18,8 @@ from tests.chaos.switch_crowd import DEADLINES, Crowd, clusters_of, crowd, wait_
 from tests.chaos.switch_faults import Accidents
 from tests.chaos.switch_figures import Figures
 from tests.chaos.switch_hand_overs import UNDONE_SECONDS_MAX, HandOvers
-from tests.chaos.switch_rules import broken, check, gather
+from tests.chaos.switch_rules import broken, gather
 from tests.facades import Migration, migration
-from tests.fscks import found_in
 from tests.scale import SCALE, scaled
 from tests.stores import SERVER_ENGINES, ServerEngine, Stores
 from tripstore.handover.authority import Backend
@@ -59,12 +58,7 @@ def test_i1_i9_authority_goes_to_and_fro_under_load(
             number += 1
             time.sleep(REST_SECONDS)  # services work between two hand-overs
         seconds = time.monotonic() - begun
-        everybody.end_writers()
-        hands.wait_until_carried()
-        everybody.end_workers()
-        evidence = gather(moving, tmp_path)
-        check(moving, evidence)
-        assert found_in(moving.facade.store) == []
+        evidence = hands.end(tmp_path)
 
     figures = Figures(evidence, hands, seconds, errors_in(tmp_path))
     print(figures.line(engine))

@@ -6,23 +6,17 @@ What runs is the production code of a promotion and of a lease. Every rule that 
 from __future__ import annotations
 
 from dataclasses import replace
-from functools import cache
 from typing import Any
 
 import pytest
 
 from schemaless_core.promotion import lease, steps
 from schemaless_core.promotion.ports import PromotionOrder
-from schemaless_core.steps import Step
-from tests.explorer.explorer import Found, explore
 from tests.explorer.primaries import Budget, LeaseRules, PrimaryScene
 from tests.explorer.primary_actors import hand_over, heir, name_of, operator, reader, renewer, worker, writer
-from tests.explorer.primary_model import PrimaryModel
+from tests.explorer.primary_walks import walk, walked
 from tests.explorer.test_explorer import story
-from tests.explorer.world import Violation
 from tests.scale import scaled
-
-ENOUGH = 1_000_000
 
 LOST = PromotionOrder(given_up=(name_of(0),), outlasts=True)
 A, B = operator("A", LOST), operator("B", LOST)
@@ -55,19 +49,9 @@ INHERITED = scene("inherited", A, NEXT, W)
 SCENES = {each.name: each for each in [*SMALL, *LARGE, INHERITED]}
 
 
-def walked(made: PrimaryScene, *, limit: int = ENOUGH) -> Found:
-    return explore(PrimaryModel(made), Violation, limit)
-
-
-@cache
-def walk(name: str) -> tuple[Found, frozenset[Step]]:
-    model = PrimaryModel(SCENES[name])
-    return explore(model, Violation, ENOUGH), frozenset(model.steps_taken())
-
-
 @pytest.mark.parametrize("made", SMALL, ids=lambda made: made.name)
 def test_every_order_of_a_promotion_that_outlasts_a_lease_keeps_the_invariants(made: PrimaryScene) -> None:
-    found, _ = walk(made.name)
+    found, _ = walk(made)
 
     assert not found.violation, story(found)
     assert found.is_complete
@@ -86,7 +70,7 @@ def test_larger_casts_around_a_lease_keep_the_invariants_as_far_as_they_are_foll
 
 
 def test_the_scenes_take_every_step_of_a_lease() -> None:
-    taken = walk("lost")[1]
+    taken = walk(SCENES["lost"])[1]
 
     assert {lease.CLOCK, lease.ASK, lease.EXTEND, steps.BLOCK, steps.OUTLAST} <= taken
 

@@ -7,22 +7,16 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from functools import cache
 from typing import Any
 
 import pytest
 
 from schemaless_core.promotion.ports import PromotionOrder
-from schemaless_core.steps import Step
-from tests.explorer.explorer import Found, explore
 from tests.explorer.primaries import COPY, Budget, PrimaryRules, PrimaryScene
 from tests.explorer.primary_actors import hand_over, name_of, operator, switch, worker, writer
-from tests.explorer.primary_model import PrimaryModel
+from tests.explorer.primary_walks import walk, walked
 from tests.explorer.test_explorer import story
-from tests.explorer.world import Violation
 from tests.scale import scaled
-
-ENOUGH = 400_000
 
 #: Planned; after a death; to a server that is named; and back to the old one.
 P, P2 = operator("P"), operator("P2")
@@ -81,19 +75,9 @@ LARGE = [
 SCENES = {each.name: each for each in [*SMALL, *LARGE]}
 
 
-def walked(made: PrimaryScene, *, limit: int = ENOUGH) -> Found:
-    return explore(PrimaryModel(made), Violation, limit)
-
-
-@cache
-def walk(name: str) -> tuple[Found, frozenset[Step]]:
-    model = PrimaryModel(SCENES[name])
-    return explore(model, Violation, ENOUGH), frozenset(model.steps_taken())
-
-
 @pytest.mark.parametrize("made", SMALL, ids=lambda made: made.name)
 def test_every_order_of_a_promotion_keeps_the_invariants(made: PrimaryScene) -> None:
-    found, _ = walk(made.name)
+    found, _ = walk(made)
 
     assert not found.violation, story(found)
     assert found.is_complete

@@ -72,7 +72,7 @@ class Outage:
         self._commands.run(f"tripstore shards promote {self._cluster.name} --old-is-dead --yes")
         promoted = time.monotonic()
         wait_until("services put at the new primary", lambda: bool(self._stored_after(begun)))
-        time.sleep(AFTERWARDS_SECONDS)
+        time.sleep(AFTERWARDS_SECONDS)  # so long they put there, for the count
         self._crew.finish()
         stored, buffered = self._stored_after(begun), self._buffered()
         wait_until("no cell waits in a buffer", lambda: nothing_waits(self._store))

@@ -55,7 +55,7 @@ class Writer:
             self._put_many([cell for trip in batch for cell in trip.requested])
             for trip in batch:
                 self._put_one(trip.completed)
-            time.sleep(REST_SECONDS)
+            time.sleep(REST_SECONDS)  # for the other processes
         self._repeat_until_done()
 
     def _put_one(self, cell: Cell) -> None:
