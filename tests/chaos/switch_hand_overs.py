@@ -102,7 +102,8 @@ class HandOvers:
         self._crowd.end_workers()
         evidence = gather(self._moving, folder)
         check(self._moving, evidence)
-        assert found_in(self._moving.facade.store) == []
+        faults = found_in(self._moving.facade.store)
+        assert faults == [], faults
         return evidence
 
     def _attempted(self, direction: Direction) -> Attempt:
