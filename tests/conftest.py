@@ -94,8 +94,10 @@ _ABOVE_ENGINES = tuple(
 )
 #: Below these a test has variants that show one thing at several places. The contract's are many things, and quick.
 _SAMPLED = tuple(f"tests/{folder}/" for folder in ("acceptance", "chaos", "integration", "property"))
-#: Of so many variants a third is enough to see that there is nothing wrong with all of them.
-MANY_VARIANTS = 9
+#: Of so many variants of a test one is run; of more variants more.
+EVERY_VARIANT = 6
+#: Scenes of a protocol differ by who acts and what befalls them: each shows something else, and fewer are left out.
+_SCENES, EVERY_SCENE = "tests/explorer/", 2
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -138,15 +140,23 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         for server in SERVER_ENGINES:
             _leave_half(names, above, server, "sqlite")
         _leave(config, items, sampled(names))
-    _begin_with_long(items)  # of those that are left: else what is to begin a half ends up in the midst of one
+    # Of those that are left: else what is to begin a part ends up in the midst of one.
+    _begin_with_long(items, _testers(config))
 
 
-def _begin_with_long(items: list[pytest.Item]) -> None:
-    """Two testers begin with a half of the tests each."""
+def _begin_with_long(items: list[pytest.Item], testers: int) -> None:
+    """Each tester begins with its part of the tests, and with the long ones in it."""
     long = [item for item in items if item.get_closest_marker("long") is not None]
     others = [item for item in items if item.get_closest_marker("long") is None]
-    middle = len(others) // 2
-    items[:] = [*long[::2], *others[:middle], *long[1::2], *others[middle:]]
+    part = -(-len(others) // testers)
+    parts = [[*long[tester::testers], *others[tester * part : (tester + 1) * part]] for tester in range(testers)]
+    items[:] = [item for each in parts for item in each]
+
+
+def _testers(config: pytest.Config) -> int:
+    """How many share the tests: the same number as the process says that hands them out."""
+    of_worker: dict[str, int] = getattr(config, "workerinput", {})
+    return of_worker.get("workercount", 1)
 
 
 def is_quick(item: pytest.Item) -> bool:
@@ -174,17 +184,17 @@ def _leave_half(names: set[str], some: set[str], one: str, other: str) -> None:
 
 
 def sampled(names: set[str]) -> set[str]:
-    """Of each test's variants a half or a third, by chance, and always the same; of controls all."""
+    """Some of each test's variants, and one at least: drawn by their names, so always the same; of controls all."""
     variants: dict[str, list[str]] = {}
     for name in names:
         test = name.partition("[")[0]
-        is_whole = not name.startswith(_SAMPLED) or "control" in name.partition("::")[2]
+        is_whole = not name.startswith((*_SAMPLED, _SCENES)) or "control" in name.partition("::")[2]
         variants.setdefault(name if is_whole else test, []).append(name)
     return {name for of_one in variants.values() for name in _some(of_one)}
 
 
 def _some(variants: list[str]) -> list[str]:
-    every = 3 if len(variants) >= MANY_VARIANTS else 2
+    every = EVERY_SCENE if variants[0].startswith(_SCENES) else EVERY_VARIANT
     return sorted(variants, key=lambda name: (crc32(name.encode()), name))[: -(-len(variants) // every)]
 
 

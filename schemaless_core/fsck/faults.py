@@ -28,7 +28,7 @@ class Fault(StrEnum):
     TWO_OWNERS = "two_owners"  #: Two do.
     FENCED = "fenced"  #: The shard is RO, and does not open.
     MISPLACED = "misplaced"  #: The shard is not where the control database says, or not at that epoch.
-    MIXED = "mixed"  #: Shards are open to different writers, or at different authority epochs.
+    MIXED = "mixed"  #: One shard is open to owners; another is not, or at another authority epoch.
     OFFSET = "offset"  #: A group's offset is above the head of its shard's log.
     WAITING = "waiting"  #: Cells have waited in a buffer for too long.
     CONFLICT = "conflict"  #: Cells that waited conflict with what is stored.

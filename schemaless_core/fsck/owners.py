@@ -100,13 +100,17 @@ def _judged(
 
 
 def _mixed(holders: Mapping[int, Mapping[str, ShardHead]]) -> Iterator[_Wrong]:
-    """All shards are opened and closed together. One that is fenced says nothing of it."""
+    """Where one is open to owners, all are, at the same authority epoch. One that is fenced says nothing of it.
+
+    All closed, their epochs tell nothing: a server that is promoted then takes the epoch of the authority row, and the
+    others keep the one at which they were closed.
+    """
     states = defaultdict[tuple[str, int], list[int]](list)
     for shard, heads in holders.items():
         for head in heads.values():
             if head.state.status != ShardStatus.RO.value:
                 states[head.state.status, head.state.authority_epoch].append(shard)
-    if len(states) > 1:
+    if len(states) > 1 and any(status == ShardStatus.RW.value for status, _epoch in states):
         said = ", ".join(f"{len(shards)} are {status} at {epoch}" for (status, epoch), shards in sorted(states.items()))
         yield _Wrong(Fault.MIXED, None, f"shards are of several states and authority epochs: {said}")
 

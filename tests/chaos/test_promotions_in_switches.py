@@ -32,8 +32,7 @@ from tripstore.ports.opened import OpenedAsRow
 ENGINES: tuple[ServerEngine, ...] = SERVER_ENGINES if SCALE >= 1 else SERVER_ENGINES[1:]
 SECONDS = scaled(3000, short=20)
 REST_SECONDS = 0.3
-#: Both at once are soak's: in one of six runs fsck found something at the end, and it is not known yet what.
-ACTS = ("hand over", "promote", *(["promote in a hand-over"] if SCALE >= 1 else []))
+ACTS = ("hand over", "promote", "promote in a hand-over")
 
 
 class Promoting:

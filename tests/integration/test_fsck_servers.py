@@ -81,6 +81,18 @@ def test_i9_a_shard_without_one_owner_where_it_belongs_is_found(store: Datastore
     assert commands_of(found, "last", is_beside_postgres=False)[0] == "I9"
 
 
+def test_i9_closed_shards_may_be_of_several_authority_epochs(store: Datastore) -> None:
+    """As a promotion beside Postgres leaves them. The control: as soon as one is open, a fault."""
+    execute(store, SHARD, "UPDATE {state} SET state = 'COPY', authority_epoch = 4")
+    execute(store, 7, "UPDATE {state} SET state = 'COPY', authority_epoch = 4")
+    set_state(store, "authority_epoch = 3")
+    assert owners(store) == []
+
+    set_state(store, "state = 'RW'")
+
+    assert [each.kind for each in owners(store)] == [Fault.MIXED]
+
+
 def test_i9_a_shard_on_two_clusters_is_found(store: Datastore) -> None:
     node: Node = store.clusters["b"].primary.node
     node.create_shards([SHARD], ShardStatus.RW)

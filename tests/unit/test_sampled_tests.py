@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.conftest import MANY_VARIANTS, sampled
+from tests.conftest import EVERY_SCENE, EVERY_VARIANT, sampled
 
 TEST = "tests/integration/test_a.py::test_it"
 
@@ -11,8 +11,14 @@ def variants(count: int, test: str = TEST) -> set[str]:
     return {f"{test}[{n}]" for n in range(count)}
 
 
-def test_half_of_a_tests_variants_are_left_and_a_third_of_many() -> None:
-    assert [len(sampled(variants(count))) for count in (1, 2, 3, 4, MANY_VARIANTS)] == [1, 1, 2, 2, 3]
+def test_one_of_some_variants_is_left_and_more_of_many() -> None:
+    assert [len(sampled(variants(count))) for count in (1, EVERY_VARIANT, EVERY_VARIANT + 1)] == [1, 1, 2]
+
+
+def test_of_scenes_fewer_are_left_out() -> None:
+    scenes = variants(2 * EVERY_SCENE + 1, "tests/explorer/test_a.py::test_every_order")
+
+    assert len(sampled(scenes)) == 3
 
 
 def test_which_ones_is_drawn_by_their_names_and_always_the_same() -> None:
@@ -37,4 +43,4 @@ def test_controls_run_whole_by_the_name_of_the_test_or_of_the_variant() -> None:
 
 
 def test_a_file_that_is_named_for_the_control_database_is_no_control() -> None:
-    assert len(sampled(variants(4, "tests/integration/test_control_restored.py::test_it"))) == 2
+    assert len(sampled(variants(4, "tests/integration/test_control_restored.py::test_it"))) == 1
