@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 SCALE ?= 0.05
 # Each has servers of its own, about 2 GB.
-TESTERS ?= 3
+TESTERS ?= 2
 # Of `make bench-versions`: pairs of blocks.
 ROUNDS ?= 40
 

@@ -8,6 +8,7 @@ library for statistics is needed.
 
 from __future__ import annotations
 
+from functools import lru_cache
 from math import exp, expm1, inf, lgamma, log, log1p
 
 CONFIDENCE = 0.95
@@ -15,6 +16,7 @@ CONFIDENCE = 0.95
 _HALVINGS = 60
 
 
+@lru_cache(4096)  # a report draws one for each hour and call, most of them of the same few numbers
 def upper_bound(mismatches: int, compared: int, confidence: float = CONFIDENCE) -> float:
     """The rate that the true one exceeds with a probability of at most 1 - confidence; 1 when nothing was compared."""
     assert 0 <= mismatches <= max(compared, 0)

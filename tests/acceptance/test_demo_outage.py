@@ -54,7 +54,7 @@ def configured(clusters: list[LocalCluster], folder: Path) -> Path:
     return config
 
 
-@pytest.mark.long
+@pytest.mark.shown("tests/chaos/test_always_writable.py::test_i1_i3_i5_puts_are_answered_whatever_befalls_one_server")
 def test_i1_i5_every_promise_outlives_the_primary(clusters: list[LocalCluster], tmp_path: Path) -> None:
     """Puts of its shards are buffered, read back and replayed; the replica leads, and the old server follows it."""
     config = configured(clusters, tmp_path)

@@ -30,7 +30,7 @@ from tripstore.local.servers import LocalServers
 from tripstore.ports.opened import OpenedAsRow
 
 ENGINES: tuple[ServerEngine, ...] = SERVER_ENGINES if SCALE >= 1 else SERVER_ENGINES[1:]
-SECONDS = scaled(3000, short=20)
+SECONDS = scaled(3000, short=8)
 REST_SECONDS = 0.3
 ACTS = ("hand over", "promote", "promote in a hand-over")
 

@@ -210,6 +210,7 @@ def check_acknowledged(hands: Migration, listed: set[CellKey], column: str, ackn
     return gone
 
 
+@pytest.mark.shown("tests/integration/test_promotions_at_work.py::test_i1_i8_i9_i11_i12_a_backfill_is_at_a_failpoint")
 @pytest.mark.timeout(scaled(600, short=300))
 @pytest.mark.parametrize("case", chosen(EVERY), ids=str)
 def test_i1_i8_i9_i11_i12_postgres_is_lost_while_services_write(
@@ -242,6 +243,9 @@ def test_i1_i8_i9_i11_i12_postgres_is_lost_while_services_write(
         check_mends(hands)
 
 
+@pytest.mark.shown(
+    "tests/integration/test_promotions_at_work.py::test_control_without_the_guard_the_word_of_the_lost_postgres_is_believed"
+)
 @pytest.mark.parametrize("case", chosen(CONTROLS), ids=str)
 def test_control_without_the_guard_no_gate_asks_for_what_is_lost(
     servers: LocalServers, stores: Stores, tmp_path: Path, case: Case

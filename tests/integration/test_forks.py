@@ -55,7 +55,7 @@ def test_forks_in_the_midst_of_puts_lose_nothing(datastore: Datastore) -> None:
     threads = [threading.Thread(target=keep_putting) for _ in range(3)]
     for thread in threads:
         thread.start()
-    children = [uuid4() for _ in range(scaled(400))]
+    children = [uuid4() for _ in range(scaled(400, short=6))]
     try:
         codes = [forked(lambda row=row: datastore.put_cell(row, "BASE", 1, "child")) for row in children]  # type: ignore[misc]
     finally:

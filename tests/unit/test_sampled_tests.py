@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import re
+from pathlib import Path
+
 from tests.conftest import EVERY_SCENE, EVERY_VARIANT, sampled
 
+TESTS = Path(__file__).parents[1]
 TEST = "tests/integration/test_a.py::test_it"
 
 
@@ -44,3 +48,19 @@ def test_controls_run_whole_by_the_name_of_the_test_or_of_the_variant() -> None:
 
 def test_a_file_that_is_named_for_the_control_database_is_no_control() -> None:
     assert len(sampled(variants(4, "tests/integration/test_control_restored.py::test_it"))) == 1
+
+
+def test_what_is_left_to_soak_names_a_test_that_shows_the_same() -> None:
+    """The control: a test of another name would not be found."""
+    marked = re.compile(r'mark\.shown\("([^"]+)::(\w+)"\)')
+    named = [found for file in TESTS.rglob("test_*.py") for found in marked.findall(file.read_text())]
+
+    assert named
+    assert [place for place, test in named if not defines(place, test)] == []
+    assert not defines(named[0][0], f"{named[0][1]}_another")
+
+
+def defines(place: str, test: str) -> bool:
+    """Whether a file has a test of this name, which CI runs."""
+    found = re.search(rf"((?:@.*\n)*)def {test}\(", (TESTS.parent / place).read_text())
+    return found is not None and "mark.shown" not in found[1]
