@@ -22,6 +22,7 @@ from benchmarks import (
     facade,
     families,
     indexes,
+    leases,
     legacy,
     repair,
     throttle,
@@ -33,8 +34,8 @@ from tripstore.local.postgres import PostgresServer
 from tripstore.local.replication import LocalCluster
 from tripstore.local.servers import Engine, LocalServers
 
-#: Those after postgres are a migration from one to the other; the last one is about a cluster that is dead.
-ENGINES = ("mariadb", "mysql", "postgres", "facade", "backfill", "throttle", "diff", "repair", "availability")
+#: Those after postgres are a migration from one to the other; the last two are about a cluster that is dead.
+ENGINES = ("mariadb", "mysql", "postgres", "facade", "backfill", "throttle", "diff", "repair", "availability", "leases")
 #: A server that holds data has memory for them, and a log that it does not have to clear all the time; those of tests
 #: are small.
 ROOM = {
@@ -78,6 +79,8 @@ def main(engines: tuple[str, ...], quick: bool, shards: int) -> None:
             lines = _repair(quick)
         elif engine == "availability":
             lines = _availability(quick)
+        elif engine == "leases":
+            lines = leases.measure("mysql", quick=quick)
         else:
             lines = _legacy(quick) if engine == "postgres" else _measure(cast(Engine, engine), quick, shards)
         for line in lines:

@@ -8,6 +8,7 @@ import time
 import weakref
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from types import TracebackType
 from typing import Any, Literal, Self, TypeVar
 from uuid import UUID
@@ -59,7 +60,10 @@ from schemaless_core.habits import Habits, ReadFrom
 from schemaless_core.indexes.indexes import Indexes, IndexParts
 from schemaless_core.indexes.lookup import IndexQueries
 from schemaless_core.mends import Mends
+from schemaless_core.promotion.failover import Failover
+from schemaless_core.promotion.ports import AuthorityPort
 from schemaless_core.promotion.promotions import Promotions
+from schemaless_core.promotion.voters import renew
 from schemaless_core.servers.authority import ShardAuthority
 from schemaless_core.servers.clusters import Cluster
 from schemaless_core.servers.fanout import FanOut
@@ -104,6 +108,8 @@ class Datastore(JointStore):
         self._buffers = Buffers(self._router, config.buffer or BufferConfig(), config.shards)
         self.authority = ShardAuthority(self.clusters, self._router, self._fanout)
         self._index_parts = IndexParts(config, self.clusters, self._router, self.control)
+        for cluster in self.clusters.values():
+            cluster.renews_by(partial(renew, cluster, self.clusters, self.control))
         self._unclosed = Unclosed(repr(self))
         self._arrange(Habits(), Standing())
         _ALL.add(self)
@@ -151,6 +157,11 @@ class Datastore(JointStore):
     def promotions(self) -> Promotions:
         """Other servers as primaries, and what the old ones alone had."""
         return Promotions(self.config, self.clusters, self._router, self.control, self._index_parts.catalogue)
+
+    def failover(self, authority: AuthorityPort | None = None) -> Failover:
+        """Keeps the leases of primaries going, and has another server lead where one is silent for too long."""
+        promotions = self.promotions
+        return Failover(self.clusters, self.control, lambda cluster: promotions.promoter(cluster, authority))
 
     @property
     def mends(self) -> Mends:

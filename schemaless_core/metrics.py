@@ -40,6 +40,16 @@ SESSIONS_ABANDONED = Gauge(
     ["node"],
 )
 REPLICA_READS = Counter("schemaless_replica_reads_total", "Reads answered by a replica, by cause.", ["cause"])
+LEASE_RENEWALS = Counter(
+    "schemaless_lease_renewals_total",
+    "Extensions of primaries' leases by this worker, and what became of them.",
+    ["cluster", "outcome"],
+)
+FAILOVERS = Counter(
+    "schemaless_failovers_total",
+    "Promotions that this worker began because a primary was silent.",
+    ["cluster", "outcome"],
+)
 PROMOTION = Gauge(
     "schemaless_cluster_promotion",
     "Number of the newest promotion of a cluster that this process knows of.",
@@ -133,6 +143,14 @@ def replica_read(cause: str) -> None:
 
 def cluster_led(cluster: str, promotion: int) -> None:
     PROMOTION.labels(cluster).set(promotion)
+
+
+def lease_renewed(cluster: str, outcome: str) -> None:
+    LEASE_RENEWALS.labels(cluster, outcome).inc()
+
+
+def failover_done(cluster: str, outcome: str) -> None:
+    FAILOVERS.labels(cluster, outcome).inc()
 
 
 def shards_created(count: int) -> None:

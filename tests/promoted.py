@@ -72,7 +72,7 @@ class Promotable(NamedTuple):
     def wait_until_equal(self, *servers: BinlogServer) -> None:
         """Until these have all that cluster a's primary has now: writers may be at work."""
 
-        def heads(server: BinlogServer) -> dict[int, tuple[Any, ...]]:
+        def heads(server: BinlogServer) -> dict[Any, tuple[Any, ...]]:
             name = self.store.config.datastore
             states = server.query(f"SELECT shard, epoch, state, next_added_id FROM {name}_meta.shard_state")
             return {each["shard"]: (each["epoch"], each["state"], each["next_added_id"]) for each in states}

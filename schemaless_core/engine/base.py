@@ -21,6 +21,7 @@ from schemaless_core.definitions.query import CheckedCondition
 from schemaless_core.engine.buffers import BufferTables
 from schemaless_core.engine.groups import GroupTables
 from schemaless_core.engine.kinds import ColumnKind
+from schemaless_core.engine.leases import LeaseTables
 from schemaless_core.engine.mending import Mending
 from schemaless_core.engine.primacy import Candidate, Leadership
 from schemaless_core.errors import SchemalessError
@@ -225,6 +226,12 @@ class Node(Protocol):
     buffers: BufferTables
     groups: GroupTables
     mending: Mending
+    #: None: of a file, which no other server takes the place of.
+    leases: LeaseTables | None
+
+    def go_by_leases(self, are_needed: bool) -> None:
+        """Whether the server takes writes only under a lease, as this process has heard: else its shards are RO."""
+        ...
 
     def put(self, gate: Gate, cell: NewCell, expect_latest: Any, deadline: Deadline) -> Stored:
         """Store one cell under the next added id, or find what is in its way; `StaleEpoch` when fenced."""

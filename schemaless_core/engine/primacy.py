@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple, Protocol
 
 from schemaless_core.deadline import Deadline
@@ -25,6 +25,8 @@ class Leadership(NamedTuple):
 
     leader: Lead
     me: int
+    #: Whether servers of the cluster take writes only under a lease.
+    is_leased: bool = False
 
 
 class Opening(NamedTuple):
@@ -89,10 +91,16 @@ class Candidate(Protocol):
         ...
 
     def open(
-        self, number: int, opening: Opening | None, epochs: Sequence[EpochRun], deadline: Deadline
+        self,
+        number: int,
+        opening: Opening | None,
+        epochs: Sequence[EpochRun],
+        promises: Mapping[str, int] | None,
+        deadline: Deadline,
     ) -> Lead | NotNow:
         """Make it the primary, unless it knows a later promotion; return who leads then.
 
+        `promises`: it takes writes only under a lease from now on, and knows these as a voter; None: it needs no lease.
         Its shards get these epochs, and are open as told, or as they were before they were fenced: in one
         transaction, of which its replicas hear in its place among the others. Repeated, it does nothing.
         """

@@ -31,13 +31,20 @@ class ClusterServers:
     """A `ServersPort`; a context manager that ends its sessions."""
 
     def __init__(
-        self, cluster: Cluster, urls: Sequence[NodeUrl], login: ReplicationConfig, epochs: Callable[[], list[EpochRun]]
+        self,
+        cluster: Cluster,
+        urls: Sequence[NodeUrl],
+        login: ReplicationConfig,
+        epochs: Callable[[], list[EpochRun]],
+        promises: Callable[[], dict[str, int] | None],
     ) -> None:
+        """`promises`: what a voter has to know as it begins to lead; None: it is to be none, for it has no lease."""
         self._urls = {str(url): url for url in urls}
         self._candidates: dict[str, Candidate] = {node.node.name: node.node.candidate() for node in cluster.nodes}
         self._used_at = dict.fromkeys(self._candidates, 0.0)
         self._login = login
         self._epochs = epochs
+        self._promises = promises
         #: Why a server did not answer, the last time that it did not.
         self.silences: dict[str, NodeUnavailable] = {}
 
@@ -58,8 +65,8 @@ class ClusterServers:
         return self._ask(server, lambda its: its.cut_off(Deadline(CALL_SECONDS)))
 
     def open(self, server: str, number: int, opening: Opening | None) -> Lead | NotNow | Silent:
-        epochs = self._epochs()
-        return self._ask(server, lambda its: its.open(number, opening, epochs, Deadline(FENCE_SECONDS)))
+        epochs, promises = self._epochs(), self._promises()
+        return self._ask(server, lambda its: its.open(number, opening, epochs, promises, Deadline(FENCE_SECONDS)))
 
     def follow(self, server: str, other: str) -> None | Silent:
         url, login = self._urls[other], self.replication_login()

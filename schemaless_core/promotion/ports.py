@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from enum import Enum
 from typing import Literal, NamedTuple, Protocol
 
@@ -32,6 +33,10 @@ class Record(NamedTuple):
     is_done: bool = True
     #: Whether one of those that are given up may be alive: no operator says that it is stopped.
     outlasts: bool = False
+    #: Whether the server that it opens takes writes only under a lease.
+    is_leased: bool = False
+    #: Whether the server before does: only then it may be outlasted.
+    was_leased: bool = False
 
     @property
     def leads(self) -> str:
@@ -47,6 +52,8 @@ class PromotionOrder(NamedTuple):
     given_up: tuple[str, ...] = ()
     #: Servers are given up because they do not answer: they may be alive, until their lease has ended.
     outlasts: bool = False
+    #: Whether the cluster's primary takes writes only under a lease from now on; None: as it was.
+    leases: bool | None = None
 
 
 class RecordPort(Protocol):
@@ -118,8 +125,8 @@ class VotersPort(Protocol):
     """
 
     @property
-    def names(self) -> tuple[str, ...]:
-        """All of them, the control database first."""
+    def names(self) -> Iterable[str]:
+        """All of them, the control database first. Which others there are is asked when that has been heard."""
         ...
 
     def block(self, voter: str, number: int) -> None | Silent:

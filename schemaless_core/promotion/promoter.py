@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from datetime import datetime
+from functools import partial
 from typing import NamedTuple
 
 from schemaless_core.config import ClusterConfig, DatastoreConfig
@@ -16,6 +18,7 @@ from schemaless_core.promotion.cluster import CALL_SECONDS, ClusterServers
 from schemaless_core.promotion.ports import AuthorityPort, PromotionOrder, PromotionPorts, Record
 from schemaless_core.promotion.record import ControlRecord
 from schemaless_core.promotion.steps import Promoted, Stop, Stopped
+from schemaless_core.promotion.voters import Promises, of_a_promotion, renew
 from schemaless_core.servers.clusters import Cluster
 from schemaless_core.steps import Step, run
 from schemaless_core.urls import NodeUrl
@@ -67,9 +70,15 @@ class Promoter:
     """Of one cluster."""
 
     def __init__(
-        self, cluster: Cluster, config: DatastoreConfig, control: ControlDatabase, authority: AuthorityPort
+        self,
+        cluster: Cluster,
+        clusters: Mapping[str, Cluster],
+        config: DatastoreConfig,
+        control: ControlDatabase,
+        authority: AuthorityPort,
     ) -> None:
         self._cluster = cluster
+        self._clusters = clusters
         self._config = config
         self._its = next(each for each in config.clusters if each.name == cluster.name)
         self._control = control
@@ -85,14 +94,18 @@ class Promoter:
 
     def old(self) -> str:
         """The server that a promotion takes the place of: of one that is under way, or of the next one."""
-        record = ControlRecord(self._control, self._its.name, _no_identity).find()
+        record = self.record()
         return (record.leads if record.is_done else record.before) or str(self._its.primary)
+
+    def record(self) -> Record:
+        """The newest promotion."""
+        return ControlRecord(self._control, self._its.name, _no_identity).find()
 
     def plan(self, order: PromotionOrder) -> PromotionPlan:
         """Look at the servers. Nothing is changed."""
         if unfit := self._unfit():
             return PromotionPlan(Record(), (), unfit)
-        record = ControlRecord(self._control, self._its.name, _no_identity).find()
+        record = self.record()
         leads = record.leads or str(self._its.primary)
         given_up = {*order.given_up, *(() if record.is_done else record.given_up)}
         seen = tuple(self._seen(node.node.name, leads, given_up) for node in self._cluster.nodes)
@@ -112,11 +125,17 @@ class Promoter:
             )
         begun_at = time.monotonic()
         record = ControlRecord(self._control, self._its.name, lambda server: servers.identity(server))
-        with ClusterServers(self._cluster, _urls(self._its), self._config.replication, record.epochs) as servers:
-            result = run(steps.promote(PromotionPorts(record, servers, self._authority), order), _Patience(hear).before)
+        voters = of_a_promotion(self._its.name, self._clusters, self._control)
+        promises = partial(self._promises, record)
+        login = self._config.replication
+        with ClusterServers(self._cluster, _urls(self._its), login, record.epochs, promises) as servers:
+            ports = PromotionPorts(record, servers, self._authority, voters)
+            result = run(steps.promote(ports, order), _Patience(hear).before)
             if isinstance(result, Stopped):
                 raise _refused(result, self._its.name, servers)
         self._cluster.find_primary(FIND_SECONDS)
+        if self._cluster.is_leased:
+            renew(self._cluster, self._clusters, self._control)  # without one it takes no writes yet
         extra = {
             "event": "promotion.done",
             "cluster": self._its.name,
@@ -126,6 +145,21 @@ class Promoter:
         }
         logger.info("another server is the primary", extra=extra)
         return result
+
+    def decided_at(self) -> datetime | None:
+        """When the newest promotion decided on a server; None: there was none, or it was of an earlier version."""
+        return ControlRecord(self._control, self._its.name, _no_identity).decided_at()
+
+    def lease_seconds(self) -> float | None:
+        """For how long the primary takes writes yet; None: it does not say."""
+        deadline = Deadline(CALL_SECONDS)
+        try:
+            return self._cluster.ask(lambda node: 0.0 if node.leases is None else node.leases.left(deadline))
+        except SchemalessError:
+            return None
+
+    def _promises(self, record: ControlRecord) -> dict[str, int] | None:
+        return Promises(self._control).find_all() if record.find().is_leased else None
 
     def _seen(self, name: str, leads: str, given_up: set[str]) -> ServerSeen:
         deadline = Deadline(CALL_SECONDS)
@@ -227,6 +261,11 @@ def _refused(stopped: Stopped, cluster: str, servers: ClusterServers) -> Promoti
     again = f"Run `tripstore shards promote {cluster}` again: what is done stays done."
     match stopped.why:
         case Stop.SILENT:
+            if stopped.server not in servers.silences:
+                return PromotionRefused(
+                    f"{stopped.server} does not promise to allow the old primary no more lease.",
+                    hint="It has to answer, and to have a lease itself: bring it back, then run it again.",
+                )
             error = servers.silences[stopped.server]
             return PromotionRefused(
                 f"{error.message} The promotion stopped there.",
@@ -243,6 +282,11 @@ def _refused(stopped: Stopped, cluster: str, servers: ClusterServers) -> Promoti
             return PromotionRefused(
                 "No server has the changes of all others: some were written to on their own.",
                 hint="Give up the one whose own changes do not count (--dead), and make it anew.",
+            )
+        case Stop.UNLEASED:
+            return PromotionRefused(
+                f"{stopped.server} may be alive, and takes writes without a lease.",
+                hint="Stop its process, then promote with --old-is-dead.",
             )
         case Stop.NO_TARGET:
             return PromotionRefused(

@@ -41,7 +41,8 @@ class Promotions:
 
     def promoter(self, cluster: str, authority: AuthorityPort | None = None) -> Promoter:
         """Makes another server of a cluster its primary."""
-        return Promoter(self._cluster(cluster), self._config, self._control, authority or AsTheyWere())
+        its = self._cluster(cluster)
+        return Promoter(its, self._clusters, self._config, self._control, authority or AsTheyWere())
 
     def salvage(self, cluster: str, url: NodeUrl, authority: AuthorityPort | None = None) -> Salvage:
         """Brings back what the old primary of a cluster alone had, from the server at this address."""

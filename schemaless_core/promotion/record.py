@@ -7,6 +7,7 @@ that a process which hears of the epochs hears who leads as well.
 from __future__ import annotations
 
 from collections.abc import Callable
+from datetime import UTC, datetime
 from typing import NamedTuple
 
 import sqlalchemy as sa
@@ -29,6 +30,9 @@ class _Seen(NamedTuple):
     version: int
     record: Record
     leads: Lead | None
+    #: Whether the server that leads needs a lease, and when that was decided.
+    is_leased: bool = False
+    decided_at: datetime | None = None
 
 
 class ControlRecord:
@@ -46,6 +50,10 @@ class ControlRecord:
     def find(self) -> Record:
         return self._seen().record
 
+    def decided_at(self) -> datetime | None:
+        """When a server was decided on last, by the clock of who did."""
+        return self._seen().decided_at
+
     def epochs(self) -> list[EpochRun]:
         """Those that the shards of the cluster have by the topology."""
         topology = self._topology()
@@ -57,7 +65,10 @@ class ControlRecord:
             return False
         is_decision = bool(after.target) and after.target != before.target
         leads = Lead(after.number, self._identity_of(after.target)) if is_decision else seen.leads
-        row = {"name": self._name, "version": seen.version + 1, "body": canonical_bytes(_body(after, leads)).decode()}
+        if is_decision:
+            seen = seen._replace(leads=leads, is_leased=after.is_leased, decided_at=datetime.now(UTC))
+        body = _body(after, seen)
+        row = {"name": self._name, "version": seen.version + 1, "body": canonical_bytes(body).decode()}
         topology = self._topology() if is_decision else None
 
         def work(connection: sa.Connection) -> bool:
@@ -83,7 +94,7 @@ class ControlRecord:
         return (
             _Seen(0, Record(), None)
             if found is None
-            else _Seen(found.version, _record(found.body), leader_of(found.body))
+            else _Seen(found.version, _record(found.body), *leader_of(found.body), _moment(found.body))
         )
 
     def _topology(self) -> Topology:
@@ -100,14 +111,25 @@ def _next(topology: Topology, cluster: str) -> Topology:
     return Topology(topology.version + 1, topology.shards, placements)
 
 
-def _body(record: Record, leads: Lead | None) -> dict[str, Json]:
+def _moment(body: dict[str, Json]) -> datetime | None:
+    at = body.get("decided_at")
+    return datetime.fromisoformat(at) if isinstance(at, str) else None
+
+
+def _body(record: Record, seen: _Seen) -> dict[str, Json]:
+    leads, at = seen.leads, seen.decided_at
     return {
         "number": record.number,
         "before": record.before,
         "given_up": list(record.given_up),
         "target": record.target,
         "is_done": record.is_done,
+        "outlasts": record.outlasts,
+        "is_leased": record.is_leased,
+        "was_leased": record.was_leased,
         "leads": None if leads is None else list(leads),
+        "leads_leased": seen.is_leased,
+        "decided_at": None if at is None else at.isoformat(),
     }
 
 
@@ -120,7 +142,9 @@ def _record(body: dict[str, Json]) -> Record:
             "target": str(target),
             "is_done": bool(done),
         }:
-            return Record(number, before, tuple(str(server) for server in lost), target, done)
+            given_up = tuple(str(server) for server in lost)
+            outlasts, *leased = (body.get(each) is True for each in ("outlasts", "is_leased", "was_leased"))
+            return Record(number, before, given_up, target, done, outlasts, *leased)
     raise PromotionRefused(
         "The record of this cluster's promotions cannot be read.", hint="Restore the control database."
     )
@@ -128,4 +152,5 @@ def _record(body: dict[str, Json]) -> Record:
 
 def _said(record: Record) -> dict[str, object]:
     state = "done" if record.is_done else "decided" if record.target else "begun"
-    return {"number": record.number, "state": state, "to": record.target, "given_up": list(record.given_up)}
+    said = {"number": record.number, "state": state, "to": record.target, "given_up": list(record.given_up)}
+    return said | ({"leases": True} if record.is_leased else {}) | ({"outlasts": True} if record.outlasts else {})

@@ -39,6 +39,7 @@ class Stop(Enum):
     DECIDED = "decided"  #: Which server will lead is decided, and is not the one that was asked for.
     ASTRAY = "astray"  #: Servers have changes that the next primary cannot get.
     NO_TARGET = "no target"  #: No server is left that could lead.
+    UNLEASED = "unleased"  #: A server that may be alive takes writes without a lease: no wait outlasts it.
 
 
 class Stopped(NamedTuple):
@@ -77,6 +78,8 @@ def promote(ports: PromotionPorts, order: PromotionOrder) -> Steps[Promoted | St
     if is_fulfilled(record, order):
         return (yield from _attach(ports, record))
     begun = _begun(ports, record, order)
+    if begun.outlasts and not begun.was_leased:
+        return Stopped(Stop.UNLEASED, _old(ports, begun))
     if not begun.target and not _candidates(ports, begun, order):
         return Stopped(Stop.NO_TARGET, order.to)
     if begun != record:
@@ -122,6 +125,8 @@ def is_fulfilled(record: Record, order: PromotionOrder) -> bool:
     for the one that is to go."""
     if not record.is_done or not record.target or record.target in order.given_up:
         return False
+    if order.leases not in (None, record.is_leased):
+        return False
     return record.target == order.to or (not order.to and bool(order.given_up))
 
 
@@ -145,9 +150,14 @@ def _begun(ports: PromotionPorts, record: Record, order: PromotionOrder) -> Reco
     if record.is_done or record.target in order.given_up:
         # Who leads by another name since then is the configured primary.
         before = record.leads if record.leads in ports.servers.names else ""
-        return Record(record.number + 1, before, tuple(sorted(set(order.given_up))), "", False, order.outlasts)
+        given_up, is_leased = tuple(sorted(set(order.given_up))), _are_leased(record, order)
+        return Record(record.number + 1, before, given_up, "", False, order.outlasts, is_leased, record.is_leased)
     given_up = tuple(sorted({*record.given_up, *order.given_up}))
     return record._replace(given_up=given_up, outlasts=record.outlasts or order.outlasts)
+
+
+def _are_leased(record: Record, order: PromotionOrder) -> bool:
+    return record.is_leased if order.leases is None else order.leases
 
 
 def _may_be_alive(record: Record, order: PromotionOrder) -> bool:

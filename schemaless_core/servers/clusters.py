@@ -17,6 +17,7 @@ from schemaless_core import metrics
 from schemaless_core.config import ClusterConfig, DatastoreConfig
 from schemaless_core.deadline import Deadline
 from schemaless_core.engine.base import Node
+from schemaless_core.engine.leases import ANSWER_SECONDS
 from schemaless_core.engine.primacy import FIRST, Lead
 from schemaless_core.errors import NodeUnavailable, SchemalessError, SchemaMissing
 from schemaless_core.habits import ReadFrom
@@ -31,6 +32,8 @@ logger = logging.getLogger(__name__)
 #: How long a server has to say who leads; and between two times that all are asked while the primary fails.
 HEAR_SECONDS = 1.0
 PAUSE_SECONDS = 0.25
+#: Between two times that refused calls have a lease extended.
+RENEWAL_PAUSE_SECONDS = 0.1
 
 
 class Cluster:
@@ -41,12 +44,14 @@ class Cluster:
         self._first = guarded(config.primary, datastore)
         self.nodes: list[GuardedNode] = [self._first, *(guarded(url, datastore) for url in config.replicas)]
         self._leader = FIRST
+        self._is_leased = False
         #: Which server of the cluster each node goes to, as it said.
         self._identities: dict[GuardedNode, int] = {}
         #: None: none of the nodes is known to be the one that leads.
         self._primary: GuardedNode | None = self._first
         self._is_heard = not config.replicas
-        self._asked_at = -PAUSE_SECONDS
+        self._asked_at = self._renewed_at = -PAUSE_SECONDS
+        self._renew: Callable[[], object] | None = None
         self._new_looks()
 
     @property
@@ -76,11 +81,16 @@ class Cluster:
         """The newest promotion that this process has heard of."""
         return self._leader
 
+    @property
+    def is_leased(self) -> bool:
+        """Whether its primary takes writes only under a lease, as far as this process has heard."""
+        return self._is_leased
+
     def leads(self, node: GuardedNode) -> bool:
         """Whether this is the primary, as far as this process knows now."""
         return node is self._primary
 
-    def hear(self, leader: Lead) -> None:
+    def hear(self, leader: Lead, *, is_leased: bool) -> None:
         """Learn of a promotion. The one server of a cluster is its primary, whatever it was before."""
         if self.is_alone:
             return
@@ -88,7 +98,9 @@ class Cluster:
             if leader.number > self._leader.number:
                 extra = {"event": "cluster.led", "cluster": self.name, "promotion": leader.number}
                 logger.info("another server is the primary", extra=extra)
-                self._leader = leader
+                for node in self.nodes:
+                    node.node.go_by_leases(is_leased)
+                self._leader, self._is_leased = leader, is_leased
                 metrics.cluster_led(self.name, leader.number)
             if self._leader.number:
                 self._primary = next(
@@ -99,10 +111,10 @@ class Cluster:
         """Ask a server which one leads."""
         if self.is_alone:
             return
-        leader, me = node.ask(lambda its: its.leadership(deadline))
+        leader, me, is_leased = node.ask(lambda its: its.leadership(deadline))
         self._identities[node] = me
         self._is_heard = True
-        self.hear(leader)
+        self.hear(leader, is_leased=is_leased)
 
     def _hear_once(self) -> None:
         if not self._is_heard:
@@ -131,6 +143,8 @@ class Cluster:
             SharedLook(f"{node.node.name}-leader", partial(self._hear_at_leisure, node), self._changed)
             for node in self.nodes
         ]
+        renew = self._renew
+        self._renewal = None if renew is None else SharedLook(f"{self.name}-lease", renew, threading.Condition())
 
     def _hear_at_leisure(self, node: GuardedNode) -> None:
         self.hear_from(node, Deadline(HEAR_SECONDS))
@@ -141,12 +155,35 @@ class Cluster:
 
     def ask(self, verb: Callable[[Node, *Ts], T], *arguments: *Ts, is_write: bool = False) -> T:
         """Ask the primary. Where it fails, all servers are asked who leads: the next call goes to that one."""
+        is_bounded = is_write and self._is_leased
+        sent_at = time.monotonic() if is_bounded else 0.0
         try:
-            return self.primary.ask(verb, *arguments, is_write=is_write)
+            answer = self.primary.ask(verb, *arguments, is_write=is_write)
         except NodeUnavailable as error:
             if error.trips_breaker:
                 self._look_around()
             raise
+        if is_bounded and time.monotonic() - sent_at > ANSWER_SECONDS:
+            raise self._late()
+        return answer
+
+    def _late(self) -> NodeUnavailable:
+        """A server that was stopped between its look at its lease and its commit may be no primary any more."""
+        reason = f"it answered after more than {ANSWER_SECONDS:g} s, and its lease may have ended before it wrote"
+        hint = "It may be there: repeat the call. Of batches that take so long make smaller ones."
+        return NodeUnavailable(f"Cluster {self.name}", reason, hint=hint, trips_breaker=False, is_timeout=True)
+
+    def renews_by(self, renew: Callable[[], object]) -> None:
+        """`renew`: extends the lease of its primary, if a voter allows it."""
+        self._renew = renew
+        self._new_looks()
+
+    def renew_soon(self) -> None:
+        """Have its lease extended, without waiting: a call was refused, maybe for lack of one."""
+        now = time.monotonic()
+        if self._is_leased and self._renewal is not None and now - self._renewed_at >= RENEWAL_PAUSE_SECONDS:
+            self._renewed_at = now
+            self._renewal.request_alone()
 
     def read(self, verb: Callable[[Node], T], read_from: ReadFrom, deadline: Deadline, *, is_fenced: bool) -> T:
         """Ask the preferred server first; another when it is down. A fenced read counts only from the primary."""

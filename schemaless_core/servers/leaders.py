@@ -17,18 +17,18 @@ class Leaders:
     def __init__(self, control: ControlDatabase) -> None:
         self._documents = Documents(control)
 
-    def find_all(self) -> dict[str, Lead]:
-        return {
-            document.name.removeprefix(PREFIX): leader
-            for document in self._documents.all(PREFIX)
-            if (leader := leader_of(document.body)) is not None
-        }
+    def find_all(self) -> dict[str, tuple[Lead, bool]]:
+        """By cluster: who leads, and whether that server takes writes only under a lease."""
+        found = {each.name.removeprefix(PREFIX): leader_of(each.body) for each in self._documents.all(PREFIX)}
+        return {name: (leader, is_leased) for name, (leader, is_leased) in found.items() if leader is not None}
 
 
-def leader_of(body: dict[str, Json]) -> Lead | None:
-    """Whom a promotion's document has leading, by this promotion or the one before; None: none has decided."""
-    leads = body.get("leads")
-    match leads:
+def leader_of(body: dict[str, Json]) -> tuple[Lead | None, bool]:
+    """Whom a promotion's document has leading, by this promotion or the one before, and whether under a lease.
+
+    None: no promotion has decided.
+    """
+    match body.get("leads"):
         case [int(number), int(server)]:
-            return Lead(number, server)
-    return None
+            return Lead(number, server), body.get("leads_leased") is True
+    return None, False

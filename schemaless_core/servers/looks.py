@@ -11,7 +11,7 @@ from collections.abc import Callable
 class SharedLook:
     """A source that may be silent. What it answers goes where its function puts it."""
 
-    def __init__(self, name: str, ask: Callable[[], None], changed: threading.Condition) -> None:
+    def __init__(self, name: str, ask: Callable[[], object], changed: threading.Condition) -> None:
         self.name = name
         #: What the latest look failed with; None after one that answered.
         self.failure: Exception | None = None

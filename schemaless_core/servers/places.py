@@ -161,9 +161,9 @@ class Places:
             return
         if topology is not None:
             check_topology(topology, self.shards, self._clusters)
-            for name, leader in self._leaders.find_all().items():
+            for name, (leader, is_leased) in self._leaders.find_all().items():
                 if name in self._clusters:
-                    self._clusters[name].hear(leader)  # before the epochs that it goes with
+                    self._clusters[name].hear(leader, is_leased=is_leased)  # before the epochs that it goes with
             self._accept({shard: Place(at.cluster, at.epoch, 0) for shard, at in topology}, is_newer=operator.gt)
 
     def _look_at(self, cluster: Cluster, guarded: GuardedNode) -> None:

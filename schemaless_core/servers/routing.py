@@ -348,6 +348,9 @@ class Router:
         metrics.call_repeated("stale_epoch")
         # A shard that is being handed over opens in a moment: the call need not wait for a silent source meanwhile.
         is_brief = all(_is_handed_over(refusal) for refusal in refusals.values())
+        for shard, refusal in refusals.items():
+            if _is_handed_over(refusal):
+                self._clusters[went_by[shard].cluster].renew_soon()
         patience = Deadline(min(BRIEF_SECONDS, deadline.remaining_seconds())) if is_brief else deadline
         changed = self._places.learn(went_by, patience)
         final = {

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from schemaless_core.promotion.ports import Record
 from schemaless_core.steps import Step
 from tests.explorer.primaries import (
     ALONE,
@@ -51,7 +52,8 @@ class PrimaryModel:
         servers = tuple(Server(log, 0 if n else ALONE) for n in range(self.scene.servers))
         places = (Place(0),) * len(self.scene.cast)
         row, leases = Row(status=self.scene.begins), first_leases(self.scene)
-        return World(servers, places, self.scene.budget, row=row, leases=leases)
+        record = Record(is_leased=self.scene.has_leases)
+        return World(servers, places, self.scene.budget, record, row, leases=leases)
 
     def moves(self, w: World) -> Iterator[Move]:
         for me, actor in enumerate(self.scene.cast):

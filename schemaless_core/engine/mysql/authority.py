@@ -60,8 +60,9 @@ def open_to_owners(connection: DeadlineConnection, names: Names, authority_epoch
 
 def close_to_owners(connection: DeadlineConnection, names: Names, authority_epoch: int, deadline: Deadline) -> bool:
     _raise(connection, names, CLOSE, authority_epoch, deadline)
+    unleased = f" + (NOT {names.leased})" if names.is_leased else ""
     try:
-        return _count(connection, names, f"SELECT ({NOT_CLOSED}) + {LED_ELSEWHERE}", authority_epoch) == 0
+        return _count(connection, names, f"SELECT ({NOT_CLOSED}) + {LED_ELSEWHERE}{unleased}", authority_epoch) == 0
     except err.ProgrammingError as error:
         if not is_missing(error):
             raise

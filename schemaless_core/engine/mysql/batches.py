@@ -39,7 +39,7 @@ from schemaless_core.errors import ConnectionBroken, PacketTooLarge, SchemalessE
 from schemaless_core.failpoints import reach
 
 TAKE_COUNTERS = """\
-SELECT shard, epoch, authority_epoch, state, next_added_id FROM {state} FORCE INDEX (PRIMARY)
+SELECT shard, epoch, authority_epoch, {status}, next_added_id FROM {state} FORCE INDEX (PRIMARY)
  WHERE SHARDS ORDER BY shard FOR UPDATE"""
 
 # Takes the counter rows, and sets the one time of all cells of the transaction. If cells were put there
@@ -175,8 +175,9 @@ def _send(
             packet = _packet(connection, names, groups)
             groups = groups[: len(packet)]
             hurries = not connection.is_mariadb and any(len(group) > 1 for group in groups)
-            _execute(cursor, b"; ".join([HURRY, *packet, EASE] if hurries else packet))
-            if hurries:
+            before = [*([names.look.rstrip("; ").encode()] if names.is_leased else []), *([HURRY] if hurries else [])]
+            _execute(cursor, b"; ".join([*before, *packet, *([EASE] if hurries else [])]))
+            for _reply in before:
                 cursor.nextset()
             for number, group in enumerate(groups):
                 committed.append(_replies(cursor, group, is_last=number == len(groups) - 1 and not hurries))
@@ -259,7 +260,7 @@ def _read_back(connection: DeadlineConnection, names: Names, batch: Batch, ours:
 def _transaction(connection: DeadlineConnection, names: Names, group: Sequence[_Task]) -> bytes:
     gates = [task.batch.gate for task in group]
     shards = " OR ".join(f"shard = {int(gate.shard)}" for gate in gates)
-    take = TAKE_COUNTERS.format(state=names.shard_state).replace("SHARDS", shards).encode()
+    take = TAKE_COUNTERS.format(state=names.shard_state, status=names.status_held).replace("SHARDS", shards).encode()
     catch_up = _counters(connection, names, CATCH_UP, gates)
     inserts = [part for task in group for part in _inserts(connection, names, task)]
     advance = _counters(connection, names, ADVANCE_COUNTERS, gates)
@@ -295,7 +296,7 @@ def _counters(connection: DeadlineConnection, names: Names, template: str, gates
     """One statement about the counter rows of several shards."""
     statement = template.format(state=names.shard_state)
     statement = statement.replace("WHENS", " ".join(names.sql(NEXT, gate.shard) for gate in gates))
-    statement = statement.replace("GATES", " OR ".join(f"({condition_of(gate)})" for gate in gates))
+    statement = statement.replace("GATES", " OR ".join(f"({condition_of(names, gate)})" for gate in gates))
     shards = [gate.shard for gate in gates]
     return _bound(connection, statement, (*shards, *(value for gate in gates for value in gate.identity)))
 

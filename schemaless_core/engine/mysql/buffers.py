@@ -28,7 +28,7 @@ from schemaless_core.engine.mysql.writes import condition_of
 from schemaless_core.errors import missing_shard
 from schemaless_core.failpoints import reach
 
-TAKE_COUNTER = "SELECT epoch, authority_epoch, state FROM {state} WHERE shard = %s FOR UPDATE"
+TAKE_COUNTER = "SELECT epoch, authority_epoch, {status_held} FROM {state} WHERE shard = %s FOR UPDATE"
 KEEP = """\
 INSERT INTO {buffered} (shard, row_key, column_name, ref_key, body, body_bytes, kept_at)
 WITH w (n, shard, row_key, column_name, ref_key, body) AS (VALUES ROWS)
@@ -65,7 +65,7 @@ class MySQLBuffers:
 
     def __init__(self, sessions: Sessions, names: Names) -> None:
         self._sessions = sessions
-        self._names = names
+        self.names = names
 
     def keep(self, gate: Gate, cells: Sequence[Offered], deadline: Deadline) -> list[bytes | None]:
         wanted = {cell[:3]: hashlib.sha256(cell.body).hexdigest() for _shard, cell in cells}
@@ -83,7 +83,7 @@ class MySQLBuffers:
         self, connection: DeadlineConnection, gate: Gate, cells: Sequence[Offered], deadline: Deadline
     ) -> dict[tuple[bytes, bytes, int], str]:
         """Return the digest of what stands under each key once the packet is through."""
-        packet = self._packet(connection, gate, cells)
+        packet = _packet(connection, self.names, gate, cells)
         reach("buffer.before_send")
         for attempt in range(1, TRIES + 1):
             try:
@@ -98,25 +98,6 @@ class MySQLBuffers:
             raise missing_shard(gate.shard)
         gate.check_write(state)
         return {(row_key, column_name, ref_key): digest for row_key, column_name, ref_key, digest in rows}
-
-    def _packet(self, connection: DeadlineConnection, gate: Gate, cells: Sequence[Offered]) -> bytes:
-        rows = [
-            b"%d, %d, %s, %s, %d, %s"
-            % (n, shard, binary(cell.row_key), binary(cell.column_name), cell.ref_key, binary(cell.body))
-            for n, (shard, cell) in enumerate(cells)
-        ]
-        keys = [
-            b"(%s, %s, %d)" % (binary(cell.row_key), binary(cell.column_name), cell.ref_key) for _shard, cell in cells
-        ]
-        keep = self._names.meta_sql(KEEP).replace("GATE", condition_of(gate))
-        statements = [
-            b"BEGIN",
-            bound(connection, self._names.meta_sql(TAKE_COUNTER), (gate.shard,)),
-            bound(connection, keep, gate.identity).replace(b"VALUES ROWS", values_of(connection, rows)),
-            self._names.meta_sql(LOOK).encode().replace(b"KEYS", b", ".join(keys)),
-            b"COMMIT",
-        ]
-        return b"; ".join(statements)
 
     def waiting(
         self, shards: Collection[int] | None, limit: int, body_bytes: int, deadline: Deadline
@@ -138,10 +119,10 @@ class MySQLBuffers:
             statements = []
             if conflicts:
                 rows = [b"%d, %s" % (number, binary(stored)) for number, stored in conflicts.items()]
-                note = self._names.meta_sql(NOTE).encode()
+                note = self.names.meta_sql(NOTE).encode()
                 statements.append(note.replace(b"VALUES ROWS", values_of(connection, rows)))
             gone = sorted({*there, *conflicts})
-            statements.append(bound(connection, self._names.meta_sql(REMOVE), (gone,)))
+            statements.append(bound(connection, self.names.meta_sql(REMOVE), (gone,)))
             transact(connection, statements, deadline)
 
         if there or conflicts:
@@ -168,21 +149,40 @@ class MySQLBuffers:
             self._sessions.write(lambda connection: self._close(connection, numbers, deadline), deadline)
 
     def _close(self, connection: DeadlineConnection, numbers: Sequence[int], deadline: Deadline) -> None:
-        transact(connection, [bound(connection, self._names.meta_sql(CLOSE), (list(numbers),))], deadline)
+        transact(connection, [bound(connection, self.names.meta_sql(CLOSE), (list(numbers),))], deadline)
 
     def _rows(self, statement: str, values: tuple[Any, ...], deadline: Deadline) -> Sequence[tuple[Any, ...]]:
         def read(connection: DeadlineConnection) -> Sequence[tuple[Any, ...]]:
             with connection.cursor() as cursor:
-                cursor.execute(self._names.meta_sql(statement), values)
+                cursor.execute(self.names.meta_sql(statement), values)
                 return cursor.fetchall()
 
         return self._sessions.run(read, deadline)
 
 
+def _packet(connection: DeadlineConnection, names: Names, gate: Gate, cells: Sequence[Offered]) -> bytes:
+    rows = [
+        b"%d, %d, %s, %s, %d, %s"
+        % (n, shard, binary(cell.row_key), binary(cell.column_name), cell.ref_key, binary(cell.body))
+        for n, (shard, cell) in enumerate(cells)
+    ]
+    keys = [b"(%s, %s, %d)" % (binary(cell.row_key), binary(cell.column_name), cell.ref_key) for _shard, cell in cells]
+    keep = names.meta_sql(KEEP).replace("GATE", condition_of(names, gate))
+    statements = [
+        f"{names.look}BEGIN".encode(),
+        bound(connection, names.meta_sql(TAKE_COUNTER), (gate.shard,)),
+        bound(connection, keep, gate.identity).replace(b"VALUES ROWS", values_of(connection, rows)),
+        names.meta_sql(LOOK).encode().replace(b"KEYS", b", ".join(keys)),
+        b"COMMIT",
+    ]
+    return b"; ".join(statements)
+
+
 def _replies(connection: DeadlineConnection, packet: bytes) -> tuple[ShardState | None, Sequence[tuple[Any, ...]]]:
     """Read the replies to their end: the state of the gate's shard, under its lock, and what stands under the keys."""
     with send(connection, packet) as cursor:
-        cursor.nextset()
+        while cursor.description is None:  # the first statement that answers with rows
+            cursor.nextset()
         states = cursor.fetchall()
         cursor.nextset()
         cursor.nextset()

@@ -133,7 +133,7 @@ class MySQLMending:
 
     def __init__(self, sessions: Sessions, names: Names) -> None:
         self._sessions = sessions
-        self._names = names
+        self.names = names
 
     def holes(self, shard: int, after: int, limit: int, deadline: Deadline) -> list[int]:
         return self._sessions.run(lambda connection: self._holes(connection, shard, after, limit), deadline)
@@ -151,7 +151,7 @@ class MySQLMending:
             created = self._commit(connection, gate, tokens, statements, deadline)
             keys = [lack.cell[:3] for lack in lacks]
             stored = {
-                cell[1:4]: cell for cell in find_many(connection, self._names, {gate.shard: keys})[gate.shard].cells
+                cell[1:4]: cell for cell in find_many(connection, self.names, {gate.shard: keys})[gate.shard].cells
             }
             return [
                 Filled(token in created, stored[key]) if key in stored else None
@@ -209,7 +209,7 @@ class MySQLMending:
     def purged(self, row_keys: Sequence[bytes], deadline: Deadline) -> list[tuple[bytes, bytes, int]]:
         def read(connection: DeadlineConnection) -> list[tuple[bytes, bytes, int]]:
             with connection.cursor() as cursor:
-                cursor.execute(self._names.meta_sql(PURGED_OF), (list(row_keys),))
+                cursor.execute(self.names.meta_sql(PURGED_OF), (list(row_keys),))
                 return list(cursor.fetchall())
 
         return self._sessions.run(read, deadline) if row_keys else []
@@ -217,7 +217,7 @@ class MySQLMending:
     def touched(self, row_keys: Sequence[bytes], deadline: Deadline) -> set[bytes]:
         def read(connection: DeadlineConnection) -> set[bytes]:
             with connection.cursor() as cursor:
-                cursor.execute(self._names.meta_sql(TOUCHED), (list(row_keys),))
+                cursor.execute(self.names.meta_sql(TOUCHED), (list(row_keys),))
                 return {row_key for (row_key,) in cursor.fetchall()}
 
         return self._sessions.run(read, deadline) if row_keys else set()
@@ -228,7 +228,7 @@ class MySQLMending:
     def _lines(self, statement: str, values: tuple[Any, ...], deadline: Deadline) -> list[MendLine]:
         def read(connection: DeadlineConnection) -> list[MendLine]:
             with connection.cursor() as cursor:
-                cursor.execute(self._names.meta_sql(statement), values)
+                cursor.execute(self.names.meta_sql(statement), values)
                 return [_line(found) for found in cursor.fetchall()]
 
         return self._sessions.run(read, deadline)
@@ -255,7 +255,7 @@ class MySQLMending:
         return lines
 
     def _holes(self, connection: DeadlineConnection, shard: int, after: int, limit: int) -> list[int]:
-        seen = heads(connection, self._names, [shard])
+        seen = heads(connection, self.names, [shard])
         if shard not in seen:
             raise missing_shard(shard)
         end = min(seen[shard].head, after + IDS_PER_LOOK)
@@ -289,7 +289,7 @@ class MySQLMending:
         return bound(connection, self._filled(template, gate.shard).replace("GATE", condition), values)
 
     def _filled(self, template: str, shard: int) -> str:
-        names = self._names
+        names = self.names
         tables = {"mended": names.mended, "purged": names.purged}
         return template.format(cell=names.cell(shard), state=names.shard_state, **tables)
 

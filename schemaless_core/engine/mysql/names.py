@@ -8,13 +8,42 @@ from schemaless_core.engine.index_sql import checked_name
 STATEMENTS_MAX = 32_768
 
 
-class Names:
-    """The databases of one datastore on one server."""
+#: Looks at the lease of the server; a packet that writes begins with it, so that all its statements go by one look.
+LOOK = "SET @tripstore_leased = "
+_IS_LEASED = """\
+EXISTS (SELECT 1 FROM {lease} WHERE server = @@server_id AND lasts_until > UTC_TIMESTAMP(6))"""
 
-    def __init__(self, datastore: str) -> None:
+
+class Names:
+    """The databases of one datastore on one server.
+
+    `is_leased`: the server takes writes only as long as it has a lease. Without one its shards are RO to all who ask.
+    """
+
+    def __init__(self, datastore: str, *, is_leased: bool = False) -> None:
         #: Checked by the configuration: lower-case letters, digits and _.
         self.datastore = datastore
+        #: Whether the server has a lease now.
+        self.leased = leased = _IS_LEASED.format(lease=self.lease)
+        #: What a packet that writes begins with, and what its conditions end with.
+        self.look = f"{LOOK}{leased}; " if is_leased else ""
+        self.held = " AND @tripstore_leased" if is_leased else ""
+        #: The state of a shard: for a read, and under such a look.
+        self.status = f"IF(state = 'MOVED' OR {leased}, state, 'RO')" if is_leased else "state"
+        self.status_held = "IF(state = 'MOVED' OR @tripstore_leased, state, 'RO')" if is_leased else "state"
         self._filled: dict[tuple[str, int], str] = {}
+
+    @property
+    def is_leased(self) -> bool:
+        return bool(self.look)
+
+    @property
+    def lease(self) -> str:
+        return f"{self.meta}.lease"
+
+    @property
+    def promise(self) -> str:
+        return f"{self.meta}.promise"
 
     @property
     def meta(self) -> str:
@@ -76,13 +105,18 @@ class Names:
             mended=self.mended,
             parked=f"{self.meta}.trigger_parked",
             call=f"{self.meta}.trigger_call",
+            lease=self.lease,
+            promise=self.promise,
+            status_held=self.status_held,
         )
 
     def sql(self, template: str, shard: int) -> str:
         """A statement with the tables of a shard filled in; its values stay to be bound."""
         filled = self._filled.get((template, shard))
         if filled is None:
-            filled = template.format(cell=self.cell(shard), state=self.shard_state, history=self.shard_epoch)
+            filled = template.format(
+                cell=self.cell(shard), state=self.shard_state, history=self.shard_epoch, status=self.status
+            )
             if len(self._filled) < STATEMENTS_MAX:
                 self._filled[template, shard] = filled
         return filled

@@ -37,6 +37,7 @@ from schemaless_core.engine.beyond import beyond_facts
 from schemaless_core.engine.buffers import BufferTables
 from schemaless_core.engine.groups import GroupTables
 from schemaless_core.engine.kinds import ColumnKind
+from schemaless_core.engine.leases import LeaseTables
 from schemaless_core.engine.mending import Mending
 from schemaless_core.engine.mysql import (
     authority,
@@ -56,6 +57,7 @@ from schemaless_core.engine.mysql.groups.groups import MySQLGroups
 from schemaless_core.engine.mysql.indexes import entries as index_entries
 from schemaless_core.engine.mysql.indexes import field_errors as index_errors
 from schemaless_core.engine.mysql.indexes import tables as index_tables
+from schemaless_core.engine.mysql.leases import MySQLLeases
 from schemaless_core.engine.mysql.mending import MySQLMending
 from schemaless_core.engine.mysql.names import Names
 from schemaless_core.engine.mysql.wire.connection import Login
@@ -78,9 +80,19 @@ class MySQLNode:
         self._names = Names(config.datastore)
         self._login = Login(url, config.tls, config.deadlines, f"tripstore {config.datastore}")
         self._sessions = Sessions(self.name, self._login, config.pool, facts.packet_bytes(config))
-        self.buffers: BufferTables = MySQLBuffers(self._sessions, self._names)
-        self.groups: GroupTables = MySQLGroups(self._sessions, self._names)
-        self.mending: Mending = MySQLMending(self._sessions, self._names)
+        self._buffers = MySQLBuffers(self._sessions, self._names)
+        self._groups = MySQLGroups(self._sessions, self._names)
+        self._mending = MySQLMending(self._sessions, self._names)
+        self.buffers: BufferTables = self._buffers
+        self.groups: GroupTables = self._groups
+        self.mending: Mending = self._mending
+        self.leases: LeaseTables | None = MySQLLeases(self._login, Names(config.datastore))
+
+    def go_by_leases(self, are_needed: bool) -> None:
+        """The next verb does; one that is on its way goes by what it began with, and its epochs are older."""
+        if are_needed != self._names.is_leased:
+            names = Names(self._config.datastore, is_leased=are_needed)
+            self._names = self._buffers.names = self._groups.names = self._mending.names = names
 
     def put(self, gate: Gate, cell: NewCell, expect_latest: Any, deadline: Deadline) -> Stored:
         verb = partial(writes.put, names=self._names, gate=gate, cell=cell, expect_latest=expect_latest)
@@ -387,6 +399,8 @@ class MySQLNode:
 
     def close(self) -> None:
         self._sessions.close()
+        if self.leases is not None:
+            self.leases.close()
 
 
 def _packets(shards: Sequence[int], size: int) -> Iterator[Sequence[int]]:

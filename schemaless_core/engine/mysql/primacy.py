@@ -6,7 +6,7 @@ so a server that died meanwhile is not opened by what was known before.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TypeVar
 
@@ -15,6 +15,7 @@ from pymysql import err
 from schemaless_core.deadline import Deadline
 from schemaless_core.engine.mysql import replication
 from schemaless_core.engine.mysql.authority import NOTE, transact_patiently
+from schemaless_core.engine.mysql.leases import TAKE_OVER
 from schemaless_core.engine.mysql.names import Names
 from schemaless_core.engine.mysql.wire.connection import DeadlineConnection, Login, connect
 from schemaless_core.engine.mysql.wire.transactions import bound, transact
@@ -35,6 +36,10 @@ T = TypeVar("T")
 
 ME = "SELECT @@server_id"
 LEADER = "SELECT number, server FROM {primacy} ORDER BY number DESC LIMIT 1"
+ARE_NEEDED = "SELECT COUNT(*) FROM {lease} WHERE server = 0"
+# Logged, as the opening is: a replica needs a lease from the moment that it leads. No local row has this key.
+NEED = "INSERT INTO {lease} (server, lasts_until) VALUES (0, UTC_TIMESTAMP(6)) ON DUPLICATE KEY UPDATE server = 0"
+NEED_NONE = "DELETE FROM {lease} WHERE server = 0"
 LEADS = "INSERT INTO {primacy} (number, server, at) VALUES (%s, @@server_id, UTC_TIMESTAMP(6))"
 OTHERS = """\
 SELECT table_schema FROM information_schema.tables WHERE table_name = 'shard_state' AND table_schema <> %s
@@ -64,7 +69,19 @@ def leadership(connection: DeadlineConnection, names: Names) -> Leadership:
     with connection.cursor() as cursor:
         cursor.execute(ME)
         (me,) = cursor.fetchone() or (0,)
-        return Leadership(_leader(connection, names), int(me))
+    return Leadership(_leader(connection, names), int(me), _is_leased(connection, names))
+
+
+def _is_leased(connection: DeadlineConnection, names: Names) -> bool:
+    with connection.cursor() as cursor:
+        try:
+            cursor.execute(names.meta_sql(ARE_NEEDED))
+        except err.ProgrammingError as error:
+            if not is_missing(error):
+                raise
+            return False
+        (found,) = cursor.fetchone() or (0,)
+        return bool(found)
 
 
 def _leader(connection: DeadlineConnection, names: Names) -> Lead:
@@ -134,9 +151,16 @@ class MySQLCandidate:
         return self._do(cut, deadline)
 
     def open(
-        self, number: int, opening: Opening | None, epochs: Sequence[EpochRun], deadline: Deadline
+        self,
+        number: int,
+        opening: Opening | None,
+        epochs: Sequence[EpochRun],
+        promises: Mapping[str, int] | None,
+        deadline: Deadline,
     ) -> Lead | NotNow:
-        return self._do(lambda connection: self._open(connection, number, opening, epochs, deadline), deadline)
+        return self._do(
+            lambda connection: self._open(connection, number, opening, epochs, promises, deadline), deadline
+        )
 
     def _open(
         self,
@@ -144,6 +168,7 @@ class MySQLCandidate:
         number: int,
         opening: Opening | None,
         epochs: Sequence[EpochRun],
+        promises: Mapping[str, int] | None,
         deadline: Deadline,
     ) -> Lead | NotNow:
         names = self._names
@@ -159,6 +184,8 @@ class MySQLCandidate:
             return NotNow(authority_epoch)
         how = opening or Opening(authority_epoch, self._status_before(connection))
         replication.refuse_writes(connection, are_refused=False)
+        if promises is not None:
+            self._take_over(connection, promises)
         statements = [
             bound(connection, names.meta_sql(LEADS), (number,)),
             *(
@@ -169,9 +196,24 @@ class MySQLCandidate:
             ),
             bound(connection, names.meta_sql(NOTE_EPOCHS), (f"promotion {number}",)),
             bound(connection, names.meta_sql(NOTE), (how.authority_epoch,)),
+            *self._need(connection, are_needed=promises is not None),
         ]
         transact(connection, statements, deadline)
         return _leader(connection, names)
+
+    def _need(self, connection: DeadlineConnection, *, are_needed: bool) -> list[bytes]:
+        """What says to all servers of the cluster whether its primary needs a lease; of earlier versions, nothing."""
+        if not are_needed and not _is_leased(connection, self._names):
+            return []
+        return [self._names.meta_sql(NEED if are_needed else NEED_NONE).encode()]
+
+    def _take_over(self, connection: DeadlineConnection, promises: Mapping[str, int]) -> None:
+        """Know what it has to know as a voter. An error ends the session, which writes into no binary log then."""
+        with connection.cursor() as cursor:
+            cursor.execute("SET SESSION sql_log_bin = 0")
+            for cluster, number in promises.items():
+                cursor.execute(self._names.meta_sql(TAKE_OVER), (cluster.encode(), number))
+            cursor.execute("SET SESSION sql_log_bin = 1")
 
     def _status_before(self, connection: DeadlineConnection) -> str:
         """How its shards were open, where no layer above says how they are to be."""

@@ -28,12 +28,12 @@ class Bounded(NamedTuple):
 
 
 FIND = """\
-SELECT s.epoch, s.authority_epoch, s.state, c.added_id, c.ref_key, c.body, c.created_at
+SELECT s.epoch, s.authority_epoch, {status}, c.added_id, c.ref_key, c.body, c.created_at
  FROM {state} s LEFT JOIN {cell} c ON c.row_key = %s AND c.column_name = %s AND c.ref_key = %s
  WHERE s.shard = %s"""
 
 FIND_LATEST = """\
-SELECT s.epoch, s.authority_epoch, s.state, c.added_id, c.ref_key, c.body, c.created_at
+SELECT s.epoch, s.authority_epoch, {status}, c.added_id, c.ref_key, c.body, c.created_at
  FROM {state} s LEFT JOIN {cell} c ON c.row_key = %s AND c.column_name = %s
   AND c.ref_key = (SELECT MAX(m.ref_key) FROM {cell} m WHERE m.row_key = %s AND m.column_name = %s)
  WHERE s.shard = %s"""
@@ -98,8 +98,8 @@ HISTORY = """\
 SELECT added_id, row_key, column_name, ref_key, body, created_at FROM {cell}
  WHERE row_key = %s AND column_name = %s AND (%s IS NULL OR ref_key < %s) ORDER BY ref_key DESC LIMIT %s"""
 
-HEADS = "SELECT shard, epoch, authority_epoch, state, next_added_id FROM {state} WHERE shard IN ({shards})"
-ALL_HEADS = "SELECT shard, epoch, authority_epoch, state, next_added_id FROM {state}"
+HEADS = "SELECT shard, epoch, authority_epoch, {status}, next_added_id FROM {state} WHERE shard IN ({shards})"
+ALL_HEADS = "SELECT shard, epoch, authority_epoch, {status}, next_added_id FROM {state}"
 AHEAD_MICROSECONDS = "SELECT TIMESTAMPDIFF(MICROSECOND, UTC_TIMESTAMP(6), MAX(last_created_at)) FROM {state}"
 HEADS_SINCE = f"{ALL_HEADS} WHERE last_created_at > UTC_TIMESTAMP(6) - INTERVAL %s MICROSECOND"
 
@@ -249,14 +249,15 @@ def ahead_seconds(connection: DeadlineConnection, names: Names) -> float:
 
 def heads_since(connection: DeadlineConnection, names: Names, seconds: float) -> dict[int, ShardHead]:
     with connection.cursor() as cursor:
-        cursor.execute(HEADS_SINCE.format(state=names.shard_state), (int(seconds * 1_000_000),))
+        cursor.execute(HEADS_SINCE.format(state=names.shard_state, status=names.status), (int(seconds * 1_000_000),))
         return heads_from(cursor.fetchall())
 
 
 def heads_statement(names: Names, shards: Collection[int] | None) -> str:
     if shards is None:
-        return ALL_HEADS.format(state=names.shard_state)
-    return HEADS.format(state=names.shard_state, shards=", ".join(str(int(shard)) for shard in shards))
+        return ALL_HEADS.format(state=names.shard_state, status=names.status)
+    listed = ", ".join(str(int(shard)) for shard in shards)
+    return HEADS.format(state=names.shard_state, status=names.status, shards=listed)
 
 
 def heads_from(rows: Iterable[tuple[Any, ...]]) -> dict[int, ShardHead]:

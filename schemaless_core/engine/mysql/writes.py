@@ -50,8 +50,8 @@ UPDATE {state} SET next_added_id =
     COALESCE((SELECT created_at FROM {cell} ORDER BY added_id DESC LIMIT 1), last_created_at))
  WHERE GATE"""
 
-PUT = f"BEGIN; {INSERT}; {ADVANCE}; COMMIT"
-PUT_AFTER = f"BEGIN; {TAKE_COUNTER}; {INSERT_AFTER}; {ADVANCE}; COMMIT"
+PUT = f"LOOKBEGIN; {INSERT}; {ADVANCE}; COMMIT"
+PUT_AFTER = f"LOOKBEGIN; {TAKE_COUNTER}; {INSERT_AFTER}; {ADVANCE}; COMMIT"
 
 
 def put(connection: DeadlineConnection, names: Names, gate: Gate, cell: NewCell, expect_latest: Any) -> Stored:
@@ -118,14 +118,17 @@ def damaged_counter(shard: int) -> SchemalessError:
 
 def gated(names: Names, template: str, gate: Gate) -> str:
     """A statement for the gate's shard, with the condition that its writer must meet."""
-    return names.sql(_with_condition(template, condition_of(gate)), gate.shard)
+    return names.sql(_with_condition(template, condition_of(names, gate), names.look), gate.shard)
 
 
-def condition_of(gate: Gate) -> str:
-    """What a shard's row must say for a writer of this kind; its values are the gate's identity."""
-    return OWNER_GATE if gate.kind is Kind.OWNER else COPIER_GATE
+def condition_of(names: Names, gate: Gate) -> str:
+    """What a shard's row must say for a writer of this kind; its values are the gate's identity.
+
+    Of a server with leases the packet has looked at its lease before: `names.look`.
+    """
+    return (OWNER_GATE if gate.kind is Kind.OWNER else COPIER_GATE) + names.held
 
 
 @lru_cache
-def _with_condition(template: str, condition: str) -> str:
-    return template.replace("GATE", condition)
+def _with_condition(template: str, condition: str, look: str) -> str:
+    return template.replace("GATE", condition).replace("LOOK", look, 1)

@@ -41,6 +41,7 @@ from schemaless_core.engine.beyond import beyond_facts
 from schemaless_core.engine.buffers import BufferTables
 from schemaless_core.engine.groups import GroupTables
 from schemaless_core.engine.kinds import ColumnKind
+from schemaless_core.engine.leases import LeaseTables
 from schemaless_core.engine.mending import Mending
 from schemaless_core.engine.primacy import FIRST, Candidate, Leadership
 from schemaless_core.engine.sqlite import authority, documents, index_errors, reads, writes
@@ -81,6 +82,10 @@ class SQLiteNode:
         self.buffers: BufferTables = SQLiteBuffers(self._file, clock)
         self.groups: GroupTables = SQLiteGroups(self._file, clock)
         self.mending: Mending = SQLiteMending(self._file, clock)
+        self.leases: LeaseTables | None = None
+
+    def go_by_leases(self, are_needed: bool) -> None:
+        """A file is one server, which no other takes the place of."""
 
     def put(self, gate: Gate, cell: NewCell, expect_latest: Any, deadline: Deadline) -> Stored:
         reach("put.before_send")

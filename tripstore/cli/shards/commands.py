@@ -9,7 +9,7 @@ import click
 from rich.text import Text
 
 from schemaless_core.promotion import steps
-from schemaless_core.promotion.ports import AuthorityPort, PromotionOrder
+from schemaless_core.promotion.ports import PromotionOrder
 from schemaless_core.promotion.promoter import Promoter, PromotionPlan
 from schemaless_core.steps import Step
 from schemaless_core.urls import parse_node_url
@@ -25,9 +25,9 @@ from tripstore.cli.shards.documents import (
     salvaged_document,
     status_document,
 )
+from tripstore.cli.shards.failover import failover
 from tripstore.cli.tables import show, table
-from tripstore.cli.worker.duty import Opened, opened, replayer_of
-from tripstore.ports.opened import OpenedAsRow
+from tripstore.cli.worker.duty import authority_of, opened, replayer_of
 
 from_shards_option = click.option(
     "--authority-from-shards",
@@ -46,6 +46,9 @@ def shards() -> None:
       tripstore shards status
       tripstore shards promote a --old-is-dead
     """
+
+
+shards.add_command(failover)
 
 
 @shards.command()
@@ -150,7 +153,7 @@ def salvage(settings: Settings, cluster: str, source: str, dry_run: bool, as_jso
     """
     url = parse_node_url("--from", source)
     with opened(settings) as stores, progress("cells") as advance:
-        salvaged = stores.datastore.promotions.salvage(cluster, url, _authority(stores)).run(advance, is_dry=dry_run)
+        salvaged = stores.datastore.promotions.salvage(cluster, url, authority_of(stores)).run(advance, is_dry=dry_run)
         if salvaged.conflicts and not dry_run:
             replayer_of(stores).round()  # which notes them in the ledger
     if as_json:
@@ -176,12 +179,7 @@ def _promoter(settings: Settings, cluster: str, *, is_asked: bool) -> Iterator[P
             yield datastore.promotions.promoter(cluster)
         return
     with opened(settings) as stores:
-        yield stores.datastore.promotions.promoter(cluster, _authority(stores))
-
-
-def _authority(stores: Opened) -> AuthorityPort | None:
-    duo = None if stores.facade is None else stores.facade.duo
-    return None if duo is None else OpenedAsRow(duo.ports.control)
+        yield stores.datastore.promotions.promoter(cluster, authority_of(stores))
 
 
 def _steps_said(as_json: bool) -> Callable[[Step], None]:

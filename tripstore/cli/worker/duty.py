@@ -23,6 +23,7 @@ from schemaless_core.datastore import Datastore
 from schemaless_core.errors import InvalidRequest, SchemalessError
 from schemaless_core.process.fleet import Fleet
 from schemaless_core.process.seat import Seat
+from schemaless_core.promotion.ports import AuthorityPort
 from schemaless_core.store import CellStore
 from schemaless_core.triggers.registry import Trigger, load_triggers
 from schemaless_core.triggers.worker import Worker
@@ -35,6 +36,7 @@ from tripstore.migration.backfill.backfill import Backfill
 from tripstore.migration.backfill.serving import DetachedJobs, JobRunner
 from tripstore.migration.diff.diff import Diffing
 from tripstore.migration.mirror.mirror import Mirror
+from tripstore.ports.opened import OpenedAsRow
 from tripstore.ports.present import EpochOfRow
 
 PORT_MAX = 65535
@@ -42,7 +44,7 @@ PORT_MAX = 65535
 ReadLog = Literal["primary", "replica"]
 
 #: What a worker does of a kind without a group.
-_BESIDE_GROUPS = {"mirror": "a relay", "buffer": "buffers", "jobs": "detached jobs"}
+_BESIDE_GROUPS = {"mirror": "a relay", "buffer": "buffers", "failover": "leases", "jobs": "detached jobs"}
 
 read_log_option = click.option(
     "--read",
@@ -181,7 +183,9 @@ class ServedBuiltIns:
     def __call__(self, opened: Opened, name: str, threads: int) -> Iterator[Worker]:
         def tell(names: Sequence[str]) -> None:
             has_buffers = opened.datastore.config.buffer is not None
-            kinds = [kind for kind in self.kinds if kind != "buffer" or has_buffers]
+            has_leases = any(cluster.is_leased for cluster in opened.datastore.clusters.values())
+            is_there = {"buffer": has_buffers, "failover": has_leases}
+            kinds = [kind for kind in self.kinds if is_there.get(kind, True)]
             if opened.facade is None and len(kinds) > 1:
                 kinds = [kind for kind in kinds if kind != "jobs"]  # an fsck may come: served, and not told of
             waits = f"has nothing to serve yet and waits: no {', no '.join(kinds)}"
@@ -201,6 +205,8 @@ class ServedBuiltIns:
         known = sources(opened.datastore)
         if "buffer" in self.kinds:  # also without the section: something may wait since it was there
             running.enter_context(replayer_of(opened))
+        if "failover" in self.kinds:
+            running.enter_context(opened.datastore.failover(authority_of(opened)))
         if "jobs" in self.kinds:
             jobs = Jobs(opened.datastore.control)
             running.enter_context(DetachedJobs(jobs, _runners(opened, name)))
@@ -217,6 +223,12 @@ def replayer_of(opened: Opened) -> Replayer:
     """What carries cells that wait in buffers, by the authority row where there is one."""
     duo = None if opened.facade is None else opened.facade.duo
     return opened.datastore.replayer(None if duo is None else EpochOfRow(duo.ports.control))
+
+
+def authority_of(opened: Opened) -> AuthorityPort | None:
+    """Who says how the shards of a promoted server are opened; None: there is no legacy store."""
+    duo = None if opened.facade is None else opened.facade.duo
+    return None if duo is None else OpenedAsRow(duo.ports.control)
 
 
 def _runners(opened: Opened, name: str) -> dict[str, Callable[[Job], JobRunner]]:

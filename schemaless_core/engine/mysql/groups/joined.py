@@ -81,7 +81,8 @@ def _send(
     made: tuple[object, ...],
     after: Sequence[bytes],
 ) -> None:
-    statements = [b"BEGIN", _bound(connection, gated(names, TAKE_COUNTER, gate), gate.shard), *before]
+    take = _bound(connection, gated(names, TAKE_COUNTER, gate), gate.shard)
+    statements = [f"{names.look}BEGIN".encode(), take, *before]
     for cell in cells:
         statements += [_insert(connection, names, gate, cell, made), _count(connection, names, gate)]
     reach("joined.before_send")
@@ -107,7 +108,7 @@ def _conditions(
 
 def _insert(connection: DeadlineConnection, names: Names, gate: Gate, cell: NewCell, made: tuple[object, ...]) -> bytes:
     condition, *values = made
-    template = INSERT.replace("WHERE GATE", f"WHERE {condition_of(gate)} AND IF_MADE")
+    template = INSERT.replace("WHERE GATE", f"WHERE {condition_of(names, gate)} AND IF_MADE")
     statement = names.sql(template, gate.shard).replace("IF_MADE", names.meta_sql(str(condition)))
     return _bound(connection, statement, *cell, *gate.identity, *values)
 

@@ -45,6 +45,21 @@ CREATE TABLE IF NOT EXISTS {meta}.primacy (
   at DATETIME(6) NOT NULL
 ) ENGINE=InnoDB;
 
+-- Until when a server takes writes, where it needs a lease for that: each row is in no binary log, and on its own server
+-- alone. Server 0 says that leases are needed; replicas have that row, too.
+CREATE TABLE IF NOT EXISTS {meta}.lease (
+  server BIGINT UNSIGNED NOT NULL PRIMARY KEY,
+  lasts_until DATETIME(6) NOT NULL
+) ENGINE=InnoDB;
+
+-- What a server has promised as a voter: no lease to a server of that cluster that an earlier promotion opened.
+CREATE TABLE IF NOT EXISTS {meta}.promise (
+  server BIGINT UNSIGNED NOT NULL,
+  cluster VARBINARY(64) NOT NULL,
+  number BIGINT UNSIGNED NOT NULL,
+  PRIMARY KEY (server, cluster)
+) ENGINE=InnoDB;
+
 -- How far each group (a trigger, an index) has come in each shard; moved only under the newest fence.
 CREATE TABLE IF NOT EXISTS {meta}.trigger_offset (
   group_name VARBINARY(128) NOT NULL,

@@ -1,0 +1,132 @@
+"""The lease of one MySQL or MariaDB server, and its promises.
+
+They are written on a session of their own, whose changes are in no binary log: a lease that a replica had would say
+nothing of that replica, and a dead primary would have changes each second that no replica has got.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+from pymysql import err
+
+from schemaless_core.deadline import Deadline
+from schemaless_core.engine.leases import ServerClock
+from schemaless_core.engine.mysql.names import Names
+from schemaless_core.engine.mysql.rows import utc
+from schemaless_core.engine.mysql.wire.connection import DeadlineConnection, Login, connect
+from schemaless_core.engine.mysql.wire.translation import translate, translate_connect
+from schemaless_core.failpoints import reach
+
+T = TypeVar("T")
+
+UNLOGGED = "SET SESSION sql_log_bin = 0, wait_timeout = 20"
+#: 0 where another server leads, as far as this one knows.
+NUMBER = """\
+COALESCE((SELECT MAX(number) FROM {primacy} HAVING MAX(number) = MAX(IF(server = @@server_id, number, 0))), 0)"""
+CLOCK = f"SELECT @@server_id, {NUMBER}, UTC_TIMESTAMP(6)"
+EXTEND = f"""\
+INSERT INTO {{lease}} (server, lasts_until)
+ SELECT @@server_id, %s + INTERVAL %s MICROSECOND FROM DUAL WHERE @@server_id = %s AND {NUMBER} = %s
+ ON DUPLICATE KEY UPDATE lasts_until = GREATEST(lasts_until, VALUES(lasts_until))"""
+LEFT = """\
+SELECT TIMESTAMPDIFF(MICROSECOND, UTC_TIMESTAMP(6), MAX(lasts_until)) FROM {lease} WHERE server = @@server_id"""
+IS_LEASED = "EXISTS (SELECT 1 FROM {lease} l WHERE l.server = @@server_id AND l.lasts_until > UTC_TIMESTAMP(6))"
+PROMISE = f"""\
+INSERT INTO {{promise}} (server, cluster, number) SELECT @@server_id, %s, %s FROM DUAL WHERE {IS_LEASED}
+ ON DUPLICATE KEY UPDATE number = GREATEST(number, VALUES(number))"""
+# Written while the server is fenced, before it leads: it has no lease yet.
+TAKE_OVER = """\
+INSERT INTO {promise} (server, cluster, number) VALUES (@@server_id, %s, %s)
+ ON DUPLICATE KEY UPDATE number = GREATEST(number, VALUES(number))"""
+# Of no row MariaDB answers NULL, and of its expressions NULL, too.
+PROMISED = f"""\
+SELECT COALESCE((SELECT MAX(number) FROM {{promise}} WHERE server = @@server_id AND cluster = %s), 0), {IS_LEASED}"""
+
+
+class MySQLLeases:
+    """The `LeaseTables` of one server."""
+
+    def __init__(self, login: Login, names: Names) -> None:
+        self._login = login
+        self._names = names
+        self._begin()
+
+    def _begin(self) -> None:
+        self._process = os.getpid()
+        self._lock = threading.Lock()
+        self._connection: DeadlineConnection | None = None
+
+    def clock(self, deadline: Deadline) -> ServerClock:
+        server, number, now = self._row(CLOCK, (), deadline)
+        return ServerClock(int(server), int(number), utc(now))
+
+    def extend(self, clock: ServerClock, seconds: float, deadline: Deadline) -> bool:
+        reach("lease.before_extend")
+        now = clock.now.replace(tzinfo=None)
+        values = (now, int(seconds * 1_000_000), clock.server, clock.number)
+        self._execute(EXTEND, values, deadline)
+        return self.clock(deadline)[:2] == clock[:2]
+
+    def left(self, deadline: Deadline) -> float:
+        (microseconds,) = self._row(LEFT, (), deadline)
+        return 0.0 if microseconds is None else int(microseconds) / 1_000_000
+
+    def promise(self, cluster: str, number: int, deadline: Deadline) -> bool:
+        self._execute(PROMISE, (cluster.encode(), number), deadline)
+        promised = self.promised(cluster, deadline)
+        return promised is not None and promised >= number
+
+    def promised(self, cluster: str, deadline: Deadline) -> int | None:
+        number, may_say = self._row(PROMISED, (cluster.encode(),), deadline)
+        return int(number) if may_say else None
+
+    def close(self) -> None:
+        with self._lock:
+            self._forget()
+
+    def _row(self, statement: str, values: tuple[Any, ...], deadline: Deadline) -> tuple[Any, ...]:
+        def read(connection: DeadlineConnection) -> tuple[Any, ...]:
+            with connection.cursor() as cursor:
+                cursor.execute(self._names.meta_sql(statement), values)
+                return cursor.fetchone() or ()
+
+        return self._do(read, deadline)
+
+    def _execute(self, statement: str, values: tuple[Any, ...], deadline: Deadline) -> None:
+        def execute(connection: DeadlineConnection) -> None:
+            with connection.cursor() as cursor:
+                cursor.execute(self._names.meta_sql(statement), values)
+
+        self._do(execute, deadline)
+
+    def _do(self, verb: Callable[[DeadlineConnection], T], deadline: Deadline) -> T:
+        """On a session that writes nothing else. After a fork the parent's is the parent's."""
+        if self._process != os.getpid():
+            self._begin()
+        with self._lock:
+            try:
+                if self._connection is None:
+                    self._connection = self._connected(deadline)
+                self._connection.deadline = deadline
+                return verb(self._connection)
+            except (err.Error, OSError) as error:
+                self._forget()
+                raise translate(error, str(self._login.url), deadline) from error
+
+    def _connected(self, deadline: Deadline) -> DeadlineConnection:
+        try:
+            connection = connect(self._login, deadline)
+        except (err.Error, OSError) as error:
+            raise translate_connect(error, str(self._login.url), deadline) from error
+        with connection.cursor() as cursor:
+            cursor.execute(UNLOGGED)
+        return connection
+
+    def _forget(self) -> None:
+        if self._connection is not None:
+            self._connection.forget()
+            self._connection = None

@@ -1,0 +1,134 @@
+"""`Failover`: keeps the leases of primaries going, and has another server lead where one is silent for too long.
+
+Any number of workers may do both at once. A cluster is watched on a thread of its own: one that is silent delays no
+other. Only clusters whose servers have leases are promoted: what is silent from here may be alive for others.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Mapping
+from datetime import UTC, datetime, timedelta
+from typing import NamedTuple
+
+from schemaless_core import metrics
+from schemaless_core.control.database import ControlDatabase
+from schemaless_core.errors import PromotionRefused, SchemalessError
+from schemaless_core.promotion.lease import Extension
+from schemaless_core.promotion.ports import PromotionOrder
+from schemaless_core.promotion.promoter import Promoter, PromotionPlan
+from schemaless_core.promotion.voters import renew
+from schemaless_core.servers.clusters import Cluster
+
+logger = logging.getLogger(__name__)
+
+#: Between two extensions of a lease: a third of its length.
+RENEW_SECONDS = 1.0
+#: So long a primary is silent before another one leads.
+SILENT_SECONDS = 2.5
+#: Of one cluster, between two promotions that no operator asked for.
+AGAIN_SECONDS = 600.0
+
+
+class Outlook(NamedTuple):
+    """What would be done about a cluster now."""
+
+    plan: PromotionPlan
+    #: For how long its primary has a lease yet; None: it is silent.
+    lease_seconds: float | None
+    #: What keeps a promotion by itself from being begun; empty: nothing.
+    refusals: tuple[str, ...]
+
+
+class Failover:
+    """Of all clusters of a datastore. A context manager: it works until it is left."""
+
+    def __init__(
+        self,
+        clusters: Mapping[str, Cluster],
+        control: ControlDatabase,
+        promoter_of: Callable[[str], Promoter],
+        *,
+        silent_seconds: float = SILENT_SECONDS,
+        again_seconds: float = AGAIN_SECONDS,
+    ) -> None:
+        self._clusters = clusters
+        self._control = control
+        self._promoter_of = promoter_of
+        self._silent_seconds = silent_seconds
+        self._again_seconds = again_seconds
+        self._ended = threading.Event()
+        self._threads: list[threading.Thread] = []
+
+    def outlook(self, name: str) -> Outlook:
+        """Look at a cluster; changes nothing. Raises where the control database does not answer."""
+        promoter = self._promoter_of(name)
+        order = PromotionOrder(given_up=(promoter.old(),), outlasts=True)
+        plan = promoter.plan(order)
+        return Outlook(plan, promoter.lease_seconds(), (*self._too_soon(promoter), *plan.refusals))
+
+    def promote(self, name: str) -> None:
+        """Have another server of the cluster lead, or go on with that; `PromotionRefused` says why not."""
+        promoter = self._promoter_of(name)
+        too_soon = self._too_soon(promoter)
+        if too_soon:
+            raise PromotionRefused(too_soon[0], hint="Look at both servers; `tripstore shards promote` asks no time.")
+        promoter.promote(PromotionOrder(given_up=(promoter.old(),), outlasts=True))
+
+    def _too_soon(self, promoter: Promoter) -> tuple[str, ...]:
+        decided_at = promoter.decided_at() if promoter.record().is_done else None  # else that one is gone on with
+        if decided_at is None or datetime.now(UTC) - decided_at > timedelta(seconds=self._again_seconds):
+            return ()
+        return (f"The newest promotion was decided at {decided_at:%H:%M:%S} UTC, not {self._again_seconds:g} s ago.",)
+
+    def __enter__(self) -> Failover:
+        self._threads = [
+            threading.Thread(target=self._watch, args=(name,), name=f"failover-{name}", daemon=True)
+            for name, cluster in self._clusters.items()
+            if not cluster.is_alone
+        ]
+        for thread in self._threads:
+            thread.start()
+        return self
+
+    def __exit__(self, *_error: object) -> None:
+        self._ended.set()
+        for thread in self._threads:
+            thread.join()
+
+    def _watch(self, name: str) -> None:
+        cluster, silent_since = self._clusters[name], 0.0
+        while not self._ended.wait(RENEW_SECONDS):
+            if not cluster.is_leased:
+                cluster.find_primary(RENEW_SECONDS)  # which tells when that changes
+                continue
+            outcome = self._renewed(cluster)
+            metrics.lease_renewed(name, outcome.value)
+            if outcome is not Extension.SILENT:
+                silent_since = 0.0
+                continue
+            now = time.monotonic()
+            silent_since = silent_since or now
+            if now - silent_since >= self._silent_seconds:
+                self._promote(name)
+
+    def _renewed(self, cluster: Cluster) -> Extension:
+        outcome = renew(cluster, self._clusters, self._control)
+        if outcome is not Extension.EXTENDED:
+            extra = {"event": "lease.not_extended", "cluster": cluster.name, "reason": outcome.value}
+            logger.warning("the lease of a primary is not extended", extra=extra)
+        return outcome
+
+    def _promote(self, name: str) -> None:
+        try:
+            self.promote(name)
+        except SchemalessError as error:
+            metrics.failover_done(name, "refused")
+            extra = {"event": "failover.refused", "cluster": name, "reason": error.message}
+            logger.error("a primary is silent, and no other server is made one", extra=extra)
+        else:
+            metrics.failover_done(name, "done")
+            extra = {"event": "failover.done", "cluster": name}
+            logger.warning("a primary was silent, and another server leads", extra=extra)

@@ -1,0 +1,244 @@
+"""Primaries that take writes only under a lease, and workers that have another server lead where one is silent (I9)."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from unittest.mock import patch
+
+import pytest
+
+from schemaless_core import Cell, Datastore
+from schemaless_core.cell.answers import PutStatus
+from schemaless_core.control.database import ControlDatabase
+from schemaless_core.deadline import Deadline
+from schemaless_core.errors import NodeUnavailable, PromotionRefused, SchemalessError, StaleEpoch
+from schemaless_core.promotion.failover import Failover
+from schemaless_core.promotion.lease import Extension
+from schemaless_core.promotion.ports import PromotionOrder
+from schemaless_core.promotion.voters import CONTROL, Promises, of_a_promotion, renew
+from schemaless_core.urls import parse_node_url
+from tests.chaos.actors import wait_until
+from tests.chaos.test_promotions_in_switches import config_of
+from tests.chaos.test_unresponsive_server import rows_on
+from tests.promoted import Promotable, promotable
+from tests.stores import ServerEngine
+from tripstore.local.binlog import BinlogServer
+from tripstore.local.servers import LocalServers
+
+#: Where no server listens.
+NOWHERE = parse_node_url("control", "mysql://root:x@127.0.0.1:1")
+#: From a primary's death to the first cell that its successor stores.
+STORED_SECONDS_MAX = 10.0
+
+
+@pytest.fixture
+def made(server_engine: ServerEngine, tmp_path: Path) -> Iterator[Promotable]:
+    with promotable(server_engine, tmp_path / "control", replicas=2) as it:
+        yield it
+
+
+@pytest.fixture
+def leased(made: Promotable) -> Promotable:
+    """Its cluster a has a lease; cluster b has no replica, and needs none."""
+    made.promote(PromotionOrder(to=made.leads(), leases=True))
+    return made
+
+
+def lease_rows(server: BinlogServer) -> set[int]:
+    return {int(str(row["server"])) for row in server.query("SELECT server FROM trips_meta.lease")}
+
+
+def server_id(server: BinlogServer) -> int:
+    return int(str(server.query("SELECT @@server_id AS id")[0]["id"]))
+
+
+def end_lease(made: Promotable, server: BinlogServer) -> None:
+    """As a clock would, when no voter allows another one."""
+    Promises(made.store.control).put("a", 1_000_000)
+    with server.connect() as connection, connection.cursor() as cursor:
+        cursor.execute("SET SESSION sql_log_bin = 0")
+        cursor.execute("UPDATE trips_meta.lease SET lasts_until = UTC_TIMESTAMP(6) WHERE server = @@server_id")
+
+
+def failover_of(store: Datastore) -> Failover:
+    promotions = store.promotions
+    return Failover(store.clusters, store.control, promotions.promoter, silent_seconds=1.0, again_seconds=0.0)
+
+
+@contextmanager
+def other_process(made: Promotable) -> Iterator[Datastore]:
+    """A store that has heard of everything so far, and of nothing from now on but what servers refuse."""
+    with Datastore.open(made.document) as store:
+        store.put_cell(rows_on(store, "a", 1)[0], "BASE", 1, "before")
+        with patch.object(store._places, "learn", return_value=set()):
+            yield store
+
+
+def test_i9_it_is_on_once_the_primary_was_opened_anew_and_replicas_have_no_lease(leased: Promotable) -> None:
+    leased.put(20)
+    leased.cluster.wait_for_replicas()
+
+    (primary, *replicas) = leased.cluster.servers
+    assert lease_rows(primary) == {0, server_id(primary)}
+    assert [lease_rows(each) for each in replicas] == [{0}, {0}]
+    assert leased.faults() == []
+
+
+def test_i9_a_primary_whose_lease_has_ended_takes_no_puts_of_any_kind_and_closes_nothing(leased: Promotable) -> None:
+    store = leased.store.using(deadline=1.0)
+    end_lease(leased, leased.old)
+    rows = rows_on(leased.store, "a", 3)
+
+    for put in (
+        lambda: store.put_cell(rows[0], "BASE", 1, "x"),
+        lambda: store.put_cell(rows[0], "BASE", 1, "x", expect_latest=None),
+        lambda: store.as_copier().put_cell(rows[1], "BASE", 1, "x"),
+        lambda: store.put_cells([Cell(row, "BASE", 1, "x") for row in rows]),
+    ):
+        with pytest.raises(SchemalessError):
+            put()
+    assert [leased.store.get_cell(row, "BASE", 1) for row in rows] == [None] * 3
+    assert not leased.store.authority.close("a", 7)
+
+
+def test_control_a_process_that_does_not_look_at_the_lease_puts_into_that_primary(leased: Promotable) -> None:
+    end_lease(leased, leased.old)
+    for node in leased.store.clusters["a"].nodes:
+        node.node.go_by_leases(False)
+    (row,) = rows_on(leased.store, "a", 1)
+
+    assert leased.store.put_cell(row, "BASE", 1, "x").status is PutStatus.CREATED
+
+
+def test_a_refused_put_has_the_lease_extended_where_no_worker_does(leased: Promotable) -> None:
+    with leased.old.connect() as connection, connection.cursor() as cursor:
+        cursor.execute("SET SESSION sql_log_bin = 0")
+        cursor.execute("UPDATE trips_meta.lease SET lasts_until = UTC_TIMESTAMP(6) WHERE server = @@server_id")
+
+    leased.put(1)
+
+    left = leased.store.promotions.promoter("a").lease_seconds()
+    assert left is not None
+    assert left > 0
+
+
+def test_i9_an_answer_that_comes_late_does_not_count(leased: Promotable) -> None:
+    """The control: where no lease is needed it does."""
+    (row,) = rows_on(leased.store, "a", 1)
+
+    with patch("schemaless_core.servers.clusters.ANSWER_SECONDS", 0.0):
+        with pytest.raises(SchemalessError):
+            leased.store.put_cell(row, "BASE", 1, "x")
+        (other,) = rows_on(leased.store, "b", 1)
+        assert leased.store.put_cell(other, "BASE", 1, "x").status is PutStatus.CREATED
+    assert leased.store.get_cell(row, "BASE", 1) is not None  # it may be there, as the error says
+
+
+def test_i9_what_needs_no_lease_is_not_outlasted(made: Promotable) -> None:
+    made.old.pause()
+    try:
+        with pytest.raises(PromotionRefused, match="may be alive, and takes writes without a lease"):
+            failover_of(made.store).promote("a")
+    finally:
+        made.old.resume()
+    assert made.store.promotions.promoter("a").record().number == 0
+
+
+def test_i9_a_voter_that_has_promised_allows_no_lease_to_what_was_opened_before(leased: Promotable) -> None:
+    cluster, clusters, control = leased.store.clusters["a"], leased.store.clusters, leased.store.control
+    assert renew(cluster, clusters, control) is Extension.EXTENDED
+
+    Promises(control).put("a", cluster.leader.number + 1)
+
+    assert renew(cluster, clusters, control) is Extension.DENIED
+
+
+def test_i1_i9_a_silent_primary_is_outlasted_and_writes_nothing_when_it_is_back(leased: Promotable) -> None:
+    cells = leased.put(20)
+    leased.cluster.wait_for_replicas()
+    old = leased.old
+    with other_process(leased) as stale:
+        old.pause()
+        failover_of(leased.store).promote("a")
+        old.resume()
+        new = leased.put(5)
+        (row,) = rows_on(stale, "a", 1)
+
+        with pytest.raises((StaleEpoch, NodeUnavailable)):
+            stale.using(deadline=1.0).put_cell(row, "BASE", 1, "late")
+
+        assert leased.leads() != leased.name(old)
+        assert leased.store.get_cell(row, "BASE", 1) is None
+    assert [leased.store.get_cell(*each.key) is not None for each in (*cells, *new)] == [True] * 25
+
+
+def test_i1_i9_a_primary_that_dies_has_a_successor_without_an_operator(leased: Promotable) -> None:
+    cells = leased.put(20)
+    leased.cluster.wait_for_replicas()
+    with failover_of(leased.store):
+        leased.old.kill()
+        died_at = time.monotonic()
+        wait_until("another server leads", lambda: leased.leads() != leased.name(leased.old), STORED_SECONDS_MAX)
+        leased.put(1)
+        seconds = time.monotonic() - died_at
+        print(f"the first cell was stored {seconds:.1f} s after the primary had died")
+        time.sleep(4.0)  # longer than a lease: workers extend the next one, too
+        leased.put(1)
+
+    assert seconds < STORED_SECONDS_MAX
+    assert [leased.store.get_cell(*each.key) is not None for each in cells] == [True] * 20
+
+
+def test_of_one_cluster_no_two_promotions_follow_each_other_at_once(leased: Promotable) -> None:
+    promotions = leased.store.promotions
+    patient = Failover(leased.store.clusters, leased.store.control, promotions.promoter)
+    leased.old.pause()
+    try:
+        with pytest.raises(PromotionRefused, match="The newest promotion was decided at"):
+            patient.promote("a")
+        refusals = patient.outlook("a").refusals
+    finally:
+        leased.old.resume()
+    assert any("The newest promotion was decided at" in refusal for refusal in refusals)
+
+
+def test_it_is_off_again_once_the_primary_was_opened_without_one(leased: Promotable) -> None:
+    leased.promote(PromotionOrder(to=leased.leads(), leases=False))
+
+    assert lease_rows(leased.old) == {server_id(leased.old)}
+    leased.old.query("DELETE FROM trips_meta.lease")
+    leased.put(3)
+    leased.store.clusters["a"].primary.node.heads(None, Deadline(1.0))
+
+
+def test_i9_while_the_control_database_is_down_another_primary_allows_it(
+    server_engine: ServerEngine, tmp_path: Path
+) -> None:
+    """And promises, as a voter: it takes over what the control database has promised. The control: alone, none does."""
+    with LocalServers() as servers:
+        clusters = servers.clusters(server_engine, ["a", "b"], replicas=1)
+        document = {"datastore": "trips", "shards": 4} | config_of(clusters, tmp_path)
+        with Datastore.open(document) as store:
+            store.create_schema()
+            for cluster in clusters:
+                cluster.wait_for_replicas()
+            for name in "ab":
+                promoter = store.promotions.promoter(name)
+                promoter.promote(PromotionOrder(to=promoter.old(), leases=True))
+            its, control = store.clusters, ControlDatabase(NOWHERE, "trips", store.config.tls, 0.5)
+            assert renew(its["a"], its, control) is Extension.EXTENDED
+            assert renew(its["a"], {"a": its["a"]}, control) is Extension.ALONE
+
+            voters = of_a_promotion("a", its, store.control)
+            assert [*voters.names] == [CONTROL, "b"]
+            assert voters.block("b", its["a"].leader.number + 1) is None
+            assert renew(its["a"], its, control) is Extension.DENIED
+            assert renew(its["a"], its, store.control) is Extension.EXTENDED  # which had promised nothing
+
+            assert voters.block(CONTROL, its["a"].leader.number + 1) is None
+            promoter = store.promotions.promoter("b")
+            promoter.promote(PromotionOrder(leases=True))  # to its replica, which has never been asked
+            assert renew(its["a"], its, control) is Extension.DENIED
