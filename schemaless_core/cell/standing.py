@@ -20,6 +20,8 @@ class ShardStatus(Enum):
     COPY = "COPY"  #: Copiers only: Schemaless is a mirror.
     RO = "RO"  #: No writer: the shard is being handed over.
     MOVED = "MOVED"  #: No writer: another cluster owns the shard now.
+    #: No writer: its server needs a lease, and has none. What is stored is one of the others.
+    UNLEASED = "UNLEASED"
 
 
 class Kind(Enum):
@@ -57,6 +59,10 @@ class Standing:
         return self.kind is Kind.OWNER and self.authority_epoch is not None
 
 
+_FENCED = "it is RO and takes no writes: another server is about to lead it"
+_UNLEASED = "its server has no lease and takes no writes: it gets one in a moment, or another server is about to lead"
+
+
 class Gate(NamedTuple):
     """What one write or read presents to one shard."""
 
@@ -74,8 +80,10 @@ class Gate(NamedTuple):
     def check_write(self, state: ShardState) -> None:
         """Raise `StaleEpoch` unless the shard takes this write."""
         if state.status == ShardStatus.RO.value:
-            raise self._refusal(state, "it is RO and takes no writes: another server is about to lead it")
+            raise self._refusal(state, _FENCED)
         self._check_epoch(state)
+        if state.status == ShardStatus.UNLEASED.value:
+            raise self._refusal(state, _UNLEASED)
         if self.kind is Kind.OWNER:
             if state.status != ShardStatus.RW.value:
                 is_mirror = state.status == ShardStatus.COPY.value
@@ -105,7 +113,9 @@ class Gate(NamedTuple):
         """Raise `StaleEpoch` if what was written beside the cells may be lost: another server is about to take over."""
         self._check_epoch(state)
         if state.status == ShardStatus.RO.value:
-            raise self._refusal(state, "it is RO and takes no writes: another server is about to lead it")
+            raise self._refusal(state, _FENCED)
+        if state.status == ShardStatus.UNLEASED.value:
+            raise self._refusal(state, _UNLEASED)
 
     def _check_epoch(self, state: ShardState) -> None:
         if state.epoch != self.epoch:

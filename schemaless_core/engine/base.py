@@ -230,7 +230,7 @@ class Node(Protocol):
     leases: LeaseTables | None
 
     def go_by_leases(self, are_needed: bool) -> None:
-        """Whether the server takes writes only under a lease, as this process has heard: else its shards are RO."""
+        """Whether the server takes writes only under a lease, as this process has heard. Without: UNLEASED shards."""
         ...
 
     def put(self, gate: Gate, cell: NewCell, expect_latest: Any, deadline: Deadline) -> Stored:

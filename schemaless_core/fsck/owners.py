@@ -91,6 +91,9 @@ def _judged(
         if head.state.status == ShardStatus.RO.value:
             reason = f"shard {shard} is RO on cluster {cluster}: a promotion was begun, and not ended"
             yield _Wrong(Fault.FENCED, shard, reason, cluster)
+        elif head.state.status == ShardStatus.UNLEASED.value:
+            reason = f"shard {shard} takes no writes: the primary of cluster {cluster} has no lease"
+            yield _Wrong(Fault.FENCED, shard, reason, cluster)
         elif (cluster, head.state.epoch) != (place.cluster, place.epoch):
             reason = (
                 f"shard {shard} is on cluster {cluster} at epoch {head.state.epoch};"
@@ -100,7 +103,7 @@ def _judged(
 
 
 def _mixed(holders: Mapping[int, Mapping[str, ShardHead]]) -> Iterator[_Wrong]:
-    """Where one is open to owners, all are, at the same authority epoch. One that is fenced says nothing of it.
+    """Where one is open to owners, all are, at the same authority epoch. One that takes no writer says nothing of it.
 
     All closed, their epochs tell nothing: a server that is promoted then takes the epoch of the authority row, and the
     others keep the one at which they were closed.
@@ -108,7 +111,7 @@ def _mixed(holders: Mapping[int, Mapping[str, ShardHead]]) -> Iterator[_Wrong]:
     states = defaultdict[tuple[str, int], list[int]](list)
     for shard, heads in holders.items():
         for head in heads.values():
-            if head.state.status != ShardStatus.RO.value:
+            if head.state.status not in (ShardStatus.RO.value, ShardStatus.UNLEASED.value):
                 states[head.state.status, head.state.authority_epoch].append(shard)
     if len(states) > 1 and any(status == ShardStatus.RW.value for status, _epoch in states):
         said = ", ".join(f"{len(shards)} are {status} at {epoch}" for (status, epoch), shards in sorted(states.items()))

@@ -396,7 +396,7 @@ def _taken_final(refused: dict[int, Refusal], standing: Standing) -> dict[int, R
 
 def _is_handed_over(refusal: Refusal) -> bool:
     """Whether the shard will open again in a moment, here or elsewhere."""
-    return isinstance(refusal, StaleEpoch) and refusal.status == ShardStatus.RO.value
+    return isinstance(refusal, StaleEpoch) and refusal.status in (ShardStatus.RO.value, ShardStatus.UNLEASED.value)
 
 
 def _bind(function: Callable[[str, W], T], name: str, part: W) -> Callable[[], T]:

@@ -18,10 +18,12 @@ MAY_WRITE = {
     (Kind.OWNER, ShardStatus.COPY): set[int](),
     (Kind.OWNER, ShardStatus.RO): set[int](),
     (Kind.OWNER, ShardStatus.MOVED): set[int](),
+    (Kind.OWNER, ShardStatus.UNLEASED): set[int](),
     (Kind.COPIER, ShardStatus.RW): {SAME, NEWER},
     (Kind.COPIER, ShardStatus.COPY): {SAME, NEWER},
     (Kind.COPIER, ShardStatus.RO): set[int](),
     (Kind.COPIER, ShardStatus.MOVED): set[int](),
+    (Kind.COPIER, ShardStatus.UNLEASED): set[int](),
 }
 CASES = list(product(Kind, ShardStatus, (OLDER, SAME, NEWER), (OLDER, SAME, NEWER)))
 

@@ -13,11 +13,13 @@ LOOK = "SET @tripstore_leased = "
 _IS_LEASED = """\
 EXISTS (SELECT 1 FROM {lease} WHERE server = @@server_id AND lasts_until > UTC_TIMESTAMP(6))"""
 
+_STATUS = "IF(state IN ('RO', 'MOVED') OR {leased}, state, 'UNLEASED')"
+
 
 class Names:
     """The databases of one datastore on one server.
 
-    `is_leased`: the server takes writes only as long as it has a lease. Without one its shards are RO to all who ask.
+    `is_leased`: the server takes writes only as long as it has a lease. Without one its shards are UNLEASED.
     """
 
     def __init__(self, datastore: str, *, is_leased: bool = False) -> None:
@@ -29,8 +31,8 @@ class Names:
         self.look = f"{LOOK}{leased}; " if is_leased else ""
         self.held = " AND @tripstore_leased" if is_leased else ""
         #: The state of a shard: for a read, and under such a look.
-        self.status = f"IF(state = 'MOVED' OR {leased}, state, 'RO')" if is_leased else "state"
-        self.status_held = "IF(state = 'MOVED' OR @tripstore_leased, state, 'RO')" if is_leased else "state"
+        self.status = _STATUS.format(leased=leased) if is_leased else "state"
+        self.status_held = _STATUS.format(leased="@tripstore_leased") if is_leased else "state"
         self._filled: dict[tuple[str, int], str] = {}
 
     @property
