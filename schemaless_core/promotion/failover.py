@@ -26,6 +26,8 @@ logger = logging.getLogger(__name__)
 
 #: Between two extensions of a lease: a third of its length.
 RENEW_SECONDS = 1.0
+#: Between two looks whether a cluster has leases by now.
+LOOK_SECONDS = 5.0
 #: So long a primary is silent before another one leads.
 SILENT_SECONDS = 2.5
 #: Of one cluster, between two promotions that no operator asked for.
@@ -99,23 +101,35 @@ class Failover:
             thread.join()
 
     def _watch(self, name: str) -> None:
-        cluster, silent_since = self._clusters[name], 0.0
-        while not self._ended.wait(RENEW_SECONDS):
+        cluster, lacking_since = self._clusters[name], 0.0
+        while not self._ended.wait(RENEW_SECONDS if cluster.is_leased else LOOK_SECONDS):
             if not cluster.is_leased:
                 cluster.find_primary(RENEW_SECONDS)  # which tells when that changes
                 continue
             outcome = self._renewed(cluster)
-            metrics.lease_renewed(name, outcome.value)
-            if outcome is not Extension.SILENT:
-                silent_since = 0.0
+            if outcome not in (Extension.SILENT, Extension.DENIED):
+                lacking_since = 0.0
                 continue
             now = time.monotonic()
-            silent_since = silent_since or now
-            if now - silent_since >= self._silent_seconds:
+            lacking_since = lacking_since or now
+            if now - lacking_since >= self._silent_seconds and self._is_wanting(name, outcome):
                 self._promote(name)
+
+    def _is_wanting(self, name: str, outcome: Extension) -> bool:
+        """Whether to have another server lead.
+
+        One that is denied its lease answers: voters have promised that to a promotion, and no voter takes it back. The
+        process that began it may be gone, so any other goes on with it.
+        """
+        self._clusters[name].find_primary(RENEW_SECONDS)
+        try:
+            return outcome is Extension.SILENT or not self._promoter_of(name).record().is_done
+        except SchemalessError:
+            return False
 
     def _renewed(self, cluster: Cluster) -> Extension:
         outcome = renew(cluster, self._clusters, self._control)
+        metrics.lease_renewed(cluster.name, outcome.value)
         if outcome is not Extension.EXTENDED:
             extra = {"event": "lease.not_extended", "cluster": cluster.name, "reason": outcome.value}
             logger.warning("the lease of a primary is not extended", extra=extra)

@@ -18,7 +18,9 @@ from schemaless_core.errors import NodeUnavailable, PromotionRefused, Schemaless
 from schemaless_core.promotion.failover import Failover
 from schemaless_core.promotion.lease import Extension
 from schemaless_core.promotion.ports import PromotionOrder
+from schemaless_core.promotion.steps import OUTLAST
 from schemaless_core.promotion.voters import CONTROL, Promises, of_a_promotion, renew
+from schemaless_core.steps import Step
 from schemaless_core.urls import parse_node_url
 from tests.chaos.actors import wait_until
 from tests.chaos.test_promotions_in_switches import config_of
@@ -190,6 +192,25 @@ def test_i1_i9_a_primary_that_dies_has_a_successor_without_an_operator(leased: P
 
     assert seconds < STORED_SECONDS_MAX
     assert [leased.store.get_cell(*each.key) is not None for each in cells] == [True] * 20
+
+
+def test_i9_what_a_worker_had_promised_and_not_ended_is_gone_on_with(leased: Promotable) -> None:
+    """The old primary lives, and gets no lease any more: without a successor its shards would take no writes."""
+    promoter = leased.store.promotions.promoter("a")
+
+    def die(step: Step) -> None:
+        if step is OUTLAST:
+            raise KeyboardInterrupt
+
+    leased.old.pause()
+    with pytest.raises(KeyboardInterrupt):
+        promoter.promote(PromotionOrder(given_up=(leased.name(leased.old),), outlasts=True), die)
+    leased.old.resume()
+    assert not promoter.record().is_done
+
+    with failover_of(leased.store):
+        wait_until("another server leads", lambda: leased.leads() != leased.name(leased.old), 20)
+        leased.put(1)
 
 
 def test_of_one_cluster_no_two_promotions_follow_each_other_at_once(leased: Promotable) -> None:
