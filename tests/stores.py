@@ -41,19 +41,34 @@ _numbers = itertools.count(1)
 
 
 class Stores:
-    """Opens stores and closes them at the end of the run."""
+    """Opens stores and closes them at the end of the run.
 
-    def __init__(self, servers: LocalServers, folder: Path) -> None:
+    Servers have no replicas: to define a datastore's tables on each would take twice as long. `replicated` has others.
+    """
+
+    def __init__(self, servers: LocalServers, folder: Path, *, replicas: int = 0) -> None:
         self._servers = servers
         self._folder = folder
+        self._replicas = replicas
+        self._replicated: Stores | None = None
         self._clusters: dict[str, list[LocalCluster]] = {}
         self._open: list[Datastore | PostgresBackend] = []
         self._facades = Facades(servers, self)
 
+    @property
+    def replicated(self) -> Stores:
+        """Others, on servers of which each primary has a replica."""
+        if self._replicas:
+            return self
+        if self._replicated is None:
+            self._replicated = Stores(self._servers, self._folder / "replicated", replicas=1)
+        return self._replicated
+
     def clusters(self, engine: ServerEngine) -> list[LocalCluster]:
-        """Two clusters of a primary and a replica, the same for the whole run."""
+        """Two clusters, the same for the whole run."""
         if engine not in self._clusters:
-            self._clusters[engine] = self._servers.clusters(engine, [f"{engine}-a", f"{engine}-b"], replicas=1)
+            names = [f"{engine}-{'replicated-' if self._replicas else ''}{name}" for name in "ab"]
+            self._clusters[engine] = self._servers.clusters(engine, names, replicas=self._replicas)
         return self._clusters[engine]
 
     def primaries(self, engine: str) -> dict[str, Server]:
@@ -134,6 +149,8 @@ class Stores:
         postgres_server(self._servers, FLAVOURS[engine])
 
     def close(self) -> None:
+        if self._replicated is not None:
+            self._replicated.close()
         self._facades.close()
         for datastore in self._open:
             datastore.close()

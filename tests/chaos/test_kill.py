@@ -5,6 +5,8 @@ from __future__ import annotations
 import random
 from pathlib import Path
 
+import pytest
+
 from schemaless_core import Datastore
 from tests.chaos.actors import Diary, Tailer, check_log, end, running, wait_until, writer
 from tests.fscks import DEEP, found_in
@@ -12,6 +14,12 @@ from tests.scale import scaled
 from tests.stores import ServerEngine, Stores
 
 ROUNDS = scaled(50, least=3)
+
+
+@pytest.fixture(scope="session")
+def stores(stores: Stores) -> Stores:
+    """On servers with replicas."""
+    return stores.replicated
 
 
 def test_every_acknowledged_cell_survives_kills(server_engine: ServerEngine, stores: Stores, tmp_path: Path) -> None:

@@ -58,6 +58,12 @@ def put_p50(store: Datastore, rows: list[UUID]) -> float:
     return statistics.median(seconds_of(lambda row=row: store.put_cell(row, "BASE", 1, "x")) for row in rows)  # type: ignore[misc]  # a default in a lambda
 
 
+@pytest.fixture(scope="session")
+def stores(stores: Stores) -> Stores:
+    """On servers with replicas."""
+    return stores.replicated
+
+
 @pytest.fixture
 def impatient(server_engine: ServerEngine, stores: Stores) -> Iterator[Datastore]:
     """Default deadlines, and no replicas to flee to."""

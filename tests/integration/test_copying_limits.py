@@ -147,8 +147,8 @@ def test_workers_of_a_job_share_its_rate_from_the_first_chunk_on(made: Migration
 
 
 def test_a_replicas_lag_is_the_cells_that_it_lacks(server_engine: ServerEngine, stores: Stores) -> None:
-    datastore = stores.fresh(server_engine)
-    with stores.not_applying(server_engine):
+    datastore = stores.replicated.fresh(server_engine)
+    with stores.replicated.not_applying(server_engine):
         put(datastore, 5)
         assert replica_lag(datastore) == 5
     wait_until("the replicas have the cells", lambda: replica_lag(datastore) == 0, 60)

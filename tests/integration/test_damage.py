@@ -164,10 +164,11 @@ def test_a_locked_shard_does_not_close_its_server(server_engine: ServerEngine, s
 
 def test_a_busy_pool_does_not_turn_a_read_over_to_a_replica(server_engine: ServerEngine, stores: Stores) -> None:
     pool = {"size": 1, "overflow": 0}
-    store = stores.fresh(server_engine, shards=1, pool=pool, deadlines={"pool_seconds": 0.05, "read_seconds": 5.0})
+    deadlines = {"pool_seconds": 0.05, "read_seconds": 5.0}
+    store = stores.replicated.fresh(server_engine, shards=1, pool=pool, deadlines=deadlines)
     row_key = uuid4()
     store.put_cell(row_key, "BASE", 1, "old")
-    stores.clusters(server_engine)[0].wait_for_replicas()
+    stores.replicated.wait_for_replicas(server_engine)
     sessions = store.clusters["a"].primary.node._sessions  # type: ignore[attr-defined]  # the pool of this very node
 
     def read_beside(_connection: object) -> None:

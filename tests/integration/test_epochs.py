@@ -215,9 +215,9 @@ def test_a_position_of_an_epoch_that_never_was_is_refused(shard_zero: ShardZero)
 def test_a_position_that_only_a_replica_does_not_know_yet_is_an_empty_page(
     server_engine: ServerEngine, stores: Stores
 ) -> None:
-    store = stores.fresh(server_engine, shards=1)
+    store = stores.replicated.fresh(server_engine, shards=1)
     behind = store.using(read="replica")
-    with stores.not_applying(server_engine):
+    with stores.replicated.not_applying(server_engine):
         store.put_cell(uuid4(), "BASE", 1, "new")
         position = store.get_cells_for_shard(0, 0, 1).position
 

@@ -35,6 +35,12 @@ SHARD, OTHER = 0, 7
 INDEX = {"table": "of_city", "column_defs": [{"column_key": "BASE", "fields": [{"field": "city", "type": "string"}]}]}
 
 
+@pytest.fixture(scope="session")
+def stores(stores: Stores) -> Stores:
+    """On servers with replicas."""
+    return stores.replicated
+
+
 @pytest.fixture
 def filled(datastore_engine: str, stores: Stores) -> Datastore:
     """Cells in every shard, more of them in one."""

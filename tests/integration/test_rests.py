@@ -74,7 +74,7 @@ def test_a_chunk_that_takes_long_is_read_to_its_end_without_rests(
     trips: Company, reader: PastReader, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """One snapshot is held meanwhile. Control: with more time it rests for seconds."""
-    resting = Chunk(rows=ALL_ROWS, source_share=0.01)
+    resting = Chunk(rows=ALL_ROWS, source_share=0.03)
     control = reader.read(resting)
     monkeypatch.setattr(rests, "CHUNK_SECONDS_MAX", 0.25)
     found = reader.read(resting)

@@ -41,6 +41,12 @@ CITY = "Aarhus"
 LONG_AGO = datetime(2020, 1, 1, tzinfo=UTC)
 
 
+@pytest.fixture(scope="session")
+def stores(stores: Stores) -> Stores:
+    """On servers with replicas."""
+    return stores.replicated
+
+
 @pytest.fixture
 def config(datastore_engine: str, stores: Stores) -> dict[str, Any]:
     return stores.config(datastore_engine, shards=SHARDS, indexes=[INDEX])

@@ -85,9 +85,9 @@ def test_what_other_rows_get_meanwhile_is_their_own_affair(datastore: Datastore)
 
 
 def test_a_replica_that_is_behind_says_not_where_the_log_ends(server_engine: ServerEngine, stores: Stores) -> None:
-    store, row_key = stores.fresh(server_engine, shards=1), uuid4()
+    store, row_key = stores.replicated.fresh(server_engine, shards=1), uuid4()
     at_replica = store.using(read="replica")
-    with stores.not_applying(server_engine):
+    with stores.replicated.not_applying(server_engine):
         store.put_cell(row_key, "FREE", 1, "the replica does not have it yet")
         assert at_replica.get_cell_latest(row_key, "FREE") is None
         assert seen(at_replica, row_key) == seen(store, row_key)

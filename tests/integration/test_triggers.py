@@ -425,7 +425,7 @@ def test_cells_that_join_an_offset_are_put_under_the_newest_fence_only(opened: O
 
 
 def test_a_replica_serves_the_log_to_workers(server_engine: ServerEngine, stores: Stores) -> None:
-    store, notebook = stores.fresh(server_engine, shards=4, triggers=quick()), Notebook()
+    store, notebook = stores.replicated.fresh(server_engine, shards=4, triggers=quick()), Notebook()
     cells = new_cells(50)
     with working(store, [noting(notebook)], read="replica"):
         store.put_cells(cells)
