@@ -230,7 +230,7 @@ class StaleEpoch(SchemalessError):
     ) -> None:
         super().__init__(f"Shard {shard} refuses: {reason}.", hint=hint)
         self.shard = shard
-        #: RW, COPY, RO or MOVED, as the shard said.
+        #: RW, COPY, RO, MOVED or UNLEASED, as the shard said.
         self.status = status
         self.reason = reason
         #: Whether it is where the caller looked, and another authority's: to look for it elsewhere cannot help.
@@ -238,8 +238,8 @@ class StaleEpoch(SchemalessError):
 
     @property
     def is_passing(self) -> bool:
-        """Whether the shard is fenced: another server is about to own it."""
-        return self.status == "RO"
+        """Whether the same backend takes it in a moment: at another server, or at an epoch that is not heard of yet."""
+        return not self.is_of_authority
 
 
 class LogHole(SchemalessError):

@@ -262,7 +262,7 @@ class Puts:
 
 
 def _may_be_kept(failure: NodeUnavailable | StaleEpoch) -> bool:
-    """Whether a buffer may keep what a cluster did not take. A shard that is fenced is open again in a moment."""
+    """Whether a buffer may keep what a cluster did not take: not where another backend may be the authority by now."""
     return isinstance(failure, NodeUnavailable) or failure.is_passing
 
 

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 from uuid import UUID
 
 import pytest
@@ -313,6 +314,22 @@ def test_i5_puts_in_between_wait_in_a_buffer_single_and_in_batches(kept: Promota
 
     assert carried == len(cells)
     assert kept.log() == sorted(((*cell.key, cell.body) for cell in cells), key=repr)
+
+
+def test_i5_a_put_that_learns_too_late_of_a_promotion_waits_in_a_buffer(kept: Promotable) -> None:
+    """The server says that the epoch is another one, and no source says it in time. It ended in `StaleEpoch`."""
+    with Datastore.open(kept.document) as late:
+        row, other = rows_on(late, "a", 2)
+        late.put_cell(row, "BASE", 1, "before")
+        kept.promote()
+        with patch.object(late._places, "learn", return_value=set()):
+            assert late.put_cell(row, "BASE", 2, "late").status is PutStatus.BUFFERED
+            assert [each.status for each in late.put_cells([Cell(other, "BASE", 1, "late")])] == [PutStatus.BUFFERED]
+            with pytest.raises((StaleEpoch, NodeUnavailable)):  # the control: a copier has no buffer
+                late.as_copier().put_cell(row, "BASE", 3, "late")
+        while late.replayer().round().left:
+            pass
+        assert late.get_cell(row, "BASE", 2) is not None
 
 
 def test_without_buffers_a_put_waits_for_its_deadline_and_says_what_it_waits_for(made: Promotable) -> None:
