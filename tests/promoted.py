@@ -83,7 +83,10 @@ class Promotable(NamedTuple):
 
         wanted = heads(next(each for each in self.cluster.servers if self.name(each) == self.leads()))
         for server in servers:
-            wait_until(f"{server.name} has what the primary had", partial(has_all, server))
+            try:
+                wait_until(f"{server.name} has what the primary had", partial(has_all, server))
+            except AssertionError as late:
+                raise AssertionError(f"{late}: {wanted}, {heads(server)}, {server.replica_status()}") from late
 
 
 @contextmanager

@@ -153,6 +153,8 @@ def make_anew(made: Promotable, server: BinlogServer, like: BinlogServer) -> Non
     (server.place.data / "auto.cnf").unlink(missing_ok=True)  # MySQL's name for a server
     for log in (server.folder / "logs").iterdir():
         log.unlink()
+    for state in (like.folder / "logs").glob("*.state"):  # MariaDB: which changes are older than its first log
+        shutil.copy(state, server.folder / "logs")
     for each in (like, server):
         each.launch()
     for each in (like, server):

@@ -17,6 +17,8 @@ START = "START REPLICA"
 FORGET = "RESET REPLICA ALL"
 #: What the thread that applies says when nothing is left of what was fetched.
 ALL_APPLIED = "has read all relay log"
+#: What it is given to wake up: on a machine whose cores are taken a thread may be late.
+WAKING_SECONDS = 2.0
 
 
 class Following(NamedTuple):
@@ -87,8 +89,14 @@ def has_applied(connection: DeadlineConnection, its: Following) -> bool:
         return its.has_applied_all_that_it_read  # of a server that it has followed since a moment, perhaps nothing
     if has(connection, its.fetched):
         return True
-    # MariaDB names a change as soon as its first part is there; one whose end never came is applied by no server.
-    return connection.is_mariadb and its.has_applied_all_that_it_read
+    if not (connection.is_mariadb and its.has_applied_all_that_it_read):
+        return False
+    # MariaDB names a change as soon as its first part is there; one whose end never came is applied by no server. A
+    # thread that is about to wake up for the change says the same of itself, for a moment.
+    _one(connection, "SELECT MASTER_GTID_WAIT(%s, %s)", its.fetched, WAKING_SECONDS)
+    now = following(connection)
+    is_idle = now is not None and now.applies and now.has_applied_all_that_it_read
+    return has(connection, its.fetched) or is_idle
 
 
 def follow(connection: DeadlineConnection, host: str, port: int, login: ReplicationLogin) -> None:
