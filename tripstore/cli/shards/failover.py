@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 import click
-import msgspec
 from rich.text import Text
 
 from schemaless_core.promotion.failover import Outlook
@@ -14,35 +13,9 @@ from tripstore.cli.documents import print_document
 from tripstore.cli.exits import Exit
 from tripstore.cli.options import CommandGroup, Settings, json_option, pass_settings
 from tripstore.cli.questions import ask, yes_option
+from tripstore.cli.shards.documents import FailoverDocument, FailoverSetDocument, FailoverView
 from tripstore.cli.tables import show, table
 from tripstore.cli.worker.duty import Opened, authority_of, opened
-
-
-class FailoverView(msgspec.Struct, frozen=True):
-    """A cluster, and what would become of it if its primary were silent now."""
-
-    cluster: str
-    is_automatic: bool
-    primary: str
-    #: None: it does not say.
-    lease_seconds: float | None
-    #: What keeps another server from being made the primary; empty: a worker would do it.
-    refusals: list[str]
-
-
-class FailoverDocument(msgspec.Struct, frozen=True):
-    """The JSON document of `failover status`."""
-
-    is_fine: bool
-    clusters: list[FailoverView]
-
-
-class FailoverSetDocument(msgspec.Struct, frozen=True):
-    """The JSON document of `failover on` and `off`."""
-
-    is_automatic: bool
-    #: Whose primary was opened anew; the others were so before.
-    clusters: list[str]
 
 
 @click.group(cls=CommandGroup)
