@@ -74,13 +74,17 @@ class Failover:
     def promote(self, name: str) -> None:
         """Have another server of the cluster lead, or go on with that; `PromotionRefused` says why not."""
         promoter = self._promoter_of(name)
-        too_soon = self._too_soon(promoter)
+        record, too_soon = promoter.record(), self._too_soon(promoter)
         if too_soon:
             raise PromotionRefused(too_soon[0], hint="Look at both servers; `tripstore shards promote` asks no time.")
+        if not record.is_done and not record.outlasts:
+            hint = f"`tripstore shards promote {name}` goes on with it."
+            raise PromotionRefused("A promotion that an operator asked for is under way.", hint=hint)
         promoter.promote(PromotionOrder(given_up=(promoter.old(),), outlasts=True))
 
     def _too_soon(self, promoter: Promoter) -> tuple[str, ...]:
-        decided_at = promoter.decided_at() if promoter.record().is_done else None  # else that one is gone on with
+        record = promoter.record()  # one that is not done is gone on with; what an operator asked for does not count
+        decided_at = promoter.decided_at() if record.is_done and record.outlasts else None
         if decided_at is None or datetime.now(UTC) - decided_at > timedelta(seconds=self._again_seconds):
             return ()
         return (f"The newest promotion was decided at {decided_at:%H:%M:%S} UTC, not {self._again_seconds:g} s ago.",)
@@ -103,17 +107,26 @@ class Failover:
     def _watch(self, name: str) -> None:
         cluster, lacking_since = self._clusters[name], 0.0
         while not self._ended.wait(RENEW_SECONDS if cluster.is_leased else LOOK_SECONDS):
-            if not cluster.is_leased:
-                cluster.find_primary(RENEW_SECONDS)  # which tells when that changes
-                continue
-            outcome = self._renewed(cluster)
-            if outcome not in (Extension.SILENT, Extension.DENIED):
-                lacking_since = 0.0
-                continue
-            now = time.monotonic()
-            lacking_since = lacking_since or now
-            if now - lacking_since >= self._silent_seconds and self._is_wanting(name, outcome):
-                self._promote(name)
+            try:
+                lacking_since = self._look(name, lacking_since)
+            except Exception as error:  # a bug of ours ends no watch: without it a lease is extended by none
+                extra = {"event": "failover.broken", "cluster": name, "error": f"{type(error).__name__}: {error}"}
+                logger.exception("a look at a cluster broke", extra=extra)
+
+    def _look(self, name: str, lacking_since: float) -> float:
+        """Extend its lease, and promote when it could not be extended for long enough; since when it could not."""
+        cluster = self._clusters[name]
+        if not cluster.is_leased:
+            cluster.find_primary(RENEW_SECONDS)  # which tells when that changes
+            return 0.0
+        outcome = self._renewed(cluster)
+        if outcome not in (Extension.SILENT, Extension.DENIED):
+            return 0.0
+        now = time.monotonic()
+        lacking_since = lacking_since or now
+        if now - lacking_since >= self._silent_seconds and self._is_wanting(name, outcome):
+            self._promote(name)
+        return lacking_since
 
     def _is_wanting(self, name: str, outcome: Extension) -> bool:
         """Whether to have another server lead.
@@ -121,7 +134,11 @@ class Failover:
         One that is denied its lease answers: voters have promised that to a promotion, and no voter takes it back. The
         process that began it may be gone, so any other goes on with it.
         """
-        self._clusters[name].find_primary(RENEW_SECONDS)
+        cluster = self._clusters[name]
+        number = cluster.leader.number
+        cluster.find_primary(RENEW_SECONDS)
+        if cluster.leader.number > number:
+            return False  # another one leads already
         try:
             return outcome is Extension.SILENT or not self._promoter_of(name).record().is_done
         except SchemalessError:

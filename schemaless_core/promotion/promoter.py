@@ -159,7 +159,11 @@ class Promoter:
             return None
 
     def _promises(self, record: ControlRecord) -> dict[str, int] | None:
-        return Promises(self._control).find_all() if record.find().is_leased else None
+        """What the server that is opened has to know as a voter; and the old one gets no lease from here on."""
+        promises, its = Promises(self._control), record.find()
+        if its.was_leased or its.is_leased:
+            promises.put(self._its.name, its.number)
+        return promises.find_all() if its.is_leased else None
 
     def _seen(self, name: str, leads: str, given_up: set[str]) -> ServerSeen:
         deadline = Deadline(CALL_SECONDS)
@@ -202,7 +206,9 @@ def _refusals(order: PromotionOrder, record: Record, seen: tuple[ServerSeen, ...
             f"{shared.name} holds shards of {', '.join(shared.other_datastores)}, too, which would stay at the old"
             " primary. Give each datastore a server of its own."
         )
-    if any(each.tables_missing for each in seen):
+    are_leases_wanted = record.is_leased if order.leases is None else order.leases
+    needed = {"primacy", *(("lease", "promise") if are_leases_wanted else ())}
+    if any(needed.intersection(each.tables_missing) for each in seen):
         found.append("Servers lack tables of this version, by which they say who leads: run `tripstore schema apply`.")
     silent = [each.name for each in seen if each.error and not each.is_given_up]
     if record.is_done:

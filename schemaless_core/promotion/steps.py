@@ -152,8 +152,9 @@ def _begun(ports: PromotionPorts, record: Record, order: PromotionOrder) -> Reco
         before = record.leads if record.leads in ports.servers.names else ""
         given_up, is_leased = tuple(sorted(set(order.given_up))), _are_leased(record, order)
         return Record(record.number + 1, before, given_up, "", False, order.outlasts, is_leased, record.is_leased)
-    given_up = tuple(sorted({*record.given_up, *order.given_up}))
-    return record._replace(given_up=given_up, outlasts=record.outlasts or order.outlasts)
+    given_up, outlasts = tuple(sorted({*record.given_up, *order.given_up})), record.outlasts or order.outlasts
+    is_leased = record.is_leased if record.target else _are_leased(record, order)  # decided, it stays so
+    return record._replace(given_up=given_up, outlasts=outlasts, is_leased=is_leased)
 
 
 def _are_leased(record: Record, order: PromotionOrder) -> bool:

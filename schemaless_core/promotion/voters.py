@@ -14,7 +14,7 @@ from schemaless_core.control.documents import Documents
 from schemaless_core.deadline import Deadline
 from schemaless_core.engine.base import Node
 from schemaless_core.engine.leases import ANSWER_SECONDS, LEASE_SECONDS, LeaseTables, ServerClock
-from schemaless_core.errors import DocumentConflict, SchemalessError
+from schemaless_core.errors import DocumentConflict, NodeUnavailable, SchemalessError
 from schemaless_core.promotion import lease
 from schemaless_core.promotion.ports import SILENT, Clock, LeasePorts, Silent
 from schemaless_core.servers.clusters import Cluster
@@ -113,6 +113,8 @@ class Voters:
 
     def _ask(self, voter: str, verb: Callable[[Node, Deadline], bool | int | None]) -> bool | int | None:
         deadline = Deadline(ASK_SECONDS)
+        if voter not in self._clusters:
+            raise NodeUnavailable(f"Cluster {voter}", "this configuration does not name it", trips_breaker=False)
         return self._clusters[voter].ask(lambda node: verb(node, deadline))
 
 
@@ -124,7 +126,7 @@ def of_a_promotion(cluster: str, clusters: Mapping[str, Cluster], control: Contr
         return [
             each.name.removeprefix(PREFIX)
             for each in documents
-            if each.body.get("leads_leased") is True or each.body.get("is_leased") is True
+            if any(each.body.get(of) is True for of in ("leads_leased", "is_leased", "was_leased"))
         ]
 
     return Voters(cluster, clusters, control, others)
@@ -148,6 +150,9 @@ class ClusterLease:
             self._clock = self._cluster.ask(lambda node: _leases(node).clock(deadline))
         except SchemalessError as error:
             _log_silent(self._cluster.name, error)
+            return SILENT
+        if not self._clock.number:  # another server leads, which this process has not heard of
+            self._cluster.find_primary(ASK_SECONDS)
             return SILENT
         return Clock(str(self._clock.server), self._clock.number, self._clock.now.timestamp())
 

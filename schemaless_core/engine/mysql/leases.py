@@ -28,15 +28,20 @@ UNLOGGED = "SET SESSION sql_log_bin = 0, wait_timeout = 20"
 NUMBER = """\
 COALESCE((SELECT MAX(number) FROM {primacy} HAVING MAX(number) = MAX(IF(server = @@server_id, number, 0))), 0)"""
 CLOCK = f"SELECT @@server_id, {NUMBER}, UTC_TIMESTAMP(6)"
+# Of one that leads, needs a lease, and is not fenced: a planned promotion, which waits for no lease, fences it first.
+MAY_LEAD = """\
+ EXISTS (SELECT 1 FROM {lease} needed WHERE needed.server = 0)
+ AND NOT EXISTS (SELECT 1 FROM {state} WHERE state = 'RO')"""
 EXTEND = f"""\
 INSERT INTO {{lease}} (server, lasts_until)
- SELECT @@server_id, %s + INTERVAL %s MICROSECOND FROM DUAL WHERE @@server_id = %s AND {NUMBER} = %s
- ON DUPLICATE KEY UPDATE lasts_until = GREATEST(lasts_until, VALUES(lasts_until))"""
+ SELECT @@server_id, %s + INTERVAL %s MICROSECOND FROM DUAL
+ WHERE @@server_id = %s AND {NUMBER} = %s AND {NUMBER} > 0 AND {MAY_LEAD}
+ ON DUPLICATE KEY UPDATE lasts_until = VALUES(lasts_until)"""
 LEFT = """\
 SELECT TIMESTAMPDIFF(MICROSECOND, UTC_TIMESTAMP(6), MAX(lasts_until)) FROM {lease} WHERE server = @@server_id"""
-IS_LEASED = "EXISTS (SELECT 1 FROM {lease} l WHERE l.server = @@server_id AND l.lasts_until > UTC_TIMESTAMP(6))"
+MAY_VOTE = f"({{leased}} AND {NUMBER} > 0 AND {MAY_LEAD})"
 PROMISE = f"""\
-INSERT INTO {{promise}} (server, cluster, number) SELECT @@server_id, %s, %s FROM DUAL WHERE {IS_LEASED}
+INSERT INTO {{promise}} (server, cluster, number) SELECT @@server_id, %s, %s FROM DUAL WHERE {MAY_VOTE}
  ON DUPLICATE KEY UPDATE number = GREATEST(number, VALUES(number))"""
 # Written while the server is fenced, before it leads: it has no lease yet.
 TAKE_OVER = """\
@@ -44,7 +49,7 @@ INSERT INTO {promise} (server, cluster, number) VALUES (@@server_id, %s, %s)
  ON DUPLICATE KEY UPDATE number = GREATEST(number, VALUES(number))"""
 # Of no row MariaDB answers NULL, and of its expressions NULL, too.
 PROMISED = f"""\
-SELECT COALESCE((SELECT MAX(number) FROM {{promise}} WHERE server = @@server_id AND cluster = %s), 0), {IS_LEASED}"""
+SELECT COALESCE((SELECT MAX(number) FROM {{promise}} WHERE server = @@server_id AND cluster = %s), 0), {MAY_VOTE}"""
 
 
 class MySQLLeases:

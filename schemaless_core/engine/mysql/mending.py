@@ -285,7 +285,7 @@ class MySQLMending:
         return statement.replace(b"VALUES ROWS", values_of(connection, rows), 1)
 
     def _bound(self, connection: DeadlineConnection, gate: Gate, template: str, values: Sequence[Any]) -> bytes:
-        condition = OWNER_GATE if gate.kind is Kind.OWNER else MIRROR_GATE
+        condition = (OWNER_GATE if gate.kind is Kind.OWNER else MIRROR_GATE) + self.names.leased_now
         return bound(connection, self._filled(template, gate.shard).replace("GATE", condition), values)
 
     def _filled(self, template: str, shard: int) -> str:

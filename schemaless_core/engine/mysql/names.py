@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from schemaless_core.engine.index_sql import checked_name
+from schemaless_core.engine.leases import LEASE_SECONDS
 
 #: Statements kept filled in: some of each kind for 4096 shards.
 STATEMENTS_MAX = 32_768
@@ -10,8 +11,10 @@ STATEMENTS_MAX = 32_768
 
 #: Looks at the lease of the server; a packet that writes begins with it, so that all its statements go by one look.
 LOOK = "SET @tripstore_leased = "
+# One that would last longer is of a clock that was ahead.
 _IS_LEASED = """\
-EXISTS (SELECT 1 FROM {lease} WHERE server = @@server_id AND lasts_until > UTC_TIMESTAMP(6))"""
+EXISTS (SELECT 1 FROM {lease} WHERE server = @@server_id AND lasts_until > UTC_TIMESTAMP(6)
+ AND lasts_until <= UTC_TIMESTAMP(6) + INTERVAL {microseconds} MICROSECOND)"""
 
 _STATUS = "IF(state IN ('RO', 'MOVED') OR {leased}, state, 'UNLEASED')"
 
@@ -26,10 +29,12 @@ class Names:
         #: Checked by the configuration: lower-case letters, digits and _.
         self.datastore = datastore
         #: Whether the server has a lease now.
-        self.leased = leased = _IS_LEASED.format(lease=self.lease)
+        self.leased = leased = _IS_LEASED.format(lease=self.lease, microseconds=int(LEASE_SECONDS * 1e6))
         #: What a packet that writes begins with, and what its conditions end with.
         self.look = f"{LOOK}{leased}; " if is_leased else ""
         self.held = " AND @tripstore_leased" if is_leased else ""
+        #: The same of a condition that looks by itself.
+        self.leased_now = f" AND {leased}" if is_leased else ""
         #: The state of a shard: for a read, and under such a look.
         self.status = _STATUS.format(leased=leased) if is_leased else "state"
         self.status_held = _STATUS.format(leased="@tripstore_leased") if is_leased else "state"
@@ -108,6 +113,7 @@ class Names:
             parked=f"{self.meta}.trigger_parked",
             call=f"{self.meta}.trigger_call",
             lease=self.lease,
+            leased=self.leased,
             promise=self.promise,
             status_held=self.status_held,
         )
