@@ -161,7 +161,7 @@ def _begin_with_long(items: list[pytest.Item], testers: int) -> None:
 
 
 def _testers(config: pytest.Config) -> int:
-    """How many share the tests: the same number as the process says that hands them out."""
+    """How many share the tests; each of them finds and orders them all."""
     of_worker: dict[str, int] = getattr(config, "workerinput", {})
     return of_worker.get("workercount", 1)
 

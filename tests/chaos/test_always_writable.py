@@ -58,8 +58,8 @@ Accident = Callable[[Stage, int], None]
 
 
 def last() -> None:
-    """The length of an accident is part of it: services meet it at any moment, so there is nothing to wait for."""
-    time.sleep(SECONDS)  # see above
+    """Let an accident take its time."""
+    time.sleep(SECONDS)  # its length is part of it: services meet it at any moment, so there is nothing to wait for
 
 
 def is_killed(stage: Stage, n: int) -> None:

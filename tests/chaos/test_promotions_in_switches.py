@@ -50,9 +50,11 @@ class Promoting:
         threads = [Thread(target=self.promote, args=(random.choice("ab"),))] if promotes else []
         for thread in threads:
             thread.start()
-        yield
-        for thread in threads:
-            thread.join()
+        try:
+            yield
+        finally:
+            for thread in threads:
+                thread.join()
 
     def promote(self, cluster: str) -> None:
         """Refused, it is not begun, or stops where the next one goes on."""
