@@ -6,6 +6,7 @@ import math
 import random
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from functools import cache
 from hashlib import sha256
 from uuid import UUID
 
@@ -80,6 +81,7 @@ def key(number: int) -> UUID:
     return UUID(int=number * 0x1234567890ABCDEF1234567890ABCDEF % 2**128)
 
 
+@cache
 def sample_report(*, is_allowed: bool = False, with_bodies: bool = False) -> Report:
     gates = [_gate(*each) for each in _GATES]
     if is_allowed:

@@ -4,13 +4,18 @@ from __future__ import annotations
 
 import itertools
 import os
+import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal, cast
 
 from schemaless_core import CellStore, Datastore, Json, MemoryStore
+from schemaless_core.config import TlsConfig
+from schemaless_core.control.database import ControlDatabase
 from schemaless_core.definitions.index import load_definitions
+from schemaless_core.urls import parse_node_url
 from tests.databases import kept
 from tests.facades import FACADES, FACADES_IN_SHORT, Facades
 from tests.legacy_databases import FLAVOURS, free_backend, postgres_server
@@ -111,7 +116,10 @@ class Stores:
 
     def fresh(self, engine: str, *, shards: int = 8, **options: Any) -> Datastore:
         """A new datastore with its schema."""
-        datastore = Datastore.open(self.config(engine, shards=shards, **options))
+        config = self.config(engine, shards=shards, **options)
+        if engine == "sqlite" and "control" not in options:
+            shutil.copytree(self._migrated, config["clusters"]["a"]["primary"].removeprefix("sqlite:///"))
+        datastore = Datastore.open(config)
         self._open.append(datastore)
         datastore.create_schema()
         return datastore
@@ -131,6 +139,15 @@ class Stores:
         backend = PostgresBackend(free.database, free.layout, shards=shards, indexes=definitions)
         self._open.append(backend)
         return backend
+
+    @cached_property
+    def _migrated(self) -> Path:
+        """A control database with empty tables: to make them takes longer than all else of a datastore in files."""
+        folder = self._folder / "migrated"
+        control = ControlDatabase(parse_node_url("control", f"sqlite:///{folder}"), "migrated", TlsConfig(), 10.0)
+        control.migrate()
+        control.close()
+        return folder
 
     @contextmanager
     def lent(self, engine: str, *, shards: int = 8) -> Iterator[CellStore]:

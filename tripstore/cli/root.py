@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from importlib import import_module
 from typing import NamedTuple
 
@@ -83,6 +84,9 @@ def root() -> None:
     Example:
       tripstore init && tripstore schema apply && tripstore status
     """
+    if not gc.isenabled():  # the command is imported
+        gc.freeze()
+        gc.enable()
 
 
 def _take_global_options(command: click.Command) -> None:
