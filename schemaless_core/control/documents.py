@@ -62,16 +62,11 @@ class Documents:
         is known elsewhere. After a `ControlUnavailable` the version may have been stored: find the document, then
         decide again.
         """
-        text, next_version = canonical_bytes(body).decode(), version or expected_version + 1
+        next_version = version or expected_version + 1
 
         def work(connection: sa.Connection) -> bool:
-            row = {"name": name, "version": next_version, "body": text}
-            if expected_version:
-                is_it = (table.c.name == name) & (table.c.version == expected_version)
-                if not connection.execute(sa.update(table).where(is_it).values(row)).rowcount:
-                    return False
-            else:
-                connection.execute(sa.insert(table).values(row))
+            if not put_within(connection, name, body, expected_version, next_version):
+                return False
             self._audit.add_within(connection, action, detail)
             return True
 
@@ -82,6 +77,18 @@ class Documents:
         if not is_stored:
             raise DocumentConflict(name, expected_version)
         return Document(name, next_version, body)
+
+
+def put_within(
+    connection: sa.Connection, name: str, body: dict[str, Json], expected_version: int, version: int | None = None
+) -> bool:
+    """Store the next version within a transaction; False, or an `IntegrityError`: another version is there."""
+    row = {"name": name, "version": version or expected_version + 1, "body": canonical_bytes(body).decode()}
+    if expected_version:
+        is_it = (table.c.name == name) & (table.c.version == expected_version)
+        return bool(connection.execute(sa.update(table).where(is_it).values(row)).rowcount)
+    connection.execute(sa.insert(table).values(row))
+    return True
 
 
 def _document(name: str, version: int, body: str) -> Document:

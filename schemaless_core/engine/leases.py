@@ -24,7 +24,10 @@ class ServerClock(NamedTuple):
 
 
 class LeaseTables(Protocol):
-    """Of one server. What is written here is in no binary log: it is the server's own, and its replicas never hear."""
+    """Of one server. What is written here is in no binary log: it is the server's own, and its replicas never hear.
+
+    But for its beats, by which a replica knows how old it is.
+    """
 
     def clock(self, deadline: Deadline) -> ServerClock:
         """Return what its clock says."""
@@ -36,6 +39,14 @@ class LeaseTables(Protocol):
 
     def left(self, deadline: Deadline) -> float:
         """Return for how many seconds it takes writes yet; at most 0: it does not."""
+        ...
+
+    def beat(self, deadline: Deadline) -> None:
+        """Have its replicas hear that it has a lease now, if it has one."""
+        ...
+
+    def beaten_at(self, deadline: Deadline) -> datetime | None:
+        """Return when a primary with a lease said so last, by that primary's clock; None: none ever did."""
         ...
 
     def promise(self, cluster: str, number: int, deadline: Deadline) -> bool:

@@ -10,11 +10,13 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from typing import NamedTuple
 
 from schemaless_core import metrics
 from schemaless_core.control.database import ControlDatabase
+from schemaless_core.deadline import Deadline
 from schemaless_core.errors import PromotionRefused, SchemalessError
 from schemaless_core.promotion.lease import Extension
 from schemaless_core.promotion.ports import PromotionOrder
@@ -30,6 +32,12 @@ RENEW_SECONDS = 1.0
 LOOK_SECONDS = 5.0
 #: So long a primary is silent before another one leads.
 SILENT_SECONDS = 2.5
+#: Between two words of a primary to its replicas that it is alive.
+BEAT_SECONDS = 5.0
+#: What a replica may lack of a primary that has died: one that heard of it earlier before is not made one.
+STALE_SECONDS = 30.0
+#: How long who ends the watch waits for a promotion that is under way.
+END_SECONDS = 20.0
 #: Of one cluster, between two promotions that no operator asked for.
 AGAIN_SECONDS = 600.0
 
@@ -55,12 +63,15 @@ class Failover:
         *,
         silent_seconds: float = SILENT_SECONDS,
         again_seconds: float = AGAIN_SECONDS,
+        stale_seconds: float = STALE_SECONDS,
     ) -> None:
         self._clusters = clusters
         self._control = control
         self._promoter_of = promoter_of
         self._silent_seconds = silent_seconds
         self._again_seconds = again_seconds
+        self._stale_seconds = stale_seconds
+        self._beaten_at: dict[str, float] = {}
         self._ended = threading.Event()
         self._threads: list[threading.Thread] = []
 
@@ -68,19 +79,33 @@ class Failover:
         """Look at a cluster; changes nothing. Raises where the control database does not answer."""
         promoter = self._promoter_of(name)
         order = PromotionOrder(given_up=(promoter.old(),), outlasts=True)
-        plan = promoter.plan(order)
-        return Outlook(plan, promoter.lease_seconds(), (*self._too_soon(promoter), *plan.refusals))
+        plan = promoter.plan(order, is_for_later=True)
+        refusals = (*self._too_soon(promoter), *plan.refusals, *self._too_old(plan, datetime.now(UTC)))
+        return Outlook(plan, promoter.lease_seconds(), refusals)
 
-    def promote(self, name: str) -> None:
-        """Have another server of the cluster lead, or go on with that; `PromotionRefused` says why not."""
+    def promote(self, name: str, silent_since: datetime | None = None) -> None:
+        """Have another server of the cluster lead, or go on with that; `PromotionRefused` says why not.
+
+        `silent_since`: since when the primary has not been heard of; None: since now.
+        """
         promoter = self._promoter_of(name)
-        record, too_soon = promoter.record(), self._too_soon(promoter)
-        if too_soon:
-            raise PromotionRefused(too_soon[0], hint="Look at both servers; `tripstore shards promote` asks no time.")
+        record, since = promoter.record(), silent_since or datetime.now(UTC)
         if not record.is_done and not record.outlasts:
             hint = f"`tripstore shards promote {name}` goes on with it."
             raise PromotionRefused("A promotion that an operator asked for is under way.", hint=hint)
-        promoter.promote(PromotionOrder(given_up=(promoter.old(),), outlasts=True))
+        if too_soon := self._too_soon(promoter):
+            raise PromotionRefused(too_soon[0], hint="Look at both servers; `tripstore shards promote` asks no time.")
+        order = PromotionOrder(given_up=(promoter.old(),), outlasts=True)
+        promoter.promote(order, refuse=lambda plan: self._too_old(plan, since))
+
+    def _too_old(self, plan: PromotionPlan, silent_since: datetime) -> tuple[str, ...]:
+        """Nothing, if a replica heard of the primary shortly before that fell silent: it lacks no more than that."""
+        heard_at = max((each.heard_at for each in plan.servers if each.heard_at and not each.is_leader), default=None)
+        if heard_at is not None and heard_at >= silent_since - timedelta(seconds=self._stale_seconds):
+            return ()
+        when = "never heard of it" if heard_at is None else f"heard of it at {heard_at:%Y-%m-%d %H:%M:%S} UTC"
+        lacks = f"a replica may lack more than the last {self._stale_seconds:g} s before that"
+        return (f"The primary is silent since {silent_since:%H:%M:%S} UTC, and {lacks}: the best one {when}.",)
 
     def _too_soon(self, promoter: Promoter) -> tuple[str, ...]:
         record = promoter.record()  # one that is not done is gone on with; what an operator asked for does not count
@@ -101,8 +126,9 @@ class Failover:
 
     def __exit__(self, *_error: object) -> None:
         self._ended.set()
+        end = Deadline(END_SECONDS)
         for thread in self._threads:
-            thread.join()
+            thread.join(max(0.0, end.remaining_seconds()))
 
     def _watch(self, name: str) -> None:
         cluster, lacking_since = self._clusters[name], 0.0
@@ -120,13 +146,25 @@ class Failover:
             cluster.find_primary(RENEW_SECONDS)  # which tells when that changes
             return 0.0
         outcome = self._renewed(cluster)
+        if outcome is Extension.EXTENDED:
+            self._beat(cluster)
         if outcome not in (Extension.SILENT, Extension.DENIED):
             return 0.0
         now = time.monotonic()
         lacking_since = lacking_since or now
         if now - lacking_since >= self._silent_seconds and self._is_wanting(name, outcome):
-            self._promote(name)
+            self._promote(name, datetime.now(UTC) - timedelta(seconds=now - lacking_since))
         return lacking_since
+
+    def _beat(self, cluster: Cluster) -> None:
+        """Have replicas hear now and then that their primary has a lease."""
+        now = time.monotonic()
+        if now - self._beaten_at.get(cluster.name, -BEAT_SECONDS) < BEAT_SECONDS:
+            return
+        deadline = Deadline(RENEW_SECONDS)
+        with suppress(SchemalessError):  # the next look extends its lease, or finds it silent
+            cluster.ask(lambda node: None if node.leases is None else node.leases.beat(deadline))
+            self._beaten_at[cluster.name] = now
 
     def _is_wanting(self, name: str, outcome: Extension) -> bool:
         """Whether to have another server lead.
@@ -152,9 +190,9 @@ class Failover:
             logger.warning("the lease of a primary is not extended", extra=extra)
         return outcome
 
-    def _promote(self, name: str) -> None:
+    def _promote(self, name: str, silent_since: datetime) -> None:
         try:
-            self.promote(name)
+            self.promote(name, silent_since)
         except SchemalessError as error:
             metrics.failover_done(name, "refused")
             extra = {"event": "failover.refused", "cluster": name, "reason": error.message}

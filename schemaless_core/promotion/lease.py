@@ -26,11 +26,11 @@ class Extension(Enum):
 
 def extend(ports: LeasePorts) -> Steps[Extension]:
     """Extend it, if one voter allows that. The clock is read first: the lease ends before any wait that knows of it."""
-    yield CLOCK
-    clock = ports.leases.clock()
-    if isinstance(clock, Unheard):
-        return Extension.SILENT
     for voter in ports.voters.names:
+        yield CLOCK  # anew: a voter that is silent takes time
+        clock = ports.leases.clock()
+        if isinstance(clock, Unheard):
+            return Extension.SILENT
         yield ASK
         is_allowed = ports.voters.allows(voter, clock.number)
         if isinstance(is_allowed, Unheard):

@@ -56,11 +56,21 @@ class PromotionOrder(NamedTuple):
     leases: bool | None = None
 
 
+class Busy(NamedTuple):
+    """Another cluster is promoted without an operator, and one at a time is."""
+
+    cluster: str
+
+
 class RecordPort(Protocol):
     """The record of one cluster; each change is one transaction, made only if the record is as it was read."""
 
     def find(self) -> Record:
         """Return it as it is now."""
+        ...
+
+    def begin_alone(self, before: Record, after: Record) -> bool | Busy:
+        """Change it as one begins that no operator asked for, unless there is such a one of another cluster."""
         ...
 
     def change(self, before: Record, after: Record) -> bool:
@@ -126,7 +136,7 @@ class VotersPort(Protocol):
 
     @property
     def names(self) -> Iterable[str]:
-        """All of them, the control database first. Which others there are is asked when that has been heard."""
+        """All of them; for a promotion the control database first, then the others as they are by then."""
         ...
 
     def block(self, voter: str, number: int) -> None | Silent:

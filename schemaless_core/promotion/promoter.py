@@ -12,6 +12,7 @@ from typing import NamedTuple
 from schemaless_core.config import ClusterConfig, DatastoreConfig
 from schemaless_core.control.database import ControlDatabase
 from schemaless_core.deadline import Deadline
+from schemaless_core.engine.base import Node
 from schemaless_core.errors import PromotionRefused, SchemalessError
 from schemaless_core.promotion import steps
 from schemaless_core.promotion.cluster import CALL_SECONDS, ClusterServers
@@ -29,6 +30,8 @@ logger = logging.getLogger(__name__)
 BEHIND_SECONDS_MAX = 5
 #: How long it waits for a replica, or for a hand-over, before it stops; it may be gone on with.
 PATIENCE_SECONDS = 60.0
+#: How long a server that is given up has to answer nevertheless.
+GONE_SECONDS = 1.0
 #: How long the process that promoted asks the servers who leads, so that its next call goes there.
 FIND_SECONDS = 1.0
 
@@ -55,6 +58,10 @@ class ServerSeen(NamedTuple):
     other_datastores: tuple[str, ...] = ()
     #: Of a version before promotions: it could be fenced, and not opened.
     tables_missing: tuple[str, ...] = ()
+    #: When it heard last that its primary had a lease, by that primary's clock; None: never, or none is wanted.
+    heard_at: datetime | None = None
+    #: Why it could keep no lease; empty: it could, or none is wanted.
+    lease_error: str = ""
 
 
 class PromotionPlan(NamedTuple):
@@ -101,21 +108,49 @@ class Promoter:
         """The newest promotion."""
         return ControlRecord(self._control, self._its.name, _no_identity).find()
 
-    def plan(self, order: PromotionOrder) -> PromotionPlan:
-        """Look at the servers. Nothing is changed."""
+    def plan(self, order: PromotionOrder, *, is_for_later: bool = False) -> PromotionPlan:
+        """Look at the servers. Nothing is changed. `is_for_later`: servers that it gives up may answer yet."""
         if unfit := self._unfit():
             return PromotionPlan(Record(), (), unfit)
         record = self.record()
         leads = record.leads or str(self._its.primary)
         given_up = {*order.given_up, *(() if record.is_done else record.given_up)}
-        seen = tuple(self._seen(node.node.name, leads, given_up) for node in self._cluster.nodes)
-        return PromotionPlan(record, seen, tuple(_refusals(order, record, seen, leads)))
+        is_leased = _are_leases_wanted(order, record)
+        seen = tuple(self._seen(node.node.name, leads, given_up, is_leased=is_leased) for node in self._cluster.nodes)
+        refusals = _refusals(order, record, seen, leads, is_for_later=is_for_later)
+        if order.outlasts and record.is_done:
+            refusals += self._kept_by_others()
+        return PromotionPlan(record, seen, tuple(refusals))
 
-    def promote(self, order: PromotionOrder, hear: Callable[[Step], None] | None = None) -> Promoted:
-        """Do it, or go on with one that is under way; `PromotionRefused` says why it stopped."""
+    def _kept_by_others(self) -> list[str]:
+        """What of the other clusters keeps a promotion from being begun that no operator asks for.
+
+        One that is begun without the promise of all voters closes the cluster, and goes on only when all are back.
+        """
+        other = ControlRecord(self._control, self._its.name, _no_identity).other_alone()
+        found = [] if other is None else [_busy(other.cluster)]
+        silent = of_a_promotion(self._its.name, self._clusters, self._control).silent()
+        return found + [
+            f"Cluster {name} has no primary with a lease that answers from here: it, too, has to promise."
+            for name in silent
+        ]
+
+    def promote(
+        self,
+        order: PromotionOrder,
+        hear: Callable[[Step], None] | None = None,
+        *,
+        refuse: Callable[[PromotionPlan], tuple[str, ...]] | None = None,
+    ) -> Promoted:
+        """Do it, or go on with one that is under way; `PromotionRefused` says why it stopped.
+
+        `refuse`: what else keeps it from being begun.
+        """
         plan = self.plan(order)
-        if plan.refusals and plan.record.is_done and not steps.is_fulfilled(plan.record, order):
-            raise PromotionRefused(plan.refusals[0], hint="`tripstore shards promote --dry-run` shows all of it.")
+        if plan.record.is_done and not steps.is_fulfilled(plan.record, order):
+            refusals = (*plan.refusals, *(refuse(plan) if refuse is not None else ()))
+            if refusals:
+                raise PromotionRefused(refusals[0], hint="`tripstore shards promote --dry-run` shows all of it.")
         its = {str(url) for url in _urls(self._its)}
         unknown = {plan.record.before, plan.record.target, *plan.record.given_up} - its - {""}
         if unknown and not plan.record.is_done:
@@ -165,8 +200,8 @@ class Promoter:
             promises.put(self._its.name, its.number)
         return promises.find_all() if its.is_leased else None
 
-    def _seen(self, name: str, leads: str, given_up: set[str]) -> ServerSeen:
-        deadline = Deadline(CALL_SECONDS)
+    def _seen(self, name: str, leads: str, given_up: set[str], *, is_leased: bool) -> ServerSeen:
+        deadline = Deadline(GONE_SECONDS if name in given_up else CALL_SECONDS)
         node = next(each.node for each in self._cluster.nodes if each.node.name == name)
         candidate = node.candidate()
         try:
@@ -178,7 +213,8 @@ class Promoter:
             return ServerSeen(name, name == leads, name in given_up, None, "", error.message)
         finally:
             candidate.close()
-        return ServerSeen(name, name == leads, name in given_up, behind, position, "", others, missing)
+        seen = ServerSeen(name, name == leads, name in given_up, behind, position, "", others, missing)
+        return _with_lease(seen, node, deadline) if is_leased and not missing else seen
 
     def _unfit(self) -> tuple[str, ...]:
         """What of the configuration keeps each promotion of this cluster from being begun."""
@@ -196,7 +232,26 @@ class Promoter:
         return tuple(found)
 
 
-def _refusals(order: PromotionOrder, record: Record, seen: tuple[ServerSeen, ...], leads: str) -> list[str]:
+def _with_lease(seen: ServerSeen, node: Node, deadline: Deadline) -> ServerSeen:
+    assert node.leases is not None, "a file is never promoted"
+    try:
+        node.leases.clock(deadline)
+        return seen._replace(heard_at=node.leases.beaten_at(deadline))
+    except SchemalessError as error:
+        return seen._replace(lease_error=error.message)
+
+
+def _are_leases_wanted(order: PromotionOrder, record: Record) -> bool:
+    return record.is_leased if order.leases is None else order.leases
+
+
+def _busy(cluster: str) -> str:
+    return f"Cluster {cluster} is being promoted without an operator, and one cluster at a time is."
+
+
+def _refusals(
+    order: PromotionOrder, record: Record, seen: tuple[ServerSeen, ...], leads: str, *, is_for_later: bool
+) -> list[str]:
     """What the servers have against it."""
     found: list[str] = []
     by_name = {each.name: each for each in seen}
@@ -206,12 +261,12 @@ def _refusals(order: PromotionOrder, record: Record, seen: tuple[ServerSeen, ...
             f"{shared.name} holds shards of {', '.join(shared.other_datastores)}, too, which would stay at the old"
             " primary. Give each datastore a server of its own."
         )
-    are_leases_wanted = record.is_leased if order.leases is None else order.leases
-    needed = {"primacy", *(("lease", "promise") if are_leases_wanted else ())}
+    needed = {"primacy", *(("lease", "promise") if _are_leases_wanted(order, record) else ())}
     if any(needed.intersection(each.tables_missing) for each in seen):
         found.append("Servers lack tables of this version, by which they say who leads: run `tripstore schema apply`.")
+    found += [f"{each.name} can keep no lease: {each.lease_error}" for each in seen if each.lease_error]
     silent = [each.name for each in seen if each.error and not each.is_given_up]
-    if record.is_done:
+    if record.is_done and not is_for_later:
         found += [
             f"{name} answers, so it is not dead. Stop its process first; then nothing that it does later counts."
             for name in order.given_up
@@ -288,6 +343,11 @@ def _refused(stopped: Stopped, cluster: str, servers: ClusterServers) -> Promoti
             return PromotionRefused(
                 "No server has the changes of all others: some were written to on their own.",
                 hint="Give up the one whose own changes do not count (--dead), and make it anew.",
+            )
+        case Stop.BUSY:
+            return PromotionRefused(
+                _busy(stopped.server),
+                hint=f"`tripstore shards promote {stopped.server}` goes on with that one.",
             )
         case Stop.UNLEASED:
             return PromotionRefused(

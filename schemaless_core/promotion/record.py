@@ -12,18 +12,20 @@ from typing import NamedTuple
 
 import sqlalchemy as sa
 
-from schemaless_core.cell.canonical import Json, canonical_bytes
+from schemaless_core.cell.canonical import Json
 from schemaless_core.control.audit import AuditLog
 from schemaless_core.control.changes import make_change
 from schemaless_core.control.database import ControlDatabase
-from schemaless_core.control.documents import Documents
-from schemaless_core.control.tables import document as table
+from schemaless_core.control.documents import Documents, put_within
 from schemaless_core.engine.primacy import EpochRun, Lead
 from schemaless_core.errors import PromotionRefused
-from schemaless_core.promotion.ports import Record
+from schemaless_core.promotion.ports import Busy, Record
 from schemaless_core.servers.leaders import PREFIX, leader_of
 from schemaless_core.servers.topologies import Topologies
 from schemaless_core.servers.topology import Topology
+
+#: The document that changes with each promotion that no operator asked for.
+TURN = "failover"
 
 
 class _Seen(NamedTuple):
@@ -59,7 +61,29 @@ class ControlRecord:
         topology = self._topology()
         return [EpochRun(at.first, at.last, at.epoch) for at in topology.placements if at.cluster == self._cluster]
 
+    def begin_alone(self, before: Record, after: Record) -> bool | Busy:
+        while True:
+            turn = self._documents.find(TURN)  # before the others are looked at: with each that begins it changes
+            version = 0 if turn is None else turn.version
+            if other := self.other_alone():
+                return other
+            if self._change(before, after, turn=version):
+                return True
+            if self.find() != before:
+                return False
+
+    def other_alone(self) -> Busy | None:
+        """Another cluster whose promotion no operator asked for, and that is not done."""
+        for each in self._documents.all(PREFIX):
+            record = _record(each.body)
+            if each.name != self._name and record.outlasts and not record.is_done:
+                return Busy(each.name.removeprefix(PREFIX))
+        return None
+
     def change(self, before: Record, after: Record) -> bool:
+        return self._change(before, after)
+
+    def _change(self, before: Record, after: Record, *, turn: int | None = None) -> bool:
         seen = self._seen()
         if seen.record != before:
             return False
@@ -68,16 +92,13 @@ class ControlRecord:
         if is_decision:
             seen = seen._replace(leads=leads, is_leased=after.is_leased, decided_at=datetime.now(UTC))
         body = _body(after, seen)
-        row = {"name": self._name, "version": seen.version + 1, "body": canonical_bytes(body).decode()}
         topology = self._topology() if is_decision else None
 
         def work(connection: sa.Connection) -> bool:
-            if seen.version:
-                is_it = (table.c.name == self._name) & (table.c.version == seen.version)
-                if not connection.execute(sa.update(table).where(is_it).values(row)).rowcount:
-                    return False
-            else:
-                connection.execute(sa.insert(table).values(row))
+            if turn is not None and not put_within(connection, TURN, {"cluster": self._cluster}, turn):
+                return False
+            if not put_within(connection, self._name, body, seen.version):
+                return False
             if topology is not None:
                 why = f"promotion {after.number} of {self._cluster}"
                 self._topologies.put_within(connection, _next(topology, self._cluster), why=why)

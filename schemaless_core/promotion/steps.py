@@ -9,7 +9,7 @@ from enum import Enum
 from typing import NamedTuple
 
 from schemaless_core.engine.primacy import NotNow, Reached
-from schemaless_core.promotion.ports import HANDING_OVER, PromotionOrder, PromotionPorts, Record, Unheard
+from schemaless_core.promotion.ports import HANDING_OVER, Busy, PromotionOrder, PromotionPorts, Record, Unheard
 from schemaless_core.steps import Step, Steps
 
 LOOK = Step("promotion.look", "read how far a promotion of this cluster is")
@@ -39,6 +39,7 @@ class Stop(Enum):
     DECIDED = "decided"  #: Which server will lead is decided, and is not the one that was asked for.
     ASTRAY = "astray"  #: Servers have changes that the next primary cannot get.
     NO_TARGET = "no target"  #: No server is left that could lead.
+    BUSY = "busy"  #: Another cluster is promoted without an operator: each would wait for the promise of the other.
     UNLEASED = "unleased"  #: A server that may be alive takes writes without a lease: no wait outlasts it.
 
 
@@ -46,6 +47,7 @@ class Stopped(NamedTuple):
     """It may be gone on with: what is done stays done."""
 
     why: Stop
+    #: The server or the cluster that it is about.
     server: str = ""
 
 
@@ -84,7 +86,11 @@ def promote(ports: PromotionPorts, order: PromotionOrder) -> Steps[Promoted | St
         return Stopped(Stop.NO_TARGET, order.to)
     if begun != record:
         yield BEGIN
-        if not ports.record.change(record, begun):
+        is_alone = begun.outlasts and (record.is_done or not record.outlasts)
+        is_begun = (ports.record.begin_alone if is_alone else ports.record.change)(record, begun)
+        if isinstance(is_begun, Busy):
+            return Stopped(Stop.BUSY, is_begun.cluster)
+        if not is_begun:
             return Stopped(Stop.OVERTAKEN)
         record = begun
     if record.target and order.to not in ("", record.target):

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 
 from schemaless_core.control.database import ControlDatabase
 from schemaless_core.control.documents import Documents
@@ -16,7 +16,7 @@ from schemaless_core.engine.base import Node
 from schemaless_core.engine.leases import ANSWER_SECONDS, LEASE_SECONDS, LeaseTables, ServerClock
 from schemaless_core.errors import DocumentConflict, NodeUnavailable, SchemalessError
 from schemaless_core.promotion import lease
-from schemaless_core.promotion.ports import SILENT, Clock, LeasePorts, Silent
+from schemaless_core.promotion.ports import SILENT, Clock, LeasePorts, Silent, Unheard
 from schemaless_core.servers.clusters import Cluster
 from schemaless_core.servers.leaders import PREFIX
 from schemaless_core.steps import run
@@ -27,6 +27,8 @@ CONTROL = "the control database"
 #: The documents of promises, one for each cluster.
 PROMISES = "lease/"
 ASK_SECONDS = 1.0
+#: So long a voter that is a primary has: two that are silent leave time to ask the third before a lease ends.
+VOTE_SECONDS = 0.5
 #: Clocks that do not run equally fast.
 DRIFT = 1.1
 
@@ -72,19 +74,22 @@ class Voters:
         cluster: str,
         clusters: Mapping[str, Cluster],
         control: ControlDatabase,
-        others: Callable[[], Iterable[str]],
+        names: Callable[[], Iterable[str]],
         sleep: Callable[[float], None] = time.sleep,
     ) -> None:
         self._cluster = cluster
         self._clusters = clusters
         self._promises = Promises(control)
-        self._others = others
+        self._names = names
         self._sleep = sleep
 
     @property
     def names(self) -> Iterable[str]:
-        yield CONTROL
-        yield from (name for name in self._others() if name != self._cluster)
+        return self._names()
+
+    def silent(self) -> list[str]:
+        """The clusters among them that would promise nothing now."""
+        return [name for name in self.names if name != CONTROL and isinstance(self.allows(name, 0), Unheard)]
 
     def block(self, voter: str, number: int) -> None | Silent:
         try:
@@ -112,29 +117,33 @@ class Voters:
         self._sleep((LEASE_SECONDS + ANSWER_SECONDS) * DRIFT)
 
     def _ask(self, voter: str, verb: Callable[[Node, Deadline], bool | int | None]) -> bool | int | None:
-        deadline = Deadline(ASK_SECONDS)
+        deadline = Deadline(VOTE_SECONDS)
         if voter not in self._clusters:
             raise NodeUnavailable(f"Cluster {voter}", "this configuration does not name it", trips_breaker=False)
         return self._clusters[voter].ask(lambda node: verb(node, deadline))
 
 
 def of_a_promotion(cluster: str, clusters: Mapping[str, Cluster], control: ControlDatabase) -> Voters:
-    """All who may ever allow a lease: asked for after the control database has promised, which later ones take over."""
+    """All who may ever allow a lease. The others are asked for after the control database has promised, which later
+    ones take over."""
 
-    def others() -> list[str]:
-        documents = Documents(control).all(PREFIX)
-        return [
-            each.name.removeprefix(PREFIX)
-            for each in documents
-            if any(each.body.get(of) is True for of in ("leads_leased", "is_leased", "was_leased"))
-        ]
+    def names() -> Iterator[str]:
+        yield CONTROL
+        for each in Documents(control).all(PREFIX):
+            name = each.name.removeprefix(PREFIX)
+            if name != cluster and any(each.body.get(of) is True for of in ("leads_leased", "is_leased", "was_leased")):
+                yield name
 
-    return Voters(cluster, clusters, control, others)
+    return Voters(cluster, clusters, control, names)
 
 
 def of_a_lease(cluster: str, clusters: Mapping[str, Cluster], control: ControlDatabase) -> Voters:
-    """Those of whom this process knows that they have leases: fewer are enough."""
-    return Voters(cluster, clusters, control, lambda: [name for name, its in clusters.items() if its.is_leased])
+    """Those of whom this process knows that they have leases: fewer are enough.
+
+    The control database is asked last. It has a patience of its own, in which leases would end.
+    """
+    others = [name for name, its in clusters.items() if its.is_leased and name != cluster]
+    return Voters(cluster, clusters, control, lambda: [*others, CONTROL])
 
 
 class ClusterLease:

@@ -71,9 +71,12 @@ class ShardAuthority:
 
     def close(self, cluster: str, epoch: int, seconds: float = CHANGE_SECONDS) -> bool:
         """Close a cluster's shards to owners; whether all of them are closed now, at exactly this epoch."""
-        deadline = Deadline(seconds)
+        deadline, its = Deadline(seconds), self._clusters[cluster]
         try:
-            return self._clusters[cluster].write(lambda node: node.close_to_owners(epoch, deadline))
+            is_closed = its.write(lambda node: node.close_to_owners(epoch, deadline))
+            if not is_closed:
+                its.renew_soon()  # who asks again may find it closed under a lease
+            return is_closed
         except SchemaMissing:
             if self.holds_shards(cluster):
                 raise

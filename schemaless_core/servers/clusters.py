@@ -91,9 +91,7 @@ class Cluster:
         return node is self._primary
 
     def hear(self, leader: Lead, *, is_leased: bool) -> None:
-        """Learn of a promotion. The one server of a cluster is its primary, whatever it was before."""
-        if self.is_alone:
-            return
+        """Learn of a promotion. Who knows one server alone goes to that one, by leases if they are needed."""
         with self._changed:
             if leader.number > self._leader.number:
                 extra = {"event": "cluster.led", "cluster": self.name, "promotion": leader.number}
@@ -102,7 +100,7 @@ class Cluster:
                     node.node.go_by_leases(is_leased)
                 self._leader, self._is_leased = leader, is_leased
                 metrics.cluster_led(self.name, leader.number)
-            if self._leader.number:
+            if self._leader.number and not self.is_alone:
                 self._primary = next(
                     (node for node in self.nodes if self._identities.get(node) == self._leader.server), None
                 )

@@ -126,6 +126,13 @@ class Heir(NamedTuple):
     read: int | None = None
     #: What the second server has noted; None: it is not open.
     noted: int | None = None
+    #: Of a promotion of its own that no operator asked for: whether it has begun, and whether our primary has noted it.
+    is_begun: bool = False
+    is_noted: bool = False
+
+    @property
+    def is_under_way(self) -> bool:
+        return self.is_begun and self.noted is None
 
 
 class Leases(NamedTuple):
@@ -198,6 +205,8 @@ class LeaseRules:
     lease_is_of_one_server: bool = True
     #: The record says of servers that are given up that they may be alive.
     keeps_outlasts: bool = True
+    #: Of all clusters one at a time is promoted without an operator.
+    one_at_a_time: bool = True
 
 
 @dataclass(frozen=True)

@@ -38,6 +38,7 @@ class ClientPort(Protocol):
     def switch(self) -> None: ...
     def obey(self) -> None: ...
     def heir(self) -> None: ...
+    def rival(self) -> None: ...
     def read(self, server: int, epoch: int) -> bool: ...
 
 
@@ -163,6 +164,14 @@ def heir(name: str) -> PrimaryActor:
     def code(tools: PrimaryTools) -> Steps[None]:
         yield FAIL_OVER
         tools.client.heir()
+
+    return PrimaryActor(name, code, is_mortal=False)
+
+
+def rival(name: str) -> PrimaryActor:
+    def code(tools: PrimaryTools) -> Steps[None]:
+        yield FAIL_OVER
+        tools.client.rival()
 
     return PrimaryActor(name, code, is_mortal=False)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from schemaless_core.engine.primacy import FIRST, Lead, NotNow, Opening, Reached
-from schemaless_core.promotion.ports import HANDING_OVER, SILENT
+from schemaless_core.promotion.ports import HANDING_OVER, SILENT, Busy
 from tests.explorer import primary_leases
 from tests.explorer.primaries import (
     ALONE,
@@ -166,6 +166,13 @@ def change_record(w: World, me: int, phase: Any, arguments: tuple[Any, ...], sce
         yield "finds another record", w, Done(False)
 
 
+def begin_alone(w: World, me: int, phase: Any, arguments: tuple[Any, ...], scene: PrimaryScene) -> Outcomes:
+    if w.leases is not None and w.leases.heir.is_under_way and scene.lease_rules.one_at_a_time:
+        yield "finds that the second voter is promoted", w, Done(Busy("the second voter"))
+    else:
+        yield from change_record(w, me, phase, arguments, scene)
+
+
 def ask_authority(w: World, me: int, phase: Any, arguments: tuple[Any, ...], scene: PrimaryScene) -> Outcomes:
     if not scene.has_authority:
         yield "has no authority to ask", w, Done(None)
@@ -297,6 +304,7 @@ def obey(w: World, me: int, phase: Any, arguments: tuple[Any, ...], scene: Prima
 HANDLERS: dict[str, Handler] = {
     "record.find": find_record,
     "record.change": change_record,
+    "record.begin_alone": begin_alone,
     "servers.fence": fence,
     "servers.reached": reached,
     "servers.has": has,

@@ -5,6 +5,7 @@ The first voter is the control database. The second is the primary of another cl
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 from schemaless_core.promotion.ports import SILENT, Clock
@@ -12,7 +13,6 @@ from tests.explorer.primaries import (
     RW,
     Cells,
     Handler,
-    Heir,
     Leases,
     Outcomes,
     PrimaryScene,
@@ -122,7 +122,40 @@ def heir(w: World, me: int, phase: Any, arguments: tuple[Any, ...], scene: Prima
         read = _leases(w).notes[CONTROL] if scene.lease_rules.carries_notes else 0
         yield f"reads that control noted {read}", _with(w, heir=its._replace(read=read)), At("read")
     else:
-        yield "opens another server of the second voter", _with(w, heir=Heir(False, its.read, its.read)), Done(None)
+        opened = its._replace(is_first_leased=False, noted=its.read)
+        yield "opens another server of the second voter", _with(w, heir=opened), Done(None)
+
+
+def rival(w: World, me: int, phase: Any, arguments: tuple[Any, ...], scene: PrimaryScene) -> Outcomes:
+    """Its promotion, when no operator asked for that: our primary is a voter of theirs, and notes it before."""
+    its = _leases(w).heir
+    if not its.is_begun:
+        if not (scene.lease_rules.one_at_a_time and is_under_way(w)):
+            yield "begins a promotion of the second voter", _with(w, heir=its._replace(is_begun=True)), At("begun")
+    elif its.is_noted:
+        yield from heir(w, me, phase, arguments, scene)
+    else:
+        for n, server in enumerate(w.servers):
+            leads = server.up and shard_of(server.log).leader == newest(w) and newest(w).server == n
+            if leads and shard_of(server.log).status == RW and is_leased(w, n):
+                yield f"blocks server {n}", _with(w, heir=its._replace(is_noted=True)), At("blocked")
+
+
+def is_under_way(w: World) -> bool:
+    """Whether our cluster is promoted without an operator."""
+    return w.record.outlasts and not w.record.is_done
+
+
+def lapses(w: World) -> Iterator[tuple[str, World]]:
+    """Leases end that none may extend any more."""
+    leases = _leases(w)
+    its = leases.heir
+    if its.is_under_way and its.is_first_leased:
+        yield "the lease of the second voter ends", _with(w, heir=its._replace(is_first_leased=False))
+    n = newest(w).server
+    may_be_extended = leases.notes[CONTROL] <= newest(w).number or its.is_first_leased or its.noted is not None
+    if its.is_begun and is_leased(w, n) and not may_be_extended:
+        yield f"the lease of server {n} ends", _with(w, since=replaced(leases.since, n, -1))
 
 
 # ---- the lease of a primary ----------------------------------------------------------------------------------------
@@ -204,5 +237,6 @@ HANDLERS: dict[str, Handler] = {
     "leases.clock": clock,
     "leases.extend": extend,
     "client.heir": heir,
+    "client.rival": rival,
     "client.read": read,
 }

@@ -23,7 +23,7 @@ from tests.explorer.primaries import (
 )
 from tests.explorer.primary_actors import tools_of
 from tests.explorer.primary_calls import HANDLERS, put_into, released
-from tests.explorer.primary_leases import first_leases, is_followed
+from tests.explorer.primary_leases import first_leases, is_followed, lapses
 from tests.explorer.programs import SERVERS, Node, Program
 from tests.explorer.world import At, Place, Violation, replaced
 
@@ -97,6 +97,8 @@ class PrimaryModel:
                 )
             elif server.holder != NO_ACTOR and self._is_waited_for(w, n):
                 yield SERVER, f"server {n} ends an idle session", with_server(w, n, holder=NO_ACTOR)
+        if w.leases is not None:
+            yield from ((SERVER, label, after) for label, after in lapses(w))
         for late in w.late:
             rest = w._replace(late=w.late - {late})
             after = put_into(rest, late, self.scene) if w.servers[late.server].up else None
@@ -144,7 +146,8 @@ class PrimaryModel:
         is_open = (
             is_leased(w, n) and server.up and not server.is_shut and shard.status != RO and server.follows == ALONE
         )
-        return is_open and is_row and (not w.record.target or w.record.number == leader.number)
+        is_voter_open = w.leases is None or not w.leases.heir.is_under_way
+        return is_open and is_voter_open and is_row and (not w.record.target or w.record.number == leader.number)
 
     def describe(self, w: World) -> str:
         shards = [(tuple(shard_of(server.log)), server.follows, server.up, server.holder) for server in w.servers]

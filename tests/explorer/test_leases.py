@@ -13,7 +13,17 @@ import pytest
 from schemaless_core.promotion import lease, steps
 from schemaless_core.promotion.ports import PromotionOrder
 from tests.explorer.primaries import Budget, LeaseRules, PrimaryScene
-from tests.explorer.primary_actors import hand_over, heir, name_of, operator, reader, renewer, worker, writer
+from tests.explorer.primary_actors import (
+    hand_over,
+    heir,
+    name_of,
+    operator,
+    reader,
+    renewer,
+    rival,
+    worker,
+    writer,
+)
 from tests.explorer.primary_walks import walk, walked
 from tests.explorer.test_explorer import story
 from tests.scale import scaled
@@ -23,7 +33,7 @@ A, B = operator("A", LOST), operator("B", LOST)
 P = operator("P")
 NEXT = operator("N", PromotionOrder(given_up=(name_of(1),), outlasts=True))
 W, R, R2, V, H, OBEYING = writer("W", 1), renewer("R"), renewer("R2"), heir("V"), hand_over("H"), worker("O")
-READS = reader("X")
+READS, RIVAL = reader("X"), rival("Y")
 
 
 def scene(name: str, *cast: Any, servers: int = 2, fails: tuple[int, ...] = (), **budget: int) -> PrimaryScene:
@@ -35,6 +45,7 @@ SMALL = [
     scene("lost, a voter fails over", A, W, R, V),
     scene("lost, read", A, W, R, READS),
     scene("lost, dies and is back", A, W, R, fails=(0,), crashes=1),
+    scene("two clusters lost", A, R, RIVAL),
 ]
 LARGE = [
     scene("large: lost, killed", A, W, R, kills=1),
@@ -43,6 +54,8 @@ LARGE = [
     scene("large: lost, and planned", A, P, W, R),
     scene("large: lost, two extend", A, W, R, R2),
     scene("large: lost, and back", A, NEXT, W, R),
+    scene("large: two clusters lost", A, W, R, RIVAL),
+    scene("large: two clusters lost, killed", A, R, RIVAL, kills=1),
 ]
 #: For a control alone: no process extends a lease.
 INHERITED = scene("inherited", A, NEXT, W)
@@ -90,6 +103,7 @@ RULES = {
     "only_leased_closes": ("large: lost, handed over", "I9: "),
     "keeps_outlasts": ("large: lost, and planned", "I9: "),
     "lease_is_of_one_server": ("inherited", "I9: "),
+    "one_at_a_time": ("two clusters lost", "liveness: "),
 }
 
 

@@ -32,6 +32,8 @@ SELECT COUNT(*) FROM {state} WHERE state <> 'MOVED' AND (authority_epoch <> %s O
 LED_ELSEWHERE = (
     "EXISTS (SELECT 1 FROM {primacy} HAVING MAX(number) > 0 AND MAX(number * (server = @@server_id)) < MAX(number))"
 )
+# Whatever this process has heard of leases: a server without one may be outlasted, and says nothing of who leads.
+UNLEASED = "(EXISTS (SELECT 1 FROM {lease} needed WHERE needed.server = 0) AND NOT {leased})"
 OPEN = """\
 UPDATE {state} SET authority_epoch = %s, state = IF(state = 'COPY', 'RW', state) WHERE authority_epoch < %s"""
 CLOSE = """\
@@ -60,13 +62,13 @@ def open_to_owners(connection: DeadlineConnection, names: Names, authority_epoch
 
 def close_to_owners(connection: DeadlineConnection, names: Names, authority_epoch: int, deadline: Deadline) -> bool:
     _raise(connection, names, CLOSE, authority_epoch, deadline)
-    unleased = f" + (NOT {names.leased})" if names.is_leased else ""
-    try:
-        return _count(connection, names, f"SELECT ({NOT_CLOSED}) + {LED_ELSEWHERE}{unleased}", authority_epoch) == 0
-    except err.ProgrammingError as error:
-        if not is_missing(error):
-            raise
-        return _count(connection, names, NOT_CLOSED, authority_epoch) == 0  # of a version without promotions
+    for look in (f"SELECT ({NOT_CLOSED}) + {LED_ELSEWHERE} + {UNLEASED}", f"SELECT ({NOT_CLOSED}) + {LED_ELSEWHERE}"):
+        try:
+            return _count(connection, names, look, authority_epoch) == 0
+        except err.ProgrammingError as error:
+            if not is_missing(error):
+                raise
+    return _count(connection, names, NOT_CLOSED, authority_epoch) == 0  # of a version without promotions
 
 
 def make_copies(connection: DeadlineConnection, names: Names, deadline: Deadline) -> int:

@@ -38,7 +38,9 @@ ME = "SELECT @@server_id"
 LEADER = "SELECT number, server FROM {primacy} ORDER BY number DESC LIMIT 1"
 ARE_NEEDED = "SELECT COUNT(*) FROM {lease} WHERE server = 0"
 # Logged, as the opening is: a replica needs a lease from the moment that it leads. No local row has this key.
-NEED = "INSERT INTO {lease} (server, lasts_until) VALUES (0, UTC_TIMESTAMP(6)) ON DUPLICATE KEY UPDATE server = 0"
+NEED = """\
+INSERT INTO {lease} (server, lasts_until) VALUES (0, UTC_TIMESTAMP(6))
+ ON DUPLICATE KEY UPDATE lasts_until = VALUES(lasts_until)"""
 NEED_NONE = "DELETE FROM {lease} WHERE server = 0"
 LEADS = "INSERT INTO {primacy} (number, server, at) VALUES (%s, @@server_id, UTC_TIMESTAMP(6))"
 OTHERS = """\
