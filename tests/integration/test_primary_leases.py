@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from datetime import datetime, timedelta
+from functools import partial
 from pathlib import Path
+from typing import NamedTuple
 from unittest.mock import patch
 
 import pytest
@@ -13,8 +17,10 @@ import pytest
 from schemaless_core import Cell, Datastore
 from schemaless_core.cell.answers import PutStatus
 from schemaless_core.control.database import ControlDatabase
+from schemaless_core.deadline import Deadline
+from schemaless_core.engine.primacy import Lead
 from schemaless_core.errors import NodeUnavailable, PromotionRefused, SchemalessError, StaleEpoch
-from schemaless_core.promotion.failover import Failover
+from schemaless_core.promotion.failover import STALE_SECONDS, Failover
 from schemaless_core.promotion.lease import Extension
 from schemaless_core.promotion.ports import PromotionOrder
 from schemaless_core.promotion.steps import OUTLAST
@@ -27,6 +33,7 @@ from tests.chaos.test_unresponsive_server import rows_on
 from tests.promoted import Promotable, promotable
 from tests.stores import ServerEngine
 from tripstore.local.binlog import BinlogServer
+from tripstore.local.replication import LocalCluster
 from tripstore.local.servers import LocalServers
 
 #: Where no server listens.
@@ -63,9 +70,9 @@ def end_lease(server: BinlogServer) -> None:
         cursor.execute("UPDATE trips_meta.lease SET lasts_until = UTC_TIMESTAMP(6) WHERE server = @@server_id")
 
 
-def failover_of(store: Datastore) -> Failover:
-    promotions = store.promotions
-    return Failover(store.clusters, store.control, promotions.promoter, silent_seconds=1.0, again_seconds=0.0)
+def failover_of(store: Datastore, *, stale_seconds: float = STALE_SECONDS) -> Failover:
+    seconds = {"silent_seconds": 1.0, "again_seconds": 0.0, "stale_seconds": stale_seconds}
+    return Failover(store.clusters, store.control, store.promotions.promoter, **seconds)
 
 
 @contextmanager
@@ -113,6 +120,75 @@ def test_control_a_process_that_does_not_look_at_the_lease_puts_into_that_primar
     (row,) = rows_on(leased.store, "a", 1)
 
     assert leased.store.put_cell(row, "BASE", 1, "x").status is PutStatus.CREATED
+    assert not leased.store.authority.close("a", 7), "the server says it of itself, whatever the process has heard"
+
+
+def test_i9_a_process_that_knows_the_primary_alone_goes_by_its_lease(leased: Promotable) -> None:
+    """No promotion is possible for all that it knows, and there was one."""
+    document = {**leased.document, "clusters": {name: {"primary": its["primary"]} for name, its in _clusters(leased)}}
+    with Datastore.open(document) as alone:
+        (row, other) = rows_on(alone, "a", 2)
+        alone.put_cell(row, "BASE", 1, "x")
+        Promises(leased.store.control).put("a", 1_000_000)  # no voter allows another one
+        end_lease(leased.old)
+
+        with pytest.raises(SchemalessError):
+            alone.using(deadline=1.0).put_cell(other, "BASE", 1, "x")
+    assert leased.store.get_cell(other, "BASE", 1) is None
+
+
+def _clusters(made: Promotable) -> Iterable[tuple[str, dict[str, object]]]:
+    clusters: dict[str, dict[str, object]] = made.document["clusters"]
+    return clusters.items()
+
+
+def test_a_put_does_not_wait_for_who_extends_the_lease(leased: Promotable) -> None:
+    """The look at the lease takes no lock."""
+    with leased.old.connect() as connection, connection.cursor() as cursor:
+        cursor.execute("SET SESSION sql_log_bin = 0")
+        connection.begin()
+        cursor.execute("UPDATE trips_meta.lease SET server = server WHERE server = @@server_id")
+        cursor.execute("SELECT * FROM trips_meta.lease WHERE server = @@server_id FOR UPDATE")
+        (row,) = rows_on(leased.store, "a", 1)
+        assert leased.store.put_cell(row, "BASE", 1, "x").status is PutStatus.CREATED
+        connection.rollback()
+
+
+def test_a_lease_is_extended_after_a_rest_in_which_the_server_ended_the_session(leased: Promotable) -> None:
+    """The control: a session that is taken to be there still."""
+    unlogged = "SET SESSION sql_log_bin = 0, wait_timeout = 1"
+    for rest_seconds, outcome in ((60.0, Extension.SILENT), (0.5, Extension.EXTENDED)):
+        rested = patch("schemaless_core.engine.mysql.leases.REST_SECONDS", rest_seconds)
+        with patch("schemaless_core.engine.mysql.leases.UNLOGGED", unlogged), rested:
+            for node in leased.store.clusters["a"].nodes:
+                assert node.node.leases is not None
+                node.node.leases.close()
+            assert _renewed(leased) is Extension.EXTENDED
+            time.sleep(2.0)  # the server's own patience is what is shown
+            assert _renewed(leased) is outcome
+
+
+def _renewed(made: Promotable) -> Extension:
+    return renew(made.store.clusters["a"], made.store.clusters, made.store.control)
+
+
+def test_a_server_that_may_keep_no_lease_is_named_before_anything_is_done(
+    made: Promotable, server_engine: ServerEngine
+) -> None:
+    made.old.query("CREATE USER clerk@'127.0.0.1' IDENTIFIED BY 'x'")
+    made.old.query("GRANT SELECT, INSERT, UPDATE, DELETE, CREATE, REPLICATION CLIENT ON *.* TO clerk@'127.0.0.1'")
+    made.cluster.wait_for_replicas()
+    text = json.dumps(made.document).replace("mysql://root", "mysql://clerk:x")
+    right = "BINLOG ADMIN" if server_engine == "mariadb" else "SESSION_VARIABLES_ADMIN"
+    order = PromotionOrder(to=made.leads(), leases=True)
+
+    for granted, count in ("", 3), (right, 0):
+        if granted:
+            made.old.query(f"GRANT {granted} ON *.* TO clerk@'127.0.0.1'")
+            made.cluster.wait_for_replicas()
+        with Datastore.open(json.loads(text)) as clerk:
+            refusals = clerk.promotions.promoter("a").plan(order).refusals
+        assert sum("can keep no lease" in refusal for refusal in refusals) == count, refusals
 
 
 def test_a_refused_put_has_the_lease_extended_where_no_worker_does(leased: Promotable) -> None:
@@ -192,6 +268,48 @@ def test_i1_i9_a_primary_that_dies_has_a_successor_without_an_operator(leased: P
     assert [leased.store.get_cell(*each.key) is not None for each in cells] == [True] * 20
 
 
+def test_i1_a_replica_that_stopped_long_before_is_made_no_primary(
+    leased: Promotable, server_engine: ServerEngine
+) -> None:
+    """The control is the test before: replicas that had heard of the primary."""
+    stop = "STOP SLAVE" if server_engine == "mariadb" else "STOP REPLICA"
+    patient = failover_of(leased.store, stale_seconds=2.0)
+    for replica in leased.cluster.replicas:
+        replica.query(stop)
+    heard = [_heard_at(leased, replica) for replica in leased.cluster.replicas]
+    with patient:
+        wait_until("the primary says that it lives", lambda: _heard_at(leased, leased.old) > max(heard) + STALE, 20.0)
+    leased.old.kill()
+
+    with pytest.raises(PromotionRefused, match="a replica may lack more than the last 2 s before that: the best one"):
+        patient.promote("a")
+    assert leased.store.promotions.promoter("a").record().number == 1  # by which it was switched on
+
+
+STALE = timedelta(seconds=3.0)
+
+
+def _heard_at(made: Promotable, server: BinlogServer) -> datetime:
+    leases = next(each.node.leases for each in made.store.clusters["a"].nodes if each.node.name == made.name(server))
+    assert leases is not None
+    at = leases.beaten_at(Deadline(5.0))
+    assert at is not None
+    return at
+
+
+def test_i1_a_server_that_is_fenced_says_no_more_that_it_lives(leased: Promotable) -> None:
+    """What it had then is measured: a change that came after would be on no other server. The control: unfenced."""
+    leases = next(each.node.leases for each in leased.store.clusters["a"].nodes if each.node.name == leased.leads())
+    assert leases is not None
+    before = _heard_at(leased, leased.old)
+    leases.beat(Deadline(5.0))
+    assert (since := _heard_at(leased, leased.old)) > before
+
+    leased.old.query("UPDATE trips_meta.shard_state SET state = 'RO'")
+    leases.beat(Deadline(5.0))
+    assert _heard_at(leased, leased.old) == since
+
+
 def test_i9_what_a_worker_had_promised_and_not_ended_is_gone_on_with(leased: Promotable) -> None:
     """The old primary lives, and gets no lease any more: without a successor its shards would take no writes."""
     promoter = leased.store.promotions.promoter("a")
@@ -235,10 +353,15 @@ def test_it_is_off_again_once_the_primary_was_opened_without_one(leased: Promota
     assert leased.faults() == []
 
 
-def test_i9_while_the_control_database_is_down_another_primary_allows_it(
-    server_engine: ServerEngine, tmp_path: Path
-) -> None:
-    """And promises, as a voter: it takes over what the control database has promised. The control: alone, none does."""
+class Pair(NamedTuple):
+    """A datastore of two clusters whose primaries need a lease each."""
+
+    store: Datastore
+    clusters: list[LocalCluster]
+
+
+@pytest.fixture
+def pair(server_engine: ServerEngine, tmp_path: Path) -> Iterator[Pair]:
     with LocalServers() as servers:
         clusters = servers.clusters(server_engine, ["a", "b"], replicas=1)
         document = {"datastore": "trips", "shards": 4} | config_of(clusters, tmp_path)
@@ -249,17 +372,68 @@ def test_i9_while_the_control_database_is_down_another_primary_allows_it(
             for name in "ab":
                 promoter = store.promotions.promoter(name)
                 promoter.promote(PromotionOrder(to=promoter.old(), leases=True))
-            its, control = store.clusters, ControlDatabase(NOWHERE, "trips", store.config.tls, 0.5)
-            assert renew(its["a"], its, control) is Extension.EXTENDED
-            assert renew(its["a"], {"a": its["a"]}, control) is Extension.ALONE
+            yield Pair(store, clusters)
 
-            voters = of_a_promotion("a", its, store.control)
-            assert [*voters.names] == [CONTROL, "b"]
-            assert voters.block("b", its["a"].leader.number + 1) is None
-            assert renew(its["a"], its, control) is Extension.DENIED
-            assert renew(its["a"], its, store.control) is Extension.EXTENDED  # which had promised nothing
 
-            assert voters.block(CONTROL, its["a"].leader.number + 1) is None
-            promoter = store.promotions.promoter("b")
-            promoter.promote(PromotionOrder(leases=True))  # to its replica, which has never been asked
-            assert renew(its["a"], its, control) is Extension.DENIED
+def test_i9_while_the_control_database_is_down_another_primary_allows_it(pair: Pair) -> None:
+    """And promises, as a voter: it takes over what the control database has promised. The control: alone, none does."""
+    store = pair.store
+    its, control = store.clusters, ControlDatabase(NOWHERE, "trips", store.config.tls, 0.5)
+    assert renew(its["a"], its, control) is Extension.EXTENDED
+    assert renew(its["a"], {"a": its["a"]}, control) is Extension.ALONE
+
+    voters = of_a_promotion("a", its, store.control)
+    assert [*voters.names] == [CONTROL, "b"]
+    assert voters.block("b", its["a"].leader.number + 1) is None
+    assert renew(its["a"], its, control) is Extension.DENIED
+    assert renew(its["a"], {"a": its["a"]}, store.control) is Extension.EXTENDED  # which had promised nothing
+
+    assert voters.block(CONTROL, its["a"].leader.number + 1) is None
+    promoter = store.promotions.promoter("b")
+    promoter.promote(PromotionOrder(leases=True))  # to its replica, which has never been asked
+    assert renew(its["a"], its, control) is Extension.DENIED
+
+
+def test_a_lease_is_extended_in_time_while_the_control_database_says_nothing(pair: Pair) -> None:
+    """It is asked last: it has a patience of its own, in which the lease would end."""
+    store = pair.store
+
+    with patch.object(Promises, "find", side_effect=AssertionError("it is asked")):
+        assert renew(store.clusters["a"], store.clusters, store.control) is Extension.EXTENDED
+
+
+def test_i5_no_promotion_is_begun_that_another_cluster_cannot_promise(pair: Pair) -> None:
+    """One that is begun closes the cluster, and could not be ended: what only looks dead from here goes on."""
+    store, (a, b) = pair.store, pair.clusters
+    a.wait_for_replicas()
+    b.primary.kill()
+    a.primary.pause()
+    try:
+        with pytest.raises(PromotionRefused, match="Cluster b has no primary with a lease that answers from here"):
+            failover_of(store).promote("a")
+    finally:
+        a.primary.resume()
+
+    assert store.promotions.promoter("a").record().is_done
+    (row,) = rows_on(store, "a", 1)
+    assert store.using(deadline=10.0).put_cell(row, "BASE", 1, "x").status is PutStatus.CREATED
+
+
+def test_i5_two_primaries_that_die_one_after_the_other_have_successors(pair: Pair) -> None:
+    """Each is the other's voter. The first one's is the next one's, once it leads."""
+    store = pair.store
+    with failover_of(store):
+        for name, cluster in zip("ab", pair.clusters, strict=True):
+            cluster.wait_for_replicas()
+            old = store.clusters[name].leader
+            cluster.primary.kill()
+            wait_until(f"another server leads {name}", partial(_is_led_anew, store, name, old), 30.0)
+        rows = [*rows_on(store, "a", 1), *rows_on(store, "b", 1)]
+        done = [store.using(deadline=10.0).put_cell(row, "BASE", 1, "x").status for row in rows]
+
+    assert done == [PutStatus.CREATED] * 2
+
+
+def _is_led_anew(store: Datastore, name: str, old: Lead) -> bool:
+    store.clusters[name].find_primary(1.0)
+    return store.clusters[name].leader > old

@@ -25,6 +25,7 @@ from tripstore.cli.shards.documents import (
     salvaged_document,
     status_document,
 )
+from tripstore.cli.shards.failover import failover
 from tripstore.cli.tables import show, table
 from tripstore.cli.worker.duty import authority_of, opened, replayer_of
 
@@ -45,6 +46,9 @@ def shards() -> None:
       tripstore shards status
       tripstore shards promote a --old-is-dead
     """
+
+
+shards.add_command(failover)
 
 
 @shards.command()

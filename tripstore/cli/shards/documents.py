@@ -81,6 +81,33 @@ class SalvagedDocument(msgspec.Struct, frozen=True):
     index_entries: int
 
 
+class FailoverView(msgspec.Struct, frozen=True):
+    """A cluster, and what would become of it if its primary were silent now."""
+
+    cluster: str
+    is_automatic: bool
+    primary: str
+    #: None: it does not say.
+    lease_seconds: float | None
+    #: What keeps another server from being made the primary; empty: a worker would do it.
+    refusals: list[str]
+
+
+class FailoverDocument(msgspec.Struct, frozen=True):
+    """The JSON document of `failover status`."""
+
+    is_fine: bool
+    clusters: list[FailoverView]
+
+
+class FailoverSetDocument(msgspec.Struct, frozen=True):
+    """The JSON document of `failover on` and `off`."""
+
+    is_automatic: bool
+    #: Whose primary was opened anew; the others were so before.
+    clusters: list[str]
+
+
 def promotion_view(record: Record) -> PromotionView:
     state = "none" if not record.number else "done" if record.is_done else "decided" if record.target else "begun"
     return PromotionView(record.number, state, record.before or None, record.target or None, list(record.given_up))

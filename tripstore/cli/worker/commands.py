@@ -13,6 +13,7 @@ KINDS = {
     "index": "keep the indexes",
     "mirror": "carry changes between the legacy store and Schemaless, in the direction of the phase",
     "buffer": "carry cells that wait in buffers to their shards",
+    "failover": "extend the leases of primaries, and have another server lead where one is silent",
     "jobs": "serve backfills, diffs and fscks that were started with --detach",
 }
 #: The kind that is about two stores.
@@ -68,7 +69,8 @@ def run(
 
     `index` keeps the indexes. `buffer` carries what waits in buffers. `mirror`, with a legacy store, carries captured
     changes to Schemaless and writes what Schemaless has back into the legacy tables, as the phase wants it, and keeps
-    the days of the log. `jobs` serves what was started with --detach.
+    the days of the log. `failover` extends the leases of primaries, where `shards failover on` was said, and has
+    another server lead where one is silent. `jobs` serves what was started with --detach.
 
     A process that dies is started again. Without anything to do it waits and says so.
 

@@ -44,7 +44,7 @@ PORT_MAX = 65535
 ReadLog = Literal["primary", "replica"]
 
 #: What a worker does of a kind without a group.
-_BESIDE_GROUPS = {"mirror": "a relay", "buffer": "buffers", "jobs": "detached jobs"}
+_BESIDE_GROUPS = {"mirror": "a relay", "buffer": "buffers", "failover": "leases", "jobs": "detached jobs"}
 
 read_log_option = click.option(
     "--read",
@@ -183,7 +183,9 @@ class ServedBuiltIns:
     def __call__(self, opened: Opened, name: str, threads: int) -> Iterator[Worker]:
         def tell(names: Sequence[str]) -> None:
             has_buffers = opened.datastore.config.buffer is not None
-            kinds = [kind for kind in self.kinds if kind != "buffer" or has_buffers]
+            has_leases = any(cluster.is_leased for cluster in opened.datastore.clusters.values())
+            is_there = {"buffer": has_buffers, "failover": has_leases}
+            kinds = [kind for kind in self.kinds if is_there.get(kind, True)]
             if opened.facade is None and len(kinds) > 1:
                 kinds = [kind for kind in kinds if kind != "jobs"]  # an fsck may come: served, and not told of
             waits = f"has nothing to serve yet and waits: no {', no '.join(kinds)}"
@@ -203,6 +205,8 @@ class ServedBuiltIns:
         known = sources(opened.datastore)
         if "buffer" in self.kinds:  # also without the section: something may wait since it was there
             running.enter_context(replayer_of(opened))
+        if "failover" in self.kinds:
+            running.enter_context(opened.datastore.failover(authority_of(opened)))
         if "jobs" in self.kinds:
             jobs = Jobs(opened.datastore.control)
             running.enter_context(DetachedJobs(jobs, _runners(opened, name)))

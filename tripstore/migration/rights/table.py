@@ -169,6 +169,13 @@ _STORE = (
     Right(
         GrantPlace.META,
         "INSERT, UPDATE",
+        _by(_S, _W, phases=ALWAYS),
+        "leases of primaries that need one, which asks for a right of the server, too: see the page on promotion",
+        ("lease", "promise"),
+    ),
+    Right(
+        GrantPlace.META,
+        "INSERT, UPDATE",
         {_W: ALWAYS},
         "a detached repair writes down what it did",
         ("mended", "purged"),
