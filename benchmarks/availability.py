@@ -48,10 +48,22 @@ def measure(clusters: list[LocalCluster], *, quick: bool) -> Iterator[Comparison
             victim.primary.start()
             _wait_until_stored(store, victim)
     yield paired("put, one of three clusters dead / none", dead, healthy, bound=("<=", 1.3))
+    yield _double(config, rounds, calls)
     limit = [FIRST_SECONDS * 1e6] * rounds
     yield paired("kill -9 to the first buffered put / 0.5 s", first, limit, bound=("<=", 1.0))
     yield _replay(config, victim, 1 if quick else 3, WAITING // 20 if quick else WAITING)
     yield from _fsck(clusters[:1], 1 if quick else 3, LOOKED_AT // 50 if quick else LOOKED_AT)
+
+
+def _double(config: Config, rounds: int, calls: int) -> Comparison:
+    """What a second copy costs, all clusters alive."""
+    with Datastore.open(config) as store:
+        careful = store.using(durability="double")
+        double, single = list[float](), list[float]()
+        for _ in range(rounds):
+            single.append(block_p50(lambda: _put(store), calls))
+            double.append(block_p50(lambda: _put(careful), calls))
+    return paired('put with durability="double" / single', double, single, bound=("<=", 2.2))
 
 
 def _put(store: Datastore) -> None:

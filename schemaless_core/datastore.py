@@ -336,7 +336,12 @@ class Datastore(JointStore):
         durability: Literal["single", "double"] | None = None,
     ) -> Self:
         """Return the same store with other habits; what is not named stays as it was."""
-        return self._with(self._habits.with_changes(read, deadline, include_buffered, durability), self._standing)
+        habits = self._habits.with_changes(read, deadline, include_buffered, durability)
+        if habits.durability == "double" and (self.config.buffer is None or len(self.clusters) == 1):
+            # To accept it without doing it would be a promise broken in silence.
+            hint = "Write `buffer: {}` into the configuration, of two clusters at least."
+            raise InvalidRequest("durability='double' keeps second copies in buffers, and there are none.", hint=hint)
+        return self._with(habits, self._standing)
 
     def as_owner(self, authority_epoch: int) -> Self:
         """Return the same store for an authority's calls: writes and reads count only at this epoch."""

@@ -51,9 +51,3 @@ class Habits:
             raise InvalidRequest(reason, hint="Use True to see cells that wait in a buffer.")
         if self.durability not in get_args(Durability):
             raise InvalidRequest(f"durability={shown(self.durability)} is unknown.", hint="Use 'single' or 'double'.")
-        if self.durability == "double":
-            # Accepting it without doing it would be a promise broken in silence.
-            raise InvalidRequest(
-                "durability='double' is a promise that this version cannot keep yet.",
-                hint="Use 'single' with sync_binlog = 1 and a replica.",
-            )

@@ -48,6 +48,19 @@ class BufferRefused(NamedTuple):
 #: Why its own cluster did not take a cell: it did not answer in time, or another server is about to lead it.
 Failure = Unavailable | StaleEpoch
 
+
+class Copies(NamedTuple):
+    """On how many servers a cell is to be kept."""
+
+    servers: int
+    #: They wait there until each replica of the own cluster has them.
+    are_second: bool
+
+
+ONE = Copies(1, False)
+#: Of cells that their own primary has; and of those that it has not.
+SECOND, BOTH = Copies(1, True), Copies(2, True)
+
 #: What became of a cell: None: it is kept.
 BufferedOutcome = SchemalessError | BufferRefused | None
 
@@ -61,7 +74,12 @@ class Buffers:
         self._is_full = {name: Fullness(partial(self._size, name), config) for name in router.cluster_names}
 
     def keep(
-        self, cells: Sequence[NewCell], failures: Sequence[Failure], standing: Standing, deadline: Deadline
+        self,
+        cells: Sequence[NewCell],
+        failures: Sequence[Failure],
+        standing: Standing,
+        deadline: Deadline,
+        copies: Copies = ONE,
     ) -> list[BufferedOutcome]:
         """Keep cells, all with different keys, whose own clusters failed so; say of each what became of it."""
         outcomes: list[BufferedOutcome] = list(failures)
@@ -72,7 +90,8 @@ class Buffers:
         for servers, positions in places.items():
             for portion in _portions(cells, positions):
                 part, why = [cells[n] for n in portion], [failures[n] for n in portion]
-                for n, outcome in zip(portion, self._keep(servers, part, why, standing, deadline), strict=True):
+                kept = self._keep(servers, part, why, standing, deadline, copies)
+                for n, outcome in zip(portion, kept, strict=True):
                     outcomes[n] = outcome
         metrics.cells_buffered(sum(outcome is None for outcome in outcomes))
         return outcomes
@@ -84,18 +103,24 @@ class Buffers:
         failures: Sequence[Failure],
         standing: Standing,
         deadline: Deadline,
+        copies: Copies,
     ) -> list[BufferedOutcome]:
-        """Keep cells on one server: by halves, where they are too large for it together."""
-        offer = _Offer(self, standing, deadline)
+        """Keep cells on one server, or on two: by halves, where they are too large for it together."""
+        offer = _Offer(self, standing, deadline, are_second=copies.are_second)
         try:
-            kept = run(steps.keep(offer, servers, tuple(cells), standing.authority_epoch))
+            server, kept = run(steps.keep(offer, servers, tuple(cells), standing.authority_epoch))
         except PacketTooLarge:
             return [
                 outcome
                 for some, why in zip(halves(cells), halves(failures), strict=True)
-                for outcome in self._keep(servers, some, why, standing, deadline)
+                for outcome in self._keep(servers, some, why, standing, deadline, copies)
             ]
-        return offer.outcomes(kept, failures)
+        outcomes = offer.outcomes(kept, failures)
+        if copies.servers == 1:
+            return outcomes
+        others, rest = tuple(each for each in servers if each != server), Copies(copies.servers - 1, are_second=True)
+        again = self._keep(others, cells, failures, standing, deadline, rest)
+        return [other if one is None else one for one, other in zip(outcomes, again, strict=True)]
 
     def of_rows(self, row_keys: Sequence[bytes], deadline: Deadline) -> list[BufferedCell]:
         """Return what waits of these rows, as far as buffers answer. Ask before the shards: see decision 57."""
@@ -118,13 +143,16 @@ class Buffers:
         return self._router.ask_cluster(cluster, lambda node: node.buffers.size(deadline))
 
     def offer(
-        self, cluster: str, cells: tuple[NewCell, ...], standing: Standing, deadline: Deadline
+        self, cluster: str, cells: tuple[NewCell, ...], standing: Standing, deadline: Deadline, *, are_second: bool
     ) -> list[bytes | None]:
         """Offer cells to one buffer, by the gate of any of the shards that are there."""
         offered = [Offered(shard_of_bytes(cell.row_key, self._shards), cell) for cell in cells]
         shard = self._router.shard_at(cluster, int.from_bytes(cells[0].row_key[:4], "big"), deadline)
         kept, _epoch = self._router.write(
-            shard, lambda node, gate: node.buffers.keep(gate, offered, deadline), standing, deadline
+            shard,
+            lambda node, gate: node.buffers.keep(gate, offered, deadline, are_second=are_second),
+            standing,
+            deadline,
         )
         return kept
 
@@ -132,10 +160,11 @@ class Buffers:
 class _Offer:
     """The `BufferPort` of one put: what the buffers said to its cells."""
 
-    def __init__(self, buffers: Buffers, standing: Standing, deadline: Deadline) -> None:
+    def __init__(self, buffers: Buffers, standing: Standing, deadline: Deadline, *, are_second: bool) -> None:
         self._buffers = buffers
         self._standing = standing
         self._deadline = deadline
+        self._are_second = are_second
         self._kept: list[bytes | None] = []
         self._refusal: StaleEpoch | None = None
         self._full = ""
@@ -148,7 +177,8 @@ class _Offer:
             if self._buffers.is_full(server, share):
                 self._full = server
                 return (Kept.FULL,) * len(cells)
-            self._kept = self._buffers.offer(server, cells, self._standing, share)
+            offer = self._buffers.offer
+            self._kept = offer(server, cells, self._standing, share, are_second=self._are_second)
         except StaleEpoch as refusal:
             if not refusal.is_of_authority or self._standing.authority_epoch is None:
                 return UNANSWERED

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Protocol
 
 from schemaless_core import metrics
-from schemaless_core.buffers.buffers import BufferedOutcome, BufferRefused, Buffers, Failure
+from schemaless_core.buffers.buffers import BOTH, ONE, SECOND, BufferedOutcome, BufferRefused, Buffers, Failure
 from schemaless_core.cell.answers import PutResult, PutStatus
 from schemaless_core.cell.canonical import from_canonical
 from schemaless_core.cell.cell import Cell
@@ -16,10 +16,13 @@ from schemaless_core.cell.standing import Kind, Standing
 from schemaless_core.cell.stored import NewCell
 from schemaless_core.config import BufferConfig, DatastoreConfig
 from schemaless_core.deadline import Deadline
-from schemaless_core.errors import SchemalessError
+from schemaless_core.errors import SchemalessError, Unavailable
 from schemaless_core.failpoints import reach
 from schemaless_core.habits import Habits
 
+NO_SECOND = "The cell is stored by its own cluster, and no other one keeps the second copy that was asked for."
+OTHER_BODY = "The cell is stored, and where its second copy was to be kept another body waits under its key."
+REPEAT = "Repeat the put, which finds the first copy. It is readable all the same."
 NOT_KEPT = "No buffer keeps it: what it expects, only the cell's own primary can say. Repeat it when that is back."
 
 
@@ -38,6 +41,10 @@ class Keeper(Protocol):
         self, cells: Sequence[Cell], new: Sequence[NewCell], failures: Mapping[int, Failure]
     ) -> dict[int, PutResult | SchemalessError]:
         """Have those of the cells kept that failed, by position; say what became of them."""
+        ...
+
+    def second(self, cells: Mapping[int, NewCell]) -> dict[int, SchemalessError]:
+        """Have a second copy of stored cells kept, where one is wanted; of which of them none is, and why."""
         ...
 
     def explain(self, failure: Failure) -> None:
@@ -59,6 +66,9 @@ class NoKeeper:
     ) -> dict[int, PutResult | SchemalessError]:
         return {}
 
+    def second(self, cells: Mapping[int, NewCell]) -> dict[int, SchemalessError]:
+        return {}
+
     def explain(self, failure: Failure) -> None:
         pass
 
@@ -75,12 +85,13 @@ class BufferKeeper:
         self._cell_seconds = config.deadlines.batch_cell_seconds
         self._habits = habits
         self._standing = standing
+        self._copies = BOTH if habits.durability == "double" else ONE
 
     def own_share(self, seconds: float) -> float:
         return seconds - min(seconds / 2, self._seconds)
 
     def keep_one(self, cell: Cell, new: NewCell, failure: Failure) -> PutResult:
-        (outcome,) = self._buffers.keep([new], [failure], self._standing, self._deadline(0))
+        (outcome,) = self._buffers.keep([new], [failure], self._standing, self._deadline(0), self._copies)
         result = self._result(cell, outcome)
         if isinstance(result, SchemalessError):
             metrics.cells_written("conflict" if isinstance(result, CellConflict) else "failed")
@@ -95,8 +106,22 @@ class BufferKeeper:
         if not failures:
             return {}
         wanted = [new[n] for n in failures]
-        kept = self._buffers.keep(wanted, list(failures.values()), self._standing, self._deadline(len(wanted)))
+        deadline = self._deadline(len(wanted))
+        kept = self._buffers.keep(wanted, list(failures.values()), self._standing, deadline, self._copies)
         return {n: self._result(cells[n], outcome) for n, outcome in zip(failures, kept, strict=True)}
+
+    def second(self, cells: Mapping[int, NewCell]) -> dict[int, SchemalessError]:
+        if self._copies is ONE or not cells:
+            return {}
+        wanted, why = list(cells.values()), [Unavailable(NO_SECOND, hint=REPEAT)] * len(cells)
+        kept = self._buffers.keep(wanted, why, self._standing, self._deadline(len(wanted)), SECOND)
+        missing: dict[int, SchemalessError] = {}
+        for n, outcome in zip(cells, kept, strict=True):
+            if isinstance(outcome, BufferRefused):
+                missing[n] = Unavailable(OTHER_BODY, hint=REPEAT)
+            elif outcome is not None:
+                missing[n] = outcome
+        return missing
 
     def explain(self, failure: Failure) -> None:
         failure.hint = NOT_KEPT

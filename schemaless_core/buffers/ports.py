@@ -50,6 +50,8 @@ class Waiting(NamedTuple):
 
     number: int
     cell: NewCell
+    #: It waits until all replicas that may be promoted have it.
+    is_second: bool = False
 
 
 class KeepPort(Protocol):
@@ -83,6 +85,10 @@ class OwnPort(Protocol):
 
     def copy(self, cells: tuple[Waiting, ...], epoch: int | None) -> tuple[Fate | Differs, ...]:
         """Put cells as a copier of this authority epoch (None: of whichever it is)."""
+        ...
+
+    def replicated(self, cells: tuple[Waiting, ...]) -> tuple[bool, ...]:
+        """Return of each whether every other server of its cluster has it, whichever may lead."""
         ...
 
 

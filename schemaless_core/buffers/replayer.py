@@ -9,6 +9,7 @@ import logging
 import random
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from functools import partial
@@ -18,6 +19,7 @@ from schemaless_core import metrics
 from schemaless_core.buffers import steps
 from schemaless_core.buffers.facts import facts_of
 from schemaless_core.buffers.ports import Buffering, Differs, Fate, PresentPort, Waiting
+from schemaless_core.buffers.second_copies import replicated
 from schemaless_core.buffers.silent_clusters import PROBE_SECONDS, SilentClusters
 from schemaless_core.cell.page_bytes import fitting, halves
 from schemaless_core.cell.sharding import shard_of_bytes
@@ -36,6 +38,8 @@ logger = logging.getLogger(__name__)
 T = TypeVar("T")
 
 NOTHING = BufferSize(0, 0, None, 0)
+#: Beyond the number of any cell.
+FAR = 1 << 64
 
 #: Shards of which cells are carried at once, by one transaction of their server, and at most how many cells of all of
 #: them together. The bytes of a packet bound them, too.
@@ -75,6 +79,8 @@ class Replayer:
         self._shards = shards
         self._present = present
         self._silent = SilentClusters()
+        #: By cluster and shard: the number of a cell up to which all are second copies that a replica lacks yet.
+        self._passed: dict[str, dict[int, int]] = {}
         self._ended = threading.Event()
         self._thread: threading.Thread | None = None
 
@@ -156,7 +162,8 @@ class Replayer:
 
     def _replay(self, cluster: str, shards: Sequence[int]) -> int:
         """Carry a portion of one buffer: of those of its shards whose cluster may be asked."""
-        hands = _Hands(self._router, self._shards, shards, self._silent)
+        passed = self._passed.setdefault(cluster, {})
+        hands = _Hands(self._router, self._shards, shards, self._silent, passed)
         try:
             return run(steps.replay(Buffering(self._present, hands, hands), cluster, CELLS_PER_TAKE))
         except SchemalessError as error:
@@ -173,11 +180,23 @@ def rest_seconds(carried: int, per_second: int, took_seconds: float) -> float:
 class _Hands:
     """The buffer of one cluster, and the shards that its cells are of."""
 
-    def __init__(self, router: Router, shards: int, waiting: Sequence[int], silent: SilentClusters) -> None:
+    def __init__(
+        self,
+        router: Router,
+        shards: int,
+        waiting: Sequence[int],
+        silent: SilentClusters,
+        passed: dict[int, int],
+    ) -> None:
         self._router = router
         self._shards = shards
         self._waiting = waiting
         self._silent = silent
+        self._passed = passed
+        #: Shards that were read to their end.
+        self._ends: frozenset[int] = frozenset()
+        #: By shard the first cell that it did not take: none behind it is passed.
+        self._kept_out: dict[int, int] = {}
         #: Shards whose clusters have little time, and get one cell each.
         self._probes: frozenset[int] = frozenset()
 
@@ -192,16 +211,28 @@ class _Hands:
         self._probes = frozenset(present.probes)
         takes = [(some, max(1, limit // max(1, len(some)))), (present.probes, 1)]
         found = (
-            self._router.ask_cluster(server, partial(_take, shards=shards, each=each, deadline=deadline))
+            self._router.ask_cluster(
+                server, partial(_take, shards=shards, each=each, deadline=deadline, after=self._passed)
+            )
             for shards, each in takes
             if shards
         )
-        return tuple(Waiting(one.number, one.cell) for cells in found for one in cells)
+        taken = [one for cells in found for one in cells]
+        self._note_ends([*some, *present.probes], taken, limit // max(1, len(some)))
+        return tuple(Waiting(one.number, one.cell, one.is_second) for one in taken)
+
+    def _note_ends(self, shards: Sequence[int], taken: Sequence[BufferedCell], each: int) -> None:
+        """What was read to its end is read from the first cell next time: replicas may have it by then."""
+        counts = Counter(one.shard for one in taken)
+        is_cut = sum(len(one.cell.body) for one in taken) >= BYTES_PER_BATCH
+        self._ends = frozenset(shard for shard in shards if counts[shard] < each and not is_cut)
+        for shard in self._ends:
+            self._passed.pop(shard, None)
 
     def copy(self, cells: tuple[Waiting, ...], epoch: int | None) -> tuple[Fate | Differs, ...]:
         """Versions of one row go in the order of their arrival: they are of one shard, whose batch keeps it."""
         parts: dict[int, list[int]] = {}
-        for n, (_number, cell) in enumerate(cells):
+        for n, (_number, cell, _is_second) in enumerate(cells):
             parts.setdefault(shard_of_bytes(cell.row_key, self._shards), []).append(n)
         fates: list[Fate | Differs] = [Fate.NOT_YET] * len(cells)
         answering = {shard: part for shard, part in parts.items() if shard not in self._probes}
@@ -209,6 +240,10 @@ class _Hands:
         for some, seconds in ((answering, CALL_SECONDS), (probes, PROBE_SECONDS)):
             if some:
                 self._copy(cells, some, Standing(Kind.COPIER, epoch), Deadline(seconds), fates)
+        for each, fate in zip(cells, fates, strict=True):
+            if fate is Fate.NOT_YET:
+                shard = shard_of_bytes(each.cell.row_key, self._shards)
+                self._kept_out[shard] = min(self._kept_out.get(shard, FAR), each.number)
         return tuple(fates)
 
     def _copy(
@@ -235,6 +270,18 @@ class _Hands:
                 stored, _epoch = answer
                 for nth, n in enumerate(positions):
                     fates[n] = Fate.THERE if isinstance(stored, range) else _fate(stored[nth], cells[n].cell)
+
+    def replicated(self, cells: tuple[Waiting, ...]) -> tuple[bool, ...]:
+        """What a replica lacks that is silent, or behind, waits on; others do not wait behind it."""
+        parts: dict[int, list[NewCell]] = {}
+        for each in cells:
+            parts.setdefault(shard_of_bytes(each.cell.row_key, self._shards), []).append(each.cell)
+        there = replicated(self._router, parts, Deadline(CALL_SECONDS))
+        for each in cells:
+            shard = shard_of_bytes(each.cell.row_key, self._shards)
+            if each.cell[:3] not in there and shard not in self._ends and each.number < self._kept_out.get(shard, FAR):
+                self._passed[shard] = max(self._passed.get(shard, 0), each.number)
+        return tuple(each.cell[:3] in there for each in cells)
 
     def _hear(self, answers: Mapping[int, object], deadline: Deadline) -> None:
         """A cluster of which one shard answered is there: the others may be locked."""
@@ -281,8 +328,10 @@ def _tell_too_large(waiting: Waiting, error: PacketTooLarge) -> None:
     logger.warning("a cell that waits is too large for a server", extra=extra)
 
 
-def _take(node: Node, shards: Sequence[int], each: int, deadline: Deadline) -> Sequence[BufferedCell]:
-    return node.buffers.waiting(shards, each, BYTES_PER_BATCH, deadline)
+def _take(
+    node: Node, shards: Sequence[int], each: int, deadline: Deadline, after: Mapping[int, int]
+) -> Sequence[BufferedCell]:
+    return node.buffers.waiting(shards, each, BYTES_PER_BATCH, deadline, after)
 
 
 def _or(ask: Callable[[Deadline], T], otherwise: T, deadline: Deadline) -> T:

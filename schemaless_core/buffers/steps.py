@@ -6,6 +6,8 @@ buffers, or is in a buffer and in its shard as well, is stored once: the second 
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 from schemaless_core.buffers.ports import UNANSWERED, Buffering, Differs, Fate, KeepPort, Kept, OnHold, Silence
 from schemaless_core.cell.stored import NewCell
 from schemaless_core.steps import Step, Steps
@@ -14,30 +16,36 @@ KEEP = Step("buffer.keep", "offer the cell to the next buffer")
 LOOK = Step("replay.look", "ask which authority epoch it is")
 TAKE = Step("replay.take", "read what waits, in the order of arrival")
 COPY = Step("replay.copy", "put it into its own shards, as a copier")
+REPLICAS = Step("replay.replicas", "ask the replicas whether they have what is a second copy")
 SETTLE = Step("replay.settle", "remove what is there; what conflicts goes to the ledger")
 
 #: In order.
 REPLAY = (LOOK, TAKE, COPY, SETTLE)
 
 
-def keep(
-    buffers: KeepPort, servers: tuple[str, ...], cells: tuple[NewCell, ...], epoch: int | None
-) -> Steps[tuple[Kept, ...] | Silence]:
+class Answered(NamedTuple):
+    """What one buffer said of each cell; that of none: a silence."""
+
+    server: str
+    kept: tuple[Kept, ...] | Silence
+
+
+def keep(buffers: KeepPort, servers: tuple[str, ...], cells: tuple[NewCell, ...], epoch: int | None) -> Steps[Answered]:
     """Offer cells to one buffer after the other, until one answers.
 
     Nothing is kept by a buffer that does not know this epoch: the caller asks which backend is the authority now, and
     writes there. What its own shard may still store at the old epoch is the same cell.
     """
-    full: tuple[Kept, ...] | None = None
+    full = Answered("", UNANSWERED)
     for server in servers:
         yield KEEP
         answer = buffers.keep(server, cells, epoch)
         if isinstance(answer, Silence):
             continue
         if Kept.FULL not in answer:
-            return answer
-        full = answer
-    return UNANSWERED if full is None else full
+            return Answered(server, answer)
+        full = Answered(server, answer)
+    return full
 
 
 def replay(ports: Buffering, server: str, limit: int) -> Steps[int]:
@@ -57,6 +65,11 @@ def replay(ports: Buffering, server: str, limit: int) -> Steps[int]:
     yield COPY
     fates = ports.own.copy(waiting, epoch)
     there = tuple(each for each, fate in zip(waiting, fates, strict=True) if fate is Fate.THERE)
+    if second := tuple(each for each in there if each.is_second):
+        yield REPLICAS
+        has_all = ports.own.replicated(second)
+        missing = frozenset(each for each, has in zip(second, has_all, strict=True) if not has)
+        there = tuple(each for each in there if each not in missing)
     conflicts = tuple(
         (each, fate.stored) for each, fate in zip(waiting, fates, strict=True) if isinstance(fate, Differs)
     )

@@ -115,6 +115,8 @@ class Puts:
         metrics.cells_written(outcome.status.lower())
         if cell.column_name in self._after_commit.columns and stored.is_created:
             self._after_commit.created(cell)
+        for missing in self._keeper.second({0: new}).values():
+            raise missing
         return outcome
 
     def append(self, row_key: UUID, column_name: str, body: Json) -> PutResult:
@@ -185,7 +187,8 @@ class Puts:
             for cell, added_id in zip(cells, added_ids, strict=True)
         ]
         self._tell(cells, range(len(cells)), dict(enumerate(results)))
-        return _delivered(list(results))
+        missing = self._keeper.second(dict(enumerate(new)))
+        return _delivered([missing.get(n, result) for n, result in enumerate(results)])
 
     def _check_together(self, new: Sequence[NewCell], seen: Position) -> None:
         check_location(seen, self._config.datastore)
@@ -236,9 +239,12 @@ class Puts:
                 continue
             for n, what in zip(part[shard], stored, strict=True):
                 outcomes[n] = _outcome(cells[n], new[n], what, shard, epoch, ANY)
-        outcomes.update(self._keeper.keep_many(cells, new, failures))
+        kept = self._keeper.keep_many(cells, new, failures)
         if self._after_commit.columns:
             self._tell(cells, chain.from_iterable(part.values()), outcomes)
+        stored_here = (n for n in chain.from_iterable(part.values()) if isinstance(outcomes.get(n), PutResult))
+        outcomes.update(self._keeper.second({n: new[n] for n in stored_here}))
+        outcomes.update(kept)
 
     def _parts(self, new: Sequence[NewCell], positions: Sequence[int]) -> list[dict[int, list[int]]]:
         """Cut a batch by count and bytes, so that each part is a packet a server takes; in order per shard."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime
+from types import MappingProxyType
 from typing import NamedTuple, Protocol
 
 from schemaless_core.cell.standing import Gate
@@ -25,6 +26,8 @@ class BufferedCell(NamedTuple):
     shard: int
     cell: NewCell
     kept_at: datetime
+    #: Whether it waits until each replica of its own cluster has it: its caller asked for two copies.
+    is_second: bool = False
 
 
 class BufferConflict(NamedTuple):
@@ -38,6 +41,7 @@ class BufferConflict(NamedTuple):
 class BufferSize(NamedTuple):
     """What a buffer holds."""
 
+    #: Second copies of the last minute left out: they are where they belong, until proven otherwise.
     cells: int
     bytes: int
     #: None: nothing waits.
@@ -45,10 +49,18 @@ class BufferSize(NamedTuple):
     conflicts: int
 
 
+#: No cell is left out.
+NOT_PASSED: Mapping[int, int] = MappingProxyType({})
+#: A second copy that is older counts as a cell that waits.
+SECOND_SECONDS = 60
+
+
 class BufferTables(Protocol):
     """The buffer of one server, and its ledger of conflicts."""
 
-    def keep(self, gate: Gate, cells: Sequence[Offered], deadline: Deadline) -> list[bytes | None]:
+    def keep(
+        self, gate: Gate, cells: Sequence[Offered], deadline: Deadline, *, are_second: bool = False
+    ) -> list[bytes | None]:
         """Keep cells, all with different keys, by one transaction; of each the other body under its key, or None.
 
         The gate is that of a shard of this server, whichever: `StaleEpoch` unless that takes the caller's writes. An
@@ -57,9 +69,16 @@ class BufferTables(Protocol):
         ...
 
     def waiting(
-        self, shards: Collection[int] | None, limit: int, body_bytes: int, deadline: Deadline
+        self,
+        shards: Collection[int] | None,
+        limit: int,
+        body_bytes: int,
+        deadline: Deadline,
+        after: Mapping[int, int] = NOT_PASSED,
     ) -> list[BufferedCell]:
         """Return the first cells to arrive, at most so many of each of these shards; None: so many of all.
+
+        `after`: of a shard those of higher numbers alone.
 
         It ends with the cell that brings their bodies to the bytes.
         """

@@ -28,6 +28,7 @@ from schemaless_core.errors import (
 from schemaless_core.habits import ReadFrom
 from schemaless_core.servers.clusters import Cluster
 from schemaless_core.servers.fanout import FanOut
+from schemaless_core.servers.guarded import GuardedNode
 from schemaless_core.servers.places import Place, Places
 
 T = TypeVar("T")
@@ -209,6 +210,10 @@ class Router:
     def ask_cluster(self, cluster: str, verb: Callable[[Node], T]) -> T:
         """Ask a cluster's primary, whichever shards it holds."""
         return self._clusters[cluster].ask(verb)
+
+    def replicas_of(self, cluster: str) -> list[GuardedNode]:
+        """Its servers but for the one that leads."""
+        return self._clusters[cluster].replicas
 
     def ask_all(self, verb: Callable[[Node], T]) -> dict[str, T | SchemalessError]:
         """Ask the primaries of all clusters, at once, whichever hold shards; each answer or why there is none."""

@@ -176,3 +176,30 @@ def test_no_number_is_given_twice(kept: Kept) -> None:
     assert kept.numbers() > [first]
     kept.tables.settle([first], {}, soon())  # of a replayer that was stopped
     assert len(kept.numbers()) == 1
+
+
+def test_second_copies_are_told_and_count_as_waiting_when_they_are_old(
+    kept: Kept, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Those of the last minute are where they belong, until proven otherwise."""
+    plain, second = new_cell(), new_cell()
+    kept.keep(plain)
+    gate, offered = kept.gate, [Offered(FOREIGN, second)]
+
+    for _time in range(2):  # repeated, it is kept once
+        assert kept.tables.keep(gate, offered, soon(), are_second=True) == [None]
+
+    assert [each.is_second for each in kept.tables.waiting(None, 100, MUCH, soon())] == [False, True]
+    assert [each.is_second for each in kept.tables.of_rows([second.row_key], soon())] == [True]
+    assert kept.tables.size(soon())[:2] == (1, 2)
+    (first, last) = kept.numbers()
+    assert [each.number for each in kept.tables.waiting([FOREIGN], 100, MUCH, soon(), {FOREIGN: first})] == [last]
+    engine = "mysql" if kept.node.name.startswith("mysql") else "sqlite"
+    monkeypatch.setattr(f"schemaless_core.engine.{engine}.buffers.{YOUNG[engine][0]}", YOUNG[engine][1])
+    assert kept.tables.size(soon()).cells == 2
+    kept.tables.settle([last], {}, soon())
+    assert kept.tables.size(soon())[:2] == (1, 1)
+
+
+#: As if a minute had passed.
+YOUNG: dict[str, tuple[str, object]] = {"mysql": ("YOUNG", "0"), "sqlite": ("SECOND_SECONDS", -1)}

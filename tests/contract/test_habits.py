@@ -27,7 +27,7 @@ def test_habits_add_up(datastore: Datastore) -> None:
 
 @pytest.mark.parametrize(
     "habit",
-    [{"read": "nowhere"}, {"deadline": 0}, {"deadline": -1.0}, {"durability": "triple"}, {"durability": "double"}],
+    [{"read": "nowhere"}, {"deadline": 0}, {"deadline": -1.0}, {"durability": "triple"}],
 )
 def test_a_habit_that_cannot_be_kept_is_refused(datastore: Datastore, habit: dict[str, object]) -> None:
     with pytest.raises(InvalidRequest):

@@ -46,7 +46,8 @@ def caller(
                 elif isinstance(answer, str):
                     return
                 else:
-                    kept = yield from steps.keep(tools.keeping, others(key, servers), (new_cell(wanted),), known.epoch)
+                    offered = (new_cell(wanted),)
+                    _server, kept = yield from steps.keep(tools.keeping, others(key, servers), offered, known.epoch)
                     if isinstance(kept, tuple) and kept != (Answer.REFUSED,):
                         return
                     if not isinstance(kept, tuple):

@@ -17,7 +17,14 @@ from schemaless_core.cell.page_bytes import fitting
 from schemaless_core.cell.standing import Gate, ShardState
 from schemaless_core.cell.stored import NewCell
 from schemaless_core.deadline import Deadline
-from schemaless_core.engine.buffers import BufferConflict, BufferedCell, BufferSize, Offered
+from schemaless_core.engine.buffers import (
+    NOT_PASSED,
+    SECOND_SECONDS,
+    BufferConflict,
+    BufferedCell,
+    BufferSize,
+    Offered,
+)
 from schemaless_core.engine.mysql.names import Names
 from schemaless_core.engine.mysql.rows import binary, utc, values_of
 from schemaless_core.engine.mysql.wire.connection import DeadlineConnection
@@ -25,7 +32,7 @@ from schemaless_core.engine.mysql.wire.sessions import Sessions
 from schemaless_core.engine.mysql.wire.transactions import TRIES, bound, send, transact
 from schemaless_core.engine.mysql.wire.translation import is_deadlock
 from schemaless_core.engine.mysql.writes import condition_of
-from schemaless_core.errors import missing_shard
+from schemaless_core.errors import SchemaMissing, missing_shard
 from schemaless_core.failpoints import reach
 
 TAKE_COUNTER = "SELECT epoch, authority_epoch, {status_held} FROM {state} WHERE shard = %s FOR UPDATE"
@@ -35,15 +42,19 @@ WITH w (n, shard, row_key, column_name, ref_key, body) AS (VALUES ROWS)
 SELECT w.shard, w.row_key, w.column_name, w.ref_key, w.body, LENGTH(w.body), UTC_TIMESTAMP(6)
  FROM w WHERE EXISTS (SELECT 1 FROM {state} WHERE GATE) ORDER BY w.n
 ON DUPLICATE KEY UPDATE ref_key = {buffered}.ref_key"""
+SECOND = """\
+INSERT INTO {second} (number, kept_at) SELECT number, UTC_TIMESTAMP(6) FROM {buffered}
+ WHERE (row_key, column_name, ref_key) IN (KEYS) ON DUPLICATE KEY UPDATE number = {second}.number"""
 # What stands under the keys, by digests: the bodies themselves would travel twice.
 LOOK = """\
 SELECT row_key, column_name, ref_key, SHA2(body, 256) FROM {buffered} WHERE (row_key, column_name, ref_key) IN (KEYS)"""
 
 _CELL = "number, shard, row_key, column_name, ref_key, body, kept_at"
 FIRST = "SELECT number, body_bytes FROM {buffered} ORDER BY number LIMIT %s"
-FIRST_OF = "(SELECT number, body_bytes FROM {buffered} WHERE shard = %s ORDER BY number LIMIT %s)"
-THESE = f"SELECT {_CELL} FROM {{buffered}} WHERE number IN %s ORDER BY number"
-OF_ROWS = f"SELECT {_CELL} FROM {{buffered}} WHERE row_key IN %s ORDER BY number"
+FIRST_OF = "(SELECT number, body_bytes FROM {buffered} WHERE shard = %s AND number > %s ORDER BY number LIMIT %s)"
+_IS_SECOND = "EXISTS (SELECT 1 FROM {second} s WHERE s.number = {buffered}.number)"
+THESE = f"SELECT {_CELL}, {_IS_SECOND} FROM {{buffered}} WHERE number IN %s ORDER BY number"
+OF_ROWS = f"SELECT {_CELL}, {_IS_SECOND} FROM {{buffered}} WHERE row_key IN %s ORDER BY number"
 NOTE = f"""\
 INSERT INTO {{conflict}} ({_CELL}, stored_body, found_at)
 WITH w (number, stored_body) AS (VALUES ROWS)
@@ -51,11 +62,14 @@ SELECT b.number, b.shard, b.row_key, b.column_name, b.ref_key, b.body, b.kept_at
  FROM w JOIN {{buffered}} b ON b.number = w.number
 ON DUPLICATE KEY UPDATE shard = {{conflict}}.shard"""
 REMOVE = "DELETE FROM {buffered} WHERE number IN %s"
+REMOVE_SECOND = "DELETE FROM {second} WHERE number IN %s"
 SHARDS = "SELECT DISTINCT shard FROM {buffered} ORDER BY shard"
 COLUMNS = "SELECT DISTINCT column_name FROM {buffered} ORDER BY column_name"
 SIZE = """\
-SELECT COUNT(*), COALESCE(SUM(body_bytes), 0), (SELECT kept_at FROM {buffered} ORDER BY number LIMIT 1),
+SELECT COUNT(*) - YOUNG, COALESCE(SUM(body_bytes), 0), (SELECT kept_at FROM {buffered} ORDER BY number LIMIT 1),
  (SELECT COUNT(*) FROM {conflict}) FROM {buffered}"""
+YOUNG = f"""\
+(SELECT COUNT(*) FROM {{second}} WHERE kept_at > UTC_TIMESTAMP(6) - INTERVAL {SECOND_SECONDS} SECOND)"""
 CONFLICTS = f"SELECT {_CELL}, stored_body, found_at FROM {{conflict}} ORDER BY number LIMIT %s"
 CLOSE = "DELETE FROM {conflict} WHERE number IN %s"
 
@@ -67,10 +81,14 @@ class MySQLBuffers:
         self._sessions = sessions
         self.names = names
 
-    def keep(self, gate: Gate, cells: Sequence[Offered], deadline: Deadline) -> list[bytes | None]:
+    def keep(
+        self, gate: Gate, cells: Sequence[Offered], deadline: Deadline, *, are_second: bool = False
+    ) -> list[bytes | None]:
         wanted = {cell[:3]: hashlib.sha256(cell.body).hexdigest() for _shard, cell in cells}
         while True:
-            digests = self._sessions.write(lambda connection: self._keep(connection, gate, cells, deadline), deadline)
+            digests = self._sessions.write(
+                lambda connection: self._keep(connection, gate, cells, deadline, are_second=are_second), deadline
+            )
             others = {key for key, digest in wanted.items() if digests.get(key) != digest}
             rows = sorted({key[0] for key in others})
             found = {each.cell[:3]: each.cell.body for each in self.of_rows(rows, deadline)}
@@ -80,10 +98,16 @@ class MySQLBuffers:
             # What stood under a key was carried to its shard meanwhile. The cell of this call is not there yet.
 
     def _keep(
-        self, connection: DeadlineConnection, gate: Gate, cells: Sequence[Offered], deadline: Deadline
+        self,
+        connection: DeadlineConnection,
+        gate: Gate,
+        cells: Sequence[Offered],
+        deadline: Deadline,
+        *,
+        are_second: bool,
     ) -> dict[tuple[bytes, bytes, int], str]:
         """Return the digest of what stands under each key once the packet is through."""
-        packet = _packet(connection, self.names, gate, cells)
+        packet = _packet(connection, self.names, gate, cells, are_second=are_second)
         reach("buffer.before_send")
         for attempt in range(1, TRIES + 1):
             try:
@@ -100,33 +124,42 @@ class MySQLBuffers:
         return {(row_key, column_name, ref_key): digest for row_key, column_name, ref_key, digest in rows}
 
     def waiting(
-        self, shards: Collection[int] | None, limit: int, body_bytes: int, deadline: Deadline
+        self,
+        shards: Collection[int] | None,
+        limit: int,
+        body_bytes: int,
+        deadline: Deadline,
+        after: Mapping[int, int] = NOT_PASSED,
     ) -> list[BufferedCell]:
         if shards is None:
             first = self._rows(FIRST, (limit,), deadline)
         else:
-            values = [value for shard in shards for value in (shard, limit)]
+            values = [value for shard in shards for value in (shard, after.get(shard, 0), limit)]
             statement = " UNION ALL ".join([FIRST_OF] * len(shards))
             first = sorted(self._rows(statement, tuple(values), deadline)) if shards else ()
         numbers = [number for number, _size in first[: fitting((size for _number, size in first), body_bytes)]]
-        return [_cell(row) for row in self._rows(THESE, (numbers,), deadline)] if numbers else []
+        return [_cell(row) for row in self._known(THESE, (numbers,), deadline)] if numbers else []
 
     def of_rows(self, row_keys: Sequence[bytes], deadline: Deadline) -> list[BufferedCell]:
-        return [_cell(row) for row in self._rows(OF_ROWS, (list(row_keys),), deadline)] if row_keys else []
+        return [_cell(row) for row in self._known(OF_ROWS, (list(row_keys),), deadline)] if row_keys else []
 
     def settle(self, there: Sequence[int], conflicts: Mapping[int, bytes], deadline: Deadline) -> None:
-        def settle(connection: DeadlineConnection) -> None:
+        def settle(connection: DeadlineConnection, removes: Sequence[str]) -> None:
             statements = []
             if conflicts:
                 rows = [b"%d, %s" % (number, binary(stored)) for number, stored in conflicts.items()]
                 note = self.names.meta_sql(NOTE).encode()
                 statements.append(note.replace(b"VALUES ROWS", values_of(connection, rows)))
             gone = sorted({*there, *conflicts})
-            statements.append(bound(connection, self.names.meta_sql(REMOVE), (gone,)))
+            statements += [bound(connection, self.names.meta_sql(remove), (gone,)) for remove in removes]
             transact(connection, statements, deadline)
 
-        if there or conflicts:
-            self._sessions.write(settle, deadline)
+        if not there and not conflicts:
+            return
+        try:
+            self._sessions.write(lambda connection: settle(connection, (REMOVE, REMOVE_SECOND)), deadline)
+        except SchemaMissing:  # of a version without second copies
+            self._sessions.write(lambda connection: settle(connection, (REMOVE,)), deadline)
 
     def shards(self, deadline: Deadline) -> list[int]:
         return [shard for (shard,) in self._rows(SHARDS, (), deadline)]
@@ -135,12 +168,12 @@ class MySQLBuffers:
         return {name.decode() for (name,) in self._rows(COLUMNS, (), deadline)}
 
     def size(self, deadline: Deadline) -> BufferSize:
-        ((cells, size, oldest_at, conflicts),) = self._rows(SIZE, (), deadline)
+        ((cells, size, oldest_at, conflicts),) = self._known(SIZE, (), deadline)
         return BufferSize(cells, int(size), None if oldest_at is None else utc(oldest_at), conflicts)
 
     def conflicts(self, limit: int, deadline: Deadline) -> list[BufferConflict]:
         return [
-            BufferConflict(_cell(row), stored, utc(found_at))
+            BufferConflict(_cell((*row, False)), stored, utc(found_at))
             for *row, stored, found_at in self._rows(CONFLICTS, (limit,), deadline)
         ]
 
@@ -151,6 +184,13 @@ class MySQLBuffers:
     def _close(self, connection: DeadlineConnection, numbers: Sequence[int], deadline: Deadline) -> None:
         transact(connection, [bound(connection, self.names.meta_sql(CLOSE), (list(numbers),))], deadline)
 
+    def _known(self, statement: str, values: tuple[Any, ...], deadline: Deadline) -> Sequence[tuple[Any, ...]]:
+        """What a statement says that tells second copies; of a version before them it tells none."""
+        try:
+            return self._rows(statement.replace("YOUNG", YOUNG), values, deadline)
+        except SchemaMissing:
+            return self._rows(statement.replace("YOUNG", "0").replace(_IS_SECOND, "0"), values, deadline)
+
     def _rows(self, statement: str, values: tuple[Any, ...], deadline: Deadline) -> Sequence[tuple[Any, ...]]:
         def read(connection: DeadlineConnection) -> Sequence[tuple[Any, ...]]:
             with connection.cursor() as cursor:
@@ -160,7 +200,9 @@ class MySQLBuffers:
         return self._sessions.run(read, deadline)
 
 
-def _packet(connection: DeadlineConnection, names: Names, gate: Gate, cells: Sequence[Offered]) -> bytes:
+def _packet(
+    connection: DeadlineConnection, names: Names, gate: Gate, cells: Sequence[Offered], *, are_second: bool
+) -> bytes:
     rows = [
         b"%d, %d, %s, %s, %d, %s"
         % (n, shard, binary(cell.row_key), binary(cell.column_name), cell.ref_key, binary(cell.body))
@@ -173,6 +215,7 @@ def _packet(connection: DeadlineConnection, names: Names, gate: Gate, cells: Seq
         bound(connection, names.meta_sql(TAKE_COUNTER), (gate.shard,)),
         bound(connection, keep, gate.identity).replace(b"VALUES ROWS", values_of(connection, rows)),
         names.meta_sql(LOOK).encode().replace(b"KEYS", b", ".join(keys)),
+        *([names.meta_sql(SECOND).encode().replace(b"KEYS", b", ".join(keys))] if are_second else []),
         b"COMMIT",
     ]
     return b"; ".join(statements)
@@ -187,10 +230,11 @@ def _replies(connection: DeadlineConnection, packet: bytes) -> tuple[ShardState 
         cursor.nextset()
         cursor.nextset()
         rows = cursor.fetchall()
-        cursor.nextset()
+        while cursor.nextset():
+            pass  # to the reply of COMMIT
     return (ShardState(*states[0]) if states else None), rows
 
 
 def _cell(row: Sequence[Any]) -> BufferedCell:
-    number, shard, row_key, column_name, ref_key, body, kept_at = row
-    return BufferedCell(number, shard, NewCell(row_key, column_name, ref_key, body), utc(kept_at))
+    number, shard, row_key, column_name, ref_key, body, kept_at, is_second = row
+    return BufferedCell(number, shard, NewCell(row_key, column_name, ref_key, body), utc(kept_at), bool(is_second))

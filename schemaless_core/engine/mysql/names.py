@@ -108,6 +108,7 @@ class Names:
             offset=self.trigger_offset,
             purged=self.purged,
             buffered=f"{self.meta}.buffered",
+            second=f"{self.meta}.second_copy",
             conflict=f"{self.meta}.buffer_conflict",
             mended=self.mended,
             parked=f"{self.meta}.trigger_parked",

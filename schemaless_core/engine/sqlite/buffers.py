@@ -3,14 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any
 
 from schemaless_core.cell.page_bytes import fitting
 from schemaless_core.cell.standing import Gate
 from schemaless_core.cell.stored import NewCell
 from schemaless_core.deadline import Deadline
-from schemaless_core.engine.buffers import BufferConflict, BufferedCell, BufferSize, Offered
+from schemaless_core.engine.buffers import (
+    NOT_PASSED,
+    SECOND_SECONDS,
+    BufferConflict,
+    BufferedCell,
+    BufferSize,
+    Offered,
+)
 from schemaless_core.engine.sqlite.file import SQLiteFile, from_microseconds, to_microseconds
 from schemaless_core.engine.sqlite.reads import head_of
 from schemaless_core.failpoints import reach
@@ -19,19 +26,25 @@ KEEP = """\
 INSERT INTO buffered (shard, row_key, column_name, ref_key, body, kept_at) VALUES (?, ?, ?, ?, ?, ?)
  ON CONFLICT (row_key, column_name, ref_key) DO NOTHING"""
 BODY = "SELECT body FROM buffered WHERE row_key = ? AND column_name = ? AND ref_key = ?"
+SECOND = """\
+INSERT INTO second_copy (number, kept_at) SELECT number, ? FROM buffered
+ WHERE row_key = ? AND column_name = ? AND ref_key = ? ON CONFLICT DO NOTHING"""
+_IS_SECOND = "EXISTS (SELECT 1 FROM second_copy s WHERE s.number = buffered.number)"
 _CELL = "number, shard, row_key, column_name, ref_key, body, kept_at"
 FIRST = "SELECT number, LENGTH(body) FROM buffered ORDER BY number LIMIT ?"
-FIRST_OF = "SELECT number, LENGTH(body) FROM buffered WHERE shard = ? ORDER BY number LIMIT ?"
-THIS = f"SELECT {_CELL} FROM buffered WHERE number = ?"
-OF_ROWS = f"SELECT {_CELL} FROM buffered WHERE row_key IN (MARKS) ORDER BY number"
+FIRST_OF = "SELECT number, LENGTH(body) FROM buffered WHERE shard = ? AND number > ? ORDER BY number LIMIT ?"
+THIS = f"SELECT {_CELL}, {_IS_SECOND} FROM buffered WHERE number = ?"
+OF_ROWS = f"SELECT {_CELL}, {_IS_SECOND} FROM buffered WHERE row_key IN (MARKS) ORDER BY number"
 NOTE = f"""\
 INSERT INTO buffer_conflict ({_CELL}, stored_body, found_at) SELECT {_CELL}, ?, ? FROM buffered WHERE number = ?
  ON CONFLICT DO NOTHING"""
 REMOVE = "DELETE FROM buffered WHERE number = ?"
+REMOVE_SECOND = "DELETE FROM second_copy WHERE number = ?"
 SHARDS = "SELECT DISTINCT shard FROM buffered ORDER BY shard"
 COLUMNS = "SELECT DISTINCT column_name FROM buffered ORDER BY column_name"
 SIZE = """\
-SELECT COUNT(*), COALESCE(SUM(LENGTH(body)), 0), MIN(kept_at), (SELECT COUNT(*) FROM buffer_conflict) FROM buffered"""
+SELECT COUNT(*) - (SELECT COUNT(*) FROM second_copy WHERE kept_at > ?), COALESCE(SUM(LENGTH(body)), 0), MIN(kept_at),
+ (SELECT COUNT(*) FROM buffer_conflict) FROM buffered"""
 CONFLICTS = f"SELECT {_CELL}, stored_body, found_at FROM buffer_conflict ORDER BY number LIMIT ?"
 CLOSE = "DELETE FROM buffer_conflict WHERE number = ?"
 
@@ -43,7 +56,9 @@ class SQLiteBuffers:
         self._file = file
         self._clock = clock
 
-    def keep(self, gate: Gate, cells: Sequence[Offered], deadline: Deadline) -> list[bytes | None]:
+    def keep(
+        self, gate: Gate, cells: Sequence[Offered], deadline: Deadline, *, are_second: bool = False
+    ) -> list[bytes | None]:
         reach("buffer.before_send")
         now = to_microseconds(self._clock())
         others: list[bytes | None] = []
@@ -51,16 +66,25 @@ class SQLiteBuffers:
             gate.check_write(head_of(connection, gate.shard).state)
             for shard, cell in cells:
                 connection.execute(KEEP, (shard, *cell, now))
+                if are_second:
+                    connection.execute(SECOND, (now, *cell[:3]))
                 (body,) = connection.execute(BODY, cell[:3]).fetchone()
                 others.append(None if body == cell.body else body)
         reach("buffer.answered")
         return others
 
     def waiting(
-        self, shards: Collection[int] | None, limit: int, body_bytes: int, deadline: Deadline
+        self,
+        shards: Collection[int] | None,
+        limit: int,
+        body_bytes: int,
+        deadline: Deadline,
+        after: Mapping[int, int] = NOT_PASSED,
     ) -> list[BufferedCell]:
         with self._file.read(deadline) as connection:
-            asked = [(FIRST, (limit,))] if shards is None else [(FIRST_OF, (shard, limit)) for shard in shards]
+            asked: list[tuple[str, tuple[int, ...]]] = [(FIRST, (limit,))]
+            if shards is not None:
+                asked = [(FIRST_OF, (shard, after.get(shard, 0), limit)) for shard in shards]
             first = sorted(each for statement, values in asked for each in connection.execute(statement, values))
             fit = first[: fitting((size for _number, size in first), body_bytes)]
             return [_cell(connection.execute(THIS, (number,)).fetchone()) for number, _size in fit]
@@ -72,7 +96,8 @@ class SQLiteBuffers:
         now = to_microseconds(self._clock())
         with self._file.write(deadline) as connection:
             connection.executemany(NOTE, [(stored, now, number) for number, stored in conflicts.items()])
-            connection.executemany(REMOVE, [(number,) for number in (*there, *conflicts)])
+            for statement in (REMOVE, REMOVE_SECOND):
+                connection.executemany(statement, [(number,) for number in (*there, *conflicts)])
 
     def shards(self, deadline: Deadline) -> list[int]:
         return [shard for (shard,) in self._rows(SHARDS, (), deadline)]
@@ -81,12 +106,13 @@ class SQLiteBuffers:
         return {name.decode() for (name,) in self._rows(COLUMNS, (), deadline)}
 
     def size(self, deadline: Deadline) -> BufferSize:
-        ((cells, size, oldest_at, conflicts),) = self._rows(SIZE, (), deadline)
+        young = to_microseconds(self._clock() - timedelta(seconds=SECOND_SECONDS))
+        ((cells, size, oldest_at, conflicts),) = self._rows(SIZE, (young,), deadline)
         return BufferSize(cells, size, None if oldest_at is None else from_microseconds(oldest_at), conflicts)
 
     def conflicts(self, limit: int, deadline: Deadline) -> list[BufferConflict]:
         return [
-            BufferConflict(_cell(row), stored, from_microseconds(found_at))
+            BufferConflict(_cell((*row, False)), stored, from_microseconds(found_at))
             for *row, stored, found_at in self._rows(CONFLICTS, (limit,), deadline)
         ]
 
@@ -104,5 +130,6 @@ def _marked(statement: str, count: int) -> str:
 
 
 def _cell(row: Sequence[Any]) -> BufferedCell:
-    number, shard, row_key, column_name, ref_key, body, kept_at = row
-    return BufferedCell(number, shard, NewCell(row_key, column_name, ref_key, body), from_microseconds(kept_at))
+    number, shard, row_key, column_name, ref_key, body, kept_at, is_second = row
+    cell = NewCell(row_key, column_name, ref_key, body)
+    return BufferedCell(number, shard, cell, from_microseconds(kept_at), bool(is_second))

@@ -67,7 +67,7 @@ def view(cluster: str, size: BufferSize | SchemalessError) -> BufferClusterView:
 
 
 def conflict_view(cluster: str, conflict: BufferConflict) -> ConflictView:
-    number, _shard, cell, kept_at = conflict.waiting
+    number, cell, kept_at = conflict.waiting.number, conflict.waiting.cell, conflict.waiting.kept_at
     return ConflictView(
         cluster,
         number,

@@ -161,6 +161,12 @@ CREATE TABLE IF NOT EXISTS {meta}.buffered (
   KEY sizes (body_bytes)
 ) ENGINE=InnoDB;
 
+-- Those of them that are second copies: they wait until each replica of their own cluster has them.
+CREATE TABLE IF NOT EXISTS {meta}.second_copy (
+  number BIGINT UNSIGNED NOT NULL PRIMARY KEY,
+  kept_at DATETIME(6) NOT NULL
+) ENGINE=InnoDB;
+
 -- Those whose shard had another body under their key, and that body.
 CREATE TABLE IF NOT EXISTS {meta}.buffer_conflict (
   number BIGINT UNSIGNED NOT NULL PRIMARY KEY,

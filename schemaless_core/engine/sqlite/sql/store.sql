@@ -132,6 +132,11 @@ CREATE TABLE IF NOT EXISTS buffered (
 
 CREATE INDEX IF NOT EXISTS buffered_of_shard ON buffered (shard, number);
 
+CREATE TABLE IF NOT EXISTS second_copy (
+  number INTEGER PRIMARY KEY,
+  kept_at INTEGER NOT NULL
+);
+
 CREATE TABLE IF NOT EXISTS buffer_conflict (
   number INTEGER PRIMARY KEY,
   shard INTEGER NOT NULL,
