@@ -49,7 +49,7 @@ class BufferRefused(NamedTuple):
 Failure = Unavailable | StaleEpoch
 
 
-class Copies(NamedTuple):
+class WantedCopies(NamedTuple):
     """On how many servers a cell is to be kept."""
 
     servers: int
@@ -57,9 +57,9 @@ class Copies(NamedTuple):
     are_second: bool
 
 
-ONE = Copies(1, False)
+ONE = WantedCopies(1, False)
 #: Of cells that their own primary has; and of those that it has not.
-SECOND, BOTH = Copies(1, True), Copies(2, True)
+SECOND, BOTH = WantedCopies(1, True), WantedCopies(2, True)
 
 #: What became of a cell: None: it is kept.
 BufferedOutcome = SchemalessError | BufferRefused | None
@@ -79,7 +79,7 @@ class Buffers:
         failures: Sequence[Failure],
         standing: Standing,
         deadline: Deadline,
-        copies: Copies = ONE,
+        copies: WantedCopies = ONE,
     ) -> list[BufferedOutcome]:
         """Keep cells, all with different keys, whose own clusters failed so; say of each what became of it."""
         outcomes: list[BufferedOutcome] = list(failures)
@@ -103,7 +103,7 @@ class Buffers:
         failures: Sequence[Failure],
         standing: Standing,
         deadline: Deadline,
-        copies: Copies,
+        copies: WantedCopies,
     ) -> list[BufferedOutcome]:
         """Keep cells on one server, or on two: by halves, where they are too large for it together."""
         offer = _Offer(self, standing, deadline, are_second=copies.are_second)
@@ -118,7 +118,10 @@ class Buffers:
         outcomes = offer.outcomes(kept, failures)
         if copies.servers == 1:
             return outcomes
-        others, rest = tuple(each for each in servers if each != server), Copies(copies.servers - 1, are_second=True)
+        others, rest = (
+            tuple(each for each in servers if each != server),
+            WantedCopies(copies.servers - 1, are_second=True),
+        )
         again = self._keep(others, cells, failures, standing, deadline, rest)
         return [other if one is None else one for one, other in zip(outcomes, again, strict=True)]
 

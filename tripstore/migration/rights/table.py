@@ -158,13 +158,19 @@ _STORE = (
         "offsets and parked cells of groups",
         ("trigger_offset", "trigger_parked"),
     ),
-    Right(GrantPlace.META, "INSERT, UPDATE", {_S: _CELLS}, "cells for servers that do not take them", ("buffered",)),
+    Right(
+        GrantPlace.META,
+        "INSERT, UPDATE",
+        {_S: _CELLS},
+        "cells for servers that do not take them, and second copies",
+        ("buffered", "second_copy"),
+    ),
     Right(
         GrantPlace.META,
         "INSERT, UPDATE, DELETE",
         {_W: ALWAYS},
         "what waits in buffers is carried to its shards",
-        ("buffered", "buffer_conflict"),
+        ("buffered", "second_copy", "buffer_conflict"),
     ),
     Right(
         GrantPlace.META,
