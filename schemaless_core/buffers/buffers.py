@@ -118,12 +118,14 @@ class Buffers:
         outcomes = offer.outcomes(kept, failures)
         if copies.servers == 1:
             return outcomes
-        others, rest = (
-            tuple(each for each in servers if each != server),
-            WantedCopies(copies.servers - 1, are_second=True),
-        )
-        again = self._keep(others, cells, failures, standing, deadline, rest)
-        return [other if one is None else one for one, other in zip(outcomes, again, strict=True)]
+        kept_here = [n for n, outcome in enumerate(outcomes) if outcome is None]
+        if kept_here:
+            others = tuple(each for each in servers if each != server)
+            part, why = [cells[n] for n in kept_here], [failures[n] for n in kept_here]
+            again = self._keep(others, part, why, standing, deadline, SECOND)
+            for n, outcome in zip(kept_here, again, strict=True):
+                outcomes[n] = outcome
+        return outcomes
 
     def of_rows(self, row_keys: Sequence[bytes], deadline: Deadline) -> list[BufferedCell]:
         """Return what waits of these rows, as far as buffers answer. Ask before the shards: see decision 57."""
