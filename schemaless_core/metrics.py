@@ -45,6 +45,11 @@ LEASE_RENEWALS = Counter(
     "Extensions of primaries' leases by this worker, and what became of them.",
     ["cluster", "outcome"],
 )
+LEASE_EXTENDED = Gauge(
+    "schemaless_lease_extended_seconds",
+    "When this worker extended the lease of a primary last, in seconds since 1970.",
+    ["cluster"],
+)
 FAILOVERS = Counter(
     "schemaless_failovers_total",
     "Promotions that this worker began because a primary was silent.",
@@ -147,6 +152,16 @@ def cluster_led(cluster: str, promotion: int) -> None:
 
 def lease_renewed(cluster: str, outcome: str) -> None:
     LEASE_RENEWALS.labels(cluster, outcome).inc()
+
+
+def lease_extended(cluster: str) -> None:
+    LEASE_EXTENDED.labels(cluster).set_to_current_time()
+
+
+def lease_ended(cluster: str) -> None:
+    """It needs none any more: no time is too long ago."""
+    with suppress(KeyError):
+        LEASE_EXTENDED.remove(cluster)
 
 
 def failover_done(cluster: str, outcome: str) -> None:

@@ -144,7 +144,11 @@ class CellStore(Protocol):
         include_buffered: bool = ...,
         durability: Literal["single", "double"] = ...,
     ) -> CellStore:
-        """Return the same store with other habits; what is not named stays as it was."""
+        """Return the same store with other habits; what is not named stays as it was.
+
+        `deadline`: seconds for each call. `include_buffered`: also read what waits in buffers. `durability`: "double"
+        acknowledges a put when two servers have its cell.
+        """
         ...
 
     def close(self) -> None:

@@ -93,7 +93,8 @@ class Buffers:
                 kept = self._keep(servers, part, why, standing, deadline, copies)
                 for n, outcome in zip(portion, kept, strict=True):
                     outcomes[n] = outcome
-        metrics.cells_buffered(sum(outcome is None for outcome in outcomes))
+        if copies is not SECOND:
+            metrics.cells_buffered(sum(outcome is None for outcome in outcomes))
         return outcomes
 
     def _keep(

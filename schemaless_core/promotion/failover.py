@@ -143,6 +143,7 @@ class Failover:
         """Extend its lease, and promote when it could not be extended for long enough; since when it could not."""
         cluster = self._clusters[name]
         if not cluster.is_leased:
+            metrics.lease_ended(name)
             cluster.find_primary(RENEW_SECONDS)  # which tells when that changes
             return 0.0
         outcome = self._renewed(cluster)
@@ -185,7 +186,9 @@ class Failover:
     def _renewed(self, cluster: Cluster) -> Extension:
         outcome = renew(cluster, self._clusters, self._control)
         metrics.lease_renewed(cluster.name, outcome.value)
-        if outcome is not Extension.EXTENDED:
+        if outcome is Extension.EXTENDED:
+            metrics.lease_extended(cluster.name)
+        else:
             extra = {"event": "lease.not_extended", "cluster": cluster.name, "reason": outcome.value}
             logger.warning("the lease of a primary is not extended", extra=extra)
         return outcome
