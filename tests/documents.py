@@ -6,8 +6,6 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
-import pytest
-
 from tests.markdown import Block, blocks_of, without_blocks
 
 ROOT = Path(__file__).parents[1]
@@ -33,9 +31,6 @@ def prose(page: Path) -> str:
 
 def name(page: Path) -> str:
     return str(page.relative_to(ROOT))
-
-
-every_page = pytest.mark.parametrize("page", PAGES, ids=name)
 
 
 def rows(page: Path) -> Iterator[list[str]]:
