@@ -89,10 +89,7 @@ class Failover:
         `silent_since`: since when the primary has not been heard of; None: since now.
         """
         promoter = self._promoter_of(name)
-        record, since = promoter.record(), silent_since or datetime.now(UTC)
-        if not record.is_done and not record.outlasts:
-            hint = f"`tripstore shards promote {name}` goes on with it."
-            raise PromotionRefused("A promotion that an operator asked for is under way.", hint=hint)
+        since = silent_since or datetime.now(UTC)
         if too_soon := self._too_soon(promoter):
             raise PromotionRefused(too_soon[0], hint="Look at both servers; `tripstore shards promote` asks no time.")
         order = PromotionOrder(given_up=(promoter.old(),), outlasts=True)
@@ -117,8 +114,7 @@ class Failover:
     def __enter__(self) -> Failover:
         self._threads = [
             threading.Thread(target=self._watch, args=(name,), name=f"failover-{name}", daemon=True)
-            for name, cluster in self._clusters.items()
-            if not cluster.is_alone
+            for name in self._clusters
         ]
         for thread in self._threads:
             thread.start()
@@ -153,7 +149,8 @@ class Failover:
             return 0.0
         now = time.monotonic()
         lacking_since = lacking_since or now
-        if now - lacking_since >= self._silent_seconds and self._is_wanting(name, outcome):
+        is_silent = now - lacking_since >= self._silent_seconds and not cluster.is_alone
+        if is_silent and self._is_wanting(name, outcome):
             self._promote(name, datetime.now(UTC) - timedelta(seconds=now - lacking_since))
         return lacking_since
 

@@ -344,6 +344,11 @@ def _refused(stopped: Stopped, cluster: str, servers: ClusterServers) -> Promoti
                 "No server has the changes of all others: some were written to on their own.",
                 hint="Give up the one whose own changes do not count (--dead), and make it anew.",
             )
+        case Stop.PLANNED:
+            return PromotionRefused(
+                "A promotion that an operator asked for is under way.",
+                hint=f"`tripstore shards promote {cluster}` goes on with it.",
+            )
         case Stop.BUSY:
             return PromotionRefused(
                 _busy(stopped.server),

@@ -39,6 +39,9 @@ class Stop(Enum):
     DECIDED = "decided"  #: Which server will lead is decided, and is not the one that was asked for.
     ASTRAY = "astray"  #: Servers have changes that the next primary cannot get.
     NO_TARGET = "no target"  #: No server is left that could lead.
+    PLANNED = (
+        "planned"  #: An operator has asked for the one that is under way: it gives up no server that may be alive.
+    )
     BUSY = "busy"  #: Another cluster is promoted without an operator: each would wait for the promise of the other.
     UNLEASED = "unleased"  #: A server that may be alive takes writes without a lease: no wait outlasts it.
 
@@ -79,6 +82,8 @@ def promote(ports: PromotionPorts, order: PromotionOrder) -> Steps[Promoted | St
     record = ports.record.find()
     if is_fulfilled(record, order):
         return (yield from _attach(ports, record))
+    if order.outlasts and not record.is_done and not record.outlasts:
+        return Stopped(Stop.PLANNED)
     begun = _begun(ports, record, order)
     if begun.outlasts and not begun.was_leased:
         return Stopped(Stop.UNLEASED, _old(ports, begun))

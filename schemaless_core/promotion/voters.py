@@ -8,6 +8,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import TypeVar
 
 from schemaless_core.control.database import ControlDatabase
 from schemaless_core.control.documents import Documents
@@ -21,6 +22,8 @@ from schemaless_core.servers.clusters import Cluster
 from schemaless_core.servers.leaders import PREFIX
 from schemaless_core.steps import run
 
+T = TypeVar("T")
+
 logger = logging.getLogger(__name__)
 
 CONTROL = "the control database"
@@ -29,6 +32,8 @@ PROMISES = "lease/"
 ASK_SECONDS = 1.0
 #: So long a voter that is a primary has: two that are silent leave time to ask the third before a lease ends.
 VOTE_SECONDS = 0.5
+#: And so long, when it writes a promise down.
+PROMISE_SECONDS = 3.0
 #: Clocks that do not run equally fast.
 DRIFT = 1.1
 
@@ -97,7 +102,8 @@ class Voters:
                 self._promises.put(self._cluster, number)
                 return None
             cluster = self._cluster
-            has_promised = self._ask(voter, lambda node, deadline: _leases(node).promise(cluster, number, deadline))
+            deadline = Deadline(PROMISE_SECONDS)
+            has_promised = self._ask(voter, lambda node: _leases(node).promise(cluster, number, deadline))
         except SchemalessError as error:
             _log_silent(voter, error)
             return SILENT
@@ -107,7 +113,8 @@ class Voters:
         try:
             if voter == CONTROL:
                 return self._promises.find(self._cluster) <= number
-            promised = self._ask(voter, lambda node, deadline: _leases(node).promised(self._cluster, deadline))
+            deadline = Deadline(VOTE_SECONDS)
+            promised = self._ask(voter, lambda node: _leases(node).promised(self._cluster, deadline))
         except SchemalessError as error:
             _log_silent(voter, error)
             return SILENT
@@ -116,11 +123,10 @@ class Voters:
     def outlast(self) -> None:
         self._sleep((LEASE_SECONDS + ANSWER_SECONDS) * DRIFT)
 
-    def _ask(self, voter: str, verb: Callable[[Node, Deadline], bool | int | None]) -> bool | int | None:
-        deadline = Deadline(VOTE_SECONDS)
+    def _ask(self, voter: str, verb: Callable[[Node], T]) -> T:
         if voter not in self._clusters:
             raise NodeUnavailable(f"Cluster {voter}", "this configuration does not name it", trips_breaker=False)
-        return self._clusters[voter].ask(lambda node: verb(node, deadline))
+        return self._clusters[voter].ask(verb)
 
 
 def of_a_promotion(cluster: str, clusters: Mapping[str, Cluster], control: ControlDatabase) -> Voters:
