@@ -96,7 +96,12 @@ class Failover:
         promoter.promote(order, refuse=lambda plan: self._too_old(plan, since))
 
     def _too_old(self, plan: PromotionPlan, silent_since: datetime) -> tuple[str, ...]:
-        """Nothing, if a replica heard of the primary shortly before that fell silent: it lacks no more than that."""
+        """Nothing, if a replica heard of the primary shortly before that fell silent: it lacks no more than that.
+
+        Nor, if the primary has no lease: that says more.
+        """
+        if not plan.record.is_leased:
+            return ()
         heard_at = max((each.heard_at for each in plan.servers if each.heard_at and not each.is_leader), default=None)
         if heard_at is not None and heard_at >= silent_since - timedelta(seconds=self._stale_seconds):
             return ()

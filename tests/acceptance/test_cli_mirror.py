@@ -136,6 +136,8 @@ def test_a_drain_says_what_stops_it(company: Shell, moving: Migration) -> None:
 def test_a_drain_says_while_it_tries_why_nothing_is_carried(company: Shell, moving: Migration) -> None:
     """Another program has the files of Schemaless locked; when it lets go, the drain goes on."""
     moving.legacy.trip()
+    hurried = dict(moving.document) | {"deadlines": dict(moving.document["deadlines"]) | {"put_seconds": 1.0}}
+    (company.folder / "tripstore.yaml").write_text(yaml.safe_dump(hurried))
     with ExitStack() as held:
         for cluster in ("a", "b"):
             file = folder_of(moving.document) / cluster / f"{moving.document['datastore']}.db"

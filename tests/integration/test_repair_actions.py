@@ -71,26 +71,34 @@ def test_rows_that_are_lifted_together_wait_for_no_service(moving: Migration) ->
     assert owner.lift_many(wanted) == {}, "they stand there already"
 
 
-def test_i11_rows_that_a_service_holds_keep_no_other_from_its_repair(moving: Migration) -> None:
+@pytest.fixture
+def hurried(servers: LocalServers, stores: Stores, monkeypatch: pytest.MonkeyPatch) -> Iterator[Migration]:
+    """Its repairs give a row up soon that another session holds."""
+    monkeypatch.setitem(PATIENT_LEGACY, "lock_seconds", 1.0)
+    with in_shadow(servers, stores, indexes=[STATUS_INDEX]) as made:
+        yield made
+
+
+def test_i11_rows_that_a_service_holds_keep_no_other_from_its_repair(hurried: Migration) -> None:
     """They are not compared, and the next repair has them. Control: a lift that waits for them ends the whole."""
-    held, others = trip(moving), [trip(moving) for _ in range(2)]
+    held, others = trip(hurried), [trip(hurried) for _ in range(2)]
     for key in (held, *others):
-        foreign(moving, key, 5)
+        foreign(hurried, key, 5)
     targets = [base(key) for key in (others[0], held, others[1])]
-    with closing(moving.legacy.connect()) as service:
+    with closing(hurried.legacy.connect()) as service:
         service.cursor().execute("SELECT 1 FROM trips WHERE trip_uuid = %s FOR UPDATE", (str(held),))
         with (
             patch.object(ForwardRepair, "_lifted", lambda _self, _keys: {}),
             patch.object(ForwardRepair, "_lifted_alone", ForwardRepair._lift_one),
             pytest.raises(LockTimeout),
         ):
-            repair(moving, base(held))
-        before, outcome, after = repair(moving, *targets)
+            repair(hurried, base(held))
+        before, outcome, after = repair(hurried, *targets)
 
     assert (before.is_equal, after.is_equal) == (True, True)
     assert isinstance(outcome.refusal, GaveWay)
     assert counted([before, outcome, after]) == {"rows": 3, "equal": 2, "not_compared": 1}
-    assert done(repair(moving, *targets))[1] == (Action.LIFT, Action.PUT)
+    assert done(repair(hurried, *targets))[1] == (Action.LIFT, Action.PUT)
 
 
 def test_i10_a_cell_beside_the_tables_that_a_put_holds_is_left_for_the_next_repair(

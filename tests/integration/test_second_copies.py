@@ -10,9 +10,10 @@ from unittest.mock import patch
 import pytest
 
 from schemaless_core import BatchFailed, Cell, Datastore, InvalidRequest, Position, PutStatus
-from schemaless_core.buffers.second_copies import replicated
+from schemaless_core.buffers.ports import Waiting
+from schemaless_core.buffers.replayer import _Hands
 from schemaless_core.deadline import Deadline
-from schemaless_core.errors import NodeUnavailable, SchemaMissing, Unavailable
+from schemaless_core.errors import NodeUnavailable, Unavailable
 from tests.chaos.actors import wait_until
 from tests.chaos.test_unresponsive_server import rows_on
 from tests.promoted import DEADLINES, Promotable, promotable
@@ -30,7 +31,8 @@ def copies(store: Datastore) -> dict[str, int]:
         name: cluster.ask(lambda node: node.buffers.waiting(None, 1000, 1 << 30, deadline))
         for name, cluster in store.clusters.items()
     }
-    return {name: sum(each.is_second for each in cells) for name, cells in found.items() if cells}
+    counts = {name: sum(each.is_second for each in cells) for name, cells in found.items()}
+    return {name: count for name, count in counts.items() if count}
 
 
 @pytest.fixture
@@ -82,8 +84,7 @@ def test_i1_a_second_copy_waits_until_the_replica_has_the_cell(made: Promotable,
 def test_i1_what_a_dead_primary_alone_had_is_stored_again(made: Promotable, server_engine: ServerEngine) -> None:
     """The control: a put without a second copy is on the old disk alone."""
     made.cluster.wait_for_replicas()
-    stop_applying(made, server_engine)
-    made.replica().query("STOP SLAVE" if server_engine == "mariadb" else "STOP REPLICA")
+    made.replica().query(f"STOP {'SLAVE' if server_engine == 'mariadb' else 'REPLICA'} IO_THREAD")
     rows = rows_on(made.store, "a", 2)
     made.store.using(durability="double").put_cell(rows[0], "BASE", 1, "double")
     made.store.put_cell(rows[1], "BASE", 1, "single")
@@ -222,8 +223,8 @@ def test_i5_what_waits_for_its_cluster_does_not_wait_behind_second_copies(
         made.old.resume()
 
     with patch("schemaless_core.buffers.replayer.CELLS_PER_TAKE", 2):
-        fixed = made.store.replayer()
-        with patch("schemaless_core.buffers.replayer.replicated", side_effect=_passes_none(fixed)):
+        with patch.object(_Hands, "replicated", _passing_none):
+            fixed = made.store.replayer()
             assert sum(fixed.round().cells for _round in range(6)) == 0
         replayer = made.store.replayer()
         wait_until("it is carried", lambda: replayer.round().cells == 1, 20.0)
@@ -232,15 +233,13 @@ def test_i5_what_waits_for_its_cluster_does_not_wait_behind_second_copies(
     assert others
 
 
-def _passes_none(replayer: Any) -> Any:
-    def look(*wanted: Any) -> set[Any]:
-        found = replicated(*wanted)
-        for passed in replayer._passed.values():
-            passed.clear()
-            passed.update(dict.fromkeys(range(100), 0))
-        return found
+_REPLICATED = _Hands.replicated
 
-    return look
+
+def _passing_none(hands: _Hands, cells: tuple[Waiting, ...]) -> tuple[bool, ...]:
+    found = _REPLICATED(hands, cells)
+    hands._passed.clear()
+    return found
 
 
 def test_servers_of_a_version_before_keep_cells_and_no_second_copies(
@@ -251,7 +250,7 @@ def test_servers_of_a_version_before_keep_cells_and_no_second_copies(
         cluster.primary.query(f"DROP TABLE {store.config.datastore}_meta.second_copy")
     (row,) = rows_on(store, "a", 1)
 
-    with pytest.raises(SchemaMissing):
+    with pytest.raises(Unavailable, match="no other one keeps the second copy"):
         store.using(durability="double").put_cell(row, "BASE", 1, "x")
     assert store.replayer().round().cells == 0
     assert store.clusters["b"].primary.node.buffers.size(Deadline(5.0)).cells == 0

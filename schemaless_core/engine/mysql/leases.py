@@ -46,7 +46,7 @@ SELECT TIMESTAMPDIFF(MICROSECOND, UTC_TIMESTAMP(6), MAX(lasts_until)) FROM {leas
 # what it had then is measured.
 BEAT = (
     "SET SESSION sql_log_bin = 1",
-    f"{LOOK}{{leased}}",
+    LOOK,
     f"UPDATE {{lease}} SET lasts_until = UTC_TIMESTAMP(6) WHERE server = 0 AND @tripstore_leased AND {UNFENCED}",
     "SET SESSION sql_log_bin = 0",
 )

@@ -10,7 +10,8 @@ STATEMENTS_MAX = 32_768
 
 
 #: Looks at the lease of the server; a packet that writes begins with it, so that all its statements go by one look.
-LOOK = "SET @tripstore_leased = "
+#: SET would wait for the row's lock, which who extends the lease has.
+LOOK = "SELECT {leased} INTO @tripstore_leased"
 # One that would last longer is of a clock that was ahead.
 _IS_LEASED = """\
 EXISTS (SELECT 1 FROM {lease} WHERE server = @@server_id AND lasts_until > UTC_TIMESTAMP(6)
@@ -31,7 +32,7 @@ class Names:
         #: Whether the server has a lease now.
         self.leased = leased = _IS_LEASED.format(lease=self.lease, microseconds=int(LEASE_SECONDS * 1e6))
         #: What a packet that writes begins with, and what its conditions end with.
-        self.look = f"{LOOK}{leased}; " if is_leased else ""
+        self.look = f"{LOOK.format(leased=leased)}; " if is_leased else ""
         self.held = " AND @tripstore_leased" if is_leased else ""
         #: The same of a condition that looks by itself.
         self.leased_now = f" AND {leased}" if is_leased else ""
