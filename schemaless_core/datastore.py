@@ -159,10 +159,7 @@ class Datastore(JointStore):
         return Promotions(self.config, self.clusters, self._router, self.control, self._index_parts.catalogue)
 
     def failover(self, authority: AuthorityPort | None = None) -> Failover:
-        """Keeps the leases of primaries going, and has another server lead where one is silent for too long.
-
-        No command uses it yet: decision 63 has what is open.
-        """
+        """Keeps the leases of primaries going, and has another server lead where one is silent for too long."""
         promotions = self.promotions
         return Failover(self.clusters, self.control, lambda cluster: promotions.promoter(cluster, authority))
 

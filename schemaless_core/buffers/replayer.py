@@ -9,8 +9,7 @@ import logging
 import random
 import threading
 import time
-from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from datetime import UTC, datetime
 from functools import partial
 from typing import NamedTuple, TypeVar
@@ -19,7 +18,7 @@ from schemaless_core import metrics
 from schemaless_core.buffers import steps
 from schemaless_core.buffers.facts import facts_of
 from schemaless_core.buffers.ports import Buffering, Differs, Fate, PresentPort, Waiting
-from schemaless_core.buffers.second_copies import replicated
+from schemaless_core.buffers.second_copies import Lacking, leaders_of, replicated
 from schemaless_core.buffers.silent_clusters import PROBE_SECONDS, SilentClusters
 from schemaless_core.cell.page_bytes import fitting, halves
 from schemaless_core.cell.sharding import shard_of_bytes
@@ -29,6 +28,7 @@ from schemaless_core.config import BufferConfig
 from schemaless_core.deadline import Deadline
 from schemaless_core.engine.base import BYTES_PER_BATCH, Fact, Node, Stored
 from schemaless_core.engine.buffers import BufferConflict, BufferedCell, BufferSize
+from schemaless_core.engine.primacy import FIRST, Lead
 from schemaless_core.errors import NodeUnavailable, PacketTooLarge, SchemalessError, SchemaMissing
 from schemaless_core.servers.routing import Router
 from schemaless_core.steps import run
@@ -38,8 +38,6 @@ logger = logging.getLogger(__name__)
 T = TypeVar("T")
 
 NOTHING = BufferSize(0, 0, None, 0)
-#: Beyond the number of any cell.
-FAR = 1 << 64
 
 #: Shards of which cells are carried at once, by one transaction of their server, and at most how many cells of all of
 #: them together. The bytes of a packet bound them, too.
@@ -79,8 +77,8 @@ class Replayer:
         self._shards = shards
         self._present = present
         self._silent = SilentClusters()
-        #: By cluster and shard: the number of a cell up to which all are second copies that a replica lacks yet.
-        self._passed: dict[str, dict[int, int]] = {}
+        #: By the cluster whose buffer it is.
+        self._lacking: dict[str, Lacking] = {}
         self._ended = threading.Event()
         self._thread: threading.Thread | None = None
 
@@ -162,8 +160,8 @@ class Replayer:
 
     def _replay(self, cluster: str, shards: Sequence[int]) -> int:
         """Carry a portion of one buffer: of those of its shards whose cluster may be asked."""
-        passed = self._passed.setdefault(cluster, {})
-        hands = _Hands(self._router, self._shards, shards, self._silent, passed)
+        lacking = self._lacking.setdefault(cluster, Lacking())
+        hands = _Hands(self._router, self._shards, lacking.awake(shards), self._silent, lacking)
         try:
             return run(steps.replay(Buffering(self._present, hands, hands), cluster, CELLS_PER_TAKE))
         except SchemalessError as error:
@@ -186,23 +184,25 @@ class _Hands:
         shards: int,
         waiting: Sequence[int],
         silent: SilentClusters,
-        passed: dict[int, int],
+        lacking: Lacking,
     ) -> None:
         self._router = router
         self._shards = shards
         self._waiting = waiting
         self._silent = silent
-        self._passed = passed
-        #: Shards that were read to their end.
-        self._ends: frozenset[int] = frozenset()
-        #: By shard the first cell that it did not take: none behind it is passed.
-        self._kept_out: dict[int, int] = {}
+        self._lacking = lacking
+        #: Who led the buffer's cluster when it was read, and those of the shards when they were written to.
+        self._kept_by = FIRST
+        self._led: dict[str, Lead] = {}
+        #: Numbers of cells that no packet of their server takes.
+        self._too_large: set[int] = set()
         #: Shards whose clusters have little time, and get one cell each.
         self._probes: frozenset[int] = frozenset()
 
     def waiting(self, server: str, limit: int) -> tuple[Waiting, ...]:
         """Of some shards whose cluster may be asked now: one that is down keeps no cell of another one waiting."""
         deadline = Deadline(CALL_SECONDS)
+        self._kept_by = self._router.leader_of(server)
         may_be_asked = [shard for shard in self._waiting if self._router.may_write(shard, deadline)]
         random.shuffle(may_be_asked)
         clusters = ((shard, self._router.cluster_of(shard, deadline)) for shard in may_be_asked)
@@ -212,28 +212,22 @@ class _Hands:
         takes = [(some, max(1, limit // max(1, len(some)))), (present.probes, 1)]
         found = (
             self._router.ask_cluster(
-                server, partial(_take, shards=shards, each=each, deadline=deadline, after=self._passed)
+                server, partial(_take, shards=shards, each=each, deadline=deadline, after=self._lacking.passed)
             )
             for shards, each in takes
             if shards
         )
         taken = [one for cells in found for one in cells]
-        self._note_ends([*some, *present.probes], taken, limit // max(1, len(some)))
-        return tuple(Waiting(one.number, one.cell, one.is_second) for one in taken)
-
-    def _note_ends(self, shards: Sequence[int], taken: Sequence[BufferedCell], each: int) -> None:
-        """What was read to its end is read from the first cell next time: replicas may have it by then."""
-        counts = Counter(one.shard for one in taken)
         is_cut = sum(len(one.cell.body) for one in taken) >= BYTES_PER_BATCH
-        self._ends = frozenset(shard for shard in shards if counts[shard] < each and not is_cut)
-        for shard in self._ends:
-            self._passed.pop(shard, None)
+        self._lacking.read(some, [one.shard for one in taken], takes[0][1], is_cut=is_cut)
+        return tuple(Waiting(one.number, one.cell, one.is_second) for one in taken)
 
     def copy(self, cells: tuple[Waiting, ...], epoch: int | None) -> tuple[Fate | Differs, ...]:
         """Versions of one row go in the order of their arrival: they are of one shard, whose batch keeps it."""
         parts: dict[int, list[int]] = {}
         for n, (_number, cell, _is_second) in enumerate(cells):
             parts.setdefault(shard_of_bytes(cell.row_key, self._shards), []).append(n)
+        self._led = leaders_of(self._router, parts, Deadline(CALL_SECONDS))
         fates: list[Fate | Differs] = [Fate.NOT_YET] * len(cells)
         answering = {shard: part for shard, part in parts.items() if shard not in self._probes}
         probes = {shard: part for shard, part in parts.items() if shard in self._probes}
@@ -241,9 +235,8 @@ class _Hands:
             if some:
                 self._copy(cells, some, Standing(Kind.COPIER, epoch), Deadline(seconds), fates)
         for each, fate in zip(cells, fates, strict=True):
-            if fate is Fate.NOT_YET:
-                shard = shard_of_bytes(each.cell.row_key, self._shards)
-                self._kept_out[shard] = min(self._kept_out.get(shard, FAR), each.number)
+            if fate is Fate.NOT_YET and each.number not in self._too_large:
+                self._lacking.keep_out(shard_of_bytes(each.cell.row_key, self._shards), each.number)
         return tuple(fates)
 
     def _copy(
@@ -265,6 +258,7 @@ class _Hands:
                     for half in halves(positions):
                         self._copy(cells, {shard: half}, standing, deadline, fates)
                 else:
+                    self._too_large.add(cells[positions[0]].number)
                     _tell_too_large(cells[positions[0]], answer)
             elif not isinstance(answer, SchemalessError):
                 stored, _epoch = answer
@@ -273,14 +267,12 @@ class _Hands:
 
     def replicated(self, cells: tuple[Waiting, ...]) -> tuple[bool, ...]:
         """What a replica lacks that is silent, or behind, waits on; others do not wait behind it."""
-        parts: dict[int, list[NewCell]] = {}
+        parts: dict[int, list[Waiting]] = {}
         for each in cells:
-            parts.setdefault(shard_of_bytes(each.cell.row_key, self._shards), []).append(each.cell)
-        there = replicated(self._router, parts, Deadline(CALL_SECONDS))
-        for each in cells:
-            shard = shard_of_bytes(each.cell.row_key, self._shards)
-            if each.cell[:3] not in there and shard not in self._ends and each.number < self._kept_out.get(shard, FAR):
-                self._passed[shard] = max(self._passed.get(shard, 0), each.number)
+            parts.setdefault(shard_of_bytes(each.cell.row_key, self._shards), []).append(each)
+        wanted = {shard: [each.cell for each in some] for shard, some in parts.items()}
+        there = replicated(self._router, wanted, self._led, Deadline(CALL_SECONDS))
+        self._lacking.note(parts, there)
         return tuple(each.cell[:3] in there for each in cells)
 
     def _hear(self, answers: Mapping[int, object], deadline: Deadline) -> None:
@@ -293,9 +285,15 @@ class _Hands:
             self._silent.heard(cluster, is_silent=not has_answered)
 
     def settle(self, server: str, there: Sequence[Waiting], conflicts: Sequence[tuple[Waiting, bytes]]) -> None:
-        """What one packet does not take is settled by several: each cell is settled whole."""
+        """What one packet does not take is settled by several: each cell is settled whole.
+
+        Where another server leads by now the numbers may be those of other cells.
+        """
+        if self._router.leader_of(server) != self._kept_by:
+            return
         if there:
-            self._settle(server, [each.number for each in there], {})
+            second = frozenset(each.number for each in there if each.is_second)
+            self._settle(server, [each.number for each in there], {}, second)
         left = list(conflicts)
         while left:
             count = fitting((len(stored) for _each, stored in left), BYTES_PER_BATCH)
@@ -316,9 +314,11 @@ class _Hands:
         extra = {"event": "replay.conflict", "cluster": server, "cells": len(conflicts)}
         logger.warning("cells that waited conflict with what is stored: see the ledger", extra=extra)
 
-    def _settle(self, server: str, gone: Sequence[int], others: Mapping[int, bytes]) -> None:
+    def _settle(
+        self, server: str, gone: Sequence[int], others: Mapping[int, bytes], second: Collection[int] = ()
+    ) -> None:
         deadline = Deadline(CALL_SECONDS)
-        self._router.ask_cluster(server, lambda node: node.buffers.settle(gone, others, deadline))
+        self._router.ask_cluster(server, lambda node: node.buffers.settle(gone, others, deadline, second=second))
         metrics.cells_replayed(len(gone), len(others))
 
 

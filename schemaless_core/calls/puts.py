@@ -39,6 +39,7 @@ from schemaless_core.failpoints import reach
 from schemaless_core.habits import Habits
 from schemaless_core.servers.routing import Router
 
+_TOGETHER = "All of them are stored, and readable: put them again one by one, which finds them."
 #: The longest pause between two attempts of an append.
 APPEND_PAUSE_SECONDS = 0.01
 _PERHAPS_APPENDED = (
@@ -144,6 +145,9 @@ class Puts:
                 if error.is_timeout or isinstance(error, ConnectionBroken):
                     error.hint = _PERHAPS_APPENDED
                 raise
+            except Unavailable as lone:  # its second copy is missing
+                lone.hint = f"It is stored under ref key {cell.ref_key}: put the same cell there, which finds it."
+                raise
             # Losers of one race must not meet again in the next.
             time.sleep(random.uniform(0, APPEND_PAUSE_SECONDS))
 
@@ -188,6 +192,8 @@ class Puts:
         ]
         self._tell(cells, range(len(cells)), dict(enumerate(results)))
         missing = self._keeper.second(dict(enumerate(new)))
+        for lone in missing.values():
+            lone.hint = _TOGETHER
         return _delivered([missing.get(n, result) for n, result in enumerate(results)])
 
     def _check_together(self, new: Sequence[NewCell], seen: Position) -> None:
@@ -222,6 +228,7 @@ class Puts:
         count = sum(len(positions) for positions in part.values())
         answers = self._router.write_many(wanted, self._standing, self._deadline(count))
         failures: dict[int, Failure] = {}
+        here: list[int] = []
         for shard, answer in answers.items():
             if isinstance(answer, PacketTooLarge) and len(part[shard]) > 1:
                 for half in halves(part[shard]):
@@ -233,6 +240,7 @@ class Puts:
                     failures.update(dict.fromkeys(part[shard], answer))
                 continue
             stored, epoch = answer
+            here += part[shard]
             if isinstance(stored, range):
                 for n, added_id in zip(part[shard], stored, strict=True):
                     outcomes[n] = PutResult(PutStatus.CREATED, True, shard, cells[n].ref_key, epoch, added_id)
@@ -242,8 +250,7 @@ class Puts:
         kept = self._keeper.keep_many(cells, new, failures)
         if self._after_commit.columns:
             self._tell(cells, chain.from_iterable(part.values()), outcomes)
-        stored_here = (n for n in chain.from_iterable(part.values()) if isinstance(outcomes.get(n), PutResult))
-        outcomes.update(self._keeper.second({n: new[n] for n in stored_here}))
+        outcomes.update(self._keeper.second({n: new[n] for n in here if isinstance(outcomes[n], PutResult)}))
         outcomes.update(kept)
 
     def _parts(self, new: Sequence[NewCell], positions: Sequence[int]) -> list[dict[int, list[int]]]:

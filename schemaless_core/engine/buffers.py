@@ -41,12 +41,18 @@ class BufferConflict(NamedTuple):
 class BufferSize(NamedTuple):
     """What a buffer holds."""
 
-    #: Second copies of the last minute left out: they are where they belong, until proven otherwise.
     cells: int
     bytes: int
     #: None: nothing waits.
     oldest_at: datetime | None
     conflicts: int
+    #: Second copies of the last minute: while all is well they are where they belong.
+    young: int = 0
+
+    @property
+    def waiting(self) -> int:
+        """Those that stand there for another reason."""
+        return self.cells - self.young
 
 
 #: No cell is left out.
@@ -88,10 +94,18 @@ class BufferTables(Protocol):
         """Return what waits of these rows."""
         ...
 
-    def settle(self, there: Sequence[int], conflicts: Mapping[int, bytes], deadline: Deadline) -> None:
+    def settle(
+        self,
+        there: Sequence[int],
+        conflicts: Mapping[int, bytes],
+        deadline: Deadline,
+        *,
+        second: Collection[int] = (),
+    ) -> None:
         """Remove cells by number, and move others, each with the body that is stored, to the ledger: all or nothing.
 
-        Those that are gone already are no error.
+        Those that are gone already are no error. One that has become a second copy since it was read stays, unless it
+        is among the `second`.
         """
         ...
 

@@ -34,7 +34,7 @@ class LeaseTables(Protocol):
         ...
 
     def extend(self, clock: ServerClock, seconds: float, deadline: Deadline) -> bool:
-        """Have it take writes for so long from that moment on; False: another promotion has been there since."""
+        """Have it take writes for so long from that moment on; False: it does not, for another promotion has it."""
         ...
 
     def left(self, deadline: Deadline) -> float:

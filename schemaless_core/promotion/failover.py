@@ -72,6 +72,7 @@ class Failover:
         self._again_seconds = again_seconds
         self._stale_seconds = stale_seconds
         self._beaten_at: dict[str, float] = {}
+        self._looked_at: dict[str, float] = {}
         self._ended = threading.Event()
         self._threads: list[threading.Thread] = []
 
@@ -150,6 +151,7 @@ class Failover:
         outcome = self._renewed(cluster)
         if outcome is Extension.EXTENDED:
             self._beat(cluster)
+            self._end_what_began(name)
         if outcome not in (Extension.SILENT, Extension.DENIED):
             return 0.0
         now = time.monotonic()
@@ -158,6 +160,17 @@ class Failover:
         if is_silent and self._is_wanting(name, outcome):
             self._promote(name, datetime.now(UTC) - timedelta(seconds=now - lacking_since))
         return lacking_since
+
+    def _end_what_began(self, name: str) -> None:
+        """Go on with a promotion of a worker's that is gone. Until it is done no other cluster is promoted."""
+        now = time.monotonic()
+        if now - self._looked_at.get(name, -LOOK_SECONDS) < LOOK_SECONDS:
+            return
+        self._looked_at[name] = now
+        with suppress(SchemalessError):  # while the control database is silent no promotion is gone on with
+            record = self._promoter_of(name).record()
+            if record.outlasts and not record.is_done:
+                self._promote(name, datetime.now(UTC))
 
     def _beat(self, cluster: Cluster) -> None:
         """Have replicas hear now and then that their primary has a lease."""
@@ -201,7 +214,7 @@ class Failover:
         except SchemalessError as error:
             metrics.failover_done(name, "refused")
             extra = {"event": "failover.refused", "cluster": name, "reason": error.message}
-            logger.error("a primary is silent, and no other server is made one", extra=extra)
+            logger.error("no promotion is begun, or ended, without an operator", extra=extra)
         else:
             metrics.failover_done(name, "done")
             extra = {"event": "failover.done", "cluster": name}

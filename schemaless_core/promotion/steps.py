@@ -91,7 +91,7 @@ def promote(ports: PromotionPorts, order: PromotionOrder) -> Steps[Promoted | St
         return Stopped(Stop.NO_TARGET, order.to)
     if begun != record:
         yield BEGIN
-        is_alone = begun.outlasts and (record.is_done or not record.outlasts)
+        is_alone = begun.outlasts and record.is_done
         is_begun = (ports.record.begin_alone if is_alone else ports.record.change)(record, begun)
         if isinstance(is_begun, Busy):
             return Stopped(Stop.BUSY, is_begun.cluster)

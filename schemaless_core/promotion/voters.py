@@ -137,10 +137,16 @@ def of_a_promotion(cluster: str, clusters: Mapping[str, Cluster], control: Contr
         yield CONTROL
         for each in Documents(control).all(PREFIX):
             name = each.name.removeprefix(PREFIX)
-            if name != cluster and any(each.body.get(of) is True for of in ("leads_leased", "is_leased", "was_leased")):
+            if name != cluster and _may_vote(each.body):
                 yield name
 
     return Voters(cluster, clusters, control, names)
+
+
+def _may_vote(body: Mapping[str, object]) -> bool:
+    """Whether a server of the cluster may have a lease, by the record of its newest promotion."""
+    before = () if body.get("is_done") is True else ("was_leased",)
+    return any(body.get(of) is True for of in ("leads_leased", "is_leased", *before))
 
 
 def of_a_lease(cluster: str, clusters: Mapping[str, Cluster], control: ControlDatabase) -> Voters:

@@ -106,9 +106,7 @@ class Cluster:
                 )
 
     def hear_from(self, node: GuardedNode, deadline: Deadline) -> None:
-        """Ask a server which one leads."""
-        if self.is_alone:
-            return
+        """Ask a server which one leads, and whether by a lease: who knows one server alone wants to know that, too."""
         leader, me, is_leased = node.ask(lambda its: its.leadership(deadline))
         self._identities[node] = me
         self._is_heard = True

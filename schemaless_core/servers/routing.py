@@ -17,6 +17,7 @@ from schemaless_core.cell.standing import Gate, ShardState, ShardStatus, Standin
 from schemaless_core.cell.stored import NewCell
 from schemaless_core.deadline import Deadline
 from schemaless_core.engine.base import Batch, BatchAnswer, Node
+from schemaless_core.engine.primacy import Lead
 from schemaless_core.errors import (
     NodeUnavailable,
     SchemalessError,
@@ -203,9 +204,16 @@ class Router:
                 return shard
         raise SchemaMissing(f"{cluster} holds no shard.", hint="Run `tripstore status`.")
 
+    def leader_of(self, cluster: str) -> Lead:
+        """The newest promotion of it that this process has heard of."""
+        return self._clusters[cluster].leader
+
     def may_write(self, shard: int, deadline: Deadline) -> bool:
-        """Whether the breaker of the shard's cluster would let a write through."""
-        return self._clusters[self._places.get(shard, deadline).cluster].primary.writes.is_due
+        """Whether the breaker of the shard's cluster would let a write through; not while it has no primary here."""
+        try:
+            return self._clusters[self._places.get(shard, deadline).cluster].primary.writes.is_due
+        except NodeUnavailable:
+            return False
 
     def ask_cluster(self, cluster: str, verb: Callable[[Node], T]) -> T:
         """Ask a cluster's primary, whichever shards it holds."""

@@ -191,14 +191,29 @@ def test_second_copies_are_told_and_count_as_waiting_when_they_are_old(
 
     assert [each.is_second for each in kept.tables.waiting(None, 100, MUCH, soon())] == [False, True]
     assert [each.is_second for each in kept.tables.of_rows([second.row_key], soon())] == [True]
-    assert kept.tables.size(soon())[:2] == (1, 2)
+    size = kept.tables.size(soon())
+    assert (size.cells, size.young, size.waiting) == (2, 1, 1)
     (first, last) = kept.numbers()
     assert [each.number for each in kept.tables.waiting([FOREIGN], 100, MUCH, soon(), {FOREIGN: first})] == [last]
     engine = "mysql" if kept.node.name.startswith("mysql") else "sqlite"
     monkeypatch.setattr(f"schemaless_core.engine.{engine}.buffers.{YOUNG[engine][0]}", YOUNG[engine][1])
-    assert kept.tables.size(soon()).cells == 2
+    assert kept.tables.size(soon()).waiting == 2
     kept.tables.settle([last], {}, soon())
-    assert kept.tables.size(soon())[:2] == (1, 1)
+    assert kept.numbers() == [first, last], "it was read before it became a second copy"
+    kept.tables.settle([first, last], {}, soon(), second=[last])
+    assert kept.tables.size(soon())[:2] == (0, 0)
+
+
+def test_another_body_under_its_key_is_no_second_copy(kept: Kept) -> None:
+    cell = new_cell(body=b'"first"')
+    kept.keep(cell)
+
+    other = [Offered(FOREIGN, cell._replace(body=b'"second"'))]
+    assert kept.tables.keep(kept.gate, other, soon(), are_second=True) == [b'"first"']
+    with pytest.raises(StaleEpoch):
+        kept.tables.keep(kept.gate._replace(epoch=9), [Offered(FOREIGN, cell)], soon(), are_second=True)
+
+    assert [each.is_second for each in kept.tables.waiting(None, 100, MUCH, soon())] == [False]
 
 
 #: As if a minute had passed.

@@ -238,7 +238,7 @@ _REPLICATED = _Hands.replicated
 
 def _passing_none(hands: _Hands, cells: tuple[Waiting, ...]) -> tuple[bool, ...]:
     found = _REPLICATED(hands, cells)
-    hands._passed.clear()
+    hands._lacking.passed.clear()
     return found
 
 

@@ -43,8 +43,12 @@ SELECT w.shard, w.row_key, w.column_name, w.ref_key, w.body, LENGTH(w.body), UTC
  FROM w WHERE EXISTS (SELECT 1 FROM {state} WHERE GATE) ORDER BY w.n
 ON DUPLICATE KEY UPDATE ref_key = {buffered}.ref_key"""
 SECOND = """\
-INSERT INTO {second} (number, kept_at) SELECT number, UTC_TIMESTAMP(6) FROM {buffered}
- WHERE (row_key, column_name, ref_key) IN (KEYS) ON DUPLICATE KEY UPDATE number = {second}.number"""
+INSERT INTO {second} (number, kept_at)
+WITH w (row_key, column_name, ref_key, digest) AS (VALUES ROWS)
+SELECT b.number, UTC_TIMESTAMP(6) FROM w JOIN {buffered} b
+ ON b.row_key = w.row_key AND b.column_name = w.column_name AND b.ref_key = w.ref_key
+ WHERE SHA2(b.body, 256) = w.digest AND EXISTS (SELECT 1 FROM {state} WHERE GATE)
+ON DUPLICATE KEY UPDATE number = {second}.number"""
 # What stands under the keys, by digests: the bodies themselves would travel twice.
 LOOK = """\
 SELECT row_key, column_name, ref_key, SHA2(body, 256) FROM {buffered} WHERE (row_key, column_name, ref_key) IN (KEYS)"""
@@ -61,15 +65,18 @@ WITH w (number, stored_body) AS (VALUES ROWS)
 SELECT b.number, b.shard, b.row_key, b.column_name, b.ref_key, b.body, b.kept_at, w.stored_body, UTC_TIMESTAMP(6)
  FROM w JOIN {{buffered}} b ON b.number = w.number
 ON DUPLICATE KEY UPDATE shard = {{conflict}}.shard"""
-REMOVE = "DELETE FROM {buffered} WHERE number IN %s"
+# Under the lock of its row: who makes it a second copy has that first.
+REMOVE = f"DELETE FROM {{buffered}} WHERE number IN %s AND NOT {_IS_SECOND}"
+REMOVE_KEPT = "DELETE FROM {buffered} WHERE number IN %s"
 REMOVE_SECOND = "DELETE FROM {second} WHERE number IN %s"
 SHARDS = "SELECT DISTINCT shard FROM {buffered} ORDER BY shard"
 COLUMNS = "SELECT DISTINCT column_name FROM {buffered} ORDER BY column_name"
 SIZE = """\
-SELECT COUNT(*) - YOUNG, COALESCE(SUM(body_bytes), 0), (SELECT kept_at FROM {buffered} ORDER BY number LIMIT 1),
- (SELECT COUNT(*) FROM {conflict}) FROM {buffered}"""
+SELECT COUNT(*), COALESCE(SUM(body_bytes), 0), (SELECT kept_at FROM {buffered} ORDER BY number LIMIT 1),
+ (SELECT COUNT(*) FROM {conflict}), YOUNG FROM {buffered}"""
 YOUNG = f"""\
-(SELECT COUNT(*) FROM {{second}} WHERE kept_at > UTC_TIMESTAMP(6) - INTERVAL {SECOND_SECONDS} SECOND)"""
+(SELECT COUNT(*) FROM {{second}} s JOIN {{buffered}} b ON b.number = s.number
+ WHERE s.kept_at > UTC_TIMESTAMP(6) - INTERVAL {SECOND_SECONDS} SECOND)"""
 CONFLICTS = f"SELECT {_CELL}, stored_body, found_at FROM {{conflict}} ORDER BY number LIMIT %s"
 CLOSE = "DELETE FROM {conflict} WHERE number IN %s"
 
@@ -143,23 +150,36 @@ class MySQLBuffers:
     def of_rows(self, row_keys: Sequence[bytes], deadline: Deadline) -> list[BufferedCell]:
         return [_cell(row) for row in self._known(OF_ROWS, (list(row_keys),), deadline)] if row_keys else []
 
-    def settle(self, there: Sequence[int], conflicts: Mapping[int, bytes], deadline: Deadline) -> None:
-        def settle(connection: DeadlineConnection, removes: Sequence[str]) -> None:
+    def settle(
+        self,
+        there: Sequence[int],
+        conflicts: Mapping[int, bytes],
+        deadline: Deadline,
+        *,
+        second: Collection[int] = (),
+    ) -> None:
+        plain = [number for number in there if number not in second]
+        kept = sorted({*conflicts, *(number for number in there if number in second)})
+
+        def settle(connection: DeadlineConnection, removes: Sequence[tuple[str, Sequence[int]]]) -> None:
             statements = []
             if conflicts:
                 rows = [b"%d, %s" % (number, binary(stored)) for number, stored in conflicts.items()]
                 note = self.names.meta_sql(NOTE).encode()
                 statements.append(note.replace(b"VALUES ROWS", values_of(connection, rows)))
-            gone = sorted({*there, *conflicts})
-            statements += [bound(connection, self.names.meta_sql(remove), (gone,)) for remove in removes]
+            for remove, numbers in removes:
+                if numbers:
+                    statements.append(bound(connection, self.names.meta_sql(remove), (list(numbers),)))
             transact(connection, statements, deadline)
 
         if not there and not conflicts:
             return
         try:
-            self._sessions.write(lambda connection: settle(connection, (REMOVE, REMOVE_SECOND)), deadline)
+            removes = ((REMOVE, plain), (REMOVE_KEPT, kept), (REMOVE_SECOND, kept))
+            self._sessions.write(lambda connection: settle(connection, removes), deadline)
         except SchemaMissing:  # of a version without second copies
-            self._sessions.write(lambda connection: settle(connection, (REMOVE,)), deadline)
+            gone = ((REMOVE_KEPT, sorted({*there, *conflicts})),)
+            self._sessions.write(lambda connection: settle(connection, gone), deadline)
 
     def shards(self, deadline: Deadline) -> list[int]:
         return [shard for (shard,) in self._rows(SHARDS, (), deadline)]
@@ -168,8 +188,8 @@ class MySQLBuffers:
         return {name.decode() for (name,) in self._rows(COLUMNS, (), deadline)}
 
     def size(self, deadline: Deadline) -> BufferSize:
-        ((cells, size, oldest_at, conflicts),) = self._known(SIZE, (), deadline)
-        return BufferSize(cells, int(size), None if oldest_at is None else utc(oldest_at), conflicts)
+        ((cells, size, oldest_at, conflicts, young),) = self._known(SIZE, (), deadline)
+        return BufferSize(cells, int(size), None if oldest_at is None else utc(oldest_at), conflicts, int(young))
 
     def conflicts(self, limit: int, deadline: Deadline) -> list[BufferConflict]:
         return [
@@ -209,16 +229,31 @@ def _packet(
         for n, (shard, cell) in enumerate(cells)
     ]
     keys = [b"(%s, %s, %d)" % (binary(cell.row_key), binary(cell.column_name), cell.ref_key) for _shard, cell in cells]
-    keep = names.meta_sql(KEEP).replace("GATE", condition_of(names, gate))
+    condition = condition_of(names, gate)
+    keep = names.meta_sql(KEEP).replace("GATE", condition)
+    second = [_second(connection, names, gate, condition, [cell for _shard, cell in cells])] if are_second else []
     statements = [
         f"{names.look}BEGIN".encode(),
         bound(connection, names.meta_sql(TAKE_COUNTER), (gate.shard,)),
         bound(connection, keep, gate.identity).replace(b"VALUES ROWS", values_of(connection, rows)),
         names.meta_sql(LOOK).encode().replace(b"KEYS", b", ".join(keys)),
-        *([names.meta_sql(SECOND).encode().replace(b"KEYS", b", ".join(keys))] if are_second else []),
+        *second,
         b"COMMIT",
     ]
     return b"; ".join(statements)
+
+
+def _second(
+    connection: DeadlineConnection, names: Names, gate: Gate, condition: str, cells: Sequence[NewCell]
+) -> bytes:
+    """Mark those that are kept, with these bodies, as second copies."""
+    rows = [
+        b"%s, %s, %d, '%s'"
+        % (binary(cell.row_key), binary(cell.column_name), cell.ref_key, hashlib.sha256(cell.body).hexdigest().encode())
+        for cell in cells
+    ]
+    statement = names.meta_sql(SECOND).replace("GATE", condition)
+    return bound(connection, statement, gate.identity).replace(b"VALUES ROWS", values_of(connection, rows))
 
 
 def _replies(connection: DeadlineConnection, packet: bytes) -> tuple[ShardState | None, Sequence[tuple[Any, ...]]]:

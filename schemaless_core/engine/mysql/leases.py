@@ -87,7 +87,7 @@ class MySQLLeases:
         now = clock.now.replace(tzinfo=None)
         values = (now, int(seconds * 1_000_000), clock.server, clock.number)
         self._execute(EXTEND, values, deadline)
-        return self.clock(deadline)[:2] == clock[:2]
+        return self.clock(deadline)[:2] == clock[:2] and self.left(deadline) > 0
 
     def left(self, deadline: Deadline) -> float:
         (microseconds,) = self._row(LEFT, (), deadline)

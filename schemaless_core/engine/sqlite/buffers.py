@@ -38,13 +38,14 @@ OF_ROWS = f"SELECT {_CELL}, {_IS_SECOND} FROM buffered WHERE row_key IN (MARKS) 
 NOTE = f"""\
 INSERT INTO buffer_conflict ({_CELL}, stored_body, found_at) SELECT {_CELL}, ?, ? FROM buffered WHERE number = ?
  ON CONFLICT DO NOTHING"""
-REMOVE = "DELETE FROM buffered WHERE number = ?"
+REMOVE = f"DELETE FROM buffered WHERE number = ? AND NOT {_IS_SECOND}"
+REMOVE_KEPT = "DELETE FROM buffered WHERE number = ?"
 REMOVE_SECOND = "DELETE FROM second_copy WHERE number = ?"
 SHARDS = "SELECT DISTINCT shard FROM buffered ORDER BY shard"
 COLUMNS = "SELECT DISTINCT column_name FROM buffered ORDER BY column_name"
 SIZE = """\
-SELECT COUNT(*) - (SELECT COUNT(*) FROM second_copy WHERE kept_at > ?), COALESCE(SUM(LENGTH(body)), 0), MIN(kept_at),
- (SELECT COUNT(*) FROM buffer_conflict) FROM buffered"""
+SELECT COUNT(*), COALESCE(SUM(LENGTH(body)), 0), MIN(kept_at), (SELECT COUNT(*) FROM buffer_conflict),
+ (SELECT COUNT(*) FROM second_copy s JOIN buffered b ON b.number = s.number WHERE s.kept_at > ?) FROM buffered"""
 CONFLICTS = f"SELECT {_CELL}, stored_body, found_at FROM buffer_conflict ORDER BY number LIMIT ?"
 CLOSE = "DELETE FROM buffer_conflict WHERE number = ?"
 
@@ -66,9 +67,9 @@ class SQLiteBuffers:
             gate.check_write(head_of(connection, gate.shard).state)
             for shard, cell in cells:
                 connection.execute(KEEP, (shard, *cell, now))
-                if are_second:
-                    connection.execute(SECOND, (now, *cell[:3]))
                 (body,) = connection.execute(BODY, cell[:3]).fetchone()
+                if are_second and body == cell.body:
+                    connection.execute(SECOND, (now, *cell[:3]))
                 others.append(None if body == cell.body else body)
         reach("buffer.answered")
         return others
@@ -92,12 +93,21 @@ class SQLiteBuffers:
     def of_rows(self, row_keys: Sequence[bytes], deadline: Deadline) -> list[BufferedCell]:
         return [_cell(row) for row in self._rows(_marked(OF_ROWS, len(row_keys)), tuple(row_keys), deadline)]
 
-    def settle(self, there: Sequence[int], conflicts: Mapping[int, bytes], deadline: Deadline) -> None:
+    def settle(
+        self,
+        there: Sequence[int],
+        conflicts: Mapping[int, bytes],
+        deadline: Deadline,
+        *,
+        second: Collection[int] = (),
+    ) -> None:
         now = to_microseconds(self._clock())
         with self._file.write(deadline) as connection:
             connection.executemany(NOTE, [(stored, now, number) for number, stored in conflicts.items()])
-            for statement in (REMOVE, REMOVE_SECOND):
-                connection.executemany(statement, [(number,) for number in (*there, *conflicts)])
+            connection.executemany(REMOVE, [(number,) for number in there if number not in second])
+            kept = [(number,) for number in (*conflicts, *(number for number in there if number in second))]
+            for statement in (REMOVE_KEPT, REMOVE_SECOND):
+                connection.executemany(statement, kept)
 
     def shards(self, deadline: Deadline) -> list[int]:
         return [shard for (shard,) in self._rows(SHARDS, (), deadline)]
@@ -107,8 +117,8 @@ class SQLiteBuffers:
 
     def size(self, deadline: Deadline) -> BufferSize:
         young = to_microseconds(self._clock() - timedelta(seconds=SECOND_SECONDS))
-        ((cells, size, oldest_at, conflicts),) = self._rows(SIZE, (young,), deadline)
-        return BufferSize(cells, size, None if oldest_at is None else from_microseconds(oldest_at), conflicts)
+        ((cells, size, oldest_at, conflicts, seconds),) = self._rows(SIZE, (young,), deadline)
+        return BufferSize(cells, size, None if oldest_at is None else from_microseconds(oldest_at), conflicts, seconds)
 
     def conflicts(self, limit: int, deadline: Deadline) -> list[BufferConflict]:
         return [

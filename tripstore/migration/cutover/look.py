@@ -300,7 +300,7 @@ class Looker:
         found = self._store.replayer().sizes()
         if (error := first_error(found.values())) is not None:
             raise error
-        return sum(size.cells + size.conflicts for size in found.values() if isinstance(size, BufferSize))
+        return sum(size.waiting + size.conflicts for size in found.values() if isinstance(size, BufferSize))
 
     def _servers(self) -> tuple[ServerFacts, ...]:
         seen = self._store.authority.find()
