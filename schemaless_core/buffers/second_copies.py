@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 
 from schemaless_core.buffers.ports import Waiting
 from schemaless_core.cell.stored import NewCell
@@ -60,7 +60,8 @@ def _found(replica: GuardedNode, parts: Mapping[int, Sequence[NewCell]], deadlin
 class Lacking:
     """Second copies of one buffer that a replica lacks, by shard: what waits behind them is not kept waiting."""
 
-    def __init__(self) -> None:
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
         #: Up to this number all cells of the shard are such copies.
         self.passed: dict[int, int] = {}
         self._rests: dict[int, tuple[float, float]] = {}
@@ -70,7 +71,7 @@ class Lacking:
 
     def awake(self, shards: Collection[int]) -> list[int]:
         """Those that are not left alone for now."""
-        now = time.monotonic()
+        now = self._clock()
         return [shard for shard in shards if self._rests.get(shard, (0.0, 0.0))[0] <= now]
 
     def read(self, shards: Collection[int], taken: Sequence[int], each: int, *, is_cut: bool) -> None:
@@ -102,4 +103,4 @@ class Lacking:
             self._rests.pop(shard, None)
             return
         seconds = min(2 * self._rests.get(shard, (0.0, REST_SECONDS / 2))[1], REST_SECONDS_MAX)
-        self._rests[shard] = (time.monotonic() + seconds, seconds)
+        self._rests[shard] = (self._clock() + seconds, seconds)

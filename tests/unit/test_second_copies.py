@@ -4,9 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import pytest
-
-from schemaless_core.buffers import second_copies
 from schemaless_core.buffers.ports import Waiting
 from schemaless_core.buffers.second_copies import REST_SECONDS, REST_SECONDS_MAX, Lacking
 from schemaless_core.cell.stored import NewCell
@@ -54,11 +51,10 @@ def test_nothing_behind_a_cell_that_its_shard_did_not_take_is_passed() -> None:
     assert lacking.passed == {SHARD: 4}, "the next portion has it again"
 
 
-def test_a_shard_of_which_a_replica_lacks_all_rests_longer_each_time(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_shard_of_which_a_replica_lacks_all_rests_longer_each_time() -> None:
     """Others get their turn. The control: of one of which some was there it is asked again at once."""
     now = 100.0
-    monkeypatch.setattr(second_copies.time, "monotonic", lambda: now)
-    lacking, rests = Lacking(), list[float]()
+    lacking, rests = Lacking(lambda: now), list[float]()
     for _time in range(7):
         lacking.read([SHARD], [SHARD], 3, is_cut=False)
         lacking.note({SHARD: copies([4])}, set())
