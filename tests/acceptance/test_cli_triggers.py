@@ -428,4 +428,4 @@ def test_built_in_work_that_does_not_exist_is_refused(shop: Shell) -> None:
     ran = shop.call("worker", "run", "--only", "index,mirrors")
 
     assert ran.code == 2
-    assert "'mirrors' is no built-in work. There is: index, mirror, buffer, jobs." in ran.complaint
+    assert "'mirrors' is no built-in work. There is: index, mirror, buffer, failover, jobs." in ran.complaint
