@@ -54,6 +54,8 @@ class Claims:
         self._datastore = config.datastore
         self._config = config.triggers
         self._clock = clock
+        #: Where the group's offsets began; empty: it is not known yet.
+        self.start = ""
         self.held: dict[int, Held] = {}
         #: Those of them that need anything; of thousands that are held, few do at a time.
         self.active: dict[int, Held] = {}
@@ -215,11 +217,20 @@ class Claims:
         logger.error(error.message, extra=extra)
 
     def _claim(self, new: Mapping[int, Lease]) -> None:
-        seen = self._progress.claim(self._group.name, {shard: lease.fence for shard, lease in new.items()})
+        fences = {shard: lease.fence for shard, lease in new.items()}
+        seen = self._progress.claim(self._group.name, fences)
+        lost = {
+            shard: fences[shard]
+            for shard, answer in seen.items()
+            if not isinstance(answer, SchemalessError) and answer.offset is None
+        }
+        if lost and self.start:
+            self._begin_again(lost)
+            seen |= self._progress.claim(self._group.name, lost)
         claimed = {}
         for shard, answer in seen.items():
             if isinstance(answer, SchemalessError) or answer.offset is None:
-                continue  # its server is down: claimed again at the next beat
+                continue  # its server is down, or has no offset: claimed again at the next beat
             if not is_mine(answer, new[shard].fence):
                 self.outfenced[shard] = answer.offset.fence  # a newer lease, or a coordinator that forgot
                 continue
@@ -240,6 +251,15 @@ class Claims:
                 self.held[shard] = held
                 self.activate(held)
         metrics.trigger_shards(self._group.name, len(self.held))
+
+    def _begin_again(self, lost: Mapping[int, int]) -> None:
+        extra = {"event": "triggers.offset_lost", "group": self._group.name, "shards": len(lost)}
+        logger.warning("offsets were lost with a primary, and begin again", extra=extra)
+        try:
+            self._progress.begin_again(self._group.name, self.start, lost)
+        except SchemalessError as error:
+            extra = {"event": "triggers.offset_not_begun", "group": self._group.name, "error": error.message}
+            logger.warning("offsets could not be begun again", extra=extra)
 
     @property
     def _calls_by_shard(self) -> bool:

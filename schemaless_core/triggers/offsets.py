@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from datetime import datetime
+from datetime import UTC, datetime, timedelta
 from functools import partial
 from typing import Protocol, TypeVar
 
@@ -25,6 +25,9 @@ ALL_SECONDS = 60.0
 STEP_SECONDS = 1.0
 #: Shards in one statement.
 SHARDS_PER_STEP = 256
+#: How the history of a shard says that another server led from there on; and how far its clock may be from ours.
+PROMOTION = "promotion "
+CLOCKS_APART = timedelta(minutes=1)
 
 
 class Progress(Protocol):
@@ -40,6 +43,10 @@ class Progress(Protocol):
 
     def astray(self, shards: Collection[int]) -> Collection[int]:
         """Those of these shards, all claimed, whose progress is not what it was: they have to be claimed anew."""
+        ...
+
+    def begin_again(self, group: str, start: str, fences: Mapping[int, int]) -> None:
+        """Create the offsets of shards that have none; `start`: where the group's began."""
         ...
 
 
@@ -68,6 +75,32 @@ class Offsets:
     def astray(self, shards: Collection[int]) -> Collection[int]:
         """None: a shard whose server was promoted says so by its epoch."""
         return ()
+
+    def begin_again(self, group: str, start: str, fences: Mapping[int, int]) -> None:
+        """They were lost with the tail of a primary, on which they stood behind all that a replica had.
+
+        So nothing is passed over from where that promotion forked the log. Without one since the group was registered,
+        which its fences tell, a person has removed them.
+        """
+        starts = {shard: self._lost_at(shard, start, fence) for shard, fence in fences.items()}
+
+        def begin(node: Node, part: Mapping[int, int], deadline: Deadline) -> dict[int, OffsetSeen]:
+            node.groups.begin(group, part, deadline)
+            return node.groups.find(group, list(part), deadline)
+
+        self._each({shard: added_id for shard, added_id in starts.items() if added_id is not None}, begin)
+
+    def _lost_at(self, shard: int, start: str, fence: int) -> int | None:
+        """The last added id before the group's first cell, at the latest."""
+        if start == "beginning":
+            return 0
+        registered_at = datetime.fromtimestamp(fence / 1000, UTC) - CLOCKS_APART
+        deadline = Deadline(STEP_SECONDS)
+        openings = self._router.ask_cluster(
+            self._router.cluster_of(shard, deadline), lambda node: node.epochs(shard, deadline)
+        )
+        forks = (each for each in openings if each.why.startswith(PROMOTION) and each.opened_at >= registered_at)
+        return next((each.first_added_id - 1 for each in forks), None)
 
     def find(self, group: str, shards: Sequence[int] | None = None) -> dict[int, OffsetSeen | SchemalessError]:
         """Return a group's offsets; the error of a shard whose server is down."""

@@ -196,7 +196,7 @@ class Worker:
         return self._pools[-1]
 
     def _obey(self, consumer: Consumer, record: GroupRecord) -> None:
-        consumer.parked_allowed = record.parked_allowed
+        consumer.parked_allowed, consumer.claims.start = record.parked_allowed, record.start
         if record.name not in self._halts:  # else the coordinator has not heard of our halt yet
             consumer.is_halted = record.state is GroupState.HALTED
 

@@ -1,0 +1,87 @@
+"""A group whose offsets were lost with a primary begins again where the promotion forked the log (I7)."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from unittest.mock import patch
+
+import pytest
+
+from schemaless_core import Cell
+from schemaless_core.triggers.offsets import Offsets
+from schemaless_core.triggers.registry import Start, Trigger, trigger
+from tests.chaos.actors import wait_until
+from tests.promoted import Promotable, promotable
+from tests.stores import ServerEngine
+
+TRIGGERS = {"poll_seconds": 0.02, "checkpoint_seconds": 0.05, "lease_seconds": 2.0, "handover_seconds": 0.5}
+
+
+@pytest.fixture
+def made(server_engine: ServerEngine, tmp_path: Path) -> Iterator[Promotable]:
+    with promotable(server_engine, tmp_path / "control", replicas=1, triggers=TRIGGERS) as it:
+        yield it
+
+
+def noting(seen: list[Cell], start: Start) -> Trigger:
+    def noted(cell: Cell) -> None:
+        seen.append(cell)
+
+    return trigger("BASE", start, name="noted")(noted)
+
+
+def lose_offsets(made: Promotable, engine: ServerEngine, registered: Trigger) -> tuple[list[Cell], list[Cell]]:
+    """The cells that stood there before the group was registered, and those that came after the promotion."""
+    before = made.put(4)
+    made.cluster.wait_for_replicas()
+    made.replica().query(f"STOP {'SLAVE' if engine == 'mariadb' else 'REPLICA'} IO_THREAD")
+    made.store.triggers.register(registered)
+    made.old.kill()
+    made.promote(made.order(dead=(made.old,)))
+    return before, made.put(4)
+
+
+@contextmanager
+def served(made: Promotable, its: Trigger) -> Iterator[None]:
+    worker = made.store.triggers.worker([its])
+    thread = threading.Thread(target=worker.run)
+    thread.start()
+    try:
+        yield
+    finally:
+        worker.stop()
+        thread.join()
+
+
+@pytest.mark.parametrize("start", ["now", "beginning"])
+def test_i7_what_comes_after_the_promotion_is_delivered(
+    made: Promotable, server_engine: ServerEngine, start: Start
+) -> None:
+    """From the beginning all of it; from now on nothing that stood there when the group was registered."""
+    seen: list[Cell] = []
+    noted = noting(seen, start)
+    before, after = lose_offsets(made, server_engine, noted)
+    wanted = {cell.key for cell in (after if start == "now" else [*before, *after])}
+
+    with served(made, noted):
+        wait_until("all is delivered", lambda: {cell.key for cell in seen} >= wanted, 20.0)
+
+    assert {cell.key for cell in seen} == wanted
+
+
+def test_control_offsets_that_are_not_begun_again_are_claimed_for_ever(
+    made: Promotable, server_engine: ServerEngine
+) -> None:
+    seen: list[Cell] = []
+    noted = noting(seen, "now")
+    lose_offsets(made, server_engine, noted)
+    asked = threading.Event()
+
+    with patch.object(Offsets, "begin_again", lambda *_given: asked.set()), served(made, noted):
+        assert asked.wait(20.0)
+        asked.clear()
+        assert asked.wait(20.0), "at the next beat"
+    assert seen == []
