@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from unittest.mock import patch
 
@@ -14,6 +13,7 @@ from schemaless_core import Cell
 from schemaless_core.triggers.offsets import Offsets
 from schemaless_core.triggers.registry import Start, Trigger, trigger
 from tests.chaos.actors import wait_until
+from tests.integration.trigger_serving import running
 from tests.promoted import Promotable, promotable
 from tests.stores import ServerEngine
 
@@ -44,18 +44,6 @@ def lose_offsets(made: Promotable, engine: ServerEngine, registered: Trigger) ->
     return before, made.put(4)
 
 
-@contextmanager
-def served(made: Promotable, its: Trigger) -> Iterator[None]:
-    worker = made.store.triggers.worker([its])
-    thread = threading.Thread(target=worker.run)
-    thread.start()
-    try:
-        yield
-    finally:
-        worker.stop()
-        thread.join()
-
-
 @pytest.mark.parametrize("start", ["now", "beginning"])
 def test_i7_what_comes_after_the_promotion_is_delivered(
     made: Promotable, server_engine: ServerEngine, start: Start
@@ -66,7 +54,7 @@ def test_i7_what_comes_after_the_promotion_is_delivered(
     before, after = lose_offsets(made, server_engine, noted)
     wanted = {cell.key for cell in (after if start == "now" else [*before, *after])}
 
-    with served(made, noted):
+    with running(made.store.triggers.worker([noted])):
         wait_until("all is delivered", lambda: {cell.key for cell in seen} >= wanted, 20.0)
 
     assert {cell.key for cell in seen} == wanted
@@ -80,7 +68,10 @@ def test_control_offsets_that_are_not_begun_again_are_claimed_for_ever(
     lose_offsets(made, server_engine, noted)
     asked = threading.Event()
 
-    with patch.object(Offsets, "begin_again", lambda *_given: asked.set()), served(made, noted):
+    with (
+        patch.object(Offsets, "begin_again", lambda *_given: asked.set()),
+        running(made.store.triggers.worker([noted])),
+    ):
         assert asked.wait(20.0)
         asked.clear()
         assert asked.wait(20.0), "at the next beat"
