@@ -15,7 +15,7 @@ from schemaless_core.calls.shardlog import ShardLog
 from schemaless_core.cell.answers import Position, ShardPage
 from schemaless_core.cell.standing import ShardHead, ShardStatus
 from schemaless_core.config import DatastoreConfig
-from schemaless_core.engine.groups import GroupStep
+from schemaless_core.engine.groups import GroupStep, OffsetSeen
 from schemaless_core.errors import PositionUnknown, SchemalessError
 from schemaless_core.failpoints import reach
 from schemaless_core.triggers.deaths import Deaths
@@ -56,6 +56,7 @@ class Claims:
         self._clock = clock
         #: Where the group's offsets began; empty: it is not known yet.
         self.start = ""
+        self._missing_since: dict[int, float] = {}
         self.held: dict[int, Held] = {}
         #: Those of them that need anything; of thousands that are held, few do at a time.
         self.active: dict[int, Held] = {}
@@ -219,12 +220,7 @@ class Claims:
     def _claim(self, new: Mapping[int, Lease]) -> None:
         fences = {shard: lease.fence for shard, lease in new.items()}
         seen = self._progress.claim(self._group.name, fences)
-        lost = {
-            shard: fences[shard]
-            for shard, answer in seen.items()
-            if not isinstance(answer, SchemalessError) and answer.offset is None
-        }
-        if lost and self.start:
+        if lost := {shard: fences[shard] for shard in self._lost(seen)}:
             self._begin_again(lost)
             seen |= self._progress.claim(self._group.name, lost)
         claimed = {}
@@ -251,6 +247,20 @@ class Claims:
                 self.held[shard] = held
                 self.activate(held)
         metrics.trigger_shards(self._group.name, len(self.held))
+
+    def _lost(self, seen: Mapping[int, OffsetSeen | SchemalessError]) -> list[int]:
+        """Shards that have had no offset for as long as a lease lasts.
+
+        A group that is removed has none, and workers hear of that within a beat: its offsets are not begun again.
+        """
+        now = self._clock()
+        missing = [
+            shard for shard, answer in seen.items() if not isinstance(answer, SchemalessError) and answer.offset is None
+        ]
+        others = {shard: since for shard, since in self._missing_since.items() if shard not in seen}
+        self._missing_since = others | {shard: self._missing_since.get(shard, now) for shard in missing}
+        rest = self._config.lease_seconds
+        return [shard for shard in missing if self.start and now - self._missing_since[shard] >= rest]
 
     def _begin_again(self, lost: Mapping[int, int]) -> None:
         extra = {"event": "triggers.offset_lost", "group": self._group.name, "shards": len(lost)}

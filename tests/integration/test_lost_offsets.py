@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from unittest.mock import patch
+from uuid import uuid4
 
 import pytest
 
-from schemaless_core import Cell
+from schemaless_core import Cell, Datastore
+from schemaless_core.errors import SchemalessError
 from schemaless_core.triggers.offsets import Offsets
 from schemaless_core.triggers.registry import Start, Trigger, trigger
 from tests.chaos.actors import wait_until
 from tests.integration.trigger_serving import running
 from tests.promoted import Promotable, promotable
-from tests.stores import ServerEngine
+from tests.stores import ServerEngine, Stores
 
 TRIGGERS = {"poll_seconds": 0.02, "checkpoint_seconds": 0.05, "lease_seconds": 2.0, "handover_seconds": 0.5}
 
@@ -76,3 +79,26 @@ def test_control_offsets_that_are_not_begun_again_are_claimed_for_ever(
         asked.clear()
         assert asked.wait(20.0), "at the next beat"
     assert seen == []
+
+
+def test_a_group_that_is_removed_while_it_is_served_gets_no_offsets_again(stores: Stores) -> None:
+    """Who registers it anew from now on would be told of everything. The control: one that stays gets them."""
+    store = stores.fresh("sqlite", triggers=TRIGGERS)
+    seen: list[Cell] = []
+    noted = noting(seen, "beginning")
+    with running(store.triggers.worker([noted])):
+        store.put_cell(uuid4(), "BASE", 1, "first")
+        wait_until("it is delivered", lambda: bool(seen))
+        store.triggers.offsets.remove("noted")
+        store.put_cell(uuid4(), "BASE", 1, "second")
+        wait_until("it is begun again", lambda: _has_offsets(store), 20.0)
+
+        store.triggers.remove("noted")
+        store.put_cell(uuid4(), "BASE", 1, "third")
+        time.sleep(3 * TRIGGERS["lease_seconds"])  # in which nothing is to happen
+    assert not _has_offsets(store)
+
+
+def _has_offsets(store: Datastore) -> bool:
+    seen = store.triggers.offsets.find("noted").values()
+    return any(not isinstance(each, SchemalessError) and each.offset is not None for each in seen)
