@@ -82,6 +82,7 @@ class Puts:
         self._standing = standing
         self._lookups = lookups
         self._after_commit = after_commit
+        self._is_double = habits.durability == "double"
 
     def put(self, cell: Cell, expect_latest: Any) -> PutResult:
         return self.put_checked(cell, checked_bytes(cell, self._config.max_body_bytes), expect_latest)
@@ -116,8 +117,9 @@ class Puts:
         metrics.cells_written(outcome.status.lower())
         if cell.column_name in self._after_commit.columns and stored.is_created:
             self._after_commit.created(cell)
-        for missing in self._keeper.second({0: new}).values():
-            raise missing
+        if self._is_double:
+            for missing in self._keeper.second({0: new}).values():
+                raise missing
         return outcome
 
     def append(self, row_key: UUID, column_name: str, body: Json) -> PutResult:
@@ -191,7 +193,7 @@ class Puts:
             for cell, added_id in zip(cells, added_ids, strict=True)
         ]
         self._tell(cells, range(len(cells)), dict(enumerate(results)))
-        missing = self._keeper.second(dict(enumerate(new)))
+        missing = self._keeper.second(dict(enumerate(new))) if self._is_double else {}
         for lone in missing.values():
             lone.hint = _TOGETHER
         return _delivered([missing.get(n, result) for n, result in enumerate(results)])
@@ -250,7 +252,8 @@ class Puts:
         kept = self._keeper.keep_many(cells, new, failures)
         if self._after_commit.columns:
             self._tell(cells, chain.from_iterable(part.values()), outcomes)
-        outcomes.update(self._keeper.second({n: new[n] for n in here if isinstance(outcomes[n], PutResult)}))
+        if self._is_double:
+            outcomes.update(self._keeper.second({n: new[n] for n in here if isinstance(outcomes[n], PutResult)}))
         outcomes.update(kept)
 
     def _parts(self, new: Sequence[NewCell], positions: Sequence[int]) -> list[dict[int, list[int]]]:
