@@ -23,8 +23,9 @@ from schemaless_core.engine.primacy import Lead
 from schemaless_core.errors import NodeUnavailable, PromotionRefused, SchemalessError, StaleEpoch
 from schemaless_core.promotion.failover import STALE_SECONDS, Failover
 from schemaless_core.promotion.lease import Extension
-from schemaless_core.promotion.ports import PromotionOrder
-from schemaless_core.promotion.steps import OUTLAST
+from schemaless_core.promotion.ports import Busy, PromotionOrder
+from schemaless_core.promotion.record import ControlRecord
+from schemaless_core.promotion.steps import END, OUTLAST
 from schemaless_core.promotion.voters import CONTROL, Promises, of_a_promotion, renew
 from schemaless_core.steps import Step
 from schemaless_core.urls import parse_node_url
@@ -124,11 +125,16 @@ def test_control_a_process_that_does_not_look_at_the_lease_puts_into_that_primar
     assert not leased.store.authority.close("a", 7), "the server says it of itself, whatever the process has heard"
 
 
-def test_i9_a_process_that_knows_the_primary_alone_goes_by_its_lease(leased: Promotable) -> None:
-    """No promotion is possible for all that it knows, and there was one."""
-    document = {**leased.document, "clusters": {name: {"primary": its["primary"]} for name, its in _clusters(leased)}}
+@pytest.mark.parametrize("is_control_there", [True, False], ids=["control", "no control"])
+def test_i9_a_process_that_knows_the_primary_alone_goes_by_its_lease(
+    leased: Promotable, is_control_there: bool
+) -> None:
+    """No promotion is possible for all that it knows, and there was one: the server itself says so."""
+    clusters = {name: {"primary": its["primary"]} for name, its in _clusters(leased)}
+    control = leased.document["control"] if is_control_there else f"mysql://root:x@127.0.0.1:{NOWHERE.port}"
+    document = {**leased.document, "clusters": clusters, "control": control}
     with Datastore.open(document) as alone:
-        (row, other) = rows_on(alone, "a", 2)
+        (row, other) = rows_on(leased.store, "a", 2)
         alone.put_cell(row, "BASE", 1, "x")
         Promises(leased.store.control).put("a", 1_000_000)  # no voter allows another one
         end_lease(leased.old)
@@ -329,6 +335,29 @@ def test_i9_what_a_worker_had_promised_and_not_ended_is_gone_on_with(leased: Pro
     with failover_of(leased.store):
         wait_until("another server leads", lambda: leased.leads() != leased.name(leased.old), 20)
         leased.put(1)
+
+
+def test_i5_what_a_worker_had_opened_and_not_ended_is_ended_while_its_primary_answers(leased: Promotable) -> None:
+    """Until it is, no other cluster is promoted without an operator: that is the control."""
+    promoter, other = leased.store.promotions.promoter("a"), ControlRecord(leased.store.control, "b", lambda _name: 1)
+
+    def die(step: Step) -> None:
+        if step is END:
+            raise KeyboardInterrupt
+
+    leased.cluster.wait_for_replicas()
+    leased.old.kill()
+    with pytest.raises(KeyboardInterrupt):
+        promoter.promote(PromotionOrder(given_up=(leased.name(leased.old),), outlasts=True), die)
+    assert leased.leads() != leased.name(leased.old)
+    leased.put(1)
+    assert not promoter.record().is_done
+    assert other.other_alone() == Busy("a")
+
+    with failover_of(leased.store):
+        wait_until("it is done", lambda: promoter.record().is_done, 30.0)
+        leased.put(1)
+    assert other.other_alone() is None
 
 
 def test_of_one_cluster_no_two_promotions_follow_each_other_at_once(leased: Promotable) -> None:
