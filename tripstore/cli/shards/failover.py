@@ -24,7 +24,7 @@ def failover() -> None:
 
     Off until it is switched on. From then on a primary takes writes only while it has a lease, which `worker run`
     extends each second and which the control database, or the primary of another cluster, has to allow. So one that
-    nobody reaches has ended before another one begins.
+    no process reaches has ended before another one begins.
 
     \b
     Example:
