@@ -164,7 +164,7 @@ class Failover:
     def _end_what_began(self, name: str) -> None:
         """Go on with a promotion of a worker's that is gone. Until it is done no other cluster is promoted."""
         now = time.monotonic()
-        if now - self._looked_at.get(name, -LOOK_SECONDS) < LOOK_SECONDS:
+        if self._clusters[name].is_alone or now - self._looked_at.get(name, -LOOK_SECONDS) < LOOK_SECONDS:
             return
         self._looked_at[name] = now
         with suppress(SchemalessError):  # while the control database is silent no promotion is gone on with

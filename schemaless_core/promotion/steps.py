@@ -39,9 +39,7 @@ class Stop(Enum):
     DECIDED = "decided"  #: Which server will lead is decided, and is not the one that was asked for.
     ASTRAY = "astray"  #: Servers have changes that the next primary cannot get.
     NO_TARGET = "no target"  #: No server is left that could lead.
-    PLANNED = (
-        "planned"  #: An operator has asked for the one that is under way: it gives up no server that may be alive.
-    )
+    PLANNED = "planned"  #: An operator asked for the one that is under way: it is not made a failover.
     BUSY = "busy"  #: Another cluster is promoted without an operator: each would wait for the promise of the other.
     UNLEASED = "unleased"  #: A server that may be alive takes writes without a lease: no wait outlasts it.
 

@@ -221,8 +221,7 @@ class Claims:
         fences = {shard: lease.fence for shard, lease in new.items()}
         seen = self._progress.claim(self._group.name, fences)
         if lost := {shard: fences[shard] for shard in self._lost(seen)}:
-            self._begin_again(lost)
-            seen |= self._progress.claim(self._group.name, lost)
+            seen |= self._begin_again(lost)
         claimed = {}
         for shard, answer in seen.items():
             if isinstance(answer, SchemalessError) or answer.offset is None:
@@ -262,14 +261,19 @@ class Claims:
         rest = self._config.lease_seconds
         return [shard for shard in missing if self.start and now - self._missing_since[shard] >= rest]
 
-    def _begin_again(self, lost: Mapping[int, int]) -> None:
-        extra = {"event": "triggers.offset_lost", "group": self._group.name, "shards": len(lost)}
-        logger.warning("offsets were lost with a primary, and begin again", extra=extra)
+    def _begin_again(self, lost: Mapping[int, int]) -> dict[int, OffsetSeen | SchemalessError]:
+        """Claim those whose offsets could be begun again."""
         try:
-            self._progress.begin_again(self._group.name, self.start, lost)
+            begun = self._progress.begin_again(self._group.name, self.start, lost)
         except SchemalessError as error:
             extra = {"event": "triggers.offset_not_begun", "group": self._group.name, "error": error.message}
             logger.warning("offsets could not be begun again", extra=extra)
+            return {}
+        if not begun:
+            return {}
+        lacking = {"event": "triggers.offset_lost", "group": self._group.name, "shards": len(begun)}
+        logger.warning("offsets were lost with a primary, and begin again", extra=lacking)
+        return self._progress.claim(self._group.name, {shard: lost[shard] for shard in begun})
 
     @property
     def _calls_by_shard(self) -> bool:

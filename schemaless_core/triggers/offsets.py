@@ -45,8 +45,8 @@ class Progress(Protocol):
         """Those of these shards, all claimed, whose progress is not what it was: they have to be claimed anew."""
         ...
 
-    def begin_again(self, group: str, start: str, fences: Mapping[int, int]) -> None:
-        """Create the offsets of shards that have none; `start`: where the group's began."""
+    def begin_again(self, group: str, start: str, fences: Mapping[int, int]) -> Collection[int]:
+        """Create the offsets of shards that have none; return of which. `start`: where the group's began."""
         ...
 
 
@@ -76,19 +76,21 @@ class Offsets:
         """None: a shard whose server was promoted says so by its epoch."""
         return ()
 
-    def begin_again(self, group: str, start: str, fences: Mapping[int, int]) -> None:
+    def begin_again(self, group: str, start: str, fences: Mapping[int, int]) -> Collection[int]:
         """They were lost with the tail of a primary, on which they stood behind all that a replica had.
 
         So nothing is passed over from where that promotion forked the log. Without one since the group was registered,
         which its fences tell, a person has removed them.
         """
-        starts = {shard: self._lost_at(shard, start, fence) for shard, fence in fences.items()}
+        found = {shard: self._lost_at(shard, start, fence) for shard, fence in fences.items()}
+        starts = {shard: added_id for shard, added_id in found.items() if added_id is not None}
 
         def begin(node: Node, part: Mapping[int, int], deadline: Deadline) -> dict[int, OffsetSeen]:
             node.groups.begin(group, part, deadline)
             return node.groups.find(group, list(part), deadline)
 
-        self._each({shard: added_id for shard, added_id in starts.items() if added_id is not None}, begin)
+        self._each(starts, begin)
+        return starts
 
     def _lost_at(self, shard: int, start: str, fence: int) -> int | None:
         """The last added id before the group's first cell, at the latest."""

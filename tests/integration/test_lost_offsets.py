@@ -71,14 +71,26 @@ def test_control_offsets_that_are_not_begun_again_are_claimed_for_ever(
     lose_offsets(made, server_engine, noted)
     asked = threading.Event()
 
+    def look_on(*_given: object) -> tuple[int, ...]:
+        asked.set()
+        return ()
+
     with (
-        patch.object(Offsets, "begin_again", lambda *_given: asked.set()),
+        patch.object(Offsets, "begin_again", look_on),
         running(made.store.triggers.worker([noted])),
     ):
         assert asked.wait(20.0)
         asked.clear()
         assert asked.wait(20.0), "at the next beat"
     assert seen == []
+
+
+def test_without_a_promotion_since_it_was_registered_an_offset_was_removed_by_a_person(stores: Stores) -> None:
+    """Of a group that began with what came then nothing tells where it was: none is made up."""
+    offsets, now = stores.fresh("sqlite").triggers.offsets, time.time_ns() // 1_000_000
+
+    assert list(offsets.begin_again("noted", "now", {0: now})) == []
+    assert list(offsets.begin_again("noted", "beginning", {0: now})) == [0]
 
 
 def test_a_group_that_is_removed_while_it_is_served_gets_no_offsets_again(stores: Stores) -> None:

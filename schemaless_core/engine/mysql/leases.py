@@ -32,8 +32,8 @@ REST_SECONDS = 10.0
 NUMBER = """\
 COALESCE((SELECT MAX(number) FROM {primacy} HAVING MAX(number) = MAX(IF(server = @@server_id, number, 0))), 0)"""
 CLOCK = f"SELECT @@server_id, {NUMBER}, UTC_TIMESTAMP(6)"
-# Of one that leads, needs a lease, and is not fenced: a planned promotion, which waits for no lease, fences it first.
 UNFENCED = "NOT EXISTS (SELECT 1 FROM {state} WHERE state = 'RO')"
+# Of one that leads, needs a lease, and is not fenced: a planned promotion, which waits for no lease, fences it first.
 MAY_LEAD = f" EXISTS (SELECT 1 FROM {{lease}} needed WHERE needed.server = 0) AND {UNFENCED}"
 EXTEND = f"""\
 INSERT INTO {{lease}} (server, lasts_until)
