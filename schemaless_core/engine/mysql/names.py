@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from schemaless_core.engine.index_sql import checked_name
 from schemaless_core.engine.leases import LEASE_SECONDS
+from schemaless_core.engine.mysql.remembered import IS_REMEMBERED, REMEMBER
 
 #: Statements kept filled in: some of each kind for 4096 shards.
 STATEMENTS_MAX = 32_768
@@ -39,6 +40,10 @@ class Names:
         #: The state of a shard: for a read, and under such a look.
         self.status = _STATUS.format(leased=leased) if is_leased else "state"
         self.status_held = _STATUS.format(leased="@tripstore_leased") if is_leased else "state"
+        #: The same three of a call that goes by what its session remembers; it begins with a look if that was long ago.
+        self.remember = REMEMBER.format(lease=self.lease, leased=leased) if is_leased else ""
+        self.remembered = f" AND {IS_REMEMBERED}" if is_leased else ""
+        self.status_remembered = _STATUS.format(leased=IS_REMEMBERED) if is_leased else "state"
         self._filled: dict[tuple[str, int], str] = {}
 
     @property
@@ -125,7 +130,11 @@ class Names:
         filled = self._filled.get((template, shard))
         if filled is None:
             filled = template.format(
-                cell=self.cell(shard), state=self.shard_state, history=self.shard_epoch, status=self.status
+                cell=self.cell(shard),
+                state=self.shard_state,
+                history=self.shard_epoch,
+                status=self.status,
+                status_remembered=self.status_remembered,
             )
             if len(self._filled) < STATEMENTS_MAX:
                 self._filled[template, shard] = filled

@@ -14,6 +14,7 @@ from schemaless_core.cell.standing import ShardHead, ShardState
 from schemaless_core.cell.stored import StoredCell
 from schemaless_core.engine.base import Sighting
 from schemaless_core.engine.mysql.names import Names
+from schemaless_core.engine.mysql.remembered import look_again
 from schemaless_core.engine.mysql.rows import binary, stored_cell, utc, values_of
 from schemaless_core.engine.mysql.wire.connection import DeadlineConnection
 from schemaless_core.errors import missing_shard
@@ -28,12 +29,12 @@ class Bounded(NamedTuple):
 
 
 FIND = """\
-SELECT s.epoch, s.authority_epoch, {status}, c.added_id, c.ref_key, c.body, c.created_at
+SELECT s.epoch, s.authority_epoch, {status_remembered}, c.added_id, c.ref_key, c.body, c.created_at
  FROM {state} s LEFT JOIN {cell} c ON c.row_key = %s AND c.column_name = %s AND c.ref_key = %s
  WHERE s.shard = %s"""
 
 FIND_LATEST = """\
-SELECT s.epoch, s.authority_epoch, {status}, c.added_id, c.ref_key, c.body, c.created_at
+SELECT s.epoch, s.authority_epoch, {status_remembered}, c.added_id, c.ref_key, c.body, c.created_at
  FROM {state} s LEFT JOIN {cell} c ON c.row_key = %s AND c.column_name = %s
   AND c.ref_key = (SELECT MAX(m.ref_key) FROM {cell} m WHERE m.row_key = %s AND m.column_name = %s)
  WHERE s.shard = %s"""
@@ -107,17 +108,26 @@ HEADS_SINCE = f"{ALL_HEADS} WHERE last_created_at > UTC_TIMESTAMP(6) - INTERVAL 
 def find(
     connection: DeadlineConnection, names: Names, shard: int, row_key: bytes, column_name: bytes, ref_key: int
 ) -> Sighting:
-    cursor = connection.hot_cursor
-    cursor.execute(names.sql(FIND, shard), (row_key, column_name, ref_key, shard))
-    return _sighting(shard, cursor.fetchone(), row_key, column_name)
+    found = _found(connection, names, FIND, shard, (row_key, column_name, ref_key, shard))
+    return _sighting(shard, found, row_key, column_name)
 
 
 def find_latest(
     connection: DeadlineConnection, names: Names, shard: int, row_key: bytes, column_name: bytes
 ) -> Sighting:
+    found = _found(connection, names, FIND_LATEST, shard, (row_key, column_name, row_key, column_name, shard))
+    return _sighting(shard, found, row_key, column_name)
+
+
+def _found(
+    connection: DeadlineConnection, names: Names, template: str, shard: int, values: tuple[Any, ...]
+) -> tuple[Any, ...] | None:
     cursor = connection.hot_cursor
-    cursor.execute(names.sql(FIND_LATEST, shard), (row_key, column_name, row_key, column_name, shard))
-    return _sighting(shard, cursor.fetchone(), row_key, column_name)
+    look = look_again(connection, names.remember)
+    cursor.execute(look + names.sql(template, shard), values)
+    if look:
+        cursor.nextset()
+    return cursor.fetchone()
 
 
 def find_many(

@@ -17,6 +17,7 @@ from schemaless_core.cell.stored import NewCell
 from schemaless_core.engine.base import Stored
 from schemaless_core.engine.mysql.names import Names
 from schemaless_core.engine.mysql.reads import find, find_latest
+from schemaless_core.engine.mysql.remembered import look_again
 from schemaless_core.engine.mysql.wire.connection import DeadlineConnection, replies
 from schemaless_core.errors import SchemalessError
 from schemaless_core.failpoints import reach
@@ -50,16 +51,17 @@ UPDATE {state} SET next_added_id =
     COALESCE((SELECT created_at FROM {cell} ORDER BY added_id DESC LIMIT 1), last_created_at))
  WHERE GATE"""
 
-PUT = f"LOOKBEGIN; {INSERT}; {ADVANCE}; COMMIT"
+# The insert alone goes by the lease, once: to advance a counter to what is stored is right without one.
+PUT = f"{INSERT.replace('GATE', 'GATEHELD')}; {ADVANCE}; COMMIT"
 PUT_AFTER = f"LOOKBEGIN; {TAKE_COUNTER}; {INSERT_AFTER}; {ADVANCE}; COMMIT"
 
 
 def put(connection: DeadlineConnection, names: Names, gate: Gate, cell: NewCell, expect_latest: Any) -> Stored:
     """Store one cell, or find what stands in its way."""
-    for _attempt in range(2):
+    for attempt in range(2):
         reach("put.before_send")
         if expect_latest is ANY:
-            stored = _put(connection, names, gate, cell)
+            stored = _put(connection, names, gate, cell, looks=attempt > 0)
         else:
             stored = _put_after(connection, names, gate, cell, expect_latest)
         reach("put.answered")
@@ -71,9 +73,12 @@ def put(connection: DeadlineConnection, names: Names, gate: Gate, cell: NewCell,
     raise damaged_counter(gate.shard)
 
 
-def _put(connection: DeadlineConnection, names: Names, gate: Gate, cell: NewCell) -> Stored | None:
+def _put(connection: DeadlineConnection, names: Names, gate: Gate, cell: NewCell, *, looks: bool) -> Stored | None:
+    """`looks`: at the lease, whatever the session remembers: the server may have taken longer than that lasts."""
     identity = gate.identity
-    return _stored(replies(connection, gated(names, PUT, gate), (*cell, *identity, *identity)))
+    packet = names.sql(_with_kind(PUT, kind_of(gate), names.remembered), gate.shard)
+    begin = f"{look_again(connection, names.remember, always=looks)}BEGIN; "
+    return _stored(replies(connection, begin + packet, (*cell, *identity, *identity)))
 
 
 def _put_after(
@@ -126,7 +131,17 @@ def condition_of(names: Names, gate: Gate) -> str:
 
     Of a server with leases the packet has looked at its lease before: `names.look`.
     """
-    return (OWNER_GATE if gate.kind is Kind.OWNER else COPIER_GATE) + names.held
+    return kind_of(gate) + names.held
+
+
+def kind_of(gate: Gate) -> str:
+    """The same, but for the lease."""
+    return OWNER_GATE if gate.kind is Kind.OWNER else COPIER_GATE
+
+
+@lru_cache
+def _with_kind(template: str, condition: str, remembered: str) -> str:
+    return template.replace("HELD", remembered).replace("GATE", condition)
 
 
 @lru_cache

@@ -125,6 +125,8 @@ class DeadlineConnection(CarefulConnection):
     server_thread_id: tuple[int, ...]
     #: Of the call that has it; the socket is told when bytes go out, or are waited for.
     deadline: Deadline | None = None
+    #: When it looked at its server's lease last; its session remembers what it saw.
+    looked_at: float = -math.inf
     _hot_cursor: Cursor | None = None
     _armed_seconds: float = -1.0
     _sock: socket.socket

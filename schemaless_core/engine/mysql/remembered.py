@@ -1,0 +1,35 @@
+"""The lease of a server as a session remembers it, so that not every put and read looks at its row.
+
+A lease that was allowed lasts as long as it was said to, whatever is written later: the end that a session remembers is
+the lease's own, or an earlier one. The server compares it with its own clock in each statement that goes by it.
+"""
+
+from __future__ import annotations
+
+import time
+
+from schemaless_core.engine.mysql.wire.connection import DeadlineConnection
+
+#: How long a session goes by what it saw, and after how long it looks again.
+REMEMBERED_SECONDS = 0.4
+LOOK_SECONDS = REMEMBERED_SECONDS / 2
+
+_MICROSECONDS = "TIMESTAMPDIFF(MICROSECOND, '2000-01-01', {})"
+_SPAN = int(REMEMBERED_SECONDS * 1_000_000)
+_NOW = _MICROSECONDS.format("UTC_TIMESTAMP(6)")
+_UNTIL = _MICROSECONDS.format(f"UTC_TIMESTAMP(6) + INTERVAL {_SPAN} MICROSECOND")
+#: NULL where there is no lease: no condition that goes by it holds.
+REMEMBER = f"""\
+SELECT (SELECT LEAST({_UNTIL}, {_MICROSECONDS.format("MAX(lasts_until)")}) FROM {{lease}} WHERE server = @@server_id
+ AND {{leased}}) INTO @tripstore_leased_until; """
+# A clock that is set back would else make what is remembered last longer.
+IS_REMEMBERED = f"@tripstore_leased_until - {_NOW} BETWEEN 1 AND {_SPAN}"
+
+
+def look_again(connection: DeadlineConnection, remember: str, *, always: bool = False) -> str:
+    """What a call begins with: the look, if it was long ago, or `always`; nothing where there are no leases."""
+    now = time.monotonic()
+    if not remember or (not always and now - connection.looked_at < LOOK_SECONDS):
+        return ""
+    connection.looked_at = now
+    return remember
