@@ -7,8 +7,8 @@ admits the writer. A hand-over changes all counter rows of a server by one state
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Collection, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import Any, TypeVar
 
 from pymysql import err
 
@@ -35,6 +35,8 @@ from schemaless_core.engine.mysql.writes import condition_of
 from schemaless_core.errors import SchemaMissing, missing_shard
 from schemaless_core.failpoints import reach
 
+T = TypeVar("T")
+
 TAKE_COUNTER = "SELECT epoch, authority_epoch, {status_held} FROM {state} WHERE shard = %s FOR UPDATE"
 KEEP = """\
 INSERT INTO {buffered} (shard, row_key, column_name, ref_key, body, body_bytes, kept_at)
@@ -42,6 +44,18 @@ WITH w (n, shard, row_key, column_name, ref_key, body) AS (VALUES ROWS)
 SELECT w.shard, w.row_key, w.column_name, w.ref_key, w.body, LENGTH(w.body), UTC_TIMESTAMP(6)
  FROM w WHERE EXISTS (SELECT 1 FROM {state} WHERE GATE) ORDER BY w.n
 ON DUPLICATE KEY UPDATE ref_key = {buffered}.ref_key"""
+# One cell, as most puts have, takes its counter row by the insert itself. A count of 0 says that something stands in
+# its way, and the packet of several says what.
+KEEP_ONE = """\
+INSERT INTO {buffered} (shard, row_key, column_name, ref_key, body, body_bytes, kept_at)
+SELECT VALUES OF ONE, UTC_TIMESTAMP(6) FROM {state} WHERE GATE FOR UPDATE
+ON DUPLICATE KEY UPDATE ref_key = {buffered}.ref_key"""
+SECOND_ONE = """\
+INSERT INTO {second} (number, kept_at)
+SELECT b.number, UTC_TIMESTAMP(6) FROM {buffered} b
+ WHERE b.row_key = %s AND b.column_name = %s AND b.ref_key = %s
+ AND SHA2(b.body, 256) = %s AND EXISTS (SELECT 1 FROM {state} WHERE GATE)
+ON DUPLICATE KEY UPDATE number = {second}.number"""
 SECOND = """\
 INSERT INTO {second} (number, kept_at)
 WITH w (row_key, column_name, ref_key, digest) AS (VALUES ROWS)
@@ -114,17 +128,14 @@ class MySQLBuffers:
         are_second: bool,
     ) -> dict[tuple[bytes, bytes, int], str]:
         """Return the digest of what stands under each key once the packet is through."""
+        if len(cells) == 1:
+            ((_shard, cell),) = cells
+            digest = hashlib.sha256(cell.body).hexdigest()
+            one = _packet_of_one(connection, self.names, gate, *cells, digest=digest if are_second else None)
+            if _sent(deadline, lambda: _is_kept(connection, one, are_second=are_second)):
+                return {cell[:3]: digest}
         packet = _packet(connection, self.names, gate, cells, are_second=are_second)
-        reach("buffer.before_send")
-        for attempt in range(1, TRIES + 1):
-            try:
-                state, rows = _replies(connection, packet)
-                break
-            except err.Error as error:
-                if not is_deadlock(error) or attempt == TRIES or deadline.is_over:
-                    raise
-            metrics.call_repeated("deadlock")
-        reach("buffer.answered")
+        state, rows = _sent(deadline, lambda: _replies(connection, packet))
         if state is None:
             raise missing_shard(gate.shard)
         gate.check_write(state)
@@ -220,22 +231,54 @@ class MySQLBuffers:
         return self._sessions.run(read, deadline)
 
 
+def _sent(deadline: Deadline, packet: Callable[[], T]) -> T:
+    """Run a packet, again after a deadlock."""
+    reach("buffer.before_send")
+    for attempt in range(1, TRIES + 1):
+        try:
+            answer = packet()
+            break
+        except err.Error as error:
+            if not is_deadlock(error) or attempt == TRIES or deadline.is_over:
+                raise
+        metrics.call_repeated("deadlock")
+    reach("buffer.answered")
+    return answer
+
+
+def _packet_of_one(
+    connection: DeadlineConnection, names: Names, gate: Gate, offered: Offered, *, digest: str | None
+) -> bytes:
+    """`digest`: of a body that is kept as a second copy."""
+    shard, cell = offered
+    keys = (binary(cell.row_key), binary(cell.column_name), cell.ref_key)
+    values = b"%d, %s, %s, %d, %s, %d" % (shard, *keys, binary(cell.body), len(cell.body))
+    keep = bound(connection, _gated(names, KEEP_ONE, gate), gate.identity).replace(b"VALUES OF ONE", values, 1)
+    statements = [f"{names.look}BEGIN".encode(), keep, b"COMMIT"]
+    if digest is not None:
+        its = (*cell[:3], digest, *gate.identity)
+        statements.insert(2, bound(connection, _gated(names, SECOND_ONE, gate), its))
+    return b"; ".join(statements)
+
+
+def _is_kept(connection: DeadlineConnection, packet: bytes, *, are_second: bool) -> bool:
+    """Whether the packet inserted its cell, as the reply to its insert says."""
+    with send(connection, packet) as cursor:
+        counts = [cursor.rowcount]
+        while cursor.nextset():
+            counts.append(cursor.rowcount)
+    return counts[-3 if are_second else -2] == 1
+
+
 def _packet(
     connection: DeadlineConnection, names: Names, gate: Gate, cells: Sequence[Offered], *, are_second: bool
 ) -> bytes:
-    rows = [
-        b"%d, %d, %s, %s, %d, %s"
-        % (n, shard, binary(cell.row_key), binary(cell.column_name), cell.ref_key, binary(cell.body))
-        for n, (shard, cell) in enumerate(cells)
-    ]
     keys = [b"(%s, %s, %d)" % (binary(cell.row_key), binary(cell.column_name), cell.ref_key) for _shard, cell in cells]
-    condition = condition_of(names, gate)
-    keep = names.meta_sql(KEEP).replace("GATE", condition)
-    second = [_second(connection, names, gate, condition, [cell for _shard, cell in cells])] if are_second else []
+    second = [_second(connection, names, gate, [cell for _shard, cell in cells])] if are_second else []
     statements = [
         f"{names.look}BEGIN".encode(),
         bound(connection, names.meta_sql(TAKE_COUNTER), (gate.shard,)),
-        bound(connection, keep, gate.identity).replace(b"VALUES ROWS", values_of(connection, rows)),
+        _insert(connection, names, gate, cells),
         names.meta_sql(LOOK).encode().replace(b"KEYS", b", ".join(keys)),
         *second,
         b"COMMIT",
@@ -243,17 +286,29 @@ def _packet(
     return b"; ".join(statements)
 
 
-def _second(
-    connection: DeadlineConnection, names: Names, gate: Gate, condition: str, cells: Sequence[NewCell]
-) -> bytes:
+def _gated(names: Names, template: str, gate: Gate) -> str:
+    return names.meta_sql(template).replace("GATE", condition_of(names, gate))
+
+
+def _insert(connection: DeadlineConnection, names: Names, gate: Gate, cells: Sequence[Offered]) -> bytes:
+    rows = [
+        b"%d, %d, %s, %s, %d, %s"
+        % (n, shard, binary(cell.row_key), binary(cell.column_name), cell.ref_key, binary(cell.body))
+        for n, (shard, cell) in enumerate(cells)
+    ]
+    statement = bound(connection, _gated(names, KEEP, gate), gate.identity)
+    return statement.replace(b"VALUES ROWS", values_of(connection, rows))
+
+
+def _second(connection: DeadlineConnection, names: Names, gate: Gate, cells: Sequence[NewCell]) -> bytes:
     """Mark those that are kept, with these bodies, as second copies."""
     rows = [
         b"%s, %s, %d, '%s'"
         % (binary(cell.row_key), binary(cell.column_name), cell.ref_key, hashlib.sha256(cell.body).hexdigest().encode())
         for cell in cells
     ]
-    statement = names.meta_sql(SECOND).replace("GATE", condition)
-    return bound(connection, statement, gate.identity).replace(b"VALUES ROWS", values_of(connection, rows))
+    statement = bound(connection, _gated(names, SECOND, gate), gate.identity)
+    return statement.replace(b"VALUES ROWS", values_of(connection, rows))
 
 
 def _replies(connection: DeadlineConnection, packet: bytes) -> tuple[ShardState | None, Sequence[tuple[Any, ...]]]:

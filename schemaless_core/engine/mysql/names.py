@@ -8,6 +8,8 @@ from schemaless_core.engine.mysql.remembered import IS_REMEMBERED, REMEMBER
 
 #: Statements kept filled in: some of each kind for 4096 shards.
 STATEMENTS_MAX = 32_768
+#: And of those that name no shard.
+TEMPLATES_MAX = 512
 
 
 #: Looks at the lease of the server; a packet that writes begins with it, so that all its statements go by one look.
@@ -45,6 +47,7 @@ class Names:
         self.remembered = f" AND {IS_REMEMBERED}" if is_leased else ""
         self.status_remembered = _STATUS.format(leased=IS_REMEMBERED) if is_leased else "state"
         self._filled: dict[tuple[str, int], str] = {}
+        self._filled_once: dict[str, str] = {}
 
     @property
     def is_leased(self) -> bool:
@@ -106,6 +109,14 @@ class Names:
 
     def meta_sql(self, template: str) -> str:
         """A statement with the tables that a server has once filled in; its values stay to be bound."""
+        filled = self._filled_once.get(template)
+        if filled is None:
+            filled = self._with_tables(template)
+            if len(self._filled_once) < TEMPLATES_MAX:
+                self._filled_once[template] = filled
+        return filled
+
+    def _with_tables(self, template: str) -> str:
         return template.format(
             state=self.shard_state,
             authority=self.shard_authority,
