@@ -108,7 +108,9 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", "long: takes half a minute: begins first, so that both testers end together")
-    config.addinivalue_line("markers", "shown(by): the test of this name shows the same sooner: `make soak` runs both")
+    config.addinivalue_line(
+        "markers", "shown(by): the test, or command of CI, of this name shows the same sooner: `make soak` runs both"
+    )
     config.addinivalue_line("markers", "slow: takes more than a second of a core; `make quick` leaves it out")
     if config.getoption("--quick"):
         settings.load_profile("quick")

@@ -127,6 +127,8 @@ BENCHES = {
     "bench of the backfill": ["backfill"],
     "bench of throttling": ["throttle"],
     "bench of the diff": ["diff"],
+    "bench of dead clusters": ["availability"],
+    "bench of leases": ["leases"],
 }
 
 

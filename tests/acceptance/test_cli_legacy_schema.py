@@ -296,7 +296,7 @@ def test_a_killed_apply_goes_on_where_it_was(company: Company, failpoints: Path)
 
 
 #: Of `schema apply`, from one kill to the next; in `make soak` it is killed after each.
-STEPS = scaled(1, short=2)
+STEPS = scaled(1, short=4)
 
 
 def apply_in(folder: str) -> None:

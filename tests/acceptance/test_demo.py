@@ -45,7 +45,7 @@ def patiently(shell: Shell, *arguments: str) -> Ran:
     return Ran(process.returncode, stdout, stderr)
 
 
-@pytest.mark.long
+@pytest.mark.shown("make demo")
 def test_the_demo_keeps_every_promise_and_leaves_a_playground(shell: Shell) -> None:
     with kept(shell) as playground:
         ran = patiently(shell, "demo", "--engine", "sqlite", "--keep", "--json")
