@@ -1,4 +1,4 @@
-"""The audit log: which user changed what, when, and from which host. Rows are only ever added."""
+"""The audit log: which user changed what, when, and from which host. Lines are only ever added, and sealed."""
 
 from __future__ import annotations
 
@@ -11,7 +11,9 @@ from datetime import UTC, datetime
 
 import sqlalchemy as sa
 
+from schemaless_core.control.changes import make_change
 from schemaless_core.control.database import ControlDatabase
+from schemaless_core.control.seals import SealedLine, SealHead, add_sealed, read_sealed
 from schemaless_core.control.tables import audit as table
 
 
@@ -33,8 +35,7 @@ class AuditLog:
         self._control = control
 
     def add(self, action: str, detail: Mapping[str, object]) -> None:
-        with self._control.begin() as connection:
-            self.add_within(connection, action, detail)
+        make_change(self._control, lambda connection: self.add_within(connection, action, detail))
 
     def add_within(self, connection: sa.Connection, action: str, detail: Mapping[str, object]) -> None:
         """In the transaction of the change itself: both or neither."""
@@ -45,7 +46,13 @@ class AuditLog:
             "action": action,
             "detail": json.dumps(detail, sort_keys=True, default=str),
         }
-        connection.execute(sa.insert(table).values(row))
+        if not add_sealed(connection, row):
+            connection.execute(sa.insert(table).values(row))
+
+    def sealed(self) -> tuple[SealHead, list[SealedLine]]:
+        """Return the whole log with its seals, and the head of the chain, as they are at one moment."""
+        with self._control.begin() as connection:
+            return read_sealed(connection)
 
     def newest(self, limit: int = 20) -> list[AuditEntry]:
         wanted = sa.select(table.c.at, table.c.who, table.c.host, table.c.action, table.c.detail)

@@ -30,6 +30,24 @@ audit = sa.Table(
     sa.Column("detail", sa.Text, nullable=False),
 )
 
+audit_seal = sa.Table(
+    "audit_seal",
+    metadata,
+    sa.Column("entry", sa.Integer, primary_key=True, autoincrement=False),
+    sa.Column("number", sa.Integer, nullable=False),
+    sa.Column("seal", sa.String(64), nullable=False),
+)
+
+audit_head = sa.Table(
+    "audit_head",
+    metadata,
+    sa.Column("seat", sa.Integer, primary_key=True, autoincrement=False),
+    sa.Column("number", sa.Integer, nullable=False),
+    sa.Column("seal", sa.String(64), nullable=False),
+    sa.Column("pruned", sa.Integer, nullable=False),
+    sa.Column("pruned_seal", sa.String(64), nullable=False),
+)
+
 document = sa.Table(
     "document",
     metadata,

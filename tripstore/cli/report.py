@@ -2,30 +2,23 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 from pathlib import Path
-from uuid import uuid4
 
 import click
 from rich.console import RenderableType
 from rich.text import Text
 
-from schemaless_core.process.private import private
 from tripstore.cli.both import both
 from tripstore.cli.documents import print_document
 from tripstore.cli.exits import Exit
 from tripstore.cli.options import Command, Settings, json_option, pass_settings
 from tripstore.cli.progress import waiting
 from tripstore.cli.tables import show, table
+from tripstore.cli.whole_files import write_whole
 from tripstore.engines.validation.report.document import Report
 from tripstore.engines.validation.report.glance import glance
-from tripstore.errors import TripstoreError
 from tripstore.migration.report.gather import WantedReport, gather
-
-
-class NotWritten(TripstoreError):
-    """The page has no place."""
 
 
 @click.command(cls=Command)
@@ -75,19 +68,12 @@ def report(
 
 
 def write(made: Report, file: Path) -> None:
-    """Write the page beside its place first: a reader who opens it finds a whole one. Its owner alone may."""
+    """Write the page."""
     from tripstore.engines.validation.report.html import (
         render,  # the one command that needs a template engine pays for it
     )
 
-    beside = file.with_name(f".{file.name}.{uuid4().hex[:8]}")
-    try:
-        with open(beside, "w", encoding="utf-8", opener=private) as page:
-            page.write(render(made))
-        os.replace(beside, file)
-    except OSError as error:
-        beside.unlink(missing_ok=True)
-        raise NotWritten(f"{file} cannot be written: {error.strerror}.", hint="Name another file.") from error
+    write_whole(file, render(made).encode())
 
 
 def _screen(made: Report) -> Iterator[RenderableType]:

@@ -7,7 +7,7 @@ sent again, because its answer was lost, counts once.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import NamedTuple
 
@@ -95,6 +95,15 @@ class Ledgers:
             for hour, name, total in connection.execute(wanted):
                 found.setdefault(datetime.fromisoformat(f"{hour}:00:00+00:00"), {})[name] = int(total)
         return found
+
+    def all_hours(self) -> Iterator[tuple[str, str, str, int]]:
+        """Each count of each hour: ledger, name, hour and total."""
+        columns = (count_table.c.ledger, count_table.c.name, count_table.c.hour)
+        with self._control.begin() as connection:
+            for ledger, name, hour, total in connection.execute(
+                sa.select(*columns, count_table.c.total).order_by(*columns)
+            ):
+                yield ledger, name, hour, int(total)
 
     def note(self, ledger: str, body: Mapping[str, Json]) -> None:
         """Keep a note; the oldest goes when there are too many."""

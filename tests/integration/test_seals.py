@@ -1,0 +1,205 @@
+"""Seals of the audit log on control databases of every engine: what was done to it since it was written is found."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+import sqlalchemy as sa
+
+from schemaless_core.config import parse_config
+from schemaless_core.control.audit import AuditLog
+from schemaless_core.control.changes import make_change
+from schemaless_core.control.database import ControlDatabase
+from schemaless_core.control.documents import Documents
+from schemaless_core.control.seals import add_sealed, prune_seals, seal_faults, seal_of
+from schemaless_core.control.tables import audit, audit_head, audit_seal
+from tests.stores import Stores
+
+Opener = Callable[[], ControlDatabase]
+
+
+@pytest.fixture
+def open_control(datastore_engine: str, stores: Stores) -> Opener:
+    config = parse_config(stores.config(datastore_engine), Path())
+    return lambda: ControlDatabase(config.control, config.datastore, config.tls, config.deadlines.connect_seconds)
+
+
+@pytest.fixture
+def control(open_control: Opener) -> Iterator[ControlDatabase]:
+    """With five lines."""
+    with closing(open_control()) as opened:
+        opened.migrate()
+        log = AuditLog(opened)
+        for n in range(4):
+            log.add("test.line", {"n": n})
+        Documents(opened).put("d", {}, expected_version=0, action="test.document", detail={})
+        yield opened
+
+
+def faults(control: ControlDatabase) -> list[tuple[int | None, str]]:
+    return [*seal_faults(*AuditLog(control).sealed())]
+
+
+def entries(control: ControlDatabase) -> list[int]:
+    return [each.line.entry for each in AuditLog(control).sealed()[1]]
+
+
+def run(control: ControlDatabase, *statements: sa.Executable) -> None:
+    with control.begin() as connection:
+        for statement in statements:
+            connection.execute(statement)
+
+
+def test_lines_of_every_kind_of_change_make_one_chain(control: ControlDatabase) -> None:
+    head, lines = AuditLog(control).sealed()
+
+    assert [each.number for each in lines] == [1, 2, 3, 4, 5]
+    assert head.number == 5
+    assert faults(control) == []
+
+
+@pytest.mark.parametrize("column", ["at", "who", "host", "action", "detail"])
+def test_a_line_that_was_changed_is_named(control: ControlDatabase, column: str) -> None:
+    entry = entries(control)[2]
+
+    run(control, sa.update(audit).where(audit.c.id == entry).values({column: "other"}))
+
+    assert faults(control) == [(entry, "is not as it was written")]
+
+
+def test_a_line_that_was_changed_and_sealed_again_breaks_the_next_one(control: ControlDatabase) -> None:
+    lines = AuditLog(control).sealed()[1]
+    before, changed, following = lines[1], lines[2], lines[3]
+    assert before.seal is not None
+    line = changed.line._replace(detail="other")
+
+    run(
+        control,
+        sa.update(audit).where(audit.c.id == line.entry).values(detail="other"),
+        sa.update(audit_seal).where(audit_seal.c.entry == line.entry).values(seal=seal_of(before.seal, 3, line)),
+    )
+
+    assert faults(control) == [(following.line.entry, "is not as it was written")]
+
+
+@pytest.mark.parametrize(
+    ("gone", "said"),
+    [
+        ([0], "number 1 is missing"),
+        ([1, 2], "numbers 2 to 3 are missing"),
+        ([4], "number 5 is missing"),
+        ([3, 4], "numbers 4 to 5 are missing"),
+    ],
+)
+def test_lines_that_were_removed_are_counted(control: ControlDatabase, gone: list[int], said: str) -> None:
+    those = [entries(control)[n] for n in gone]
+
+    run(
+        control,
+        sa.delete(audit).where(audit.c.id.in_(those)),
+        sa.delete(audit_seal).where(audit_seal.c.entry.in_(those)),
+    )
+
+    assert faults(control) == [(None, said)]
+
+
+def test_lines_that_were_put_elsewhere_are_named(control: ControlDatabase) -> None:
+    """Two lines with their seals in each other's place."""
+    second, fourth, spare = entries(control)[1], entries(control)[3], 1_000_000
+    for table, key in ((audit, audit.c.id), (audit_seal, audit_seal.c.entry)):
+        for before, after in ((second, spare), (fourth, second), (spare, fourth)):
+            run(control, sa.update(table).where(key == before).values({key.name: after}))
+
+    assert faults(control)[0] == (None, "numbers 2 to 3 are missing")
+    assert (fourth, "stands behind a later one: its number is 2") in faults(control)
+
+
+def test_a_line_that_was_added_by_hand_is_named(control: ControlDatabase) -> None:
+    line = {"at": "2026-01-01", "who": "me", "host": "here", "action": "cutover.switch", "detail": "{}"}
+    run(control, sa.insert(audit).values(line))
+
+    ((entry, said),) = faults(control)
+
+    assert entry == entries(control)[-1]
+    assert said.startswith("has no seal")
+
+
+def test_a_control_that_recomputes_the_whole_chain_is_found_by_an_earlier_bundle_alone(
+    control: ControlDatabase,
+) -> None:
+    """Who may write everything may write everything anew: what was kept elsewhere tells."""
+    head, lines = AuditLog(control).sealed()
+    before, seals = "0" * 64, []
+    for each in lines:
+        line = each.line._replace(who="another")
+        before = seal_of(before, each.number or 0, line)
+        seals.append((line.entry, before))
+    run(
+        control,
+        sa.update(audit).values(who="another"),
+        *(sa.update(audit_seal).where(audit_seal.c.entry == entry).values(seal=seal) for entry, seal in seals),
+        sa.update(audit_head).values(seal=before),
+    )
+
+    assert faults(control) == []
+    assert AuditLog(control).sealed()[0].seal != head.seal
+
+
+def test_processes_that_write_at_once_make_one_chain(control: ControlDatabase, open_control: Opener) -> None:
+    def write() -> None:
+        with closing(open_control()) as own:
+            for n in range(8):
+                AuditLog(own).add("test.at_once", {"n": n})
+
+    threads = [threading.Thread(target=write) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+
+    head, lines = AuditLog(control).sealed()
+    assert faults(control) == []
+    assert [each.number for each in lines] == [*range(1, 38)]
+    assert head.number == 37
+
+
+def test_a_change_that_is_undone_leaves_the_chain_as_it_was(control: ControlDatabase) -> None:
+    def work(connection: sa.Connection) -> None:
+        AuditLog(control).add_within(connection, "test.undone", {})
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        make_change(control, work)
+
+    assert AuditLog(control).sealed()[0].number == 5
+    assert faults(control) == []
+
+
+def test_what_is_pruned_leaves_a_chain_that_begins_later(control: ControlDatabase) -> None:
+    """The control: lines that are removed without it."""
+    oldest = entries(control)[:2]
+    with control.begin() as connection:
+        connection.execute(sa.delete(audit).where(audit.c.id.in_(oldest)))
+    assert faults(control)[0] == (None, "numbers 1 to 2 are missing")
+    with control.begin() as connection:
+        prune_seals(connection, oldest)
+
+    assert faults(control) == []
+    assert AuditLog(control).sealed()[0].pruned == 2
+
+
+def test_a_control_database_of_an_earlier_version_has_lines_without_seals(control: ControlDatabase) -> None:
+    with control.begin() as connection:
+        connection.execute(sa.text("DROP TABLE audit_head"))
+    log = AuditLog(control)
+
+    log.add("test.earlier", {})
+
+    assert log.newest(1)[0].action == "test.earlier"
+    with control.begin() as connection:
+        assert connection.execute(sa.select(sa.func.count()).select_from(audit)).scalar() == 6
+        assert not add_sealed(connection, {})

@@ -1,0 +1,1 @@
+"""What justified a migration, as one file that can be read and proven a year later."""
