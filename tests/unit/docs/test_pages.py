@@ -28,7 +28,7 @@ def unknown_options(line: str) -> str:
     """What is wrong with a command that is shown; empty: nothing."""
     _program, *arguments = shlex.split(line, comments=True)
     command: click.Command = root
-    while isinstance(command, click.Group) and arguments and arguments[0] != "--help":
+    while isinstance(command, click.Group) and arguments and not arguments[0].startswith("-"):
         word = arguments.pop(0)
         found = command.get_command(click.Context(command), word)
         if found is None:
