@@ -61,11 +61,11 @@ def seal_of(before: str, number: int, line: AuditLine) -> str:
 
 
 def add_sealed(connection: sa.Connection, values: dict[str, str]) -> bool:
-    """Add a line and its seal; False, and nothing is added: this control database has no seals yet."""
+    """Add a line and its seal; False, and nothing is added: there are no seals yet, or none that this login may add."""
     try:
         is_there = connection.execute(sa.update(audit_head).values(number=audit_head.c.number + 1)).rowcount
     except (sa.exc.ProgrammingError, sa.exc.OperationalError) as error:
-        if not _is_missing_table(error):
+        if not _is_of_earlier_version(error):
             raise
         return False
     if not is_there:
@@ -105,7 +105,10 @@ def seal_faults(head: SealHead, lines: Iterable[SealedLine]) -> Iterator[SealFau
     for line, number, seal in lines:
         if number is None or seal is None:
             if has_begun:
-                yield SealFault(line.entry, "has no seal: an earlier version wrote it, or it was added by hand")
+                yield SealFault(
+                    line.entry,
+                    "has no seal: an earlier version or a login without that right wrote it, or it was added by hand",
+                )
             continue
         has_begun = True
         if number < expected:
@@ -126,6 +129,7 @@ def _missing(first: int, last: int) -> str:
     return f"number {first:,} is missing" if first == last else f"numbers {first:,} to {last:,} are missing"
 
 
-def _is_missing_table(error: sa.exc.DBAPIError) -> bool:
+def _is_of_earlier_version(error: sa.exc.DBAPIError) -> bool:
+    """Whether tables are missing, or the rights of a role that was granted before there were such tables."""
     told = error.orig.args if error.orig is not None else ()
-    return bool(told) and (told[0] == 1146 or "no such table" in str(told[-1]))
+    return bool(told) and (told[0] in (1142, 1146) or "no such table" in str(told[-1]))

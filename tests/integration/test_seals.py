@@ -5,19 +5,22 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
+from uuid import uuid4
 
 import pytest
 import sqlalchemy as sa
 
-from schemaless_core.config import parse_config
+from schemaless_core.config import DatastoreConfig, parse_config
 from schemaless_core.control.audit import AuditLog
 from schemaless_core.control.changes import make_change
 from schemaless_core.control.database import ControlDatabase
 from schemaless_core.control.documents import Documents
 from schemaless_core.control.seals import add_sealed, prune_seals, seal_faults, seal_of
 from schemaless_core.control.tables import audit, audit_head, audit_seal
-from tests.stores import Stores
+from schemaless_core.urls import NodeUrl
+from tests.stores import ServerEngine, Stores
 
 Opener = Callable[[], ControlDatabase]
 
@@ -25,7 +28,7 @@ Opener = Callable[[], ControlDatabase]
 @pytest.fixture
 def open_control(datastore_engine: str, stores: Stores) -> Opener:
     config = parse_config(stores.config(datastore_engine), Path())
-    return lambda: ControlDatabase(config.control, config.datastore, config.tls, config.deadlines.connect_seconds)
+    return lambda: _control(config, config.control)
 
 
 @pytest.fixture
@@ -203,3 +206,28 @@ def test_a_control_database_of_an_earlier_version_has_lines_without_seals(contro
     with control.begin() as connection:
         assert connection.execute(sa.select(sa.func.count()).select_from(audit)).scalar() == 6
         assert not add_sealed(connection, {})
+
+
+def test_a_login_that_may_add_no_seal_adds_its_line_all_the_same(server_engine: ServerEngine, stores: Stores) -> None:
+    """As services that were granted their rights before: a hand-over that is undone must be written down."""
+    config = parse_config(stores.config(server_engine), Path())
+    with closing(_control(config, config.control)) as opened:
+        opened.migrate()
+        user = f"clerk_{uuid4().hex[:8]}"
+        database = config.control.database or f"{config.datastore}_control"
+        with opened.begin() as connection:
+            for statement in (
+                f"CREATE USER {user}@'%' IDENTIFIED BY 'x'",
+                f"GRANT SELECT ON `{database}`.* TO {user}@'%'",
+                f"GRANT INSERT ON `{database}`.audit TO {user}@'%'",
+            ):
+                connection.execute(sa.text(statement))
+        url = replace(config.control, user=user, password="x")
+        with closing(_control(config, url)) as clerks:
+            AuditLog(clerks).add("test.clerk", {})
+
+        assert AuditLog(opened).newest(1)[0].action == "test.clerk"
+
+
+def _control(config: DatastoreConfig, url: NodeUrl) -> ControlDatabase:
+    return ControlDatabase(url, config.datastore, config.tls, config.deadlines.connect_seconds)

@@ -200,11 +200,20 @@ _STORE = (
     ),
     Right(
         GrantPlace.CONTROL,
+        "INSERT, UPDATE",
+        {_S: ALWAYS},
+        "the seals of those lines; without it they have none",
+        ("audit_head", "audit_seal"),
+    ),
+    Right(
+        GrantPlace.CONTROL,
         "INSERT, UPDATE, DELETE",
         {_W: ALWAYS},
         "leases, jobs, ledgers, paces, the catalogue of indexes",
         (
             "audit",
+            "audit_head",
+            "audit_seal",
             "document",
             "job",
             "job_count",
