@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 import logging
+import os
 import sys
 
-OURS = ("schemaless_core", "tripstore")
+from schemaless_core.json_lines import JsonLines, facts_of
 
-_KNOWN = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime"}
+ENVIRONMENT_VARIABLE = "TRIPSTORE_LOGS"
+OURS = ("schemaless_core", "tripstore")
 
 
 class _Line(logging.Formatter):
     """A sentence, and behind it what the code attached to it."""
 
     def format(self, record: logging.LogRecord) -> str:
-        extra = {key: value for key, value in vars(record).items() if key not in _KNOWN}
-        return " ".join([super().format(record), *(f"{key}={value}" for key, value in extra.items())])
+        return " ".join([super().format(record), *(f"{key}={value}" for key, value in facts_of(record).items())])
 
 
 def silence_logs() -> None:
@@ -25,10 +26,14 @@ def silence_logs() -> None:
 
 
 def show_logs(verbosity: int, speaker: str = "") -> None:
-    """Write our log to stderr: what went wrong, with 1 also what went well, with 2 everything."""
+    """Write our log to stderr: what went wrong, with 1 also what went well, with 2 everything.
+
+    Where the environment says TRIPSTORE_LOGS=json, each line is a JSON object.
+    """
     handler = logging.StreamHandler(sys.stderr)
     who = f"{speaker} " if speaker else ""
-    handler.setFormatter(_Line(f"%(asctime)s {who}%(levelname)s %(name)s: %(message)s"))
+    is_json = os.environ.get(ENVIRONMENT_VARIABLE) == "json"
+    handler.setFormatter(JsonLines() if is_json else _Line(f"%(asctime)s {who}%(levelname)s %(name)s: %(message)s"))
     for name in OURS:
         logger = logging.getLogger(name)
         logger.setLevel((logging.WARNING, logging.INFO, logging.DEBUG)[min(verbosity, 2)])

@@ -114,7 +114,7 @@ def test_the_examples_of_testing_your_code_pass(tmp_path: Path) -> None:
     )
 
     assert done.returncode == 0, done.stdout
-    assert "6 passed" in done.stdout
+    assert "7 passed" in done.stdout
 
 
 def test_the_how_to_of_indexes_defines_and_asks_one_as_it_shows(shell: Shell) -> None:
