@@ -1,4 +1,4 @@
-"""For pytest: the fixture `tripstore` is a store of the test's own. Each run of pytest loads this, so it imports late."""
+"""For pytest: the fixture `tripstore` is a store of the test's own. Each run loads this, so it imports late."""
 
 from __future__ import annotations
 
