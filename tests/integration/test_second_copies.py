@@ -102,6 +102,25 @@ def test_i1_what_a_dead_primary_alone_had_is_stored_again(made: Promotable, serv
     assert copies(made.store) == {"b": 1}
 
 
+def test_i1_a_promotion_between_the_copy_and_the_question_settles_nothing(made: Promotable) -> None:
+    """Who is a replica now led when the cell was found, and says nothing of others. The control: the next round."""
+    (row,) = rows_on(made.store, "a", 1)
+    made.store.using(durability="double").put_cell(row, "BASE", 1, "x")
+    made.cluster.wait_for_replicas()
+
+    def promoted_first(hands: _Hands, cells: tuple[Waiting, ...]) -> tuple[bool, ...]:
+        made.promote(made.order(to=made.replica()))
+        return _REPLICATED(hands, cells)
+
+    with patch.object(_Hands, "replicated", promoted_first):
+        assert carry(made.store) == 0
+    assert copies(made.store) == {"b": 1}
+    made.wait_until_equal(made.old)
+
+    assert carry(made.store) == 1
+    assert copies(made.store) == {}
+
+
 class Three(NamedTuple):
     """Three clusters without replicas."""
 
@@ -179,8 +198,11 @@ def test_i1_nothing_is_acknowledged_that_one_server_alone_has(three: Three) -> N
         double.put_cell(row, "BASE", 1, "x")
     with pytest.raises(BatchFailed) as batch:
         double.put_cells([Cell(later, "BASE", 1, "x")])
+    with pytest.raises(Unavailable, match="no other one keeps the second copy") as appended:
+        double.append_cell(row, "NOTES", "x")
 
     assert "Repeat the put" in str(alone.value.hint)
+    assert "It is stored under ref key 1: put the same cell there" in str(appended.value.hint)
     assert isinstance(batch.value.results[0], Unavailable)
     assert store.get_cell(row, "BASE", 1) is not None, "as the error says"
     for name in "bc":
