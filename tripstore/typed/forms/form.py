@@ -24,5 +24,5 @@ class Form:
         """A value for a body that held `was` under its key."""
         read = self.read(was)
         # In Python 1 == True, 0.0 == -0.0 and 1.10 == 1.1, and no NaN is equal to another: their texts differ.
-        is_unchanged = type(read) is type(value) and repr(read) == repr(value)
+        is_unchanged = read is value or (type(read) is type(value) and repr(read) == repr(value))
         return was if is_unchanged else self.write(value)

@@ -14,14 +14,17 @@ _MOMENT = re.compile(
     r"(\d{4})-(\d\d)-(\d\d)[T ](\d\d):(\d\d)(?::(\d\d)(?:[.,](\d{1,6})0*)?)? ?(Z|([+-])(\d\d)(?::?([0-5]\d))?)",
     re.ASCII | re.IGNORECASE,
 ).fullmatch
+_WRITTEN_LENGTH = len("2014-08-01T12:00:00.000000Z")
 _DAY = re.compile(r"\d{4}-\d\d-\d\d", re.ASCII).fullmatch
 
 
 def _read_moment(value: Json) -> datetime | TimeText:
     if type(value) is not str:
         raise other_kind(value, "a time as text")
-    parts = _MOMENT(value)
     try:
+        if len(value) == _WRITTEN_LENGTH and value[10] == "T" and value[-1] == "Z":  # as tables' bodies have it
+            return datetime.fromisoformat(value)
+        parts = _MOMENT(value)
         return TimeText(value) if parts is None else _moment(parts)
     except (ValueError, OverflowError):  # a leap second, a day that no calendar has, a year beyond 1 to 9999 in UTC
         return TimeText(value)
